@@ -1,0 +1,36 @@
+/* The one table of CUDA driver entry points, filled from libcuda or from the emulated driver.
+ *
+ * Only driver.c and emu/ know which driver answers; everybody else calls sw_drv.cuMemMap(...) and
+ * turns the CUresult into a symwin_status with sw_check() (error.c).
+ */
+#ifndef SYMWIN_DRIVER_H
+#define SYMWIN_DRIVER_H
+
+#include "cuda_abi.h"
+#include "driver_list.h"
+#include "symwin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SW_DRIVER_MEMBER(name, symbol, version, need, params) CUresult(*name) params;
+struct sw_driver {
+    SW_DRIVER_LIST(SW_DRIVER_MEMBER)
+};
+#undef SW_DRIVER_MEMBER
+
+/* Constant once sw_driver_load() has returned SYMWIN_OK. */
+extern struct sw_driver sw_drv;
+
+/* Loads the driver that SYMWIN_DRIVER names (auto, cuda or emu) and initialises it, once a process;
+ * later calls return at once with the first call's status. Any thread. */
+symwin_status sw_driver_load(void);
+
+/* Whether sw_drv is the emulated driver. Valid after sw_driver_load(). */
+int sw_driver_is_emulated(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
