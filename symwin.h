@@ -1,0 +1,462 @@
+/* symwin: symmetric-memory windows for NVIDIA GPUs.
+ *
+ * Every rank allocates physical memory through CUDA's virtual memory management; a window maps the
+ * memory of all ranks at the same offset of one flat range, so that a kernel reaches a peer by
+ * arithmetic alone:
+ *
+ *     peer address = base + rank * stride + offset
+ *
+ * The short form of a program, on every rank:
+ *
+ *     symwin_mem_alloc(device, bytes, 0, &buffer);
+ *     symwin_comm_create(&id, nranks, rank, device, NULL, &comm);
+ *     symwin_window_register(comm, buffer, bytes, 0, &window);
+ *     symwin_allreduce(comm, buffer, buffer, count, SYMWIN_F32, SYMWIN_SUM, stream);
+ *     symwin_window_deregister(comm, window);
+ *     symwin_comm_destroy(comm);
+ *     symwin_mem_free(buffer);
+ *
+ * Errors: every call that can fail returns a symwin_status; symwin_last_error() then has a sentence
+ * that names the call, the value and what to do. Results go to the out-pointer, the last parameter,
+ * which is set only on SYMWIN_OK. Any call may return SYMWIN_INVALID for NULL where a pointer is
+ * needed, SYMWIN_DRIVER for a driver call that failed without a code of its own below, and
+ * SYMWIN_UNSUPPORTED where no driver can be loaded.
+ *
+ * Threads: calls without a communicator may be made by any thread at any time. A communicator is
+ * one rank's: any thread may use it, but only one at a time, except symwin_comm_abort(),
+ * symwin_comm_check() and the window queries, which are free. A second thread inside a collective
+ * call gets SYMWIN_BUSY.
+ *
+ * Collective calls (marked so) must be made by all ranks, in the same order, with arguments that
+ * agree. They succeed on all ranks or fail on all with one status; after a failure nothing is kept.
+ *
+ * Contexts: symwin works in each device's primary context, the one of the CUDA runtime, and leaves
+ * the caller's current context as it was.
+ *
+ * The environment: SYMWIN_DRIVER=auto|cuda|emu chooses the driver (auto: CUDA where there is a
+ * device, else the emulated driver); SYMWIN_NVLS=1 allows multicast objects on real hardware.
+ */
+#ifndef SYMWIN_H
+#define SYMWIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SYMWIN_VERSION_MAJOR 0
+#define SYMWIN_VERSION_MINOR 1
+#define SYMWIN_VERSION_PATCH 0
+#define SYMWIN_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define SYMWIN_API __attribute__((visibility("default")))
+#else
+#define SYMWIN_API
+#endif
+
+struct CUstream_st; /* a cudaStream_t or CUstream passes as it is */
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+/* X(name, value, what the caller can do) */
+#define SYMWIN_STATUS_LIST(X)                                                                      \
+    X(SYMWIN_OK, 0, "success")                                                                     \
+    X(SYMWIN_INVALID, 1, "an argument is wrong: correct the call")                                 \
+    X(SYMWIN_MISMATCH, 2, "the ranks' calls differ: make them agree")                              \
+    X(SYMWIN_UNSUPPORTED, 3, "not possible on this machine: fall back")                            \
+    X(SYMWIN_NO_MEMORY, 4, "memory, addresses or another resource ran out")                        \
+    X(SYMWIN_DENIED, 5, "the system does not permit it: check permissions")                        \
+    X(SYMWIN_BUSY, 6, "in use: finish or release the other use first")                             \
+    X(SYMWIN_PEER_LOST, 7, "a rank is gone: destroy the communicator")                             \
+    X(SYMWIN_TIMEOUT, 8, "a rank is late: destroy the communicator")                               \
+    X(SYMWIN_DRIVER, 9, "a CUDA driver call failed")                                               \
+    X(SYMWIN_ABORTED, 10, "the communicator was aborted: destroy it")
+
+typedef enum symwin_status {
+#define SYMWIN_STATUS_ENUM(name, value, text) name = value,
+    SYMWIN_STATUS_LIST(SYMWIN_STATUS_ENUM)
+#undef SYMWIN_STATUS_ENUM
+} symwin_status;
+
+/* "SYMWIN_INVALID" and so on; never NULL. */
+SYMWIN_API const char *symwin_status_name(symwin_status status);
+
+/* The calling thread's last failure in one sentence; "" before the first. Valid until the thread's
+ * next failing call; success leaves it alone. */
+SYMWIN_API const char *symwin_last_error(void);
+
+/* SYMWIN_VERSION of the library that is loaded. */
+SYMWIN_API const char *symwin_version(void);
+
+/* ---- driver and devices ---------------------------------------------------------------------- */
+
+/* Pass as `device`: the device of the calling thread's current context. */
+#define SYMWIN_DEVICE_CURRENT (-1)
+
+typedef struct symwin_driver_info {
+    const char *name; /* "cuda" or "emu" */
+    int version;      /* as cuDriverGetVersion: 13000 is 13.0 */
+    int device_count;
+    int has_kernels; /* whether this library holds kernels for that driver */
+} symwin_driver_info;
+
+/* Which driver answers; loads it if that has not happened yet. */
+SYMWIN_API symwin_status symwin_driver_query(symwin_driver_info *info);
+
+typedef struct symwin_device_info {
+    char name[128];
+    size_t total_bytes;
+    int multiprocessors;
+    int capability; /* 90 is 9.0 */
+    int posix_fd;   /* whether memory can be exported as a file descriptor */
+    int fabric;     /* whether the device claims fabric handles; only trying tells */
+    int multicast;  /* whether the device claims multicast objects */
+} symwin_device_info;
+
+/* SYMWIN_INVALID: no such device. */
+SYMWIN_API symwin_status symwin_device_query(int device, symwin_device_info *info);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+enum {
+    SYMWIN_HANDLE_POSIX_FD = 1,
+    SYMWIN_HANDLE_FABRIC = 8
+};
+
+enum {
+    SYMWIN_MEM_PEERS = 1 /* access for all peer devices, not for `device` alone */
+};
+
+/* Allocates device memory that can be a window on every rank and exported to other processes.
+ *
+ *   device  ordinal, or SYMWIN_DEVICE_CURRENT
+ *   bytes   > 0; address and size are rounded up to the recommended granularity (2 MiB on today's
+ *           GPUs), as ncclMemAlloc does
+ *   flags   0, or SYMWIN_MEM_PEERS: peers of `device` may use this address too (ncclMemAlloc does
+ *           that; it costs milliseconds, and windows do not need it)
+ *   ptr     free with symwin_mem_free(). Contents start undefined.
+ *
+ * The allocation can be exported as a POSIX file descriptor always, and as a fabric handle where the
+ * system permits it.
+ *
+ *   SYMWIN_INVALID      bytes 0 or beyond the address space, unknown flag, no such device, or
+ *                       SYMWIN_DEVICE_CURRENT without a current context
+ *   SYMWIN_NO_MEMORY    the device has not so much left
+ *   SYMWIN_UNSUPPORTED  the device has no virtual memory management */
+SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **ptr);
+
+/* Gives back what symwin_mem_alloc() or symwin_mem_import() returned. NULL is fine. Waits for work
+ * that uses it, as cuMemUnmap does.
+ *
+ *   SYMWIN_INVALID  not such a pointer: freed before, inside an allocation, or foreign
+ *   SYMWIN_BUSY     registered as a window: deregister first; nothing was freed */
+SYMWIN_API symwin_status symwin_mem_free(void *ptr);
+
+typedef struct symwin_mem_info {
+    void *base;           /* first address of the mapping that holds the pointer */
+    size_t bytes;         /* its length */
+    int device;           /* where the memory is */
+    unsigned handle_types; /* SYMWIN_HANDLE_* that an export will accept */
+    uint64_t buffer_id;   /* the physical allocation's, unique in this process for ever */
+    int owned;            /* 1: from symwin_mem_alloc(); 2: imported; 0: another allocator's */
+    int registrations;    /* windows on it, on any communicator of this process; owned memory only */
+} symwin_mem_info;
+
+/* What an address of VMM memory is, whoever allocated it.
+ *
+ *   SYMWIN_INVALID  no VMM allocation is mapped there (cudaMalloc and host memory are none) */
+SYMWIN_API symwin_status symwin_mem_query(const void *ptr, symwin_mem_info *info);
+
+/* An allocation in a form that another process can import. `fd` is owned by whoever holds the
+ * struct: close it once it was imported or sent; -1 for a fabric handle. */
+typedef struct symwin_mem_handle {
+    unsigned type; /* SYMWIN_HANDLE_POSIX_FD or SYMWIN_HANDLE_FABRIC */
+    int fd;
+    size_t bytes;
+    unsigned char fabric[64];
+} symwin_mem_handle;
+
+/* Exports the physical allocation that `ptr` lies in. Every export is a descriptor of its own.
+ *
+ *   type  one SYMWIN_HANDLE_*
+ *
+ *   SYMWIN_INVALID      no VMM allocation there, or no such type
+ *   SYMWIN_UNSUPPORTED  the allocation was not created for that type (see handle_types) */
+SYMWIN_API symwin_status symwin_mem_export(const void *ptr, unsigned type,
+                                           symwin_mem_handle *handle);
+
+/* Maps an exported allocation, wherever it lies, for access by `device`. The handle is not consumed.
+ *
+ *   SYMWIN_INVALID      not such a handle, or it names memory that is gone
+ *   SYMWIN_DENIED       the system does not permit the import (no common IMEX channel)
+ *   SYMWIN_UNSUPPORTED  this machine cannot import that type */
+SYMWIN_API symwin_status symwin_mem_import(int device, const symwin_mem_handle *handle, void **ptr);
+
+/* ---- communicators --------------------------------------------------------------------------- */
+
+typedef struct symwin_unique_id {
+    unsigned char bytes[128];
+} symwin_unique_id;
+
+typedef struct symwin_comm symwin_comm;
+
+/* Makes an id by which the ranks of one communicator find each other; give it to all of them. */
+SYMWIN_API symwin_status symwin_unique_id_create(symwin_unique_id *id);
+
+enum {
+    SYMWIN_COMM_MULTICAST = 1,   /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */
+    SYMWIN_COMM_NO_MULTICAST = 2 /* never create one, on any driver */
+};
+
+typedef struct symwin_comm_options {
+    size_t size;             /* sizeof(symwin_comm_options); 0 in any other member: the default */
+    unsigned flags;          /* SYMWIN_COMM_* */
+    int timeout_ms;          /* longest wait for another rank in a host call; 30,000 (60,000 for
+                              * symwin_comm_create) */
+    int kernel_timeout_ms;   /* longest wait for a peer in a kernel; 600,000; -1: for ever */
+    size_t slot_bytes;       /* payload of one receive slot of the one-shot kernels; 256 KiB, less
+                              * with more than 16 ranks. 2 * 2 * nranks * slot_bytes are allocated */
+    int max_blocks;          /* most blocks a kernel may use; by the device */
+} symwin_comm_options;
+
+/* Creates this rank's part of a communicator. Collective over the nranks threads of this process
+ * that pass the same id; an id serves once.
+ *
+ *   nranks   >= 1; ranks may share a device
+ *   rank     0 .. nranks - 1, each once
+ *   device   ordinal, or SYMWIN_DEVICE_CURRENT; may differ or be equal among ranks
+ *   options  NULL for the defaults; must agree on all ranks but for timeouts
+ *   comm     destroy with symwin_comm_destroy()
+ *
+ *   SYMWIN_INVALID      a bad argument, or a rank that is taken
+ *   SYMWIN_MISMATCH     nranks or options differ among ranks
+ *   SYMWIN_UNSUPPORTED  devices that are no peers, no kernels for the driver, or more ranks on one
+ *                       device than it can run at the same time
+ *   SYMWIN_NO_MEMORY    device memory or address space ran out
+ *   SYMWIN_TIMEOUT      a rank did not come in time; the error names it */
+SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank,
+                                            int device, const symwin_comm_options *options,
+                                            symwin_comm **comm);
+
+/* Destroys this rank's part: deregisters its windows, frees its resources. Local; NULL is fine. Call
+ * it when this rank's collectives have completed. Memory that peers can still reach stays mapped
+ * until the last rank of the process has destroyed its part. */
+SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
+
+typedef struct symwin_comm_info {
+    int nranks;
+    int rank;
+    int device;
+    int multicast;   /* whether windows can have multicast addresses */
+    size_t stride;   /* bytes between two ranks' parts of the flat range, a power of two */
+    void *base;      /* first address of the flat range in this process */
+    int windows;     /* live windows of this rank */
+    int allocations; /* physical allocations that the windows of all ranks hold mapped */
+} symwin_comm_info;
+
+/* What the communicator is and how much it holds. */
+SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info);
+
+/* Whether the communicator still works: SYMWIN_OK, or what a kernel or an abort left behind
+ * (MISMATCH, TIMEOUT, ABORTED; the text names the rank). Any thread; costs a few loads. Errors of
+ * kernels show here once the stream has passed the call. */
+SYMWIN_API symwin_status symwin_comm_check(symwin_comm *comm);
+
+/* Makes this rank's waiting host calls and kernels, and its peers' in this process, leave soon with
+ * SYMWIN_ABORTED. Any thread. Afterwards the communicator can only be destroyed. */
+SYMWIN_API symwin_status symwin_comm_abort(symwin_comm *comm);
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* A window's handle; dead for ever once deregistered (no later window gets the same value). */
+typedef struct symwin_window symwin_window;
+
+enum {
+    SYMWIN_WINDOW_MULTICAST = 1,   /* fail rather than do without a multicast address */
+    SYMWIN_WINDOW_NO_MULTICAST = 2 /* do without */
+};
+
+/* Makes a symmetric window of each rank's [ptr, ptr + bytes). Collective.
+ *
+ *   ptr    in VMM memory of this rank's device: symwin_mem_alloc(), ncclMemAlloc(), a framework's.
+ *          Its offset in the underlying allocation must agree on all ranks; the allocations may
+ *          differ in size and address. Any alignment.
+ *   bytes  > 0, equal on all ranks, within the allocation
+ *   flags  SYMWIN_WINDOW_*, equal on all ranks
+ *
+ * The first window on an allocation maps it on every rank; later ones on the same allocations cost
+ * microseconds. A window holds a reference to the physical memory.
+ *
+ *   base            +stride         +2*stride          +nranks*stride
+ *   | .. rank 0 ..  | .. rank 1 ..  | ..               | multicast, where there is one |
+ *
+ *   SYMWIN_INVALID      bytes 0, unknown flag, no VMM memory, another device's memory, or a window
+ *                       past its allocation
+ *   SYMWIN_MISMATCH     bytes, flags or offsets differ; the text has both values
+ *   SYMWIN_UNSUPPORTED  SYMWIN_WINDOW_MULTICAST where there is no multicast
+ *   SYMWIN_NO_MEMORY    the flat range is full
+ *   SYMWIN_TIMEOUT, SYMWIN_PEER_LOST, SYMWIN_ABORTED  the communicator is no longer usable */
+SYMWIN_API symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
+                                                unsigned flags, symwin_window **window);
+
+/* Gives up this rank's window. Local, in any order; call it when this rank's work on the window is
+ * done. The mapping goes when the last rank has given up its last window on the allocation.
+ *
+ *   SYMWIN_INVALID  no live window of this communicator: deregistered before, or another's */
+SYMWIN_API symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window);
+
+enum {
+    SYMWIN_TRANSPORT_PEER = 1,     /* peers' memory is mapped (IPC in NCCL's terms) */
+    SYMWIN_TRANSPORT_MULTICAST = 2 /* a multicast object is bound (NVLS in NCCL's terms) */
+};
+
+typedef struct symwin_window_info {
+    void *ptr;          /* as registered by this rank */
+    size_t bytes;
+    void *base;         /* of the flat range */
+    size_t stride;
+    size_t offset;      /* of the window in each rank's part: peer p's byte i is at
+                         * base + p * stride + offset + i */
+    int rank;
+    int nranks;
+    unsigned transports; /* SYMWIN_TRANSPORT_* */
+    uint64_t buffer_id;  /* of this rank's physical allocation */
+} symwin_window_info;
+
+/* SYMWIN_INVALID: no live window of this communicator. So for the next three. */
+SYMWIN_API symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window,
+                                             symwin_window_info *info);
+
+/* Address, on every device of the communicator, of byte `offset` of rank `peer`'s window.
+ * SYMWIN_INVALID: no such rank, or offset >= bytes. */
+SYMWIN_API symwin_status symwin_window_peer_pointer(symwin_comm *comm, const symwin_window *window,
+                                                    int peer, size_t offset, void **ptr);
+
+/* Multicast address of byte `offset`: a store reaches all ranks, a load-reduce reads all.
+ * SYMWIN_UNSUPPORTED: this window has none. */
+SYMWIN_API symwin_status symwin_window_multicast_pointer(symwin_comm *comm,
+                                                         const symwin_window *window, size_t offset,
+                                                         void **ptr);
+
+/* The window of this rank that contains all of [ptr, ptr + bytes), the smallest if several do.
+ * Never blocks. SYMWIN_INVALID: none does. */
+SYMWIN_API symwin_status symwin_window_find(symwin_comm *comm, const void *ptr, size_t bytes,
+                                            symwin_window **window);
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* X(name, value, short name, bytes) */
+#define SYMWIN_TYPE_LIST(X)                                                                        \
+    X(SYMWIN_F64, 0, f64, 8)                                                                       \
+    X(SYMWIN_F32, 1, f32, 4)                                                                       \
+    X(SYMWIN_F16, 2, f16, 2)                                                                       \
+    X(SYMWIN_BF16, 3, bf16, 2)                                                                     \
+    X(SYMWIN_F8E4M3, 4, e4m3, 1)                                                                   \
+    X(SYMWIN_F8E5M2, 5, e5m2, 1)                                                                   \
+    X(SYMWIN_I8, 6, i8, 1)                                                                         \
+    X(SYMWIN_U8, 7, u8, 1)                                                                         \
+    X(SYMWIN_I32, 8, i32, 4)                                                                       \
+    X(SYMWIN_U32, 9, u32, 4)                                                                       \
+    X(SYMWIN_I64, 10, i64, 8)                                                                      \
+    X(SYMWIN_U64, 11, u64, 8)
+
+typedef enum symwin_type {
+#define SYMWIN_TYPE_ENUM(name, value, text, bytes) name = value,
+    SYMWIN_TYPE_LIST(SYMWIN_TYPE_ENUM)
+#undef SYMWIN_TYPE_ENUM
+} symwin_type;
+
+/* X(name, value, short name) */
+#define SYMWIN_OP_LIST(X)                                                                          \
+    X(SYMWIN_SUM, 0, sum)                                                                          \
+    X(SYMWIN_PROD, 1, prod)                                                                        \
+    X(SYMWIN_MIN, 2, min)                                                                          \
+    X(SYMWIN_MAX, 3, max)                                                                          \
+    X(SYMWIN_AVG, 4, avg)
+
+typedef enum symwin_op {
+#define SYMWIN_OP_ENUM(name, value, text) name = value,
+    SYMWIN_OP_LIST(SYMWIN_OP_ENUM)
+#undef SYMWIN_OP_ENUM
+} symwin_op;
+
+/* X(name, value, short name) */
+#define SYMWIN_ALGO_LIST(X)                                                                        \
+    X(SYMWIN_ALGO_AUTO, 0, auto)                                                                   \
+    X(SYMWIN_ALGO_ONESHOT, 1, oneshot)       /* push of packets: any memory, lowest latency */     \
+    X(SYMWIN_ALGO_TWOSHOT, 2, twoshot)       /* over windows: loads, then stores */                \
+    X(SYMWIN_ALGO_ONESHOT_MC, 3, oneshot_mc) /* over windows: multicast load-reduce */             \
+    X(SYMWIN_ALGO_TWOSHOT_MC, 4, twoshot_mc) /* over windows: multicast load-reduce and store */
+
+typedef enum symwin_algo {
+#define SYMWIN_ALGO_ENUM(name, value, text) name = value,
+    SYMWIN_ALGO_LIST(SYMWIN_ALGO_ENUM)
+#undef SYMWIN_ALGO_ENUM
+} symwin_algo;
+
+/* Bytes of one element, 0 for no such type; and "bf16", "sum", "twoshot" or NULL. */
+SYMWIN_API size_t symwin_type_bytes(symwin_type type);
+SYMWIN_API const char *symwin_type_name(symwin_type type);
+SYMWIN_API const char *symwin_op_name(symwin_op op);
+SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
+
+/* Reduces `count` elements over all ranks, the result on every rank. Asynchronous on `stream`, and
+ * capturable in a CUDA graph. Collective, but the host does not wait for other ranks.
+ *
+ *   in, out  device memory of `count` elements, aligned to the element; equal, or not overlapping.
+ *            Any device memory works; where both lie in windows, at offsets that agree on all ranks,
+ *            large messages are reduced without a copy.
+ *   count    elements; 0 does nothing
+ *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
+ *            AVG divides the sum (integers toward zero); MIN and MAX pass over NaN
+ *   stream   of this rank's device; NULL is the legacy default stream
+ *
+ * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every
+ * run, but for the multicast algorithms, where the hardware chooses the order.
+ *
+ * Calls on one communicator run in the order in which they were made, also from several streams. A
+ * captured graph must be ordered against them, and against other graphs, by the caller.
+ *
+ *   SYMWIN_INVALID      no such type or operation, an address that is no device memory of this rank,
+ *                       misaligned or partly overlapping buffers, or `count` past the window that
+ *                       `in` or `out` begins in
+ *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of the ranks that share it
+ *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED  an earlier call failed: see symwin_comm_check() */
+SYMWIN_API symwin_status symwin_allreduce(symwin_comm *comm, const void *in, void *out,
+                                          uint64_t count, symwin_type type, symwin_op op,
+                                          struct CUstream_st *stream);
+
+typedef struct symwin_allreduce_options {
+    size_t size;      /* sizeof(symwin_allreduce_options); 0 elsewhere: the default */
+    symwin_algo algo; /* all ranks alike */
+    int blocks;       /* blocks of the grid, at most what fits */
+} symwin_allreduce_options;
+
+/* The same with a choice of algorithm and grid.
+ *
+ *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast,
+ *                       a type that multicast cannot reduce, or ONESHOT_MC in place */
+SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
+                                               uint64_t count, symwin_type type, symwin_op op,
+                                               const symwin_allreduce_options *options,
+                                               struct CUstream_st *stream);
+
+/* ---- for programs without the CUDA runtime --------------------------------------------------- */
+
+/* A stream of `device` that does not wait for the legacy default stream. */
+SYMWIN_API symwin_status symwin_stream_create(int device, struct CUstream_st **stream);
+SYMWIN_API symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_stream_synchronize(int device, struct CUstream_st *stream);
+
+/* Copies between host and device addresses, either way, in stream order on `device`. Host memory may
+ * be pageable; the copy is then finished, or the source read, as cuMemcpyAsync documents. */
+SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,
+                                       struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
