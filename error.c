@@ -1,0 +1,100 @@
+/* Status names and each thread's last error.
+ *
+ * The text is written once, where a fault is first seen; callers up the stack pass the status on.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+static _Thread_local char last_error[SW_TEXT_BYTES];
+
+const char *symwin_last_error(void)
+{
+    return last_error;
+}
+
+const char *symwin_version(void)
+{
+    return SYMWIN_VERSION;
+}
+
+const char *symwin_status_name(symwin_status status)
+{
+    switch (status) {
+#define STATUS_CASE(name, value, text)                                                             \
+    case name:                                                                                     \
+        return #name;
+        SYMWIN_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "unknown symwin_status";
+}
+
+symwin_status sw_fail(symwin_status status, const char *format, ...)
+{
+    char text[SW_TEXT_BYTES]; /* the arguments may point into last_error */
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(last_error, text, sizeof last_error);
+    return status;
+}
+
+void sw_error_restore(const char *text)
+{
+    snprintf(last_error, sizeof last_error, "%s", text);
+}
+
+/* The status that tells the caller what can be done about a driver's code. */
+static symwin_status status_of(CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return SYMWIN_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return SYMWIN_NO_MEMORY;
+    case CUDA_ERROR_NOT_PERMITTED:
+        return SYMWIN_DENIED;
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+        return SYMWIN_UNSUPPORTED;
+    default:
+        return SYMWIN_DRIVER;
+    }
+}
+
+symwin_status sw_check(CUresult result, const char *format, ...)
+{
+    const char *name = NULL;
+    const char *meaning = NULL;
+    char text[SW_TEXT_BYTES];
+    va_list args;
+
+    if (result == CUDA_SUCCESS)
+        return SYMWIN_OK;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (sw_drv.cuGetErrorName(result, &name) != CUDA_SUCCESS || name == NULL)
+        name = "an unknown error";
+    if (sw_drv.cuGetErrorString(result, &meaning) != CUDA_SUCCESS || meaning == NULL)
+        meaning = "no description";
+    return sw_fail(status_of(result), "%s: %s (%s)", text, name, meaning);
+}
+
+void sw_drop(CUresult result, const char *call)
+{
+    const char *debug;
+
+    if (result == CUDA_SUCCESS)
+        return;
+    debug = getenv("SYMWIN_DEBUG");
+    if (debug != NULL && strcmp(debug, "0") != 0)
+        fprintf(stderr, "symwin: %s failed with %d during teardown\n", call, (int)result);
+}
