@@ -1,0 +1,138 @@
+/* NVLS: one multicast object for each segment, bound to every rank's memory.
+ *
+ * Its addresses are those of an imaginary rank nranks in the flat range. The order, with the ranks
+ * agreeing between the steps:
+ *
+ *   rank 0: create -> every rank: add its device -> every rank: bind its memory -> rank 0: map
+ *
+ * Binding blocks in the driver until every device has been added, which is why nobody binds before
+ * all ranks have agreed that all were. Back: unmap, unbind, release, and only then the memory.
+ *
+ * A faulty multicast program can put a host's GPUs out of service, so on real hardware this runs
+ * only when asked for: see sw_multicast_allowed().
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+static int is_set(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && strcmp(text, value) == 0;
+}
+
+int sw_multicast_allowed(unsigned comm_flags)
+{
+    if ((comm_flags & SYMWIN_COMM_NO_MULTICAST) != 0)
+        return 0;
+    if (sw_drv.cuMulticastCreate == NULL || sw_drv.cuMulticastAddDevice == NULL ||
+        sw_drv.cuMulticastBindMem == NULL || sw_drv.cuMulticastUnbind == NULL ||
+        sw_drv.cuMulticastGetGranularity == NULL)
+        return 0;
+    if (sw_driver_is_emulated())
+        return 1;
+    if (is_set("NCCL_NVLS_ENABLE", "0") || is_set("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1") ||
+        is_set("NVSHMEM_DISABLE_NVLS", "1"))
+        return 0;
+    return (comm_flags & SYMWIN_COMM_MULTICAST) != 0 || is_set("SYMWIN_NVLS", "1");
+}
+
+/* What all ranks can bind: the smallest allocation, in units that the object takes. */
+static size_t common_bytes(const struct sw_group *group, const struct sw_segment *segment)
+{
+    size_t least = segment->rank[0].bytes;
+    int r;
+
+    for (r = 1; r < group->nranks; r++)
+        if (segment->rank[r].bytes < least)
+            least = segment->rank[r].bytes;
+    return least;
+}
+
+symwin_status sw_multicast_create(struct sw_group *group, struct sw_segment *segment)
+{
+    CUmulticastObjectProp prop = {.numDevices = (unsigned)group->nranks};
+    size_t unit = 0;
+    symwin_status status;
+
+    prop.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    prop.size = common_bytes(group, segment);
+    status = sw_check(
+        sw_drv.cuMulticastGetGranularity(&unit, &prop, CU_MULTICAST_GRANULARITY_MINIMUM),
+        "cuMulticastGetGranularity for %d devices", group->nranks);
+    if (status != SYMWIN_OK)
+        return status;
+    prop.size = prop.size / unit * unit;
+    if (prop.size == 0 || segment->offset % unit != 0)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "allocations of %zu bytes at offset %zu are not multicast granules of %zu",
+                       common_bytes(group, segment), segment->offset, unit);
+    status = sw_check(sw_drv.cuMulticastCreate(&segment->multicast, &prop),
+                      "cuMulticastCreate of %zu bytes for %d devices", prop.size, group->nranks);
+    if (status == SYMWIN_OK)
+        segment->multicast_bytes = prop.size;
+    else
+        segment->multicast = 0;
+    return status;
+}
+
+symwin_status sw_multicast_add(struct sw_segment *segment, int device)
+{
+    return sw_check(sw_drv.cuMulticastAddDevice(segment->multicast, device),
+                    "cuMulticastAddDevice of device %d", device);
+}
+
+symwin_status sw_multicast_bind(struct sw_segment *segment, int rank, int device)
+{
+    struct sw_segment_rank *own = &segment->rank[rank];
+    symwin_status status;
+
+    status = sw_check(sw_drv.cuMulticastBindMem(segment->multicast, 0, own->memory, 0,
+                                                segment->multicast_bytes, 0),
+                      "cuMulticastBindMem of %zu bytes on device %d", segment->multicast_bytes,
+                      device);
+    if (status == SYMWIN_OK) {
+        own->bound = 1;
+        own->bound_device = device;
+    }
+    return status;
+}
+
+symwin_status sw_multicast_map(struct sw_group *group, struct sw_segment *segment)
+{
+    const CUdeviceptr at = sw_group_address(group, group->nranks, segment->offset);
+    symwin_status status;
+
+    status = sw_check(sw_drv.cuMemMap(at, segment->multicast_bytes, 0, segment->multicast, 0),
+                      "cuMemMap of a multicast object of %zu bytes", segment->multicast_bytes);
+    if (status != SYMWIN_OK)
+        return status;
+    segment->multicast_mapped = 1;
+    return sw_memory_access(at, segment->multicast_bytes, group->devices, group->device_count);
+}
+
+void sw_multicast_release(struct sw_group *group, struct sw_segment *segment)
+{
+    int r;
+
+    if (segment->multicast == 0)
+        return;
+    if (segment->multicast_mapped)
+        sw_drop(sw_drv.cuMemUnmap(sw_group_address(group, group->nranks, segment->offset),
+                                  segment->multicast_bytes),
+                "cuMemUnmap");
+    for (r = 0; r < group->nranks; r++) {
+        struct sw_segment_rank *rank = &segment->rank[r];
+
+        if (rank->bound)
+            sw_drop(sw_drv.cuMulticastUnbind(segment->multicast, rank->bound_device, 0,
+                                             segment->multicast_bytes),
+                    "cuMulticastUnbind");
+        rank->bound = 0;
+    }
+    sw_drop(sw_drv.cuMemRelease(segment->multicast), "cuMemRelease");
+    segment->multicast = 0;
+    segment->multicast_mapped = 0;
+}

@@ -1,0 +1,531 @@
+/* Communicators: creation in agreed steps, one way back, status and abort.
+ *
+ *   join -> prepare (local) -> agree -> flat range (rank 0) -> agree -> own memory, registered
+ *
+ * A rank that fails still comes to every agreement, so all ranks succeed or all fail alike.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+static const char create_call[] = "symwin_comm_create";
+
+enum {
+    DEFAULT_TIMEOUT_MS = 30000,
+    DEFAULT_CREATE_TIMEOUT_MS = 60000,
+    DEFAULT_KERNEL_TIMEOUT_MS = 600000
+};
+
+/* ---- agreement ---- */
+
+symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
+                       const uint64_t *values, int value_count)
+{
+    const size_t prefix = strlen(call);
+    struct sw_vote vote = {.sequence = comm->sequence, .call = call, .status = mine};
+    symwin_status status;
+    int r;
+
+    if (value_count > 0)
+        memcpy(vote.values, values, (size_t)value_count * sizeof *values);
+    if (mine != SYMWIN_OK) {
+        const char *text = symwin_last_error();
+
+        if (strncmp(text, call, prefix) == 0 && text[prefix] == ':')
+            text += prefix + 2;
+        strncpy(vote.text, text, sizeof vote.text - 1);
+    }
+    status = sw_exchange_allgather(comm->group->exchange, comm->rank, &vote, sizeof vote, comm->votes,
+                                   comm->timeout_ms, call);
+    if (status != SYMWIN_OK)
+        return status;
+    for (r = 1; r < comm->nranks; r++)
+        if (strcmp(comm->votes[r].call, comm->votes[0].call) != 0 ||
+            comm->votes[r].sequence != comm->votes[0].sequence) {
+            sw_exchange_fail(comm->group->exchange, SYMWIN_MISMATCH, r);
+            return sw_fail(SYMWIN_MISMATCH,
+                           "%s: rank 0 is in %s (its collective call %llu), rank %d in %s (%llu); "
+                           "make the same calls in the same order on every rank",
+                           call, comm->votes[0].call, (unsigned long long)comm->votes[0].sequence, r,
+                           comm->votes[r].call, (unsigned long long)comm->votes[r].sequence);
+        }
+    for (r = 0; r < comm->nranks; r++)
+        if (comm->votes[r].status != SYMWIN_OK)
+            return sw_fail(comm->votes[r].status, "%s: rank %d: %s", call, r, comm->votes[r].text);
+    return SYMWIN_OK;
+}
+
+/* The ranks must have given the same value `i`. */
+static symwin_status agreed(symwin_comm *comm, int i, const char *what)
+{
+    int r;
+
+    for (r = 1; r < comm->nranks; r++)
+        if (comm->votes[r].values[i] != comm->votes[0].values[i])
+            return sw_fail(SYMWIN_MISMATCH,
+                           "%s: %s differs: rank 0 passed %llu, rank %d passed %llu; pass the same on "
+                           "every rank",
+                           create_call, what, (unsigned long long)comm->votes[0].values[i], r,
+                           (unsigned long long)comm->votes[r].values[i]);
+    return SYMWIN_OK;
+}
+
+/* ---- state ---- */
+
+symwin_status sw_comm_status(symwin_comm *comm, const char *call)
+{
+    const struct sw_kernel_report *report = comm->report;
+    const uint32_t code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
+
+    switch ((enum sw_kernel_code)code) {
+    case SW_KERNEL_OK:
+        return sw_exchange_status(comm->group->exchange, call);
+    case SW_KERNEL_MISMATCH:
+        return sw_fail(SYMWIN_MISMATCH,
+                       "%s: in collective %u, rank %d's arguments differ from rank %d's (digest %08x, "
+                       "not %08x): count, type, operation, algorithm and window offsets must agree; "
+                       "destroy the communicator",
+                       call, report->epoch, report->rank, comm->rank, report->theirs, report->ours);
+    case SW_KERNEL_TIMEOUT:
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: in collective %u, rank %d waited %d ms for rank %d; destroy the "
+                       "communicator",
+                       call, report->epoch, comm->rank, comm->kernel_timeout_ms, report->rank);
+    case SW_KERNEL_ABORTED:
+        break;
+    }
+    return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
+}
+
+symwin_status sw_comm_enter(symwin_comm *comm, const char *call)
+{
+    symwin_status status;
+
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
+    if (atomic_flag_test_and_set_explicit(&comm->busy, memory_order_acquire))
+        return sw_fail(SYMWIN_BUSY,
+                       "%s: another thread is in a collective call of rank %d's communicator; each "
+                       "rank needs its own communicator",
+                       call, comm->rank);
+    status = sw_comm_status(comm, call);
+    if (status != SYMWIN_OK)
+        sw_comm_leave(comm);
+    return status;
+}
+
+void sw_comm_leave(symwin_comm *comm)
+{
+    atomic_flag_clear_explicit(&comm->busy, memory_order_release);
+}
+
+symwin_status symwin_comm_check(symwin_comm *comm)
+{
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_check: comm is NULL");
+    return sw_comm_status(comm, "symwin_comm_check");
+}
+
+symwin_status symwin_comm_abort(symwin_comm *comm)
+{
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_abort: comm is NULL");
+    __atomic_store_n(&comm->report->abort, 1, __ATOMIC_RELEASE);
+    sw_exchange_fail(comm->group->exchange, SYMWIN_ABORTED, comm->rank);
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
+{
+    symwin_comm_info out;
+
+    if (comm == NULL || info == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_query: %s is NULL",
+                       comm == NULL ? "comm" : "info");
+    out = (symwin_comm_info){
+        .nranks = comm->nranks,
+        .rank = comm->rank,
+        .device = comm->device,
+        .multicast = comm->group->multicast,
+        .stride = comm->group->stride,
+        .base = (void *)(uintptr_t)comm->group->base,
+        .allocations = sw_segment_count(comm->group) - 1, /* less the communicator's own */
+    };
+    pthread_mutex_lock(&comm->mutex);
+    out.windows = comm->window_count;
+    pthread_mutex_unlock(&comm->mutex);
+    *info = out;
+    return SYMWIN_OK;
+}
+
+/* ---- destruction, of whole and of half-made communicators ---- */
+
+static void comm_release(symwin_comm *comm)
+{
+    struct sw_group *group = comm->group;
+    const int rank = comm->rank;
+    struct sw_scope scope;
+
+    if (comm->stage >= SW_COMM_CONTEXT) {
+        /* Best effort: everything below copes without a current context. */
+        if (sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS)
+            scope = (struct sw_scope){.device = -1, .pushed = 1};
+        else
+            scope = (struct sw_scope){.device = -1};
+    }
+    switch (comm->stage) {
+    case SW_COMM_REGISTERED:
+        sw_window_detach_all(comm);
+        sw_collective_release(comm);
+        sw_window_detach(comm, &comm->state);
+        /* fallthrough */
+    case SW_COMM_MEMORY:
+        symwin_mem_free(comm->memory);
+        /* fallthrough */
+    case SW_COMM_REPORT:
+        sw_drop(sw_drv.cuMemFreeHost(comm->report), "cuMemFreeHost");
+        /* fallthrough */
+    case SW_COMM_KERNELS:
+        sw_kernels_release(comm->kernels);
+        /* fallthrough */
+    case SW_COMM_CONTEXT:
+        sw_scope_leave(&scope);
+        sw_drop(sw_drv.cuDevicePrimaryCtxRelease(comm->device), "cuDevicePrimaryCtxRelease");
+        /* fallthrough */
+    case SW_COMM_JOINED:
+        break;
+    }
+    sw_registry_destroy(comm->registry);
+    pthread_mutex_destroy(&comm->mutex);
+    free(comm->windows);
+    free(comm->votes);
+    free(comm);
+    sw_bootstrap_leave(group, rank);
+}
+
+void symwin_comm_destroy(symwin_comm *comm)
+{
+    if (comm != NULL)
+        comm_release(comm);
+}
+
+/* ---- creation ---- */
+
+static symwin_status check_options(const symwin_comm_options *o)
+{
+    const unsigned known = SYMWIN_COMM_MULTICAST | SYMWIN_COMM_NO_MULTICAST;
+
+    if (o->size != sizeof *o)
+        return sw_fail(SYMWIN_INVALID, "%s: options->size is %zu; set it to "
+                                       "sizeof(symwin_comm_options), %zu",
+                       create_call, o->size, sizeof *o);
+    if ((o->flags & ~known) != 0 || (o->flags & known) == known)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->flags is 0x%x; pass 0, SYMWIN_COMM_MULTICAST or "
+                       "SYMWIN_COMM_NO_MULTICAST",
+                       create_call, o->flags);
+    if (o->timeout_ms < 0 || o->kernel_timeout_ms < -1 || o->max_blocks < 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: timeout_ms %d, kernel_timeout_ms %d, max_blocks %d: none may be negative "
+                       "(but kernel_timeout_ms -1)",
+                       create_call, o->timeout_ms, o->kernel_timeout_ms, o->max_blocks);
+    if (o->slot_bytes % 8 != 0 || o->slot_bytes > (size_t)1 << 32)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: slot_bytes is %zu; pass a multiple of 8 up to 4 GiB, or 0 for the default",
+                       create_call, o->slot_bytes);
+    return SYMWIN_OK;
+}
+
+/* 256 KiB a source, less where many ranks would make that tens of megabytes. */
+static size_t default_slot_bytes(int nranks)
+{
+    size_t bytes = (size_t)256 << 10;
+
+    while (bytes * (size_t)nranks > ((size_t)4 << 20) && bytes > ((size_t)8 << 10))
+        bytes /= 2;
+    return bytes;
+}
+
+static symwin_comm *comm_new(int nranks, int rank, int device, const symwin_comm_options *options,
+                             struct sw_group *group)
+{
+    static const symwin_comm_options none;
+    const symwin_comm_options *o = options == NULL ? &none : options;
+    symwin_comm *comm = calloc(1, sizeof *comm);
+
+    if (comm == NULL)
+        return NULL;
+    comm->stage = SW_COMM_JOINED;
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->device = device;
+    comm->group = group;
+    comm->flags = o->flags;
+    comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+    comm->kernel_timeout_ms =
+        o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms : DEFAULT_KERNEL_TIMEOUT_MS;
+    comm->max_blocks = o->max_blocks;
+    comm->slot_bytes = o->slot_bytes > 0 ? o->slot_bytes : default_slot_bytes(nranks);
+    atomic_flag_clear(&comm->busy);
+    comm->votes = calloc((size_t)nranks, sizeof *comm->votes);
+    comm->registry = sw_registry_create();
+    if (comm->votes == NULL || comm->registry == NULL ||
+        pthread_mutex_init(&comm->mutex, NULL) != 0) {
+        sw_registry_destroy(comm->registry);
+        free(comm->votes);
+        free(comm);
+        return NULL;
+    }
+    return comm;
+}
+
+/* What this rank needs for itself: context, kernels, pinned memory. Leaves the scope entered. */
+static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
+{
+    symwin_status status;
+    void *report = NULL;
+
+    if (!sw_kernels_present())
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: this library was built without nvcc and has no GPU kernels; rebuild it "
+                       "with nvcc, or set SYMWIN_DRIVER=emu",
+                       create_call);
+    status = sw_check(sw_drv.cuDevicePrimaryCtxRetain(&comm->context, comm->device),
+                      "cuDevicePrimaryCtxRetain of device %d", comm->device);
+    if (status != SYMWIN_OK)
+        return status;
+    comm->stage = SW_COMM_CONTEXT;
+    status = sw_scope_enter_context(comm->context, scope);
+    if (status == SYMWIN_OK)
+        status = sw_kernels_acquire(comm->device, &comm->kernels);
+    if (status != SYMWIN_OK)
+        return status;
+    comm->stage = SW_COMM_KERNELS;
+    status = sw_check(sw_drv.cuMemHostAlloc(&report, sizeof *comm->report,
+                                            CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                      "cuMemHostAlloc of %zu bytes", sizeof *comm->report);
+    if (status != SYMWIN_OK)
+        return status;
+    comm->report = report;
+    memset(report, 0, sizeof *comm->report);
+    comm->stage = SW_COMM_REPORT;
+    return sw_check(sw_drv.cuMemHostGetDevicePointer(&comm->report_address, report, 0),
+                    "cuMemHostGetDevicePointer");
+}
+
+/* The places of the values in the first vote. */
+enum { V_DEVICE, V_TOTAL, V_MULTICAST, V_SLOT, V_FLAGS, V_MAX_BLOCKS, V_GRANULARITY, V_COUNT };
+
+/* What the others must know of this rank's device. */
+static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
+{
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    size_t granularity = 0;
+    size_t total = 0;
+    int multicast = 0;
+    symwin_status status;
+
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = comm->device;
+    status = sw_check(sw_drv.cuDeviceTotalMem(&total, comm->device),
+                      "cuDeviceTotalMem of device %d", comm->device);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuDeviceGetAttribute(
+                              &multicast, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, comm->device),
+                          "cuDeviceGetAttribute: multicast of device %d", comm->device);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemGetAllocationGranularity(
+                              &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                          "cuMemGetAllocationGranularity of device %d", comm->device);
+    values[V_DEVICE] = (uint64_t)comm->device;
+    values[V_TOTAL] = total;
+    values[V_MULTICAST] = multicast && sw_multicast_allowed(comm->flags);
+    values[V_SLOT] = comm->slot_bytes;
+    values[V_FLAGS] = comm->flags;
+    values[V_MAX_BLOCKS] = (uint64_t)comm->max_blocks;
+    values[V_GRANULARITY] = granularity;
+    return status;
+}
+
+/* Every other rank's device must be able to reach this one's memory, and the ranks on it to run at
+ * the same time. */
+static symwin_status check_neighbours(symwin_comm *comm)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const int connections = text != NULL && atoi(text) > 0 ? atoi(text) : 8;
+    symwin_status status = SYMWIN_OK;
+    int r;
+
+    comm->ranks_on_device = 0;
+    for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++) {
+        const int device = (int)comm->votes[r].values[V_DEVICE];
+        int can = 0;
+
+        if (device == comm->device) {
+            comm->ranks_on_device++;
+            continue;
+        }
+        status = sw_check(sw_drv.cuDeviceCanAccessPeer(&can, comm->device, device),
+                          "cuDeviceCanAccessPeer: device %d to %d", comm->device, device);
+        if (status == SYMWIN_OK && !can)
+            status = sw_fail(SYMWIN_UNSUPPORTED,
+                             "%s: device %d cannot access the memory of device %d (rank %d); use "
+                             "devices that are peers",
+                             create_call, comm->device, device, r);
+    }
+    if (status == SYMWIN_OK && !sw_driver_is_emulated() && comm->ranks_on_device > connections)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %d ranks share device %d, which runs the streams of %d at the same time; "
+                       "set CUDA_DEVICE_MAX_CONNECTIONS to at least the number of ranks (32 at most) "
+                       "before CUDA starts, or use fewer ranks a device",
+                       create_call, comm->ranks_on_device, comm->device, connections);
+    return status;
+}
+
+/* Rank 0: the list of devices, and one address range for all ranks. */
+static symwin_status make_range(symwin_comm *comm)
+{
+    struct sw_group *group = comm->group;
+    size_t largest = 0;
+    size_t stride = (size_t)1 << 30;
+    int multicast = 1;
+    int parts;
+    int r, i;
+
+    group->devices = calloc((size_t)comm->nranks, sizeof *group->devices);
+    if (group->devices == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for a list of %d devices", comm->nranks);
+    for (r = 0; r < comm->nranks; r++) {
+        const uint64_t *values = comm->votes[r].values;
+
+        for (i = 0; i < group->device_count && group->devices[i] != (int)values[V_DEVICE]; i++)
+            ;
+        if (i == group->device_count)
+            group->devices[group->device_count++] = (int)values[V_DEVICE];
+        if (values[V_TOTAL] > largest)
+            largest = values[V_TOTAL];
+        if (values[V_GRANULARITY] > group->granularity)
+            group->granularity = values[V_GRANULARITY];
+        multicast = multicast && values[V_MULTICAST];
+    }
+    /* A device joins a multicast object once, and a team of one is no team. */
+    multicast = multicast && comm->nranks > 1 && group->device_count == comm->nranks;
+    parts = comm->nranks + multicast;
+    while (stride < largest)
+        stride *= 2;
+    /* A smaller stride serves as long as the windows fit in it. */
+    for (; stride >= (size_t)1 << 28; stride /= 2) {
+        const CUresult result = sw_drv.cuMemAddressReserve(
+            &group->base, stride * (size_t)parts, group->granularity, 0, 0);
+
+        if (result == CUDA_SUCCESS) {
+            group->stride = stride;
+            group->range_bytes = stride * (size_t)parts;
+            group->multicast = multicast;
+            return SYMWIN_OK;
+        }
+        group->base = 0;
+        if (result != CUDA_ERROR_OUT_OF_MEMORY)
+            return sw_check(result, "cuMemAddressReserve of %d strides of %zu bytes", parts, stride);
+    }
+    return sw_fail(SYMWIN_NO_MEMORY, "no address range for %d strides of 256 MiB: destroy "
+                                     "communicators that are no longer used",
+                   parts);
+}
+
+/* The communicator's own device memory, all zero. */
+static symwin_status make_memory(symwin_comm *comm)
+{
+    const size_t bytes = SW_STATE_BYTES(comm->nranks, comm->slot_bytes);
+    CUstream stream = NULL;
+    symwin_status status = symwin_mem_alloc(comm->device, bytes, 0, &comm->memory);
+
+    if (status != SYMWIN_OK)
+        return status;
+    comm->stage = SW_COMM_MEMORY;
+    status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_check(
+        sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)comm->memory, 0, bytes, stream),
+        "cuMemsetD8Async of %zu bytes", bytes);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
+    return status;
+}
+
+/* The agreed steps, with this rank's context current. `status` is what joined so far gave. */
+static symwin_status build(symwin_comm *comm, symwin_status status)
+{
+    uint64_t values[V_COUNT] = {0};
+
+    if (status == SYMWIN_OK)
+        status = introduce(comm, values);
+    status = sw_agree(comm, create_call, status, values, V_COUNT);
+    if (status != SYMWIN_OK)
+        return status;
+    status = agreed(comm, V_SLOT, "slot_bytes");
+    if (status == SYMWIN_OK)
+        status = agreed(comm, V_FLAGS, "flags");
+    if (status == SYMWIN_OK)
+        status = agreed(comm, V_MAX_BLOCKS, "max_blocks");
+    if (status != SYMWIN_OK)
+        return status; /* alike on all ranks: they saw the same votes */
+    status = check_neighbours(comm);
+    if (status == SYMWIN_OK && comm->rank == 0)
+        status = make_range(comm);
+    if (status == SYMWIN_OK)
+        status = make_memory(comm);
+    status = sw_agree(comm, create_call, status, NULL, 0);
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_window_attach(comm, create_call, SYMWIN_OK, comm->memory,
+                              SW_STATE_BYTES(comm->nranks, comm->slot_bytes),
+                              SYMWIN_WINDOW_NO_MULTICAST, &comm->state);
+    if (status == SYMWIN_OK)
+        comm->stage = SW_COMM_REGISTERED;
+    return status;
+}
+
+symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank, int device,
+                                 const symwin_comm_options *options, symwin_comm **out)
+{
+    int timeout_ms = DEFAULT_CREATE_TIMEOUT_MS;
+    struct sw_scope scope = {.device = -1};
+    struct sw_group *group;
+    symwin_status status;
+    symwin_comm *comm;
+
+    if (id == NULL || out == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", create_call, id == NULL ? "id" : "comm");
+    if (nranks < 1 || nranks > SW_MAX_RANKS)
+        return sw_fail(SYMWIN_INVALID, "%s: nranks is %d; pass 1 to %d", create_call, nranks,
+                       SW_MAX_RANKS);
+    if (rank < 0 || rank >= nranks)
+        return sw_fail(SYMWIN_INVALID, "%s: rank is %d; pass 0 to %d", create_call, rank, nranks - 1);
+    status = options == NULL ? SYMWIN_OK : check_options(options);
+    if (status == SYMWIN_OK)
+        status = sw_device_resolve(create_call, device, &device);
+    if (status != SYMWIN_OK)
+        return status;
+    if (options != NULL && options->timeout_ms > 0)
+        timeout_ms = options->timeout_ms;
+    status = sw_bootstrap_join(id, nranks, rank, timeout_ms, &group);
+    if (status != SYMWIN_OK)
+        return status;
+    comm = comm_new(nranks, rank, device, options, group);
+    if (comm == NULL) {
+        sw_bootstrap_leave(group, rank); /* the others see PEER_LOST at their first agreement */
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", create_call, nranks);
+    }
+    status = build(comm, prepare(comm, &scope));
+    sw_scope_leave(&scope);
+    if (status != SYMWIN_OK) {
+        comm_release(comm);
+        return status;
+    }
+    *out = comm;
+    return SYMWIN_OK;
+}

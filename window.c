@@ -1,0 +1,536 @@
+/* Windows: collective registration, local deregistration, queries.
+ *
+ * Registration goes in agreed steps, and whatever fails on one rank fails on all:
+ *
+ *   prepare   every rank looks at its memory and keeps hold of it       (undoable)
+ *   agree     sizes, flags and offsets are the same on all ranks
+ *   known?    all ranks' allocations are in one segment already: done
+ *   place     rank 0 chooses the offset in the flat range                agree
+ *   map       every rank shows its memory there, to all devices          agree
+ *   multicast create, agree, add devices, agree, bind, agree, map, agree; or do without, all alike
+ *   publish   the handle, and the registry entry
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* Handles are no addresses: slot in the low bits, a number that is never reused above. */
+#define SLOT_BITS 20
+#define SLOT_MASK (((uintptr_t)1 << SLOT_BITS) - 1)
+
+/* What a registration holds on its way. */
+struct attempt {
+    const char *call;
+    struct sw_physical physical;
+    CUmemGenericAllocationHandle memory; /* owned until a segment takes it, 0: none */
+    CUdeviceptr held;                    /* base of owned memory, 0: none */
+    struct sw_segment *segment;          /* holds a reference, NULL: none */
+    size_t offset;                       /* of the window in the allocation */
+};
+
+enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_COUNT };
+
+/* ---- preparing: everything that one rank can find out and undo alone ---- */
+
+static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, size_t bytes,
+                             unsigned flags)
+{
+    const unsigned known = SYMWIN_WINDOW_MULTICAST | SYMWIN_WINDOW_NO_MULTICAST;
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+    symwin_status status;
+
+    if (ptr == NULL)
+        return sw_fail(SYMWIN_INVALID, "ptr is NULL");
+    if (bytes == 0)
+        return sw_fail(SYMWIN_INVALID, "bytes is 0; a window has at least one byte");
+    if ((flags & ~known) != 0 || (flags & known) == known)
+        return sw_fail(SYMWIN_INVALID,
+                       "flags are 0x%x; pass 0, SYMWIN_WINDOW_MULTICAST or "
+                       "SYMWIN_WINDOW_NO_MULTICAST",
+                       flags);
+    status = sw_physical_find(a->call, address, &a->physical);
+    if (status != SYMWIN_OK)
+        return status;
+    if (a->physical.device != comm->device)
+        return sw_fail(SYMWIN_INVALID,
+                       "%p is memory of device %d and this rank's communicator is on device %d", ptr,
+                       a->physical.device, comm->device);
+    a->offset = (size_t)(address - a->physical.base);
+    if (bytes > a->physical.bytes - a->offset)
+        return sw_fail(SYMWIN_INVALID,
+                       "the window of %zu bytes at %p passes the end of its allocation by %zu bytes",
+                       bytes, ptr, bytes - (a->physical.bytes - a->offset));
+    if ((flags & SYMWIN_WINDOW_MULTICAST) != 0 && !comm->group->multicast)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "SYMWIN_WINDOW_MULTICAST was asked for, but this communicator has no "
+                       "multicast (it needs one device a rank, support by all devices, and on real "
+                       "hardware SYMWIN_NVLS=1)");
+    a->held = sw_memory_hold(a->physical.base) ? a->physical.base : 0;
+    a->segment = sw_segment_find(comm->group, comm->rank, a->physical.buffer_id);
+    if (a->segment != NULL)
+        return SYMWIN_OK;
+    status = sw_check(sw_drv.cuMemRetainAllocationHandle(&a->memory, ptr),
+                      "cuMemRetainAllocationHandle of %p", ptr);
+    if (status != SYMWIN_OK)
+        a->memory = 0;
+    return status;
+}
+
+/* The only way back, for every rank that did not get its window. */
+static void abandon(symwin_comm *comm, struct attempt *a)
+{
+    if (a->segment != NULL)
+        sw_segment_release(comm->group, a->segment, comm->rank);
+    if (a->memory != 0)
+        sw_drop(sw_drv.cuMemRelease(a->memory), "cuMemRelease");
+    if (a->held != 0)
+        sw_memory_drop(a->held);
+    *a = (struct attempt){.call = a->call};
+}
+
+/* ---- agreeing ---- */
+
+/* The ranks must have voted for the same value `i`. */
+static symwin_status agreed(symwin_comm *comm, const char *call, int i, const char *what)
+{
+    int r;
+
+    for (r = 1; r < comm->nranks; r++)
+        if (comm->votes[r].values[i] != comm->votes[0].values[i])
+            return sw_fail(SYMWIN_MISMATCH,
+                           "%s: %s differs: %llu on rank 0, %llu on rank %d; it must agree", call,
+                           what, (unsigned long long)comm->votes[0].values[i],
+                           (unsigned long long)comm->votes[r].values[i], r);
+    return SYMWIN_OK;
+}
+
+static symwin_status compare(symwin_comm *comm, const char *call)
+{
+    symwin_status status = agreed(comm, call, V_BYTES, "bytes");
+
+    if (status == SYMWIN_OK)
+        status = agreed(comm, call, V_FLAGS, "flags");
+    if (status == SYMWIN_OK)
+        status = agreed(comm, call, V_OFFSET, "the offset in the allocation");
+    return status;
+}
+
+static int all_in_one_segment(const symwin_comm *comm)
+{
+    int r;
+
+    for (r = 0; r < comm->nranks; r++)
+        if (comm->votes[r].values[V_SEGMENT] == 0 ||
+            comm->votes[r].values[V_SEGMENT] != comm->votes[0].values[V_SEGMENT])
+            return 0;
+    return 1;
+}
+
+/* ---- a new segment ---- */
+
+/* Rank 0 chooses a place; the others learn it. After success every rank holds a reference. */
+static symwin_status place(symwin_comm *comm, struct attempt *a)
+{
+    struct sw_segment *segment = NULL;
+    symwin_status status = SYMWIN_OK;
+    uint64_t value = 0;
+
+    /* A segment that only some ranks know, or that pairs other allocations, does not serve. */
+    if (a->segment != NULL) {
+        sw_segment_release(comm->group, a->segment, comm->rank);
+        a->segment = NULL;
+        status = sw_check(sw_drv.cuMemRetainAllocationHandle(
+                              &a->memory, (void *)(uintptr_t)a->physical.base),
+                          "cuMemRetainAllocationHandle of 0x%llx", a->physical.base);
+        if (status != SYMWIN_OK)
+            a->memory = 0;
+    }
+    value = a->physical.bytes;
+    status = sw_agree(comm, a->call, status, &value, 1);
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm->rank == 0) {
+        size_t bytes = 0;
+        int r;
+
+        for (r = 0; r < comm->nranks; r++)
+            if (comm->votes[r].values[0] > bytes)
+                bytes = (size_t)comm->votes[r].values[0];
+        status = sw_segment_create(comm->group, bytes, &segment);
+    }
+    value = (uint64_t)(uintptr_t)segment;
+    status = sw_agree(comm, a->call, status, &value, 1);
+    if (status == SYMWIN_OK)
+        a->segment = (struct sw_segment *)(uintptr_t)comm->votes[0].values[0];
+    return status;
+}
+
+static symwin_status map(symwin_comm *comm, struct attempt *a)
+{
+    const CUmemGenericAllocationHandle memory = a->memory;
+    symwin_status status;
+
+    a->memory = 0; /* the segment's from here on */
+    status = sw_segment_map(comm->group, a->segment, comm->rank, memory, &a->physical);
+    return sw_agree(comm, a->call, status, NULL, 0);
+}
+
+/* The multicast steps; on failure no rank has touched the object after the last agreement. */
+static symwin_status multicast_steps(symwin_comm *comm, struct attempt *a)
+{
+    struct sw_group *group = comm->group;
+    symwin_status status = SYMWIN_OK;
+
+    if (comm->rank == 0)
+        status = sw_multicast_create(group, a->segment);
+    status = sw_agree(comm, a->call, status, NULL, 0);
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_multicast_add(a->segment, comm->device);
+    status = sw_agree(comm, a->call, status, NULL, 0);
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_multicast_bind(a->segment, comm->rank, comm->device);
+    status = sw_agree(comm, a->call, status, NULL, 0);
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm->rank == 0)
+        status = sw_multicast_map(group, a->segment);
+    return sw_agree(comm, a->call, status, NULL, 0);
+}
+
+/* Gives the segment a multicast object, or, if that fails on any rank, none on all: an error only
+ * where the caller insists or the communicator has ended. */
+static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t bytes, unsigned flags)
+{
+    const int insist = (flags & SYMWIN_WINDOW_MULTICAST) != 0;
+    symwin_status status = SYMWIN_OK;
+    char text[SW_TEXT_BYTES];
+    symwin_status after;
+
+    if (!comm->group->multicast || (flags & SYMWIN_WINDOW_NO_MULTICAST) != 0)
+        return SYMWIN_OK;
+    memcpy(text, symwin_last_error(), sizeof text);
+    if (!a->segment->multicast_mapped) {
+        status = multicast_steps(comm, a);
+        if (sw_exchange_status(comm->group->exchange, a->call) != SYMWIN_OK)
+            return status;
+        if (status != SYMWIN_OK && insist)
+            memcpy(text, symwin_last_error(), sizeof text);
+        if (status != SYMWIN_OK && comm->rank == 0)
+            sw_multicast_release(comm->group, a->segment);
+        /* Nobody looks at the segment before rank 0 has made up its mind. */
+        after = sw_agree(comm, a->call, SYMWIN_OK, NULL, 0);
+        if (after != SYMWIN_OK)
+            return after;
+        sw_error_restore(text);
+    }
+    if (insist && status == SYMWIN_OK && a->offset + bytes > a->segment->multicast_bytes)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: SYMWIN_WINDOW_MULTICAST was asked for, and the smallest rank's allocation "
+                       "has only %zu bytes for multicast, short of the window's end at %zu",
+                       a->call, a->segment->multicast_bytes, a->offset + bytes);
+    return insist ? status : SYMWIN_OK;
+}
+
+/* ---- attach and detach ---- */
+
+static void fill(const struct attempt *a, void *ptr, size_t bytes, unsigned flags,
+                 struct sw_window *window)
+{
+    *window = (struct sw_window){
+        .ptr = ptr,
+        .bytes = bytes,
+        .offset = a->segment->offset + a->offset,
+        .buffer_id = a->physical.buffer_id,
+        .segment = a->segment,
+        .held = a->held,
+        .transports = SYMWIN_TRANSPORT_PEER,
+    };
+    /* The object covers what all ranks have; a window beyond it does without. */
+    if (a->segment->multicast_mapped && a->offset + bytes <= a->segment->multicast_bytes &&
+        (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0)
+        window->transports |= SYMWIN_TRANSPORT_MULTICAST;
+}
+
+symwin_status sw_window_attach(symwin_comm *comm, const char *call, symwin_status status, void *ptr,
+                               size_t bytes, unsigned flags, struct sw_window *window)
+{
+    struct attempt a = {.call = call};
+    uint64_t values[V_COUNT] = {bytes, flags, 0, 0};
+    int known;
+
+    comm->sequence++;
+    if (status == SYMWIN_OK)
+        status = prepare(comm, &a, ptr, bytes, flags);
+    values[V_OFFSET] = a.offset;
+    values[V_SEGMENT] = a.segment != NULL ? a.segment->id : 0;
+    status = sw_agree(comm, call, status, values, V_COUNT);
+    if (status == SYMWIN_OK)
+        status = compare(comm, call);
+    known = status == SYMWIN_OK && all_in_one_segment(comm);
+    if (status == SYMWIN_OK && !known) {
+        status = place(comm, &a);
+        if (status == SYMWIN_OK)
+            status = map(comm, &a);
+    }
+    if (status == SYMWIN_OK && (!known || (flags & SYMWIN_WINDOW_MULTICAST) != 0))
+        status = multicast(comm, &a, bytes, flags);
+    if (status != SYMWIN_OK) {
+        abandon(comm, &a);
+        return status;
+    }
+    fill(&a, ptr, bytes, flags, window);
+    return SYMWIN_OK;
+}
+
+void sw_window_detach(symwin_comm *comm, struct sw_window *window)
+{
+    sw_segment_release(comm->group, window->segment, comm->rank);
+    if (window->held != 0)
+        sw_memory_drop(window->held);
+    window->segment = NULL;
+    window->held = 0;
+}
+
+/* ---- handles ---- */
+
+/* Makes room for one more window, so that giving it a handle cannot fail. */
+static symwin_status reserve_slot(symwin_comm *comm)
+{
+    struct sw_window **windows = NULL;
+    symwin_status status = SYMWIN_OK;
+
+    pthread_mutex_lock(&comm->mutex);
+    if ((size_t)comm->window_count == comm->window_slots) {
+        const size_t slots = comm->window_slots == 0 ? 16 : comm->window_slots * 2;
+
+        if (slots <= SLOT_MASK)
+            windows = realloc(comm->windows, slots * sizeof(struct sw_window *));
+        if (windows == NULL) {
+            status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for more than %zu windows",
+                             comm->window_slots);
+        } else {
+            memset(windows + comm->window_slots, 0,
+                   (slots - comm->window_slots) * sizeof(struct sw_window *));
+            comm->windows = windows;
+            comm->window_slots = slots;
+        }
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    return status;
+}
+
+/* The live window behind a handle, NULL if there is none. Under the mutex. */
+static struct sw_window *lookup(const symwin_comm *comm, const symwin_window *window)
+{
+    const uintptr_t handle = (uintptr_t)window;
+    const size_t slot = handle & SLOT_MASK;
+
+    if (slot >= comm->window_slots || comm->windows[slot] == NULL ||
+        comm->windows[slot]->handle != handle)
+        return NULL;
+    return comm->windows[slot];
+}
+
+/* Copies the live window behind a handle. */
+static symwin_status get(const char *call, symwin_comm *comm, const symwin_window *window,
+                         struct sw_window *out)
+{
+    const struct sw_window *found;
+
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
+    pthread_mutex_lock(&comm->mutex);
+    found = lookup(comm, window);
+    if (found != NULL)
+        *out = *found;
+    pthread_mutex_unlock(&comm->mutex);
+    if (found == NULL)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %p is no live window of rank %d's communicator: it was deregistered "
+                       "before, or is another communicator's",
+                       call, (const void *)window, comm->rank);
+    return SYMWIN_OK;
+}
+
+/* Publishes a window in room that was reserved: cannot fail. */
+static symwin_window *publish(symwin_comm *comm, struct sw_window *window)
+{
+    size_t slot = 0;
+
+    pthread_mutex_lock(&comm->mutex);
+    while (comm->windows[slot] != NULL)
+        slot++;
+    /* Generations start at 1, so no handle is NULL. */
+    window->handle = (uintptr_t)(++comm->generation << SLOT_BITS | slot);
+    comm->windows[slot] = window;
+    comm->window_count++;
+    sw_registry_insert(comm->registry, &(struct sw_registry_entry){
+                                           .begin = (uintptr_t)window->ptr,
+                                           .end = (uintptr_t)window->ptr + window->bytes,
+                                           .window = window->handle,
+                                           .offset = window->offset,
+                                           .transports = window->transports,
+                                       });
+    pthread_mutex_unlock(&comm->mutex);
+    return (symwin_window *)window->handle;
+}
+
+symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes, unsigned flags,
+                                     symwin_window **out)
+{
+    static const char call[] = "symwin_window_register";
+    struct sw_window *window;
+    struct sw_scope scope;
+    symwin_status status;
+
+    if (out == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: window is NULL; pass where to put the handle", call);
+    status = sw_comm_enter(comm, call);
+    if (status != SYMWIN_OK)
+        return status;
+    /* Whatever fails from here on, this rank goes on to the agreement and tells the others. */
+    status = sw_scope_enter_context(comm->context, &scope);
+    window = calloc(1, sizeof *window);
+    if (status == SYMWIN_OK && window == NULL)
+        status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for a window");
+    if (status == SYMWIN_OK)
+        status = reserve_slot(comm);
+    if (status == SYMWIN_OK)
+        status = sw_registry_reserve(comm->registry);
+    status = sw_window_attach(comm, call, status, ptr, bytes, flags, window);
+    if (status == SYMWIN_OK)
+        *out = publish(comm, window);
+    else
+        free(window);
+    sw_scope_leave(&scope);
+    sw_comm_leave(comm);
+    return status;
+}
+
+symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
+{
+    static const char call[] = "symwin_window_deregister";
+    struct sw_window *found = NULL;
+    struct sw_window copy;
+    symwin_status status = get(call, comm, window, &copy);
+
+    if (status != SYMWIN_OK)
+        return status;
+    pthread_mutex_lock(&comm->mutex);
+    found = lookup(comm, window); /* another thread may have been faster */
+    if (found != NULL) {
+        comm->windows[found->handle & SLOT_MASK] = NULL;
+        comm->window_count--;
+        sw_registry_remove(comm->registry, found->handle);
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    if (found == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %p was deregistered by another thread meanwhile", call,
+                       (void *)window);
+    sw_window_detach(comm, found);
+    free(found);
+    return SYMWIN_OK;
+}
+
+void sw_window_detach_all(symwin_comm *comm)
+{
+    size_t slot;
+
+    for (slot = 0; slot < comm->window_slots; slot++)
+        if (comm->windows[slot] != NULL) {
+            sw_window_detach(comm, comm->windows[slot]);
+            free(comm->windows[slot]);
+            comm->windows[slot] = NULL;
+        }
+    comm->window_count = 0;
+}
+
+/* ---- queries ---- */
+
+symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window,
+                                  symwin_window_info *info)
+{
+    static const char call[] = "symwin_window_query";
+    struct sw_window w;
+    symwin_status status;
+
+    if (info == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: info is NULL", call);
+    status = get(call, comm, window, &w);
+    if (status != SYMWIN_OK)
+        return status;
+    *info = (symwin_window_info){
+        .ptr = w.ptr,
+        .bytes = w.bytes,
+        .base = (void *)(uintptr_t)comm->group->base,
+        .stride = comm->group->stride,
+        .offset = w.offset,
+        .rank = comm->rank,
+        .nranks = comm->nranks,
+        .transports = w.transports,
+        .buffer_id = w.buffer_id,
+    };
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_window_peer_pointer(symwin_comm *comm, const symwin_window *window, int peer,
+                                         size_t offset, void **ptr)
+{
+    static const char call[] = "symwin_window_peer_pointer";
+    struct sw_window w;
+    symwin_status status;
+
+    if (ptr == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: ptr is NULL", call);
+    status = get(call, comm, window, &w);
+    if (status != SYMWIN_OK)
+        return status;
+    if (peer < 0 || peer >= comm->nranks)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d; pass 0 to %d", call, peer,
+                       comm->nranks - 1);
+    if (offset >= w.bytes)
+        return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call, offset,
+                       w.bytes);
+    *ptr = (void *)(uintptr_t)sw_group_address(comm->group, peer, w.offset + offset);
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_window_multicast_pointer(symwin_comm *comm, const symwin_window *window,
+                                              size_t offset, void **ptr)
+{
+    static const char call[] = "symwin_window_multicast_pointer";
+    struct sw_window w;
+    symwin_status status;
+
+    if (ptr == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: ptr is NULL", call);
+    status = get(call, comm, window, &w);
+    if (status != SYMWIN_OK)
+        return status;
+    if ((w.transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: this window has no multicast object; use peer pointers", call);
+    if (offset >= w.bytes)
+        return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call, offset,
+                       w.bytes);
+    *ptr = (void *)(uintptr_t)sw_group_address(comm->group, comm->nranks, w.offset + offset);
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_window_find(symwin_comm *comm, const void *ptr, size_t bytes,
+                                 symwin_window **window)
+{
+    static const char call[] = "symwin_window_find";
+    struct sw_registry_entry entry;
+
+    if (comm == NULL || window == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "window");
+    if (sw_registry_find(comm->registry, (uintptr_t)ptr, bytes, &entry) != SW_FOUND_ALL)
+        return sw_fail(SYMWIN_INVALID, "%s: no window of rank %d contains %zu bytes at %p", call,
+                       comm->rank, bytes, ptr);
+    *window = (symwin_window *)entry.window;
+    return SYMWIN_OK;
+}
