@@ -1,0 +1,443 @@
+/* Collectives: which algorithm, which grid, in which order; launch.
+ *
+ * Calls on one communicator must run one after another on the device, since they share an epoch and
+ * receive slots. On one stream they do. When the stream changes, the new one first waits for the
+ * word that the last call writes when it ends (state.done): no event has to be recorded at every
+ * call, and it does not matter whether the old stream still exists. Inside a stream capture the
+ * order becomes edges of the graph instead.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "internal.h"
+
+enum {
+    ONESHOT_BYTES = 256 << 10, /* largest message that is pushed rather than read from windows */
+    ONESHOT_MC_BYTES = 64 << 10,
+    ITEM_BYTES = 16 /* what a thread handles at a time */
+};
+
+static const char allreduce_call[] = "symwin_allreduce";
+
+size_t symwin_type_bytes(symwin_type type)
+{
+    switch (type) {
+#define TYPE_CASE(name, value, text, bytes)                                                        \
+    case name:                                                                                     \
+        return bytes;
+        SYMWIN_TYPE_LIST(TYPE_CASE)
+#undef TYPE_CASE
+    }
+    return 0;
+}
+
+const char *symwin_type_name(symwin_type type)
+{
+    switch (type) {
+#define TYPE_CASE(name, value, text, bytes)                                                        \
+    case name:                                                                                     \
+        return #text;
+        SYMWIN_TYPE_LIST(TYPE_CASE)
+#undef TYPE_CASE
+    }
+    return NULL;
+}
+
+const char *symwin_op_name(symwin_op op)
+{
+    switch (op) {
+#define OP_CASE(name, value, text)                                                                 \
+    case name:                                                                                     \
+        return #text;
+        SYMWIN_OP_LIST(OP_CASE)
+#undef OP_CASE
+    }
+    return NULL;
+}
+
+const char *symwin_algo_name(symwin_algo algo)
+{
+    switch (algo) {
+#define ALGO_CASE(name, value, text)                                                               \
+    case name:                                                                                     \
+        return #text;
+        SYMWIN_ALGO_LIST(ALGO_CASE)
+#undef ALGO_CASE
+    }
+    return NULL;
+}
+
+/* ---- what the call is about ---- */
+
+struct call {
+    symwin_comm *comm;
+    CUdeviceptr in, out;
+    uint64_t count;
+    size_t bytes;
+    symwin_type type;
+    symwin_op op;
+    symwin_algo algo;
+    int blocks; /* asked for, 0: as fits */
+    CUstream stream;
+    int windows;         /* in and out both lie in windows: the offsets are theirs */
+    unsigned transports; /* that both windows have */
+    size_t in_offset, out_offset;
+};
+
+/* One buffer: in a window, or else any device memory of this rank. */
+static symwin_status check_buffer(const struct call *c, const char *which, CUdeviceptr address,
+                                  struct sw_registry_entry *entry, int *in_window)
+{
+    CUmemorytype kind = 0;
+    int device = -1;
+    CUresult result;
+
+    *in_window = 0;
+    if (address == 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", allreduce_call, which);
+    if (address % symwin_type_bytes(c->type) != 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes",
+                       allreduce_call, which, address, symwin_type_name(c->type),
+                       symwin_type_bytes(c->type));
+    switch (sw_registry_find(c->comm->registry, (uintptr_t)address, c->bytes, entry)) {
+    case SW_FOUND_ALL:
+        *in_window = 1;
+        return SYMWIN_OK;
+    case SW_FOUND_PART:
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
+                       "%zu bytes from there",
+                       allreduce_call, (unsigned long long)c->count, c->bytes, which,
+                       (size_t)(entry->end - (uintptr_t)address));
+    case SW_FOUND_NONE:
+        break;
+    }
+    result = sw_drv.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    if (result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && kind != CU_MEMORYTYPE_DEVICE))
+        return sw_fail(SYMWIN_INVALID, "%s: %s (0x%llx) is not device memory", allreduce_call, which,
+                       address);
+    if (result == CUDA_SUCCESS)
+        result = sw_drv.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+    if (result == CUDA_SUCCESS && device != c->comm->device)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
+                       "device %d",
+                       allreduce_call, which, address, device, c->comm->rank, c->comm->device);
+    return sw_check(result, "%s: cuPointerGetAttribute of %s (0x%llx)", allreduce_call, which,
+                    address);
+}
+
+static symwin_status check_buffers(struct call *c)
+{
+    struct sw_registry_entry in, out;
+    symwin_status status;
+    int in_window, out_window;
+
+    if (c->count > SIZE_MAX / 16)
+        return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds",
+                       allreduce_call, (unsigned long long)c->count);
+    c->bytes = (size_t)c->count * symwin_type_bytes(c->type);
+    if (c->in != c->out && c->in < c->out + c->bytes && c->out < c->in + c->bytes)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: in (0x%llx) and out (0x%llx) overlap in part; pass the same buffer or two "
+                       "that do not touch",
+                       allreduce_call, c->in, c->out);
+    status = check_buffer(c, "in", c->in, &in, &in_window);
+    if (status == SYMWIN_OK)
+        status = check_buffer(c, "out", c->out, &out, &out_window);
+    if (status != SYMWIN_OK)
+        return status;
+    c->windows = in_window && out_window;
+    if (c->windows) {
+        c->in_offset = in.offset + (size_t)(c->in - in.begin);
+        c->out_offset = out.offset + (size_t)(c->out - out.begin);
+        c->transports = in.transports & out.transports;
+    }
+    return SYMWIN_OK;
+}
+
+/* ---- which algorithm ---- */
+
+static int has_kernel(const struct call *c, symwin_algo algo)
+{
+    int resident;
+
+    return sw_kernels_get(c->comm->kernels, algo, c->type, c->op, &resident) != NULL;
+}
+
+static int over_multicast(symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
+}
+
+static symwin_algo choose(const struct call *c)
+{
+    const int multicast = c->windows && (c->transports & SYMWIN_TRANSPORT_MULTICAST) != 0;
+
+    if (multicast && c->bytes <= ONESHOT_MC_BYTES && c->in != c->out &&
+        has_kernel(c, SYMWIN_ALGO_ONESHOT_MC))
+        return SYMWIN_ALGO_ONESHOT_MC;
+    if (!c->windows || c->bytes <= ONESHOT_BYTES)
+        return SYMWIN_ALGO_ONESHOT;
+    return multicast && has_kernel(c, SYMWIN_ALGO_TWOSHOT_MC) ? SYMWIN_ALGO_TWOSHOT_MC
+                                                              : SYMWIN_ALGO_TWOSHOT;
+}
+
+/* Whether the algorithm that was asked for can serve the call. */
+static symwin_status check_algo(const struct call *c)
+{
+    const char *name = symwin_algo_name(c->algo);
+
+    if (c->algo != SYMWIN_ALGO_ONESHOT && !c->windows)
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s needs both buffers in windows of this communicator",
+                       allreduce_call, name);
+    if (over_multicast(c->algo) && (c->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s needs windows with multicast (see "
+                                           "symwin_window_info.transports)",
+                       allreduce_call, name);
+    if (!has_kernel(c, c->algo))
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: multicast cannot reduce %s by %s", allreduce_call,
+                       symwin_type_name(c->type), symwin_op_name(c->op));
+    if (c->algo == SYMWIN_ALGO_ONESHOT_MC && c->in == c->out)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: oneshot_mc reads all ranks' inputs while it writes and cannot work in "
+                       "place",
+                       allreduce_call);
+    return SYMWIN_OK;
+}
+
+/* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare it. */
+static uint32_t digest(const struct call *c)
+{
+    const uint64_t words[] = {
+        c->count,
+        (uint64_t)c->type,
+        (uint64_t)c->op,
+        (uint64_t)c->algo,
+        c->algo == SYMWIN_ALGO_ONESHOT ? 0 : c->in_offset,
+        c->algo == SYMWIN_ALGO_ONESHOT ? 0 : c->out_offset,
+    };
+    uint64_t hash = 0xcbf29ce484222325u;
+    size_t i;
+
+    for (i = 0; i < sizeof words / sizeof words[0]; i++) {
+        hash = (hash ^ words[i]) * 0x100000001b3u;
+        hash ^= hash >> 29;
+    }
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+/* ---- which grid ---- */
+
+/* Enough blocks for the work, and no more than the device holds beside those of the other ranks on
+ * it: blocks that wait for blocks which cannot start would wait for ever. */
+static symwin_status grid(const struct call *c, int threads, int resident, unsigned *blocks)
+{
+    const symwin_comm *comm = c->comm;
+    const int fit = resident / comm->ranks_on_device;
+    const uint64_t items =
+        (c->bytes + ITEM_BYTES - 1) / ITEM_BYTES * (c->algo == SYMWIN_ALGO_ONESHOT ? 2 : 1);
+    uint64_t wanted = (items + (uint64_t)threads - 1) / (uint64_t)threads;
+    int most = fit;
+
+    if (fit < 1)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
+                       "use fewer ranks a device",
+                       allreduce_call, comm->ranks_on_device, comm->device, resident);
+    if (c->blocks > fit)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %d blocks were asked for and %d fit on device %d beside the other ranks'",
+                       allreduce_call, c->blocks, fit, comm->device);
+    if (comm->max_blocks > 0 && comm->max_blocks < most)
+        most = comm->max_blocks;
+    if (c->blocks > 0) {
+        wanted = (uint64_t)c->blocks;
+        most = c->blocks;
+    }
+    *blocks = wanted > (uint64_t)most ? (unsigned)most : (unsigned)wanted;
+    return SYMWIN_OK;
+}
+
+/* ---- order ---- */
+
+static symwin_status order_in_capture(symwin_comm *comm, CUstream stream, cuuint64_t id)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (comm->capture_id == id && comm->capture_stream != stream) {
+        if (comm->order == NULL)
+            status = sw_check(sw_drv.cuEventCreate(&comm->order, CU_EVENT_DISABLE_TIMING),
+                              "%s: cuEventCreate", allreduce_call);
+        if (status == SYMWIN_OK)
+            status = sw_check(sw_drv.cuEventRecord(comm->order, comm->capture_stream),
+                              "%s: cuEventRecord", allreduce_call);
+        if (status == SYMWIN_OK)
+            status = sw_check(sw_drv.cuStreamWaitEvent(stream, comm->order, 0),
+                              "%s: cuStreamWaitEvent", allreduce_call);
+    }
+    if (status == SYMWIN_OK) {
+        comm->capture_id = id;
+        comm->capture_stream = stream;
+    }
+    return status;
+}
+
+/* Puts the call after the one before; *done is what its kernel shall write when it ends. */
+static symwin_status order(const struct call *c, uint32_t *done)
+{
+    symwin_comm *comm = c->comm;
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    symwin_status status = SYMWIN_OK;
+    cuuint64_t id = 0;
+
+    *done = 0;
+    status = sw_check(
+        sw_drv.cuStreamGetCaptureInfo_v2(c->stream, &capturing, &id, NULL, NULL, NULL),
+        "%s: cuStreamGetCaptureInfo", allreduce_call);
+    if (status != SYMWIN_OK)
+        return status;
+    if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+        return order_in_capture(comm, c->stream, id);
+    if (comm->done != 0 && comm->last_stream != c->stream)
+        status = sw_check(
+            sw_drv.cuStreamWaitValue32(c->stream,
+                                       sw_group_address(comm->group, comm->rank,
+                                                        comm->state.offset +
+                                                            offsetof(struct sw_comm_state, done)),
+                                       comm->done, CU_STREAM_WAIT_VALUE_GEQ),
+            "%s: cuStreamWaitValue32", allreduce_call);
+    *done = comm->done + 1 != 0 ? comm->done + 1 : 1;
+    return status;
+}
+
+void sw_collective_release(symwin_comm *comm)
+{
+    if (comm->order != NULL)
+        sw_drop(sw_drv.cuEventDestroy(comm->order), "cuEventDestroy");
+    comm->order = NULL;
+}
+
+/* ---- launch ---- */
+
+static symwin_status launch(struct call *c)
+{
+    symwin_comm *comm = c->comm;
+    const int threads = sw_kernels_threads(comm->kernels);
+    struct sw_kernel_args args = {
+        .base = comm->group->base,
+        .stride = comm->group->stride,
+        .state = comm->state.offset,
+        .rank = comm->rank,
+        .nranks = comm->nranks,
+        .in = c->in,
+        .out = c->out,
+        .in_offset = c->in_offset,
+        .out_offset = c->out_offset,
+        .count = c->count,
+        .digest = digest(c),
+        .average = c->op == SYMWIN_AVG,
+        .slot_bytes = comm->slot_bytes,
+        .report = comm->report_address,
+        .timeout_ns =
+            comm->kernel_timeout_ms < 0 ? 0 : (uint64_t)comm->kernel_timeout_ms * 1000000u,
+    };
+    void *params[] = {&args};
+    symwin_status status;
+    CUfunction function;
+    unsigned blocks = 0;
+    int resident;
+
+    function = sw_kernels_get(comm->kernels, c->algo, c->type, c->op, &resident);
+    status = grid(c, threads, resident, &blocks);
+    if (status == SYMWIN_OK)
+        status = order(c, &args.done);
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_check(sw_drv.cuLaunchKernel(function, blocks, 1, 1, (unsigned)threads, 1, 1, 0,
+                                            c->stream, params, NULL),
+                      "%s: cuLaunchKernel of %u blocks", allreduce_call, blocks);
+    if (status == SYMWIN_OK && args.done != 0) {
+        comm->done = args.done;
+        comm->last_stream = c->stream;
+    }
+    return status;
+}
+
+static symwin_status run(struct call *c)
+{
+    struct sw_scope scope;
+    symwin_status status = sw_scope_enter_context(c->comm->context, &scope);
+
+    if (status == SYMWIN_OK)
+        status = check_buffers(c);
+    if (status == SYMWIN_OK) {
+        if (c->algo == SYMWIN_ALGO_AUTO)
+            c->algo = choose(c);
+        else
+            status = check_algo(c);
+    }
+    if (status == SYMWIN_OK)
+        status = launch(c);
+    sw_scope_leave(&scope);
+    return status;
+}
+
+static symwin_status check_options(const symwin_allreduce_options *o)
+{
+    if (o->size != sizeof *o)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->size is %zu; set it to sizeof(symwin_allreduce_options), %zu",
+                       allreduce_call, o->size, sizeof *o);
+    if (symwin_algo_name(o->algo) == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no algorithm %d; see SYMWIN_ALGO_LIST",
+                       allreduce_call, (int)o->algo);
+    if (o->blocks < 0)
+        return sw_fail(SYMWIN_INVALID, "%s: blocks is %d; pass 0 for the default", allreduce_call,
+                       o->blocks);
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                                    symwin_type type, symwin_op op,
+                                    const symwin_allreduce_options *options,
+                                    struct CUstream_st *stream)
+{
+    struct call c = {
+        .comm = comm,
+        .in = (CUdeviceptr)(uintptr_t)in,
+        .out = (CUdeviceptr)(uintptr_t)out,
+        .count = count,
+        .type = type,
+        .op = op,
+        .stream = stream,
+    };
+    symwin_status status;
+
+    if (symwin_type_name(type) == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no type %d; see SYMWIN_TYPE_LIST",
+                       allreduce_call, (int)type);
+    if (symwin_op_name(op) == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no operation %d; see SYMWIN_OP_LIST",
+                       allreduce_call, (int)op);
+    if (options != NULL) {
+        status = check_options(options);
+        if (status != SYMWIN_OK)
+            return status;
+        c.algo = options->algo;
+        c.blocks = options->blocks;
+    }
+    status = sw_comm_enter(comm, allreduce_call);
+    if (status != SYMWIN_OK)
+        return status;
+    if (count > 0)
+        status = run(&c);
+    sw_comm_leave(comm);
+    return status;
+}
+
+symwin_status symwin_allreduce(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                               symwin_type type, symwin_op op, struct CUstream_st *stream)
+{
+    return symwin_allreduce_with(comm, in, out, count, type, op, NULL, stream);
+}

@@ -1,0 +1,84 @@
+/* What the host hands to every collective kernel, and how a communicator's own device memory is
+ * laid out. Shared by collective.c, nvcc and the emulated driver's compiler; plain C99.
+ *
+ * The flat range: byte o of rank r is at base + r * stride + o. Multicast addresses, where the
+ * communicator has them, are those of an imaginary rank nranks: base + nranks * stride + o.
+ *
+ * A communicator's own memory lies at offset `state` of each rank's stride:
+ *
+ *   struct sw_comm_state          words that only the owner's kernels touch
+ *   uint64_t header[2][nranks]    written by peer p at [epoch & 1][p]: epoch << 32 | digest
+ *   uint64_t finish[nranks]       written by peer p at [p]: the epoch whose stores have all landed
+ *   packets  slot[2][nranks][...] receive slots of the one-shot, 16 bytes a packet (8 of payload)
+ *
+ * The epoch counts collective calls on this communicator, on the device, so that graphs replay. The
+ * packet epoch counts rounds of one-shot slots: several a call when the message exceeds a slot.
+ */
+#ifndef SYMWIN_KERNEL_ARGS_H
+#define SYMWIN_KERNEL_ARGS_H
+
+#include <stdint.h>
+
+struct sw_comm_state {
+    uint32_t epoch;        /* calls completed by this rank */
+    uint32_t packet_epoch; /* one-shot rounds completed by this rank */
+    uint32_t arrived;      /* blocks of the running call that have finished */
+    uint32_t failed;       /* nonzero: a kernel gave up; every later kernel leaves at once */
+    uint32_t done;         /* args.done of the last call that carried one */
+    uint32_t landed;       /* blocks of the running call whose stores are released (two-shot) */
+    uint32_t reserved[26]; /* to 128 bytes: a line of its own */
+};
+
+/* Why a kernel gave up; SW_KERNEL_OK while nothing happened. */
+enum sw_kernel_code {
+    SW_KERNEL_OK = 0,
+    SW_KERNEL_MISMATCH = 1, /* `rank`'s call differs from ours: digests in ours and theirs */
+    SW_KERNEL_TIMEOUT = 2,  /* `rank` did not arrive within timeout_ns */
+    SW_KERNEL_ABORTED = 3   /* the host set abort */
+};
+
+/* In pinned host memory: one word from the host, the rest from the device. `code` is written last,
+ * with release order at system scope. */
+struct sw_kernel_report {
+    uint32_t abort; /* host: nonzero asks every waiting kernel to leave */
+    uint32_t code;  /* device: enum sw_kernel_code */
+    int32_t rank;   /* device: the peer that it waited for */
+    uint32_t epoch; /* device: the call */
+    uint32_t ours;
+    uint32_t theirs;
+};
+
+struct sw_kernel_args {
+    uint64_t base;
+    uint64_t stride;
+    uint64_t state; /* offset of the communicator's own memory */
+    int32_t rank;
+    int32_t nranks;
+    uint64_t in;         /* address of the input, any alignment of the element */
+    uint64_t out;        /* address of the output; may equal in */
+    uint64_t in_offset;  /* the same in the flat range, for the algorithms over windows */
+    uint64_t out_offset; /* equal on all ranks */
+    uint64_t count;      /* elements, > 0 */
+    uint32_t digest;     /* of count, type, operation, algorithm, offsets: must agree */
+    uint32_t average;    /* nonzero: divide the sum by nranks */
+    uint32_t done;       /* nonzero: written to sw_comm_state.done by the last block to finish */
+    uint32_t reserved;
+    uint64_t slot_bytes; /* payload bytes of one receive slot, a multiple of 8 */
+    uint64_t report;     /* device address of the struct sw_kernel_report */
+    uint64_t timeout_ns; /* longest wait for a peer; 0: for ever (but for abort) */
+};
+
+/* Offsets from `state`. */
+#define SW_STATE_HEADER(nranks, parity, src)                                                       \
+    (sizeof(struct sw_comm_state) + ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
+#define SW_STATE_FINISH(nranks, src)                                                               \
+    (sizeof(struct sw_comm_state) + (2 * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
+#define SW_STATE_SLOTS(nranks)                                                                     \
+    ((sizeof(struct sw_comm_state) + 3 * (uint64_t)(nranks) * 8 + 127) & ~(uint64_t)127)
+#define SW_STATE_SLOT(nranks, slot_bytes, parity, src)                                             \
+    (SW_STATE_SLOTS(nranks) +                                                                      \
+     ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 2 * (uint64_t)(slot_bytes))
+#define SW_STATE_BYTES(nranks, slot_bytes)                                                         \
+    SW_STATE_SLOT(nranks, slot_bytes, 2, 0)
+
+#endif

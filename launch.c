@@ -1,0 +1,266 @@
+/* Kernels of either driver: loading, finding, and how many blocks fit.
+ *
+ * The real driver gets the fat binaries that nvcc made (fatbins.h), the emulated one an image of the
+ * same sources compiled for the CPU. They are loaded when the first communicator comes and unloaded
+ * with the last. A device's kernels are all loaded at once: a kernel that is loaded at its first
+ * launch may wait for the device, where the kernel of another rank may be waiting for this one.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emu/emu.h"
+#include "fatbins.h"
+#include "internal.h"
+#include "kernels/kernel_list.h"
+
+extern const struct sw_emu_image sw_kernels_emu_image; /* kernels/emu_image.cc */
+
+/* The short names of the kernel list as indices. */
+enum {
+#define ALGO_INDEX(name, value, text) ALGO_##text = value,
+#define TYPE_INDEX(name, value, text, bytes) TYPE_##text = value,
+#define OP_INDEX(name, value, text) OP_##text = value,
+    SYMWIN_ALGO_LIST(ALGO_INDEX) SYMWIN_TYPE_LIST(TYPE_INDEX) SYMWIN_OP_LIST(OP_INDEX)
+};
+
+enum {
+#define FILE_INDEX(file, list) FILE_##file,
+    SW_KERNEL_FILE_LIST(FILE_INDEX) FILES
+};
+
+static const char *const file_names[] = {
+#define FILE_NAME(file, list) #file,
+    SW_KERNEL_FILE_LIST(FILE_NAME)};
+
+static const struct {
+    const char *name;
+    unsigned char file, algo, type, op;
+} kernel_list[] = {
+#define ONESHOT(algo, type, op)                                                                    \
+    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_oneshot, ALGO_##algo, TYPE_##type, OP_##op},
+#define TWOSHOT(algo, type, op)                                                                    \
+    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot, ALGO_##algo, TYPE_##type, OP_##op},
+#define MULTICAST(algo, type, op)                                                                  \
+    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_multicast, ALGO_##algo, TYPE_##type, OP_##op},
+    SW_KERNEL_LIST_ONESHOT(ONESHOT) SW_KERNEL_LIST_TWOSHOT(TWOSHOT)
+        SW_KERNEL_LIST_MULTICAST(MULTICAST)};
+
+#define KERNEL_COUNT (sizeof kernel_list / sizeof kernel_list[0])
+#define MULTICAST_CAPABILITY 90 /* of the first GPUs with multimem instructions */
+
+struct sw_kernel {
+    CUfunction function;
+    int resident; /* blocks that the whole device holds at the same time */
+};
+
+struct sw_kernels {
+    struct sw_kernels *next;
+    int device;
+    int refs;
+    int threads; /* of a block */
+    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS];
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    int refs; /* of the libraries: devices */
+    CUlibrary libraries[FILES];
+    struct sw_kernels *devices;
+} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+int sw_kernels_present(void)
+{
+    return sw_driver_is_emulated() || sw_fatbin_count > 0;
+}
+
+/* ---- libraries, under the mutex ---- */
+
+static void libraries_release(void)
+{
+    int i;
+
+    if (--loaded.refs > 0)
+        return;
+    for (i = 0; i < FILES; i++) {
+        if (loaded.libraries[i] != NULL)
+            sw_drop(sw_drv.cuLibraryUnload(loaded.libraries[i]), "cuLibraryUnload");
+        loaded.libraries[i] = NULL;
+    }
+}
+
+/* What to load for a file: on the emulated driver one image holds all, and is loaded for the first. */
+static const void *file_image(int file)
+{
+    size_t i;
+
+    if (sw_driver_is_emulated())
+        return file == 0 ? &sw_kernels_emu_image : NULL;
+    for (i = 0; i < sw_fatbin_count; i++)
+        if (strcmp(sw_fatbins[i].name, file_names[file]) == 0)
+            return sw_fatbins[i].data;
+    return NULL;
+}
+
+static symwin_status libraries_acquire(void)
+{
+    symwin_status status = SYMWIN_OK;
+    int i;
+
+    if (loaded.refs++ > 0)
+        return SYMWIN_OK;
+    for (i = 0; i < FILES && status == SYMWIN_OK; i++) {
+        const void *image = file_image(i);
+
+        if (image != NULL)
+            status = sw_check(
+                sw_drv.cuLibraryLoadData(&loaded.libraries[i], image, NULL, NULL, 0, NULL, NULL, 0),
+                "cuLibraryLoadData of the %s kernels", file_names[i]);
+        if (status != SYMWIN_OK)
+            loaded.libraries[i] = NULL;
+    }
+    if (status != SYMWIN_OK)
+        libraries_release();
+    return status;
+}
+
+/* ---- one device ---- */
+
+static symwin_status device_number(int device, CUdevice_attribute which, const char *what, int *out)
+{
+    return sw_check(sw_drv.cuDeviceGetAttribute(out, which, device),
+                    "cuDeviceGetAttribute: %s of device %d", what, device);
+}
+
+static symwin_status load_kernel(CUlibrary library, const char *name, int threads,
+                                 int multiprocessors, struct sw_kernel *out)
+{
+    CUkernel kernel = NULL;
+    CUfunction function = NULL;
+    symwin_status status;
+    int blocks = 0;
+
+    status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, library, name), "cuLibraryGetKernel of %s",
+                      name);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuKernelGetFunction(&function, kernel),
+                          "cuKernelGetFunction of %s", name);
+    if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
+        status = sw_check(sw_drv.cuFuncLoad(function), "cuFuncLoad of %s", name);
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, threads, 0),
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", name);
+    if (status == SYMWIN_OK)
+        *out = (struct sw_kernel){.function = function, .resident = blocks * multiprocessors};
+    return status;
+}
+
+static symwin_status load_device(struct sw_kernels *kernels)
+{
+    const int device = kernels->device;
+    int multiprocessors = 0;
+    int threads = 0;
+    int major = 0;
+    int minor = 0;
+    symwin_status status;
+    size_t i;
+
+    status = device_number(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors",
+                           &multiprocessors);
+    if (status == SYMWIN_OK)
+        status = device_number(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                               "threads of a block", &threads);
+    if (status == SYMWIN_OK)
+        status = device_number(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                               "compute capability", &major);
+    if (status == SYMWIN_OK)
+        status = device_number(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                               "compute capability", &minor);
+    kernels->threads = threads < SW_KERNEL_MAX_THREADS ? threads : SW_KERNEL_MAX_THREADS;
+    for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
+        const int file = sw_driver_is_emulated() ? 0 : kernel_list[i].file;
+
+        if (kernel_list[i].file == FILE_multicast && major * 10 + minor < MULTICAST_CAPABILITY)
+            continue;
+        if (loaded.libraries[file] == NULL)
+            return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
+                           file_names[file]);
+        status = load_kernel(
+            loaded.libraries[file], kernel_list[i].name, kernels->threads, multiprocessors,
+            &kernels->table[kernel_list[i].algo][kernel_list[i].type][kernel_list[i].op]);
+    }
+    return status;
+}
+
+static symwin_status device_acquire(int device, struct sw_kernels **out)
+{
+    struct sw_kernels *kernels;
+    symwin_status status;
+
+    for (kernels = loaded.devices; kernels != NULL; kernels = kernels->next)
+        if (kernels->device == device) {
+            kernels->refs++;
+            *out = kernels;
+            return SYMWIN_OK;
+        }
+    kernels = calloc(1, sizeof *kernels);
+    if (kernels == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the kernels of device %d", device);
+    kernels->device = device;
+    kernels->refs = 1;
+    status = libraries_acquire();
+    if (status == SYMWIN_OK) {
+        status = load_device(kernels);
+        if (status != SYMWIN_OK)
+            libraries_release();
+    }
+    if (status != SYMWIN_OK) {
+        free(kernels);
+        return status;
+    }
+    kernels->next = loaded.devices;
+    loaded.devices = kernels;
+    *out = kernels;
+    return SYMWIN_OK;
+}
+
+symwin_status sw_kernels_acquire(int device, struct sw_kernels **out)
+{
+    symwin_status status;
+
+    pthread_mutex_lock(&loaded.mutex);
+    status = device_acquire(device, out);
+    pthread_mutex_unlock(&loaded.mutex);
+    return status;
+}
+
+void sw_kernels_release(struct sw_kernels *kernels)
+{
+    struct sw_kernels **at;
+
+    pthread_mutex_lock(&loaded.mutex);
+    if (--kernels->refs == 0) {
+        for (at = &loaded.devices; *at != kernels; at = &(*at)->next)
+            ;
+        *at = kernels->next;
+        libraries_release();
+        free(kernels);
+    }
+    pthread_mutex_unlock(&loaded.mutex);
+}
+
+CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, symwin_type type,
+                          symwin_op op, int *resident_blocks)
+{
+    const symwin_op base = op == SYMWIN_AVG ? SYMWIN_SUM : op;
+    const struct sw_kernel *kernel = &kernels->table[algo][type][base];
+
+    *resident_blocks = kernel->resident;
+    return kernel->function;
+}
+
+int sw_kernels_threads(const struct sw_kernels *kernels)
+{
+    return kernels->threads;
+}
