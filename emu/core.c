@@ -1,0 +1,339 @@
+/* The emulated driver's frame: start-up and end, the machine that it plays, injected faults, counts
+ * of what lives, and the table of its entry points.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec.h"
+#include "memory.h"
+
+#define TABLE_ENTRY(name, symbol, version, need, params) .name = sw_emu_##name,
+const struct sw_driver sw_emu_driver = {SW_DRIVER_LIST(TABLE_ENTRY)};
+#undef TABLE_ENTRY
+
+#define ENTRY_NAME(name, symbol, version, need, params) #name,
+static const char *const entry_names[EMU_ENTRY_COUNT] = {SW_DRIVER_LIST(ENTRY_NAME)};
+#undef ENTRY_NAME
+
+struct sw_emu_machine emu_machine;
+
+/* Where the driver stands in the process's life. A forked child has the parent's memory but none of
+ * its threads, and nothing in it is the child's to free: it gets no driver at all. */
+enum state { FRESH, READY, FORKED, ENDED };
+static _Atomic int state;
+
+static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
+static int machine_is_set; /* sw_emu_configure() came before cuInit */
+
+/* ---- start and end --------------------------------------------------------------------------- */
+
+static void after_fork(void)
+{
+    if (atomic_load(&state) == READY)
+        atomic_store(&state, FORKED);
+}
+
+/* Registered by cuInit, so it comes after the exit handlers of whoever began to use the driver
+ * later, and before those of whoever came before. */
+static void at_end(void)
+{
+    if (atomic_load(&state) == READY)
+        atomic_store(&state, ENDED);
+}
+
+/* A number with an optional K, M, G or T behind it; -1: not one, or not in the range. */
+static int parse(const char *text, unsigned long long least, unsigned long long most,
+                 unsigned long long *value)
+{
+    static const char suffixes[] = "KMGT";
+    const char *suffix;
+    char *end;
+
+    if (text[0] < '0' || text[0] > '9')
+        return -1;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    if (errno != 0)
+        return -1;
+    suffix = *end != '\0' ? strchr(suffixes, *end) : NULL;
+    if (suffix != NULL) {
+        const int shift = 10 * (int)(suffix - suffixes + 1);
+
+        if (*value > UINT64_MAX >> shift)
+            return -1;
+        *value <<= shift;
+        end++;
+    }
+    return *end == '\0' && *value >= least && *value <= most ? 0 : -1;
+}
+
+/* Takes the variable if it is set and not empty. */
+static CUresult from_environment(const char *name, unsigned long long least,
+                                 unsigned long long most, unsigned long long *value)
+{
+    const char *text = getenv(name);
+
+    if (text == NULL || text[0] == '\0' || parse(text, least, most, value) == 0)
+        return CUDA_SUCCESS;
+    fprintf(stderr, "symwin: %s is \"%s\": set it to a number from %llu to %llu\n", name, text,
+            least, most);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+#define MOST_MEMORY ((unsigned long long)1 << 46) /* beyond any arena */
+
+static CUresult read_machine(void)
+{
+    unsigned long long devices = 8, mem_bytes = (unsigned long long)8 << 30;
+    unsigned long long fabric = 1, multicast = 1;
+    CUresult result;
+
+    result = from_environment("SYMWIN_EMU_DEVICES", 1, EMU_MAX_DEVICES, &devices);
+    if (result == CUDA_SUCCESS)
+        result = from_environment("SYMWIN_EMU_MEM", EMU_GRANULE, MOST_MEMORY, &mem_bytes);
+    if (result == CUDA_SUCCESS)
+        result = from_environment("SYMWIN_EMU_FABRIC", 0, 2, &fabric);
+    if (result == CUDA_SUCCESS)
+        result = from_environment("SYMWIN_EMU_MULTICAST", 0, 1, &multicast);
+    if (result != CUDA_SUCCESS)
+        return result;
+    emu_machine.devices = (int)devices;
+    emu_machine.mem_bytes = (size_t)mem_bytes / EMU_GRANULE * EMU_GRANULE;
+    emu_machine.fabric = (int)fabric;
+    emu_machine.multicast = (int)multicast;
+    return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuInit(unsigned int flags)
+{
+    CUresult result = emu_enter(EMU_cuInit);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&start_mutex);
+    if (atomic_load(&state) == FRESH) {
+        if (!machine_is_set)
+            result = read_machine();
+        if (result == CUDA_SUCCESS)
+            result = emu_space_start();
+        if (result == CUDA_SUCCESS &&
+            (pthread_atfork(NULL, NULL, after_fork) != 0 || atexit(at_end) != 0))
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (result == CUDA_SUCCESS)
+            atomic_store(&state, READY);
+    }
+    pthread_mutex_unlock(&start_mutex);
+    return result;
+}
+
+CUresult sw_emu_cuDriverGetVersion(int *version)
+{
+    CUresult result = emu_enter(EMU_cuDriverGetVersion);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (version == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = 13010;
+    return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_configure(const struct sw_emu_machine *machine)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (machine == NULL || machine->devices < 1 || machine->devices > EMU_MAX_DEVICES ||
+        machine->mem_bytes < EMU_GRANULE || machine->mem_bytes > MOST_MEMORY ||
+        machine->fabric < 0 || machine->fabric > 2 || machine->multicast < 0 ||
+        machine->multicast > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&start_mutex);
+    if (sw_emu_live_objects() != 0) {
+        result = CUDA_ERROR_ILLEGAL_STATE;
+    } else {
+        emu_machine = *machine;
+        emu_machine.mem_bytes = machine->mem_bytes / EMU_GRANULE * EMU_GRANULE;
+        machine_is_set = 1;
+    }
+    pthread_mutex_unlock(&start_mutex);
+    return result;
+}
+
+void sw_emu_machine(struct sw_emu_machine *machine)
+{
+    *machine = emu_machine;
+}
+
+/* ---- the way into every entry point ---------------------------------------------------------- */
+
+/* Calls that only free, and calls that only name an error. */
+static const unsigned char is_teardown[EMU_ENTRY_COUNT] = {
+    [EMU_cuMemRelease] = 1,       [EMU_cuMemUnmap] = 1,
+    [EMU_cuMemAddressFree] = 1,   [EMU_cuMulticastUnbind] = 1,
+    [EMU_cuStreamDestroy] = 1,    [EMU_cuEventDestroy] = 1,
+    [EMU_cuGraphDestroy] = 1,     [EMU_cuGraphExecDestroy] = 1,
+    [EMU_cuMemFree] = 1,          [EMU_cuMemFreeHost] = 1,
+    [EMU_cuLibraryUnload] = 1,    [EMU_cuCtxPopCurrent] = 1,
+    [EMU_cuCtxSetCurrent] = 1,    [EMU_cuDevicePrimaryCtxRelease] = 1,
+    [EMU_cuGetErrorName] = 1,     [EMU_cuGetErrorString] = 1,
+};
+
+static _Thread_local struct {
+    unsigned nth, calls;
+    CUresult code;
+    int persistent, including_teardown, fired;
+    const char *name;
+} fault;
+
+void sw_emu_fail_nth(unsigned nth, CUresult code, int persistent, int including_teardown)
+{
+    fault.nth = nth;
+    fault.calls = 0;
+    fault.code = code;
+    fault.persistent = persistent;
+    fault.including_teardown = including_teardown;
+    fault.fired = 0;
+    fault.name = NULL;
+}
+
+unsigned sw_emu_calls(void)
+{
+    return fault.calls;
+}
+
+int sw_emu_fault_fired(void)
+{
+    return fault.fired;
+}
+
+const char *sw_emu_fault_name(void)
+{
+    return fault.name;
+}
+
+static CUresult injected_fault(enum emu_entry entry)
+{
+    if (is_teardown[entry] && !fault.including_teardown)
+        return CUDA_SUCCESS;
+    fault.calls++;
+    if (fault.nth == 0 || fault.calls < fault.nth ||
+        (fault.calls > fault.nth && !fault.persistent))
+        return CUDA_SUCCESS;
+    if (!fault.fired)
+        fault.name = entry_names[entry];
+    fault.fired = 1;
+    return fault.code;
+}
+
+CUresult emu_enter(enum emu_entry entry)
+{
+    const CUresult result = injected_fault(entry);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (emu_in_host_function && entry != EMU_cuGetErrorName && entry != EMU_cuGetErrorString)
+        return CUDA_ERROR_NOT_PERMITTED;
+    switch ((enum state)atomic_load(&state)) {
+    case READY:
+        return CUDA_SUCCESS;
+    case FRESH:
+        if (entry == EMU_cuInit)
+            return CUDA_SUCCESS;
+        break;
+    case FORKED:
+        break;
+    case ENDED:
+        return CUDA_ERROR_DEINITIALIZED;
+    }
+    if (entry == EMU_cuGetErrorName || entry == EMU_cuGetErrorString ||
+        entry == EMU_cuDriverGetVersion)
+        return CUDA_SUCCESS;
+    return CUDA_ERROR_NOT_INITIALIZED;
+}
+
+_Noreturn void emu_misuse(const char *format, ...)
+{
+    va_list args;
+
+    fputs("symwin: the emulated driver was misused: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    abort();
+}
+
+/* ---- what lives ------------------------------------------------------------------------------ */
+
+static _Atomic long live_counts[EMU_LIVE_KINDS];
+
+static const struct {
+    const char *text;
+    size_t member;
+} live_kinds[EMU_LIVE_KINDS] = {
+    [EMU_LIVE_HANDLE_REF] = {"handle reference", offsetof(struct sw_emu_live, handle_refs)},
+    [EMU_LIVE_ALLOCATION] = {"allocation", offsetof(struct sw_emu_live, allocations)},
+    [EMU_LIVE_RESERVATION] = {"reservation", offsetof(struct sw_emu_live, reservations)},
+    [EMU_LIVE_MAPPING] = {"mapping", offsetof(struct sw_emu_live, mappings)},
+    [EMU_LIVE_MULTICAST] = {"multicast object", offsetof(struct sw_emu_live, multicasts)},
+    [EMU_LIVE_BIND] = {"multicast binding", offsetof(struct sw_emu_live, binds)},
+    [EMU_LIVE_DEVICE_BLOCK] = {"device block", offsetof(struct sw_emu_live, device_blocks)},
+    [EMU_LIVE_HOST_BLOCK] = {"host block", offsetof(struct sw_emu_live, host_blocks)},
+    [EMU_LIVE_CONTEXT] = {"context reference", offsetof(struct sw_emu_live, contexts)},
+    [EMU_LIVE_STREAM] = {"stream", offsetof(struct sw_emu_live, streams)},
+    [EMU_LIVE_EVENT] = {"event", offsetof(struct sw_emu_live, events)},
+    [EMU_LIVE_LIBRARY] = {"library", offsetof(struct sw_emu_live, libraries)},
+    [EMU_LIVE_GRAPH] = {"graph", offsetof(struct sw_emu_live, graphs)},
+    [EMU_LIVE_GRAPH_EXEC] = {"executable graph", offsetof(struct sw_emu_live, graph_execs)},
+};
+
+void emu_live_add(enum emu_kind kind, long delta)
+{
+    atomic_fetch_add(&live_counts[kind], delta);
+}
+
+void sw_emu_live_count(struct sw_emu_live *live)
+{
+    emu_physical_sweep(); /* memory whose last descriptor was closed is gone */
+    for (int i = 0; i < EMU_LIVE_KINDS; i++) {
+        const size_t count = (size_t)atomic_load(&live_counts[i]);
+
+        memcpy((char *)live + live_kinds[i].member, &count, sizeof count);
+    }
+}
+
+size_t sw_emu_live_objects(void)
+{
+    struct sw_emu_live live;
+    size_t sum = 0;
+
+    sw_emu_live_count(&live);
+    for (int i = 0; i < EMU_LIVE_KINDS; i++) {
+        size_t count;
+
+        memcpy(&count, (const char *)&live + live_kinds[i].member, sizeof count);
+        sum += count;
+    }
+    return sum;
+}
+
+void sw_emu_live_print(int fd)
+{
+    struct sw_emu_live live;
+
+    sw_emu_live_count(&live);
+    emu_physical_print(fd);
+    emu_multicast_print(fd);
+    emu_space_print(fd);
+    for (int i = 0; i < EMU_LIVE_KINDS; i++) {
+        const long count = atomic_load(&live_counts[i]);
+
+        if (count != 0)
+            dprintf(fd, "live: %ld of kind %s\n", count, live_kinds[i].text);
+    }
+}

@@ -1,0 +1,105 @@
+/* The emulated driver as its neighbours see it: its table, its kernel images, and the handles by
+ * which tests count what lives and make calls fail. emu/README.md describes how it works.
+ */
+#ifndef SYMWIN_EMU_H
+#define SYMWIN_EMU_H
+
+#include "../cuda_abi.h"
+#include "../driver.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The entry points themselves; sw_emu_<name> has the driver's signature of <name>. */
+#define SW_EMU_DECLARE(name, symbol, version, need, params) CUresult sw_emu_##name params;
+SW_DRIVER_LIST(SW_EMU_DECLARE)
+#undef SW_EMU_DECLARE
+
+/* The whole table, ready to be copied into sw_drv. */
+extern const struct sw_driver sw_emu_driver;
+
+/* ---- kernel images: what cuLibraryLoadData takes on this driver ------------------------------ */
+
+#define SW_EMU_IMAGE_MAGIC 0x756d6577796d7773ull /* "swymwemu" */
+
+/* A kernel takes exactly one parameter, a struct passed by value: `run` gets a pointer to the
+ * launch's own copy of it and is called once a CUDA thread. */
+struct sw_emu_kernel {
+    const char *name;
+    void (*run)(const void *params);
+    size_t params_bytes;
+};
+
+struct sw_emu_image {
+    uint64_t magic; /* SW_EMU_IMAGE_MAGIC */
+    size_t kernel_count;
+    const struct sw_emu_kernel *kernels;
+};
+
+/* ---- what lives ------------------------------------------------------------------------------ */
+
+struct sw_emu_live {
+    size_t handle_refs;  /* references by Create, Import, Retain and MulticastCreate */
+    size_t allocations;  /* physical allocations not yet gone */
+    size_t reservations; /* address ranges */
+    size_t mappings;
+    size_t multicasts;
+    size_t binds;
+    size_t device_blocks; /* cuMemAlloc */
+    size_t host_blocks;   /* cuMemHostAlloc */
+    size_t contexts;      /* primary-context references */
+    size_t streams;
+    size_t events;
+    size_t libraries;
+    size_t graphs;
+    size_t graph_execs;
+};
+
+void sw_emu_live_count(struct sw_emu_live *live);
+size_t sw_emu_live_objects(void); /* the sum of the above: 0 means that nothing was left behind */
+
+/* Writes every live object, one a line, to `fd`: what a failed leak check prints. */
+void sw_emu_live_print(int fd);
+
+/* ---- fault injection ------------------------------------------------------------------------- */
+
+/* From now on, this thread's `nth` driver call (1 is the next) returns `code` without doing
+ * anything; with `persistent` every later one too. nth 0 switches it off. Calls that only free
+ * (Release, Unmap, AddressFree, Unbind, *Destroy, *Free, Unload, PopCurrent, SetCurrent,
+ * PrimaryCtxRelease) and error-text calls are neither counted nor failed unless
+ * `including_teardown`, since a persistent fault there would leak by definition. */
+void sw_emu_fail_nth(unsigned nth, CUresult code, int persistent, int including_teardown);
+
+/* How many countable calls this thread has made since sw_emu_fail_nth(), and whether it fired. */
+unsigned sw_emu_calls(void);
+int sw_emu_fault_fired(void);
+const char *sw_emu_fault_name(void); /* the entry point that the fault hit, NULL if none */
+
+/* ---- the machine it plays -------------------------------------------------------------------- */
+
+/* Read from the environment by cuInit; tests may set it before, or again while nothing lives. */
+struct sw_emu_machine {
+    int devices;      /* SYMWIN_EMU_DEVICES, default 8, at most 128 */
+    size_t mem_bytes; /* SYMWIN_EMU_MEM per device, default 8 GiB; suffixes K M G */
+    int fabric;       /* SYMWIN_EMU_FABRIC: 0 not supported; 1 the attribute says yes but create
+                       *   answers NOT_PERMITTED (default, as on a host without an IMEX channel);
+                       *   2 works */
+    int multicast;    /* SYMWIN_EMU_MULTICAST: 0 not supported; 1 works (default) */
+};
+
+CUresult sw_emu_configure(const struct sw_emu_machine *machine); /* ILLEGAL_STATE if anything lives */
+#ifndef __cplusplus /* where a function of a struct's name hides the struct */
+void sw_emu_machine(struct sw_emu_machine *machine);
+#endif
+
+/* ---- kernel faults ---------------------------------------------------------------------------- */
+
+/* What the process's last kernel fault was: device, kernel, address, read or write, block and thread.
+ * Writes at most `bytes`, ended by a zero; returns the text's length, 0 if there was no fault. */
+size_t sw_emu_last_fault(char *text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,68 @@
+/* How copies and kernels reach device memory: the table of mappings and the check on every access.
+ *
+ * Included by the emulated driver's C files (through emu_internal.h) and by kernels compiled as C++
+ * (through emu_device.h), so that an access costs a kernel no call. The _Atomic members have the
+ * layout of their plain types, which is how C++ sees them; both read them with atomic loads.
+ */
+#ifndef SYMWIN_EMU_ACCESS_H
+#define SYMWIN_EMU_ACCESS_H
+
+#include "../cuda_abi.h"
+
+#ifdef __cplusplus
+#define EMU_ATOMIC(type) type
+#define EMU_LOAD_ACQUIRE(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define EMU_LOAD_RELAXED(p) __atomic_load_n(p, __ATOMIC_RELAXED)
+extern "C" {
+#else
+#include <stdatomic.h>
+#define EMU_ATOMIC(type) _Atomic(type)
+#define EMU_LOAD_ACQUIRE(p) atomic_load_explicit(p, memory_order_acquire)
+#define EMU_LOAD_RELAXED(p) atomic_load_explicit(p, memory_order_relaxed)
+#endif
+
+#define EMU_GRANULE ((size_t)2 << 20)
+#define EMU_GRANULE_SHIFT 21
+#define EMU_MAX_DEVICES 128
+
+struct emu_multicast; /* mcast.c */
+
+/* What one stretch of device addresses shows. Immutable but for access[] while in the table. */
+struct emu_mapping {
+    CUdeviceptr va;
+    size_t bytes;                    /* exact: plain allocations need not be whole granules */
+    unsigned char *canonical;        /* host address of va's byte; NULL for a multicast mapping */
+    struct emu_multicast *multicast; /* NULL for memory */
+    void *allocation;                /* memory.c's own */
+    EMU_ATOMIC(unsigned char) access[EMU_MAX_DEVICES]; /* CUmemAccess_flags per device */
+};
+
+extern unsigned char *emu_arena; /* first address; NULL before cuInit */
+extern size_t emu_arena_bytes;
+extern EMU_ATOMIC(struct emu_mapping *) * emu_table; /* one entry per granule of the arena */
+
+/* Host pointer to `bytes` bytes at `addr` if `device` may read (or write) all of them and they lie
+ * in one mapping of memory, else NULL. Addresses outside the arena are NULL: pageable host memory
+ * is no device memory. */
+static inline void *emu_access(CUdevice device, CUdeviceptr addr, size_t bytes, int write)
+{
+    const size_t off = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);
+    const unsigned need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    const struct emu_mapping *m;
+
+    if (off >= emu_arena_bytes)
+        return NULL;
+    m = EMU_LOAD_ACQUIRE(&emu_table[off >> EMU_GRANULE_SHIFT]);
+    if (m == NULL || m->canonical == NULL || addr < m->va || bytes > m->bytes ||
+        addr - m->va > m->bytes - bytes)
+        return NULL;
+    if ((EMU_LOAD_RELAXED(&m->access[device]) & need) != need)
+        return NULL;
+    return m->canonical + (addr - m->va);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,188 @@
+/* CUDA C for the host compiler: what a kernel source sees when g++ compiles it for the emulated
+ * driver. symwin_device.cuh is written on top of this; kernels include that one only.
+ *
+ * A CUDA thread is a fiber. All fibers of a block share one OS thread for the block's whole life,
+ * so __shared__ is thread-local storage and a thread runs until it pauses, meets __syncthreads()
+ * or ends. A loop that waits for another thread must call emu_dev_pause() each time round: nothing
+ * else lets the others run.
+ *
+ * Device addresses (what the driver gave out, pinned host memory, kernel arguments that hold
+ * either) go through emu_dev_load_addr() and emu_dev_store_addr(); the pointer that comes back is
+ * good until the thread pauses, and is what the atomics below take. The kernel's own variables and
+ * parameters are ordinary memory and never go through them.
+ *
+ * Memory order: ThreadSanitizer ignores atomic_thread_fence. So order belongs on the flag itself:
+ * write data, store the flag with __ATOMIC_RELEASE; load the flag with __ATOMIC_ACQUIRE, read data.
+ * emu_dev_fence() orders fences among each other also in the sanitizer's eyes (fence, relaxed store
+ * -> relaxed load, fence is clean), but a fence does not pair with an acquire or release there.
+ */
+#ifndef SYMWIN_EMU_DEVICE_H
+#define SYMWIN_EMU_DEVICE_H
+
+#include "emu_access.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define EMU_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define EMU_TSAN 1
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct emu_dev_dim {
+    unsigned x, y, z;
+};
+
+/* One CUDA thread as it sees itself. */
+struct emu_dev_thread {
+    struct emu_dev_dim thread, block, block_dim, grid_dim;
+    int device;
+    int stored; /* since its last pause: a thread that stores is no idle poller */
+};
+
+/* The running thread. The sanitizer does not know that fibers of one OS thread never overlap, hence
+ * the atomic (and otherwise free) access. */
+extern __thread struct emu_dev_thread *emu_dev_self;
+
+static inline struct emu_dev_thread *emu_dev_me(void)
+{
+    return __atomic_load_n(&emu_dev_self, __ATOMIC_RELAXED);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* Ends the grid as an illegal access does, or a misaligned one if only the alignment is wrong. */
+__attribute__((noreturn)) void emu_dev_fault(const void *p, size_t n, int write);
+
+/* To be called in every poll loop, once a turn. */
+void emu_dev_pause(void);
+
+/* __syncthreads(): all threads of the block that have not ended. */
+void emu_dev_barrier(void);
+
+/* Nanoseconds of a clock that all devices share. */
+uint64_t emu_dev_globaltimer(void);
+
+/* Host pointers to the `n` bytes at multicast address `p` in each member's memory; returns how
+ * many. An address that is no usable multicast address ends the grid. */
+int emu_dev_multicast(const void *p, size_t n, int write, void *targets[EMU_MAX_DEVICES]);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Host pointers for reading, for writing `n` bytes. n of 2, 4, 8 or 16 is one access of that size,
+ * which must be aligned as on the device; any other n is a stretch of bytes. */
+static inline void *emu_dev_load_addr(const void *p, size_t n)
+{
+    const uintptr_t mask = (n == 2 || n == 4 || n == 8 || n == 16) ? n - 1 : 0;
+    void *host = emu_access(emu_dev_me()->device, (CUdeviceptr)(uintptr_t)p, n, 0);
+
+    if (__builtin_expect(host == NULL || ((uintptr_t)p & mask) != 0, 0))
+        emu_dev_fault(p, n, 0);
+    return host;
+}
+
+static inline void *emu_dev_store_addr(void *p, size_t n)
+{
+    const uintptr_t mask = (n == 2 || n == 4 || n == 8 || n == 16) ? n - 1 : 0;
+    struct emu_dev_thread *me = emu_dev_me();
+    void *host = emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, 1);
+
+    if (__builtin_expect(host == NULL || ((uintptr_t)p & mask) != 0, 0))
+        emu_dev_fault(p, n, 1);
+    me->stored = 1;
+    return host;
+}
+
+/* Atomics on what the above return; `order` is one of the compiler's __ATOMIC_ constants. */
+static inline uint32_t emu_dev_load32(const void *p, int order)
+{
+    return __atomic_load_n((const uint32_t *)p, order);
+}
+
+static inline uint64_t emu_dev_load64(const void *p, int order)
+{
+    return __atomic_load_n((const uint64_t *)p, order);
+}
+
+static inline void emu_dev_store32(void *p, uint32_t value, int order)
+{
+    __atomic_store_n((uint32_t *)p, value, order);
+}
+
+static inline void emu_dev_store64(void *p, uint64_t value, int order)
+{
+    __atomic_store_n((uint64_t *)p, value, order);
+}
+
+/* These return the old value. */
+static inline uint32_t emu_dev_add32(void *p, uint32_t value, int order)
+{
+    return __atomic_fetch_add((uint32_t *)p, value, order);
+}
+
+static inline uint64_t emu_dev_add64(void *p, uint64_t value, int order)
+{
+    return __atomic_fetch_add((uint64_t *)p, value, order);
+}
+
+static inline uint32_t emu_dev_exchange32(void *p, uint32_t value, int order)
+{
+    return __atomic_exchange_n((uint32_t *)p, value, order);
+}
+
+static inline uint64_t emu_dev_exchange64(void *p, uint64_t value, int order)
+{
+    return __atomic_exchange_n((uint64_t *)p, value, order);
+}
+
+/* Relaxed where the comparison fails. */
+static inline uint32_t emu_dev_cas32(void *p, uint32_t expected, uint32_t value, int order)
+{
+    __atomic_compare_exchange_n((uint32_t *)p, &expected, value, 0, order, __ATOMIC_RELAXED);
+    return expected;
+}
+
+static inline uint64_t emu_dev_cas64(void *p, uint64_t expected, uint64_t value, int order)
+{
+    __atomic_compare_exchange_n((uint64_t *)p, &expected, value, 0, order, __ATOMIC_RELAXED);
+    return expected;
+}
+
+/* __threadfence_system(). Under ThreadSanitizer an access to one word that all fences share. */
+#ifdef EMU_TSAN
+void emu_dev_fence(void);
+#else
+static inline void emu_dev_fence(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+#endif
+
+#ifdef __cplusplus
+} /* extern "C" */
+
+/* ---- the language ---------------------------------------------------------------------------- */
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __shared__ static thread_local /* no initialiser, as in CUDA: it outlives the block */
+
+#define threadIdx (emu_dev_me()->thread)
+#define blockIdx (emu_dev_me()->block)
+#define blockDim (emu_dev_me()->block_dim)
+#define gridDim (emu_dev_me()->grid_dim)
+
+static inline void __syncthreads(void)
+{
+    emu_dev_barrier();
+}
+
+#endif
+#endif

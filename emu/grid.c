@@ -1,0 +1,320 @@
+/* The pool of threads behind the devices, and which blocks run when.
+ *
+ * Every resident block has an OS thread of its own, so a block that waits for another one never
+ * keeps it from running. A device holds as many blocks as its multiprocessors have places for; the
+ * blocks beyond that wait in launch order, as on hardware: a grid that spins for blocks which do
+ * not fit hangs there and here.
+ *
+ * Of the resident blocks, only ACTIVE ones at a time are started before they have been seen to
+ * wait: a block that just computes ends soon and leaves its thread to the next one, so a grid of a
+ * thousand such blocks needs no thousand threads. A block gives that up for good when all of its
+ * threads have polled in vain a few times (emu_block_waits()).
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "exec.h"
+#include "fiber.h"
+
+#define ACTIVE 2
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+struct worker {
+    struct worker *next; /* in the list of idle ones */
+    pthread_cond_t wake;
+    void (*fn)(void *arg);
+    void *arg;
+    struct emu_fibers *fibers; /* owned; made for its first block */
+};
+
+static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct worker *pool_idle;
+static unsigned pool_busy;
+static atomic_int exiting;
+static __thread struct worker *self;
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+
+    self = w;
+    for (;;) {
+        w->fn(w->arg);
+        pthread_mutex_lock(&pool_mutex);
+        w->fn = NULL;
+        pool_busy--;
+        w->next = pool_idle;
+        pool_idle = w;
+        while (w->fn == NULL)
+            pthread_cond_wait(&w->wake, &pool_mutex);
+        pthread_mutex_unlock(&pool_mutex);
+    }
+    return NULL;
+}
+
+static int worker_create(void (*fn)(void *arg), void *arg)
+{
+    enum { STACK = 256 << 10 };
+    struct worker *w = calloc(1, sizeof *w);
+    pthread_attr_t attr;
+    pthread_t thread;
+    int error;
+
+    if (w == NULL)
+        return -1;
+    w->fn = fn;
+    w->arg = arg;
+    pthread_cond_init(&w->wake, NULL);
+    error = pthread_attr_init(&attr);
+    if (error == 0) {
+        (void)pthread_attr_setstacksize(&attr, STACK);
+        (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+        error = pthread_create(&thread, &attr, worker_main, w);
+        pthread_attr_destroy(&attr);
+    }
+    if (error != 0) {
+        pthread_cond_destroy(&w->wake);
+        free(w);
+        return -1;
+    }
+    return 0;
+}
+
+int emu_pool_start(void (*fn)(void *arg), void *arg)
+{
+    struct worker *w;
+
+    pthread_mutex_lock(&pool_mutex);
+    pool_busy++;
+    w = pool_idle;
+    if (w != NULL) {
+        pool_idle = w->next;
+        w->fn = fn;
+        w->arg = arg;
+        pthread_cond_signal(&w->wake);
+    }
+    pthread_mutex_unlock(&pool_mutex);
+    if (w != NULL || worker_create(fn, arg) == 0)
+        return 0;
+    pthread_mutex_lock(&pool_mutex);
+    pool_busy--;
+    pthread_mutex_unlock(&pool_mutex);
+    return -1;
+}
+
+int emu_exiting(void)
+{
+    return atomic_load_explicit(&exiting, memory_order_relaxed);
+}
+
+/* Kernels and waits end themselves when they see `exiting`. Threads that sleep in a lock need no
+ * waiting for, hence the limit. */
+__attribute__((destructor)) static void pool_wind_up(void)
+{
+    const struct timespec nap = {0, 1000000};
+
+    atomic_store(&exiting, 1);
+    for (int i = 0; i < 200; i++) {
+        unsigned busy;
+
+        pthread_mutex_lock(&pool_mutex);
+        busy = pool_busy;
+        pthread_mutex_unlock(&pool_mutex);
+        if (busy == 0)
+            return;
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* A device has EMU_MULTIPROCESSORS * EMU_MULTIPROCESSOR_THREADS places; a block takes as many as
+ * make occupancy blocks fill a multiprocessor. */
+struct device {
+    pthread_mutex_t mutex;
+    unsigned long long used;       /* places */
+    unsigned active;               /* running blocks that were not seen to wait */
+    struct emu_grid *first, *last; /* grids with blocks that have not started */
+};
+
+static struct device devices[EMU_MAX_DEVICES];
+
+__attribute__((constructor)) static void devices_init(void)
+{
+    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+        pthread_mutex_init(&devices[i].mutex, NULL);
+}
+
+unsigned emu_occupancy(unsigned long long threads)
+{
+    const unsigned long long whole_warps = (threads + 31) / 32 * 32;
+
+    if (threads == 0 || threads > EMU_BLOCK_THREADS)
+        return 0;
+    if (EMU_MULTIPROCESSOR_THREADS / whole_warps > EMU_MULTIPROCESSOR_BLOCKS)
+        return EMU_MULTIPROCESSOR_BLOCKS;
+    return (unsigned)(EMU_MULTIPROCESSOR_THREADS / whole_warps);
+}
+
+void emu_context_fail(CUdevice device, CUresult code)
+{
+    int none = CUDA_SUCCESS;
+
+    atomic_compare_exchange_strong(&emu_contexts[device].sticky, &none, (int)code);
+}
+
+void emu_grid_kill(struct emu_grid *grid, CUresult code)
+{
+    emu_context_fail(grid->device, code);
+    atomic_store(&grid->killed, 1);
+}
+
+/* All of these under the device's lock. */
+
+static void grid_enqueue(struct device *d, struct emu_grid *grid)
+{
+    grid->queue = NULL;
+    if (d->last != NULL)
+        d->last->queue = grid;
+    else
+        d->first = grid;
+    d->last = grid;
+}
+
+/* The grid whose next block may start now, with the place taken for it; NULL: none may. */
+static struct emu_grid *block_take(struct device *d)
+{
+    const unsigned long long places = (unsigned long long)EMU_MULTIPROCESSORS *
+                                      EMU_MULTIPROCESSOR_THREADS;
+    struct emu_grid *grid = d->first;
+
+    if (grid == NULL || d->active >= ACTIVE || d->used + grid->cost > places)
+        return NULL;
+    d->used += grid->cost;
+    d->active++;
+    grid->running++;
+    if (++grid->started == grid->blocks) {
+        d->first = grid->queue;
+        if (d->first == NULL)
+            d->last = NULL;
+    }
+    return grid;
+}
+
+static void block_finish(struct device *d, struct emu_grid *grid, int waited)
+{
+    d->used -= grid->cost;
+    d->active -= !waited;
+    if (--grid->running == 0 && grid->started == grid->blocks)
+        pthread_cond_signal(&grid->done);
+}
+
+/* Blocks that never started are not missed in a grid that was killed. */
+static void grid_cut(struct device *d, struct emu_grid *grid)
+{
+    struct emu_grid **link = &d->first, *last = NULL;
+
+    for (; *link != NULL && *link != grid; link = &(*link)->queue)
+        last = *link;
+    if (*link == NULL)
+        return;
+    *link = grid->queue;
+    if (d->last == grid)
+        d->last = last;
+    grid->blocks = grid->started;
+}
+
+static void block_main(void *arg);
+
+static void start_blocks(struct device *d)
+{
+    struct emu_grid *grid;
+
+    while ((grid = block_take(d)) != NULL) {
+        if (emu_pool_start(block_main, grid) == 0)
+            continue;
+        emu_grid_kill(grid, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        grid_cut(d, grid);
+        grid->claimed++;
+        block_finish(d, grid, 0);
+    }
+}
+
+/* Runs one block of the grid; the lock is held before and after. */
+static void block_run(struct device *d, struct emu_grid *grid)
+{
+    const unsigned long long index = grid->claimed++;
+    int waited = 0;
+
+    pthread_mutex_unlock(&d->mutex);
+    if (self->fibers == NULL)
+        self->fibers = emu_fibers_create();
+    if (self->fibers != NULL)
+        waited = emu_fibers_run(self->fibers, grid, index);
+    else
+        emu_grid_kill(grid, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    pthread_mutex_lock(&d->mutex);
+    if (atomic_load(&grid->killed))
+        grid_cut(d, grid);
+    block_finish(d, grid, waited);
+}
+
+static void block_main(void *arg)
+{
+    struct emu_grid *grid = arg;
+    struct device *d = &devices[grid->device];
+
+    pthread_mutex_lock(&d->mutex);
+    while (grid != NULL) {
+        block_run(d, grid);
+        grid = block_take(d);
+        start_blocks(d);
+    }
+    pthread_mutex_unlock(&d->mutex);
+}
+
+void emu_block_waits(struct emu_grid *grid)
+{
+    struct device *d = &devices[grid->device];
+
+    pthread_mutex_lock(&d->mutex);
+    d->active--;
+    start_blocks(d);
+    pthread_mutex_unlock(&d->mutex);
+}
+
+CUresult emu_grid_run(CUdevice device, const struct sw_emu_kernel *kernel, const unsigned grid[3],
+                      const unsigned block[3], const void *params)
+{
+    struct device *d = &devices[device];
+    const unsigned occupancy = emu_occupancy((unsigned long long)block[0] * block[1] * block[2]);
+    struct emu_grid g = {
+        .kernel = kernel,
+        .params = params,
+        .device = device,
+        .grid = {grid[0], grid[1], grid[2]},
+        .block = {block[0], block[1], block[2]},
+        .blocks = (unsigned long long)grid[0] * grid[1] * grid[2],
+    };
+
+    if (occupancy == 0 || g.blocks == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    g.cost = EMU_MULTIPROCESSOR_THREADS / occupancy;
+    pthread_cond_init(&g.done, NULL);
+    pthread_mutex_lock(&d->mutex);
+    grid_enqueue(d, &g);
+    /* A thread of the pool, which would only wait, runs blocks of its own grid itself. */
+    while (self != NULL && d->first == &g && block_take(d) == &g) {
+        start_blocks(d);
+        block_run(d, &g);
+    }
+    start_blocks(d);
+    while (g.running != 0 || g.started != g.blocks)
+        pthread_cond_wait(&g.done, &d->mutex);
+    pthread_mutex_unlock(&d->mutex);
+    pthread_cond_destroy(&g.done);
+    if (atomic_load(&g.killed))
+        return (CUresult)atomic_load(&emu_contexts[device].sticky);
+    return CUDA_SUCCESS;
+}

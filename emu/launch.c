@@ -1,0 +1,321 @@
+/* Libraries, kernels, occupancy, launches; and what a running kernel calls. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "emu_device.h"
+#include "exec.h"
+#include "fiber.h"
+
+/* A kernel as one context sees it. */
+struct CUfunc_st {
+    struct CUkern_st *kernel;
+    CUdevice device;
+};
+
+struct CUkern_st {
+    const struct sw_emu_kernel *entry;
+    struct CUfunc_st functions[EMU_MAX_DEVICES];
+};
+
+struct CUlib_st {
+    size_t count;
+    struct CUkern_st kernels[];
+};
+
+/* ---- libraries ------------------------------------------------------------------------------- */
+
+static void library_free(struct CUlib_st *library, size_t registered)
+{
+    for (size_t i = 0; i < registered; i++) {
+        emu_handle_drop(EMU_HANDLE_KERNEL, &library->kernels[i]);
+        for (int d = 0; d < EMU_MAX_DEVICES; d++)
+            if (library->kernels[i].functions[d].kernel != NULL)
+                emu_handle_drop(EMU_HANDLE_FUNCTION, &library->kernels[i].functions[d]);
+    }
+    free(library);
+}
+
+static struct CUlib_st *library_create(const struct sw_emu_image *image)
+{
+    struct CUlib_st *library = calloc(1, sizeof *library +
+                                             image->kernel_count * sizeof library->kernels[0]);
+
+    if (library == NULL)
+        return NULL;
+    library->count = image->kernel_count;
+    for (size_t i = 0; i < library->count; i++) {
+        library->kernels[i].entry = &image->kernels[i];
+        if (emu_handle_add(EMU_HANDLE_KERNEL, &library->kernels[i]) != 0) {
+            library_free(library, i);
+            return NULL;
+        }
+    }
+    if (emu_handle_add(EMU_HANDLE_LIBRARY, library) != 0) {
+        library_free(library, library->count);
+        return NULL;
+    }
+    return library;
+}
+
+CUresult sw_emu_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
+                                  void **jit_values, unsigned int jit_count,
+                                  CUlibraryOption *options, void **values, unsigned int count)
+{
+    const struct sw_emu_image *image = code;
+    CUresult result = emu_enter(EMU_cuLibraryLoadData);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (library == NULL || code == NULL || (jit_count > 0 && (!jit_options || !jit_values)) ||
+        (count > 0 && (options == NULL || values == NULL)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (image->magic != SW_EMU_IMAGE_MAGIC || (image->kernel_count > 0 && image->kernels == NULL))
+        return CUDA_ERROR_INVALID_IMAGE;
+    *library = library_create(image);
+    if (*library == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    emu_live_add(EMU_LIVE_LIBRARY, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuLibraryUnload(CUlibrary library)
+{
+    CUresult result = emu_enter(EMU_cuLibraryUnload);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!emu_handle_drop(EMU_HANDLE_LIBRARY, library))
+        return CUDA_ERROR_INVALID_HANDLE;
+    library_free(library, library->count);
+    emu_live_add(EMU_LIVE_LIBRARY, -1);
+    return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+    CUresult result = emu_enter(EMU_cuLibraryGetKernel);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (kernel == NULL || name == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!emu_handle_is(EMU_HANDLE_LIBRARY, library))
+        return CUDA_ERROR_INVALID_HANDLE;
+    for (size_t i = 0; i < library->count; i++) {
+        if (strcmp(library->kernels[i].entry->name, name) == 0) {
+            *kernel = &library->kernels[i];
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+/* ---- functions ------------------------------------------------------------------------------- */
+
+CUresult sw_emu_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    struct CUctx_st *ctx;
+    struct CUfunc_st *f;
+    CUresult result = emu_begin(EMU_cuKernelGetFunction, &ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (function == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!emu_handle_is(EMU_HANDLE_KERNEL, kernel))
+        return CUDA_ERROR_INVALID_HANDLE;
+    f = &kernel->functions[ctx->device];
+    pthread_mutex_lock(&mutex);
+    if (f->kernel == NULL) {
+        if (emu_handle_add(EMU_HANDLE_FUNCTION, f) == 0)
+            *f = (struct CUfunc_st){kernel, ctx->device};
+        else
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&mutex);
+    if (result == CUDA_SUCCESS)
+        *function = f;
+    return result;
+}
+
+/* The kernel behind a CUfunction, or a CUkernel cast to one. *device: where it belongs, -1 for the
+ * latter. */
+static const struct sw_emu_kernel *entry_of(CUfunction function, CUdevice *device)
+{
+    if (emu_handle_is(EMU_HANDLE_FUNCTION, function)) {
+        *device = function->device;
+        return function->kernel->entry;
+    }
+    *device = -1;
+    if (emu_handle_is(EMU_HANDLE_KERNEL, function))
+        return ((const struct CUkern_st *)(const void *)function)->entry;
+    return NULL;
+}
+
+CUresult sw_emu_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
+    CUdevice device;
+    CUresult result = emu_enter(EMU_cuFuncGetAttribute);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (value == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (entry_of(function, &device) == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
+    switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *value = EMU_BLOCK_THREADS;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+        *value = 0;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+        *value = 32; /* as many as leave the thread count the only limit to occupancy */
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sw_emu_cuFuncLoad(CUfunction function)
+{
+    CUdevice device;
+    CUresult result = emu_enter(EMU_cuFuncLoad);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    return entry_of(function, &device) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult sw_emu_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
+                                                            int block_threads, size_t dynamic_bytes)
+{
+    CUdevice device;
+    CUresult result = emu_enter(EMU_cuOccupancyMaxActiveBlocksPerMultiprocessor);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (blocks == NULL || block_threads <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (entry_of(function, &device) == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
+    (void)dynamic_bytes;
+    *blocks = (int)emu_occupancy((unsigned long long)block_threads);
+    return CUDA_SUCCESS;
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static int shape_ok(const unsigned grid[3], const unsigned block[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (grid[i] == 0 || block[i] == 0 || block[i] > EMU_BLOCK_THREADS)
+            return 0;
+    return grid[0] <= INT32_MAX && grid[1] <= UINT16_MAX && grid[2] <= UINT16_MAX &&
+           (unsigned long long)block[0] * block[1] * block[2] <= EMU_BLOCK_THREADS;
+}
+
+CUresult sw_emu_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                               unsigned int block_z, unsigned int shared, CUstream stream,
+                               void **params, void **extra)
+{
+    enum { MOST_DYNAMIC_SHARED = 48 << 10 };
+    struct emu_op op = {.kind = EMU_OP_KERNEL,
+                        .kernel.grid = {grid_x, grid_y, grid_z},
+                        .kernel.block = {block_x, block_y, block_z}};
+    const struct sw_emu_kernel *entry;
+    struct CUstream_st *s;
+    CUdevice device;
+    CUresult result = emu_enter(EMU_cuLaunchKernel);
+
+    if (result == CUDA_SUCCESS)
+        result = emu_stream_resolve(stream, &s);
+    if (result != CUDA_SUCCESS)
+        return result;
+    entry = entry_of(function, &device);
+    if (entry == NULL || (device >= 0 && device != s->device))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!shape_ok(op.kernel.grid, op.kernel.block) || shared > MOST_DYNAMIC_SHARED ||
+        extra != NULL || (entry->params_bytes > 0 && (params == NULL || params[0] == NULL)))
+        return CUDA_ERROR_INVALID_VALUE;
+    op.device = s->device;
+    op.kernel.kernel = entry;
+    if (entry->params_bytes > 0) {
+        op.owned = malloc(entry->params_bytes);
+        if (op.owned == NULL)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        memcpy(op.owned, params[0], entry->params_bytes);
+    }
+    return emu_submit(s, &op, NULL, NULL);
+}
+
+/* ---- what kernels call ----------------------------------------------------------------------- */
+
+static pthread_mutex_t fault_mutex = PTHREAD_MUTEX_INITIALIZER;
+static char fault_text[256];
+
+size_t sw_emu_last_fault(char *text, size_t bytes)
+{
+    size_t length;
+
+    pthread_mutex_lock(&fault_mutex);
+    length = strlen(fault_text);
+    if (bytes > 0)
+        snprintf(text, bytes, "%s", fault_text);
+    pthread_mutex_unlock(&fault_mutex);
+    return length;
+}
+
+__attribute__((noreturn)) void emu_dev_fault(const void *p, size_t n, int write)
+{
+    const struct emu_dev_thread *me = emu_dev_me();
+    struct emu_grid *grid = emu_fiber_grid();
+    const int misaligned = ((uintptr_t)p & (n - 1)) != 0 &&
+                           emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, write) != NULL;
+
+    pthread_mutex_lock(&fault_mutex);
+    snprintf(fault_text, sizeof fault_text,
+             "device %d, kernel %s: %s %s of %zu bytes at %p by block (%u,%u,%u) thread (%u,%u,%u)",
+             me->device, grid->kernel->name, misaligned ? "misaligned" : "illegal",
+             write ? "write" : "read", n, p, me->block.x, me->block.y, me->block.z, me->thread.x,
+             me->thread.y, me->thread.z);
+    pthread_mutex_unlock(&fault_mutex);
+    emu_grid_kill(grid, misaligned ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_ILLEGAL_ADDRESS);
+    emu_fiber_leave();
+}
+
+int emu_dev_multicast(const void *p, size_t n, int write, void *targets[EMU_MAX_DEVICES])
+{
+    struct emu_dev_thread *me = emu_dev_me();
+    const int count = emu_multicast_access(me->device, (CUdeviceptr)(uintptr_t)p, n, write,
+                                           targets);
+
+    if (count == 0)
+        emu_dev_fault(p, n, write);
+    if (write)
+        me->stored = 1;
+    return count;
+}
+
+uint64_t emu_dev_globaltimer(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#if defined(EMU_TSAN)
+void emu_dev_fence(void)
+{
+    static uint32_t all_fences;
+
+    (void)__atomic_fetch_add(&all_fences, 1, __ATOMIC_ACQ_REL);
+}
+#endif

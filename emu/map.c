@@ -1,0 +1,251 @@
+/* Mapping objects at reserved addresses, and the rights of devices to them.
+ *
+ * Rights are each mapping's own, per device. The arena's pages get the union of them, so that the
+ * host can dereference what some device can; a multicast mapping has no pages to show. Checking is
+ * all done before anything changes, so a call that fails has done nothing.
+ */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "memory.h"
+
+/* ---- map and unmap --------------------------------------------------------------------------- */
+
+/* Under the lock. The object that may be mapped there, complete if it is a multicast one. */
+static CUresult map_check(CUdeviceptr ptr, size_t size, CUmemGenericAllocationHandle handle,
+                          struct emu_object **object)
+{
+    struct emu_object *o = emu_object_find(handle);
+    CUresult result;
+
+    if (o != NULL && o->kind == EMU_MULTICAST) {
+        result = emu_multicast_wait(handle);
+        if (result != CUDA_SUCCESS)
+            return result;
+        o = emu_object_find(handle);
+    }
+    if (o == NULL || size > o->bytes || !emu_range_covers(ptr, size))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t at = 0; at < size; at += EMU_GRANULE)
+        if (emu_view_at(ptr + at) != NULL)
+            return CUDA_ERROR_INVALID_VALUE;
+    *object = o;
+    return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    CUresult result = emu_enter(EMU_cuMemMap);
+    struct emu_object *object;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    /* Offsets other than 0 are reserved by the driver. */
+    if (ptr == 0 || size == 0 || handle == 0 || offset != 0 || flags != 0 ||
+        !emu_is_granular(ptr) || !emu_is_granular(size))
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&emu_memory_mutex);
+    result = map_check(ptr, size, handle, &object);
+    if (result == CUDA_SUCCESS) {
+        if (emu_view_add(ptr, size, object) == NULL) {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            object->mappings++;
+            emu_live_add(EMU_LIVE_MAPPING, 1);
+        }
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
+
+/* The mapping that begins at ptr and is `size` long, NULL if there is none. */
+static struct emu_view *exact_view(CUdeviceptr ptr, size_t size)
+{
+    struct emu_view *view = emu_view_at(ptr);
+
+    if (view == NULL || view->object == NULL || view->seen.va != ptr || view->seen.bytes != size)
+        return NULL;
+    return view;
+}
+
+CUresult sw_emu_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+    CUresult result = emu_enter(EMU_cuMemUnmap);
+    struct emu_device_set users;
+    struct emu_view *view;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (ptr == 0 || size == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&emu_memory_mutex);
+    view = exact_view(ptr, size);
+    if (view != NULL)
+        emu_view_devices(view, &users);
+    pthread_mutex_unlock(&emu_memory_mutex);
+    if (view == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    emu_drain_devices(&users);
+
+    pthread_mutex_lock(&emu_memory_mutex);
+    view = exact_view(ptr, size); /* somebody else may have unmapped it meanwhile */
+    if (view == NULL) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    } else if (view->shown && emu_arena_hide(ptr, size) != 0) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+        struct emu_object *object = view->object;
+
+        emu_view_remove(view);
+        object->mappings--;
+        emu_live_add(EMU_LIVE_MAPPING, -1);
+        emu_object_settle(object);
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
+
+/* ---- rights ---------------------------------------------------------------------------------- */
+
+/* Whether the descriptor may be applied to the mapping. */
+static CUresult access_ok(const struct emu_view *view, const CUmemAccessDesc *desc)
+{
+    const int on_host = view->seen.multicast == NULL && view->device < 0;
+
+    if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+        desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+        desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (desc->location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return emu_device_exists(desc->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_HOST:
+        return on_host ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+        return on_host && desc->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+    case CU_MEM_LOCATION_TYPE_INVALID:
+        break;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Whether the range is whole mappings without a gap, to which all descriptors may be applied. */
+static CUresult access_check(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+                             size_t count)
+{
+    for (size_t done = 0; done < size;) {
+        const struct emu_view *view = emu_view_at(ptr + done);
+
+        if (view == NULL || view->object == NULL || view->seen.va != ptr + done ||
+            view->seen.bytes > size - done)
+            return CUDA_ERROR_INVALID_VALUE;
+        for (size_t i = 0; i < count; i++) {
+            const CUresult result = access_ok(view, &desc[i]);
+
+            if (result != CUDA_SUCCESS)
+                return result;
+        }
+        done += view->seen.bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void access_apply(const CUmemAccessDesc *desc, size_t count,
+                         unsigned char access[EMU_MAX_DEVICES], unsigned char *host_access)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+            access[desc[i].location.id] = (unsigned char)desc[i].flags;
+        else
+            *host_access = (unsigned char)desc[i].flags;
+    }
+}
+
+/* Shows the mapping's memory in the arena with these rights. -1: the system would not. */
+static int view_show(struct emu_view *view, unsigned rights)
+{
+    void *at = (void *)(uintptr_t)view->seen.va;
+    const int protection = (rights & CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : 0) |
+                           (rights == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_WRITE : 0);
+
+    if (view->seen.multicast != NULL)
+        return 0;
+    if (view->shown)
+        return mprotect(at, view->seen.bytes, protection);
+    if (protection == PROT_NONE)
+        return 0;
+    if (mmap(at, view->seen.bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+             ((struct emu_physical *)view->object)->fd, 0) == MAP_FAILED)
+        return -1;
+    (void)madvise(at, view->seen.bytes, MADV_DONTDUMP); /* as the reserve; it is mapped twice */
+    view->shown = 1;
+    return 0;
+}
+
+static CUresult access_set(struct emu_view *view, const CUmemAccessDesc *desc, size_t count)
+{
+    unsigned char access[EMU_MAX_DEVICES];
+    unsigned char host_access = view->host_access;
+    unsigned rights;
+
+    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+        access[i] = atomic_load_explicit(&view->seen.access[i], memory_order_relaxed);
+    access_apply(desc, count, access, &host_access);
+    rights = host_access;
+    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+        rights |= access[i];
+    if (view_show(view, rights) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    view->host_access = host_access;
+    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+        atomic_store_explicit(&view->seen.access[i], access[i], memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+                               size_t count)
+{
+    CUresult result = emu_enter(EMU_cuMemSetAccess);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (ptr == 0 || size == 0 || desc == NULL || count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&emu_memory_mutex);
+    result = access_check(ptr, size, desc, count);
+    for (size_t done = 0; done < size && result == CUDA_SUCCESS;) {
+        struct emu_view *view = emu_view_at(ptr + done);
+
+        result = access_set(view, desc, count);
+        done += view->seen.bytes;
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
+
+CUresult sw_emu_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                               CUdeviceptr ptr)
+{
+    CUresult result = emu_enter(EMU_cuMemGetAccess);
+    const struct emu_view *view;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (flags == NULL || location == NULL || ptr == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&emu_memory_mutex);
+    view = emu_view_at(ptr);
+    if (view == NULL || view->object == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && emu_device_exists(location->id))
+        *flags = atomic_load_explicit(&view->seen.access[location->id], memory_order_relaxed);
+    else if (location->type == CU_MEM_LOCATION_TYPE_HOST ||
+             (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0))
+        *flags = view->host_access;
+    else
+        result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}

@@ -1,0 +1,358 @@
+/* Physical allocations: memfds, each mapped once for the driver's own use, which is where kernels
+ * and copies of every device read and write.
+ *
+ * An allocation ends when its last handle reference, its last mapping and the last descriptor that
+ * was exported of it have gone. Descriptors are the system's: they are copied, sent away and closed
+ * without a word to us. So each export opens the file anew and puts a lock on it that belongs to
+ * the open file, as do all copies of the descriptor and the mappings made through it, here and in
+ * any process. Whether any of them is left is then a question to the system: is there a lock?
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "share.h"
+
+static size_t taken[EMU_MAX_DEVICES]; /* bytes of each device's memory */
+static size_t held_by_descriptors;    /* allocations that nothing else holds */
+static uint64_t last_buffer_id;
+
+/* ---- how much there is ----------------------------------------------------------------------- */
+
+static void sweep(void);
+
+int emu_memory_take(CUdevice device, size_t bytes)
+{
+    if (device < 0)
+        return 0;
+    sweep();
+    if (bytes > emu_machine.mem_bytes - taken[device])
+        return -1;
+    taken[device] += bytes;
+    return 0;
+}
+
+void emu_memory_give(CUdevice device, size_t bytes)
+{
+    if (device >= 0)
+        taken[device] -= bytes;
+}
+
+size_t emu_memory_left(CUdevice device)
+{
+    sweep();
+    return emu_machine.mem_bytes - taken[device];
+}
+
+uint64_t emu_buffer_id(void)
+{
+    return ++last_buffer_id;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static CUdevice device_of(const struct emu_physical *p)
+{
+    return p->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? p->prop.location.id : -1;
+}
+
+static void physical_free(struct emu_physical *p)
+{
+    emu_multicast_memory_gone(p);
+    emu_object_remove(&p->object);
+    munmap(p->memory, p->object.bytes);
+    close(p->fd);
+    if (!p->foreign)
+        emu_memory_give(device_of(p), p->object.bytes);
+    free(p);
+    emu_live_add(EMU_LIVE_ALLOCATION, -1);
+}
+
+/* Both descriptors are of the very same file, and not of copies of it. */
+static int is_same_file(int a, int b)
+{
+    struct stat x, y;
+
+    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Whether a lock that is not our own open file's lies on the memory. */
+static int descriptors_left(const struct emu_physical *p)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+
+    return fcntl(p->fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+void emu_physical_settle(struct emu_physical *p)
+{
+    if (!p->foreign && p->exported && descriptors_left(p))
+        held_by_descriptors++;
+    else
+        physical_free(p);
+}
+
+void emu_physical_revive(void)
+{
+    held_by_descriptors--;
+}
+
+static void sweep(void)
+{
+    struct emu_object *object = emu_objects, *next;
+
+    for (; object != NULL && held_by_descriptors > 0; object = next) {
+        struct emu_physical *p = (struct emu_physical *)object;
+
+        next = object->next;
+        if (object->kind != EMU_PHYSICAL || object->refs > 0 || object->mappings > 0 ||
+            descriptors_left(p))
+            continue;
+        held_by_descriptors--;
+        physical_free(p);
+    }
+}
+
+void emu_physical_sweep(void)
+{
+    pthread_mutex_lock(&emu_memory_mutex);
+    sweep();
+    pthread_mutex_unlock(&emu_memory_mutex);
+}
+
+void emu_physical_print(int fd)
+{
+    pthread_mutex_lock(&emu_memory_mutex);
+    for (const struct emu_object *o = emu_objects; o != NULL; o = o->next) {
+        const struct emu_physical *p = (const struct emu_physical *)o;
+
+        if (o->kind == EMU_PHYSICAL)
+            dprintf(fd,
+                    "live: allocation 0x%llx, %zu bytes, device %d: %u references, %u mappings%s\n",
+                    o->handle, o->bytes, device_of(p), o->refs, o->mappings,
+                    o->refs == 0 && o->mappings == 0 ? ", held by a descriptor" : "");
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+}
+
+/* ---- the beginning --------------------------------------------------------------------------- */
+
+/* Everything but the descriptor, which the caller keeps on failure. Under the lock; the memory has
+ * been taken. */
+static CUresult physical_make(const CUmemAllocationProp *prop, size_t bytes,
+                              const struct emu_id *id, int fd, struct emu_physical **out)
+{
+    struct emu_physical *p = calloc(1, sizeof *p);
+    void *memory;
+
+    if (p == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (memory == MAP_FAILED) {
+        const int error = errno;
+
+        free(p);
+        return error == ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+    }
+    p->object.kind = EMU_PHYSICAL;
+    p->object.bytes = bytes;
+    p->object.handle_types = (unsigned)prop->requestedHandleTypes;
+    p->prop = *prop;
+    p->memory = memory;
+    p->fd = fd;
+    if (emu_object_add(&p->object, id) != 0) {
+        munmap(memory, bytes);
+        free(p);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    p->buffer_id = emu_buffer_id();
+    emu_live_add(EMU_LIVE_ALLOCATION, 1);
+    *out = p;
+    return CUDA_SUCCESS;
+}
+
+static CUresult physical_create(const CUmemAllocationProp *prop, size_t bytes,
+                                struct emu_physical **out)
+{
+    const CUdevice device =
+        prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop->location.id : -1;
+    struct emu_passport passport = {
+        .kind = EMU_PHYSICAL,
+        .handle_types = (uint32_t)prop->requestedHandleTypes,
+        .bytes = bytes,
+        .location_type = (int32_t)prop->location.type,
+        .location_id = prop->location.id,
+        .rdma = prop->allocFlags.gpuDirectRDMACapable,
+    };
+    CUresult result;
+    int fd;
+
+    if (emu_memory_take(device, bytes) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = emu_id_make(&passport.id);
+    if (result == CUDA_SUCCESS)
+        result = emu_passport_issue(&passport, &fd);
+    if (result == CUDA_SUCCESS) {
+        result = physical_make(prop, bytes, &passport.id, fd, out);
+        if (result != CUDA_SUCCESS)
+            close(fd);
+    }
+    if (result != CUDA_SUCCESS)
+        emu_memory_give(device, bytes);
+    return result;
+}
+
+static CUresult location_ok(const CUmemAllocationProp *prop)
+{
+    switch (prop->location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return emu_device_exists(prop->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    case CU_MEM_LOCATION_TYPE_HOST: /* the id means nothing */
+        return prop->requestedHandleTypes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA: /* this machine has one node */
+        return prop->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+    case CU_MEM_LOCATION_TYPE_INVALID:
+        break;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sw_emu_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    CUresult result = emu_enter(EMU_cuMemCreate);
+    struct emu_physical *p;
+    CUmemAllocationProp effective;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (handle == NULL || prop == NULL || flags != 0 || size == 0 || !emu_is_granular(size) ||
+        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->win32HandleMetaData != NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = location_ok(prop);
+    if (result == CUDA_SUCCESS)
+        result = emu_handle_types_ok((unsigned)prop->requestedHandleTypes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    memset(&effective, 0, sizeof effective);
+    effective.type = prop->type;
+    effective.requestedHandleTypes = prop->requestedHandleTypes;
+    effective.location = prop->location;
+    effective.allocFlags.gpuDirectRDMACapable = prop->allocFlags.gpuDirectRDMACapable != 0;
+    pthread_mutex_lock(&emu_memory_mutex);
+    result = physical_create(&effective, size, &p);
+    if (result == CUDA_SUCCESS)
+        *handle = p->object.handle;
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+CUresult emu_physical_export(struct emu_physical *p, int *fd)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    char path[32];
+    int opened;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", p->fd);
+    opened = open(path, O_RDWR | O_CLOEXEC);
+    if (opened < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    if (fcntl(opened, F_OFD_SETLK, &lock) != 0) {
+        close(opened);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    p->exported = 1;
+    *fd = opened;
+    return CUDA_SUCCESS;
+}
+
+static CUresult import_foreign(const struct emu_passport *passport, int fd,
+                               struct emu_object **object)
+{
+    CUmemAllocationProp prop;
+    struct emu_physical *p;
+    CUresult result;
+    int own;
+
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.requestedHandleTypes = (CUmemAllocationHandleType)passport->handle_types;
+    prop.location.type = (CUmemLocationType)passport->location_type;
+    prop.location.id = passport->location_id;
+    prop.allocFlags.gpuDirectRDMACapable = passport->rdma != 0;
+    if (location_ok(&prop) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    own = fcntl(fd, F_DUPFD_CLOEXEC, 256);
+    if (own < 0)
+        own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    result = physical_make(&prop, passport->bytes, &passport->id, own, &p);
+    if (result != CUDA_SUCCESS) {
+        close(own);
+        return result;
+    }
+    p->foreign = 1;
+    *object = &p->object;
+    return CUDA_SUCCESS;
+}
+
+CUresult emu_physical_import(const struct emu_passport *passport, int fd,
+                             struct emu_object **object)
+{
+    struct emu_object *found = emu_object_named(EMU_PHYSICAL, &passport->id);
+
+    if (found == NULL)
+        return import_foreign(passport, fd, object);
+    if (!is_same_file(fd, ((struct emu_physical *)found)->fd))
+        return CUDA_ERROR_INVALID_VALUE;
+    emu_object_ref(found);
+    *object = found;
+    return CUDA_SUCCESS;
+}
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+/* A location or type that does not exist is not refused here, nor is it on hardware. */
+CUresult sw_emu_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                              CUmemAllocationGranularity_flags option)
+{
+    CUresult result = emu_enter(EMU_cuMemGetAllocationGranularity);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (granularity == NULL || prop == NULL ||
+        (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+         option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+        return CUDA_ERROR_INVALID_VALUE;
+    *granularity = EMU_GRANULE;
+    return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                       CUmemGenericAllocationHandle handle)
+{
+    CUresult result = emu_enter(EMU_cuMemGetAllocationPropertiesFromHandle);
+    const struct emu_physical *p;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (prop == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&emu_memory_mutex);
+    p = emu_physical_find(handle);
+    if (p != NULL)
+        *prop = p->prop;
+    else
+        result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}

@@ -1,0 +1,222 @@
+/* What an address is, and copies and fills by address. */
+#include <string.h>
+
+#include "memory.h"
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+CUresult sw_emu_cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
+{
+    CUresult result = emu_enter(EMU_cuMemGetAddressRange);
+    const struct emu_view *view;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&emu_memory_mutex);
+    view = emu_view_at(ptr);
+    if (view == NULL) {
+        result = CUDA_ERROR_NOT_FOUND;
+    } else {
+        if (base != NULL)
+            *base = view->seen.va;
+        if (size != NULL)
+            *size = view->seen.bytes;
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
+
+/* An answer and how many bytes of it the caller has room for. */
+struct answer {
+    union {
+        CUcontext context;
+        unsigned word;
+        int number;
+        unsigned long long wide;
+        size_t bytes;
+        CUdeviceptr address;
+        void *pointer;
+    };
+    size_t size;
+};
+
+#define ANSWER(member, value) ((struct answer){.member = (value), .size = sizeof(a->member)})
+
+/* Where the memory is and what it may be used as. */
+static CUresult ask_memory(const struct emu_view *view, CUpointer_attribute attribute,
+                           CUdeviceptr ptr, struct answer *a)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *a = ANSWER(context, view->ctx); /* memory that was mapped belongs to none */
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *a = ANSWER(word, view->seen.multicast == NULL && view->device < 0 ? CU_MEMORYTYPE_HOST
+                                                                           : CU_MEMORYTYPE_DEVICE);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *a = ANSWER(address, ptr);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        if (view->kind != EMU_HOST_BLOCK)
+            return CUDA_ERROR_INVALID_VALUE;
+        *a = ANSWER(pointer, (void *)(uintptr_t)ptr);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *a = ANSWER(word, 0);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *a = ANSWER(number, view->device < 0 && view->ctx != NULL ? view->ctx->device
+                                                                  : view->device);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *a = ANSWER(word, 1);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *a = ANSWER(wide, view->object != NULL ? view->object->handle_types : 0);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        if (emu_current() == NULL)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        *a = ANSWER(word, atomic_load_explicit(&view->seen.access[emu_current()->device],
+                                               memory_order_relaxed));
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult ask(const struct emu_view *view, CUpointer_attribute attribute, CUdeviceptr ptr,
+                    struct answer *a)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        if (view->seen.multicast != NULL)
+            return CUDA_ERROR_INVALID_VALUE;
+        *a = ANSWER(wide, view->buffer_id);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *a = ANSWER(address, view->seen.va);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *a = ANSWER(bytes, view->seen.bytes);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        if (view->object == NULL)
+            return CUDA_ERROR_INVALID_VALUE;
+        *a = attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE ? ANSWER(bytes, view->seen.bytes)
+                                                            : ANSWER(address, view->seen.va);
+        return CUDA_SUCCESS;
+    default:
+        return ask_memory(view, attribute, ptr, a);
+    }
+}
+
+CUresult sw_emu_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    CUresult result = emu_enter(EMU_cuPointerGetAttribute);
+    const struct emu_view *view;
+    struct answer answer, *a = &answer;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (data == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&emu_memory_mutex);
+    view = emu_view_at(ptr);
+    if (view != NULL) {
+        result = ask(view, attribute, ptr, a);
+    } else if (attribute == CU_POINTER_ATTRIBUTE_MAPPED && emu_is_reserved(ptr)) {
+        *a = ANSWER(word, 0);
+    } else {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+    if (result == CUDA_SUCCESS)
+        memcpy(data, a, a->size);
+    return result;
+}
+
+/* ---- copies and fills ------------------------------------------------------------------------ */
+
+/* What lies at an address, as far as it goes in one piece. */
+struct piece {
+    void *at[EMU_MAX_DEVICES]; /* several for a multicast address, which can only be written */
+    int count;
+    size_t bytes;
+};
+
+static int piece_find(CUdevice device, CUdeviceptr addr, size_t bytes, int write, struct piece *p)
+{
+    const size_t offset = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);
+    const struct emu_mapping *m;
+
+    p->count = 1;
+    p->bytes = bytes;
+    if (offset >= emu_arena_bytes) {
+        p->at[0] = (void *)(uintptr_t)addr;
+        return 0;
+    }
+    m = EMU_LOAD_ACQUIRE(&emu_table[offset >> EMU_GRANULE_SHIFT]);
+    if (m == NULL || addr - m->va >= m->bytes)
+        return -1;
+    if (bytes > m->bytes - (addr - m->va))
+        p->bytes = m->bytes - (addr - m->va);
+    if (m->multicast == NULL) {
+        p->at[0] = emu_access(device, addr, p->bytes, write);
+        return p->at[0] != NULL ? 0 : -1;
+    }
+    if (p->bytes > EMU_GRANULE - offset % EMU_GRANULE)
+        p->bytes = EMU_GRANULE - offset % EMU_GRANULE;
+    p->count = write ? emu_multicast_access(device, addr, p->bytes, 1, p->at) : 0;
+    return p->count > 0 ? 0 : -1;
+}
+
+CUresult emu_copy(CUdevice device, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+    struct piece to, from;
+
+    while (bytes > 0) {
+        if (piece_find(device, src, bytes, 0, &from) != 0 ||
+            piece_find(device, dst, from.bytes, 1, &to) != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        for (int i = 0; i < to.count; i++)
+            memmove(to.at[i], from.at[0], to.bytes);
+        dst += to.bytes;
+        src += to.bytes;
+        bytes -= to.bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void fill_piece(void *at, unsigned value, size_t width, size_t bytes)
+{
+    if (width == 1) {
+        memset(at, (int)(value & 0xff), bytes);
+    } else if (width == 2) {
+        for (size_t i = 0; i < bytes / 2; i++)
+            ((uint16_t *)at)[i] = (uint16_t)value;
+    } else {
+        for (size_t i = 0; i < bytes / 4; i++)
+            ((uint32_t *)at)[i] = (uint32_t)value;
+    }
+}
+
+/* dst is aligned to width, and mappings begin at granules: no element lies in two pieces. */
+CUresult emu_fill(CUdevice device, CUdeviceptr dst, unsigned value, size_t width, size_t count)
+{
+    size_t bytes = width * count;
+    struct piece to;
+
+    while (bytes > 0) {
+        if (piece_find(device, dst, bytes, 1, &to) != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        for (int i = 0; i < to.count; i++)
+            fill_piece(to.at[i], value, width, to.bytes);
+        dst += to.bytes;
+        bytes -= to.bytes;
+    }
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,216 @@
+/* Export and import. What a descriptor carries is in share.h; a fabric handle is the object's name
+ * and a digest, and means something in the process that exported it only.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "share.h"
+
+static const char passport_magic[16] = "symwin-emu-mem1";
+static const char fabric_magic[16] = "symwin-emu-fab1";
+
+/* With these nobody can cut the file short under a mapping of it. */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* FNV-1a: against mistakes, not against malice. */
+static uint64_t digest_of(const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    uint64_t digest = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < bytes; i++)
+        digest = (digest ^ p[i]) * 0x100000001b3u;
+    return digest;
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+/* Descriptors that nobody asked for stay clear of the low numbers, which programs like to count. */
+static int move_high(int fd)
+{
+    const int high = fcntl(fd, F_DUPFD_CLOEXEC, 256);
+
+    if (high < 0)
+        return fd;
+    close(fd);
+    return high;
+}
+
+CUresult emu_passport_issue(struct emu_passport *passport, int *out)
+{
+    const off_t memory = passport->kind == EMU_PHYSICAL ? (off_t)passport->bytes : 0;
+    int fd = memfd_create("symwin-emu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    memcpy(passport->magic, passport_magic, sizeof passport->magic);
+    passport->digest = digest_of(passport, offsetof(struct emu_passport, digest));
+    if (ftruncate(fd, memory + EMU_PASSPORT_BYTES) != 0 ||
+        pwrite(fd, passport, sizeof *passport, memory) != (ssize_t)sizeof *passport ||
+        fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
+        const int error = errno;
+
+        close(fd);
+        return error == ENOSPC || error == ENOMEM || error == EFBIG ? CUDA_ERROR_OUT_OF_MEMORY
+                                                                    : CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    *out = move_high(fd);
+    return CUDA_SUCCESS;
+}
+
+/* Anything that is not exactly what emu_passport_issue() made is INVALID_VALUE. */
+static CUresult passport_read(int fd, struct emu_passport *passport)
+{
+    struct stat file;
+    off_t memory;
+
+    if (fcntl(fd, F_GET_SEALS) != SEALS || fstat(fd, &file) != 0 ||
+        file.st_size < EMU_PASSPORT_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    memory = file.st_size - EMU_PASSPORT_BYTES;
+    if (pread(fd, passport, sizeof *passport, memory) != (ssize_t)sizeof *passport ||
+        memcmp(passport->magic, passport_magic, sizeof passport->magic) != 0 ||
+        passport->digest != digest_of(passport, offsetof(struct emu_passport, digest)) ||
+        (passport->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0 ||
+        passport->bytes == 0 || !emu_is_granular(passport->bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (passport->kind == EMU_PHYSICAL)
+        return passport->bytes == (uint64_t)memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return passport->kind == EMU_MULTICAST && memory == 0 ? CUDA_SUCCESS
+                                                          : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
+{
+    struct emu_passport passport;
+    struct emu_object *object;
+    CUresult result = passport_read(fd, &passport);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&emu_memory_mutex);
+    result = passport.kind == EMU_PHYSICAL ? emu_physical_import(&passport, fd, &object)
+                                           : emu_multicast_import(&passport, &object);
+    if (result == CUDA_SUCCESS)
+        *handle = object->handle;
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
+
+/* ---- fabric handles -------------------------------------------------------------------------- */
+
+struct fabric {
+    char magic[16];
+    struct emu_id id;
+    uint32_t kind, zero[5];
+    uint64_t digest;
+};
+_Static_assert(sizeof(struct fabric) == sizeof(CUmemFabricHandle), "as large as the driver's");
+
+static void export_fabric(const struct emu_object *object, CUmemFabricHandle *out)
+{
+    struct fabric f = {.id = object->id, .kind = object->kind};
+
+    memcpy(f.magic, fabric_magic, sizeof f.magic);
+    f.digest = digest_of(&f, offsetof(struct fabric, digest));
+    memcpy(out, &f, sizeof f);
+}
+
+static CUresult import_fabric(const CUmemFabricHandle *in, CUmemGenericAllocationHandle *handle)
+{
+    struct emu_object *object;
+    struct fabric f;
+
+    memcpy(&f, in, sizeof f);
+    if (memcmp(f.magic, fabric_magic, sizeof f.magic) != 0 ||
+        f.digest != digest_of(&f, offsetof(struct fabric, digest)) ||
+        (f.kind != EMU_PHYSICAL && f.kind != EMU_MULTICAST))
+        return CUDA_ERROR_INVALID_VALUE;
+    emu_physical_sweep(); /* the handle holds nothing: what only a closed descriptor held is gone */
+    pthread_mutex_lock(&emu_memory_mutex);
+    object = emu_object_named((enum emu_object_kind)f.kind, &f.id);
+    if (object != NULL) {
+        emu_object_ref(object);
+        *handle = object->handle;
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return object != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
+
+static CUresult fabric_ok(void)
+{
+    if (emu_machine.fabric == 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return emu_machine.fabric == 1 ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}
+
+CUresult emu_handle_types_ok(unsigned long long types)
+{
+    const unsigned long long windows = CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT;
+    const unsigned long long here =
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+
+    if ((types & ~(windows | here)) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((types & windows) != 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return (types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 ? fabric_ok() : CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType type,
+                                             unsigned long long flags)
+{
+    CUresult result = emu_enter(EMU_cuMemExportToShareableHandle);
+    struct emu_object *object;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (shareable == NULL || flags != 0 ||
+        (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && type != CU_MEM_HANDLE_TYPE_FABRIC))
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&emu_memory_mutex);
+    object = emu_object_find(handle);
+    if (object == NULL || (object->handle_types & type) == 0)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        export_fabric(object, shareable);
+    else if (object->kind == EMU_PHYSICAL)
+        result = emu_physical_export((struct emu_physical *)object, shareable);
+    else
+        result = emu_multicast_export((struct emu_multicast *)object, shareable);
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
+
+CUresult sw_emu_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                               void *shareable, CUmemAllocationHandleType type)
+{
+    CUresult result = emu_enter(EMU_cuMemImportFromShareableHandle);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (handle == NULL || shareable == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (type) {
+    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: /* the descriptor itself, as a pointer */
+        if ((intptr_t)shareable < 0 || (intptr_t)shareable > INT32_MAX)
+            return CUDA_ERROR_INVALID_VALUE;
+        return import_fd((int)(intptr_t)shareable, handle);
+    case CU_MEM_HANDLE_TYPE_FABRIC:
+        result = fabric_ok();
+        return result == CUDA_SUCCESS ? import_fabric(shareable, handle) : result;
+    case CU_MEM_HANDLE_TYPE_WIN32:
+    case CU_MEM_HANDLE_TYPE_WIN32_KMT:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_MEM_HANDLE_TYPE_NONE:
+        break;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
