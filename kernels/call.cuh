@@ -1,0 +1,256 @@
+/* One collective call as all kernels see it: epochs, headers, waiting, giving up, leaving.
+ *
+ * A kernel is sw_call_begin(), perhaps sw_start_barrier(), its work, sw_call_end(), by every thread of
+ * every block: barriers are inside, so a thread with nothing (more) to do skips the work only.
+ *
+ * Epochs. state.epoch counts finished calls; the running one is E = epoch + 1, read by every thread
+ * before its block counts itself in `arrived`, and stored by the last block to do so. Kernels of one
+ * communicator on one rank never overlap (the host orders them), so E is one value for a kernel. All
+ * comparisons are of equality: 32 bits may wrap.
+ *
+ * Headers. Block 0 tells every peer "my call E has this digest" in header[E & 1][rank]. Two parities
+ * are enough: a peer posts E + 2 after its call E + 1, in which it saw our header E + 1, which we
+ * posted after our call E, in which we read its header E.
+ *
+ * Failure. Whoever sees a reason to give up sets state.failed (the first one writes the report);
+ * everybody polls it behind the clock gate, kernels that start later see it at once, and no epoch
+ * advances any more. Nothing traps, and no loop's length comes from a peer.
+ */
+#ifndef SYMWIN_KERNELS_CALL_CUH
+#define SYMWIN_KERNELS_CALL_CUH
+
+#include "../symwin_device.cuh"
+#include "kernel_args.h"
+#include "kernel_list.h"
+
+/* Turns of a poll loop between looks at the clock and at the host's abort word, which is across
+ * PCIe: tens of microseconds on a GPU, where a turn is one load from memory. */
+#define SW_WAIT_GATE 64
+
+struct sw_call {
+    struct symwin_peers peers;
+    uint64_t state;        /* address of this rank's sw_comm_state */
+    uint32_t epoch;        /* of this call */
+    uint32_t packet_epoch; /* of its first round */
+    bool failed;           /* this thread knows of a failure */
+};
+
+SYMWIN_DEVICE uint64_t sw_failed_address(const sw_call &call)
+{
+    return call.state + offsetof(struct sw_comm_state, failed);
+}
+
+/* Address of the word or slot at `place` (an SW_STATE_ offset) in rank p's communicator memory. */
+SYMWIN_DEVICE uint64_t sw_state_address(const struct sw_kernel_args &args, const sw_call &call,
+                                        int32_t p, uint64_t place)
+{
+    return symwin_peer_address(call.peers, p, args.state + place);
+}
+
+/* The barrier inside makes `failed` one answer for the block, given before any of its threads can
+ * have a reason to give up: else a quick thread's mismatch could keep slower ones from posting the
+ * headers that tell the peers of it. */
+SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
+{
+    sw_call call;
+
+    call.peers = {args.base, args.stride, args.rank, args.nranks};
+    call.state = symwin_own_address(call.peers, args.state);
+    call.epoch =
+        1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch));
+    call.packet_epoch =
+        1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, packet_epoch));
+    call.failed = symwin_block_any(symwin_load_relaxed_u32(sw_failed_address(call)) != 0);
+    return call;
+}
+
+/* ---- waiting and giving up ------------------------------------------------------------------- */
+
+SYMWIN_DEVICE void sw_give_up(const struct sw_kernel_args &args, sw_call &call,
+                              enum sw_kernel_code code, int32_t peer, uint32_t theirs)
+{
+    call.failed = true;
+    if (symwin_atomic_cas_u32(sw_failed_address(call), SW_KERNEL_OK, code) != SW_KERNEL_OK)
+        return;
+    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, rank),
+                             (uint32_t)peer);
+    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, epoch), call.epoch);
+    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, ours), args.digest);
+    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, theirs), theirs);
+    symwin_store_release_u32(args.report + offsetof(struct sw_kernel_report, code), code);
+}
+
+/* One wait for one or more peers; starts as {0, 0}. */
+struct sw_wait {
+    uint64_t since; /* the clock at the first look, 0 before */
+    uint32_t turns;
+};
+
+/* The body of every poll loop: false when it is time to give up on `peer`, and call.failed is then
+ * set. */
+SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, sw_wait &wait,
+                              int32_t peer)
+{
+    uint64_t now;
+
+    symwin_pause();
+    if (++wait.turns % SW_WAIT_GATE != 0)
+        return true;
+    call.failed = symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
+    if (call.failed)
+        return false;
+    if (symwin_load_relaxed_u32(args.report + offsetof(struct sw_kernel_report, abort)) != 0) {
+        sw_give_up(args, call, SW_KERNEL_ABORTED, peer, 0);
+        return false;
+    }
+    now = symwin_clock_ns();
+    if (wait.since == 0)
+        wait.since = now;
+    if (args.timeout_ns != 0 && now - wait.since > args.timeout_ns) {
+        sw_give_up(args, call, SW_KERNEL_TIMEOUT, peer, 0);
+        return false;
+    }
+    return true;
+}
+
+/* ---- headers --------------------------------------------------------------------------------- */
+
+/* Whether headers order memory: with RELEASE and ACQUIRE, what a peer's earlier kernels and copies
+ * wrote is visible to the block after sw_headers_check(). It costs a system fence at either side,
+ * which the packets of a one-shot can do without. */
+enum sw_header_order { SW_HEADER_RELAXED, SW_HEADER_RELEASE_ACQUIRE };
+
+/* By all threads of block 0, before anything else is waited for. */
+SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_call &call,
+                                   enum sw_header_order order)
+{
+    const uint64_t header = (uint64_t)call.epoch << 32 | args.digest;
+    const uint64_t place = SW_STATE_HEADER(args.nranks, call.epoch & 1, args.rank);
+
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks; p += (int32_t)blockDim.x) {
+        if (p == args.rank)
+            continue;
+        if (order == SW_HEADER_RELAXED)
+            symwin_store_relaxed_u64(sw_state_address(args, call, p, place), header);
+        else
+            symwin_store_release_u64(sw_state_address(args, call, p, place), header);
+    }
+}
+
+/* By all threads of a block: waits for every peer's header of this call and compares digests. Blocks
+ * other than 0 keep a mismatch to themselves: block 0, which may not even have posted our header
+ * yet, finds it as well. */
+SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &call,
+                                    enum sw_header_order order)
+{
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
+         p += (int32_t)blockDim.x) {
+        const uint64_t address = sw_state_address(
+            args, call, args.rank, SW_STATE_HEADER(args.nranks, call.epoch & 1, p));
+        sw_wait wait = {0, 0};
+
+        if (p == args.rank)
+            continue;
+        for (;;) {
+            const uint64_t header = order == SW_HEADER_RELAXED ? symwin_load_relaxed_u64(address)
+                                                               : symwin_load_acquire_u64(address);
+
+            if ((uint32_t)(header >> 32) == call.epoch) {
+                if ((uint32_t)header == args.digest)
+                    break;
+                call.failed = true;
+                if (blockIdx.x == 0)
+                    sw_give_up(args, call, SW_KERNEL_MISMATCH, p, (uint32_t)header);
+                break;
+            }
+            if (!sw_wait_on(args, call, wait, p))
+                break;
+        }
+    }
+}
+
+/* The start barrier of kernels that touch peers' memory: afterwards the whole block may, unless
+ * call.failed. A mismatch that any thread of the block saw keeps all of them off. */
+SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &call)
+{
+    if (blockIdx.x == 0 && !call.failed)
+        sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE);
+    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE);
+    call.failed = symwin_block_any(call.failed);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* By the last block of a grid, all of whose stores it has acquired: tells every peer that this rank
+ * has read and written all it will, and waits until all peers have said so. After a failure the
+ * peers are told nothing. */
+SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call &call)
+{
+    call.failed = symwin_block_any(symwin_load_relaxed_u32(sw_failed_address(call)) != 0);
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
+         p += (int32_t)blockDim.x) {
+        if (p != args.rank)
+            symwin_store_release_u64(
+                sw_state_address(args, call, p, SW_STATE_FINISH(args.nranks, args.rank)),
+                call.epoch);
+    }
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
+         p += (int32_t)blockDim.x) {
+        const uint64_t address =
+            sw_state_address(args, call, args.rank, SW_STATE_FINISH(args.nranks, p));
+        sw_wait wait = {0, 0};
+
+        if (p == args.rank)
+            continue;
+        while (symwin_load_acquire_u64(address) != call.epoch) {
+            if (!sw_wait_on(args, call, wait, p))
+                break;
+        }
+    }
+    __syncthreads();
+}
+
+/* Which end a kernel needs. A push kernel's stores have been received when it ends; one that
+ * touches peers' windows must wait until all peers have done with all windows. */
+enum sw_end { SW_END_LOCAL, SW_END_BARRIER };
+
+/* The last words of a call, by one thread: everything else of the grid has happened. */
+SYMWIN_DEVICE void sw_call_close(const struct sw_kernel_args &args, const sw_call &call,
+                                 uint32_t rounds, enum sw_end end)
+{
+    symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 0);
+    if (symwin_load_relaxed_u32(sw_failed_address(call)) == SW_KERNEL_OK) {
+        /* Without two-shots the finish words would keep the epoch of long ago, and 2^32 calls later
+         * pass for news. So calls that do not use them refresh one each. */
+        if (end == SW_END_LOCAL)
+            symwin_store_relaxed_u64(
+                call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks),
+                call.epoch);
+        symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, packet_epoch),
+                                 call.packet_epoch - 1 + rounds);
+        symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch), call.epoch);
+    }
+    if (args.done != 0)
+        symwin_store_release_u32(call.state + offsetof(struct sw_comm_state, done), args.done);
+}
+
+/* By all threads of all blocks. The atomic add releases the block's stores and acquires those of the
+ * blocks before it, at system scope, so the last block speaks for the whole grid. */
+SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call, uint32_t rounds,
+                               enum sw_end end)
+{
+    __shared__ uint32_t before;
+
+    __syncthreads();
+    if (threadIdx.x == 0)
+        before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
+    __syncthreads();
+    if (before != gridDim.x - 1)
+        return;
+    if (end == SW_END_BARRIER)
+        sw_finish_barrier(args, call);
+    if (threadIdx.x == 0)
+        sw_call_close(args, call, rounds, end);
+}
+
+#endif

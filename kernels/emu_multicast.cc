@@ -1,0 +1,2 @@
+/* The multicast kernels for the emulated driver. */
+#include "multicast.cu"

@@ -1,0 +1,2 @@
+/* The one-shot kernels for the emulated driver. */
+#include "oneshot.cu"

@@ -1,0 +1,2 @@
+/* The two-shot kernels for the emulated driver. */
+#include "twoshot.cu"

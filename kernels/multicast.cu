@@ -1,0 +1,159 @@
+/* All-reduce through multicast addresses (NVLS): the switch reads and adds up all ranks' memory in
+ * one access.
+ *
+ *   oneshot_mc   every rank load-reduces the whole message and stores it to its own output: the
+ *                input is a window, the output any memory of this rank but the input window itself,
+ *                which peers still read
+ *   twoshot_mc   each rank load-reduces its share and stores it to all ranks in one access: input
+ *                and output are windows, the same allowed
+ *   grid         any; ranks' grids may differ; all blocks must be resident together with the peers'
+ *   vectors      16 bytes where input and output are congruent modulo 16; edges, or else everything,
+ *                go element by element through the peers' own addresses
+ *   result       the switch's order and rounding: f16 and bf16 sums are rounded to the type before
+ *                an average divides them, min and max may return either of two zeros. With
+ *                oneshot_mc the ranks' bits agree only as far as the switch repeats itself.
+ *
+ * Order: as in twoshot.cu, headers before and finish words after.
+ */
+#include "../symwin_multimem.cuh"
+#include "window.cuh"
+
+#if SYMWIN_HAS_MULTIMEM
+
+/* Sixteen bytes of elements <type>, combined by <op> over all ranks. */
+template <class T, class O> struct sw_multimem;
+
+#define SW_MULTIMEM_VECTOR(type, op, access)                                                       \
+    template <> struct sw_multimem<sw_type_##type, sw_op_##op> {                                   \
+        SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
+        {                                                                                          \
+            return symwin_multimem_##access(addr);                                                 \
+        }                                                                                          \
+    };
+
+#define SW_MULTIMEM_TWO(type, op, access)                                                          \
+    template <> struct sw_multimem<sw_type_##type, sw_op_##op> {                                   \
+        SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
+        {                                                                                          \
+            const uint64_t lo = symwin_multimem_##access(addr);                                    \
+            return symwin_v16{lo, symwin_multimem_##access(addr + 8)};                             \
+        }                                                                                          \
+    };
+
+#define SW_MULTIMEM_FOUR(type, op, access)                                                         \
+    template <> struct sw_multimem<sw_type_##type, sw_op_##op> {                                   \
+        SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
+        {                                                                                          \
+            const uint32_t w0 = symwin_multimem_##access(addr);                                    \
+            const uint32_t w1 = symwin_multimem_##access(addr + 4);                                \
+            const uint32_t w2 = symwin_multimem_##access(addr + 8);                                \
+            const uint32_t w3 = symwin_multimem_##access(addr + 12);                               \
+            return symwin_v16{w0 | (uint64_t)w1 << 32, w2 | (uint64_t)w3 << 32};                   \
+        }                                                                                          \
+    };
+
+SW_MULTIMEM_TWO(f64, sum, add_f64)
+SW_MULTIMEM_VECTOR(f32, sum, add_f32x4)
+SW_MULTIMEM_VECTOR(f16, sum, add_f16x8)
+SW_MULTIMEM_VECTOR(f16, min, min_f16x8)
+SW_MULTIMEM_VECTOR(f16, max, max_f16x8)
+SW_MULTIMEM_VECTOR(bf16, sum, add_bf16x8)
+SW_MULTIMEM_VECTOR(bf16, min, min_bf16x8)
+SW_MULTIMEM_VECTOR(bf16, max, max_bf16x8)
+SW_MULTIMEM_FOUR(i32, sum, add_u32)
+SW_MULTIMEM_FOUR(i32, min, min_s32)
+SW_MULTIMEM_FOUR(i32, max, max_s32)
+SW_MULTIMEM_FOUR(u32, sum, add_u32)
+SW_MULTIMEM_FOUR(u32, min, min_u32)
+SW_MULTIMEM_FOUR(u32, max, max_u32)
+SW_MULTIMEM_TWO(i64, sum, add_u64)
+SW_MULTIMEM_TWO(i64, min, min_s64)
+SW_MULTIMEM_TWO(i64, max, max_s64)
+SW_MULTIMEM_TWO(u64, sum, add_u64)
+SW_MULTIMEM_TWO(u64, min, min_u64)
+SW_MULTIMEM_TWO(u64, max, max_u64)
+
+/* What becomes of a combined vector: a sum may still have to be divided. */
+template <class R>
+SYMWIN_DEVICE symwin_v16 sw_multicast_result(const struct sw_kernel_args &args, symwin_v16 v)
+{
+    R lo, hi;
+
+    if (args.average == 0)
+        return v;
+    lo.first(v.lo);
+    hi.first(v.hi);
+    return {lo.result(args.average, args.nranks), hi.result(args.average, args.nranks)};
+}
+
+/* Combines U vectors a turn, `step` apart. */
+template <class T, class O, int U>
+SYMWIN_DEVICE void sw_multicast_vectors(const struct sw_kernel_args &args, uint64_t in,
+                                        uint64_t out, uint64_t step, sw_reach reach)
+{
+    symwin_v16 v[U];
+
+    SYMWIN_UNROLL
+    for (int u = 0; u < U; u++)
+        v[u] = sw_multimem<T, O>::load(in + (uint64_t)u * step);
+    SYMWIN_UNROLL
+    for (int u = 0; u < U; u++) {
+        v[u] = sw_multicast_result<sw_reduce<T, O>>(args, v[u]);
+        if (reach == SW_STORE_HERE)
+            symwin_store_v16(out + (uint64_t)u * step, v[u]);
+        else
+            symwin_multimem_store_v16(out + (uint64_t)u * step, v[u]);
+    }
+}
+
+template <class T, class O>
+SYMWIN_DEVICE void sw_multicast_share(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                      sw_reach reach)
+{
+    const bool here = reach == SW_STORE_HERE;
+    const sw_cut cut = sw_cut_of(args, here ? args.out : args.out_offset, T::bytes);
+    const int32_t part = here ? 0 : args.rank, parts = here ? 1 : args.nranks;
+    const sw_range vectors = sw_share(cut.vectors, part, parts);
+    const uint64_t threads = symwin_thread_count(), step = threads * 16;
+    const uint64_t in = symwin_multicast_address(peers, args.in_offset) + cut.head * T::bytes;
+    const uint64_t out = (here ? args.out : symwin_multicast_address(peers, args.out_offset)) +
+                         cut.head * T::bytes;
+    uint64_t v = vectors.begin + symwin_thread_index();
+
+    SYMWIN_NO_UNROLL
+    for (; v + (SW_WINDOW_UNROLL - 1) * threads < vectors.end; v += SW_WINDOW_UNROLL * threads)
+        sw_multicast_vectors<T, O, SW_WINDOW_UNROLL>(args, in + v * 16, out + v * 16, step, reach);
+    SYMWIN_NO_UNROLL
+    for (; v < vectors.end; v += threads)
+        sw_multicast_vectors<T, O, 1>(args, in + v * 16, out + v * 16, step, reach);
+    sw_reduce_edges<sw_reduce<T, O>>(args, peers, cut, sw_share(cut.edge, part, parts), reach);
+}
+
+template <class T, class O>
+SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reach)
+{
+    sw_call call = sw_call_begin(args);
+
+    sw_start_barrier(args, call);
+    if (!call.failed)
+        sw_multicast_share<T, O>(args, call.peers, reach);
+    sw_call_end(args, call, 0, SW_END_BARRIER);
+}
+
+#define SW_RUN(algo, type, op) sw_multicast<sw_type_##type, sw_op_##op>(args, SW_REACH_##algo)
+#else
+/* This architecture has no multicast; the host knows, and does not launch these. */
+#define SW_RUN(algo, type, op) (void)args
+#endif
+
+#define SW_REACH_oneshot_mc SW_STORE_HERE
+#define SW_REACH_twoshot_mc SW_STORE_EVERYWHERE
+
+#define SW_DEFINE(algo, type, op)                                                                  \
+    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
+                  SW_KERNEL_MAX_THREADS)                                                           \
+    {                                                                                              \
+        SW_RUN(algo, type, op);                                                                    \
+    }
+SW_KERNEL_LIST_MULTICAST(SW_DEFINE)
+#undef SW_DEFINE

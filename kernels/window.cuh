@@ -1,0 +1,85 @@
+/* What the kernels over windows share: how a message is cut into edges and 16-byte vectors, how the
+ * pieces are shared out among the ranks, and the element-wise reduction of the edges.
+ *
+ *   | head | vector | vector | ...            | vector | tail |
+ *   in_offset      ^ 16-byte aligned, here and in the output
+ *
+ * Vectors exist only where input and output are congruent modulo 16; else the message is all edge.
+ * An offset is aligned as its address is: strides and bases are multiples of the page size.
+ */
+#ifndef SYMWIN_KERNELS_WINDOW_CUH
+#define SYMWIN_KERNELS_WINDOW_CUH
+
+#include "call.cuh"
+#include "reduce.cuh"
+#include "words.cuh"
+
+/* Vectors that a thread has in flight from each rank. */
+#define SW_WINDOW_UNROLL 4
+
+struct sw_cut {
+    uint64_t head;    /* elements before the vectors */
+    uint64_t vectors; /* of 16 bytes */
+    uint64_t edge;    /* elements that are in no vector, the head's included */
+};
+
+/* `out` is the output's address or offset: whatever is congruent to where it will be stored. */
+SYMWIN_DEVICE sw_cut sw_cut_of(const struct sw_kernel_args &args, uint64_t out, uint32_t size)
+{
+    const uint64_t to_boundary = (0 - args.in_offset) % 16 / size;
+    sw_cut cut = {args.count, 0, args.count};
+
+    if ((args.in_offset - out) % 16 == 0 && to_boundary < args.count) {
+        cut.head = to_boundary;
+        cut.vectors = (args.count - to_boundary) * size / 16;
+        cut.edge = args.count - cut.vectors * 16 / size;
+    }
+    return cut;
+}
+
+struct sw_range {
+    uint64_t begin, end;
+};
+
+/* Part `part` of `parts` of [0, total): sizes differ by at most one. */
+SYMWIN_DEVICE sw_range sw_share(uint64_t total, int32_t part, int32_t parts)
+{
+    const uint64_t each = total / (uint32_t)parts, more = total % (uint32_t)parts;
+    const uint64_t before = (uint32_t)part < more ? (uint32_t)part : more;
+    const uint64_t begin = each * (uint32_t)part + before;
+
+    return {begin, begin + each + ((uint32_t)part < more ? 1 : 0)};
+}
+
+/* Who gets a result: the output window of every rank, or this rank's output alone. */
+enum sw_reach { SW_STORE_EVERYWHERE, SW_STORE_HERE };
+
+/* Reduces the given range of edge elements, one at a time, in rank order. */
+template <class R>
+SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                   const sw_cut &cut, sw_range range, sw_reach reach)
+{
+    const uint64_t threads = symwin_thread_count();
+
+    SYMWIN_NO_UNROLL
+    for (uint64_t e = range.begin + symwin_thread_index(); e < range.end; e += threads) {
+        const uint64_t at = e * R::bytes + (e < cut.head ? 0 : cut.vectors * 16);
+        uint64_t word;
+        R sum;
+
+        sum.first(sw_element_load<R::bytes>(symwin_peer_address(peers, 0, args.in_offset + at)));
+        SYMWIN_NO_UNROLL
+        for (int32_t p = 1; p < args.nranks; p++)
+            sum.add(sw_element_load<R::bytes>(symwin_peer_address(peers, p, args.in_offset + at)));
+        word = sum.result(args.average, args.nranks);
+        if (reach == SW_STORE_HERE) {
+            sw_element_store<R::bytes>(args.out + at, word);
+            continue;
+        }
+        SYMWIN_NO_UNROLL
+        for (int32_t p = 0; p < args.nranks; p++)
+            sw_element_store<R::bytes>(symwin_peer_address(peers, p, args.out_offset + at), word);
+    }
+}
+
+#endif

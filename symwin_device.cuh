@@ -1,0 +1,433 @@
+/* symwin's device API: what a kernel needs to work on symmetric memory.
+ *
+ *   peers       addresses of the other ranks, of the multicast alias, of this thread in the grid
+ *   memory      weak, relaxed, release and acquire accesses; a fence; two atomics
+ *   packets     16 bytes that carry their own arrival flags
+ *   multimem    load-reduce from and store to a multicast address (sm_90 and later)
+ *   waiting     pause and clock for poll loops
+ *   cvt         f32 to and from the small floating-point types
+ *
+ * One source, two compilers. nvcc makes PTX of it; the host compiler makes the same kernels for the
+ * emulated driver (emu/emu_device.h), where each function has a twin that checks the address and is
+ * visible to the sanitizers. So a kernel that is to run on both reaches memory through these
+ * functions alone, takes one struct by value, and calls symwin_pause() in each turn of a poll loop.
+ *
+ * Memory order is PTX's (PTX ISA, chapter "Memory Consistency Model"); scopes are system unless a
+ * name says otherwise, since a peer is another GPU. An access is naturally aligned to its size.
+ * Device addresses are uint64_t: arithmetic on a flat range is what this library is about.
+ */
+#ifndef SYMWIN_DEVICE_CUH
+#define SYMWIN_DEVICE_CUH
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define SYMWIN_EMULATED 0
+#define SYMWIN_DEVICE static __device__ __forceinline__
+#define SYMWIN_MEMBER __device__ __forceinline__
+#define SYMWIN_UNROLL _Pragma("unroll")
+#define SYMWIN_NO_UNROLL _Pragma("unroll 1")
+/* Multicast addresses exist from sm_90 on; elsewhere the functions below are not declared. The host
+ * pass of nvcc generates no code and declares them all. */
+#define SYMWIN_HAS_MULTIMEM (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+#define SYMWIN_HAS_CVT_F8 (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890)
+#else
+#include "emu/emu_device.h"
+#define SYMWIN_EMULATED 1
+#define SYMWIN_DEVICE static inline
+#define SYMWIN_MEMBER inline
+#define SYMWIN_UNROLL
+#define SYMWIN_NO_UNROLL
+#define SYMWIN_HAS_MULTIMEM 1
+#define SYMWIN_HAS_CVT_F8 0
+#endif
+
+/* SYMWIN_KERNEL(name, struct arguments, args, threads) { ... } defines a kernel that takes one
+ * struct by value, named `args`, for blocks of at most `threads` threads. On the emulated driver
+ * the result is the `run` member of a struct sw_emu_kernel. */
+#if SYMWIN_EMULATED
+#define SYMWIN_KERNEL(name, type, args, threads)                                                   \
+    static void name##_body(const type &args);                                                     \
+    extern "C" void name(const void *params);                                                      \
+    extern "C" void name(const void *params)                                                       \
+    {                                                                                              \
+        name##_body(*static_cast<const type *>(params));                                           \
+    }                                                                                              \
+    static void name##_body(const type &args)
+#else
+#define SYMWIN_KERNEL(name, type, args, threads)                                                   \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ type args)
+#endif
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+/* A communicator's flat range: byte o of rank r is at base + r * stride + o. Where there is
+ * multicast, the alias of all ranks follows the last one. */
+struct symwin_peers {
+    uint64_t base;
+    uint64_t stride;
+    int32_t rank;
+    int32_t nranks;
+};
+
+SYMWIN_DEVICE uint64_t symwin_peer_address(const symwin_peers &peers, int32_t rank, uint64_t offset)
+{
+    return peers.base + (uint64_t)rank * peers.stride + offset;
+}
+
+SYMWIN_DEVICE uint64_t symwin_own_address(const symwin_peers &peers, uint64_t offset)
+{
+    return symwin_peer_address(peers, peers.rank, offset);
+}
+
+SYMWIN_DEVICE uint64_t symwin_multicast_address(const symwin_peers &peers, uint64_t offset)
+{
+    return symwin_peer_address(peers, peers.nranks, offset);
+}
+
+/* This thread's place in a one-dimensional grid. */
+SYMWIN_DEVICE uint64_t symwin_thread_index(void)
+{
+    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+SYMWIN_DEVICE uint64_t symwin_thread_count(void)
+{
+    return (uint64_t)gridDim.x * blockDim.x;
+}
+
+/* __syncthreads() that also says whether `mine` held for any thread of the block; the same answer
+ * for all. By all threads of the block. */
+SYMWIN_DEVICE bool symwin_block_any(bool mine)
+{
+#if SYMWIN_EMULATED
+    __shared__ bool any;
+
+    if (threadIdx.x == 0)
+        any = false;
+    __syncthreads();
+    if (mine) /* several threads may, at the same time */
+        __atomic_store_n(&any, true, __ATOMIC_RELAXED);
+    __syncthreads();
+    mine = any;
+    __syncthreads();
+    return mine;
+#else
+    return __syncthreads_or(mine) != 0;
+#endif
+}
+
+/* ---- memory: loads and stores ---------------------------------------------------------------- */
+
+/* Sixteen bytes in registers: low address in `lo`. */
+struct symwin_v16 {
+    uint64_t lo, hi;
+};
+
+#if SYMWIN_EMULATED
+
+/* A weak access is an ordinary one, so a race on it is the sanitizer's to report. */
+template <typename T> static inline T symwin_emu_load(uint64_t addr)
+{
+    T value;
+
+    __builtin_memcpy(&value, emu_dev_load_addr((const void *)(uintptr_t)addr, sizeof value),
+                     sizeof value);
+    return value;
+}
+
+template <typename T> static inline void symwin_emu_store(uint64_t addr, T value)
+{
+    __builtin_memcpy(emu_dev_store_addr((void *)(uintptr_t)addr, sizeof value), &value,
+                     sizeof value);
+}
+
+static inline void *symwin_emu_source(uint64_t addr, size_t bytes)
+{
+    return emu_dev_load_addr((const void *)(uintptr_t)addr, bytes);
+}
+
+static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
+{
+    return emu_dev_store_addr((void *)(uintptr_t)addr, bytes);
+}
+
+#define SYMWIN_WEAK(suffix, type, bits, ptx, reg)                                                  \
+    SYMWIN_DEVICE type symwin_load_##suffix(uint64_t addr)                                         \
+    {                                                                                              \
+        return symwin_emu_load<type>(addr);                                                        \
+    }                                                                                              \
+    SYMWIN_DEVICE void symwin_store_##suffix(uint64_t addr, type value)                            \
+    {                                                                                              \
+        symwin_emu_store<type>(addr, value);                                                       \
+    }
+
+#define SYMWIN_STRONG(bits, reg, load_name, load_ptx, load_order, store_name, store_ptx,           \
+                      store_order)                                                                 \
+    SYMWIN_DEVICE uint##bits##_t symwin_load_##load_name##_u##bits(uint64_t addr)                  \
+    {                                                                                              \
+        return emu_dev_load##bits(symwin_emu_source(addr, bits / 8), load_order);                  \
+    }                                                                                              \
+    SYMWIN_DEVICE void symwin_store_##store_name##_u##bits(uint64_t addr, uint##bits##_t value)    \
+    {                                                                                              \
+        emu_dev_store##bits(symwin_emu_target(addr, bits / 8), value, store_order);                \
+    }
+
+#else
+
+/* The "memory" clobbers keep the compiler from moving accesses across barriers and fences. */
+#define SYMWIN_WEAK(suffix, type, bits, ptx, reg)                                                  \
+    SYMWIN_DEVICE type symwin_load_##suffix(uint64_t addr)                                         \
+    {                                                                                              \
+        uint##bits##_t value;                                                                      \
+        asm volatile("ld.global." ptx " %0, [%1];" : "=" reg(value) : "l"(addr) : "memory");       \
+        return (type)value;                                                                        \
+    }                                                                                              \
+    SYMWIN_DEVICE void symwin_store_##suffix(uint64_t addr, type value)                            \
+    {                                                                                              \
+        asm volatile("st.global." ptx " [%0], %1;" : : "l"(addr), reg((uint##bits##_t)value)       \
+                     : "memory");                                                                  \
+    }
+
+#define SYMWIN_STRONG(bits, reg, load_name, load_ptx, load_order, store_name, store_ptx,           \
+                      store_order)                                                                 \
+    SYMWIN_DEVICE uint##bits##_t symwin_load_##load_name##_u##bits(uint64_t addr)                  \
+    {                                                                                              \
+        uint##bits##_t value;                                                                      \
+        asm volatile(load_ptx " %0, [%1];" : "=" reg(value) : "l"(addr) : "memory");               \
+        return value;                                                                              \
+    }                                                                                              \
+    SYMWIN_DEVICE void symwin_store_##store_name##_u##bits(uint64_t addr, uint##bits##_t value)    \
+    {                                                                                              \
+        asm volatile(store_ptx " [%0], %1;" : : "l"(addr), reg(value) : "memory");                 \
+    }
+
+#endif
+
+/* Weak: for data that a release-acquire chain, a packet or the end of a kernel already orders.
+ * (PTX ISA, "ld", "st")
+ *
+ *   uint8_t  symwin_load_u8(uint64_t addr)     void symwin_store_u8(uint64_t addr, uint8_t value)
+ *   ... _u16, _u32, _u64 */
+SYMWIN_WEAK(u8, uint8_t, 32, "u8", "r")
+SYMWIN_WEAK(u16, uint16_t, 16, "u16", "h")
+SYMWIN_WEAK(u32, uint32_t, 32, "u32", "r")
+SYMWIN_WEAK(u64, uint64_t, 64, "u64", "l")
+
+/* Strong, system scope. Relaxed: single-copy atomic, no order but that of one address. Acquire: what
+ * the storing thread released, and all that was ordered before it, is visible to later accesses of
+ * this thread. Release: all that is ordered before it in this thread (and, after __syncthreads() or
+ * an acquire, in others) is visible to whoever acquires the value.
+ *
+ *   uint32_t symwin_load_relaxed_u32(uint64_t addr)   void symwin_store_relaxed_u32(addr, value)
+ *   uint32_t symwin_load_acquire_u32(uint64_t addr)   void symwin_store_release_u32(addr, value)
+ *   ... _u64 */
+SYMWIN_STRONG(32, "r", relaxed, "ld.relaxed.sys.global.u32", __ATOMIC_RELAXED, /* */
+              relaxed, "st.relaxed.sys.global.u32", __ATOMIC_RELAXED)
+SYMWIN_STRONG(64, "l", relaxed, "ld.relaxed.sys.global.u64", __ATOMIC_RELAXED, /* */
+              relaxed, "st.relaxed.sys.global.u64", __ATOMIC_RELAXED)
+SYMWIN_STRONG(32, "r", acquire, "ld.acquire.sys.global.u32", __ATOMIC_ACQUIRE, /* */
+              release, "st.release.sys.global.u32", __ATOMIC_RELEASE)
+SYMWIN_STRONG(64, "l", acquire, "ld.acquire.sys.global.u64", __ATOMIC_ACQUIRE, /* */
+              release, "st.release.sys.global.u64", __ATOMIC_RELEASE)
+
+/* Weak, sixteen bytes at once. Loads bypass the first-level cache's allocation: a collective reads
+ * every byte once. */
+SYMWIN_DEVICE symwin_v16 symwin_load_v16(uint64_t addr)
+{
+#if SYMWIN_EMULATED
+    return symwin_emu_load<symwin_v16>(addr);
+#else
+    symwin_v16 v;
+    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(v.lo), "=l"(v.hi)
+                 : "l"(addr)
+                 : "memory");
+    return v;
+#endif
+}
+
+SYMWIN_DEVICE void symwin_store_v16(uint64_t addr, symwin_v16 v)
+{
+#if SYMWIN_EMULATED
+    symwin_emu_store<symwin_v16>(addr, v);
+#else
+    asm volatile("st.global.v2.u64 [%0], {%1, %2};" : : "l"(addr), "l"(v.lo), "l"(v.hi) : "memory");
+#endif
+}
+
+/* ---- memory: atomics and the fence ----------------------------------------------------------- */
+
+/* Both return the old value, and acquire and release at system scope: an adder that finds the
+ * expected count has everything that the earlier adders did, on any GPU. (PTX ISA, "atom") */
+SYMWIN_DEVICE uint32_t symwin_atomic_add_u32(uint64_t addr, uint32_t value)
+{
+#if SYMWIN_EMULATED
+    return emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_ACQ_REL);
+#else
+    uint32_t old;
+    asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(addr), "r"(value)
+                 : "memory");
+    return old;
+#endif
+}
+
+SYMWIN_DEVICE uint32_t symwin_atomic_cas_u32(uint64_t addr, uint32_t expected, uint32_t value)
+{
+#if SYMWIN_EMULATED
+    return emu_dev_cas32(symwin_emu_target(addr, 4), expected, value, __ATOMIC_ACQ_REL);
+#else
+    uint32_t old;
+    asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(old)
+                 : "l"(addr), "r"(expected), "r"(value)
+                 : "memory");
+    return old;
+#endif
+}
+
+/* Orders all earlier accesses of this thread before all later ones, at system scope; with a relaxed
+ * store after it or a relaxed load before it, a release or an acquire. Prefer those: the sanitizers
+ * see them as what they are. (PTX ISA, "membar / fence") */
+SYMWIN_DEVICE void symwin_fence(void)
+{
+#if SYMWIN_EMULATED
+    emu_dev_fence();
+#else
+    asm volatile("fence.acq_rel.sys;" : : : "memory");
+#endif
+}
+
+/* ---- packets --------------------------------------------------------------------------------- */
+
+/* Eight bytes of payload in two words {payload half, flag} of 64 bits. PTX takes a vector access for
+ * one relaxed access an element, in no given order: so each word is whole, and each says by itself
+ * whether it has arrived. No fence anywhere: whoever sees the flag has the payload. */
+struct symwin_packet {
+    uint64_t word[2];
+};
+
+#define SYMWIN_PACKET_BYTES 16
+
+/* `addr` is 16-byte aligned. */
+SYMWIN_DEVICE void symwin_packet_store(uint64_t addr, uint64_t payload, uint32_t flag)
+{
+    const uint64_t w0 = (payload & 0xffffffffu) | (uint64_t)flag << 32;
+    const uint64_t w1 = (payload >> 32) | (uint64_t)flag << 32;
+#if SYMWIN_EMULATED
+    unsigned char *to = (unsigned char *)symwin_emu_target(addr, SYMWIN_PACKET_BYTES);
+
+    emu_dev_store64(to, w0, __ATOMIC_RELAXED);
+    emu_dev_store64(to + 8, w1, __ATOMIC_RELAXED);
+#else
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" : : "l"(addr), "l"(w0), "l"(w1)
+                 : "memory");
+#endif
+}
+
+SYMWIN_DEVICE symwin_packet symwin_packet_load(uint64_t addr)
+{
+    symwin_packet packet;
+#if SYMWIN_EMULATED
+    const unsigned char *from = (const unsigned char *)symwin_emu_source(addr, SYMWIN_PACKET_BYTES);
+
+    packet.word[0] = emu_dev_load64(from, __ATOMIC_RELAXED);
+    packet.word[1] = emu_dev_load64(from + 8, __ATOMIC_RELAXED);
+#else
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(packet.word[0]), "=l"(packet.word[1])
+                 : "l"(addr)
+                 : "memory");
+#endif
+    return packet;
+}
+
+SYMWIN_DEVICE int symwin_packet_arrived(const symwin_packet &packet, uint32_t flag)
+{
+    return (uint32_t)(packet.word[0] >> 32) == flag && (uint32_t)(packet.word[1] >> 32) == flag;
+}
+
+SYMWIN_DEVICE uint64_t symwin_packet_payload(const symwin_packet &packet)
+{
+    return (packet.word[0] & 0xffffffffu) | packet.word[1] << 32;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* Once each turn of a poll loop. Nothing on a GPU, where the other threads run anyway. */
+SYMWIN_DEVICE void symwin_pause(void)
+{
+#if SYMWIN_EMULATED
+    emu_dev_pause();
+#endif
+}
+
+/* Nanoseconds; comparable on one device only. Advances in steps of up to a microsecond or so.
+ * (PTX ISA, "%globaltimer") */
+SYMWIN_DEVICE uint64_t symwin_clock_ns(void)
+{
+#if SYMWIN_EMULATED
+    return emu_dev_globaltimer();
+#else
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns) : : "memory");
+    return ns;
+#endif
+}
+
+/* ---- conversions in hardware ----------------------------------------------------------------- */
+
+#if !SYMWIN_EMULATED
+
+/* Two at a time, first value in the low half; to nearest even. f16 and bf16 overflow to infinity,
+ * the 8-bit types saturate to their largest finite value; NaN stays NaN. f16x2 and bf16x2 need
+ * sm_80, the 8-bit types sm_89 (SYMWIN_HAS_CVT_F8). (PTX ISA, "cvt") */
+SYMWIN_DEVICE uint32_t symwin_cvt_f16x2(float lo, float hi)
+{
+    uint32_t d;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+    return d;
+}
+
+SYMWIN_DEVICE uint32_t symwin_cvt_bf16x2(float lo, float hi)
+{
+    uint32_t d;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+    return d;
+}
+
+SYMWIN_DEVICE float symwin_cvt_f32_f16(uint16_t half)
+{
+    float d;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(d) : "h"(half));
+    return d;
+}
+
+#if SYMWIN_HAS_CVT_F8
+#define SYMWIN_CVT_F8(name)                                                                        \
+    SYMWIN_DEVICE uint16_t symwin_cvt_##name##x2(float lo, float hi)                               \
+    {                                                                                              \
+        uint16_t d;                                                                                \
+        asm("cvt.rn.satfinite." #name "x2.f32 %0, %1, %2;" : "=h"(d) : "f"(hi), "f"(lo));          \
+        return d;                                                                                  \
+    }                                                                                              \
+    SYMWIN_DEVICE uint32_t symwin_cvt_f16x2_##name##x2(uint16_t pair)                              \
+    {                                                                                              \
+        uint32_t d;                                                                                \
+        asm("cvt.rn.f16x2." #name "x2 %0, %1;" : "=r"(d) : "h"(pair));                             \
+        return d;                                                                                  \
+    }
+SYMWIN_CVT_F8(e4m3)
+SYMWIN_CVT_F8(e5m2)
+#undef SYMWIN_CVT_F8
+#endif
+
+#endif /* !SYMWIN_EMULATED */
+
+#undef SYMWIN_WEAK
+#undef SYMWIN_STRONG
+
+#endif

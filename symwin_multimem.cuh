@@ -1,0 +1,166 @@
+/* symwin's device API, multicast: one access that reads or writes the memory of every rank.
+ *
+ * Comes on top of symwin_device.cuh. Where SYMWIN_HAS_MULTIMEM is 0 (before sm_90) it declares
+ * nothing.
+ *
+ * Order: everything here is relaxed at system scope. A multicast address is another name for the
+ * same memory, and a release-acquire chain orders accesses through it like any others, as NCCL's
+ * and PyTorch's kernels rely on. In which order a load-reduce combines the ranks is the switch's
+ * business; the emulated driver takes the order in which the devices were added.
+ * (PTX ISA, "multimem.ld_reduce, multimem.st, multimem.red")
+ *
+ * What the instruction has on sm_90, and what is wrapped here. An access is 16 bytes where the
+ * instruction has vectors, else one element:
+ *
+ *   add        f32 x4, f16 x8 and bf16 x8 (sums in f32, rounded once), f64, u32, u64 (two's
+ *              complement: they serve the signed types too)
+ *   min, max   f16 x8, bf16 x8, u32, s32, u64, s64; of a NaN and a number, the number
+ *   store      16 bytes, whatever is in them
+ */
+#ifndef SYMWIN_MULTIMEM_CUH
+#define SYMWIN_MULTIMEM_CUH
+
+#include "symwin_device.cuh"
+
+#if SYMWIN_HAS_MULTIMEM
+
+#if SYMWIN_EMULATED
+
+#include "kernels/types.h"
+
+template <typename T> static inline T symwin_emu_same(T value)
+{
+    return value;
+}
+
+template <typename T> static inline T symwin_emu_add(T a, T b)
+{
+    return a + b;
+}
+
+template <typename T> static inline T symwin_emu_min(T a, T b)
+{
+    return b < a || a != a ? b : a;
+}
+
+template <typename T> static inline T symwin_emu_max(T a, T b)
+{
+    return b > a || a != a ? b : a;
+}
+
+/* `bytes` bytes of elements `Memory`, combined over the members as `Wide`. */
+template <typename Memory, typename Wide, Wide (*widen)(Memory), Wide (*combine)(Wide, Wide),
+          Memory (*narrow)(Wide)>
+static inline void symwin_emu_multimem_load(uint64_t addr, size_t bytes, void *result)
+{
+    void *member[EMU_MAX_DEVICES];
+    const int members = emu_dev_multicast((const void *)(uintptr_t)addr, bytes, 0, member);
+
+    for (size_t at = 0; at < bytes; at += sizeof(Memory)) {
+        Wide sum = Wide();
+        Memory value;
+
+        for (int i = 0; i < members; i++) {
+            __builtin_memcpy(&value, (const char *)member[i] + at, sizeof value);
+            sum = i == 0 ? widen(value) : combine(sum, widen(value));
+        }
+        value = narrow(sum);
+        __builtin_memcpy((char *)result + at, &value, sizeof value);
+    }
+}
+
+#define SYMWIN_MULTIMEM_V16(name, ptx, memory, wide, widen, combine, narrow)                       \
+    SYMWIN_DEVICE symwin_v16 symwin_multimem_##name(uint64_t addr)                                 \
+    {                                                                                              \
+        symwin_v16 v;                                                                              \
+        symwin_emu_multimem_load<memory, wide, widen, combine<wide>, narrow>(addr, 16, &v);        \
+        return v;                                                                                  \
+    }
+
+#define SYMWIN_MULTIMEM_WORD(name, ptx, bits, reg, memory, combine)                                \
+    SYMWIN_DEVICE uint##bits##_t symwin_multimem_##name(uint64_t addr)                             \
+    {                                                                                              \
+        uint##bits##_t v;                                                                          \
+        symwin_emu_multimem_load<memory, memory, symwin_emu_same<memory>, combine<memory>,         \
+                                 symwin_emu_same<memory>>(addr, bits / 8, &v);                     \
+        return v;                                                                                  \
+    }
+
+#else
+
+#define SYMWIN_MULTIMEM_V16(name, ptx, memory, wide, widen, combine, narrow)                       \
+    SYMWIN_DEVICE symwin_v16 symwin_multimem_##name(uint64_t addr)                                 \
+    {                                                                                              \
+        uint32_t w0, w1, w2, w3;                                                                   \
+        asm volatile("multimem.ld_reduce.relaxed.sys.global." ptx " {%0, %1, %2, %3}, [%4];"       \
+                     : "=r"(w0), "=r"(w1), "=r"(w2), "=r"(w3)                                      \
+                     : "l"(addr)                                                                   \
+                     : "memory");                                                                  \
+        return symwin_v16{w0 | (uint64_t)w1 << 32, w2 | (uint64_t)w3 << 32};                       \
+    }
+
+#define SYMWIN_MULTIMEM_WORD(name, ptx, bits, reg, memory, combine)                                \
+    SYMWIN_DEVICE uint##bits##_t symwin_multimem_##name(uint64_t addr)                             \
+    {                                                                                              \
+        uint##bits##_t v;                                                                          \
+        asm volatile("multimem.ld_reduce.relaxed.sys.global." ptx " %0, [%1];"                     \
+                     : "=" reg(v)                                                                  \
+                     : "l"(addr)                                                                   \
+                     : "memory");                                                                  \
+        return v;                                                                                  \
+    }
+
+#endif
+
+/* symwin_v16 symwin_multimem_<op>_<elements>(uint64_t addr): 16 bytes combined over all ranks. */
+SYMWIN_MULTIMEM_V16(add_f32x4, "add.v4.f32", float, float, symwin_emu_same<float>, symwin_emu_add,
+                    symwin_emu_same<float>)
+SYMWIN_MULTIMEM_V16(add_f16x8, "add.acc::f32.v4.f16x2", uint16_t, float, sw_f32_from_f16,
+                    symwin_emu_add, sw_f16_from_f32)
+SYMWIN_MULTIMEM_V16(min_f16x8, "min.v4.f16x2", uint16_t, float, sw_f32_from_f16, symwin_emu_min,
+                    sw_f16_from_f32)
+SYMWIN_MULTIMEM_V16(max_f16x8, "max.v4.f16x2", uint16_t, float, sw_f32_from_f16, symwin_emu_max,
+                    sw_f16_from_f32)
+SYMWIN_MULTIMEM_V16(add_bf16x8, "add.acc::f32.v4.bf16x2", uint16_t, float, sw_f32_from_bf16,
+                    symwin_emu_add, sw_bf16_from_f32)
+SYMWIN_MULTIMEM_V16(min_bf16x8, "min.v4.bf16x2", uint16_t, float, sw_f32_from_bf16, symwin_emu_min,
+                    sw_bf16_from_f32)
+SYMWIN_MULTIMEM_V16(max_bf16x8, "max.v4.bf16x2", uint16_t, float, sw_f32_from_bf16, symwin_emu_max,
+                    sw_bf16_from_f32)
+
+/* uint32_t or uint64_t symwin_multimem_<op>_<element>(uint64_t addr): one element's bits. */
+SYMWIN_MULTIMEM_WORD(add_u32, "add.u32", 32, "r", uint32_t, symwin_emu_add)
+SYMWIN_MULTIMEM_WORD(min_u32, "min.u32", 32, "r", uint32_t, symwin_emu_min)
+SYMWIN_MULTIMEM_WORD(max_u32, "max.u32", 32, "r", uint32_t, symwin_emu_max)
+SYMWIN_MULTIMEM_WORD(min_s32, "min.s32", 32, "r", int32_t, symwin_emu_min)
+SYMWIN_MULTIMEM_WORD(max_s32, "max.s32", 32, "r", int32_t, symwin_emu_max)
+SYMWIN_MULTIMEM_WORD(add_f64, "add.f64", 64, "l", double, symwin_emu_add)
+SYMWIN_MULTIMEM_WORD(add_u64, "add.u64", 64, "l", uint64_t, symwin_emu_add)
+SYMWIN_MULTIMEM_WORD(min_u64, "min.u64", 64, "l", uint64_t, symwin_emu_min)
+SYMWIN_MULTIMEM_WORD(max_u64, "max.u64", 64, "l", uint64_t, symwin_emu_max)
+SYMWIN_MULTIMEM_WORD(min_s64, "min.s64", 64, "l", int64_t, symwin_emu_min)
+SYMWIN_MULTIMEM_WORD(max_s64, "max.s64", 64, "l", int64_t, symwin_emu_max)
+
+/* Sixteen bytes to all ranks. */
+SYMWIN_DEVICE void symwin_multimem_store_v16(uint64_t addr, symwin_v16 v)
+{
+#if SYMWIN_EMULATED
+    void *member[EMU_MAX_DEVICES];
+    const int members = emu_dev_multicast((const void *)(uintptr_t)addr, sizeof v, 1, member);
+
+    for (int i = 0; i < members; i++)
+        __builtin_memcpy(member[i], &v, sizeof v);
+#else
+    asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(addr), "r"((uint32_t)v.lo), "r"((uint32_t)(v.lo >> 32)),
+                   "r"((uint32_t)v.hi), "r"((uint32_t)(v.hi >> 32))
+                 : "memory");
+#endif
+}
+
+#undef SYMWIN_MULTIMEM_V16
+#undef SYMWIN_MULTIMEM_WORD
+
+#endif
+#endif
