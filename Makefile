@@ -1,0 +1,247 @@
+# symwin. `make help` lists what can be made and what can be set.
+#
+# Everything is built under $(BUILD). GPU code is built where nvcc is found (NVCC= switches it off);
+# the library, its emulated driver, the example and the tests need only a C and a C++ compiler.
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(origin CXX),default)
+CXX := g++
+endif
+CFLAGS   ?= -O2 -g
+CXXFLAGS ?= -O2 -g
+
+# Parallel unless the command line says otherwise, which overrides this.
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := all
+
+# ---- where CUDA is, if anywhere ---------------------------------------------------------------
+
+ifeq ($(origin NVCC),undefined)
+NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) \
+          $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) $(wildcard /usr/local/cuda/bin/nvcc))
+endif
+
+# Only tests/abi_cuda.c reads CUDA's headers. They count as present beside nvcc or in CUDA_HOME.
+CUDA_INCLUDE := $(if $(NVCC),$(firstword $(dir $(wildcard \
+    $(if $(CUDA_HOME),$(CUDA_HOME)/include/cudaTypedefs.h) \
+    $(abspath $(dir $(shell command -v $(NVCC) 2>/dev/null))..)/include/cudaTypedefs.h))))
+
+# GPU architectures: `make ARCH=90` builds one, GENCODE takes nvcc's own words. PTX of compute_90
+# stands beside that of compute_80 because multicast instructions begin there.
+ifeq ($(origin ARCH),command line)
+GENCODE ?= -gencode arch=compute_$(ARCH),code=sm_$(ARCH)
+endif
+GENCODE ?= -gencode arch=compute_80,code=[sm_80,compute_80] \
+           -gencode arch=compute_90,code=[sm_90,compute_90] \
+           -gencode arch=compute_100,code=sm_100
+NVCCFLAGS ?= -O3 -lineinfo -Xfatbin=-compress-all
+
+# ---- flags ------------------------------------------------------------------------------------
+
+# SANITIZE=address,undefined or thread: every object, the kernels of the emulated driver included.
+ifdef SANITIZE
+SANFLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
+endif
+
+WARN := -Wall -Wextra -Wpedantic -Wshadow $(if $(WERROR),-Werror)
+OWN_CPPFLAGS := -D_GNU_SOURCE -I. -MMD -MP
+OWN_FLAGS    := $(WARN) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
+OWN_CXXFLAGS := -std=c++17 -fno-exceptions -fno-rtti -fno-threadsafe-statics
+
+COMPILE_C  = $(CC) -std=c11 $(OWN_FLAGS) $(CFLAGS) $(OWN_CPPFLAGS) $(CPPFLAGS)
+COMPILE_CC = $(CXX) $(OWN_CXXFLAGS) $(OWN_FLAGS) $(CXXFLAGS) $(OWN_CPPFLAGS) $(CPPFLAGS)
+COMPILE_CU = $(NVCC) -std=c++17 $(NVCCFLAGS) $(GENCODE) -I.
+LINK       = $(CC) -pthread $(SANFLAGS) $(CFLAGS) $(LDFLAGS)
+LIBS       = -ldl -lm
+
+# ---- sources ----------------------------------------------------------------------------------
+
+# What takes longest to compile comes first.
+LIB_SOURCES  := $(sort $(wildcard kernels/*.cc)) $(sort $(wildcard *.c emu/*.c emu/*.cc))
+KERNELS      := $(sort $(wildcard kernels/*.cu))
+TEST_SOURCES := $(sort $(wildcard tests/test_*.c tests/test_*.cc))
+GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
+TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES),$(sort $(wildcard tests/*.c tests/*.cc)))
+PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.cuh))
+EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
+
+objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
+LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(call objects,$(LIB_SOURCES))
+FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
+TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
+GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
+
+# The header is the one place that knows the version.
+version_part = $(shell sed -n 's/^.define SYMWIN_VERSION_$(1) //p' symwin.h)
+MAJOR   := $(call version_part,MAJOR)
+VERSION := $(MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
+
+STATIC := $(BUILD)/libsymwin.a
+SHARED := $(BUILD)/libsymwin.so.$(VERSION)
+SONAME := libsymwin.so.$(MAJOR)
+
+# ---- what people type -------------------------------------------------------------------------
+
+.PHONY: all run test tests test-sanitize test-gpu gpu-tests install uninstall format check-format \
+        clean help FORCE
+
+all: $(STATIC) $(SHARED) $(BUILD)/allreduce_sm
+
+run: $(BUILD)/allreduce_sm
+	NTHREADS=$(or $(NTHREADS),4) $<
+
+tests: all $(TESTS)
+
+test: tests
+	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) test $(TESTS_ONLY)
+
+# One sanitizer after the other: each run wants the machine's memory for itself.
+test-sanitize:
+	@$(MAKE) NVCC= BUILD=$(BUILD)/asan SANITIZE=address,undefined test
+	@$(MAKE) NVCC= BUILD=$(BUILD)/tsan SANITIZE=thread test
+
+gpu-tests: all $(GPU_TESTS)
+
+test-gpu: gpu-tests
+	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@sed -n 's/^# *| \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+# | make                 both libraries and the example, in build/
+# | make run             the example with four ranks, on GPUs or on the emulated driver
+# | make test            all tests; TESTS_ONLY="test_a test_b" runs some
+# | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
+# | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
+# | make install         PREFIX=/usr/local DESTDIR=
+# | make format          clang-format in place; make check-format only looks
+# | make clean
+# |
+# | CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS   as usual
+# | WERROR=1       warnings are errors
+# | NVCC=          no GPU code, although nvcc is installed
+# | ARCH=90        GPU code for this architecture only; GENCODE= for anything else
+# | BUILD=build    where everything goes
+# | SANITIZE=      address,undefined or thread
+# | V=1            show the commands
+
+# ---- how it is made ---------------------------------------------------------------------------
+
+ifndef V
+say = @printf '  %-5s %s\n' $(1) $(2);
+endif
+
+# Rebuild when a command changes: a stamp that is only touched when its text differs.
+define COMMANDS
+$(COMPILE_C)
+$(COMPILE_CC)
+$(LINK)
+CUDA headers: $(CUDA_INCLUDE)
+endef
+define CU_COMMANDS
+$(if $(NVCC),$(COMPILE_CU))
+$(FATBINS)
+endef
+$(BUILD)/flags $(BUILD)/flags.cu: FORCE | $(BUILD)
+	$(file >$@.new,$(if $(filter %.cu,$@),$(CU_COMMANDS),$(COMMANDS)))
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(BUILD):
+	@mkdir -p $@
+
+$(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
+
+$(BUILD)/obj/%.cc.o: %.cc $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)$(COMPILE_CC) -c -o $@ $<
+
+$(BUILD)/obj/%.fatbin: %.cu $(BUILD)/flags.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)$(COMPILE_CU) -MMD -MP -MF $@.d -MT $@ --fatbin -o $@ $<
+
+$(BUILD)/obj/fatbins.c: tools/embed.sh $(FATBINS) $(BUILD)/flags.cu
+	@mkdir -p $(@D)
+	@tools/embed.sh $(FATBINS) >$@
+
+$(BUILD)/obj/fatbins.o: $(BUILD)/obj/fatbins.c $(BUILD)/flags
+	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
+
+# Made anew: an archive would keep the members of files that are gone.
+$(STATIC): $(LIB_OBJECTS)
+	@rm -f $@
+	$(call say,AR,$@)$(AR) crs $@ $^
+
+# A sanitizer's own symbols come with the program, not with the library.
+$(SHARED): $(LIB_OBJECTS) symwin.map
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=symwin.map -Wl,--as-needed \
+	    $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(LIB_OBJECTS) $(LIBS)
+	@ln -sf $(@F) $(BUILD)/$(SONAME)
+	@ln -sf $(SONAME) $(BUILD)/libsymwin.so
+
+$(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
+# What tests share is taken from an archive, so that each test links only what it calls.
+$(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(call say,AR,$@)$(AR) crs $@ $^
+
+$(TESTS) $(GPU_TESTS): $(BUILD)/tests/libhelpers.a $(STATIC)
+	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)
+$(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
+  $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))
+
+$(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
+    $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
+
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS))
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS)))
+
+# ---- install ----------------------------------------------------------------------------------
+
+install: $(STATIC) $(SHARED)
+	install -d $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 644 $(PUBLIC_HEADERS) $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
+	install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)
+	ln -sf $(notdir $(SHARED)) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libsymwin.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+	    -e 's|@VERSION@|$(VERSION)|' symwin.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/symwin.pc
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(PUBLIC_HEADERS)) \
+	    $(addprefix $(DESTDIR)$(LIBDIR)/,libsymwin.a libsymwin.so $(SONAME) $(notdir $(SHARED)) \
+	    pkgconfig/symwin.pc)
+
+# ---- style ------------------------------------------------------------------------------------
+
+CLANG_FORMAT ?= clang-format
+FORMATTED := $(sort $(wildcard $(foreach d,. emu kernels tests examples/*,\
+    $(addprefix $(d)/*.,c h cc cu cuh))))
+
+format:
+	@command -v $(CLANG_FORMAT) >/dev/null || { echo "$(CLANG_FORMAT) is not installed"; exit 1; }
+	$(CLANG_FORMAT) -i $(FORMATTED)
+
+check-format:
+	@command -v $(CLANG_FORMAT) >/dev/null || { echo "$(CLANG_FORMAT) is not installed"; exit 1; }
+	$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED)

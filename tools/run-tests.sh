@@ -1,0 +1,72 @@
+#!/bin/sh
+# Runs tests that are built already; needs no compiler and no make, so that it also serves a machine
+# to which the build folder was carried.
+#
+#   usage: tools/run-tests.sh BUILD test|gpu [NAME...]
+#
+# A test is tests/KIND_<name>.c or .cc, built as BUILD/tests/KIND_<name>, or a script
+# tests/KIND_<name>.t. SYMWIN_TEST_TIMEOUT bounds each (seconds), SYMWIN_TEST_JOBS runs so many at
+# the same time.
+set -eu
+
+if [ $# -lt 2 ]; then
+    sed -n 's/^# \{0,1\}//; 5,9p' "$0" >&2
+    exit 2
+fi
+build=$1
+kind=$2
+shift 2
+cd "$(dirname "$0")/.."
+
+want() { # the test's name, then the names asked for; none asked for: all
+    name=$1
+    shift
+    [ $# -eq 0 ] && return 0
+    for n; do
+        [ "$n" = "$name" ] && return 0
+    done
+    return 1
+}
+
+list=
+for file in tests/"$kind"_*.c tests/"$kind"_*.cc tests/"$kind"_*.t; do
+    [ -e "$file" ] || continue
+    name=$(basename "${file%.*}")
+    want "$name" "$@" || continue
+    case $file in
+    *.t) list="$list $file" ;;
+    *) list="$list $build/tests/$name" ;;
+    esac
+done
+if [ -z "$list" ]; then
+    echo "no such tests: $kind $*" >&2
+    exit 1
+fi
+
+export SYMWIN_BUILD="$build"
+case $kind in
+gpu)
+    # Tests that share GPUs must not run side by side: kernels that wait for each other would wait
+    # for another test's to leave.
+    export SYMWIN_DRIVER=cuda
+    jobs=1
+    ;;
+*)
+    export SYMWIN_DRIVER=emu
+    jobs=${SYMWIN_TEST_JOBS:-2}
+    ;;
+esac
+
+export ASAN_OPTIONS="abort_on_error=0:detect_stack_use_after_return=0:${ASAN_OPTIONS:-}"
+export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
+export TSAN_OPTIONS="second_deadlock_stack=1:${TSAN_OPTIONS:-}"
+
+# ThreadSanitizer of gcc 12 does not start where the kernel randomises more address bits than it
+# knows of.
+runner=
+if grep -q -e -fsanitize=thread "$build/flags" && setarch "$(uname -m)" -R true 2>/dev/null; then
+    runner="setarch $(uname -m) -R"
+fi
+
+# shellcheck disable=SC2086 # lists of words
+exec $runner prove -j "$jobs" --exec "timeout -k 5 ${SYMWIN_TEST_TIMEOUT:-120}" $list
