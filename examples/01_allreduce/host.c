@@ -1,0 +1,144 @@
+/* The example's test data, and the host's own all-reduce of it.
+ *
+ * The input differs on every rank and at every index, and the result is exact in every type and for
+ * every order of the ranks, so that each byte can be compared:
+ *
+ *   sum   g(r) - g(r+1), plus one term that the differences leave over: they cancel around the ring
+ *   avg   the same around a value q on every rank, so that the sum is nranks * q
+ *   prod  1 or -1, and 2 on three ranks
+ *   min, max  anything
+ *
+ * where g is pseudo-random between 0 and what the narrowest intermediate result allows.
+ */
+#include "host.h"
+
+/* The floating-point types as (exponent bits, mantissa bits); {0, 0} are integers. */
+static const struct {
+    int exponent, mantissa;
+} formats[] = {
+    [SYMWIN_F64] = {11, 52}, [SYMWIN_F32] = {8, 23},   [SYMWIN_F16] = {5, 10},
+    [SYMWIN_BF16] = {8, 7},  [SYMWIN_F8E4M3] = {4, 3}, [SYMWIN_F8E5M2] = {5, 2},
+    [SYMWIN_U64] = {0, 0},
+};
+
+static int is_unsigned(symwin_type type)
+{
+    return type == SYMWIN_U8 || type == SYMWIN_U32 || type == SYMWIN_U64;
+}
+
+/* The largest g: three of them together stay exact in the type, and the sum of an average in what
+ * it is accumulated in (the integer itself; f32 for floats, up to 384 ranks). */
+static uint32_t largest(const struct problem *problem)
+{
+    const int mantissa = formats[problem->type].mantissa;
+    const int bytes = (int)symwin_type_bytes(problem->type);
+    const int bits = mantissa == 0 ? 8 * bytes - 1 : mantissa + 1;
+    uint32_t limit = (UINT32_C(1) << (bits < 16 ? bits : 16)) / 3;
+
+    if (bytes == 1 && mantissa == 0 && problem->op == SYMWIN_AVG) {
+        const uint32_t average = 127 / (2 * (uint32_t)problem->nranks + 1);
+        limit = average < limit ? average : limit;
+    }
+    return limit;
+}
+
+/* Pseudo-random in 0 .. top, from rank and index alone. */
+static int64_t g(int rank, uint64_t index, uint32_t top)
+{
+    uint64_t x = index * UINT64_C(0x9e3779b97f4a7c15) +
+                 (uint64_t)rank * UINT64_C(0xd1b54a32d192ed03);
+
+    x = (x ^ (x >> 31)) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (int64_t)(((x >> 32) * (top + UINT64_C(1))) >> 32);
+}
+
+/* Element `index` of a rank's input. */
+static int64_t input(const struct problem *problem, uint32_t top, int rank, uint64_t index)
+{
+    const int n = problem->nranks;
+    const int64_t difference = g(rank, index, top) - g((rank + 1) % n, index, top);
+
+    switch (problem->op) {
+    case SYMWIN_SUM:
+        return difference + (index % (unsigned)n == (unsigned)rank ? g(n, index, top) : 0);
+    case SYMWIN_AVG:
+        return difference + top + g(n, index, top);
+    case SYMWIN_PROD: {
+        const int64_t sign = is_unsigned(problem->type) || difference >= 0 ? 1 : -1;
+        return sign * (((uint64_t)rank + index) % (unsigned)n < 3 ? 2 : 1);
+    }
+    default:
+        return is_unsigned(problem->type) ? difference + top : difference;
+    }
+}
+
+/* What the all-reduce must give: the plain loop over the ranks. */
+static int64_t reduced(const struct problem *problem, uint32_t top, uint64_t index)
+{
+    int64_t result = input(problem, top, 0, index);
+
+    for (int rank = 1; rank < problem->nranks; rank++) {
+        const int64_t x = input(problem, top, rank, index);
+
+        switch (problem->op) {
+        case SYMWIN_PROD:
+            result *= x;
+            break;
+        case SYMWIN_MIN:
+            result = x < result ? x : result;
+            break;
+        case SYMWIN_MAX:
+            result = x > result ? x : result;
+            break;
+        default:
+            result += x;
+        }
+    }
+    return problem->op == SYMWIN_AVG ? result / problem->nranks : result;
+}
+
+/* The bits of an integer in a type that has it exactly. */
+static uint64_t encode(symwin_type type, int64_t value)
+{
+    const int mantissa = formats[type].mantissa;
+    const uint64_t magnitude = value < 0 ? (uint64_t)-value : (uint64_t)value;
+    int exponent = 0, bias;
+    uint64_t fraction;
+
+    if (mantissa == 0 || value == 0)
+        return (uint64_t)value;
+    while (magnitude >> exponent > 1)
+        exponent++;
+    bias = (1 << (formats[type].exponent - 1)) - 1;
+    fraction = (exponent < mantissa ? magnitude << (mantissa - exponent)
+                                    : magnitude >> (exponent - mantissa)) -
+               (UINT64_C(1) << mantissa);
+    return (uint64_t)(value < 0) << (formats[type].exponent + mantissa) |
+           (uint64_t)(exponent + bias) << mantissa | fraction;
+}
+
+void host_fill(const struct problem *problem, int rank, uint64_t first, size_t count, void *to)
+{
+    const size_t bytes = symwin_type_bytes(problem->type);
+    const uint32_t top = largest(problem);
+
+    for (size_t i = 0; i < count; i++) {
+        const int64_t value = rank == HOST_RESULT ? reduced(problem, top, first + i)
+                                                  : input(problem, top, rank, first + i);
+        const uint64_t bits = encode(problem->type, value);
+
+        switch (bytes) {
+        case 1:
+            ((uint8_t *)to)[i] = (uint8_t)bits;
+            break;
+        case 2:
+            ((uint16_t *)to)[i] = (uint16_t)bits;
+            break;
+        case 4:
+            ((uint32_t *)to)[i] = (uint32_t)bits;
+            break;
+        default:
+            ((uint64_t *)to)[i] = bits;
+        }
+    }
+}

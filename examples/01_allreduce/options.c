@@ -1,0 +1,109 @@
+/* The command line of allreduce_sm. */
+#include "options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: [NTHREADS=N] allreduce_sm [--algo ALGO] [COUNT [TYPE [OP]]]\n"
+    "\n"
+    "All-reduces COUNT elements over symmetric-memory windows, one thread a rank, and compares every\n"
+    "element on every rank with the host's own result.\n"
+    "\n"
+    "  NTHREADS       ranks; without it, one for each device. Rank r uses device r % devices\n"
+    "  SYMWIN_DRIVER  auto, cuda or emu: which driver; auto takes CUDA where there is a GPU\n"
+    "  COUNT          elements, 1048576 by default; the suffixes K, M and G are powers of 1024\n";
+
+#define TYPE_NAME(name, value, text, bytes) #text,
+#define NAME(name, value, text) #text,
+static const char *const types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
+static const char *const ops[] = {SYMWIN_OP_LIST(NAME) NULL};
+static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
+
+static void print_names(FILE *to, const char *what, const char *const *names)
+{
+    fprintf(to, "  %-13s ", what);
+    for (int i = 0; names[i] != NULL; i++)
+        fprintf(to, "%s%s", names[i], names[i + 1] == NULL ? "\n" : ", ");
+}
+
+static void print_usage(FILE *to)
+{
+    fputs(usage, to);
+    print_names(to, "TYPE", types);
+    print_names(to, "OP", ops);
+    print_names(to, "ALGO", algos);
+}
+
+/* Where `name` is in a list, which is its value in the enumeration; -1: nowhere, and says so. */
+static int find(const char *what, const char *const *names, const char *name)
+{
+    for (int i = 0; names[i] != NULL; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    fprintf(stderr, "allreduce_sm: no %s \"%s\"\n", what, name);
+    return -1;
+}
+
+/* A positive number with an optional suffix K, M or G, at most `most`; 0: it is none, and says so. */
+static uint64_t number(const char *what, const char *text, uint64_t most)
+{
+    static const char suffixes[] = "KMG";
+    const char *suffix;
+    char *end = NULL;
+    uint64_t value;
+    int shift = 0;
+
+    errno = 0;
+    value = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
+    if (value > 0 && *end != '\0' && (suffix = strchr(suffixes, *end)) != NULL) {
+        shift = 10 * (int)(suffix - suffixes + 1);
+        end++;
+    }
+    if (value == 0 || *end != '\0' || errno != 0 || value > most >> shift) {
+        fprintf(stderr, "allreduce_sm: %s is \"%s\": give a number from 1 to %llu\n", what, text,
+                (unsigned long long)most);
+        return 0;
+    }
+    return value << shift;
+}
+
+int options_parse(int argc, char **argv, struct problem *problem)
+{
+    const char *words[3] = {"1M", "f32", "sum"};
+    const char *algo = "auto", *nthreads = getenv("NTHREADS");
+    int count = 0, type, op, algorithm;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_usage(stdout);
+            return 0;
+        }
+        if (strncmp(argv[i], "--algo=", 7) == 0) {
+            algo = argv[i] + 7;
+        } else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc) {
+            algo = argv[++i];
+        } else if (argv[i][0] != '-' && count < 3) {
+            words[count++] = argv[i];
+        } else {
+            fprintf(stderr, "allreduce_sm: what is \"%s\"?\n", argv[i]);
+            print_usage(stderr);
+            return 2;
+        }
+    }
+    problem->nranks = nthreads == NULL ? 0 : (int)number("NTHREADS", nthreads, 1024);
+    if (nthreads != NULL && problem->nranks == 0)
+        return 2;
+    problem->count = number("COUNT", words[0], UINT64_C(1) << 40);
+    type = find("TYPE", types, words[1]);
+    op = find("OP", ops, words[2]);
+    algorithm = find("ALGO", algos, algo);
+    if (problem->count == 0 || type < 0 || op < 0 || algorithm < 0)
+        return 2;
+    problem->type = (symwin_type)type;
+    problem->op = (symwin_op)op;
+    problem->algo = (symwin_algo)algorithm;
+    return -1;
+}
