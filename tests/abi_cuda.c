@@ -1,0 +1,54 @@
+/* The same facts of CUDA's cuda.h, and whether its functions are those of driver_list.h.
+ *
+ * cudaTypedefs.h has one type for every version of every entry point: PFN_cuMemAlloc_v3020. That is
+ * what cuGetProcAddress gives for that name and version, so the types are compared with those, not
+ * with the functions that cuda.h declares (whose names are macros that change with its version).
+ * The Makefile defines HAVE_CUDA_H where both headers are there.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi_found.h"
+
+#ifdef HAVE_CUDA_H
+#include <cuda.h>
+#endif
+
+/* Fabric handles, the youngest type that we need, came with 12.4. */
+#if defined(CUDA_VERSION) && CUDA_VERSION >= 12040
+#include <cudaTypedefs.h>
+
+#include "../driver_list.h"
+#include "abi_list.h"
+
+/* Two entry points go by a name of their own in driver_list.h. */
+#define PFN_cuStreamGetCaptureInfo_v2_v11030 PFN_cuStreamGetCaptureInfo_v11030
+#define PFN_cuMulticastBindMem_v2_v13010 PFN_cuMulticastBindMem_v13010
+#define PFN_cuMulticastBindAddr_v2_v13010 PFN_cuMulticastBindAddr_v13010
+
+/* Entry points that came after this cuda.h: a stand-in that ABI_FUNCTION can tell. */
+struct not_declared;
+#if CUDA_VERSION < 13010
+typedef struct not_declared *PFN_cuMulticastBindMem_v13010;
+typedef struct not_declared *PFN_cuMulticastBindAddr_v13010;
+#endif
+#if CUDA_VERSION < 12090
+#define CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ABI_ABSENT
+#endif
+
+#define ABI_FUNCTION(name, symbol, version, need, params)                                          \
+    {#name, __builtin_types_compatible_p(PFN_##name##_v##version, struct not_declared *)           \
+                ? ABI_NOT_DECLARED                                                                 \
+            : __builtin_types_compatible_p(PFN_##name##_v##version, CUresult(*) params)            \
+                ? ABI_AGREES                                                                       \
+                : ABI_DIFFERS},
+
+const int abi_cuda_version = CUDA_VERSION;
+const struct abi_fact abi_cuda[] = {ABI_FACTS};
+const struct abi_function abi_functions[] = {SW_DRIVER_LIST(ABI_FUNCTION){NULL, ABI_DIFFERS}};
+
+#else
+const int abi_cuda_version = 0;
+const struct abi_fact abi_cuda[] = {{NULL, 0}};
+const struct abi_function abi_functions[] = {{NULL, ABI_DIFFERS}};
+#endif

@@ -1,0 +1,9 @@
+/* The facts of cuda_abi.h. */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../cuda_abi.h"
+#include "abi_found.h"
+#include "abi_list.h"
+
+const struct abi_fact abi_ours[] = {ABI_FACTS};

@@ -1,0 +1,153 @@
+/* The driver's rules as test cases that run on either driver.
+ *
+ * A rule has a number, and a case in which the driver accepts a call and one in which it refuses.
+ * Every case is one TAP line ("rule 27 refused: map over a mapping") and, where
+ * SYMWIN_CONFORMANCE_CSV names a file, one line there: rule, case, expected, got. Where a rule has
+ * but one side, conf_none() says why. conf_done() checks that every rule had both.
+ *
+ * The cases call sw_drv only and ask for every size, so that they mean the same on the real driver.
+ * What is tried and ought to be refused is undone should it succeed: one wrong expectation must not
+ * spoil what comes after it. Rules on multicast never run on real hardware.
+ */
+#ifndef SYMWIN_TESTS_CONFORMANCE_H
+#define SYMWIN_TESTS_CONFORMANCE_H
+
+#include <sys/types.h>
+
+#include "../driver.h"
+#include "tap.h"
+
+#define CONF_RULES 84
+
+#define OK CUDA_SUCCESS
+#define IV CUDA_ERROR_INVALID_VALUE
+#define OOM CUDA_ERROR_OUT_OF_MEMORY
+#define NI CUDA_ERROR_NOT_INITIALIZED
+#define ID CUDA_ERROR_INVALID_DEVICE
+#define IS CUDA_ERROR_ILLEGAL_STATE
+#define NP CUDA_ERROR_NOT_PERMITTED
+#define NS CUDA_ERROR_NOT_SUPPORTED
+#define SNR CUDA_ERROR_SYSTEM_NOT_READY
+
+/* The answers that a rule allows. */
+#define CONF_END ((CUresult)-1)
+#define WANT(...) ((const CUresult[]){__VA_ARGS__, CONF_END})
+
+enum conf_side { ACCEPTED, REFUSED };
+
+/* The machine under test; constant after conf_start(). */
+struct conf_world {
+    int emulated;
+    int devices;
+    CUdevice device; /* its primary context is current */
+    CUdevice peer;   /* another one, that can reach `device` and is reached by it; -1: none */
+    size_t page;     /* the host's */
+    size_t granule;  /* minimum granularity of memory on `device` that can be exported as an fd */
+};
+extern struct conf_world conf;
+
+/* ---- cases ----------------------------------------------------------------------------------- */
+
+/* Loads the driver, makes the first device's context current. The second one is for programs about
+ * rules, whose CSV it opens. */
+void conf_start(void);
+void conf_rules_start(void);
+
+/* The last statement of main. Every rule that is `mine` must have had both sides; NULL: the program
+ * is about no rules. */
+int conf_done(int (*mine)(int rule));
+
+/* Runs cases that belong together; the emulated driver must hold the same objects, and the process
+ * the same descriptors, before and after. */
+void conf_group(const char *name, void (*run)(void));
+
+void conf_check(int rule, enum conf_side side, const char *text, CUresult got,
+                const CUresult *want);
+void conf_accepted(int rule, const char *text, CUresult got);
+void conf_refused(int rule, const char *text, CUresult got, const CUresult *want);
+
+/* A case that is told by a value and not by an answer. */
+void conf_value(int rule, enum conf_side side, const char *text, long long got, long long want);
+
+/* The side does not exist, or not on this machine. */
+void conf_none(int rule, enum conf_side side, const char *why);
+void conf_skip(int rule, enum conf_side side, const char *why);
+
+/* For what a case stands on: ends the program where it fails. conf_bail() is for the system's calls
+ * and says errno. */
+void conf_must(CUresult result, const char *what);
+_Noreturn void conf_bail(const char *what);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+CUmemAllocationProp conf_prop(CUmemLocationType type, int id, unsigned handle_types);
+size_t conf_granularity(const CUmemAllocationProp *prop);
+
+/* An allocation on a device, with its only handle, mapped for that device to read and write. */
+struct conf_block {
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr va;
+    size_t bytes;
+};
+void conf_block_make(struct conf_block *block, CUdevice device, size_t bytes, unsigned types);
+void conf_block_drop(struct conf_block *block);
+
+/* Reserves addresses, maps the handle there for conf.device, and the way back. */
+CUdeviceptr conf_map(CUmemGenericAllocationHandle handle, size_t bytes);
+void conf_unmap(CUdeviceptr va, size_t bytes);
+
+CUmemGenericAllocationHandle conf_create(CUdevice device, size_t bytes, unsigned types);
+CUdeviceptr conf_reserve(size_t bytes);
+CUresult conf_access(CUdeviceptr va, size_t bytes, CUdevice device, CUmemAccess_flags flags);
+long long conf_rights(CUdeviceptr va, CUdevice device); /* what cuMemGetAccess says; -1: an error */
+
+/* The call alone: what it made is undone at once. */
+CUresult conf_try_reserve(size_t size, size_t alignment, CUdeviceptr addr,
+                          unsigned long long flags);
+CUresult conf_try_create(size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
+CUresult conf_try_map(CUdeviceptr ptr, size_t size, size_t offset,
+                      CUmemGenericAllocationHandle handle, unsigned long long flags);
+CUresult conf_try_import(void *shareable, CUmemAllocationHandleType type);
+
+CUresult conf_poke(CUdeviceptr to, uint32_t value);    /* cuMemcpyHtoD of one word */
+CUresult conf_peek(CUdeviceptr from, uint32_t *value); /* cuMemcpyDtoH of one word */
+long long conf_word(CUdeviceptr from);                 /* the word there; -1: an error */
+
+/* A descriptor of the allocation, the caller's to close. */
+int conf_export_fd(CUmemGenericAllocationHandle handle);
+CUresult conf_import_fd(CUmemGenericAllocationHandle *handle, int fd);
+
+/* ---- the emulated machine -------------------------------------------------------------------- */
+
+/* Lets the emulated driver play a machine with or without these; ours is given back and retained
+ * around it, so nothing may live but our context. */
+void conf_machine(int fabric, int multicast);
+
+/* ---- child processes ------------------------------------------------------------------------- */
+
+/* This program anew as `argv0 mode arg`, with `env` ("NAME=value", ended by NULL; may be NULL) over
+ * this environment. What it writes to stdout and stderr is kept apart from the test's own. */
+struct conf_child {
+    pid_t pid;
+    int output; /* owned */
+    int status; /* waitpid's, after conf_child_wait() */
+    char text[1024];
+};
+void conf_child_start(struct conf_child *child, const char *mode, const char *arg,
+                      const char *const *env);
+void conf_child_wait(struct conf_child *child);
+
+/* Start and wait; the exit status, or minus the signal that ended it. */
+int conf_child_run(struct conf_child *child, const char *mode, const char *arg,
+                   const char *const *env);
+
+/* First thing in a child that is to abort: no core file of an arena of terabytes. */
+void conf_child_no_core(void);
+
+/* ---- the rules ------------------------------------------------------------------------------- */
+
+void conf_rules_create(void); /* 1 to 25: addresses, allocations, references */
+void conf_rules_map(void);    /* 26 to 50: mappings and access rights */
+void conf_rules_share(void);  /* 51 to 65: export, import, queries */
+
+#endif

@@ -1,0 +1,32 @@
+/* The all-reduce on real GPUs: see allreduce_cases.h. Ranks are dealt over the devices, so that one
+ * GPU runs four ranks as well as four GPUs do. SYMWIN_TEST_RANKS: how many, default 4;
+ * SYMWIN_TEST_THIN: every n-th placement only, for slow instruments. */
+#include "allreduce_cases.h"
+#include "harness.h"
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && atoi(text) > 0 ? atoi(text) : otherwise;
+}
+
+int main(void)
+{
+    static const size_t counts[] = {1, 7, 1027, 65537, 0};
+    static const size_t small[] = {1, 7, 1027, 20011, 0};
+    const int ranks = number("SYMWIN_TEST_RANKS", 4);
+    const int thin = number("SYMWIN_TEST_THIN", 1);
+
+    setenv("SYMWIN_DRIVER", "cuda", 0);
+    harness_start();
+    if (sw_driver_is_emulated())
+        tap_skip_all("SYMWIN_DRIVER names the emulated driver");
+    allreduce_matrix(ranks, thin > 1 ? small : counts, thin);
+    allreduce_shapes(ranks, thin > 1 ? 1 << 20 : 64 << 20);
+    allreduce_graphs(ranks, thin > 1 ? 10 : 200);
+    allreduce_streams(ranks, thin > 1 ? 20 : 300);
+    allreduce_random(ranks, 1000 / thin, 1 << 20, 1);
+    allreduce_random(ranks, 20 / thin, 64 << 20, 2);
+    return tap_done();
+}

@@ -1,0 +1,23 @@
+/* The collective kernels on GPUs, launched directly: four ranks on however many GPUs there are. No
+ * multicast: on a shared host that is not for tests to use. */
+#include <stdlib.h>
+
+#include "driver.h"
+#include "fatbins.h"
+#include "kernel_cases.h"
+#include "tap.h"
+
+int main(void)
+{
+    struct kernel_cases cases = {0, 0, 8, NULL};
+
+    setenv("SYMWIN_DRIVER", "cuda", 1);
+    /* A kernel that loads at its first launch may wait for one that waits for it. */
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    if (sw_driver_load() != SYMWIN_OK || sw_drv.cuDeviceGetCount(&cases.devices) != CUDA_SUCCESS ||
+        cases.devices < 1)
+        tap_skip_all("no CUDA device");
+    if (sw_fatbin_count == 0)
+        tap_skip_all("built without nvcc");
+    return kernel_cases_run(&cases);
+}

@@ -1,0 +1,166 @@
+/* Which driver calls wait for a running kernel: a fact of the hardware's driver that docs/hardware.md
+ * quotes and nobody documents. Rank 0's all-reduce waits for rank 1's; meanwhile another thread makes
+ * one call; then rank 1 comes. A call that had not returned by then waited for the kernel.
+ *
+ * The lines with "waits" or "does not wait" are comments: only that the collective is right after all
+ * is a test.
+ */
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+enum { ITEMS = 4096, PATIENCE_MS = 300 };
+
+struct probe {
+    const char *name;
+    int (*call)(struct probe *p); /* CUresult or symwin_status */
+    int device;                   /* where the call works */
+    CUdeviceptr ptr;
+    void *memory;
+    struct CUstream_st *stream;
+    atomic_int returned;
+    int result;
+};
+
+static int call_alloc(struct probe *p)
+{
+    return (int)sw_drv.cuMemAlloc(&p->ptr, 64 << 20);
+}
+
+static int call_free(struct probe *p)
+{
+    return (int)sw_drv.cuMemFree(p->ptr);
+}
+
+static int call_vmm_alloc(struct probe *p)
+{
+    return (int)symwin_mem_alloc(p->device, 64 << 20, 0, &p->memory);
+}
+
+static int call_vmm_free(struct probe *p)
+{
+    return (int)symwin_mem_free(p->memory);
+}
+
+static int call_stream_create(struct probe *p)
+{
+    return (int)symwin_stream_create(p->device, &p->stream);
+}
+
+static int call_stream_destroy(struct probe *p)
+{
+    return (int)symwin_stream_destroy(p->device, p->stream);
+}
+
+static int call_host_alloc(struct probe *p)
+{
+    return (int)sw_drv.cuMemHostAlloc(&p->memory, 4096, CU_MEMHOSTALLOC_PORTABLE);
+}
+
+static int call_host_free(struct probe *p)
+{
+    return (int)sw_drv.cuMemFreeHost(p->memory);
+}
+
+static void *probe_main(void *arg)
+{
+    struct probe *p = arg;
+    struct sw_scope scope;
+
+    if (sw_scope_enter(p->device, &scope) == SYMWIN_OK) {
+        p->result = p->call(p);
+        sw_scope_leave(&scope);
+    }
+    atomic_store(&p->returned, 1);
+    return NULL;
+}
+
+static void pause_ms(int ms)
+{
+    const struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+static void body(struct harness_team *team, int rank, void *arg)
+{
+    struct probe *p = arg;
+    struct CUstream_st *stream = NULL;
+    symwin_comm *comm = NULL;
+    void *data = NULL;
+    pthread_t thread;
+    int early;
+
+    if (harness_comm(team, rank, &comm) != SYMWIN_OK ||
+        symwin_stream_create(harness_device(rank), &stream) != SYMWIN_OK ||
+        symwin_mem_alloc(harness_device(rank), ITEMS * 4, 0, &data) != SYMWIN_OK) {
+        tap_ok(0, "%s: set up rank %d: %s", p->name, rank, symwin_last_error());
+        exit(tap_done());
+    }
+    harness_barrier(team);
+    if (rank == 0) {
+        tap_ok(symwin_allreduce(comm, data, data, ITEMS, SYMWIN_I32, SYMWIN_SUM, stream) == SYMWIN_OK,
+               "%s: rank 0 calls", p->name);
+        pause_ms(50);
+        pthread_create(&thread, NULL, probe_main, p);
+        pause_ms(PATIENCE_MS);
+        early = atomic_load(&p->returned);
+        printf("# device %d: %s %s for a running kernel on device %d\n", p->device, p->name,
+               early ? "does not wait" : "waits", harness_device(0));
+    }
+    harness_barrier(team);
+    if (rank == 1)
+        tap_ok(symwin_allreduce(comm, data, data, ITEMS, SYMWIN_I32, SYMWIN_SUM, stream) == SYMWIN_OK,
+               "%s: rank 1 calls", p->name);
+    tap_ok(symwin_stream_synchronize(harness_device(rank), stream) == SYMWIN_OK &&
+               symwin_comm_check(comm) == SYMWIN_OK,
+           "%s: rank %d finishes", p->name, rank);
+    if (rank == 0) {
+        pthread_join(thread, NULL);
+        tap_ok(p->result == 0, "%s: succeeds (%d)", p->name, p->result);
+    }
+    harness_barrier(team);
+    symwin_comm_destroy(comm);
+    symwin_mem_free(data);
+    symwin_stream_destroy(harness_device(rank), stream);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        int (*call)(struct probe *p);
+    } calls[] = {
+        {"cuMemAlloc", call_alloc},
+        {"cuMemFree", call_free},
+        {"symwin_mem_alloc", call_vmm_alloc},
+        {"symwin_mem_free (cuMemUnmap)", call_vmm_free},
+        {"cuStreamCreate", call_stream_create},
+        {"cuStreamDestroy", call_stream_destroy},
+        {"cuMemHostAlloc", call_host_alloc},
+        {"cuMemFreeHost", call_host_free},
+    };
+    struct probe p = {0};
+    struct sw_scope keep[2];
+    int devices, d;
+    size_t i;
+
+    setenv("SYMWIN_DRIVER", "cuda", 0);
+    harness_start();
+    devices = harness_device_count() < 2 ? 1 : 2;
+    for (d = 0; d < devices; d++) /* the contexts live throughout */
+        tap_ok(sw_scope_enter(d, &keep[d]) == SYMWIN_OK, "context of device %d", d);
+    for (d = 0; d < devices; d++)
+        for (i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+            p.name = calls[i].name;
+            p.call = calls[i].call;
+            p.device = d;
+            atomic_store(&p.returned, 0);
+            harness_run(2, body, &p);
+        }
+    while (d-- > 0)
+        sw_scope_leave(&keep[d]);
+    return tap_done();
+}

@@ -1,0 +1,163 @@
+/* What tests of the library share: ranks as threads, and a check that nothing was left behind.
+ *
+ * Tests run on the driver that SYMWIN_DRIVER names; harness_start() makes that the emulated one where
+ * nothing is set, so a test never touches a GPU by accident.
+ */
+#ifndef SYMWIN_TESTS_HARNESS_H
+#define SYMWIN_TESTS_HARNESS_H
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../emu/emu.h"
+#include "../internal.h"
+#include "../symwin.h"
+#include "tap.h"
+
+#define HARNESS_UNUSED __attribute__((unused)) static
+
+/* ---- start ---- */
+
+HARNESS_UNUSED void harness_start(void)
+{
+    setenv("SYMWIN_DRIVER", "emu", 0);
+    if (sw_driver_load() != SYMWIN_OK)
+        tap_skip_all(symwin_last_error());
+}
+
+HARNESS_UNUSED int harness_device_count(void)
+{
+    symwin_driver_info info;
+
+    return symwin_driver_query(&info) == SYMWIN_OK ? info.device_count : 0;
+}
+
+/* ---- nothing left behind ---- */
+
+struct harness_leaks {
+    size_t objects; /* of the emulated driver; 0 on the real one */
+    int fds;
+    int threads;
+    size_t free_bytes; /* of device 0 on the real driver; 0 on the emulated one */
+};
+
+HARNESS_UNUSED int harness_count_entries(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    int count = 0;
+
+    if (dir == NULL)
+        return -1;
+    while ((entry = readdir(dir)) != NULL)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+HARNESS_UNUSED struct harness_leaks harness_leaks_now(void)
+{
+    struct harness_leaks now = {0, harness_count_entries("/proc/self/fd"), 0, 0};
+
+    if (sw_driver_is_emulated())
+        now.objects = sw_emu_live_objects();
+    return now;
+}
+
+/* One TAP line: nothing is alive that was not alive at `before`. */
+HARNESS_UNUSED void harness_no_leaks(const char *name, const struct harness_leaks *before)
+{
+    const struct harness_leaks now = harness_leaks_now();
+    const int clean = now.objects == before->objects && now.fds == before->fds;
+
+    tap_ok(clean, "%s: nothing left behind (objects %zu, was %zu; fds %d, was %d)", name, now.objects,
+           before->objects, now.fds, before->fds);
+    if (!clean && sw_driver_is_emulated())
+        sw_emu_live_print(2);
+}
+
+/* ---- ranks ---- */
+
+struct harness_team {
+    int nranks;
+    symwin_unique_id id; /* fresh for every team */
+    pthread_barrier_t barrier;
+    void (*body)(struct harness_team *team, int rank, void *arg);
+    void *arg;
+};
+
+struct harness_rank {
+    struct harness_team *team;
+    int rank;
+};
+
+HARNESS_UNUSED void *harness_rank_main(void *arg)
+{
+    struct harness_rank *self = arg;
+
+    self->team->body(self->team, self->rank, self->team->arg);
+    return NULL;
+}
+
+/* Calls body(team, rank, arg) on nranks threads and waits for all. */
+HARNESS_UNUSED void harness_run(int nranks,
+                                void (*body)(struct harness_team *team, int rank, void *arg),
+                                void *arg)
+{
+    struct harness_team team = {.nranks = nranks, .body = body, .arg = arg};
+    struct harness_rank *ranks = calloc((size_t)nranks, sizeof *ranks);
+    pthread_t *threads = calloc((size_t)nranks, sizeof *threads);
+    int r;
+
+    if (ranks == NULL || threads == NULL || symwin_unique_id_create(&team.id) != SYMWIN_OK ||
+        pthread_barrier_init(&team.barrier, NULL, (unsigned)nranks) != 0) {
+        fprintf(stderr, "harness_run: cannot start %d ranks\n", nranks);
+        exit(1);
+    }
+    for (r = 0; r < nranks; r++) {
+        ranks[r] = (struct harness_rank){&team, r};
+        if (pthread_create(&threads[r], NULL, harness_rank_main, &ranks[r]) != 0) {
+            fprintf(stderr, "harness_run: cannot start the thread of rank %d\n", r);
+            exit(1);
+        }
+    }
+    for (r = 0; r < nranks; r++)
+        pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&team.barrier);
+    free(threads);
+    free(ranks);
+}
+
+HARNESS_UNUSED void harness_barrier(struct harness_team *team)
+{
+    pthread_barrier_wait(&team->barrier);
+}
+
+/* The device of a rank: ranks are dealt over the devices. SYMWIN_TEST_DEVICES limits how many. */
+HARNESS_UNUSED int harness_device(int rank)
+{
+    const char *text = getenv("SYMWIN_TEST_DEVICES");
+    const int count = harness_device_count();
+    int use = text != NULL ? atoi(text) : count;
+
+    if (use < 1 || use > count)
+        use = count;
+    return rank % use;
+}
+
+/* A communicator with timeouts that suit a test; *comm stays NULL on failure. */
+HARNESS_UNUSED symwin_status harness_comm(struct harness_team *team, int rank, symwin_comm **comm)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options,
+        .timeout_ms = 20000,
+        .kernel_timeout_ms = 20000,
+    };
+
+    return symwin_comm_create(&team->id, team->nranks, rank, harness_device(rank), &options, comm);
+}
+
+#endif

@@ -1,0 +1,509 @@
+#include "kernel_cases.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "kernel_team.h"
+#include "reference.h"
+#include "tap.h"
+
+#define PATTERN 0xa5  /* fills output areas, and must stay around the output */
+#define GUARD_BYTES 32
+#define TIMEOUT_NS 60000000000u
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+static const char *const algo_names[] = {"auto", "oneshot", "twoshot", "oneshot_mc", "twoshot_mc"};
+static const char *const op_names[] = {"sum", "prod", "min", "max", "avg"};
+static const char *const type_names[] = {"f64", "f32", "f16", "bf16", "e4m3", "e5m2",
+                                         "i8",  "u8",  "i32", "u32",  "i64",  "u64"};
+
+#define TYPES ((int)COUNT_OF(type_names))
+#define OPS ((int)COUNT_OF(op_names))
+
+static int exists(const struct team *team, symwin_algo algo, symwin_type type, symwin_op op)
+{
+    if (algo >= SYMWIN_ALGO_ONESHOT_MC && !team->multicast)
+        return 0;
+    return team_has_kernel(team, algo, type, op);
+}
+
+static void *must_alloc(size_t bytes)
+{
+    void *p = malloc(bytes > 0 ? bytes : 1);
+
+    if (p == NULL) {
+        printf("Bail out! no memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* ---- one call, checked ----------------------------------------------------------------------- */
+
+struct job {
+    struct team_call call;
+    uint64_t seed;
+    int wild;        /* inputs of any bits */
+    int grids_vary; /* rank r runs grid + r blocks */
+};
+
+/* The same input for the launch and for the check: nothing is kept in between. */
+static void fill(const struct job *job, int rank, void *out)
+{
+    if (job->wild)
+        reference_fill_wild(job->call.type, job->seed, rank, 0, job->call.count, out);
+    else
+        reference_fill(job->call.type, job->call.op, job->seed, rank, 0, job->call.count, out);
+}
+
+static size_t output_of(const struct team *team, const struct team_call *call)
+{
+    return call->in_place ? team->input + call->in : team->output + call->out;
+}
+
+/* Writes the input, and the pattern over and around the output. */
+static void job_prepare(const struct team *team, const struct job *job)
+{
+    const size_t bytes = job->call.count * reference_bytes(job->call.type);
+    unsigned char *data = must_alloc(bytes + 2 * GUARD_BYTES);
+    int r;
+
+    for (r = 0; r < team->nranks; r++) {
+        memset(data, PATTERN, bytes + 2 * GUARD_BYTES);
+        team_write(team, r, output_of(team, &job->call) - GUARD_BYTES, data,
+                   bytes + 2 * GUARD_BYTES);
+        fill(job, r, data);
+        team_write(team, r, team->input + job->call.in, data, bytes);
+    }
+    free(data);
+}
+
+static void job_launch(struct team *team, const struct job *job)
+{
+    struct team_call call = job->call;
+    int r;
+
+    for (r = 0; r < team->nranks; r++) {
+        if (job->grids_vary)
+            call.grid = job->call.grid + (unsigned)r % 3;
+        team_launch(team, &call, r);
+    }
+}
+
+/* Element that differs on `rank`, -1 for none, -2 for a changed guard, -3 for a changed input. */
+static int64_t job_check_rank(const struct team *team, const struct job *job, int rank,
+                              const void *want)
+{
+    const struct team_call *call = &job->call;
+    const size_t bytes = call->count * reference_bytes(call->type);
+    const int rounds_twice = call->algo >= SYMWIN_ALGO_ONESHOT_MC && call->op == SYMWIN_AVG;
+    unsigned char *got = must_alloc(bytes + 2 * GUARD_BYTES), *input = must_alloc(bytes);
+    int64_t wrong;
+    size_t i;
+
+    team_read(team, rank, output_of(team, call) - GUARD_BYTES, got, bytes + 2 * GUARD_BYTES);
+    wrong = rounds_twice
+                ? reference_compare_ulps(call->type, got + GUARD_BYTES, want, call->count, 1)
+                : reference_compare(call->type, got + GUARD_BYTES, want, call->count);
+    if (wrong >= 0) {
+        char a[64], b[64];
+
+        printf("# rank %d of %d, element %lld of %zu: got %s, want %s\n", rank, team->nranks,
+               (long long)wrong, call->count,
+               reference_print(call->type, got + GUARD_BYTES, (size_t)wrong, a, sizeof a),
+               reference_print(call->type, want, (size_t)wrong, b, sizeof b));
+    }
+    for (i = 0; i < GUARD_BYTES; i++)
+        if (got[i] != PATTERN || got[GUARD_BYTES + bytes + i] != PATTERN)
+            wrong = -2;
+    if (!call->in_place) {
+        team_read(team, rank, team->input + call->in, got, bytes);
+        fill(job, rank, input);
+        if (memcmp(got, input, bytes) != 0)
+            wrong = -3;
+    }
+    free(got);
+    free(input);
+    return wrong;
+}
+
+/* Whether all ranks have what they should; says what is wrong in a comment line. */
+static int job_check(const struct team *team, const struct job *job)
+{
+    const struct team_call *call = &job->call;
+    const size_t bytes = call->count * reference_bytes(call->type);
+    char *inputs = must_alloc(bytes * (size_t)team->nranks), *want = must_alloc(bytes);
+    const void *of_rank[TEAM_MAX_RANKS];
+    int r, ok = 1;
+
+    for (r = 0; r < team->nranks; r++) {
+        fill(job, r, inputs + bytes * (size_t)r);
+        of_rank[r] = inputs + bytes * (size_t)r;
+    }
+    reference_allreduce(call->type, call->op, team->nranks, of_rank, want, call->count);
+    for (r = 0; r < team->nranks && ok; r++) {
+        const uint32_t code = __atomic_load_n(&team->report[r]->code, __ATOMIC_ACQUIRE);
+        const int64_t wrong = job_check_rank(team, job, r, want);
+
+        ok = wrong == -1 && code == SW_KERNEL_OK;
+        if (!ok)
+            printf("# %s %s %s, %zu elements at %zu and %zu%s, grid %u, block %u: rank %d, code %u, "
+                   "%lld\n",
+                   algo_names[call->algo], type_names[call->type], op_names[call->op], call->count,
+                   call->in, call->out, call->in_place ? " in place" : "", call->grid, call->block,
+                   r, code, (long long)wrong);
+    }
+    free(inputs);
+    free(want);
+    return ok;
+}
+
+static int job_run(struct team *team, const struct job *job)
+{
+    int r;
+
+    job_prepare(team, job);
+    job_launch(team, job);
+    for (r = 0; r < team->nranks; r++)
+        team_wait(team, r);
+    return job_check(team, job);
+}
+
+static struct job job_of(symwin_algo algo, symwin_type type, symwin_op op, size_t count)
+{
+    struct job job;
+
+    memset(&job, 0, sizeof job);
+    job.call.algo = algo;
+    job.call.type = type;
+    job.call.op = op;
+    job.call.count = count;
+    job.call.in = GUARD_BYTES;
+    job.call.out = GUARD_BYTES;
+    job.call.grid = 2;
+    job.call.block = 32;
+    job.call.timeout_ns = TIMEOUT_NS;
+    job.seed = count * 31 + (uint64_t)op;
+    return job;
+}
+
+/* ---- cases ----------------------------------------------------------------------------------- */
+
+static void test_every_type_and_op(struct team *team)
+{
+    int algo, type, op;
+
+    for (algo = SYMWIN_ALGO_ONESHOT; algo <= SYMWIN_ALGO_TWOSHOT_MC; algo++) {
+        for (type = 0; type < TYPES; type++) {
+            int ok = 1, ran = 0;
+
+            for (op = 0; op < OPS; op++) {
+                struct job job = job_of((symwin_algo)algo, (symwin_type)type, (symwin_op)op, 1003);
+
+                if (!exists(team, job.call.algo, job.call.type, job.call.op))
+                    continue;
+                ran++;
+                ok = job_run(team, &job) && ok;
+                job.wild = algo < SYMWIN_ALGO_ONESHOT_MC;
+                job.call.in_place = algo != SYMWIN_ALGO_ONESHOT_MC;
+                ok = job_run(team, &job) && ok;
+            }
+            if (ran > 0)
+                tap_ok(ok, "%s of %s, %d operations", algo_names[algo], type_names[type], ran);
+        }
+    }
+}
+
+/* Around every boundary that the kernels know: element, word, vector, thread, unrolled turn. */
+static void test_counts_and_alignments(struct team *team)
+{
+    static const size_t counts[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 255, 1021};
+    static const symwin_type types[] = {SYMWIN_U8, SYMWIN_BF16, SYMWIN_F32, SYMWIN_U64};
+    uint32_t random = 7;
+    size_t c, t;
+    int algo, shift;
+
+    for (algo = SYMWIN_ALGO_ONESHOT; algo <= SYMWIN_ALGO_TWOSHOT_MC; algo++) {
+        for (t = 0; t < COUNT_OF(types); t++) {
+            const size_t element = reference_bytes(types[t]);
+            int ok = 1;
+
+            if (!exists(team, (symwin_algo)algo, types[t], SYMWIN_SUM))
+                continue;
+            for (c = 0; c < COUNT_OF(counts); c++) {
+                for (shift = 0; shift < 6; shift++) {
+                    struct job job = job_of((symwin_algo)algo, types[t], SYMWIN_SUM, counts[c]);
+
+                    /* Three with input and output alike, three with each its own. */
+                    job.call.in += next_random(&random) % 16 * element;
+                    job.call.out = shift % 2 == 0 ? job.call.in
+                                                  : GUARD_BYTES + next_random(&random) % 16 * element;
+                    job.call.in_place = shift == 4 && algo != SYMWIN_ALGO_ONESHOT_MC;
+                    job.call.grid = 1 + next_random(&random) % 3;
+                    job.call.block = 1 + next_random(&random) % 40;
+                    job.seed = random;
+                    ok = job_run(team, &job) && ok;
+                }
+            }
+            tap_ok(ok, "%s of %s, counts and alignments", algo_names[algo], type_names[types[t]]);
+        }
+    }
+}
+
+/* Calls of all kinds one after the other in each rank's stream, each with an area of its own. */
+static int run_in_flight(struct team *team, uint32_t seed, size_t max_count)
+{
+    enum { JOBS = 24 };
+    const size_t each = team->area_bytes / JOBS / 64 * 64;
+    struct job jobs[JOBS];
+    uint32_t random = seed;
+    int i, r, ok = 1;
+
+    for (i = 0; i < JOBS; i++) {
+        struct job *job = &jobs[i];
+        symwin_algo algo = (symwin_algo)(SYMWIN_ALGO_ONESHOT + next_random(&random) % 4);
+        const symwin_type type = (symwin_type)(next_random(&random) % (unsigned)TYPES);
+        const symwin_op op = (symwin_op)(next_random(&random) % (unsigned)OPS);
+
+        if (!exists(team, algo, type, op))
+            algo = SYMWIN_ALGO_ONESHOT;
+        *job = job_of(algo, type, op, 1 + next_random(&random) % max_count);
+        job->seed = random;
+        job->call.in += (size_t)i * each + next_random(&random) % 8 * reference_bytes(type);
+        job->call.out += (size_t)i * each + next_random(&random) % 8 * reference_bytes(type);
+        job->call.in_place = next_random(&random) % 2 != 0 && algo != SYMWIN_ALGO_ONESHOT_MC;
+        job->call.grid = 1 + next_random(&random) % 2;
+        job->call.block = 1 + next_random(&random) % 64;
+        job->call.done = (uint32_t)i + 1;
+        job->grids_vary = 1;
+        job_prepare(team, job);
+    }
+    for (i = 0; i < JOBS; i++)
+        job_launch(team, &jobs[i]);
+    for (r = 0; r < team->nranks; r++)
+        team_wait(team, r);
+    for (i = 0; i < JOBS; i++)
+        ok = job_check(team, &jobs[i]) && ok;
+    for (r = 0; r < team->nranks; r++)
+        ok = team_state(team, r).done == JOBS && team_state(team, r).arrived == 0 && ok;
+    return ok;
+}
+
+/* Every flag that any receive slot holds is of the last few rounds: none can grow 2^32 rounds old. */
+static int flags_are_fresh(const struct team *team, int rank)
+{
+    const uint32_t now = team_state(team, rank).packet_epoch;
+    const uint32_t entries = (uint32_t)(team->slot_bytes / 8);
+    uint64_t packet[2];
+    int parity, source;
+    uint32_t i;
+
+    for (parity = 0; parity < 2; parity++) {
+        for (source = 0; source < team->nranks; source++) {
+            for (i = 0; i < entries && source != rank; i++) {
+                team_read(team, rank,
+                          SW_STATE_SLOT(team->nranks, team->slot_bytes, parity, source) + i * 16,
+                          packet, sizeof packet);
+                if (now - (uint32_t)(packet[0] >> 32) > 2 * entries + 1 ||
+                    packet[0] >> 32 != packet[1] >> 32)
+                    return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* Slots of eight packets, so that a message takes many rounds, and calls mix round counts. */
+static void test_rounds_and_wrap(const struct kernel_cases *cases)
+{
+    const uint32_t epoch = 0u - 150, packet_epoch = 0u - 300;
+    struct team team;
+    int pass, r, ok = 1;
+
+    team_open(&team, 3, cases->devices < 3 ? cases->devices : 3, 0, 64, 1 << 18);
+    for (pass = 0; pass < 4; pass++)
+        ok = run_in_flight(&team, (uint32_t)pass * 77 + 1, 90) && ok;
+    tap_ok(ok, "many rounds of small slots, calls in flight");
+
+    for (r = 0, ok = 1; r < team.nranks; r++)
+        ok = flags_are_fresh(&team, r) && ok;
+    tap_ok(ok, "no flag grows old");
+
+    /* When the counters come round, the slots and the finish words still hold what the calls above
+     * wrote, unless it was refreshed: those numbers are about to be used again. */
+    team_set_epochs(&team, epoch, packet_epoch);
+    for (pass = 0, ok = 1; pass < 10; pass++)
+        ok = run_in_flight(&team, (uint32_t)pass * 91 + 5, 60) && ok;
+    tap_ok(ok, "counters wrap");
+    for (r = 0; r < team.nranks; r++)
+        ok = team_state(&team, r).packet_epoch < 1u << 31 && flags_are_fresh(&team, r) && ok;
+    TAP_EQ("the epoch wrapped", team_state(&team, 0).epoch, epoch + 240);
+    tap_ok(ok, "the packet epoch wrapped, and no flag is old");
+    team_close(&team);
+}
+
+static void test_rank_counts(const struct kernel_cases *cases)
+{
+    static const int counts[] = {1, 2, 3, 7, 8, 9, 16, 17, 72};
+    size_t i;
+    int algo;
+
+    for (i = 0; i < COUNT_OF(counts) && counts[i] <= cases->max_ranks; i++) {
+        struct team team;
+
+        team_open(&team, counts[i], cases->devices < counts[i] ? cases->devices : counts[i], 0,
+                  4096, 1 << 16);
+        for (algo = SYMWIN_ALGO_ONESHOT; algo <= SYMWIN_ALGO_TWOSHOT; algo++) {
+            const int many = counts[i] > 16; /* then fewer threads each: it is their sum that costs */
+            struct job job = job_of((symwin_algo)algo, SYMWIN_F16, SYMWIN_AVG, many ? 217 : 1017);
+            int ok;
+
+            job.call.grid = 1;
+            job.call.block = many ? 8 : 32;
+            ok = job_run(&team, &job);
+            job.call.type = SYMWIN_I32;
+            job.call.op = SYMWIN_MAX;
+            job.call.in_place = 1;
+            ok = job_run(&team, &job) && ok;
+            tap_ok(ok, "%s on %d ranks", algo_names[algo], counts[i]);
+        }
+        team_close(&team);
+    }
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* A kernel after a failure leaves at once, writes its word and moves no epoch. */
+static void check_later_kernel(struct team *team, const struct job *job, int rank)
+{
+    const uint32_t epoch = team_state(team, rank).epoch;
+    struct team_call call = job->call;
+
+    call.done = 4711;
+    team_launch(team, &call, rank);
+    team_wait(team, rank);
+    TAP_EQ("a later kernel writes its word", team_state(team, rank).done, 4711);
+    TAP_EQ("and moves no epoch", team_state(team, rank).epoch, epoch);
+    TAP_EQ("and leaves no block behind", team_state(team, rank).arrived, 0);
+}
+
+static int output_is_untouched(const struct team *team, const struct job *job, int rank)
+{
+    const size_t bytes = job->call.count * reference_bytes(job->call.type);
+    unsigned char *got = must_alloc(bytes);
+    size_t i;
+    int ok = 1;
+
+    team_read(team, rank, output_of(team, &job->call), got, bytes);
+    for (i = 0; i < bytes; i++)
+        ok = got[i] == PATTERN && ok;
+    free(got);
+    return ok;
+}
+
+static void test_mismatch(const struct kernel_cases *cases, symwin_algo algo)
+{
+    struct job job = job_of(algo, SYMWIN_F32, SYMWIN_SUM, 500);
+    struct sw_kernel_args odd;
+    struct team team;
+    int r;
+
+    team_open(&team, 3, cases->devices < 3 ? cases->devices : 3, 0, 1024, 1 << 16);
+    job.call.done = 9;
+    tap_ok(job_run(&team, &job), "%s before the mismatch", algo_names[algo]);
+    job_prepare(&team, &job);
+    odd = team_args(&team, &job.call, 1);
+    odd.digest ^= 0x80;
+    odd.count = 300;
+    for (r = 0; r < team.nranks; r++) {
+        if (r == 1)
+            team_launch_args(&team, &job.call, r, &odd);
+        else
+            team_launch(&team, &job.call, r);
+    }
+    for (r = 0; r < team.nranks; r++) {
+        const struct sw_kernel_report *report = team.report[r];
+
+        team_wait(&team, r);
+        TAP_EQ("mismatch", __atomic_load_n(&report->code, __ATOMIC_ACQUIRE), SW_KERNEL_MISMATCH);
+        tap_ok(r == 1 ? report->rank != 1 : report->rank == 1, "names the rank");
+        TAP_EQ("the digests differ by what was changed", report->ours ^ report->theirs, 0x80);
+        TAP_EQ("the call", report->epoch, 2);
+        TAP_EQ("no epoch moves", team_state(&team, r).epoch, 1);
+        TAP_EQ("the word is written", team_state(&team, r).done, 9);
+        if (algo == SYMWIN_ALGO_TWOSHOT)
+            tap_ok(output_is_untouched(&team, &job, r), "rank %d wrote nothing", r);
+    }
+    check_later_kernel(&team, &job, 0);
+    team_close(&team);
+}
+
+static void test_missing_rank(const struct kernel_cases *cases, symwin_algo algo)
+{
+    struct job job = job_of(algo, SYMWIN_U8, SYMWIN_MAX, 3000);
+    struct team team;
+    int r;
+
+    team_open(&team, 3, cases->devices < 3 ? cases->devices : 3, 0, 1024, 1 << 16);
+    job.call.timeout_ns = 30000000;
+    job_prepare(&team, &job);
+    for (r = 0; r < 2; r++)
+        team_launch(&team, &job.call, r);
+    for (r = 0; r < 2; r++) {
+        team_wait(&team, r);
+        TAP_EQ("timeout", __atomic_load_n(&team.report[r]->code, __ATOMIC_ACQUIRE),
+               SW_KERNEL_TIMEOUT);
+        TAP_EQ("names the missing rank", team.report[r]->rank, 2);
+        TAP_EQ("no epoch moves", team_state(&team, r).epoch, 0);
+    }
+    check_later_kernel(&team, &job, 1);
+    team_close(&team);
+}
+
+static void test_abort(const struct kernel_cases *cases, symwin_algo algo)
+{
+    const struct timespec moment = {0, 20000000};
+    struct job job = job_of(algo, SYMWIN_F64, SYMWIN_PROD, 700);
+    struct team team;
+
+    team_open(&team, 2, cases->devices < 2 ? cases->devices : 2, 0, 1024, 1 << 16);
+    job.call.timeout_ns = 0;
+    job_prepare(&team, &job);
+    team_launch(&team, &job.call, 1);
+    nanosleep(&moment, NULL);
+    __atomic_store_n(&team.report[1]->abort, 1, __ATOMIC_RELEASE);
+    team_wait(&team, 1);
+    TAP_EQ("aborted", __atomic_load_n(&team.report[1]->code, __ATOMIC_ACQUIRE), SW_KERNEL_ABORTED);
+    TAP_EQ("while it waited for rank 0", team.report[1]->rank, 0);
+    check_later_kernel(&team, &job, 1);
+    team_close(&team);
+}
+
+int kernel_cases_run(const struct kernel_cases *cases)
+{
+    struct team team;
+    int algo;
+
+    team_open(&team, 4, cases->devices < 4 ? cases->devices : 4, cases->multicast, 4096, 1 << 20);
+    test_every_type_and_op(&team);
+    test_counts_and_alignments(&team);
+    tap_ok(run_in_flight(&team, 3, 1500), "calls of all kinds in flight");
+    team_close(&team);
+
+    test_rounds_and_wrap(cases);
+    test_rank_counts(cases);
+    for (algo = SYMWIN_ALGO_ONESHOT; algo <= SYMWIN_ALGO_TWOSHOT; algo++) {
+        test_mismatch(cases, (symwin_algo)algo);
+        test_missing_rank(cases, (symwin_algo)algo);
+        test_abort(cases, (symwin_algo)algo);
+    }
+    if (cases->left_behind != NULL)
+        TAP_EQ("nothing left behind", cases->left_behind(), 0);
+    return tap_done();
+}

@@ -1,0 +1,311 @@
+#include "kernel_team.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emu/emu.h"
+#include "fatbins.h"
+
+extern const struct sw_emu_image sw_kernels_emu_image;
+
+#define MULTICAST_RANK (team->nranks)
+
+static void must(CUresult result, const char *what, int rank)
+{
+    if (result == CUDA_SUCCESS)
+        return;
+    printf("Bail out! %s on rank %d: CUresult %d\n", what, rank, (int)result);
+    exit(1);
+}
+
+static size_t round_up(size_t value, size_t to)
+{
+    return (value + to - 1) / to * to;
+}
+
+static void make_current(const struct team *team, int rank)
+{
+    must(sw_drv.cuCtxSetCurrent(team->context[rank]), "set current", rank);
+}
+
+static CUdeviceptr address_of(const struct team *team, int rank, size_t offset)
+{
+    return team->base + (CUdeviceptr)rank * team->stride + offset;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static CUmemAllocationProp memory_of(int device)
+{
+    CUmemAllocationProp prop;
+
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device;
+    return prop;
+}
+
+static void allow_all_devices(const struct team *team, int rank)
+{
+    CUmemAccessDesc access[TEAM_MAX_RANKS];
+    int d;
+
+    for (d = 0; d < team->devices; d++) {
+        access[d].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access[d].location.id = d;
+        access[d].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    must(sw_drv.cuMemSetAccess(address_of(team, rank, 0), team->segment, access,
+                               (size_t)team->devices),
+         "set access", rank);
+}
+
+static void map_multicast(struct team *team)
+{
+    CUmulticastObjectProp prop;
+    int r;
+
+    memset(&prop, 0, sizeof prop);
+    prop.numDevices = (unsigned)team->nranks;
+    prop.size = team->segment;
+    prop.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    must(sw_drv.cuMulticastCreate(&team->multicast_object, &prop), "multicast create", 0);
+    for (r = 0; r < team->nranks; r++)
+        must(sw_drv.cuMulticastAddDevice(team->multicast_object, r), "add device", r);
+    for (r = 0; r < team->nranks; r++) {
+        make_current(team, r);
+        must(sw_drv.cuMulticastBindMem(team->multicast_object, 0, team->memory[r], 0, team->segment,
+                                       0),
+             "bind", r);
+    }
+    must(sw_drv.cuMemMap(address_of(team, MULTICAST_RANK, 0), team->segment, 0,
+                         team->multicast_object, 0),
+         "map multicast", 0);
+    allow_all_devices(team, MULTICAST_RANK);
+}
+
+static void load_kernels(struct team *team)
+{
+    size_t i;
+
+    if (sw_driver_is_emulated()) {
+        must(sw_drv.cuLibraryLoadData(&team->library[team->libraries++], &sw_kernels_emu_image,
+                                      NULL, NULL, 0, NULL, NULL, 0),
+             "load", 0);
+        return;
+    }
+    for (i = 0; i < sw_fatbin_count && i < TEAM_MAX_LIBRARIES; i++)
+        must(sw_drv.cuLibraryLoadData(&team->library[team->libraries++], sw_fatbins[i].data, NULL,
+                                      NULL, 0, NULL, NULL, 0),
+             "load", 0);
+}
+
+void team_open(struct team *team, int nranks, int devices, int multicast, size_t slot_bytes,
+               size_t area_bytes)
+{
+    const size_t granule = (size_t)2 << 20;
+    int r;
+
+    memset(team, 0, sizeof *team);
+    team->nranks = nranks;
+    team->devices = devices;
+    team->multicast = multicast;
+    team->slot_bytes = slot_bytes;
+    team->area_bytes = area_bytes;
+    team->input = round_up(SW_STATE_BYTES(nranks, slot_bytes), 4096);
+    team->output = team->input + round_up(area_bytes, 4096);
+    team->segment = round_up(team->output + area_bytes, granule);
+    for (team->stride = granule; team->stride < team->segment;)
+        team->stride *= 2;
+    must(sw_drv.cuMemAddressReserve(&team->base, team->stride * ((size_t)nranks + 1), 0, 0, 0),
+         "reserve", 0);
+    for (r = 0; r < nranks; r++) {
+        const CUmemAllocationProp prop = memory_of(r % devices);
+
+        must(sw_drv.cuDevicePrimaryCtxRetain(&team->context[r], r % devices), "retain", r);
+        make_current(team, r);
+        must(sw_drv.cuMemCreate(&team->memory[r], team->segment, &prop, 0), "create", r);
+        must(sw_drv.cuMemMap(address_of(team, r, 0), team->segment, 0, team->memory[r], 0), "map",
+             r);
+        allow_all_devices(team, r);
+        must(sw_drv.cuMemsetD8(address_of(team, r, 0), 0, team->segment), "clear", r);
+        must(sw_drv.cuStreamCreate(&team->stream[r], CU_STREAM_NON_BLOCKING), "stream", r);
+        must(sw_drv.cuMemHostAlloc((void **)&team->report[r], sizeof *team->report[r],
+                                   CU_MEMHOSTALLOC_PORTABLE),
+             "host memory", r);
+        memset(team->report[r], 0, sizeof *team->report[r]);
+    }
+    if (multicast)
+        map_multicast(team);
+    load_kernels(team);
+}
+
+void team_close(struct team *team)
+{
+    int r, i;
+
+    for (r = 0; r < team->nranks; r++)
+        team_wait(team, r);
+    for (i = 0; i < team->libraries; i++)
+        must(sw_drv.cuLibraryUnload(team->library[i]), "unload", 0);
+    if (team->multicast) {
+        must(sw_drv.cuMemUnmap(address_of(team, MULTICAST_RANK, 0), team->segment), "unmap", 0);
+        for (r = 0; r < team->nranks; r++)
+            must(sw_drv.cuMulticastUnbind(team->multicast_object, r, 0, team->segment), "unbind",
+                 r);
+        must(sw_drv.cuMemRelease(team->multicast_object), "release", 0);
+    }
+    for (r = 0; r < team->nranks; r++) {
+        make_current(team, r);
+        must(sw_drv.cuMemFreeHost(team->report[r]), "free host", r);
+        must(sw_drv.cuStreamDestroy(team->stream[r]), "destroy", r);
+        must(sw_drv.cuMemUnmap(address_of(team, r, 0), team->segment), "unmap", r);
+        must(sw_drv.cuMemRelease(team->memory[r]), "release", r);
+    }
+    must(sw_drv.cuMemAddressFree(team->base, team->stride * ((size_t)team->nranks + 1)), "free", 0);
+    must(sw_drv.cuCtxSetCurrent(NULL), "set current", 0);
+    for (r = 0; r < team->nranks; r++)
+        must(sw_drv.cuDevicePrimaryCtxRelease(r % team->devices), "release", r);
+}
+
+void team_read(const struct team *team, int rank, size_t offset, void *data, size_t bytes)
+{
+    make_current(team, rank);
+    if (bytes > 0)
+        must(sw_drv.cuMemcpyDtoH(data, address_of(team, rank, offset), bytes), "read", rank);
+}
+
+void team_write(const struct team *team, int rank, size_t offset, const void *data, size_t bytes)
+{
+    make_current(team, rank);
+    if (bytes > 0)
+        must(sw_drv.cuMemcpyHtoD(address_of(team, rank, offset), data, bytes), "write", rank);
+}
+
+struct sw_comm_state team_state(const struct team *team, int rank)
+{
+    struct sw_comm_state state;
+
+    team_read(team, rank, 0, &state, sizeof state);
+    return state;
+}
+
+void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t packet_epoch)
+{
+    int r;
+
+    for (r = 0; r < team->nranks; r++) {
+        struct sw_comm_state state = team_state(team, r);
+
+        state.epoch = epoch;
+        state.packet_epoch = packet_epoch;
+        team_write(team, r, 0, &state, sizeof state);
+    }
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_type type,
+                            symwin_op op)
+{
+    static const char *const algos[] = {
+#define NAME(name, value, text) [value] = #text,
+        SYMWIN_ALGO_LIST(NAME)
+#undef NAME
+    };
+    static const char *const types[] = {
+#define NAME(name, value, text, bytes) [value] = #text,
+        SYMWIN_TYPE_LIST(NAME)
+#undef NAME
+    };
+    static const char *const ops[] = {
+#define NAME(name, value, text) [value] = #text,
+        SYMWIN_OP_LIST(NAME)
+#undef NAME
+    };
+    CUkernel kernel = NULL;
+    char name[64];
+    int i;
+
+    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s", algos[algo], types[type],
+             ops[op == SYMWIN_AVG ? SYMWIN_SUM : op]);
+    for (i = 0; i < team->libraries; i++)
+        if (sw_drv.cuLibraryGetKernel(&kernel, team->library[i], name) == CUDA_SUCCESS)
+            return kernel;
+    return NULL;
+}
+
+int team_has_kernel(const struct team *team, symwin_algo algo, symwin_type type, symwin_op op)
+{
+    return find_kernel(team, algo, type, op) != NULL;
+}
+
+/* All that ranks must agree on, as the host's digest does it, but simpler. */
+static uint32_t digest_of(const struct team_call *call)
+{
+    const uint64_t words[] = {(uint64_t)call->algo, (uint64_t)call->type, (uint64_t)call->op,
+                              call->count};
+    uint64_t digest = 14695981039346656037u;
+    size_t i;
+
+    for (i = 0; i < sizeof words / sizeof words[0]; i++)
+        digest = (digest ^ words[i]) * 1099511628211u;
+    return (uint32_t)(digest >> 32);
+}
+
+struct sw_kernel_args team_args(const struct team *team, const struct team_call *call, int rank)
+{
+    struct sw_kernel_args args;
+
+    memset(&args, 0, sizeof args);
+    args.base = team->base;
+    args.stride = team->stride;
+    args.rank = rank;
+    args.nranks = team->nranks;
+    args.in_offset = team->input + call->in;
+    args.out_offset = call->in_place ? args.in_offset : team->output + call->out;
+    args.in = address_of(team, rank, args.in_offset);
+    args.out = address_of(team, rank, args.out_offset);
+    args.count = call->count;
+    args.digest = digest_of(call);
+    args.average = call->op == SYMWIN_AVG;
+    args.done = call->done;
+    args.slot_bytes = team->slot_bytes;
+    args.timeout_ns = call->timeout_ns;
+    return args;
+}
+
+void team_launch_args(struct team *team, const struct team_call *call, int rank,
+                      const struct sw_kernel_args *args)
+{
+    const CUkernel kernel = find_kernel(team, call->algo, call->type, call->op);
+    struct sw_kernel_args copy = *args;
+    void *params[1];
+    CUfunction function;
+    CUdeviceptr report;
+
+    make_current(team, rank);
+    must(sw_drv.cuMemHostGetDevicePointer(&report, team->report[rank], 0), "report", rank);
+    copy.report = report;
+    params[0] = &copy;
+    must(sw_drv.cuKernelGetFunction(&function, kernel), "function", rank);
+    must(sw_drv.cuLaunchKernel(function, call->grid, 1, 1, call->block, 1, 1, 0, team->stream[rank],
+                               params, NULL),
+         "launch", rank);
+}
+
+void team_launch(struct team *team, const struct team_call *call, int rank)
+{
+    const struct sw_kernel_args args = team_args(team, call, rank);
+
+    team_launch_args(team, call, rank, &args);
+}
+
+void team_wait(struct team *team, int rank)
+{
+    make_current(team, rank);
+    must(sw_drv.cuStreamSynchronize(team->stream[rank]), "synchronize", rank);
+}

@@ -1,0 +1,53 @@
+/* The plain host reference that all collectives are compared with, and the inputs for it.
+ *
+ * It does what the kernels promise, one element after the other: operands in rank order; f16, bf16
+ * and fp8 in f32 with one rounding at the end; everything else in its own type, integers modulo
+ * their width; an average divides the sum, integers truncating. So the one-shot and the two-shot
+ * must agree with it to the bit. Pure functions; any thread.
+ */
+#ifndef SYMWIN_TESTS_REFERENCE_H
+#define SYMWIN_TESTS_REFERENCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "symwin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+size_t reference_bytes(symwin_type type); /* of one element */
+
+/* Elements first .. first + count - 1 of rank `rank`'s input, the same for the same arguments.
+ *
+ * Floats are finite, of both signs and several magnitudes, with some zeros and subnormals, and small
+ * enough that 72 ranks do not overflow (PROD: near 1). Integers are any bits. */
+void reference_fill(symwin_type type, symwin_op op, uint64_t seed, int rank, size_t first,
+                    size_t count, void *out);
+
+/* The same, of any bits at all: NaNs, infinities, overflow. */
+void reference_fill_wild(symwin_type type, uint64_t seed, int rank, size_t first, size_t count,
+                         void *out);
+
+/* out[i] = op over inputs[0][i] ... inputs[nranks - 1][i]. `out` may be one of the inputs. */
+void reference_allreduce(symwin_type type, symwin_op op, int nranks, const void *const *inputs,
+                         void *out, size_t count);
+
+/* Index of the first element that differs, -1 if none does. Any NaN equals any NaN; zeros of
+ * different sign differ. */
+int64_t reference_compare(symwin_type type, const void *got, const void *want, size_t count);
+
+/* The same for floats with a tolerance of `ulps` steps of the type (zeros are one value), for
+ * algorithms that promise neither order nor a single rounding. Integers: as above. */
+int64_t reference_compare_ulps(symwin_type type, const void *got, const void *want, size_t count,
+                               unsigned ulps);
+
+/* Element `index` in words, for messages; returns `text`. */
+const char *reference_print(symwin_type type, const void *data, size_t index, char *text,
+                            size_t text_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

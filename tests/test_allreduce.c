@@ -1,0 +1,32 @@
+/* The all-reduce on the emulated driver: see allreduce_cases.h. */
+#include "allreduce_cases.h"
+#include "harness.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { THIN = 7, RUNS = 40 };
+#else
+enum { THIN = 1, RUNS = 400 };
+#endif
+
+int main(void)
+{
+    static const size_t few[] = {1, 5, 259, 4099, 0};
+    static const size_t some[] = {3, 1027, 0};
+    const char *seed = getenv("SYMWIN_TEST_SEED");
+
+    harness_start();
+    allreduce_matrix(1, some, THIN);
+    allreduce_matrix(2, some, THIN);
+    allreduce_matrix(3, some, 5 * THIN);
+    allreduce_matrix(4, few, THIN);
+    allreduce_matrix(8, some, 3 * THIN);
+    allreduce_matrix(16, some, 11 * THIN); /* two ranks a device */
+    allreduce_shapes(1, 100000);
+    allreduce_shapes(4, 1 << 20);
+    allreduce_graphs(4, 20);
+    allreduce_graphs(9, 6);
+    allreduce_streams(4, 60);
+    allreduce_random(4, RUNS, 1 << 16, seed != NULL ? (unsigned)atoi(seed) : 1);
+    allreduce_random(5, RUNS, 1 << 16, seed != NULL ? (unsigned)atoi(seed) : 2);
+    return tap_done();
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env perl
+# The example from end to end: what it prints, every type and operation, what it says to bad input,
+# and that a rank which cannot go on ends the others too.
+use strict;
+use warnings;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $build   = $ENV{SYMWIN_BUILD} || 'build';
+my $example = "$build/allreduce_sm";
+
+# An environment, then arguments. Returns the exit status, what was printed, and the seconds.
+sub example {
+    my ($environment, $arguments) = @_;
+    my $begin  = time;
+    my $output = `env SYMWIN_DRIVER=emu $environment timeout 60 $example $arguments 2>&1`;
+    return ($? >> 8, $output, time - $begin);
+}
+
+sub verified {
+    my ($environment, $arguments, $name) = @_;
+    my ($status, $output) = example($environment, $arguments);
+    ok($status == 0 && $output =~ /^Results verified correctly$/m, $name || "$environment $arguments")
+      or diag("exit status $status\n$output");
+}
+
+sub refused {
+    my ($environment, $arguments, $want_status, $want, $name) = @_;
+    my ($status, $output) = example($environment, $arguments);
+    is($status, $want_status, "$name: exit status") or diag($output);
+    like($output, $want, "$name: says why");
+    unlike($output, qr/verified|cleaned up successfully/, "$name: claims no success");
+}
+
+# ---- what it prints ----------------------------------------------------------------------------
+
+my $ranks = sub { join '', map { "  Rank $_ " . $_[0]->($_) . "\n" } 0 .. 3 };
+my ($status, $output) = example('NTHREADS=4 SYMWIN_EMU_DEVICES=4', '');
+is($status, 0, 'four ranks: exit status');
+$output =~ s/(driver emu, device \d+: ).*/$1NAME/g;
+is($output, join('',
+        "Starting AllReduce example with 4 ranks\n",
+        $ranks->(sub { "driver emu, device $_[0]: NAME" }),
+        $ranks->(sub { "communicator initialized using device $_[0]" }),
+        "Symmetric memory:\n",
+        $ranks->(sub { 'allocated 4.00 MB per buffer' }),
+        $ranks->(sub { 'buffers registered as windows' }),
+        $ranks->(sub { 'data initialized' }),
+        "Starting AllReduce with 1048576 elements (4 MB)\n",
+        "AllReduce completed successfully\n",
+        "Verification - 1048576 elements on each of 4 ranks equal the host's own sum\n",
+        "Results verified correctly\n",
+        $ranks->(sub { 'buffers deregistered' }),
+        "All resources cleaned up successfully\n"),
+    'four ranks: every line, in order');
+
+($status, $output) = example('SYMWIN_EMU_DEVICES=3', '1K');
+like($output, qr/^Starting AllReduce example with 3 ranks$/m, 'NTHREADS: one rank a device');
+($status, $output) = example('NTHREADS=5 SYMWIN_EMU_DEVICES=2', '1K');
+like($output, qr/^  Rank 3 communicator initialized using device 1$/m, 'ranks share devices');
+($status, $output) = example('', '--help');
+is($status, 0, '--help: exit status');
+like($output, qr/^usage: .*NTHREADS.*bf16.*avg.*twoshot/s, '--help: names what there is');
+
+# ---- what it computes --------------------------------------------------------------------------
+
+verified("NTHREADS=$_", '', "$_ ranks") for 1, 2, 8;
+verified('NTHREADS=3', $_, "$_ elements") for 1, 2, 7, 4097, '3K', '300001';
+for my $type (qw(f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i32 u32 i64 u64)) {
+    verified('NTHREADS=3', "1031 $type $_", "$type $_") for qw(sum prod min max avg);
+}
+verified('NTHREADS=4', "--algo $_ 20K bf16", "algorithm $_")
+  for qw(auto oneshot twoshot oneshot_mc twoshot_mc);
+
+# ---- what it refuses ---------------------------------------------------------------------------
+
+refused('NTHREADS=2', '0', 2, qr/COUNT is "0": give a number/, 'no elements');
+refused('NTHREADS=2', '12X', 2, qr/COUNT is "12X"/, 'unknown suffix');
+refused('NTHREADS=2', '99999999999999999999', 2, qr/COUNT is "9+"/, 'too large a number');
+refused('NTHREADS=2', '16G f33', 2, qr/no TYPE "f33"/, 'unknown type');
+refused('NTHREADS=2', '1K f32 xor', 2, qr/no OP "xor"/, 'unknown operation');
+refused('NTHREADS=2', '--algo=ring', 2, qr/no ALGO "ring"/, 'unknown algorithm');
+refused('NTHREADS=2', '--frob', 2, qr/what is "--frob"/, 'unknown option');
+refused('NTHREADS=0', '', 2, qr/NTHREADS is "0"/, 'no ranks');
+refused('SYMWIN_DRIVER=opencl', '', 1, qr/SYMWIN_DRIVER/, 'unknown driver');
+refused('NTHREADS=2 SYMWIN_EMU_MEM=16M', '64M', 1, qr/Rank 0 failed: SYMWIN_NO_MEMORY/,
+    'memory that is not there');
+refused('NTHREADS=2 SYMWIN_EMU_MULTICAST=0', '--algo twoshot_mc', 1,
+    qr/Rank 1 failed: SYMWIN_UNSUPPORTED/, 'multicast where there is none');
+
+done_testing();

@@ -1,0 +1,130 @@
+#!/usr/bin/env perl
+# `make install` into a folder of its own, and programs in C99 and C++ that find the library there
+# through pkg-config, or with plain flags where that is not installed.
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use File::Temp qw(tempdir);
+use Test::More;
+
+my $build = $ENV{SYMWIN_BUILD} || 'build';
+my $cc    = $ENV{CC}           || 'gcc';
+my $cxx   = $ENV{CXX}          || 'g++';
+
+open my $flags, '<', "$build/flags" or plan skip_all => "no $build/flags: make has not run here";
+plan skip_all => 'a sanitizer build is not for installing' if grep /-fsanitize/, <$flags>;
+
+my $root = tempdir(CLEANUP => 1);
+my $lib  = "$root/opt/symwin/lib";
+
+sub run {
+    my ($command, $name) = @_;
+    my $output = `$command 2>&1`;
+    is($?, 0, $name) or diag("$command\n$output");
+    return $output;
+}
+
+sub slurp {
+    my ($path) = @_;
+    open my $file, '<', $path or return '';
+    local $/;
+    return scalar <$file>;
+}
+
+sub spew {
+    my ($path, $text) = @_;
+    open my $file, '>', $path or BAIL_OUT("$path: $!");
+    print $file $text;
+    close $file;
+}
+
+# Without the jobserver of the make that may have started this test: its descriptors are not passed.
+my $make = 'MAKEFLAGS= MFLAGS= make --no-print-directory';
+run("$make -o $build/flags -o $build/flags.cu BUILD=$build DESTDIR=$root PREFIX=/opt/symwin "
+      . 'install', 'make install');
+
+my ($version) = slurp('symwin.h') =~ /#define SYMWIN_VERSION "(.*)"/;
+is(readlink "$lib/libsymwin.so", 'libsymwin.so.0', 'libsymwin.so points to the soname');
+is(readlink "$lib/libsymwin.so.0", "libsymwin.so.$version", 'which points to the version');
+ok(-s "$lib/libsymwin.a", 'static library');
+ok(-s "$root/opt/symwin/include/symwin.h", 'header');
+ok(-s "$root/opt/symwin/include/symwin_device.cuh", 'device header');
+
+# ---- the shared library ------------------------------------------------------------------------
+
+my $dynamic = `readelf -dW $lib/libsymwin.so`;
+like($dynamic, qr/SONAME.*\[libsymwin\.so\.0\]/, 'soname');
+my @needed = $dynamic =~ /NEEDED.*\[(.*?)\]/g;
+is("@{[grep { !/^(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so\.\d+$/ } @needed]}", '',
+    "needs nothing but libc (needs @needed)");
+
+my ($global) = slurp('symwin.map') =~ /global:(.*?)local:/s;
+my $want    = join ' ', sort $global =~ /(\w+);/g;
+my $symbols = `nm -D --defined-only $lib/libsymwin.so`;
+is(join(' ', sort map { / [TDBRVW] (symwin_\w+|\w+)\@\@SYMWIN_0\.1$/ ? $1 : () } split /\n/, $symbols),
+    $want, 'exports symwin.map');
+is(join(' ', grep { !/\@\@SYMWIN_0\.1$/ && !/ A SYMWIN_0\.1$/ } split /\n/, $symbols), '',
+    'and nothing else');
+
+# ---- programs ----------------------------------------------------------------------------------
+
+my $program = <<'END';
+#include <stdio.h>
+#include <string.h>
+#include <symwin.h>
+
+int main(void)
+{
+    symwin_driver_info driver;
+    void *memory = NULL;
+
+    if (strcmp(symwin_version(), SYMWIN_VERSION) != 0)
+        return 2;
+    if (symwin_driver_query(&driver) != SYMWIN_OK ||
+        symwin_mem_alloc(0, 1 << 20, 0, &memory) != SYMWIN_OK ||
+        symwin_mem_free(memory) != SYMWIN_OK) {
+        printf("%s\n", symwin_last_error());
+        return 3;
+    }
+    printf("driver %s\n", driver.name);
+    return 0;
+}
+END
+spew("$root/program.c",   $program);
+spew("$root/program.cpp", $program);
+
+my ($cflags, $libs, $static) = ("-I$root/opt/symwin/include", "-L$lib -lsymwin",
+    "$lib/libsymwin.a -pthread -ldl -lm");
+my $config = "PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$lib/pkgconfig pkg-config";
+SKIP: {
+    skip 'pkg-config is not installed', 2 unless grep { -x "$_/pkg-config" } split /:/, $ENV{PATH};
+    is(`$config --modversion symwin` =~ s/\s+$//r, $version, 'pkg-config knows the version');
+    my $found = `$config --cflags --libs symwin` =~ s/\s+$//r;
+    is($found =~ s/\s+/ /gr, "$cflags $libs", 'pkg-config gives the flags');
+}
+like(slurp("$lib/pkgconfig/symwin.pc"), qr/^Version: \Q$version\E$/m, 'symwin.pc has the version');
+unlike(slurp("$lib/pkgconfig/symwin.pc"), qr/\@\w+\@|\Q$root\E/, 'symwin.pc is filled in');
+
+my $warn = '-Wall -Wextra -Wpedantic -Werror';
+for (['C99, shared', "$cc -std=c99", 'program.c', $libs],
+    ['C99, static', "$cc -std=c99", 'program.c', $static],
+    ['C++, shared', "$cxx -std=c++11", 'program.cpp', $libs],
+    ['C++, static', "$cxx -std=c++11", 'program.cpp', $static])
+{
+    my ($name, $compiler, $source, $link) = @$_;
+    run("$compiler $warn $cflags -o $root/program $root/$source $link", "builds: $name");
+    is(run("SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$lib $root/program", "runs: $name"), "driver emu\n",
+        "on the emulated driver: $name");
+}
+
+my ($sample) = slurp('README.md') =~ /^```c\n(.*?)^```$/ms;
+spew("$root/sample.c", $sample // '');
+run("$cc -std=c99 -D_DEFAULT_SOURCE $warn $cflags -o $root/sample $root/sample.c $libs -pthread",
+    'builds: the sample of README.md');
+is(run("SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$lib $root/sample", 'runs: the sample of README.md'), '',
+    'without a complaint');
+
+run("$make BUILD=$build DESTDIR=$root PREFIX=/opt/symwin uninstall", 'make uninstall');
+is(`find $root/opt -type f -o -type l`, '', 'leaves nothing');
+
+done_testing();
