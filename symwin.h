@@ -225,7 +225,7 @@ typedef struct symwin_comm_options {
 /* Creates this rank's part of a communicator. Collective over the nranks threads of this process
  * that pass the same id; an id serves once.
  *
- *   nranks   >= 1; ranks may share a device
+ *   nranks   1 to 4096; ranks may share a device (see below)
  *   rank     0 .. nranks - 1, each once
  *   device   ordinal, or SYMWIN_DEVICE_CURRENT; may differ or be equal among ranks
  *   options  NULL for the defaults; must agree on all ranks but for timeouts
@@ -236,7 +236,12 @@ typedef struct symwin_comm_options {
  *   SYMWIN_UNSUPPORTED  devices that are no peers, no kernels for the driver, or more ranks on one
  *                       device than it can run at the same time
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
- *   SYMWIN_TIMEOUT      a rank did not come in time; the error names it */
+ *   SYMWIN_TIMEOUT      a rank did not come in time; the error names it
+ *
+ * Ranks that share a device share its context. A call that waits for the device (cuMemFree,
+ * symwin_mem_free, the legacy default stream) then also waits for the other ranks' kernels, so make it
+ * when no collective of theirs waits for this rank. And streams in use beyond
+ * CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other: CUDA's rule, not symwin's. */
 SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank,
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);
