@@ -128,7 +128,8 @@ struct symwin_v16 {
 #if SYMWIN_EMULATED
 
 /* A weak access is an ordinary one, so a race on it is the sanitizer's to report. */
-template <typename T> static inline T symwin_emu_load(uint64_t addr)
+template <typename T>
+static inline T symwin_emu_load(uint64_t addr)
 {
     T value;
 
@@ -137,7 +138,8 @@ template <typename T> static inline T symwin_emu_load(uint64_t addr)
     return value;
 }
 
-template <typename T> static inline void symwin_emu_store(uint64_t addr, T value)
+template <typename T>
+static inline void symwin_emu_store(uint64_t addr, T value)
 {
     __builtin_memcpy(emu_dev_store_addr((void *)(uintptr_t)addr, sizeof value), &value,
                      sizeof value);
@@ -186,7 +188,9 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
     }                                                                                              \
     SYMWIN_DEVICE void symwin_store_##suffix(uint64_t addr, type value)                            \
     {                                                                                              \
-        asm volatile("st.global." ptx " [%0], %1;" : : "l"(addr), reg((uint##bits##_t)value)       \
+        asm volatile("st.global." ptx " [%0], %1;"                                                 \
+                     :                                                                             \
+                     : "l"(addr), reg((uint##bits##_t)value)                                       \
                      : "memory");                                                                  \
     }
 
@@ -215,10 +219,13 @@ SYMWIN_WEAK(u16, uint16_t, 16, "u16", "h")
 SYMWIN_WEAK(u32, uint32_t, 32, "u32", "r")
 SYMWIN_WEAK(u64, uint64_t, 64, "u64", "l")
 
-/* Strong, system scope. Relaxed: single-copy atomic, no order but that of one address. Acquire: what
- * the storing thread released, and all that was ordered before it, is visible to later accesses of
- * this thread. Release: all that is ordered before it in this thread (and, after __syncthreads() or
- * an acquire, in others) is visible to whoever acquires the value.
+/* Strong, system scope.
+ *   relaxed   single-copy atomic, no order but that of one address
+ *   acquire   what the storing thread released, and all that was ordered before it, is visible to
+ *             later accesses of this thread
+ *   release   all that is ordered before it in this thread (and, after __syncthreads() or an
+ *             acquire, in others) is visible to whoever acquires the value
+ * (PTX ISA, "ld", "st", "Memory Consistency Model")
  *
  *   uint32_t symwin_load_relaxed_u32(uint64_t addr)   void symwin_store_relaxed_u32(addr, value)
  *   uint32_t symwin_load_acquire_u32(uint64_t addr)   void symwin_store_release_u32(addr, value)
@@ -303,9 +310,9 @@ SYMWIN_DEVICE void symwin_fence(void)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-/* Eight bytes of payload in two words {payload half, flag} of 64 bits. PTX takes a vector access for
- * one relaxed access an element, in no given order: so each word is whole, and each says by itself
- * whether it has arrived. No fence anywhere: whoever sees the flag has the payload. */
+/* Eight bytes of payload in two words {payload half, flag} of 64 bits. PTX takes a vector access
+ * for one relaxed access an element, in no given order: so each word is whole, and each says by
+ * itself whether it has arrived. No fence anywhere: whoever sees the flag has the payload. */
 struct symwin_packet {
     uint64_t word[2];
 };
@@ -323,7 +330,9 @@ SYMWIN_DEVICE void symwin_packet_store(uint64_t addr, uint64_t payload, uint32_t
     emu_dev_store64(to, w0, __ATOMIC_RELAXED);
     emu_dev_store64(to + 8, w1, __ATOMIC_RELAXED);
 #else
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" : : "l"(addr), "l"(w0), "l"(w1)
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
+                 :
+                 : "l"(addr), "l"(w0), "l"(w1)
                  : "memory");
 #endif
 }

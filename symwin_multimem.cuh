@@ -28,22 +28,26 @@
 
 #include "kernels/types.h"
 
-template <typename T> static inline T symwin_emu_same(T value)
+template <typename T>
+static inline T symwin_emu_same(T value)
 {
     return value;
 }
 
-template <typename T> static inline T symwin_emu_add(T a, T b)
+template <typename T>
+static inline T symwin_emu_add(T a, T b)
 {
     return a + b;
 }
 
-template <typename T> static inline T symwin_emu_min(T a, T b)
+template <typename T>
+static inline T symwin_emu_min(T a, T b)
 {
     return b < a || a != a ? b : a;
 }
 
-template <typename T> static inline T symwin_emu_max(T a, T b)
+template <typename T>
+static inline T symwin_emu_max(T a, T b)
 {
     return b > a || a != a ? b : a;
 }
@@ -153,8 +157,8 @@ SYMWIN_DEVICE void symwin_multimem_store_v16(uint64_t addr, symwin_v16 v)
 #else
     asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};"
                  :
-                 : "l"(addr), "r"((uint32_t)v.lo), "r"((uint32_t)(v.lo >> 32)),
-                   "r"((uint32_t)v.hi), "r"((uint32_t)(v.hi >> 32))
+                 : "l"(addr), "r"((uint32_t)v.lo), "r"((uint32_t)(v.lo >> 32)), "r"((uint32_t)v.hi),
+                   "r"((uint32_t)(v.hi >> 32))
                  : "memory");
 #endif
 }

@@ -1,16 +1,16 @@
 /* One collective call as all kernels see it: epochs, headers, waiting, giving up, leaving.
  *
- * A kernel is sw_call_begin(), perhaps sw_start_barrier(), its work, sw_call_end(), by every thread of
- * every block: barriers are inside, so a thread with nothing (more) to do skips the work only.
+ * A kernel is sw_call_begin(), perhaps sw_start_barrier(), its work, sw_call_end(), by every thread
+ * of every block: barriers are inside, so a thread with nothing (more) to do skips the work only.
  *
  * Epochs. state.epoch counts finished calls; the running one is E = epoch + 1, read by every thread
- * before its block counts itself in `arrived`, and stored by the last block to do so. Kernels of one
- * communicator on one rank never overlap (the host orders them), so E is one value for a kernel. All
- * comparisons are of equality: 32 bits may wrap.
+ * before its block counts itself in `arrived`, and stored by the last block to do so. Kernels of
+ * one communicator on one rank never overlap (the host orders them), so E is one value for a
+ * kernel. All comparisons are of equality: 32 bits may wrap.
  *
- * Headers. Block 0 tells every peer "my call E has this digest" in header[E & 1][rank]. Two parities
- * are enough: a peer posts E + 2 after its call E + 1, in which it saw our header E + 1, which we
- * posted after our call E, in which we read its header E.
+ * Headers. Block 0 tells every peer "my call E has this digest" in header[E & 1][rank]. Two
+ * parities are enough: a peer posts E + 2 after its call E + 1, in which it saw our header E + 1,
+ * which we posted after our call E, in which we read its header E.
  *
  * Failure. Whoever sees a reason to give up sets state.failed (the first one writes the report);
  * everybody polls it behind the clock gate, kernels that start later see it at once, and no epoch
@@ -56,10 +56,9 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 
     call.peers = {args.base, args.stride, args.rank, args.nranks};
     call.state = symwin_own_address(call.peers, args.state);
-    call.epoch =
-        1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch));
-    call.packet_epoch =
-        1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, packet_epoch));
+    call.epoch = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch));
+    call.packet_epoch = 1 + symwin_load_relaxed_u32(call.state +
+                                                    offsetof(struct sw_comm_state, packet_epoch));
     call.failed = symwin_block_any(symwin_load_relaxed_u32(sw_failed_address(call)) != 0);
     return call;
 }
@@ -72,8 +71,7 @@ SYMWIN_DEVICE void sw_give_up(const struct sw_kernel_args &args, sw_call &call,
     call.failed = true;
     if (symwin_atomic_cas_u32(sw_failed_address(call), SW_KERNEL_OK, code) != SW_KERNEL_OK)
         return;
-    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, rank),
-                             (uint32_t)peer);
+    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, rank), (uint32_t)peer);
     symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, epoch), call.epoch);
     symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, ours), args.digest);
     symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, theirs), theirs);
@@ -137,16 +135,16 @@ SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_c
     }
 }
 
-/* By all threads of a block: waits for every peer's header of this call and compares digests. Blocks
- * other than 0 keep a mismatch to themselves: block 0, which may not even have posted our header
- * yet, finds it as well. */
+/* By all threads of a block: waits for every peer's header of this call and compares digests.
+ * Blocks other than 0 keep a mismatch to themselves: block 0, which may not even have posted our
+ * header yet, finds it as well. */
 SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &call,
                                     enum sw_header_order order)
 {
     for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
          p += (int32_t)blockDim.x) {
-        const uint64_t address = sw_state_address(
-            args, call, args.rank, SW_STATE_HEADER(args.nranks, call.epoch & 1, p));
+        const uint64_t address = sw_state_address(args, call, args.rank,
+                                                  SW_STATE_HEADER(args.nranks, call.epoch & 1, p));
         sw_wait wait = {0, 0};
 
         if (p == args.rank)
@@ -196,8 +194,8 @@ SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call 
     }
     for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
          p += (int32_t)blockDim.x) {
-        const uint64_t address =
-            sw_state_address(args, call, args.rank, SW_STATE_FINISH(args.nranks, p));
+        const uint64_t address = sw_state_address(args, call, args.rank,
+                                                  SW_STATE_FINISH(args.nranks, p));
         sw_wait wait = {0, 0};
 
         if (p == args.rank)
@@ -234,8 +232,8 @@ SYMWIN_DEVICE void sw_call_close(const struct sw_kernel_args &args, const sw_cal
         symwin_store_release_u32(call.state + offsetof(struct sw_comm_state, done), args.done);
 }
 
-/* By all threads of all blocks. The atomic add releases the block's stores and acquires those of the
- * blocks before it, at system scope, so the last block speaks for the whole grid. */
+/* By all threads of all blocks. The atomic add releases the block's stores and acquires those of
+ * the blocks before it, at system scope, so the last block speaks for the whole grid. */
 SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call, uint32_t rounds,
                                enum sw_end end)
 {

@@ -18,5 +18,5 @@ SW_KERNEL_FILE_LIST(SW_DECLARE_FILE)
 static const struct sw_emu_kernel kernels[] = {SW_KERNEL_FILE_LIST(SW_ENTRY_FILE)};
 
 extern "C" const struct sw_emu_image sw_kernels_emu_image;
-const struct sw_emu_image sw_kernels_emu_image = {
-    SW_EMU_IMAGE_MAGIC, sizeof kernels / sizeof kernels[0], kernels};
+const struct sw_emu_image sw_kernels_emu_image = {SW_EMU_IMAGE_MAGIC,
+                                                  sizeof kernels / sizeof kernels[0], kernels};

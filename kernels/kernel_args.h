@@ -8,7 +8,9 @@
  *
  *   struct sw_comm_state          words that only the owner's kernels touch
  *   uint64_t header[2][nranks]    written by peer p at [epoch & 1][p]: epoch << 32 | digest
- *   uint64_t finish[nranks]       written by peer p at [p]: the epoch whose stores have all landed
+ *   uint64_t finish[nranks]       written by peer p at [p]: the epoch whose stores have all landed;
+ *                                 one-shots refresh one word each with their epoch, so that none
+ *                                 grows 2^32 calls old
  *   packets  slot[2][nranks][...] receive slots of the one-shot, 16 bytes a packet (8 of payload)
  *
  * The epoch counts collective calls on this communicator, on the device, so that graphs replay. The
@@ -25,8 +27,7 @@ struct sw_comm_state {
     uint32_t arrived;      /* blocks of the running call that have finished */
     uint32_t failed;       /* nonzero: a kernel gave up; every later kernel leaves at once */
     uint32_t done;         /* args.done of the last call that carried one */
-    uint32_t landed;       /* blocks of the running call whose stores are released (two-shot) */
-    uint32_t reserved[26]; /* to 128 bytes: a line of its own */
+    uint32_t reserved[27]; /* to 128 bytes: a line of its own */
 };
 
 /* Why a kernel gave up; SW_KERNEL_OK while nothing happened. */
@@ -74,11 +75,10 @@ struct sw_kernel_args {
 #define SW_STATE_FINISH(nranks, src)                                                               \
     (sizeof(struct sw_comm_state) + (2 * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
 #define SW_STATE_SLOTS(nranks)                                                                     \
-    ((sizeof(struct sw_comm_state) + 3 * (uint64_t)(nranks) * 8 + 127) & ~(uint64_t)127)
+    ((sizeof(struct sw_comm_state) + 3 * (uint64_t)(nranks)*8 + 127) & ~(uint64_t)127)
 #define SW_STATE_SLOT(nranks, slot_bytes, parity, src)                                             \
     (SW_STATE_SLOTS(nranks) +                                                                      \
      ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 2 * (uint64_t)(slot_bytes))
-#define SW_STATE_BYTES(nranks, slot_bytes)                                                         \
-    SW_STATE_SLOT(nranks, slot_bytes, 2, 0)
+#define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_SLOT(nranks, slot_bytes, 2, 0)
 
 #endif

@@ -1,7 +1,7 @@
 /* Every collective kernel, each named once, by the file that defines it.
  *
- * X(algo, type, op): the kernel is sw_allreduce_<algo>_<type>_<op>; the words are the short names of
- * symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. An average is a sum with
+ * X(algo, type, op): the kernel is sw_allreduce_<algo>_<type>_<op>; the words are the short names
+ * of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. An average is a sum with
  * args.average. All take one struct sw_kernel_args by value, in grids of one dimension, any number
  * of blocks of at most SW_KERNEL_MAX_THREADS threads.
  *

@@ -7,8 +7,8 @@
  *   twoshot_mc   each rank load-reduces its share and stores it to all ranks in one access: input
  *                and output are windows, the same allowed
  *   grid         any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   vectors      16 bytes where input and output are congruent modulo 16; edges, or else everything,
- *                go element by element through the peers' own addresses
+ *   vectors      16 bytes where input and output are congruent modulo 16; edges, or else
+ *                everything, go element by element through the peers' own addresses
  *   result       the switch's order and rounding: f16 and bf16 sums are rounded to the type before
  *                an average divides them, min and max may return either of two zeros. With
  *                oneshot_mc the ranks' bits agree only as far as the switch repeats itself.
@@ -21,10 +21,12 @@
 #if SYMWIN_HAS_MULTIMEM
 
 /* Sixteen bytes of elements <type>, combined by <op> over all ranks. */
-template <class T, class O> struct sw_multimem;
+template <class T, class O>
+struct sw_multimem;
 
 #define SW_MULTIMEM_VECTOR(type, op, access)                                                       \
-    template <> struct sw_multimem<sw_type_##type, sw_op_##op> {                                   \
+    template <>                                                                                    \
+    struct sw_multimem<sw_type_##type, sw_op_##op> {                                               \
         SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
         {                                                                                          \
             return symwin_multimem_##access(addr);                                                 \
@@ -32,7 +34,8 @@ template <class T, class O> struct sw_multimem;
     };
 
 #define SW_MULTIMEM_TWO(type, op, access)                                                          \
-    template <> struct sw_multimem<sw_type_##type, sw_op_##op> {                                   \
+    template <>                                                                                    \
+    struct sw_multimem<sw_type_##type, sw_op_##op> {                                               \
         SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
         {                                                                                          \
             const uint64_t lo = symwin_multimem_##access(addr);                                    \
@@ -41,7 +44,8 @@ template <class T, class O> struct sw_multimem;
     };
 
 #define SW_MULTIMEM_FOUR(type, op, access)                                                         \
-    template <> struct sw_multimem<sw_type_##type, sw_op_##op> {                                   \
+    template <>                                                                                    \
+    struct sw_multimem<sw_type_##type, sw_op_##op> {                                               \
         SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
         {                                                                                          \
             const uint32_t w0 = symwin_multimem_##access(addr);                                    \

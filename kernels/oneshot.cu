@@ -28,11 +28,11 @@
  *
  * Why 32 bits of flag are enough: a flag that has lain in a slot for 2^32 rounds would pass for a
  * new one. So each round sends one packet more, a scrub, to entry (e / 2) mod S when that is beyond
- * its extent; nobody waits for it. It is the thread of entry 0 that sends it, along with entry 0: so
- * the proof above covers it (in the second round of A, that thread has heard from p in A, so p has
- * ended the calls that had packets at that entry). Every entry of either parity is rewritten at
- * least once in 2 S rounds. Memory starts as zero and epochs at 1, so when the flags first come
- * round to 0 no entry has its first zero left.
+ * its extent; nobody waits for it. The thread of entry 0 sends it, along with entry 0, so the proof
+ * above covers it: in the second round of A that thread has heard from p in A, so p has ended the
+ * calls that had packets at that entry. Every entry of either parity is rewritten at least once in
+ * 2 S rounds. Memory starts as zero and epochs at 1, so when the flags first come round to 0 no
+ * entry has its first zero left.
  */
 #include "call.cuh"
 #include "reduce.cuh"
@@ -66,8 +66,8 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint32_t
 SYMWIN_DEVICE void sw_oneshot_push(const struct sw_kernel_args &args, const sw_call &call,
                                    uint32_t epoch, uint64_t entry, uint64_t payload)
 {
-    const uint64_t place =
-        SW_STATE_SLOT(args.nranks, args.slot_bytes, epoch & 1, args.rank) + entry * 16;
+    const uint64_t place = SW_STATE_SLOT(args.nranks, args.slot_bytes, epoch & 1, args.rank) +
+                           entry * 16;
 
     for (int32_t step = 1; step < args.nranks; step++) {
         const int32_t p = args.rank + step;
@@ -78,14 +78,14 @@ SYMWIN_DEVICE void sw_oneshot_push(const struct sw_kernel_args &args, const sw_c
     }
 }
 
-/* Waits for entry `entry` of the peers among ranks first .. first + SW_ONESHOT_BATCH - 1. False when
- * the wait was given up. */
+/* Waits for entry `entry` of the peers among ranks first .. first + SW_ONESHOT_BATCH - 1. False
+ * when the wait was given up. */
 SYMWIN_DEVICE bool sw_oneshot_pull(const struct sw_kernel_args &args, sw_call &call, uint32_t epoch,
                                    uint64_t entry, int32_t first,
                                    symwin_packet packet[SW_ONESHOT_BATCH])
 {
-    const uint64_t place =
-        SW_STATE_SLOT(args.nranks, args.slot_bytes, epoch & 1, first) + entry * 16;
+    const uint64_t place = SW_STATE_SLOT(args.nranks, args.slot_bytes, epoch & 1, first) +
+                           entry * 16;
     const uint64_t address = sw_state_address(args, call, args.rank, place);
     const uint64_t pitch = 2 * args.slot_bytes;
     sw_wait wait = {0, 0};
@@ -126,8 +126,8 @@ SYMWIN_DEVICE bool sw_oneshot_reduce(const struct sw_kernel_args &args, sw_call 
         SYMWIN_UNROLL
         for (int j = 0; j < SW_ONESHOT_BATCH; j++) {
             if (first + j < args.nranks) {
-                const uint64_t word =
-                    first + j == args.rank ? own : symwin_packet_payload(packet[j]);
+                const uint64_t word = first + j == args.rank ? own
+                                                             : symwin_packet_payload(packet[j]);
 
                 if (first + j == 0)
                     sum.first(word);
@@ -152,14 +152,12 @@ SYMWIN_DEVICE void sw_oneshot_round(const struct sw_kernel_args &args, sw_call &
     const sw_message out = {args.out, args.count * R::bytes, args.out % 8 == 0};
 
     for (uint64_t i = symwin_thread_index(); i < rounds.extent; i += threads)
-        sw_oneshot_push(args, call, epoch, i,
-                        sw_word_load<R::bytes>(in, c * rounds.extent + i));
+        sw_oneshot_push(args, call, epoch, i, sw_word_load<R::bytes>(in, c * rounds.extent + i));
     if (symwin_thread_index() == 0 && scrub >= rounds.extent)
         sw_oneshot_push(args, call, epoch, scrub, 0);
     if (c == 0 && blockIdx.x == 0)
         sw_headers_check(args, call, SW_HEADER_RELAXED);
-    for (uint64_t i = symwin_thread_index(); i < rounds.extent && !call.failed;
-         i += threads) {
+    for (uint64_t i = symwin_thread_index(); i < rounds.extent && !call.failed; i += threads) {
         const uint64_t own = sw_word_load<R::bytes>(in, c * rounds.extent + i);
         uint64_t word;
 
@@ -168,7 +166,8 @@ SYMWIN_DEVICE void sw_oneshot_round(const struct sw_kernel_args &args, sw_call &
     }
 }
 
-template <class R> SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
+template <class R>
+SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
 {
     const sw_rounds rounds = sw_rounds_of(args, R::bytes);
     sw_call call = sw_call_begin(args);

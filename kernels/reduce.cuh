@@ -1,14 +1,15 @@
 /* Element types and operations, eight bytes at a time.
  *
  * A type sw_type_<name> takes eight bytes of memory apart into `per` accumulators and puts them
- * together again; an operation sw_op_<name> combines two accumulators. struct sw_reduce joins one of
- * each. Eight bytes is the payload of a packet, half of a vector access, and, with the upper bytes
- * zero, a single element.
+ * together again; an operation sw_op_<name> combines two accumulators. struct sw_reduce joins one
+ * of each. Eight bytes is the payload of a packet, half of a vector access, and, with the upper
+ * bytes zero, a single element.
  *
  * Arithmetic: f16, bf16 and fp8 in f32, everything else in its own type; integers wrap modulo their
  * width. An average divides the sum in the accumulator, so it rounds once. Of two equal values
- * (zeros of either sign) min and max keep the first operand, the lower rank's; of a NaN and a number
- * the number. Written out, not fminf(): the same bits from every compiler.
+ * (zeros of either sign) min and max keep the first operand, the lower rank's; of a NaN and a
+ * number the number. Written out, not fminf(): the same bits from every compiler. Infinities of
+ * e5m2 saturate like everything else that is stored as fp8.
  */
 #ifndef SYMWIN_KERNELS_REDUCE_CUH
 #define SYMWIN_KERNELS_REDUCE_CUH
@@ -20,19 +21,24 @@
 
 /* Sums and products of integers go through this type: unsigned, and never narrower than int, so
  * that they wrap and are not promoted to something that overflows. */
-template <typename T> struct sw_wrap {
+template <typename T>
+struct sw_wrap {
     typedef uint32_t type;
 };
-template <> struct sw_wrap<float> {
+template <>
+struct sw_wrap<float> {
     typedef float type;
 };
-template <> struct sw_wrap<double> {
+template <>
+struct sw_wrap<double> {
     typedef double type;
 };
-template <> struct sw_wrap<int64_t> {
+template <>
+struct sw_wrap<int64_t> {
     typedef uint64_t type;
 };
-template <> struct sw_wrap<uint64_t> {
+template <>
+struct sw_wrap<uint64_t> {
     typedef uint64_t type;
 };
 
@@ -46,14 +52,16 @@ SYMWIN_DEVICE bool sw_is_nan(double a)
     return a != a;
 }
 
-template <typename T> SYMWIN_DEVICE bool sw_is_nan(T)
+template <typename T>
+SYMWIN_DEVICE bool sw_is_nan(T)
 {
     return false;
 }
 
 struct sw_op_sum {
     enum { averages = 1 };
-    template <typename A> SYMWIN_DEVICE A combine(A a, A b)
+    template <typename A>
+    SYMWIN_DEVICE A combine(A a, A b)
     {
         typedef typename sw_wrap<A>::type W;
         return (A)((W)a + (W)b);
@@ -62,7 +70,8 @@ struct sw_op_sum {
 
 struct sw_op_prod {
     enum { averages = 0 };
-    template <typename A> SYMWIN_DEVICE A combine(A a, A b)
+    template <typename A>
+    SYMWIN_DEVICE A combine(A a, A b)
     {
         typedef typename sw_wrap<A>::type W;
         return (A)((W)a * (W)b);
@@ -71,7 +80,8 @@ struct sw_op_prod {
 
 struct sw_op_min {
     enum { averages = 0 };
-    template <typename A> SYMWIN_DEVICE A combine(A a, A b)
+    template <typename A>
+    SYMWIN_DEVICE A combine(A a, A b)
     {
         return b < a || sw_is_nan(a) ? b : a;
     }
@@ -79,7 +89,8 @@ struct sw_op_min {
 
 struct sw_op_max {
     enum { averages = 0 };
-    template <typename A> SYMWIN_DEVICE A combine(A a, A b)
+    template <typename A>
+    SYMWIN_DEVICE A combine(A a, A b)
     {
         return b > a || sw_is_nan(a) ? b : a;
     }
@@ -129,7 +140,8 @@ SYMWIN_DEVICE uint64_t sw_divide(uint64_t sum, int32_t nranks)
 /* ---- types ----------------------------------------------------------------------------------- */
 
 /* An integer, or a float that is its own accumulator. */
-template <typename T, typename Bits> struct sw_type_plain {
+template <typename T, typename Bits>
+struct sw_type_plain {
     typedef T acc;
     enum { bytes = sizeof(T), per = 8 / sizeof(T) };
 
@@ -243,7 +255,8 @@ struct sw_pair_e5m2 {
     }
 };
 
-template <typename Pair> struct sw_type_small {
+template <typename Pair>
+struct sw_type_small {
     typedef float acc;
     enum { bytes = Pair::bytes, per = 8 / bytes, pair_bits = 16 * bytes };
 
@@ -272,7 +285,8 @@ typedef sw_type_small<sw_pair_e5m2> sw_type_e5m2;
 
 /* ---- a reduction of eight bytes -------------------------------------------------------------- */
 
-template <typename T, typename O> struct sw_reduce {
+template <typename T, typename O>
+struct sw_reduce {
     enum { bytes = T::bytes }; /* of an element */
     typename T::acc sum[T::per];
 

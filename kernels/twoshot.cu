@@ -34,7 +34,8 @@ SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const s
         if (p + 1 < args.nranks) {
             SYMWIN_UNROLL
             for (int u = 0; u < U; u++)
-                next[u] = symwin_load_v16(symwin_peer_address(peers, p + 1, in + (uint64_t)u * step));
+                next[u] = symwin_load_v16(
+                    symwin_peer_address(peers, p + 1, in + (uint64_t)u * step));
         }
         SYMWIN_UNROLL
         for (int u = 0; u < U; u++) {
@@ -80,7 +81,8 @@ SYMWIN_DEVICE void sw_twoshot_share(const struct sw_kernel_args &args, const sym
                        SW_STORE_EVERYWHERE);
 }
 
-template <class R> SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
+template <class R>
+SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 {
     sw_call call = sw_call_begin(args);
 

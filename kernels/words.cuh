@@ -9,7 +9,8 @@
 #include "../symwin_device.cuh"
 
 /* One element of 1, 2, 4 or 8 bytes, zero-extended. */
-template <int bytes> SYMWIN_DEVICE uint64_t sw_element_load(uint64_t addr)
+template <int bytes>
+SYMWIN_DEVICE uint64_t sw_element_load(uint64_t addr)
 {
     return bytes == 1   ? symwin_load_u8(addr)
            : bytes == 2 ? symwin_load_u16(addr)
@@ -17,7 +18,8 @@ template <int bytes> SYMWIN_DEVICE uint64_t sw_element_load(uint64_t addr)
                         : symwin_load_u64(addr);
 }
 
-template <int bytes> SYMWIN_DEVICE void sw_element_store(uint64_t addr, uint64_t value)
+template <int bytes>
+SYMWIN_DEVICE void sw_element_store(uint64_t addr, uint64_t value)
 {
     if (bytes == 1)
         symwin_store_u8(addr, (uint8_t)value);
@@ -36,7 +38,8 @@ struct sw_message {
 };
 
 /* Word `index` of a message of elements of `size` bytes; zero beyond its end. */
-template <int size> SYMWIN_DEVICE uint64_t sw_word_load(const sw_message &message, uint64_t index)
+template <int size>
+SYMWIN_DEVICE uint64_t sw_word_load(const sw_message &message, uint64_t index)
 {
     const uint64_t at = index * 8;
     uint64_t word = 0;

@@ -21,8 +21,8 @@ size_t reference_bytes(symwin_type type); /* of one element */
 
 /* Elements first .. first + count - 1 of rank `rank`'s input, the same for the same arguments.
  *
- * Floats are finite, of both signs and several magnitudes, with some zeros and subnormals, and small
- * enough that 72 ranks do not overflow (PROD: near 1). Integers are any bits. */
+ * Floats are finite, of both signs and several magnitudes, with some zeros and subnormals, and
+ * small enough that 72 ranks do not overflow (PROD: near 1). Integers are any bits. */
 void reference_fill(symwin_type type, symwin_op op, uint64_t seed, int rank, size_t first,
                     size_t count, void *out);
 

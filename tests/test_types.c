@@ -199,8 +199,9 @@ static void test_narrow_random_bits(const struct small_type *t)
 
 int main(void)
 {
-    static const float edges[] = {0.0f, -0.0f, 1e-45f, -1e-45f, 1.17549435e-38f, 3.40282347e38f,
-                                  -3.40282347e38f, INFINITY, -INFINITY, NAN};
+    static const float edges[] = {
+        0.0f,           -0.0f,           1e-45f,   -1e-45f,   1.17549435e-38f,
+        3.40282347e38f, -3.40282347e38f, INFINITY, -INFINITY, NAN};
     size_t i, k;
 
     for (i = 0; i < sizeof types / sizeof types[0]; i++) {
