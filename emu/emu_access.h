@@ -33,7 +33,7 @@ struct emu_mapping {
     size_t bytes;                    /* exact: plain allocations need not be whole granules */
     unsigned char *canonical;        /* host address of va's byte; NULL for a multicast mapping */
     struct emu_multicast *multicast; /* NULL for memory */
-    void *allocation;                /* memory.c's own */
+    void *allocation;                /* the memory side's own */
     EMU_ATOMIC(unsigned char) access[EMU_MAX_DEVICES]; /* CUmemAccess_flags per device */
 };
 

@@ -1,8 +1,10 @@
 /* What the parts of the emulated driver share.
  *
- *   core.c     start-up, the machine, contexts, faults, live objects, error texts, the table
- *   memory.c   address ranges, physical allocations, mappings, access rights, export and import,
- *              plain and pinned memory, pointer attributes
+ *   core.c     start-up, the machine, faults, live objects, the table
+ *   context.c  devices, contexts, error texts
+ *   memory.h   what the memory side shares: object.c (handles), share.c (export and import),
+ *              physical.c (allocations), space.c (addresses), map.c (mappings and rights), block.c
+ *              (plain and pinned memory), pointer.c (attributes, copies)
  *   mcast.c    multicast objects
  *   stream.c   streams and their order; event.c: events; copy.c: copies, fills, host functions,
  *              stream memory operations; op.c: what each of them does
@@ -80,7 +82,7 @@ enum emu_kind {
 };
 void emu_live_add(enum emu_kind kind, long delta);
 
-/* ---- memory.c -------------------------------------------------------------------------------- */
+/* ---- pointer.c ------------------------------------------------------------------------------- */
 
 /* Copies between any two addresses, device or host, crossing mappings; checks rights for `device`.
  * INVALID_VALUE where a device address is not accessible. */

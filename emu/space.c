@@ -224,13 +224,13 @@ int emu_range_covers(CUdeviceptr va, size_t bytes)
 CUresult sw_emu_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
                                     CUdeviceptr addr, unsigned long long flags)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     CUresult result = emu_enter(EMU_cuMemAddressReserve);
     CUdeviceptr va;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (ptr == NULL || size == 0 || size % page != 0 || addr % page != 0 || flags != 0 ||
+    /* The header says "host page"; a driver of CUDA 13.0 wants granules (docs/hardware.md). */
+    if (ptr == NULL || size == 0 || size % EMU_GRANULE != 0 || addr % EMU_GRANULE != 0 || flags != 0 ||
         (alignment & (alignment - 1)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);

@@ -57,8 +57,7 @@ static void record(int rule, enum conf_side side, const char *text, const char *
         fprintf(csv, "%d,\"%s: %s\",\"%s\",\"%s\"\n", rule, side_names[side], text, want, got);
 }
 
-void conf_check(int rule, enum conf_side side, const char *text, CUresult got,
-                const CUresult *want)
+void conf_check(int rule, enum conf_side side, const char *text, CUresult got, const CUresult *want)
 {
     char names[160] = "", answer[64];
     size_t used = 0;
@@ -125,7 +124,7 @@ static void find_peer(void)
     }
 }
 
-static void open_csv(void)
+void conf_open_csv(void)
 {
     const char *path = getenv("SYMWIN_CONFORMANCE_CSV");
     char name[128] = "";
@@ -167,12 +166,6 @@ void conf_start(void)
     prop = conf_prop(CU_MEM_LOCATION_TYPE_DEVICE, conf.device,
                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     conf.granule = conf_granularity(&prop);
-}
-
-void conf_rules_start(void)
-{
-    conf_start();
-    open_csv();
 }
 
 int conf_done(int (*mine)(int rule))
@@ -310,8 +303,7 @@ void conf_block_drop(struct conf_block *block)
     conf_must(sw_drv.cuMemRelease(block->handle), "cuMemRelease");
 }
 
-CUresult conf_try_reserve(size_t size, size_t alignment, CUdeviceptr addr,
-                          unsigned long long flags)
+CUresult conf_try_reserve(size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
 {
     CUdeviceptr va = 0;
     const CUresult result = sw_drv.cuMemAddressReserve(&va, size, alignment, addr, flags);
@@ -385,6 +377,17 @@ CUresult conf_import_fd(CUmemGenericAllocationHandle *handle, int fd)
 }
 
 /* ---- the emulated machine -------------------------------------------------------------------- */
+
+void conf_emulate(const char *devices)
+{
+    if (setenv("SYMWIN_DRIVER", "emu", 1) != 0 || setenv("SYMWIN_EMU_DEVICES", devices, 1) != 0 ||
+        unsetenv("SYMWIN_EMU_MEM") != 0 || unsetenv("SYMWIN_EMU_FABRIC") != 0 ||
+        unsetenv("SYMWIN_EMU_MULTICAST") != 0)
+        conf_bail("setenv");
+    conf_start();
+    if (!conf.emulated) /* once more, where a mistake could cost a machine its GPUs */
+        tap_skip_all("it runs on the emulated driver only");
+}
 
 void conf_machine(int fabric, int multicast)
 {

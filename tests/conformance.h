@@ -48,10 +48,11 @@ extern struct conf_world conf;
 
 /* ---- cases ----------------------------------------------------------------------------------- */
 
-/* Loads the driver, makes the first device's context current. The second one is for programs about
- * rules, whose CSV it opens. */
+/* Loads the driver, makes the first device's context current. */
 void conf_start(void);
-void conf_rules_start(void);
+
+/* For programs about rules: begins the CSV, if one was asked for. */
+void conf_open_csv(void);
 
 /* The last statement of main. Every rule that is `mine` must have had both sides; NULL: the program
  * is about no rules. */
@@ -118,6 +119,11 @@ int conf_export_fd(CUmemGenericAllocationHandle handle);
 CUresult conf_import_fd(CUmemGenericAllocationHandle *handle, int fd);
 
 /* ---- the emulated machine -------------------------------------------------------------------- */
+
+/* First thing in a program that is about the emulated driver, whatever the environment says: this
+ * driver and no other, with so many devices and everything else as it is by default. Its children
+ * inherit that. Goes on to conf_start(). */
+void conf_emulate(const char *devices);
 
 /* Lets the emulated driver play a machine with or without these; ours is given back and retained
  * around it, so nothing may live but our context. */

@@ -56,14 +56,15 @@ static void reserve(void)
     CUdeviceptr va = 0;
     CUresult result;
 
-    conf_accepted(4, "reserve of one host page", conf_try_reserve(page, 0, 0, 0));
+    conf_accepted(4, "reserve of one granule", conf_try_reserve(g, 0, 0, 0));
+    conf_refused(4, "reserve of one host page", conf_try_reserve(page, 0, 0, 0), WANT(IV));
     conf_refused(4, "reserve of no bytes", conf_try_reserve(0, 0, 0, 0), WANT(IV));
     conf_refused(4, "reserve of half a host page", conf_try_reserve(page / 2, 0, 0, 0), WANT(IV));
     conf_refused(4, "reserve of a granule and a byte", conf_try_reserve(g + 1, 0, 0, 0), WANT(IV));
-    conf_accepted(5, "reserve near an address that is a page's",
-                  conf_try_reserve(g, 0, taken + page, 0));
-    conf_refused(5, "reserve near an address inside a page",
-                 conf_try_reserve(g, 0, taken + page / 2, 0), WANT(IV));
+    conf_accepted(5, "reserve near an address that is a granule's",
+                  conf_try_reserve(g, 0, taken + g, 0));
+    conf_refused(5, "reserve near an address inside a granule",
+                 conf_try_reserve(g, 0, taken + page, 0), WANT(IV));
 
     conf_accepted(6, "reserve with alignment 0", conf_try_reserve(g, 0, 0, 0));
     result = sw_drv.cuMemAddressReserve(&va, g, 16 * g, 0, 0);
@@ -103,6 +104,8 @@ static void address_free(void)
     conf_refused(10, "free of the first half", sw_drv.cuMemAddressFree(va, 2 * g), WANT(IV));
     conf_refused(10, "free of the second half", sw_drv.cuMemAddressFree(va + 2 * g, 2 * g),
                  WANT(IV));
+    conf_refused(10, "free of the reservation's length from its middle on",
+                 sw_drv.cuMemAddressFree(va + 2 * g, 4 * g), WANT(IV));
     conf_refused(10, "free of more than the reservation", sw_drv.cuMemAddressFree(va, 8 * g),
                  WANT(IV));
     conf_must(sw_drv.cuMemMap(va + g, g, 0, handle, 0), "cuMemMap");
@@ -113,9 +116,8 @@ static void address_free(void)
     conf_refused(11, "free twice", sw_drv.cuMemAddressFree(va, 4 * g), WANT(IV));
     va = conf_reserve(g);
     conf_accepted(9, "free of address and size", sw_drv.cuMemAddressFree(va, g));
-    va = conf_reserve(g + conf.page);
-    conf_accepted(10, "free of exactly what was reserved",
-                  sw_drv.cuMemAddressFree(va, g + conf.page));
+    va = conf_reserve(3 * g);
+    conf_accepted(10, "free of exactly what was reserved", sw_drv.cuMemAddressFree(va, 3 * g));
     conf_must(sw_drv.cuMemRelease(handle), "cuMemRelease");
 }
 
@@ -171,10 +173,10 @@ static void create_on_host(void)
     conf_refused(16, "create on the current NUMA node", conf_try_create(g, &prop, 0), WANT(IV));
     conf_none(16, ACCEPTED, "that location type is for other calls");
 
-    conf_must(sw_drv.cuDeviceGetAttribute(
-                  &numa, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                  conf.device),
-              "cuDeviceGetAttribute");
+    conf_must(
+        sw_drv.cuDeviceGetAttribute(
+            &numa, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, conf.device),
+        "cuDeviceGetAttribute");
     prop = conf_prop(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, 0);
     conf_check(17, ACCEPTED, "create on NUMA node 0", conf_try_create(g, &prop, 0),
                numa ? WANT(OK) : WANT(OK, NS));
@@ -186,8 +188,8 @@ static void create_on_host(void)
 /* Rule 18. The emulated machine plays a host without an IMEX channel unless told otherwise. */
 static void create_for_fabric(void)
 {
-    const CUmemAllocationProp prop =
-        conf_prop(CU_MEM_LOCATION_TYPE_DEVICE, conf.device, CU_MEM_HANDLE_TYPE_FABRIC);
+    const CUmemAllocationProp prop = conf_prop(CU_MEM_LOCATION_TYPE_DEVICE, conf.device,
+                                               CU_MEM_HANDLE_TYPE_FABRIC);
     const size_t g = conf_granularity(&prop);
     int attribute = 0;
 
@@ -303,21 +305,31 @@ static void release(void)
 /* Rule 25. */
 static void open_descriptor(void)
 {
-    const size_t g = conf.granule;
+    const size_t bytes = 32 * conf.granule;
+    const size_t before = free_bytes();
     struct conf_block block;
     int fd;
 
-    conf_block_make(&block, conf.device, g, FD);
-    conf_must(conf_poke(block.va + g - 4, 0xf00d), "cuMemcpyHtoD");
+    conf_block_make(&block, conf.device, bytes, FD);
+    conf_must(conf_poke(block.va + bytes - 4, 0xf00d), "cuMemcpyHtoD");
     fd = conf_export_fd(block.handle);
     conf_block_drop(&block);
+    conf_value(25, ACCEPTED, "the descriptor keeps the memory", free_bytes() + bytes / 2 < before,
+               1);
     conf_accepted(25, "import after everything else is gone", conf_import_fd(&block.handle, fd));
     close(fd);
-    block.va = conf_map(block.handle, g);
-    conf_value(25, ACCEPTED, "the descriptor kept the contents", conf_word(block.va + g - 4),
+    block.va = conf_map(block.handle, bytes);
+    conf_value(25, ACCEPTED, "the descriptor kept the contents", conf_word(block.va + bytes - 4),
                0xf00d);
     conf_block_drop(&block);
-    conf_none(25, REFUSED, "a fabric handle that outlives its memory is rule 61");
+    conf_value(25, REFUSED, "a closed descriptor keeps nothing", free_bytes() + bytes / 2 < before,
+               0);
+    block.handle = conf_create(conf.device, bytes, FD);
+    fd = conf_export_fd(block.handle);
+    conf_must(sw_drv.cuMemRelease(block.handle), "cuMemRelease");
+    close(fd);
+    conf_value(25, REFUSED, "nor one that was closed last of all",
+               free_bytes() + bytes / 2 < before, 0);
 }
 
 void conf_rules_create(void)

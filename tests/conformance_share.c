@@ -142,6 +142,7 @@ static void fabric_handles(void)
     CUmemFabricHandle handle, forged;
     struct conf_block block;
     CUdeviceptr va;
+    int fd;
 
     conf_block_make(&block, conf.device, g, (unsigned)FABRIC | (unsigned)FD);
     conf_must(conf_poke(block.va, 31), "cuMemcpyHtoD");
@@ -164,7 +165,9 @@ static void fabric_handles(void)
     }
     memset(&forged, 0, sizeof forged);
     conf_refused(61, "import of 64 zero bytes", conf_try_import(&forged, FABRIC), WANT(IV, NP));
+    fd = conf_export_fd(block.handle);
     conf_block_drop(&block);
+    close(fd);
     conf_refused(61, "import after the memory has gone", conf_try_import(&handle, FABRIC),
                  WANT(IV, NP));
     conf_block_make(&block, conf.device, g, (unsigned)FABRIC | (unsigned)FD);
@@ -215,9 +218,9 @@ static void retain(void)
                   sw_drv.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)block.va));
     conf_value(63, ACCEPTED, "it is the handle that create gave", handle == block.handle, 1);
     conf_must(sw_drv.cuMemRelease(handle), "cuMemRelease");
-    conf_accepted(63, "retain at an address inside",
-                  sw_drv.cuMemRetainAllocationHandle(&handle,
-                                                     (void *)(uintptr_t)(block.va + g + 3)));
+    conf_accepted(
+        63, "retain at an address inside",
+        sw_drv.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)(block.va + g + 3)));
     conf_value(63, ACCEPTED, "it is the same handle", handle == block.handle, 1);
     conf_must(sw_drv.cuMemRelease(block.handle), "cuMemRelease");
     conf_unmap(block.va, block.bytes);
@@ -255,31 +258,31 @@ static void properties(void)
     conf_must(sw_drv.cuMemRelease(handle), "cuMemRelease");
 
     prop = conf_prop(CU_MEM_LOCATION_TYPE_DEVICE, conf.device, 0);
-    conf_accepted(65, "the minimum granularity",
-                  sw_drv.cuMemGetAllocationGranularity(&minimum, &prop,
-                                                       CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    conf_accepted(
+        65, "the minimum granularity",
+        sw_drv.cuMemGetAllocationGranularity(&minimum, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     conf_accepted(65, "the recommended granularity",
                   sw_drv.cuMemGetAllocationGranularity(&recommended, &prop,
                                                        CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
     conf_value(65, ACCEPTED, "the minimum is pages", minimum > 0 && minimum % conf.page == 0, 1);
     conf_value(65, ACCEPTED, "the recommended one is so many minimums",
                minimum > 0 && recommended >= minimum && recommended % minimum == 0, 1);
-    conf_refused(65, "granularity to NULL",
-                 sw_drv.cuMemGetAllocationGranularity(NULL, &prop,
-                                                      CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                 WANT(IV));
-    conf_refused(65, "granularity of NULL",
-                 sw_drv.cuMemGetAllocationGranularity(&minimum, NULL,
-                                                      CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                 WANT(IV));
-    conf_refused(65, "an unknown granularity",
-                 sw_drv.cuMemGetAllocationGranularity(&minimum, &prop,
-                                                      (CUmemAllocationGranularity_flags)7),
-                 WANT(IV));
+    conf_refused(
+        65, "granularity to NULL",
+        sw_drv.cuMemGetAllocationGranularity(NULL, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        WANT(IV));
+    conf_refused(
+        65, "granularity of NULL",
+        sw_drv.cuMemGetAllocationGranularity(&minimum, NULL, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        WANT(IV));
+    conf_refused(
+        65, "an unknown granularity",
+        sw_drv.cuMemGetAllocationGranularity(&minimum, &prop, (CUmemAllocationGranularity_flags)7),
+        WANT(IV));
     prop.location.id = conf.devices + 1;
-    conf_accepted(65, "granularity for a device that is not there",
-                  sw_drv.cuMemGetAllocationGranularity(&minimum, &prop,
-                                                       CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    conf_accepted(
+        65, "granularity for a device that is not there",
+        sw_drv.cuMemGetAllocationGranularity(&minimum, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 }
 
 void conf_rules_share(void)
