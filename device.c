@@ -128,6 +128,15 @@ symwin_status symwin_stream_synchronize(int device, struct CUstream_st *stream)
     return status;
 }
 
+/* Whether the driver does not know the address: pageable host memory. */
+static int is_pageable(const void *ptr)
+{
+    CUmemorytype kind = 0;
+
+    return sw_drv.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        (CUdeviceptr)(uintptr_t)ptr) != CUDA_SUCCESS;
+}
+
 symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,
                             struct CUstream_st *stream)
 {
@@ -144,9 +153,15 @@ symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes
         status = sw_scope_enter(device, &scope);
     if (status != SYMWIN_OK)
         return status;
-    status = sw_check(sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src,
-                                           bytes, stream),
-                      "%s: cuMemcpyAsync of %zu bytes from %p to %p", call, bytes, src, dst);
+    /* With pageable memory the driver waits for the stream inside the copy, holding a lock that other
+     * threads on the device need even to launch: were the stream at a collective, its peer on the same
+     * device could never begin. So wait first, where no lock is held. */
+    if (is_pageable(dst) || is_pageable(src))
+        status = sw_check(sw_drv.cuStreamSynchronize(stream), "%s: cuStreamSynchronize", call);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst,
+                                               (CUdeviceptr)(uintptr_t)src, bytes, stream),
+                          "%s: cuMemcpyAsync of %zu bytes from %p to %p", call, bytes, src, dst);
     sw_scope_leave(&scope);
     return status;
 }

@@ -232,6 +232,12 @@ CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, sy
                           symwin_op op, int *resident_blocks);
 int sw_kernels_threads(const struct sw_kernels *kernels);
 
+/* ---- report.c: where kernels report to --------------------------------------------------------- */
+
+/* A zeroed report in pinned memory that every device reaches. A context must be current. */
+symwin_status sw_report_acquire(struct sw_kernel_report **out);
+void sw_report_release(struct sw_kernel_report *report);
+
 /* ---- symwin.c: communicators ----------------------------------------------------------------- */
 
 #define SW_MAX_RANKS 4096
@@ -282,7 +288,7 @@ struct symwin_comm {
     struct sw_group *group; /* one of its references */
     CUcontext context;      /* retained: the device's primary context */
     struct sw_kernels *kernels;
-    struct sw_kernel_report *report; /* owned, pinned host memory */
+    struct sw_kernel_report *report; /* owned, in pinned host memory */
     CUdeviceptr report_address;
     void *memory;           /* owned: struct sw_comm_state and the slots */
     struct sw_window state; /* the window on it */
@@ -294,7 +300,6 @@ struct symwin_comm {
     struct sw_window **windows; /* owned; by slot, NULL: free */
     size_t window_slots;
     int window_count;
-    uint64_t generation; /* of the last handle given out */
     struct sw_registry *registry;
 
     /* collective.c, under `busy`: what the next call has to come after */

@@ -184,7 +184,7 @@ static void comm_release(symwin_comm *comm)
         symwin_mem_free(comm->memory);
         /* fallthrough */
     case SW_COMM_REPORT:
-        sw_drop(sw_drv.cuMemFreeHost(comm->report), "cuMemFreeHost");
+        sw_report_release(comm->report);
         /* fallthrough */
     case SW_COMM_KERNELS:
         sw_kernels_release(comm->kernels);
@@ -284,7 +284,6 @@ static symwin_comm *comm_new(int nranks, int rank, int device, const symwin_comm
 static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
 {
     symwin_status status;
-    void *report = NULL;
 
     if (!sw_kernels_present())
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -302,15 +301,11 @@ static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_KERNELS;
-    status = sw_check(sw_drv.cuMemHostAlloc(&report, sizeof *comm->report,
-                                            CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                      "cuMemHostAlloc of %zu bytes", sizeof *comm->report);
+    status = sw_report_acquire(&comm->report);
     if (status != SYMWIN_OK)
         return status;
-    comm->report = report;
-    memset(report, 0, sizeof *comm->report);
     comm->stage = SW_COMM_REPORT;
-    return sw_check(sw_drv.cuMemHostGetDevicePointer(&comm->report_address, report, 0),
+    return sw_check(sw_drv.cuMemHostGetDevicePointer(&comm->report_address, comm->report, 0),
                     "cuMemHostGetDevicePointer");
 }
 

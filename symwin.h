@@ -239,9 +239,10 @@ typedef struct symwin_comm_options {
  *   SYMWIN_TIMEOUT      a rank did not come in time; the error names it
  *
  * Ranks that share a device share its context. A call that waits for the device (cuMemFree,
- * symwin_mem_free, the legacy default stream) then also waits for the other ranks' kernels, so make it
- * when no collective of theirs waits for this rank. And streams in use beyond
- * CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other: CUDA's rule, not symwin's. */
+ * cuMemFreeHost, cudaMemcpy from or to pageable memory, the legacy default stream) then also waits for
+ * the other ranks' kernels, and holds up their launches: make it when no collective of theirs waits for
+ * this rank. And streams in use beyond CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other.
+ * These are CUDA's rules (tests/gpu_waits.c measures them); one rank a device knows no such care. */
 SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank,
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);
@@ -456,8 +457,10 @@ SYMWIN_API symwin_status symwin_stream_create(int device, struct CUstream_st **s
 SYMWIN_API symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream);
 SYMWIN_API symwin_status symwin_stream_synchronize(int device, struct CUstream_st *stream);
 
-/* Copies between host and device addresses, either way, in stream order on `device`. Host memory may
- * be pageable; the copy is then finished, or the source read, as cuMemcpyAsync documents. */
+/* Copies between host and device addresses, either way, in stream order on `device`. Where the host
+ * memory is pageable (malloc), it first waits for the stream, and the copy is done, or the source at
+ * least read, when it returns; so it cannot be captured. Between pinned and device memory it is
+ * asynchronous. */
 SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,
                                        struct CUstream_st *stream);
 
