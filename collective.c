@@ -229,8 +229,9 @@ static uint32_t digest(const struct call *c)
 
 /* ---- which grid ---- */
 
-/* Enough blocks for the work, and no more than the device holds beside those of the other ranks on
- * it: blocks that wait for blocks which cannot start would wait for ever. */
+/* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, and never
+ * more than the device holds beside those of the other ranks on it: blocks that wait for blocks which
+ * cannot start would wait for ever. */
 static symwin_status grid(const struct call *c, int threads, int resident, unsigned *blocks)
 {
     const symwin_comm *comm = c->comm;
@@ -238,7 +239,7 @@ static symwin_status grid(const struct call *c, int threads, int resident, unsig
     const uint64_t items =
         (c->bytes + ITEM_BYTES - 1) / ITEM_BYTES * (c->algo == SYMWIN_ALGO_ONESHOT ? 2 : 1);
     uint64_t wanted = (items + (uint64_t)threads - 1) / (uint64_t)threads;
-    int most = fit;
+    int most = sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device;
 
     if (fit < 1)
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -249,6 +250,10 @@ static symwin_status grid(const struct call *c, int threads, int resident, unsig
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %d blocks were asked for and %d fit on device %d beside the other ranks'",
                        allreduce_call, c->blocks, fit, comm->device);
+    if (most < 1)
+        most = 1;
+    if (most > fit)
+        most = fit;
     if (comm->max_blocks > 0 && comm->max_blocks < most)
         most = comm->max_blocks;
     if (c->blocks > 0) {

@@ -149,6 +149,7 @@ struct sw_group {
     int device_count;
 
     pthread_mutex_t mutex; /* the rest */
+    struct sw_kernel_report **reports; /* owned: of each rank, NULL before and after it has one */
     struct sw_segment *segments;
     uint64_t next_segment_id;
     int segment_count;
@@ -230,7 +231,8 @@ int sw_kernels_present(void); /* whether the library has any for the driver */
  * no such kernel. */
 CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, symwin_type type,
                           symwin_op op, int *resident_blocks);
-int sw_kernels_threads(const struct sw_kernels *kernels);
+int sw_kernels_threads(const struct sw_kernels *kernels); /* of a block */
+int sw_kernels_multiprocessors(const struct sw_kernels *kernels);
 
 /* ---- report.c: where kernels report to --------------------------------------------------------- */
 

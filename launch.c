@@ -58,7 +58,8 @@ struct sw_kernels {
     struct sw_kernels *next;
     int device;
     int refs;
-    int threads; /* of a block */
+    int threads; /* of a block: what all kernels take */
+    int multiprocessors;
     struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS];
 };
 
@@ -132,13 +133,14 @@ static symwin_status device_number(int device, CUdevice_attribute which, const c
                     "cuDeviceGetAttribute: %s of device %d", what, device);
 }
 
-static symwin_status load_kernel(CUlibrary library, const char *name, int threads,
-                                 int multiprocessors, struct sw_kernel *out)
+/* Loads a kernel; `threads` becomes what it takes, if that is less. */
+static symwin_status load_kernel(CUlibrary library, const char *name, int *threads,
+                                 CUfunction *out)
 {
     CUkernel kernel = NULL;
     CUfunction function = NULL;
     symwin_status status;
-    int blocks = 0;
+    int most = 0;
 
     status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, library, name), "cuLibraryGetKernel of %s",
                       name);
@@ -148,36 +150,53 @@ static symwin_status load_kernel(CUlibrary library, const char *name, int thread
     if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
         status = sw_check(sw_drv.cuFuncLoad(function), "cuFuncLoad of %s", name);
     if (status == SYMWIN_OK)
-        status = sw_check(
-            sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, threads, 0),
-            "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", name);
-    if (status == SYMWIN_OK)
-        *out = (struct sw_kernel){.function = function, .resident = blocks * multiprocessors};
+        status = sw_check(sw_drv.cuFuncGetAttribute(
+                              &most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function),
+                          "cuFuncGetAttribute of %s", name);
+    if (status != SYMWIN_OK)
+        return status;
+    if (most < *threads)
+        *threads = most;
+    *out = function;
+    return SYMWIN_OK;
+}
+
+static symwin_status find_residence(struct sw_kernels *kernels, struct sw_kernel *kernel,
+                                    const char *name)
+{
+    symwin_status status;
+    int blocks = 0;
+
+    status = sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel->function,
+                                                                         kernels->threads, 0),
+                      "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", name);
+    kernel->resident = blocks * kernels->multiprocessors;
     return status;
+}
+
+/* Where the table has the i-th kernel of the list. */
+static struct sw_kernel *entry(struct sw_kernels *kernels, size_t i)
+{
+    return &kernels->table[kernel_list[i].algo][kernel_list[i].type][kernel_list[i].op];
 }
 
 static symwin_status load_device(struct sw_kernels *kernels)
 {
     const int device = kernels->device;
-    int multiprocessors = 0;
-    int threads = 0;
     int major = 0;
     int minor = 0;
     symwin_status status;
     size_t i;
 
     status = device_number(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors",
-                           &multiprocessors);
-    if (status == SYMWIN_OK)
-        status = device_number(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-                               "threads of a block", &threads);
+                           &kernels->multiprocessors);
     if (status == SYMWIN_OK)
         status = device_number(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                                "compute capability", &major);
     if (status == SYMWIN_OK)
         status = device_number(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                                "compute capability", &minor);
-    kernels->threads = threads < SW_KERNEL_MAX_THREADS ? threads : SW_KERNEL_MAX_THREADS;
+    kernels->threads = SW_KERNEL_MAX_THREADS;
     for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
         const int file = sw_driver_is_emulated() ? 0 : kernel_list[i].file;
 
@@ -186,10 +205,12 @@ static symwin_status load_device(struct sw_kernels *kernels)
         if (loaded.libraries[file] == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
                            file_names[file]);
-        status = load_kernel(
-            loaded.libraries[file], kernel_list[i].name, kernels->threads, multiprocessors,
-            &kernels->table[kernel_list[i].algo][kernel_list[i].type][kernel_list[i].op]);
+        status = load_kernel(loaded.libraries[file], kernel_list[i].name, &kernels->threads,
+                             &entry(kernels, i)->function);
     }
+    for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++)
+        if (entry(kernels, i)->function != NULL)
+            status = find_residence(kernels, entry(kernels, i), kernel_list[i].name);
     return status;
 }
 
@@ -263,4 +284,9 @@ CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, sy
 int sw_kernels_threads(const struct sw_kernels *kernels)
 {
     return kernels->threads;
+}
+
+int sw_kernels_multiprocessors(const struct sw_kernels *kernels)
+{
+    return kernels->multiprocessors;
 }

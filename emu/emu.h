@@ -29,6 +29,7 @@ struct sw_emu_kernel {
     const char *name;
     void (*run)(const void *params);
     size_t params_bytes;
+    unsigned most_threads; /* of a block, as __launch_bounds__ has it; 0: as many as the device takes */
 };
 
 struct sw_emu_image {

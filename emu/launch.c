@@ -156,6 +156,11 @@ static const struct sw_emu_kernel *entry_of(CUfunction function, CUdevice *devic
     return NULL;
 }
 
+static unsigned most_threads(const struct sw_emu_kernel *entry)
+{
+    return entry->most_threads != 0 ? entry->most_threads : EMU_BLOCK_THREADS;
+}
+
 CUresult sw_emu_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
     CUdevice device;
@@ -169,7 +174,7 @@ CUresult sw_emu_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, C
         return CUDA_ERROR_INVALID_HANDLE;
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = EMU_BLOCK_THREADS;
+        *value = (int)most_threads(entry_of(function, &device));
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
@@ -211,13 +216,14 @@ CUresult sw_emu_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunct
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-static int shape_ok(const unsigned grid[3], const unsigned block[3])
+static int shape_ok(const struct sw_emu_kernel *entry, const unsigned grid[3],
+                    const unsigned block[3])
 {
     for (int i = 0; i < 3; i++)
         if (grid[i] == 0 || block[i] == 0 || block[i] > EMU_BLOCK_THREADS)
             return 0;
     return grid[0] <= INT32_MAX && grid[1] <= UINT16_MAX && grid[2] <= UINT16_MAX &&
-           (unsigned long long)block[0] * block[1] * block[2] <= EMU_BLOCK_THREADS;
+           (unsigned long long)block[0] * block[1] * block[2] <= most_threads(entry);
 }
 
 CUresult sw_emu_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -241,7 +247,7 @@ CUresult sw_emu_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
     entry = entry_of(function, &device);
     if (entry == NULL || (device >= 0 && device != s->device))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!shape_ok(op.kernel.grid, op.kernel.block) || shared > MOST_DYNAMIC_SHARED ||
+    if (!shape_ok(entry, op.kernel.grid, op.kernel.block) || shared > MOST_DYNAMIC_SHARED ||
         extra != NULL || (entry->params_bytes > 0 && (params == NULL || params[0] == NULL)))
         return CUDA_ERROR_INVALID_VALUE;
     op.device = s->device;

@@ -54,7 +54,7 @@ static void bump(const void *params)
     (*(uint32_t *)(uintptr_t)p)++;
 }
 
-static const struct sw_emu_kernel kernels[] = {{"bump", bump, sizeof(CUdeviceptr)}};
+static const struct sw_emu_kernel kernels[] = {{"bump", bump, sizeof(CUdeviceptr), 0}};
 static const struct sw_emu_image image = {SW_EMU_IMAGE_MAGIC, 1, kernels};
 static CUfunction bump_function;
 

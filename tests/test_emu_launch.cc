@@ -193,12 +193,12 @@ __global__ static void timer(const void *)
 }
 
 static const struct sw_emu_kernel kernels[] = {
-    {"shape", shape, sizeof(words)},       {"tree", tree, sizeof(words)},
-    {"leavers", leavers, sizeof(words)},   {"late", late, sizeof(words)},
-    {"chain", chain, sizeof(words)},       {"locked_add", locked_add, sizeof(words)},
-    {"fenced", fenced, sizeof(words)},     {"bad_access", bad_access, sizeof(words)},
-    {"bad_read", bad_read, sizeof(words)}, {"bad_multicast", bad_multicast, sizeof(words)},
-    {"deep", deep, sizeof(words)},         {"timer", timer, 0},
+    {"shape", shape, sizeof(words), 0},       {"tree", tree, sizeof(words), 0},
+    {"leavers", leavers, sizeof(words), 0},   {"late", late, sizeof(words), 0},
+    {"chain", chain, sizeof(words), 0},       {"locked_add", locked_add, sizeof(words), 0},
+    {"fenced", fenced, sizeof(words), 0},     {"bad_access", bad_access, sizeof(words), 0},
+    {"bad_read", bad_read, sizeof(words), 0}, {"bad_multicast", bad_multicast, sizeof(words), 0},
+    {"deep", deep, sizeof(words), 0},         {"timer", timer, 0, 0},
 };
 static const struct sw_emu_image image = {SW_EMU_IMAGE_MAGIC, sizeof kernels / sizeof kernels[0],
                                           kernels};
