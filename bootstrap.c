@@ -62,8 +62,11 @@ static struct sw_group *group_create(int nranks)
         return NULL;
     group->nranks = nranks;
     group->exchange = sw_exchange_create(nranks);
-    if (group->exchange == NULL || pthread_mutex_init(&group->mutex, NULL) != 0) {
+    group->reports = calloc((size_t)nranks, sizeof *group->reports);
+    if (group->exchange == NULL || group->reports == NULL ||
+        pthread_mutex_init(&group->mutex, NULL) != 0) {
         sw_exchange_destroy(group->exchange);
+        free(group->reports);
         free(group);
         return NULL;
     }
@@ -77,6 +80,7 @@ static void group_destroy(struct sw_group *group)
     pthread_mutex_destroy(&group->mutex);
     sw_exchange_destroy(group->exchange);
     free(group->devices);
+    free(group->reports);
     free(group);
 }
 

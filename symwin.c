@@ -129,10 +129,19 @@ symwin_status symwin_comm_check(symwin_comm *comm)
 
 symwin_status symwin_comm_abort(symwin_comm *comm)
 {
+    struct sw_group *group;
+    int r;
+
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_comm_abort: comm is NULL");
-    __atomic_store_n(&comm->report->abort, 1, __ATOMIC_RELEASE);
-    sw_exchange_fail(comm->group->exchange, SYMWIN_ABORTED, comm->rank);
+    group = comm->group;
+    sw_exchange_fail(group->exchange, SYMWIN_ABORTED, comm->rank);
+    /* A kernel looks at its own rank's word only. */
+    pthread_mutex_lock(&group->mutex);
+    for (r = 0; r < comm->nranks; r++)
+        if (group->reports[r] != NULL)
+            __atomic_store_n(&group->reports[r]->abort, 1, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&group->mutex);
     return SYMWIN_OK;
 }
 
@@ -157,6 +166,14 @@ symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
     pthread_mutex_unlock(&comm->mutex);
     *info = out;
     return SYMWIN_OK;
+}
+
+/* Shows the peers where this rank's kernels look for an abort; NULL: nowhere any more. */
+static void publish_report(symwin_comm *comm, struct sw_kernel_report *report)
+{
+    pthread_mutex_lock(&comm->group->mutex);
+    comm->group->reports[comm->rank] = report;
+    pthread_mutex_unlock(&comm->group->mutex);
 }
 
 /* ---- destruction, of whole and of half-made communicators ---- */
@@ -184,6 +201,7 @@ static void comm_release(symwin_comm *comm)
         symwin_mem_free(comm->memory);
         /* fallthrough */
     case SW_COMM_REPORT:
+        publish_report(comm, NULL);
         sw_report_release(comm->report);
         /* fallthrough */
     case SW_COMM_KERNELS:
@@ -304,6 +322,7 @@ static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
     status = sw_report_acquire(&comm->report);
     if (status != SYMWIN_OK)
         return status;
+    publish_report(comm, comm->report);
     comm->stage = SW_COMM_REPORT;
     return sw_check(sw_drv.cuMemHostGetDevicePointer(&comm->report_address, comm->report, 0),
                     "cuMemHostGetDevicePointer");

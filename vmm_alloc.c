@@ -195,19 +195,30 @@ static symwin_status memory_access(const struct memory *m, int device, unsigned 
     return status;
 }
 
+/* An import's size is what its handle says, which may be anything. */
+static symwin_status check_show(CUresult result, const char *call, const char *step,
+                                const struct memory *m)
+{
+    if (m->owner == IMPORTED && result == CUDA_ERROR_INVALID_VALUE)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: the handle says %zu bytes, which its allocation has not; pass what "
+                       "symwin_mem_export filled",
+                       call, m->bytes);
+    return sw_check(result, "%s: %s of %zu bytes", call, step, m->bytes);
+}
+
 /* From CREATED to listed: an address range, the mapping, access. */
 static symwin_status memory_show(const char *call, struct memory *m, size_t granularity, int device,
                                  unsigned flags)
 {
     symwin_status status;
 
-    status = sw_check(sw_drv.cuMemAddressReserve(&m->base, m->bytes, granularity, 0, 0),
-                      "%s: cuMemAddressReserve of %zu bytes", call, m->bytes);
+    status = check_show(sw_drv.cuMemAddressReserve(&m->base, m->bytes, granularity, 0, 0), call,
+                        "cuMemAddressReserve", m);
     if (status != SYMWIN_OK)
         return status;
     m->stage = RESERVED;
-    status = sw_check(sw_drv.cuMemMap(m->base, m->bytes, 0, m->handle, 0),
-                      "%s: cuMemMap of %zu bytes", call, m->bytes);
+    status = check_show(sw_drv.cuMemMap(m->base, m->bytes, 0, m->handle, 0), call, "cuMemMap", m);
     if (status != SYMWIN_OK)
         return status;
     m->stage = MAPPED;

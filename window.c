@@ -19,6 +19,9 @@
 #define SLOT_BITS 20
 #define SLOT_MASK (((uintptr_t)1 << SLOT_BITS) - 1)
 
+/* Of the last handle given out, by any communicator: a handle of another one is known as such. */
+static _Atomic uintptr_t generation;
+
 /* What a registration holds on its way. */
 struct attempt {
     const char *call;
@@ -364,7 +367,7 @@ static symwin_window *publish(symwin_comm *comm, struct sw_window *window)
     while (comm->windows[slot] != NULL)
         slot++;
     /* Generations start at 1, so no handle is NULL. */
-    window->handle = (uintptr_t)(++comm->generation << SLOT_BITS | slot);
+    window->handle = (atomic_fetch_add(&generation, 1) + 1) << SLOT_BITS | slot;
     comm->windows[slot] = window;
     comm->window_count++;
     sw_registry_insert(comm->registry, &(struct sw_registry_entry){
