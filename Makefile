@@ -75,12 +75,14 @@ TEST_SOURCES := $(sort $(wildcard tests/test_*.c tests/test_*.cc))
 GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
 TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES),$(sort $(wildcard tests/*.c tests/*.cc)))
 PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.cuh))
+BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
 
 objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(call objects,$(LIB_SOURCES))
 FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
+BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
 
 # The header is the one place that knows the version.
@@ -94,7 +96,7 @@ SONAME := libsymwin.so.$(MAJOR)
 
 # ---- what people type -------------------------------------------------------------------------
 
-.PHONY: all run test tests test-sanitize test-gpu gpu-tests install uninstall format check-format \
+.PHONY: all run test tests test-sanitize test-gpu gpu-tests bench benches install uninstall format check-format \
         clean help FORCE
 
 all: $(STATIC) $(SHARED) $(BUILD)/allreduce_sm
@@ -112,10 +114,16 @@ test-sanitize:
 	@$(MAKE) NVCC= BUILD=$(BUILD)/asan SANITIZE=address,undefined test
 	@$(MAKE) NVCC= BUILD=$(BUILD)/tsan SANITIZE=thread test
 
-gpu-tests: all $(GPU_TESTS)
+# The conformance suite is one program for both drivers (tests/gpu_conformance.t).
+gpu-tests: all $(GPU_TESTS) $(BUILD)/tests/test_emu_memory
 
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
+
+benches: $(BENCHES)
+
+bench: benches
+	bench/run.sh $(BUILD)
 
 clean:
 	rm -rf $(BUILD)
@@ -128,6 +136,7 @@ help:
 # | make test            all tests; TESTS_ONLY="test_a test_b" runs some
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
 # | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
+# | make bench           times and keeps them in bench/results; make benches only builds
 # | make install         PREFIX=/usr/local DESTDIR=
 # | make format          clang-format in place; make check-format only looks
 # | make clean
@@ -198,6 +207,10 @@ $(SHARED): $(LIB_OBJECTS) symwin.map
 $(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
+$(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
 # What tests share is taken from an archive, so that each test links only what it calls.
 $(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
 	@mkdir -p $(@D)
@@ -213,7 +226,7 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS))
--include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS)))
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS)))
 
 # ---- install ----------------------------------------------------------------------------------
 
@@ -235,7 +248,7 @@ uninstall:
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. emu kernels tests examples/*,\
+FORMATTED := $(sort $(wildcard $(foreach d,. bench emu kernels tests examples/*,\
     $(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

@@ -1,0 +1,280 @@
+/* What memory and registration cost, symwin's beside NCCL's, in one process with a thread a rank.
+ *
+ *     build/bench/memory [ranks]          default: the number of devices
+ *     SYMWIN_NCCL=path/libnccl.so.2 where NCCL is, if the loader does not find it; without it, symwin
+ *                                   alone is timed
+ *
+ * Prints CSV: call, library, bytes, ranks, the first time and the median of the later ones, in
+ * microseconds. A collective call's time is its slowest rank's, from a common start. Each round
+ * allocates afresh, so that "register" is always the first window on its allocation, and
+ * "register again" the second.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../internal.h"
+
+enum { ROUNDS = 9, MOST_RANKS = 64, CALLS = 6, LIBRARIES = 2 };
+
+/* What this program uses of nccl.h; the names and values are NCCL's. */
+typedef struct nccl_comm *nccl_comm_t;
+typedef struct nccl_window *nccl_window_t;
+typedef struct {
+    char internal[128];
+} nccl_unique_id;
+
+static struct {
+    int (*ncclGetUniqueId)(nccl_unique_id *id);
+    int (*ncclCommInitRank)(nccl_comm_t *comm, int nranks, nccl_unique_id id, int rank);
+    int (*ncclCommDestroy)(nccl_comm_t comm);
+    int (*ncclMemAlloc)(void **ptr, size_t bytes);
+    int (*ncclMemFree)(void *ptr);
+    int (*ncclCommWindowRegister)(nccl_comm_t comm, void *ptr, size_t bytes, nccl_window_t *win,
+                                  int flags);
+    int (*ncclCommWindowDeregister)(nccl_comm_t comm, nccl_window_t win);
+} nccl;
+
+enum call { CREATE, ALLOC, REGISTER, AGAIN, DEREGISTER, FREE };
+
+static const char *const call_names[CALLS] = {"create communicator", "alloc",      "register",
+                                              "register again",      "deregister", "free"};
+
+static struct {
+    int ranks, devices;
+    int with_nccl;
+    symwin_unique_id id;
+    nccl_unique_id nccl_id;
+    pthread_barrier_t barrier;
+    double us[MOST_RANKS]; /* of the call just made */
+} run;
+
+static _Noreturn void fail(const char *what, const char *why)
+{
+    fprintf(stderr, "memory: %s: %s\n", what, why);
+    exit(1);
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static void load_nccl(void)
+{
+    static const char *const names[] = {
+        "ncclGetUniqueId", "ncclCommInitRank",       "ncclCommDestroy",         "ncclMemAlloc",
+        "ncclMemFree",     "ncclCommWindowRegister", "ncclCommWindowDeregister"};
+    const char *path = getenv("SYMWIN_NCCL");
+    void *library = dlopen(path != NULL ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    unsigned char *table = (unsigned char *)&nccl;
+    size_t i;
+
+    if (library == NULL) {
+        fprintf(stderr, "memory: without NCCL: %s\n", dlerror());
+        return;
+    }
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        void *symbol = dlsym(library, names[i]);
+
+        if (symbol == NULL)
+            fail(names[i], "NCCL 2.27 or later is needed");
+        memcpy(table + i * sizeof symbol, &symbol, sizeof symbol);
+    }
+    run.with_nccl = 1;
+}
+
+/* ---- one library's calls, alike ---- */
+
+struct rank {
+    int rank, device;
+    symwin_comm *comm;
+    symwin_window *windows[2];
+    nccl_comm_t nccl_comm;
+    nccl_window_t nccl_windows[2];
+    void *memory;
+};
+
+static void check(symwin_status status, const char *what)
+{
+    if (status != SYMWIN_OK)
+        fail(what, symwin_last_error());
+}
+
+static void symwin_call(struct rank *r, enum call call, size_t bytes)
+{
+    switch (call) {
+    case CREATE:
+        check(symwin_comm_create(&run.id, run.ranks, r->rank, r->device, NULL, &r->comm), "create");
+        break;
+    case ALLOC:
+        check(symwin_mem_alloc(r->device, bytes, 0, &r->memory), "alloc");
+        break;
+    case REGISTER:
+        check(symwin_window_register(r->comm, r->memory, bytes, 0, &r->windows[0]), "register");
+        break;
+    case AGAIN:
+        check(symwin_window_register(r->comm, r->memory, bytes, 0, &r->windows[1]), "register");
+        break;
+    case DEREGISTER:
+        check(symwin_window_deregister(r->comm, r->windows[1]), "deregister");
+        check(symwin_window_deregister(r->comm, r->windows[0]), "deregister");
+        break;
+    case FREE:
+        check(symwin_mem_free(r->memory), "free");
+        break;
+    }
+}
+
+static void check_nccl(int result, const char *what)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "NCCL gave %d", result);
+    if (result != 0)
+        fail(what, text);
+}
+
+static void nccl_call(struct rank *r, enum call call, size_t bytes)
+{
+    enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
+
+    switch (call) {
+    case CREATE:
+        check_nccl(nccl.ncclCommInitRank(&r->nccl_comm, run.ranks, run.nccl_id, r->rank), "init");
+        break;
+    case ALLOC:
+        check_nccl(nccl.ncclMemAlloc(&r->memory, bytes), "ncclMemAlloc");
+        break;
+    case REGISTER:
+        check_nccl(nccl.ncclCommWindowRegister(r->nccl_comm, r->memory, bytes, &r->nccl_windows[0],
+                                               NCCL_WIN_COLL_SYMMETRIC),
+                   "ncclCommWindowRegister");
+        break;
+    case AGAIN:
+        check_nccl(nccl.ncclCommWindowRegister(r->nccl_comm, r->memory, bytes, &r->nccl_windows[1],
+                                               NCCL_WIN_COLL_SYMMETRIC),
+                   "ncclCommWindowRegister");
+        break;
+    case DEREGISTER:
+        check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, r->nccl_windows[1]), "deregister");
+        check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, r->nccl_windows[0]), "deregister");
+        break;
+    case FREE:
+        check_nccl(nccl.ncclMemFree(r->memory), "ncclMemFree");
+        break;
+    }
+}
+
+/* ---- timing ---- */
+
+/* Makes the call on all ranks from a common start; the slowest rank's time, on every rank. */
+static double timed(struct rank *r, int library, enum call call, size_t bytes)
+{
+    double start, slowest = 0;
+    int i;
+
+    pthread_barrier_wait(&run.barrier);
+    start = now_us();
+    if (library == 0)
+        symwin_call(r, call, bytes);
+    else
+        nccl_call(r, call, bytes);
+    run.us[r->rank] = now_us() - start;
+    pthread_barrier_wait(&run.barrier);
+    for (i = 0; i < run.ranks; i++)
+        slowest = run.us[i] > slowest ? run.us[i] : slowest;
+    return slowest;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void measure(struct rank *r, int library, size_t bytes)
+{
+    static const char *const names[LIBRARIES] = {"symwin", "nccl"};
+    double us[CALLS][ROUNDS];
+    int call, round;
+
+    for (round = 0; round < ROUNDS; round++)
+        for (call = ALLOC; call < CALLS; call++)
+            us[call][round] = timed(r, library, (enum call)call, bytes);
+    if (r->rank != 0)
+        return;
+    for (call = ALLOC; call < CALLS; call++) {
+        const double first = us[call][0];
+
+        qsort(us[call] + 1, ROUNDS - 1, sizeof(double), compare);
+        printf("%s,%s,%zu,%d,%.1f,%.1f\n", call_names[call], names[library], bytes, run.ranks, first,
+               us[call][1 + (ROUNDS - 1) / 2]);
+    }
+}
+
+static void *rank_main(void *arg)
+{
+    static const size_t sizes[] = {(size_t)2 << 20, (size_t)128 << 20, (size_t)1 << 30};
+    struct rank *r = arg;
+    struct sw_scope scope;
+    double us;
+    size_t i;
+    int library;
+
+    check(sw_scope_enter(r->device, &scope), "context");
+    for (library = 0; library <= run.with_nccl; library++) {
+        us = timed(r, library, CREATE, 0);
+        if (r->rank == 0)
+            printf("%s,%s,0,%d,%.1f,%.1f\n", call_names[CREATE], library == 0 ? "symwin" : "nccl",
+                   run.ranks, us, us);
+    }
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (library = 0; library <= run.with_nccl; library++)
+            measure(r, library, sizes[i]);
+    pthread_barrier_wait(&run.barrier);
+    symwin_comm_destroy(r->comm);
+    if (run.with_nccl)
+        check_nccl(nccl.ncclCommDestroy(r->nccl_comm), "ncclCommDestroy");
+    sw_scope_leave(&scope);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    struct rank ranks[MOST_RANKS] = {{0}};
+    pthread_t threads[MOST_RANKS];
+    symwin_driver_info driver;
+    int r;
+
+    check(symwin_driver_query(&driver), "driver");
+    run.devices = driver.device_count;
+    run.ranks = argc > 1 ? atoi(argv[1]) : driver.device_count;
+    if (run.ranks < 1 || run.ranks > MOST_RANKS)
+        fail("ranks", "1 to 64");
+    if (strcmp(driver.name, "cuda") == 0)
+        load_nccl();
+    check(symwin_unique_id_create(&run.id), "id");
+    if (run.with_nccl)
+        check_nccl(nccl.ncclGetUniqueId(&run.nccl_id), "ncclGetUniqueId");
+    pthread_barrier_init(&run.barrier, NULL, (unsigned)run.ranks);
+    printf("call,library,bytes,ranks,first_us,median_us\n");
+    for (r = 0; r < run.ranks; r++) {
+        ranks[r].rank = r;
+        ranks[r].device = r % run.devices;
+        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
+            fail("threads", "cannot start");
+    }
+    for (r = 0; r < run.ranks; r++)
+        pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&run.barrier);
+    return 0;
+}
