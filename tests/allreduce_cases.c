@@ -53,11 +53,13 @@ static size_t buffer_bytes(const struct shared *s)
 static int member_create(struct member *m, struct harness_team *team, int rank)
 {
     struct shared *s = team->arg;
+    const char *blocks = getenv("SYMWIN_TEST_BLOCKS"); /* for tools that leave less room on a GPU */
     const symwin_comm_options options = {
         .size = sizeof options,
         .timeout_ms = 20000,
         .kernel_timeout_ms = 20000,
         .slot_bytes = s->slot_bytes,
+        .max_blocks = blocks != NULL ? atoi(blocks) : 0,
     };
     const size_t bytes = buffer_bytes(s);
     void *in = NULL;

@@ -25,7 +25,11 @@ int main(void)
     allreduce_matrix(ranks, thin > 1 ? small : counts, thin);
     allreduce_shapes(ranks, thin > 1 ? 1 << 20 : 64 << 20);
     allreduce_graphs(ranks, thin > 1 ? 10 : 200);
-    allreduce_streams(ranks, thin > 1 ? 20 : 300);
+    /* Two streams may share one hardware queue, and then one rank's wait holds up another's kernel. */
+    if (harness_device(ranks - 1) == ranks - 1)
+        allreduce_streams(ranks, thin > 1 ? 20 : 300);
+    else
+        tap_ok(1, "calls in flight over three streams # SKIP ranks share a device");
     allreduce_random(ranks, 1000 / thin, 1 << 20, 1);
     allreduce_random(ranks, 20 / thin, 64 << 20, 2);
     return tap_done();

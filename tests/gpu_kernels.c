@@ -14,6 +14,8 @@ int main(void)
     setenv("SYMWIN_DRIVER", "cuda", 1);
     /* A kernel that loads at its first launch may wait for one that waits for it. */
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    /* Streams that share a hardware queue wait for each other, and the ranks' kernels may not. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     if (sw_driver_load() != SYMWIN_OK || sw_drv.cuDeviceGetCount(&cases.devices) != CUDA_SUCCESS ||
         cases.devices < 1)
         tap_skip_all("no CUDA device");

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "../emu/emu.h"
@@ -139,10 +140,10 @@ static void live_counts(void)
     TAP_EQ("live: device blocks", now.device_blocks - before.device_blocks, 1);
     TAP_EQ("live: host blocks", now.host_blocks - before.host_blocks, 1);
     TAP_EQ("live: contexts", now.contexts, before.contexts);
-    TAP_EQ("live: the sum", sw_emu_live_objects(), now.handle_refs + now.allocations +
-           now.reservations + now.mappings + now.multicasts + now.binds + now.device_blocks +
-           now.host_blocks + now.contexts + now.streams + now.events + now.libraries + now.graphs +
-           now.graph_execs);
+    TAP_EQ("live: the sum", sw_emu_live_objects(),
+           now.handle_refs + now.allocations + now.reservations + now.mappings + now.multicasts +
+               now.binds + now.device_blocks + now.host_blocks + now.contexts + now.streams +
+               now.events + now.libraries + now.graphs + now.graph_execs);
     tap_ok(printed_lines() > lines, "live: what lives is printed, a line each");
     conf_must(sw_drv.cuMulticastUnbind(mc, 0, 0, conf.granule), "cuMulticastUnbind");
     conf_must(sw_drv.cuMemRelease(mc), "cuMemRelease");
@@ -154,7 +155,8 @@ static void live_counts(void)
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-/* In the child: what the machine looks like, compared with `arg`: devices memory fabric multicast. */
+/* In the child: what the machine looks like, compared with `arg`: devices memory fabric multicast,
+ * a bit for each that differs. */
 static int child_machine(const char *arg)
 {
     struct sw_emu_machine machine, want;
@@ -178,27 +180,32 @@ static void environment(void)
         const char *text, *machine; /* NULL: cuInit refuses */
         const char *env[6];
     } cases[] = {
-        {"the defaults", "8 8589934592 1 1",
+        {"the defaults",
+         "8 8589934592 1 1",
          {"SYMWIN_EMU_DEVICES=", "SYMWIN_EMU_MEM=", "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
-        {"all set", "3 67108864 0 0",
+        {"all set",
+         "3 67108864 0 0",
          {"SYMWIN_EMU_DEVICES=3", "SYMWIN_EMU_MEM=64M", "SYMWIN_EMU_FABRIC=0",
           "SYMWIN_EMU_MULTICAST=0"}},
-        {"the most devices", "128 1073741824 2 1",
+        {"the most devices",
+         "128 1073741824 2 1",
          {"SYMWIN_EMU_DEVICES=128", "SYMWIN_EMU_MEM=1G", "SYMWIN_EMU_FABRIC=2",
           "SYMWIN_EMU_MULTICAST=1"}},
-        {"memory in K", "1 16777216 1 1",
-         {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=16384K", "SYMWIN_EMU_FABRIC=",
-          "SYMWIN_EMU_MULTICAST="}},
-        {"memory in bytes", "1 4194304 1 1",
-         {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=4194304", "SYMWIN_EMU_FABRIC=",
-          "SYMWIN_EMU_MULTICAST="}},
+        {"memory in K",
+         "1 16777216 1 1",
+         {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=16384K",
+          "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
+        {"memory in bytes",
+         "1 4194304 1 1",
+         {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=4194304",
+          "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
         {"no device", NULL, {"SYMWIN_EMU_DEVICES=0"}},
         {"a device too many", NULL, {"SYMWIN_EMU_DEVICES=129"}},
         {"a negative number", NULL, {"SYMWIN_EMU_DEVICES=-1"}},
         {"no number", NULL, {"SYMWIN_EMU_DEVICES=many"}},
         {"a number and more", NULL, {"SYMWIN_EMU_DEVICES=4x"}},
         {"a number of 70 bits", NULL, {"SYMWIN_EMU_MEM=1180591620717411303424"}},
-        {"a suffix too large", NULL, {"SYMWIN_EMU_MEM=18446744073709551615G"}},
+        {"a suffix that makes it too large", NULL, {"SYMWIN_EMU_MEM=17179869185G"}},
         {"less memory than a granule", NULL, {"SYMWIN_EMU_MEM=1K"}},
         {"an unknown fabric", NULL, {"SYMWIN_EMU_FABRIC=3"}},
         {"an unknown multicast", NULL, {"SYMWIN_EMU_MULTICAST=2"}},
@@ -257,6 +264,26 @@ static size_t available(void)
 
     conf_must(sw_drv.cuMemGetInfo(&bytes, &total), "cuMemGetInfo");
     return bytes;
+}
+
+/* A call that fails for want of a descriptor has taken no memory. */
+static void quota_when_create_fails(void)
+{
+    const size_t before = available();
+    struct rlimit limit, none;
+    CUresult result;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        conf_bail("getrlimit");
+    none = limit;
+    none.rlim_cur = 3;
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0)
+        conf_bail("setrlimit");
+    result = create_and_release();
+    setrlimit(RLIMIT_NOFILE, &limit);
+    TAP_EQ("create without a descriptor to be had", result, CUDA_ERROR_OPERATING_SYSTEM);
+    TAP_EQ("it takes no memory", available(), before);
+    TAP_EQ("create with descriptors", create_and_release(), OK);
 }
 
 static void quota(void)
@@ -376,13 +403,15 @@ static void pointers(void)
     CUdeviceptr plain = 0, device = 0, start = 0;
     unsigned long long types = 0;
     void *host = NULL, *host_pointer = NULL;
+    unsigned rights = 0;
+    int mapped = 1;
     size_t size = 0;
 
     conf_block_make(&block, conf.device, 2 * g, FD);
     check_pointer("mapped memory", block.va + g + 5, block.va, 2 * g, CU_MEMORYTYPE_DEVICE);
-    conf_must(sw_drv.cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
-                                           block.va),
-              "handle types");
+    conf_must(
+        sw_drv.cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, block.va),
+        "handle types");
     TAP_EQ("mapped memory: the handle types", types, FD);
     conf_must(sw_drv.cuMemAlloc(&plain, 1000), "cuMemAlloc");
     TAP_EQ("plain memory is aligned", plain % 512, 0);
@@ -402,9 +431,9 @@ static void pointers(void)
     TAP_EQ("the device sees what the host wrote", conf_word(device + 8), 0x5a5a5a5a);
     conf_must(conf_poke(device, 0x01020304), "cuMemcpyHtoD");
     TAP_EQ("the host sees what the device wrote", *(uint32_t *)host, 0x01020304);
-    conf_must(sw_drv.cuPointerGetAttribute(&host_pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                                           device + 10),
-              "host pointer");
+    conf_must(
+        sw_drv.cuPointerGetAttribute(&host_pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, device + 10),
+        "host pointer");
     tap_ok(host_pointer == (char *)host + 10, "pinned memory: the host's pointer");
     TAP_EQ("free of pinned memory", sw_drv.cuMemFreeHost(host), OK);
     TAP_EQ("host alloc without out-pointer", sw_drv.cuMemHostAlloc(NULL, 1, 0), IV);
@@ -415,6 +444,13 @@ static void pointers(void)
            IV);
     TAP_EQ("attribute to NULL",
            sw_drv.cuPointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_RANGE_SIZE, block.va), IV);
+    conf_must(sw_drv.cuPointerGetAttribute(&rights, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, block.va),
+              "access flags");
+    TAP_EQ("the rights of the current device", rights, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    start = conf_reserve(g);
+    conf_must(sw_drv.cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, start), "mapped");
+    TAP_EQ("a reserved address is not mapped", mapped & 0xff, 0);
+    conf_must(sw_drv.cuMemAddressFree(start, g), "cuMemAddressFree");
     TAP_EQ("an unknown attribute",
            sw_drv.cuPointerGetAttribute(&size, (CUpointer_attribute)999, block.va), IV);
     TAP_EQ("the range alone", sw_drv.cuMemGetAddressRange(NULL, &size, block.va), OK);
@@ -426,9 +462,7 @@ int main(int argc, char **argv)
 {
     if (argc > 2)
         return child_machine(argv[2]);
-    if (sw_driver_load() == SYMWIN_OK && !sw_driver_is_emulated())
-        tap_skip_all("it is about the emulated driver");
-    conf_start();
+    conf_emulate("8");
     conf_group("a fault once", fault_once);
     conf_group("a persistent fault", fault_persistent);
     conf_group("a thread's own faults", fault_of_a_thread);
@@ -436,6 +470,7 @@ int main(int argc, char **argv)
     conf_group("environment", environment);
     conf_group("configure", configure);
     conf_group("quota", quota);
+    conf_group("quota when create fails", quota_when_create_fails);
     conf_group("buffer ids", buffer_ids);
     conf_group("pointers", pointers);
     return conf_done(NULL);

@@ -87,10 +87,9 @@ static int child_misuse(const char *what)
     conf_start();
     conf_block_make(&block, conf.device, conf.granule, 0);
     conf_block_drop(&block);
-    if (strcmp(what, "twice") == 0)
-        sw_drv.cuMemRelease(block.handle);
-    else
-        sw_drv.cuMemRelease(0x123456789abcull);
+    if (strcmp(what, "late") == 0)
+        conf_create(conf.device, conf.granule, 0);
+    sw_drv.cuMemRelease(strcmp(what, "stranger") == 0 ? 0x123456789abcull : block.handle);
     return 0;
 }
 
@@ -113,10 +112,10 @@ static void rule_initialized(void)
     int count = 0;
 
     conf_accepted(1, "a call after cuInit", sw_drv.cuDeviceGetCount(&count));
-    conf_refused(1, "a call before cuInit",
-                 (CUresult)conf_child_run(&process, "before-init", conf.emulated ? "emu" : "cuda",
-                                          NULL),
-                 WANT(NI));
+    conf_refused(
+        1, "a call before cuInit",
+        (CUresult)conf_child_run(&process, "before-init", conf.emulated ? "emu" : "cuda", NULL),
+        WANT(NI));
     if (!conf.emulated) /* there libcuda's own exit handlers are not ours to outlive */
         return;
     conf_value(1, REFUSED, "calls of every kind before cuInit",
@@ -139,6 +138,7 @@ static void abort_case(const char *text, const char *what)
 static void rule_misuse(void)
 {
     abort_case("a handle released twice aborts", "twice");
+    abort_case("a handle released twice, with another one made between, aborts", "late");
     abort_case("release of what never was a handle aborts", "stranger");
 }
 
@@ -188,7 +188,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         return child(argv[1], argc > 2 ? argv[2] : "");
-    conf_rules_start();
+    conf_start();
+    conf_open_csv();
     conf_group("initialization", rule_initialized);
     conf_rules_create();
     conf_rules_map();

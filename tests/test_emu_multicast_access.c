@@ -1,5 +1,5 @@
-/* What an access to a multicast address of the emulated driver reaches: each member's memory, in the
- * order in which the members were added, for devices that may. */
+/* What an access to a multicast address of the emulated driver reaches: each member's memory, in
+ * the order in which the members were added, for devices that may. */
 #include <string.h>
 
 #include "../emu/emu_internal.h"
@@ -151,7 +151,7 @@ static void refused(void)
     tear_down(&f);
 }
 
-/* A member's memory that has no address any more is still a member's; memory that has gone is not. */
+/* Memory that has no address any more is still its member's; memory that has gone is not. */
 static void memory_without_address(void)
 {
     struct fixture f;
@@ -171,11 +171,7 @@ static void memory_without_address(void)
 
 int main(void)
 {
-    setenv("SYMWIN_EMU_DEVICES", "5", 1);
-    setenv("SYMWIN_EMU_MULTICAST", "1", 1);
-    if (sw_driver_load() == SYMWIN_OK && !sw_driver_is_emulated())
-        tap_skip_all("multicast is never tried on real hardware");
-    conf_start();
+    conf_emulate("5");
     conf_group("contents", contents);
     conf_group("two addresses", two_addresses);
     conf_group("refused", refused);

@@ -151,9 +151,7 @@ static void threads(void)
 
 int main(void)
 {
-    if (sw_driver_load() == SYMWIN_OK && !sw_driver_is_emulated())
-        tap_skip_all("it is about the emulated driver");
-    conf_start();
+    conf_emulate("8");
     conf_group("threads", threads);
     return conf_done(NULL);
 }

@@ -49,6 +49,8 @@ gpu)
     # Tests that share GPUs must not run side by side: kernels that wait for each other would wait
     # for another test's to leave.
     export SYMWIN_DRIVER=cuda
+    # Ranks that share a GPU: as many streams at the same time as the hardware has queues for.
+    export CUDA_DEVICE_MAX_CONNECTIONS=32
     jobs=1
     ;;
 *)
@@ -64,9 +66,15 @@ export TSAN_OPTIONS="second_deadlock_stack=1:${TSAN_OPTIONS:-}"
 # ThreadSanitizer of gcc 12 does not start where the kernel randomises more address bits than it
 # knows of.
 runner=
-if grep -q -e -fsanitize=thread "$build/flags" && setarch "$(uname -m)" -R true 2>/dev/null; then
+if grep -qs -e -fsanitize=thread "$build/flags" && setarch "$(uname -m)" -R true 2>/dev/null; then
     runner="setarch $(uname -m) -R"
 fi
 
+if grep -qs -e -fsanitize= "$build/flags"; then
+    timeout=${SYMWIN_TEST_TIMEOUT:-300}
+else
+    timeout=${SYMWIN_TEST_TIMEOUT:-120}
+fi
+
 # shellcheck disable=SC2086 # lists of words
-exec $runner prove -j "$jobs" --exec "timeout -k 5 ${SYMWIN_TEST_TIMEOUT:-120}" $list
+exec $runner prove -j "$jobs" --exec "timeout -k 5 $timeout" $list

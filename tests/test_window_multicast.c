@@ -1,0 +1,281 @@
+/* Multicast addresses of windows: where there are some, where all ranks do without alike. */
+#include "child.h"
+#include "window_cases.h"
+
+#define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
+
+enum { RANKS = 4 };
+
+static int has_multicast(struct member *m, const symwin_window *window)
+{
+    return (member_query(m, window).transports & SYMWIN_TRANSPORT_MULTICAST) != 0;
+}
+
+static void expect_none(const char *name, struct member *m, const symwin_window *window)
+{
+    void *const untouched = m;
+    void *ptr = untouched;
+
+    TAP_EQ(name, member_query(m, window).transports, SYMWIN_TRANSPORT_PEER);
+    host_expect(name, symwin_window_multicast_pointer(m->comm, window, 0, &ptr), SYMWIN_UNSUPPORTED,
+                "symwin_window_multicast_pointer|no multicast");
+    tap_ok(ptr == untouched, "%s: the out-pointer is untouched", name);
+}
+
+/* A window that insists is refused on every rank, and nothing stays. */
+static void expect_refused(const char *name, struct member *m, symwin_status want,
+                           const char *words)
+{
+    symwin_window *window = SENTINEL;
+    int before;
+
+    harness_barrier(m->team);
+    before = member_allocations(m);
+    harness_barrier(m->team);
+    host_expect(name,
+                symwin_window_register(m->comm, m->memory, 64, SYMWIN_WINDOW_MULTICAST, &window),
+                want, words);
+    tap_ok(window == SENTINEL, "%s: the out-pointer is untouched", name);
+    harness_barrier(m->team);
+    TAP_EQ(name, member_allocations(m), before);
+    harness_barrier(m->team);
+}
+
+/* ---- where there is multicast ---- */
+
+/* A store to the multicast address of rank `writer` reaches every rank's memory. */
+static int stores_missed(struct member *m, const symwin_window *window, void *own, size_t offset,
+                         int writer)
+{
+    const uint32_t value = 1000 + (uint32_t)writer;
+    void *ptr = NULL;
+    int missed;
+
+    host_put_u32(m->device, host_at(own, offset), 0);
+    harness_barrier(m->team);
+    if (m->rank == writer) {
+        host_must(symwin_window_multicast_pointer(m->comm, window, offset, &ptr),
+                  "symwin_window_multicast_pointer");
+        host_put_u32(m->device, ptr, value);
+    }
+    harness_barrier(m->team);
+    missed = host_get_u32(m->device, host_at(own, offset)) != value;
+    harness_barrier(m->team);
+    return missed;
+}
+
+static void run_present(struct harness_team *team, int rank, void *arg)
+{
+    symwin_window *window, *inside = NULL;
+    symwin_window_info info;
+    symwin_comm_info comm;
+    void *ptr = NULL;
+    struct member m;
+    int missed = 0;
+    int writer;
+
+    (void)arg;
+    member_open(&m, team, rank, (size_t)(2 + rank % 2) * GRANULE);
+    host_must(symwin_comm_query(m.comm, &comm), "symwin_comm_query");
+    TAP_EQ("a device a rank: the communicator has multicast", comm.multicast, 1);
+    window = member_window(&m, 100, 2 * GRANULE - 100);
+    TAP_EQ("and so has a window", has_multicast(&m, window), 1);
+    info = member_query(&m, window);
+    host_must(symwin_window_multicast_pointer(m.comm, window, 50, &ptr),
+              "symwin_window_multicast_pointer");
+    tap_ok(ptr == host_at(info.base, RANKS * info.stride + info.offset + 50),
+           "at the offset of an imaginary rank %d", RANKS);
+    for (writer = 0; writer < RANKS; writer++)
+        missed += stores_missed(&m, window, host_at(m.memory, 100), 2 * GRANULE - 104, writer);
+    TAP_EQ("a store reaches all ranks", missed, 0);
+    host_expect("the byte past the window",
+                symwin_window_multicast_pointer(m.comm, window, 2 * GRANULE - 100, &ptr),
+                SYMWIN_INVALID, "symwin_window_multicast_pointer|past the window");
+    host_expect("a window that insists",
+                symwin_window_register(m.comm, m.memory, 64, SYMWIN_WINDOW_MULTICAST, &inside),
+                SYMWIN_OK, "");
+    TAP_EQ("shares the object", stores_missed(&m, inside, m.memory, 8, 1), 0);
+    harness_barrier(team);
+    member_deregister(&m, window);
+    member_deregister(&m, inside);
+    member_close(&m);
+}
+
+/* A window without multicast, then one that insists on the same memory. */
+static void run_later(struct harness_team *team, int rank, void *arg)
+{
+    symwin_window *without = NULL, *with = NULL;
+    struct sw_emu_live live;
+    struct member m;
+
+    (void)arg;
+    member_open(&m, team, rank, GRANULE);
+    host_must(symwin_window_register(m.comm, m.memory, 64, SYMWIN_WINDOW_NO_MULTICAST, &without),
+              "symwin_window_register");
+    expect_none("a window that wants none", &m, without);
+    harness_barrier(team);
+    sw_emu_live_count(&live);
+    harness_barrier(team);
+    TAP_EQ("nor is there an object", live.multicasts + live.binds, 0);
+    host_expect("one that insists comes later",
+                symwin_window_register(m.comm, m.memory, 64, SYMWIN_WINDOW_MULTICAST, &with),
+                SYMWIN_OK, "");
+    TAP_EQ("and has it", stores_missed(&m, with, m.memory, 0, 2), 0);
+    expect_none("the one before still has none", &m, without);
+    sw_emu_live_count(&live);
+    TAP_EQ("one object, bound by every rank", live.multicasts * 100 + live.binds, 100 + RANKS);
+    TAP_EQ("on one mapping", member_allocations(&m), 1);
+    harness_barrier(team);
+    member_deregister(&m, with);
+    member_deregister(&m, without);
+    member_close(&m);
+}
+
+/* ---- where there is none ---- */
+
+struct without {
+    const char *name;
+    unsigned comm_flags;
+    int devices; /* that the ranks are dealt over; 0: one each */
+};
+
+static void run_without(struct harness_team *team, int rank, void *arg)
+{
+    const struct without *why = arg;
+    const symwin_comm_options options = {
+        .size = sizeof options, .flags = why->comm_flags, .timeout_ms = 20000};
+    struct member m = {.team = team, .rank = rank, .bytes = GRANULE};
+    symwin_window *window;
+    symwin_comm_info comm;
+
+    m.device = why->devices > 0 ? rank % why->devices : rank;
+    host_must(symwin_comm_create(&team->id, team->nranks, rank, m.device, &options, &m.comm),
+              "symwin_comm_create");
+    m.memory = host_alloc(m.device, GRANULE);
+    host_must(symwin_comm_query(m.comm, &comm), "symwin_comm_query");
+    TAP_EQ(why->name, comm.multicast, 0);
+    window = member_window(&m, 0, GRANULE);
+    expect_none(why->name, &m, window);
+    TAP_EQ("peers are reached all the same", member_exchange(&m, window, m.memory, 16, 7), 0);
+    expect_refused(why->name, &m, SYMWIN_UNSUPPORTED,
+                   "symwin_window_register|rank 0|SYMWIN_WINDOW_MULTICAST");
+    TAP_EQ("after the refusal too", member_exchange(&m, window, m.memory, 16, 77), 0);
+    member_deregister(&m, window);
+    expect_refused(why->name, &m, SYMWIN_UNSUPPORTED, "SYMWIN_WINDOW_MULTICAST");
+    member_close(&m);
+}
+
+/* ---- where it runs out ---- */
+
+enum { MOST_OBJECTS = 128 }; /* of the emulated machine */
+
+static void take_all(CUmemGenericAllocationHandle objects[MOST_OBJECTS])
+{
+    CUmulticastObjectProp prop = {.numDevices = 2, .size = GRANULE};
+    int i;
+
+    for (i = 0; i < MOST_OBJECTS; i++)
+        if (sw_drv.cuMulticastCreate(&objects[i], &prop) != CUDA_SUCCESS)
+            break;
+    tap_ok(i > 0, "%d multicast objects were left", i);
+    for (; i < MOST_OBJECTS; i++)
+        objects[i] = 0;
+}
+
+static void run_exhausted(struct harness_team *team, int rank, void *arg)
+{
+    CUmemGenericAllocationHandle objects[MOST_OBJECTS];
+    symwin_window *window, *later = NULL;
+    struct member m;
+    int i;
+
+    (void)arg;
+    member_open(&m, team, rank, GRANULE);
+    if (rank == 0)
+        take_all(objects);
+    harness_barrier(team);
+    window = member_window(&m, 0, GRANULE);
+    expect_none("no objects are left", &m, window);
+    TAP_EQ("peers are reached all the same", member_exchange(&m, window, m.memory, 16, 3), 0);
+    expect_refused("insisting does not help", &m, SYMWIN_NO_MEMORY,
+                   "symwin_window_register|rank 0|cuMulticastCreate");
+    member_deregister(&m, window);
+    expect_refused("nor on memory that is new", &m, SYMWIN_NO_MEMORY, "rank 0|cuMulticastCreate");
+    for (i = 0; i < MOST_OBJECTS && rank == 0; i++)
+        if (objects[i] != 0)
+            host_must_cuda(sw_drv.cuMemRelease(objects[i]), "cuMemRelease");
+    harness_barrier(team);
+    host_expect("objects are free again",
+                symwin_window_register(m.comm, m.memory, 64, SYMWIN_WINDOW_MULTICAST, &later),
+                SYMWIN_OK, "");
+    TAP_EQ("and work", stores_missed(&m, later, m.memory, 0, 3), 0);
+    member_deregister(&m, later);
+    member_close(&m);
+}
+
+/* One rank cannot bind its memory: all do without, or all are refused. */
+static void run_one_cannot(struct harness_team *team, int rank, void *arg)
+{
+    symwin_window *window = NULL;
+    struct host_raw raw;
+    struct sw_emu_live live;
+    struct member m, own;
+
+    (void)arg;
+    member_open(&m, team, rank, GRANULE);
+    /* Memory without handle types cannot be bound to an object that has some. */
+    raw = host_raw_alloc(m.device, GRANULE, rank == 2 ? 0 : SYMWIN_HANDLE_POSIX_FD);
+    own = m;
+    own.memory = (void *)(uintptr_t)raw.ptr;
+    expect_refused("one rank cannot", &own, SYMWIN_DRIVER, "rank 2|cuMulticastBindMem");
+    window = member_window(&own, 0, GRANULE);
+    expect_none("so all do without", &own, window);
+    harness_barrier(team);
+    sw_emu_live_count(&live);
+    harness_barrier(team);
+    TAP_EQ("and no object stays", live.multicasts + live.binds, 0);
+    TAP_EQ("peers are reached all the same", member_exchange(&own, window, own.memory, 16, 3), 0);
+    member_deregister(&m, window);
+    harness_barrier(team);
+    host_raw_free(&raw);
+    member_close(&m);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const switched_off[] = {"SYMWIN_EMU_MULTICAST=0", NULL};
+    static const struct without cases[] = {
+        {"ranks that share devices", 0, 2},
+        {"ranks that share devices, asked for", SYMWIN_COMM_MULTICAST, 3},
+        {"SYMWIN_COMM_NO_MULTICAST", SYMWIN_COMM_NO_MULTICAST, 0},
+    };
+    static const struct without alone = {"a single rank", 0, 0};
+    static const struct without unsupported = {"devices without multicast", SYMWIN_COMM_MULTICAST,
+                                               0};
+    struct harness_leaks before;
+    size_t i;
+
+    harness_start();
+    before = harness_leaks_now();
+    if (child_part(argc, argv) != NULL) {
+        harness_run(RANKS, run_without, (void *)(uintptr_t)&unsupported);
+        harness_no_leaks("no multicast", &before);
+        return tap_done();
+    }
+    harness_run(RANKS, run_present, NULL);
+    harness_no_leaks("multicast", &before);
+    harness_run(RANKS, run_later, NULL);
+    harness_no_leaks("multicast that comes later", &before);
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        harness_run(RANKS, run_without, (void *)(uintptr_t)&cases[i]);
+        harness_no_leaks(cases[i].name, &before);
+    }
+    harness_run(1, run_without, (void *)(uintptr_t)&alone);
+    harness_no_leaks("a single rank", &before);
+    harness_run(RANKS, run_exhausted, NULL);
+    harness_no_leaks("no objects left", &before);
+    harness_run(RANKS, run_one_cannot, NULL);
+    harness_no_leaks("one rank cannot", &before);
+    child_run("a machine without multicast", switched_off);
+    return tap_done();
+}
