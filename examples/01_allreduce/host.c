@@ -26,20 +26,27 @@ static int is_unsigned(symwin_type type)
     return type == SYMWIN_U8 || type == SYMWIN_U32 || type == SYMWIN_U64;
 }
 
-/* The largest g: three of them together stay exact in the type, and the sum of an average in what
- * it is accumulated in (the integer itself; f32 for floats, up to 384 ranks). */
-static uint32_t largest(const struct problem *problem)
+/* A problem and the sizes of its data. */
+struct data {
+    const struct problem *problem;
+    uint32_t top;      /* g is 0 .. top: three of them together are exact in the type */
+    uint32_t mean_low; /* the q of an average is mean_low .. mean_low + mean_top: nranks of them */
+    uint32_t mean_top; /* are exact too, since multicast rounds the sum before it is divided */
+};
+
+static struct data sizes(const struct problem *problem)
 {
     const int mantissa = formats[problem->type].mantissa;
-    const int bytes = (int)symwin_type_bytes(problem->type);
-    const int bits = mantissa == 0 ? 8 * bytes - 1 : mantissa + 1;
-    uint32_t limit = (UINT32_C(1) << (bits < 16 ? bits : 16)) / 3;
+    const int integer = 8 * (int)symwin_type_bytes(problem->type) - !is_unsigned(problem->type);
+    const int bits = mantissa == 0 ? integer : mantissa + 1; /* integers below 2^bits are exact */
+    const uint64_t all = (UINT64_C(1) << (bits < 32 ? bits : 32)) - 1;
+    const uint32_t top = (uint32_t)(bits < 16 ? all + 1 : 65536) / 3;
+    const uint64_t share = all / (2 * (uint64_t)problem->nranks);
+    const uint32_t mean = share < top ? (uint32_t)share : top;
 
-    if (bytes == 1 && mantissa == 0 && problem->op == SYMWIN_AVG) {
-        const uint32_t average = 127 / (2 * (uint32_t)problem->nranks + 1);
-        limit = average < limit ? average : limit;
-    }
-    return limit;
+    if (problem->op == SYMWIN_AVG && is_unsigned(problem->type)) /* none may be negative */
+        return (struct data){problem, mean, mean, mean};
+    return (struct data){problem, top, 0, 2 * mean};
 }
 
 /* Pseudo-random in 0 .. top, from rank and index alone. */
@@ -53,32 +60,35 @@ static int64_t g(int rank, uint64_t index, uint32_t top)
 }
 
 /* Element `index` of a rank's input. */
-static int64_t input(const struct problem *problem, uint32_t top, int rank, uint64_t index)
+static int64_t input(const struct data *data, int rank, uint64_t index)
 {
-    const int n = problem->nranks;
+    const symwin_type type = data->problem->type;
+    const int n = data->problem->nranks;
+    const uint32_t top = data->top;
     const int64_t difference = g(rank, index, top) - g((rank + 1) % n, index, top);
 
-    switch (problem->op) {
+    switch (data->problem->op) {
     case SYMWIN_SUM:
         return difference + (index % (unsigned)n == (unsigned)rank ? g(n, index, top) : 0);
     case SYMWIN_AVG:
-        return difference + top + g(n, index, top);
+        return difference + data->mean_low + g(n, index, data->mean_top);
     case SYMWIN_PROD: {
-        const int64_t sign = is_unsigned(problem->type) || difference >= 0 ? 1 : -1;
+        const int64_t sign = is_unsigned(type) || difference >= 0 ? 1 : -1;
         return sign * (((uint64_t)rank + index) % (unsigned)n < 3 ? 2 : 1);
     }
     default:
-        return is_unsigned(problem->type) ? difference + top : difference;
+        return is_unsigned(type) ? difference + top : difference;
     }
 }
 
 /* What the all-reduce must give: the plain loop over the ranks. */
-static int64_t reduced(const struct problem *problem, uint32_t top, uint64_t index)
+static int64_t reduced(const struct data *data, uint64_t index)
 {
-    int64_t result = input(problem, top, 0, index);
+    const struct problem *problem = data->problem;
+    int64_t result = input(data, 0, index);
 
     for (int rank = 1; rank < problem->nranks; rank++) {
-        const int64_t x = input(problem, top, rank, index);
+        const int64_t x = input(data, rank, index);
 
         switch (problem->op) {
         case SYMWIN_PROD:
@@ -120,11 +130,11 @@ static uint64_t encode(symwin_type type, int64_t value)
 void host_fill(const struct problem *problem, int rank, uint64_t first, size_t count, void *to)
 {
     const size_t bytes = symwin_type_bytes(problem->type);
-    const uint32_t top = largest(problem);
+    const struct data data = sizes(problem);
 
     for (size_t i = 0; i < count; i++) {
-        const int64_t value = rank == HOST_RESULT ? reduced(problem, top, first + i)
-                                                  : input(problem, top, rank, first + i);
+        const int64_t value = rank == HOST_RESULT ? reduced(&data, first + i)
+                                                  : input(&data, rank, first + i);
         const uint64_t bits = encode(problem->type, value);
 
         switch (bytes) {
