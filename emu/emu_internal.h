@@ -44,7 +44,11 @@ _Noreturn void emu_misuse(const char *format, ...) __attribute__((format(printf,
 extern struct sw_emu_machine emu_machine; /* constant between cuInit and sw_emu_configure */
 
 /* What every device's attributes say about launches, and what the block scheduler keeps to. */
+#if defined(__SANITIZE_THREAD__) /* it counts CUDA threads as threads, of which it has about 8,000 */
+#define EMU_MULTIPROCESSORS 8
+#else
 #define EMU_MULTIPROCESSORS 32
+#endif
 #define EMU_MULTIPROCESSOR_THREADS 2048
 #define EMU_MULTIPROCESSOR_BLOCKS 32
 #define EMU_BLOCK_THREADS 1024

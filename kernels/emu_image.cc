@@ -11,13 +11,8 @@
 #define SW_DECLARE_FILE(file, list) list(SW_DECLARE)
 SW_KERNEL_FILE_LIST(SW_DECLARE_FILE)
 
-/* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. ThreadSanitizer
- * counts each as a thread, of which it has about 8,000. */
-#if defined(__SANITIZE_THREAD__)
-#define BLOCK_THREADS 16
-#else
+/* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. */
 #define BLOCK_THREADS 64
-#endif
 
 #define SW_ENTRY(algo, type, op)                                                                   \
     {"sw_allreduce_" #algo "_" #type "_" #op, sw_allreduce_##algo##_##type##_##op,                 \
