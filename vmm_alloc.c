@@ -199,7 +199,8 @@ static symwin_status memory_access(const struct memory *m, int device, unsigned 
 static symwin_status check_show(CUresult result, const char *call, const char *step,
                                 const struct memory *m)
 {
-    if (m->owner == IMPORTED && result == CUDA_ERROR_INVALID_VALUE)
+    if (m->owner == IMPORTED &&
+        (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
         return sw_fail(SYMWIN_INVALID,
                        "%s: the handle says %zu bytes, which its allocation has not; pass what "
                        "symwin_mem_export filled",

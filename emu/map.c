@@ -12,8 +12,8 @@
 /* ---- map and unmap --------------------------------------------------------------------------- */
 
 /* Under the lock. The object that may be mapped there, complete if it is a multicast one. */
-static CUresult map_check(CUdeviceptr ptr, size_t size, CUmemGenericAllocationHandle handle,
-                          struct emu_object **object)
+static CUresult map_check(CUdeviceptr ptr, size_t size, size_t offset,
+                          CUmemGenericAllocationHandle handle, struct emu_object **object)
 {
     struct emu_object *o = emu_object_find(handle);
     CUresult result;
@@ -24,7 +24,13 @@ static CUresult map_check(CUdeviceptr ptr, size_t size, CUmemGenericAllocationHa
             return result;
         o = emu_object_find(handle);
     }
-    if (o == NULL || size > o->bytes || !emu_range_covers(ptr, size))
+    if (o == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    /* Memory is mapped whole or not at all: a driver of CUDA 13.0 answers so to anything else, also
+     * to sizes that are no granules (docs/conformance.md). */
+    if (o->kind != EMU_MULTICAST && (offset != 0 || size != o->bytes))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (offset != 0 || !emu_is_granular(size) || size > o->bytes || !emu_range_covers(ptr, size))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t at = 0; at < size; at += EMU_GRANULE)
         if (emu_view_at(ptr + at) != NULL)
@@ -41,12 +47,10 @@ CUresult sw_emu_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* Offsets other than 0 are reserved by the driver. */
-    if (ptr == 0 || size == 0 || handle == 0 || offset != 0 || flags != 0 ||
-        !emu_is_granular(ptr) || !emu_is_granular(size))
+    if (ptr == 0 || size == 0 || handle == 0 || flags != 0 || !emu_is_granular(ptr))
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
-    result = map_check(ptr, size, handle, &object);
+    result = map_check(ptr, size, offset, handle, &object);
     if (result == CUDA_SUCCESS) {
         if (emu_view_add(ptr, size, object) == NULL) {
             result = CUDA_ERROR_OUT_OF_MEMORY;

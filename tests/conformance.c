@@ -82,6 +82,11 @@ void conf_accepted(int rule, const char *text, CUresult got)
     conf_check(rule, ACCEPTED, text, got, WANT(OK));
 }
 
+void conf_stricter(int rule, const char *text, CUresult got)
+{
+    conf_refused(rule, text, got, conf.emulated ? WANT(IV) : WANT(IV, OK));
+}
+
 void conf_refused(int rule, const char *text, CUresult got, const CUresult *want)
 {
     conf_check(rule, REFUSED, text, got, want);

@@ -67,6 +67,10 @@ void conf_check(int rule, enum conf_side side, const char *text, CUresult got,
 void conf_accepted(int rule, const char *text, CUresult got);
 void conf_refused(int rule, const char *text, CUresult got, const CUresult *want);
 
+/* Refused with INVALID_VALUE by the emulated driver on purpose, to find the mistake, although the real
+ * one was seen to accept it. */
+void conf_stricter(int rule, const char *text, CUresult got);
+
 /* A case that is told by a value and not by an answer. */
 void conf_value(int rule, enum conf_side side, const char *text, long long got, long long want);
 

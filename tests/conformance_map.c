@@ -18,8 +18,7 @@ static void where_to_map(void)
     conf_accepted(26, "map inside a reservation", conf_try_map(va + g, 2 * g, 0, two, 0));
     conf_refused(26, "map where nothing is reserved", conf_try_map(gone, 2 * g, 0, two, 0),
                  WANT(IV));
-    conf_refused(26, "map past the reservation's end", conf_try_map(va + 3 * g, 2 * g, 0, two, 0),
-                 WANT(IV));
+    conf_stricter(26, "map past the reservation's end", conf_try_map(va + 3 * g, 2 * g, 0, two, 0));
     conf_must(sw_drv.cuMemMap(va + g, 2 * g, 0, two, 0), "cuMemMap");
     conf_accepted(27, "map right behind a mapping", conf_try_map(va + 3 * g, g, 0, one, 0));
     conf_accepted(27, "map right before a mapping", conf_try_map(va, g, 0, one, 0));
@@ -42,14 +41,14 @@ static void what_to_map(void)
 
     conf_accepted(28, "map of granules", conf_try_map(va, 2 * g, 0, two, 0));
     conf_refused(28, "map at a page", conf_try_map(va + page, 2 * g, 0, two, 0), WANT(IV));
-    conf_refused(28, "map of a page", conf_try_map(va, page, 0, two, 0), WANT(IV));
-    conf_refused(28, "map from a page on", conf_try_map(va, g, page, two, 0), WANT(IV));
+    conf_refused(28, "map of a page", conf_try_map(va, page, 0, two, 0), WANT(NS));
+    conf_refused(28, "map from a page on", conf_try_map(va, g, page, two, 0), WANT(NS));
     conf_accepted(30, "map from offset 0", conf_try_map(va, 2 * g, 0, two, 0));
-    conf_refused(30, "map from the second granule on", conf_try_map(va, g, g, two, 0), WANT(IV));
+    conf_refused(30, "map from the second granule on", conf_try_map(va, g, g, two, 0), WANT(NS));
     conf_accepted(31, "map of the whole allocation", conf_try_map(va, 2 * g, 0, two, 0));
-    conf_accepted(31, "map of the allocation's first half", conf_try_map(va, g, 0, two, 0));
+    conf_refused(31, "map of the allocation's first half", conf_try_map(va, g, 0, two, 0), WANT(NS));
     conf_refused(31, "map of more than the allocation", conf_try_map(va, 3 * g, 0, two, 0),
-                 WANT(IV));
+                 WANT(NS));
     conf_accepted(32, "map of address, size and handle", conf_try_map(va, 2 * g, 0, two, 0));
     conf_refused(32, "map at address 0", conf_try_map(0, 2 * g, 0, two, 0), WANT(IV));
     conf_refused(32, "map of no bytes", conf_try_map(va, 0, 0, two, 0), WANT(IV));
@@ -127,13 +126,14 @@ static void unmap(void)
     conf_refused(37, "unmap of a mapping's second half", sw_drv.cuMemUnmap(va + g, g), WANT(IV));
     conf_refused(37, "unmap of a mapping's length from its middle on",
                  sw_drv.cuMemUnmap(va + g, 2 * g), WANT(IV));
-    conf_refused(37, "unmap of more than a mapping", sw_drv.cuMemUnmap(va, 3 * g), WANT(IV));
     conf_refused(38, "unmap of address 0", sw_drv.cuMemUnmap(0, 2 * g), WANT(IV));
     conf_refused(38, "unmap of no bytes", sw_drv.cuMemUnmap(va, 0), WANT(IV));
-    conf_refused(38, "unmap where nothing is mapped", sw_drv.cuMemUnmap(va + 2 * g, 2 * g),
-                 WANT(IV));
+    conf_stricter(38, "unmap where nothing is mapped", sw_drv.cuMemUnmap(va + 2 * g, 2 * g));
     conf_accepted(37, "unmap of a mapping", sw_drv.cuMemUnmap(va, 2 * g));
-    conf_refused(38, "unmap twice", sw_drv.cuMemUnmap(va, 2 * g), WANT(IV));
+    conf_stricter(38, "unmap twice", sw_drv.cuMemUnmap(va, 2 * g));
+    conf_must(sw_drv.cuMemMap(va, 2 * g, 0, two, 0), "cuMemMap");
+    conf_stricter(37, "unmap of more than a mapping", sw_drv.cuMemUnmap(va, 3 * g));
+    (void)sw_drv.cuMemUnmap(va, 2 * g); /* which it may have done */
     conf_must(sw_drv.cuMemMap(va + 2 * g, 2 * g, 0, two, 0), "cuMemMap");
     conf_accepted(38, "unmap of address and size", sw_drv.cuMemUnmap(va + 2 * g, 2 * g));
     conf_must(sw_drv.cuMemRelease(two), "cuMemRelease");
@@ -250,8 +250,10 @@ static void access_to_host(void)
         *(uint32_t *)(uintptr_t)b.va = 7;
     conf_accepted(45, "rights for a device to the host's memory",
                   set_access(&b, CU_MEM_LOCATION_TYPE_DEVICE, conf.device, RW));
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && conf.emulated)
         conf_value(45, ACCEPTED, "the device reads what the host wrote", conf_word(b.va), 7);
+    if (!conf.emulated) /* ILLEGAL_ADDRESS and a lost context, on an H200 of a virtual machine */
+        conf_skip(45, ACCEPTED, "a copy from the host's VMM memory was seen to fault the context");
     conf_block_drop(&b);
 }
 
