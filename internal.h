@@ -148,7 +148,7 @@ struct sw_group {
     int *devices;  /* owned: distinct devices, device_count of them */
     int device_count;
 
-    pthread_mutex_t mutex; /* the rest */
+    pthread_mutex_t mutex;             /* the rest */
     struct sw_kernel_report **reports; /* owned: of each rank, NULL before and after it has one */
     struct sw_segment *segments;
     uint64_t next_segment_id;

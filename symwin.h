@@ -148,8 +148,8 @@ enum {
  *   SYMWIN_UNSUPPORTED  the device has no virtual memory management */
 SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **ptr);
 
-/* Gives back what symwin_mem_alloc() or symwin_mem_import() returned. NULL is fine. Waits for work
- * that uses it, as cuMemUnmap does.
+/* Gives back what symwin_mem_alloc() or symwin_mem_import() returned. NULL is fine. Call it when the
+ * work that uses the memory is done: it does not wait, and what still runs would fault.
  *
  *   SYMWIN_INVALID  not such a pointer: freed before, inside an allocation, or foreign
  *   SYMWIN_BUSY     registered as a window: deregister first; nothing was freed */

@@ -519,7 +519,9 @@ static symwin_status import_handle(const char *call, const symwin_mem_handle *ha
                                                    (CUmemAllocationHandleType)handle->type);
     if (result == CUDA_SUCCESS)
         m->stage = CREATED;
-    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE)
+    /* UNKNOWN is what the driver says of a descriptor that it did not make. */
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
+        (result == CUDA_ERROR_UNKNOWN && handle->type == SYMWIN_HANDLE_POSIX_FD))
         return sw_fail(SYMWIN_INVALID,
                        "%s: the handle (type %u, fd %d) names no exported allocation; pass what "
                        "symwin_mem_export filled, while the memory lives",

@@ -62,7 +62,8 @@ CUresult emu_passport_issue(struct emu_passport *passport, int *out)
     return CUDA_SUCCESS;
 }
 
-/* Anything that is not exactly what emu_passport_issue() made is INVALID_VALUE. */
+/* Anything that is not exactly what emu_passport_issue() made is UNKNOWN, which is what an
+ * H200's driver answers (docs/conformance.md). */
 static CUresult passport_read(int fd, struct emu_passport *passport)
 {
     struct stat file;
@@ -70,18 +71,18 @@ static CUresult passport_read(int fd, struct emu_passport *passport)
 
     if (fcntl(fd, F_GET_SEALS) != SEALS || fstat(fd, &file) != 0 ||
         file.st_size < EMU_PASSPORT_BYTES)
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_UNKNOWN;
     memory = file.st_size - EMU_PASSPORT_BYTES;
     if (pread(fd, passport, sizeof *passport, memory) != (ssize_t)sizeof *passport ||
         memcmp(passport->magic, passport_magic, sizeof passport->magic) != 0 ||
         passport->digest != digest_of(passport, offsetof(struct emu_passport, digest)) ||
         (passport->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0 ||
         passport->bytes == 0 || !emu_is_granular(passport->bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_UNKNOWN;
     if (passport->kind == EMU_PHYSICAL)
-        return passport->bytes == (uint64_t)memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        return passport->bytes == (uint64_t)memory ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
     return passport->kind == EMU_MULTICAST && memory == 0 ? CUDA_SUCCESS
-                                                          : CUDA_ERROR_INVALID_VALUE;
+                                                          : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
@@ -201,7 +202,7 @@ CUresult sw_emu_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     switch (type) {
     case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: /* the descriptor itself, as a pointer */
         if ((intptr_t)shareable < 0 || (intptr_t)shareable > INT32_MAX)
-            return CUDA_ERROR_INVALID_VALUE;
+            return CUDA_ERROR_UNKNOWN;
         return import_fd((int)(intptr_t)shareable, handle);
     case CU_MEM_HANDLE_TYPE_FABRIC:
         result = fabric_ok();

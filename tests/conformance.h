@@ -28,6 +28,7 @@
 #define NP CUDA_ERROR_NOT_PERMITTED
 #define NS CUDA_ERROR_NOT_SUPPORTED
 #define SNR CUDA_ERROR_SYSTEM_NOT_READY
+#define UNKNOWN CUDA_ERROR_UNKNOWN
 
 /* The answers that a rule allows. */
 #define CONF_END ((CUresult)-1)

@@ -151,11 +151,14 @@ static void unmap_frees(void)
     conf_must(sw_drv.cuMemRelease(block.handle), "cuMemRelease");
     conf_must(sw_drv.cuMemGetInfo(&mapped, &total), "cuMemGetInfo");
     conf_must(sw_drv.cuMemsetD8Async(block.va, 1, bytes, NULL), "cuMemsetD8Async");
-    conf_accepted(40, "unmap of a released handle's memory, in use by a stream",
-                  sw_drv.cuMemUnmap(block.va, bytes));
+    /* The header says that unmapping synchronises. An H200's driver did not wait: the memset lost its
+     * memory and faulted the context. So wait where it is real. */
+    if (!conf.emulated)
+        conf_must(sw_drv.cuCtxSynchronize(), "cuCtxSynchronize");
+    conf_accepted(40, "unmap of a released handle's memory", sw_drv.cuMemUnmap(block.va, bytes));
     conf_must(sw_drv.cuMemGetInfo(&after, &total), "cuMemGetInfo");
     conf_value(40, ACCEPTED, "it frees the memory", after >= mapped + bytes / 2, 1);
-    conf_none(40, REFUSED, "it waits for the device");
+    conf_none(40, REFUSED, "it takes any range that is mapped");
     conf_must(sw_drv.cuMemAddressFree(block.va, bytes), "cuMemAddressFree");
 }
 
@@ -250,10 +253,8 @@ static void access_to_host(void)
         *(uint32_t *)(uintptr_t)b.va = 7;
     conf_accepted(45, "rights for a device to the host's memory",
                   set_access(&b, CU_MEM_LOCATION_TYPE_DEVICE, conf.device, RW));
-    if (result == CUDA_SUCCESS && conf.emulated)
+    if (result == CUDA_SUCCESS)
         conf_value(45, ACCEPTED, "the device reads what the host wrote", conf_word(b.va), 7);
-    if (!conf.emulated) /* ILLEGAL_ADDRESS and a lost context, on an H200 of a virtual machine */
-        conf_skip(45, ACCEPTED, "a copy from the host's VMM memory was seen to fault the context");
     conf_block_drop(&b);
 }
 

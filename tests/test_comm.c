@@ -6,6 +6,12 @@
 
 #define SENTINEL ((symwin_comm *)(uintptr_t)0x5e5e5e5e)
 
+#if defined(__SANITIZE_THREAD__)
+enum { STEP = 5 }; /* 1, 2, 3 and 8 ranks */
+#else
+enum { STEP = 1 };
+#endif
+
 /* ---- ranks that agree ---- */
 
 struct shape {
@@ -67,7 +73,7 @@ static void shapes(void)
     struct shape shape;
     size_t i;
 
-    for (shape.nranks = 1; shape.nranks <= 8; shape.nranks++)
+    for (shape.nranks = 1; shape.nranks <= 8; shape.nranks += shape.nranks < 3 ? 1 : STEP)
         for (i = 0; i < sizeof devices / sizeof devices[0]; i++) {
             shape.devices = devices[i];
             harness_run(shape.nranks, run_shape, &shape);
@@ -117,10 +123,6 @@ struct disagreement {
 
 static const struct disagreement disagreements[] = {
     {"a rank that comes twice", {{2, 1, {0}}, {2, 1, {0}}}, SYMWIN_INVALID, "rank 1 came twice"},
-    {"a rank that comes twice among three",
-     {{3, 0, {0}}, {3, 2, {0}}, {3, 0, {0}}},
-     SYMWIN_INVALID,
-     "rank 0 came twice"},
     {"nranks that differ",
      {{2, 0, {0}}, {3, 1, {0}}},
      SYMWIN_MISMATCH,

@@ -131,6 +131,43 @@ static void run_later(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
+/* How many driver calls the last rank's deregistration makes. */
+static unsigned calls_of_teardown(struct member *m, unsigned flags)
+{
+    symwin_window *window = NULL;
+    unsigned calls = 0;
+
+    host_must(symwin_window_register(m->comm, m->memory, 64, flags, &window),
+              "symwin_window_register");
+    if (m->rank != 0)
+        member_deregister(m, window);
+    harness_barrier(m->team);
+    if (m->rank == 0) {
+        sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 1); /* counts, and fails nothing */
+        member_deregister(m, window);
+        calls = sw_emu_calls();
+        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+    }
+    harness_barrier(m->team);
+    return calls;
+}
+
+/* An object that goes takes its bindings along, but drivers want them undone before. */
+static void run_teardown(struct harness_team *team, int rank, void *arg)
+{
+    unsigned with, without;
+    struct member m;
+
+    (void)arg;
+    member_open(&m, team, rank, GRANULE);
+    with = calls_of_teardown(&m, SYMWIN_WINDOW_MULTICAST);
+    without = calls_of_teardown(&m, SYMWIN_WINDOW_NO_MULTICAST);
+    if (rank == 0)
+        TAP_EQ("multicast is unmapped, unbound for every rank, and released", with - without,
+               RANKS + 2);
+    member_close(&m);
+}
+
 /* ---- where there is none ---- */
 
 struct without {
@@ -266,6 +303,8 @@ int main(int argc, char **argv)
     harness_no_leaks("multicast", &before);
     harness_run(RANKS, run_later, NULL);
     harness_no_leaks("multicast that comes later", &before);
+    harness_run(RANKS, run_teardown, NULL);
+    harness_no_leaks("teardown", &before);
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         harness_run(RANKS, run_without, (void *)(uintptr_t)&cases[i]);
         harness_no_leaks(cases[i].name, &before);

@@ -185,6 +185,37 @@ static void run_races(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
+/* A rank that gave up its window and comes back holds the segment like any other. */
+static void run_return(struct harness_team *team, int rank, void *arg)
+{
+    symwin_window *first, *second;
+    struct member m;
+
+    (void)arg;
+    member_open(&m, team, rank, GRANULE);
+    first = member_window(&m, 0, 64);
+    host_put_u32(m.device, m.memory, 5);
+    if (rank == 0)
+        member_deregister(&m, first);
+    harness_barrier(team);
+    second = member_window(&m, 0, 64);
+    if (rank != 0) {
+        member_deregister(&m, first);
+        member_deregister(&m, second);
+    }
+    harness_barrier(team);
+    TAP_EQ("the rank that came back is the last to hold it", member_allocations(&m), 1);
+    harness_barrier(team);
+    if (rank == 0) {
+        TAP_EQ("and sees it", host_get_u32(m.device, member_peer(&m, second, 3, 0)), 5);
+        member_deregister(&m, second);
+    }
+    harness_barrier(team);
+    TAP_EQ("nothing stays", member_allocations(&m), 0);
+    harness_barrier(team);
+    member_close(&m);
+}
+
 /* ---- handles ---- */
 
 static void expect_dead(const char *name, symwin_comm *comm, symwin_window *window)
@@ -345,6 +376,7 @@ int main(void)
         {"allocations paired anew", run_permuted},
         {"orders of deregistration", run_orders},
         {"races of registration", run_races},
+        {"a rank that comes back", run_return},
         {"handles", run_handles},
         {"two communicators", run_two_comms},
         {"destroyed with live windows", run_destroy_alive},
