@@ -4,6 +4,7 @@
  *
  * A rank that fails still comes to every agreement, so all ranks succeed or all fail alike.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,19 +179,12 @@ static void publish_report(symwin_comm *comm, struct sw_kernel_report *report)
 
 /* ---- destruction, of whole and of half-made communicators ---- */
 
-static void comm_release(symwin_comm *comm)
+/* `scope` has the communicator's context current, if there is one; it is left here. */
+static void comm_release(symwin_comm *comm, struct sw_scope *scope)
 {
     struct sw_group *group = comm->group;
     const int rank = comm->rank;
-    struct sw_scope scope;
 
-    if (comm->stage >= SW_COMM_CONTEXT) {
-        /* Best effort: everything below copes without a current context. */
-        if (sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS)
-            scope = (struct sw_scope){.device = -1, .pushed = 1};
-        else
-            scope = (struct sw_scope){.device = -1};
-    }
     switch (comm->stage) {
     case SW_COMM_REGISTERED:
         sw_window_detach_all(comm);
@@ -208,7 +202,7 @@ static void comm_release(symwin_comm *comm)
         sw_kernels_release(comm->kernels);
         /* fallthrough */
     case SW_COMM_CONTEXT:
-        sw_scope_leave(&scope);
+        sw_scope_leave(scope); /* while the context is still there */
         sw_drop(sw_drv.cuDevicePrimaryCtxRelease(comm->device), "cuDevicePrimaryCtxRelease");
         /* fallthrough */
     case SW_COMM_JOINED:
@@ -224,8 +218,13 @@ static void comm_release(symwin_comm *comm)
 
 void symwin_comm_destroy(symwin_comm *comm)
 {
-    if (comm != NULL)
-        comm_release(comm);
+    struct sw_scope scope = {.device = -1};
+
+    if (comm == NULL)
+        return;
+    /* Not sw_scope_enter_context(): teardown sets no error, and goes on whatever this says. */
+    scope.pushed = sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
+    comm_release(comm, &scope);
 }
 
 /* ---- creation ---- */
@@ -265,7 +264,7 @@ static size_t default_slot_bytes(int nranks)
     return bytes;
 }
 
-static symwin_comm *comm_new(int nranks, int rank, int device, const symwin_comm_options *options,
+static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *options,
                              struct sw_group *group)
 {
     static const symwin_comm_options none;
@@ -277,7 +276,6 @@ static symwin_comm *comm_new(int nranks, int rank, int device, const symwin_comm
     comm->stage = SW_COMM_JOINED;
     comm->rank = rank;
     comm->nranks = nranks;
-    comm->device = device;
     comm->group = group;
     comm->flags = o->flags;
     comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
@@ -509,7 +507,9 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     int timeout_ms = DEFAULT_CREATE_TIMEOUT_MS;
     struct sw_scope scope = {.device = -1};
     struct sw_group *group;
+    char text[SW_TEXT_BYTES];
     symwin_status status;
+    symwin_status valid;
     symwin_comm *comm;
 
     if (id == NULL || out == NULL)
@@ -519,27 +519,33 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
                        SW_MAX_RANKS);
     if (rank < 0 || rank >= nranks)
         return sw_fail(SYMWIN_INVALID, "%s: rank is %d; pass 0 to %d", create_call, rank, nranks - 1);
-    status = options == NULL ? SYMWIN_OK : check_options(options);
-    if (status == SYMWIN_OK)
-        status = sw_device_resolve(create_call, device, &device);
-    if (status != SYMWIN_OK)
-        return status;
+    valid = options == NULL ? SYMWIN_OK : check_options(options);
+    if (valid != SYMWIN_OK)
+        options = NULL;
     if (options != NULL && options->timeout_ms > 0)
         timeout_ms = options->timeout_ms;
+    /* A rank that already knows that it will fail joins all the same, to tell the others. */
+    snprintf(text, sizeof text, "%s", symwin_last_error());
     status = sw_bootstrap_join(id, nranks, rank, timeout_ms, &group);
     if (status != SYMWIN_OK)
         return status;
-    comm = comm_new(nranks, rank, device, options, group);
+    comm = comm_new(nranks, rank, options, group);
     if (comm == NULL) {
         sw_bootstrap_leave(group, rank); /* the others see PEER_LOST at their first agreement */
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", create_call, nranks);
     }
-    status = build(comm, prepare(comm, &scope));
-    sw_scope_leave(&scope);
+    if (valid != SYMWIN_OK)
+        status = sw_fail(valid, "%s", text);
+    if (status == SYMWIN_OK)
+        status = sw_device_resolve(create_call, device, &comm->device);
+    if (status == SYMWIN_OK)
+        status = prepare(comm, &scope);
+    status = build(comm, status);
     if (status != SYMWIN_OK) {
-        comm_release(comm);
+        comm_release(comm, &scope);
         return status;
     }
+    sw_scope_leave(&scope);
     *out = comm;
     return SYMWIN_OK;
 }

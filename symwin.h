@@ -184,7 +184,8 @@ typedef struct symwin_mem_handle {
  *   type  one SYMWIN_HANDLE_*
  *
  *   SYMWIN_INVALID      no VMM allocation there, or no such type
- *   SYMWIN_UNSUPPORTED  the allocation was not created for that type (see handle_types) */
+ *   SYMWIN_UNSUPPORTED  the allocation was not created for that type (see handle_types), or was itself
+ *                       imported */
 SYMWIN_API symwin_status symwin_mem_export(const void *ptr, unsigned type,
                                            symwin_mem_handle *handle);
 

@@ -459,6 +459,7 @@ static symwin_status export_handle(const char *call, CUmemGenericAllocationHandl
 {
     CUmemAllocationProp prop;
     symwin_status status;
+    CUresult result;
 
     status = sw_check(sw_drv.cuMemGetAllocationPropertiesFromHandle(&prop, memory),
                       "%s: cuMemGetAllocationPropertiesFromHandle", call);
@@ -469,11 +470,16 @@ static symwin_status export_handle(const char *call, CUmemGenericAllocationHandl
                        "%s: the allocation was created for handle types 0x%x, not for 0x%x", call,
                        (unsigned)prop.requestedHandleTypes, type);
     out->type = type;
-    return sw_check(
-        sw_drv.cuMemExportToShareableHandle(
-            type == SYMWIN_HANDLE_POSIX_FD ? (void *)&out->fd : (void *)out->fabric, memory,
-            (CUmemAllocationHandleType)type, 0),
-        "%s: cuMemExportToShareableHandle", call);
+    result = sw_drv.cuMemExportToShareableHandle(
+        type == SYMWIN_HANDLE_POSIX_FD ? (void *)&out->fd : (void *)out->fabric, memory,
+        (CUmemAllocationHandleType)type, 0);
+    /* The type is right and so is the handle: what the driver does not take is an import. */
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: the driver does not export what was imported; export it where it was "
+                       "allocated",
+                       call);
+    return sw_check(result, "%s: cuMemExportToShareableHandle", call);
 }
 
 symwin_status symwin_mem_export(const void *ptr, unsigned type, symwin_mem_handle *handle)

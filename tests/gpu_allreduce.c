@@ -17,11 +17,16 @@ int main(void)
     static const size_t small[] = {1, 7, 1027, 20011, 0};
     const int ranks = number("SYMWIN_TEST_RANKS", 4);
     const int thin = number("SYMWIN_TEST_THIN", 1);
+    struct sw_scope contexts[64]; /* live throughout: making one takes a second */
+    int devices = 0;
 
     setenv("SYMWIN_DRIVER", "cuda", 0);
     harness_start();
     if (sw_driver_is_emulated())
         tap_skip_all("SYMWIN_DRIVER names the emulated driver");
+    while (devices < harness_device_count() && devices < 64 &&
+           sw_scope_enter(devices, &contexts[devices]) == SYMWIN_OK)
+        devices++;
     allreduce_matrix(ranks, thin > 1 ? small : counts, thin);
     allreduce_shapes(ranks, thin > 1 ? 1 << 20 : 64 << 20);
     allreduce_graphs(ranks, thin > 1 ? 10 : 200);
@@ -32,5 +37,7 @@ int main(void)
         tap_ok(1, "calls in flight over three streams # SKIP ranks share a device");
     allreduce_random(ranks, 1000 / thin, 1 << 20, 1);
     allreduce_random(ranks, 20 / thin, 64 << 20, 2);
+    while (devices-- > 0)
+        sw_scope_leave(&contexts[devices]);
     return tap_done();
 }
