@@ -1,0 +1,248 @@
+/* The all-gather: data, deadlines, and that all ranks see one outcome however a late rank races with a
+ * timeout.
+ */
+#include <signal.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "harness.h"
+
+enum { ROUNDS = 300, RACES = 150, TIMED = 1000 };
+
+struct shared {
+    struct sw_exchange *x;
+    int nranks;
+    _Atomic int wrong;
+    int late;        /* this rank ... */
+    long late_us;    /* ... comes so much later */
+    symwin_status status[72];
+    double us[TIMED];
+};
+
+static void sleep_us(long us)
+{
+    struct timespec t = {us / 1000000, us % 1000000 * 1000};
+
+    while (nanosleep(&t, &t) != 0)
+        ;
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+/* ---- data ---- */
+
+static void rounds(struct harness_team *team, int rank, void *arg)
+{
+    struct shared *s = arg;
+    uint64_t all[72 * 3];
+    int k, r;
+
+    for (k = 0; k < ROUNDS; k++) {
+        const uint64_t mine[3] = {(uint64_t)k, (uint64_t)rank, (uint64_t)k * 1000 + (uint64_t)rank};
+
+        if ((k * 7 + rank) % 50 == 0)
+            sleep_us(200);
+        if (sw_exchange_allgather(s->x, rank, mine, sizeof mine, all, 20000, "test") != SYMWIN_OK)
+            s->wrong++;
+        for (r = 0; r < team->nranks; r++)
+            if (all[r * 3] != (uint64_t)k || all[r * 3 + 1] != (uint64_t)r ||
+                all[r * 3 + 2] != (uint64_t)k * 1000 + (uint64_t)r)
+                s->wrong++;
+    }
+}
+
+static void test_rounds(int nranks)
+{
+    struct shared s = {.x = sw_exchange_create(nranks)};
+
+    harness_run(nranks, rounds, &s);
+    tap_ok(s.wrong == 0, "%d ranks exchange %d times", nranks, ROUNDS);
+    sw_exchange_destroy(s.x);
+}
+
+/* ---- one outcome ---- */
+
+static void once(struct harness_team *team, int rank, void *arg)
+{
+    struct shared *s = arg;
+    uint64_t mine = (uint64_t)rank;
+    uint64_t all[72];
+
+    (void)team;
+    if (rank == s->late)
+        sleep_us(s->late_us);
+    s->status[rank] = sw_exchange_allgather(s->x, rank, &mine, sizeof mine, all, 5, "test");
+    if (s->status[rank] == SYMWIN_TIMEOUT) {
+        char name[16];
+
+        snprintf(name, sizeof name, "rank %d", s->late);
+        /* The first to look may have found others late as well, on a busy machine. */
+        if (strstr(symwin_last_error(), "rank ") == NULL)
+            s->wrong++;
+    }
+}
+
+/* The late rank comes about when the others' time is up. */
+static void test_race(void)
+{
+    int outcomes[2] = {0, 0};
+    int differ = 0;
+    int unnamed = 0;
+    int k, r;
+
+    for (k = 0; k < RACES; k++) {
+        struct shared s = {
+            .x = sw_exchange_create(3), .late = k % 3, .late_us = 4000 + k % 10 * 250};
+
+        harness_run(3, once, &s);
+        for (r = 1; r < 3; r++)
+            differ += s.status[r] != s.status[0];
+        outcomes[s.status[0] != SYMWIN_OK]++;
+        unnamed += s.wrong;
+        sw_exchange_destroy(s.x);
+    }
+    tap_ok(differ == 0, "all ranks see one outcome (%d in time, %d too late)", outcomes[0],
+           outcomes[1]);
+    TAP_EQ("a timeout names a rank", unnamed, 0);
+}
+
+static void test_late(void)
+{
+    struct shared s = {.x = sw_exchange_create(4), .late = 2, .late_us = 300000};
+    uint64_t mine = 0;
+    uint64_t all[4];
+    int r;
+
+    harness_run(4, once, &s);
+    for (r = 0; r < 4; r++)
+        TAP_EQ("a late rank is a timeout for all, itself included", s.status[r], SYMWIN_TIMEOUT);
+    TAP_EQ("and for every later call", sw_exchange_allgather(s.x, 0, &mine, 8, all, 1000, "test"),
+           SYMWIN_TIMEOUT);
+    tap_ok(strstr(symwin_last_error(), "rank 2") != NULL, "the text names it: %s",
+           symwin_last_error());
+    sw_exchange_destroy(s.x);
+}
+
+/* ---- leaving and ending ---- */
+
+static void leaver(struct harness_team *team, int rank, void *arg)
+{
+    struct shared *s = arg;
+    uint64_t mine = 0;
+    uint64_t all[3];
+    const double start = now_us();
+
+    (void)team;
+    if (rank == 1) {
+        sleep_us(20000);
+        if (s->late)
+            sw_exchange_fail(s->x, SYMWIN_ABORTED, 1);
+        else
+            sw_exchange_leave(s->x, 1);
+        return;
+    }
+    s->status[rank] = sw_exchange_allgather(s->x, rank, &mine, 8, all, 20000, "test");
+    if (now_us() - start > 5e6)
+        s->wrong++;
+}
+
+static void test_leaving(void)
+{
+    struct shared s = {.x = sw_exchange_create(3)};
+
+    harness_run(3, leaver, &s);
+    TAP_EQ("a rank that leaves is lost", s.status[0], SYMWIN_PEER_LOST);
+    TAP_EQ("for all", s.status[2], SYMWIN_PEER_LOST);
+    TAP_EQ("at once, not at the deadline", s.wrong, 0);
+    sw_exchange_destroy(s.x);
+    s = (struct shared){.x = sw_exchange_create(3), .late = 1};
+    harness_run(3, leaver, &s);
+    TAP_EQ("an abort ends the wait", s.status[0], SYMWIN_ABORTED);
+    TAP_EQ("of all", s.status[2], SYMWIN_ABORTED);
+    TAP_EQ("at once, too", s.wrong, 0);
+    TAP_EQ("and is the status", sw_exchange_status(s.x, "test"), SYMWIN_ABORTED);
+    sw_exchange_destroy(s.x);
+}
+
+/* ---- signals ---- */
+
+static void nothing(int number)
+{
+    (void)number;
+}
+
+static void test_signals(void)
+{
+    struct sigaction action;
+    const struct itimerval kilohertz = {{0, 1000}, {0, 1000}};
+    const struct itimerval off = {{0, 0}, {0, 0}};
+
+    memset(&action, 0, sizeof action);
+    action.sa_handler = nothing; /* without SA_RESTART */
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &kilohertz, NULL);
+    test_rounds(4);
+    setitimer(ITIMER_REAL, &off, NULL);
+}
+
+/* ---- latency ---- */
+
+static void timed(struct harness_team *team, int rank, void *arg)
+{
+    struct shared *s = arg;
+    uint64_t all[4];
+    uint64_t mine = 0;
+    int k;
+
+    (void)team;
+    for (k = 0; k < TIMED; k++) {
+        const double start = now_us();
+
+        if (sw_exchange_allgather(s->x, rank, &mine, 8, all, 20000, "test") != SYMWIN_OK)
+            s->wrong++;
+        if (rank == 0)
+            s->us[k] = now_us() - start;
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void test_latency(void)
+{
+    struct shared s = {.x = sw_exchange_create(4)};
+
+    harness_run(4, timed, &s);
+    qsort(s.us, TIMED, sizeof s.us[0], compare);
+    tap_ok(s.wrong == 0, "%d exchanges of 4 ranks in a row", TIMED);
+    printf("# agreement of 4 ranks: median %.1f us, 99%% %.1f us\n", s.us[TIMED / 2],
+           s.us[TIMED * 99 / 100]);
+    sw_exchange_destroy(s.x);
+}
+
+int main(void)
+{
+    setenv("SYMWIN_DRIVER", "emu", 1);
+    harness_start();
+    test_rounds(1);
+    test_rounds(2);
+    test_rounds(5);
+    test_rounds(72);
+    test_late();
+    test_race();
+    test_leaving();
+    test_signals();
+    test_latency();
+    return tap_done();
+}
