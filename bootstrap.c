@@ -139,18 +139,20 @@ static symwin_status meeting_error(const struct meeting *m, int timeout_ms)
 {
     switch (m->status) {
     case SYMWIN_MISMATCH:
-        return sw_fail(m->status,
-                       "%s: nranks differ: the first rank to come passed %d, rank %d passed %d; pass "
-                       "the same on every rank",
-                       call, m->group->nranks, m->culprit, m->other_nranks);
+        return sw_fail(
+            m->status,
+            "%s: nranks differ: the first rank to come passed %d, rank %d passed %d; pass "
+            "the same on every rank",
+            call, m->group->nranks, m->culprit, m->other_nranks);
     case SYMWIN_INVALID:
         return sw_fail(m->status, "%s: rank %d came twice under one id; pass each rank once", call,
                        m->culprit);
     default:
-        return sw_fail(m->status,
-                       "%s: rank %d did not come within %d ms (%d of %d ranks did); start every rank "
-                       "with this id",
-                       call, m->culprit, timeout_ms, m->come, m->group->nranks);
+        return sw_fail(
+            m->status,
+            "%s: rank %d did not come within %d ms (%d of %d ranks did); start every rank "
+            "with this id",
+            call, m->culprit, timeout_ms, m->come, m->group->nranks);
     }
 }
 

@@ -113,11 +113,13 @@ static symwin_status check_buffer(const struct call *c, const char *which, CUdev
         break;
     }
     result = sw_drv.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
-    if (result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && kind != CU_MEMORYTYPE_DEVICE))
-        return sw_fail(SYMWIN_INVALID, "%s: %s (0x%llx) is not device memory", allreduce_call, which,
-                       address);
+    if (result == CUDA_ERROR_INVALID_VALUE ||
+        (result == CUDA_SUCCESS && kind != CU_MEMORYTYPE_DEVICE))
+        return sw_fail(SYMWIN_INVALID, "%s: %s (0x%llx) is not device memory", allreduce_call,
+                       which, address);
     if (result == CUDA_SUCCESS)
-        result = sw_drv.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+        result = sw_drv.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                              address);
     if (result == CUDA_SUCCESS && device != c->comm->device)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
@@ -138,10 +140,11 @@ static symwin_status check_buffers(struct call *c)
                        allreduce_call, (unsigned long long)c->count);
     c->bytes = (size_t)c->count * symwin_type_bytes(c->type);
     if (c->in != c->out && c->in < c->out + c->bytes && c->out < c->in + c->bytes)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: in (0x%llx) and out (0x%llx) overlap in part; pass the same buffer or two "
-                       "that do not touch",
-                       allreduce_call, c->in, c->out);
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: in (0x%llx) and out (0x%llx) overlap in part; pass the same buffer or two "
+            "that do not touch",
+            allreduce_call, c->in, c->out);
     status = check_buffer(c, "in", c->in, &in, &in_window);
     if (status == SYMWIN_OK)
         status = check_buffer(c, "out", c->out, &out, &out_window);
@@ -189,11 +192,13 @@ static symwin_status check_algo(const struct call *c)
     const char *name = symwin_algo_name(c->algo);
 
     if (c->algo != SYMWIN_ALGO_ONESHOT && !c->windows)
-        return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s needs both buffers in windows of this communicator",
-                       allreduce_call, name);
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %s needs both buffers in windows of this communicator", allreduce_call,
+                       name);
     if (over_multicast(c->algo) && (c->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
-        return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s needs windows with multicast (see "
-                                           "symwin_window_info.transports)",
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %s needs windows with multicast (see "
+                       "symwin_window_info.transports)",
                        allreduce_call, name);
     if (!has_kernel(c, c->algo))
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: multicast cannot reduce %s by %s", allreduce_call,
@@ -236,20 +241,22 @@ static symwin_status grid(const struct call *c, int threads, int resident, unsig
 {
     const symwin_comm *comm = c->comm;
     const int fit = resident / comm->ranks_on_device;
-    const uint64_t items =
-        (c->bytes + ITEM_BYTES - 1) / ITEM_BYTES * (c->algo == SYMWIN_ALGO_ONESHOT ? 2 : 1);
+    const uint64_t items = (c->bytes + ITEM_BYTES - 1) / ITEM_BYTES *
+                           (c->algo == SYMWIN_ALGO_ONESHOT ? 2 : 1);
     uint64_t wanted = (items + (uint64_t)threads - 1) / (uint64_t)threads;
     int most = sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device;
 
     if (fit < 1)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
-                       "use fewer ranks a device",
-                       allreduce_call, comm->ranks_on_device, comm->device, resident);
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
+            "use fewer ranks a device",
+            allreduce_call, comm->ranks_on_device, comm->device, resident);
     if (c->blocks > fit)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %d blocks were asked for and %d fit on device %d beside the other ranks'",
-                       allreduce_call, c->blocks, fit, comm->device);
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: %d blocks were asked for and %d fit on device %d beside the other ranks'",
+            allreduce_call, c->blocks, fit, comm->device);
     if (most < 1)
         most = 1;
     if (most > fit)
@@ -306,11 +313,11 @@ static symwin_status order(const struct call *c, uint32_t *done)
         return order_in_capture(comm, c->stream, id);
     if (comm->done != 0 && comm->last_stream != c->stream)
         status = sw_check(
-            sw_drv.cuStreamWaitValue32(c->stream,
-                                       sw_group_address(comm->group, comm->rank,
-                                                        comm->state.offset +
-                                                            offsetof(struct sw_comm_state, done)),
-                                       comm->done, CU_STREAM_WAIT_VALUE_GEQ),
+            sw_drv.cuStreamWaitValue32(
+                c->stream,
+                sw_group_address(comm->group, comm->rank,
+                                 comm->state.offset + offsetof(struct sw_comm_state, done)),
+                comm->done, CU_STREAM_WAIT_VALUE_GEQ),
             "%s: cuStreamWaitValue32", allreduce_call);
     *done = comm->done + 1 != 0 ? comm->done + 1 : 1;
     return status;
@@ -344,8 +351,8 @@ static symwin_status launch(struct call *c)
         .average = c->op == SYMWIN_AVG,
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,
-        .timeout_ns =
-            comm->kernel_timeout_ms < 0 ? 0 : (uint64_t)comm->kernel_timeout_ms * 1000000u,
+        .timeout_ns = comm->kernel_timeout_ms < 0 ? 0
+                                                  : (uint64_t)comm->kernel_timeout_ms * 1000000u,
     };
     void *params[] = {&args};
     symwin_status status;

@@ -54,11 +54,11 @@ static symwin_status resolve(get_proc_address_fn get, struct sw_driver *table)
         if (result != CUDA_SUCCESS || found != CU_GET_PROC_ADDRESS_SUCCESS)
             fn = NULL;
         if (fn == NULL && entries[i].need == REQUIRED)
-            return sw_fail(SYMWIN_UNSUPPORTED,
-                           "libcuda.so.1 has no %s of CUDA %d.%d: install a driver for CUDA 12.0 or "
-                           "later, or set SYMWIN_DRIVER=emu",
-                           entries[i].symbol, entries[i].version / 1000,
-                           entries[i].version % 1000 / 10);
+            return sw_fail(
+                SYMWIN_UNSUPPORTED,
+                "libcuda.so.1 has no %s of CUDA %d.%d: install a driver for CUDA 12.0 or "
+                "later, or set SYMWIN_DRIVER=emu",
+                entries[i].symbol, entries[i].version / 1000, entries[i].version % 1000 / 10);
         memcpy(out + i * sizeof fn, &fn, sizeof fn);
     }
     return SYMWIN_OK;
@@ -88,8 +88,9 @@ static symwin_status load_cuda(struct sw_driver *table)
     if (result == CUDA_SUCCESS)
         result = table->cuDeviceGetCount(&count);
     if (result != CUDA_SUCCESS || count < 1)
-        return sw_fail(SYMWIN_UNSUPPORTED, "libcuda.so.1 has no usable device (cuInit gave %d, %d "
-                                           "devices)",
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "libcuda.so.1 has no usable device (cuInit gave %d, %d "
+                       "devices)",
                        (int)result, count);
     return SYMWIN_OK;
 }

@@ -98,9 +98,9 @@
     X(cuMemFreeHost, "cuMemFreeHost", 2000, REQUIRED, (void *ptr))                                 \
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer", 3020, REQUIRED,                      \
       (CUdeviceptr * dptr, void *ptr, unsigned int flags))                                         \
-    X(cuMemGetInfo, "cuMemGetInfo", 3020, REQUIRED, (size_t * free_bytes, size_t *total_bytes))    \
+    X(cuMemGetInfo, "cuMemGetInfo", 3020, REQUIRED, (size_t * free_bytes, size_t * total_bytes))   \
     X(cuMemGetAddressRange, "cuMemGetAddressRange", 3020, REQUIRED,                                \
-      (CUdeviceptr * base, size_t *size, CUdeviceptr ptr))                                         \
+      (CUdeviceptr * base, size_t * size, CUdeviceptr ptr))                                        \
     X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, REQUIRED,                              \
       (void *data, CUpointer_attribute attribute, CUdeviceptr ptr))                                \
     X(cuMemcpyHtoD, "cuMemcpyHtoD", 3020, REQUIRED,                                                \
@@ -179,6 +179,6 @@
     X(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, REQUIRED, (CUgraphExec exec))               \
     X(cuGraphDestroy, "cuGraphDestroy", 10000, REQUIRED, (CUgraph graph))                          \
     X(cuGraphGetNodes, "cuGraphGetNodes", 10000, REQUIRED,                                         \
-      (CUgraph graph, CUgraphNode * nodes, size_t *count))
+      (CUgraph graph, CUgraphNode * nodes, size_t * count))
 
 #endif

@@ -75,8 +75,8 @@ static int64_t now_ms(void)
 
 static void end(struct sw_exchange *x, uint64_t seen, symwin_status status, int culprit)
 {
-    const uint64_t why = (uint64_t)status << STATUS_SHIFT |
-                         ((uint64_t)culprit & CULPRIT_MASK) << CULPRIT_SHIFT;
+    const uint64_t why = (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK)
+                                                                << CULPRIT_SHIFT;
 
     if (atomic_compare_exchange_strong(&x->word, &seen, seen | why))
         ring(x);

@@ -118,7 +118,7 @@ struct sw_segment_rank {
     int mapped; /* its part of the flat range shows its memory */
     int bound;  /* its memory is bound to the multicast object, for bound_device */
     int bound_device;
-    int refs;   /* windows of the rank on this segment, and registrations under way */
+    int refs; /* windows of the rank on this segment, and registrations under way */
 };
 
 struct sw_segment {
@@ -268,11 +268,11 @@ struct sw_window {
 
 /* How far creation got; sw_comm_release() undoes that much. */
 enum sw_comm_stage {
-    SW_COMM_JOINED,   /* in the group */
-    SW_COMM_CONTEXT,  /* context retained */
-    SW_COMM_KERNELS,  /* kernels loaded */
-    SW_COMM_REPORT,   /* pinned memory */
-    SW_COMM_MEMORY,   /* device memory */
+    SW_COMM_JOINED,    /* in the group */
+    SW_COMM_CONTEXT,   /* context retained */
+    SW_COMM_KERNELS,   /* kernels loaded */
+    SW_COMM_REPORT,    /* pinned memory */
+    SW_COMM_MEMORY,    /* device memory */
     SW_COMM_REGISTERED /* and its window */
 };
 
@@ -296,17 +296,17 @@ struct symwin_comm {
     struct sw_window state; /* the window on it */
     struct sw_vote *votes;  /* owned, nranks: the last agreement's */
 
-    atomic_flag busy;      /* a thread is inside a collective call */
-    uint64_t sequence;     /* collective host calls so far */
-    pthread_mutex_t mutex; /* the windows */
+    atomic_flag busy;           /* a thread is inside a collective call */
+    uint64_t sequence;          /* collective host calls so far */
+    pthread_mutex_t mutex;      /* the windows */
     struct sw_window **windows; /* owned; by slot, NULL: free */
     size_t window_slots;
     int window_count;
     struct sw_registry *registry;
 
     /* collective.c, under `busy`: what the next call has to come after */
-    uint32_t done;        /* sw_kernel_args.done of the last call outside a capture, 0: none yet */
-    CUstream last_stream; /* its stream */
+    uint32_t done;         /* sw_kernel_args.done of the last call outside a capture, 0: none yet */
+    CUstream last_stream;  /* its stream */
     cuuint64_t capture_id; /* of the last call in a capture, 0: none yet */
     CUstream capture_stream;
     CUevent order; /* owned, created when first needed */

@@ -134,8 +134,7 @@ static symwin_status device_number(int device, CUdevice_attribute which, const c
 }
 
 /* Loads a kernel; `threads` becomes what it takes, if that is less. */
-static symwin_status load_kernel(CUlibrary library, const char *name, int *threads,
-                                 CUfunction *out)
+static symwin_status load_kernel(CUlibrary library, const char *name, int *threads, CUfunction *out)
 {
     CUkernel kernel = NULL;
     CUfunction function = NULL;
@@ -150,9 +149,9 @@ static symwin_status load_kernel(CUlibrary library, const char *name, int *threa
     if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
         status = sw_check(sw_drv.cuFuncLoad(function), "cuFuncLoad of %s", name);
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuFuncGetAttribute(
-                              &most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function),
-                          "cuFuncGetAttribute of %s", name);
+        status = sw_check(
+            sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function),
+            "cuFuncGetAttribute of %s", name);
     if (status != SYMWIN_OK)
         return status;
     if (most < *threads)

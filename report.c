@@ -45,9 +45,10 @@ static symwin_status find_page(struct page **out)
     while (page != NULL && free_slot(page) == SLOTS)
         page = page->next;
     if (page == NULL) {
-        status = sw_check(sw_drv.cuMemHostAlloc(&memory, PAGE_BYTES,
-                                                CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                          "cuMemHostAlloc of %d bytes", (int)PAGE_BYTES);
+        status = sw_check(
+            sw_drv.cuMemHostAlloc(&memory, PAGE_BYTES,
+                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+            "cuMemHostAlloc of %d bytes", (int)PAGE_BYTES);
         if (status != SYMWIN_OK)
             return status;
         page = calloc(1, sizeof *page);

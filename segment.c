@@ -80,10 +80,11 @@ symwin_status sw_segment_create(struct sw_group *group, size_t bytes, struct sw_
     pthread_mutex_unlock(&group->mutex);
     if (!placed) {
         free(segment);
-        return sw_fail(SYMWIN_NO_MEMORY,
-                       "the flat range has no room for %zu bytes more in a stride of %zu; deregister "
-                       "windows that are no longer used",
-                       bytes, group->stride);
+        return sw_fail(
+            SYMWIN_NO_MEMORY,
+            "the flat range has no room for %zu bytes more in a stride of %zu; deregister "
+            "windows that are no longer used",
+            bytes, group->stride);
     }
     *out = segment;
     return SYMWIN_OK;

@@ -37,8 +37,8 @@ symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
             text += prefix + 2;
         strncpy(vote.text, text, sizeof vote.text - 1);
     }
-    status = sw_exchange_allgather(comm->group->exchange, comm->rank, &vote, sizeof vote, comm->votes,
-                                   comm->timeout_ms, call);
+    status = sw_exchange_allgather(comm->group->exchange, comm->rank, &vote, sizeof vote,
+                                   comm->votes, comm->timeout_ms, call);
     if (status != SYMWIN_OK)
         return status;
     for (r = 1; r < comm->nranks; r++)
@@ -48,8 +48,8 @@ symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
             return sw_fail(SYMWIN_MISMATCH,
                            "%s: rank 0 is in %s (its collective call %llu), rank %d in %s (%llu); "
                            "make the same calls in the same order on every rank",
-                           call, comm->votes[0].call, (unsigned long long)comm->votes[0].sequence, r,
-                           comm->votes[r].call, (unsigned long long)comm->votes[r].sequence);
+                           call, comm->votes[0].call, (unsigned long long)comm->votes[0].sequence,
+                           r, comm->votes[r].call, (unsigned long long)comm->votes[r].sequence);
         }
     for (r = 0; r < comm->nranks; r++)
         if (comm->votes[r].status != SYMWIN_OK)
@@ -64,11 +64,12 @@ static symwin_status agreed(symwin_comm *comm, int i, const char *what)
 
     for (r = 1; r < comm->nranks; r++)
         if (comm->votes[r].values[i] != comm->votes[0].values[i])
-            return sw_fail(SYMWIN_MISMATCH,
-                           "%s: %s differs: rank 0 passed %llu, rank %d passed %llu; pass the same on "
-                           "every rank",
-                           create_call, what, (unsigned long long)comm->votes[0].values[i], r,
-                           (unsigned long long)comm->votes[r].values[i]);
+            return sw_fail(
+                SYMWIN_MISMATCH,
+                "%s: %s differs: rank 0 passed %llu, rank %d passed %llu; pass the same on "
+                "every rank",
+                create_call, what, (unsigned long long)comm->votes[0].values[i], r,
+                (unsigned long long)comm->votes[r].values[i]);
     return SYMWIN_OK;
 }
 
@@ -83,11 +84,12 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     case SW_KERNEL_OK:
         return sw_exchange_status(comm->group->exchange, call);
     case SW_KERNEL_MISMATCH:
-        return sw_fail(SYMWIN_MISMATCH,
-                       "%s: in collective %u, rank %d's arguments differ from rank %d's (digest %08x, "
-                       "not %08x): count, type, operation, algorithm and window offsets must agree; "
-                       "destroy the communicator",
-                       call, report->epoch, report->rank, comm->rank, report->theirs, report->ours);
+        return sw_fail(
+            SYMWIN_MISMATCH,
+            "%s: in collective %u, rank %d's arguments differ from rank %d's (digest %08x, "
+            "not %08x): count, type, operation, algorithm and window offsets must agree; "
+            "destroy the communicator",
+            call, report->epoch, report->rank, comm->rank, report->theirs, report->ours);
     case SW_KERNEL_TIMEOUT:
         return sw_fail(SYMWIN_TIMEOUT,
                        "%s: in collective %u, rank %d waited %d ms for rank %d; destroy the "
@@ -234,8 +236,9 @@ static symwin_status check_options(const symwin_comm_options *o)
     const unsigned known = SYMWIN_COMM_MULTICAST | SYMWIN_COMM_NO_MULTICAST;
 
     if (o->size != sizeof *o)
-        return sw_fail(SYMWIN_INVALID, "%s: options->size is %zu; set it to "
-                                       "sizeof(symwin_comm_options), %zu",
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->size is %zu; set it to "
+                       "sizeof(symwin_comm_options), %zu",
                        create_call, o->size, sizeof *o);
     if ((o->flags & ~known) != 0 || (o->flags & known) == known)
         return sw_fail(SYMWIN_INVALID,
@@ -243,14 +246,16 @@ static symwin_status check_options(const symwin_comm_options *o)
                        "SYMWIN_COMM_NO_MULTICAST",
                        create_call, o->flags);
     if (o->timeout_ms < 0 || o->kernel_timeout_ms < -1 || o->max_blocks < 0)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: timeout_ms %d, kernel_timeout_ms %d, max_blocks %d: none may be negative "
-                       "(but kernel_timeout_ms -1)",
-                       create_call, o->timeout_ms, o->kernel_timeout_ms, o->max_blocks);
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: timeout_ms %d, kernel_timeout_ms %d, max_blocks %d: none may be negative "
+            "(but kernel_timeout_ms -1)",
+            create_call, o->timeout_ms, o->kernel_timeout_ms, o->max_blocks);
     if (o->slot_bytes % 8 != 0 || o->slot_bytes > (size_t)1 << 32)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: slot_bytes is %zu; pass a multiple of 8 up to 4 GiB, or 0 for the default",
-                       create_call, o->slot_bytes);
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: slot_bytes is %zu; pass a multiple of 8 up to 4 GiB, or 0 for the default",
+            create_call, o->slot_bytes);
     return SYMWIN_OK;
 }
 
@@ -279,8 +284,8 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->group = group;
     comm->flags = o->flags;
     comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
-    comm->kernel_timeout_ms =
-        o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms : DEFAULT_KERNEL_TIMEOUT_MS;
+    comm->kernel_timeout_ms = o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms
+                                                        : DEFAULT_KERNEL_TIMEOUT_MS;
     comm->max_blocks = o->max_blocks;
     comm->slot_bytes = o->slot_bytes > 0 ? o->slot_bytes : default_slot_bytes(nranks);
     atomic_flag_clear(&comm->busy);
@@ -387,11 +392,12 @@ static symwin_status check_neighbours(symwin_comm *comm)
                              create_call, comm->device, device, r);
     }
     if (status == SYMWIN_OK && !sw_driver_is_emulated() && comm->ranks_on_device > connections)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %d ranks share device %d, which runs the streams of %d at the same time; "
-                       "set CUDA_DEVICE_MAX_CONNECTIONS to at least the number of ranks (32 at most) "
-                       "before CUDA starts, or use fewer ranks a device",
-                       create_call, comm->ranks_on_device, comm->device, connections);
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: %d ranks share device %d, which runs the streams of %d at the same time; "
+            "set CUDA_DEVICE_MAX_CONNECTIONS to at least the number of ranks (32 at most) "
+            "before CUDA starts, or use fewer ranks a device",
+            create_call, comm->ranks_on_device, comm->device, connections);
     return status;
 }
 
@@ -428,8 +434,8 @@ static symwin_status make_range(symwin_comm *comm)
         stride *= 2;
     /* A smaller stride serves as long as the windows fit in it. */
     for (; stride >= (size_t)1 << 28; stride /= 2) {
-        const CUresult result = sw_drv.cuMemAddressReserve(
-            &group->base, stride * (size_t)parts, group->granularity, 0, 0);
+        const CUresult result = sw_drv.cuMemAddressReserve(&group->base, stride * (size_t)parts,
+                                                           group->granularity, 0, 0);
 
         if (result == CUDA_SUCCESS) {
             group->stride = stride;
@@ -439,10 +445,12 @@ static symwin_status make_range(symwin_comm *comm)
         }
         group->base = 0;
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
-            return sw_check(result, "cuMemAddressReserve of %d strides of %zu bytes", parts, stride);
+            return sw_check(result, "cuMemAddressReserve of %d strides of %zu bytes", parts,
+                            stride);
     }
-    return sw_fail(SYMWIN_NO_MEMORY, "no address range for %d strides of 256 MiB: destroy "
-                                     "communicators that are no longer used",
+    return sw_fail(SYMWIN_NO_MEMORY,
+                   "no address range for %d strides of 256 MiB: destroy "
+                   "communicators that are no longer used",
                    parts);
 }
 
@@ -518,7 +526,8 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         return sw_fail(SYMWIN_INVALID, "%s: nranks is %d; pass 1 to %d", create_call, nranks,
                        SW_MAX_RANKS);
     if (rank < 0 || rank >= nranks)
-        return sw_fail(SYMWIN_INVALID, "%s: rank is %d; pass 0 to %d", create_call, rank, nranks - 1);
+        return sw_fail(SYMWIN_INVALID, "%s: rank is %d; pass 0 to %d", create_call, rank,
+                       nranks - 1);
     valid = options == NULL ? SYMWIN_OK : check_options(options);
     if (valid != SYMWIN_OK)
         options = NULL;

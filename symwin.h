@@ -121,10 +121,7 @@ SYMWIN_API symwin_status symwin_device_query(int device, symwin_device_info *inf
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-enum {
-    SYMWIN_HANDLE_POSIX_FD = 1,
-    SYMWIN_HANDLE_FABRIC = 8
-};
+enum { SYMWIN_HANDLE_POSIX_FD = 1, SYMWIN_HANDLE_FABRIC = 8 };
 
 enum {
     SYMWIN_MEM_PEERS = 1 /* access for all peer devices, not for `device` alone */
@@ -156,13 +153,13 @@ SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned fla
 SYMWIN_API symwin_status symwin_mem_free(void *ptr);
 
 typedef struct symwin_mem_info {
-    void *base;           /* first address of the mapping that holds the pointer */
-    size_t bytes;         /* its length */
-    int device;           /* where the memory is */
+    void *base;            /* first address of the mapping that holds the pointer */
+    size_t bytes;          /* its length */
+    int device;            /* where the memory is */
     unsigned handle_types; /* SYMWIN_HANDLE_* that an export will accept */
-    uint64_t buffer_id;   /* the physical allocation's, unique in this process for ever */
-    int owned;            /* 1: from symwin_mem_alloc(); 2: imported; 0: another allocator's */
-    int registrations;    /* windows on it, on any communicator of this process; owned memory only */
+    uint64_t buffer_id;    /* the physical allocation's, unique in this process for ever */
+    int owned;             /* 1: from symwin_mem_alloc(); 2: imported; 0: another allocator's */
+    int registrations; /* windows on it, on any communicator of this process; owned memory only */
 } symwin_mem_info;
 
 /* What an address of VMM memory is, whoever allocated it.
@@ -213,14 +210,14 @@ enum {
 };
 
 typedef struct symwin_comm_options {
-    size_t size;             /* sizeof(symwin_comm_options); 0 in any other member: the default */
-    unsigned flags;          /* SYMWIN_COMM_* */
-    int timeout_ms;          /* longest wait for another rank in a host call; 30,000 (60,000 for
+    size_t size;           /* sizeof(symwin_comm_options); 0 in any other member: the default */
+    unsigned flags;        /* SYMWIN_COMM_* */
+    int timeout_ms;        /* longest wait for another rank in a host call; 30,000 (60,000 for
                               * symwin_comm_create) */
-    int kernel_timeout_ms;   /* longest wait for a peer in a kernel; 600,000; -1: for ever */
-    size_t slot_bytes;       /* payload of one receive slot of the one-shot kernels; 256 KiB, less
+    int kernel_timeout_ms; /* longest wait for a peer in a kernel; 600,000; -1: for ever */
+    size_t slot_bytes;     /* payload of one receive slot of the one-shot kernels; 256 KiB, less
                               * with more than 16 ranks. 2 * 2 * nranks * slot_bytes are allocated */
-    int max_blocks;          /* most blocks a kernel may use; by the device */
+    int max_blocks;        /* most blocks a kernel may use; by the device */
 } symwin_comm_options;
 
 /* Creates this rank's part of a communicator. Collective over the nranks threads of this process
@@ -321,11 +318,11 @@ enum {
 };
 
 typedef struct symwin_window_info {
-    void *ptr;          /* as registered by this rank */
+    void *ptr; /* as registered by this rank */
     size_t bytes;
-    void *base;         /* of the flat range */
+    void *base; /* of the flat range */
     size_t stride;
-    size_t offset;      /* of the window in each rank's part: peer p's byte i is at
+    size_t offset; /* of the window in each rank's part: peer p's byte i is at
                          * base + p * stride + offset + i */
     int rank;
     int nranks;

@@ -261,8 +261,9 @@ static symwin_status allocation_properties(const char *call, int device, CUmemAl
     if (device < 64 && (atomic_load(&fabric_refused) >> device & 1) != 0)
         fabric = 0;
     prop->allocFlags.gpuDirectRDMACapable = rdma != 0;
-    prop->requestedHandleTypes = (CUmemAllocationHandleType)(
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | (fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0));
+    prop->requestedHandleTypes =
+        (CUmemAllocationHandleType)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
+                                    (fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0));
     return SYMWIN_OK;
 }
 
@@ -368,8 +369,9 @@ static symwin_status retain_handle(const char *call, CUdeviceptr ptr,
 }
 
 /* Fills `out` and the properties for an address under which `handle` is mapped. */
-static symwin_status describe(const char *call, CUdeviceptr ptr, CUmemGenericAllocationHandle handle,
-                              struct sw_physical *out, CUmemAllocationProp *prop)
+static symwin_status describe(const char *call, CUdeviceptr ptr,
+                              CUmemGenericAllocationHandle handle, struct sw_physical *out,
+                              CUmemAllocationProp *prop)
 {
     unsigned long long id = 0;
     symwin_status status;

@@ -57,13 +57,14 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
         return status;
     if (a->physical.device != comm->device)
         return sw_fail(SYMWIN_INVALID,
-                       "%p is memory of device %d and this rank's communicator is on device %d", ptr,
-                       a->physical.device, comm->device);
+                       "%p is memory of device %d and this rank's communicator is on device %d",
+                       ptr, a->physical.device, comm->device);
     a->offset = (size_t)(address - a->physical.base);
     if (bytes > a->physical.bytes - a->offset)
-        return sw_fail(SYMWIN_INVALID,
-                       "the window of %zu bytes at %p passes the end of its allocation by %zu bytes",
-                       bytes, ptr, bytes - (a->physical.bytes - a->offset));
+        return sw_fail(
+            SYMWIN_INVALID,
+            "the window of %zu bytes at %p passes the end of its allocation by %zu bytes", bytes,
+            ptr, bytes - (a->physical.bytes - a->offset));
     if ((flags & SYMWIN_WINDOW_MULTICAST) != 0 && !comm->group->multicast)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "SYMWIN_WINDOW_MULTICAST was asked for, but this communicator has no "
@@ -143,9 +144,9 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
     if (a->segment != NULL) {
         sw_segment_release(comm->group, a->segment, comm->rank);
         a->segment = NULL;
-        status = sw_check(sw_drv.cuMemRetainAllocationHandle(
-                              &a->memory, (void *)(uintptr_t)a->physical.base),
-                          "cuMemRetainAllocationHandle of 0x%llx", a->physical.base);
+        status = sw_check(
+            sw_drv.cuMemRetainAllocationHandle(&a->memory, (void *)(uintptr_t)a->physical.base),
+            "cuMemRetainAllocationHandle of 0x%llx", a->physical.base);
         if (status != SYMWIN_OK)
             a->memory = 0;
     }
@@ -230,10 +231,11 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
         sw_error_restore(text);
     }
     if (insist && status == SYMWIN_OK && a->offset + bytes > a->segment->multicast_bytes)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: SYMWIN_WINDOW_MULTICAST was asked for, and the smallest rank's allocation "
-                       "has only %zu bytes for multicast, short of the window's end at %zu",
-                       a->call, a->segment->multicast_bytes, a->offset + bytes);
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: SYMWIN_WINDOW_MULTICAST was asked for, and the smallest rank's allocation "
+            "has only %zu bytes for multicast, short of the window's end at %zu",
+            a->call, a->segment->multicast_bytes, a->offset + bytes);
     return insist ? status : SYMWIN_OK;
 }
 
@@ -495,8 +497,8 @@ symwin_status symwin_window_peer_pointer(symwin_comm *comm, const symwin_window 
         return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d; pass 0 to %d", call, peer,
                        comm->nranks - 1);
     if (offset >= w.bytes)
-        return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call, offset,
-                       w.bytes);
+        return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call,
+                       offset, w.bytes);
     *ptr = (void *)(uintptr_t)sw_group_address(comm->group, peer, w.offset + offset);
     return SYMWIN_OK;
 }
@@ -517,8 +519,8 @@ symwin_status symwin_window_multicast_pointer(symwin_comm *comm, const symwin_wi
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: this window has no multicast object; use peer pointers", call);
     if (offset >= w.bytes)
-        return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call, offset,
-                       w.bytes);
+        return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call,
+                       offset, w.bytes);
     *ptr = (void *)(uintptr_t)sw_group_address(comm->group, comm->nranks, w.offset + offset);
     return SYMWIN_OK;
 }

@@ -216,8 +216,8 @@ static void measure(struct rank *r, int library, size_t bytes)
         const double first = us[call][0];
 
         qsort(us[call] + 1, ROUNDS - 1, sizeof(double), compare);
-        printf("%s,%s,%zu,%d,%.1f,%.1f\n", call_names[call], names[library], bytes, run.ranks, first,
-               us[call][1 + (ROUNDS - 1) / 2]);
+        printf("%s,%s,%zu,%d,%.1f,%.1f\n", call_names[call], names[library], bytes, run.ranks,
+               first, us[call][1 + (ROUNDS - 1) / 2]);
     }
 }
 

@@ -95,8 +95,7 @@ static CUresult begin_free(enum emu_entry entry, CUresult *sticky)
     struct CUctx_st *ctx = NULL;
 
     *sticky = emu_begin(entry, &ctx);
-    if (*sticky != CUDA_SUCCESS &&
-        (ctx == NULL || *sticky != (CUresult)atomic_load(&ctx->sticky)))
+    if (*sticky != CUDA_SUCCESS && (ctx == NULL || *sticky != (CUresult)atomic_load(&ctx->sticky)))
         return *sticky;
     return emu_capture_forbids();
 }

@@ -173,14 +173,14 @@ void sw_emu_machine(struct sw_emu_machine *machine)
 
 /* Calls that only free, and calls that only name an error. */
 static const unsigned char is_teardown[EMU_ENTRY_COUNT] = {
-    [EMU_cuMemRelease] = 1,       [EMU_cuMemUnmap] = 1,
-    [EMU_cuMemAddressFree] = 1,   [EMU_cuMulticastUnbind] = 1,
-    [EMU_cuStreamDestroy] = 1,    [EMU_cuEventDestroy] = 1,
-    [EMU_cuGraphDestroy] = 1,     [EMU_cuGraphExecDestroy] = 1,
-    [EMU_cuMemFree] = 1,          [EMU_cuMemFreeHost] = 1,
-    [EMU_cuLibraryUnload] = 1,    [EMU_cuCtxPopCurrent] = 1,
-    [EMU_cuCtxSetCurrent] = 1,    [EMU_cuDevicePrimaryCtxRelease] = 1,
-    [EMU_cuGetErrorName] = 1,     [EMU_cuGetErrorString] = 1,
+    [EMU_cuMemRelease] = 1,     [EMU_cuMemUnmap] = 1,
+    [EMU_cuMemAddressFree] = 1, [EMU_cuMulticastUnbind] = 1,
+    [EMU_cuStreamDestroy] = 1,  [EMU_cuEventDestroy] = 1,
+    [EMU_cuGraphDestroy] = 1,   [EMU_cuGraphExecDestroy] = 1,
+    [EMU_cuMemFree] = 1,        [EMU_cuMemFreeHost] = 1,
+    [EMU_cuLibraryUnload] = 1,  [EMU_cuCtxPopCurrent] = 1,
+    [EMU_cuCtxSetCurrent] = 1,  [EMU_cuDevicePrimaryCtxRelease] = 1,
+    [EMU_cuGetErrorName] = 1,   [EMU_cuGetErrorString] = 1,
 };
 
 static _Thread_local struct {
@@ -221,8 +221,7 @@ static CUresult injected_fault(enum emu_entry entry)
     if (is_teardown[entry] && !fault.including_teardown)
         return CUDA_SUCCESS;
     fault.calls++;
-    if (fault.nth == 0 || fault.calls < fault.nth ||
-        (fault.calls > fault.nth && !fault.persistent))
+    if (fault.nth == 0 || fault.calls < fault.nth || (fault.calls > fault.nth && !fault.persistent))
         return CUDA_SUCCESS;
     if (!fault.fired)
         fault.name = entry_names[entry];

@@ -29,7 +29,8 @@ struct sw_emu_kernel {
     const char *name;
     void (*run)(const void *params);
     size_t params_bytes;
-    unsigned most_threads; /* of a block, as __launch_bounds__ has it; 0: as many as the device takes */
+    unsigned
+        most_threads; /* of a block, as __launch_bounds__ has it; 0: as many as the device takes */
 };
 
 struct sw_emu_image {
@@ -89,7 +90,8 @@ struct sw_emu_machine {
     int multicast;    /* SYMWIN_EMU_MULTICAST: 0 not supported; 1 works (default) */
 };
 
-CUresult sw_emu_configure(const struct sw_emu_machine *machine); /* ILLEGAL_STATE if anything lives */
+CUresult
+sw_emu_configure(const struct sw_emu_machine *machine); /* ILLEGAL_STATE if anything lives */
 #ifndef __cplusplus /* where a function of a struct's name hides the struct */
 void sw_emu_machine(struct sw_emu_machine *machine);
 #endif

@@ -44,7 +44,8 @@ _Noreturn void emu_misuse(const char *format, ...) __attribute__((format(printf,
 extern struct sw_emu_machine emu_machine; /* constant between cuInit and sw_emu_configure */
 
 /* What every device's attributes say about launches, and what the block scheduler keeps to. */
-#if defined(__SANITIZE_THREAD__) /* it counts CUDA threads as threads, of which it has about 8,000 */
+#if defined(                                                                                       \
+    __SANITIZE_THREAD__) /* it counts CUDA threads as threads, of which it has about 8,000 */
 #define EMU_MULTIPROCESSORS 8
 #else
 #define EMU_MULTIPROCESSORS 32
@@ -56,8 +57,8 @@ extern struct sw_emu_machine emu_machine; /* constant between cuInit and sw_emu_
 /* One primary context a device. CUcontext is a pointer to this. */
 struct CUctx_st {
     CUdevice device;
-    _Atomic int refs;     /* cuDevicePrimaryCtxRetain less Release */
-    _Atomic int sticky;   /* a CUresult: the error that a kernel left; every later call returns it */
+    _Atomic int refs;   /* cuDevicePrimaryCtxRetain less Release */
+    _Atomic int sticky; /* a CUresult: the error that a kernel left; every later call returns it */
 };
 extern struct CUctx_st emu_contexts[EMU_MAX_DEVICES];
 

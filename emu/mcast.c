@@ -62,8 +62,8 @@ int emu_multicast_access(CUdevice device, CUdeviceptr addr, size_t bytes, int wr
                          void *targets[EMU_MAX_DEVICES])
 {
     const size_t offset = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);
-    const unsigned need =
-        write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    const unsigned need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                : CU_MEM_ACCESS_FLAGS_PROT_READ;
     const struct emu_multicast *mc;
     const struct emu_mapping *m;
 
@@ -220,8 +220,8 @@ CUresult emu_multicast_import(const struct emu_passport *passport, struct emu_ob
     }
     if (passport->devices < 2 || passport->devices > (unsigned)emu_machine.devices)
         return CUDA_ERROR_INVALID_VALUE;
-    return multicast_make(passport->devices, passport->bytes, passport->handle_types,
-                          &passport->id, object);
+    return multicast_make(passport->devices, passport->bytes, passport->handle_types, &passport->id,
+                          object);
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */

@@ -105,8 +105,8 @@ struct emu_view {
     struct emu_mapping seen;
     struct emu_object *object; /* what is mapped; NULL for blocks of plain memory */
     enum emu_range_kind kind;
-    CUdevice device;           /* where the memory lives; -1: on the host */
-    struct CUctx_st *ctx;      /* that a block belongs to */
+    CUdevice device;      /* where the memory lives; -1: on the host */
+    struct CUctx_st *ctx; /* that a block belongs to */
     uint64_t buffer_id;
     unsigned char host_access; /* of memory that lives on the host */
     int shown;                 /* the arena's own pages are those of the memory */

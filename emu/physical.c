@@ -179,8 +179,8 @@ static CUresult physical_make(const CUmemAllocationProp *prop, size_t bytes,
 static CUresult physical_create(const CUmemAllocationProp *prop, size_t bytes,
                                 struct emu_physical **out)
 {
-    const CUdevice device =
-        prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop->location.id : -1;
+    const CUdevice device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop->location.id
+                                                                               : -1;
     struct emu_passport passport = {
         .kind = EMU_PHYSICAL,
         .handle_types = (uint32_t)prop->requestedHandleTypes,

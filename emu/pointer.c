@@ -66,8 +66,8 @@ static CUresult ask_memory(const struct emu_view *view, CUpointer_attribute attr
         *a = ANSWER(word, 0);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *a = ANSWER(number, view->device < 0 && view->ctx != NULL ? view->ctx->device
-                                                                  : view->device);
+        *a = ANSWER(number,
+                    view->device < 0 && view->ctx != NULL ? view->ctx->device : view->device);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *a = ANSWER(word, 1);

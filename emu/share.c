@@ -81,8 +81,7 @@ static CUresult passport_read(int fd, struct emu_passport *passport)
         return CUDA_ERROR_UNKNOWN;
     if (passport->kind == EMU_PHYSICAL)
         return passport->bytes == (uint64_t)memory ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-    return passport->kind == EMU_MULTICAST && memory == 0 ? CUDA_SUCCESS
-                                                          : CUDA_ERROR_UNKNOWN;
+    return passport->kind == EMU_MULTICAST && memory == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
@@ -154,8 +153,8 @@ static CUresult fabric_ok(void)
 CUresult emu_handle_types_ok(unsigned long long types)
 {
     const unsigned long long windows = CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT;
-    const unsigned long long here =
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+    const unsigned long long here = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
+                                    CU_MEM_HANDLE_TYPE_FABRIC;
 
     if ((types & ~(windows | here)) != 0)
         return CUDA_ERROR_INVALID_VALUE;

@@ -230,8 +230,8 @@ CUresult sw_emu_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignm
     if (result != CUDA_SUCCESS)
         return result;
     /* The header says "host page"; a driver of CUDA 13.0 wants granules (docs/hardware.md). */
-    if (ptr == NULL || size == 0 || size % EMU_GRANULE != 0 || addr % EMU_GRANULE != 0 || flags != 0 ||
-        (alignment & (alignment - 1)) != 0)
+    if (ptr == NULL || size == 0 || size % EMU_GRANULE != 0 || addr % EMU_GRANULE != 0 ||
+        flags != 0 || (alignment & (alignment - 1)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     va = emu_range_take(size, alignment, addr, EMU_RESERVATION);

@@ -10,7 +10,7 @@ enum { GUARD = 64, TYPES = 12, OPS = 5, ALGOS = 4, MOST_RANKS = 72 };
 
 /* What one rank holds, and what all share through `team->arg`. */
 struct shared {
-    size_t bytes;   /* of the data part of each buffer */
+    size_t bytes; /* of the data part of each buffer */
     int thin;
     const size_t *counts;
     int runs;
@@ -201,12 +201,13 @@ static int one_call(struct member *m, symwin_type type, symwin_op op, const stru
             break;
         }
     if (differs >= 0) {
-        printf("# rank %d of %d, %s %s %s, %zu elements, %s, offsets %zu %zu: [%lld] is %s, not %s\n",
-               m->rank, m->team->nranks, symwin_algo_name(p->algo), symwin_type_name(type),
-               symwin_op_name(op), p->count, p->in_place ? "in place" : "out of place", p->in_offset,
-               p->out_offset, (long long)differs,
-               reference_print(type, m->host + at, (size_t)differs, text, sizeof text),
-               reference_print(type, s->expected, (size_t)differs, want, sizeof want));
+        printf(
+            "# rank %d of %d, %s %s %s, %zu elements, %s, offsets %zu %zu: [%lld] is %s, not %s\n",
+            m->rank, m->team->nranks, symwin_algo_name(p->algo), symwin_type_name(type),
+            symwin_op_name(op), p->count, p->in_place ? "in place" : "out of place", p->in_offset,
+            p->out_offset, (long long)differs,
+            reference_print(type, m->host + at, (size_t)differs, text, sizeof text),
+            reference_print(type, s->expected, (size_t)differs, want, sizeof want));
         s->wrong++;
     }
     return 1;
@@ -231,7 +232,8 @@ static void matrix_line(struct member *m, symwin_type type, symwin_op op, symwin
     int calls = 0;
     int i, shape;
 
-    prepare(m, type, op, algo >= SYMWIN_ALGO_ONESHOT_MC, (unsigned)type * 31 + (unsigned)op, largest);
+    prepare(m, type, op, algo >= SYMWIN_ALGO_ONESHOT_MC, (unsigned)type * 31 + (unsigned)op,
+            largest);
     for (i = 0; s->counts[i] != 0; i++)
         for (shape = 0; shape < 8; shape++) {
             const struct placement p = {
@@ -313,13 +315,16 @@ static void plain_memory(struct member *m, size_t count)
         return;
     ok(m, sw_check(sw_drv.cuMemAlloc(&plain, count * 4), "cuMemAlloc"), "cuMemAlloc");
     harness_barrier(m->team); /* it may wait for the device too: no kernel may wait for this rank */
-    ok(m, symwin_memcpy(m->device, (void *)(uintptr_t)plain, s->inputs[m->rank], count * 4, m->stream),
+    ok(m,
+       symwin_memcpy(m->device, (void *)(uintptr_t)plain, s->inputs[m->rank], count * 4, m->stream),
        "input");
     ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
-    ok(m, symwin_allreduce(m->comm, (void *)(uintptr_t)plain, (void *)(uintptr_t)plain, count,
-                           SYMWIN_F32, SYMWIN_SUM, m->stream),
+    ok(m,
+       symwin_allreduce(m->comm, (void *)(uintptr_t)plain, (void *)(uintptr_t)plain, count,
+                        SYMWIN_F32, SYMWIN_SUM, m->stream),
        "allreduce");
-    ok(m, symwin_memcpy(m->device, m->host, (void *)(uintptr_t)plain, count * 4, m->stream), "result");
+    ok(m, symwin_memcpy(m->device, m->host, (void *)(uintptr_t)plain, count * 4, m->stream),
+       "result");
     ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
     if (reference_compare(SYMWIN_F32, m->host, s->expected, count) >= 0)
         s->wrong++;
@@ -347,11 +352,11 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
 
     if (member_create(&m, team, rank)) {
         const struct placement rounds[] = {
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 4, 0, 0, 0, 0},      /* exactly a slot */
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 4 + 1, 0, 0, 0, 0},  /* two rounds */
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 2 + 3, 4, 4, 0, 1},  /* three, one block */
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes * 3 + 1, 0, 0, 1, 0},  /* many, in place */
-            {SYMWIN_ALGO_ONESHOT, 1, 0, 0, 0, 0},                      /* short after long */
+            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 4, 0, 0, 0, 0},     /* exactly a slot */
+            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 4 + 1, 0, 0, 0, 0}, /* two rounds */
+            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 2 + 3, 4, 4, 0, 1}, /* three, one block */
+            {SYMWIN_ALGO_ONESHOT, s->slot_bytes * 3 + 1, 0, 0, 1, 0}, /* many, in place */
+            {SYMWIN_ALGO_ONESHOT, 1, 0, 0, 0, 0},                     /* short after long */
             {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 4 + 1, 0, 0, 0, 2},
         };
         const struct placement whole[] = {
@@ -375,7 +380,8 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
         report(&m, "memory in no window");
         /* Nothing happens, so it does not matter that the others do not call. */
         if (rank == 0)
-            ok(&m, symwin_allreduce(m.comm, m.in, m.out, 0, SYMWIN_F32, SYMWIN_SUM, m.stream), "none");
+            ok(&m, symwin_allreduce(m.comm, m.in, m.out, 0, SYMWIN_F32, SYMWIN_SUM, m.stream),
+               "none");
         report(&m, "count 0 does nothing");
     }
     member_destroy(&m);
@@ -434,13 +440,15 @@ static void graphs_body(struct harness_team *team, int rank, void *arg)
         ok(&m, capture(&m, count, &exec), "capture");
         for (k = 0; k < s->runs && exec != NULL; k++) {
             prepare(&m, SYMWIN_I32, SYMWIN_SUM, 0, (unsigned)k, count);
-            ok(&m, symwin_memcpy(m.device, m.in + GUARD, s->inputs[rank], count * 4, m.stream), "input");
+            ok(&m, symwin_memcpy(m.device, m.in + GUARD, s->inputs[rank], count * 4, m.stream),
+               "input");
             ok(&m, sw_check(sw_drv.cuGraphLaunch(exec, m.stream), "cuGraphLaunch"), "launch");
             if (k % 3 == 0) { /* a call outside the graph between two replays */
                 const symwin_allreduce_options one = {sizeof one, SYMWIN_ALGO_ONESHOT, 0};
 
-                ok(&m, symwin_allreduce_with(m.comm, m.in + GUARD, m.in + GUARD, 5, SYMWIN_I32,
-                                             SYMWIN_MAX, &one, m.stream),
+                ok(&m,
+                   symwin_allreduce_with(m.comm, m.in + GUARD, m.in + GUARD, 5, SYMWIN_I32,
+                                         SYMWIN_MAX, &one, m.stream),
                    "allreduce");
             }
             ok(&m, symwin_memcpy(m.device, m.host, m.out + GUARD, count * 4, m.stream), "result");
@@ -491,13 +499,15 @@ static void streams_body(struct harness_team *team, int rank, void *arg)
         for (k = 0; k < STREAMS; k++)
             ok(&m, symwin_stream_create(m.device, &streams[k]), "stream_create");
         prepare(&m, SYMWIN_U32, SYMWIN_SUM, 0, 3, count);
-        ok(&m, symwin_memcpy(m.device, m.in + GUARD, s->inputs[rank], count * 4, m.stream), "input");
+        ok(&m, symwin_memcpy(m.device, m.in + GUARD, s->inputs[rank], count * 4, m.stream),
+           "input");
         ok(&m, symwin_stream_synchronize(m.device, m.stream), "synchronize");
         for (k = 0; k < s->runs; k++) {
             const symwin_allreduce_options options = {sizeof options, algos[k / 2 % 2], k % 3};
 
-            ok(&m, symwin_allreduce_with(m.comm, m.in + GUARD, m.in + GUARD, count, SYMWIN_U32,
-                                         SYMWIN_SUM, &options, streams[k % STREAMS]),
+            ok(&m,
+               symwin_allreduce_with(m.comm, m.in + GUARD, m.in + GUARD, count, SYMWIN_U32,
+                                     SYMWIN_SUM, &options, streams[k % STREAMS]),
                "allreduce");
             factor *= k > 0 ? (uint32_t)team->nranks : 1;
         }

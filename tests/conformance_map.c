@@ -46,7 +46,8 @@ static void what_to_map(void)
     conf_accepted(30, "map from offset 0", conf_try_map(va, 2 * g, 0, two, 0));
     conf_refused(30, "map from the second granule on", conf_try_map(va, g, g, two, 0), WANT(NS));
     conf_accepted(31, "map of the whole allocation", conf_try_map(va, 2 * g, 0, two, 0));
-    conf_refused(31, "map of the allocation's first half", conf_try_map(va, g, 0, two, 0), WANT(NS));
+    conf_refused(31, "map of the allocation's first half", conf_try_map(va, g, 0, two, 0),
+                 WANT(NS));
     conf_refused(31, "map of more than the allocation", conf_try_map(va, 3 * g, 0, two, 0),
                  WANT(NS));
     conf_accepted(32, "map of address, size and handle", conf_try_map(va, 2 * g, 0, two, 0));

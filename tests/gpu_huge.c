@@ -95,14 +95,15 @@ static void one(struct harness_team *team, const struct rank *r, symwin_comm *co
 
     harness_barrier(team);
     ok = ok &&
-         symwin_allreduce_with(comm, r->in, out, count, SYMWIN_U8, SYMWIN_SUM, &options, r->stream) ==
-             SYMWIN_OK &&
+         symwin_allreduce_with(comm, r->in, out, count, SYMWIN_U8, SYMWIN_SUM, &options,
+                               r->stream) == SYMWIN_OK &&
          symwin_stream_synchronize(r->device, r->stream) == SYMWIN_OK &&
          symwin_comm_check(comm) == SYMWIN_OK;
     wrong = ok ? check(r, out) : -2;
     tap_ok(wrong == -1, "rank %d: %s of %llu bytes %s (first wrong %lld)%s%s", r->rank,
-           symwin_algo_name(algo), (unsigned long long)count, out == r->in ? "in place" : "out of place",
-           (long long)wrong, ok ? "" : ": ", ok ? "" : symwin_last_error());
+           symwin_algo_name(algo), (unsigned long long)count,
+           out == r->in ? "in place" : "out of place", (long long)wrong, ok ? "" : ": ",
+           ok ? "" : symwin_last_error());
     harness_barrier(team);
 }
 

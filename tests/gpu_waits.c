@@ -102,7 +102,8 @@ static void body(struct harness_team *team, int rank, void *arg)
     }
     harness_barrier(team);
     if (rank == 0) {
-        tap_ok(symwin_allreduce(comm, data, data, ITEMS, SYMWIN_I32, SYMWIN_SUM, stream) == SYMWIN_OK,
+        tap_ok(symwin_allreduce(comm, data, data, ITEMS, SYMWIN_I32, SYMWIN_SUM, stream) ==
+                   SYMWIN_OK,
                "%s: launch", p->name);
         pause_ms(50);
         pthread_create(&thread, NULL, probe_main, p);

@@ -73,8 +73,8 @@ HARNESS_UNUSED void harness_no_leaks(const char *name, const struct harness_leak
     const struct harness_leaks now = harness_leaks_now();
     const int clean = now.objects == before->objects && now.fds == before->fds;
 
-    tap_ok(clean, "%s: nothing left behind (objects %zu, was %zu; fds %d, was %d)", name, now.objects,
-           before->objects, now.fds, before->fds);
+    tap_ok(clean, "%s: nothing left behind (objects %zu, was %zu; fds %d, was %d)", name,
+           now.objects, before->objects, now.fds, before->fds);
     if (!clean && sw_driver_is_emulated())
         sw_emu_live_print(2);
 }
@@ -103,9 +103,8 @@ HARNESS_UNUSED void *harness_rank_main(void *arg)
 }
 
 /* Calls body(team, rank, arg) on nranks threads and waits for all. */
-HARNESS_UNUSED void harness_run(int nranks,
-                                void (*body)(struct harness_team *team, int rank, void *arg),
-                                void *arg)
+HARNESS_UNUSED void
+harness_run(int nranks, void (*body)(struct harness_team *team, int rank, void *arg), void *arg)
 {
     struct harness_team team = {.nranks = nranks, .body = body, .arg = arg};
     struct harness_rank *ranks = calloc((size_t)nranks, sizeof *ranks);

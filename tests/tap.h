@@ -28,7 +28,8 @@ __attribute__((format(printf, 2, 3), unused)) static void tap_ok(int ok, const c
 }
 
 /* Compares two integers and says both where they differ. */
-#define TAP_EQ(name, got, want) tap_eq(name, (long long)(got), (long long)(want), __FILE__, __LINE__)
+#define TAP_EQ(name, got, want)                                                                    \
+    tap_eq(name, (long long)(got), (long long)(want), __FILE__, __LINE__)
 
 __attribute__((unused)) static int tap_eq(const char *name, long long got, long long want,
                                           const char *file, int line)

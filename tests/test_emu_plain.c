@@ -68,8 +68,8 @@ static void host_blocks(void)
     conf_must(sw_drv.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, there), "type");
     TAP_EQ("it is host memory", type, CU_MEMORYTYPE_HOST);
     conf_must(sw_drv.cuMemFreeHost(host), "cuMemFreeHost");
-    TAP_EQ("a freed one has no device pointer",
-           sw_drv.cuMemHostGetDevicePointer(&there, host, 0), IV);
+    TAP_EQ("a freed one has no device pointer", sw_drv.cuMemHostGetDevicePointer(&there, host, 0),
+           IV);
 }
 
 /* ---- copies and fills ------------------------------------------------------------------------ */
@@ -157,7 +157,8 @@ static void forged_descriptor(void)
            conf_try_import((void *)(intptr_t)forged, FD), UNKNOWN);
     close(real);
     TAP_EQ("all of it has gone", sw_emu_live_objects(), 1); /* the context */
-    TAP_EQ("a file without seals is refused", conf_try_import((void *)(intptr_t)forged, FD), UNKNOWN);
+    TAP_EQ("a file without seals is refused", conf_try_import((void *)(intptr_t)forged, FD),
+           UNKNOWN);
     tap_ok(ftruncate(forged, 4096) == 0, "as it could be cut short");
     close(forged);
 }

@@ -13,8 +13,8 @@ struct shared {
     struct sw_exchange *x;
     int nranks;
     _Atomic int wrong;
-    int late;        /* this rank ... */
-    long late_us;    /* ... comes so much later */
+    int late;     /* this rank ... */
+    long late_us; /* ... comes so much later */
     symwin_status status[72];
     double us[TIMED];
 };

@@ -236,8 +236,8 @@ static symwin_status allreduce(struct state *s, symwin_algo algo, size_t out_off
     const symwin_allreduce_options options = {sizeof options, algo, 1};
     unsigned char *const in = s->memory;
 
-    return symwin_allreduce_with(s->comm, in, in + out_offset, 999, SYMWIN_F32, SYMWIN_SUM, &options,
-                                 s->stream);
+    return symwin_allreduce_with(s->comm, in, in + out_offset, 999, SYMWIN_F32, SYMWIN_SUM,
+                                 &options, s->stream);
 }
 
 static symwin_status allreduce_oneshot(struct harness_team *team, int rank, struct state *s)
@@ -401,8 +401,8 @@ static void sweep(const struct fault_case *c, int victim, int persistent)
         failures += t.status[victim] != SYMWIN_OK;
         wrong = verdict(&t, &before);
         if (wrong != NULL) {
-            tap_ok(0, "%s, %d ranks: call %u of rank %d gives %d%s: %s", c->name, c->nranks, nth, victim,
-                   (int)t.code, persistent ? " for good" : "", wrong);
+            tap_ok(0, "%s, %d ranks: call %u of rank %d gives %d%s: %s", c->name, c->nranks, nth,
+                   victim, (int)t.code, persistent ? " for good" : "", wrong);
             sw_emu_live_print(2);
             return;
         }

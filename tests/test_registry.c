@@ -86,7 +86,8 @@ static void test_model(void)
                             next_random(&random) % 60);
         /* The ends of a window, to the byte. */
         if (m.count > 0) {
-            const struct sw_registry_entry *e = &m.entries[next_random(&random) % (uint64_t)m.count];
+            const struct sw_registry_entry *e =
+                &m.entries[next_random(&random) % (uint64_t)m.count];
 
             wrong += !agree(registry, &m, e->begin, e->end - e->begin);
             wrong += !agree(registry, &m, e->begin, e->end - e->begin + 1);

@@ -174,7 +174,8 @@ static void several(struct harness_team *team, int rank, void *arg)
         host[i] = rank + i % 7;
     bad += symwin_mem_alloc(device, sizeof host, 0, &memory) != SYMWIN_OK;
     for (c = 0; c < COUNT; c++) {
-        bad += symwin_comm_create(&ids[c], team->nranks, rank, device, NULL, &comms[c]) != SYMWIN_OK;
+        bad += symwin_comm_create(&ids[c], team->nranks, rank, device, NULL, &comms[c]) !=
+               SYMWIN_OK;
         bad += symwin_stream_create(device, &streams[c]) != SYMWIN_OK;
         bad += symwin_window_register(comms[c], memory, sizeof host, 0, &windows[c]) != SYMWIN_OK;
     }
@@ -226,7 +227,7 @@ int main(void)
     test_communicators();
     test_several();
     allreduce_matrix(72, few, SANITIZED ? 211 : 41); /* nine ranks a device */
-#if !defined(__SANITIZE_THREAD__) /* more CUDA threads than it can count */
+#if !defined(__SANITIZE_THREAD__)                    /* more CUDA threads than it can count */
     {
         const struct sw_emu_machine machine = {72, (size_t)1 << 30, 1, 1};
 
