@@ -240,7 +240,9 @@ typedef struct symwin_comm_options {
  * cuMemFreeHost, cudaMemcpy from or to pageable memory, the legacy default stream) then also waits for
  * the other ranks' kernels, and holds up their launches: make it when no collective of theirs waits for
  * this rank. And streams in use beyond CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other.
- * These are CUDA's rules (tests/gpu_waits.c measures them); one rank a device knows no such care. */
+ * Ranks on one device need a stream each: on a common one, the first rank's kernel would wait for the
+ * second's behind it. These are CUDA's rules (tests/gpu_waits.c measures them); one rank a device knows
+ * no such care. */
 SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank,
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);
@@ -419,7 +421,8 @@ SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
  *   stream   of this rank's device; NULL is the legacy default stream
  *
  * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every
- * run, but for the multicast algorithms, where the hardware chooses the order.
+ * run, but for the multicast algorithms, where the hardware chooses the order and averages of 16-bit
+ * floats are rounded twice.
  *
  * Calls on one communicator run in the order in which they were made, also from several streams. A
  * captured graph must be ordered against them, and against other graphs, by the caller.
