@@ -226,8 +226,10 @@ int main(void)
     test_registrations();
     test_communicators();
     test_several();
+#if defined(__SANITIZE_THREAD__) /* it cannot count the CUDA threads of 72 ranks */
+    allreduce_matrix(16, few, 211);
+#else
     allreduce_matrix(72, few, SANITIZED ? 211 : 41); /* nine ranks a device */
-#if !defined(__SANITIZE_THREAD__)                    /* more CUDA threads than it can count */
     {
         const struct sw_emu_machine machine = {72, (size_t)1 << 30, 1, 1};
 
