@@ -15,7 +15,7 @@ enum { STEP = 29, ALL_UP_TO = 16 }; /* of N: each run costs more than ten times 
 #elif defined(__SANITIZE_ADDRESS__)
 enum { STEP = 3, ALL_UP_TO = 40 };
 #else
-enum { STEP = 1, ALL_UP_TO = 0 };
+enum { STEP = 1, ALL_UP_TO = 1 };
 #endif
 
 enum { MOST_RANKS = 4, BYTES = 3 << 20, MOST_CALLS = 5000 };
