@@ -16,6 +16,8 @@ struct sw_driver sw_drv;
 
 static struct {
     pthread_once_t once;
+    int done;   /* the choice was made in this process, or in the one that it was forked from */
+    int forked; /* the latter: no driver survives a fork */
     symwin_status status;
     int emulated;
     char text[SW_TEXT_BYTES]; /* why it failed */
@@ -111,6 +113,8 @@ static void load(void)
 {
     const char *choice = getenv("SYMWIN_DRIVER");
 
+    sw_service_watch_forks();
+    loaded.done = 1;
     if (choice == NULL || choice[0] == '\0')
         choice = "auto";
     if (strcmp(choice, "cuda") == 0) {
@@ -134,8 +138,27 @@ static void load(void)
         snprintf(loaded.text, sizeof loaded.text, "%s", symwin_last_error());
 }
 
+void sw_driver_forked(void)
+{
+    loaded.forked = loaded.done;
+}
+
+symwin_status sw_fork_check(const char *call)
+{
+    if (!loaded.forked)
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_FORKED,
+                   "%s: this process is a fork of one that used the CUDA driver, which does not "
+                   "survive a fork; fork before the first call to symwin, or exec",
+                   call);
+}
+
 symwin_status sw_driver_load(void)
 {
+    const symwin_status forked = sw_fork_check("symwin");
+
+    if (forked != SYMWIN_OK)
+        return forked;
     pthread_once(&loaded.once, load);
     if (loaded.status != SYMWIN_OK)
         return sw_fail(loaded.status, "%s", loaded.text);

@@ -12,11 +12,14 @@
  * later: by then every rank has posted the round between, and did so after reading this one.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,42 +38,108 @@ struct post {
     unsigned char data[2][SW_EXCHANGE_BYTES];
 };
 
-struct sw_exchange {
-    int nranks;
+/* What the ranks share: in this process's memory, or the control page of several processes. */
+struct page {
     _Atomic uint64_t word;
     _Atomic uint32_t bell; /* futex: rung when a round completes or the exchange ends */
     struct post posts[];   /* nranks */
 };
 
+struct sw_exchange {
+    int nranks;
+    int shared; /* the page is mapped, and other processes may have it too */
+    size_t bytes;
+    struct page *page; /* owned */
+};
+
+static size_t page_bytes(int nranks)
+{
+    const size_t bytes = sizeof(struct page) + (size_t)nranks * sizeof(struct post);
+
+    return (bytes + 4095) & ~(size_t)4095;
+}
+
 struct sw_exchange *sw_exchange_create(int nranks)
 {
-    const size_t bytes = sizeof(struct sw_exchange) + (size_t)nranks * sizeof(struct post);
-    struct sw_exchange *x = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    struct sw_exchange *x = calloc(1, sizeof *x);
 
-    if (x != NULL) {
-        memset(x, 0, bytes);
-        x->nranks = nranks;
+    if (x == NULL)
+        return NULL;
+    x->nranks = nranks;
+    x->bytes = page_bytes(nranks);
+    x->page = aligned_alloc(64, x->bytes);
+    if (x->page == NULL) {
+        free(x);
+        return NULL;
     }
+    memset(x->page, 0, x->bytes);
     return x;
+}
+
+symwin_status sw_exchange_page(int nranks, int *out)
+{
+    const int fd = memfd_create("symwin-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    /* Sealed: nobody can cut it short under another process's mapping. */
+    if (fd >= 0 && ftruncate(fd, (off_t)page_bytes(nranks)) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+        *out = fd;
+        return SYMWIN_OK;
+    }
+    sw_fail(SYMWIN_NO_MEMORY, "no control page for %d ranks: %s", nranks, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return SYMWIN_NO_MEMORY;
+}
+
+symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out)
+{
+    const int seals = fcntl(fd, F_GET_SEALS);
+    struct sw_exchange *x;
+    struct stat file;
+    void *page;
+
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &file) != 0 ||
+        file.st_size != (off_t)page_bytes(nranks))
+        return sw_fail(SYMWIN_DENIED, "the control page is not one of %d ranks", nranks);
+    x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the exchange");
+    x->nranks = nranks;
+    x->shared = 1;
+    x->bytes = page_bytes(nranks);
+    page = mmap(NULL, x->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED) {
+        free(x);
+        return sw_fail(SYMWIN_NO_MEMORY, "mmap of the control page: %s", strerror(errno));
+    }
+    x->page = page;
+    *out = x;
+    return SYMWIN_OK;
 }
 
 void sw_exchange_destroy(struct sw_exchange *x)
 {
+    if (x == NULL)
+        return;
+    if (x->shared)
+        munmap(x->page, x->bytes);
+    else
+        free(x->page);
     free(x);
+}
+
+static long futex(struct sw_exchange *x, int operation, uint32_t value, const struct timespec *t)
+{
+    if (!x->shared)
+        operation |= FUTEX_PRIVATE_FLAG;
+    return syscall(SYS_futex, &x->page->bell, operation, value, t, NULL, 0);
 }
 
 static void ring(struct sw_exchange *x)
 {
-    atomic_fetch_add_explicit(&x->bell, 1, memory_order_release);
-    syscall(SYS_futex, &x->bell, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    atomic_fetch_add_explicit(&x->page->bell, 1, memory_order_release);
+    futex(x, FUTEX_WAKE, 0x7fffffff, NULL);
 }
 
 static void end(struct sw_exchange *x, uint64_t seen, symwin_status status, int culprit)
@@ -78,21 +147,26 @@ static void end(struct sw_exchange *x, uint64_t seen, symwin_status status, int 
     const uint64_t why = (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK)
                                                                 << CULPRIT_SHIFT;
 
-    if (atomic_compare_exchange_strong(&x->word, &seen, seen | why))
+    if (atomic_compare_exchange_strong(&x->page->word, &seen, seen | why))
         ring(x);
 }
 
 void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit)
 {
-    uint64_t seen = atomic_load(&x->word);
+    uint64_t seen = atomic_load(&x->page->word);
 
     while (seen >> CULPRIT_SHIFT == 0) {
         end(x, seen, status, culprit);
-        seen = atomic_load(&x->word);
+        seen = atomic_load(&x->page->word);
     }
 }
 
-static symwin_status ended(uint64_t word, const char *call)
+int sw_exchange_has_left(const struct sw_exchange *x, int rank)
+{
+    return atomic_load(&x->page->posts[rank].gone);
+}
+
+static symwin_status ended(const struct sw_exchange *x, uint64_t word, const char *call)
 {
     const symwin_status status = (symwin_status)(word >> STATUS_SHIFT);
     const int culprit = (int)(word >> CULPRIT_SHIFT & CULPRIT_MASK);
@@ -103,9 +177,12 @@ static symwin_status ended(uint64_t word, const char *call)
                        "%s: rank %d did not come in time; destroy the communicator on every rank",
                        call, culprit);
     case SYMWIN_PEER_LOST:
-        return sw_fail(status,
-                       "%s: rank %d has destroyed its communicator; every rank must make the same "
-                       "collective calls before it does",
+        if (culprit < x->nranks && sw_exchange_has_left(x, culprit))
+            return sw_fail(status,
+                           "%s: rank %d has destroyed its communicator; every rank must make the "
+                           "same collective calls before it does",
+                           call, culprit);
+        return sw_fail(status, "%s: the process of rank %d has ended; destroy the communicator",
                        call, culprit);
     case SYMWIN_ABORTED:
         return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);
@@ -116,14 +193,19 @@ static symwin_status ended(uint64_t word, const char *call)
 
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call)
 {
-    const uint64_t word = atomic_load(&x->word);
+    const uint64_t word = atomic_load(&x->page->word);
 
-    return word >> CULPRIT_SHIFT == 0 ? SYMWIN_OK : ended(word, call);
+    return word >> CULPRIT_SHIFT == 0 ? SYMWIN_OK : ended(x, word, call);
+}
+
+int sw_exchange_ended(const struct sw_exchange *x)
+{
+    return atomic_load(&x->page->word) >> CULPRIT_SHIFT != 0;
 }
 
 void sw_exchange_leave(struct sw_exchange *x, int rank)
 {
-    atomic_store(&x->posts[rank].gone, 1);
+    atomic_store(&x->page->posts[rank].gone, 1);
     ring(x); /* whoever waits for this rank looks again */
 }
 
@@ -136,9 +218,9 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
     *gone = 0;
     for (r = 0; r < x->nranks; r++) {
         /* gone before rounds: a rank posts first and leaves later */
-        const int left = atomic_load(&x->posts[r].gone);
+        const int left = atomic_load(&x->page->posts[r].gone);
 
-        if (atomic_load(&x->posts[r].rounds) > round)
+        if (atomic_load(&x->page->posts[r].rounds) > round)
             continue;
         if (left) {
             *gone = 1;
@@ -155,7 +237,7 @@ static void sleep_until_rung(struct sw_exchange *x, uint32_t heard, int64_t ms)
     const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 
     /* EINTR, EAGAIN and ETIMEDOUT all mean: look again. */
-    syscall(SYS_futex, &x->bell, FUTEX_WAIT_PRIVATE, heard, &t, NULL, 0);
+    futex(x, FUTEX_WAIT, heard, &t);
 }
 
 /* Until the round is complete or the exchange has ended. */
@@ -163,12 +245,12 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int timeout
                               const char *call)
 {
     const uint64_t target = (round + 1) * (uint64_t)x->nranks;
-    const int64_t deadline = now_ms() + timeout_ms;
+    const int64_t deadline = sw_now_ms() + timeout_ms;
     int spins = 0;
 
     for (;;) {
-        const uint32_t heard = atomic_load(&x->bell);
-        const uint64_t word = atomic_load(&x->word);
+        const uint32_t heard = atomic_load(&x->page->bell);
+        const uint64_t word = atomic_load(&x->page->word);
         int64_t left;
         int missing;
         int gone;
@@ -176,12 +258,12 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int timeout
         if ((word & COUNT_MASK) >= target)
             return SYMWIN_OK;
         if (word >> CULPRIT_SHIFT != 0)
-            return ended(word, call);
+            return ended(x, word, call);
         if (spins++ < SPINS) {
             sched_yield();
             continue;
         }
-        left = deadline - now_ms();
+        left = deadline - sw_now_ms();
         missing = missing_rank(x, round, &gone);
         if (missing >= 0 && (gone || left <= 0))
             end(x, word, gone ? SYMWIN_PEER_LOST : SYMWIN_TIMEOUT, missing);
@@ -193,9 +275,9 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int timeout
 symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void *mine, size_t bytes,
                                     void *all, int timeout_ms, const char *call)
 {
-    struct post *own = &x->posts[rank];
+    struct post *own = &x->page->posts[rank];
     const uint64_t round = atomic_load_explicit(&own->rounds, memory_order_relaxed);
-    uint64_t word = atomic_load(&x->word);
+    uint64_t word = atomic_load(&x->page->word);
     symwin_status status;
     int r;
 
@@ -203,14 +285,14 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
     atomic_store(&own->rounds, round + 1);
     do {
         if (word >> CULPRIT_SHIFT != 0)
-            return ended(word, call);
-    } while (!atomic_compare_exchange_weak(&x->word, &word, word + 1));
+            return ended(x, word, call);
+    } while (!atomic_compare_exchange_weak(&x->page->word, &word, word + 1));
     if (((word + 1) & COUNT_MASK) == (round + 1) * (uint64_t)x->nranks)
         ring(x);
     status = wait_for(x, round, timeout_ms, call);
     if (status != SYMWIN_OK)
         return status;
     for (r = 0; r < x->nranks; r++)
-        memcpy((unsigned char *)all + (size_t)r * bytes, x->posts[r].data[round & 1], bytes);
+        memcpy((unsigned char *)all + (size_t)r * bytes, x->page->posts[r].data[round & 1], bytes);
     return SYMWIN_OK;
 }

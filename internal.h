@@ -11,6 +11,8 @@
 /* ---- error.c --------------------------------------------------------------------------------- */
 
 #define SW_TEXT_BYTES 512
+#define SYMWIN_STATUS_LAST SYMWIN_FORKED
+#define SW_MAX_RANKS 4096
 
 /* Sets the thread's last error and returns `status`. Called once, where a fault is first seen. */
 symwin_status sw_fail(symwin_status status, const char *format, ...)
@@ -48,13 +50,74 @@ void sw_scope_leave(struct sw_scope *scope);
  * driver. */
 symwin_status sw_device_resolve(const char *call, int device, int *out);
 
+/* In a forked child: whatever the driver was, it is not here. */
+void sw_driver_forked(void);
+
+/* SYMWIN_OK, or SYMWIN_FORKED in a child of a process that had loaded the driver. */
+symwin_status sw_fork_check(const char *call);
+
+/* ---- sha256.c -------------------------------------------------------------------------------- */
+
+#define SW_DIGEST_BYTES 32
+#define SW_KEY_BYTES 32
+
+struct sw_part {
+    const void *data;
+    size_t bytes;
+};
+
+/* Of the parts one after another. */
+void sw_sha256(const struct sw_part *parts, int count, unsigned char digest[SW_DIGEST_BYTES]);
+void sw_hmac(const unsigned char key[SW_KEY_BYTES], const struct sw_part *parts, int count,
+             unsigned char mac[SW_DIGEST_BYTES]);
+int sw_digest_equal(const unsigned char a[SW_DIGEST_BYTES], const unsigned char b[SW_DIGEST_BYTES]);
+
+/* ---- service.c: the service thread ----------------------------------------------------------- */
+
+int64_t sw_now_ms(void); /* of the monotonic clock */
+
+/* One lock for the thread and for all that it serves (bootstrap.c, root.c). */
+void sw_service_lock(void);
+void sw_service_unlock(void);
+
+/* Waits for a condition that goes with the lock. 0: `deadline` has passed; INT64_MAX: none. */
+int sw_service_wait(pthread_cond_t *changed, int64_t deadline);
+
+struct sw_watch {
+    struct sw_watch *next;
+    uint64_t id; /* 0: not watched */
+    int fd;      /* not owned; -1: only the deadline counts */
+    short events;
+    int64_t deadline; /* INT64_MAX: none */
+    /* Called on the service thread, under the lock: what poll() said, or 0 once at the deadline. May
+     * add and remove watches, this one too. */
+    void (*ready)(struct sw_watch *watch, short events);
+};
+
+/* Under the lock. */
+symwin_status sw_service_add(struct sw_watch *watch);
+void sw_service_changed(void);                  /* a deadline has */
+void sw_service_remove(struct sw_watch *watch); /* also if it is not watched */
+
+/* Without the lock: ends the thread if nothing is watched. */
+void sw_service_settle(void);
+
+/* From now on a fork is noticed. */
+void sw_service_watch_forks(void);
+
 /* ---- exchange.c: what ranks tell each other -------------------------------------------------- */
 
 #define SW_EXCHANGE_BYTES 512
 
 struct sw_exchange;
 
-struct sw_exchange *sw_exchange_create(int nranks); /* NULL: no memory */
+struct sw_exchange *sw_exchange_create(int nranks); /* for threads; NULL: no memory */
+
+/* A control page for ranks of several processes: a descriptor to be sent to them, and what each makes
+ * of it. The caller closes the descriptor. */
+symwin_status sw_exchange_page(int nranks, int *fd);
+symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out);
+
 void sw_exchange_destroy(struct sw_exchange *x);
 
 /* Every rank gives `bytes` (at most SW_EXCHANGE_BYTES) and gets all ranks' in rank order. All ranks
@@ -69,8 +132,11 @@ void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit);
 /* SYMWIN_OK, or what ended it, with the thread's last error set. */
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call);
 
+int sw_exchange_ended(const struct sw_exchange *x);
+
 /* This rank will not come again. */
 void sw_exchange_leave(struct sw_exchange *x, int rank);
+int sw_exchange_has_left(const struct sw_exchange *x, int rank);
 
 /* ---- vmm_alloc.c: one rank's memory ---------------------------------------------------------- */
 
@@ -123,37 +189,57 @@ struct sw_segment_rank {
 
 struct sw_segment {
     struct sw_segment *next; /* by offset */
-    uint64_t id;             /* never reused */
+    uint64_t id;             /* the registration's number: one for all ranks, never reused */
     size_t offset;           /* in every rank's part of the flat range */
     size_t bytes;            /* the largest rank's, granular */
-    int holders;             /* ranks with refs > 0; the last to leave tears the segment down */
+    int holders; /* ranks of this process with refs > 0; the last to leave tears it down */
     CUmemGenericAllocationHandle multicast; /* owned, 0: none */
     size_t multicast_bytes;
     int multicast_mapped;
     struct sw_segment_rank rank[]; /* nranks */
 };
 
+/* A socket to another process of the communicator. It tells when that process ends, and carries
+ * handles, between the processes' lowest ranks, in a registration. */
+struct sw_line {
+    struct sw_watch watch; /* .fd is owned; -1: this process's own place */
+    struct sw_group *group;
+    int process;
+};
+
 /* What the ranks of one communicator share in this process. */
 struct sw_group {
     int nranks;
-    atomic_int refs; /* ranks that joined and have not left */
+    int nlocal;             /* ranks of this process */
+    int leader;             /* the lowest of them */
+    int process;            /* number of this process */
+    int processes;          /* on this host */
+    uint16_t *process_of;   /* owned: of each rank */
+    struct sw_line *lines;  /* owned: to each process */
+    struct sw_trade *trade; /* owned; NULL: all ranks are in this process */
+    atomic_int refs;        /* ranks that joined and have not left */
     struct sw_exchange *exchange;
 
-    /* Set by rank 0 before the ranks agree that the communicator exists; constant from then on. */
+    /* Set by the leader before the ranks agree that the communicator exists; constant from then on. */
     CUdeviceptr base; /* owned address range, 0: none */
     size_t range_bytes;
     size_t stride;
+    size_t limit; /* the smallest stride of all processes: what segments may use */
     size_t granularity;
     int multicast; /* there is a stride for multicast addresses, and all devices can */
-    int *devices;  /* owned: distinct devices, device_count of them */
+    int *devices;  /* owned: distinct devices of this process's ranks, device_count of them */
     int device_count;
 
     pthread_mutex_t mutex;             /* the rest */
     struct sw_kernel_report **reports; /* owned: of each rank, NULL before and after it has one */
     struct sw_segment *segments;
-    uint64_t next_segment_id;
     int segment_count;
 };
+
+static inline int sw_group_is_local(const struct sw_group *group, int rank)
+{
+    return group->process_of[rank] == group->process;
+}
 
 /* Address of byte `offset` of a rank's part; rank nranks is the multicast part. */
 static inline CUdeviceptr sw_group_address(const struct sw_group *group, int rank, size_t offset)
@@ -165,26 +251,72 @@ static inline CUdeviceptr sw_group_address(const struct sw_group *group, int ran
 struct sw_segment *sw_segment_find(struct sw_group *group, int rank, uint64_t buffer_id);
 int sw_segment_count(struct sw_group *group);
 
-/* A new segment at a free offset, with one reference for every rank. */
-symwin_status sw_segment_create(struct sw_group *group, size_t bytes, struct sw_segment **out);
+/* The lowest offset from `from` on that is free in this process for `bytes`. */
+symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset);
 
-/* Shows `rank`'s memory in its part of the range, to all devices. Takes over the handle. */
+/* Segment `id` at an offset that is free, made by the first rank of this process to come, with a
+ * reference for `rank`. */
+symwin_status sw_segment_join(struct sw_group *group, int rank, uint64_t id, size_t offset,
+                              size_t bytes, struct sw_segment **out);
+
+/* Shows `rank`'s memory in its part of the range, to all devices of this process. Takes over the
+ * handle. `buffer_id` is 0 for a rank of another process. */
 symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment, int rank,
-                             CUmemGenericAllocationHandle memory,
-                             const struct sw_physical *physical);
+                             CUmemGenericAllocationHandle memory, size_t bytes, uint64_t buffer_id);
 
 /* Gives up one reference of the rank; the last rank's last one tears the segment down. */
 void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int rank);
 
+/* ---- environment.c: what a launcher says about this process ---------------------------------- */
+
+/* From one launcher's variables, never from two: SYMWIN_RANK and SYMWIN_NRANKS; RANK and WORLD_SIZE
+ * (torchrun); Open MPI's; MPICH's and Intel MPI's (Hydra); Slurm's. The first complete set counts. */
+struct sw_launch {
+    const char *launcher; /* a constant: "symwin", "torchrun", "openmpi", "hydra", "slurm" */
+    int rank;
+    int nranks;
+    int local_rank;    /* among the job's processes on this host; -1: not said */
+    int local_nranks;  /* processes of the job on this host; 0: not said */
+    char job[128];     /* all processes of the job have the same, no other job at this time has */
+    char address[256]; /* of the host of rank 0; "": not said */
+    int port;          /* there; 0: not said */
+};
+
+/* SYMWIN_INVALID: no launcher's variables, or values that make no sense; the text names the variable.
+ */
+symwin_status sw_launch_read(const char *call, struct sw_launch *out);
+
 /* ---- bootstrap.c: how ranks find each other -------------------------------------------------- */
 
-/* Blocks until all nranks threads have come, at most `timeout_ms`. All get the group, or all that
+/* Blocks until all ranks have come, at most `timeout_ms`. All get their process's group, or all that
  * came get one status. */
 symwin_status sw_bootstrap_join(const symwin_unique_id *id, int nranks, int rank, int timeout_ms,
                                 struct sw_group **out);
 
-/* Leaves the group; the last rank frees it and its address range. */
+/* Leaves the group; the last rank of the process frees it and its address range. */
 void sw_bootstrap_leave(struct sw_group *group, int rank);
+
+/* Asks the waiting kernels of this process's ranks to leave. */
+void sw_group_abort_kernels(struct sw_group *group);
+
+/* Makes the other processes look whether the exchange has ended, and abort their kernels if so. */
+void sw_group_break_lines(struct sw_group *group);
+
+/* In a forked child: forgets all. */
+void sw_bootstrap_forked(void);
+
+/* ---- handles.c: memory of one process shown in another ---------------------------------------- */
+
+/* What a trade works in, allocated with the group: a process that ran out of memory in the middle of
+ * one would leave the others waiting. NULL: no memory. */
+struct sw_trade *sw_handles_create(struct sw_group *group);
+void sw_handles_destroy(struct sw_trade *trade);
+
+/* By the leader alone, when every rank of this process has mapped its memory in the segment: sends it
+ * to every other process, and maps what they send. All processes must be at it. SYMWIN_OK says that
+ * this process has all; whether the others have is for the next agreement. */
+symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segment, int timeout_ms,
+                               const char *call);
 
 /* ---- registry.c: which address belongs to which window --------------------------------------- */
 
@@ -242,15 +374,14 @@ void sw_report_release(struct sw_kernel_report *report);
 
 /* ---- symwin.c: communicators ----------------------------------------------------------------- */
 
-#define SW_MAX_RANKS 4096
-#define SW_VOTE_VALUES 8
+#define SW_VOTE_VALUES 12
 
 /* What a rank says at an agreement. */
 struct sw_vote {
     uint64_t sequence; /* of the collective host call */
-    const char *call;  /* its name: one string for all ranks of the process */
-    symwin_status status;
-    int nothing;
+    char call[32];     /* its name */
+    int32_t status;
+    int32_t zero;
     uint64_t values[SW_VOTE_VALUES]; /* the call's own */
     char text[256];                  /* the error, if status is one */
 };

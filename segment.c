@@ -3,9 +3,11 @@
  *   group.base      + stride        + 2 * stride    ...   + nranks * stride
  *   | . seg A . B   | . seg A . B   | . seg A . B         | . A . B (multicast) |
  *
- * All ranks of the process share the range, so an allocation is mapped once, for all devices. Each
- * rank maps its own part; the last rank to leave unmaps all parts, in the order that the driver
- * wants: multicast addresses, bindings, the multicast object, then the memory.
+ * All ranks of a process share its range, so an allocation is mapped once, for all its devices. Each
+ * rank maps its own part, the lowest one those of the ranks in other processes (handles.c); the last
+ * rank of the process to leave unmaps all parts, in the order that the driver wants: multicast
+ * addresses, bindings, the multicast object, then the memory. Offsets are the same in all processes,
+ * which agree on one that is free everywhere (window.c).
  */
 #include <stdlib.h>
 
@@ -40,75 +42,100 @@ int sw_segment_count(struct sw_group *group)
     return count;
 }
 
-/* Links the segment in at the lowest offset with room for it. Under the mutex. */
-static int place(struct sw_group *group, struct sw_segment *segment)
+symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset)
 {
-    struct sw_segment **at = &group->segments;
-    size_t offset = 0;
+    const struct sw_segment *s;
+    size_t at = from;
 
-    while (*at != NULL && (*at)->offset - offset < segment->bytes) {
-        offset = (*at)->offset + (*at)->bytes;
-        at = &(*at)->next;
-    }
-    if (*at == NULL && group->stride - offset < segment->bytes)
-        return 0;
-    segment->offset = offset;
-    segment->next = *at;
-    *at = segment;
-    return 1;
-}
-
-symwin_status sw_segment_create(struct sw_group *group, size_t bytes, struct sw_segment **out)
-{
-    const size_t ranks = (size_t)group->nranks * sizeof(struct sw_segment_rank);
-    struct sw_segment *segment = calloc(1, sizeof *segment + ranks);
-    int placed;
-    int r;
-
-    if (segment == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for a segment of %d ranks", group->nranks);
-    segment->bytes = round_up(bytes, group->granularity);
-    segment->holders = group->nranks;
-    for (r = 0; r < group->nranks; r++)
-        segment->rank[r].refs = 1;
+    bytes = round_up(bytes, group->granularity);
     pthread_mutex_lock(&group->mutex);
-    placed = place(group, segment);
-    if (placed) {
-        segment->id = ++group->next_segment_id;
-        group->segment_count++;
+    for (s = group->segments; s != NULL; s = s->next) {
+        if (s->offset + s->bytes <= at)
+            continue;
+        if (s->offset >= at && s->offset - at >= bytes)
+            break;
+        at = s->offset + s->bytes;
     }
     pthread_mutex_unlock(&group->mutex);
-    if (!placed) {
-        free(segment);
+    if (at > group->limit || group->limit - at < bytes)
         return sw_fail(
             SYMWIN_NO_MEMORY,
             "the flat range has no room for %zu bytes more in a stride of %zu; deregister "
             "windows that are no longer used",
-            bytes, group->stride);
+            bytes, group->limit);
+    *offset = at;
+    return SYMWIN_OK;
+}
+
+/* Under the mutex. */
+static struct sw_segment *segment_made(struct sw_group *group, uint64_t id)
+{
+    struct sw_segment *s = group->segments;
+
+    while (s != NULL && s->id != id)
+        s = s->next;
+    return s;
+}
+
+/* Under the mutex. NULL: no memory. */
+static struct sw_segment *segment_make(struct sw_group *group, uint64_t id, size_t offset,
+                                       size_t bytes)
+{
+    const size_t ranks = (size_t)group->nranks * sizeof(struct sw_segment_rank);
+    struct sw_segment **at = &group->segments;
+    struct sw_segment *segment = calloc(1, sizeof *segment + ranks);
+
+    if (segment == NULL)
+        return NULL;
+    segment->id = id;
+    segment->offset = offset;
+    segment->bytes = round_up(bytes, group->granularity);
+    while (*at != NULL && (*at)->offset < offset)
+        at = &(*at)->next;
+    segment->next = *at;
+    *at = segment;
+    group->segment_count++;
+    return segment;
+}
+
+symwin_status sw_segment_join(struct sw_group *group, int rank, uint64_t id, size_t offset,
+                              size_t bytes, struct sw_segment **out)
+{
+    struct sw_segment *segment;
+
+    pthread_mutex_lock(&group->mutex);
+    segment = segment_made(group, id);
+    if (segment == NULL)
+        segment = segment_make(group, id, offset, bytes);
+    if (segment != NULL) {
+        segment->rank[rank].refs = 1;
+        segment->holders++;
     }
+    pthread_mutex_unlock(&group->mutex);
+    if (segment == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for a segment of %d ranks", group->nranks);
     *out = segment;
     return SYMWIN_OK;
 }
 
 symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment, int rank,
-                             CUmemGenericAllocationHandle memory,
-                             const struct sw_physical *physical)
+                             CUmemGenericAllocationHandle memory, size_t bytes, uint64_t buffer_id)
 {
     struct sw_segment_rank *own = &segment->rank[rank];
     const CUdeviceptr at = sw_group_address(group, rank, segment->offset);
     symwin_status status;
 
     own->memory = memory;
-    own->bytes = physical->bytes;
-    status = sw_check(sw_drv.cuMemMap(at, own->bytes, 0, memory, 0),
-                      "cuMemMap of %zu bytes into the flat range", own->bytes);
+    own->bytes = bytes;
+    status = sw_check(sw_drv.cuMemMap(at, bytes, 0, memory, 0),
+                      "cuMemMap of %zu bytes into the flat range", bytes);
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&group->mutex); /* sw_segment_find() looks */
-    own->buffer_id = physical->buffer_id;
+    own->buffer_id = buffer_id;
     own->mapped = 1;
     pthread_mutex_unlock(&group->mutex);
-    return sw_memory_access(at, own->bytes, group->devices, group->device_count);
+    return sw_memory_access(at, bytes, group->devices, group->device_count);
 }
 
 static void destroy(struct sw_group *group, struct sw_segment *segment)

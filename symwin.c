@@ -24,10 +24,11 @@ symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
                        const uint64_t *values, int value_count)
 {
     const size_t prefix = strlen(call);
-    struct sw_vote vote = {.sequence = comm->sequence, .call = call, .status = mine};
+    struct sw_vote vote = {.sequence = comm->sequence, .status = (int32_t)mine};
     symwin_status status;
     int r;
 
+    strncpy(vote.call, call, sizeof vote.call - 1);
     if (value_count > 0)
         memcpy(vote.values, values, (size_t)value_count * sizeof *values);
     if (mine != SYMWIN_OK) {
@@ -41,6 +42,14 @@ symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
                                    comm->votes, comm->timeout_ms, call);
     if (status != SYMWIN_OK)
         return status;
+    for (r = 0; r < comm->nranks; r++) {
+        struct sw_vote *v = &comm->votes[r]; /* another process wrote it */
+
+        v->call[sizeof v->call - 1] = '\0';
+        v->text[sizeof v->text - 1] = '\0';
+        if (v->status < 0 || v->status > SYMWIN_STATUS_LAST)
+            v->status = SYMWIN_INVALID;
+    }
     for (r = 1; r < comm->nranks; r++)
         if (strcmp(comm->votes[r].call, comm->votes[0].call) != 0 ||
             comm->votes[r].sequence != comm->votes[0].sequence) {
@@ -53,7 +62,8 @@ symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
         }
     for (r = 0; r < comm->nranks; r++)
         if (comm->votes[r].status != SYMWIN_OK)
-            return sw_fail(comm->votes[r].status, "%s: rank %d: %s", call, r, comm->votes[r].text);
+            return sw_fail((symwin_status)comm->votes[r].status, "%s: rank %d: %s", call, r,
+                           comm->votes[r].text);
     return SYMWIN_OK;
 }
 
@@ -78,8 +88,12 @@ static symwin_status agreed(symwin_comm *comm, int i, const char *what)
 symwin_status sw_comm_status(symwin_comm *comm, const char *call)
 {
     const struct sw_kernel_report *report = comm->report;
-    const uint32_t code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
+    symwin_status status = sw_fork_check(call);
+    uint32_t code;
 
+    if (status != SYMWIN_OK)
+        return status;
+    code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
     switch ((enum sw_kernel_code)code) {
     case SW_KERNEL_OK:
         return sw_exchange_status(comm->group->exchange, call);
@@ -98,6 +112,9 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     case SW_KERNEL_ABORTED:
         break;
     }
+    status = sw_exchange_status(comm->group->exchange, call); /* who is lost, or who aborted */
+    if (status != SYMWIN_OK)
+        return status;
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
 }
 
@@ -105,6 +122,9 @@ symwin_status sw_comm_enter(symwin_comm *comm, const char *call)
 {
     symwin_status status;
 
+    status = sw_fork_check(call);
+    if (status != SYMWIN_OK)
+        return status;
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
     if (atomic_flag_test_and_set_explicit(&comm->busy, memory_order_acquire))
@@ -132,19 +152,15 @@ symwin_status symwin_comm_check(symwin_comm *comm)
 
 symwin_status symwin_comm_abort(symwin_comm *comm)
 {
-    struct sw_group *group;
-    int r;
+    symwin_status status = sw_fork_check("symwin_comm_abort");
 
+    if (status != SYMWIN_OK)
+        return status;
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_comm_abort: comm is NULL");
-    group = comm->group;
-    sw_exchange_fail(group->exchange, SYMWIN_ABORTED, comm->rank);
-    /* A kernel looks at its own rank's word only. */
-    pthread_mutex_lock(&group->mutex);
-    for (r = 0; r < comm->nranks; r++)
-        if (group->reports[r] != NULL)
-            __atomic_store_n(&group->reports[r]->abort, 1, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&group->mutex);
+    sw_exchange_fail(comm->group->exchange, SYMWIN_ABORTED, comm->rank);
+    sw_group_abort_kernels(comm->group);
+    sw_group_break_lines(comm->group);
     return SYMWIN_OK;
 }
 
@@ -152,6 +168,10 @@ symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
 {
     symwin_comm_info out;
 
+    const symwin_status status = sw_fork_check("symwin_comm_query");
+
+    if (status != SYMWIN_OK)
+        return status;
     if (comm == NULL || info == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_comm_query: %s is NULL",
                        comm == NULL ? "comm" : "info");
@@ -222,8 +242,8 @@ void symwin_comm_destroy(symwin_comm *comm)
 {
     struct sw_scope scope = {.device = -1};
 
-    if (comm == NULL)
-        return;
+    if (comm == NULL || sw_fork_check("symwin_comm_destroy") != SYMWIN_OK)
+        return; /* in a forked child all of it is the parent's */
     /* Not sw_scope_enter_context(): teardown sets no error, and goes on whatever this says. */
     scope.pushed = sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
     comm_release(comm, &scope);
@@ -332,7 +352,18 @@ static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
 }
 
 /* The places of the values in the first vote. */
-enum { V_DEVICE, V_TOTAL, V_MULTICAST, V_SLOT, V_FLAGS, V_MAX_BLOCKS, V_GRANULARITY, V_COUNT };
+enum {
+    V_DEVICE,
+    V_UUID,
+    V_UUID_2,
+    V_TOTAL,
+    V_MULTICAST,
+    V_SLOT,
+    V_FLAGS,
+    V_MAX_BLOCKS,
+    V_GRANULARITY,
+    V_COUNT
+};
 
 /* What the others must know of this rank's device. */
 static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
@@ -341,6 +372,7 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
     size_t granularity = 0;
     size_t total = 0;
     int multicast = 0;
+    CUuuid uuid;
     symwin_status status;
 
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -355,6 +387,12 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
         status = sw_check(sw_drv.cuMemGetAllocationGranularity(
                               &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
                           "cuMemGetAllocationGranularity of device %d", comm->device);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuDeviceGetUuid(&uuid, comm->device),
+                          "cuDeviceGetUuid of device %d", comm->device);
+    if (status != SYMWIN_OK)
+        return status;
+    memcpy(&values[V_UUID], &uuid, sizeof uuid);
     values[V_DEVICE] = (uint64_t)comm->device;
     values[V_TOTAL] = total;
     values[V_MULTICAST] = multicast && sw_multicast_allowed(comm->flags);
@@ -365,6 +403,31 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
     return status;
 }
 
+/* This process's ordinal of a rank's device, which has another one in the rank's process; -1: the
+ * device is not visible here. */
+static symwin_status device_here(const symwin_comm *comm, int rank, int *device)
+{
+    const uint64_t *values = comm->votes[rank].values;
+    symwin_status status;
+    CUuuid uuid;
+    int count = 0;
+    int d;
+
+    *device = (int)values[V_DEVICE];
+    if (sw_group_is_local(comm->group, rank))
+        return SYMWIN_OK;
+    *device = -1;
+    status = sw_check(sw_drv.cuDeviceGetCount(&count), "cuDeviceGetCount");
+    for (d = 0; d < count && status == SYMWIN_OK; d++) {
+        status = sw_check(sw_drv.cuDeviceGetUuid(&uuid, d), "cuDeviceGetUuid of device %d", d);
+        if (status == SYMWIN_OK && memcmp(&uuid, &values[V_UUID], sizeof uuid) == 0) {
+            *device = d;
+            return SYMWIN_OK;
+        }
+    }
+    return status;
+}
+
 /* Every other rank's device must be able to reach this one's memory, and the ranks on it to run at
  * the same time. */
 static symwin_status check_neighbours(symwin_comm *comm)
@@ -372,15 +435,20 @@ static symwin_status check_neighbours(symwin_comm *comm)
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const int connections = text != NULL && atoi(text) > 0 ? atoi(text) : 8;
     symwin_status status = SYMWIN_OK;
+    int threads_on_device = 0;
     int r;
 
     comm->ranks_on_device = 0;
     for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++) {
-        const int device = (int)comm->votes[r].values[V_DEVICE];
+        int device = -1;
         int can = 0;
 
+        status = device_here(comm, r, &device);
+        if (status != SYMWIN_OK || device < 0)
+            continue;
         if (device == comm->device) {
             comm->ranks_on_device++;
+            threads_on_device += sw_group_is_local(comm->group, r);
             continue;
         }
         status = sw_check(sw_drv.cuDeviceCanAccessPeer(&can, comm->device, device),
@@ -391,46 +459,61 @@ static symwin_status check_neighbours(symwin_comm *comm)
                              "devices that are peers",
                              create_call, comm->device, device, r);
     }
-    if (status == SYMWIN_OK && !sw_driver_is_emulated() && comm->ranks_on_device > connections)
+    if (status == SYMWIN_OK && !sw_driver_is_emulated() && threads_on_device > connections)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: %d ranks share device %d, which runs the streams of %d at the same time; "
             "set CUDA_DEVICE_MAX_CONNECTIONS to at least the number of ranks (32 at most) "
             "before CUDA starts, or use fewer ranks a device",
-            create_call, comm->ranks_on_device, comm->device, connections);
+            create_call, threads_on_device, comm->device, connections);
     return status;
 }
 
-/* Rank 0: the list of devices, and one address range for all ranks. */
-static symwin_status make_range(symwin_comm *comm)
+/* The devices of this process's ranks, and whether the communicator has multicast. */
+static symwin_status list_devices(symwin_comm *comm)
 {
     struct sw_group *group = comm->group;
-    size_t largest = 0;
-    size_t stride = (size_t)1 << 30;
-    int multicast = 1;
-    int parts;
     int r, i;
 
     group->devices = calloc((size_t)comm->nranks, sizeof *group->devices);
     if (group->devices == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for a list of %d devices", comm->nranks);
+    group->multicast = 1;
     for (r = 0; r < comm->nranks; r++) {
         const uint64_t *values = comm->votes[r].values;
 
+        group->multicast = group->multicast && values[V_MULTICAST];
+        if (values[V_GRANULARITY] > group->granularity)
+            group->granularity = values[V_GRANULARITY];
+        if (!sw_group_is_local(group, r))
+            continue;
         for (i = 0; i < group->device_count && group->devices[i] != (int)values[V_DEVICE]; i++)
             ;
         if (i == group->device_count)
             group->devices[group->device_count++] = (int)values[V_DEVICE];
-        if (values[V_TOTAL] > largest)
-            largest = values[V_TOTAL];
-        if (values[V_GRANULARITY] > group->granularity)
-            group->granularity = values[V_GRANULARITY];
-        multicast = multicast && values[V_MULTICAST];
     }
-    /* A device joins a multicast object once, and a team of one is no team. */
-    multicast = multicast && comm->nranks > 1 && group->device_count == comm->nranks;
-    parts = comm->nranks + multicast;
-    while (stride < largest)
+    /* A device joins a multicast object once, a team of one is no team, and the steps of multicast.c
+     * are those of threads. */
+    group->multicast = group->multicast && comm->nranks > 1 && group->device_count == comm->nranks;
+    return SYMWIN_OK;
+}
+
+/* The leader of a process: one address range for all ranks. */
+static symwin_status make_range(symwin_comm *comm)
+{
+    struct sw_group *group = comm->group;
+    size_t stride = (size_t)1 << 30;
+    symwin_status status = list_devices(comm);
+    const int parts = comm->nranks + group->multicast;
+    size_t largest = 0;
+    int r;
+
+    if (status != SYMWIN_OK)
+        return status;
+    for (r = 0; r < comm->nranks; r++)
+        if (comm->votes[r].values[V_TOTAL] > largest)
+            largest = comm->votes[r].values[V_TOTAL];
+    while (stride < largest && stride < (size_t)1 << 46)
         stride *= 2;
     /* A smaller stride serves as long as the windows fit in it. */
     for (; stride >= (size_t)1 << 28; stride /= 2) {
@@ -440,7 +523,6 @@ static symwin_status make_range(symwin_comm *comm)
         if (result == CUDA_SUCCESS) {
             group->stride = stride;
             group->range_bytes = stride * (size_t)parts;
-            group->multicast = multicast;
             return SYMWIN_OK;
         }
         group->base = 0;
@@ -452,6 +534,19 @@ static symwin_status make_range(symwin_comm *comm)
                    "no address range for %d strides of 256 MiB: destroy "
                    "communicators that are no longer used",
                    parts);
+}
+
+/* The leaders' votes: every process can use as much of a stride as the smallest one has. */
+static void agree_limit(symwin_comm *comm)
+{
+    size_t limit = SIZE_MAX;
+    int r;
+
+    for (r = 0; r < comm->nranks; r++)
+        if (comm->votes[r].values[0] != 0 && comm->votes[r].values[0] < limit)
+            limit = (size_t)comm->votes[r].values[0];
+    if (comm->rank == comm->group->leader)
+        comm->group->limit = limit;
 }
 
 /* The communicator's own device memory, all zero. */
@@ -480,6 +575,7 @@ static symwin_status make_memory(symwin_comm *comm)
 static symwin_status build(symwin_comm *comm, symwin_status status)
 {
     uint64_t values[V_COUNT] = {0};
+    uint64_t stride = 0;
 
     if (status == SYMWIN_OK)
         status = introduce(comm, values);
@@ -494,13 +590,16 @@ static symwin_status build(symwin_comm *comm, symwin_status status)
     if (status != SYMWIN_OK)
         return status; /* alike on all ranks: they saw the same votes */
     status = check_neighbours(comm);
-    if (status == SYMWIN_OK && comm->rank == 0)
+    if (status == SYMWIN_OK && comm->rank == comm->group->leader) {
         status = make_range(comm);
+        stride = comm->group->stride;
+    }
     if (status == SYMWIN_OK)
         status = make_memory(comm);
-    status = sw_agree(comm, create_call, status, NULL, 0);
+    status = sw_agree(comm, create_call, status, &stride, 1);
     if (status != SYMWIN_OK)
         return status;
+    agree_limit(comm);
     status = sw_window_attach(comm, create_call, SYMWIN_OK, comm->memory,
                               SW_STATE_BYTES(comm->nranks, comm->slot_bytes),
                               SYMWIN_WINDOW_NO_MULTICAST, &comm->state);
@@ -535,7 +634,9 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         timeout_ms = options->timeout_ms;
     /* A rank that already knows that it will fail joins all the same, to tell the others. */
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    status = sw_bootstrap_join(id, nranks, rank, timeout_ms, &group);
+    status = sw_fork_check(create_call);
+    if (status == SYMWIN_OK)
+        status = sw_bootstrap_join(id, nranks, rank, timeout_ms, &group);
     if (status != SYMWIN_OK)
         return status;
     comm = comm_new(nranks, rank, options, group);

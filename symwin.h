@@ -73,7 +73,8 @@ struct CUstream_st; /* a cudaStream_t or CUstream passes as it is */
     X(SYMWIN_PEER_LOST, 7, "a rank is gone: destroy the communicator")                             \
     X(SYMWIN_TIMEOUT, 8, "a rank is late: destroy the communicator")                               \
     X(SYMWIN_DRIVER, 9, "a CUDA driver call failed")                                               \
-    X(SYMWIN_ABORTED, 10, "the communicator was aborted: destroy it")
+    X(SYMWIN_ABORTED, 10, "the communicator was aborted: destroy it")                              \
+    X(SYMWIN_FORKED, 11, "this is a fork of the process that used symwin: exec first")
 
 typedef enum symwin_status {
 #define SYMWIN_STATUS_ENUM(name, value, text) name = value,
@@ -201,8 +202,20 @@ typedef struct symwin_unique_id {
 
 typedef struct symwin_comm symwin_comm;
 
-/* Makes an id by which the ranks of one communicator find each other; give it to all of them. */
+/* Makes an id by which the ranks of one communicator find each other: give its bytes to all of them,
+ * by whatever carries 128 bytes, and keep them from others: who has them is a member. This process
+ * (which need not be a rank) must live until all ranks have come. An id serves once.
+ *
+ *   SYMWIN_NO_MEMORY  no descriptor or thread is left for the ranks to come to
+ *   SYMWIN_DENIED     the system gives no random numbers */
 SYMWIN_API symwin_status symwin_unique_id_create(symwin_unique_id *id);
+
+/* Gives up an id of this process that has not served: ranks that wait with it get SYMWIN_ABORTED, and
+ * so do those that come later. Any thread. Ids that are neither used nor released keep a socket and a
+ * thread until the process ends.
+ *
+ *   SYMWIN_INVALID  another process made it, or it has served */
+SYMWIN_API symwin_status symwin_unique_id_release(const symwin_unique_id *id);
 
 enum {
     SYMWIN_COMM_MULTICAST = 1,   /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */

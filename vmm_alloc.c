@@ -326,12 +326,12 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
 symwin_status symwin_mem_free(void *ptr)
 {
     static const char call[] = "symwin_mem_free";
-    symwin_status status = SYMWIN_OK;
+    symwin_status status = sw_fork_check(call);
     struct memory gone = {.stage = EMPTY};
     struct memory *m;
 
-    if (ptr == NULL)
-        return SYMWIN_OK;
+    if (ptr == NULL || status != SYMWIN_OK)
+        return status;
     pthread_mutex_lock(&owned.mutex);
     m = owned_at((CUdeviceptr)(uintptr_t)ptr);
     if (m == NULL) {

@@ -5,8 +5,9 @@
  *   prepare   every rank looks at its memory and keeps hold of it       (undoable)
  *   agree     sizes, flags and offsets are the same on all ranks
  *   known?    all ranks' allocations are in one segment already: done
- *   place     rank 0 chooses the offset in the flat range                agree
+ *   place     find an offset that is free in all processes               agree
  *   map       every rank shows its memory there, to all devices          agree
+ *   trade     processes send each other their memory, and show it        agree
  *   multicast create, agree, add devices, agree, bind, agree, map, agree; or do without, all alike
  *   publish   the handle, and the registry entry
  */
@@ -32,7 +33,7 @@ struct attempt {
     size_t offset;                       /* of the window in the allocation */
 };
 
-enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_COUNT };
+enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_ALLOCATION, V_COUNT };
 
 /* ---- preparing: everything that one rank can find out and undo alone ---- */
 
@@ -133,13 +134,47 @@ static int all_in_one_segment(const symwin_comm *comm)
 
 /* ---- a new segment ---- */
 
-/* Rank 0 chooses a place; the others learn it. After success every rank holds a reference. */
+/* Finds the lowest offset that is free in every process: each rank votes for the lowest from a common
+ * start on, and the highest vote is the next start, until all agree. One round where all processes
+ * have registered and deregistered alike. */
+static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, symwin_status status,
+                                 size_t bytes, size_t *offset)
+{
+    uint64_t from = 0;
+
+    for (;;) {
+        uint64_t value = 0;
+        int equal = 1;
+        int r;
+
+        if (status == SYMWIN_OK) {
+            status = sw_segment_room(comm->group, bytes, (size_t)from, offset);
+            value = *offset;
+        }
+        status = sw_agree(comm, a->call, status, &value, 1);
+        if (status != SYMWIN_OK)
+            return status;
+        for (r = 0; r < comm->nranks; r++) {
+            equal = equal && comm->votes[r].values[0] == comm->votes[0].values[0];
+            if (comm->votes[r].values[0] > from)
+                from = comm->votes[r].values[0];
+        }
+        if (equal)
+            return SYMWIN_OK;
+    }
+}
+
+/* A new segment for all ranks' allocations. After success every rank holds a reference. */
 static symwin_status place(symwin_comm *comm, struct attempt *a)
 {
-    struct sw_segment *segment = NULL;
     symwin_status status = SYMWIN_OK;
-    uint64_t value = 0;
+    size_t offset = 0;
+    size_t bytes = 0;
+    int r;
 
+    for (r = 0; r < comm->nranks; r++)
+        if (comm->votes[r].values[V_ALLOCATION] > bytes)
+            bytes = (size_t)comm->votes[r].values[V_ALLOCATION];
     /* A segment that only some ranks know, or that pairs other allocations, does not serve. */
     if (a->segment != NULL) {
         sw_segment_release(comm->group, a->segment, comm->rank);
@@ -150,33 +185,22 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
         if (status != SYMWIN_OK)
             a->memory = 0;
     }
-    value = a->physical.bytes;
-    status = sw_agree(comm, a->call, status, &value, 1);
+    status = find_offset(comm, a, status, bytes, &offset);
     if (status != SYMWIN_OK)
         return status;
-    if (comm->rank == 0) {
-        size_t bytes = 0;
-        int r;
+    status = sw_segment_join(comm->group, comm->rank, comm->sequence, offset, bytes, &a->segment);
+    if (status == SYMWIN_OK) {
+        const CUmemGenericAllocationHandle memory = a->memory;
 
-        for (r = 0; r < comm->nranks; r++)
-            if (comm->votes[r].values[0] > bytes)
-                bytes = (size_t)comm->votes[r].values[0];
-        status = sw_segment_create(comm->group, bytes, &segment);
+        a->memory = 0; /* the segment's from here on */
+        status = sw_segment_map(comm->group, a->segment, comm->rank, memory, a->physical.bytes,
+                                a->physical.buffer_id);
     }
-    value = (uint64_t)(uintptr_t)segment;
-    status = sw_agree(comm, a->call, status, &value, 1);
-    if (status == SYMWIN_OK)
-        a->segment = (struct sw_segment *)(uintptr_t)comm->votes[0].values[0];
-    return status;
-}
-
-static symwin_status map(symwin_comm *comm, struct attempt *a)
-{
-    const CUmemGenericAllocationHandle memory = a->memory;
-    symwin_status status;
-
-    a->memory = 0; /* the segment's from here on */
-    status = sw_segment_map(comm->group, a->segment, comm->rank, memory, &a->physical);
+    status = sw_agree(comm, a->call, status, NULL, 0);
+    if (status != SYMWIN_OK || comm->group->processes == 1)
+        return status;
+    if (comm->rank == comm->group->leader)
+        status = sw_handles_trade(comm->group, a->segment, comm->timeout_ms, a->call);
     return sw_agree(comm, a->call, status, NULL, 0);
 }
 
@@ -263,7 +287,7 @@ symwin_status sw_window_attach(symwin_comm *comm, const char *call, symwin_statu
                                size_t bytes, unsigned flags, struct sw_window *window)
 {
     struct attempt a = {.call = call};
-    uint64_t values[V_COUNT] = {bytes, flags, 0, 0};
+    uint64_t values[V_COUNT] = {bytes, flags, 0, 0, 0};
     int known;
 
     comm->sequence++;
@@ -271,15 +295,13 @@ symwin_status sw_window_attach(symwin_comm *comm, const char *call, symwin_statu
         status = prepare(comm, &a, ptr, bytes, flags);
     values[V_OFFSET] = a.offset;
     values[V_SEGMENT] = a.segment != NULL ? a.segment->id : 0;
+    values[V_ALLOCATION] = a.physical.bytes;
     status = sw_agree(comm, call, status, values, V_COUNT);
     if (status == SYMWIN_OK)
         status = compare(comm, call);
     known = status == SYMWIN_OK && all_in_one_segment(comm);
-    if (status == SYMWIN_OK && !known) {
+    if (status == SYMWIN_OK && !known)
         status = place(comm, &a);
-        if (status == SYMWIN_OK)
-            status = map(comm, &a);
-    }
     if (status == SYMWIN_OK && (!known || (flags & SYMWIN_WINDOW_MULTICAST) != 0))
         status = multicast(comm, &a, bytes, flags);
     if (status != SYMWIN_OK) {
@@ -345,6 +367,10 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
 {
     const struct sw_window *found;
 
+    const symwin_status status = sw_fork_check(call);
+
+    if (status != SYMWIN_OK)
+        return status;
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
     pthread_mutex_lock(&comm->mutex);

@@ -125,6 +125,7 @@ harness_run(int nranks, void (*body)(struct harness_team *team, int rank, void *
     }
     for (r = 0; r < nranks; r++)
         pthread_join(threads[r], NULL);
+    symwin_unique_id_release(&team.id); /* if the body had no use for it */
     pthread_barrier_destroy(&team.barrier);
     free(threads);
     free(ranks);

@@ -87,15 +87,14 @@ static void run_current_device(struct harness_team *team, int rank, void *arg)
     symwin_comm_info info;
     struct sw_scope scope;
 
-    (void)arg;
     host_expect("no current device",
                 symwin_comm_create(&team->id, 2, rank, SYMWIN_DEVICE_CURRENT, NULL, &comm),
                 SYMWIN_INVALID, "symwin_comm_create|current CUDA context");
     tap_ok(comm == SENTINEL, "the out-pointer is untouched");
     host_must(sw_scope_enter(5 - rank, &scope), "sw_scope_enter");
     host_expect("the current device",
-                symwin_comm_create(&team->id, 2, rank, SYMWIN_DEVICE_CURRENT, NULL, &comm),
-                SYMWIN_OK, "");
+                symwin_comm_create(arg, 2, rank, SYMWIN_DEVICE_CURRENT, NULL, &comm), SYMWIN_OK,
+                "");
     host_must(symwin_comm_query(comm, &info), "symwin_comm_query");
     TAP_EQ("is the context's", info.device, 5 - rank);
     symwin_comm_destroy(comm);
@@ -193,7 +192,7 @@ static void disagree(void)
     harness_no_leaks("disagreements", &before);
 }
 
-/* A slow rank comes after the others have given up: it is alone. */
+/* A slow rank comes after the others have given up: it hears why at once. */
 static void run_straggler(struct harness_team *team, int rank, void *arg)
 {
     const symwin_comm_options options = {.size = sizeof options, .timeout_ms = 100};
@@ -204,7 +203,7 @@ static void run_straggler(struct harness_team *team, int rank, void *arg)
         harness_barrier(team);
     host_expect(rank == 0 ? "a rank that waited in vain" : "a rank that comes too late",
                 symwin_comm_create(&team->id, 2, rank, rank, &options, &comm), SYMWIN_TIMEOUT,
-                rank == 0 ? "rank 1 did not come" : "rank 0 did not come");
+                "rank 1 did not come");
     tap_ok(comm == SENTINEL, "the out-pointer is untouched");
     if (rank == 0)
         harness_barrier(team);
@@ -222,13 +221,30 @@ static void run_used_id(struct harness_team *team, int rank, void *arg)
     host_must(harness_comm(team, rank, &comm), "symwin_comm_create");
     if (rank == 0) {
         host_expect("an id that has served",
-                    symwin_comm_create(&team->id, 2, 0, 0, &options, &more), SYMWIN_TIMEOUT,
-                    "rank 1 did not come");
+                    symwin_comm_create(&team->id, 2, 0, 0, &options, &more), SYMWIN_INVALID,
+                    "this id has served");
         tap_ok(more == SENTINEL, "the out-pointer is untouched");
     }
     harness_barrier(team);
     host_expect("the communicator is not harmed", symwin_comm_check(comm), SYMWIN_OK, "");
     symwin_comm_destroy(comm);
+}
+
+/* Released while a rank waits with it. */
+static void run_released_id(struct harness_team *team, int rank, void *arg)
+{
+    symwin_comm *comm = SENTINEL;
+
+    (void)arg;
+    if (rank == 0) {
+        host_expect("a rank that waits with an id that is released",
+                    symwin_comm_create(&team->id, 2, 0, 0, NULL, &comm), SYMWIN_ABORTED,
+                    "was released");
+        tap_ok(comm == SENTINEL, "the out-pointer is untouched");
+        return;
+    }
+    host_pause_ms(50);
+    host_must(symwin_unique_id_release(&team->id), "symwin_unique_id_release");
 }
 
 static void ids(void)
@@ -248,6 +264,13 @@ static void ids(void)
     host_expect("an id that was changed", symwin_comm_create(&garbage, 1, 0, 0, NULL, &comm),
                 SYMWIN_INVALID, "symwin_comm_create|id was not made");
     tap_ok(comm == SENTINEL, "the out-pointer is untouched");
+    host_expect("an id is released", symwin_unique_id_release(&id), SYMWIN_OK, "");
+    host_expect("once", symwin_unique_id_release(&id), SYMWIN_INVALID, "released before");
+    host_expect("no id", symwin_unique_id_release(NULL), SYMWIN_INVALID, "id is NULL");
+    host_expect("a released id", symwin_comm_create(&id, 1, 0, 0, NULL, &comm), SYMWIN_ABORTED,
+                "was released");
+    host_must(symwin_unique_id_release(&other), "symwin_unique_id_release");
+    harness_run(2, run_released_id, NULL);
     harness_run(2, run_used_id, NULL);
     harness_no_leaks("ids", &before);
 }
@@ -368,13 +391,15 @@ static void contexts(void)
 int main(void)
 {
     struct harness_leaks before;
+    symwin_unique_id second;
 
     harness_start();
     before = harness_leaks_now();
     symwin_comm_destroy(NULL);
     tap_ok(1, "no communicator is destroyed in peace");
     shapes();
-    harness_run(2, run_current_device, NULL);
+    host_must(symwin_unique_id_create(&second), "symwin_unique_id_create");
+    harness_run(2, run_current_device, &second);
     harness_no_leaks("the current device", &before);
     disagree();
     harness_run(2, run_straggler, NULL);

@@ -1,0 +1,285 @@
+/* Memory of one process shown in another: descriptors over the lines between processes.
+ *
+ * Each process sends the memory of its ranks to every other, unasked: nobody can ask for memory that
+ * is not in the registration under way, and only the processes of the communicator have a line. A rank
+ * whose memory cannot be exported sends that instead of a descriptor, so nobody waits for it. What
+ * comes is imported and closed at once, and whatever fails, all that is due is received: the next
+ * registration finds the lines empty.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire.h"
+
+enum { SLICE_MS = 20 }; /* between two looks at whether the exchange has ended */
+
+/* What is still to be done on one line. */
+struct errand {
+    int to_send;    /* the next rank of this process whose memory goes out; nranks: none */
+    int to_receive; /* frames */
+};
+
+struct sw_trade {
+    struct sw_group *group;
+    struct sw_segment *segment;
+    const char *call;
+    int64_t deadline;
+    int *fds;                /* owned, nranks: this process's exported memory, -1: none */
+    symwin_status *exported; /* owned, nranks */
+    unsigned char *came;     /* owned, nranks: ranks whose frame was received */
+    struct errand *errands;  /* owned, processes */
+    struct pollfd *polls;    /* owned, processes */
+    symwin_status status;    /* the first failure; its text is the thread's last error */
+};
+
+/* Keeps the first failure and its sentence. */
+static void note(struct sw_trade *t, symwin_status status, const char *text)
+{
+    if (t->status == SYMWIN_OK)
+        t->status = status;
+    else
+        sw_error_restore(text);
+}
+
+static int next_local(const struct sw_group *group, int rank)
+{
+    while (rank < group->nranks && !sw_group_is_local(group, rank))
+        rank++;
+    return rank;
+}
+
+static void export_all(struct sw_trade *t)
+{
+    int r;
+
+    for (r = next_local(t->group, 0); r < t->group->nranks; r = next_local(t->group, r + 1)) {
+        const CUresult result = sw_drv.cuMemExportToShareableHandle(
+            &t->fds[r], t->segment->rank[r].memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+
+        if (result == CUDA_SUCCESS)
+            continue;
+        t->fds[r] = -1;
+        if (result == CUDA_ERROR_INVALID_VALUE)
+            t->exported[r] = sw_fail(
+                SYMWIN_UNSUPPORTED,
+                "rank %d's memory cannot be shown to other processes: it was not "
+                "created for export as a file descriptor, or was itself imported",
+                r);
+        else
+            t->exported[r] = sw_check(result, "cuMemExportToShareableHandle of rank %d's memory",
+                                      r);
+        if (t->status == SYMWIN_OK)
+            t->status = t->exported[r];
+    }
+}
+
+/* The line is dead, and with it the communicator. */
+static void lost(struct sw_trade *t, int process, symwin_status why)
+{
+    int r = 0;
+
+    while (t->group->process_of[r] != process)
+        r++;
+    sw_exchange_fail(t->group->exchange, why, r);
+}
+
+static void send_one(struct sw_trade *t, int process)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    struct errand *e = &t->errands[process];
+    const int r = e->to_send;
+    union sw_wire_frame frame = {.handle = {.sequence = t->segment->id,
+                                            .bytes = t->segment->rank[r].bytes,
+                                            .rank = r,
+                                            .status = (int32_t)t->exported[r]}};
+    int error;
+
+    sw_wire_seal(&frame, SW_WIRE_HANDLE);
+    error = sw_wire_send_now(t->group->lines[process].watch.fd, &frame, t->fds[r]);
+    if (error == 0)
+        e->to_send = next_local(t->group, r + 1);
+    else if (error == ETOOMANYREFS) /* passes when others have received */
+        nanosleep(&moment, NULL);
+    else if (error != EAGAIN)
+        lost(t, process, SYMWIN_PEER_LOST);
+}
+
+static symwin_status import_one(struct sw_trade *t, const struct sw_wire_handle *handle, int fd)
+{
+    CUmemGenericAllocationHandle memory = 0;
+    symwin_status status;
+
+    if (handle->bytes == 0 || handle->bytes > t->segment->bytes)
+        return sw_fail(SYMWIN_MISMATCH, "rank %d sent memory of %llu bytes for a segment of %zu",
+                       handle->rank, (unsigned long long)handle->bytes, t->segment->bytes);
+    status = sw_check(sw_drv.cuMemImportFromShareableHandle(
+                          &memory, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                      "cuMemImportFromShareableHandle of rank %d's memory", handle->rank);
+    if (status != SYMWIN_OK)
+        return status;
+    return sw_segment_map(t->group, t->segment, handle->rank, memory, (size_t)handle->bytes, 0);
+}
+
+/* A frame of this registration from the rank that it says. */
+static int fits(const struct sw_trade *t, int process, const union sw_wire_frame *frame, int fd)
+{
+    const struct sw_wire_handle *h = &frame->handle;
+
+    return frame->header.type == SW_WIRE_HANDLE && h->rank < t->group->nranks &&
+           t->group->process_of[h->rank] == process && h->sequence == t->segment->id &&
+           !t->came[h->rank] && (fd >= 0) == (h->status == SYMWIN_OK);
+}
+
+static void receive_one(struct sw_trade *t, int process)
+{
+    char text[SW_TEXT_BYTES];
+    union sw_wire_frame frame;
+    int fd = -1;
+    int error;
+
+    memcpy(text, symwin_last_error(), sizeof text);
+    error = sw_wire_receive_now(t->group->lines[process].watch.fd, &frame, &fd);
+    if (error == EAGAIN)
+        return;
+    if (error == EPIPE) {
+        lost(t, process, SYMWIN_PEER_LOST);
+        return;
+    }
+    if (error == EMFILE) {
+        t->errands[process].to_receive--;
+        note(t,
+             sw_fail(SYMWIN_NO_MEMORY,
+                     "no descriptor is left to take in another process's memory; raise ulimit -n"),
+             text);
+        return;
+    }
+    if (error != 0 || !fits(t, process, &frame, fd)) {
+        if (fd >= 0)
+            close(fd);
+        lost(t, process, SYMWIN_MISMATCH);
+        return;
+    }
+    t->errands[process].to_receive--;
+    t->came[frame.handle.rank] = 1;
+    if (fd >= 0 && t->status == SYMWIN_OK)
+        note(t, import_one(t, &frame.handle, fd), text);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Which lines there is something to do on. Returns how many; 0: done. */
+static int fill_polls(struct sw_trade *t)
+{
+    int count = 0;
+    int p;
+
+    for (p = 0; p < t->group->processes; p++) {
+        const struct errand *e = &t->errands[p];
+
+        t->polls[p] = (struct pollfd){.fd = -1};
+        if (p == t->group->process || (e->to_send == t->group->nranks && e->to_receive == 0))
+            continue;
+        count++;
+        t->polls[p].fd = t->group->lines[p].watch.fd;
+        t->polls[p].events = (short)((e->to_send < t->group->nranks ? POLLOUT : 0) |
+                                     (e->to_receive > 0 ? POLLIN : 0));
+    }
+    return count;
+}
+
+static symwin_status exchange_all(struct sw_trade *t)
+{
+    struct sw_group *group = t->group;
+    int p;
+
+    while (fill_polls(t) > 0) {
+        if (sw_exchange_ended(group->exchange))
+            return sw_exchange_status(group->exchange, t->call);
+        if (sw_now_ms() >= t->deadline) {
+            for (p = 0; t->polls[p].fd < 0; p++)
+                ;
+            lost(t, p, SYMWIN_TIMEOUT);
+            continue;
+        }
+        if (poll(t->polls, (nfds_t)group->processes, SLICE_MS) <= 0)
+            continue;
+        for (p = 0; p < group->processes; p++) {
+            if ((t->polls[p].revents & POLLOUT) != 0)
+                send_one(t, p);
+            if ((t->polls[p].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+                receive_one(t, p);
+        }
+    }
+    return t->status;
+}
+
+void sw_handles_destroy(struct sw_trade *t)
+{
+    if (t == NULL)
+        return;
+    free(t->fds);
+    free(t->exported);
+    free(t->came);
+    free(t->errands);
+    free(t->polls);
+    free(t);
+}
+
+struct sw_trade *sw_handles_create(struct sw_group *group)
+{
+    const size_t nranks = (size_t)group->nranks;
+    const size_t processes = (size_t)group->processes;
+    struct sw_trade *t = calloc(1, sizeof *t);
+
+    if (t == NULL)
+        return NULL;
+    t->group = group;
+    t->fds = malloc(nranks * sizeof *t->fds);
+    t->exported = malloc(nranks * sizeof *t->exported);
+    t->came = malloc(nranks);
+    t->errands = malloc(processes * sizeof *t->errands);
+    t->polls = malloc(processes * sizeof *t->polls);
+    if (t->fds != NULL && t->exported != NULL && t->came != NULL && t->errands != NULL &&
+        t->polls != NULL)
+        return t;
+    sw_handles_destroy(t);
+    return NULL;
+}
+
+static void prepare(struct sw_trade *t)
+{
+    int r, p;
+
+    t->status = SYMWIN_OK;
+    for (p = 0; p < t->group->processes; p++)
+        t->errands[p] = (struct errand){.to_send = next_local(t->group, 0)};
+    for (r = 0; r < t->group->nranks; r++) {
+        t->fds[r] = -1;
+        t->exported[r] = SYMWIN_OK;
+        t->came[r] = 0;
+        t->errands[t->group->process_of[r]].to_receive++;
+    }
+}
+
+symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segment, int timeout_ms,
+                               const char *call)
+{
+    struct sw_trade *t = group->trade;
+    symwin_status status;
+    int r;
+
+    t->segment = segment;
+    t->call = call;
+    t->deadline = sw_now_ms() + timeout_ms;
+    prepare(t);
+    export_all(t);
+    status = exchange_all(t);
+    for (r = 0; r < group->nranks; r++)
+        if (t->fds[r] >= 0)
+            close(t->fds[r]);
+    return status;
+}

@@ -1,0 +1,300 @@
+/* The service thread: waits on sockets so that no rank's thread has to.
+ *
+ * One a process, there only while something is watched: the socket that ranks of other processes
+ * come to, and the lines to the processes of a communicator, which tell when one of them ends.
+ *
+ * One lock serves the thread and all that it works on; what it calls runs under the lock. A forked
+ * child has no such thread: it closes what was watched, or a parent's death would stay unseen as
+ * long as its child lives, and begins with nothing.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { QUIET, RUNNING, STOPPING };
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t stopped;
+    pthread_once_t once;
+    pthread_t thread;
+    int state;
+    int kick; /* eventfd, owned while the thread runs: look again */
+    struct sw_watch *watches;
+    size_t count;
+    uint64_t next_id;
+} service = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+             .stopped = PTHREAD_COND_INITIALIZER,
+             .once = PTHREAD_ONCE_INIT,
+             .kick = -1};
+
+int64_t sw_now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void sw_service_lock(void)
+{
+    pthread_mutex_lock(&service.mutex);
+}
+
+void sw_service_unlock(void)
+{
+    pthread_mutex_unlock(&service.mutex);
+}
+
+int sw_service_wait(pthread_cond_t *changed, int64_t deadline)
+{
+    const struct timespec until = {.tv_sec = deadline / 1000,
+                                   .tv_nsec = (long)(deadline % 1000) * 1000000};
+
+    if (deadline == INT64_MAX)
+        return pthread_cond_wait(changed, &service.mutex) == 0;
+    return pthread_cond_clockwait(changed, &service.mutex, CLOCK_MONOTONIC, &until) != ETIMEDOUT;
+}
+
+/* ---- fork ---- */
+
+static void fork_child(void)
+{
+    struct sw_watch *w;
+
+    for (w = service.watches; w != NULL; w = w->next)
+        if (w->fd >= 0)
+            close(w->fd);
+    if (service.kick >= 0)
+        close(service.kick);
+    service.watches = NULL;
+    service.count = 0;
+    service.state = QUIET;
+    service.kick = -1;
+    sw_bootstrap_forked();
+    sw_driver_forked();
+    sw_service_unlock();
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(sw_service_lock, sw_service_unlock, fork_child);
+}
+
+void sw_service_watch_forks(void)
+{
+    pthread_once(&service.once, watch_forks);
+}
+
+/* ---- the thread ---- */
+
+static void kick(void)
+{
+    const uint64_t one = 1;
+
+    if (service.kick >= 0 && write(service.kick, &one, sizeof one) < 0)
+        return; /* full of kicks already */
+}
+
+/* What one turn of the loop waits for. The thread's own, so it may be used without the lock. */
+struct turn {
+    struct pollfd *polls; /* [0] is the kick */
+    uint64_t *ids;
+    size_t room, count;
+    int64_t deadline;
+};
+
+static int turn_grow(struct turn *t, size_t room)
+{
+    struct pollfd *polls = realloc(t->polls, room * sizeof *polls);
+    uint64_t *ids;
+
+    if (polls == NULL)
+        return 0;
+    t->polls = polls;
+    ids = realloc(t->ids, room * sizeof *ids);
+    if (ids == NULL)
+        return 0;
+    t->ids = ids;
+    t->room = room;
+    return 1;
+}
+
+/* Without memory it watches what fits, and looks again soon. */
+static void turn_fill(struct turn *t)
+{
+    const struct sw_watch *w;
+
+    t->deadline = INT64_MAX;
+    if (t->room < service.count + 1 && !turn_grow(t, (service.count + 1) * 2))
+        t->deadline = sw_now_ms() + 10;
+    t->count = 0;
+    if (t->room > 0) {
+        t->polls[0] = (struct pollfd){.fd = service.kick, .events = POLLIN};
+        t->ids[0] = 0;
+        t->count = 1;
+    }
+    for (w = service.watches; w != NULL && t->count < t->room; w = w->next) {
+        t->polls[t->count] = (struct pollfd){.fd = w->fd, .events = w->events};
+        t->ids[t->count++] = w->id;
+        if (w->deadline < t->deadline)
+            t->deadline = w->deadline;
+    }
+}
+
+static struct sw_watch *watch_named(uint64_t id)
+{
+    struct sw_watch *w = service.watches;
+
+    while (w != NULL && w->id != id)
+        w = w->next;
+    return w;
+}
+
+/* Calls what is ready, and then what is late. Either may remove any watch. */
+static void turn_serve(const struct turn *t)
+{
+    const int64_t now = sw_now_ms();
+    struct sw_watch *w;
+    uint64_t kicks;
+    size_t i;
+
+    if (t->count > 0 && t->polls[0].revents != 0 && read(service.kick, &kicks, sizeof kicks) < 0 &&
+        errno != EAGAIN)
+        return;
+    for (i = 1; i < t->count; i++) {
+        if (t->polls[i].revents == 0)
+            continue;
+        w = watch_named(t->ids[i]);
+        if (w != NULL)
+            w->ready(w, t->polls[i].revents);
+    }
+    for (i = 1; i < t->count; i++) {
+        w = watch_named(t->ids[i]);
+        if (w != NULL && w->deadline <= now) {
+            w->deadline = INT64_MAX;
+            w->ready(w, 0);
+        }
+    }
+}
+
+static void *serve(void *arg)
+{
+    struct turn t = {0};
+
+    (void)arg;
+    sw_service_lock();
+    while (service.state == RUNNING) {
+        int64_t left;
+        int found;
+
+        turn_fill(&t);
+        left = t.deadline == INT64_MAX ? -1 : t.deadline - sw_now_ms();
+        if (t.deadline != INT64_MAX && left < 0)
+            left = 0;
+        sw_service_unlock();
+        found = poll(t.polls, (nfds_t)t.count, left > INT_MAX ? INT_MAX : (int)left);
+        sw_service_lock();
+        if (found < 0)
+            t.count = 0; /* a signal: nothing is known */
+        turn_serve(&t);
+    }
+    sw_service_unlock();
+    free(t.polls);
+    free(t.ids);
+    return NULL;
+}
+
+/* Starts the thread, with all signals blocked: they are the program's. Under the lock. */
+static symwin_status start(void)
+{
+    sigset_t all, before;
+    int error;
+
+    while (service.state == STOPPING)
+        pthread_cond_wait(&service.stopped, &service.mutex);
+    if (service.state == RUNNING)
+        return SYMWIN_OK;
+    service.kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (service.kick < 0)
+        return sw_fail(SYMWIN_NO_MEMORY,
+                       "no descriptor for the service thread: %s; raise ulimit -n",
+                       strerror(errno));
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    service.state = RUNNING;
+    error = pthread_create(&service.thread, NULL, serve, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0)
+        return SYMWIN_OK;
+    service.state = QUIET;
+    close(service.kick);
+    service.kick = -1;
+    return sw_fail(SYMWIN_NO_MEMORY, "the service thread cannot start: %s; raise ulimit -u",
+                   strerror(error));
+}
+
+symwin_status sw_service_add(struct sw_watch *watch)
+{
+    symwin_status status;
+
+    sw_service_watch_forks();
+    status = start();
+    if (status != SYMWIN_OK)
+        return status;
+    watch->id = ++service.next_id;
+    watch->next = service.watches;
+    service.watches = watch;
+    service.count++;
+    kick();
+    return SYMWIN_OK;
+}
+
+void sw_service_changed(void)
+{
+    kick();
+}
+
+void sw_service_remove(struct sw_watch *watch)
+{
+    struct sw_watch **at = &service.watches;
+
+    if (watch->id == 0)
+        return;
+    while (*at != NULL && *at != watch)
+        at = &(*at)->next;
+    if (*at == watch) {
+        *at = watch->next;
+        service.count--;
+    }
+    watch->id = 0;
+    kick(); /* or a closed descriptor would be polled on */
+}
+
+void sw_service_settle(void)
+{
+    sw_service_lock();
+    if (service.state == RUNNING && service.watches == NULL &&
+        !pthread_equal(service.thread, pthread_self())) {
+        const pthread_t thread = service.thread;
+
+        service.state = STOPPING;
+        kick();
+        sw_service_unlock();
+        pthread_join(thread, NULL);
+        sw_service_lock();
+        close(service.kick);
+        service.kick = -1;
+        service.state = QUIET;
+        pthread_cond_broadcast(&service.stopped);
+    }
+    sw_service_unlock();
+}

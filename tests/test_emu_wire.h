@@ -1,0 +1,79 @@
+/* What two processes of a test say to each other over a socket: descriptors, records, turns. */
+#ifndef SYMWIN_TESTS_EMU_WIRE_H
+#define SYMWIN_TESTS_EMU_WIRE_H
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A byte, with or without a descriptor. */
+struct wire_message {
+    struct msghdr header;
+    struct iovec data;
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    char byte;
+};
+
+static inline void wire_prepare(struct wire_message *m)
+{
+    memset(m, 0, sizeof *m);
+    m->byte = 'f';
+    m->data = (struct iovec){&m->byte, 1};
+    m->header.msg_iov = &m->data;
+    m->header.msg_iovlen = 1;
+    m->header.msg_control = m->control;
+    m->header.msg_controllen = sizeof m->control;
+}
+
+static inline int wire_send_fd(int to, int fd)
+{
+    struct wire_message m;
+    struct cmsghdr *header;
+
+    wire_prepare(&m);
+    header = CMSG_FIRSTHDR(&m.header);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    return sendmsg(to, &m.header, MSG_NOSIGNAL) == 1 ? 0 : -1;
+}
+
+static inline int wire_receive_fd(int from)
+{
+    struct wire_message m;
+    struct cmsghdr *header;
+    int fd = -1;
+
+    wire_prepare(&m);
+    if (recvmsg(from, &m.header, MSG_CMSG_CLOEXEC) != 1)
+        return -1;
+    header = CMSG_FIRSTHDR(&m.header);
+    if (header != NULL && header->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    return fd;
+}
+
+static inline int wire_send(int to, const void *data, size_t bytes)
+{
+    return send(to, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes ? 0 : -1;
+}
+
+static inline int wire_receive(int from, void *data, size_t bytes)
+{
+    return recv(from, data, bytes, 0) == (ssize_t)bytes ? 0 : -1;
+}
+
+static inline int wire_tell(int to)
+{
+    return wire_send(to, "g", 1);
+}
+
+static inline int wire_wait_for(int from)
+{
+    char byte;
+
+    return wire_receive(from, &byte, 1);
+}
+
+#endif

@@ -1,0 +1,281 @@
+/* Frames over sockets: one parser, descriptors that never leak, waits with a deadline. */
+#include "wire.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- frames ---- */
+
+static size_t frame_bytes(const union sw_wire_frame *frame)
+{
+    switch ((enum sw_wire_type)frame->header.type) {
+    case SW_WIRE_HELLO:
+        return sizeof frame->hello;
+    case SW_WIRE_CHALLENGE:
+        return sizeof frame->challenge;
+    case SW_WIRE_JOIN:
+        return sizeof frame->join;
+    case SW_WIRE_TABLE:
+        return offsetof(struct sw_wire_table, process_of) + (size_t)frame->table.nranks * 2;
+    case SW_WIRE_PAGE:
+    case SW_WIRE_LINE:
+    case SW_WIRE_GO:
+        return sizeof frame->pass;
+    case SW_WIRE_REFUSAL:
+        return sizeof frame->refusal;
+    case SW_WIRE_HANDLE:
+        return sizeof frame->handle;
+    }
+    return 0;
+}
+
+void sw_wire_seal(union sw_wire_frame *frame, enum sw_wire_type type)
+{
+    frame->header = (struct sw_wire_header){
+        .magic = SW_WIRE_MAGIC, .form = SW_WIRE_FORM, .type = (uint16_t)type};
+    frame->header.bytes = (uint32_t)frame_bytes(frame);
+}
+
+static int rank_in(int32_t rank, int32_t nranks)
+{
+    return nranks >= 1 && nranks <= SW_MAX_RANKS && rank >= 0 && rank < nranks;
+}
+
+static int table_valid(const struct sw_wire_table *table, size_t bytes)
+{
+    int r;
+
+    if (bytes < offsetof(struct sw_wire_table, process_of) || !rank_in(0, table->nranks) ||
+        table->processes < 1 || table->processes > table->nranks)
+        return 0;
+    if (bytes != offsetof(struct sw_wire_table, process_of) + (size_t)table->nranks * 2)
+        return 0;
+    for (r = 0; r < table->nranks; r++)
+        if (table->process_of[r] >= table->processes)
+            return 0;
+    return 1;
+}
+
+static int status_valid(int32_t status)
+{
+    return status >= 0 && status <= SYMWIN_STATUS_LAST;
+}
+
+int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
+{
+    if (bytes < sizeof frame->header || frame->header.magic != SW_WIRE_MAGIC ||
+        frame->header.form != SW_WIRE_FORM || frame->header.bytes != bytes ||
+        frame->header.zero != 0)
+        return 0;
+    if (frame->header.type == SW_WIRE_TABLE)
+        return table_valid(&frame->table, bytes);
+    if (frame_bytes(frame) != bytes)
+        return 0;
+    switch ((enum sw_wire_type)frame->header.type) {
+    case SW_WIRE_JOIN:
+        /* nranks and rank are judged against the communicator's, by who knows it */
+        return frame->join.timeout_ms > 0 && frame->join.zero == 0;
+    case SW_WIRE_LINE:
+        return frame->pass.process >= 0 && frame->pass.process < SW_MAX_RANKS;
+    case SW_WIRE_REFUSAL:
+        frame->refusal.text[sizeof frame->refusal.text - 1] = '\0';
+        return frame->refusal.status != SYMWIN_OK && status_valid(frame->refusal.status);
+    case SW_WIRE_HANDLE:
+        return rank_in(frame->handle.rank, SW_MAX_RANKS) && status_valid(frame->handle.status);
+    default:
+        return 1;
+    }
+}
+
+/* ---- sending ---- */
+
+int sw_wire_send_now(int socket, const union sw_wire_frame *frame, int fd)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec data = {.iov_base = (void *)(uintptr_t)frame, .iov_len = frame->header.bytes};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    ssize_t sent;
+
+    if (fd >= 0) {
+        memset(&control, 0, sizeof control);
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+    }
+    do
+        sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    return sent < 0 ? errno : 0;
+}
+
+/* Waits until the socket can be used, or an errno. */
+static int wait_for(int socket, short events, int64_t deadline)
+{
+    for (;;) {
+        struct pollfd p = {.fd = socket, .events = events};
+        const int64_t left = deadline - sw_now_ms();
+        int found;
+
+        if (left <= 0)
+            return ETIMEDOUT;
+        found = poll(&p, 1, left > INT_MAX ? INT_MAX : (int)left);
+        if (found > 0)
+            return 0;
+        if (found < 0 && errno != EINTR)
+            return errno;
+    }
+}
+
+int sw_wire_send(int socket, const union sw_wire_frame *frame, int fd, int64_t deadline)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+
+    for (;;) {
+        int error = sw_wire_send_now(socket, frame, fd);
+
+        if (error == EAGAIN) {
+            error = wait_for(socket, POLLOUT, deadline);
+            if (error == 0)
+                continue;
+        } else if (error == ETOOMANYREFS && sw_now_ms() < deadline) {
+            /* more descriptors under way than the user may have open: receivers are at it */
+            nanosleep(&moment, NULL);
+            continue;
+        }
+        return error;
+    }
+}
+
+/* ---- receiving ---- */
+
+/* Closes every descriptor that came, but for the one of a message that has just one. */
+static int take_descriptors(struct msghdr *message, int wanted, int *fd)
+{
+    struct cmsghdr *c;
+    int count = 0;
+
+    for (c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+        const unsigned char *at = CMSG_DATA(c);
+        size_t left;
+
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (left = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); left > 0; left--) {
+            int came;
+
+            memcpy(&came, at, sizeof came);
+            at += sizeof came;
+            if (count++ == 0 && wanted)
+                *fd = came;
+            else
+                close(came);
+        }
+    }
+    return count;
+}
+
+int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(4 * sizeof(int))]; /* more than allowed, to see that there are more */
+    } control;
+    struct iovec data = {.iov_base = frame, .iov_len = sizeof *frame};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    int came = -1;
+    int error = 0;
+    int count;
+    ssize_t got;
+
+    do
+        got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return errno == ECONNRESET ? EPIPE : errno;
+    count = take_descriptors(&message, fd != NULL, &came);
+    if ((message.msg_flags & MSG_CTRUNC) != 0 && count == 0)
+        error = EMFILE; /* the system found no number for it */
+    else if (count > (fd != NULL) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+        error = EPROTO;
+    else if (got == 0)
+        error = EPIPE;
+    else if (!sw_wire_valid(frame, (size_t)got))
+        error = EPROTO;
+    if (error != 0) {
+        if (came >= 0)
+            close(came);
+        return error;
+    }
+    if (fd != NULL)
+        *fd = came;
+    return 0;
+}
+
+int sw_wire_receive(int socket, union sw_wire_frame *frame, int *fd, int64_t deadline)
+{
+    for (;;) {
+        int error = sw_wire_receive_now(socket, frame, fd);
+
+        if (error != EAGAIN)
+            return error;
+        error = wait_for(socket, POLLIN, deadline);
+        if (error != 0)
+            return error;
+    }
+}
+
+/* ---- proofs ---- */
+
+void sw_wire_prove_maker(const unsigned char secret[SW_KEY_BYTES],
+                         const struct sw_wire_hello *hello,
+                         const struct sw_wire_challenge *challenge,
+                         unsigned char proof[SW_DIGEST_BYTES])
+{
+    const struct sw_part parts[] = {
+        {"symwin maker", 12},
+        {hello->nonce, sizeof hello->nonce},
+        {challenge->nonce, sizeof challenge->nonce},
+    };
+
+    sw_hmac(secret, parts, 3, proof);
+}
+
+void sw_wire_prove_rank(const unsigned char secret[SW_KEY_BYTES], const struct sw_wire_hello *hello,
+                        const struct sw_wire_challenge *challenge, const struct sw_wire_join *join,
+                        unsigned char proof[SW_DIGEST_BYTES])
+{
+    const struct sw_part parts[] = {
+        {"symwin rank", 11},
+        {hello->nonce, sizeof hello->nonce},
+        {challenge->nonce, sizeof challenge->nonce},
+        {join, offsetof(struct sw_wire_join, proof)},
+    };
+
+    sw_hmac(secret, parts, 4, proof);
+}
+
+int sw_wire_same_user(int socket, pid_t *pid)
+{
+    struct ucred peer = {0};
+    socklen_t bytes = sizeof peer;
+
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || bytes != sizeof peer)
+        return 0;
+    *pid = peer.pid;
+    return peer.uid == geteuid();
+}

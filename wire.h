@@ -1,0 +1,157 @@
+/* What processes send each other: frames of fixed layout, little-endian, at most 64 KiB.
+ *
+ * Joining a communicator, over a socket of the process that made the id:
+ *
+ *   rank    -> HELLO      which id, a nonce
+ *   maker   -> CHALLENGE  its nonce, and proof that it knows the id's secret
+ *   rank    -> JOIN       who it is, and its proof
+ *   maker   -> TABLE      once all ranks have come: which rank is in which process
+ *           -> PAGE, LINE with a descriptor each, to the lowest rank of a process: the control
+ *                         page, and a socket to each other process
+ *           -> GO         everybody has everything; to the lowest rank of a process
+ *           or REFUSAL    at any time: why not
+ *
+ * A proof is an HMAC-SHA256 keyed with the secret, over both nonces, a word for the direction, and
+ * what the sender says of itself: it cannot be replayed, reflected or moved to another rank.
+ *
+ * Between processes, over their line: HANDLE, with the descriptor of a rank's memory.
+ */
+#ifndef SYMWIN_WIRE_H
+#define SYMWIN_WIRE_H
+
+#include "internal.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "frames are little-endian: convert them here first"
+#endif
+
+enum sw_wire_type {
+    SW_WIRE_HELLO = 1,
+    SW_WIRE_CHALLENGE,
+    SW_WIRE_JOIN,
+    SW_WIRE_TABLE,
+    SW_WIRE_PAGE,
+    SW_WIRE_LINE,
+    SW_WIRE_GO,
+    SW_WIRE_REFUSAL,
+    SW_WIRE_HANDLE
+};
+
+#define SW_WIRE_MAGIC 0x4e494d53u /* "SMIN" */
+#define SW_WIRE_FORM 1            /* of header, HELLO, CHALLENGE and REFUSAL: stays */
+#define SW_WIRE_PROTOCOL 1        /* of all that comes after a proof */
+#define SW_NAME_BYTES 16
+
+struct sw_wire_header {
+    uint32_t magic;
+    uint16_t form;
+    uint16_t type;
+    uint32_t bytes; /* of the whole frame */
+    uint32_t zero;
+};
+
+struct sw_wire_hello {
+    struct sw_wire_header header;
+    unsigned char name[SW_NAME_BYTES]; /* of the id: says nothing of its secret */
+    unsigned char nonce[SW_KEY_BYTES];
+};
+
+struct sw_wire_challenge {
+    struct sw_wire_header header;
+    unsigned char nonce[SW_KEY_BYTES];
+    unsigned char proof[SW_DIGEST_BYTES];
+};
+
+struct sw_wire_join {
+    struct sw_wire_header header;
+    uint32_t protocol;
+    int32_t rank;
+    int32_t nranks;
+    int32_t timeout_ms;
+    int32_t pid;
+    int32_t zero;
+    uint64_t pid_space;                   /* in which the pid means something */
+    unsigned char process[SW_NAME_BYTES]; /* equal for ranks of one process */
+    unsigned char proof[SW_DIGEST_BYTES]; /* over all of the above */
+};
+
+struct sw_wire_table {
+    struct sw_wire_header header;
+    int32_t nranks;
+    int32_t processes;
+    uint16_t process_of[SW_MAX_RANKS]; /* the first nranks are sent */
+};
+
+struct sw_wire_pass { /* PAGE, LINE, GO */
+    struct sw_wire_header header;
+    int32_t process; /* LINE: to which */
+    int32_t zero;
+};
+
+struct sw_wire_refusal {
+    struct sw_wire_header header;
+    int32_t status;
+    int32_t zero;
+    char text[SW_TEXT_BYTES];
+};
+
+struct sw_wire_handle {
+    struct sw_wire_header header;
+    uint64_t sequence; /* of the registration */
+    uint64_t bytes;    /* of the allocation */
+    int32_t rank;      /* whose memory it is */
+    int32_t status;    /* SYMWIN_OK: a descriptor comes along; else there is none to be had */
+};
+
+union sw_wire_frame {
+    struct sw_wire_header header;
+    struct sw_wire_hello hello;
+    struct sw_wire_challenge challenge;
+    struct sw_wire_join join;
+    struct sw_wire_table table;
+    struct sw_wire_pass pass;
+    struct sw_wire_refusal refusal;
+    struct sw_wire_handle handle;
+};
+
+_Static_assert(sizeof(struct sw_wire_header) == 16, "no padding");
+_Static_assert(sizeof(struct sw_wire_join) == 16 + 6 * 4 + 8 + SW_NAME_BYTES + SW_DIGEST_BYTES,
+               "no padding");
+_Static_assert(sizeof(struct sw_wire_handle) == 16 + 24, "no padding");
+
+/* Fills in the header of a frame of that type; a TABLE's nranks must be set. */
+void sw_wire_seal(union sw_wire_frame *frame, enum sw_wire_type type);
+
+/* Whether `bytes` received bytes are one whole frame of known type with values that can be relied on:
+ * ranks and processes in range, texts ended. Reads nothing past `bytes`; may end a text. */
+int sw_wire_valid(union sw_wire_frame *frame, size_t bytes);
+
+/* Sends one frame, with a descriptor unless `fd` is -1. 0, or an errno: ETIMEDOUT past `deadline`
+ * (sw_now_ms()). */
+int sw_wire_send(int socket, const union sw_wire_frame *frame, int fd, int64_t deadline);
+
+/* The same without waiting: EAGAIN. */
+int sw_wire_send_now(int socket, const union sw_wire_frame *frame, int fd);
+
+/* Receives one frame, and its descriptor into *fd (-1: it had none), close-on-exec, the caller's to
+ * close. 0, or an errno: EPIPE the other end is gone, ETIMEDOUT, EPROTO no valid frame, EMFILE the
+ * descriptor had no room here. With fd NULL a descriptor is EPROTO. On failure none is kept. */
+int sw_wire_receive(int socket, union sw_wire_frame *frame, int *fd, int64_t deadline);
+
+/* The same without waiting: EAGAIN. */
+int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd);
+
+/* The maker's and the rank's proof; `join` is complete but for its proof. */
+void sw_wire_prove_maker(const unsigned char secret[SW_KEY_BYTES],
+                         const struct sw_wire_hello *hello,
+                         const struct sw_wire_challenge *challenge,
+                         unsigned char proof[SW_DIGEST_BYTES]);
+void sw_wire_prove_rank(const unsigned char secret[SW_KEY_BYTES], const struct sw_wire_hello *hello,
+                        const struct sw_wire_challenge *challenge, const struct sw_wire_join *join,
+                        unsigned char proof[SW_DIGEST_BYTES]);
+
+/* Whether the process at the other end is of this user; *pid is its id as seen from here, 0 if it
+ * cannot be seen. */
+int sw_wire_same_user(int socket, pid_t *pid);
+
+#endif
