@@ -74,7 +74,7 @@ KERNELS      := $(sort $(wildcard kernels/*.cu))
 TEST_SOURCES := $(sort $(wildcard tests/test_*.c tests/test_*.cc))
 GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
 TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES),$(sort $(wildcard tests/*.c tests/*.cc)))
-PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.cuh))
+PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
 

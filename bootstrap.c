@@ -77,21 +77,41 @@ void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES])
     memcpy(name, digest, SW_NAME_BYTES);
 }
 
+int sw_place_name(int which, const char *tail, char *name, size_t room)
+{
+    const char *const places[SW_PLACES] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"), "/tmp"};
+
+    if (places[which] == NULL || strlen(places[which]) + strlen(tail) >= room)
+        return 0;
+    strcpy(name, places[which]);
+    strcat(name, tail);
+    return 1;
+}
+
+symwin_status sw_id_make(struct sw_id *id, char *file, const char *for_call)
+{
+    symwin_status status;
+
+    memset(id, 0, sizeof *id);
+    memcpy(id->magic, id_magic, sizeof id->magic);
+    status = random_bytes(id->secret, sizeof id->secret, for_call);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_service_lock();
+    status = sw_root_open(id, file);
+    sw_service_unlock();
+    return status;
+}
+
 symwin_status symwin_unique_id_create(symwin_unique_id *id)
 {
     static const char own_call[] = "symwin_unique_id_create";
-    struct sw_id fresh = {.magic = {0}};
+    struct sw_id fresh;
     symwin_status status;
 
     if (id == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: id is NULL", own_call);
-    memcpy(fresh.magic, id_magic, sizeof fresh.magic);
-    status = random_bytes(fresh.secret, sizeof fresh.secret, own_call);
-    if (status != SYMWIN_OK)
-        return status;
-    sw_service_lock();
-    status = sw_root_open(&fresh);
-    sw_service_unlock();
+    status = sw_id_make(&fresh, NULL, own_call);
     if (status == SYMWIN_OK)
         memcpy(id, &fresh, sizeof fresh);
     return status;
@@ -377,31 +397,56 @@ static symwin_status expect(int socket, union sw_wire_frame *frame, enum sw_wire
                    call, frame->header.type, (int)type);
 }
 
-/* Proves both ways that the other knows the secret, and takes a seat. */
+/* Says which id it is about, and makes sure that the other knows its secret. */
+static symwin_status greet(int socket, const struct sw_id *id, union sw_wire_frame *hello,
+                           union sw_wire_frame *challenge, int64_t deadline)
+{
+    unsigned char proof[SW_DIGEST_BYTES];
+    symwin_status status;
+
+    memset(hello, 0, sizeof hello->hello);
+    sw_id_name(id, hello->hello.name);
+    status = random_bytes(hello->hello.nonce, sizeof hello->hello.nonce, call);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_wire_seal(hello, SW_WIRE_HELLO);
+    sw_wire_send(socket, hello, -1, deadline); /* if it fails, there will be no answer */
+    status = expect(socket, challenge, SW_WIRE_CHALLENGE, NULL, deadline);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_wire_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
+    if (!sw_digest_equal(proof, challenge->challenge.proof))
+        return sw_fail(SYMWIN_DENIED, "%s: the process at %s does not know the id's secret", call,
+                       id->folder);
+    return SYMWIN_OK;
+}
+
+/* Takes a seat: proves that it knows the secret too. */
 static symwin_status introduce(int socket, const struct sw_id *id, struct sw_wire_join *join,
                                int64_t deadline)
 {
-    unsigned char proof[SW_DIGEST_BYTES];
-    union sw_wire_frame out, in;
-    symwin_status status;
+    union sw_wire_frame hello, challenge;
+    symwin_status status = greet(socket, id, &hello, &challenge, deadline);
 
-    memset(&out, 0, sizeof out.hello);
-    sw_id_name(id, out.hello.name);
-    status = random_bytes(out.hello.nonce, sizeof out.hello.nonce, call);
     if (status != SYMWIN_OK)
         return status;
-    sw_wire_seal(&out, SW_WIRE_HELLO);
-    sw_wire_send(socket, &out, -1, deadline); /* if it fails, there will be no answer */
-    status = expect(socket, &in, SW_WIRE_CHALLENGE, NULL, deadline);
-    if (status != SYMWIN_OK)
-        return status;
-    sw_wire_prove_maker(id->secret, &out.hello, &in.challenge, proof);
-    if (!sw_digest_equal(proof, in.challenge.proof))
-        return sw_fail(SYMWIN_DENIED, "%s: the process at %s does not know the id's secret", call,
-                       id->folder);
-    sw_wire_prove_rank(id->secret, &out.hello, &in.challenge, join, join->proof);
+    sw_wire_prove_rank(id->secret, &hello.hello, &challenge.challenge, join, join->proof);
     sw_wire_send(socket, (union sw_wire_frame *)(void *)join, -1, deadline);
     return SYMWIN_OK;
+}
+
+int sw_id_is_open(const struct sw_id *id, int64_t deadline)
+{
+    union sw_wire_frame hello, challenge;
+    int socket = -1;
+    int open;
+
+    if (memcmp(id->magic, id_magic, sizeof id_magic) != 0 ||
+        memchr(id->folder, 0, sizeof id->folder) == NULL || connect_to(id, &socket) != SYMWIN_OK)
+        return 0;
+    open = greet(socket, id, &hello, &challenge, deadline) == SYMWIN_OK;
+    close(socket);
+    return open;
 }
 
 /* Which ranks are here, from the table. */

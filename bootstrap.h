@@ -17,6 +17,17 @@ _Static_assert(sizeof(struct sw_id) == sizeof(symwin_unique_id), "fills it");
 
 #define SW_SOCKET_NAME "/s" /* in the folder */
 
+/* Makes an id, as symwin_unique_id_create() does. Without the lock. */
+symwin_status sw_id_make(struct sw_id *id, char *file, const char *call);
+
+/* Whether the maker of an id still waits for ranks with it. Without the lock. */
+int sw_id_is_open(const struct sw_id *id, int64_t deadline);
+
+/* Puts "<place><tail>" into `name`: a place for files that come and go, number `which`. 0: there is none
+ * of that number, or it is too long. */
+#define SW_PLACES 3
+int sw_place_name(int which, const char *tail, char *name, size_t room);
+
 /* What all ranks of a process get once all ranks of the communicator have come. The descriptors are
  * owned. */
 struct sw_place {
@@ -44,8 +55,9 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
 
 /* ---- root.c ---- */
 
-/* Opens a new id: from now on ranks can come. */
-symwin_status sw_root_open(struct sw_id *id);
+/* Opens a new id: from now on ranks can come. `file` (owned, NULL: none) is removed when the id has
+ * served. */
+symwin_status sw_root_open(struct sw_id *id, char *file);
 
 /* Ends the meeting under an id that has not served. */
 symwin_status sw_root_close(const struct sw_id *id);

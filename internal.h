@@ -286,6 +286,12 @@ struct sw_launch {
  */
 symwin_status sw_launch_read(const char *call, struct sw_launch *out);
 
+/* A time from the environment, or the default where it is not set or makes no sense. */
+int sw_milliseconds(const char *variable, int otherwise);
+
+#define SW_BOOTSTRAP_TIMEOUT "SYMWIN_BOOTSTRAP_TIMEOUT_MS"
+#define SW_BOOTSTRAP_TIMEOUT_MS 60000
+
 /* ---- bootstrap.c: how ranks find each other -------------------------------------------------- */
 
 /* Blocks until all ranks have come, at most `timeout_ms`. All get their process's group, or all that

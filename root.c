@@ -52,6 +52,7 @@ struct meeting {
     symwin_status status; /* how it ended */
     char text[SW_TEXT_BYTES];
     struct sw_group *group; /* for the threads of this process */
+    char *file;             /* owned: where the id is written down, NULL: nowhere */
 };
 
 /* A connection. */
@@ -114,19 +115,12 @@ static void listener_close(void)
 /* A folder that only this user can enter, in the first place that takes one. */
 static int folder_make(void)
 {
-    const char *const places[] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"), "/tmp"};
-    size_t i;
+    int i;
 
-    for (i = 0; i < sizeof places / sizeof places[0]; i++) {
-        static const char tail[] = "/symwin-XXXXXX";
-
-        if (places[i] == NULL || strlen(places[i]) + sizeof tail > sizeof root.folder)
-            continue;
-        strcpy(root.folder, places[i]);
-        strcat(root.folder, tail);
-        if (mkdtemp(root.folder) != NULL)
+    for (i = 0; i < SW_PLACES; i++)
+        if (sw_place_name(i, "/symwin-XXXXXX", root.folder, sizeof root.folder) &&
+            mkdtemp(root.folder) != NULL)
             return 1;
-    }
     root.folder[0] = '\0';
     return 0;
 }
@@ -187,6 +181,7 @@ static void refuse(struct visitor *v, symwin_status status, const char *text)
 
 static void meeting_free(struct meeting *m)
 {
+    free(m->file);
     free(m->seats);
     free(m);
 }
@@ -212,6 +207,8 @@ static void meeting_end(struct meeting *m, symwin_status status, const char *tex
         at = &(*at)->next;
     *at = m->next;
     sw_service_remove(&m->timer);
+    if (m->file != NULL)
+        unlink(m->file);
     for (v = root.visitors; v != NULL; v = next) {
         next = v->next;
         if (v->meeting != m)
@@ -279,7 +276,7 @@ static symwin_status past_status(const unsigned char name[SW_NAME_BYTES])
     return sw_fail(SYMWIN_INVALID, "%s: this id has served, or another process made it", call);
 }
 
-symwin_status sw_root_open(struct sw_id *id)
+symwin_status sw_root_open(struct sw_id *id, char *file)
 {
     struct meeting *m = calloc(1, sizeof *m);
     symwin_status status;
@@ -295,6 +292,7 @@ symwin_status sw_root_open(struct sw_id *id)
     }
     memcpy(id->folder, root.folder, sizeof id->folder);
     m->id = *id;
+    m->file = file;
     sw_id_name(id, m->name);
     m->timer = (struct sw_watch){.fd = -1, .deadline = INT64_MAX, .ready = meeting_late};
     m->next = root.meetings;

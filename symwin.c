@@ -12,11 +12,7 @@
 
 static const char create_call[] = "symwin_comm_create";
 
-enum {
-    DEFAULT_TIMEOUT_MS = 30000,
-    DEFAULT_CREATE_TIMEOUT_MS = 60000,
-    DEFAULT_KERNEL_TIMEOUT_MS = 600000
-};
+enum { DEFAULT_TIMEOUT_MS = 30000, DEFAULT_KERNEL_TIMEOUT_MS = 600000 };
 
 /* ---- agreement ---- */
 
@@ -265,12 +261,14 @@ static symwin_status check_options(const symwin_comm_options *o)
                        "%s: options->flags is 0x%x; pass 0, SYMWIN_COMM_MULTICAST or "
                        "SYMWIN_COMM_NO_MULTICAST",
                        create_call, o->flags);
-    if (o->timeout_ms < 0 || o->kernel_timeout_ms < -1 || o->max_blocks < 0)
+    if (o->timeout_ms < 0 || o->bootstrap_timeout_ms < 0 || o->kernel_timeout_ms < -1 ||
+        o->max_blocks < 0)
         return sw_fail(
             SYMWIN_INVALID,
-            "%s: timeout_ms %d, kernel_timeout_ms %d, max_blocks %d: none may be negative "
-            "(but kernel_timeout_ms -1)",
-            create_call, o->timeout_ms, o->kernel_timeout_ms, o->max_blocks);
+            "%s: timeout_ms %d, bootstrap_timeout_ms %d, kernel_timeout_ms %d, max_blocks %d: none "
+            "may be negative (but kernel_timeout_ms -1)",
+            create_call, o->timeout_ms, o->bootstrap_timeout_ms, o->kernel_timeout_ms,
+            o->max_blocks);
     if (o->slot_bytes % 8 != 0 || o->slot_bytes > (size_t)1 << 32)
         return sw_fail(
             SYMWIN_INVALID,
@@ -303,7 +301,8 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->nranks = nranks;
     comm->group = group;
     comm->flags = o->flags;
-    comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+    comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms
+                                         : sw_milliseconds("SYMWIN_TIMEOUT_MS", DEFAULT_TIMEOUT_MS);
     comm->kernel_timeout_ms = o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms
                                                         : DEFAULT_KERNEL_TIMEOUT_MS;
     comm->max_blocks = o->max_blocks;
@@ -611,7 +610,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status)
 symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank, int device,
                                  const symwin_comm_options *options, symwin_comm **out)
 {
-    int timeout_ms = DEFAULT_CREATE_TIMEOUT_MS;
+    int timeout_ms = sw_milliseconds(SW_BOOTSTRAP_TIMEOUT, SW_BOOTSTRAP_TIMEOUT_MS);
     struct sw_scope scope = {.device = -1};
     struct sw_group *group;
     char text[SW_TEXT_BYTES];
@@ -630,7 +629,9 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     valid = options == NULL ? SYMWIN_OK : check_options(options);
     if (valid != SYMWIN_OK)
         options = NULL;
-    if (options != NULL && options->timeout_ms > 0)
+    if (options != NULL && options->bootstrap_timeout_ms > 0)
+        timeout_ms = options->bootstrap_timeout_ms;
+    else if (options != NULL && options->timeout_ms > 0)
         timeout_ms = options->timeout_ms;
     /* A rank that already knows that it will fail joins all the same, to tell the others. */
     snprintf(text, sizeof text, "%s", symwin_last_error());

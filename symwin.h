@@ -217,24 +217,59 @@ SYMWIN_API symwin_status symwin_unique_id_create(symwin_unique_id *id);
  *   SYMWIN_INVALID  another process made it, or it has served */
 SYMWIN_API symwin_status symwin_unique_id_release(const symwin_unique_id *id);
 
+/* What a launcher says of this process: mpirun (Open MPI, MPICH, Intel MPI), torchrun, srun, or
+ * whoever sets SYMWIN_RANK and SYMWIN_NRANKS. */
+typedef struct symwin_launch_info {
+    const char *launcher; /* "symwin", "torchrun", "openmpi", "hydra" or "slurm" */
+    int rank;
+    int nranks;
+    int local_rank;   /* on this host, -1: not said */
+    int local_nranks; /* of the job on this host; 0: not said */
+} symwin_launch_info;
+
+/* SYMWIN_INVALID: no launcher's variables are set, or values that make no sense. */
+SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
+
+/* Gives every process of a launched job the same new id; rank 0's process makes it. Collective over the
+ * processes, one thread of each. They meet under the job's name (the launcher's, or SYMWIN_JOB) in a
+ * folder of this user in TMPDIR, XDG_RUNTIME_DIR or /tmp.
+ *
+ *   SYMWIN_INVALID      see symwin_launch_query()
+ *   SYMWIN_TIMEOUT      rank 0 did not come within SYMWIN_BOOTSTRAP_TIMEOUT_MS (60,000)
+ *   SYMWIN_UNSUPPORTED  the job has processes on other hosts
+ *   SYMWIN_DENIED       there is no folder that belongs to this user alone */
+SYMWIN_API symwin_status symwin_unique_id_from_env(symwin_unique_id *id);
+
+/* Gathers `bytes` from every rank into `all`, in rank order. 0: success. */
+typedef int (*symwin_allgather_fn)(void *context, const void *mine, void *all, size_t bytes);
+
+/* The same over a transport of the caller's: rank 0 makes the id, and `allgather`, called once on every
+ * rank, spreads it. symwin_mpi.h does so over MPI.
+ *
+ *   SYMWIN_INVALID  a bad argument, or allgather did not return 0 */
+SYMWIN_API symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn allgather,
+                                                void *context, symwin_unique_id *id);
+
 enum {
     SYMWIN_COMM_MULTICAST = 1,   /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */
     SYMWIN_COMM_NO_MULTICAST = 2 /* never create one, on any driver */
 };
 
 typedef struct symwin_comm_options {
-    size_t size;           /* sizeof(symwin_comm_options); 0 in any other member: the default */
-    unsigned flags;        /* SYMWIN_COMM_* */
-    int timeout_ms;        /* longest wait for another rank in a host call; 30,000 (60,000 for
-                              * symwin_comm_create) */
-    int kernel_timeout_ms; /* longest wait for a peer in a kernel; 600,000; -1: for ever */
-    size_t slot_bytes;     /* payload of one receive slot of the one-shot kernels; 256 KiB, less
+    size_t size;              /* sizeof(symwin_comm_options); 0 in any other member: the default */
+    unsigned flags;           /* SYMWIN_COMM_* */
+    int timeout_ms;           /* longest wait for another rank in a host call; SYMWIN_TIMEOUT_MS, or
+                              * 30,000 */
+    int bootstrap_timeout_ms; /* longest wait for all ranks to come; timeout_ms if that is set, else
+                              * SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000 */
+    int kernel_timeout_ms;    /* longest wait for a peer in a kernel; 600,000; -1: for ever */
+    size_t slot_bytes;        /* payload of one receive slot of the one-shot kernels; 256 KiB, less
                               * with more than 16 ranks. 2 * 2 * nranks * slot_bytes are allocated */
-    int max_blocks;        /* most blocks a kernel may use; by the device */
+    int max_blocks;           /* most blocks a kernel may use; by the device */
 } symwin_comm_options;
 
-/* Creates this rank's part of a communicator. Collective over the nranks threads of this process
- * that pass the same id; an id serves once.
+/* Creates this rank's part of a communicator. Collective over nranks threads, in one process or in
+ * several of this user on this host, that pass the same id; an id serves once.
  *
  *   nranks   1 to 4096; ranks may share a device (see below)
  *   rank     0 .. nranks - 1, each once
@@ -248,6 +283,8 @@ typedef struct symwin_comm_options {
  *                       device than it can run at the same time
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
  *   SYMWIN_TIMEOUT      a rank did not come in time; the error names it
+ *   SYMWIN_PEER_LOST    a rank's process ended, or the process that made the id did
+ *   SYMWIN_DENIED       another user's process, or the id was not passed on as it was made
  *
  * Ranks that share a device share its context. A call that waits for the device (cuMemFree,
  * cuMemFreeHost, cudaMemcpy from or to pageable memory, the legacy default stream) then also waits for
@@ -284,9 +321,22 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
  * kernels show here once the stream has passed the call. */
 SYMWIN_API symwin_status symwin_comm_check(symwin_comm *comm);
 
-/* Makes this rank's waiting host calls and kernels, and its peers' in this process, leave soon with
- * SYMWIN_ABORTED. Any thread. Afterwards the communicator can only be destroyed. */
+/* Makes this rank's waiting host calls and kernels, and its peers', leave soon with SYMWIN_ABORTED. Any
+ * thread. Afterwards the communicator can only be destroyed; contexts and streams stay usable. */
 SYMWIN_API symwin_status symwin_comm_abort(symwin_comm *comm);
+
+enum { SYMWIN_SPLIT_NONE = -1 }; /* as color: this rank is in no part */
+
+/* Makes communicators of parts of one: of the ranks that pass the same color, ordered by key and then
+ * by rank. Collective over `parent`, which stays as it is; each part then succeeds or fails by itself.
+ *
+ *   color    >= 0, or SYMWIN_SPLIT_NONE
+ *   options  as for symwin_comm_create(); the device is the parent's
+ *   comm     NULL for a rank in no part
+ *
+ *   SYMWIN_INVALID  color below -1; and what symwin_comm_create() returns */
+SYMWIN_API symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
+                                           const symwin_comm_options *options, symwin_comm **comm);
 
 /* ---- windows --------------------------------------------------------------------------------- */
 

@@ -1,10 +1,12 @@
-/* What two processes of a test say to each other over a socket: descriptors, records, turns. */
+/* Child processes of a test, and what is said to them over a socket: descriptors, records, turns. */
 #ifndef SYMWIN_TESTS_EMU_WIRE_H
 #define SYMWIN_TESTS_EMU_WIRE_H
 
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "conformance.h"
 
 /* A byte, with or without a descriptor. */
 struct wire_message {
@@ -74,6 +76,22 @@ static inline int wire_wait_for(int from)
     char byte;
 
     return wire_receive(from, &byte, 1);
+}
+
+/* Starts a child as `mode` with the number of its end of a socket as the argument; the other end. */
+static inline int wire_child(struct conf_child *process, const char *mode, const char *const *env)
+{
+    char number[16];
+    int ends[2], theirs;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
+        (theirs = dup(ends[1])) < 0) /* without CLOEXEC */
+        conf_bail("socketpair");
+    snprintf(number, sizeof number, "%d", theirs);
+    conf_child_start(process, mode, number, env);
+    close(theirs);
+    close(ends[1]);
+    return ends[0];
 }
 
 #endif

@@ -1,12 +1,14 @@
-/* allreduce_sm: an all-reduce over symmetric-memory windows, one thread a rank.
+/* allreduce_sm: an all-reduce over symmetric-memory windows.
  *
- *     NTHREADS=4 allreduce_sm                   four ranks, 1048576 floats, sum
+ *     NTHREADS=4 allreduce_sm                   four ranks as threads, 1048576 floats, sum
  *     NTHREADS=4 allreduce_sm 64M bf16 max      another size, type and operation
+ *     mpirun -np 4 allreduce_sm                 ranks as processes; also srun and torchrun
+ *     allreduce_sm --nproc 4                    the same without a launcher
  *     SYMWIN_DRIVER=emu allreduce_sm            on the emulated driver, GPU or not
  *
  * What a rank does is in run_steps(): allocate, register, initialise, all-reduce, verify, deregister.
  * clean_up() is the way back from wherever it got to. host.c has the data and the host's own result
- * that every element is compared with, options.c the command line.
+ * that every element is compared with, launch.c the processes, options.c the command line.
  */
 #if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
@@ -19,14 +21,17 @@
 #include <string.h>
 
 #include "host.h"
+#include "launch.h"
 #include "options.h"
 #include "symwin.h"
 
 enum { CHUNK = 1 << 18 }; /* elements that a rank has in host memory at a time */
 
-/* What the ranks share; constant while they run, but for the last member and `expected`. */
+/* What the ranks of a process share; constant while they run, but for the last member and `expected`.
+ */
 struct job {
     struct problem problem;
+    struct launch launch;
     size_t bytes; /* of one buffer */
     symwin_driver_info driver;
     symwin_unique_id id;     /* by which the ranks find each other */
@@ -53,9 +58,10 @@ struct rank {
 
 /* ---- what the ranks say --------------------------------------------------------------------- */
 
-/* Ends a step: prints the ranks' lines in rank order and tells every rank whether all of them have
- * succeeded. So a failure on one rank ends the example on all, and nobody waits for a rank that has
- * left. Where the step went wrong, the reason takes the line's place. */
+/* Ends a step: prints the lines of this process's ranks in rank order and tells each whether all of
+ * them have succeeded. So a failure on one rank ends the example on all, and nobody waits for a rank
+ * that has left; ranks of other processes learn it from the communicator. Where the step went wrong,
+ * the reason takes the line's place. */
 static int step(struct rank *self, symwin_status status, const char *format, ...)
 {
     struct job *job = self->job;
@@ -70,16 +76,18 @@ static int step(struct rank *self, symwin_status status, const char *format, ...
                  self->complaint[0] != '\0' ? self->complaint : symwin_last_error());
 
     pthread_barrier_wait(&job->barrier);
-    if (self->rank == 0) {
-        for (int r = 0; r < job->problem.nranks; r++) {
-            const struct rank *rank = &job->ranks[r];
+    if (self->rank == job->launch.first) {
+        for (int i = 0; i < job->launch.count; i++) {
+            const struct rank *rank = &job->ranks[i];
 
             if (rank->line[0] != '\0')
-                fprintf(rank->failed ? stderr : stdout, "  Rank %d %s\n", r, rank->line);
+                fprintf(rank->failed ? stderr : stdout, "  Rank %d %s\n", rank->rank, rank->line);
             job->failed |= rank->failed;
         }
     }
     pthread_barrier_wait(&job->barrier);
+    if (job->failed && self->comm != NULL)
+        symwin_comm_abort(self->comm); /* for those in other processes */
     return !job->failed;
 }
 
@@ -156,7 +164,7 @@ static symwin_status initialise(struct rank *self)
                                n * bytes, self->stream);
         if (status != SYMWIN_OK)
             return status;
-        if (i / CHUNK % (unsigned)problem->nranks == (unsigned)self->rank)
+        if (i / CHUNK % (unsigned)job->launch.count == (unsigned)(self->rank - job->launch.first))
             host_fill(problem, HOST_RESULT, i, n, job->expected + i * bytes);
     }
     return symwin_stream_synchronize(self->device, self->stream);
@@ -225,6 +233,7 @@ static symwin_status clean_up(struct rank *self)
     symwin_status stream = SYMWIN_OK, send, recv;
 
     symwin_comm_destroy(self->comm);
+    self->comm = NULL;
     recv = symwin_mem_free(self->recv);
     send = symwin_mem_free(self->send);
     if (self->stream != NULL)
@@ -267,9 +276,17 @@ static void run_steps(struct rank *self)
 
     if (!step(self, verify(self), "%s", ""))
         return;
-    announce(self, "Verification - %llu elements on each of %d ranks equal the host's own %s\n",
-             (unsigned long long)problem->count, problem->nranks, symwin_op_name(problem->op));
-    announce(self, "Results verified correctly\n");
+    if (self->rank == job->launch.first) { /* a process speaks for its own ranks */
+        if (job->launch.processes == 1)
+            printf("Verification - %llu elements on each of %d ranks equal the host's own %s\n",
+                   (unsigned long long)problem->count, problem->nranks,
+                   symwin_op_name(problem->op));
+        else
+            printf("Verification - %llu elements on ranks %d to %d equal the host's own %s\n",
+                   (unsigned long long)problem->count, job->launch.first,
+                   job->launch.first + job->launch.count - 1, symwin_op_name(problem->op));
+        printf("Results verified correctly\n");
+    }
 
     step(self, deregister_windows(self), "buffers deregistered");
 }
@@ -288,13 +305,13 @@ static void *run_rank(void *argument)
 /* Starts a thread for every rank and waits for them. Returns whether all went well. */
 static int run(struct job *job, pthread_t *threads)
 {
-    const int nranks = job->problem.nranks;
+    const int nranks = job->launch.count;
 
     pthread_barrier_init(&job->barrier, NULL, (unsigned)nranks);
     for (int r = 0; r < nranks; r++) {
         job->ranks[r].job = job;
-        job->ranks[r].rank = r;
-        job->ranks[r].device = r % job->driver.device_count;
+        job->ranks[r].rank = job->launch.first + r;
+        job->ranks[r].device = (job->launch.local_first + r) % job->driver.device_count;
     }
     for (int r = 0; r < nranks; r++) {
         if (pthread_create(&threads[r], NULL, run_rank, &job->ranks[r]) != 0) {
@@ -308,36 +325,50 @@ static int run(struct job *job, pthread_t *threads)
     return !job->failed;
 }
 
+static int run_all(struct job *job)
+{
+    const size_t count = (size_t)job->launch.count;
+    pthread_t *threads = calloc(count, sizeof *threads);
+    int ok = 0;
+
+    job->bytes = (size_t)job->problem.count * symwin_type_bytes(job->problem.type);
+    job->ranks = calloc(count, sizeof *job->ranks);
+    job->expected = malloc(job->bytes);
+    if (threads == NULL || job->ranks == NULL || job->expected == NULL)
+        fprintf(stderr, "allreduce_sm: no host memory for a result of %zu bytes\n", job->bytes);
+    else
+        ok = run(job, threads);
+    free(job->expected);
+    free(job->ranks);
+    free(threads);
+    return ok;
+}
+
 int main(int argc, char **argv)
 {
-    struct job job = {0};
-    pthread_t *threads = NULL;
-    int exit_status = options_parse(argc, argv, &job.problem), ok = 0;
+    struct options options = {.nproc = 0};
+    struct job job = {.failed = 0};
+    int exit_status = options_parse(argc, argv, &options);
+    int ok = 0;
 
+    if (exit_status < 0)
+        exit_status = launch_begin(&options, &job.launch);
     if (exit_status >= 0)
         return exit_status;
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
-    if (symwin_driver_query(&job.driver) != SYMWIN_OK ||
-        symwin_unique_id_create(&job.id) != SYMWIN_OK) {
-        fprintf(stderr, "allreduce_sm: %s\n", symwin_last_error());
-        return EXIT_FAILURE;
+    if (symwin_driver_query(&job.driver) == SYMWIN_OK) {
+        if (job.launch.count == 0)
+            job.launch.nranks = job.launch.count = job.driver.device_count;
+        ok = launch_id(&job.launch, &job.id) == SYMWIN_OK;
     }
-    if (job.problem.nranks == 0)
-        job.problem.nranks = job.driver.device_count;
-    job.bytes = (size_t)job.problem.count * symwin_type_bytes(job.problem.type);
-
-    threads = calloc((size_t)job.problem.nranks, sizeof *threads);
-    job.ranks = calloc((size_t)job.problem.nranks, sizeof *job.ranks);
-    job.expected = malloc(job.bytes);
-    if (threads == NULL || job.ranks == NULL || job.expected == NULL)
-        fprintf(stderr, "allreduce_sm: no host memory for a result of %zu bytes\n", job.bytes);
+    job.problem = options.problem;
+    job.problem.nranks = job.launch.nranks;
+    if (ok)
+        ok = run_all(&job);
     else
-        ok = run(&job, threads);
-    free(job.expected);
-    free(job.ranks);
-    free(threads);
-    if (!ok)
-        return EXIT_FAILURE;
-    printf("All resources cleaned up successfully\n");
-    return EXIT_SUCCESS;
+        fprintf(stderr, "allreduce_sm: %s\n", symwin_last_error());
+    if (ok && job.launch.first == 0)
+        printf("All resources cleaned up successfully\n");
+    launch_end();
+    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

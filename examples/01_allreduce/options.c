@@ -7,12 +7,15 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: [NTHREADS=N] allreduce_sm [--algo ALGO] [COUNT [TYPE [OP]]]\n"
+    "usage: [NTHREADS=N] allreduce_sm [--nproc N] [--algo ALGO] [COUNT [TYPE [OP]]]\n"
     "\n"
-    "All-reduces COUNT elements over symmetric-memory windows, one thread a rank, and compares every\n"
-    "element on every rank with the host's own result.\n"
+    "All-reduces COUNT elements over symmetric-memory windows and compares every element on every rank\n"
+    "with the host's own result. Ranks are threads of this process, or processes: under mpirun, srun\n"
+    "and torchrun, and with --nproc; or NTHREADS threads in each of these.\n"
     "\n"
-    "  NTHREADS       ranks; without it, one for each device. Rank r uses device r % devices\n"
+    "  --nproc N      forks N processes\n"
+    "  NTHREADS       ranks of a process; without it one, or one for each device where there is only\n"
+    "                 one process. Rank r of a host uses device r % devices\n"
     "  SYMWIN_DRIVER  auto, cuda or emu: which driver; auto takes CUDA where there is a GPU\n"
     "  COUNT          elements, 1048576 by default; the suffixes K, M and G are powers of 1024\n";
 
@@ -70,8 +73,9 @@ static uint64_t number(const char *what, const char *text, uint64_t most)
     return value << shift;
 }
 
-int options_parse(int argc, char **argv, struct problem *problem)
+int options_parse(int argc, char **argv, struct options *options)
 {
+    struct problem *problem = &options->problem;
     const char *words[3] = {"1M", "f32", "sum"};
     const char *algo = "auto", *nthreads = getenv("NTHREADS");
     int count = 0, type, op, algorithm;
@@ -85,6 +89,10 @@ int options_parse(int argc, char **argv, struct problem *problem)
             algo = argv[i] + 7;
         } else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc) {
             algo = argv[++i];
+        } else if (strcmp(argv[i], "--nproc") == 0 && i + 1 < argc) {
+            options->nproc = (int)number("--nproc", argv[++i], 1024);
+            if (options->nproc == 0)
+                return 2;
         } else if (argv[i][0] != '-' && count < 3) {
             words[count++] = argv[i];
         } else {
@@ -93,8 +101,8 @@ int options_parse(int argc, char **argv, struct problem *problem)
             return 2;
         }
     }
-    problem->nranks = nthreads == NULL ? 0 : (int)number("NTHREADS", nthreads, 1024);
-    if (nthreads != NULL && problem->nranks == 0)
+    options->nthreads = nthreads == NULL ? 0 : (int)number("NTHREADS", nthreads, 1024);
+    if (nthreads != NULL && options->nthreads == 0)
         return 2;
     problem->count = number("COUNT", words[0], UINT64_C(1) << 40);
     type = find("TYPE", types, words[1]);

@@ -12,8 +12,13 @@ struct problem {
     symwin_algo algo;
 };
 
-/* Fills all but nranks, which it sets to NTHREADS, or to 0 where that is not given. Returns -1 to go
- * on, else the program's exit status: --help has been printed, or what is wrong. */
-int options_parse(int argc, char **argv, struct problem *problem);
+struct options {
+    struct problem problem; /* all but nranks */
+    int nthreads;           /* ranks of a process; 0: not given */
+    int nproc;              /* processes to be forked; 0: none */
+};
+
+/* Returns -1 to go on, else the program's exit status: --help has been printed, or what is wrong. */
+int options_parse(int argc, char **argv, struct options *options);
 
 #endif

@@ -1,0 +1,108 @@
+/* Threads of one process, processes of a launcher, or processes that this one forks. */
+#if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* fork, setenv */
+#endif
+#include "launch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef USE_MPI
+#include "symwin_mpi.h"
+#endif
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+/* Starts the ranks as children; they find their numbers where a launcher would have put them. Returns
+ * -1 in a child, in the parent the exit status of all. */
+static int fork_ranks(int nproc)
+{
+    int failed = 0;
+    char job[64];
+
+    snprintf(job, sizeof job, "allreduce_sm-%ld", (long)getpid());
+    setenv("SYMWIN_JOB", job, 1);
+    set_number("SYMWIN_NRANKS", nproc);
+    set_number("SYMWIN_LOCAL_NRANKS", nproc);
+    for (int p = 0; p < nproc; p++) {
+        const pid_t pid = fork();
+
+        if (pid == 0) {
+            set_number("SYMWIN_RANK", p);
+            set_number("SYMWIN_LOCAL_RANK", p);
+            return -1;
+        }
+        if (pid < 0) {
+            fprintf(stderr, "allreduce_sm: cannot fork process %d: %s\n", p, strerror(errno));
+            failed = 1; /* the others wait for it until their time is up */
+            break;
+        }
+    }
+    for (;;) {
+        int status = 0;
+
+        if (wait(&status) < 0) {
+            if (errno == EINTR)
+                continue;
+            break; /* no child is left */
+        }
+        failed |= status != 0;
+    }
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int launch_begin(const struct options *options, struct launch *launch)
+{
+    const int threads = options->nthreads > 0 ? options->nthreads : 1;
+    symwin_launch_info info = {.launcher = NULL, .nranks = 1};
+
+    if (options->nproc > 0) {
+        const int status = fork_ranks(options->nproc);
+
+        if (status >= 0)
+            return status;
+    }
+#ifdef USE_MPI
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &info.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &info.nranks);
+    info.local_rank = symwin_mpi_local_rank(MPI_COMM_WORLD);
+#else
+    if (symwin_launch_query(&info) != SYMWIN_OK)
+        info = (symwin_launch_info){.launcher = NULL, .nranks = 1};
+#endif
+    launch->processes = info.nranks;
+    launch->count = info.nranks > 1 ? threads : options->nthreads; /* 0: one a device */
+    launch->nranks = info.nranks * launch->count;
+    launch->first = info.rank * launch->count;
+    launch->local_first = (info.local_rank >= 0 ? info.local_rank : info.rank) * launch->count;
+    return -1;
+}
+
+symwin_status launch_id(const struct launch *launch, symwin_unique_id *id)
+{
+    if (launch->processes == 1)
+        return symwin_unique_id_create(id);
+#ifdef USE_MPI
+    return symwin_unique_id_mpi(MPI_COMM_WORLD, id);
+#else
+    return symwin_unique_id_from_env(id);
+#endif
+}
+
+void launch_end(void)
+{
+#ifdef USE_MPI
+    MPI_Finalize();
+#endif
+}
