@@ -32,8 +32,13 @@ static int machine_is_set; /* sw_emu_configure() came before cuInit */
 
 static void after_fork(void)
 {
-    if (atomic_load(&state) == READY)
+    if (atomic_load(&state) != FRESH)
         atomic_store(&state, FORKED);
+}
+
+int emu_is_forked(void)
+{
+    return atomic_load(&state) == FORKED;
 }
 
 /* Registered by cuInit, so it comes after the exit handlers of whoever began to use the driver

@@ -5,7 +5,7 @@
  *   memory.h   what the memory side shares: object.c (handles), share.c (export and import),
  *              physical.c (allocations), space.c (addresses), map.c (mappings and rights), block.c
  *              (plain and pinned memory), pointer.c (attributes, copies)
- *   mcast.c    multicast objects
+ *   mcast.h    multicast objects
  *   stream.c   streams and their order; event.c: events; copy.c: copies, fills, host functions,
  *              stream memory operations; op.c: what each of them does
  *   capture.c  stream capture; graph.c: graphs, replay
@@ -36,6 +36,10 @@ enum emu_entry { SW_DRIVER_LIST(SW_EMU_ID) EMU_ENTRY_COUNT };
 /* First statement of every entry point: counts the call, fires an injected fault, and answers
  * NOT_INITIALIZED before cuInit. Anything but CUDA_SUCCESS is returned to the caller at once. */
 CUresult emu_enter(enum emu_entry entry);
+
+/* Whether this is a forked child, in which there is no driver, and any lock may be held for ever by a
+ * thread that only the parent has. */
+int emu_is_forked(void);
 
 /* Undefined use that the driver would not survive either (double release, unbind of what was not
  * bound): says what, on stderr, and aborts. */

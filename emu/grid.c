@@ -114,6 +114,8 @@ __attribute__((destructor)) static void pool_wind_up(void)
 {
     const struct timespec nap = {0, 1000000};
 
+    if (emu_is_forked())
+        return;
     atomic_store(&exiting, 1);
     for (int i = 0; i < 200; i++) {
         unsigned busy;

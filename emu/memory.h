@@ -6,7 +6,8 @@
  * while waiting for a device, and a call that waits for a multicast team gives it up and then looks
  * everything up again.
  *
- * Kernels and copies take no lock: they read emu_table and the mappings in it (emu_access.h).
+ * Kernels and copies read emu_table and the mappings in it (emu_access.h) without the lock. They take
+ * it only where another process has changed a multicast object (mcast_see.c).
  */
 #ifndef SYMWIN_EMU_MEMORY_H
 #define SYMWIN_EMU_MEMORY_H
@@ -89,7 +90,7 @@ uint64_t emu_buffer_id(void);
 /* Under the lock: ends it unless a descriptor holds it; and what only a descriptor held has got a
  * reference again. */
 void emu_physical_settle(struct emu_physical *p);
-void emu_physical_revive(void);
+void emu_physical_revive(const struct emu_physical *p);
 
 void emu_physical_sweep(void); /* ends what was held by descriptors that have been closed */
 void emu_physical_print(int fd);

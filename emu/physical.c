@@ -6,6 +6,10 @@
  * without a word to us. So each export opens the file anew and puts a lock on it that belongs to
  * the open file, as do all copies of the descriptor and the mappings made through it, here and in
  * any process. Whether any of them is left is then a question to the system: is there a lock?
+ *
+ * Who comes with a fabric handle opens the file without being given a descriptor, and puts the same
+ * lock on it. To know whether the memory has not ended meanwhile he looks for these locks and for a
+ * second one, which the owner keeps for as long as he has a handle or a mapping.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "share.h"
@@ -61,10 +64,19 @@ static CUdevice device_of(const struct emu_physical *p)
     return p->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? p->prop.location.id : -1;
 }
 
+/* The locks lie on these bytes of the file. */
+enum { HELD_BY_DESCRIPTORS, HELD_BY_OWNER, HOLDS };
+
+static void owner_holds(const struct emu_physical *p, int holds)
+{
+    if ((p->object.handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !p->foreign)
+        (void)emu_file_lock(p->fd, HELD_BY_OWNER, holds ? F_RDLCK : F_UNLCK, 0);
+}
+
 static void physical_free(struct emu_physical *p)
 {
-    emu_multicast_memory_gone(p);
     emu_object_remove(&p->object);
+    emu_multicast_memory_gone(p);
     munmap(p->memory, p->object.bytes);
     close(p->fd);
     if (!p->foreign)
@@ -73,33 +85,25 @@ static void physical_free(struct emu_physical *p)
     emu_live_add(EMU_LIVE_ALLOCATION, -1);
 }
 
-/* Both descriptors are of the very same file, and not of copies of it. */
-static int is_same_file(int a, int b)
-{
-    struct stat x, y;
-
-    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-/* Whether a lock that is not our own open file's lies on the memory. */
 static int descriptors_left(const struct emu_physical *p)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-
-    return fcntl(p->fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return emu_file_is_locked(p->fd, HELD_BY_DESCRIPTORS, 1);
 }
 
 void emu_physical_settle(struct emu_physical *p)
 {
-    if (!p->foreign && p->exported && descriptors_left(p))
-        held_by_descriptors++;
-    else
+    if (p->foreign || !p->exported || !descriptors_left(p)) {
         physical_free(p);
+        return;
+    }
+    held_by_descriptors++;
+    owner_holds(p, 0);
 }
 
-void emu_physical_revive(void)
+void emu_physical_revive(const struct emu_physical *p)
 {
     held_by_descriptors--;
+    owner_holds(p, 1);
 }
 
 static void sweep(void)
@@ -199,7 +203,9 @@ static CUresult physical_create(const CUmemAllocationProp *prop, size_t bytes,
         result = emu_passport_issue(&passport, &fd);
     if (result == CUDA_SUCCESS) {
         result = physical_make(prop, bytes, &passport.id, fd, out);
-        if (result != CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS)
+            owner_holds(*out, 1);
+        else
             close(fd);
     }
     if (result != CUDA_SUCCESS)
@@ -257,15 +263,11 @@ CUresult sw_emu_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 CUresult emu_physical_export(struct emu_physical *p, int *fd)
 {
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    char path[32];
-    int opened;
+    const int opened = emu_file_reopen(p->fd, 0);
 
-    snprintf(path, sizeof path, "/proc/self/fd/%d", p->fd);
-    opened = open(path, O_RDWR | O_CLOEXEC);
     if (opened < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    if (fcntl(opened, F_OFD_SETLK, &lock) != 0) {
+    if (emu_file_lock(opened, HELD_BY_DESCRIPTORS, F_RDLCK, 0) != 0) {
         close(opened);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
@@ -312,11 +314,25 @@ CUresult emu_physical_import(const struct emu_passport *passport, int fd,
 
     if (found == NULL)
         return import_foreign(passport, fd, object);
-    if (!is_same_file(fd, ((struct emu_physical *)found)->fd))
+    if (!emu_file_is_same(fd, ((struct emu_physical *)found)->fd))
         return CUDA_ERROR_INVALID_VALUE;
     emu_object_ref(found);
     *object = found;
     return CUDA_SUCCESS;
+}
+
+void emu_physical_place(struct emu_physical *p, struct emu_place *place)
+{
+    p->exported = 1; /* whoever comes there will hold it as a descriptor does */
+    *place = (struct emu_place){p->object.id, getpid(), p->fd};
+}
+
+CUresult emu_physical_visit(const struct emu_passport *passport, int fd, struct emu_object **object)
+{
+    if (emu_file_lock(fd, HELD_BY_DESCRIPTORS, F_RDLCK, 0) != 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    return emu_file_is_locked(fd, 0, HOLDS) ? import_foreign(passport, fd, object)
+                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- queries --------------------------------------------------------------------------------- */

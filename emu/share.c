@@ -1,17 +1,20 @@
-/* Export and import. What a descriptor carries is in share.h; a fabric handle is the object's name
- * and a digest, and means something in the process that exported it only.
+/* Export and import. What a descriptor carries is in share.h. A fabric handle is an object's name and
+ * the place of its file, where every process of this user can open it, as hosts joined by NVLink
+ * reach each other's memory. It holds nothing: when that process has let go of the object, or has
+ * died, nothing is found there.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "share.h"
+#include "team.h"
 
-static const char passport_magic[16] = "symwin-emu-mem1";
-static const char fabric_magic[16] = "symwin-emu-fab1";
+static const char passport_magic[16] = "symwin-emu-mem2";
+static const char fabric_magic[16] = "symwin-emu-fab2";
 
 /* With these nobody can cut the file short under a mapping of it. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -40,9 +43,53 @@ static int move_high(int fd)
     return high;
 }
 
+int emu_file_reopen(int fd, int high)
+{
+    char path[32];
+    int opened;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    opened = open(path, O_RDWR | O_CLOEXEC);
+    return opened >= 0 && high ? move_high(opened) : opened;
+}
+
+int emu_file_is_same(int a, int b)
+{
+    struct stat x, y;
+
+    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int emu_file_lock(int fd, off_t byte, int type, int wait)
+{
+    struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    int result;
+
+    do
+        result = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
+    while (result != 0 && errno == EINTR);
+    return result;
+}
+
+int emu_file_is_locked(int fd, off_t first, off_t count)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
+
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* ---- passports ------------------------------------------------------------------------------- */
+
+/* What lies before the passport. */
+static size_t contents_of(const struct emu_passport *passport)
+{
+    return passport->kind == EMU_PHYSICAL ? passport->bytes
+                                          : emu_team_bytes(passport->bytes, passport->devices);
+}
+
 CUresult emu_passport_issue(struct emu_passport *passport, int *out)
 {
-    const off_t memory = passport->kind == EMU_PHYSICAL ? (off_t)passport->bytes : 0;
+    const off_t memory = (off_t)contents_of(passport);
     int fd = memfd_create("symwin-emu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0)
@@ -62,9 +109,9 @@ CUresult emu_passport_issue(struct emu_passport *passport, int *out)
     return CUDA_SUCCESS;
 }
 
-/* Anything that is not exactly what emu_passport_issue() made is UNKNOWN, which is what an
- * H200's driver answers (docs/conformance.md). */
-static CUresult passport_read(int fd, struct emu_passport *passport)
+/* Anything that is not exactly what emu_passport_issue() made for an object of that handle type is
+ * UNKNOWN, which is what an H200's driver answers (docs/conformance.md). */
+static CUresult passport_read(int fd, unsigned type, struct emu_passport *passport)
 {
     struct stat file;
     off_t memory;
@@ -76,25 +123,45 @@ static CUresult passport_read(int fd, struct emu_passport *passport)
     if (pread(fd, passport, sizeof *passport, memory) != (ssize_t)sizeof *passport ||
         memcmp(passport->magic, passport_magic, sizeof passport->magic) != 0 ||
         passport->digest != digest_of(passport, offsetof(struct emu_passport, digest)) ||
-        (passport->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0 ||
-        passport->bytes == 0 || !emu_is_granular(passport->bytes))
+        (passport->handle_types & type) == 0 || passport->bytes == 0 ||
+        !emu_is_granular(passport->bytes))
         return CUDA_ERROR_UNKNOWN;
-    if (passport->kind == EMU_PHYSICAL)
-        return passport->bytes == (uint64_t)memory ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-    return passport->kind == EMU_MULTICAST && memory == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    if (passport->kind != EMU_PHYSICAL &&
+        (passport->kind != EMU_MULTICAST || passport->devices > EMU_MAX_DEVICES))
+        return CUDA_ERROR_UNKNOWN;
+    return contents_of(passport) == (size_t)memory ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+/* The number may be anything by now: opening it must neither block nor get us a terminal. */
+int emu_place_open(const struct emu_place *place, enum emu_object_kind kind, unsigned types,
+                   struct emu_passport *passport)
+{
+    char path[48];
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)place->pid, (int)place->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return -1;
+    if (passport_read(fd, types, passport) != CUDA_SUCCESS || passport->kind != (uint32_t)kind ||
+        memcmp(&passport->id, &place->id, sizeof place->id) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
 {
     struct emu_passport passport;
     struct emu_object *object;
-    CUresult result = passport_read(fd, &passport);
+    CUresult result = passport_read(fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, &passport);
 
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&emu_memory_mutex);
     result = passport.kind == EMU_PHYSICAL ? emu_physical_import(&passport, fd, &object)
-                                           : emu_multicast_import(&passport, &object);
+                                           : emu_multicast_import(&passport, fd, &object);
     if (result == CUDA_SUCCESS)
         *handle = object->handle;
     pthread_mutex_unlock(&emu_memory_mutex);
@@ -105,25 +172,59 @@ static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
 
 struct fabric {
     char magic[16];
-    struct emu_id id;
-    uint32_t kind, zero[5];
+    struct emu_place place;
+    uint32_t kind, zero[3];
     uint64_t digest;
 };
 _Static_assert(sizeof(struct fabric) == sizeof(CUmemFabricHandle), "as large as the driver's");
 
-static void export_fabric(const struct emu_object *object, CUmemFabricHandle *out)
+static CUresult export_fabric(struct emu_object *object, CUmemFabricHandle *out)
 {
-    struct fabric f = {.id = object->id, .kind = object->kind};
+    struct fabric f = {.kind = object->kind};
 
+    if (object->kind == EMU_PHYSICAL) {
+        emu_physical_place((struct emu_physical *)object, &f.place);
+    } else {
+        const CUresult result = emu_multicast_place((struct emu_multicast *)object, &f.place);
+
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
     memcpy(f.magic, fabric_magic, sizeof f.magic);
     f.digest = digest_of(&f, offsetof(struct fabric, digest));
     memcpy(out, &f, sizeof f);
+    return CUDA_SUCCESS;
+}
+
+/* Under the lock. What lives in this process is not looked for elsewhere. */
+static CUresult import_from(const struct emu_place *place, enum emu_object_kind kind,
+                            struct emu_object **object)
+{
+    struct emu_passport passport;
+    CUresult result;
+    int fd;
+
+    *object = emu_object_named(kind, &place->id);
+    if (*object != NULL) {
+        emu_object_ref(*object);
+        return CUDA_SUCCESS;
+    }
+    if (place->pid == getpid())
+        return CUDA_ERROR_INVALID_VALUE;
+    fd = emu_place_open(place, kind, CU_MEM_HANDLE_TYPE_FABRIC, &passport);
+    if (fd < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = kind == EMU_PHYSICAL ? emu_physical_visit(&passport, fd, object)
+                                  : emu_multicast_import(&passport, fd, object);
+    close(fd);
+    return result;
 }
 
 static CUresult import_fabric(const CUmemFabricHandle *in, CUmemGenericAllocationHandle *handle)
 {
     struct emu_object *object;
     struct fabric f;
+    CUresult result;
 
     memcpy(&f, in, sizeof f);
     if (memcmp(f.magic, fabric_magic, sizeof f.magic) != 0 ||
@@ -132,13 +233,11 @@ static CUresult import_fabric(const CUmemFabricHandle *in, CUmemGenericAllocatio
         return CUDA_ERROR_INVALID_VALUE;
     emu_physical_sweep(); /* the handle holds nothing: what only a closed descriptor held is gone */
     pthread_mutex_lock(&emu_memory_mutex);
-    object = emu_object_named((enum emu_object_kind)f.kind, &f.id);
-    if (object != NULL) {
-        emu_object_ref(object);
+    result = import_from(&f.place, (enum emu_object_kind)f.kind, &object);
+    if (result == CUDA_SUCCESS)
         *handle = object->handle;
-    }
     pthread_mutex_unlock(&emu_memory_mutex);
-    return object != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */
@@ -180,7 +279,7 @@ CUresult sw_emu_cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     if (object == NULL || (object->handle_types & type) == 0)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (type == CU_MEM_HANDLE_TYPE_FABRIC)
-        export_fabric(object, shareable);
+        result = export_fabric(object, shareable);
     else if (object->kind == EMU_PHYSICAL)
         result = emu_physical_export((struct emu_physical *)object, shareable);
     else

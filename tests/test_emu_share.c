@@ -1,77 +1,20 @@
-/* Memory that travels between processes on the emulated driver: a descriptor over SCM_RIGHTS, whose
- * memory both see; owners that die; receivers of another shape; and passports that are forged. */
+/* Memory that travels between processes on the emulated driver: a descriptor over SCM_RIGHTS or a
+ * fabric handle, whose memory both see; owners that die; receivers of another shape; and passports
+ * and handles that are forged. */
 #include <fcntl.h>
-#include <string.h>
+#include <signal.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "../emu/share.h"
 #include "conformance.h"
+#include "test_emu_wire.h"
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+#define FABRIC CU_MEM_HANDLE_TYPE_FABRIC
 #define OWNER_DEVICE 1
 
-/* ---- the wire -------------------------------------------------------------------------------- */
-
-static int send_fd(int to, int fd)
-{
-    char byte = 'f';
-    struct iovec data = {&byte, 1};
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *header;
-
-    memset(&control, 0, sizeof control);
-    header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    return sendmsg(to, &message, MSG_NOSIGNAL) == 1 ? 0 : -1;
-}
-
-static int receive_fd(int from)
-{
-    char byte;
-    struct iovec data = {&byte, 1};
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *header;
-    int fd = -1;
-
-    if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1)
-        return -1;
-    header = CMSG_FIRSTHDR(&message);
-    if (header != NULL && header->cmsg_type == SCM_RIGHTS)
-        memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    return fd;
-}
-
-static int tell(int to)
-{
-    return send(to, "g", 1, MSG_NOSIGNAL) == 1 ? 0 : -1;
-}
-
-static int wait_for(int from)
-{
-    char byte;
-
-    return recv(from, &byte, 1, 0) == 1 ? 0 : -1;
-}
+static const char *const with_fabric[] = {"SYMWIN_EMU_FABRIC=2", NULL};
 
 /* ---- children -------------------------------------------------------------------------------- */
 
@@ -88,17 +31,17 @@ static int child_owner(int socket, int stay)
     conf_must(conf_poke(block.va, 101), "cuMemcpyHtoD");
     conf_must(conf_poke(block.va + block.bytes - 4, 102), "cuMemcpyHtoD");
     fd = conf_export_fd(block.handle);
-    if (send_fd(socket, fd) != 0)
+    if (wire_send_fd(socket, fd) != 0)
         return 1;
     close(fd);
     if (!stay)
         return 0;
-    if (wait_for(socket) != 0)
+    if (wire_wait_for(socket) != 0)
         return 2;
     if (conf_word(block.va + 8) != 103)
         return 3;
     conf_must(conf_poke(block.va + 12, 104), "cuMemcpyHtoD");
-    if (tell(socket) != 0 || wait_for(socket) != 0)
+    if (wire_tell(socket) != 0 || wire_wait_for(socket) != 0)
         return 4;
     conf_block_drop(&block);
     sw_emu_live_count(&live); /* the memory itself is held by the parent's import */
@@ -106,6 +49,42 @@ static int child_owner(int socket, int stay)
         return 0;
     sw_emu_live_print(STDERR_FILENO);
     return 5;
+}
+
+/* Owns memory and sends a fabric handle of it, then does what it is asked to until the parent hangs
+ * up: 'c' check the parent's word and write one, 'd' drop the memory but for a descriptor, 'x' close
+ * that too. Each is answered. */
+static int child_fabric(int socket)
+{
+    struct conf_block block;
+    CUmemFabricHandle handle;
+    struct sw_emu_live live;
+    int fd, wrong = 0;
+    char order;
+
+    conf_start();
+    conf_block_make(&block, OWNER_DEVICE, conf.granule, (unsigned)FABRIC | (unsigned)FD);
+    fd = conf_export_fd(block.handle);
+    conf_must(conf_poke(block.va, 201), "cuMemcpyHtoD");
+    conf_must(sw_drv.cuMemExportToShareableHandle(&handle, block.handle, FABRIC, 0), "export");
+    if (wire_send(socket, &handle, sizeof handle) != 0)
+        return 1;
+    while (wire_receive(socket, &order, 1) == 0) {
+        if (order == 'c') {
+            wrong += conf_word(block.va + 8) != 202;
+            conf_must(conf_poke(block.va + 12, 203), "cuMemcpyHtoD");
+        } else if (order == 'd') {
+            conf_block_drop(&block);
+        } else if (order == 'x') {
+            close(fd);
+        } else { /* 'l': how many allocations live here */
+            sw_emu_live_count(&live);
+            order = (char)live.allocations;
+        }
+        if (wire_send(socket, &order, 1) != 0)
+            return 2;
+    }
+    return wrong;
 }
 
 /* Imports a descriptor that it inherited; what the driver says. */
@@ -127,26 +106,12 @@ static int child(const char *mode, const char *arg)
 
     if (strcmp(mode, "importer") == 0)
         return child_importer(fd);
+    if (strcmp(mode, "fabric") == 0)
+        return child_fabric(fd);
     return child_owner(fd, strcmp(mode, "owner") == 0);
 }
 
 /* ---- cases ----------------------------------------------------------------------------------- */
-
-/* Starts a child that owns memory; the parent's end of a socket to it. */
-static int owner_start(struct conf_child *process, const char *mode)
-{
-    char number[16];
-    int ends[2], theirs;
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
-        (theirs = dup(ends[1])) < 0) /* without CLOEXEC */
-        conf_bail("socketpair");
-    snprintf(number, sizeof number, "%d", theirs);
-    conf_child_start(process, mode, number, NULL);
-    close(theirs);
-    close(ends[1]);
-    return ends[0];
-}
 
 static size_t free_on_owner_device(void)
 {
@@ -168,8 +133,8 @@ static void both_ways(void)
     CUmemAllocationProp prop;
     CUmemGenericAllocationHandle handle = 0;
     const size_t bytes = 2 * conf.granule;
-    const int socket = owner_start(&process, "owner");
-    const int fd = receive_fd(socket);
+    const int socket = wire_child(&process, "owner", NULL);
+    const int fd = wire_receive_fd(socket);
     unsigned long long id = 0;
     const size_t before = free_on_owner_device();
     CUdeviceptr va;
@@ -193,9 +158,9 @@ static void both_ways(void)
     conf_must(sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, va), "buffer id");
     tap_ok(id != 0, "it has a buffer id here");
     conf_must(conf_poke(va + 8, 103), "cuMemcpyHtoD");
-    tap_ok(tell(socket) == 0 && wait_for(socket) == 0, "the owner reads what we wrote");
+    tap_ok(wire_tell(socket) == 0 && wire_wait_for(socket) == 0, "the owner reads what we wrote");
     TAP_EQ("what the owner wrote then", conf_word(va + 12), 104);
-    tell(socket);
+    wire_tell(socket);
     conf_child_wait(&process);
     TAP_EQ("the owner ends well", process.status, 0);
     if (process.status != 0)
@@ -212,8 +177,8 @@ static void owner_gone(void)
     struct conf_child process;
     CUmemGenericAllocationHandle handle = 0, again = 0;
     const size_t bytes = 2 * conf.granule;
-    const int socket = owner_start(&process, "leaver");
-    const int fd = receive_fd(socket);
+    const int socket = wire_child(&process, "leaver", NULL);
+    const int fd = wire_receive_fd(socket);
     CUdeviceptr va;
 
     conf_child_wait(&process);
@@ -320,6 +285,155 @@ static void forged(void)
     close(copy);
 }
 
+/* ---- fabric handles -------------------------------------------------------------------------- */
+
+struct fabric_owner {
+    struct conf_child process;
+    int socket;
+    CUmemFabricHandle handle;
+};
+
+static void fabric_start(struct fabric_owner *owner)
+{
+    conf_machine(2, 1);
+    owner->socket = wire_child(&owner->process, "fabric", with_fabric);
+    if (wire_receive(owner->socket, &owner->handle, sizeof owner->handle) != 0)
+        conf_bail("a fabric handle from the child");
+}
+
+/* What the owner answers; -1: nothing. */
+static int fabric_ask(const struct fabric_owner *owner, char order)
+{
+    char answer;
+
+    if (wire_send(owner->socket, &order, 1) != 0 || wire_receive(owner->socket, &answer, 1) != 0)
+        return -1;
+    return answer;
+}
+
+static void fabric_end(struct fabric_owner *owner)
+{
+    close(owner->socket);
+    conf_child_wait(&owner->process);
+    conf_machine(1, 1);
+}
+
+static CUresult fabric_import(const struct fabric_owner *owner,
+                              CUmemGenericAllocationHandle *handle)
+{
+    CUmemFabricHandle copy = owner->handle;
+
+    return sw_drv.cuMemImportFromShareableHandle(handle, &copy, FABRIC);
+}
+
+static CUresult fabric_try(CUmemFabricHandle handle)
+{
+    return conf_try_import(&handle, FABRIC);
+}
+
+static void fabric_both_ways(void)
+{
+    CUmemGenericAllocationHandle handle = 0, again = 0;
+    const size_t before = free_on_owner_device();
+    struct fabric_owner owner;
+    struct sw_emu_live live;
+    CUmemAllocationProp prop;
+    CUdeviceptr va;
+
+    fabric_start(&owner);
+    conf_must(fabric_import(&owner, &handle), "cuMemImportFromShareableHandle");
+    conf_must(fabric_import(&owner, &again), "cuMemImportFromShareableHandle");
+    sw_emu_live_count(&live);
+    TAP_EQ("two imports are one allocation", live.allocations, 1);
+    TAP_EQ("with two references", live.handle_refs, 2);
+    TAP_EQ("which is not ours to pay for", free_on_owner_device(), before);
+    conf_must(sw_drv.cuMemGetAllocationPropertiesFromHandle(&prop, handle), "properties");
+    TAP_EQ("the device travels with it", prop.location.id, OWNER_DEVICE);
+    conf_must(sw_drv.cuMemRelease(again), "cuMemRelease");
+    va = conf_map(handle, conf.granule);
+    TAP_EQ("what the owner wrote", conf_word(va), 201);
+    conf_must(conf_poke(va + 8, 202), "cuMemcpyHtoD");
+    TAP_EQ("the owner reads what we wrote", fabric_ask(&owner, 'c'), 'c');
+    TAP_EQ("and we what it wrote then", conf_word(va + 12), 203);
+    fabric_ask(&owner, 'd');
+    fabric_ask(&owner, 'x');
+    TAP_EQ("the owner's memory is held by our import", fabric_ask(&owner, 'l'), 1);
+    conf_unmap(va, conf.granule);
+    conf_must(sw_drv.cuMemRelease(handle), "cuMemRelease");
+    TAP_EQ("and ends with it", fabric_ask(&owner, 'l'), 0);
+    fabric_end(&owner);
+    TAP_EQ("the owner ends well", owner.process.status, 0);
+}
+
+static void fabric_stale(void)
+{
+    struct fabric_owner owner;
+
+    fabric_start(&owner);
+    TAP_EQ("while the owner has a handle", fabric_try(owner.handle), OK);
+    fabric_ask(&owner, 'd');
+    TAP_EQ("while a descriptor holds the memory", fabric_try(owner.handle), OK);
+    fabric_ask(&owner, 'x');
+    TAP_EQ("when nothing holds it, though the owner has not looked", fabric_try(owner.handle), IV);
+    TAP_EQ("the owner looks", fabric_ask(&owner, 'l'), 0);
+    TAP_EQ("when the memory has gone", fabric_try(owner.handle), IV);
+    fabric_end(&owner);
+}
+
+static void fabric_dead(void)
+{
+    CUmemGenericAllocationHandle handle = 0;
+    struct fabric_owner owner;
+    CUdeviceptr va;
+
+    fabric_start(&owner);
+    conf_must(fabric_import(&owner, &handle), "cuMemImportFromShareableHandle");
+    kill(owner.process.pid, SIGKILL);
+    conf_child_wait(&owner.process);
+    TAP_EQ("the handle lives on where it was imported", fabric_try(owner.handle), OK);
+    va = conf_map(handle, conf.granule);
+    conf_must(sw_drv.cuMemRelease(handle), "cuMemRelease");
+    TAP_EQ("so does the memory", conf_word(va), 201);
+    conf_unmap(va, conf.granule);
+    TAP_EQ("and not beyond that", fabric_try(owner.handle), IV);
+    close(owner.socket);
+    conf_machine(1, 1);
+}
+
+/* FNV-1a, as emu/share.c has it: a handle that names something else, and is whole. */
+static void fabric_seal(CUmemFabricHandle *handle)
+{
+    const size_t end = sizeof handle->data - 8;
+    uint64_t digest = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < end; i++)
+        digest = (digest ^ handle->data[i]) * 0x100000001b3u;
+    memcpy(handle->data + end, &digest, sizeof digest);
+}
+
+static void fabric_forged(void)
+{
+    struct fabric_owner owner;
+    CUmemFabricHandle forged;
+    unsigned taken = 0, sealed = 0;
+
+    fabric_start(&owner);
+    for (size_t bit = 0; bit < 8 * sizeof forged; bit++) {
+        forged = owner.handle;
+        forged.data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        taken += fabric_try(forged) != IV;
+        if (bit / 8 >= 44) /* behind the place and the kind there is nothing yet */
+            continue;
+        fabric_seal(&forged);
+        sealed += fabric_try(forged) != IV;
+    }
+    TAP_EQ("spoilt in any one bit it is refused", taken, 0);
+    TAP_EQ("naming another object, process or descriptor it is refused", sealed, 0);
+    fabric_seal(&owner.handle);
+    TAP_EQ("as it was it is taken", fabric_try(owner.handle), OK);
+    fabric_end(&owner);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 2)
@@ -329,5 +443,9 @@ int main(int argc, char **argv)
     conf_group("owner gone", owner_gone);
     conf_group("receiver of another shape", other_shape);
     conf_group("forged passports", forged);
+    conf_group("a fabric handle both ways", fabric_both_ways);
+    conf_group("stale fabric handles", fabric_stale);
+    conf_group("a fabric handle's owner dies", fabric_dead);
+    conf_group("forged fabric handles", fabric_forged);
     return conf_done(NULL);
 }

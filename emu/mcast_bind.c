@@ -1,0 +1,220 @@
+/* Binding memory to multicast objects, and unbinding it. What is bound is written into the state of the
+ * object's team, for all processes to see.
+ */
+#include <unistd.h>
+
+#include "mcast.h"
+
+/* ---- bind ------------------------------------------------------------------------------------ */
+
+/* The device's place in the team; -1: it has none. */
+static int member_of(const struct emu_multicast *mc, CUdevice dev)
+{
+    for (unsigned i = 0; i < mc->added; i++)
+        if (mc->devices[i] == dev)
+            return (int)i;
+    return -1;
+}
+
+/* What is to be bound, as both kinds of call give it. */
+struct request {
+    CUmemGenericAllocationHandle mc;
+    size_t mc_offset, bytes;
+    CUdevice device;                     /* -1: the memory's own */
+    CUmemGenericAllocationHandle memory; /* with memory_offset; or 0 and an address */
+    size_t memory_offset;
+    CUdeviceptr address;
+};
+
+/* The memory that is to be bound. Under the lock. */
+static struct emu_physical *request_memory(const struct request *r, size_t *offset)
+{
+    const struct emu_view *view;
+
+    *offset = r->memory_offset;
+    if (r->memory != 0)
+        return emu_physical_find(r->memory);
+    view = emu_view_at(r->address);
+    if (view == NULL || view->object == NULL || view->object->kind != EMU_PHYSICAL)
+        return NULL;
+    *offset = (size_t)(r->address - view->seen.va);
+    if (*offset > view->seen.bytes || r->bytes > view->seen.bytes - *offset)
+        return NULL;
+    return (struct emu_physical *)view->object;
+}
+
+/* What can be checked before the team is complete, and must hold when it is. Under the lock. */
+static CUresult request_check(const struct request *r, struct emu_multicast **mc,
+                              struct emu_physical **memory, size_t *offset)
+{
+    *mc = emu_multicast_find(r->mc);
+    *memory = request_memory(r, offset);
+    if (*mc == NULL || *memory == NULL || r->bytes == 0 || !emu_is_granular(r->bytes) ||
+        !emu_is_granular(r->mc_offset) || !emu_is_granular(*offset) ||
+        *offset > (*memory)->object.bytes || r->bytes > (*memory)->object.bytes - *offset ||
+        r->mc_offset > (*mc)->object.bytes || r->bytes > (*mc)->object.bytes - r->mc_offset ||
+        (*memory)->prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((*mc)->object.handle_types != 0 && (*memory)->object.handle_types == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (r->device >= 0 && r->device != (*memory)->prop.location.id)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+/* Whether something lies there already. What is in the way of a process that has gone gives way. */
+static int is_bound(struct emu_multicast *mc, unsigned member, size_t offset, size_t bytes)
+{
+    for (uint64_t i = 0; i < mc->team.state->bind_count; i++) {
+        struct emu_team_bind *b = &mc->team.state->binds[i];
+
+        if (atomic_load(&b->serial) == 0 || b->gone || b->member != member ||
+            offset >= b->offset + b->bytes || b->offset >= offset + bytes)
+            continue;
+        if (emu_team_is_seated(&mc->team, b->seat))
+            return 1;
+        emu_team_bind_free(&mc->team, b);
+    }
+    return 0;
+}
+
+/* With the state locked. */
+static CUresult bind_add(struct emu_multicast *mc, const struct request *r,
+                         const struct emu_physical *memory, size_t offset)
+{
+    const int member = member_of(mc, memory->prop.location.id);
+    struct emu_team_bind *record;
+
+    if (member < 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (is_bound(mc, (unsigned)member, r->mc_offset, r->bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    record = emu_team_bind_new(&mc->team);
+    if (record == NULL || emu_multicast_reserve(mc, mc->team.state->bind_count) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    record->seat = mc->team.seat;
+    record->offset = r->mc_offset;
+    record->bytes = r->bytes;
+    record->memory_offset = offset;
+    record->memory = (struct emu_place){memory->object.id, getpid(), memory->fd};
+    record->member = (unsigned)member;
+    record->gone = 0;
+    emu_team_announce(&mc->team, record);
+    return emu_multicast_see(mc);
+}
+
+static CUresult bind_request(enum emu_entry entry, const struct request *r, int names_device,
+                             unsigned long long flags)
+{
+    CUresult result = emu_multicast_enter(entry);
+    struct emu_multicast *mc;
+    struct emu_physical *memory;
+    size_t offset;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (names_device && !emu_device_exists(r->device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    pthread_mutex_lock(&emu_memory_mutex);
+    result = request_check(r, &mc, &memory, &offset);
+    if (result == CUDA_SUCCESS && !emu_multicast_is_complete(mc)) {
+        result = emu_multicast_wait(r->mc);
+        if (result == CUDA_SUCCESS)
+            result = request_check(r, &mc, &memory, &offset);
+    }
+    if (result == CUDA_SUCCESS) {
+        emu_team_lock(&mc->team);
+        result = bind_add(mc, r, memory, offset);
+        emu_team_unlock(&mc->team);
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
+
+CUresult sw_emu_cuMulticastBindMem(CUmemGenericAllocationHandle mc, size_t mc_offset,
+                                   CUmemGenericAllocationHandle mem, size_t mem_offset, size_t size,
+                                   unsigned long long flags)
+{
+    const struct request r = {mc, mc_offset, size, -1, mem, mem_offset, 0};
+
+    return bind_request(EMU_cuMulticastBindMem, &r, 0, flags);
+}
+
+CUresult sw_emu_cuMulticastBindMem_v2(CUmemGenericAllocationHandle mc, CUdevice dev,
+                                      size_t mc_offset, CUmemGenericAllocationHandle mem,
+                                      size_t mem_offset, size_t size, unsigned long long flags)
+{
+    const struct request r = {mc, mc_offset, size, dev, mem, mem_offset, 0};
+
+    return bind_request(EMU_cuMulticastBindMem_v2, &r, 1, flags);
+}
+
+CUresult sw_emu_cuMulticastBindAddr(CUmemGenericAllocationHandle mc, size_t mc_offset,
+                                    CUdeviceptr ptr, size_t size, unsigned long long flags)
+{
+    const struct request r = {mc, mc_offset, size, -1, 0, 0, ptr};
+
+    return bind_request(EMU_cuMulticastBindAddr, &r, 0, flags);
+}
+
+CUresult sw_emu_cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mc, CUdevice dev,
+                                       size_t mc_offset, CUdeviceptr ptr, size_t size,
+                                       unsigned long long flags)
+{
+    const struct request r = {mc, mc_offset, size, dev, 0, 0, ptr};
+
+    return bind_request(EMU_cuMulticastBindAddr_v2, &r, 1, flags);
+}
+
+/* ---- unbind ---------------------------------------------------------------------------------- */
+
+/* What has been bound over memory that went away comes before the binding of that memory. */
+static CUresult unbind(struct emu_multicast *mc, unsigned member, size_t offset, size_t bytes)
+{
+    struct emu_team_bind *found = NULL;
+    CUresult result;
+
+    emu_team_lock(&mc->team);
+    for (uint64_t i = 0; i < mc->team.state->bind_count; i++) {
+        struct emu_team_bind *b = &mc->team.state->binds[i];
+
+        if (atomic_load(&b->serial) != 0 && b->member == member && b->offset == offset &&
+            b->bytes == bytes && (found == NULL || !b->gone))
+            found = b;
+    }
+    if (found == NULL)
+        emu_misuse("cuMulticastUnbind of %zu bytes at %zu on device %d: not bound as that", bytes,
+                   offset, mc->devices[member]);
+    result = found->gone ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    emu_team_bind_free(&mc->team, found);
+    (void)emu_multicast_see(mc);
+    emu_team_unlock(&mc->team);
+    return result;
+}
+
+CUresult sw_emu_cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice dev,
+                                  size_t mc_offset, size_t size)
+{
+    CUresult result = emu_multicast_enter(EMU_cuMulticastUnbind);
+    struct emu_multicast *mc;
+    int member;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&emu_memory_mutex);
+    mc = emu_multicast_find(handle);
+    if (mc != NULL)
+        emu_multicast_catch_up(mc);
+    member = mc != NULL ? member_of(mc, dev) : -1;
+    if (mc == NULL || size == 0 || !emu_is_granular(size) || !emu_is_granular(mc_offset) ||
+        mc_offset > mc->object.bytes || size > mc->object.bytes - mc_offset)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (member < 0)
+        result = CUDA_ERROR_INVALID_DEVICE;
+    else
+        result = unbind(mc, (unsigned)member, mc_offset, size);
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return result;
+}
