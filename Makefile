@@ -14,6 +14,7 @@ endif
 ifeq ($(origin CXX),default)
 CXX := g++
 endif
+OBJCOPY  ?= objcopy
 CFLAGS   ?= -O2 -g
 CXXFLAGS ?= -O2 -g
 
@@ -73,7 +74,7 @@ LIB_SOURCES  := $(sort $(wildcard kernels/*.cc)) $(sort $(wildcard *.c emu/*.c e
 KERNELS      := $(sort $(wildcard kernels/*.cu))
 TEST_SOURCES := $(sort $(wildcard tests/test_*.c tests/test_*.cc))
 GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
-TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES),$(sort $(wildcard tests/*.c tests/*.cc)))
+TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES) tests/steps.c,$(sort $(wildcard tests/*.c tests/*.cc)))
 PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
@@ -83,6 +84,7 @@ LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(call objects,$(LIB_SOURCES))
 FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
+STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_kill test_system_faults)
 GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
 
 # The header is the one place that knows the version.
@@ -217,7 +219,28 @@ $(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
 	@rm -f $@
 	$(call say,AR,$@)$(AR) crs $@ $^
 
-$(TESTS) $(GPU_TESTS): $(BUILD)/tests/libhelpers.a $(STATIC)
+# The library with its calls of the system and of malloc renamed, so that tests/steps.c can end or fail
+# it at any of them.
+STEP_CALLS := socket connect bind listen accept4 socketpair sendmsg recvmsg poll eventfd memfd_create \
+    ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir getrandom getsockopt \
+    write read syscall pthread_create malloc calloc realloc aligned_alloc
+STEP_OBJECTS := $(patsubst %.c,$(BUILD)/obj/steps/%.c.o,$(wildcard *.c))
+
+$(BUILD)/obj/steps/%.c.o: $(BUILD)/obj/%.c.o Makefile
+	@mkdir -p $(@D)
+	@$(OBJCOPY) $(foreach call,$(STEP_CALLS),--redefine-sym $(call)=step_$(call)) $< $@
+
+$(BUILD)/tests/libsteps.a: $(STEP_OBJECTS) $(BUILD)/obj/tests/steps.c.o \
+    $(filter-out $(call objects,$(wildcard *.c)),$(LIB_OBJECTS))
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(call say,AR,$@)$(AR) crs $@ $^
+
+$(STEP_TESTS): $(BUILD)/tests/libhelpers.a $(BUILD)/tests/libsteps.a
+	$(call say,LINK,$@)$(LINK) -Wl,--wrap=emu_enter -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a \
+	    $(BUILD)/tests/libsteps.a $(LIBS)
+
+$(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
   $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))

@@ -30,11 +30,16 @@
 #define STATUS_SHIFT 60
 #define CULPRIT_SHIFT 48
 #define CULPRIT_MASK 0xfffu
+#define WAITS_SHIFT 16
+#define WAITS_MASK 0xffffu
+#define WAITS_FRESH_MS 100
 #define SPINS 200 /* a few microseconds before a rank sleeps */
 
 struct post {
     _Alignas(64) _Atomic uint64_t rounds; /* posted by this rank; only it writes */
     _Atomic int gone;
+    _Atomic uint64_t
+        waits; /* outside of a round: 1 + the rank waited for, and when that was said */
     unsigned char data[2][SW_EXCHANGE_BYTES];
 };
 
@@ -209,6 +214,30 @@ void sw_exchange_leave(struct sw_exchange *x, int rank)
     ring(x); /* whoever waits for this rank looks again */
 }
 
+void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other)
+{
+    atomic_store(&x->page->posts[rank].waits,
+                 (uint64_t)sw_now_ms() << WAITS_SHIFT | (uint64_t)(other + 1));
+}
+
+/* A rank that is late because it waits for another is not the one to be named, as long as it keeps
+ * saying so. */
+static int whom_it_waits_for(const struct sw_exchange *x, int rank)
+{
+    int hops;
+
+    for (hops = 0; hops < x->nranks; hops++) {
+        const uint64_t waits = atomic_load(&x->page->posts[rank].waits);
+        const int other = (int)(waits & WAITS_MASK) - 1;
+
+        if (other < 0 || other >= x->nranks ||
+            sw_now_ms() - (int64_t)(waits >> WAITS_SHIFT) > WAITS_FRESH_MS)
+            break;
+        rank = other;
+    }
+    return rank;
+}
+
 /* A rank that has not posted `round`: one that is gone if there is one, else the lowest; -1: none. */
 static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
 {
@@ -229,7 +258,7 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
         if (missing < 0)
             missing = r;
     }
-    return missing;
+    return missing < 0 ? missing : whom_it_waits_for(x, missing);
 }
 
 static void sleep_until_rung(struct sw_exchange *x, uint32_t heard, int64_t ms)

@@ -77,14 +77,19 @@ static void export_all(struct sw_trade *t)
     }
 }
 
-/* The line is dead, and with it the communicator. */
-static void lost(struct sw_trade *t, int process, symwin_status why)
+static int leader_of(const struct sw_group *group, int process)
 {
     int r = 0;
 
-    while (t->group->process_of[r] != process)
+    while (group->process_of[r] != process)
         r++;
-    sw_exchange_fail(t->group->exchange, why, r);
+    return r;
+}
+
+/* The line is dead, and with it the communicator. */
+static void lost(struct sw_trade *t, int process, symwin_status why)
+{
+    sw_exchange_fail(t->group->exchange, why, leader_of(t->group, process));
 }
 
 static void send_one(struct sw_trade *t, int process)
@@ -205,6 +210,9 @@ static symwin_status exchange_all(struct sw_trade *t)
             lost(t, p, SYMWIN_TIMEOUT);
             continue;
         }
+        for (p = 0; t->polls[p].fd < 0; p++)
+            ;
+        sw_exchange_waits_for(group->exchange, group->leader, leader_of(group, p));
         if (poll(t->polls, (nfds_t)group->processes, SLICE_MS) <= 0)
             continue;
         for (p = 0; p < group->processes; p++) {
@@ -278,6 +286,7 @@ symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segmen
     prepare(t);
     export_all(t);
     status = exchange_all(t);
+    sw_exchange_waits_for(group->exchange, group->leader, -1);
     for (r = 0; r < group->nranks; r++)
         if (t->fds[r] >= 0)
             close(t->fds[r]);

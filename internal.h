@@ -134,6 +134,10 @@ symwin_status sw_exchange_status(struct sw_exchange *x, const char *call);
 
 int sw_exchange_ended(const struct sw_exchange *x);
 
+/* Outside of a round, `rank` waits for `other` (-1: not any more): whoever waits for `rank` and gives up
+ * names that one. To be said again every few hundredths of a second. */
+void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other);
+
 /* This rank will not come again. */
 void sw_exchange_leave(struct sw_exchange *x, int rank);
 int sw_exchange_has_left(const struct sw_exchange *x, int rank);

@@ -25,6 +25,7 @@
 
 enum {
     HANDSHAKE_MS = 5000,
+    LINGER_MS = 1000,     /* after a failure, to tell late ranks of it */
     PAUSE_MS = 100,       /* before another try to accept without descriptors */
     MOST_STRANGERS = 128, /* connections without a seat */
     MOST_PAST = 64        /* meetings that are remembered after their end */
@@ -47,7 +48,8 @@ struct meeting {
     int nranks;     /* 0: nobody has come yet */
     struct seat *seats;
     int come;
-    int inside; /* threads of this process that wait; the last frees a meeting that is over */
+    int foreign; /* ranks of other processes among them */
+    int inside;  /* threads of this process that wait; the last frees a meeting that is over */
     int over;
     symwin_status status; /* how it ended */
     char text[SW_TEXT_BYTES];
@@ -80,6 +82,7 @@ static struct {
     int strangers;
     struct sw_watch listener; /* fd -1: there is none */
     char folder[sizeof((struct sw_id *)0)->folder];
+    int64_t linger; /* the socket stays until then */
     struct past past[MOST_PAST];
     unsigned past_count;
 } root = {.changed = PTHREAD_COND_INITIALIZER, .listener = {.fd = -1}};
@@ -97,19 +100,41 @@ static void socket_address(const char *folder, struct sockaddr_un *address)
             sizeof address->sun_path - 1 - strlen(address->sun_path));
 }
 
-static void listener_close(void)
+/* The process ends: what is in the file system must not stay. Nothing else is undone. */
+__attribute__((destructor)) static void folder_remove(void)
 {
     struct sockaddr_un address;
 
     if (root.listener.fd < 0)
         return;
-    sw_service_remove(&root.listener);
-    close(root.listener.fd);
-    root.listener.fd = -1;
     socket_address(root.folder, &address);
     unlink(address.sun_path);
     rmdir(root.folder);
+}
+
+static void listener_close(void)
+{
+    if (root.listener.fd < 0)
+        return;
+    folder_remove();
+    sw_service_remove(&root.listener);
+    close(root.listener.fd);
+    root.listener.fd = -1;
     root.folder[0] = '\0';
+}
+
+/* Nobody is expected any more; but ranks of other processes that are on their way to a meeting that
+ * has failed shall hear why. */
+static void listener_rest(void)
+{
+    if (root.meetings != NULL || root.listener.fd < 0)
+        return;
+    if (sw_now_ms() >= root.linger) {
+        listener_close();
+    } else {
+        root.listener.deadline = root.linger;
+        sw_service_changed();
+    }
 }
 
 /* A folder that only this user can enter, in the first place that takes one. */
@@ -191,6 +216,7 @@ static void meeting_end(struct meeting *m, symwin_status status, const char *tex
 {
     struct past *past = &root.past[root.past_count++ % MOST_PAST];
     struct meeting **at = &root.meetings;
+    const int foreign = m->foreign && m->come < m->nranks;
     struct visitor *v, *next;
 
     m->over = 1;
@@ -222,8 +248,9 @@ static void meeting_end(struct meeting *m, symwin_status status, const char *tex
         meeting_free(m);
     else
         pthread_cond_broadcast(&root.changed);
-    if (root.meetings == NULL)
-        listener_close();
+    if (status != SYMWIN_OK && foreign)
+        root.linger = sw_now_ms() + LINGER_MS;
+    listener_rest();
 }
 
 /* Ends it with what sw_fail() has just said. */
@@ -522,6 +549,7 @@ static void seat(struct meeting *m, const struct sw_wire_join *join, struct visi
     s = &m->seats[join->rank];
     s->taken = 1;
     s->visitor = visitor;
+    m->foreign |= visitor != NULL;
     memcpy(s->process, join->process, sizeof s->process);
     if (deadline < m->timer.deadline) {
         m->timer.deadline = deadline;
@@ -676,8 +704,9 @@ static void visitor_come(struct sw_watch *watch, short events)
     pid_t pid;
     int fd;
 
-    if (events == 0) { /* the pause is over */
+    if (events == 0) { /* a pause is over, or the time to linger */
         watch->events = POLLIN;
+        listener_rest();
         return;
     }
     fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);

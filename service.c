@@ -191,6 +191,7 @@ static void *serve(void *arg)
     struct turn t = {0};
 
     (void)arg;
+    pthread_setname_np(pthread_self(), "symwin-service");
     sw_service_lock();
     while (service.state == RUNNING) {
         int64_t left;

@@ -58,9 +58,33 @@ HARNESS_UNUSED int harness_count_entries(const char *folder)
     return count;
 }
 
+/* Threads of the library's own. */
+HARNESS_UNUSED int harness_service_threads(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *entry;
+    int count = 0;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        char path[300], name[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        file = fopen(path, "r");
+        if (file != NULL && fgets(name, sizeof name, file) != NULL)
+            count += strcmp(name, "symwin-service\n") == 0;
+        if (file != NULL)
+            fclose(file);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return count;
+}
+
 HARNESS_UNUSED struct harness_leaks harness_leaks_now(void)
 {
-    struct harness_leaks now = {0, harness_count_entries("/proc/self/fd"), 0, 0};
+    struct harness_leaks now = {0, harness_count_entries("/proc/self/fd"),
+                                harness_service_threads(), 0};
 
     if (sw_driver_is_emulated())
         now.objects = sw_emu_live_objects();
@@ -71,10 +95,12 @@ HARNESS_UNUSED struct harness_leaks harness_leaks_now(void)
 HARNESS_UNUSED void harness_no_leaks(const char *name, const struct harness_leaks *before)
 {
     const struct harness_leaks now = harness_leaks_now();
-    const int clean = now.objects == before->objects && now.fds == before->fds;
+    const int clean = now.objects == before->objects && now.fds == before->fds &&
+                      now.threads == before->threads;
 
-    tap_ok(clean, "%s: nothing left behind (objects %zu, was %zu; fds %d, was %d)", name,
-           now.objects, before->objects, now.fds, before->fds);
+    tap_ok(clean,
+           "%s: nothing left behind (objects %zu, was %zu; fds %d, was %d; threads %d, was %d)",
+           name, now.objects, before->objects, now.fds, before->fds, now.threads, before->threads);
     if (!clean && sw_driver_is_emulated())
         sw_emu_live_print(2);
 }

@@ -1,0 +1,306 @@
+/* A rank that is killed, stopped or exits at any step of its life: what happens to the others.
+ *
+ * Four processes make a communicator, register, reduce, deregister and destroy; the victim ends at its
+ * N-th call of the system, of malloc or of the driver. Every survivor must return, with PEER_LOST
+ * naming the victim (TIMEOUT if it was stopped) or with success where the victim was not needed any
+ * more, the same for all survivors in every call that ranks agree on; leave nothing behind; and soon.
+ *
+ *     test_kill [STRIDE]     every STRIDE-th step (19 by default; make soak: 1)
+ */
+#include "processes.h"
+#include "steps.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SLOWER = 8 };
+#else
+enum { SLOWER = 1 };
+#endif
+
+enum {
+    RANKS = 4,
+    BYTES = 4096,
+    BOOTSTRAP_MS = 2000 * SLOWER,
+    STOP_MS = 300 * SLOWER,
+    WAIT_MS = 20000,
+    AT_ONCE_MS = 1000 * SLOWER
+};
+
+enum stage { CREATE, REGISTER, REDUCE, AGAIN, DEREGISTER, DESTROY, STAGES };
+
+static const char *const stage_names[] = {"create",         "register",   "reduce",
+                                          "register again", "deregister", "destroy"};
+
+struct plan {
+    int victim;
+    long nth;
+    enum steps_action action;
+    int timeout_ms;
+};
+
+/* Where it ended, in shared memory; the victim's time of death. */
+static struct processes *shared;
+static int own_rank;
+
+static void about_to_end(void)
+{
+    shared->rank[own_rank].at_us = processes_now_us();
+    shared->rank[own_rank].number = 1;
+}
+
+/* Rank 0 makes the id, unless it ends before: then there is nothing to test. */
+static int wait_for_id(struct processes *p, int rank)
+{
+    if (rank == 0)
+        return processes_id(p, rank) != NULL;
+    while (!p->id_made && p->rank[0].number == 0)
+        usleep(50);
+    return p->id_made;
+}
+
+static symwin_status life(struct processes *p, int rank, const struct plan *plan)
+{
+    const int device = rank % harness_device_count();
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .timeout_ms = plan->timeout_ms,
+                                         .bootstrap_timeout_ms = BOOTSTRAP_MS,
+                                         .kernel_timeout_ms = plan->timeout_ms,
+                                         .slot_bytes = 8192};
+    symwin_window *window = NULL, *again = NULL;
+    struct CUstream_st *stream = NULL;
+    symwin_status status = SYMWIN_OK;
+    symwin_comm *comm = NULL;
+    void *memory = NULL;
+    int stage;
+
+    for (stage = CREATE; stage < STAGES && status == SYMWIN_OK; stage++) {
+        p->rank[rank].step = stage;
+        switch ((enum stage)stage) {
+        case CREATE:
+            if (!wait_for_id(p, rank))
+                return SYMWIN_OK;
+            status = symwin_comm_create(&p->id, RANKS, rank, device, &options, &comm);
+            break;
+        case REGISTER:
+            status = symwin_mem_alloc(device, 2 * BYTES, 0, &memory);
+            if (status == SYMWIN_OK)
+                status = symwin_stream_create(device, &stream);
+            if (status == SYMWIN_OK)
+                status = symwin_window_register(comm, memory, 2 * BYTES, 0, &window);
+            break;
+        case REDUCE:
+            status = symwin_allreduce(comm, memory, host_at(memory, BYTES), BYTES / 4, SYMWIN_U32,
+                                      SYMWIN_SUM, stream);
+            if (status == SYMWIN_OK)
+                status = symwin_stream_synchronize(device, stream);
+            if (status == SYMWIN_OK)
+                status = symwin_comm_check(comm);
+            break;
+        case AGAIN:
+            status = symwin_window_register(comm, memory, 64, 0, &again);
+            break;
+        case DEREGISTER:
+            status = symwin_window_deregister(comm, window);
+            if (status == SYMWIN_OK)
+                status = symwin_window_deregister(comm, again);
+            break;
+        case DESTROY:
+        case STAGES:
+            break;
+        }
+    }
+    if (status != SYMWIN_OK)
+        p->rank[rank].step = stage - 1;
+    processes_note(p, rank, status);
+    if (stream != NULL)
+        symwin_stream_synchronize(device, stream);
+    symwin_comm_destroy(comm);
+    if (stream != NULL)
+        host_must(symwin_stream_destroy(device, stream), "symwin_stream_destroy");
+    if (memory != NULL)
+        host_must(symwin_mem_free(memory), "symwin_mem_free");
+    return status;
+}
+
+static void body(struct processes *p, int rank)
+{
+    const struct plan *plan = p->arg;
+
+    if (rank == plan->victim) {
+        shared = p;
+        own_rank = rank;
+        steps_before(about_to_end);
+        steps_plan(plan->nth, plan->action, 0, 0);
+    }
+    life(p, rank, plan);
+    if (rank == plan->victim) {
+        p->rank[rank].number = -steps_taken(); /* it outlived its plan */
+        steps_off();
+    }
+}
+
+/* ---- one run ---- */
+
+static struct {
+    int runs, wrong;
+    long slowest_us;
+    long delays_us[1 << 16]; /* from the death to a survivor's answer */
+    int delays;
+} seen;
+
+static void complain(const struct plan *plan, const struct processes *p, const char *what, int rank)
+{
+    int r;
+
+    seen.wrong++;
+    printf("# victim %d, step %ld, action %d: rank %d: %s\n", plan->victim, plan->nth,
+           (int)plan->action, rank, what);
+    for (r = 0; r < RANKS; r++)
+        printf("#   rank %d: %s, status %d: %s\n", r, stage_names[p->rank[r].step],
+               (int)p->rank[r].status, p->rank[r].text);
+}
+
+/* Whether the sentence blames the victim, or, for one that makes the id, the maker. */
+static int names_victim(const struct plan *plan, const char *text)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "rank %d", plan->victim);
+    return strstr(text, name) != NULL ||
+           (plan->victim == 0 && strstr(text, "the process that made the id") != NULL);
+}
+
+static void judge(const struct plan *plan, struct processes *p, int rank, int wait_status)
+{
+    const symwin_status status = (symwin_status)p->rank[rank].status;
+    const int64_t delay = p->rank[rank].at_us - p->rank[plan->victim].at_us;
+    const symwin_status want = plan->action == STEPS_STOP ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST;
+
+    if (!p->id_made)
+        return;
+    if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0) {
+        complain(plan, p, "did not end well", rank);
+        return;
+    }
+    if (status == SYMWIN_OK)
+        return;
+    if (status == SYMWIN_TIMEOUT && strstr(p->rank[rank].text, "did not come within") != NULL) {
+        /* It ended before it had told anybody who it was: only the clock can tell. */
+        if (!names_victim(plan, p->rank[rank].text))
+            complain(plan, p, "blames another", rank);
+        return;
+    }
+    if (status != want)
+        complain(plan, p, "another status", rank);
+    else if (!names_victim(plan, p->rank[rank].text))
+        complain(plan, p, "blames another", rank);
+    if (plan->action != STEPS_STOP && delay > 0) {
+        if (seen.delays < (int)(sizeof seen.delays_us / sizeof seen.delays_us[0]))
+            seen.delays_us[seen.delays++] = delay;
+        if (delay > AT_ONCE_MS * 1000)
+            complain(plan, p, "late", rank);
+    }
+}
+
+/* In calls that end by an agreement, all survivors must have one outcome. */
+static void judge_agreement(const struct plan *plan, struct processes *p)
+{
+    int first = plan->victim == 0;
+    int r;
+
+    for (r = first + 1; r < RANKS; r++) {
+        const int a = p->rank[first].step, b = p->rank[r].step;
+
+        if (r == plan->victim || a == b)
+            continue;
+        /* Not all are needed to finish a reduction, nor to begin the next call. */
+        if ((a == REDUCE || a == AGAIN || a >= DEREGISTER) &&
+            (b == REDUCE || b == AGAIN || b >= DEREGISTER) && a != DEREGISTER)
+            continue;
+        complain(plan, p, "does not agree", r);
+    }
+}
+
+static void wait_for_answers(const struct plan *plan, struct processes *p)
+{
+    const int64_t limit = processes_now_us() + (3 * BOOTSTRAP_MS + STOP_MS) * 1000;
+    int r = 0;
+
+    while (r < RANKS && processes_now_us() < limit) {
+        if (r == plan->victim || p->rank[r].status >= 0 ||
+            (r != 0 && p->rank[0].number == 1 && !p->id_made))
+            r++;
+        else
+            usleep(1000);
+    }
+}
+
+/* Returns whether the victim came to its end. */
+static int run(const struct plan *plan)
+{
+    struct processes *p = processes_new(RANKS, (void *)(uintptr_t)plan);
+    int statuses[RANKS];
+    int r, ended;
+
+    seen.runs++;
+    for (r = 0; r < RANKS; r++)
+        processes_fork(p, r, body);
+    if (plan->action == STEPS_STOP) {
+        wait_for_answers(plan, p); /* as long as it lives, it holds on to the others' memory */
+        kill(p->pids[plan->victim], SIGKILL);
+    }
+    for (r = 0; r < RANKS; r++)
+        if (r != plan->victim)
+            statuses[r] = processes_wait(p, r);
+    statuses[plan->victim] = processes_wait(p, plan->victim);
+    ended = p->rank[plan->victim].number == 1;
+    for (r = 0; r < RANKS; r++)
+        if (r != plan->victim)
+            judge(plan, p, r, statuses[r]);
+    judge_agreement(plan, p);
+    if (!ended && plan->action != STEPS_STOP &&
+        (!WIFEXITED(statuses[plan->victim]) || WEXITSTATUS(statuses[plan->victim]) != 0))
+        complain(plan, p, "was not hit and did not end well", plan->victim);
+    processes_free(p);
+    return ended;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const long x = *(const long *)a, y = *(const long *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Every stride-th step of each rank, until it outlives its plan. */
+static void sweep(const char *name, enum steps_action action, int timeout_ms, long stride)
+{
+    int victim;
+
+    for (victim = 0; victim < RANKS; victim++) {
+        struct plan plan = {.victim = victim, .action = action, .timeout_ms = timeout_ms};
+        const int runs = seen.runs, wrong = seen.wrong;
+        int kills = 0;
+
+        for (plan.nth = 1 + victim * stride / RANKS; run(&plan); plan.nth += stride)
+            kills++;
+        tap_ok(seen.wrong == wrong && kills > 0, "%s: rank %d: %d of %d runs hit, all ended well",
+               name, victim, kills, seen.runs - runs);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const long stride = argc > 1 ? atol(argv[1]) : 19;
+
+    sweep("killed", STEPS_KILL, WAIT_MS, stride);
+    sweep("exits", STEPS_EXIT, WAIT_MS, stride * 5);
+    sweep("stopped", STEPS_STOP, STOP_MS, stride * 5);
+    qsort(seen.delays_us, (size_t)seen.delays, sizeof seen.delays_us[0], by_size);
+    if (seen.delays > 0)
+        printf(
+            "# %d runs; %d answers after a death: median %.1f ms, 99%% %.1f ms, slowest %.1f ms\n",
+            seen.runs, seen.delays, seen.delays_us[seen.delays / 2] / 1000.0,
+            seen.delays_us[seen.delays * 99 / 100] / 1000.0,
+            seen.delays_us[seen.delays - 1] / 1000.0);
+    return tap_done();
+}
