@@ -18,8 +18,7 @@ struct shared {
     size_t slot_bytes;
     unsigned char *inputs[MOST_RANKS]; /* host, `bytes` each */
     unsigned char *expected;           /* host, `bytes` */
-    _Atomic int wrong;                 /* ranks that found a difference since it was cleared */
-    _Atomic int skipped;               /* rank 0: cases that the library does not offer */
+    int failed; /* rank 0, or this process's: something went wrong at the end */
 };
 
 struct member {
@@ -29,6 +28,7 @@ struct member {
     symwin_comm *comm;
     struct CUstream_st *stream;
     symwin_window *windows[2];
+    atomic_int *wrong;       /* the team's: ranks that found a difference since it was cleared */
     unsigned char *in, *out; /* device: GUARD + bytes + GUARD each, in windows */
     unsigned char *host;     /* as large */
 };
@@ -41,13 +41,19 @@ static int ok(const struct member *m, symwin_status status, const char *what)
     if (status == SYMWIN_OK)
         return 1;
     printf("# rank %d: %s: %s\n", m->rank, what, symwin_last_error());
-    m->shared->wrong++;
+    (*m->wrong)++;
     return 0;
 }
 
 static size_t buffer_bytes(const struct shared *s)
 {
     return s->bytes + 2 * GUARD;
+}
+
+/* A process has all ranks' inputs to itself; threads have one rank's each. */
+static int has_inputs_of(const struct member *m, int rank)
+{
+    return harness_job != NULL || m->rank == rank;
 }
 
 static int member_create(struct member *m, struct harness_team *team, int rank)
@@ -64,11 +70,17 @@ static int member_create(struct member *m, struct harness_team *team, int rank)
     const size_t bytes = buffer_bytes(s);
     void *in = NULL;
     void *out = NULL;
-    int good;
+    int good, r;
 
-    *m = (struct member){.team = team, .shared = s, .rank = rank, .device = harness_device(rank)};
+    *m = (struct member){.team = team,
+                         .shared = s,
+                         .rank = rank,
+                         .device = harness_device(rank),
+                         .wrong = harness_count(team)};
     m->host = malloc(bytes);
-    s->inputs[rank] = malloc(s->bytes);
+    for (r = 0; r < team->nranks; r++)
+        if (has_inputs_of(m, r))
+            s->inputs[r] = malloc(s->bytes);
     good = ok(m, symwin_comm_create(&team->id, team->nranks, rank, m->device, &options, &m->comm),
               "comm_create") &&
            ok(m, symwin_stream_create(m->device, &m->stream), "stream_create") &&
@@ -79,11 +91,13 @@ static int member_create(struct member *m, struct harness_team *team, int rank)
     m->in = in;
     m->out = out;
     harness_barrier(team);
-    return good && m->shared->wrong == 0;
+    return good && *m->wrong == 0;
 }
 
 static void member_destroy(struct member *m)
 {
+    int r;
+
     harness_barrier(m->team);
     symwin_comm_destroy(m->comm);
     symwin_mem_free(m->in);
@@ -91,8 +105,12 @@ static void member_destroy(struct member *m)
     if (m->stream != NULL)
         symwin_stream_destroy(m->device, m->stream);
     free(m->host);
+    if (has_inputs_of(m, 0)) /* once a process */
+        m->shared->failed = *m->wrong;
     harness_barrier(m->team);
-    free(m->shared->inputs[m->rank]);
+    for (r = 0; r < m->team->nranks; r++)
+        if (has_inputs_of(m, r))
+            free(m->shared->inputs[r]);
 }
 
 /* Small whole numbers, so that any order of additions gives one result: for multicast, whose order is
@@ -142,12 +160,16 @@ static void prepare(struct member *m, symwin_type type, symwin_op op, int multic
     int r;
 
     harness_barrier(m->team);
-    if (multicast && is_float(type))
-        fill_whole(type, seed, m->rank, count, s->inputs[m->rank]);
-    else
-        reference_fill(type, op, seed, m->rank, 0, count, s->inputs[m->rank]);
+    for (r = 0; r < m->team->nranks; r++) {
+        if (!has_inputs_of(m, r))
+            continue;
+        if (multicast && is_float(type))
+            fill_whole(type, seed, r, count, s->inputs[r]);
+        else
+            reference_fill(type, op, seed, r, 0, count, s->inputs[r]);
+    }
     harness_barrier(m->team);
-    if (m->rank == 0) {
+    if (has_inputs_of(m, 0)) {
         for (r = 0; r < m->team->nranks; r++)
             inputs[r] = s->inputs[r];
         reference_allreduce(type, op, m->team->nranks, inputs, s->expected, count);
@@ -197,7 +219,7 @@ static int one_call(struct member *m, symwin_type type, symwin_op op, const stru
         if ((i < at || i >= at + bytes) && m->host[i] != 0xa5) {
             printf("# rank %d wrote byte %lld outside its output\n", m->rank,
                    (long long)i - (long long)at);
-            s->wrong++;
+            (*m->wrong)++;
             break;
         }
     if (differs >= 0) {
@@ -208,7 +230,7 @@ static int one_call(struct member *m, symwin_type type, symwin_op op, const stru
             p->out_offset, (long long)differs,
             reference_print(type, m->host + at, (size_t)differs, text, sizeof text),
             reference_print(type, s->expected, (size_t)differs, want, sizeof want));
-        s->wrong++;
+        (*m->wrong)++;
     }
     return 1;
 }
@@ -250,12 +272,12 @@ static void matrix_line(struct member *m, symwin_type type, symwin_op op, symwin
             calls += one_call(m, type, op, &p);
         }
     harness_barrier(m->team);
-    if (m->rank == 0 && (calls > 0 || s->wrong > 0))
-        tap_ok(s->wrong == 0, "%d ranks: %s %s %s, %d calls", m->team->nranks,
+    if (m->rank == 0 && (calls > 0 || *m->wrong > 0))
+        tap_ok(*m->wrong == 0, "%d ranks: %s %s %s, %d calls", m->team->nranks,
                symwin_algo_name(algo), symwin_type_name(type), symwin_op_name(op), calls);
     harness_barrier(m->team);
     if (m->rank == 0)
-        s->wrong = 0;
+        *m->wrong = 0;
 }
 
 static void matrix_body(struct harness_team *team, int rank, void *arg)
@@ -285,7 +307,7 @@ static void run(int nranks, struct shared *s,
     s->expected = malloc(s->bytes);
     harness_run(nranks, body, s);
     free(s->expected);
-    if (s->wrong > 0)
+    if (s->failed)
         tap_ok(0, "%d ranks: %s", nranks, name);
     harness_no_leaks(name, &before);
 }
@@ -327,7 +349,7 @@ static void plain_memory(struct member *m, size_t count)
        "result");
     ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
     if (reference_compare(SYMWIN_F32, m->host, s->expected, count) >= 0)
-        s->wrong++;
+        (*m->wrong)++;
     harness_barrier(m->team); /* so may cuMemFree */
     sw_drop(sw_drv.cuMemFree(plain), "cuMemFree");
     sw_scope_leave(&scope);
@@ -337,8 +359,8 @@ static void report(struct member *m, const char *name)
 {
     harness_barrier(m->team);
     if (m->rank == 0) {
-        tap_ok(m->shared->wrong == 0, "%d ranks: %s", m->team->nranks, name);
-        m->shared->wrong = 0;
+        tap_ok(*m->wrong == 0, "%d ranks: %s", m->team->nranks, name);
+        *m->wrong = 0;
     }
     harness_barrier(m->team);
 }
@@ -461,7 +483,7 @@ static void graphs_body(struct harness_team *team, int rank, void *arg)
                 if (got != sum * (uint32_t)team->nranks) {
                     printf("# rank %d, replay %d: [%zu] is %u, not %u\n", rank, k, i, got,
                            sum * (uint32_t)team->nranks);
-                    s->wrong++;
+                    (*m.wrong)++;
                     break;
                 }
             }
@@ -522,7 +544,7 @@ static void streams_body(struct harness_team *team, int rank, void *arg)
             memcpy(&sum, s->expected + i * 4, 4);
             if (got != sum * factor) {
                 printf("# rank %d: [%zu] is %u, not %u\n", rank, i, got, sum * factor);
-                s->wrong++;
+                (*m.wrong)++;
                 break;
             }
         }
@@ -561,7 +583,7 @@ static void random_body(struct harness_team *team, int rank, void *arg)
     int k;
 
     if (member_create(&m, team, rank))
-        for (k = 0; k < s->runs && s->wrong == 0; k++) {
+        for (k = 0; k < s->runs && *m.wrong == 0; k++) {
             const symwin_type type = (symwin_type)(next_random(&state) % TYPES);
             const symwin_op op = (symwin_op)(next_random(&state) % OPS);
             const size_t unit = symwin_type_bytes(type);
@@ -589,7 +611,7 @@ static void random_body(struct harness_team *team, int rank, void *arg)
         }
     harness_barrier(team);
     if (rank == 0)
-        tap_ok(s->wrong == 0, "%d ranks: %d random calls (seed %u)", team->nranks, calls, s->seed);
+        tap_ok(*m.wrong == 0, "%d ranks: %d random calls (seed %u)", team->nranks, calls, s->seed);
     member_destroy(&m);
 }
 

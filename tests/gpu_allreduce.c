@@ -15,12 +15,13 @@ int main(void)
 {
     static const size_t counts[] = {1, 7, 1027, 65537, 0};
     static const size_t small[] = {1, 7, 1027, 20011, 0};
-    const int ranks = number("SYMWIN_TEST_RANKS", 4);
+    const int ranks = number("SYMWIN_TEST_PROCESSES", number("SYMWIN_TEST_RANKS", 4));
     const int thin = number("SYMWIN_TEST_THIN", 1);
     struct sw_scope contexts[64]; /* live throughout: making one takes a second */
     int devices = 0;
 
     setenv("SYMWIN_DRIVER", "cuda", 0);
+    harness_fork();
     harness_start();
     if (sw_driver_is_emulated())
         tap_skip_all("SYMWIN_DRIVER names the emulated driver");
@@ -39,5 +40,5 @@ int main(void)
     allreduce_random(ranks, 20 / thin, 64 << 20, 2);
     while (devices-- > 0)
         sw_scope_leave(&contexts[devices]);
-    return tap_done();
+    return harness_done();
 }

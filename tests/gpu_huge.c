@@ -148,9 +148,13 @@ int main(void)
     const char *ranks = getenv("SYMWIN_TEST_RANKS");
 
     setenv("SYMWIN_DRIVER", "cuda", 0);
+    harness_fork();
     harness_start();
     if (sw_driver_is_emulated())
         tap_skip_all("more than the emulated driver's memory");
-    harness_run(ranks != NULL && atoi(ranks) > 0 ? atoi(ranks) : 2, body, NULL);
-    return tap_done();
+    if (harness_processes > 0)
+        harness_run(harness_processes, body, NULL);
+    else
+        harness_run(ranks != NULL && atoi(ranks) > 0 ? atoi(ranks) : 2, body, NULL);
+    return harness_done();
 }

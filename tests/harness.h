@@ -7,10 +7,17 @@
 #define SYMWIN_TESTS_HARNESS_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../emu/emu.h"
 #include "../internal.h"
@@ -83,11 +90,12 @@ HARNESS_UNUSED int harness_service_threads(void)
 
 HARNESS_UNUSED struct harness_leaks harness_leaks_now(void)
 {
-    struct harness_leaks now = {0, harness_count_entries("/proc/self/fd"),
-                                harness_service_threads(), 0};
+    struct harness_leaks now = {0};
 
     if (sw_driver_is_emulated())
-        now.objects = sw_emu_live_objects();
+        now.objects = sw_emu_live_objects(); /* first: it lets go of what other processes held */
+    now.fds = harness_count_entries("/proc/self/fd");
+    now.threads = harness_service_threads();
     return now;
 }
 
@@ -107,10 +115,75 @@ HARNESS_UNUSED void harness_no_leaks(const char *name, const struct harness_leak
 
 /* ---- ranks ---- */
 
+/* With SYMWIN_TEST_PROCESSES=N, harness_fork() makes N processes of the test, and each is one rank of
+ * every team of N: it runs the body once, for itself. What ranks share beyond the id, the barrier and
+ * harness_count(), they then have to compute for themselves. */
+struct harness_job {
+    pthread_barrier_t barrier;
+    symwin_unique_id id;
+    atomic_int count;
+    pid_t pids[64];
+};
+
+__attribute__((
+    weak)) struct harness_job *harness_job; /* in shared memory, NULL: ranks are threads */
+__attribute__((weak)) int harness_process, harness_processes;
+
+/* First of all in main(), before the driver is loaded. */
+HARNESS_UNUSED void harness_fork(void)
+{
+    const char *text = getenv("SYMWIN_TEST_PROCESSES");
+    pthread_barrierattr_t shared;
+    int p;
+
+    harness_processes = text != NULL ? atoi(text) : 0;
+    if (harness_processes < 1 || harness_processes > 64)
+        return;
+    harness_job = mmap(NULL, sizeof *harness_job, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (harness_job == MAP_FAILED || pthread_barrierattr_init(&shared) != 0 ||
+        pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED) != 0 ||
+        pthread_barrier_init(&harness_job->barrier, &shared, (unsigned)harness_processes) != 0) {
+        perror("harness_fork");
+        exit(1);
+    }
+    for (p = 1; p < harness_processes; p++) {
+        const pid_t pid = fork();
+
+        if (pid < 0) {
+            perror("fork");
+            exit(1);
+        }
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* of the first process */
+            harness_process = p;
+            tap_silent = 1;
+            return;
+        }
+        harness_job->pids[p] = pid;
+    }
+}
+
+/* In place of tap_done(): one line more for each other process. */
+HARNESS_UNUSED int harness_done(void)
+{
+    int p;
+
+    for (p = 1; harness_process == 0 && p < harness_processes; p++) {
+        int status = -1;
+
+        while (waitpid(harness_job->pids[p], &status, 0) < 0 && errno == EINTR)
+            ;
+        tap_ok(status == 0, "process %d ends well (wait status 0x%x)", p, (unsigned)status);
+    }
+    return tap_done();
+}
+
 struct harness_team {
     int nranks;
     symwin_unique_id id; /* fresh for every team */
     pthread_barrier_t barrier;
+    atomic_int count; /* see harness_count() */
     void (*body)(struct harness_team *team, int rank, void *arg);
     void *arg;
 };
@@ -128,6 +201,26 @@ HARNESS_UNUSED void *harness_rank_main(void *arg)
     return NULL;
 }
 
+/* The part of this process's rank in a team of processes. */
+HARNESS_UNUSED void harness_run_process(struct harness_team *team)
+{
+    if (team->nranks != harness_processes) {
+        fprintf(stderr, "harness_run: %d ranks in %d processes\n", team->nranks, harness_processes);
+        exit(1);
+    }
+    if (harness_process == 0) {
+        if (symwin_unique_id_create(&harness_job->id) != SYMWIN_OK)
+            exit(1);
+        harness_job->count = 0;
+    }
+    pthread_barrier_wait(&harness_job->barrier);
+    team->id = harness_job->id;
+    team->body(team, harness_process, team->arg);
+    if (harness_process == 0)
+        symwin_unique_id_release(&team->id);
+    pthread_barrier_wait(&harness_job->barrier); /* nobody holds another's memory any more */
+}
+
 /* Calls body(team, rank, arg) on nranks threads and waits for all. */
 HARNESS_UNUSED void
 harness_run(int nranks, void (*body)(struct harness_team *team, int rank, void *arg), void *arg)
@@ -137,6 +230,12 @@ harness_run(int nranks, void (*body)(struct harness_team *team, int rank, void *
     pthread_t *threads = calloc((size_t)nranks, sizeof *threads);
     int r;
 
+    if (harness_job != NULL) {
+        harness_run_process(&team);
+        free(threads);
+        free(ranks);
+        return;
+    }
     if (ranks == NULL || threads == NULL || symwin_unique_id_create(&team.id) != SYMWIN_OK ||
         pthread_barrier_init(&team.barrier, NULL, (unsigned)nranks) != 0) {
         fprintf(stderr, "harness_run: cannot start %d ranks\n", nranks);
@@ -159,7 +258,13 @@ harness_run(int nranks, void (*body)(struct harness_team *team, int rank, void *
 
 HARNESS_UNUSED void harness_barrier(struct harness_team *team)
 {
-    pthread_barrier_wait(&team->barrier);
+    pthread_barrier_wait(harness_job != NULL ? &harness_job->barrier : &team->barrier);
+}
+
+/* A number that all ranks of a team share; 0 at first. */
+HARNESS_UNUSED atomic_int *harness_count(struct harness_team *team)
+{
+    return harness_job != NULL ? &harness_job->count : &team->count;
 }
 
 /* The device of a rank: ranks are dealt over the devices. SYMWIN_TEST_DEVICES limits how many. */

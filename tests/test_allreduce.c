@@ -14,7 +14,16 @@ int main(void)
     static const size_t some[] = {3, 1027, 0};
     const char *seed = getenv("SYMWIN_TEST_SEED");
 
+    harness_fork();
     harness_start();
+    if (harness_processes > 0) { /* tests/test_allreduce_processes.t */
+        allreduce_matrix(harness_processes, few, 3 * THIN);
+        allreduce_shapes(harness_processes, 1 << 20);
+        allreduce_graphs(harness_processes, 20);
+        allreduce_streams(harness_processes, 60);
+        allreduce_random(harness_processes, RUNS, 1 << 16, 3);
+        return harness_done();
+    }
     allreduce_matrix(1, some, THIN);
     allreduce_matrix(2, some, THIN);
     allreduce_matrix(3, some, 5 * THIN);
