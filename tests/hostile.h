@@ -1,0 +1,175 @@
+/* Strangers at the socket of a process that has made an id: frames by hand, right and wrong.
+ *
+ * The tests know the id's secret, so that they can make a right frame and then spoil one thing. */
+#ifndef SYMWIN_TESTS_HOSTILE_H
+#define SYMWIN_TESTS_HOSTILE_H
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "../bootstrap.h"
+#include "processes.h"
+
+enum { HOSTILE_WAIT_MS = 4000, HOSTILE_MOST_FDS = 200 };
+
+/* One conversation with the maker. */
+struct hostile {
+    int socket;
+    struct sw_id id;
+    union sw_wire_frame hello, challenge;
+};
+
+HARNESS_UNUSED struct sockaddr_un hostile_address(const char *folder)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    snprintf(address.sun_path, sizeof address.sun_path, "%s%s", folder, SW_SOCKET_NAME);
+    return address;
+}
+
+/* -1: it was not let in. */
+HARNESS_UNUSED int hostile_connect(const symwin_unique_id *id)
+{
+    struct sockaddr_un address;
+    struct sw_id made;
+    int fd, error;
+
+    memcpy(&made, id, sizeof made);
+    address = hostile_address(made.folder);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    do
+        error = connect(fd, (struct sockaddr *)&address, sizeof address);
+    while (error != 0 && errno == EINTR);
+    if (error == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+HARNESS_UNUSED int hostile_begin(struct hostile *h, const symwin_unique_id *id)
+{
+    memset(h, 0, sizeof *h);
+    memcpy(&h->id, id, sizeof h->id);
+    h->socket = hostile_connect(id);
+    sw_id_name(&h->id, h->hello.hello.name);
+    memset(h->hello.hello.nonce, 0x5a, sizeof h->hello.hello.nonce);
+    sw_wire_seal(&h->hello, SW_WIRE_HELLO);
+    return h->socket >= 0;
+}
+
+/* Any bytes, with `count` descriptors. */
+HARNESS_UNUSED int hostile_send(int socket, const void *data, size_t bytes, int count)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(HOSTILE_MOST_FDS * sizeof(int))];
+    } control;
+    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    int fds[HOSTILE_MOST_FDS];
+    int i;
+
+    memset(&control, 0, sizeof control);
+    for (i = 0; i < count; i++)
+        fds[i] = socket;
+    if (count > 0) {
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+        memcpy(CMSG_DATA(&control.header), fds, (size_t)count * sizeof(int));
+    }
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+HARNESS_UNUSED int hostile_send_frame(int socket, const union sw_wire_frame *frame)
+{
+    return hostile_send(socket, frame, frame->header.bytes, 0);
+}
+
+/* HELLO and its answer. */
+HARNESS_UNUSED int hostile_greet(struct hostile *h)
+{
+    return hostile_send_frame(h->socket, &h->hello) &&
+           sw_wire_receive(h->socket, &h->challenge, NULL, sw_now_ms() + HOSTILE_WAIT_MS) == 0 &&
+           h->challenge.header.type == SW_WIRE_CHALLENGE;
+}
+
+HARNESS_UNUSED void hostile_prove(const struct hostile *h, union sw_wire_frame *join)
+{
+    sw_wire_prove_rank(h->id.secret, &h->hello.hello, &h->challenge.challenge, &join->join,
+                       join->join.proof);
+}
+
+/* A JOIN with which nothing is wrong. */
+HARNESS_UNUSED union sw_wire_frame hostile_join(const struct hostile *h, int nranks, int rank)
+{
+    union sw_wire_frame join;
+
+    memset(&join, 0, sizeof join);
+    host_must(sw_join_fill(&join.join, nranks, rank, 20000), "sw_join_fill");
+    hostile_prove(h, &join);
+    return join;
+}
+
+/* Waits for what comes of it: 0 and a frame, EPIPE when the connection is closed, or another errno. */
+HARNESS_UNUSED int hostile_answer(int socket, union sw_wire_frame *frame)
+{
+    return sw_wire_receive(socket, frame, NULL, sw_now_ms() + HOSTILE_WAIT_MS);
+}
+
+HARNESS_UNUSED int hostile_dropped(int socket)
+{
+    union sw_wire_frame frame;
+
+    return hostile_answer(socket, &frame) == EPIPE;
+}
+
+/* Told why, and then dropped. */
+HARNESS_UNUSED int hostile_refused(int socket, symwin_status status)
+{
+    union sw_wire_frame frame;
+
+    return hostile_answer(socket, &frame) == 0 && frame.header.type == SW_WIRE_REFUSAL &&
+           frame.refusal.status == (int)status && frame.refusal.text[0] != '\0' &&
+           hostile_dropped(socket);
+}
+
+/* A rank's whole job: create, reduce, destroy. */
+HARNESS_UNUSED symwin_status hostile_job(struct processes *p, int rank)
+{
+    const int device = rank % harness_device_count();
+    struct CUstream_st *stream = NULL;
+    symwin_comm *comm = NULL;
+    symwin_status status;
+    uint32_t *word;
+
+    status = processes_note(p, rank, processes_comm(p, rank, 20000, &comm));
+    if (status != SYMWIN_OK)
+        return status;
+    word = host_alloc(device, sizeof *word);
+    host_must(symwin_stream_create(device, &stream), "symwin_stream_create");
+    host_put_u32(device, word, (uint32_t)rank + 1);
+    host_must(symwin_allreduce(comm, word, word, 1, SYMWIN_U32, SYMWIN_SUM, stream), "all-reduce");
+    host_must(symwin_stream_synchronize(device, stream), "symwin_stream_synchronize");
+    host_must(symwin_comm_check(comm), "symwin_comm_check");
+    if (host_get_u32(device, word) != (uint32_t)(p->count * (p->count + 1) / 2)) {
+        fprintf(stderr, "rank %d: a wrong sum\n", rank);
+        tap_failures++;
+    }
+    symwin_comm_destroy(comm);
+    host_must(symwin_stream_destroy(device, stream), "symwin_stream_destroy");
+    host_must(symwin_mem_free(word), "symwin_mem_free");
+    return SYMWIN_OK;
+}
+
+HARNESS_UNUSED void hostile_wait_for_id(struct processes *p)
+{
+    while (!p->id_made)
+        usleep(50);
+}
+
+#endif

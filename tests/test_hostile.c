@@ -1,0 +1,417 @@
+/* Strangers at the maker's socket while a job of three starts: silent, numerous, talking rubbish, or
+ * with proofs that are recorded, moved, altered or reflected. They are dropped, and the job does not
+ * notice: it completes at once when its last rank comes. */
+#include "hostile.h"
+
+enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, MOST = 200, SOON_MS = 2000 };
+
+/* Returns whether the maker did with it what it should. Connections in `held` (-1: none) stay open until
+ * the job is done. */
+struct attack {
+    const char *name;
+    int (*make)(const symwin_unique_id *id, const struct attack *attack);
+    long number;
+};
+
+static int held[MOST];
+
+/* ---- silence --------------------------------------------------------------------------------- */
+
+static int silent(const symwin_unique_id *id, const struct attack *attack)
+{
+    long i;
+
+    for (i = 0; i < attack->number; i++)
+        if ((held[i] = hostile_connect(id)) < 0)
+            return 0;
+    /* more than it has room for: the oldest make room */
+    return attack->number < MOST || hostile_dropped(held[0]);
+}
+
+static int silent_after_hello(const symwin_unique_id *id, const struct attack *attack)
+{
+    struct hostile h;
+    long i;
+
+    for (i = 0; i < attack->number; i++) {
+        if (!hostile_begin(&h, id) || !hostile_greet(&h))
+            return 0;
+        held[i] = h.socket;
+    }
+    return 1;
+}
+
+static int come_and_go(const symwin_unique_id *id, const struct attack *attack)
+{
+    long i;
+
+    for (i = 0; i < attack->number; i++) {
+        const int fd = hostile_connect(id);
+
+        if (fd < 0)
+            return 0;
+        close(fd);
+    }
+    return 1;
+}
+
+/* ---- rubbish --------------------------------------------------------------------------------- */
+
+/* Sends bytes on a connection of its own; whether that gets it dropped. */
+static int sent_in_vain(const symwin_unique_id *id, const void *data, size_t bytes, int fds)
+{
+    struct hostile h;
+    int dropped;
+
+    if (!hostile_begin(&h, id))
+        return 0;
+    dropped = hostile_send(h.socket, data, bytes, fds) && hostile_dropped(h.socket);
+    close(h.socket);
+    return dropped;
+}
+
+static int rubbish(const symwin_unique_id *id, const struct attack *attack)
+{
+    static unsigned char bytes[100000];
+    uint64_t state = 7;
+    size_t i;
+
+    for (i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)host_random(&state);
+    return sent_in_vain(id, bytes, (size_t)attack->number, 0);
+}
+
+/* A right HELLO in a buffer that is large enough for more. */
+static union sw_wire_frame right_hello(const symwin_unique_id *id)
+{
+    union sw_wire_frame frame;
+    struct sw_id made;
+
+    memset(&frame, 0, sizeof frame);
+    memcpy(&made, id, sizeof made);
+    sw_id_name(&made, frame.hello.name);
+    sw_wire_seal(&frame, SW_WIRE_HELLO);
+    return frame;
+}
+
+static int cut_short(const symwin_unique_id *id, const struct attack *attack)
+{
+    const union sw_wire_frame frame = right_hello(id);
+
+    return sent_in_vain(id, &frame, (size_t)attack->number, 0);
+}
+
+/* `number` is added to what the frame says of its length. */
+static int lying_bytes(const symwin_unique_id *id, const struct attack *attack)
+{
+    union sw_wire_frame frame = right_hello(id);
+    const size_t bytes = frame.header.bytes;
+
+    frame.header.bytes += (uint32_t)attack->number;
+    return sent_in_vain(id, &frame, bytes, 0);
+}
+
+/* And here it has that length. */
+static int too_long(const symwin_unique_id *id, const struct attack *attack)
+{
+    static struct {
+        union sw_wire_frame frame;
+        char more[70000];
+    } out;
+    size_t bytes;
+
+    out.frame = right_hello(id);
+    bytes = out.frame.header.bytes + (size_t)attack->number;
+    out.frame.header.bytes = (uint32_t)bytes;
+    return sent_in_vain(id, &out, bytes, 0);
+}
+
+static int wrong_header(const symwin_unique_id *id, const struct attack *attack)
+{
+    union sw_wire_frame frames[4];
+    int i;
+
+    (void)attack;
+    for (i = 0; i < 4; i++)
+        frames[i] = right_hello(id);
+    frames[0].header.magic++;
+    frames[1].header.form++;
+    frames[2].header.zero = 1;
+    frames[3].header.form = 0;
+    for (i = 0; i < 4; i++)
+        if (!sent_in_vain(id, &frames[i], frames[i].header.bytes, 0))
+            return 0;
+    return 1;
+}
+
+/* Every type that is no HELLO, known or not, as the first frame. */
+static int wrong_type(const symwin_unique_id *id, const struct attack *attack)
+{
+    unsigned type;
+
+    (void)attack;
+    for (type = 0; type <= SW_WIRE_HANDLE + 3; type++) {
+        union sw_wire_frame frame;
+
+        if (type == SW_WIRE_HELLO)
+            continue;
+        memset(&frame, 0, sizeof frame);
+        frame.table.nranks = frame.table.processes = 1;
+        sw_wire_seal(&frame, (enum sw_wire_type)type);
+        if (type == SW_WIRE_JOIN)
+            frame.join.timeout_ms = 1000;
+        if (type == SW_WIRE_REFUSAL)
+            frame.refusal.status = SYMWIN_DENIED;
+        if (frame.header.bytes == 0)
+            frame.header.bytes = sizeof frame.hello;
+        if (!sent_in_vain(id, &frame, frame.header.bytes, 0))
+            return 0;
+    }
+    return 1;
+}
+
+static int two_hellos(const symwin_unique_id *id, const struct attack *attack)
+{
+    struct hostile h;
+    int dropped;
+
+    (void)attack;
+    if (!hostile_begin(&h, id) || !hostile_greet(&h))
+        return 0;
+    dropped = hostile_send_frame(h.socket, &h.hello) && hostile_dropped(h.socket);
+    close(h.socket);
+    return dropped;
+}
+
+static int unknown_name(const symwin_unique_id *id, const struct attack *attack)
+{
+    struct hostile h;
+    int refused;
+
+    (void)attack;
+    if (!hostile_begin(&h, id))
+        return 0;
+    h.hello.hello.name[0] ^= 1;
+    refused = hostile_send_frame(h.socket, &h.hello) && hostile_refused(h.socket, SYMWIN_INVALID);
+    close(h.socket);
+    return refused;
+}
+
+/* Descriptors with a frame that should have none: neither kept nor leaked. The maker counts its own at
+ * the end (processes_fork()). */
+static int with_descriptors(const symwin_unique_id *id, const struct attack *attack)
+{
+    const union sw_wire_frame frame = right_hello(id);
+    union sw_wire_frame join;
+    struct hostile h;
+    int dropped;
+
+    if (!sent_in_vain(id, &frame, frame.header.bytes, (int)attack->number) ||
+        !hostile_begin(&h, id) || !hostile_greet(&h))
+        return 0;
+    join = hostile_join(&h, RANKS, LATE);
+    dropped = hostile_send(h.socket, &join, join.header.bytes, (int)attack->number) &&
+              hostile_dropped(h.socket);
+    close(h.socket);
+    return dropped;
+}
+
+/* ---- proofs ---------------------------------------------------------------------------------- */
+
+static int join_is_refused(struct hostile *h, const union sw_wire_frame *join)
+{
+    const int refused = hostile_send_frame(h->socket, join) &&
+                        hostile_refused(h->socket, SYMWIN_DENIED);
+
+    close(h->socket);
+    return refused;
+}
+
+/* What was heard on one connection is said again on another. */
+static int replayed(const symwin_unique_id *id, const struct attack *attack)
+{
+    struct hostile first, second;
+    union sw_wire_frame join;
+
+    (void)attack;
+    if (!hostile_begin(&first, id) || !hostile_greet(&first))
+        return 0;
+    join = hostile_join(&first, RANKS, LATE);
+    close(first.socket);
+    return hostile_begin(&second, id) && hostile_greet(&second) && join_is_refused(&second, &join);
+}
+
+/* One bit of every byte after the header: who it is, what it wants, and the proof. */
+static int altered(const symwin_unique_id *id, const struct attack *attack)
+{
+    size_t at;
+
+    (void)attack;
+    for (at = sizeof(struct sw_wire_header); at < sizeof(struct sw_wire_join); at++) {
+        union sw_wire_frame join;
+        struct hostile h;
+
+        if (!hostile_begin(&h, id) || !hostile_greet(&h))
+            return 0;
+        join = hostile_join(&h, RANKS, LATE);
+        ((unsigned char *)&join)[at] ^= (unsigned char)(1u << at % 8);
+        /* a frame that makes no sense is not even answered */
+        if (join.join.zero != 0 || join.join.timeout_ms <= 0) {
+            const int dropped = hostile_send_frame(h.socket, &join) && hostile_dropped(h.socket);
+
+            close(h.socket);
+            if (!dropped)
+                return 0;
+        } else if (!join_is_refused(&h, &join)) {
+            fprintf(stderr, "byte %zu of JOIN is not proved\n", at);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int wrong_key(const symwin_unique_id *id, const struct attack *attack)
+{
+    union sw_wire_frame join;
+    struct hostile h;
+
+    (void)attack;
+    if (!hostile_begin(&h, id) || !hostile_greet(&h))
+        return 0;
+    h.id.secret[31] ^= 0x80;
+    join = hostile_join(&h, RANKS, LATE);
+    return join_is_refused(&h, &join);
+}
+
+/* The maker's own proof, of this connection or for a nonce of our choice. */
+static int reflected(const symwin_unique_id *id, const struct attack *attack)
+{
+    struct hostile h, oracle;
+    union sw_wire_frame join;
+
+    if (!hostile_begin(&h, id) || !hostile_greet(&h))
+        return 0;
+    join = hostile_join(&h, RANKS, LATE);
+    memcpy(join.join.proof, h.challenge.challenge.proof, SW_DIGEST_BYTES);
+    if (attack->number != 0) {
+        if (!hostile_begin(&oracle, id))
+            return 0;
+        memcpy(oracle.hello.hello.nonce, h.challenge.challenge.nonce, SW_KEY_BYTES);
+        if (!hostile_greet(&oracle))
+            return 0;
+        close(oracle.socket);
+        memcpy(join.join.proof, oracle.challenge.challenge.proof, SW_DIGEST_BYTES);
+    }
+    return join_is_refused(&h, &join);
+}
+
+/* All is right, but another process speaks. */
+static int wrong_pid(const symwin_unique_id *id, const struct attack *attack)
+{
+    union sw_wire_frame join;
+    struct hostile h;
+
+    (void)attack;
+    if (!hostile_begin(&h, id) || !hostile_greet(&h))
+        return 0;
+    join = hostile_join(&h, RANKS, LATE);
+    join.join.pid = getppid();
+    hostile_prove(&h, &join);
+    return join_is_refused(&h, &join);
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static const struct attack attacks[] = {
+    {"one silent client", silent, 1},
+    {"200 silent clients", silent, MOST},
+    {"100 clients that fall silent after HELLO", silent_after_hello, 100},
+    {"200 clients that fall silent after HELLO", silent_after_hello, MOST},
+    {"1000 clients that come and go", come_and_go, 1000},
+    {"1 byte of rubbish", rubbish, 1},
+    {"64 bytes of rubbish", rubbish, 64},
+    {"100,000 bytes of rubbish", rubbish, 100000},
+    {"an empty frame", cut_short, 0},
+    {"half a header", cut_short, 8},
+    {"a header alone", cut_short, sizeof(struct sw_wire_header)},
+    {"a HELLO without its last byte", cut_short, sizeof(struct sw_wire_hello) - 1},
+    {"a frame that says it is one byte shorter", lying_bytes, -1},
+    {"a frame that says it is one byte longer", lying_bytes, 1},
+    {"a frame that says it is 4 GiB longer", lying_bytes, 0xffffff00},
+    {"a HELLO of one byte more", too_long, 1},
+    {"a HELLO of 64 KiB", too_long, 65536},
+    {"wrong magic, wrong form", wrong_header, 0},
+    {"every type but HELLO first", wrong_type, 0},
+    {"two HELLOs", two_hellos, 0},
+    {"an unknown name", unknown_name, 0},
+    {"a descriptor", with_descriptors, 1},
+    {"3 descriptors", with_descriptors, 3},
+    {"200 descriptors", with_descriptors, HOSTILE_MOST_FDS},
+    {"a recorded JOIN", replayed, 0},
+    {"a JOIN altered at each byte", altered, 0},
+    {"a wrong key", wrong_key, 0},
+    {"the maker's proof as one's own", reflected, 0},
+    {"the maker's proof for a nonce of one's choice", reflected, 1},
+    {"another's pid", wrong_pid, 0},
+};
+
+/* rank[ATTACKER].step: 1 once the attack was made. */
+static void attacker(struct processes *p, int rank)
+{
+    const struct attack *attack = p->arg;
+    int i;
+
+    for (i = 0; i < MOST; i++)
+        held[i] = -1;
+    hostile_wait_for_id(p);
+    tap_failures += !attack->make(&p->id, attack);
+    p->rank[rank].step = 1;
+    for (i = 0; i < RANKS; i++)
+        while (p->rank[i].status < 0)
+            usleep(200);
+    for (i = 0; i < MOST; i++)
+        if (held[i] >= 0)
+            close(held[i]);
+}
+
+static void job(struct processes *p, int rank)
+{
+    harness_device_count(); /* loads the driver, which is not what is timed */
+    while (rank == LATE && p->rank[ATTACKER].step == 0)
+        usleep(200);
+    p->rank[rank].number = processes_now_us();
+    host_must(hostile_job(p, rank), "the job");
+}
+
+static void run(const struct attack *attack)
+{
+    struct processes *p = processes_new(RANKS, (void *)(uintptr_t)attack);
+    int status[RANKS + 1];
+    int right = 1;
+    int64_t ms;
+    int r;
+
+    for (r = 0; r < RANKS; r++)
+        processes_fork(p, r, job);
+    processes_fork(p, ATTACKER, attacker);
+    for (r = 0; r <= RANKS; r++) {
+        status[r] = processes_wait(p, r);
+        if (r < RANKS)
+            right &= status[r] == 0;
+    }
+    ms = (p->rank[LATE].at_us - p->rank[LATE].number) / 1000;
+    tap_ok(right && ms < SOON_MS, "%s: the job starts, %lld ms after its last rank came",
+           attack->name, (long long)ms);
+    tap_ok(status[ATTACKER] == 0, "%s: has no answer but the right one (wait status 0x%x)",
+           attack->name, (unsigned)status[ATTACKER]);
+    processes_free(p);
+}
+
+int main(void)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof attacks / sizeof attacks[0]; i++)
+        run(&attacks[i]);
+    return tap_done();
+}
