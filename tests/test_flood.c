@@ -1,0 +1,140 @@
+/* Ten thousand connections a second while a job of four starts: how much later it starts. */
+#include "hostile.h"
+
+enum { RANKS = 4, FLOODERS = 2, RUNS = 9, PER_SECOND = 10000, KEPT = 100 };
+
+/* The promise is twice the time in quiet. Here the flood itself has the processors that the ranks want,
+ * so more is let pass; what was measured is printed. */
+enum { MOST_TIMES = 10, MOST_MS = 1000 };
+
+enum kind { QUIET, COME_AND_GO, STAY, SAY_HELLO, KINDS };
+
+static const char *const kind_names[] = {"in quiet", "connections that close at once",
+                                         "connections that stay", "connections that say HELLO"};
+
+/* Keeps the newest KEPT connections. rank[].step: 1 once it is under way; rank[].number: how many. */
+static void flooder(struct processes *p, int rank)
+{
+    const enum kind kind = *(const enum kind *)p->arg;
+    int kept[KEPT];
+    struct hostile h;
+    int64_t begin;
+    long made = 0;
+    int i, r;
+
+    for (i = 0; i < KEPT; i++)
+        kept[i] = -1;
+    hostile_wait_for_id(p);
+    begin = processes_now_us();
+    for (r = 0; r < RANKS;) {
+        const int at = (int)(made % KEPT);
+
+        if (kept[at] >= 0)
+            close(kept[at]);
+        kept[at] = -1;
+        if (hostile_begin(&h, &p->id)) {
+            made++;
+            if (kind == SAY_HELLO)
+                hostile_send_frame(h.socket, &h.hello);
+            if (kind == COME_AND_GO)
+                close(h.socket);
+            else
+                kept[at] = h.socket;
+        }
+        if (made == KEPT)
+            p->rank[rank].step = 1;
+        while (made * 1000000 / (PER_SECOND / FLOODERS) > processes_now_us() - begin)
+            usleep(100);
+        while (r < RANKS && p->rank[r].status >= 0)
+            r++;
+    }
+    p->rank[rank].number = made * 1000000 / (processes_now_us() - begin);
+    for (i = 0; i < KEPT; i++)
+        if (kept[i] >= 0)
+            close(kept[i]);
+}
+
+static void job(struct processes *p, int rank)
+{
+    const symwin_comm_options options = {.size = sizeof options, .timeout_ms = 20000};
+    const enum kind kind = *(const enum kind *)p->arg;
+    symwin_comm *comm = NULL;
+    int f;
+
+    harness_device_count(); /* loads the driver, which is not what is timed */
+    processes_id(p, rank);
+    for (f = RANKS; f < RANKS + FLOODERS && kind != QUIET; f++)
+        while (p->rank[f].step == 0)
+            usleep(200);
+    processes_barrier(p);
+    p->rank[rank].number = processes_now_us();
+    host_must(processes_note(p, rank,
+                             symwin_comm_create(&p->id, RANKS, rank, rank % harness_device_count(),
+                                                &options, &comm)),
+              "symwin_comm_create");
+    symwin_comm_destroy(comm);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Microseconds from the first rank's call to the last one's return; -1: it did not start. */
+static int64_t run(enum kind kind, int64_t *rate)
+{
+    struct processes *p = processes_new(RANKS, &kind);
+    int64_t first = INT64_MAX, last = 0;
+    int right = 1;
+    int r;
+
+    for (r = 0; r < RANKS; r++)
+        processes_fork(p, r, job);
+    for (r = RANKS; r < RANKS + FLOODERS && kind != QUIET; r++)
+        processes_fork(p, r, flooder);
+    *rate = 0;
+    for (r = 0; r < RANKS + (kind == QUIET ? 0 : FLOODERS); r++) {
+        right &= processes_wait(p, r) == 0;
+        if (r >= RANKS)
+            *rate += p->rank[r].number;
+        else if (p->rank[r].number < first)
+            first = p->rank[r].number;
+        if (r < RANKS && p->rank[r].at_us > last)
+            last = p->rank[r].at_us;
+        if (r < RANKS && p->rank[r].status != SYMWIN_OK)
+            printf("# %s: rank %d: %s\n", kind_names[kind], r, p->rank[r].text);
+    }
+    processes_free(p);
+    return right ? last - first : -1;
+}
+
+int main(void)
+{
+    int64_t us[RUNS], rates[RUNS], quiet = 0;
+    enum kind kind;
+    int i;
+
+    for (kind = QUIET; kind < KINDS; kind++) {
+        int failed = 0;
+
+        for (i = 0; i < RUNS; i++) {
+            us[i] = run(kind, &rates[i]);
+            failed += us[i] < 0;
+        }
+        qsort(us, RUNS, sizeof us[0], by_size);
+        qsort(rates, RUNS, sizeof rates[0], by_size);
+        if (kind == QUIET)
+            quiet = us[RUNS / 2];
+        printf("# %s: a job of %d starts in %.1f ms (median of %d, %.1f to %.1f), %.1f times the "
+               "quiet one; %lld connections a second\n",
+               kind_names[kind], RANKS, (double)us[RUNS / 2] / 1000, RUNS, (double)us[0] / 1000,
+               (double)us[RUNS - 1] / 1000, (double)us[RUNS / 2] / (double)quiet,
+               (long long)rates[RUNS / 2]);
+        TAP_EQ(kind_names[kind], failed, 0);
+        tap_ok(us[RUNS / 2] <= MOST_TIMES * quiet || us[RUNS / 2] < MOST_MS * 1000,
+               "%s: soon enough", kind_names[kind]);
+    }
+    return tap_done();
+}
