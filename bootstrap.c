@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static const unsigned char id_magic[8] = "symwin02";
@@ -317,12 +318,30 @@ void sw_bootstrap_leave(struct sw_group *group, int rank)
 
 /* ---- the way to the maker of the id ---- */
 
+/* 0, or an errno. The maker's queue is full when many come at once, or when it is stopped; no poll()
+ * tells when there is room. */
+static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadline)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+
+    while (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            return errno;
+        if (sw_now_ms() >= deadline)
+            return ETIMEDOUT;
+        if (errno == EAGAIN)
+            nanosleep(&moment, NULL);
+    }
+    return 0;
+}
+
 /* Connects to the maker's socket. SYMWIN_PEER_LOST: there is none any more. */
-static symwin_status connect_to(const struct sw_id *id, int *out)
+static symwin_status connect_to(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat folder;
     pid_t pid;
+    int error;
     int fd;
 
     if (id->folder[0] == '\0')
@@ -342,13 +361,15 @@ static symwin_status connect_to(const struct sw_id *id, int *out)
                        call, id->folder);
     memcpy(address.sun_path, id->folder, sizeof id->folder);
     strcat(address.sun_path, SW_SOCKET_NAME);
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(errno));
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-        const int error = errno;
-
+    error = connect_by(fd, &address, deadline);
+    if (error != 0) {
         close(fd);
+        if (error == ETIMEDOUT)
+            return sw_fail(SYMWIN_TIMEOUT,
+                           "%s: the process that made the id did not answer in time", call);
         return sw_fail(error == EACCES ? SYMWIN_DENIED : SYMWIN_PEER_LOST,
                        "%s: the process that made the id does not answer (%s: %s)", call,
                        address.sun_path, strerror(error));
@@ -442,7 +463,8 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
     int open;
 
     if (memcmp(id->magic, id_magic, sizeof id_magic) != 0 ||
-        memchr(id->folder, 0, sizeof id->folder) == NULL || connect_to(id, &socket) != SYMWIN_OK)
+        memchr(id->folder, 0, sizeof id->folder) == NULL ||
+        connect_to(id, deadline, &socket) != SYMWIN_OK)
         return 0;
     open = greet(socket, id, &hello, &challenge, deadline) == SYMWIN_OK;
     close(socket);
@@ -593,7 +615,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
     int socket = -1;
     int mates = 0;
 
-    status = connect_to(id, &socket);
+    status = connect_to(id, deadline, &socket);
     if (status != SYMWIN_OK)
         return status;
     status = introduce(socket, id, join, deadline);
