@@ -1,0 +1,419 @@
+/* Who is at the other end: other users at the maker's door, and false makers at a rank's.
+ *
+ * A rank looks at the folder, then at who listens in it, then asks for proof of the secret; it sends none
+ * of its own before it has that, and gives up when its time is over. */
+#include "hostile.h"
+
+enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, MAKER = 1 };
+
+/* ---- false makers ---------------------------------------------------------------------------- */
+
+struct fake {
+    const char *name;
+    int (*open)(struct sw_id *id); /* folder and socket; returns the socket, -1: none */
+    void (*answer)(int fd, union sw_wire_frame *hello); /* NULL: never accepts */
+    symwin_status status;
+    const char *words;
+    int as_root;
+};
+
+static void folder_make(struct sw_id *id)
+{
+    snprintf(id->folder, sizeof id->folder, "/tmp/symwin-fake-XXXXXX");
+    if (mkdtemp(id->folder) == NULL) {
+        perror("mkdtemp");
+        exit(1);
+    }
+}
+
+static int socket_open(const char *folder, int backlog)
+{
+    const struct sockaddr_un address = hostile_address(folder);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof address) == 0 &&
+        listen(fd, backlog) == 0)
+        return fd;
+    perror("socket_open");
+    exit(1);
+}
+
+static int open_well(struct sw_id *id)
+{
+    folder_make(id);
+    return socket_open(id->folder, 8);
+}
+
+static int open_to_group(struct sw_id *id)
+{
+    const int fd = open_well(id);
+
+    chmod(id->folder, 0750);
+    return fd;
+}
+
+static int open_to_all(struct sw_id *id)
+{
+    const int fd = open_well(id);
+
+    chmod(id->folder, 0777);
+    return fd;
+}
+
+static int open_in_anothers(struct sw_id *id)
+{
+    const int fd = open_well(id);
+
+    if (chown(id->folder, NOBODY, NOBODY) != 0)
+        perror("chown");
+    return fd;
+}
+
+/* The folder is ours, but another user listens in it. */
+static int open_by_another(struct sw_id *id)
+{
+    int fd;
+
+    folder_make(id);
+    chmod(id->folder, 0777);
+    if (seteuid(NOBODY) != 0)
+        perror("seteuid");
+    fd = socket_open(id->folder, 8);
+    if (seteuid(0) != 0)
+        perror("seteuid");
+    chmod(id->folder, 0700);
+    return fd;
+}
+
+static int open_link(struct sw_id *id)
+{
+    char real[sizeof id->folder + 8];
+    const int fd = open_well(id);
+
+    snprintf(real, sizeof real, "%s-real", id->folder);
+    if (rename(id->folder, real) != 0 || symlink(real, id->folder) != 0)
+        perror("symlink");
+    return fd;
+}
+
+static int open_nothing(struct sw_id *id)
+{
+    folder_make(id);
+    rmdir(id->folder);
+    return -1;
+}
+
+static int open_folder(struct sw_id *id)
+{
+    folder_make(id);
+    return -1;
+}
+
+/* A socket that nobody serves, with all its places taken. */
+static int open_full(struct sw_id *id)
+{
+    int fd;
+
+    folder_make(id);
+    fd = socket_open(id->folder, 0);
+    hostile_connect((const symwin_unique_id *)(const void *)id);
+    return fd;
+}
+
+static void folder_remove(const struct sw_id *id)
+{
+    char real[sizeof id->folder + 8];
+
+    snprintf(real, sizeof real, "%s-real", id->folder);
+    if (rename(real, id->folder) != 0 && unlink(id->folder) == 0)
+        rename(real, id->folder);
+    unlink(hostile_address(id->folder).sun_path);
+    rmdir(id->folder);
+}
+
+static void answer_nothing(int fd, union sw_wire_frame *hello)
+{
+    (void)fd;
+    (void)hello;
+}
+
+static void answer_by_leaving(int fd, union sw_wire_frame *hello)
+{
+    (void)hello;
+    shutdown(fd, SHUT_RDWR);
+}
+
+static void answer_rubbish(int fd, union sw_wire_frame *hello)
+{
+    memset(hello, 0x77, sizeof *hello);
+    hostile_send(fd, hello, sizeof *hello, 0);
+}
+
+static void answer_reflected(int fd, union sw_wire_frame *hello)
+{
+    hostile_send_frame(fd, hello);
+}
+
+static union sw_wire_frame challenge(void)
+{
+    union sw_wire_frame frame;
+
+    memset(&frame, 0x42, sizeof frame);
+    sw_wire_seal(&frame, SW_WIRE_CHALLENGE);
+    return frame;
+}
+
+static void answer_without_proof(int fd, union sw_wire_frame *hello)
+{
+    union sw_wire_frame frame = challenge();
+
+    hostile_send_frame(fd, &frame);
+    /* it must not give us its own proof now */
+    if (hostile_answer(fd, hello) != EPIPE) {
+        fprintf(stderr, "the rank goes on with a maker that has no secret\n");
+        tap_failures++;
+    }
+}
+
+static void answer_with_another_key(int fd, union sw_wire_frame *hello)
+{
+    static const unsigned char key[SW_KEY_BYTES] = {1, 2, 3};
+    union sw_wire_frame frame = challenge();
+
+    sw_wire_prove_maker(key, &hello->hello, &frame.challenge, frame.challenge.proof);
+    hostile_send_frame(fd, &frame);
+}
+
+static void answer_with_descriptors(int fd, union sw_wire_frame *hello)
+{
+    union sw_wire_frame frame = challenge();
+
+    (void)hello;
+    hostile_send(fd, &frame, frame.header.bytes, 3);
+}
+
+static void answer_with_many_descriptors(int fd, union sw_wire_frame *hello)
+{
+    union sw_wire_frame frame = challenge();
+
+    (void)hello;
+    hostile_send(fd, &frame, frame.header.bytes, HOSTILE_MOST_FDS);
+}
+
+static void answer_table(int fd, union sw_wire_frame *hello)
+{
+    memset(hello, 0, sizeof *hello);
+    hello->table.nranks = 2;
+    hello->table.processes = 1;
+    sw_wire_seal(hello, SW_WIRE_TABLE);
+    hostile_send_frame(fd, hello);
+}
+
+static void answer_refusal_of_success(int fd, union sw_wire_frame *hello)
+{
+    memset(hello, 0, sizeof *hello);
+    sw_wire_seal(hello, SW_WIRE_REFUSAL);
+    hostile_send_frame(fd, hello);
+}
+
+/* Its text is not ended, and the status is out of range. */
+static void answer_wild_refusal(int fd, union sw_wire_frame *hello)
+{
+    memset(hello, 'A', sizeof *hello);
+    sw_wire_seal(hello, SW_WIRE_REFUSAL);
+    hello->refusal.status = 1 << 30;
+    hostile_send_frame(fd, hello);
+}
+
+static const struct fake fakes[] = {
+    {"no folder", open_nothing, NULL, SYMWIN_PEER_LOST, "has ended", 0},
+    {"no socket in the folder", open_folder, NULL, SYMWIN_PEER_LOST, "does not answer", 0},
+    {"a folder that the group can enter", open_to_group, answer_nothing, SYMWIN_DENIED,
+     "private folder", 0},
+    {"a folder that all can enter", open_to_all, answer_nothing, SYMWIN_DENIED, "private folder",
+     0},
+    {"a link to a folder", open_link, answer_nothing, SYMWIN_DENIED, "private folder", 0},
+    {"a folder of another user", open_in_anothers, answer_nothing, SYMWIN_DENIED,
+     "private folder|one user", 1},
+    {"a socket of another user", open_by_another, answer_nothing, SYMWIN_DENIED, "not this user's",
+     1},
+    {"a maker that is stopped, its queue full", open_full, NULL, SYMWIN_TIMEOUT,
+     "did not answer in time", 0},
+    {"a maker that is silent", open_well, answer_nothing, SYMWIN_TIMEOUT, "did not answer in time",
+     0},
+    {"a maker that leaves", open_well, answer_by_leaving, SYMWIN_PEER_LOST, "ended", 0},
+    {"rubbish", open_well, answer_rubbish, SYMWIN_DENIED, "not the process that made the id", 0},
+    {"its own HELLO", open_well, answer_reflected, SYMWIN_DENIED, "sent frame 1", 0},
+    {"a TABLE", open_well, answer_table, SYMWIN_DENIED, "sent frame 4", 0},
+    {"a CHALLENGE without a proof", open_well, answer_without_proof, SYMWIN_DENIED,
+     "does not know the id's secret", 0},
+    {"a proof by another key", open_well, answer_with_another_key, SYMWIN_DENIED,
+     "does not know the id's secret", 0},
+    {"3 descriptors", open_well, answer_with_descriptors, SYMWIN_DENIED, "not the process", 0},
+    {"200 descriptors", open_well, answer_with_many_descriptors, SYMWIN_DENIED, "not the process",
+     0},
+    {"a REFUSAL of success", open_well, answer_refusal_of_success, SYMWIN_DENIED, "not the process",
+     0},
+    {"a REFUSAL without end", open_well, answer_wild_refusal, SYMWIN_DENIED, "not the process", 0},
+};
+
+static void false_maker(struct processes *p, int rank)
+{
+    const struct fake *fake = p->arg;
+    union sw_wire_frame hello;
+    struct sw_id id;
+    int listener, fd;
+
+    (void)rank;
+    memset(&id, 0, sizeof id);
+    memcpy(id.magic, "symwin02", sizeof id.magic);
+    memset(id.secret, 0x33, sizeof id.secret);
+    listener = fake->open(&id);
+    memcpy(&p->id, &id, sizeof id);
+    p->id_made = 1;
+    while (fake->answer != NULL && p->rank[RANK].status < 0) {
+        struct pollfd come = {.fd = listener, .events = POLLIN};
+
+        if (poll(&come, 1, 1) <= 0)
+            continue;
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (hostile_answer(fd, &hello) == 0)
+            fake->answer(fd, &hello);
+        while (p->rank[RANK].status < 0)
+            usleep(200);
+        close(fd);
+    }
+    while (p->rank[RANK].status < 0)
+        usleep(200);
+    folder_remove(&id);
+    _exit(tap_failures > 0); /* the sockets of open_full() go with it */
+}
+
+static void rank_at_a_false_maker(struct processes *p, int rank)
+{
+    const symwin_comm_options options = {.size = sizeof options, .timeout_ms = TIMEOUT_MS};
+    symwin_comm *comm = NULL;
+
+    hostile_wait_for_id(p);
+    p->rank[rank].number = processes_now_us();
+    processes_note(p, rank, symwin_comm_create(&p->id, 2, 1, 0, &options, &comm));
+}
+
+static int has_words(const char *text, const char *words)
+{
+    sw_error_restore(text);
+    return host_error_has(words);
+}
+
+static void run_fake(const struct fake *fake)
+{
+    struct processes *p;
+    int rank_ended, maker_ended;
+    int64_t ms;
+
+    if (fake->as_root && geteuid() != 0) {
+        tap_ok(1, "%s # SKIP only root can be another user", fake->name);
+        return;
+    }
+    p = processes_new(2, (void *)(uintptr_t)fake);
+    processes_fork(p, RANK, rank_at_a_false_maker);
+    processes_fork(p, MAKER, false_maker);
+    rank_ended = processes_wait(p, RANK);
+    if (p->rank[RANK].status < 0)
+        p->rank[RANK].status = SYMWIN_OK; /* it hung; for the maker to end */
+    maker_ended = processes_wait(p, MAKER);
+    ms = (p->rank[RANK].at_us - p->rank[RANK].number) / 1000;
+    tap_ok(rank_ended == 0 && p->rank[RANK].status == (int)fake->status &&
+               has_words(p->rank[RANK].text, fake->words),
+           "%s: %s: %s (wait status 0x%x)", fake->name, symwin_status_name(p->rank[RANK].status),
+           p->rank[RANK].text, (unsigned)rank_ended);
+    tap_ok(maker_ended == 0 && ms < TIMEOUT_MS + GRACE_MS, "%s: in time (%lld ms)", fake->name,
+           (long long)ms);
+    processes_free(p);
+}
+
+/* ---- another user at the maker's door -------------------------------------------------------- */
+
+static int user_changed(void)
+{
+    return setgid(NOBODY) == 0 && setuid(NOBODY) == 0 && geteuid() == NOBODY;
+}
+
+/* Neither the door nor the library lets it in. */
+static void another_user(struct processes *p, int rank)
+{
+    const symwin_comm_options options = {.size = sizeof options, .timeout_ms = TIMEOUT_MS};
+    symwin_comm *comm = NULL;
+    struct hostile h;
+
+    hostile_wait_for_id(p);
+    if (!user_changed() || hostile_begin(&h, &p->id)) {
+        fprintf(stderr, "another user can enter the folder\n");
+        tap_failures++;
+    }
+    processes_note(p, rank, symwin_comm_create(&p->id, 2, 1, 0, &options, &comm));
+}
+
+/* Somebody has opened the folder and the socket to all: the maker still looks who it is. */
+static void another_user_let_in(struct processes *p, int rank)
+{
+    struct hostile h;
+    struct sw_id id;
+
+    hostile_wait_for_id(p);
+    memcpy(&id, &p->id, sizeof id);
+    if (chmod(id.folder, 0777) != 0 || chmod(hostile_address(id.folder).sun_path, 0777) != 0 ||
+        !user_changed() || !hostile_begin(&h, &p->id)) {
+        fprintf(stderr, "the door is not open\n");
+        tap_failures++;
+        return;
+    }
+    hostile_send_frame(h.socket, &h.hello);
+    if (!hostile_dropped(h.socket)) {
+        fprintf(stderr, "another user gets an answer\n");
+        tap_failures++;
+    }
+    close(h.socket);
+    processes_note(p, rank, SYMWIN_OK);
+}
+
+/* Makes an id, and gives it up when the other has tried it. */
+static void maker(struct processes *p, int rank)
+{
+    processes_id(p, rank);
+    while (p->rank[1].status < 0 && p->rank[1].step == 0)
+        usleep(200);
+    host_must(symwin_unique_id_release(&p->id), "symwin_unique_id_release");
+}
+
+static void run_user(const char *name, void (*body)(struct processes *p, int rank),
+                     symwin_status status)
+{
+    struct processes *p;
+    int ended;
+
+    if (geteuid() != 0) {
+        tap_ok(1, "%s # SKIP only root can be another user", name);
+        return;
+    }
+    p = processes_new(2, NULL);
+    processes_fork(p, 0, maker);
+    processes_fork(p, 1, body);
+    ended = processes_wait(p, 1);
+    p->rank[1].step = 1;
+    tap_ok(ended == 0 && p->rank[1].status == (int)status, "%s: %s %s (wait status 0x%x)", name,
+           symwin_status_name(p->rank[1].status), p->rank[1].text, (unsigned)ended);
+    tap_ok(processes_wait(p, 0) == 0, "%s: the maker is well", name);
+    processes_free(p);
+}
+
+int main(void)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof fakes / sizeof fakes[0]; i++)
+        run_fake(&fakes[i]);
+    run_user("another user", another_user, SYMWIN_DENIED);
+    run_user("another user, the folder open to all", another_user_let_in, SYMWIN_OK);
+    return tap_done();
+}
