@@ -672,12 +672,14 @@ static void visitor_ready(struct sw_watch *watch, short events)
         visitor_lost(v);
 }
 
+/* Of those who have not said which id they come for, if there is one: any other may be a rank in the
+ * middle of its handshake. */
 static void drop_oldest_stranger(void)
 {
     struct visitor *v, *oldest = NULL;
 
     for (v = root.visitors; v != NULL; v = v->next)
-        if (!v->seated)
+        if (!v->seated && (oldest == NULL || v->meeting == NULL || oldest->meeting != NULL))
             oldest = v;
     if (oldest != NULL)
         visitor_drop(oldest);
