@@ -41,6 +41,23 @@ static int silent_after_hello(const symwin_unique_id *id, const struct attack *a
     return 1;
 }
 
+/* A rank that has said which id it comes for is in the middle of its handshake: those who have said
+ * nothing must not push it out, however many. */
+static int silent_around_a_handshake(const symwin_unique_id *id, const struct attack *attack)
+{
+    union sw_wire_frame join;
+    struct hostile h;
+    int refused;
+
+    if (!hostile_begin(&h, id) || !hostile_greet(&h) || !silent(id, attack))
+        return 0;
+    join = hostile_join(&h, RANKS, LATE);
+    join.join.proof[0] ^= 1;
+    refused = hostile_send_frame(h.socket, &join) && hostile_refused(h.socket, SYMWIN_DENIED);
+    close(h.socket);
+    return refused;
+}
+
 static int come_and_go(const symwin_unique_id *id, const struct attack *attack)
 {
     long i;
@@ -327,6 +344,7 @@ static const struct attack attacks[] = {
     {"200 silent clients", silent, MOST},
     {"100 clients that fall silent after HELLO", silent_after_hello, 100},
     {"200 clients that fall silent after HELLO", silent_after_hello, MOST},
+    {"200 silent clients around a handshake", silent_around_a_handshake, MOST},
     {"1000 clients that come and go", come_and_go, 1000},
     {"1 byte of rubbish", rubbish, 1},
     {"64 bytes of rubbish", rubbish, 64},
