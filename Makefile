@@ -56,6 +56,11 @@ ifdef SANITIZE
 SANFLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 endif
 
+# LIBFUZZER=1, with clang: the library tells the fuzzers which of its branches an input took.
+ifdef LIBFUZZER
+SANFLAGS += -fsanitize=fuzzer-no-link
+endif
+
 WARN := -Wall -Wextra -Wpedantic -Wshadow $(if $(WERROR),-Werror)
 OWN_CPPFLAGS := -D_GNU_SOURCE -I. -MMD -MP
 OWN_FLAGS    := $(WARN) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
@@ -77,6 +82,7 @@ GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
 TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES) tests/steps.c,$(sort $(wildcard tests/*.c tests/*.cc)))
 PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
+FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
 
 objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
@@ -84,6 +90,7 @@ LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(call objects,$(LIB_SOURCES))
 FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
+FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_kill test_system_faults)
 GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
 
@@ -98,7 +105,7 @@ SONAME := libsymwin.so.$(MAJOR)
 
 # ---- what people type -------------------------------------------------------------------------
 
-.PHONY: all run test tests test-sanitize test-gpu gpu-tests bench benches install uninstall format check-format \
+.PHONY: all run test tests test-sanitize test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
 all: $(STATIC) $(SHARED) $(BUILD)/allreduce_sm
@@ -127,6 +134,17 @@ benches: $(BENCHES)
 bench: benches
 	bench/run.sh $(BUILD)
 
+# SECONDS for each of the fuzzers; what they find that is new goes to $(BUILD)/corpus.
+SECONDS ?= 600
+
+fuzz:
+	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) $(SECONDS) keep
+
+fuzz-check:
+	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 20
+
+fuzzers: $(FUZZERS)
+
 clean:
 	rm -rf $(BUILD)
 
@@ -139,6 +157,8 @@ help:
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
 # | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
 # | make bench           times and keeps them in bench/results; make benches only builds
+# | make fuzz            clang's libFuzzer on the fuzzers of fuzz/, each for SECONDS=600
+# | make fuzz-check      the same for a minute in all; with gcc, random changes of the kept inputs
 # | make install         PREFIX=/usr/local DESTDIR=
 # | make format          clang-format in place; make check-format only looks
 # | make clean
@@ -213,6 +233,10 @@ $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
+$(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/obj/fuzz/%.c.o $(if $(LIBFUZZER),,$(BUILD)/obj/fuzz/main.c.o) $(STATIC)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) $(if $(LIBFUZZER),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
+
 # What tests share is taken from an archive, so that each test links only what it calls.
 $(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
 	@mkdir -p $(@D)
@@ -249,7 +273,8 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS))
--include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS)))
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS) \
+    $(FUZZ_SOURCES) fuzz/main.c))
 
 # ---- install ----------------------------------------------------------------------------------
 
@@ -271,7 +296,7 @@ uninstall:
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. bench emu kernels tests examples/*,\
+FORMATTED := $(sort $(wildcard $(foreach d,. bench emu fuzz kernels tests examples/*,\
     $(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

@@ -1,0 +1,57 @@
+/* What the fuzzers share: one entry point, and an invariant that ends the process where it fails. */
+#ifndef SYMWIN_FUZZ_H
+#define SYMWIN_FUZZ_H
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+__attribute__((format(printf, 3, 4), unused)) static void fuzz_must_at(int holds, int line,
+                                                                       const char *format, ...)
+{
+    va_list args;
+
+    if (holds)
+        return;
+    fprintf(stderr, "line %d: ", line);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    abort(); /* both drivers keep the input */
+}
+
+/* An invariant, and what to say where it does not hold. */
+#define fuzz_must(holds, ...) fuzz_must_at((holds) != 0, __LINE__, __VA_ARGS__)
+
+/* The rest of an input; once it is used up, zeros. */
+struct fuzz_input {
+    const uint8_t *at;
+    size_t left;
+};
+
+__attribute__((unused)) static unsigned fuzz_byte(struct fuzz_input *in)
+{
+    if (in->left == 0)
+        return 0;
+    in->left--;
+    return *in->at++;
+}
+
+/* How many descriptors below `end` are open: cheaper than a look into /proc. */
+__attribute__((unused)) static int fuzz_open_descriptors(int end)
+{
+    int count = 0;
+    int fd;
+
+    for (fd = 0; fd < end; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+#endif

@@ -1,0 +1,56 @@
+#!/bin/sh
+# Builds the fuzzers under <build>/fuzz and runs each for some seconds, from the kept corpus on; with
+# "keep", also from what earlier runs have found, and keeps what is new in <build>/corpus.
+#
+#   fuzz/run.sh <build> <seconds> [keep]
+#
+# By clang's libFuzzer where there is one; else by fuzz/main.c, under gcc's AddressSanitizer.
+set -eu
+build=$1 seconds=$2 keep=${3:-}
+make=${MAKE:-make}
+
+probe=$(mktemp)
+trap 'rm -f "$probe"' EXIT
+libfuzzer=
+if echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return !d && n; }' |
+    clang -x c -fsanitize=fuzzer,address,undefined -o "$probe" - 2>/dev/null; then
+    libfuzzer=1
+fi
+
+if [ -n "$libfuzzer" ]; then
+    out=$build/libfuzzer
+    $make NVCC= BUILD="$out" CC=clang CXX=clang++ SANITIZE=address,undefined LIBFUZZER=1 fuzzers
+elif [ -n "$keep" ]; then
+    echo "make fuzz needs clang with libFuzzer; make fuzz-check does without" >&2
+    exit 1
+else
+    out=$build/asan
+    $make NVCC= BUILD="$out" SANITIZE=address,undefined fuzzers
+fi
+
+# Never a GPU.
+SYMWIN_DRIVER=emu
+export SYMWIN_DRIVER
+
+for source in fuzz/*.c; do
+    name=$(basename "$source" .c)
+    [ "$name" != main ] || continue
+    echo "fuzz: $name, $seconds s"
+    kept=fuzz/corpus/$name
+    if [ -z "$libfuzzer" ]; then
+        "$out/fuzz/$name" -seconds "$seconds" "$kept"
+        continue
+    fi
+    work=$build/corpus/$name
+    [ -n "$keep" ] || work=$build/corpus.check/$name
+    [ -n "$keep" ] || rm -rf "$work"
+    mkdir -p "$work"
+    log=$build/fuzz-$name.log
+    if ! "$out/fuzz/$name" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -max_len=9000 \
+        -use_value_profile=1 -print_final_stats=1 -artifact_prefix="$build/$name-" \
+        "$work" "$kept" >"$log" 2>&1; then
+        tail -n 60 "$log" >&2
+        exit 1
+    fi
+    grep -E 'number_of_executed_units|average_exec_per_sec' "$log"
+done

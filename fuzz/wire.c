@@ -1,0 +1,149 @@
+/* Fuzzer of the parser of frames: whatever bytes came, sw_wire_valid() reads no others, and what it
+ * lets through is what wire.h promises.
+ *
+ * Input: a byte of options, then the frame. With the first option the header is made to fit, but for
+ * its type: most random bytes would be turned away by their first word.
+ */
+#include <stddef.h>
+
+#include "../wire.h"
+#include "fuzz.h"
+
+enum { FIT_HEADER = 1 };
+
+static void fit_header(union sw_wire_frame *frame, size_t bytes)
+{
+    if (bytes < sizeof frame->header)
+        return;
+    frame->header.magic = SW_WIRE_MAGIC;
+    frame->header.form = SW_WIRE_FORM;
+    frame->header.bytes = (uint32_t)bytes;
+    frame->header.zero = 0;
+}
+
+/* ---- what a valid frame is, said a second time ---- */
+
+static void check_table(const struct sw_wire_table *t, size_t bytes)
+{
+    int r;
+
+    fuzz_must(t->nranks >= 1 && t->nranks <= SW_MAX_RANKS, "a table of %d ranks", t->nranks);
+    fuzz_must(t->processes >= 1 && t->processes <= t->nranks, "%d processes of %d ranks",
+              t->processes, t->nranks);
+    fuzz_must(bytes == 24 + 2 * (size_t)t->nranks, "%zu bytes for %d ranks", bytes, t->nranks);
+    for (r = 0; r < t->nranks; r++)
+        fuzz_must(t->process_of[r] < t->processes, "rank %d in process %d of %d", r,
+                  t->process_of[r], t->processes);
+}
+
+static void check_refusal(const struct sw_wire_refusal *r)
+{
+    fuzz_must(r->status > SYMWIN_OK && r->status <= SYMWIN_STATUS_LAST, "refused with %d",
+              r->status);
+    fuzz_must(memchr(r->text, 0, sizeof r->text) != NULL, "a text without an end");
+}
+
+static void check_handle(const struct sw_wire_handle *h)
+{
+    fuzz_must(h->rank >= 0 && h->rank < SW_MAX_RANKS, "memory of rank %d", h->rank);
+    fuzz_must(h->status >= SYMWIN_OK && h->status <= SYMWIN_STATUS_LAST, "memory with status %d",
+              h->status);
+}
+
+static void check_valid(const union sw_wire_frame *frame, size_t bytes)
+{
+    size_t want = 0;
+
+    fuzz_must(bytes >= sizeof frame->header, "a frame of %zu bytes", bytes);
+    fuzz_must(frame->header.magic == SW_WIRE_MAGIC && frame->header.form == SW_WIRE_FORM &&
+                  frame->header.bytes == bytes && frame->header.zero == 0,
+              "the header is not this frame's");
+    switch (frame->header.type) {
+    case SW_WIRE_HELLO:
+        want = sizeof frame->hello;
+        break;
+    case SW_WIRE_CHALLENGE:
+        want = sizeof frame->challenge;
+        break;
+    case SW_WIRE_JOIN:
+        want = sizeof frame->join;
+        fuzz_must(frame->join.timeout_ms > 0, "a timeout of %d ms", frame->join.timeout_ms);
+        break;
+    case SW_WIRE_TABLE:
+        want = bytes;
+        check_table(&frame->table, bytes);
+        break;
+    case SW_WIRE_LINE:
+        fuzz_must(frame->pass.process >= 0 && frame->pass.process < SW_MAX_RANKS,
+                  "a line to process %d", frame->pass.process);
+        /* fallthrough */
+    case SW_WIRE_PAGE:
+    case SW_WIRE_GO:
+        want = sizeof frame->pass;
+        break;
+    case SW_WIRE_REFUSAL:
+        want = sizeof frame->refusal;
+        check_refusal(&frame->refusal);
+        break;
+    case SW_WIRE_HANDLE:
+        want = sizeof frame->handle;
+        check_handle(&frame->handle);
+        break;
+    default:
+        fuzz_must(0, "type %d is valid", frame->header.type);
+    }
+    fuzz_must(bytes == want, "type %d of %zu bytes, not %zu", frame->header.type, bytes, want);
+}
+
+/* ---- what it may not do ---- */
+
+/* But for the end of a text, validation changes nothing. */
+static void check_unchanged(const unsigned char *before, const union sw_wire_frame *frame,
+                            size_t bytes, int valid)
+{
+    const unsigned char *after = (const unsigned char *)frame;
+    const size_t end = offsetof(struct sw_wire_refusal, text) + SW_TEXT_BYTES - 1;
+    size_t i;
+
+    for (i = 0; i < bytes; i++)
+        fuzz_must(before[i] == after[i] || (i == end && after[i] == 0), "byte %zu of %zu was %s", i,
+                  bytes, valid ? "changed" : "changed in a frame that is not valid");
+}
+
+static void check_sealed(union sw_wire_frame *frame)
+{
+    const struct sw_wire_header header = frame->header;
+
+    sw_wire_seal(frame, (enum sw_wire_type)header.type);
+    fuzz_must(memcmp(&header, &frame->header, sizeof header) == 0,
+              "type %d sealed again has another header", header.type);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const size_t bytes = size > 0 ? size - 1 : 0;
+    /* No longer than the frame, although the union is: a read past it is one past the block. */
+    unsigned char *before = malloc(bytes > 0 ? bytes : 1);
+    union sw_wire_frame *frame = malloc(bytes > 0 ? bytes : 1);
+    int valid;
+
+    if (before == NULL || frame == NULL)
+        abort();
+    if (bytes > 0)
+        memcpy(frame, data + 1, bytes);
+    if (bytes > 0 && (data[0] & FIT_HEADER) != 0)
+        fit_header(frame, bytes);
+    memcpy(before, frame, bytes);
+    valid = sw_wire_valid(frame, bytes);
+    check_unchanged(before, frame, bytes, valid);
+    memcpy(before, frame, bytes);
+    fuzz_must(sw_wire_valid(frame, bytes) == valid, "valid once and not twice");
+    check_unchanged(before, frame, bytes, valid);
+    if (valid) {
+        check_valid(frame, bytes);
+        check_sealed(frame);
+    }
+    free(before);
+    free(frame);
+    return 0;
+}
