@@ -1,12 +1,15 @@
 /* How ranks find each other: every rank goes to the process that made the id (root.c), as a thread
- * or through its socket, and comes back with its process's struct sw_group.
+ * or through a socket, and comes back with its process's struct sw_group.
  *
  * In a process that did not make the id, each rank goes by itself; the lowest brings the descriptors
- * home and makes the group, for which the others wait.
+ * home and makes the group, for which the others wait. Ranks of another host learn by TCP who they
+ * all are, and then meet once more among themselves, with an id that their lowest makes.
  */
 #include "bootstrap.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +72,32 @@ symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
     return SYMWIN_OK;
 }
 
+void sw_host_name(unsigned char name[SW_NAME_BYTES])
+{
+    const char *given = getenv("SYMWIN_HOST_ID");
+    char boot[64] = "";
+    struct stat space = {0};
+    struct sw_part parts[] = {{"symwin host", 11}, {boot, sizeof boot}, {&space.st_ino, 0}};
+    unsigned char digest[SW_DIGEST_BYTES];
+    FILE *file;
+
+    if (given != NULL && given[0] != '\0') {
+        parts[1] = (struct sw_part){given, strlen(given)};
+    } else {
+        file = fopen("/proc/sys/kernel/random/boot_id", "re");
+        if (file != NULL) {
+            if (fgets(boot, sizeof boot, file) == NULL)
+                boot[0] = '\0';
+            fclose(file);
+        }
+        /* what shares no file system cannot meet in one */
+        if (stat("/proc/self/ns/mnt", &space) == 0)
+            parts[2].bytes = sizeof space.st_ino;
+    }
+    sw_sha256(parts, 3, digest);
+    memcpy(name, digest, SW_NAME_BYTES);
+}
+
 void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES])
 {
     const struct sw_part parts[] = {{"symwin name", 11}, {id->secret, sizeof id->secret}};
@@ -78,41 +107,53 @@ void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES])
     memcpy(name, digest, SW_NAME_BYTES);
 }
 
-int sw_place_name(int which, const char *tail, char *name, size_t room)
+symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
+                         const char *for_call)
 {
-    const char *const places[SW_PLACES] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"), "/tmp"};
+    static const struct sw_id_options none;
+    symwin_status status = SYMWIN_OK;
 
-    if (places[which] == NULL || strlen(places[which]) + strlen(tail) >= room)
-        return 0;
-    strcpy(name, places[which]);
-    strcat(name, tail);
-    return 1;
-}
-
-symwin_status sw_id_make(struct sw_id *id, char *file, const char *for_call)
-{
-    symwin_status status;
-
+    if (options == NULL)
+        options = &none;
     memset(id, 0, sizeof *id);
     memcpy(id->magic, id_magic, sizeof id->magic);
-    status = random_bytes(id->secret, sizeof id->secret, for_call);
+    sw_host_name(id->host);
+    if (options->secret != NULL)
+        memcpy(id->secret, options->secret, sizeof id->secret);
+    else
+        status = random_bytes(id->secret, sizeof id->secret, for_call);
     if (status != SYMWIN_OK)
         return status;
     sw_service_lock();
-    status = sw_root_open(id, file);
+    status = sw_root_open(id, options);
     sw_service_unlock();
+    sw_service_settle(); /* if it failed */
     return status;
+}
+
+symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *for_call)
+{
+    memset(id, 0, sizeof *id);
+    memcpy(id->magic, id_magic, sizeof id->magic);
+    memcpy(id->secret, options->secret, sizeof id->secret);
+    return sw_door_resolve(options->address, options->port, id, for_call);
 }
 
 symwin_status symwin_unique_id_create(symwin_unique_id *id)
 {
     static const char own_call[] = "symwin_unique_id_create";
+    const char *port = getenv("SYMWIN_PORT");
+    struct sw_id_options options = {.secret = NULL};
     struct sw_id fresh;
     symwin_status status;
 
     if (id == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: id is NULL", own_call);
-    status = sw_id_make(&fresh, NULL, own_call);
+    options.address = getenv("SYMWIN_ADDR");
+    if (options.address != NULL && options.address[0] == '\0')
+        options.address = NULL;
+    options.port = port != NULL ? atoi(port) : 0;
+    status = sw_id_make(&fresh, &options, own_call);
     if (status == SYMWIN_OK)
         memcpy(id, &fresh, sizeof fresh);
     return status;
@@ -142,6 +183,7 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
     join->rank = rank;
     join->nranks = nranks;
     join->timeout_ms = timeout_ms;
+    sw_host_name(join->host);
     join->pid = (int32_t)getpid();
     if (stat("/proc/self/ns/pid", &space) == 0)
         join->pid_space = space.st_ino;
@@ -152,24 +194,78 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
 
 /* ---- groups ---- */
 
+symwin_status sw_place_make(struct sw_place *place, int nranks, int processes, int hosts)
+{
+    int i;
+
+    *place = (struct sw_place){
+        .nranks = nranks, .processes = processes, .hosts = hosts, .page = -1};
+    place->seats = calloc((size_t)nranks, sizeof *place->seats);
+    place->lines = malloc((size_t)processes * sizeof *place->lines);
+    place->channels = malloc((size_t)hosts * sizeof *place->channels);
+    for (i = 0; i < processes && place->lines != NULL; i++)
+        place->lines[i] = -1;
+    for (i = 0; i < hosts && place->channels != NULL; i++)
+        place->channels[i] = (struct sw_channel){.fd = -1};
+    if (place->seats != NULL && place->lines != NULL && place->channels != NULL)
+        return SYMWIN_OK;
+    sw_place_release(place);
+    return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, nranks);
+}
+
 void sw_place_release(struct sw_place *place)
 {
-    int p;
+    int i;
 
-    for (p = 0; p < place->processes && place->lines != NULL; p++)
-        if (place->lines[p] >= 0)
-            close(place->lines[p]);
+    for (i = 0; i < place->processes && place->lines != NULL; i++)
+        if (place->lines[i] >= 0)
+            close(place->lines[i]);
+    for (i = 0; i < place->hosts && place->channels != NULL; i++)
+        sw_channel_close(&place->channels[i]);
     if (place->page >= 0)
         close(place->page);
+    free(place->seats);
     free(place->lines);
-    place->lines = NULL;
+    free(place->channels);
+    *place = (struct sw_place){.page = -1};
+}
+
+symwin_status sw_place_widen(struct sw_place *place, const struct sw_wire_table *table, int host)
+{
+    struct sw_place wide;
+    symwin_status status = sw_place_make(&wide, table->nranks, table->processes, table->hosts);
+    int r, mine = 0;
+
+    if (status != SYMWIN_OK)
+        return status;
+    memcpy(wide.seats, table->seats, (size_t)table->nranks * sizeof *wide.seats);
+    wide.host = host;
+    wide.page = place->page;
     place->page = -1;
+    wide.process = -1;
+    for (r = 0; r < table->nranks && mine < place->nranks; r++) {
+        int from;
+
+        if (table->seats[r].host != host)
+            continue;
+        from = place->seats[mine++].process;
+        if (from == place->process)
+            wide.process = table->seats[r].process;
+        if (place->lines[from] < 0)
+            continue;
+        wide.lines[table->seats[r].process] = place->lines[from];
+        place->lines[from] = -1;
+    }
+    sw_place_release(place);
+    *place = wide;
+    return SYMWIN_OK;
 }
 
 static void group_free(struct sw_group *group)
 {
     int p;
 
+    sw_links_stop(group);
     for (p = 0; p < group->processes && group->lines != NULL; p++)
         sw_service_remove(&group->lines[p].watch);
     for (p = 0; p < group->processes && group->lines != NULL; p++)
@@ -180,11 +276,34 @@ static void group_free(struct sw_group *group)
     pthread_mutex_destroy(&group->mutex);
     sw_exchange_destroy(group->exchange);
     sw_handles_destroy(group->trade);
+    free(group->links);
+    free(group->elsewhere);
     free(group->lines);
     free(group->process_of);
+    free(group->host_of);
     free(group->devices);
     free(group->reports);
     free(group);
+}
+
+/* The exchange has ended: this process's kernels must not wait any longer, and the other processes must
+ * hear of it. Any thread. */
+static void group_ended(void *context)
+{
+    struct sw_group *group = context;
+
+    sw_group_abort_kernels(group);
+    sw_group_break_lines(group);
+    sw_links_end(group);
+}
+
+static int lowest_here(const struct sw_group *group)
+{
+    int r = 0;
+
+    while (group->host_of[r] != group->host)
+        r++;
+    return r;
 }
 
 /* The line to a process has broken: it has left, or aborted, or died. On the service thread. */
@@ -196,13 +315,21 @@ static void line_broken(struct sw_watch *watch, short events)
 
     (void)events;
     sw_service_remove(watch);
-    for (r = 0; r < group->nranks; r++)
-        if (group->process_of[r] == line->process && !sw_exchange_has_left(group->exchange, r)) {
-            sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, r);
-            break;
+    for (r = 0; r < group->nranks; r++) {
+        if (group->process_of[r] != line->process)
+            continue;
+        if (sw_exchange_has_left(group->exchange, r)) {
+            sw_links_leave(group, r, -1);
+        } else if (!sw_exchange_ended(group->exchange)) {
+            /* Without the process that links this host with the others, no other decides for it. */
+            if (r == lowest_here(group))
+                sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, r);
+            else
+                sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, r);
         }
+    }
     if (sw_exchange_ended(group->exchange))
-        sw_group_abort_kernels(group);
+        group_ended(group);
 }
 
 void sw_group_abort_kernels(struct sw_group *group)
@@ -239,6 +366,10 @@ static symwin_status group_connect(struct sw_group *group, struct sw_place *plac
                              place->nranks);
     }
     status = sw_exchange_open(place->page, place->nranks, &group->exchange);
+    if (status == SYMWIN_OK)
+        sw_exchange_on_end(group->exchange, group_ended, group);
+    if (status == SYMWIN_OK && group->hosts > 1)
+        status = sw_links_start(group, place->channels);
     if (status == SYMWIN_OK && group->processes > 1) {
         group->trade = sw_handles_create(group);
         if (group->trade == NULL)
@@ -262,42 +393,53 @@ static symwin_status group_connect(struct sw_group *group, struct sw_place *plac
     return status;
 }
 
-symwin_status sw_group_create(const struct sw_place *given, struct sw_group **out)
+/* Room for what the place says. */
+static symwin_status group_fill(struct sw_group *group, const struct sw_place *place)
 {
-    struct sw_place place = *given;
+    int p, r;
+
+    group->nranks = place->nranks;
+    group->process = place->process;
+    group->processes = place->processes;
+    group->host = place->host;
+    group->hosts = place->hosts;
+    group->reports = calloc((size_t)place->nranks, sizeof *group->reports);
+    group->process_of = calloc((size_t)place->nranks, sizeof *group->process_of);
+    group->host_of = calloc((size_t)place->nranks, sizeof *group->host_of);
+    group->lines = calloc((size_t)place->processes, sizeof *group->lines);
+    for (p = 0; p < place->processes && group->lines != NULL; p++)
+        group->lines[p].watch.fd = -1;
+    if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
+        group->lines == NULL || (group->hosts > 1 && !sw_links_create(group)))
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, place->nranks);
+    group->leader = place->nranks;
+    for (r = 0; r < place->nranks; r++) {
+        group->process_of[r] = place->seats[r].process;
+        group->host_of[r] = place->seats[r].host;
+        if (group->process_of[r] != place->process)
+            continue;
+        group->nlocal++;
+        if (r < group->leader)
+            group->leader = r;
+    }
+    atomic_init(&group->refs, group->nlocal);
+    return SYMWIN_OK;
+}
+
+symwin_status sw_group_create(struct sw_place *place, struct sw_group **out)
+{
     struct sw_group *group = calloc(1, sizeof *group);
     symwin_status status;
-    int p, r;
 
     if (group == NULL || pthread_mutex_init(&group->mutex, NULL) != 0) {
         free(group);
-        sw_place_release(&place);
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, place.nranks);
+        sw_place_release(place);
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, place->nranks);
     }
-    group->nranks = place.nranks;
-    group->process = place.process;
-    group->processes = place.processes;
-    group->reports = calloc((size_t)place.nranks, sizeof *group->reports);
-    group->process_of = calloc((size_t)place.nranks, sizeof *group->process_of);
-    group->lines = calloc((size_t)place.processes, sizeof *group->lines);
-    for (p = 0; p < place.processes && group->lines != NULL; p++)
-        group->lines[p].watch.fd = -1;
-    if (group->reports == NULL || group->process_of == NULL || group->lines == NULL) {
-        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, place.nranks);
-    } else {
-        group->leader = place.nranks;
-        for (r = 0; r < place.nranks; r++) {
-            group->process_of[r] = place.process_of[r];
-            if (group->process_of[r] != place.process)
-                continue;
-            group->nlocal++;
-            if (r < group->leader)
-                group->leader = r;
-        }
-        atomic_init(&group->refs, group->nlocal);
-        status = group_connect(group, &place);
-    }
-    sw_place_release(&place);
+    status = group_fill(group, place);
+    if (status == SYMWIN_OK)
+        status = group_connect(group, place);
+    sw_place_release(place);
     if (status == SYMWIN_OK)
         *out = group;
     else
@@ -308,6 +450,7 @@ symwin_status sw_group_create(const struct sw_place *given, struct sw_group **ou
 void sw_bootstrap_leave(struct sw_group *group, int rank)
 {
     sw_exchange_leave(group->exchange, rank);
+    sw_links_leave(group, rank, -1);
     if (atomic_fetch_sub(&group->refs, 1) != 1)
         return;
     sw_service_lock();
@@ -335,8 +478,8 @@ static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadlin
     return 0;
 }
 
-/* Connects to the maker's socket. SYMWIN_PEER_LOST: there is none any more. */
-static symwin_status connect_to(const struct sw_id *id, int64_t deadline, int *out)
+/* Connects to the maker's socket in its folder. SYMWIN_PEER_LOST: there is none any more. */
+static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat folder;
@@ -352,7 +495,8 @@ static symwin_status connect_to(const struct sw_id *id, int64_t deadline, int *o
             call);
     if (lstat(id->folder, &folder) != 0)
         return sw_fail(SYMWIN_PEER_LOST,
-                       "%s: the process that made the id has ended, or is on another host (%s: %s)",
+                       "%s: the process that made the id has ended, or is on another host and was "
+                       "not given SYMWIN_ADDR (%s: %s)",
                        call, id->folder, strerror(errno));
     if (!S_ISDIR(folder.st_mode) || folder.st_uid != geteuid() || (folder.st_mode & 077) != 0)
         return sw_fail(SYMWIN_DENIED,
@@ -383,11 +527,86 @@ static symwin_status connect_to(const struct sw_id *id, int64_t deadline, int *o
     return SYMWIN_OK;
 }
 
-/* The next frame from the maker, which must be of that type. */
-static symwin_status expect(int socket, union sw_wire_frame *frame, enum sw_wire_type type, int *fd,
-                            int64_t deadline)
+/* One try. 0, or an errno. */
+static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 {
-    const int error = sw_wire_receive(socket, frame, fd, deadline);
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = id->port};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = id->port};
+    const int fd = socket(id->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    socklen_t bytes = sizeof(int);
+    const int yes = 1;
+    int error = 0;
+
+    if (fd < 0)
+        return errno;
+    memcpy(&v4.sin_addr, id->address, sizeof v4.sin_addr);
+    memcpy(&v6.sin6_addr, id->address, sizeof v6.sin6_addr);
+    if ((id->family == AF_INET ? connect(fd, (struct sockaddr *)&v4, sizeof v4)
+                               : connect(fd, (struct sockaddr *)&v6, sizeof v6)) != 0)
+        error = errno;
+    while (error == EINPROGRESS || error == EINTR) {
+        const int64_t left = deadline - sw_now_ms();
+        const int found = left <= 0 ? 0 : poll(&p, 1, left > 1000 ? 1000 : (int)left);
+
+        if (found > 0)
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+        else if (left <= 0)
+            error = ETIMEDOUT;
+    }
+    if (error != 0) {
+        close(fd);
+        return error;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    *out = fd;
+    return 0;
+}
+
+/* The maker may still be on its way. */
+static symwin_status connect_far(const struct sw_id *id, int64_t deadline, int *out)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    int error;
+
+    while ((error = connect_tcp(id, deadline, out)) != 0 && error != EMFILE && error != ENFILE &&
+           sw_now_ms() < deadline)
+        nanosleep(&moment, NULL);
+    if (error == EMFILE || error == ENFILE)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(error));
+    if (error != 0)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: the process that made the id cannot be reached over the network: %s; "
+                       "SYMWIN_ADDR there must be an address that all hosts reach",
+                       call, strerror(error));
+    return SYMWIN_OK;
+}
+
+/* Connects to the maker, on this host where it is. */
+static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
+                                struct sw_channel *channel)
+{
+    unsigned char host[SW_NAME_BYTES];
+    symwin_status status;
+    int far = 0;
+    int fd = -1;
+
+    sw_host_name(host);
+    if (id->family != 0)
+        far = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
+    status = far ? connect_far(id, deadline, &fd) : connect_here(id, deadline, &fd);
+    if (status == SYMWIN_OK && sw_channel_open(channel, fd, far) != 0) {
+        close(fd);
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    }
+    return status;
+}
+
+/* The next frame from the maker, which must be of that type. */
+static symwin_status expect(struct sw_channel *channel, union sw_wire_frame *frame,
+                            enum sw_wire_type type, int *fd, int64_t deadline)
+{
+    const int error = sw_channel_receive(channel, frame, fd, deadline);
 
     switch (error) {
     case 0:
@@ -406,7 +625,8 @@ static symwin_status expect(int socket, union sw_wire_frame *frame, enum sw_wire
         return sw_fail(SYMWIN_DENIED, "%s: what answers is not the process that made the id (%s)",
                        call, strerror(error));
     }
-    if (frame->header.type == type)
+    if (frame->header.type == type ||
+        (type == SW_WIRE_TABLE && frame->header.type == SW_WIRE_HERE && channel->stream))
         return SYMWIN_OK;
     if (fd != NULL && *fd >= 0) {
         close(*fd);
@@ -419,8 +639,9 @@ static symwin_status expect(int socket, union sw_wire_frame *frame, enum sw_wire
 }
 
 /* Says which id it is about, and makes sure that the other knows its secret. */
-static symwin_status greet(int socket, const struct sw_id *id, union sw_wire_frame *hello,
-                           union sw_wire_frame *challenge, int64_t deadline)
+static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
+                           union sw_wire_frame *hello, union sw_wire_frame *challenge,
+                           int64_t deadline)
 {
     unsigned char proof[SW_DIGEST_BYTES];
     symwin_status status;
@@ -431,8 +652,8 @@ static symwin_status greet(int socket, const struct sw_id *id, union sw_wire_fra
     if (status != SYMWIN_OK)
         return status;
     sw_wire_seal(hello, SW_WIRE_HELLO);
-    sw_wire_send(socket, hello, -1, deadline); /* if it fails, there will be no answer */
-    status = expect(socket, challenge, SW_WIRE_CHALLENGE, NULL, deadline);
+    sw_channel_send(channel, hello, -1, deadline); /* if it fails, there will be no answer */
+    status = expect(channel, challenge, SW_WIRE_CHALLENGE, NULL, deadline);
     if (status != SYMWIN_OK)
         return status;
     sw_wire_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
@@ -443,35 +664,36 @@ static symwin_status greet(int socket, const struct sw_id *id, union sw_wire_fra
 }
 
 /* Takes a seat: proves that it knows the secret too. */
-static symwin_status introduce(int socket, const struct sw_id *id, struct sw_wire_join *join,
-                               int64_t deadline)
+static symwin_status introduce(struct sw_channel *channel, const struct sw_id *id,
+                               struct sw_wire_join *join, int64_t deadline)
 {
     union sw_wire_frame hello, challenge;
-    symwin_status status = greet(socket, id, &hello, &challenge, deadline);
+    symwin_status status = greet(channel, id, &hello, &challenge, deadline);
 
     if (status != SYMWIN_OK)
         return status;
     sw_wire_prove_rank(id->secret, &hello.hello, &challenge.challenge, join, join->proof);
-    sw_wire_send(socket, (union sw_wire_frame *)(void *)join, -1, deadline);
+    sw_channel_send(channel, (union sw_wire_frame *)(void *)join, -1, deadline);
+    sw_channel_key(channel, 0, id->secret, &hello.hello, &challenge.challenge);
     return SYMWIN_OK;
 }
 
 int sw_id_is_open(const struct sw_id *id, int64_t deadline)
 {
     union sw_wire_frame hello, challenge;
-    int socket = -1;
+    struct sw_channel channel;
     int open;
 
     if (memcmp(id->magic, id_magic, sizeof id_magic) != 0 ||
         memchr(id->folder, 0, sizeof id->folder) == NULL ||
-        connect_to(id, deadline, &socket) != SYMWIN_OK)
+        connect_to(id, deadline, &channel) != SYMWIN_OK)
         return 0;
-    open = greet(socket, id, &hello, &challenge, deadline) == SYMWIN_OK;
-    close(socket);
+    open = greet(&channel, id, &hello, &challenge, deadline) == SYMWIN_OK;
+    sw_channel_close(&channel);
     return open;
 }
 
-/* Which ranks are here, from the table. */
+/* Whether the rank is the lowest of its process, and how many others that has. */
 static int leads(const struct sw_wire_table *table, int rank, int *mates)
 {
     int lowest = table->nranks;
@@ -479,59 +701,105 @@ static int leads(const struct sw_wire_table *table, int rank, int *mates)
 
     *mates = 0;
     for (r = table->nranks - 1; r >= 0; r--)
-        if (table->process_of[r] == table->process_of[rank]) {
+        if (table->seats[r].process == table->seats[rank].process) {
             lowest = r;
             *mates += r != rank;
         }
     return lowest == rank;
 }
 
-/* The descriptors, for the lowest rank of a process. */
-static symwin_status collect(int socket, struct sw_place *place, int64_t deadline)
+/* How many processes of the rank's host there are beside its own. */
+static int neighbours(const struct sw_place *place, int rank)
+{
+    int count = 0;
+    int r, q;
+
+    for (r = 0; r < place->nranks; r++) {
+        if (place->seats[r].host != place->seats[rank].host ||
+            place->seats[r].process == place->seats[rank].process)
+            continue;
+        for (q = 0; q < r && place->seats[q].process != place->seats[r].process; q++)
+            ;
+        count += q == r;
+    }
+    return count;
+}
+
+static symwin_status wrong(const char *what, int fd)
+{
+    if (fd >= 0)
+        close(fd);
+    return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong %s", call, what);
+}
+
+static symwin_status take_link(struct sw_place *place, const struct sw_wire_link *link, int fd)
+{
+    struct sw_channel *channel = &place->channels[link->host];
+
+    if (sw_channel_open(channel, fd, 1) != 0) {
+        close(fd);
+        *channel = (struct sw_channel){.fd = -1};
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    }
+    channel->keyed = 1;
+    channel->maker = 1;
+    channel->sent = link->sent;
+    channel->received = link->received;
+    memcpy(channel->key, link->key, sizeof channel->key);
+    return SYMWIN_OK;
+}
+
+/* The descriptors, for the lowest rank of a process; links for the lowest of the host. */
+static symwin_status collect(struct sw_channel *channel, struct sw_place *place, int rank,
+                             int64_t deadline)
 {
     union sw_wire_frame frame;
     symwin_status status;
     int fd = -1;
-    int i;
+    int i, r;
 
-    status = expect(socket, &frame, SW_WIRE_PAGE, &place->page, deadline);
-    for (i = 1; i < place->processes && status == SYMWIN_OK; i++) {
-        status = expect(socket, &frame, SW_WIRE_LINE, &fd, deadline);
+    status = expect(channel, &frame, SW_WIRE_PAGE, &place->page, deadline);
+    for (i = neighbours(place, rank); i > 0 && status == SYMWIN_OK; i--) {
+        status = expect(channel, &frame, SW_WIRE_LINE, &fd, deadline);
         if (status != SYMWIN_OK)
             break;
         if (fd < 0 || frame.pass.process >= place->processes ||
-            frame.pass.process == place->process || place->lines[frame.pass.process] >= 0) {
-            if (fd >= 0)
-                close(fd);
-            return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong line",
-                           call);
-        }
+            frame.pass.process == place->process || place->lines[frame.pass.process] >= 0)
+            return wrong("line", fd);
         place->lines[frame.pass.process] = fd;
+    }
+    for (r = 0; r < rank && place->seats[r].host != place->host; r++)
+        ;
+    for (i = r == rank ? place->hosts - 1 : 0; i > 0 && status == SYMWIN_OK; i--) {
+        status = expect(channel, &frame, SW_WIRE_LINK, &fd, deadline);
+        if (status != SYMWIN_OK)
+            break;
+        if (fd < 0 || frame.link.host >= place->hosts || place->channels[frame.link.host].fd >= 0)
+            return wrong("link", fd);
+        status = take_link(place, &frame.link, fd);
     }
     return status;
 }
 
-/* The lowest rank of a process makes the group. */
-static symwin_status bring_home(int socket, const struct sw_wire_table *table, int rank,
+/* The lowest rank of a process makes the group. `wide`: this was a meeting of one host's ranks, and that
+ * is the table of all. */
+static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire_table *table,
+                                int rank, const struct sw_wire_table *wide, int host,
                                 int64_t deadline, struct sw_group **out)
 {
-    struct sw_place place = {.nranks = table->nranks,
-                             .process = table->process_of[rank],
-                             .processes = table->processes,
-                             .page = -1,
-                             .process_of = table->process_of};
     union sw_wire_frame frame;
-    symwin_status status;
-    int p;
+    struct sw_place place;
+    symwin_status status = sw_place_make(&place, table->nranks, table->processes, table->hosts);
 
-    place.lines = malloc((size_t)place.processes * sizeof *place.lines);
-    if (place.lines == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d lines", call, place.processes);
-    for (p = 0; p < place.processes; p++)
-        place.lines[p] = -1;
-    status = collect(socket, &place, deadline);
+    if (status != SYMWIN_OK)
+        return status;
+    memcpy(place.seats, table->seats, (size_t)table->nranks * sizeof *place.seats);
+    place.process = table->seats[rank].process;
+    status = collect(channel, &place, rank, deadline);
     if (status == SYMWIN_OK)
-        status = expect(socket, &frame, SW_WIRE_GO, NULL, deadline);
+        status = expect(channel, &frame, SW_WIRE_GO, NULL, deadline);
+    if (status == SYMWIN_OK && wide != NULL)
+        status = sw_place_widen(&place, wide, host);
     if (status != SYMWIN_OK) {
         sw_place_release(&place);
         return status;
@@ -606,36 +874,118 @@ static symwin_status await(const struct sw_id *id, int64_t deadline, struct sw_g
     return status;
 }
 
+static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join,
+                               const struct sw_wire_table *wide, int host, struct sw_group **out);
+
+/* This host's ranks meet among themselves: the lowest makes an id and writes it down for the others. */
+static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join *join,
+                               const struct sw_wire_table *table, struct sw_channel *channel,
+                               struct sw_group **out)
+{
+    const int host = table->seats[join->rank].host;
+    const struct sw_part parts[] = {{id->secret, sizeof id->secret}, {&host, sizeof host}};
+    const struct sw_id_options options = {
+        .file = NULL, .table = table, .host = host, .channel = channel};
+    struct sw_id_options written = options;
+    char name[SW_FILE_NAME_BYTES];
+    struct sw_wire_join mine;
+    struct sw_id local;
+    symwin_status status;
+    int rank = 0, nranks = 0, r;
+
+    for (r = 0; r < table->nranks; r++) {
+        rank += table->seats[r].host == host && r < join->rank;
+        nranks += table->seats[r].host == host;
+    }
+    status = sw_id_file(parts, 2, call, name);
+    if (status != SYMWIN_OK)
+        return status;
+    if (rank == 0) {
+        written.file = name;
+        status = sw_id_make(&local, &written, call);
+        if (status == SYMWIN_OK)
+            status = sw_id_write(name, &local, call);
+    } else if (!sw_id_read(name, &local, sw_now_ms() + join->timeout_ms)) {
+        for (r = 0; table->seats[r].host != host; r++)
+            ;
+        status = sw_fail(
+            SYMWIN_TIMEOUT,
+            "%s: rank %d, the lowest on this host, did not come within %d ms to where the "
+            "host's ranks meet; they need the same TMPDIR",
+            call, r, join->timeout_ms);
+    }
+    if (status != SYMWIN_OK)
+        return status;
+    sw_service_lock();
+    status = sw_join_fill(&mine, nranks, rank, join->timeout_ms);
+    sw_service_unlock();
+    mine.posts = table->nranks;
+    return status == SYMWIN_OK ? join_wide(&local, &mine, table, host, out) : status;
+}
+
+/* Through the maker's socket. */
 static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join *join,
+                                    const struct sw_wire_table *wide, int host,
                                     struct sw_group **out)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms + GRACE_MS;
+    struct sw_channel channel = {.fd = -1};
     union sw_wire_frame frame;
+    struct sw_wire_table table;
     symwin_status status;
-    int socket = -1;
     int mates = 0;
 
-    status = connect_to(id, deadline, &socket);
+    status = connect_to(id, deadline, &channel);
     if (status != SYMWIN_OK)
         return status;
-    status = introduce(socket, id, join, deadline);
+    status = introduce(&channel, id, join, deadline);
     if (status == SYMWIN_OK)
-        status = expect(socket, &frame, SW_WIRE_TABLE, NULL, deadline);
+        status = expect(&channel, &frame, SW_WIRE_TABLE, NULL, deadline);
+    if (status == SYMWIN_OK && frame.header.type == SW_WIRE_HERE) {
+        struct sw_id local = *id;
+
+        sw_channel_close(&channel);
+        memcpy(local.folder, frame.here.folder, sizeof local.folder);
+        local.folder[sizeof local.folder - 1] = '\0';
+        local.family = 0; /* not over the network again */
+        return join_by_socket(&local, join, wide, host, out);
+    }
     if (status == SYMWIN_OK && frame.table.nranks != join->nranks)
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id counts %d ranks, not %d",
                          call, frame.table.nranks, join->nranks);
     if (status == SYMWIN_OK) {
-        if (leads(&frame.table, join->rank, &mates)) {
-            const struct sw_wire_table table = frame.table;
+        int lowest = 0;
 
-            status = bring_home(socket, &table, join->rank, deadline, out);
+        table = frame.table;
+        while (table.seats[lowest].host != table.seats[join->rank].host)
+            lowest++;
+        if (channel.stream && lowest == join->rank)
+            status = expect(&channel, &frame, SW_WIRE_GO, NULL, deadline);
+        if (status == SYMWIN_OK && channel.stream) {
+            status = meet_here(id, join, &table, lowest == join->rank ? &channel : NULL, out);
+        } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
+            status = bring_home(&channel, &table, join->rank, wide, host, deadline, out);
             announce(id, mates, status, status == SYMWIN_OK ? *out : NULL);
-        } else {
+        } else if (status == SYMWIN_OK) {
             status = await(id, deadline + GRACE_MS, out);
         }
     }
-    close(socket);
+    sw_channel_close(&channel);
     return status;
+}
+
+static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join,
+                               const struct sw_wire_table *wide, int host, struct sw_group **out)
+{
+    symwin_status status = SYMWIN_OK;
+    int mine;
+
+    sw_service_lock();
+    mine = memcmp(join->process, id->maker, sizeof id->maker) == 0;
+    if (mine)
+        status = sw_root_join(id, join, out);
+    sw_service_unlock();
+    return mine ? status : join_by_socket(id, join, wide, host, out);
 }
 
 symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int rank,
@@ -644,7 +994,6 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     struct sw_wire_join join;
     symwin_status status;
     struct sw_id id;
-    int mine;
 
     memcpy(&id, unique, sizeof id);
     id.folder[sizeof id.folder - 1] = '\0';
@@ -652,12 +1001,9 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
         return sw_fail(SYMWIN_INVALID, "%s: id was not made by symwin_unique_id_create", call);
     sw_service_lock();
     status = sw_join_fill(&join, nranks, rank, timeout_ms);
-    mine = memcmp(join.process, id.maker, sizeof id.maker) == 0;
-    if (status == SYMWIN_OK && mine)
-        status = sw_root_join(&id, &join, out);
     sw_service_unlock();
-    if (status == SYMWIN_OK && !mine)
-        status = join_by_socket(&id, &join, out);
+    if (status == SYMWIN_OK)
+        status = join_wide(&id, &join, NULL, 0, out);
     sw_service_settle();
     return status;
 }

@@ -1,8 +1,9 @@
-/* How ranks find each other: what bootstrap.c (the rank that joins) and root.c (the process that made
- * the id) share. Everything here is called under the service lock unless it says otherwise. */
+/* How ranks find each other: what bootstrap.c (the rank that joins), root.c (the process that made the
+ * id) and door.c (its sockets) share. Called under the service lock unless it says otherwise. */
 #ifndef SYMWIN_BOOTSTRAP_H
 #define SYMWIN_BOOTSTRAP_H
 
+#include "links.h"
 #include "wire.h"
 
 /* What a symwin_unique_id holds. */
@@ -10,44 +11,78 @@ struct sw_id {
     unsigned char magic[8];
     unsigned char secret[SW_KEY_BYTES]; /* who has it is a member */
     unsigned char maker[SW_NAME_BYTES]; /* the process that made it */
-    char folder[128 - 8 - SW_KEY_BYTES -
-                SW_NAME_BYTES]; /* with the maker's socket; "": it has none */
+    unsigned char host[SW_NAME_BYTES];  /* and its host */
+    uint16_t family;                    /* AF_INET, AF_INET6; 0: it cannot be reached by TCP */
+    uint16_t port;                      /* in network order, as the address */
+    unsigned char address[16];
+    char folder[128 - 8 - SW_KEY_BYTES - 2 * SW_NAME_BYTES - 20]; /* with its socket; "": none */
 };
 _Static_assert(sizeof(struct sw_id) == sizeof(symwin_unique_id), "fills it");
 
 #define SW_SOCKET_NAME "/s" /* in the folder */
 
-/* Makes an id, as symwin_unique_id_create() does. Without the lock. */
-symwin_status sw_id_make(struct sw_id *id, char *file, const char *call);
+/* What is known when an id is made; all but `secret` and `address` for meetings of one host's ranks. */
+struct sw_id_options {
+    const unsigned char *secret; /* NULL: a random one */
+    const char *address; /* to be reached at by TCP, host name or number; NULL: not at all */
+    int port;            /* 0: any */
+    char *file;          /* where the id is written down: removed when it has served; NULL */
+    const struct sw_wire_table
+        *table; /* this is a meeting of the ranks of `host` of that table; NULL */
+    int host;
+    struct sw_channel *channel; /* and this process links the host: to the deciding host; NULL */
+};
+
+/* Makes an id. `options` NULL: the defaults. Without the lock. */
+symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options, const char *call);
+
+/* The id of a maker on another host (or this one), from the secret and where it listens. */
+symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *call);
 
 /* Whether the maker of an id still waits for ranks with it. Without the lock. */
 int sw_id_is_open(const struct sw_id *id, int64_t deadline);
+
+/* Writes an id down where ranks of this user on this host look for it under `name`, and waits for it.
+ * Without the lock. */
+#define SW_FILE_NAME_BYTES 256
+symwin_status sw_id_file(const struct sw_part *parts, int count, const char *call,
+                         char name[SW_FILE_NAME_BYTES]);
+symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call);
+int sw_id_read(const char *name, struct sw_id *id, int64_t deadline); /* 0: not in time */
 
 /* Puts "<place><tail>" into `name`: a place for files that come and go, number `which`. 0: there is none
  * of that number, or it is too long. */
 #define SW_PLACES 3
 int sw_place_name(int which, const char *tail, char *name, size_t room);
 
-/* What all ranks of a process get once all ranks of the communicator have come. The descriptors are
- * owned. */
+/* What all ranks of a process get once all ranks of the communicator have come. All owned. */
 struct sw_place {
     int nranks;
-    int process;                /* this one */
-    int processes;              /* on this host */
-    int page;                   /* the control page; -1: all ranks are in this process */
-    const uint16_t *process_of; /* rank -> process */
-    int *lines;                 /* processes of them, -1: this one's; NULL: only this process */
+    int process, processes; /* this one, all of them */
+    int host, hosts;
+    int page;                    /* the control page; -1: all ranks are in this process */
+    struct sw_wire_seat *seats;  /* of each rank */
+    int *lines;                  /* to each process; -1: its own, or on another host */
+    struct sw_channel *channels; /* to each host, in the process that links it; .fd -1: none */
 };
 
-/* The group of this process's ranks, with a reference for each of them. Takes the descriptors over,
- * also when it fails. */
-symwin_status sw_group_create(const struct sw_place *place, struct sw_group **out);
+symwin_status sw_place_make(struct sw_place *place, int nranks, int processes, int hosts);
 void sw_place_release(struct sw_place *place);
+
+/* For a meeting of the ranks of one host, which count from 0 there: makes it a place among all ranks. */
+symwin_status sw_place_widen(struct sw_place *place, const struct sw_wire_table *table, int host);
+
+/* The group of this process's ranks, with a reference for each of them. Takes the place over, also when
+ * it fails. */
+symwin_status sw_group_create(struct sw_place *place, struct sw_group **out);
 
 /* This process, to others: random, and another one after a fork. */
 symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES]);
 
-/* What the maker is asked for instead of the secret. */
+/* This host: SYMWIN_HOST_ID, or what the system says. Any thread. */
+void sw_host_name(unsigned char name[SW_NAME_BYTES]);
+
+/* What the maker is asked for instead of the secret. Any thread. */
 void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES]);
 
 /* Fills in rank, nranks, timeout_ms and what identifies this process. */
@@ -55,9 +90,8 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
 
 /* ---- root.c ---- */
 
-/* Opens a new id: from now on ranks can come. `file` (owned, NULL: none) is removed when the id has
- * served. */
-symwin_status sw_root_open(struct sw_id *id, char *file);
+/* Opens an id, complete but for where its maker is reached: from now on ranks can come. */
+symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options);
 
 /* Ends the meeting under an id that has not served. */
 symwin_status sw_root_close(const struct sw_id *id);
@@ -69,5 +103,45 @@ symwin_status sw_root_join(const struct sw_id *id, const struct sw_wire_join *jo
 
 /* In a forked child: forgets all. */
 void sw_root_forked(void);
+
+/* ---- door.c ---- */
+
+/* A connection of a rank that comes. */
+struct sw_visitor {
+    struct sw_watch watch;
+    struct sw_visitor *next; /* newest first */
+    struct sw_channel channel;
+    struct sw_wire_hello hello;
+    struct sw_wire_challenge challenge;
+    struct meeting *meeting; /* NULL: it has not said hello */
+    int seated;
+    int rank;
+};
+
+/* Opens the socket in a private folder, and one for TCP where an address is given, unless they are open;
+ * says in the id where. No folder to be had is no failure: threads of this process can do without. */
+symwin_status sw_door_open(struct sw_id *id, const char *address, int port);
+
+/* Closes the sockets, at once or when ranks of a failed meeting have had the time to hear of it. */
+void sw_door_rest(int linger);
+
+/* The visitors of a meeting, one after another: pass NULL first. */
+struct sw_visitor *sw_door_next(const struct meeting *meeting, const struct sw_visitor *last);
+void sw_door_drop(struct sw_visitor *visitor);
+void sw_door_refuse(struct sw_visitor *visitor, symwin_status status, const char *text);
+void sw_door_forked(void);
+
+/* A host name, number or interface of this host as an id has it. Any thread. */
+symwin_status sw_door_resolve(const char *name, int port, struct sw_id *id, const char *call);
+
+/* What door.c asks root.c. */
+struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES]);
+symwin_status
+sw_root_why_not(const unsigned char name[SW_NAME_BYTES]); /* there is no such meeting */
+const unsigned char *sw_root_secret(const struct meeting *meeting);
+void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join);
+void sw_root_lost(struct sw_visitor *visitor); /* it had a seat */
+void sw_root_no_room(int error);               /* no descriptor is left for a visitor */
+int sw_root_expects(void);                     /* a meeting is open */
 
 #endif

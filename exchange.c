@@ -8,6 +8,10 @@
  * A post and an end are compare-and-swaps on that word, and an end freezes the count. So whether a
  * round completed is the same for every rank, however a late post races with a timeout.
  *
+ * Where ranks are on several hosts, each host has such a page, with a slot for every rank, and
+ * one host decides: when its page has all posts, it sends them to the others (links.c), where they are
+ * posted for the ranks elsewhere. An end is that host's word too; the others propose one and wait.
+ *
  * A rank's data lies in one of two slots by the round's parity. It may be overwritten two rounds
  * later: by then every rank has posted the round between, and did so after reading this one.
  */
@@ -30,6 +34,7 @@
 #define STATUS_SHIFT 60
 #define CULPRIT_SHIFT 48
 #define CULPRIT_MASK 0xfffu
+#define DECIDE_MS 500
 #define WAITS_SHIFT 16
 #define WAITS_MASK 0xffffu
 #define WAITS_FRESH_MS 100
@@ -47,14 +52,19 @@ struct post {
 struct page {
     _Atomic uint64_t word;
     _Atomic uint32_t bell; /* futex: rung when a round completes or the exchange ends */
-    struct post posts[];   /* nranks */
+    _Atomic uint64_t
+        proposal;        /* of a host that does not decide: the end that it asks for, as in word */
+    struct post posts[]; /* nranks */
 };
 
 struct sw_exchange {
     int nranks;
     int shared; /* the page is mapped, and other processes may have it too */
     size_t bytes;
-    struct page *page; /* owned */
+    struct page *page;                     /* owned */
+    const struct sw_exchange_hosts *hosts; /* NULL: all ranks are on this host */
+    void (*on_end)(void *context);
+    void *on_end_context;
 };
 
 static size_t page_bytes(int nranks)
@@ -147,23 +157,77 @@ static void ring(struct sw_exchange *x)
     futex(x, FUTEX_WAKE, 0x7fffffff, NULL);
 }
 
+static uint64_t reason(symwin_status status, int culprit)
+{
+    return (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK) << CULPRIT_SHIFT;
+}
+
+static void tell_of_end(struct sw_exchange *x)
+{
+    ring(x);
+    if (x->on_end != NULL)
+        x->on_end(x->on_end_context);
+}
+
+/* Ends it, unless something was posted since `seen`; on a host that does not decide, proposes that. */
 static void end(struct sw_exchange *x, uint64_t seen, symwin_status status, int culprit)
 {
-    const uint64_t why = (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK)
-                                                                << CULPRIT_SHIFT;
+    const uint64_t why = reason(status, culprit);
+    uint64_t none = 0;
 
-    if (atomic_compare_exchange_strong(&x->page->word, &seen, seen | why))
-        ring(x);
+    if (x->hosts != NULL && !x->hosts->decides) {
+        if (atomic_compare_exchange_strong(&x->page->proposal, &none, why))
+            tell_of_end(x);
+    } else if (atomic_compare_exchange_strong(&x->page->word, &seen, seen | why)) {
+        tell_of_end(x);
+    }
+}
+
+void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit)
+{
+    uint64_t seen = atomic_load(&x->page->word);
+
+    while (seen >> CULPRIT_SHIFT == 0)
+        if (atomic_compare_exchange_weak(&x->page->word, &seen, seen | reason(status, culprit))) {
+            tell_of_end(x);
+            return;
+        }
 }
 
 void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit)
 {
-    uint64_t seen = atomic_load(&x->page->word);
+    if (x->hosts != NULL && !x->hosts->decides)
+        end(x, 0, status, culprit);
+    else
+        sw_exchange_decide(x, status, culprit);
+}
 
-    while (seen >> CULPRIT_SHIFT == 0) {
-        end(x, seen, status, culprit);
-        seen = atomic_load(&x->page->word);
-    }
+void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *context)
+{
+    x->on_end_context = context;
+    x->on_end = f;
+}
+
+void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts *hosts)
+{
+    x->hosts = hosts;
+}
+
+/* What ended it, or is to end it; 0: nothing. */
+static uint64_t outcome(const struct sw_exchange *x)
+{
+    const uint64_t word = atomic_load(&x->page->word);
+
+    return word >> CULPRIT_SHIFT != 0 ? word : atomic_load(&x->page->proposal);
+}
+
+int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int *culprit)
+{
+    const uint64_t word = outcome(x);
+
+    *status = (symwin_status)(word >> STATUS_SHIFT);
+    *culprit = (int)(word >> CULPRIT_SHIFT & CULPRIT_MASK);
+    return word != 0;
 }
 
 int sw_exchange_has_left(const struct sw_exchange *x, int rank)
@@ -198,14 +262,14 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
 
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call)
 {
-    const uint64_t word = atomic_load(&x->page->word);
+    const uint64_t word = outcome(x);
 
     return word >> CULPRIT_SHIFT == 0 ? SYMWIN_OK : ended(x, word, call);
 }
 
 int sw_exchange_ended(const struct sw_exchange *x)
 {
-    return atomic_load(&x->page->word) >> CULPRIT_SHIFT != 0;
+    return outcome(x) >> CULPRIT_SHIFT != 0;
 }
 
 void sw_exchange_leave(struct sw_exchange *x, int rank)
@@ -238,27 +302,36 @@ static int whom_it_waits_for(const struct sw_exchange *x, int rank)
     return rank;
 }
 
-/* A rank that has not posted `round`: one that is gone if there is one, else the lowest; -1: none. */
+static int is_elsewhere(const struct sw_exchange *x, int rank)
+{
+    return x->hosts != NULL && x->hosts->elsewhere[rank];
+}
+
+/* A rank that has not posted `round`: one that is gone if there is one, else the lowest of this host, else
+ * the lowest; -1: none. Where another host decides, it also knows who is gone elsewhere. */
 static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
 {
-    int missing = -1;
+    int here = -1, elsewhere = -1;
     int r;
 
     *gone = 0;
     for (r = 0; r < x->nranks; r++) {
         /* gone before rounds: a rank posts first and leaves later */
         const int left = atomic_load(&x->page->posts[r].gone);
+        int *missing = is_elsewhere(x, r) ? &elsewhere : &here;
 
         if (atomic_load(&x->page->posts[r].rounds) > round)
             continue;
-        if (left) {
+        if (left && (missing == &here || x->hosts->decides)) {
             *gone = 1;
             return r;
         }
-        if (missing < 0)
-            missing = r;
+        if (*missing < 0)
+            *missing = r;
     }
-    return missing < 0 ? missing : whom_it_waits_for(x, missing);
+    if (here < 0)
+        return elsewhere;
+    return whom_it_waits_for(x, here);
 }
 
 static void sleep_until_rung(struct sw_exchange *x, uint32_t heard, int64_t ms)
@@ -269,12 +342,31 @@ static void sleep_until_rung(struct sw_exchange *x, uint32_t heard, int64_t ms)
     futex(x, FUTEX_WAIT, heard, &t);
 }
 
-/* Until the round is complete or the exchange has ended. */
-static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int timeout_ms,
+/* How much longer than its own time a host waits for a rank of another: the deciding host for word on
+ * which of that host's ranks is late, the others for that decision. */
+static int allowance_ms(const struct sw_exchange *x, int missing)
+{
+    if (!is_elsewhere(x, missing))
+        return 0;
+    return x->hosts->decides ? DECIDE_MS : 4 * DECIDE_MS;
+}
+
+/* All ranks of this host have posted the round. */
+static int local_done(const struct sw_exchange *x, uint64_t round)
+{
+    int r;
+
+    for (r = 0; r < x->nranks; r++)
+        if (!is_elsewhere(x, r) && atomic_load(&x->page->posts[r].rounds) <= round)
+            return 0;
+    return 1;
+}
+
+/* Until the round is complete, on this host or everywhere, or the exchange has ended. */
+static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, int64_t deadline,
                               const char *call)
 {
     const uint64_t target = (round + 1) * (uint64_t)x->nranks;
-    const int64_t deadline = sw_now_ms() + timeout_ms;
     int spins = 0;
 
     for (;;) {
@@ -284,7 +376,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int timeout
         int missing;
         int gone;
 
-        if ((word & COUNT_MASK) >= target)
+        if ((word & COUNT_MASK) >= target || (here && local_done(x, round)))
             return SYMWIN_OK;
         if (word >> CULPRIT_SHIFT != 0)
             return ended(x, word, call);
@@ -294,33 +386,73 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int timeout
         }
         left = deadline - sw_now_ms();
         missing = missing_rank(x, round, &gone);
-        if (missing >= 0 && (gone || left <= 0))
+        if (missing >= 0)
+            left += allowance_ms(x, missing);
+        if (atomic_load(&x->page->proposal) != 0 && left <= -2 * DECIDE_MS) {
+            const uint64_t why = atomic_load(&x->page->proposal);
+
+            /* nobody decides any more */
+            sw_exchange_decide(x, (symwin_status)(why >> STATUS_SHIFT),
+                               (int)(why >> CULPRIT_SHIFT & CULPRIT_MASK));
+        } else if (missing >= 0 && (gone || left <= 0) && atomic_load(&x->page->proposal) == 0)
             end(x, word, gone ? SYMWIN_PEER_LOST : SYMWIN_TIMEOUT, missing);
         else
             sleep_until_rung(x, heard, left > 0 ? left : 1);
     }
 }
 
-symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void *mine, size_t bytes,
-                                    void *all, int timeout_ms, const char *call)
+int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,
+                     size_t bytes)
 {
     struct post *own = &x->page->posts[rank];
-    const uint64_t round = atomic_load_explicit(&own->rounds, memory_order_relaxed);
     uint64_t word = atomic_load(&x->page->word);
-    symwin_status status;
-    int r;
 
-    memcpy(own->data[round & 1], mine, bytes);
+    memcpy(own->data[round & 1], data, bytes);
     atomic_store(&own->rounds, round + 1);
     do {
         if (word >> CULPRIT_SHIFT != 0)
-            return ended(x, word, call);
+            return 0;
     } while (!atomic_compare_exchange_weak(&x->page->word, &word, word + 1));
-    if (((word + 1) & COUNT_MASK) == (round + 1) * (uint64_t)x->nranks)
-        ring(x);
-    status = wait_for(x, round, timeout_ms, call);
+    if (((word + 1) & COUNT_MASK) == (round + 1) * (uint64_t)x->nranks || x->hosts != NULL)
+        ring(x); /* with several hosts somebody waits for this host's ranks alone */
+    return 1;
+}
+
+uint64_t sw_exchange_rounds(const struct sw_exchange *x, int rank)
+{
+    return atomic_load(&x->page->posts[rank].rounds);
+}
+
+const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round)
+{
+    return x->page->posts[rank].data[round & 1];
+}
+
+symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void *mine, size_t bytes,
+                                    void *all, int timeout_ms, const char *call)
+{
+    const uint64_t round = atomic_load_explicit(&x->page->posts[rank].rounds, memory_order_relaxed);
+    const int64_t deadline = sw_now_ms() + timeout_ms;
+    const struct sw_exchange_hosts *hosts = x->hosts;
+    const int relays = hosts != NULL && hosts->relay == rank;
+    symwin_status status = SYMWIN_OK;
+    int r;
+
+    if (!sw_exchange_post(x, rank, round, mine, bytes))
+        return ended(x, atomic_load(&x->page->word), call);
+    /* The rank that keeps the links sends this host's posts as soon as all are there, or, where the
+     * decision is made, everybody's once the round is complete. */
+    if (relays && !hosts->decides) {
+        status = wait_for(x, round, 1, deadline, call);
+        if (status == SYMWIN_OK)
+            hosts->send_round(hosts->context, round, bytes);
+    }
+    if (status == SYMWIN_OK)
+        status = wait_for(x, round, 0, deadline, call);
     if (status != SYMWIN_OK)
         return status;
+    if (relays && hosts->decides)
+        hosts->send_round(hosts->context, round, bytes);
     for (r = 0; r < x->nranks; r++)
         memcpy((unsigned char *)all + (size_t)r * bytes, x->page->posts[r].data[round & 1], bytes);
     return SYMWIN_OK;

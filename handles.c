@@ -186,7 +186,8 @@ static int fill_polls(struct sw_trade *t)
         const struct errand *e = &t->errands[p];
 
         t->polls[p] = (struct pollfd){.fd = -1};
-        if (p == t->group->process || (e->to_send == t->group->nranks && e->to_receive == 0))
+        if (t->group->lines[p].watch.fd < 0 ||
+            (e->to_send == t->group->nranks && e->to_receive == 0))
             continue;
         count++;
         t->polls[p].fd = t->group->lines[p].watch.fd;
@@ -269,7 +270,7 @@ static void prepare(struct sw_trade *t)
         t->fds[r] = -1;
         t->exported[r] = SYMWIN_OK;
         t->came[r] = 0;
-        t->errands[t->group->process_of[r]].to_receive++;
+        t->errands[t->group->process_of[r]].to_receive += t->group->host_of[r] == t->group->host;
     }
 }
 
@@ -291,4 +292,46 @@ symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segmen
         if (t->fds[r] >= 0)
             close(t->fds[r]);
     return status;
+}
+
+/* ---- between hosts ---- */
+
+symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
+                                uint64_t words[SW_FABRIC_WORDS])
+{
+    CUmemFabricHandle handle;
+    const CUresult result = sw_drv.cuMemExportToShareableHandle(&handle, segment->rank[rank].memory,
+                                                                CU_MEM_HANDLE_TYPE_FABRIC, 0);
+
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "the memory cannot be shown to other hosts: it was not created for fabric "
+            "handles (which need NVLink between the hosts and a common IMEX channel), or "
+            "was itself imported");
+    if (result != CUDA_SUCCESS)
+        return sw_check(result, "cuMemExportToShareableHandle as a fabric handle");
+    memcpy(words, &handle, sizeof handle);
+    words[SW_FABRIC_WORDS - 1] = segment->rank[rank].bytes;
+    return SYMWIN_OK;
+}
+
+symwin_status sw_handles_import(struct sw_group *group, struct sw_segment *segment, int rank,
+                                const uint64_t words[SW_FABRIC_WORDS])
+{
+    const uint64_t bytes = words[SW_FABRIC_WORDS - 1];
+    CUmemGenericAllocationHandle memory = 0;
+    CUmemFabricHandle handle;
+    symwin_status status;
+
+    if (bytes == 0 || bytes > segment->bytes)
+        return sw_fail(SYMWIN_MISMATCH, "rank %d sent memory of %llu bytes for a segment of %zu",
+                       rank, (unsigned long long)bytes, segment->bytes);
+    memcpy(&handle, words, sizeof handle);
+    status = sw_check(
+        sw_drv.cuMemImportFromShareableHandle(&memory, &handle, CU_MEM_HANDLE_TYPE_FABRIC),
+        "cuMemImportFromShareableHandle of rank %d's memory, on another host", rank);
+    if (status != SYMWIN_OK)
+        return status;
+    return sw_segment_map(group, segment, rank, memory, (size_t)bytes, 0);
 }

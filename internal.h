@@ -134,6 +134,32 @@ symwin_status sw_exchange_status(struct sw_exchange *x, const char *call);
 
 int sw_exchange_ended(const struct sw_exchange *x);
 
+/* Called, on whatever thread, when this process has ended the exchange. May not take the service lock. */
+void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *context);
+
+/* For ranks on several hosts; links.c moves what they post. */
+struct sw_exchange_hosts {
+    int decides;                    /* this host's page decides; the others propose ends */
+    int relay;                      /* the rank that sends posts to other hosts; -1: none here */
+    const unsigned char *elsewhere; /* of each rank: on another host */
+    /* Sends the posts of a round: to the deciding host this host's, from it all. */
+    void (*send_round)(void *context, uint64_t round, size_t bytes);
+    void *context;
+};
+void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts *hosts);
+
+/* What a rank posted, or posts through its host; 0: the exchange has ended. */
+int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,
+                     size_t bytes);
+uint64_t sw_exchange_rounds(const struct sw_exchange *x, int rank);
+const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round);
+
+/* The deciding host's word. */
+void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit);
+
+/* Whether it has ended, or is to end, and why. */
+int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int *culprit);
+
 /* Outside of a round, `rank` waits for `other` (-1: not any more): whoever waits for `rank` and gives up
  * names that one. To be said again every few hundredths of a second. */
 void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other);
@@ -214,14 +240,20 @@ struct sw_line {
 /* What the ranks of one communicator share in this process. */
 struct sw_group {
     int nranks;
-    int nlocal;             /* ranks of this process */
-    int leader;             /* the lowest of them */
-    int process;            /* number of this process */
-    int processes;          /* on this host */
-    uint16_t *process_of;   /* owned: of each rank */
-    struct sw_line *lines;  /* owned: to each process */
-    struct sw_trade *trade; /* owned; NULL: all ranks are in this process */
-    atomic_int refs;        /* ranks that joined and have not left */
+    int nlocal;    /* ranks of this process */
+    int leader;    /* the lowest of them */
+    int process;   /* number of this process */
+    int processes; /* on all hosts */
+    int host;      /* number of this host; 0 decides */
+    int hosts;
+    uint16_t *process_of;     /* owned: of each rank */
+    uint16_t *host_of;        /* owned: of each rank */
+    struct sw_line *lines;    /* owned: to each process of this host */
+    struct sw_trade *trade;   /* owned; NULL: all ranks are in this process */
+    struct sw_link *links;    /* owned: to each host; NULL: there is only one */
+    unsigned char *elsewhere; /* owned: of each rank, if there are more hosts */
+    struct sw_exchange_hosts exchange_hosts;
+    atomic_int refs; /* ranks that joined and have not left */
     struct sw_exchange *exchange;
 
     /* Set by the leader before the ranks agree that the communicator exists; constant from then on. */
@@ -327,6 +359,14 @@ void sw_handles_destroy(struct sw_trade *trade);
  * this process has all; whether the others have is for the next agreement. */
 symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segment, int timeout_ms,
                                const char *call);
+
+/* Between hosts: a rank's memory as a fabric handle, in words of a vote, and that of another host's rank
+ * from its words. */
+#define SW_FABRIC_WORDS 9
+symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
+                                uint64_t words[SW_FABRIC_WORDS]);
+symwin_status sw_handles_import(struct sw_group *group, struct sw_segment *segment, int rank,
+                                const uint64_t words[SW_FABRIC_WORDS]);
 
 /* ---- registry.c: which address belongs to which window --------------------------------------- */
 

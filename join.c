@@ -1,22 +1,17 @@
 /* Ways to one id for all ranks: the launcher's environment, a transport of the caller's, and a
  * communicator that is there already.
  *
- * Processes of a launched job meet in a file: rank 0 makes the id and writes it down under the job's
- * name, in a folder that only this user can enter; it is removed when the id has served. A file that
- * an earlier job has left is known by nobody answering for it.
+ * Processes of a launched job on one host meet in a file under the job's name: rank 0 makes the id and
+ * writes it down. With several hosts, all make the same id of a secret that they share, SYMWIN_SECRET,
+ * and rank 0's process waits for them at MASTER_ADDR.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "bootstrap.h"
 
-enum { POLL_MS = 1, NAME_BYTES = 256 };
+enum { LEAST_SECRET = 16 };
 
 static const char env_call[] = "symwin_unique_id_from_env";
 static const char split_call[] = "symwin_comm_split";
@@ -50,97 +45,21 @@ symwin_status symwin_launch_query(symwin_launch_info *info)
 
 /* ---- the environment ---- */
 
-/* A folder of this user that no other can enter, made where it is not there. */
-static int folder_ready(const char *name)
-{
-    struct stat folder;
-
-    if (mkdir(name, 0700) != 0 && errno != EEXIST)
-        return 0;
-    return lstat(name, &folder) == 0 && S_ISDIR(folder.st_mode) && folder.st_uid == geteuid() &&
-           (folder.st_mode & 077) == 0;
-}
-
-/* The file for the job's next id: all its processes make the same calls, so all count alike. */
-static symwin_status file_name(const struct sw_launch *launch, char name[NAME_BYTES])
-{
-    static atomic_uint calls;
-    const unsigned number = atomic_fetch_add(&calls, 1);
-    const struct sw_part parts[] = {{launch->job, strlen(launch->job)}, {&number, sizeof number}};
-    unsigned char digest[SW_DIGEST_BYTES];
-    char folder[64];
-    size_t length;
-    int which, i;
-
-    sw_sha256(parts, 2, digest);
-    snprintf(folder, sizeof folder, "/symwin-%lu", (unsigned long)geteuid());
-    for (which = 0; which < SW_PLACES; which++)
-        if (sw_place_name(which, folder, name, NAME_BYTES - 40) && folder_ready(name))
-            break;
-    if (which == SW_PLACES)
-        return sw_fail(
-            SYMWIN_DENIED,
-            "%s: there is no folder symwin-%lu that belongs to this user alone in TMPDIR, "
-            "XDG_RUNTIME_DIR or /tmp; set TMPDIR to a private folder",
-            env_call, (unsigned long)geteuid());
-    length = strlen(name);
-    name[length++] = '/';
-    for (i = 0; i < 16; i++, length += 2)
-        snprintf(name + length, 3, "%02x", digest[i]);
-    return SYMWIN_OK;
-}
-
-/* All of it at once: whoever finds the file finds a whole id. */
-static symwin_status file_write(const char *name, const struct sw_id *id)
-{
-    char draft[NAME_BYTES + 32];
-    ssize_t wrote = -1;
-    int fd;
-
-    snprintf(draft, sizeof draft, "%s.%ld", name, (long)getpid());
-    unlink(draft);
-    fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        wrote = write(fd, id, sizeof *id);
-        close(fd);
-    }
-    if (wrote == (ssize_t)sizeof *id && rename(draft, name) == 0)
-        return SYMWIN_OK;
-    sw_fail(SYMWIN_DENIED, "%s: %s cannot be written: %s", env_call, name, strerror(errno));
-    unlink(draft);
-    return SYMWIN_DENIED;
-}
-
-static int file_read(const char *name, struct sw_id *id)
-{
-    const int fd = open(name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    struct stat file;
-    int right;
-
-    if (fd < 0)
-        return 0;
-    right = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid() &&
-            (file.st_mode & 077) == 0 && read(fd, id, sizeof *id) == (ssize_t)sizeof *id;
-    close(fd);
-    return right;
-}
-
+/* Rank 0 of a job on one host. */
 static symwin_status make_and_write(const char *name, struct sw_id *id)
 {
-    char *copy = strdup(name);
+    struct sw_id_options options = {.secret = NULL};
+    char copy[SW_FILE_NAME_BYTES];
+    char text[SW_TEXT_BYTES];
     symwin_status status;
 
-    if (copy == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", env_call);
-    status = sw_id_make(id, copy, env_call);
-    if (status != SYMWIN_OK) {
-        free(copy);
+    snprintf(copy, sizeof copy, "%s", name);
+    options.file = copy;
+    status = sw_id_make(id, &options, env_call);
+    if (status != SYMWIN_OK)
         return status;
-    }
-    status = file_write(name, id);
+    status = sw_id_write(name, id, env_call);
     if (status != SYMWIN_OK) {
-        char text[SW_TEXT_BYTES];
-
         snprintf(text, sizeof text, "%s", symwin_last_error());
         symwin_unique_id_release((const symwin_unique_id *)(const void *)id);
         sw_error_restore(text);
@@ -148,47 +67,75 @@ static symwin_status make_and_write(const char *name, struct sw_id *id)
     return status;
 }
 
-static symwin_status wait_and_read(const char *name, const struct sw_launch *launch,
-                                   struct sw_id *id)
+/* A job on one host. */
+static symwin_status id_of_host(const struct sw_launch *launch, const struct sw_part *job,
+                                struct sw_id *id)
 {
     const int timeout_ms = sw_milliseconds(SW_BOOTSTRAP_TIMEOUT, SW_BOOTSTRAP_TIMEOUT_MS);
-    const int64_t deadline = sw_now_ms() + timeout_ms;
-    const struct timespec moment = {.tv_nsec = POLL_MS * 1000000};
-    char text[SW_TEXT_BYTES];
+    char name[SW_FILE_NAME_BYTES];
+    symwin_status status = sw_id_file(job, 2, env_call, name);
 
-    snprintf(text, sizeof text, "%s", symwin_last_error());
-    while (!file_read(name, id) || !sw_id_is_open(id, deadline)) {
-        if (sw_now_ms() >= deadline)
-            return sw_fail(SYMWIN_TIMEOUT,
-                           "%s: rank 0 of job \"%s\" did not come within %d ms; start every rank, "
-                           "with the same TMPDIR",
-                           env_call, launch->job, timeout_ms);
-        nanosleep(&moment, NULL);
-    }
-    sw_error_restore(text); /* of looking in vain */
-    return SYMWIN_OK;
+    if (status != SYMWIN_OK)
+        return status;
+    if (launch->rank == 0)
+        return make_and_write(name, id);
+    if (sw_id_read(name, id, sw_now_ms() + timeout_ms))
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_TIMEOUT,
+                   "%s: rank 0 of job \"%s\" did not come within %d ms; start every rank, "
+                   "with the same TMPDIR",
+                   env_call, launch->job, timeout_ms);
+}
+
+/* A job on several hosts. */
+static symwin_status id_of_hosts(const struct sw_launch *launch, const struct sw_part *job,
+                                 struct sw_id *id)
+{
+    const char *shared = getenv("SYMWIN_SECRET");
+    unsigned char secret[SW_KEY_BYTES];
+    struct sw_part parts[] = {{"symwin job", 10}, {shared, 0}, job[0], job[1]};
+    struct sw_id_options options = {
+        .secret = secret, .address = launch->address, .port = launch->port};
+
+    if (shared == NULL || strlen(shared) < LEAST_SECRET)
+        return sw_fail(SYMWIN_DENIED,
+                       "%s: the job has processes on several hosts: set SYMWIN_SECRET to the same "
+                       "secret of at least %d characters for all, or pass on an id by other means",
+                       env_call, (int)LEAST_SECRET);
+    if (launch->address[0] == '\0' || launch->port == 0)
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: the job has processes on several hosts: set MASTER_ADDR to rank 0's and "
+            "MASTER_PORT to a free port there (or SYMWIN_ADDR and SYMWIN_PORT)",
+            env_call);
+    parts[1].bytes = strlen(shared);
+    sw_sha256(parts, 4, secret);
+    if (launch->rank == 0)
+        return sw_id_make(id, &options, env_call);
+    return sw_id_far(id, &options, env_call);
 }
 
 symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
 {
+    static atomic_uint calls; /* all processes of a job make the same calls: so all count alike */
     struct sw_launch launch;
-    char name[NAME_BYTES];
     symwin_status status;
+    struct sw_part job[2];
     struct sw_id made;
+    unsigned number;
 
     if (id == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: id is NULL", env_call);
     status = sw_launch_read(env_call, &launch);
     if (status != SYMWIN_OK)
         return status;
+    number = atomic_fetch_add(&calls, 1);
+    job[0] = (struct sw_part){launch.job, strlen(launch.job)};
+    job[1] = (struct sw_part){&number, sizeof number};
     if (launch.local_nranks != 0 && launch.local_nranks != launch.nranks)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: the job has %d of its %d processes on this host; all must be on one",
-                       env_call, launch.local_nranks, launch.nranks);
-    status = file_name(&launch, name);
-    if (status == SYMWIN_OK)
-        status = launch.rank == 0 ? make_and_write(name, &made)
-                                  : wait_and_read(name, &launch, &made);
+        status = id_of_hosts(&launch, job, &made);
+    else
+        status = id_of_host(&launch, job, &made);
     if (status == SYMWIN_OK)
         memcpy(id, &made, sizeof *id);
     return status;

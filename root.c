@@ -1,42 +1,36 @@
 /* Where ranks meet: the process that made an id keeps a meeting open for it.
  *
- * Ranks of this process come as threads, others through a socket in a folder that only this user can
- * enter. When all are there, every process learns which rank is where and gets the control page and
- * a line to every other process; then the meeting is over and the id has served. A meeting that
- * fails (a rank is late, dies, or contradicts the others) fails for all ranks with one sentence.
+ * Ranks of this process come as threads, others through door.c. When all are there, every process learns
+ * which rank is where, and those on this host get the control page and a line to each other; then the
+ * meeting is over and the id has served. A meeting that fails (a rank is late, dies, or contradicts the
+ * others) fails for all ranks with one sentence.
  *
- * Who cannot prove that it has the id's secret is dropped, and disturbs nobody: handshakes run side by
- * side, each with a deadline, and the oldest strangers make room for new ones.
+ * Ranks of other hosts come through TCP. They hold meetings of their own after this one (bootstrap.c);
+ * from here, the lowest of each host keeps its connection, whose other end goes to the lowest rank of
+ * this host: that links the hosts (links.c).
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "bootstrap.h"
 
 enum {
-    HANDSHAKE_MS = 5000,
-    LINGER_MS = 1000,     /* after a failure, to tell late ranks of it */
-    PAUSE_MS = 100,       /* before another try to accept without descriptors */
-    MOST_STRANGERS = 128, /* connections without a seat */
-    MOST_PAST = 64        /* meetings that are remembered after their end */
+    TELL_MS = 5000,
+    MOST_PAST = 64 /* meetings that are remembered after their end */
 };
 
 static const char call[] = "symwin_comm_create";
 
 struct seat {
     int taken;
-    struct visitor *visitor; /* NULL: a thread of this process */
+    struct sw_visitor *visitor; /* NULL: a thread of this process */
     unsigned char process[SW_NAME_BYTES];
+    unsigned char host[SW_NAME_BYTES]; /* of one that came through TCP; else zeros */
 };
 
 struct meeting {
@@ -46,6 +40,7 @@ struct meeting {
     struct sw_watch timer;
     int timeout_ms; /* of the rank whose deadline comes first */
     int nranks;     /* 0: nobody has come yet */
+    int posts;      /* ranks that the control page is for */
     struct seat *seats;
     int come;
     int foreign; /* ranks of other processes among them */
@@ -55,17 +50,10 @@ struct meeting {
     char text[SW_TEXT_BYTES];
     struct sw_group *group; /* for the threads of this process */
     char *file;             /* owned: where the id is written down, NULL: nowhere */
-};
-
-/* A connection. */
-struct visitor {
-    struct sw_watch watch;
-    struct visitor *next; /* newest first */
-    struct sw_wire_hello hello;
-    struct sw_wire_challenge challenge;
-    struct meeting *meeting; /* NULL: it has not said hello */
-    int seated;
-    int rank;
+    struct sw_wire_table
+        *table; /* owned: of all ranks, where this is a meeting of one host's; or NULL */
+    int host;
+    struct sw_channel channel; /* owned: to the deciding host, .fd -1: not this process's affair */
 };
 
 /* How a meeting ended, for whoever comes too late. */
@@ -78,134 +66,16 @@ struct past {
 static struct {
     pthread_cond_t changed;
     struct meeting *meetings;
-    struct visitor *visitors;
-    int strangers;
-    struct sw_watch listener; /* fd -1: there is none */
-    char folder[sizeof((struct sw_id *)0)->folder];
-    int64_t linger; /* the socket stays until then */
     struct past past[MOST_PAST];
     unsigned past_count;
-} root = {.changed = PTHREAD_COND_INITIALIZER, .listener = {.fd = -1}};
-
-/* ---- the socket ---- */
-
-static void visitor_come(struct sw_watch *watch, short events);
-
-/* Puts "<folder>/s" into an address. */
-static void socket_address(const char *folder, struct sockaddr_un *address)
-{
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    strncpy(address->sun_path, folder, sizeof address->sun_path - 1);
-    strncat(address->sun_path, SW_SOCKET_NAME,
-            sizeof address->sun_path - 1 - strlen(address->sun_path));
-}
-
-/* The process ends: what is in the file system must not stay. Nothing else is undone. */
-__attribute__((destructor)) static void folder_remove(void)
-{
-    struct sockaddr_un address;
-
-    if (root.listener.fd < 0)
-        return;
-    socket_address(root.folder, &address);
-    unlink(address.sun_path);
-    rmdir(root.folder);
-}
-
-static void listener_close(void)
-{
-    if (root.listener.fd < 0)
-        return;
-    folder_remove();
-    sw_service_remove(&root.listener);
-    close(root.listener.fd);
-    root.listener.fd = -1;
-    root.folder[0] = '\0';
-}
-
-/* Nobody is expected any more; but ranks of other processes that are on their way to a meeting that
- * has failed shall hear why. */
-static void listener_rest(void)
-{
-    if (root.meetings != NULL || root.listener.fd < 0)
-        return;
-    if (sw_now_ms() >= root.linger) {
-        listener_close();
-    } else {
-        root.listener.deadline = root.linger;
-        sw_service_changed();
-    }
-}
-
-/* A folder that only this user can enter, in the first place that takes one. */
-static int folder_make(void)
-{
-    int i;
-
-    for (i = 0; i < SW_PLACES; i++)
-        if (sw_place_name(i, "/symwin-XXXXXX", root.folder, sizeof root.folder) &&
-            mkdtemp(root.folder) != NULL)
-            return 1;
-    root.folder[0] = '\0';
-    return 0;
-}
-
-/* Opens the socket, unless it is open. Where that is not possible, only threads of this process can
- * come, which is all that some programs want: the others learn it from the id. */
-static symwin_status listener_open(void)
-{
-    struct sockaddr_un address;
-    symwin_status status;
-    int fd;
-
-    if (root.listener.fd >= 0 || !folder_make())
-        return SYMWIN_OK;
-    socket_address(root.folder, &address);
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-        listen(fd, SOMAXCONN) != 0) {
-        if (fd >= 0)
-            close(fd);
-        unlink(address.sun_path);
-        rmdir(root.folder);
-        root.folder[0] = '\0';
-        return SYMWIN_OK;
-    }
-    root.listener = (struct sw_watch){
-        .fd = fd, .events = POLLIN, .deadline = INT64_MAX, .ready = visitor_come};
-    status = sw_service_add(&root.listener);
-    if (status != SYMWIN_OK)
-        listener_close();
-    return status;
-}
+} root = {.changed = PTHREAD_COND_INITIALIZER};
 
 /* ---- meetings ---- */
 
-static void visitor_drop(struct visitor *v)
-{
-    struct visitor **at = &root.visitors;
-
-    while (*at != v)
-        at = &(*at)->next;
-    *at = v->next;
-    root.strangers -= !v->seated;
-    sw_service_remove(&v->watch);
-    close(v->watch.fd);
-    free(v);
-}
-
-static void refuse(struct visitor *v, symwin_status status, const char *text)
-{
-    union sw_wire_frame frame = {.refusal = {.status = (int32_t)status}};
-
-    strncpy(frame.refusal.text, text, sizeof frame.refusal.text - 1);
-    sw_wire_seal(&frame, SW_WIRE_REFUSAL);
-    sw_wire_send_now(v->watch.fd, &frame, -1);
-    visitor_drop(v);
-}
-
 static void meeting_free(struct meeting *m)
 {
+    sw_channel_close(&m->channel);
+    free(m->table);
     free(m->file);
     free(m->seats);
     free(m);
@@ -216,8 +86,8 @@ static void meeting_end(struct meeting *m, symwin_status status, const char *tex
 {
     struct past *past = &root.past[root.past_count++ % MOST_PAST];
     struct meeting **at = &root.meetings;
-    const int foreign = m->foreign && m->come < m->nranks;
-    struct visitor *v, *next;
+    const int linger = status != SYMWIN_OK && m->foreign && m->come < m->nranks;
+    struct sw_visitor *v;
 
     m->over = 1;
     m->status = status;
@@ -235,22 +105,17 @@ static void meeting_end(struct meeting *m, symwin_status status, const char *tex
     sw_service_remove(&m->timer);
     if (m->file != NULL)
         unlink(m->file);
-    for (v = root.visitors; v != NULL; v = next) {
-        next = v->next;
-        if (v->meeting != m)
-            continue;
+    while ((v = sw_door_next(m, NULL)) != NULL) {
         if (status == SYMWIN_OK)
-            visitor_drop(v);
+            sw_door_drop(v);
         else
-            refuse(v, status, m->text);
+            sw_door_refuse(v, status, m->text);
     }
     if (m->inside == 0)
         meeting_free(m);
     else
         pthread_cond_broadcast(&root.changed);
-    if (status != SYMWIN_OK && foreign)
-        root.linger = sw_now_ms() + LINGER_MS;
-    listener_rest();
+    sw_door_rest(linger);
 }
 
 /* Ends it with what sw_fail() has just said. */
@@ -283,7 +148,7 @@ static void meeting_late(struct sw_watch *watch, short events)
                          call, first_absent(m), m->timeout_ms, m->come, m->nranks));
 }
 
-static struct meeting *meeting_named(const unsigned char name[SW_NAME_BYTES])
+struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES])
 {
     struct meeting *m = root.meetings;
 
@@ -293,7 +158,7 @@ static struct meeting *meeting_named(const unsigned char name[SW_NAME_BYTES])
 }
 
 /* Why there is no such meeting. */
-static symwin_status past_status(const unsigned char name[SW_NAME_BYTES])
+symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES])
 {
     unsigned i;
 
@@ -303,25 +168,61 @@ static symwin_status past_status(const unsigned char name[SW_NAME_BYTES])
     return sw_fail(SYMWIN_INVALID, "%s: this id has served, or another process made it", call);
 }
 
-symwin_status sw_root_open(struct sw_id *id, char *file)
+const unsigned char *sw_root_secret(const struct meeting *meeting)
+{
+    return meeting->id.secret;
+}
+
+int sw_root_expects(void)
+{
+    return root.meetings != NULL;
+}
+
+static symwin_status meeting_fill(struct meeting *m, struct sw_id *id,
+                                  const struct sw_id_options *options)
+{
+    symwin_status status = sw_process_name(id->maker);
+
+    m->channel.fd = -1;
+    if (status == SYMWIN_OK)
+        status = sw_door_open(id, options->address, options->port);
+    if (status != SYMWIN_OK)
+        return status;
+    m->id = *id;
+    sw_id_name(id, m->name);
+    m->timer = (struct sw_watch){.fd = -1, .deadline = INT64_MAX, .ready = meeting_late};
+    if (options->file != NULL) {
+        m->file = strdup(options->file);
+        if (m->file == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    }
+    if (options->table != NULL) {
+        m->table = malloc(sizeof *m->table);
+        if (m->table == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+        *m->table = *options->table;
+        m->host = options->host;
+        if (options->channel != NULL) {
+            m->channel = *options->channel;
+            *options->channel = (struct sw_channel){.fd = -1};
+        }
+    }
+    return SYMWIN_OK;
+}
+
+symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options)
 {
     struct meeting *m = calloc(1, sizeof *m);
     symwin_status status;
 
     if (m == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "symwin_unique_id_create: no host memory");
-    status = sw_process_name(id->maker);
-    if (status == SYMWIN_OK)
-        status = listener_open();
+    status = meeting_fill(m, id, options);
     if (status != SYMWIN_OK) {
-        free(m);
+        meeting_free(m);
+        sw_door_rest(0);
         return status;
     }
-    memcpy(id->folder, root.folder, sizeof id->folder);
-    m->id = *id;
-    m->file = file;
-    sw_id_name(id, m->name);
-    m->timer = (struct sw_watch){.fd = -1, .deadline = INT64_MAX, .ready = meeting_late};
     m->next = root.meetings;
     root.meetings = m;
     return SYMWIN_OK;
@@ -333,7 +234,7 @@ symwin_status sw_root_close(const struct sw_id *id)
     struct meeting *m;
 
     sw_id_name(id, name);
-    m = meeting_named(name);
+    m = sw_root_named(name);
     if (m == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_unique_id_release: the id has served, was released "
                                        "before, or was made by another process");
@@ -344,26 +245,63 @@ symwin_status sw_root_close(const struct sw_id *id)
 
 /* ---- all have come ---- */
 
-/* Numbers the processes in the order of their lowest ranks. Returns how many there are. */
-static int number_processes(const struct meeting *m, uint16_t *process_of)
+static int same(const unsigned char *a, const unsigned char *b)
 {
-    int processes = 0;
-    int r, q;
-
-    for (r = 0; r < m->nranks; r++) {
-        for (q = 0; q < r; q++)
-            if (memcmp(m->seats[q].process, m->seats[r].process, SW_NAME_BYTES) == 0)
-                break;
-        process_of[r] = q < r ? process_of[q] : (uint16_t)processes++;
-    }
-    return processes;
+    return memcmp(a, b, SW_NAME_BYTES) == 0;
 }
 
-static int leader_of(int process, const uint16_t *process_of)
+/* Numbers processes and hosts in the order of their lowest ranks, but for this host, which is 0. */
+static symwin_status make_place(const struct meeting *m, struct sw_place *place)
+{
+    static const unsigned char here[SW_NAME_BYTES];
+    struct sw_wire_seat *seats = calloc((size_t)m->nranks, sizeof *seats);
+    int processes = 0, hosts = 1;
+    symwin_status status;
+    int r, q;
+
+    if (seats == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks);
+    for (r = 0; r < m->nranks; r++) {
+        for (q = 0; q < r && !same(m->seats[q].process, m->seats[r].process); q++)
+            ;
+        seats[r].process = q < r ? seats[q].process : (uint16_t)processes++;
+        for (q = 0; q < r && !same(m->seats[q].host, m->seats[r].host); q++)
+            ;
+        if (same(m->seats[r].host, here))
+            seats[r].host = 0;
+        else
+            seats[r].host = q < r ? seats[q].host : (uint16_t)hosts++;
+    }
+    status = sw_place_make(place, m->nranks, processes, hosts);
+    if (status == SYMWIN_OK)
+        memcpy(place->seats, seats, (size_t)m->nranks * sizeof *seats);
+    free(seats);
+    place->process = -1;
+    for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
+        if (m->seats[r].visitor == NULL)
+            place->process = place->seats[r].process;
+    return status;
+}
+
+static int leader_of(const struct sw_place *place, int process)
 {
     int r = 0;
 
-    while (process_of[r] != process)
+    while (place->seats[r].process != process)
+        r++;
+    return r;
+}
+
+static int is_here(const struct sw_place *place, int process)
+{
+    return place->seats[leader_of(place, process)].host == 0;
+}
+
+static int lowest_of_host(const struct sw_place *place, int host)
+{
+    int r = 0;
+
+    while (r < place->nranks && place->seats[r].host != host)
         r++;
     return r;
 }
@@ -375,7 +313,7 @@ static symwin_status tell(const struct meeting *m, int rank, union sw_wire_frame
     int error;
 
     sw_wire_seal(frame, type);
-    error = sw_wire_send(m->seats[rank].visitor->watch.fd, frame, fd, sw_now_ms() + HANDSHAKE_MS);
+    error = sw_channel_send(&m->seats[rank].visitor->channel, frame, fd, sw_now_ms() + TELL_MS);
     if (error == 0)
         return SYMWIN_OK;
     return sw_fail(error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST,
@@ -392,7 +330,8 @@ static symwin_status send_tables(const struct meeting *m, const struct sw_place 
     memset(&frame, 0, sizeof frame);
     frame.table.nranks = m->nranks;
     frame.table.processes = place->processes;
-    memcpy(frame.table.process_of, place->process_of, (size_t)m->nranks * sizeof(uint16_t));
+    frame.table.hosts = place->hosts;
+    memcpy(frame.table.seats, place->seats, (size_t)m->nranks * sizeof *place->seats);
     for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
         if (m->seats[r].visitor != NULL)
             status = tell(m, r, &frame, SW_WIRE_TABLE, -1);
@@ -410,7 +349,7 @@ static symwin_status give_line(const struct meeting *m, struct sw_place *place, 
         place->lines[from] = fd;
         return SYMWIN_OK;
     }
-    status = tell(m, leader_of(to, place->process_of), &frame, SW_WIRE_LINE, fd);
+    status = tell(m, leader_of(place, to), &frame, SW_WIRE_LINE, fd);
     close(fd);
     return status;
 }
@@ -424,6 +363,8 @@ static symwin_status send_lines(const struct meeting *m, struct sw_place *place)
         for (q = p + 1; q < place->processes; q++) {
             int ends[2];
 
+            if (!is_here(place, p) || !is_here(place, q))
+                continue;
             if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
                 return sw_fail(SYMWIN_NO_MEMORY, "%s: socketpair: %s; raise ulimit -n", call,
                                strerror(errno));
@@ -439,63 +380,77 @@ static symwin_status send_lines(const struct meeting *m, struct sw_place *place)
     return status;
 }
 
+/* The connection to a host goes to the process that links it with this one. */
+static symwin_status give_link(const struct meeting *m, struct sw_place *place, int host)
+{
+    struct sw_channel *channel = &m->seats[lowest_of_host(place, host)].visitor->channel;
+    const int linking = lowest_of_host(place, 0);
+    union sw_wire_frame frame;
+
+    if (place->seats[linking].process == place->process) {
+        sw_service_remove(&m->seats[lowest_of_host(place, host)].visitor->watch);
+        place->channels[host] = *channel;
+        *channel = (struct sw_channel){.fd = -1};
+        return SYMWIN_OK;
+    }
+    memset(&frame, 0, sizeof frame.link);
+    frame.link.host = host;
+    frame.link.sent = channel->sent;
+    frame.link.received = channel->received;
+    memcpy(frame.link.key, channel->key, sizeof frame.link.key);
+    return tell(m, linking, &frame, SW_WIRE_LINK, channel->fd);
+}
+
 /* Every process gets all that it needs, and only then does any of them go. */
 static symwin_status hand_out(const struct meeting *m, struct sw_place *place)
 {
     union sw_wire_frame frame = {.pass = {.process = 0}};
-    symwin_status status = sw_exchange_page(m->nranks, &place->page);
-    int p;
+    symwin_status status = sw_exchange_page(m->posts, &place->page);
+    int p, h;
 
     if (status == SYMWIN_OK)
         status = send_tables(m, place);
     for (p = 0; p < place->processes && status == SYMWIN_OK; p++)
-        if (p != place->process)
-            status = tell(m, leader_of(p, place->process_of), &frame, SW_WIRE_PAGE, place->page);
+        if (p != place->process && is_here(place, p))
+            status = tell(m, leader_of(place, p), &frame, SW_WIRE_PAGE, place->page);
     if (status == SYMWIN_OK)
         status = send_lines(m, place);
+    for (h = 1; h < place->hosts && status == SYMWIN_OK; h++) {
+        status = tell(m, lowest_of_host(place, h), &frame, SW_WIRE_GO, -1);
+        if (status == SYMWIN_OK)
+            status = give_link(m, place, h);
+    }
     for (p = 0; p < place->processes && status == SYMWIN_OK; p++)
-        if (p != place->process)
-            status = tell(m, leader_of(p, place->process_of), &frame, SW_WIRE_GO, -1);
+        if (p != place->process && is_here(place, p))
+            status = tell(m, leader_of(place, p), &frame, SW_WIRE_GO, -1);
     return status;
-}
-
-/* The index of this process, -1: none of the ranks is here. */
-static int own_process(const struct meeting *m, const uint16_t *process_of)
-{
-    int r;
-
-    for (r = 0; r < m->nranks; r++)
-        if (m->seats[r].visitor == NULL)
-            return process_of[r];
-    return -1;
 }
 
 static symwin_status complete(struct meeting *m)
 {
-    uint16_t *process_of = calloc((size_t)m->nranks, sizeof *process_of);
-    struct sw_place place = {.nranks = m->nranks, .page = -1, .process_of = process_of};
-    symwin_status status = SYMWIN_OK;
-    int p;
+    struct sw_place place;
+    symwin_status status = make_place(m, &place);
 
-    if (process_of != NULL) {
-        place.processes = number_processes(m, process_of);
-        place.process = own_process(m, process_of);
-        place.lines = malloc((size_t)place.processes * sizeof *place.lines);
-    }
-    if (place.lines == NULL) {
-        free(process_of);
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks);
-    }
-    for (p = 0; p < place.processes; p++)
-        place.lines[p] = -1;
-    if (place.processes > 1 || place.process < 0)
+    if (status != SYMWIN_OK)
+        return status;
+    if (place.hosts > 1 && lowest_of_host(&place, 0) == place.nranks)
+        status = sw_fail(SYMWIN_UNSUPPORTED,
+                         "%s: the id was made on a host that has none of the ranks; make it on one "
+                         "that has",
+                         call);
+    if (status == SYMWIN_OK && (place.processes > 1 || place.process < 0 || m->table != NULL))
         status = hand_out(m, &place);
-    if (status == SYMWIN_OK && place.process >= 0)
-        status = sw_group_create(&place, &m->group);
-    else
+    if (status == SYMWIN_OK && m->table != NULL)
+        status = sw_place_widen(&place, m->table, m->host);
+    if (status != SYMWIN_OK || place.process < 0) {
         sw_place_release(&place);
-    free(process_of);
-    return status;
+        return status;
+    }
+    if (m->channel.fd >= 0) {
+        place.channels[0] = m->channel;
+        m->channel = (struct sw_channel){.fd = -1};
+    }
+    return sw_group_create(&place, &m->group);
 }
 
 /* ---- a rank comes ---- */
@@ -507,6 +462,7 @@ static symwin_status open_seats(struct meeting *m, int nranks)
     if (m->seats == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, nranks);
     m->nranks = nranks;
+    m->posts = m->table != NULL ? m->table->nranks : nranks;
     return sw_service_add(&m->timer);
 }
 
@@ -536,7 +492,7 @@ static symwin_status judge(struct meeting *m, const struct sw_wire_join *join)
 
 /* Takes a seat for a member. If it must not, or if it was the last and something goes wrong, the
  * meeting is over; it is also over when all went well and this was the last. */
-static void seat(struct meeting *m, const struct sw_wire_join *join, struct visitor *visitor)
+static void seat(struct meeting *m, const struct sw_wire_join *join, struct sw_visitor *visitor)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms;
     symwin_status status = judge(m, join);
@@ -551,6 +507,8 @@ static void seat(struct meeting *m, const struct sw_wire_join *join, struct visi
     s->visitor = visitor;
     m->foreign |= visitor != NULL;
     memcpy(s->process, join->process, sizeof s->process);
+    if (visitor != NULL && visitor->channel.stream)
+        memcpy(s->host, join->host, sizeof s->host);
     if (deadline < m->timer.deadline) {
         m->timer.deadline = deadline;
         m->timeout_ms = join->timeout_ms;
@@ -573,9 +531,9 @@ symwin_status sw_root_join(const struct sw_id *id, const struct sw_wire_join *jo
     struct meeting *m;
 
     sw_id_name(id, name);
-    m = meeting_named(name);
+    m = sw_root_named(name);
     if (m == NULL)
-        return past_status(name);
+        return sw_root_why_not(name);
     m->inside++;
     seat(m, join, NULL);
     while (!m->over)
@@ -589,104 +547,23 @@ symwin_status sw_root_join(const struct sw_id *id, const struct sw_wire_join *jo
     return status;
 }
 
-/* ---- visitors ---- */
+/* ---- what door.c tells ---- */
 
-static void visitor_hello(struct visitor *v, const union sw_wire_frame *in)
+void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join)
 {
-    union sw_wire_frame out;
-
-    v->hello = in->hello;
-    v->meeting = meeting_named(v->hello.name);
-    if (v->meeting == NULL) {
-        const symwin_status status = past_status(v->hello.name);
-
-        refuse(v, status, symwin_last_error());
-        return;
-    }
-    memset(&out, 0, sizeof out.challenge);
-    if (getrandom(out.challenge.nonce, sizeof out.challenge.nonce, 0) !=
-        (ssize_t)sizeof out.challenge.nonce) {
-        refuse(v, SYMWIN_DENIED, "symwin_comm_create: the id's maker has no random numbers");
-        return;
-    }
-    sw_wire_prove_maker(v->meeting->id.secret, &v->hello, &out.challenge, out.challenge.proof);
-    sw_wire_seal(&out, SW_WIRE_CHALLENGE);
-    v->challenge = out.challenge;
-    if (sw_wire_send_now(v->watch.fd, &out, -1) != 0)
-        visitor_drop(v);
+    seat(visitor->meeting, join, visitor);
 }
 
-/* Whether the process that speaks is the one that it says it is, as far as that can be seen. */
-static int is_itself(int fd, const struct sw_wire_join *join)
+void sw_root_lost(struct sw_visitor *visitor)
 {
-    struct sw_wire_join own = {.rank = 0};
-    pid_t pid = 0;
-
-    if (!sw_wire_same_user(fd, &pid) || sw_join_fill(&own, 1, 0, 1) != SYMWIN_OK)
-        return 0;
-    return own.pid_space != join->pid_space || join->pid == pid;
+    meeting_fail(visitor->meeting,
+                 sw_fail(SYMWIN_PEER_LOST,
+                         "%s: the process of rank %d ended before all ranks had come", call,
+                         visitor->rank));
 }
 
-static void visitor_join(struct visitor *v, const union sw_wire_frame *in)
-{
-    unsigned char proof[SW_DIGEST_BYTES];
-
-    sw_wire_prove_rank(v->meeting->id.secret, &v->hello, &v->challenge, &in->join, proof);
-    if (!sw_digest_equal(proof, in->join.proof) || !is_itself(v->watch.fd, &in->join)) {
-        refuse(v, SYMWIN_DENIED,
-               "symwin_comm_create: the proof does not fit the id: pass the id as it was made");
-        return;
-    }
-    v->seated = 1;
-    v->rank = in->join.rank;
-    root.strangers--;
-    v->watch.deadline = INT64_MAX;
-    seat(v->meeting, &in->join, v);
-}
-
-static void visitor_lost(struct visitor *v)
-{
-    if (v->seated)
-        meeting_fail(v->meeting, sw_fail(SYMWIN_PEER_LOST,
-                                         "%s: the process of rank %d ended before all ranks had "
-                                         "come",
-                                         call, v->rank));
-    else
-        visitor_drop(v);
-}
-
-static void visitor_ready(struct sw_watch *watch, short events)
-{
-    struct visitor *v = (struct visitor *)(void *)watch;
-    union sw_wire_frame frame;
-    int error;
-
-    error = events == 0 ? ETIMEDOUT : sw_wire_receive_now(watch->fd, &frame, NULL);
-    if (error == EAGAIN)
-        return;
-    if (error == 0 && !v->seated && v->meeting == NULL && frame.header.type == SW_WIRE_HELLO)
-        visitor_hello(v, &frame);
-    else if (error == 0 && !v->seated && v->meeting != NULL && frame.header.type == SW_WIRE_JOIN)
-        visitor_join(v, &frame);
-    else
-        visitor_lost(v);
-}
-
-/* Of those who have not said which id they come for, if there is one: any other may be a rank in the
- * middle of its handshake. */
-static void drop_oldest_stranger(void)
-{
-    struct visitor *v, *oldest = NULL;
-
-    for (v = root.visitors; v != NULL; v = v->next)
-        if (!v->seated && (oldest == NULL || v->meeting == NULL || oldest->meeting != NULL))
-            oldest = v;
-    if (oldest != NULL)
-        visitor_drop(oldest);
-}
-
-/* No descriptor is left for a visitor: every meeting that waits for one would wait in vain. */
-static void out_of_descriptors(int error)
+/* Every meeting that waits for a rank would wait in vain. */
+void sw_root_no_room(int error)
 {
     struct meeting *m, *next;
 
@@ -700,59 +577,9 @@ static void out_of_descriptors(int error)
     }
 }
 
-static void visitor_come(struct sw_watch *watch, short events)
-{
-    struct visitor *v;
-    pid_t pid;
-    int fd;
-
-    if (events == 0) { /* a pause is over, or the time to linger */
-        watch->events = POLLIN;
-        listener_rest();
-        return;
-    }
-    fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-        if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
-            return;
-        if (root.strangers > 0) {
-            drop_oldest_stranger();
-            return;
-        }
-        watch->events = 0; /* or it would be ready again at once */
-        watch->deadline = sw_now_ms() + PAUSE_MS;
-        out_of_descriptors(errno);
-        return;
-    }
-    v = calloc(1, sizeof *v);
-    if (v == NULL || !sw_wire_same_user(fd, &pid)) {
-        free(v);
-        close(fd);
-        return;
-    }
-    v->watch = (struct sw_watch){.fd = fd,
-                                 .events = POLLIN | POLLRDHUP,
-                                 .deadline = sw_now_ms() + HANDSHAKE_MS,
-                                 .ready = visitor_ready};
-    if (root.strangers == MOST_STRANGERS)
-        drop_oldest_stranger();
-    if (sw_service_add(&v->watch) != SYMWIN_OK) {
-        close(fd);
-        free(v);
-        return;
-    }
-    v->next = root.visitors;
-    root.visitors = v;
-    root.strangers++;
-}
-
 void sw_root_forked(void)
 {
-    /* The parent's, socket and folder included; what is in memory is lost to the child. */
-    root.meetings = NULL;
-    root.visitors = NULL;
-    root.strangers = 0;
-    root.listener = (struct sw_watch){.fd = -1};
-    root.folder[0] = '\0';
+    root.meetings = NULL; /* the parent's */
     pthread_cond_init(&root.changed, NULL);
+    sw_door_forked();
 }

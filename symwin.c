@@ -416,6 +416,8 @@ static symwin_status device_here(const symwin_comm *comm, int rank, int *device)
     if (sw_group_is_local(comm->group, rank))
         return SYMWIN_OK;
     *device = -1;
+    if (comm->group->host_of[rank] != comm->group->host)
+        return SYMWIN_OK;
     status = sw_check(sw_drv.cuDeviceGetCount(&count), "cuDeviceGetCount");
     for (d = 0; d < count && status == SYMWIN_OK; d++) {
         status = sw_check(sw_drv.cuDeviceGetUuid(&uuid, d), "cuDeviceGetUuid of device %d", d);

@@ -168,6 +168,7 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
 static symwin_status place(symwin_comm *comm, struct attempt *a)
 {
     symwin_status status = SYMWIN_OK;
+    uint64_t fabric[SW_FABRIC_WORDS] = {0};
     size_t offset = 0;
     size_t bytes = 0;
     int r;
@@ -196,11 +197,17 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
         status = sw_segment_map(comm->group, a->segment, comm->rank, memory, a->physical.bytes,
                                 a->physical.buffer_id);
     }
-    status = sw_agree(comm, a->call, status, NULL, 0);
+    if (status == SYMWIN_OK && comm->group->hosts > 1)
+        status = sw_handles_fabric(a->segment, comm->rank, fabric);
+    status = sw_agree(comm, a->call, status, fabric, SW_FABRIC_WORDS);
     if (status != SYMWIN_OK || comm->group->processes == 1)
         return status;
-    if (comm->rank == comm->group->leader)
+    if (comm->rank == comm->group->leader) {
         status = sw_handles_trade(comm->group, a->segment, comm->timeout_ms, a->call);
+        for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++)
+            if (comm->group->host_of[r] != comm->group->host)
+                status = sw_handles_import(comm->group, a->segment, r, comm->votes[r].values);
+    }
     return sw_agree(comm, a->call, status, NULL, 0);
 }
 

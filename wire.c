@@ -12,6 +12,11 @@
 
 /* ---- frames ---- */
 
+static size_t table_bytes(int32_t nranks)
+{
+    return offsetof(struct sw_wire_table, seats) + (size_t)nranks * sizeof(struct sw_wire_seat);
+}
+
 static size_t frame_bytes(const union sw_wire_frame *frame)
 {
     switch ((enum sw_wire_type)frame->header.type) {
@@ -22,7 +27,7 @@ static size_t frame_bytes(const union sw_wire_frame *frame)
     case SW_WIRE_JOIN:
         return sizeof frame->join;
     case SW_WIRE_TABLE:
-        return offsetof(struct sw_wire_table, process_of) + (size_t)frame->table.nranks * 2;
+        return table_bytes(frame->table.nranks);
     case SW_WIRE_PAGE:
     case SW_WIRE_LINE:
     case SW_WIRE_GO:
@@ -31,6 +36,15 @@ static size_t frame_bytes(const union sw_wire_frame *frame)
         return sizeof frame->refusal;
     case SW_WIRE_HANDLE:
         return sizeof frame->handle;
+    case SW_WIRE_HERE:
+        return sizeof frame->here;
+    case SW_WIRE_LINK:
+        return sizeof frame->link;
+    case SW_WIRE_POST:
+        return sizeof frame->post;
+    case SW_WIRE_LEAVE:
+    case SW_WIRE_END:
+        return sizeof frame->end;
     }
     return 0;
 }
@@ -51,13 +65,13 @@ static int table_valid(const struct sw_wire_table *table, size_t bytes)
 {
     int r;
 
-    if (bytes < offsetof(struct sw_wire_table, process_of) || !rank_in(0, table->nranks) ||
-        table->processes < 1 || table->processes > table->nranks)
+    if (bytes < table_bytes(0) || !rank_in(0, table->nranks) || table->processes < 1 ||
+        table->processes > table->nranks || table->hosts < 1 || table->hosts > table->processes)
         return 0;
-    if (bytes != offsetof(struct sw_wire_table, process_of) + (size_t)table->nranks * 2)
+    if (bytes != table_bytes(table->nranks))
         return 0;
     for (r = 0; r < table->nranks; r++)
-        if (table->process_of[r] >= table->processes)
+        if (table->seats[r].process >= table->processes || table->seats[r].host >= table->hosts)
             return 0;
     return 1;
 }
@@ -80,7 +94,8 @@ int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
     switch ((enum sw_wire_type)frame->header.type) {
     case SW_WIRE_JOIN:
         /* nranks and rank are judged against the communicator's, by who knows it */
-        return frame->join.timeout_ms > 0 && frame->join.zero == 0;
+        return frame->join.timeout_ms > 0 && frame->join.posts >= 0 &&
+               frame->join.posts <= SW_MAX_RANKS;
     case SW_WIRE_LINE:
         return frame->pass.process >= 0 && frame->pass.process < SW_MAX_RANKS;
     case SW_WIRE_REFUSAL:
@@ -88,6 +103,19 @@ int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
         return frame->refusal.status != SYMWIN_OK && status_valid(frame->refusal.status);
     case SW_WIRE_HANDLE:
         return rank_in(frame->handle.rank, SW_MAX_RANKS) && status_valid(frame->handle.status);
+    case SW_WIRE_HERE:
+        frame->here.folder[sizeof frame->here.folder - 1] = '\0';
+        return frame->here.folder[0] != '\0';
+    case SW_WIRE_LINK:
+        return frame->link.host > 0 && frame->link.host < SW_MAX_RANKS;
+    case SW_WIRE_POST:
+        return rank_in(frame->post.rank, SW_MAX_RANKS) && frame->post.bytes >= 0 &&
+               frame->post.bytes <= SW_EXCHANGE_BYTES;
+    case SW_WIRE_LEAVE:
+        return rank_in(frame->end.rank, SW_MAX_RANKS);
+    case SW_WIRE_END:
+        return rank_in(frame->end.rank, SW_MAX_RANKS) && frame->end.status != SYMWIN_OK &&
+               status_valid(frame->end.status);
     default:
         return 1;
     }

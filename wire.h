@@ -5,6 +5,8 @@
  *   rank    -> HELLO      which id, a nonce
  *   maker   -> CHALLENGE  its nonce, and proof that it knows the id's secret
  *   rank    -> JOIN       who it is, and its proof
+ *           -> HERE       instead of a seat, to a rank of the maker's host that came over the network:
+ *                         the folder with the maker's socket
  *   maker   -> TABLE      once all ranks have come: which rank is in which process
  *           -> PAGE, LINE with a descriptor each, to the lowest rank of a process: the control
  *                         page, and a socket to each other process
@@ -15,6 +17,8 @@
  * what the sender says of itself: it cannot be replayed, reflected or moved to another rank.
  *
  * Between processes, over their line: HANDLE, with the descriptor of a rank's memory.
+ *
+ * Between hosts, over TCP (links.c): POST, LEAVE, END.
  */
 #ifndef SYMWIN_WIRE_H
 #define SYMWIN_WIRE_H
@@ -34,7 +38,12 @@ enum sw_wire_type {
     SW_WIRE_LINE,
     SW_WIRE_GO,
     SW_WIRE_REFUSAL,
-    SW_WIRE_HANDLE
+    SW_WIRE_HANDLE,
+    SW_WIRE_HERE,
+    SW_WIRE_LINK,
+    SW_WIRE_POST,
+    SW_WIRE_LEAVE,
+    SW_WIRE_END
 };
 
 #define SW_WIRE_MAGIC 0x4e494d53u /* "SMIN" */
@@ -69,9 +78,10 @@ struct sw_wire_join {
     int32_t nranks;
     int32_t timeout_ms;
     int32_t pid;
-    int32_t zero;
-    uint64_t pid_space;                   /* in which the pid means something */
+    int32_t posts;      /* ranks that the control page is for, here and elsewhere */
+    uint64_t pid_space; /* in which the pid means something */
     unsigned char process[SW_NAME_BYTES]; /* equal for ranks of one process */
+    unsigned char host[SW_NAME_BYTES];    /* equal for ranks of one host */
     unsigned char proof[SW_DIGEST_BYTES]; /* over all of the above */
 };
 
@@ -79,13 +89,44 @@ struct sw_wire_table {
     struct sw_wire_header header;
     int32_t nranks;
     int32_t processes;
-    uint16_t process_of[SW_MAX_RANKS]; /* the first nranks are sent */
+    int32_t hosts;
+    int32_t zero;
+    struct sw_wire_seat {
+        uint16_t process, host;
+    } seats[SW_MAX_RANKS]; /* the first nranks are sent */
 };
 
 struct sw_wire_pass { /* PAGE, LINE, GO */
     struct sw_wire_header header;
     int32_t process; /* LINE: to which */
     int32_t zero;
+};
+
+struct sw_wire_here {
+    struct sw_wire_header header;
+    char folder[64];
+};
+
+struct sw_wire_link { /* with the socket to another host, to the process that links the hosts */
+    struct sw_wire_header header;
+    int32_t host;
+    int32_t zero;
+    uint64_t sent, received;
+    unsigned char key[SW_KEY_BYTES];
+};
+
+struct sw_wire_post { /* what a rank posted in a round of the exchange */
+    struct sw_wire_header header;
+    uint64_t round;
+    int32_t rank;
+    int32_t bytes;
+    unsigned char data[SW_EXCHANGE_BYTES];
+};
+
+struct sw_wire_end { /* LEAVE: only the rank counts. END: to the linking host, a proposal */
+    struct sw_wire_header header;
+    int32_t status;
+    int32_t rank;
 };
 
 struct sw_wire_refusal {
@@ -112,10 +153,14 @@ union sw_wire_frame {
     struct sw_wire_pass pass;
     struct sw_wire_refusal refusal;
     struct sw_wire_handle handle;
+    struct sw_wire_here here;
+    struct sw_wire_link link;
+    struct sw_wire_post post;
+    struct sw_wire_end end;
 };
 
 _Static_assert(sizeof(struct sw_wire_header) == 16, "no padding");
-_Static_assert(sizeof(struct sw_wire_join) == 16 + 6 * 4 + 8 + SW_NAME_BYTES + SW_DIGEST_BYTES,
+_Static_assert(sizeof(struct sw_wire_join) == 16 + 6 * 4 + 8 + 2 * SW_NAME_BYTES + SW_DIGEST_BYTES,
                "no padding");
 _Static_assert(sizeof(struct sw_wire_handle) == 16 + 24, "no padding");
 
@@ -149,6 +194,35 @@ void sw_wire_prove_maker(const unsigned char secret[SW_KEY_BYTES],
 void sw_wire_prove_rank(const unsigned char secret[SW_KEY_BYTES], const struct sw_wire_hello *hello,
                         const struct sw_wire_challenge *challenge, const struct sw_wire_join *join,
                         unsigned char proof[SW_DIGEST_BYTES]);
+
+/* A connection of either kind: a local socket, which passes descriptors, or TCP (stream.c). */
+#define SW_STREAM_BYTES (sizeof(union sw_wire_frame) + SW_DIGEST_BYTES)
+
+struct sw_channel {
+    int fd; /* owned */
+    int stream;
+    int keyed; /* frames carry a proof */
+    int maker; /* which of the two ends this is */
+    unsigned char key[SW_KEY_BYTES];
+    uint64_t sent, received; /* keyed frames */
+    unsigned char *in;       /* owned, of a stream: the frame under way */
+    size_t have;             /* bytes of it */
+};
+
+int sw_channel_open(struct sw_channel *channel, int fd, int stream); /* 0, or ENOMEM */
+void sw_channel_close(struct sw_channel *channel);
+
+/* From now on a stream's frames carry a proof. */
+void sw_channel_key(struct sw_channel *channel, int maker, const unsigned char secret[SW_KEY_BYTES],
+                    const struct sw_wire_hello *hello, const struct sw_wire_challenge *challenge);
+
+/* As the functions above; a stream takes no descriptor (EOPNOTSUPP) and gives none. A frame that does
+ * not fit its proof is EPROTO. */
+int sw_channel_send(struct sw_channel *channel, const union sw_wire_frame *frame, int fd,
+                    int64_t deadline);
+int sw_channel_receive_now(struct sw_channel *channel, union sw_wire_frame *frame, int *fd);
+int sw_channel_receive(struct sw_channel *channel, union sw_wire_frame *frame, int *fd,
+                       int64_t deadline);
 
 /* Whether the process at the other end is of this user; *pid is its id as seen from here, 0 if it
  * cannot be seen. */

@@ -30,6 +30,7 @@ struct processes {
         atomic_llong at_us; /* when it was known */
         char text[SW_TEXT_BYTES];
         atomic_int step;
+        symwin_unique_id id; /* as this rank has it */
         atomic_llong number; /* whatever the body wants to tell */
     } rank[PROCESSES_MOST];
     pid_t pids[PROCESSES_MOST];
@@ -74,16 +75,22 @@ HARNESS_UNUSED void processes_barrier(struct processes *p)
         usleep(50);
 }
 
-HARNESS_UNUSED symwin_status processes_comm(struct processes *p, int rank, int timeout_ms,
-                                            symwin_comm **comm)
+HARNESS_UNUSED symwin_status processes_comm_with(struct processes *p, int rank,
+                                                 const symwin_unique_id *id, int timeout_ms,
+                                                 symwin_comm **comm)
 {
     const symwin_comm_options options = {.size = sizeof options,
                                          .timeout_ms = timeout_ms,
                                          .kernel_timeout_ms = timeout_ms,
                                          .slot_bytes = 8192};
 
-    return symwin_comm_create(processes_id(p, rank), p->count, rank, rank % harness_device_count(),
-                              &options, comm);
+    return symwin_comm_create(id, p->count, rank, rank % harness_device_count(), &options, comm);
+}
+
+HARNESS_UNUSED symwin_status processes_comm(struct processes *p, int rank, int timeout_ms,
+                                            symwin_comm **comm)
+{
+    return processes_comm_with(p, rank, processes_id(p, rank), timeout_ms, comm);
 }
 
 HARNESS_UNUSED struct processes *processes_new(int count, void *arg)

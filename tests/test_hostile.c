@@ -273,7 +273,7 @@ static int altered(const symwin_unique_id *id, const struct attack *attack)
         join = hostile_join(&h, RANKS, LATE);
         ((unsigned char *)&join)[at] ^= (unsigned char)(1u << at % 8);
         /* a frame that makes no sense is not even answered */
-        if (join.join.zero != 0 || join.join.timeout_ms <= 0) {
+        if (join.join.posts < 0 || join.join.posts > SW_MAX_RANKS || join.join.timeout_ms <= 0) {
             const int dropped = hostile_send_frame(h.socket, &join) && hostile_dropped(h.socket);
 
             close(h.socket);

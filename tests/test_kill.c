@@ -35,6 +35,7 @@ struct plan {
     long nth;
     enum steps_action action;
     int timeout_ms;
+    const char *hosts; /* a letter a rank; NULL: all on one */
 };
 
 /* Where it ended, in shared memory; the victim's time of death. */
@@ -124,6 +125,14 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
 static void body(struct processes *p, int rank)
 {
     const struct plan *plan = p->arg;
+
+    if (plan->hosts != NULL) {
+        const char host[] = {plan->hosts[rank], '\0'};
+
+        setenv("SYMWIN_HOST_ID", host, 1);
+        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+        setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    }
 
     if (rank == plan->victim) {
         shared = p;
@@ -272,12 +281,14 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Every stride-th step of each rank, until it outlives its plan. */
-static void sweep(const char *name, enum steps_action action, int timeout_ms, long stride)
+static void sweep(const char *name, enum steps_action action, int timeout_ms, const char *hosts,
+                  long stride)
 {
     int victim;
 
     for (victim = 0; victim < RANKS; victim++) {
-        struct plan plan = {.victim = victim, .action = action, .timeout_ms = timeout_ms};
+        struct plan plan = {
+            .victim = victim, .action = action, .timeout_ms = timeout_ms, .hosts = hosts};
         const int runs = seen.runs, wrong = seen.wrong;
         int kills = 0;
 
@@ -292,9 +303,11 @@ int main(int argc, char **argv)
 {
     const long stride = argc > 1 ? atol(argv[1]) : 19;
 
-    sweep("killed", STEPS_KILL, WAIT_MS, stride);
-    sweep("exits", STEPS_EXIT, WAIT_MS, stride * 5);
-    sweep("stopped", STEPS_STOP, STOP_MS, stride * 5);
+    sweep("killed", STEPS_KILL, WAIT_MS, NULL, stride);
+    sweep("exits", STEPS_EXIT, WAIT_MS, NULL, stride * 5);
+    sweep("stopped", STEPS_STOP, STOP_MS, NULL, stride * 5);
+    sweep("killed, on two hosts", STEPS_KILL, WAIT_MS, "abab", stride * 3);
+    sweep("stopped, on two hosts", STEPS_STOP, STOP_MS, "abab", stride * 9);
     qsort(seen.delays_us, (size_t)seen.delays, sizeof seen.delays_us[0], by_size);
     if (seen.delays > 0)
         printf(

@@ -1,0 +1,30 @@
+/* Between hosts: see links.c. */
+#ifndef SYMWIN_LINKS_H
+#define SYMWIN_LINKS_H
+
+#include <errno.h>
+
+#include "wire.h"
+
+struct sw_link {
+    struct sw_watch watch;
+    struct sw_channel channel; /* .fd -1: this host's own place, or not this process's affair */
+    struct sw_group *group;
+    int host;
+    pthread_mutex_t mutex; /* sending */
+    int end_sent;
+};
+
+/* Room for the links of a group of several hosts; 0: no memory. sw_links_stop() frees what they hold. */
+int sw_links_create(struct sw_group *group);
+
+/* Takes over the channels, one a host, where this process has them. Under the service lock. */
+symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels);
+void sw_links_stop(struct sw_group *group);
+
+/* Tells the other hosts, as far as this process has links, that the exchange is to end; that a rank has
+ * left (all but host `but`, -1: all). */
+void sw_links_end(struct sw_group *group);
+void sw_links_leave(struct sw_group *group, int rank, int but);
+
+#endif
