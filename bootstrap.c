@@ -874,6 +874,27 @@ static symwin_status await(const struct sw_id *id, int64_t deadline, struct sw_g
     return status;
 }
 
+/* Connects and introduces itself. The maker of an id that was not passed on, but is the same for all by
+ * a shared secret, may have come to its door and not yet to this id. */
+static symwin_status knock(const struct sw_id *id, struct sw_wire_join *join, int64_t deadline,
+                           struct sw_channel *channel)
+{
+    static const unsigned char unknown[SW_NAME_BYTES];
+    const struct timespec moment = {.tv_nsec = 20000000};
+    symwin_status status;
+
+    for (;;) {
+        status = connect_to(id, deadline, channel);
+        if (status == SYMWIN_OK)
+            status = introduce(channel, id, join, deadline);
+        if (status != SYMWIN_INVALID || memcmp(id->maker, unknown, sizeof unknown) != 0 ||
+            sw_now_ms() >= deadline)
+            return status;
+        sw_channel_close(channel);
+        nanosleep(&moment, NULL);
+    }
+}
+
 static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join,
                                const struct sw_wire_table *wide, int host, struct sw_group **out);
 
@@ -935,10 +956,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
     symwin_status status;
     int mates = 0;
 
-    status = connect_to(id, deadline, &channel);
-    if (status != SYMWIN_OK)
-        return status;
-    status = introduce(&channel, id, join, deadline);
+    status = knock(id, join, deadline, &channel);
     if (status == SYMWIN_OK)
         status = expect(&channel, &frame, SW_WIRE_TABLE, NULL, deadline);
     if (status == SYMWIN_OK && frame.header.type == SW_WIRE_HERE) {

@@ -117,7 +117,7 @@ static symwin_status id_of_hosts(const struct sw_launch *launch, const struct sw
 
 symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
 {
-    static atomic_uint calls; /* all processes of a job make the same calls: so all count alike */
+    static atomic_uint calls; /* that succeeded: alike in all processes of a job */
     struct sw_launch launch;
     symwin_status status;
     struct sw_part job[2];
@@ -129,16 +129,18 @@ symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
     status = sw_launch_read(env_call, &launch);
     if (status != SYMWIN_OK)
         return status;
-    number = atomic_fetch_add(&calls, 1);
+    number = atomic_load(&calls);
     job[0] = (struct sw_part){launch.job, strlen(launch.job)};
     job[1] = (struct sw_part){&number, sizeof number};
     if (launch.local_nranks != 0 && launch.local_nranks != launch.nranks)
         status = id_of_hosts(&launch, job, &made);
     else
         status = id_of_host(&launch, job, &made);
-    if (status == SYMWIN_OK)
-        memcpy(id, &made, sizeof *id);
-    return status;
+    if (status != SYMWIN_OK)
+        return status;
+    atomic_fetch_add(&calls, 1);
+    memcpy(id, &made, sizeof *id);
+    return SYMWIN_OK;
 }
 
 /* ---- a transport of the caller's ---- */
