@@ -423,6 +423,11 @@ uint64_t sw_exchange_rounds(const struct sw_exchange *x, int rank)
     return atomic_load(&x->page->posts[rank].rounds);
 }
 
+uint64_t sw_exchange_complete(const struct sw_exchange *x)
+{
+    return (atomic_load(&x->page->word) & COUNT_MASK) / (uint64_t)x->nranks;
+}
+
 const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round)
 {
     return x->page->posts[rank].data[round & 1];

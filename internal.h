@@ -154,6 +154,9 @@ int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void
 uint64_t sw_exchange_rounds(const struct sw_exchange *x, int rank);
 const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round);
 
+/* Rounds that are complete. */
+uint64_t sw_exchange_complete(const struct sw_exchange *x);
+
 /* The deciding host's word. */
 void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit);
 
@@ -253,7 +256,8 @@ struct sw_group {
     struct sw_link *links;    /* owned: to each host; NULL: there is only one */
     unsigned char *elsewhere; /* owned: of each rank, if there are more hosts */
     struct sw_exchange_hosts exchange_hosts;
-    atomic_int refs; /* ranks that joined and have not left */
+    _Atomic uint64_t rounds_sent; /* by the deciding host's linking process */
+    atomic_int refs;              /* ranks that joined and have not left */
     struct sw_exchange *exchange;
 
     /* Set by the leader before the ranks agree that the communicator exists; constant from then on. */

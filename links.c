@@ -39,11 +39,15 @@ static void link_lost(struct sw_link *link)
 /* Under link->mutex. */
 static void send_end(struct sw_link *link)
 {
+    struct sw_exchange *x = link->group->exchange;
     union sw_wire_frame frame;
     symwin_status status;
     int culprit;
 
-    if (link->end_sent || !sw_exchange_outcome(link->group->exchange, &status, &culprit))
+    if (link->end_sent || !sw_exchange_outcome(x, &status, &culprit))
+        return;
+    /* What the deciding host has completed, the others must be able to complete. */
+    if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
         return;
     link->end_sent = 1;
     memset(&frame, 0, sizeof frame.end);
@@ -56,7 +60,7 @@ static void send_end(struct sw_link *link)
 /* Whoever is at sending looks for an end when it is done: nobody waits for the other here. */
 static void offer_end(struct sw_link *link)
 {
-    while (!link->end_sent && pthread_mutex_trylock(&link->mutex) == 0) {
+    if (pthread_mutex_trylock(&link->mutex) == 0) {
         send_end(link);
         pthread_mutex_unlock(&link->mutex);
     }
@@ -80,6 +84,8 @@ static int link_send(struct sw_link *link, const union sw_wire_frame *frame)
     error = sw_channel_send(&link->channel, frame, -1, sw_now_ms() + SEND_MS);
     send_end(link);
     pthread_mutex_unlock(&link->mutex);
+    if (!link->end_sent && sw_exchange_ended(link->group->exchange))
+        offer_end(link); /* who tried meanwhile found the mutex taken */
     return error == 0;
 }
 
@@ -119,6 +125,9 @@ static void send_round(void *context, uint64_t round, size_t bytes)
                 break; /* the service thread finds the connection dead */
         }
     }
+    atomic_store(&group->rounds_sent, round + 1);
+    if (sw_exchange_ended(group->exchange))
+        sw_links_end(group);
 }
 
 /* Whether the other end may speak for the rank. */

@@ -12,7 +12,7 @@ struct sw_link {
     struct sw_group *group;
     int host;
     pthread_mutex_t mutex; /* sending */
-    int end_sent;
+    atomic_int end_sent;
 };
 
 /* Room for the links of a group of several hosts; 0: no memory. sw_links_stop() frees what they hold. */

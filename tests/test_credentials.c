@@ -205,6 +205,7 @@ static void answer_table(int fd, union sw_wire_frame *hello)
     memset(hello, 0, sizeof *hello);
     hello->table.nranks = 2;
     hello->table.processes = 1;
+    hello->table.hosts = 1;
     sw_wire_seal(hello, SW_WIRE_TABLE);
     hostile_send_frame(fd, hello);
 }

@@ -168,14 +168,16 @@ static void complain(const struct plan *plan, const struct processes *p, const c
                (int)p->rank[r].status, p->rank[r].text);
 }
 
-/* Whether the sentence blames the victim, or, for one that makes the id, the maker. */
+/* Whether the sentence blames the victim, or, for one that makes the id (rank 1 that of the second host),
+ * the maker. */
 static int names_victim(const struct plan *plan, const char *text)
 {
     char name[32];
 
     snprintf(name, sizeof name, "rank %d", plan->victim);
     return strstr(text, name) != NULL ||
-           (plan->victim == 0 && strstr(text, "the process that made the id") != NULL);
+           ((plan->victim == 0 || (plan->hosts != NULL && plan->victim == 1)) &&
+            strstr(text, "the process that made the id") != NULL);
 }
 
 static void judge(const struct plan *plan, struct processes *p, int rank, int wait_status)
