@@ -20,7 +20,7 @@ HARNESS_UNUSED void reduce(struct processes *p, int rank, symwin_comm *comm, uin
 {
     const symwin_allreduce_options options = {.size = sizeof options, .algo = algo};
     const int device = rank % harness_device_count();
-    static uint32_t words[COUNT];
+    uint32_t words[COUNT];
     uint32_t ranks = (uint32_t)p->count;
     int wrong = 0;
     uint32_t i;

@@ -61,7 +61,8 @@ esac
 
 export ASAN_OPTIONS="abort_on_error=0:detect_stack_use_after_return=0:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
-export TSAN_OPTIONS="second_deadlock_stack=1:${TSAN_OPTIONS:-}"
+# Ranks as processes are forked, from parents that may have a thread.
+export TSAN_OPTIONS="second_deadlock_stack=1:die_after_fork=0:${TSAN_OPTIONS:-}"
 
 # ThreadSanitizer of gcc 12 does not start where the kernel randomises more address bits than it
 # knows of.
@@ -76,5 +77,10 @@ else
     timeout=${SYMWIN_TEST_TIMEOUT:-120}
 fi
 
+# What killed ranks leave behind goes with this folder. Its name is short, as a socket's has to be.
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/sw.XXXX")
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+
 # shellcheck disable=SC2086 # lists of words
-exec $runner prove -j "$jobs" --exec "timeout -k 5 $timeout" $list
+$runner prove -j "$jobs" --exec "timeout -k 5 $timeout" $list

@@ -1,0 +1,252 @@
+/* Ways to one id: an all-gather of the caller's, MPI's (a stand-in for it), the environment of a launcher,
+ * and communicators made of parts of one. Threads and processes. */
+#include "process_cases.h"
+
+/* ---- a stand-in for MPI: ranks are threads, one communicator ---- */
+
+typedef struct harness_team *MPI_Comm;
+typedef int MPI_Info;
+enum { MPI_SUCCESS, MPI_BYTE, MPI_COMM_TYPE_SHARED, MPI_INFO_NULL };
+
+static _Thread_local int mpi_rank;
+static unsigned char mpi_area[8][1024];
+static int mpi_fails;
+
+static int MPI_Comm_size(MPI_Comm comm, int *size)
+{
+    *size = comm->nranks;
+    return MPI_SUCCESS;
+}
+
+static int MPI_Comm_rank(MPI_Comm comm, int *rank)
+{
+    (void)comm;
+    *rank = mpi_rank;
+    return MPI_SUCCESS;
+}
+
+static int MPI_Allgather(const void *mine, int bytes, int type, void *all, int each, int kind,
+                         MPI_Comm comm)
+{
+    int r;
+
+    if (mpi_fails || type != kind || bytes != each || bytes > (int)sizeof mpi_area[0])
+        return 1;
+    memcpy(mpi_area[mpi_rank], mine, (size_t)bytes);
+    harness_barrier(comm);
+    for (r = 0; r < comm->nranks; r++)
+        memcpy((unsigned char *)all + (size_t)r * (size_t)bytes, mpi_area[r], (size_t)bytes);
+    harness_barrier(comm);
+    return MPI_SUCCESS;
+}
+
+static int MPI_Comm_split_type(MPI_Comm comm, int kind, int key, MPI_Info info, MPI_Comm *out)
+{
+    (void)kind;
+    (void)key;
+    (void)info;
+    *out = comm;
+    return MPI_SUCCESS;
+}
+
+static int MPI_Comm_free(MPI_Comm *comm)
+{
+    *comm = NULL;
+    return MPI_SUCCESS;
+}
+
+#include "symwin_mpi.h" /* takes tests/mpi.h for MPI's */
+
+static void over_mpi(struct harness_team *team, int rank, void *arg)
+{
+    symwin_unique_id id;
+    symwin_comm *comm = NULL;
+
+    (void)arg;
+    mpi_rank = rank;
+    TAP_EQ("MPI's local rank", symwin_mpi_local_rank(team), rank);
+    host_must(symwin_unique_id_mpi(team, &id), "symwin_unique_id_mpi");
+    host_expect("a communicator over MPI",
+                symwin_comm_create(&id, team->nranks, rank, rank, NULL, &comm), SYMWIN_OK, "");
+    symwin_comm_destroy(comm);
+    harness_barrier(team);
+    if (rank == 0)
+        mpi_fails = 1;
+    harness_barrier(team);
+    host_expect("an all-gather that fails", symwin_unique_id_mpi(team, &id), SYMWIN_INVALID,
+                "allgather returned 1");
+    if (rank == 0) {
+        mpi_fails = 0;
+        host_expect("no rank -1", symwin_unique_id_share(2, -1, symwin_mpi_allgather, &team, &id),
+                    SYMWIN_INVALID, "no rank -1 of 2");
+        host_expect("no all-gather", symwin_unique_id_share(2, 0, NULL, NULL, &id), SYMWIN_INVALID,
+                    "allgather is NULL");
+        host_expect("no id", symwin_unique_id_share(2, 0, symwin_mpi_allgather, &team, NULL),
+                    SYMWIN_INVALID, "id is NULL");
+    }
+}
+
+/* ---- splitting ---- */
+
+static void expect_part(symwin_comm *comm, int nranks, int rank, const char *name)
+{
+    symwin_comm_info info = {0};
+    const symwin_status status = symwin_comm_query(comm, &info);
+
+    tap_ok(status == SYMWIN_OK && info.nranks == nranks && info.rank == rank,
+           "%s: rank %d of %d (is %d of %d)", name, rank, nranks, info.rank, info.nranks);
+}
+
+static void split(struct harness_team *team, int rank, void *arg)
+{
+    symwin_comm *parent = NULL, *part = NULL;
+    const int n = team->nranks;
+
+    (void)arg;
+    host_must(harness_comm(team, rank, &parent), "symwin_comm_create");
+    host_must(symwin_comm_split(parent, rank % 2, 0, NULL, &part), "symwin_comm_split");
+    expect_part(part, (n + 1 - rank % 2) / 2, rank / 2, "odd and even ranks");
+    symwin_comm_destroy(part);
+    host_must(symwin_comm_split(parent, 7, -rank, NULL, &part), "symwin_comm_split");
+    expect_part(part, n, n - 1 - rank, "all, backwards");
+    symwin_comm_destroy(part);
+    part = parent;
+    host_must(symwin_comm_split(parent, rank == 0 ? SYMWIN_SPLIT_NONE : 1, 0, NULL, &part),
+              "symwin_comm_split");
+    if (rank == 0)
+        tap_ok(part == NULL, "a rank in no part gets none");
+    else
+        expect_part(part, n - 1, rank - 1, "without rank 0");
+    symwin_comm_destroy(part);
+    host_expect("a bad color on one rank",
+                symwin_comm_split(parent, rank == 1 ? -2 : 0, 0, NULL, &part), SYMWIN_INVALID,
+                "symwin_comm_split|rank 1|color is -2");
+    host_expect("nowhere to put it", symwin_comm_split(parent, 0, 0, NULL, NULL), SYMWIN_INVALID,
+                "comm is NULL");
+    host_expect("the parent is not harmed", symwin_comm_check(parent), SYMWIN_OK, "");
+    symwin_comm_destroy(parent);
+}
+
+/* ---- the environment ---- */
+
+static void launch(struct processes *p, int rank, const char *job)
+{
+    char number[16];
+
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("SYMWIN_RANK", number, 1);
+    setenv("SYMWIN_LOCAL_RANK", number, 1);
+    snprintf(number, sizeof number, "%d", p->count);
+    setenv("SYMWIN_NRANKS", number, 1);
+    setenv("SYMWIN_LOCAL_NRANKS", number, 1);
+    setenv("SYMWIN_JOB", job, 1);
+}
+
+static void launched(struct processes *p, int rank)
+{
+    symwin_launch_info info = {0};
+    char job[64];
+    int i;
+
+    snprintf(job, sizeof job, "test_join-%ld", (long)getppid());
+    launch(p, rank, job);
+    must_be(symwin_launch_query(&info) == SYMWIN_OK && info.rank == rank &&
+                info.nranks == p->count && info.local_rank == rank &&
+                strcmp(info.launcher, "symwin") == 0,
+            "symwin_launch_query", rank);
+    for (i = 0; i < 2; i++) { /* a second one is another */
+        host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
+        everything_with(p, rank, &p->rank[rank].id);
+    }
+}
+
+/* Rank 0 of an earlier job of that name was killed before anybody came. */
+static void left_over(struct processes *p, int rank)
+{
+    symwin_unique_id id;
+
+    launch(p, 0, "test_join-left-over");
+    host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env");
+    p->rank[rank].number = 1;
+    kill(getpid(), SIGKILL);
+}
+
+static void after_it(struct processes *p, int rank)
+{
+    launch(p, rank, "test_join-left-over");
+    if (rank == 0)
+        usleep(100000); /* the other finds the old file first */
+    host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
+    everything_with(p, rank, &p->rank[rank].id);
+}
+
+static void alone(struct processes *p, int rank)
+{
+    const int64_t begin = host_now_ms();
+    symwin_unique_id id;
+
+    launch(p, 1, "test_join-alone");
+    setenv("SYMWIN_NRANKS", "2", 1);
+    setenv("SYMWIN_LOCAL_NRANKS", "2", 1);
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "200", 1);
+    must_be(symwin_unique_id_from_env(&id) == SYMWIN_TIMEOUT &&
+                host_error_has("rank 0 of job \"test_join-alone\" did not come within 200 ms") &&
+                host_now_ms() - begin < 5000,
+            "rank 0 does not come", rank);
+    unsetenv("SYMWIN_RANK");
+    must_be(symwin_unique_id_from_env(&id) == SYMWIN_INVALID && host_error_has("SYMWIN_RANK"),
+            "half of the variables", rank);
+    must_be(symwin_unique_id_from_env(NULL) == SYMWIN_INVALID, "no id", rank);
+    must_be(symwin_launch_query(NULL) == SYMWIN_INVALID, "no info", rank);
+}
+
+/* ---- two processes of two threads ---- */
+
+struct thread {
+    struct processes *p;
+    int rank;
+};
+
+static void *thread_main(void *arg)
+{
+    struct thread *t = arg;
+
+    everything_with(t->p, t->rank, &t->p->id);
+    return NULL;
+}
+
+static void two_threads(struct processes *p, int rank)
+{
+    struct thread threads[2] = {{p, 2 * rank}, {p, 2 * rank + 1}};
+    pthread_t other;
+
+    processes_id(p, rank);
+    p->count = 4; /* ranks, from here on; both processes say so */
+    if (pthread_create(&other, NULL, thread_main, &threads[1]) != 0)
+        abort();
+    thread_main(&threads[0]);
+    pthread_join(other, NULL);
+}
+
+int main(void)
+{
+    struct processes *dead = processes_new(1, NULL);
+    struct harness_leaks before;
+
+    /* Processes first: a forked child of a process with a driver has none. */
+    processes_run("launched", 4, launched, NULL);
+    processes_fork(dead, 0, left_over);
+    processes_wait(dead, 0);
+    tap_ok(dead->rank[0].number == 1, "a job leaves its file behind");
+    processes_free(dead);
+    processes_run("after it", 2, after_it, NULL);
+    processes_run("alone", 1, alone, NULL);
+    processes_run("two threads each", 2, two_threads, NULL);
+    harness_start();
+    before = harness_leaks_now();
+    harness_run(3, over_mpi, NULL);
+    harness_no_leaks("over MPI", &before);
+    harness_run(5, split, NULL);
+    harness_no_leaks("splitting", &before);
+    return tap_done();
+}
