@@ -83,6 +83,43 @@ verified('NTHREADS=3', $_) for thinned(@runs);
 verified('NTHREADS=4', "--algo $_ 20K bf16", "algorithm $_")
   for thinned(qw(auto oneshot twoshot oneshot_mc twoshot_mc));
 
+# ---- ranks as processes ------------------------------------------------------------------------
+
+# Every process has its lines in the order of its steps.
+sub processes {
+    my ($environment, $arguments, $ranks, $name) = @_;
+    my ($status, $output) = example($environment, $arguments);
+    is($status, 0, "$name: exit status") or diag($output);
+    for my $rank (0 .. $ranks - 1) {
+        my @lines = $output =~ /^  Rank $rank (\w+)/mg;
+        is("@lines", 'driver communicator allocated buffers data buffers', "$name: rank $rank");
+    }
+    like($output, qr/^Results verified correctly$/m, "$name: verified");
+    like($output, qr/^All resources cleaned up successfully$/m, "$name: cleaned up");
+}
+
+processes('', '--nproc 4 10K',           4, '--nproc 4');
+processes('NTHREADS=2', '--nproc 2 10K', 4, 'two processes of two threads');
+processes('', '--nproc 1 10K',           1, '--nproc 1');
+
+# What a launcher sets; here the shell is the launcher.
+sub launched {
+    my ($name, $set) = @_;
+    my $processes = join ' ', map { my $r = $_; "env @{[$set->($r)]} $example 10K &" } 0 .. 2;
+    my $output = `export SYMWIN_DRIVER=emu; $processes wait 2>&1`;
+    is(scalar(() = $output =~ /^Verification - 10240 elements on ranks (\d) to \1 /mg), 3,
+        "$name: every process verifies") or diag($output);
+}
+
+launched('torchrun', sub { "RANK=$_[0] WORLD_SIZE=3 LOCAL_RANK=$_[0] LOCAL_WORLD_SIZE=3 "
+          . 'MASTER_ADDR=localhost MASTER_PORT=29512 TORCHELASTIC_RUN_ID=test' });
+launched('Open MPI', sub { "OMPI_COMM_WORLD_RANK=$_[0] OMPI_COMM_WORLD_SIZE=3 "
+          . "OMPI_COMM_WORLD_LOCAL_RANK=$_[0] OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=test" });
+
+($status, $output) = example('SYMWIN_EMU_MEM=16M', '--nproc 2 64M');
+is($status, 1, 'processes without memory: exit status');
+like($output, qr/Rank [01] failed: SYMWIN_NO_MEMORY/, 'processes without memory: say why');
+
 # ---- what it refuses ---------------------------------------------------------------------------
 
 refused('NTHREADS=2', '0', 2, qr/COUNT is "0": give a number/, 'no elements');
@@ -92,6 +129,7 @@ refused('NTHREADS=2', '16G f33', 2, qr/no TYPE "f33"/, 'unknown type');
 refused('NTHREADS=2', '1K f32 xor', 2, qr/no OP "xor"/, 'unknown operation');
 refused('NTHREADS=2', '--algo=ring', 2, qr/no ALGO "ring"/, 'unknown algorithm');
 refused('NTHREADS=2', '--frob', 2, qr/what is "--frob"/, 'unknown option');
+refused('', '--nproc 0', 2, qr/--nproc is "0"/, 'no processes');
 refused('NTHREADS=0', '', 2, qr/NTHREADS is "0"/, 'no ranks');
 refused('SYMWIN_DRIVER=opencl', '', 1, qr/SYMWIN_DRIVER/, 'unknown driver');
 refused('NTHREADS=2 SYMWIN_EMU_MEM=16M', '64M', 1, qr/Rank 0 failed: SYMWIN_NO_MEMORY/,
