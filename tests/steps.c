@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -26,8 +27,11 @@ static struct {
     enum steps_action action;
     int variant, persistent;
     const char *_Atomic hit;
+    atomic_int hit_who;
     void (*before)(void);
 } steps;
+
+static _Thread_local int who = -1;
 
 void steps_plan(long nth, enum steps_action action, int variant, int persistent)
 {
@@ -35,6 +39,7 @@ void steps_plan(long nth, enum steps_action action, int variant, int persistent)
     steps.variant = variant;
     steps.persistent = persistent;
     atomic_store(&steps.hit, NULL);
+    atomic_store(&steps.hit_who, -1);
     atomic_store(&steps.taken, 0);
     atomic_store(&steps.nth, nth);
 }
@@ -54,19 +59,30 @@ const char *steps_hit(void)
     return atomic_load(&steps.hit);
 }
 
+int steps_hit_who(void)
+{
+    return atomic_load(&steps.hit_who);
+}
+
+void steps_i_am(int rank)
+{
+    who = rank;
+}
+
 void steps_before(void (*f)(void))
 {
     steps.before = f;
 }
 
-/* One step. Returns whether the call shall fail; a call that cannot is passed `can_fail` 0. */
+/* One step. Returns whether the call shall fail; a call that cannot is passed `can_fail` 0 and is no step
+ * where calls are failed. */
 static int step(const char *name, int can_fail)
 {
     const long nth = atomic_load(&steps.nth);
     const char *none = NULL;
     long taken;
 
-    if (nth == 0)
+    if (nth == 0 || (!can_fail && (steps.action == STEPS_FAIL || steps.action == STEPS_INTERRUPT)))
         return 0;
     taken = atomic_fetch_add(&steps.taken, 1) + 1;
     if (taken != nth && !(steps.persistent && taken > nth))
@@ -83,26 +99,30 @@ static int step(const char *name, int can_fail)
         return 0;
     case STEPS_FAIL:
     case STEPS_INTERRUPT:
-        if (can_fail)
-            atomic_compare_exchange_strong(&steps.hit, &none, name);
-        return can_fail;
+        if (atomic_compare_exchange_strong(&steps.hit, &none, name))
+            atomic_store(&steps.hit_who, who);
+        return 1;
     case STEPS_COUNT:
         break;
     }
     return 0;
 }
 
-/* Fails with one of the codes, or with EINTR where that was asked for and is among them. */
+/* Fails with the code of the plan's variant, or with EINTR where that was asked for and is among them.
+ * A call with fewer ways to fail than that is no step. */
 static int fails(const char *name, const int *codes, int count)
 {
-    int interrupted = 0;
+    const int interrupt = steps.action == STEPS_INTERRUPT;
+    int left = steps.variant;
+    int chosen = 0;
     int i;
 
-    for (i = 0; i < count; i++)
-        interrupted |= codes[i] == EINTR;
-    if (!step(name, steps.action == STEPS_INTERRUPT ? interrupted : count > 0))
+    for (i = 0; i < count && chosen == 0; i++)
+        if (codes[i] == EINTR ? interrupt : !interrupt && left-- == 0)
+            chosen = codes[i];
+    if (!step(name, chosen != 0))
         return 0;
-    errno = steps.action == STEPS_INTERRUPT ? EINTR : codes[steps.variant % count];
+    errno = chosen;
     return 1;
 }
 
@@ -120,7 +140,7 @@ int step_socket(int domain, int type, int protocol)
 int step_connect(int fd, const struct sockaddr *address, socklen_t bytes);
 int step_connect(int fd, const struct sockaddr *address, socklen_t bytes)
 {
-    return FAILS("connect", ECONNREFUSED, EACCES) ? -1 : connect(fd, address, bytes);
+    return FAILS("connect", ECONNREFUSED, EACCES, EINTR) ? -1 : connect(fd, address, bytes);
 }
 
 int step_bind(int fd, const struct sockaddr *address, socklen_t bytes);
@@ -182,7 +202,7 @@ int step_memfd_create(const char *name, unsigned flags)
 int step_ftruncate(int fd, off_t bytes);
 int step_ftruncate(int fd, off_t bytes)
 {
-    return FAILS("ftruncate", ENOSPC) ? -1 : ftruncate(fd, bytes);
+    return FAILS("ftruncate", ENOSPC, EINTR) ? -1 : ftruncate(fd, bytes);
 }
 
 int step_fcntl(int fd, int command, ...);
@@ -285,7 +305,10 @@ ssize_t step_read(int fd, void *data, size_t bytes)
 long step_syscall(long number, long a, long b, long c, long d, long e, long f);
 long step_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
-    return FAILS("futex", EINTR) ? -1 : syscall(number, a, b, c, d, e, f);
+    /* To wake cannot fail. */
+    if (number == SYS_futex && ((int)b & FUTEX_CMD_MASK) == FUTEX_WAIT && FAILS("futex", EINTR))
+        return -1;
+    return syscall(number, a, b, c, d, e, f);
 }
 
 int step_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*f)(void *),
@@ -293,7 +316,7 @@ int step_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, voi
 int step_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*f)(void *),
                         void *arg)
 {
-    return step("pthread_create", steps.action == STEPS_FAIL)
+    return step("pthread_create", steps.action == STEPS_FAIL && steps.variant == 0)
                ? EAGAIN
                : pthread_create(thread, attributes, f, arg);
 }

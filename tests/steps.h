@@ -16,12 +16,15 @@ enum steps_action {
 };
 
 /* From now on, in this process: `action` at step `nth` (1 is the next); `persistent`: and at every later
- * one. `variant` chooses among the ways to fail. */
+ * one. `variant` chooses among the ways to fail. With STEPS_FAIL and STEPS_INTERRUPT only calls that can
+ * fail like that are steps. */
 void steps_plan(long nth, enum steps_action action, int variant, int persistent);
 void steps_off(void);
 
-long steps_taken(void);             /* since steps_plan() */
-const char *steps_hit(void);        /* the call that was hit first, NULL: none yet */
+long steps_taken(void);      /* since steps_plan() */
+const char *steps_hit(void); /* the call that was hit first, NULL: none yet */
+int steps_hit_who(void);     /* what that thread had said of itself, -1: nothing */
+void steps_i_am(int rank);
 void steps_before(void (*f)(void)); /* called just before the process is ended or stopped */
 
 #endif

@@ -1,4 +1,627 @@
-int main(void)
+/* The fault sweep across processes: every call of the system, of malloc and of the driver that the
+ * library makes in the life of a communicator fails, one after the other, once or for good.
+ *
+ * Four ranks, as four processes, as four threads of one, and as two processes of two threads, make a
+ * communicator, register, reduce, register again, deregister and destroy. One process (of the driver:
+ * one rank) is the victim of a fault. Whatever it is, every rank returns, and soon; in calls that
+ * ranks agree on all have one status that names one rank, the victim's; every failure has a sentence;
+ * nothing is left behind; and with the fault gone the same processes succeed with a new id. A call that
+ * is interrupted (EINTR) fails nothing at all.
+ *
+ * Where a rank cannot tell the others, because its way to them is what failed, they are told apart
+ * from it: they get TIMEOUT or PEER_LOST, which name it.
+ *
+ *     test_system_faults [STRIDE]     every STRIDE-th step (make soak: 1)
+ */
+#include "processes.h"
+#include "steps.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { SLOWER = 8, DEFAULT_STRIDE = 211 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SLOWER = 8, DEFAULT_STRIDE = 61 };
+#else
+enum { SLOWER = 1, DEFAULT_STRIDE = 19 };
+#endif
+
+enum {
+    RANKS = 4,
+    BYTES = 4096,
+    BOOTSTRAP_MS = 300 * SLOWER,
+    WAIT_MS = 4000 * SLOWER,
+    HANG_MS = 12000 * SLOWER,
+    SETTLE_MS = 3000 * SLOWER,
+    FRESH = 8,     /* steps that a process takes once in its life are among its first */
+    RETRY_EACH = 8 /* across processes: a life without a fault after so many with one */
+};
+
+enum stage { ID, CREATE, ALLOC, REGISTER, REDUCE, AGAIN, DEREGISTER, ENDED, STAGES };
+
+static const char *const stage_names[STAGES] = {
+    "id", "create", "alloc", "register", "reduce", "register again", "deregister", "end"};
+
+enum kind { NOTHING, SYSTEM, INTERRUPTION, DRIVER, KINDS };
+
+static const char *const kind_names[KINDS] = {"nothing", "system", "interruption", "driver"};
+
+static const CUresult codes[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN,
+                                 CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_INVALID_VALUE};
+
+enum { CODES = sizeof codes / sizeof codes[0], VARIANTS = 3 };
+
+struct arrangement {
+    const char *name;
+    int processes; /* rank r is a thread of process r % processes */
+};
+
+static const struct arrangement arrangements[] = {
+    {"4 threads", 1}, {"4 processes", 4}, {"2 processes of 2 threads", 2}};
+
+struct plan {
+    enum kind kind;
+    int victim;  /* a process; of the driver's faults a rank */
+    int variant; /* of the system's faults; of the driver's an index of codes[] */
+    int persistent;
+    long nth;
+};
+
+/* In shared memory, beside struct processes. */
+struct board {
+    int processes;
+    struct plan plan;
+    atomic_int round, done, quit;
+    symwin_unique_id id;
+    atomic_int id_made; /* -1: it could not be made */
+    char hit[32];       /* the call that failed first, "": none */
+    int hit_rank;       /* whose thread made it, -1: the service thread */
+    struct {
+        int objects, fds, threads; /* left behind */
+    } left[RANKS];
+};
+
+/* ---- in a rank's process ---- */
+
+static struct board *board_of(const struct processes *p)
 {
-    return 0;
+    return p->arg;
+}
+
+static symwin_status wait_for_id(struct processes *p, int rank)
+{
+    struct board *b = board_of(p);
+    symwin_status status = SYMWIN_OK;
+
+    if (rank == 0) {
+        status = symwin_unique_id_create(&b->id);
+        b->id_made = status == SYMWIN_OK ? 1 : -1;
+    }
+    while (!b->id_made)
+        usleep(20);
+    return status;
+}
+
+/* What a rank has in its life. */
+struct life {
+    int rank, device;
+    symwin_comm *comm;
+    struct CUstream_st *stream;
+    uint32_t *memory;
+    symwin_window *window, *again;
+};
+
+static symwin_status allocate(struct life *l)
+{
+    symwin_status status = symwin_mem_alloc(l->device, 2 * BYTES, 0, (void **)&l->memory);
+
+    if (status == SYMWIN_OK)
+        status = symwin_stream_create(l->device, &l->stream);
+    return status;
+}
+
+static symwin_status reduce(struct life *l)
+{
+    uint32_t *out = l->memory + BYTES / sizeof *out;
+    const uint32_t mine = 1u << l->rank;
+    uint32_t sum = 0;
+    symwin_status status;
+
+    status = symwin_memcpy(l->device, l->memory, &mine, sizeof mine, l->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_allreduce(l->comm, l->memory, out, 1, SYMWIN_U32, SYMWIN_SUM, l->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_memcpy(l->device, &sum, out, sizeof sum, l->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_stream_synchronize(l->device, l->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_comm_check(l->comm);
+    if (status == SYMWIN_OK && sum != (1u << RANKS) - 1) {
+        fprintf(stderr, "rank %d: the sum is %u\n", l->rank, sum);
+        abort();
+    }
+    /* A rank that failed alone leaves the kernels of the others waiting for it. */
+    if (status != SYMWIN_OK) {
+        char text[SW_TEXT_BYTES];
+
+        snprintf(text, sizeof text, "%s", symwin_last_error());
+        symwin_comm_abort(l->comm);
+        sw_error_restore(text);
+    }
+    return status;
+}
+
+static symwin_status live(struct processes *p, struct life *l, enum stage stage)
+{
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .timeout_ms = WAIT_MS,
+                                         .bootstrap_timeout_ms = BOOTSTRAP_MS,
+                                         .kernel_timeout_ms = WAIT_MS,
+                                         .slot_bytes = 8192};
+    symwin_status status;
+
+    switch (stage) {
+    case ID:
+        return wait_for_id(p, l->rank);
+    case CREATE:
+        return symwin_comm_create(&board_of(p)->id, RANKS, l->rank, l->device, &options, &l->comm);
+    case ALLOC:
+        return allocate(l);
+    case REGISTER:
+        return symwin_window_register(l->comm, l->memory, 2 * BYTES, 0, &l->window);
+    case REDUCE:
+        return reduce(l);
+    case AGAIN:
+        return symwin_window_register(l->comm, l->memory, 64, 0, &l->again);
+    case DEREGISTER:
+        status = symwin_window_deregister(l->comm, l->window);
+        return status == SYMWIN_OK ? symwin_window_deregister(l->comm, l->again) : status;
+    case ENDED:
+    case STAGES:
+        break;
+    }
+    return SYMWIN_OK;
+}
+
+static void end(struct life *l)
+{
+    if (l->stream != NULL)
+        (void)symwin_stream_synchronize(l->device, l->stream);
+    symwin_comm_destroy(l->comm);
+    if (l->stream != NULL)
+        (void)symwin_stream_destroy(l->device, l->stream);
+    (void)symwin_mem_free(l->memory);
+}
+
+struct rank {
+    struct processes *p;
+    int rank;
+};
+
+static void plan_fault(const struct plan *plan, int rank)
+{
+    steps_i_am(rank);
+    if (plan->kind == DRIVER && plan->victim == rank)
+        sw_emu_fail_nth((unsigned)plan->nth, codes[plan->variant], plan->persistent, 0);
+}
+
+static void end_fault(struct board *b, int rank)
+{
+    if (b->plan.kind != DRIVER || b->plan.victim != rank)
+        return;
+    if (sw_emu_fault_fired()) {
+        snprintf(b->hit, sizeof b->hit, "%s", sw_emu_fault_name());
+        b->hit_rank = rank;
+    }
+    sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+}
+
+static void *rank_main(void *arg)
+{
+    const struct rank *self = arg;
+    struct processes *p = self->p;
+    struct board *b = board_of(p);
+    const int rank = self->rank;
+    struct life l = {.rank = rank, .device = rank % harness_device_count()};
+    symwin_status status = SYMWIN_OK;
+    int stage;
+
+    plan_fault(&b->plan, rank);
+    processes_barrier(p);
+    for (stage = ID; stage < ENDED && status == SYMWIN_OK && b->id_made >= 0; stage++) {
+        p->rank[rank].step = stage;
+        status = live(p, &l, (enum stage)stage);
+    }
+    if (status == SYMWIN_OK)
+        p->rank[rank].step = ENDED;
+    processes_note(p, rank, status);
+    end(&l);
+    end_fault(b, rank);
+    processes_barrier(p);
+    return NULL;
+}
+
+static void plan_steps(const struct plan *plan, int process)
+{
+    if (process != plan->victim)
+        return;
+    if (plan->kind == SYSTEM)
+        steps_plan(plan->nth, STEPS_FAIL, plan->variant, plan->persistent);
+    if (plan->kind == INTERRUPTION)
+        steps_plan(plan->nth, STEPS_INTERRUPT, 0, 0);
+}
+
+static void end_steps(struct board *b, int process)
+{
+    if (process != b->plan.victim || (b->plan.kind != SYSTEM && b->plan.kind != INTERRUPTION))
+        return;
+    steps_off();
+    if (steps_hit() == NULL)
+        return;
+    snprintf(b->hit, sizeof b->hit, "%s", steps_hit());
+    b->hit_rank = steps_hit_who();
+}
+
+/* Memory that peers still have mapped lives until they are done with it, and a socket lingers for who
+ * may be on the way. */
+static void wait_until_clean(struct board *b, int process, int fds)
+{
+    int i;
+
+    for (i = 0; i < SETTLE_MS; i++) {
+        sw_service_settle();
+        b->left[process].objects = (int)sw_emu_live_objects();
+        b->left[process].fds = harness_count_entries("/proc/self/fd") - fds;
+        b->left[process].threads = harness_service_threads();
+        if (b->left[process].objects == 0 && b->left[process].fds == 0 &&
+            b->left[process].threads == 0)
+            return;
+        usleep(1000);
+    }
+    sw_emu_live_print(2);
+}
+
+static void one_round(struct processes *p, int process, int fds)
+{
+    struct board *b = board_of(p);
+    pthread_t threads[RANKS];
+    struct rank ranks[RANKS];
+    int r;
+
+    plan_steps(&b->plan, process);
+    for (r = process; r < RANKS; r += b->processes) {
+        ranks[r] = (struct rank){p, r};
+        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
+            abort();
+    }
+    for (r = process; r < RANKS; r += b->processes)
+        pthread_join(threads[r], NULL);
+    end_steps(b, process);
+    if (process == 0)
+        symwin_unique_id_release(&b->id); /* if the ranks had no use for it */
+    wait_until_clean(b, process, fds);
+}
+
+static void body(struct processes *p, int process)
+{
+    const int fds = harness_count_entries("/proc/self/fd");
+    struct board *b = board_of(p);
+    int round = 0;
+
+    alarm(0); /* the parent has a clock for each round */
+    host_must(sw_driver_load(), "sw_driver_load");
+    for (;;) {
+        while (b->round == round && !b->quit)
+            usleep(20);
+        if (b->quit)
+            return;
+        round++;
+        one_round(p, process, fds);
+        b->done++;
+    }
+}
+
+/* ---- in the parent: the processes of one arrangement ---- */
+
+static struct {
+    struct processes *p; /* NULL: there are none */
+    struct board *board;
+    const struct arrangement *arrangement;
+} pool;
+
+static struct {
+    int faults, runs, retries, divided, wrong, absorbed;
+    int64_t slowest_us;
+} seen;
+
+static void pool_start(const struct arrangement *arrangement)
+{
+    int i;
+
+    pool.board = mmap(NULL, sizeof *pool.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                      -1, 0);
+    if (pool.board == MAP_FAILED) {
+        perror("pool_start");
+        exit(1);
+    }
+    pool.arrangement = arrangement;
+    pool.board->processes = arrangement->processes;
+    pool.p = processes_new(RANKS, pool.board);
+    for (i = 0; i < arrangement->processes; i++)
+        processes_fork(pool.p, i, body);
+}
+
+/* Returns how many processes did not end well. */
+static int pool_stop(int kill_them)
+{
+    int wrong = 0;
+    int i;
+
+    if (pool.p == NULL)
+        return 0;
+    pool.board->quit = 1;
+    for (i = 0; i < pool.arrangement->processes; i++) {
+        if (kill_them)
+            kill(pool.p->pids[i], SIGKILL);
+        wrong += processes_wait(pool.p, i) != 0;
+    }
+    processes_free(pool.p);
+    munmap(pool.board, sizeof *pool.board);
+    pool.p = NULL;
+    return wrong;
+}
+
+/* Whether all processes came to the end of the round. */
+static int pool_round(const struct plan *plan)
+{
+    const int64_t start = processes_now_us();
+    struct board *b = pool.board;
+    siginfo_t dead;
+    int r;
+
+    b->plan = *plan;
+    b->id_made = 0;
+    b->hit[0] = '\0';
+    b->hit_rank = -1;
+    b->done = 0;
+    for (r = 0; r < RANKS; r++) {
+        pool.p->rank[r].status = -1;
+        pool.p->rank[r].text[0] = '\0';
+    }
+    b->round++;
+    while (b->done < b->processes) {
+        dead.si_pid = 0;
+        if (processes_now_us() - start > HANG_MS * 1000 ||
+            (waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) == 0 && dead.si_pid != 0))
+            return 0;
+        usleep(100);
+    }
+    if (processes_now_us() - start > seen.slowest_us)
+        seen.slowest_us = processes_now_us() - start;
+    return 1;
+}
+
+/* ---- judging ---- */
+
+static int is_victims(const struct plan *plan, int rank)
+{
+    if (plan->kind == DRIVER)
+        return rank == plan->victim;
+    return rank >= 0 && rank % pool.arrangement->processes == plan->victim;
+}
+
+/* The rank that a sentence is about; -1: none. */
+static int culprit(const char *text)
+{
+    const char *at = strstr(text, "rank ");
+
+    if (strstr(text, "the process that made the id") != NULL)
+        return 0;
+    return at != NULL && at[5] >= '0' && at[5] <= '9' ? atoi(at + 5) : -1;
+}
+
+static int is_agreed(int stage)
+{
+    return stage == CREATE || stage == REGISTER || stage == AGAIN;
+}
+
+/* All ranks are in one agreed call that failed. NULL: alike. */
+static const char *judge_alike(const struct plan *plan, const struct processes *p, int stage)
+{
+    const int named = culprit(p->rank[0].text);
+    int r;
+
+    for (r = 0; r < RANKS; r++) {
+        if (p->rank[r].step != stage || p->rank[r].status == SYMWIN_OK)
+            return "an agreed call failed on some ranks only";
+        if (p->rank[r].status != p->rank[0].status)
+            return "statuses differ";
+        if (culprit(p->rank[r].text) != named)
+            return "sentences name different ranks";
+    }
+    if (named >= 0 && !is_victims(plan, named))
+        return "another rank is named";
+    if (named < 0 && plan->kind == DRIVER)
+        return "no rank is named";
+    return NULL;
+}
+
+/* A victim that cannot tell the others: they have one status, which names it. */
+static const char *judge_divided(const struct plan *plan, const struct processes *p)
+{
+    symwin_status common = SYMWIN_OK;
+    int r;
+
+    for (r = 0; r < RANKS; r++) {
+        const symwin_status status = (symwin_status)p->rank[r].status;
+
+        if (is_victims(plan, r))
+            continue;
+        if (status != SYMWIN_TIMEOUT && status != SYMWIN_PEER_LOST && status != SYMWIN_ABORTED)
+            return "another status";
+        if (common != SYMWIN_OK && status != common)
+            return "the others' statuses differ";
+        if (!is_victims(plan, culprit(p->rank[r].text)))
+            return "another rank is blamed";
+        common = status;
+    }
+    return NULL;
+}
+
+/* Whether a failure may leave the victim alone with its status. */
+static int may_divide(const struct plan *plan, int stage)
+{
+    return plan->kind == SYSTEM && (plan->persistent || stage == CREATE);
+}
+
+static const char *judge(const struct plan *plan, const struct processes *p, const struct board *b)
+{
+    int first = ENDED;
+    const char *wrong;
+    int r;
+
+    for (r = 0; r < b->processes; r++)
+        if (b->left[r].objects != 0 || b->left[r].fds != 0 || b->left[r].threads != 0)
+            return "something is left behind";
+    for (r = 0; r < RANKS; r++) {
+        if (p->rank[r].status == SYMWIN_OK)
+            continue;
+        if (strncmp(p->rank[r].text, "symwin_", 7) != 0)
+            return "a failure without a sentence";
+        if (p->rank[r].step < first)
+            first = p->rank[r].step;
+    }
+    if (first == ENDED)
+        return NULL;
+    if (b->hit[0] == '\0')
+        return "fails without a fault";
+    if (plan->kind == INTERRUPTION)
+        return "fails for a signal";
+    if (first == ID) /* nobody else has begun */
+        return is_victims(plan, 0) ? NULL : "another rank cannot make an id";
+    if (!is_agreed(first))
+        return judge_divided(plan, p);
+    wrong = judge_alike(plan, p, first);
+    if (wrong == NULL || !may_divide(plan, first))
+        return wrong;
+    seen.divided++;
+    return judge_divided(plan, p);
+}
+
+static void complain(const struct plan *plan, const char *what)
+{
+    const struct processes *p = pool.p;
+    const struct board *b = pool.board;
+    int r;
+
+    seen.wrong++;
+    printf("# %s: %s fault %ld (%s of rank %d), victim %d, variant %d%s: %s\n",
+           pool.arrangement->name, kind_names[plan->kind], plan->nth, b->hit, b->hit_rank,
+           plan->victim, plan->variant, plan->persistent ? ", for good" : "", what);
+    for (r = 0; r < RANKS; r++)
+        printf("#   rank %d: %s, status %d: %s\n", r, stage_names[p->rank[r].step],
+               (int)p->rank[r].status, p->rank[r].text);
+    for (r = 0; r < b->processes; r++)
+        if (b->left[r].objects != 0 || b->left[r].fds != 0 || b->left[r].threads != 0)
+            printf("#   process %d leaves %d objects, %d descriptors, %d threads\n", r,
+                   b->left[r].objects, b->left[r].fds, b->left[r].threads);
+    fflush(stdout);
+}
+
+/* ---- the sweep ---- */
+
+/* One run. Returns whether the fault hit. */
+static int run(const struct arrangement *arrangement, const struct plan *plan)
+{
+    const char *wrong;
+    int hit, r;
+
+    if (pool.p == NULL)
+        pool_start(arrangement);
+    seen.runs++;
+    if (!pool_round(plan)) {
+        complain(plan, "a process hangs or died");
+        pool_stop(1);
+        return 1;
+    }
+    wrong = judge(plan, pool.p, pool.board);
+    hit = pool.board->hit[0] != '\0';
+    if (getenv("FAULTS_SHOW") != NULL)
+        complain(plan, "shown");
+    if (wrong != NULL) {
+        complain(plan, wrong);
+        pool_stop(0);
+    } else {
+        for (r = 0; r < RANKS && pool.p->rank[r].status == SYMWIN_OK; r++)
+            ;
+        seen.absorbed += hit && r == RANKS;
+    }
+    return hit;
+}
+
+static void retry(const struct arrangement *arrangement, const struct plan *plan)
+{
+    const struct plan none = {.kind = NOTHING, .nth = plan->nth};
+
+    if (pool.p == NULL || (arrangement->processes > 1 && plan->nth % RETRY_EACH != 0))
+        return;
+    seen.retries++;
+    run(arrangement, &none);
+}
+
+/* Every stride-th step of a victim, until it outlives its plan. Returns the number of faults. */
+static int sweep(const struct arrangement *arrangement, struct plan plan, long stride)
+{
+    const long start = 1 + (plan.victim * 7 + plan.variant * 5 + plan.persistent * 3) % stride;
+    const int wrong = seen.wrong;
+    int faults = 0;
+
+    for (plan.nth = start; seen.wrong - wrong < 5; plan.nth += stride) {
+        if (plan.nth <= FRESH && pool_stop(0) != 0)
+            complain(&plan, "does not end well");
+        if (!run(arrangement, &plan))
+            break;
+        faults++;
+        retry(arrangement, &plan);
+    }
+    seen.faults += faults;
+    return faults;
+}
+
+/* All victims, variants and persistences of one kind. */
+static void sweep_kind(const struct arrangement *arrangement, enum kind kind, long stride)
+{
+    const int victims = kind == DRIVER ? RANKS : arrangement->processes;
+    const int variants = kind == DRIVER ? CODES : kind == SYSTEM ? VARIANTS : 1;
+    const int persistences = kind == INTERRUPTION ? 1 : 2;
+    struct plan plan = {.kind = kind};
+    const int64_t start = processes_now_us();
+    const int wrong = seen.wrong;
+    int faults = 0;
+
+    for (plan.victim = 0; plan.victim < victims; plan.victim++)
+        for (plan.variant = 0; plan.variant < variants; plan.variant++)
+            for (plan.persistent = 0; plan.persistent < persistences; plan.persistent++)
+                faults += sweep(arrangement, plan, stride);
+    if (pool_stop(0) != 0) {
+        printf("# a process did not end well\n");
+        seen.wrong++;
+    }
+    tap_ok(seen.wrong == wrong && faults > 0, "%s: %d faults of kind %s in %.1f s",
+           arrangement->name, faults, kind_names[kind], (processes_now_us() - start) / 1e6);
+}
+
+int main(int argc, char **argv)
+{
+    const long stride = argc > 1 ? atol(argv[1]) : DEFAULT_STRIDE;
+    size_t i;
+
+    for (i = 0; i < sizeof arrangements / sizeof arrangements[0]; i++) {
+        sweep_kind(&arrangements[i], INTERRUPTION, stride);
+        sweep_kind(&arrangements[i], SYSTEM, stride);
+        sweep_kind(&arrangements[i], DRIVER, stride);
+    }
+    printf("# %d faults in %d runs: %d absorbed, %d where the victim could not tell the others; %d "
+           "retries without a fault; slowest %.1f ms\n",
+           seen.faults, seen.runs, seen.absorbed, seen.divided, seen.retries,
+           seen.slowest_us / 1000.0);
+    return tap_done();
 }
