@@ -159,7 +159,17 @@ static struct sw_watch *watch_named(uint64_t id)
     return w;
 }
 
-/* Calls what is ready, and then what is late. Either may remove any watch. */
+static struct sw_watch *watch_late(int64_t now)
+{
+    struct sw_watch *w = service.watches;
+
+    while (w != NULL && w->deadline > now)
+        w = w->next;
+    return w;
+}
+
+/* Calls what is ready, and then what is late, which takes no memory and no poll(). Either may remove any
+ * watch. */
 static void turn_serve(const struct turn *t)
 {
     const int64_t now = sw_now_ms();
@@ -177,13 +187,25 @@ static void turn_serve(const struct turn *t)
         if (w != NULL)
             w->ready(w, t->polls[i].revents);
     }
-    for (i = 1; i < t->count; i++) {
-        w = watch_named(t->ids[i]);
-        if (w != NULL && w->deadline <= now) {
-            w->deadline = INT64_MAX;
-            w->ready(w, 0);
-        }
+    while ((w = watch_late(now)) != NULL) {
+        w->deadline = INT64_MAX;
+        w->ready(w, 0);
     }
+}
+
+/* Waits without the lock. Where that fails, nothing is known to be ready. */
+static void turn_wait(struct turn *t)
+{
+    const struct timespec moment = {.tv_nsec = 10000000};
+    int64_t left = t->deadline == INT64_MAX ? -1 : t->deadline - sw_now_ms();
+
+    if (t->deadline != INT64_MAX && left < 0)
+        left = 0;
+    if (poll(t->polls, (nfds_t)t->count, left > INT_MAX ? INT_MAX : (int)left) >= 0)
+        return;
+    t->count = 0;
+    if (errno != EINTR)
+        nanosleep(&moment, NULL); /* it would fail again at once */
 }
 
 static void *serve(void *arg)
@@ -194,18 +216,10 @@ static void *serve(void *arg)
     pthread_setname_np(pthread_self(), "symwin-service");
     sw_service_lock();
     while (service.state == RUNNING) {
-        int64_t left;
-        int found;
-
         turn_fill(&t);
-        left = t.deadline == INT64_MAX ? -1 : t.deadline - sw_now_ms();
-        if (t.deadline != INT64_MAX && left < 0)
-            left = 0;
         sw_service_unlock();
-        found = poll(t.polls, (nfds_t)t.count, left > INT_MAX ? INT_MAX : (int)left);
+        turn_wait(&t);
         sw_service_lock();
-        if (found < 0)
-            t.count = 0; /* a signal: nothing is known */
         turn_serve(&t);
     }
     sw_service_unlock();
