@@ -91,12 +91,22 @@ struct sw_exchange *sw_exchange_create(int nranks)
     return x;
 }
 
+static int resize(int fd, size_t bytes)
+{
+    int error;
+
+    do
+        error = ftruncate(fd, (off_t)bytes);
+    while (error != 0 && errno == EINTR);
+    return error == 0;
+}
+
 symwin_status sw_exchange_page(int nranks, int *out)
 {
     const int fd = memfd_create("symwin-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     /* Sealed: nobody can cut it short under another process's mapping. */
-    if (fd >= 0 && ftruncate(fd, (off_t)page_bytes(nranks)) == 0 &&
+    if (fd >= 0 && resize(fd, page_bytes(nranks)) &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
         *out = fd;
         return SYMWIN_OK;
