@@ -263,6 +263,12 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
                            call, culprit);
         return sw_fail(status, "%s: the process of rank %d has ended; destroy the communicator",
                        call, culprit);
+    case SYMWIN_NO_MEMORY:
+        return sw_fail(
+            status,
+            "%s: the process of rank %d has no memory or no descriptors left; destroy the "
+            "communicator on every rank",
+            call, culprit);
     case SYMWIN_ABORTED:
         return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);
     default:

@@ -644,8 +644,10 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         return status;
     comm = comm_new(nranks, rank, options, group);
     if (comm == NULL) {
-        sw_bootstrap_leave(group, rank); /* the others see PEER_LOST at their first agreement */
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", create_call, nranks);
+        sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, rank);
+        status = sw_exchange_status(group->exchange, create_call);
+        sw_bootstrap_leave(group, rank);
+        return status;
     }
     if (valid != SYMWIN_OK)
         status = sw_fail(valid, "%s", text);
