@@ -92,6 +92,12 @@ static void lost(struct sw_trade *t, int process, symwin_status why)
     sw_exchange_fail(t->group->exchange, why, leader_of(t->group, process));
 }
 
+/* This process cannot use its lines. */
+static void stuck(struct sw_trade *t)
+{
+    sw_exchange_fail(t->group->exchange, SYMWIN_NO_MEMORY, t->group->leader);
+}
+
 static void send_one(struct sw_trade *t, int process)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -107,10 +113,12 @@ static void send_one(struct sw_trade *t, int process)
     error = sw_wire_send_now(t->group->lines[process].watch.fd, &frame, t->fds[r]);
     if (error == 0)
         e->to_send = next_local(t->group, r + 1);
-    else if (error == ETOOMANYREFS) /* passes when others have received */
-        nanosleep(&moment, NULL);
-    else if (error != EAGAIN)
+    else if (error == ETOOMANYREFS && sw_now_ms() < t->deadline - SLICE_MS)
+        nanosleep(&moment, NULL); /* passes when others have received */
+    else if (error == EPIPE || error == ECONNRESET)
         lost(t, process, SYMWIN_PEER_LOST);
+    else if (error != EAGAIN)
+        stuck(t);
 }
 
 static symwin_status import_one(struct sw_trade *t, const struct sw_wire_handle *handle, int fd)
@@ -162,6 +170,10 @@ static void receive_one(struct sw_trade *t, int process)
              text);
         return;
     }
+    if (error != 0 && error != EPROTO) {
+        stuck(t);
+        return;
+    }
     if (error != 0 || !fits(t, process, &frame, fd)) {
         if (fd >= 0)
             close(fd);
@@ -200,6 +212,7 @@ static int fill_polls(struct sw_trade *t)
 static symwin_status exchange_all(struct sw_trade *t)
 {
     struct sw_group *group = t->group;
+    int count;
     int p;
 
     while (fill_polls(t) > 0) {
@@ -214,7 +227,10 @@ static symwin_status exchange_all(struct sw_trade *t)
         for (p = 0; t->polls[p].fd < 0; p++)
             ;
         sw_exchange_waits_for(group->exchange, group->leader, leader_of(group, p));
-        if (poll(t->polls, (nfds_t)group->processes, SLICE_MS) <= 0)
+        count = poll(t->polls, (nfds_t)group->processes, SLICE_MS);
+        if (count < 0 && errno != EINTR)
+            stuck(t);
+        if (count <= 0)
             continue;
         for (p = 0; p < group->processes; p++) {
             if ((t->polls[p].revents & POLLOUT) != 0)

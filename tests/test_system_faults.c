@@ -29,7 +29,7 @@ enum {
     BYTES = 4096,
     BOOTSTRAP_MS = 300 * SLOWER,
     WAIT_MS = 4000 * SLOWER,
-    HANG_MS = 12000 * SLOWER,
+    HANG_MS = 6000 * SLOWER,
     SETTLE_MS = 3000 * SLOWER,
     FRESH = 8,     /* steps that a process takes once in its life are among its first */
     RETRY_EACH = 8 /* across processes: a life without a fault after so many with one */
