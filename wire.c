@@ -227,12 +227,14 @@ int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
                              .msg_controllen = sizeof control};
     int came = -1;
     int error = 0;
+    int resets = 0;
     int count;
     ssize_t got;
 
+    /* Who closes with a frame of ours unread resets the socket, which is told before the last word. */
     do
         got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
     if (got < 0)
         return errno == ECONNRESET ? EPIPE : errno;
     count = take_descriptors(&message, fd != NULL, &came);
