@@ -108,20 +108,25 @@ static int step(const char *name, int can_fail)
     return 0;
 }
 
+/* What says nothing of this process comes once, not for good. */
+static int passes(int code)
+{
+    return code == EAGAIN || code == ECONNABORTED;
+}
+
 /* Fails with the code of the plan's variant, or with EINTR where that was asked for and is among them.
- * A call with fewer ways to fail than that is no step. EAGAIN, where poll() had said otherwise, comes
- * once, not for good. */
+ * A call with fewer ways to fail than that is no step. */
 static int fails(const char *name, const int *codes, int count)
 {
     const int interrupt = steps.action == STEPS_INTERRUPT;
-    const int passes = !steps.persistent;
     int left = steps.variant;
     int chosen = 0;
     int i;
 
     for (i = 0; i < count && chosen == 0; i++)
-        if (codes[i] == EINTR ? interrupt
-                              : !interrupt && (passes || codes[i] != EAGAIN) && left-- == 0)
+        if (codes[i] == EINTR
+                ? interrupt
+                : !interrupt && !(steps.persistent && passes(codes[i])) && left-- == 0)
             chosen = codes[i];
     if (!step(name, chosen != 0))
         return 0;

@@ -458,7 +458,7 @@ static const char *judge_divided(const struct plan *plan, const struct processes
         if (status != SYMWIN_TIMEOUT && status != SYMWIN_PEER_LOST && status != SYMWIN_ABORTED &&
             strstr(p->rank[r].text, "could not open a socket") == NULL)
             return "another status";
-        if (common != SYMWIN_OK && status != common)
+        if (common != SYMWIN_OK && status != common && !plan->persistent)
             return "the others' statuses differ";
         if (!is_victims(plan, culprit(p->rank[r].text)))
             return "another rank is blamed";
@@ -576,7 +576,8 @@ static int sweep(const struct arrangement *arrangement, struct plan plan, long s
     const int wrong = seen.wrong;
     int faults = 0;
 
-    for (plan.nth = start; seen.wrong - wrong < (getenv("FAULTS_ALL") ? 1000 : 5); plan.nth += stride) {
+    for (plan.nth = start; seen.wrong - wrong < (getenv("FAULTS_ALL") ? 1000 : 5);
+         plan.nth += stride) {
         if (plan.nth <= FRESH && pool_stop(0) != 0)
             complain(&plan, "does not end well");
         if (!run(arrangement, &plan))
