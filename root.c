@@ -569,6 +569,7 @@ void sw_root_no_room(int error)
 
     for (m = root.meetings; m != NULL; m = next) {
         next = m->next;
+        m->foreign = 1; /* whoever is at the door */
         if (m->come > 0)
             meeting_fail(m, sw_fail(SYMWIN_NO_MEMORY,
                                     "%s: the process that made the id cannot take in another rank: "
