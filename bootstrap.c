@@ -46,7 +46,7 @@ static struct {
 
 /* ---- names and ids ---- */
 
-static symwin_status random_bytes(void *out, size_t bytes, const char *for_call)
+symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call)
 {
     ssize_t got;
 
@@ -61,7 +61,7 @@ static symwin_status random_bytes(void *out, size_t bytes, const char *for_call)
 symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
 {
     if (!bootstrap.named) {
-        const symwin_status status = random_bytes(bootstrap.process, SW_NAME_BYTES, call);
+        const symwin_status status = sw_random_bytes(bootstrap.process, SW_NAME_BYTES, call);
 
         if (status != SYMWIN_OK)
             return status;
@@ -121,7 +121,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     if (options->secret != NULL)
         memcpy(id->secret, options->secret, sizeof id->secret);
     else
-        status = random_bytes(id->secret, sizeof id->secret, for_call);
+        status = sw_random_bytes(id->secret, sizeof id->secret, for_call);
     if (status != SYMWIN_OK)
         return status;
     sw_service_lock();
@@ -648,7 +648,7 @@ static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
 
     memset(hello, 0, sizeof hello->hello);
     sw_id_name(id, hello->hello.name);
-    status = random_bytes(hello->hello.nonce, sizeof hello->hello.nonce, call);
+    status = sw_random_bytes(hello->hello.nonce, sizeof hello->hello.nonce, call);
     if (status != SYMWIN_OK)
         return status;
     sw_wire_seal(hello, SW_WIRE_HELLO);

@@ -76,6 +76,9 @@ symwin_status sw_place_widen(struct sw_place *place, const struct sw_wire_table 
  * it fails. */
 symwin_status sw_group_create(struct sw_place *place, struct sw_group **out);
 
+/* Random bytes, for the call of that name. */
+symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call);
+
 /* This process, to others: random, and another one after a fork. */
 symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES]);
 
@@ -140,8 +143,9 @@ symwin_status
 sw_root_why_not(const unsigned char name[SW_NAME_BYTES]); /* there is no such meeting */
 const unsigned char *sw_root_secret(const struct meeting *meeting);
 void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join);
-void sw_root_lost(struct sw_visitor *visitor); /* it had a seat */
-void sw_root_no_room(int error);               /* no descriptor is left for a visitor */
-int sw_root_expects(void);                     /* a meeting is open */
+void sw_root_failed(struct meeting *meeting, symwin_status status); /* the last error says why */
+void sw_root_lost(struct sw_visitor *visitor);                      /* it had a seat */
+void sw_root_no_room(int error); /* no descriptor is left for a visitor */
+int sw_root_expects(void);       /* a meeting is open */
 
 #endif

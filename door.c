@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -288,20 +287,19 @@ struct sw_visitor *sw_door_next(const struct meeting *meeting, const struct sw_v
 static void hello(struct sw_visitor *v, const union sw_wire_frame *in)
 {
     union sw_wire_frame out;
+    symwin_status status;
 
     v->hello = in->hello;
     v->meeting = sw_root_named(v->hello.name);
     if (v->meeting == NULL) {
-        const symwin_status status = sw_root_why_not(v->hello.name);
-
+        status = sw_root_why_not(v->hello.name);
         sw_door_refuse(v, status, symwin_last_error());
         return;
     }
     memset(&out, 0, sizeof out.challenge);
-    if (getrandom(out.challenge.nonce, sizeof out.challenge.nonce, 0) !=
-        (ssize_t)sizeof out.challenge.nonce) {
-        sw_door_refuse(v, SYMWIN_DENIED,
-                       "symwin_comm_create: the id's maker has no random numbers");
+    status = sw_random_bytes(out.challenge.nonce, sizeof out.challenge.nonce, call);
+    if (status != SYMWIN_OK) {
+        sw_root_failed(v->meeting, status); /* no rank of another process can come */
         return;
     }
     sw_wire_prove_maker(sw_root_secret(v->meeting), &v->hello, &out.challenge, out.challenge.proof);

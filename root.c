@@ -562,6 +562,11 @@ void sw_root_lost(struct sw_visitor *visitor)
                          visitor->rank));
 }
 
+void sw_root_failed(struct meeting *meeting, symwin_status status)
+{
+    meeting_fail(meeting, status);
+}
+
 /* Every meeting that waits for a rank would wait in vain. */
 void sw_root_no_room(int error)
 {
