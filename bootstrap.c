@@ -622,6 +622,9 @@ static symwin_status expect(struct sw_channel *channel, union sw_wire_frame *fra
                        "%s: no descriptor is left for a line to another process; raise ulimit -n",
                        call);
     default:
+        if (!sw_wire_is_theirs(error))
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no word from the process that made the id: %s",
+                           call, strerror(error));
         return sw_fail(SYMWIN_DENIED, "%s: what answers is not the process that made the id (%s)",
                        call, strerror(error));
     }
@@ -1022,6 +1025,8 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     sw_service_unlock();
     if (status == SYMWIN_OK)
         status = join_wide(&id, &join, NULL, 0, out);
+    if (status != SYMWIN_OK)
+        sw_fail_in(status, call, ""); /* what failed may not know in which call it was */
     sw_service_settle();
     return status;
 }

@@ -143,9 +143,10 @@ symwin_status
 sw_root_why_not(const unsigned char name[SW_NAME_BYTES]); /* there is no such meeting */
 const unsigned char *sw_root_secret(const struct meeting *meeting);
 void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join);
-void sw_root_failed(struct meeting *meeting, symwin_status status); /* the last error says why */
-void sw_root_lost(struct sw_visitor *visitor);                      /* it had a seat */
-void sw_root_no_room(int error); /* no descriptor is left for a visitor */
-int sw_root_expects(void);       /* a meeting is open */
+void sw_root_failed(struct meeting *meeting,
+                    symwin_status status);     /* by this process; see last error */
+void sw_root_lost(struct sw_visitor *visitor); /* it had a seat */
+void sw_root_no_room(int error);               /* no descriptor is left for a visitor */
+int sw_root_expects(void);                     /* a meeting is open */
 
 #endif

@@ -50,6 +50,16 @@ void sw_error_restore(const char *text)
     snprintf(last_error, sizeof last_error, "%s", text);
 }
 
+symwin_status sw_fail_in(symwin_status status, const char *call, const char *who)
+{
+    const char *text = last_error;
+    const size_t prefix = strlen(call);
+
+    if (strncmp(text, call, prefix) == 0 && text[prefix] == ':')
+        text += prefix + 2;
+    return sw_fail(status, "%s: %s%s", call, who, text);
+}
+
 /* The status that tells the caller what can be done about a driver's code. */
 static symwin_status status_of(CUresult result)
 {

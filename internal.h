@@ -18,6 +18,9 @@
 symwin_status sw_fail(symwin_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Makes the last error "<call>: <who><text>", where the text may begin with the call already. */
+symwin_status sw_fail_in(symwin_status status, const char *call, const char *who);
+
 /* SYMWIN_OK for CUDA_SUCCESS; else the status that fits, and "<text>: CUDA_ERROR_... (what it means)".
  */
 symwin_status sw_check(CUresult result, const char *format, ...)

@@ -118,6 +118,12 @@ static void meeting_end(struct meeting *m, symwin_status status, const char *tex
     sw_door_rest(linger);
 }
 
+/* What sw_fail() has just said is the trouble of this process, not of a rank that comes. */
+static symwin_status own_trouble(symwin_status status)
+{
+    return sw_fail_in(status, call, "the process that made the id: ");
+}
+
 /* Ends it with what sw_fail() has just said. */
 static void meeting_fail(struct meeting *m, symwin_status status)
 {
@@ -310,12 +316,16 @@ static int lowest_of_host(const struct sw_place *place, int host)
 static symwin_status tell(const struct meeting *m, int rank, union sw_wire_frame *frame,
                           enum sw_wire_type type, int fd)
 {
+    const int64_t longest = sw_now_ms() + TELL_MS;
     int error;
 
     sw_wire_seal(frame, type);
-    error = sw_channel_send(&m->seats[rank].visitor->channel, frame, fd, sw_now_ms() + TELL_MS);
+    error = sw_channel_send(&m->seats[rank].visitor->channel, frame, fd,
+                            longest < m->timer.deadline ? longest : m->timer.deadline);
     if (error == 0)
         return SYMWIN_OK;
+    if (!sw_wire_is_theirs(error))
+        return own_trouble(sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
     return sw_fail(error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST,
                    "%s: rank %d came, but cannot be reached any more: %s", call, rank,
                    strerror(error));
@@ -366,8 +376,8 @@ static symwin_status send_lines(const struct meeting *m, struct sw_place *place)
             if (!is_here(place, p) || !is_here(place, q))
                 continue;
             if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-                return sw_fail(SYMWIN_NO_MEMORY, "%s: socketpair: %s; raise ulimit -n", call,
-                               strerror(errno));
+                return own_trouble(
+                    sw_fail(SYMWIN_NO_MEMORY, "socketpair: %s; raise ulimit -n", strerror(errno)));
             status = give_line(m, place, p, q, ends[0]);
             if (status != SYMWIN_OK) {
                 close(ends[1]);
@@ -408,8 +418,9 @@ static symwin_status hand_out(const struct meeting *m, struct sw_place *place)
     symwin_status status = sw_exchange_page(m->posts, &place->page);
     int p, h;
 
-    if (status == SYMWIN_OK)
-        status = send_tables(m, place);
+    if (status != SYMWIN_OK)
+        return own_trouble(status);
+    status = send_tables(m, place);
     for (p = 0; p < place->processes && status == SYMWIN_OK; p++)
         if (p != place->process && is_here(place, p))
             status = tell(m, leader_of(place, p), &frame, SW_WIRE_PAGE, place->page);
@@ -432,7 +443,7 @@ static symwin_status complete(struct meeting *m)
     symwin_status status = make_place(m, &place);
 
     if (status != SYMWIN_OK)
-        return status;
+        return own_trouble(status);
     if (place.hosts > 1 && lowest_of_host(&place, 0) == place.nranks)
         status = sw_fail(SYMWIN_UNSUPPORTED,
                          "%s: the id was made on a host that has none of the ranks; make it on one "
@@ -450,7 +461,8 @@ static symwin_status complete(struct meeting *m)
         place.channels[0] = m->channel;
         m->channel = (struct sw_channel){.fd = -1};
     }
-    return sw_group_create(&place, &m->group);
+    status = sw_group_create(&place, &m->group);
+    return status == SYMWIN_OK ? SYMWIN_OK : own_trouble(status);
 }
 
 /* ---- a rank comes ---- */
@@ -458,12 +470,15 @@ static symwin_status complete(struct meeting *m)
 /* The first rank says how many there are. */
 static symwin_status open_seats(struct meeting *m, int nranks)
 {
+    symwin_status status;
+
     m->seats = calloc((size_t)nranks, sizeof *m->seats);
     if (m->seats == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, nranks);
+        return own_trouble(sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", nranks));
     m->nranks = nranks;
     m->posts = m->table != NULL ? m->table->nranks : nranks;
-    return sw_service_add(&m->timer);
+    status = sw_service_add(&m->timer);
+    return status == SYMWIN_OK ? SYMWIN_OK : own_trouble(status);
 }
 
 static symwin_status judge(struct meeting *m, const struct sw_wire_join *join)
@@ -564,7 +579,7 @@ void sw_root_lost(struct sw_visitor *visitor)
 
 void sw_root_failed(struct meeting *meeting, symwin_status status)
 {
-    meeting_fail(meeting, status);
+    meeting_fail(meeting, own_trouble(status));
 }
 
 /* Every meeting that waits for a rank would wait in vain. */

@@ -121,6 +121,12 @@ int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
     }
 }
 
+int sw_wire_is_theirs(int error)
+{
+    return error == EPIPE || error == ECONNRESET || error == EPROTO || error == ETIMEDOUT ||
+           error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
 /* ---- sending ---- */
 
 int sw_wire_send_now(int socket, const union sw_wire_frame *frame, int fd)

@@ -164,6 +164,9 @@ _Static_assert(sizeof(struct sw_wire_join) == 16 + 6 * 4 + 8 + 2 * SW_NAME_BYTES
                "no padding");
 _Static_assert(sizeof(struct sw_wire_handle) == 16 + 24, "no padding");
 
+/* Whether an errno says something of the other end; else it is about this process. */
+int sw_wire_is_theirs(int error);
+
 /* Fills in the header of a frame of that type; a TABLE's nranks must be set. */
 void sw_wire_seal(union sw_wire_frame *frame, enum sw_wire_type type);
 
