@@ -114,6 +114,7 @@ struct sw_visitor {
     struct sw_watch watch;
     struct sw_visitor *next; /* newest first */
     struct sw_channel channel;
+    pid_t pid; /* as seen from here, 0: not at all */
     struct sw_wire_hello hello;
     struct sw_wire_challenge challenge;
     struct meeting *meeting; /* NULL: it has not said hello */
