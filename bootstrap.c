@@ -641,6 +641,19 @@ static symwin_status expect(struct sw_channel *channel, union sw_wire_frame *fra
                    call, frame->header.type, (int)type);
 }
 
+/* Sends a frame to the maker. Where it is gone there will be no answer, or its last word is still to be
+ * read. */
+static symwin_status speak(struct sw_channel *channel, const union sw_wire_frame *frame,
+                           int64_t deadline)
+{
+    const int error = sw_channel_send(channel, frame, -1, deadline);
+
+    if (error == 0 || (sw_wire_is_theirs(error) && error != ETIMEDOUT))
+        return SYMWIN_OK;
+    return sw_fail(error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_NO_MEMORY,
+                   "%s: no word to the process that made the id: %s", call, strerror(error));
+}
+
 /* Says which id it is about, and makes sure that the other knows its secret. */
 static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
                            union sw_wire_frame *hello, union sw_wire_frame *challenge,
@@ -655,8 +668,9 @@ static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
     if (status != SYMWIN_OK)
         return status;
     sw_wire_seal(hello, SW_WIRE_HELLO);
-    sw_channel_send(channel, hello, -1, deadline); /* if it fails, there will be no answer */
-    status = expect(channel, challenge, SW_WIRE_CHALLENGE, NULL, deadline);
+    status = speak(channel, hello, deadline);
+    if (status == SYMWIN_OK)
+        status = expect(channel, challenge, SW_WIRE_CHALLENGE, NULL, deadline);
     if (status != SYMWIN_OK)
         return status;
     sw_wire_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
@@ -676,9 +690,9 @@ static symwin_status introduce(struct sw_channel *channel, const struct sw_id *i
     if (status != SYMWIN_OK)
         return status;
     sw_wire_prove_rank(id->secret, &hello.hello, &challenge.challenge, join, join->proof);
-    sw_channel_send(channel, (union sw_wire_frame *)(void *)join, -1, deadline);
+    status = speak(channel, (union sw_wire_frame *)(void *)join, deadline);
     sw_channel_key(channel, 0, id->secret, &hello.hello, &challenge.challenge);
-    return SYMWIN_OK;
+    return status;
 }
 
 int sw_id_is_open(const struct sw_id *id, int64_t deadline)
