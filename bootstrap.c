@@ -680,19 +680,23 @@ static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
     return SYMWIN_OK;
 }
 
-/* Takes a seat: proves that it knows the secret too. */
+/* Takes a seat: proves that it knows the secret too, and waits until all have come. `frame` has the maker's
+ * last word, if there was one. */
 static symwin_status introduce(struct sw_channel *channel, const struct sw_id *id,
-                               struct sw_wire_join *join, int64_t deadline)
+                               struct sw_wire_join *join, union sw_wire_frame *frame,
+                               int64_t deadline)
 {
-    union sw_wire_frame hello, challenge;
-    symwin_status status = greet(channel, id, &hello, &challenge, deadline);
+    union sw_wire_frame hello;
+    symwin_status status;
 
+    frame->header.type = 0;
+    status = greet(channel, id, &hello, frame, deadline);
     if (status != SYMWIN_OK)
         return status;
-    sw_wire_prove_rank(id->secret, &hello.hello, &challenge.challenge, join, join->proof);
+    sw_wire_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
     status = speak(channel, (union sw_wire_frame *)(void *)join, deadline);
-    sw_channel_key(channel, 0, id->secret, &hello.hello, &challenge.challenge);
-    return status;
+    sw_channel_key(channel, 0, id->secret, &hello.hello, &frame->challenge);
+    return status == SYMWIN_OK ? expect(channel, frame, SW_WIRE_TABLE, NULL, deadline) : status;
 }
 
 int sw_id_is_open(const struct sw_id *id, int64_t deadline)
@@ -891,25 +895,43 @@ static symwin_status await(const struct sw_id *id, int64_t deadline, struct sw_g
     return status;
 }
 
-/* Connects and introduces itself. The maker of an id that was not passed on, but is the same for all by
- * a shared secret, may have come to its door and not yet to this id. */
-static symwin_status knock(const struct sw_id *id, struct sw_wire_join *join, int64_t deadline,
-                           struct sw_channel *channel)
+/* Whether to come again. The maker of an id that was not passed on, but is the same for all by a shared
+ * secret, may have come to its door and not yet to this id. And whom a maker drops without a word it had
+ * no room for: one of this host that has ended cannot be connected to. */
+static int is_worth_a_try(const struct sw_id *id, symwin_status status,
+                          const struct sw_channel *channel, const union sw_wire_frame *last)
 {
     static const unsigned char unknown[SW_NAME_BYTES];
+
+    if (status == SYMWIN_INVALID)
+        return memcmp(id->maker, unknown, sizeof unknown) == 0;
+    return status == SYMWIN_PEER_LOST && channel->fd >= 0 && !channel->stream &&
+           last->header.type != SW_WIRE_REFUSAL;
+}
+
+/* Connects and introduces itself. */
+static symwin_status knock(const struct sw_id *id, struct sw_wire_join *join, int64_t deadline,
+                           struct sw_channel *channel, union sw_wire_frame *frame)
+{
     const struct timespec moment = {.tv_nsec = 20000000};
+    char text[SW_TEXT_BYTES];
     symwin_status status;
 
+    memcpy(text, symwin_last_error(), sizeof text);
     for (;;) {
+        *channel = (struct sw_channel){.fd = -1};
         status = connect_to(id, deadline, channel);
         if (status == SYMWIN_OK)
-            status = introduce(channel, id, join, deadline);
-        if (status != SYMWIN_INVALID || memcmp(id->maker, unknown, sizeof unknown) != 0 ||
-            sw_now_ms() >= deadline)
+            status = introduce(channel, id, join, frame, deadline);
+        if (status == SYMWIN_OK)
+            break;
+        if (!is_worth_a_try(id, status, channel, frame) || sw_now_ms() >= deadline)
             return status;
         sw_channel_close(channel);
         nanosleep(&moment, NULL);
     }
+    sw_error_restore(text);
+    return SYMWIN_OK;
 }
 
 static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join,
@@ -973,9 +995,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
     symwin_status status;
     int mates = 0;
 
-    status = knock(id, join, deadline, &channel);
-    if (status == SYMWIN_OK)
-        status = expect(&channel, &frame, SW_WIRE_TABLE, NULL, deadline);
+    status = knock(id, join, deadline, &channel, &frame);
     if (status == SYMWIN_OK && frame.header.type == SW_WIRE_HERE) {
         struct sw_id local = *id;
 
