@@ -833,17 +833,14 @@ static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire
 
 /* ---- ranks of one process that did not make the id ---- */
 
-/* Leaves the outcome for the other ranks of this process. */
-static void announce(const struct sw_id *id, int mates, symwin_status status,
+/* Leaves the outcome for the other ranks of this process, in `a`, which it takes over. */
+static void announce(struct arrival *a, const struct sw_id *id, int mates, symwin_status status,
                      struct sw_group *group)
 {
-    struct arrival *a;
-
-    if (mates == 0)
+    if (mates == 0) {
+        free(a);
         return;
-    a = calloc(1, sizeof *a);
-    if (a == NULL)
-        return; /* they time out */
+    }
     sw_id_name(id, a->name);
     a->waiting = mates;
     a->status = status;
@@ -989,17 +986,22 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
                                     struct sw_group **out)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms + GRACE_MS;
+    /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
+    struct arrival *arrival = calloc(1, sizeof *arrival);
     struct sw_channel channel = {.fd = -1};
     union sw_wire_frame frame;
     struct sw_wire_table table;
     symwin_status status;
     int mates = 0;
 
+    if (arrival == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to join", call);
     status = knock(id, join, deadline, &channel, &frame);
     if (status == SYMWIN_OK && frame.header.type == SW_WIRE_HERE) {
         struct sw_id local = *id;
 
         sw_channel_close(&channel);
+        free(arrival);
         memcpy(local.folder, frame.here.folder, sizeof local.folder);
         local.folder[sizeof local.folder - 1] = '\0';
         local.family = 0; /* not over the network again */
@@ -1020,12 +1022,14 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
             status = meet_here(id, join, &table, lowest == join->rank ? &channel : NULL, out);
         } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
             status = bring_home(&channel, &table, join->rank, wide, host, deadline, out);
-            announce(id, mates, status, status == SYMWIN_OK ? *out : NULL);
+            announce(arrival, id, mates, status, status == SYMWIN_OK ? *out : NULL);
+            arrival = NULL;
         } else if (status == SYMWIN_OK) {
             status = await(id, deadline + GRACE_MS, out);
         }
     }
     sw_channel_close(&channel);
+    free(arrival);
     return status;
 }
 
