@@ -261,7 +261,7 @@ symwin_status sw_place_widen(struct sw_place *place, const struct sw_wire_table 
     return SYMWIN_OK;
 }
 
-static void group_free(struct sw_group *group)
+void sw_group_free(struct sw_group *group)
 {
     int p;
 
@@ -443,7 +443,7 @@ symwin_status sw_group_create(struct sw_place *place, struct sw_group **out)
     if (status == SYMWIN_OK)
         *out = group;
     else
-        group_free(group);
+        sw_group_free(group);
     return status;
 }
 
@@ -454,7 +454,7 @@ void sw_bootstrap_leave(struct sw_group *group, int rank)
     if (atomic_fetch_sub(&group->refs, 1) != 1)
         return;
     sw_service_lock();
-    group_free(group);
+    sw_group_free(group);
     sw_service_unlock();
     sw_service_settle();
 }
@@ -772,43 +772,43 @@ static symwin_status take_link(struct sw_place *place, const struct sw_wire_link
 
 /* The descriptors, for the lowest rank of a process; links for the lowest of the host. */
 static symwin_status collect(struct sw_channel *channel, struct sw_place *place, int rank,
-                             int64_t deadline)
+                             union sw_wire_frame *frame, int *maker, int64_t deadline)
 {
-    union sw_wire_frame frame;
     symwin_status status;
     int fd = -1;
     int i, r;
 
-    status = expect(channel, &frame, SW_WIRE_PAGE, &place->page, deadline);
+    status = expect(channel, frame, SW_WIRE_PAGE, &place->page, deadline);
+    *maker = status == SYMWIN_OK ? frame->pass.process : -1;
     for (i = neighbours(place, rank); i > 0 && status == SYMWIN_OK; i--) {
-        status = expect(channel, &frame, SW_WIRE_LINE, &fd, deadline);
+        status = expect(channel, frame, SW_WIRE_LINE, &fd, deadline);
         if (status != SYMWIN_OK)
             break;
-        if (fd < 0 || frame.pass.process >= place->processes ||
-            frame.pass.process == place->process || place->lines[frame.pass.process] >= 0)
+        if (fd < 0 || frame->pass.process >= place->processes ||
+            frame->pass.process == place->process || place->lines[frame->pass.process] >= 0)
             return wrong("line", fd);
-        place->lines[frame.pass.process] = fd;
+        place->lines[frame->pass.process] = fd;
     }
     for (r = 0; r < rank && place->seats[r].host != place->host; r++)
         ;
     for (i = r == rank ? place->hosts - 1 : 0; i > 0 && status == SYMWIN_OK; i--) {
-        status = expect(channel, &frame, SW_WIRE_LINK, &fd, deadline);
+        status = expect(channel, frame, SW_WIRE_LINK, &fd, deadline);
         if (status != SYMWIN_OK)
             break;
-        if (fd < 0 || frame.link.host >= place->hosts || place->channels[frame.link.host].fd >= 0)
+        if (fd < 0 || frame->link.host >= place->hosts || place->channels[frame->link.host].fd >= 0)
             return wrong("link", fd);
-        status = take_link(place, &frame.link, fd);
+        status = take_link(place, &frame->link, fd);
     }
     return status;
 }
 
-/* The lowest rank of a process makes the group. `wide`: this was a meeting of one host's ranks, and that
- * is the table of all. */
-static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire_table *table,
-                                int rank, const struct sw_wire_table *wide, int host,
-                                int64_t deadline, struct sw_group **out)
+/* Makes the group of what comes. `wide`: this was a meeting of one host's ranks, and that is the table of
+ * all. */
+static symwin_status settle_in(struct sw_channel *channel, const struct sw_wire_table *table,
+                               int rank, const struct sw_wire_table *wide, int host,
+                               union sw_wire_frame *frame, int *maker, int64_t deadline,
+                               struct sw_group **out)
 {
-    union sw_wire_frame frame;
     struct sw_place place;
     symwin_status status = sw_place_make(&place, table->nranks, table->processes, table->hosts);
 
@@ -816,9 +816,7 @@ static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire
         return status;
     memcpy(place.seats, table->seats, (size_t)table->nranks * sizeof *place.seats);
     place.process = table->seats[rank].process;
-    status = collect(channel, &place, rank, deadline);
-    if (status == SYMWIN_OK)
-        status = expect(channel, &frame, SW_WIRE_GO, NULL, deadline);
+    status = collect(channel, &place, rank, frame, maker, deadline);
     if (status == SYMWIN_OK && wide != NULL)
         status = sw_place_widen(&place, wide, host);
     if (status != SYMWIN_OK) {
@@ -828,6 +826,79 @@ static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire
     sw_service_lock();
     status = sw_group_create(&place, out);
     sw_service_unlock();
+    return status;
+}
+
+/* The number of a host's rank among all. */
+static int rank_of_all(const struct sw_wire_table *wide, int host, int rank)
+{
+    int r = 0;
+
+    while (wide->seats[r].host != host || rank-- > 0)
+        r++;
+    return r;
+}
+
+/* Tells the maker that this process is ready, or why it is not; the others hear it from the maker. */
+static symwin_status report(struct sw_channel *channel, int rank, symwin_status status,
+                            int64_t deadline)
+{
+    union sw_wire_frame frame;
+    char who[32];
+
+    memset(&frame, 0, sizeof frame.refusal);
+    if (status == SYMWIN_OK) {
+        sw_wire_seal(&frame, SW_WIRE_READY);
+        return speak(channel, &frame, deadline);
+    }
+    snprintf(who, sizeof who, "rank %d: ", rank);
+    sw_fail_in(status, call, who);
+    frame.refusal.status = (int32_t)status;
+    snprintf(frame.refusal.text, sizeof frame.refusal.text, "%s", symwin_last_error());
+    sw_wire_seal(&frame, SW_WIRE_REFUSAL);
+    sw_channel_send(channel, &frame, -1, deadline); /* it may be what does not work */
+    return status;
+}
+
+/* This process shall not go, and does not know whether others do: they learn of it from the page. */
+static symwin_status give_up(struct sw_group *group, symwin_status status, int maker)
+{
+    const int lost = status == SYMWIN_PEER_LOST;
+    int culprit = group->leader;
+    int r;
+
+    for (r = group->nranks - 1; r >= 0 && lost && maker >= 0; r--)
+        if (group->process_of[r] == maker)
+            culprit = r;
+    sw_exchange_fail(group->exchange, status, culprit);
+    return lost ? status : sw_exchange_status(group->exchange, call);
+}
+
+/* The lowest rank of a process makes the group. */
+static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire_table *table,
+                                int rank, const struct sw_wire_table *wide, int host,
+                                int64_t deadline, struct sw_group **out)
+{
+    union sw_wire_frame frame = {.header = {.type = 0}};
+    const int own = wide == NULL ? rank : rank_of_all(wide, host, rank);
+    struct sw_group *group = NULL;
+    symwin_status status;
+    int maker = -1;
+
+    status = settle_in(channel, table, rank, wide, host, &frame, &maker, deadline, &group);
+    if (frame.header.type != SW_WIRE_REFUSAL && status != SYMWIN_PEER_LOST)
+        status = report(channel, own, status, deadline);
+    if (status == SYMWIN_OK)
+        status = expect(channel, &frame, SW_WIRE_GO, NULL, deadline);
+    if (status == SYMWIN_OK) {
+        *out = group;
+    } else if (group != NULL) {
+        if (frame.header.type != SW_WIRE_REFUSAL)
+            status = give_up(group, status, wide == NULL ? maker : -1);
+        sw_service_lock();
+        sw_group_free(group);
+        sw_service_unlock();
+    }
     return status;
 }
 

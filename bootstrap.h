@@ -67,6 +67,7 @@ struct sw_place {
 };
 
 symwin_status sw_place_make(struct sw_place *place, int nranks, int processes, int hosts);
+void sw_group_free(struct sw_group *group); /* one that nobody has got */
 void sw_place_release(struct sw_place *place);
 
 /* For a meeting of the ranks of one host, which count from 0 there: makes it a place among all ranks. */
@@ -145,9 +146,11 @@ sw_root_why_not(const unsigned char name[SW_NAME_BYTES]); /* there is no such me
 const unsigned char *sw_root_secret(const struct meeting *meeting);
 void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join);
 void sw_root_failed(struct meeting *meeting,
-                    symwin_status status);     /* by this process; see last error */
-void sw_root_lost(struct sw_visitor *visitor); /* it had a seat */
-void sw_root_no_room(int error);               /* no descriptor is left for a visitor */
-int sw_root_expects(void);                     /* a meeting is open */
+                    symwin_status status); /* by this process; see last error */
+int sw_root_ready(struct sw_visitor *visitor,
+                  const union sw_wire_frame *frame); /* 0: nobody asked */
+void sw_root_lost(struct sw_visitor *visitor);       /* it had a seat */
+void sw_root_no_room(int error);                     /* no descriptor is left for a visitor */
+int sw_root_expects(void);                           /* a meeting is open */
 
 #endif

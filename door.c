@@ -377,6 +377,8 @@ static void visitor_ready(struct sw_watch *watch, short events)
         hello(v, &frame);
     else if (error == 0 && !v->seated && v->meeting != NULL && frame.header.type == SW_WIRE_JOIN)
         join_in(v, &frame);
+    else if (error == 0 && v->seated && sw_root_ready(v, &frame))
+        return;
     else if (v->meeting != NULL && error != 0 && !sw_wire_is_theirs(error))
         sw_root_failed(v->meeting, sw_fail(SYMWIN_NO_MEMORY, "recvmsg: %s", strerror(error)));
     else if (v->seated)

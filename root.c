@@ -29,6 +29,8 @@ static const char call[] = "symwin_comm_create";
 struct seat {
     int taken;
     struct sw_visitor *visitor; /* NULL: a thread of this process */
+    int leads; /* the lowest rank of another process here, which all have come for */
+    int ready; /* and has said that its process can go */
     unsigned char process[SW_NAME_BYTES];
     unsigned char host[SW_NAME_BYTES]; /* of one that came through TCP; else zeros */
 };
@@ -43,6 +45,7 @@ struct meeting {
     int posts;      /* ranks that the control page is for */
     struct seat *seats;
     int come;
+    int unready; /* processes that all are waiting for, once all ranks have come */
     int foreign; /* ranks of other processes among them */
     int inside;  /* threads of this process that wait; the last frees a meeting that is over */
     int over;
@@ -105,6 +108,10 @@ static void meeting_end(struct meeting *m, symwin_status status, const char *tex
     sw_service_remove(&m->timer);
     if (m->file != NULL)
         unlink(m->file);
+    if (status != SYMWIN_OK && m->group != NULL) {
+        sw_group_free(m->group);
+        m->group = NULL;
+    }
     while ((v = sw_door_next(m, NULL)) != NULL) {
         if (status == SYMWIN_OK)
             sw_door_drop(v);
@@ -142,16 +149,28 @@ static int first_absent(const struct meeting *m)
     return r;
 }
 
+static int first_unready(const struct meeting *m)
+{
+    int r = 0;
+
+    while (r < m->nranks - 1 && (!m->seats[r].leads || m->seats[r].ready))
+        r++;
+    return r;
+}
+
 static void meeting_late(struct sw_watch *watch, short events)
 {
     struct meeting *m = (struct meeting *)(void *)((char *)watch - offsetof(struct meeting, timer));
 
     (void)events;
-    meeting_fail(m,
-                 sw_fail(SYMWIN_TIMEOUT,
-                         "%s: rank %d did not come within %d ms (%d of %d ranks did); start every "
-                         "rank with this id",
-                         call, first_absent(m), m->timeout_ms, m->come, m->nranks));
+    if (m->come == m->nranks)
+        meeting_fail(m, sw_fail(SYMWIN_TIMEOUT, "%s: rank %d came, but was not ready within %d ms",
+                                call, first_unready(m), m->timeout_ms));
+    else
+        meeting_fail(m, sw_fail(SYMWIN_TIMEOUT,
+                                "%s: rank %d did not come within %d ms (%d of %d ranks did); start "
+                                "every rank with this id",
+                                call, first_absent(m), m->timeout_ms, m->come, m->nranks));
 }
 
 struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES])
@@ -397,8 +416,8 @@ static symwin_status give_link(const struct meeting *m, struct sw_place *place, 
     const int linking = lowest_of_host(place, 0);
     union sw_wire_frame frame;
 
+    sw_service_remove(&m->seats[lowest_of_host(place, host)].visitor->watch); /* who links reads */
     if (place->seats[linking].process == place->process) {
-        sw_service_remove(&m->seats[lowest_of_host(place, host)].visitor->watch);
         place->channels[host] = *channel;
         *channel = (struct sw_channel){.fd = -1};
         return SYMWIN_OK;
@@ -411,10 +430,10 @@ static symwin_status give_link(const struct meeting *m, struct sw_place *place, 
     return tell(m, linking, &frame, SW_WIRE_LINK, channel->fd);
 }
 
-/* Every process gets all that it needs, and only then does any of them go. */
+/* Every process gets all that it needs. */
 static symwin_status hand_out(const struct meeting *m, struct sw_place *place)
 {
-    union sw_wire_frame frame = {.pass = {.process = 0}};
+    union sw_wire_frame frame = {.pass = {.process = place->process}};
     symwin_status status = sw_exchange_page(m->posts, &place->page);
     int p, h;
 
@@ -431,10 +450,31 @@ static symwin_status hand_out(const struct meeting *m, struct sw_place *place)
         if (status == SYMWIN_OK)
             status = give_link(m, place, h);
     }
-    for (p = 0; p < place->processes && status == SYMWIN_OK; p++)
-        if (p != place->process && is_here(place, p))
-            status = tell(m, leader_of(place, p), &frame, SW_WIRE_GO, -1);
     return status;
+}
+
+/* From now on each of the other processes here has to say that it is ready. */
+static void await_ready(struct meeting *m, const struct sw_place *place)
+{
+    int p;
+
+    for (p = 0; p < place->processes; p++)
+        if (p != place->process && is_here(place, p)) {
+            m->seats[leader_of(place, p)].leads = 1;
+            m->unready++;
+        }
+}
+
+/* All processes are ready: only now does any of them go. One that cannot be told tells the others. */
+static void go(struct meeting *m)
+{
+    union sw_wire_frame frame = {.pass = {.process = 0}};
+    int r;
+
+    for (r = 0; r < m->nranks; r++)
+        if (m->seats[r].leads)
+            tell(m, r, &frame, SW_WIRE_GO, -1);
+    meeting_end(m, SYMWIN_OK, "");
 }
 
 static symwin_status complete(struct meeting *m)
@@ -451,6 +491,8 @@ static symwin_status complete(struct meeting *m)
                          call);
     if (status == SYMWIN_OK && (place.processes > 1 || place.process < 0 || m->table != NULL))
         status = hand_out(m, &place);
+    if (status == SYMWIN_OK)
+        await_ready(m, &place);
     if (status == SYMWIN_OK && m->table != NULL)
         status = sw_place_widen(&place, m->table, m->host);
     if (status != SYMWIN_OK || place.process < 0) {
@@ -506,7 +548,7 @@ static symwin_status judge(struct meeting *m, const struct sw_wire_join *join)
 }
 
 /* Takes a seat for a member. If it must not, or if it was the last and something goes wrong, the
- * meeting is over; it is also over when all went well and this was the last. */
+ * meeting is over; it is also over when this was the last and no other process has to get ready. */
 static void seat(struct meeting *m, const struct sw_wire_join *join, struct sw_visitor *visitor)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms;
@@ -532,10 +574,10 @@ static void seat(struct meeting *m, const struct sw_wire_join *join, struct sw_v
     if (++m->come < m->nranks)
         return;
     status = complete(m);
-    if (status == SYMWIN_OK)
-        meeting_end(m, SYMWIN_OK, "");
-    else
+    if (status != SYMWIN_OK)
         meeting_fail(m, status);
+    else if (m->unready == 0)
+        go(m);
 }
 
 symwin_status sw_root_join(const struct sw_id *id, const struct sw_wire_join *join,
@@ -569,8 +611,32 @@ void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join)
     seat(visitor->meeting, join, visitor);
 }
 
+int sw_root_ready(struct sw_visitor *visitor, const union sw_wire_frame *frame)
+{
+    struct meeting *m = visitor->meeting;
+    struct seat *s = &m->seats[visitor->rank];
+
+    if (!s->leads || (frame->header.type != SW_WIRE_READY && frame->header.type != SW_WIRE_REFUSAL))
+        return 0;
+    if (frame->header.type == SW_WIRE_REFUSAL) {
+        meeting_fail(m, sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text));
+        return 1;
+    }
+    m->unready -= !s->ready;
+    s->ready = 1;
+    if (m->unready == 0)
+        go(m);
+    return 1;
+}
+
 void sw_root_lost(struct sw_visitor *visitor)
 {
+    if (visitor->channel.stream && visitor->meeting->come == visitor->meeting->nranks) {
+        /* It has its table, and its host sees to it. */
+        visitor->meeting->seats[visitor->rank].visitor = NULL;
+        sw_door_drop(visitor);
+        return;
+    }
     meeting_fail(visitor->meeting,
                  sw_fail(SYMWIN_PEER_LOST,
                          "%s: the process of rank %d ended before all ranks had come", call,

@@ -30,6 +30,7 @@ static size_t frame_bytes(const union sw_wire_frame *frame)
         return table_bytes(frame->table.nranks);
     case SW_WIRE_PAGE:
     case SW_WIRE_LINE:
+    case SW_WIRE_READY:
     case SW_WIRE_GO:
         return sizeof frame->pass;
     case SW_WIRE_REFUSAL:
@@ -96,6 +97,8 @@ int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
         /* nranks and rank are judged against the communicator's, by who knows it */
         return frame->join.timeout_ms > 0 && frame->join.posts >= 0 &&
                frame->join.posts <= SW_MAX_RANKS;
+    case SW_WIRE_PAGE:
+        return frame->pass.process >= -1 && frame->pass.process < SW_MAX_RANKS;
     case SW_WIRE_LINE:
         return frame->pass.process >= 0 && frame->pass.process < SW_MAX_RANKS;
     case SW_WIRE_REFUSAL:

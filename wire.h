@@ -10,7 +10,8 @@
  *   maker   -> TABLE      once all ranks have come: which rank is in which process
  *           -> PAGE, LINE with a descriptor each, to the lowest rank of a process: the control
  *                         page, and a socket to each other process
- *           -> GO         everybody has everything; to the lowest rank of a process
+ *   rank    -> READY      its process has made its group of them; or REFUSAL: why it has not
+ *   maker   -> GO         all processes of the host have; to the lowest rank of a process
  *           or REFUSAL    at any time: why not
  *
  * A proof is an HMAC-SHA256 keyed with the secret, over both nonces, a word for the direction, and
@@ -43,7 +44,8 @@ enum sw_wire_type {
     SW_WIRE_LINK,
     SW_WIRE_POST,
     SW_WIRE_LEAVE,
-    SW_WIRE_END
+    SW_WIRE_END,
+    SW_WIRE_READY
 };
 
 #define SW_WIRE_MAGIC 0x4e494d53u /* "SMIN" */
@@ -96,9 +98,9 @@ struct sw_wire_table {
     } seats[SW_MAX_RANKS]; /* the first nranks are sent */
 };
 
-struct sw_wire_pass { /* PAGE, LINE, GO */
+struct sw_wire_pass { /* PAGE, LINE, READY, GO */
     struct sw_wire_header header;
-    int32_t process; /* LINE: to which */
+    int32_t process; /* PAGE: the maker's, -1: none of these; LINE: to which */
     int32_t zero;
 };
 

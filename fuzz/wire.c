@@ -78,6 +78,7 @@ static void check_valid(const union sw_wire_frame *frame, size_t bytes)
                   "a line to process %d", frame->pass.process);
         /* fallthrough */
     case SW_WIRE_PAGE:
+    case SW_WIRE_READY:
     case SW_WIRE_GO:
         want = sizeof frame->pass;
         break;
