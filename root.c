@@ -84,12 +84,18 @@ static void meeting_free(struct meeting *m)
     free(m);
 }
 
+/* Whether ranks of other processes may be on their way. */
+static int some_are_coming(const struct meeting *m)
+{
+    return (m->foreign || sw_door_next(m, NULL) != NULL) && (m->nranks == 0 || m->come < m->nranks);
+}
+
 /* Ends a meeting, well or not: nobody can come any more. */
 static void meeting_end(struct meeting *m, symwin_status status, const char *text)
 {
     struct past *past = &root.past[root.past_count++ % MOST_PAST];
     struct meeting **at = &root.meetings;
-    const int linger = status != SYMWIN_OK && m->foreign && m->come < m->nranks;
+    const int linger = status != SYMWIN_OK && some_are_coming(m);
     struct sw_visitor *v;
 
     m->over = 1;
