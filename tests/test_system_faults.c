@@ -22,7 +22,7 @@ enum { SLOWER = 8, DEFAULT_STRIDE = 211 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SLOWER = 8, DEFAULT_STRIDE = 61 };
 #else
-enum { SLOWER = 1, DEFAULT_STRIDE = 31 };
+enum { SLOWER = 1, DEFAULT_STRIDE = 41 };
 #endif
 
 enum {
@@ -625,9 +625,9 @@ static void sweep_strided(int which, long stride)
     const enum kind kind = (enum kind)(1 + which % PER_ARRANGEMENT);
 
     if (kind == DRIVER)
-        stride *= 3;
+        stride *= 2;
     else if (arrangement->processes == 1)
-        stride = (stride + 30) / 31;
+        stride = (stride + 40) / 41;
     sweep_kind(arrangement, kind, stride);
 }
 
