@@ -860,18 +860,34 @@ static symwin_status report(struct sw_channel *channel, int rank, symwin_status 
     return status;
 }
 
-/* This process shall not go, and does not know whether others do: they learn of it from the page. */
+/* The lowest rank of the process that made the id; -1: it has none. */
+static int lowest_of_maker(const struct sw_wire_table *table, const struct sw_wire_table *wide,
+                           int host, int maker)
+{
+    int r = 0;
+
+    while (r < table->nranks && table->seats[r].process != maker)
+        r++;
+    if (r == table->nranks)
+        return -1;
+    return wide == NULL ? r : rank_of_all(wide, host, r);
+}
+
+/* This process shall not go, and does not know whether others do: they learn of it from the page. `maker` is
+ * a rank, -1: none. */
 static symwin_status give_up(struct sw_group *group, symwin_status status, int maker)
 {
-    const int lost = status == SYMWIN_PEER_LOST;
-    int culprit = group->leader;
-    int r;
+    const int makers = status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT;
 
-    for (r = group->nranks - 1; r >= 0 && lost && maker >= 0; r--)
-        if (group->process_of[r] == maker)
-            culprit = r;
-    sw_exchange_fail(group->exchange, status, culprit);
-    return lost ? status : sw_exchange_status(group->exchange, call);
+    sw_exchange_fail(group->exchange, status, makers && maker >= 0 ? maker : group->leader);
+    if (!makers)
+        return sw_exchange_status(group->exchange, call);
+    /* The page may have the end of a process that left for the same reason. */
+    if (maker >= 0)
+        sw_fail(status, "%s: rank %d, whose process made the id, %s", call, maker,
+                status == SYMWIN_TIMEOUT ? "did not answer in time"
+                                         : "ended before all ranks could go");
+    return status;
 }
 
 /* The lowest rank of a process makes the group. */
@@ -894,7 +910,7 @@ static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire
         *out = group;
     } else if (group != NULL) {
         if (frame.header.type != SW_WIRE_REFUSAL)
-            status = give_up(group, status, wide == NULL ? maker : -1);
+            status = give_up(group, status, lowest_of_maker(table, wide, host, maker));
         sw_service_lock();
         sw_group_free(group);
         sw_service_unlock();
