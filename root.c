@@ -146,6 +146,18 @@ static void meeting_fail(struct meeting *m, symwin_status status)
     meeting_end(m, status, text);
 }
 
+/* What a sentence calls a rank: in a meeting of one host's ranks, by its number among all. */
+static int number_of(const struct meeting *m, int rank)
+{
+    int r = 0;
+
+    if (m->table == NULL)
+        return rank;
+    while (r < m->table->nranks - 1 && (m->table->seats[r].host != m->host || rank-- > 0))
+        r++;
+    return r;
+}
+
 static int first_absent(const struct meeting *m)
 {
     int r = 0;
@@ -171,12 +183,13 @@ static void meeting_late(struct sw_watch *watch, short events)
     (void)events;
     if (m->come == m->nranks)
         meeting_fail(m, sw_fail(SYMWIN_TIMEOUT, "%s: rank %d came, but was not ready within %d ms",
-                                call, first_unready(m), m->timeout_ms));
+                                call, number_of(m, first_unready(m)), m->timeout_ms));
     else
         meeting_fail(m, sw_fail(SYMWIN_TIMEOUT,
                                 "%s: rank %d did not come within %d ms (%d of %d ranks did); start "
                                 "every rank with this id",
-                                call, first_absent(m), m->timeout_ms, m->come, m->nranks));
+                                call, number_of(m, first_absent(m)), m->timeout_ms, m->come,
+                                m->nranks));
 }
 
 struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES])
@@ -352,7 +365,7 @@ static symwin_status tell(const struct meeting *m, int rank, union sw_wire_frame
     if (!sw_wire_is_theirs(error))
         return own_trouble(sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
     return sw_fail(error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST,
-                   "%s: rank %d came, but cannot be reached any more: %s", call, rank,
+                   "%s: rank %d came, but cannot be reached any more: %s", call, number_of(m, rank),
                    strerror(error));
 }
 
@@ -646,7 +659,7 @@ void sw_root_lost(struct sw_visitor *visitor)
     meeting_fail(visitor->meeting,
                  sw_fail(SYMWIN_PEER_LOST,
                          "%s: the process of rank %d ended before all ranks had come", call,
-                         visitor->rank));
+                         number_of(visitor->meeting, visitor->rank)));
 }
 
 void sw_root_failed(struct meeting *meeting, symwin_status status)
