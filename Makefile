@@ -105,7 +105,7 @@ SONAME := libsymwin.so.$(MAJOR)
 
 # ---- what people type -------------------------------------------------------------------------
 
-.PHONY: all run test tests test-sanitize test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
+.PHONY: all run test tests test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
 all: $(STATIC) $(SHARED) $(BUILD)/allreduce_sm
@@ -122,6 +122,10 @@ test: tests
 test-sanitize:
 	@$(MAKE) NVCC= BUILD=$(BUILD)/asan SANITIZE=address,undefined test
 	@$(MAKE) NVCC= BUILD=$(BUILD)/tsan SANITIZE=thread test
+
+# What the tests sample, whole: ranks ended at the steps of their life, and every call failed.
+soak: $(STEP_TESTS)
+	@tools/soak.sh $(BUILD)
 
 # The conformance suite is one program for both drivers (tests/gpu_conformance.t).
 gpu-tests: all $(GPU_TESTS) $(BUILD)/tests/test_emu_memory
@@ -155,6 +159,7 @@ help:
 # | make run             the example with four ranks, on GPUs or on the emulated driver
 # | make test            all tests; TESTS_ONLY="test_a test_b" runs some
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
+# | make soak            a rank killed at 2,000 steps and more, 20,000 faults; a quarter of an hour
 # | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
 # | make bench           times and keeps them in bench/results; make benches only builds
 # | make fuzz            clang's libFuzzer on the fuzzers of fuzz/, each for SECONDS=600

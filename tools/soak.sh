@@ -1,0 +1,40 @@
+#!/bin/sh
+# The long runs: a rank ended at nearly every step of its life, and every call failed. No time limit.
+#
+#   usage: tools/soak.sh BUILD [KILL_STRIDE [FAULT_STRIDE]]
+#
+# Results are kept in BUILD/soak. Fails where a test does, or where it made too few kills or faults: then
+# a life has become short, and the strides are not those of a soak any more.
+set -eu
+
+if [ $# -lt 1 ]; then
+    sed -n 's/^# \{0,1\}//; 4p' "$0" >&2
+    exit 2
+fi
+build=$1
+kill_stride=${2:-2}
+fault_stride=${3:-1}
+least_kills=2000
+least_faults=20000
+failed=0
+
+export SYMWIN_DRIVER=emu
+mkdir -p "$build/soak"
+
+soak() { # a test, its stride
+    "$build/tests/$1" "$2" >"$build/soak/$1" 2>&1 || failed=1
+    cat "$build/soak/$1"
+}
+
+soak test_kill "$kill_stride"
+soak test_system_faults "$fault_stride"
+
+kills=$(sed -n 's/^\(not \)\{0,1\}ok .*: \([0-9]*\) of [0-9]* runs hit.*/\2/p' "$build/soak/test_kill" |
+    awk '{ n += $1 } END { print n + 0 }')
+faults=$(sed -n 's/^# \([0-9]*\) faults in .*/\1/p' "$build/soak/test_system_faults")
+echo "soak: $kills ranks ended, ${faults:=0} faults injected$([ $failed = 0 ] || echo '; FAILED')"
+if [ $# -eq 1 ] && { [ "$kills" -lt $least_kills ] || [ "$faults" -lt $least_faults ]; }; then
+    echo "soak: too few; at least $least_kills and $least_faults are meant" >&2
+    failed=1
+fi
+exit $failed
