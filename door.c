@@ -449,9 +449,10 @@ static void visitor_come(struct sw_watch *watch, short events)
         drop_oldest_stranger();
         return;
     }
-    watch->events = 0; /* or it would be ready again at once */
+    sw_root_no_room(errno); /* first: it may set a deadline for the last to come */
+    watch->events = 0;      /* or it would be ready again at once */
     watch->deadline = sw_now_ms() + PAUSE_MS;
-    sw_root_no_room(errno);
+    sw_service_changed();
 }
 
 void sw_door_forked(void)
