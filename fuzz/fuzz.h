@@ -3,6 +3,7 @@
 #define SYMWIN_FUZZ_H
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,10 +15,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 __attribute__((format(printf, 3, 4), unused)) static void fuzz_must_at(int holds, int line,
                                                                        const char *format, ...)
 {
+    static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
     va_list args;
 
     if (holds)
         return;
+    pthread_mutex_lock(&first); /* for ever: a second abort would end the first one's report */
     fprintf(stderr, "line %d: ", line);
     va_start(args, format);
     vfprintf(stderr, format, args);

@@ -3,7 +3,8 @@
  *
  *   <fuzzer> [-seconds N] [-seed N] file or folder ...
  *
- * The input of a failure is written to crash-plain in the current folder.
+ * An input that takes longer than half a minute has failed. The input of a failure is written to
+ * crash-plain in the current folder.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 
 #include "fuzz.h"
 
-enum { MOST_BYTES = 16384, MOST_INPUTS = 4096 };
+enum { MOST_BYTES = 16384, MOST_INPUTS = 4096, MOST_SECONDS = 30 };
 
 struct kept {
     uint8_t *data; /* owned */
@@ -42,6 +43,7 @@ static void keep_current(void)
 static void on_abort(int number)
 {
     keep_current();
+    alarm(0);
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -49,8 +51,18 @@ static void on_abort(int number)
 /* Of the sanitizers' runtime, where there is one. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
+static void on_alarm(int number)
+{
+    static const char text[] = "an input takes too long\n";
+
+    (void)number;
+    (void)!write(2, text, sizeof text - 1);
+    abort();
+}
+
 static void watch_failures(void)
 {
+    signal(SIGALRM, on_alarm);
     signal(SIGABRT, on_abort);
     if (__sanitizer_set_death_callback != NULL)
         __sanitizer_set_death_callback(keep_current);
@@ -66,6 +78,7 @@ static void run(const uint8_t *data, size_t size)
     if (size > 0)
         memcpy(copy, data, size);
     current = (struct kept){copy, size};
+    alarm(MOST_SECONDS);
     LLVMFuzzerTestOneInput(copy, size);
     free(copy);
 }
@@ -179,6 +192,21 @@ static void change(uint8_t *data, size_t *size)
     }
 }
 
+/* Of a fuzzer whose inputs are more than bytes. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
+    __attribute__((weak));
+
+static void change_often(uint8_t *data, size_t *size)
+{
+    size_t changes;
+
+    if (LLVMFuzzerCustomMutator != NULL && dice(4) > 0)
+        *size = LLVMFuzzerCustomMutator(data, *size, MOST_BYTES, (unsigned)dice(1u << 31));
+    else
+        for (changes = 1 + dice(8); changes > 0; changes--)
+            change(data, size);
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -196,11 +224,9 @@ static unsigned long run_changed(double seconds)
     for (; now() < end; runs++) {
         const struct kept *kept = &inputs[dice(input_count)];
         size_t size = kept->size;
-        size_t changes;
 
         memcpy(data, kept->data, size);
-        for (changes = 1 + dice(8); changes > 0; changes--)
-            change(data, &size);
+        change_often(data, &size);
         run(data, size);
     }
     return runs;

@@ -16,9 +16,8 @@
 enum {
     MOST_STEPS = 64,
     MOST_QUEUED = 8,
-    MOST_FDS = 5,     /* in a message */
-    SCANNED = 64,     /* descriptors that are looked at */
-    MOST_TYPED = 255, /* bytes of a message that come from the input */
+    MOST_FDS = 5, /* in a message */
+    SCANNED = 64, /* descriptors that are looked at */
     MOST_SENT = sizeof(union sw_wire_frame) + 64
 };
 
@@ -42,36 +41,43 @@ static int sample_fd = -1; /* what is sent */
 
 /* ---- sending ---- */
 
-static void fit_header(struct message *m, unsigned type)
+/* A frame of the input's choice, whole or a little too long. */
+static void begin_frame(struct run *run, struct message *m)
 {
-    const struct sw_wire_header header = {.magic = SW_WIRE_MAGIC,
-                                          .form = SW_WIRE_FORM,
-                                          .type = (uint16_t)type,
-                                          .bytes = (uint32_t)m->bytes};
+    static const size_t sizes[] = {
+        sizeof(struct sw_wire_handle),  sizeof(struct sw_wire_pass),
+        sizeof(struct sw_wire_refusal), sizeof(struct sw_wire_join),
+        sizeof(struct sw_wire_hello),   sizeof(struct sw_wire_challenge)};
+    static const uint16_t types[] = {SW_WIRE_HANDLE, SW_WIRE_LINE,  SW_WIRE_REFUSAL,
+                                     SW_WIRE_JOIN,   SW_WIRE_HELLO, SW_WIRE_CHALLENGE};
+    const unsigned choice = fuzz_byte(&run->in);
+    struct sw_wire_header header = {.magic = SW_WIRE_MAGIC, .form = SW_WIRE_FORM};
 
+    header.type = types[choice % 6];
+    m->bytes = sizes[choice % 6] + (choice >= 240);
+    header.bytes = (uint32_t)m->bytes;
+    memset(m->data, (int)(choice >> 7), m->bytes);
     memcpy(m->data, &header, sizeof header);
 }
 
-/* A message of the input's making: any length, with bytes of its own at the front. */
+/* A message of the input's making: a frame, or bytes of any length; the first come from the input. */
 static void compose(struct run *run, struct message *m)
 {
     const unsigned shape = fuzz_byte(&run->in);
-    size_t typed = fuzz_byte(&run->in);
-    size_t i;
+    const size_t typed = fuzz_byte(&run->in);
+    size_t at = 0, end;
 
     m->fds = (int)(shape & 7) % (MOST_FDS + 1);
     m->bytes = typed;
     if ((shape & 8) != 0) /* around the longest frame that there is */
         m->bytes = sizeof(union sw_wire_frame) - 32 + typed % 96;
-    if ((shape & 16) != 0)
-        typed = fuzz_byte(&run->in) % 64;
-    if (typed > m->bytes)
-        typed = m->bytes;
     memset(m->data, 0, m->bytes);
-    for (i = 0; i < typed; i++)
-        m->data[i] = (unsigned char)fuzz_byte(&run->in);
-    if ((shape & 32) != 0 && m->bytes >= sizeof(struct sw_wire_header))
-        fit_header(m, shape >> 6 != 3 ? SW_WIRE_HANDLE - (shape >> 6) : m->data[6]);
+    if ((shape & 16) != 0) {
+        begin_frame(run, m);
+        at = sizeof(struct sw_wire_header);
+    }
+    for (end = at + (shape >> 5) * 4; at < end && at < m->bytes; at++)
+        m->data[at] = (unsigned char)fuzz_byte(&run->in);
 }
 
 static void send_message(struct run *run)

@@ -2,14 +2,46 @@
  * lets through is what wire.h promises.
  *
  * Input: a byte of options, then the frame. With the first option the header is made to fit, but for
- * its type: most random bytes would be turned away by their first word.
+ * its type, and with the second the length: most random bytes would be turned away for these.
  */
 #include <stddef.h>
 
 #include "../wire.h"
 #include "fuzz.h"
 
-enum { FIT_HEADER = 1 };
+enum { FIT_HEADER = 1, FIT_LENGTH = 2 };
+
+/* How long a frame must be that begins like this; 0: nobody knows. */
+static size_t right_length(const uint8_t *data, size_t bytes)
+{
+    struct sw_wire_header header;
+    int32_t nranks = 1;
+
+    if (bytes < sizeof header)
+        return 0;
+    memcpy(&header, data, sizeof header);
+    if (bytes >= sizeof header + sizeof nranks)
+        memcpy(&nranks, data + sizeof header, sizeof nranks);
+    switch (header.type) {
+    case SW_WIRE_HELLO:
+        return sizeof(struct sw_wire_hello);
+    case SW_WIRE_CHALLENGE:
+        return sizeof(struct sw_wire_challenge);
+    case SW_WIRE_JOIN:
+        return sizeof(struct sw_wire_join);
+    case SW_WIRE_TABLE:
+        return nranks >= 0 && nranks <= SW_MAX_RANKS + 1 ? 24 + 2 * (size_t)nranks : 0;
+    case SW_WIRE_PAGE:
+    case SW_WIRE_LINE:
+    case SW_WIRE_GO:
+        return sizeof(struct sw_wire_pass);
+    case SW_WIRE_REFUSAL:
+        return sizeof(struct sw_wire_refusal);
+    case SW_WIRE_HANDLE:
+        return sizeof(struct sw_wire_handle);
+    }
+    return 0;
+}
 
 static void fit_header(union sw_wire_frame *frame, size_t bytes)
 {
@@ -122,17 +154,20 @@ static void check_sealed(union sw_wire_frame *frame)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const size_t bytes = size > 0 ? size - 1 : 0;
+    const unsigned options = size > 0 ? data[0] : 0;
+    const size_t given = size > 0 ? size - 1 : 0;
+    const size_t right = (options & FIT_LENGTH) != 0 ? right_length(data + 1, given) : 0;
+    const size_t bytes = right > 0 ? right : given;
     /* No longer than the frame, although the union is: a read past it is one past the block. */
     unsigned char *before = malloc(bytes > 0 ? bytes : 1);
-    union sw_wire_frame *frame = malloc(bytes > 0 ? bytes : 1);
+    union sw_wire_frame *frame = calloc(1, bytes > 0 ? bytes : 1);
     int valid;
 
     if (before == NULL || frame == NULL)
         abort();
-    if (bytes > 0)
-        memcpy(frame, data + 1, bytes);
-    if (bytes > 0 && (data[0] & FIT_HEADER) != 0)
+    if (given > 0)
+        memcpy(frame, data + 1, given < bytes ? given : bytes);
+    if ((options & FIT_HEADER) != 0)
         fit_header(frame, bytes);
     memcpy(before, frame, bytes);
     valid = sw_wire_valid(frame, bytes);
