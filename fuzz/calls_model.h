@@ -1,0 +1,303 @@
+/* What fuzz/calls.c knows: the live set, and what each call must do to it. */
+#ifndef SYMWIN_FUZZ_CALLS_MODEL_H
+#define SYMWIN_FUZZ_CALLS_MODEL_H
+
+#include "calls_team.h"
+
+enum {
+    MEMORIES = 6, /* of a rank */
+    EXPORTS = 3,  /* of a rank */
+    COMMS = 2,
+    WINDOWS = 8, /* of a communicator */
+    SEGMENTS = WINDOWS,
+    HANDLES = 512, /* that were given out while an input runs */
+    GRANULE = 2 << 20,
+    NO_DEVICE = 99,
+    MOST_COMMS = 6 /* made while an input runs: they take milliseconds */
+};
+
+/* One step of the script, for all ranks. */
+struct step {
+    unsigned a, b, c, twist;
+    int odd; /* the rank that does something else; -1: none */
+};
+
+#define ONLY(status) (1u << (status))
+#define OK_ONLY ONLY(SYMWIN_OK)
+#define INVALID_ONLY ONLY(SYMWIN_INVALID)
+
+enum owner { NOBODY, ALLOCATED, IMPORTED };
+
+struct memory {
+    enum owner owner; /* as symwin_mem_info has it */
+    char *ptr;
+    size_t bytes;
+    int device;
+    uint64_t id; /* of the physical allocation */
+    int holds;   /* windows on it */
+    char *stale; /* what was freed last */
+};
+
+struct exported {
+    int live;
+    symwin_mem_handle handle;
+    int device;
+    uint64_t id;
+};
+
+struct window {
+    int live;
+    symwin_window *handle; /* of a window that is gone, too */
+    char *begin;
+    size_t bytes;
+    size_t offset;
+    int segment;
+    struct memory *memory;
+    unsigned transports;
+    uint64_t id;
+};
+
+struct segment {
+    int holders; /* references of all ranks; 0: there is none */
+    size_t offset, bytes;
+    uint64_t id[RANKS];
+    int multicast;
+};
+
+struct comm {
+    symwin_comm *ptr[RANKS]; /* NULL: the rank has destroyed it, or it never was */
+    int members;             /* ranks that have it */
+    int left;                /* ranks that have destroyed it while others have not */
+    symwin_status ended;     /* what every collective gives from now on */
+    symwin_comm_info info;
+    struct segment segments[SEGMENTS];
+    struct window windows[RANKS][WINDOWS];
+};
+
+static struct model {
+    int nranks;
+    int device[RANKS];
+    int fabric, multicast;             /* what the machine can */
+    struct CUstream_st *stream[RANKS]; /* NULL: not yet */
+    struct memory memory[RANKS][MEMORIES];
+    struct exported exported[RANKS][EXPORTS];
+    struct comm comm[COMMS];
+    symwin_window *handles[HANDLES];
+    int handle_count;
+    int comms_made;
+} model;
+
+static struct call calls[RANKS]; /* of the step under way */
+static char host_memory[64];     /* an address that no device has */
+
+static int on_memory(const struct memory *m, const char *ptr)
+{
+    return m->owner != NOBODY && ptr >= m->ptr && ptr < m->ptr + m->bytes;
+}
+
+/* The live memory of any rank that `ptr` lies in. */
+static struct memory *memory_of(const char *ptr)
+{
+    int r, i;
+
+    for (r = 0; r < model.nranks; r++)
+        for (i = 0; i < MEMORIES; i++)
+            if (on_memory(&model.memory[r][i], ptr))
+                return &model.memory[r][i];
+    return NULL;
+}
+
+/* ---- segments ---- */
+
+/* The segment that a rank finds for an allocation, as the library does: the lowest. -1: none. */
+static int segment_of(const struct comm *comm, int rank, uint64_t id)
+{
+    int best = -1;
+    int s;
+
+    for (s = 0; s < SEGMENTS; s++)
+        if (comm->segments[s].holders > 0 && comm->segments[s].id[rank] == id &&
+            (best < 0 || comm->segments[s].offset < comm->segments[best].offset))
+            best = s;
+    return best;
+}
+
+/* The segment that all ranks find for their allocations, -1: they have to make one. */
+static int common_segment(const struct comm *comm, struct memory *const on[RANKS])
+{
+    const int first = segment_of(comm, 0, on[0]->id);
+    int r;
+
+    for (r = 1; r < model.nranks; r++)
+        if (segment_of(comm, r, on[r]->id) != first)
+            return -1;
+    return first;
+}
+
+static int segment_count(const struct comm *comm)
+{
+    int count = 0;
+    int s;
+
+    for (s = 0; s < SEGMENTS; s++)
+        count += comm->segments[s].holders > 0;
+    return count;
+}
+
+/* A new segment, at the offset where the library put it: in nobody's way. */
+static int segment_make(struct comm *comm, size_t offset, struct memory *const on[RANKS])
+{
+    struct segment fresh = {.offset = offset};
+    int place = -1;
+    int s, r;
+
+    for (r = 0; r < model.nranks; r++) {
+        fresh.id[r] = on[r]->id;
+        if (on[r]->bytes > fresh.bytes)
+            fresh.bytes = on[r]->bytes;
+    }
+    fuzz_must(offset >= GRANULE && offset % GRANULE == 0 &&
+                  offset + fresh.bytes <= comm->info.stride,
+              "a segment of %zu bytes lies at %zu", fresh.bytes, offset);
+    for (s = 0; s < SEGMENTS; s++) {
+        const struct segment *other = &comm->segments[s];
+
+        if (other->holders == 0)
+            place = s;
+        else
+            fuzz_must(offset + fresh.bytes <= other->offset ||
+                          other->offset + other->bytes <= offset,
+                      "a segment at %zu overlaps one at %zu", offset, other->offset);
+    }
+    fuzz_must(place >= 0, "more segments than windows");
+    comm->segments[place] = fresh;
+    return place;
+}
+
+/* Whether anything but a fabric handle, which holds nothing, keeps an allocation. */
+static int is_held(uint64_t id)
+{
+    int r, i, s;
+
+    for (r = 0; r < model.nranks; r++) {
+        for (i = 0; i < MEMORIES; i++)
+            if (model.memory[r][i].owner != NOBODY && model.memory[r][i].id == id)
+                return 1;
+        for (i = 0; i < EXPORTS; i++)
+            if (model.exported[r][i].live && model.exported[r][i].handle.fd >= 0 &&
+                model.exported[r][i].id == id)
+                return 1;
+        for (i = 0; i < COMMS; i++)
+            for (s = 0; s < SEGMENTS; s++)
+                if (model.comm[i].segments[s].holders > 0 && model.comm[i].segments[s].id[r] == id)
+                    return 1;
+    }
+    return 0;
+}
+
+/* ---- windows ---- */
+
+static int window_count(const struct comm *comm, int rank)
+{
+    int count = 0;
+    int w;
+
+    for (w = 0; w < WINDOWS; w++)
+        count += comm->windows[rank][w].live;
+    return count;
+}
+
+/* A place that is free on all ranks, WINDOWS: none. */
+static int window_place(const struct comm *comm)
+{
+    int w, r, live;
+
+    for (w = 0; w < WINDOWS; w++) {
+        for (live = 0, r = 0; r < model.nranks; r++)
+            live += comm->windows[r][w].live;
+        if (live == 0)
+            break;
+    }
+    return w;
+}
+
+static void window_close(struct comm *comm, struct window *w)
+{
+    w->live = 0;
+    comm->segments[w->segment].holders--;
+    w->memory->holds--;
+}
+
+enum found {
+    FOUND_NONE,
+    FOUND_PART, /* a window contains the first byte */
+    FOUND_ONE,
+    FOUND_SEVERAL /* of one size, and not alike otherwise: nobody says which it is */
+};
+
+/* How symwin.h has the window that an address belongs to: the smallest that contains all. */
+static enum found window_of(const struct comm *comm, int rank, const char *ptr, size_t bytes,
+                            const struct window **out)
+{
+    const struct window *best = NULL;
+    enum found found = FOUND_NONE;
+    int i;
+
+    for (i = 0; i < WINDOWS; i++) {
+        const struct window *w = &comm->windows[rank][i];
+
+        if (!w->live || ptr < w->begin || ptr >= w->begin + w->bytes)
+            continue;
+        if (found == FOUND_NONE)
+            found = FOUND_PART;
+        if (bytes > (size_t)(w->begin + w->bytes - ptr))
+            continue;
+        if (best == NULL || w->bytes < best->bytes) {
+            best = w;
+            found = FOUND_ONE;
+        } else if (w->bytes == best->bytes &&
+                   (w->transports != best->transports || w->segment != best->segment)) {
+            found = FOUND_SEVERAL;
+        }
+    }
+    *out = best;
+    return found;
+}
+
+/* A handle that nobody was given before. */
+static void handle_note(symwin_window *handle)
+{
+    int i;
+
+    for (i = 0; i < model.handle_count; i++)
+        fuzz_must(model.handles[i] != handle, "window handle %p is given out again",
+                  (void *)handle);
+    if (model.handle_count < HANDLES)
+        model.handles[model.handle_count++] = handle;
+}
+
+/* ---- communicators ---- */
+
+/* All ranks have left, or one of them. */
+static void comm_leave(struct comm *comm, int rank)
+{
+    int w;
+
+    for (w = 0; w < WINDOWS; w++)
+        if (comm->windows[rank][w].live)
+            window_close(comm, &comm->windows[rank][w]);
+    comm->ptr[rank] = NULL;
+    comm->left++;
+    if (--comm->members == 0)
+        *comm = (struct comm){.members = 0};
+}
+
+/* What a collective call gives whose arguments would give `status`. */
+static symwin_status collective(struct comm *comm, symwin_status status)
+{
+    if (comm->ended == SYMWIN_OK && comm->left > 0)
+        comm->ended = SYMWIN_PEER_LOST;
+    return comm->ended != SYMWIN_OK ? comm->ended : status;
+}
+
+#endif

@@ -1,0 +1,255 @@
+/* Ranks as threads for fuzz/calls.c: each is handed one public call, all make theirs at the same time,
+ * and what every call must do, whatever it was given, is checked here: the status is one of those that
+ * the model expects, a failure says in a sentence which call it was and leaves the out-pointer alone,
+ * success leaves the last error alone. */
+#ifndef SYMWIN_FUZZ_CALLS_TEAM_H
+#define SYMWIN_FUZZ_CALLS_TEAM_H
+
+#include <pthread.h>
+
+#include "../internal.h"
+#include "fuzz.h"
+
+enum { RANKS = 3 };
+
+enum call_kind {
+    CALL_NONE, /* this rank makes no call */
+    CALL_ALLOC,
+    CALL_FREE,
+    CALL_MEM_QUERY,
+    CALL_EXPORT,
+    CALL_IMPORT,
+    CALL_ID_CREATE,
+    CALL_ID_RELEASE,
+    CALL_COMM_CREATE,
+    CALL_COMM_SPLIT,
+    CALL_COMM_DESTROY,
+    CALL_COMM_QUERY,
+    CALL_COMM_CHECK,
+    CALL_COMM_ABORT,
+    CALL_REGISTER,
+    CALL_DEREGISTER,
+    CALL_WINDOW_QUERY,
+    CALL_PEER_POINTER,
+    CALL_MULTICAST_POINTER,
+    CALL_FIND,
+    CALL_REDUCE,
+    CALLS
+};
+
+static const char *const call_names[CALLS] = {
+    [CALL_NONE] = "",
+    [CALL_ALLOC] = "symwin_mem_alloc",
+    [CALL_FREE] = "symwin_mem_free",
+    [CALL_MEM_QUERY] = "symwin_mem_query",
+    [CALL_EXPORT] = "symwin_mem_export",
+    [CALL_IMPORT] = "symwin_mem_import",
+    [CALL_ID_CREATE] = "symwin_unique_id_create",
+    [CALL_ID_RELEASE] = "symwin_unique_id_release",
+    [CALL_COMM_CREATE] = "symwin_comm_create",
+    [CALL_COMM_SPLIT] = "symwin_comm_",
+    [CALL_COMM_DESTROY] = "symwin_comm_destroy",
+    [CALL_COMM_QUERY] = "symwin_comm_query",
+    [CALL_COMM_CHECK] = "symwin_comm_check",
+    [CALL_COMM_ABORT] = "symwin_comm_abort",
+    [CALL_REGISTER] = "symwin_window_register",
+    [CALL_DEREGISTER] = "symwin_window_deregister",
+    [CALL_WINDOW_QUERY] = "symwin_window_query",
+    [CALL_PEER_POINTER] = "symwin_window_peer_pointer",
+    [CALL_MULTICAST_POINTER] = "symwin_window_multicast_pointer",
+    [CALL_FIND] = "symwin_window_find",
+    [CALL_REDUCE] = "symwin_allreduce",
+};
+
+union result {
+    void *pointer;
+    symwin_comm *comm;
+    symwin_window *window;
+    symwin_mem_info memory;
+    symwin_mem_handle handle;
+    symwin_comm_info about;
+    symwin_window_info view;
+    symwin_unique_id id;
+    unsigned char bytes[256];
+};
+_Static_assert(sizeof(union result) == 256, "bytes covers it");
+
+/* One rank's call: arguments, what may come, what came. */
+struct call {
+    enum call_kind kind;
+    unsigned want; /* 1 << status for every one that may come */
+    symwin_comm *comm;
+    symwin_window *window;
+    void *ptr, *out;
+    const symwin_mem_handle *handle;
+    symwin_unique_id id;
+    size_t bytes, offset;
+    unsigned flags, type, op;
+    int device, rank, nranks, no_result, no_id;
+    symwin_comm_options options;
+    symwin_allreduce_options how;
+    struct CUstream_st *stream;
+
+    symwin_status got;
+    union result result;
+};
+
+/* Where the result goes: nowhere, for a call that is to be refused for it. */
+#define RESULT(member) (c->no_result ? NULL : &c->result.member)
+
+static symwin_status perform_memory(struct call *c)
+{
+    switch (c->kind) {
+    case CALL_ALLOC:
+        return symwin_mem_alloc(c->device, c->bytes, c->flags, RESULT(pointer));
+    case CALL_FREE:
+        return symwin_mem_free(c->ptr);
+    case CALL_MEM_QUERY:
+        return symwin_mem_query(c->ptr, RESULT(memory));
+    case CALL_EXPORT:
+        return symwin_mem_export(c->ptr, c->type, RESULT(handle));
+    case CALL_IMPORT:
+        return symwin_mem_import(c->device, c->handle, RESULT(pointer));
+    default:
+        abort();
+    }
+}
+
+static symwin_status perform_comm(struct call *c)
+{
+    switch (c->kind) {
+    case CALL_ID_CREATE:
+        return symwin_unique_id_create(RESULT(id));
+    case CALL_ID_RELEASE:
+        return symwin_unique_id_release(c->no_id ? NULL : &c->id);
+    case CALL_COMM_CREATE:
+        return symwin_comm_create(c->no_id ? NULL : &c->id, c->nranks, c->rank, c->device,
+                                  &c->options, RESULT(comm));
+    case CALL_COMM_SPLIT:
+        return symwin_comm_split(c->comm, c->nranks, c->rank, &c->options, RESULT(comm));
+    case CALL_COMM_DESTROY:
+        symwin_comm_destroy(c->comm);
+        return SYMWIN_OK;
+    case CALL_COMM_QUERY:
+        return symwin_comm_query(c->comm, RESULT(about));
+    case CALL_COMM_CHECK:
+        return symwin_comm_check(c->comm);
+    case CALL_COMM_ABORT:
+        return symwin_comm_abort(c->comm);
+    default:
+        return perform_memory(c);
+    }
+}
+
+static symwin_status perform(struct call *c)
+{
+    switch (c->kind) {
+    case CALL_REGISTER:
+        return symwin_window_register(c->comm, c->ptr, c->bytes, c->flags, RESULT(window));
+    case CALL_DEREGISTER:
+        return symwin_window_deregister(c->comm, c->window);
+    case CALL_WINDOW_QUERY:
+        return symwin_window_query(c->comm, c->window, RESULT(view));
+    case CALL_PEER_POINTER:
+        return symwin_window_peer_pointer(c->comm, c->window, c->rank, c->offset, RESULT(pointer));
+    case CALL_MULTICAST_POINTER:
+        return symwin_window_multicast_pointer(c->comm, c->window, c->offset, RESULT(pointer));
+    case CALL_FIND:
+        return symwin_window_find(c->comm, c->ptr, c->bytes, RESULT(window));
+    case CALL_REDUCE:
+        return symwin_allreduce_with(c->comm, c->ptr, c->out, c->bytes, (symwin_type)c->type,
+                                     (symwin_op)c->op, &c->how, c->stream);
+    default:
+        return perform_comm(c);
+    }
+}
+
+/* Makes the call, and checks what holds for all calls. */
+static void make(struct call *c)
+{
+    const char *name = call_names[c->kind];
+    char before[SW_TEXT_BYTES];
+    size_t i;
+
+    if (c->kind == CALL_NONE)
+        return;
+    memset(&c->result, 0xa5, sizeof c->result);
+    snprintf(before, sizeof before, "%s", symwin_last_error());
+    c->got = perform(c);
+    fuzz_must(c->got >= SYMWIN_OK && c->got <= SYMWIN_STATUS_LAST, "%s: status %d", name, c->got);
+    fuzz_must((c->want >> c->got & 1) != 0, "%s: %s, which is none of 0x%x: %s", name,
+              symwin_status_name(c->got), c->want, c->got == SYMWIN_OK ? "" : symwin_last_error());
+    if (c->got == SYMWIN_OK) {
+        fuzz_must(strcmp(before, symwin_last_error()) == 0, "%s succeeds and says: %s", name,
+                  symwin_last_error());
+        return;
+    }
+    fuzz_must(strstr(symwin_last_error(), name) != NULL, "%s fails and says: %s", name,
+              symwin_last_error());
+    for (i = 0; i < sizeof c->result; i++)
+        fuzz_must(c->result.bytes[i] == 0xa5, "%s fails and sets its result", name);
+}
+
+/* ---- threads ---- */
+
+/* They stay from input to input, one for each rank but the first, which is the caller. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct call *work[RANKS]; /* NULL: nothing to do */
+    int started;
+} team = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void *team_main(void *arg)
+{
+    struct call **work = arg;
+
+    pthread_mutex_lock(&team.mutex);
+    for (;;) {
+        struct call *c = *work;
+
+        if (c == NULL) {
+            pthread_cond_wait(&team.changed, &team.mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&team.mutex);
+        make(c);
+        pthread_mutex_lock(&team.mutex);
+        *work = NULL;
+        pthread_cond_broadcast(&team.changed);
+    }
+    return NULL;
+}
+
+static void team_start(void)
+{
+    int r;
+
+    for (r = 1; r < RANKS && !team.started; r++) {
+        pthread_t thread;
+
+        fuzz_must(pthread_create(&thread, NULL, team_main, &team.work[r]) == 0, "no thread");
+        pthread_detach(thread);
+    }
+    team.started = 1;
+}
+
+/* All ranks make their calls, at the same time. */
+static void team_make(struct call calls[RANKS], int nranks)
+{
+    int r;
+
+    pthread_mutex_lock(&team.mutex);
+    for (r = 1; r < nranks; r++)
+        team.work[r] = calls[r].kind != CALL_NONE ? &calls[r] : NULL;
+    pthread_cond_broadcast(&team.changed);
+    pthread_mutex_unlock(&team.mutex);
+    make(&calls[0]);
+    pthread_mutex_lock(&team.mutex);
+    for (r = 1; r < nranks; r++)
+        while (team.work[r] != NULL)
+            pthread_cond_wait(&team.changed, &team.mutex);
+    pthread_mutex_unlock(&team.mutex);
+}
+
+#endif
