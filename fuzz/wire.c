@@ -30,7 +30,9 @@ static size_t right_length(const uint8_t *data, size_t bytes)
     case SW_WIRE_JOIN:
         return sizeof(struct sw_wire_join);
     case SW_WIRE_TABLE:
-        return nranks >= 0 && nranks <= SW_MAX_RANKS + 1 ? 24 + 2 * (size_t)nranks : 0;
+        return nranks >= 0 && nranks <= SW_MAX_RANKS + 1
+                   ? offsetof(struct sw_wire_table, seats) + 4 * (size_t)nranks
+                   : 0;
     case SW_WIRE_PAGE:
     case SW_WIRE_LINE:
     case SW_WIRE_GO:
@@ -39,6 +41,15 @@ static size_t right_length(const uint8_t *data, size_t bytes)
         return sizeof(struct sw_wire_refusal);
     case SW_WIRE_HANDLE:
         return sizeof(struct sw_wire_handle);
+    case SW_WIRE_HERE:
+        return sizeof(struct sw_wire_here);
+    case SW_WIRE_LINK:
+        return sizeof(struct sw_wire_link);
+    case SW_WIRE_POST:
+        return sizeof(struct sw_wire_post);
+    case SW_WIRE_LEAVE:
+    case SW_WIRE_END:
+        return sizeof(struct sw_wire_end);
     }
     return 0;
 }
@@ -62,10 +73,13 @@ static void check_table(const struct sw_wire_table *t, size_t bytes)
     fuzz_must(t->nranks >= 1 && t->nranks <= SW_MAX_RANKS, "a table of %d ranks", t->nranks);
     fuzz_must(t->processes >= 1 && t->processes <= t->nranks, "%d processes of %d ranks",
               t->processes, t->nranks);
-    fuzz_must(bytes == 24 + 2 * (size_t)t->nranks, "%zu bytes for %d ranks", bytes, t->nranks);
+    fuzz_must(t->hosts >= 1 && t->hosts <= t->processes, "%d hosts of %d processes", t->hosts,
+              t->processes);
+    fuzz_must(bytes == 32 + 4 * (size_t)t->nranks, "%zu bytes for %d ranks", bytes, t->nranks);
     for (r = 0; r < t->nranks; r++)
-        fuzz_must(t->process_of[r] < t->processes, "rank %d in process %d of %d", r,
-                  t->process_of[r], t->processes);
+        fuzz_must(t->seats[r].process < t->processes && t->seats[r].host < t->hosts,
+                  "rank %d in process %d of %d, on host %d of %d", r, t->seats[r].process,
+                  t->processes, t->seats[r].host, t->hosts);
 }
 
 static void check_refusal(const struct sw_wire_refusal *r)
@@ -75,11 +89,39 @@ static void check_refusal(const struct sw_wire_refusal *r)
     fuzz_must(memchr(r->text, 0, sizeof r->text) != NULL, "a text without an end");
 }
 
-static void check_handle(const struct sw_wire_handle *h)
+static void check_rank(int rank, int status)
 {
-    fuzz_must(h->rank >= 0 && h->rank < SW_MAX_RANKS, "memory of rank %d", h->rank);
-    fuzz_must(h->status >= SYMWIN_OK && h->status <= SYMWIN_STATUS_LAST, "memory with status %d",
-              h->status);
+    fuzz_must(rank >= 0 && rank < SW_MAX_RANKS, "there is no rank %d", rank);
+    fuzz_must(status >= SYMWIN_OK && status <= SYMWIN_STATUS_LAST, "there is no status %d", status);
+}
+
+/* Between hosts. Returns how long the frame has to be, 0: it is none of these. */
+static size_t check_far(const union sw_wire_frame *frame)
+{
+    switch (frame->header.type) {
+    case SW_WIRE_HERE:
+        fuzz_must(frame->here.folder[0] != 0 &&
+                      memchr(frame->here.folder, 0, sizeof frame->here.folder) != NULL,
+                  "a folder without a name or an end");
+        return sizeof frame->here;
+    case SW_WIRE_LINK:
+        fuzz_must(frame->link.host > 0 && frame->link.host < SW_MAX_RANKS, "a link to host %d",
+                  frame->link.host);
+        return sizeof frame->link;
+    case SW_WIRE_POST:
+        check_rank(frame->post.rank, SYMWIN_OK);
+        fuzz_must(frame->post.bytes >= 0 && frame->post.bytes <= SW_EXCHANGE_BYTES,
+                  "a post of %d bytes", frame->post.bytes);
+        return sizeof frame->post;
+    case SW_WIRE_LEAVE:
+        check_rank(frame->end.rank, SYMWIN_OK);
+        return sizeof frame->end;
+    case SW_WIRE_END:
+        check_rank(frame->end.rank, frame->end.status);
+        fuzz_must(frame->end.status != SYMWIN_OK, "ended well");
+        return sizeof frame->end;
+    }
+    return 0;
 }
 
 static void check_valid(const union sw_wire_frame *frame, size_t bytes)
@@ -100,6 +142,8 @@ static void check_valid(const union sw_wire_frame *frame, size_t bytes)
     case SW_WIRE_JOIN:
         want = sizeof frame->join;
         fuzz_must(frame->join.timeout_ms > 0, "a timeout of %d ms", frame->join.timeout_ms);
+        fuzz_must(frame->join.posts >= 0 && frame->join.posts <= SW_MAX_RANKS, "%d posts",
+                  frame->join.posts);
         break;
     case SW_WIRE_TABLE:
         want = bytes;
@@ -120,10 +164,10 @@ static void check_valid(const union sw_wire_frame *frame, size_t bytes)
         break;
     case SW_WIRE_HANDLE:
         want = sizeof frame->handle;
-        check_handle(&frame->handle);
+        check_rank(frame->handle.rank, frame->handle.status);
         break;
     default:
-        fuzz_must(0, "type %d is valid", frame->header.type);
+        want = check_far(frame);
     }
     fuzz_must(bytes == want, "type %d of %zu bytes, not %zu", frame->header.type, bytes, want);
 }
@@ -132,15 +176,19 @@ static void check_valid(const union sw_wire_frame *frame, size_t bytes)
 
 /* But for the end of a text, validation changes nothing. */
 static void check_unchanged(const unsigned char *before, const union sw_wire_frame *frame,
-                            size_t bytes, int valid)
+                            size_t bytes)
 {
     const unsigned char *after = (const unsigned char *)frame;
-    const size_t end = offsetof(struct sw_wire_refusal, text) + SW_TEXT_BYTES - 1;
+    size_t end = 0;
     size_t i;
 
+    if (bytes == sizeof frame->refusal)
+        end = offsetof(struct sw_wire_refusal, text) + SW_TEXT_BYTES - 1;
+    if (bytes == sizeof frame->here)
+        end = sizeof frame->here - 1;
     for (i = 0; i < bytes; i++)
-        fuzz_must(before[i] == after[i] || (i == end && after[i] == 0), "byte %zu of %zu was %s", i,
-                  bytes, valid ? "changed" : "changed in a frame that is not valid");
+        fuzz_must(before[i] == after[i] || (i == end && after[i] == 0),
+                  "byte %zu of %zu was changed", i, bytes);
 }
 
 static void check_sealed(union sw_wire_frame *frame)
@@ -171,10 +219,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fit_header(frame, bytes);
     memcpy(before, frame, bytes);
     valid = sw_wire_valid(frame, bytes);
-    check_unchanged(before, frame, bytes, valid);
+    check_unchanged(before, frame, bytes);
     memcpy(before, frame, bytes);
     fuzz_must(sw_wire_valid(frame, bytes) == valid, "valid once and not twice");
-    check_unchanged(before, frame, bytes, valid);
+    check_unchanged(before, frame, bytes);
     if (valid) {
         check_valid(frame, bytes);
         check_sealed(frame);
