@@ -9,11 +9,11 @@ set -eu
 build=$1 seconds=$2 keep=${3:-}
 make=${MAKE:-make}
 
-probe=$(mktemp)
-trap 'rm -f "$probe"' EXIT
+scratch=$(mktemp -d) # also for the sockets of a fuzzer that dies
+trap 'rm -rf "$scratch"' EXIT
 libfuzzer=
 if echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return !d && n; }' |
-    clang -x c -fsanitize=fuzzer,address,undefined -o "$probe" - 2>/dev/null; then
+    clang -x c -fsanitize=fuzzer,address,undefined -o "$scratch/probe" - 2>/dev/null; then
     libfuzzer=1
 fi
 
@@ -29,8 +29,8 @@ else
 fi
 
 # Never a GPU.
-SYMWIN_DRIVER=emu
-export SYMWIN_DRIVER
+SYMWIN_DRIVER=emu TMPDIR=$scratch
+export SYMWIN_DRIVER TMPDIR
 
 for source in fuzz/*.c; do
     name=$(basename "$source" .c)
