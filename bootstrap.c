@@ -144,9 +144,11 @@ symwin_status symwin_unique_id_create(symwin_unique_id *id)
     static const char own_call[] = "symwin_unique_id_create";
     const char *port = getenv("SYMWIN_PORT");
     struct sw_id_options options = {.secret = NULL};
+    symwin_status status = sw_fork_check(own_call);
     struct sw_id fresh;
-    symwin_status status;
 
+    if (status != SYMWIN_OK)
+        return status;
     if (id == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: id is NULL", own_call);
     options.address = getenv("SYMWIN_ADDR");
@@ -161,9 +163,11 @@ symwin_status symwin_unique_id_create(symwin_unique_id *id)
 
 symwin_status symwin_unique_id_release(const symwin_unique_id *id)
 {
-    symwin_status status;
+    symwin_status status = sw_fork_check("symwin_unique_id_release");
     struct sw_id copy;
 
+    if (status != SYMWIN_OK)
+        return status;
     if (id == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_unique_id_release: id is NULL");
     memcpy(&copy, id, sizeof copy);

@@ -119,11 +119,13 @@ symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
 {
     static atomic_uint calls; /* that succeeded: alike in all processes of a job */
     struct sw_launch launch;
-    symwin_status status;
+    symwin_status status = sw_fork_check(env_call);
     struct sw_part job[2];
     struct sw_id made;
     unsigned number;
 
+    if (status != SYMWIN_OK)
+        return status;
     if (id == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: id is NULL", env_call);
     status = sw_launch_read(env_call, &launch);
@@ -158,10 +160,12 @@ symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn a
 {
     static const char call[] = "symwin_unique_id_share";
     struct shared mine = {.status = SYMWIN_OK};
-    symwin_status status = SYMWIN_OK;
+    symwin_status status = sw_fork_check(call);
     struct shared *all;
     int error;
 
+    if (status != SYMWIN_OK)
+        return status;
     if (nranks < 1 || nranks > SW_MAX_RANKS || rank < 0 || rank >= nranks)
         return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d of %d", call, rank, nranks);
     if (allgather == NULL || id == NULL)

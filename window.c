@@ -562,8 +562,11 @@ symwin_status symwin_window_find(symwin_comm *comm, const void *ptr, size_t byte
                                  symwin_window **window)
 {
     static const char call[] = "symwin_window_find";
+    const symwin_status status = sw_fork_check(call);
     struct sw_registry_entry entry;
 
+    if (status != SYMWIN_OK)
+        return status;
     if (comm == NULL || window == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "window");
     if (sw_registry_find(comm->registry, (uintptr_t)ptr, bytes, &entry) != SW_FOUND_ALL)
