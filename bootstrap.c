@@ -217,17 +217,24 @@ symwin_status sw_place_make(struct sw_place *place, int nranks, int processes, i
     return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, nranks);
 }
 
+/* Closes what may be kept. */
+static void let_go(int fd)
+{
+    sw_service_forget(fd);
+    close(fd);
+}
+
 void sw_place_release(struct sw_place *place)
 {
     int i;
 
     for (i = 0; i < place->processes && place->lines != NULL; i++)
         if (place->lines[i] >= 0)
-            close(place->lines[i]);
+            let_go(place->lines[i]);
     for (i = 0; i < place->hosts && place->channels != NULL; i++)
         sw_channel_close(&place->channels[i]);
     if (place->page >= 0)
-        close(place->page);
+        let_go(place->page);
     free(place->seats);
     free(place->lines);
     free(place->channels);
@@ -465,6 +472,20 @@ void sw_bootstrap_leave(struct sw_group *group, int rank)
 
 /* ---- the way to the maker of the id ---- */
 
+/* A socket that no forked child will hold; -1: errno says why there is none. */
+static int socket_keep(int family, int type)
+{
+    int fd, error;
+
+    sw_service_lock();
+    fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    error = errno;
+    sw_service_keep(fd);
+    sw_service_unlock();
+    errno = error;
+    return fd;
+}
+
 /* 0, or an errno. The maker's queue is full when many come at once, or when it is stopped; no poll()
  * tells when there is room. */
 static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadline)
@@ -509,12 +530,12 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
                        call, id->folder);
     memcpy(address.sun_path, id->folder, sizeof id->folder);
     strcat(address.sun_path, SW_SOCKET_NAME);
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = socket_keep(AF_UNIX, SOCK_SEQPACKET);
     if (fd < 0)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(errno));
     error = connect_by(fd, &address, deadline);
     if (error != 0) {
-        close(fd);
+        let_go(fd);
         if (error == ETIMEDOUT)
             return sw_fail(SYMWIN_TIMEOUT,
                            "%s: the process that made the id did not answer in time", call);
@@ -523,7 +544,7 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
                        address.sun_path, strerror(error));
     }
     if (!sw_wire_same_user(fd, &pid)) {
-        close(fd);
+        let_go(fd);
         return sw_fail(SYMWIN_DENIED, "%s: the process at %s is not this user's", call,
                        address.sun_path);
     }
@@ -536,7 +557,7 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = id->port};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = id->port};
-    const int fd = socket(id->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = socket_keep(id->family, SOCK_STREAM);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     socklen_t bytes = sizeof(int);
     const int yes = 1;
@@ -559,7 +580,7 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
             error = ETIMEDOUT;
     }
     if (error != 0) {
-        close(fd);
+        let_go(fd);
         return error;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -600,17 +621,35 @@ static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
         far = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
     status = far ? connect_far(id, deadline, &fd) : connect_here(id, deadline, &fd);
     if (status == SYMWIN_OK && sw_channel_open(channel, fd, far) != 0) {
-        close(fd);
+        let_go(fd);
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
     return status;
 }
 
-/* The next frame from the maker, which must be of that type. */
+/* Receives a frame; its descriptor, if there may be one, is kept from the moment that it is here. */
+static int receive(struct sw_channel *channel, union sw_wire_frame *frame, int *fd,
+                   int64_t deadline)
+{
+    int error;
+
+    if (fd == NULL)
+        return sw_channel_receive(channel, frame, NULL, deadline);
+    do {
+        sw_service_lock();
+        error = sw_channel_receive_now(channel, frame, fd);
+        if (error == 0)
+            sw_service_keep(*fd);
+        sw_service_unlock();
+    } while (error == EAGAIN && (error = sw_wire_wait(channel->fd, POLLIN, deadline)) == 0);
+    return error;
+}
+
+/* The next frame from the maker, which must be of that type. A descriptor that comes along is kept. */
 static symwin_status expect(struct sw_channel *channel, union sw_wire_frame *frame,
                             enum sw_wire_type type, int *fd, int64_t deadline)
 {
-    const int error = sw_channel_receive(channel, frame, fd, deadline);
+    const int error = receive(channel, frame, fd, deadline);
 
     switch (error) {
     case 0:
@@ -636,7 +675,7 @@ static symwin_status expect(struct sw_channel *channel, union sw_wire_frame *fra
         (type == SW_WIRE_TABLE && frame->header.type == SW_WIRE_HERE && channel->stream))
         return SYMWIN_OK;
     if (fd != NULL && *fd >= 0) {
-        close(*fd);
+        let_go(*fd);
         *fd = -1;
     }
     if (frame->header.type == SW_WIRE_REFUSAL)
@@ -753,7 +792,7 @@ static int neighbours(const struct sw_place *place, int rank)
 static symwin_status wrong(const char *what, int fd)
 {
     if (fd >= 0)
-        close(fd);
+        let_go(fd);
     return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong %s", call, what);
 }
 
@@ -762,7 +801,7 @@ static symwin_status take_link(struct sw_place *place, const struct sw_wire_link
     struct sw_channel *channel = &place->channels[link->host];
 
     if (sw_channel_open(channel, fd, 1) != 0) {
-        close(fd);
+        let_go(fd);
         *channel = (struct sw_channel){.fd = -1};
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
@@ -815,6 +854,7 @@ static symwin_status settle_in(struct sw_channel *channel, const struct sw_wire_
 {
     struct sw_place place;
     symwin_status status = sw_place_make(&place, table->nranks, table->processes, table->hosts);
+    int p;
 
     if (status != SYMWIN_OK)
         return status;
@@ -828,6 +868,9 @@ static symwin_status settle_in(struct sw_channel *channel, const struct sw_wire_
         return status;
     }
     sw_service_lock();
+    for (p = 0; p < place.processes; p++)
+        sw_service_forget(place.lines[p]); /* they are watched from now on */
+    sw_service_forget(place.page);
     status = sw_group_create(&place, out);
     sw_service_unlock();
     return status;

@@ -105,6 +105,12 @@ void sw_service_remove(struct sw_watch *watch); /* also if it is not watched */
 /* Without the lock: ends the thread if nothing is watched. */
 void sw_service_settle(void);
 
+/* A descriptor that a forked child must not hold, watched or not: what is at its other end would not see
+ * the parent's death. It is kept under the lock that it was made under, and forgotten by any thread
+ * before it is closed. */
+void sw_service_keep(int fd);
+void sw_service_forget(int fd); /* also if it is not kept */
+
 /* From now on a fork is noticed. */
 void sw_service_watch_forks(void);
 

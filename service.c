@@ -4,7 +4,7 @@
  * come to, and the lines to the processes of a communicator, which tell when one of them ends.
  *
  * One lock serves the thread and all that it works on; what it calls runs under the lock. A forked
- * child has no such thread: it closes what was watched, or a parent's death would stay unseen as
+ * child has no such thread: it closes what was watched or kept, or a parent's death would stay unseen as
  * long as its child lives, and begins with nothing.
  */
 #include <errno.h>
@@ -66,6 +66,35 @@ int sw_service_wait(pthread_cond_t *changed, int64_t deadline)
 
 /* ---- fork ---- */
 
+enum { MOST_KEPT = 1 << 16, WORD_BITS = 32 };
+
+static atomic_uint kept[MOST_KEPT / WORD_BITS]; /* a bit for each descriptor */
+
+void sw_service_keep(int fd)
+{
+    sw_service_watch_forks();
+    if (fd >= 0 && fd < MOST_KEPT)
+        atomic_fetch_or(&kept[fd / WORD_BITS], 1u << fd % WORD_BITS);
+}
+
+void sw_service_forget(int fd)
+{
+    if (fd >= 0 && fd < MOST_KEPT)
+        atomic_fetch_and(&kept[fd / WORD_BITS], ~(1u << fd % WORD_BITS));
+}
+
+/* Some are watched as well, and closed already. */
+static void close_kept(void)
+{
+    int fd;
+
+    for (fd = 0; fd < MOST_KEPT; fd++)
+        if ((atomic_load(&kept[fd / WORD_BITS]) & 1u << fd % WORD_BITS) != 0) {
+            sw_service_forget(fd);
+            close(fd);
+        }
+}
+
 static void fork_child(void)
 {
     struct sw_watch *w;
@@ -75,6 +104,7 @@ static void fork_child(void)
             close(w->fd);
     if (service.kick >= 0)
         close(service.kick);
+    close_kept();
     service.watches = NULL;
     service.count = 0;
     service.state = QUIET;

@@ -157,8 +157,7 @@ int sw_wire_send_now(int socket, const union sw_wire_frame *frame, int fd)
     return sent < 0 ? errno : 0;
 }
 
-/* Waits until the socket can be used, or an errno. */
-static int wait_for(int socket, short events, int64_t deadline)
+int sw_wire_wait(int socket, short events, int64_t deadline)
 {
     for (;;) {
         struct pollfd p = {.fd = socket, .events = events};
@@ -183,7 +182,7 @@ int sw_wire_send(int socket, const union sw_wire_frame *frame, int fd, int64_t d
         int error = sw_wire_send_now(socket, frame, fd);
 
         if (error == EAGAIN) {
-            error = wait_for(socket, POLLOUT, deadline);
+            error = sw_wire_wait(socket, POLLOUT, deadline);
             if (error == 0)
                 continue;
         } else if (error == ETOOMANYREFS && sw_now_ms() < deadline) {
@@ -272,7 +271,7 @@ int sw_wire_receive(int socket, union sw_wire_frame *frame, int *fd, int64_t dea
 
         if (error != EAGAIN)
             return error;
-        error = wait_for(socket, POLLIN, deadline);
+        error = sw_wire_wait(socket, POLLIN, deadline);
         if (error != 0)
             return error;
     }

@@ -176,8 +176,12 @@ void sw_wire_seal(union sw_wire_frame *frame, enum sw_wire_type type);
  * ranks and processes in range, texts ended. Reads nothing past `bytes`; may end a text. */
 int sw_wire_valid(union sw_wire_frame *frame, size_t bytes);
 
-/* Sends one frame, with a descriptor unless `fd` is -1. 0, or an errno: ETIMEDOUT past `deadline`
+/* Waits until poll() says something of the socket. 0, or an errno: ETIMEDOUT past `deadline`
  * (sw_now_ms()). */
+int sw_wire_wait(int socket, short events, int64_t deadline);
+
+/* Sends one frame, with a descriptor unless `fd` is -1. 0, or an errno: ETIMEDOUT past `deadline`.
+ */
 int sw_wire_send(int socket, const union sw_wire_frame *frame, int fd, int64_t deadline);
 
 /* The same without waiting: EAGAIN. */
