@@ -24,8 +24,13 @@
 #include "kernel_list.h"
 
 /* Turns of a poll loop between looks at the clock and at the host's abort word, which is across
- * PCIe: tens of microseconds on a GPU, where a turn is one load from memory. */
+ * PCIe: tens of microseconds on a GPU, where a turn is one load from memory. On the emulated driver a
+ * turn can be a nap of a fifth of a millisecond. */
+#if SYMWIN_EMULATED
+#define SW_WAIT_GATE 8
+#else
 #define SW_WAIT_GATE 64
+#endif
 
 struct sw_call {
     struct symwin_peers peers;
