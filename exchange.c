@@ -111,7 +111,8 @@ symwin_status sw_exchange_page(int nranks, int *out)
         *out = fd;
         return SYMWIN_OK;
     }
-    sw_fail(SYMWIN_NO_MEMORY, "no control page for %d ranks: %s", nranks, strerror(errno));
+    sw_fail(SYMWIN_NO_MEMORY, "no control page for %d ranks: %s%s", nranks, strerror(errno),
+            errno == EMFILE ? "; raise ulimit -n" : "");
     if (fd >= 0)
         close(fd);
     return SYMWIN_NO_MEMORY;
