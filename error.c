@@ -83,6 +83,7 @@ symwin_status sw_check(CUresult result, const char *format, ...)
 {
     const char *name = NULL;
     const char *meaning = NULL;
+    const char *advice = "";
     char text[SW_TEXT_BYTES];
     va_list args;
 
@@ -95,7 +96,10 @@ symwin_status sw_check(CUresult result, const char *format, ...)
         name = "an unknown error";
     if (sw_drv.cuGetErrorString(result, &meaning) != CUDA_SUCCESS || meaning == NULL)
         meaning = "no description";
-    return sw_fail(status_of(result), "%s: %s (%s)", text, name, meaning);
+    if (result ==
+        CUDA_ERROR_OPERATING_SYSTEM) /* the driver has no code for descriptors that ran out */
+        advice = "; if too many files are open, raise ulimit -n";
+    return sw_fail(status_of(result), "%s: %s (%s)%s", text, name, meaning, advice);
 }
 
 void sw_drop(CUresult result, const char *call)

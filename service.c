@@ -283,7 +283,8 @@ static symwin_status start(void)
     service.state = QUIET;
     close(service.kick);
     service.kick = -1;
-    return sw_fail(SYMWIN_NO_MEMORY, "the service thread cannot start: %s; raise ulimit -u",
+    return sw_fail(SYMWIN_NO_MEMORY,
+                   "the service thread cannot start: %s; raise ulimit -u or ulimit -v",
                    strerror(error));
 }
 
