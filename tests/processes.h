@@ -115,6 +115,15 @@ HARNESS_UNUSED void processes_free(struct processes *p)
     munmap(p, sizeof *p);
 }
 
+/* What a real driver keeps open is its own affair; a process that has loaded none leaves nothing. */
+HARNESS_UNUSED int processes_leave_something(int fds_before)
+{
+    if (sw_drv.cuInit != NULL && !sw_driver_is_emulated())
+        return 0;
+    return sw_emu_live_objects() != 0 || harness_count_entries("/proc/self/fd") != fds_before ||
+           harness_service_threads() != 0;
+}
+
 /* Forks one rank. Its exit status is 0 if body returned and left nothing behind. */
 HARNESS_UNUSED void processes_fork(struct processes *p, int rank,
                                    void (*body)(struct processes *p, int rank))
@@ -139,18 +148,11 @@ HARNESS_UNUSED void processes_fork(struct processes *p, int rank,
         before = (struct harness_leaks){0, harness_count_entries("/proc/self/fd"), 0, 0};
         body(p, rank);
         /* Memory that peers still have mapped lives until they are done with it. */
-        for (i = 0;
-             i < 5000 && sw_driver_is_emulated() &&
-             (sw_emu_live_objects() != 0 || harness_count_entries("/proc/self/fd") != before.fds ||
-              harness_service_threads() != 0);
-             i++) {
+        for (i = 0; i < 5000 && processes_leave_something(before.fds); i++) {
             sw_service_settle();
             usleep(1000);
         }
-        /* What a real driver keeps open is its own affair. */
-        if (sw_driver_is_emulated() &&
-            (sw_emu_live_objects() != 0 || harness_count_entries("/proc/self/fd") != before.fds ||
-             harness_service_threads() != 0)) {
+        if (processes_leave_something(before.fds)) {
             fprintf(stderr, "rank %d leaves %zu objects, %d descriptors (had %d), %d threads\n",
                     rank, sw_emu_live_objects(), harness_count_entries("/proc/self/fd"), before.fds,
                     harness_service_threads());
