@@ -120,10 +120,16 @@ static int folder_make(void)
     return 0;
 }
 
+static int is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/* Without a place for the socket it is no failure; without a descriptor it is one. */
 static symwin_status local_open(void)
 {
     struct sockaddr_un address;
-    int fd;
+    int fd, error;
 
     if (door.local.fd >= 0 || !folder_make())
         return SYMWIN_OK;
@@ -131,9 +137,14 @@ static symwin_status local_open(void)
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
         listen(fd, SOMAXCONN) != 0) {
+        error = errno;
         if (fd >= 0)
             close(fd);
         folder_remove();
+        if (is_shortage(error))
+            return sw_fail(SYMWIN_NO_MEMORY,
+                           "%s: no socket for the ranks to come to: %s; raise ulimit -n", call,
+                           strerror(error));
         return SYMWIN_OK;
     }
     return watch_open(&door.local, fd);
