@@ -411,6 +411,25 @@ static void drop_oldest_stranger(void)
         sw_door_drop(oldest);
 }
 
+/* Strangers make room who have had time to say who they are: ranks that have just come have not. */
+static void drop_slow_strangers(int error)
+{
+    const int64_t now = sw_now_ms();
+    struct sw_visitor *v, *next;
+    char text[SW_TEXT_BYTES];
+
+    snprintf(
+        text, sizeof text,
+        "symwin_comm_create: the process that made the id cannot take in another rank: %s; raise "
+        "its ulimit -n",
+        strerror(error));
+    for (v = door.visitors; v != NULL; v = next) {
+        next = v->next;
+        if (!v->seated && now >= v->watch.deadline - HANDSHAKE_MS + PAUSE_MS)
+            sw_door_refuse(v, SYMWIN_NO_MEMORY, text);
+    }
+}
+
 static void visitor_admit(int fd, int stream)
 {
     struct sw_visitor *v = calloc(1, sizeof *v);
@@ -442,7 +461,7 @@ static void visitor_admit(int fd, int stream)
 
 static void visitor_come(struct sw_watch *watch, short events)
 {
-    int fd;
+    int fd, error;
 
     if (events == 0) { /* a pause is over, or the time to linger */
         watch->events = POLLIN;
@@ -454,14 +473,14 @@ static void visitor_come(struct sw_watch *watch, short events)
         visitor_admit(fd, watch == &door.tcp);
         return;
     }
-    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
+    error = errno;
+    if (!is_shortage(error))
         return;
-    if (door.strangers > 0) {
-        drop_oldest_stranger();
-        return;
-    }
-    sw_root_no_room(errno); /* first: it may set a deadline for the last to come */
-    watch->events = 0;      /* or it would be ready again at once */
+    if (door.strangers > 0)
+        drop_slow_strangers(error);
+    else
+        sw_root_no_room(error); /* first: it may set a deadline for the last to come */
+    watch->events = 0;          /* or it would be ready again at once */
     watch->deadline = sw_now_ms() + PAUSE_MS;
     sw_service_changed();
 }
