@@ -15,6 +15,7 @@ struct fake {
     symwin_status status;
     const char *words;
     int as_root;
+    int least; /* connections that the rank must have made */
 };
 
 static void folder_make(struct sw_id *id)
@@ -217,6 +218,15 @@ static void answer_refusal_of_success(int fd, union sw_wire_frame *hello)
     hostile_send_frame(fd, hello);
 }
 
+static void answer_busy(int fd, union sw_wire_frame *hello)
+{
+    memset(hello, 0, sizeof *hello);
+    strcpy(hello->refusal.text, "too many");
+    hello->refusal.status = SYMWIN_BUSY;
+    sw_wire_seal(hello, SW_WIRE_REFUSAL);
+    hostile_send_frame(fd, hello);
+}
+
 /* Its text is not ended, and the status is out of range. */
 static void answer_wild_refusal(int fd, union sw_wire_frame *hello)
 {
@@ -227,35 +237,37 @@ static void answer_wild_refusal(int fd, union sw_wire_frame *hello)
 }
 
 static const struct fake fakes[] = {
-    {"no folder", open_nothing, NULL, SYMWIN_PEER_LOST, "has ended", 0},
-    {"no socket in the folder", open_folder, NULL, SYMWIN_PEER_LOST, "does not answer", 0},
+    {"no folder", open_nothing, NULL, SYMWIN_PEER_LOST, "has ended", 0, 0},
+    {"no socket in the folder", open_folder, NULL, SYMWIN_PEER_LOST, "does not answer", 0, 0},
     {"a folder that the group can enter", open_to_group, answer_nothing, SYMWIN_DENIED,
-     "private folder", 0},
-    {"a folder that all can enter", open_to_all, answer_nothing, SYMWIN_DENIED, "private folder",
+     "private folder", 0, 0},
+    {"a folder that all can enter", open_to_all, answer_nothing, SYMWIN_DENIED, "private folder", 0,
      0},
-    {"a link to a folder", open_link, answer_nothing, SYMWIN_DENIED, "private folder", 0},
+    {"a link to a folder", open_link, answer_nothing, SYMWIN_DENIED, "private folder", 0, 0},
     {"a folder of another user", open_in_anothers, answer_nothing, SYMWIN_DENIED,
-     "private folder|one user", 1},
+     "private folder|one user", 1, 0},
     {"a socket of another user", open_by_another, answer_nothing, SYMWIN_DENIED, "not this user's",
-     1},
+     1, 0},
     {"a maker that is stopped, its queue full", open_full, NULL, SYMWIN_TIMEOUT,
-     "did not answer in time", 0},
+     "did not answer in time", 0, 0},
     {"a maker that is silent", open_well, answer_nothing, SYMWIN_TIMEOUT, "did not answer in time",
-     0},
-    {"a maker that leaves", open_well, answer_by_leaving, SYMWIN_PEER_LOST, "ended", 0},
-    {"rubbish", open_well, answer_rubbish, SYMWIN_DENIED, "not the process that made the id", 0},
-    {"its own HELLO", open_well, answer_reflected, SYMWIN_DENIED, "sent frame 1", 0},
-    {"a TABLE", open_well, answer_table, SYMWIN_DENIED, "sent frame 4", 0},
+     0, 0},
+    {"a maker that leaves", open_well, answer_by_leaving, SYMWIN_PEER_LOST, "ended", 0, 0},
+    {"rubbish", open_well, answer_rubbish, SYMWIN_DENIED, "not the process that made the id", 0, 0},
+    {"its own HELLO", open_well, answer_reflected, SYMWIN_DENIED, "sent frame 1", 0, 0},
+    {"a TABLE", open_well, answer_table, SYMWIN_DENIED, "sent frame 4", 0, 0},
     {"a CHALLENGE without a proof", open_well, answer_without_proof, SYMWIN_DENIED,
-     "does not know the id's secret", 0},
+     "does not know the id's secret", 0, 0},
     {"a proof by another key", open_well, answer_with_another_key, SYMWIN_DENIED,
-     "does not know the id's secret", 0},
-    {"3 descriptors", open_well, answer_with_descriptors, SYMWIN_DENIED, "not the process", 0},
+     "does not know the id's secret", 0, 0},
+    {"3 descriptors", open_well, answer_with_descriptors, SYMWIN_DENIED, "not the process", 0, 0},
     {"200 descriptors", open_well, answer_with_many_descriptors, SYMWIN_DENIED, "not the process",
-     0},
+     0, 0},
     {"a REFUSAL of success", open_well, answer_refusal_of_success, SYMWIN_DENIED, "not the process",
+     0, 0},
+    {"a REFUSAL without end", open_well, answer_wild_refusal, SYMWIN_DENIED, "not the process", 0,
      0},
-    {"a REFUSAL without end", open_well, answer_wild_refusal, SYMWIN_DENIED, "not the process", 0},
+    {"a maker that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10},
 };
 
 static void false_maker(struct processes *p, int rank)
@@ -263,6 +275,7 @@ static void false_maker(struct processes *p, int rank)
     const struct fake *fake = p->arg;
     union sw_wire_frame hello;
     struct sw_id id;
+    int connections = 0;
     int listener, fd;
 
     (void)rank;
@@ -280,9 +293,14 @@ static void false_maker(struct processes *p, int rank)
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (hostile_answer(fd, &hello) == 0)
             fake->answer(fd, &hello);
-        while (p->rank[RANK].status < 0)
+        connections++;
+        while (p->rank[RANK].status < 0 && fake->least == 0)
             usleep(200);
         close(fd);
+    }
+    if (connections < fake->least) {
+        fprintf(stderr, "the rank came only %d times\n", connections);
+        tap_failures++;
     }
     while (p->rank[RANK].status < 0)
         usleep(200);

@@ -25,7 +25,7 @@ static int silent(const symwin_unique_id *id, const struct attack *attack)
         if ((held[i] = hostile_connect(id)) < 0)
             return 0;
     /* more than it has room for: the oldest make room */
-    return attack->number < MOST || hostile_dropped(held[0]);
+    return attack->number < MOST || hostile_refused(held[0], SYMWIN_BUSY);
 }
 
 static int silent_after_hello(const symwin_unique_id *id, const struct attack *attack)
