@@ -140,6 +140,17 @@ static const symwin_unique_id *second_id(int rank)
     return &second->id;
 }
 
+/* Until all but the absent one have come to where they wait. */
+static void wait_for_others(const struct processes *p)
+{
+    int r;
+
+    for (r = 0; r < absent(p); r++)
+        while (p->rank[r].step == 0)
+            usleep(200);
+    host_pause_ms(20);
+}
+
 /* Aborts when all have come to where they wait. */
 struct abort_later {
     struct processes *p;
@@ -151,7 +162,7 @@ static void *abort_later(void *arg)
 {
     const struct abort_later *later = arg;
 
-    host_pause_ms(30);
+    wait_for_others(later->p);
     later->p->rank[later->rank].number = processes_now_us();
     must_be(symwin_comm_abort(later->comm) == SYMWIN_OK, "symwin_comm_abort", later->rank);
     return NULL;
@@ -160,6 +171,7 @@ static void *abort_later(void *arg)
 static void wait_in_kernel(struct processes *p, int rank, struct rank *r, const char *words)
 {
     host_must(reduce(r), "all-reduce");
+    p->rank[rank].step = 1;
     must_be(symwin_stream_synchronize(r->device, r->stream) == SYMWIN_OK, "synchronize", rank);
     must_say(processes_note(p, rank, symwin_comm_check(r->comm)), SYMWIN_ABORTED, words,
              "symwin_comm_check", rank);
@@ -169,6 +181,7 @@ static void wait_in_call(struct processes *p, int rank, struct rank *r, const ch
 {
     symwin_window *window = NULL;
 
+    p->rank[rank].step = 1;
     must_say(processes_note(p, rank, symwin_window_register(r->comm, r->memory, 64, 0, &window)),
              SYMWIN_ABORTED, words, "symwin_window_register", rank);
 }
@@ -197,6 +210,7 @@ static void aborted(struct processes *p, int rank)
         wait_in_call(p, rank, &r, words);
     if (rank == way->aborter)
         pthread_join(thread, NULL);
+    processes_barrier(p); /* nobody leaves because another does */
     /* whoever comes later hears the same */
     must_say(symwin_window_register(r.comm, r.memory, 64, 0, &(symwin_window *){NULL}),
              SYMWIN_ABORTED, words, "a later call", rank);
@@ -265,11 +279,12 @@ static void killed(struct processes *p, int rank)
     rank_make(p, rank, &r);
     processes_barrier(p);
     if (rank == absent(p)) {
-        usleep(30000);
+        wait_for_others(p);
         p->rank[rank].at_us = processes_now_us();
         raise(SIGKILL);
     }
     host_must(reduce(&r), "all-reduce");
+    p->rank[rank].step = 1;
     must_be(symwin_stream_synchronize(r.device, r.stream) == SYMWIN_OK, "synchronize", rank);
     must_say(processes_note(p, rank, symwin_comm_check(r.comm)), SYMWIN_PEER_LOST, "rank 3",
              "symwin_comm_check", rank);
