@@ -129,7 +129,8 @@ static int give_line(int fd, const struct sw_id *id, int line)
     memset(&out, 0, sizeof out);
     out.table.nranks = RANKS;
     out.table.processes = 2;
-    out.table.process_of[1] = 1;
+    out.table.hosts = 1;
+    out.table.seats[1].process = 1;
     sw_wire_seal(&out, SW_WIRE_TABLE);
     if (!hostile_send_frame(fd, &out))
         return 0;
