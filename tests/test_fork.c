@@ -24,9 +24,20 @@ static pid_t fork_now(void)
         perror("fork");
         exit(1);
     }
-    if (pid == 0)
+    if (pid == 0) {
         is_child = 1;
+        alarm(PROCESSES_LIMIT_S); /* the parent's is not inherited */
+    }
     return pid;
+}
+
+/* A thread that has just begun may hold the lock of a sanitizer's malloc, which gcc 12's does not take
+ * over in a fork: the child would wait for it for ever. */
+static void let_threads_begin(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    host_pause_ms(200);
+#endif
 }
 
 static int ended_well(pid_t pid)
@@ -212,6 +223,7 @@ static void children_of_a_maker(struct processes *p, int rank)
     int r;
 
     processes_id(p, rank);
+    let_threads_begin();
     for (r = 0; r < RANKS; r++) {
         pids[r] = fork_now();
         if (pids[r] > 0)
@@ -230,6 +242,7 @@ static void id_of_a_child(struct processes *p, int rank)
     pid_t pid;
 
     processes_id(p, rank);
+    let_threads_begin();
     pid = fork_now();
     if (pid == 0) {
         must_be(symwin_unique_id_release(&p->id) == SYMWIN_INVALID, "the parent's id", rank);
