@@ -1,5 +1,6 @@
-/* How ranks find each other: what bootstrap.c (the rank that joins), root.c (the process that made the
- * id) and door.c (its sockets) share. Called under the service lock unless it says otherwise. */
+/* How ranks find each other: what bootstrap.c (the rank that joins), knock.c (its way to the process that made
+ * the id), root.c (that process), door.c (its sockets), id.c, id_file.c and group.c share. Called under the
+ * service lock unless it says otherwise. */
 #ifndef SYMWIN_BOOTSTRAP_H
 #define SYMWIN_BOOTSTRAP_H
 
@@ -39,6 +40,9 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options, 
 /* The id of a maker on another host (or this one), from the secret and where it listens. */
 symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *call);
 
+int sw_id_is_valid(const struct sw_id *id);
+void sw_id_forked(void);
+
 /* Whether the maker of an id still waits for ranks with it. Without the lock. */
 int sw_id_is_open(const struct sw_id *id, int64_t deadline);
 
@@ -69,6 +73,7 @@ struct sw_place {
 symwin_status sw_place_make(struct sw_place *place, int nranks, int processes, int hosts);
 void sw_group_free(struct sw_group *group); /* one that nobody has got */
 void sw_place_release(struct sw_place *place);
+void sw_let_go(int fd); /* closes what may be kept (sw_service_keep) */
 
 /* For a meeting of the ranks of one host, which count from 0 there: makes it a place among all ranks. */
 symwin_status sw_place_widen(struct sw_place *place, const struct sw_wire_table *table, int host);
@@ -91,6 +96,22 @@ void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES]);
 
 /* Fills in rank, nranks, timeout_ms and what identifies this process. */
 symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int timeout_ms);
+
+/* ---- knock.c: without the lock ---- */
+
+/* Goes to the maker, and comes again where that promises something. `frame`: the answer to JOIN, TABLE or HERE;
+ * on failure the maker's last word, type 0: there was none. */
+symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, int64_t deadline,
+                       struct sw_channel *channel, union sw_wire_frame *frame);
+
+/* The next frame from the maker, which must be of that type. A descriptor that comes along is kept. */
+symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
+                        enum sw_wire_type type, int *fd, int64_t deadline);
+
+/* Sends a frame to the maker. Where it is gone there will be no answer, or its last word is still to be
+ * read. */
+symwin_status sw_speak(struct sw_channel *channel, const union sw_wire_frame *frame,
+                       int64_t deadline);
 
 /* ---- root.c ---- */
 

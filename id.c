@@ -1,0 +1,179 @@
+/* Ids of communicators, and the names by which processes, hosts and ids know each other. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bootstrap.h"
+
+static const unsigned char id_magic[8] = "symwin02";
+static const char call[] = "symwin_comm_create";
+
+static struct {
+    int named;
+    unsigned char name[SW_NAME_BYTES];
+} process;
+
+symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call)
+{
+    ssize_t got;
+
+    do
+        got = getrandom(out, bytes, 0);
+    while (got < 0 && errno == EINTR);
+    return got == (ssize_t)bytes
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_DENIED, "%s: getrandom failed: %s", for_call, strerror(errno));
+}
+
+symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
+{
+    if (!process.named) {
+        const symwin_status status = sw_random_bytes(process.name, SW_NAME_BYTES, call);
+
+        if (status != SYMWIN_OK)
+            return status;
+        sw_service_watch_forks();
+        process.named = 1;
+    }
+    memcpy(name, process.name, SW_NAME_BYTES);
+    return SYMWIN_OK;
+}
+
+void sw_host_name(unsigned char name[SW_NAME_BYTES])
+{
+    const char *given = getenv("SYMWIN_HOST_ID");
+    char boot[64] = "";
+    struct stat space = {0};
+    struct sw_part parts[] = {{"symwin host", 11}, {boot, sizeof boot}, {&space.st_ino, 0}};
+    unsigned char digest[SW_DIGEST_BYTES];
+    FILE *file;
+
+    if (given != NULL && given[0] != '\0') {
+        parts[1] = (struct sw_part){given, strlen(given)};
+    } else {
+        file = fopen("/proc/sys/kernel/random/boot_id", "re");
+        if (file != NULL) {
+            if (fgets(boot, sizeof boot, file) == NULL)
+                boot[0] = '\0';
+            fclose(file);
+        }
+        /* what shares no file system cannot meet in one */
+        if (stat("/proc/self/ns/mnt", &space) == 0)
+            parts[2].bytes = sizeof space.st_ino;
+    }
+    sw_sha256(parts, 3, digest);
+    memcpy(name, digest, SW_NAME_BYTES);
+}
+
+void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES])
+{
+    const struct sw_part parts[] = {{"symwin name", 11}, {id->secret, sizeof id->secret}};
+    unsigned char digest[SW_DIGEST_BYTES];
+
+    sw_sha256(parts, 2, digest);
+    memcpy(name, digest, SW_NAME_BYTES);
+}
+
+symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
+                         const char *for_call)
+{
+    static const struct sw_id_options none;
+    symwin_status status = SYMWIN_OK;
+
+    if (options == NULL)
+        options = &none;
+    memset(id, 0, sizeof *id);
+    memcpy(id->magic, id_magic, sizeof id->magic);
+    sw_host_name(id->host);
+    if (options->secret != NULL)
+        memcpy(id->secret, options->secret, sizeof id->secret);
+    else
+        status = sw_random_bytes(id->secret, sizeof id->secret, for_call);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_service_lock();
+    status = sw_root_open(id, options);
+    sw_service_unlock();
+    sw_service_settle(); /* if it failed */
+    return status;
+}
+
+symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *for_call)
+{
+    memset(id, 0, sizeof *id);
+    memcpy(id->magic, id_magic, sizeof id->magic);
+    memcpy(id->secret, options->secret, sizeof id->secret);
+    return sw_door_resolve(options->address, options->port, id, for_call);
+}
+
+symwin_status symwin_unique_id_create(symwin_unique_id *id)
+{
+    static const char own_call[] = "symwin_unique_id_create";
+    const char *port = getenv("SYMWIN_PORT");
+    struct sw_id_options options = {.secret = NULL};
+    symwin_status status = sw_fork_check(own_call);
+    struct sw_id fresh;
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (id == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: id is NULL", own_call);
+    options.address = getenv("SYMWIN_ADDR");
+    if (options.address != NULL && options.address[0] == '\0')
+        options.address = NULL;
+    options.port = port != NULL ? atoi(port) : 0;
+    status = sw_id_make(&fresh, &options, own_call);
+    if (status == SYMWIN_OK)
+        memcpy(id, &fresh, sizeof fresh);
+    return status;
+}
+
+symwin_status symwin_unique_id_release(const symwin_unique_id *id)
+{
+    symwin_status status = sw_fork_check("symwin_unique_id_release");
+    struct sw_id copy;
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (id == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_unique_id_release: id is NULL");
+    memcpy(&copy, id, sizeof copy);
+    sw_service_lock();
+    status = sw_root_close(&copy);
+    sw_service_unlock();
+    sw_service_settle();
+    return status;
+}
+
+symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int timeout_ms)
+{
+    struct stat space = {0};
+
+    memset(join, 0, sizeof *join);
+    join->protocol = SW_WIRE_PROTOCOL;
+    join->rank = rank;
+    join->nranks = nranks;
+    join->timeout_ms = timeout_ms;
+    sw_host_name(join->host);
+    join->pid = (int32_t)getpid();
+    if (stat("/proc/self/ns/pid", &space) == 0)
+        join->pid_space = space.st_ino;
+    join->header = (struct sw_wire_header){
+        .magic = SW_WIRE_MAGIC, .form = SW_WIRE_FORM, .type = SW_WIRE_JOIN, .bytes = sizeof *join};
+    return sw_process_name(join->process);
+}
+
+int sw_id_is_valid(const struct sw_id *id)
+{
+    return memcmp(id->magic, id_magic, sizeof id_magic) == 0 &&
+           memchr(id->folder, 0, sizeof id->folder) != NULL;
+}
+
+void sw_id_forked(void)
+{
+    process.named = 0;
+}
