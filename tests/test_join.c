@@ -75,6 +75,7 @@ static void over_mpi(struct harness_team *team, int rank, void *arg)
     harness_barrier(team);
     host_expect("an all-gather that fails", symwin_unique_id_mpi(team, &id), SYMWIN_INVALID,
                 "allgather returned 1");
+    harness_barrier(team);
     if (rank == 0) {
         mpi_fails = 0;
         host_expect("no rank -1", symwin_unique_id_share(2, -1, symwin_mpi_allgather, &team, &id),
