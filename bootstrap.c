@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bootstrap.h"
 
@@ -120,6 +121,18 @@ static symwin_status collect(struct sw_channel *channel, struct sw_place *place,
     return status;
 }
 
+/* Whom this process holds to be at fault when it cannot go. `maker` is a rank, -1: none. */
+static int whose_fault(symwin_status status, const union sw_wire_frame *last, int maker, int own)
+{
+    int culprit = own;
+
+    if (last->header.type == SW_WIRE_REFUSAL)
+        culprit = last->refusal.rank;
+    else if (status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT)
+        culprit = maker;
+    return culprit >= 0 ? culprit : own;
+}
+
 /* Makes the group of what comes. `wide`: this was a meeting of one host's ranks, and that is the table of
  * all. */
 static symwin_status settle_in(struct sw_channel *channel, const struct sw_wire_table *table,
@@ -139,6 +152,7 @@ static symwin_status settle_in(struct sw_channel *channel, const struct sw_wire_
     if (status == SYMWIN_OK && wide != NULL)
         status = sw_place_widen(&place, wide, host);
     if (status != SYMWIN_OK) {
+        sw_place_end(&place, status, whose_fault(status, frame, *maker, rank));
         sw_place_release(&place);
         return status;
     }
@@ -195,13 +209,16 @@ static int lowest_of_maker(const struct sw_wire_table *table, const struct sw_wi
     return wide == NULL ? r : rank_of_all(wide, host, r);
 }
 
-/* This process shall not go, and does not know whether others do: they learn of it from the page. `maker` is
- * a rank, -1: none. */
-static symwin_status give_up(struct sw_group *group, symwin_status status, int maker)
+/* This process shall not go. Unless the maker has said so, it does not know whether others do: they learn of
+ * it from the page, and the other hosts from that. `maker` is a rank, -1: none. */
+static symwin_status give_up(struct sw_group *group, symwin_status status,
+                             const union sw_wire_frame *last, int maker)
 {
     const int makers = status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT;
 
-    sw_exchange_fail(group->exchange, status, makers && maker >= 0 ? maker : group->leader);
+    sw_exchange_fail(group->exchange, status, whose_fault(status, last, maker, group->leader));
+    if (last->header.type == SW_WIRE_REFUSAL)
+        return status;
     if (!makers)
         return sw_exchange_status(group->exchange, call);
     /* The page may have the end of a process that left for the same reason. */
@@ -231,8 +248,7 @@ static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire
     if (status == SYMWIN_OK) {
         *out = group;
     } else if (group != NULL) {
-        if (frame.header.type != SW_WIRE_REFUSAL)
-            status = give_up(group, status, lowest_of_maker(table, wide, host, maker));
+        status = give_up(group, status, &frame, lowest_of_maker(table, wide, host, maker));
         sw_service_lock();
         sw_group_free(group);
         sw_service_unlock();
@@ -304,50 +320,73 @@ static symwin_status await(const struct sw_id *id, int64_t deadline, struct sw_g
 static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join,
                                const struct sw_wire_table *wide, int host, struct sw_group **out);
 
+/* Waits until the lowest rank of the host has written down its id, or the maker says that nothing will come of
+ * it. */
+static symwin_status await_id(const char *name, struct sw_id *local, struct sw_channel *channel,
+                              int lowest, int timeout_ms)
+{
+    const int64_t deadline = sw_now_ms() + timeout_ms;
+    const struct timespec moment = {.tv_nsec = 1000000};
+    union sw_wire_frame frame;
+    int gone = 0; /* the maker has said GO: it may leave */
+
+    while (!sw_id_read(name, local, deadline)) {
+        symwin_status status = SYMWIN_OK;
+
+        if (gone)
+            nanosleep(&moment, NULL);
+        else
+            status = sw_expect(channel, &frame, SW_WIRE_GO, NULL, sw_now_ms() + 2);
+        gone |= status == SYMWIN_OK;
+        if (status != SYMWIN_OK && status != SYMWIN_TIMEOUT)
+            return status;
+        if (sw_now_ms() >= deadline)
+            return sw_fail(
+                SYMWIN_TIMEOUT,
+                "%s: rank %d, the lowest on this host, did not come within %d ms to where "
+                "the host's ranks meet; they need the same TMPDIR",
+                call, lowest, timeout_ms);
+    }
+    return SYMWIN_OK;
+}
+
 /* This host's ranks meet among themselves: the lowest makes an id and writes it down for the others. */
 static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join *join,
                                const struct sw_wire_table *table, struct sw_channel *channel,
-                               struct sw_group **out)
+                               int64_t deadline, struct sw_group **out)
 {
     const int host = table->seats[join->rank].host;
     const struct sw_part parts[] = {{id->secret, sizeof id->secret}, {&host, sizeof host}};
-    const struct sw_id_options options = {
-        .file = NULL, .table = table, .host = host, .channel = channel};
-    struct sw_id_options written = options;
     char name[SW_FILE_NAME_BYTES];
+    struct sw_id_options options = {.file = name, .table = table, .host = host, .channel = channel};
+    union sw_wire_frame frame = {.header = {.type = 0}};
+    const int lowest = rank_of_all(table, host, 0);
+    symwin_status status = SYMWIN_OK;
     struct sw_wire_join mine;
     struct sw_id local;
-    symwin_status status;
     int rank = 0, nranks = 0, r;
 
     for (r = 0; r < table->nranks; r++) {
         rank += table->seats[r].host == host && r < join->rank;
         nranks += table->seats[r].host == host;
     }
-    status = sw_id_file(parts, 2, call, name);
-    if (status != SYMWIN_OK)
+    if (lowest == join->rank)
+        status = sw_expect(channel, &frame, SW_WIRE_GO, NULL, deadline);
+    if (status == SYMWIN_OK)
+        status = sw_id_file(parts, 2, call, name);
+    if (status == SYMWIN_OK)
+        status = lowest == join->rank ? sw_id_make(&local, &options, call)
+                                      : await_id(name, &local, channel, lowest, join->timeout_ms);
+    if (status != SYMWIN_OK) {
+        if (lowest == join->rank && frame.header.type == SW_WIRE_GO)
+            sw_links_say_end(channel, status, lowest);
         return status;
-    if (rank == 0) {
-        written.file = name;
-        status = sw_id_make(&local, &written, call);
-        if (status == SYMWIN_OK)
-            status = sw_id_write(name, &local, call);
-    } else if (!sw_id_read(name, &local, sw_now_ms() + join->timeout_ms)) {
-        for (r = 0; table->seats[r].host != host; r++)
-            ;
-        status = sw_fail(
-            SYMWIN_TIMEOUT,
-            "%s: rank %d, the lowest on this host, did not come within %d ms to where the "
-            "host's ranks meet; they need the same TMPDIR",
-            call, r, join->timeout_ms);
     }
-    if (status != SYMWIN_OK)
-        return status;
-    sw_service_lock();
-    status = sw_join_fill(&mine, nranks, rank, join->timeout_ms);
-    sw_service_unlock();
+    mine = *join;
+    mine.rank = rank;
+    mine.nranks = nranks;
     mine.posts = table->nranks;
-    return status == SYMWIN_OK ? join_wide(&local, &mine, table, host, out) : status;
+    return join_wide(&local, &mine, table, host, out);
 }
 
 /* Through the maker's socket. */
@@ -380,23 +419,15 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
     if (status == SYMWIN_OK && frame.table.nranks != join->nranks)
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id counts %d ranks, not %d",
                          call, frame.table.nranks, join->nranks);
-    if (status == SYMWIN_OK) {
-        int lowest = 0;
-
-        table = frame.table;
-        while (table.seats[lowest].host != table.seats[join->rank].host)
-            lowest++;
-        if (channel.stream && lowest == join->rank)
-            status = sw_expect(&channel, &frame, SW_WIRE_GO, NULL, deadline);
-        if (status == SYMWIN_OK && channel.stream) {
-            status = meet_here(id, join, &table, lowest == join->rank ? &channel : NULL, out);
-        } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
-            status = bring_home(&channel, &table, join->rank, wide, host, deadline, out);
-            announce(arrival, id, mates, status, status == SYMWIN_OK ? *out : NULL);
-            arrival = NULL;
-        } else if (status == SYMWIN_OK) {
-            status = await(id, deadline + GRACE_MS, out);
-        }
+    table = frame.table;
+    if (status == SYMWIN_OK && channel.stream) {
+        status = meet_here(id, join, &table, &channel, deadline, out);
+    } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
+        status = bring_home(&channel, &table, join->rank, wide, host, deadline, out);
+        announce(arrival, id, mates, status, status == SYMWIN_OK ? *out : NULL);
+        arrival = NULL;
+    } else if (status == SYMWIN_OK) {
+        status = await(id, deadline + GRACE_MS, out);
     }
     sw_channel_close(&channel);
     free(arrival);

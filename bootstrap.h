@@ -1,5 +1,5 @@
 /* How ranks find each other: what bootstrap.c (the rank that joins), knock.c (its way to the process that made
- * the id), root.c (that process), door.c (its sockets), id.c, id_file.c and group.c share. Called under the
+ * the id), root.c and handout.c (that process), door.c (its sockets), id.c, id_file.c and group.c share. Called under the
  * service lock unless it says otherwise. */
 #ifndef SYMWIN_BOOTSTRAP_H
 #define SYMWIN_BOOTSTRAP_H
@@ -27,7 +27,7 @@ struct sw_id_options {
     const unsigned char *secret; /* NULL: a random one */
     const char *address; /* to be reached at by TCP, host name or number; NULL: not at all */
     int port;            /* 0: any */
-    char *file;          /* where the id is written down: removed when it has served; NULL */
+    const char *file;    /* where to write the id down; removed when it has served; NULL */
     const struct sw_wire_table
         *table; /* this is a meeting of the ranks of `host` of that table; NULL */
     int host;
@@ -46,13 +46,14 @@ void sw_id_forked(void);
 /* Whether the maker of an id still waits for ranks with it. Without the lock. */
 int sw_id_is_open(const struct sw_id *id, int64_t deadline);
 
-/* Writes an id down where ranks of this user on this host look for it under `name`, and waits for it.
- * Without the lock. */
+/* Where ranks of this user on this host look for an id: the file's name, writing it, and whether it has the id of
+ * a maker that answers. Any thread. */
 #define SW_FILE_NAME_BYTES 256
 symwin_status sw_id_file(const struct sw_part *parts, int count, const char *call,
                          char name[SW_FILE_NAME_BYTES]);
 symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call);
-int sw_id_read(const char *name, struct sw_id *id, int64_t deadline); /* 0: not in time */
+int sw_id_read(const char *name, struct sw_id *id,
+               int64_t deadline); /* to answer; does not wait for the file */
 
 /* Puts "<place><tail>" into `name`: a place for files that come and go, number `which`. 0: there is none
  * of that number, or it is too long. */
@@ -74,6 +75,10 @@ symwin_status sw_place_make(struct sw_place *place, int nranks, int processes, i
 void sw_group_free(struct sw_group *group); /* one that nobody has got */
 void sw_place_release(struct sw_place *place);
 void sw_let_go(int fd); /* closes what may be kept (sw_service_keep) */
+
+/* Tells the other hosts, as far as the place has links to them, that the communicator is not to be: whose
+ * fault that is, -1: no rank's. */
+void sw_place_end(struct sw_place *place, symwin_status status, int culprit);
 
 /* For a meeting of the ranks of one host, which count from 0 there: makes it a place among all ranks. */
 symwin_status sw_place_widen(struct sw_place *place, const struct sw_wire_table *table, int host);
@@ -116,7 +121,8 @@ symwin_status sw_speak(struct sw_channel *channel, const union sw_wire_frame *fr
 /* ---- root.c ---- */
 
 /* Opens an id, complete but for where its maker is reached: from now on ranks can come. */
-symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options);
+symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options,
+                           const char *for_call);
 
 /* Ends the meeting under an id that has not served. */
 symwin_status sw_root_close(const struct sw_id *id);
@@ -154,7 +160,8 @@ void sw_door_rest(int linger);
 /* The visitors of a meeting, one after another: pass NULL first. */
 struct sw_visitor *sw_door_next(const struct meeting *meeting, const struct sw_visitor *last);
 void sw_door_drop(struct sw_visitor *visitor);
-void sw_door_refuse(struct sw_visitor *visitor, symwin_status status, const char *text);
+void sw_door_refuse(struct sw_visitor *visitor, symwin_status status, int culprit,
+                    const char *text);
 void sw_door_forked(void);
 
 /* A host name, number or interface of this host as an id has it. Any thread. */

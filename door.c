@@ -274,12 +274,13 @@ void sw_door_drop(struct sw_visitor *v)
     free(v);
 }
 
-void sw_door_refuse(struct sw_visitor *v, symwin_status status, const char *text)
+void sw_door_refuse(struct sw_visitor *v, symwin_status status, int culprit, const char *text)
 {
     union sw_wire_frame frame;
 
     memset(&frame, 0, sizeof frame.refusal);
     frame.refusal.status = (int32_t)status;
+    frame.refusal.rank = culprit;
     strncpy(frame.refusal.text, text, sizeof frame.refusal.text - 1);
     sw_wire_seal(&frame, SW_WIRE_REFUSAL);
     sw_channel_send(&v->channel, &frame, -1, sw_now_ms() + 1); /* not to wait */
@@ -304,7 +305,7 @@ static void hello(struct sw_visitor *v, const union sw_wire_frame *in)
     v->meeting = sw_root_named(v->hello.name);
     if (v->meeting == NULL) {
         status = sw_root_why_not(v->hello.name);
-        sw_door_refuse(v, status, symwin_last_error());
+        sw_door_refuse(v, status, -1, symwin_last_error());
         return;
     }
     memset(&out, 0, sizeof out.challenge);
@@ -360,7 +361,7 @@ static void join_in(struct sw_visitor *v, const union sw_wire_frame *in)
     sw_wire_prove_rank(secret, &v->hello, &v->challenge, &in->join, proof);
     if (!sw_digest_equal(proof, in->join.proof) || !is_itself(v, &in->join)) {
         sw_door_refuse(
-            v, SYMWIN_DENIED,
+            v, SYMWIN_DENIED, -1,
             "symwin_comm_create: the proof does not fit the id: pass the id as it was made");
         return;
     }
@@ -426,7 +427,7 @@ static void drop_slow_strangers(int error)
     for (v = door.visitors; v != NULL; v = next) {
         next = v->next;
         if (!v->seated && now >= v->watch.deadline - HANDSHAKE_MS + PAUSE_MS)
-            sw_door_refuse(v, SYMWIN_NO_MEMORY, text);
+            sw_door_refuse(v, SYMWIN_NO_MEMORY, -1, text);
     }
 }
 

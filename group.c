@@ -55,6 +55,15 @@ void sw_place_release(struct sw_place *place)
     *place = (struct sw_place){.page = -1};
 }
 
+void sw_place_end(struct sw_place *place, symwin_status status, int culprit)
+{
+    int h;
+
+    for (h = 0; h < place->hosts; h++)
+        if (place->channels[h].fd >= 0)
+            sw_links_say_end(&place->channels[h], status, culprit >= 0 ? culprit : 0);
+}
+
 symwin_status sw_place_widen(struct sw_place *place, const struct sw_wire_table *table, int host)
 {
     struct sw_place wide;
@@ -253,24 +262,40 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_place *p
     return SYMWIN_OK;
 }
 
+/* There is no group: the other processes and hosts must not wait for its ranks. */
+static void group_give_up(struct sw_group *group, struct sw_place *place, symwin_status status)
+{
+    int leader = 0;
+
+    while (leader < place->nranks - 1 && place->seats[leader].process != place->process)
+        leader++;
+    if (group != NULL && group->exchange != NULL)
+        sw_exchange_fail(group->exchange, status, leader);
+    sw_place_end(place, status, leader);
+    if (group != NULL)
+        sw_group_free(group);
+}
+
 symwin_status sw_group_create(struct sw_place *place, struct sw_group **out)
 {
     struct sw_group *group = calloc(1, sizeof *group);
     symwin_status status;
 
-    if (group == NULL || pthread_mutex_init(&group->mutex, NULL) != 0) {
+    if (group != NULL && pthread_mutex_init(&group->mutex, NULL) != 0) {
         free(group);
-        sw_place_release(place);
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, place->nranks);
+        group = NULL;
     }
-    status = group_fill(group, place);
+    if (group == NULL)
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, place->nranks);
+    else
+        status = group_fill(group, place);
     if (status == SYMWIN_OK)
         status = group_connect(group, place);
-    sw_place_release(place);
     if (status == SYMWIN_OK)
         *out = group;
     else
-        sw_group_free(group);
+        group_give_up(group, place, status);
+    sw_place_release(place);
     return status;
 }
 

@@ -96,7 +96,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     if (status != SYMWIN_OK)
         return status;
     sw_service_lock();
-    status = sw_root_open(id, options);
+    status = sw_root_open(id, options, for_call);
     sw_service_unlock();
     sw_service_settle(); /* if it failed */
     return status;

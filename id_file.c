@@ -7,12 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bootstrap.h"
-
-enum { POLL_MS = 1 };
 
 int sw_place_name(int which, const char *tail, char *name, size_t room)
 {
@@ -99,15 +96,11 @@ static int file_read(const char *name, struct sw_id *id)
 
 int sw_id_read(const char *name, struct sw_id *id, int64_t deadline)
 {
-    const struct timespec moment = {.tv_nsec = POLL_MS * 1000000};
     char text[SW_TEXT_BYTES];
+    int found;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    while (!file_read(name, id) || !sw_id_is_open(id, deadline)) {
-        if (sw_now_ms() >= deadline)
-            return 0;
-        nanosleep(&moment, NULL);
-    }
+    found = file_read(name, id) && sw_id_is_open(id, deadline);
     sw_error_restore(text); /* of looking in vain */
-    return 1;
+    return found;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bootstrap.h"
 
@@ -45,46 +46,30 @@ symwin_status symwin_launch_query(symwin_launch_info *info)
 
 /* ---- the environment ---- */
 
-/* Rank 0 of a job on one host. */
-static symwin_status make_and_write(const char *name, struct sw_id *id)
-{
-    struct sw_id_options options = {.secret = NULL};
-    char copy[SW_FILE_NAME_BYTES];
-    char text[SW_TEXT_BYTES];
-    symwin_status status;
-
-    snprintf(copy, sizeof copy, "%s", name);
-    options.file = copy;
-    status = sw_id_make(id, &options, env_call);
-    if (status != SYMWIN_OK)
-        return status;
-    status = sw_id_write(name, id, env_call);
-    if (status != SYMWIN_OK) {
-        snprintf(text, sizeof text, "%s", symwin_last_error());
-        symwin_unique_id_release((const symwin_unique_id *)(const void *)id);
-        sw_error_restore(text);
-    }
-    return status;
-}
-
 /* A job on one host. */
 static symwin_status id_of_host(const struct sw_launch *launch, const struct sw_part *job,
                                 struct sw_id *id)
 {
     const int timeout_ms = sw_milliseconds(SW_BOOTSTRAP_TIMEOUT, SW_BOOTSTRAP_TIMEOUT_MS);
+    const struct timespec moment = {.tv_nsec = 1000000};
     char name[SW_FILE_NAME_BYTES];
+    const struct sw_id_options options = {.file = name};
     symwin_status status = sw_id_file(job, 2, env_call, name);
+    const int64_t deadline = sw_now_ms() + timeout_ms;
 
     if (status != SYMWIN_OK)
         return status;
     if (launch->rank == 0)
-        return make_and_write(name, id);
-    if (sw_id_read(name, id, sw_now_ms() + timeout_ms))
-        return SYMWIN_OK;
-    return sw_fail(SYMWIN_TIMEOUT,
-                   "%s: rank 0 of job \"%s\" did not come within %d ms; start every rank, "
-                   "with the same TMPDIR",
-                   env_call, launch->job, timeout_ms);
+        return sw_id_make(id, &options, env_call);
+    while (!sw_id_read(name, id, deadline)) {
+        if (sw_now_ms() >= deadline)
+            return sw_fail(SYMWIN_TIMEOUT,
+                           "%s: rank 0 of job \"%s\" did not come within %d ms; start every rank, "
+                           "with the same TMPDIR",
+                           env_call, launch->job, timeout_ms);
+        nanosleep(&moment, NULL);
+    }
+    return SYMWIN_OK;
 }
 
 /* A job on several hosts. */

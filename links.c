@@ -36,11 +36,21 @@ static void link_lost(struct sw_link *link)
         sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, rank);
 }
 
+void sw_links_say_end(struct sw_channel *channel, symwin_status status, int culprit)
+{
+    union sw_wire_frame frame;
+
+    memset(&frame, 0, sizeof frame.end);
+    frame.end.status = (int32_t)status;
+    frame.end.rank = culprit;
+    sw_wire_seal(&frame, SW_WIRE_END);
+    sw_channel_send(channel, &frame, -1, sw_now_ms() + SEND_MS);
+}
+
 /* Under link->mutex. */
 static void send_end(struct sw_link *link)
 {
     struct sw_exchange *x = link->group->exchange;
-    union sw_wire_frame frame;
     symwin_status status;
     int culprit;
 
@@ -50,11 +60,7 @@ static void send_end(struct sw_link *link)
     if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
         return;
     link->end_sent = 1;
-    memset(&frame, 0, sizeof frame.end);
-    frame.end.status = (int32_t)status;
-    frame.end.rank = culprit;
-    sw_wire_seal(&frame, SW_WIRE_END);
-    sw_channel_send(&link->channel, &frame, -1, sw_now_ms() + SEND_MS);
+    sw_links_say_end(&link->channel, status, culprit);
 }
 
 /* Whoever is at sending looks for an end when it is done: nobody waits for the other here. */

@@ -27,4 +27,7 @@ void sw_links_stop(struct sw_group *group);
 void sw_links_end(struct sw_group *group);
 void sw_links_leave(struct sw_group *group, int rank, int but);
 
+/* Says over a connection between hosts that the exchange has ended, or shall never begin. */
+void sw_links_say_end(struct sw_channel *channel, symwin_status status, int culprit);
+
 #endif

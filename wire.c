@@ -103,7 +103,8 @@ int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
         return frame->pass.process >= 0 && frame->pass.process < SW_MAX_RANKS;
     case SW_WIRE_REFUSAL:
         frame->refusal.text[sizeof frame->refusal.text - 1] = '\0';
-        return frame->refusal.status != SYMWIN_OK && status_valid(frame->refusal.status);
+        return frame->refusal.status != SYMWIN_OK && status_valid(frame->refusal.status) &&
+               frame->refusal.rank >= -1 && frame->refusal.rank < SW_MAX_RANKS;
     case SW_WIRE_HANDLE:
         return rank_in(frame->handle.rank, SW_MAX_RANKS) && status_valid(frame->handle.status);
     case SW_WIRE_HERE:

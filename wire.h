@@ -11,7 +11,8 @@
  *           -> PAGE, LINE with a descriptor each, to the lowest rank of a process: the control
  *                         page, and a socket to each other process
  *   rank    -> READY      its process has made its group of them; or REFUSAL: why it has not
- *   maker   -> GO         all processes of the host have; to the lowest rank of a process
+ *   maker   -> GO         all processes of the host have; to the lowest rank of a process, and to ranks
+ *                         of other hosts, to the lowest of a host before the others
  *           or REFUSAL    at any time: why not
  *
  * A proof is an HMAC-SHA256 keyed with the secret, over both nonces, a word for the direction, and
@@ -134,7 +135,7 @@ struct sw_wire_end { /* LEAVE: only the rank counts. END: to the linking host, a
 struct sw_wire_refusal {
     struct sw_wire_header header;
     int32_t status;
-    int32_t zero;
+    int32_t rank; /* whose fault, -1: no rank's */
     char text[SW_TEXT_BYTES];
 };
 
