@@ -409,7 +409,8 @@ static void drop_oldest_stranger(void)
         if (!v->seated && (oldest == NULL || v->meeting == NULL || oldest->meeting != NULL))
             oldest = v;
     if (oldest != NULL)
-        sw_door_drop(oldest);
+        sw_door_refuse(oldest, SYMWIN_BUSY, -1,
+                       "symwin_comm_create: too many connect to the process that made the id");
 }
 
 /* Strangers make room who have had time to say who they are: ranks that have just come have not. */

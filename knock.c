@@ -297,8 +297,9 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
 }
 
 /* Whether to come again. The maker of an id that was not passed on, but is the same for all by a shared
- * secret, may have come to its door and not yet to this id. And whom a maker drops without a word it had
- * no room for: one of this host that has ended cannot be connected to. */
+ * secret, may have come to its door and not yet to this id. A maker that many connect to at once sends some
+ * away. And whom it drops without a word it had no memory for: one of this host that has ended cannot be
+ * connected to. */
 static int is_worth_a_try(const struct sw_id *id, symwin_status status,
                           const struct sw_channel *channel, const union sw_wire_frame *last)
 {
@@ -306,6 +307,8 @@ static int is_worth_a_try(const struct sw_id *id, symwin_status status,
 
     if (status == SYMWIN_INVALID)
         return memcmp(id->maker, unknown, sizeof unknown) == 0;
+    if (status == SYMWIN_BUSY)
+        return 1;
     return status == SYMWIN_PEER_LOST && channel->fd >= 0 && !channel->stream &&
            last->header.type != SW_WIRE_REFUSAL;
 }
@@ -313,7 +316,7 @@ static int is_worth_a_try(const struct sw_id *id, symwin_status status,
 symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, int64_t deadline,
                        struct sw_channel *channel, union sw_wire_frame *frame)
 {
-    const struct timespec moment = {.tv_nsec = 20000000};
+    const struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 20000000};
     char text[SW_TEXT_BYTES];
     symwin_status status;
 
@@ -325,10 +328,15 @@ symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, int64_
             status = introduce(channel, id, join, frame, deadline);
         if (status == SYMWIN_OK)
             break;
-        if (!is_worth_a_try(id, status, channel, frame) || sw_now_ms() >= deadline)
+        if (!is_worth_a_try(id, status, channel, frame))
             return status;
+        if (sw_now_ms() >= deadline)
+            return status != SYMWIN_BUSY
+                       ? status
+                       : sw_fail(SYMWIN_TIMEOUT, "%s, and did until this rank's time was over",
+                                 symwin_last_error());
         sw_channel_close(channel);
-        nanosleep(&moment, NULL);
+        nanosleep(status == SYMWIN_BUSY ? &moment : &pause, NULL);
     }
     sw_error_restore(text);
     return SYMWIN_OK;

@@ -252,7 +252,8 @@ static const struct fake fakes[] = {
      "did not answer in time", 0, 0},
     {"a maker that is silent", open_well, answer_nothing, SYMWIN_TIMEOUT, "did not answer in time",
      0, 0},
-    {"a maker that leaves", open_well, answer_by_leaving, SYMWIN_PEER_LOST, "ended", 0, 0},
+    {"a maker that drops it again and again", open_well, answer_by_leaving, SYMWIN_TIMEOUT,
+     "did not answer in time", 0, 5},
     {"rubbish", open_well, answer_rubbish, SYMWIN_DENIED, "not the process that made the id", 0, 0},
     {"its own HELLO", open_well, answer_reflected, SYMWIN_DENIED, "sent frame 1", 0, 0},
     {"a TABLE", open_well, answer_table, SYMWIN_DENIED, "sent frame 4", 0, 0},
@@ -285,7 +286,8 @@ static void false_maker(struct processes *p, int rank)
     listener = fake->open(&id);
     memcpy(&p->id, &id, sizeof id);
     p->id_made = 1;
-    while (fake->answer != NULL && p->rank[RANK].status < 0) {
+    while (fake->answer != NULL && p->rank[RANK].status < 0 &&
+           (fake->least == 0 || connections < 3 * fake->least)) {
         struct pollfd come = {.fd = listener, .events = POLLIN};
 
         if (poll(&come, 1, 1) <= 0)
