@@ -9,8 +9,9 @@
  * round completed is the same for every rank, however a late post races with a timeout.
  *
  * Where ranks are on several hosts, each host has such a page, with a slot for every rank, and
- * one host decides: when its page has all posts, it sends them to the others (links.c), where they are
- * posted for the ranks elsewhere. An end is that host's word too; the others propose one and wait.
+ * one host decides: it is sent all posts, and when its page has them it sends them to the others (links.c),
+ * where they are posted for the ranks elsewhere. An end is that host's word too: the others propose one and
+ * wait a second, unless the rank that speaks for the deciding host has left.
  *
  * A rank's data lies in one of two slots by the round's parity. It may be overwritten two rounds
  * later: by then every rank has posted the round between, and did so after reading this one.
@@ -52,8 +53,9 @@ struct post {
 struct page {
     _Atomic uint64_t word;
     _Atomic uint32_t bell; /* futex: rung when a round completes or the exchange ends */
-    _Atomic uint64_t
-        proposal;        /* of a host that does not decide: the end that it asks for, as in word */
+    /* Of a host that does not decide: the end that it asks for, as in word, and since when. */
+    _Atomic uint64_t proposal;
+    _Atomic int64_t proposed_at;
     struct post posts[]; /* nranks */
 };
 
@@ -180,18 +182,34 @@ static void tell_of_end(struct sw_exchange *x)
         x->on_end(x->on_end_context);
 }
 
+/* Nothing more will come from the deciding host: its rank that speaks for it leaves after its last word. */
+static int decider_has_left(const struct sw_exchange *x)
+{
+    return x->hosts != NULL && sw_exchange_has_left(x, x->hosts->decider);
+}
+
+static int decides(const struct sw_exchange *x)
+{
+    return x->hosts == NULL || x->hosts->decides || decider_has_left(x);
+}
+
+static void propose(struct sw_exchange *x, symwin_status status, int culprit)
+{
+    int64_t never = 0;
+    uint64_t none = 0;
+
+    atomic_compare_exchange_strong(&x->page->proposed_at, &never, sw_now_ms());
+    if (atomic_compare_exchange_strong(&x->page->proposal, &none, reason(status, culprit)))
+        tell_of_end(x);
+}
+
 /* Ends it, unless something was posted since `seen`; on a host that does not decide, proposes that. */
 static void end(struct sw_exchange *x, uint64_t seen, symwin_status status, int culprit)
 {
-    const uint64_t why = reason(status, culprit);
-    uint64_t none = 0;
-
-    if (x->hosts != NULL && !x->hosts->decides) {
-        if (atomic_compare_exchange_strong(&x->page->proposal, &none, why))
-            tell_of_end(x);
-    } else if (atomic_compare_exchange_strong(&x->page->word, &seen, seen | why)) {
+    if (!decides(x))
+        propose(x, status, culprit);
+    else if (atomic_compare_exchange_strong(&x->page->word, &seen, seen | reason(status, culprit)))
         tell_of_end(x);
-    }
 }
 
 void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit)
@@ -207,10 +225,10 @@ void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit
 
 void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit)
 {
-    if (x->hosts != NULL && !x->hosts->decides)
-        end(x, 0, status, culprit);
-    else
+    if (decides(x))
         sw_exchange_decide(x, status, culprit);
+    else
+        propose(x, status, culprit);
 }
 
 void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *context)
@@ -232,13 +250,26 @@ static uint64_t outcome(const struct sw_exchange *x)
     return word >> CULPRIT_SHIFT != 0 ? word : atomic_load(&x->page->proposal);
 }
 
+/* Another process may have written anything. */
+static symwin_status status_in(uint64_t word)
+{
+    const uint64_t status = word >> STATUS_SHIFT;
+
+    return status <= SYMWIN_STATUS_LAST ? (symwin_status)status : SYMWIN_ABORTED;
+}
+
+static int culprit_in(uint64_t word)
+{
+    return (int)(word >> CULPRIT_SHIFT & CULPRIT_MASK);
+}
+
 int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int *culprit)
 {
     const uint64_t word = outcome(x);
 
-    *status = (symwin_status)(word >> STATUS_SHIFT);
-    *culprit = (int)(word >> CULPRIT_SHIFT & CULPRIT_MASK);
-    return word != 0;
+    *status = status_in(word);
+    *culprit = culprit_in(word);
+    return word >> CULPRIT_SHIFT != 0;
 }
 
 int sw_exchange_has_left(const struct sw_exchange *x, int rank)
@@ -248,8 +279,8 @@ int sw_exchange_has_left(const struct sw_exchange *x, int rank)
 
 static symwin_status ended(const struct sw_exchange *x, uint64_t word, const char *call)
 {
-    const symwin_status status = (symwin_status)(word >> STATUS_SHIFT);
-    const int culprit = (int)(word >> CULPRIT_SHIFT & CULPRIT_MASK);
+    const symwin_status status = status_in(word);
+    const int culprit = culprit_in(word);
 
     switch (status) {
     case SYMWIN_TIMEOUT:
@@ -325,12 +356,16 @@ static int is_elsewhere(const struct sw_exchange *x, int rank)
 }
 
 /* A rank that has not posted `round`: one that is gone if there is one, else the lowest of this host, else
- * the lowest; -1: none. Where another host decides, it also knows who is gone elsewhere. */
+ * the lowest; -1: none. Of ranks elsewhere the deciding host knows who is gone: here that word may have overtaken
+ * their last posts. */
 static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
 {
     int here = -1, elsewhere = -1;
     int r;
 
+    *gone = decider_has_left(x);
+    if (*gone && atomic_load(&x->page->posts[x->hosts->decider].rounds) <= round)
+        return x->hosts->decider;
     *gone = 0;
     for (r = 0; r < x->nranks; r++) {
         /* gone before rounds: a rank posts first and leaves later */
@@ -379,9 +414,36 @@ static int local_done(const struct sw_exchange *x, uint64_t round)
     return 1;
 }
 
-/* Until the round is complete, on this host or everywhere, or the exchange has ended. */
-static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, int64_t deadline,
-                              const char *call)
+/* Ends the exchange where that is due, or says how long to sleep until then. 0: look again at once. */
+static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, int64_t deadline)
+{
+    const uint64_t proposal = atomic_load(&x->page->proposal);
+    const int64_t now = sw_now_ms();
+    int gone;
+    const int missing = missing_rank(x, round, &gone);
+    int64_t left = deadline - now;
+
+    if (missing >= 0)
+        left += allowance_ms(x, missing);
+    if (proposal != 0) { /* its time counts from when it was made */
+        left = atomic_load(&x->page->proposed_at) + 2 * DECIDE_MS - now;
+        if (left > 0)
+            return left;
+        sw_exchange_decide(x, status_in(proposal),
+                           culprit_in(proposal)); /* nobody decides any more */
+        return 0;
+    }
+    if (missing >= 0 && (gone || left <= 0)) {
+        end(x, word, gone ? SYMWIN_PEER_LOST : SYMWIN_TIMEOUT, missing);
+        return 0;
+    }
+    return left > 0 ? left : 1;
+}
+
+/* Until the round is complete, on this host or everywhere, or the exchange has ended. On this host: by the
+ * rank that sends what the others post. */
+static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, size_t bytes,
+                              int64_t deadline, const char *call)
 {
     const uint64_t target = (round + 1) * (uint64_t)x->nranks;
     int spins = 0;
@@ -389,11 +451,12 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, i
     for (;;) {
         const uint32_t heard = atomic_load(&x->page->bell);
         const uint64_t word = atomic_load(&x->page->word);
+        const int done = here && local_done(x, round);
         int64_t left;
-        int missing;
-        int gone;
 
-        if ((word & COUNT_MASK) >= target || (here && local_done(x, round)))
+        if (here)
+            x->hosts->send(x->hosts->context, round, bytes, deadline);
+        if ((word & COUNT_MASK) >= target || done)
             return SYMWIN_OK;
         if (word >> CULPRIT_SHIFT != 0)
             return ended(x, word, call);
@@ -401,20 +464,9 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, i
             sched_yield();
             continue;
         }
-        left = deadline - sw_now_ms();
-        missing = missing_rank(x, round, &gone);
-        if (missing >= 0)
-            left += allowance_ms(x, missing);
-        if (atomic_load(&x->page->proposal) != 0 && left <= -2 * DECIDE_MS) {
-            const uint64_t why = atomic_load(&x->page->proposal);
-
-            /* nobody decides any more */
-            sw_exchange_decide(x, (symwin_status)(why >> STATUS_SHIFT),
-                               (int)(why >> CULPRIT_SHIFT & CULPRIT_MASK));
-        } else if (missing >= 0 && (gone || left <= 0) && atomic_load(&x->page->proposal) == 0)
-            end(x, word, gone ? SYMWIN_PEER_LOST : SYMWIN_TIMEOUT, missing);
-        else
-            sleep_until_rung(x, heard, left > 0 ? left : 1);
+        left = time_left(x, round, word, deadline);
+        if (left > 0)
+            sleep_until_rung(x, heard, left);
     }
 }
 
@@ -425,11 +477,12 @@ int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void
     uint64_t word = atomic_load(&x->page->word);
 
     memcpy(own->data[round & 1], data, bytes);
-    atomic_store(&own->rounds, round + 1);
     do {
         if (word >> CULPRIT_SHIFT != 0)
             return 0;
     } while (!atomic_compare_exchange_weak(&x->page->word, &word, word + 1));
+    /* Last: who has not been counted must be seen to be missing, wherever it is stopped. */
+    atomic_store(&own->rounds, round + 1);
     if (((word + 1) & COUNT_MASK) == (round + 1) * (uint64_t)x->nranks || x->hosts != NULL)
         ring(x); /* with several hosts somebody waits for this host's ranks alone */
     return 1;
@@ -462,19 +515,16 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
 
     if (!sw_exchange_post(x, rank, round, mine, bytes))
         return ended(x, atomic_load(&x->page->word), call);
-    /* The rank that keeps the links sends this host's posts as soon as all are there, or, where the
-     * decision is made, everybody's once the round is complete. */
-    if (relays && !hosts->decides) {
-        status = wait_for(x, round, 1, deadline, call);
-        if (status == SYMWIN_OK)
-            hosts->send_round(hosts->context, round, bytes);
-    }
+    /* The rank that keeps the links sends this host's posts as they come, or, where the decision is made,
+     * everybody's once the round is complete. */
+    if (relays && !hosts->decides)
+        status = wait_for(x, round, 1, bytes, deadline, call);
     if (status == SYMWIN_OK)
-        status = wait_for(x, round, 0, deadline, call);
+        status = wait_for(x, round, 0, bytes, deadline, call);
     if (status != SYMWIN_OK)
         return status;
     if (relays && hosts->decides)
-        hosts->send_round(hosts->context, round, bytes);
+        hosts->send(hosts->context, round, bytes, deadline);
     for (r = 0; r < x->nranks; r++)
         memcpy((unsigned char *)all + (size_t)r * bytes, x->page->posts[r].data[round & 1], bytes);
     return SYMWIN_OK;

@@ -106,14 +106,12 @@ void sw_group_free(struct sw_group *group)
         sw_service_remove(&group->lines[p].watch);
     for (p = 0; p < group->processes && group->lines != NULL; p++)
         if (group->lines[p].watch.fd >= 0)
-            close(group->lines[p].watch.fd);
+            sw_let_go(group->lines[p].watch.fd);
     if (group->base != 0)
         sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
     pthread_mutex_destroy(&group->mutex);
     sw_exchange_destroy(group->exchange);
     sw_handles_destroy(group->trade);
-    free(group->links);
-    free(group->elsewhere);
     free(group->lines);
     free(group->process_of);
     free(group->host_of);
@@ -133,15 +131,6 @@ static void group_ended(void *context)
     sw_links_end(group);
 }
 
-static int lowest_here(const struct sw_group *group)
-{
-    int r = 0;
-
-    while (group->host_of[r] != group->host)
-        r++;
-    return r;
-}
-
 /* The line to a process has broken: it has left, or aborted, or died. On the service thread. */
 static void line_broken(struct sw_watch *watch, short events)
 {
@@ -151,6 +140,7 @@ static void line_broken(struct sw_watch *watch, short events)
 
     (void)events;
     sw_service_remove(watch);
+    sw_service_keep(watch->fd); /* or a forked child would hold it open */
     for (r = 0; r < group->nranks; r++) {
         if (group->process_of[r] != line->process)
             continue;
@@ -158,7 +148,7 @@ static void line_broken(struct sw_watch *watch, short events)
             sw_links_leave(group, r, -1);
         } else if (!sw_exchange_ended(group->exchange)) {
             /* Without the process that links this host with the others, no other decides for it. */
-            if (r == lowest_here(group))
+            if (group->hosts > 1 && line->process == sw_links_here(group))
                 sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, r);
             else
                 sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, r);
@@ -196,10 +186,11 @@ static symwin_status group_connect(struct sw_group *group, struct sw_place *plac
 
     if (place->page < 0) {
         group->exchange = sw_exchange_create(place->nranks);
-        return group->exchange != NULL
-                   ? SYMWIN_OK
-                   : sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call,
-                             place->nranks);
+        if (group->exchange == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call,
+                           place->nranks);
+        sw_exchange_on_end(group->exchange, group_ended, group);
+        return SYMWIN_OK;
     }
     status = sw_exchange_open(place->page, place->nranks, &group->exchange);
     if (status == SYMWIN_OK)

@@ -213,6 +213,7 @@ symwin_status sw_meeting_hand_out(struct meeting *m)
         return status;
     }
     if (m->channel.fd >= 0) {
+        sw_service_remove(&m->link);
         place.channels[0] = m->channel;
         m->channel = (struct sw_channel){.fd = -1};
     }

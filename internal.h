@@ -149,10 +149,12 @@ void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *c
 /* For ranks on several hosts; links.c moves what they post. */
 struct sw_exchange_hosts {
     int decides;                    /* this host's page decides; the others propose ends */
+    int decider;                    /* the rank that speaks for the host that does */
     int relay;                      /* the rank that sends posts to other hosts; -1: none here */
     const unsigned char *elsewhere; /* of each rank: on another host */
-    /* Sends the posts of a round: to the deciding host this host's, from it all. */
-    void (*send_round)(void *context, uint64_t round, size_t bytes);
+    /* Sends posts of a round: to the deciding host those of this host's ranks that are there and were not
+     * sent, from it all. */
+    void (*send)(void *context, uint64_t round, size_t bytes, int64_t deadline);
     void *context;
 };
 void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts *hosts);
@@ -264,6 +266,7 @@ struct sw_group {
     struct sw_trade *trade;   /* owned; NULL: all ranks are in this process */
     struct sw_link *links;    /* owned: to each host; NULL: there is only one */
     unsigned char *elsewhere; /* owned: of each rank, if there are more hosts */
+    uint64_t *posts_sent;     /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
     _Atomic uint64_t rounds_sent; /* by the deciding host's linking process */
     atomic_int refs;              /* ranks that joined and have not left */

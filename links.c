@@ -1,16 +1,25 @@
 /* Ranks on several hosts: what they post travels over TCP between the hosts' lowest ranks' processes.
  *
  * One host decides (exchange.c): the one on which the id was made. Its linking process has a connection
- * to that of every other host. Posts and ends are sent by the rank or thread that comes to them, and
- * received by the service thread.
+ * to that of every other host. Posts are sent by the rank that relays them, which may wait for room until its
+ * call's deadline. That a rank leaves, and an end, are sent by whoever comes to them, the service thread too:
+ * nobody waits there for another sender, and hardly for room. What cannot be sent breaks the connection.
  */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "links.h"
 
-enum { SEND_MS = 10000 };
+enum {
+    WORD_MS = 100, /* for LEAVE and END, which fit into any buffer that is read at the other end */
+    KEEPALIVE_S = 5, /* of silence; then three probes */
+    PROBE_S = 2,
+    PROBES = 3
+};
 
 static int lowest_of_host(const struct sw_group *group, int host)
 {
@@ -21,14 +30,24 @@ static int lowest_of_host(const struct sw_group *group, int host)
     return r;
 }
 
-/* The connection is dead, and with it the communicator, unless its other end has left in good order. */
+int sw_links_here(const struct sw_group *group)
+{
+    return group->process_of[lowest_of_host(group, group->host)];
+}
+
+/* The process at the other end has ended, or cannot be reached, unless its ranks have all left in good order. */
 static void link_lost(struct sw_link *link)
 {
     struct sw_group *group = link->group;
-    const int rank = lowest_of_host(group, link->host);
+    const int process = group->process_of[lowest_of_host(group, link->host)];
+    int rank = 0;
 
     sw_service_remove(&link->watch);
-    if (sw_exchange_has_left(group->exchange, rank))
+    sw_service_keep(link->channel.fd); /* or a forked child would hold it open */
+    while (rank < group->nranks &&
+           (group->process_of[rank] != process || sw_exchange_has_left(group->exchange, rank)))
+        rank++;
+    if (rank == group->nranks)
         return;
     if (group->host == 0)
         sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, rank);
@@ -36,21 +55,39 @@ static void link_lost(struct sw_link *link)
         sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, rank);
 }
 
+/* ---- sending ---- */
+
+/* Under link->mutex. After a failure half a frame may be out: the service thread finds the connection dead. */
+static void transmit(struct sw_link *link, const union sw_wire_frame *frame, int64_t deadline)
+{
+    if (link->broken || sw_channel_send(&link->channel, frame, -1, deadline) == 0)
+        return;
+    link->broken = 1;
+    shutdown(link->channel.fd, SHUT_RDWR);
+}
+
+static void fill_end(union sw_wire_frame *frame, enum sw_wire_type type, symwin_status status,
+                     int rank)
+{
+    memset(frame, 0, sizeof frame->end);
+    frame->end.status = (int32_t)status;
+    frame->end.rank = rank;
+    sw_wire_seal(frame, type);
+}
+
 void sw_links_say_end(struct sw_channel *channel, symwin_status status, int culprit)
 {
     union sw_wire_frame frame;
 
-    memset(&frame, 0, sizeof frame.end);
-    frame.end.status = (int32_t)status;
-    frame.end.rank = culprit;
-    sw_wire_seal(&frame, SW_WIRE_END);
-    sw_channel_send(channel, &frame, -1, sw_now_ms() + SEND_MS);
+    fill_end(&frame, SW_WIRE_END, status, culprit);
+    sw_channel_send(channel, &frame, -1, sw_now_ms() + WORD_MS);
 }
 
 /* Under link->mutex. */
 static void send_end(struct sw_link *link)
 {
     struct sw_exchange *x = link->group->exchange;
+    union sw_wire_frame frame;
     symwin_status status;
     int culprit;
 
@@ -60,16 +97,32 @@ static void send_end(struct sw_link *link)
     if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
         return;
     link->end_sent = 1;
-    sw_links_say_end(&link->channel, status, culprit);
+    fill_end(&frame, SW_WIRE_END, status, culprit);
+    transmit(link, &frame, sw_now_ms() + WORD_MS);
 }
 
-/* Whoever is at sending looks for an end when it is done: nobody waits for the other here. */
-static void offer_end(struct sw_link *link)
+/* Sends what is to be told, unless another is at sending: that one does it when it is done. */
+static void send_news(struct sw_link *link)
 {
-    if (pthread_mutex_trylock(&link->mutex) == 0) {
+    union sw_wire_frame frame;
+    int r;
+
+    while (atomic_load(&link->news) && pthread_mutex_trylock(&link->mutex) == 0) {
+        atomic_store(&link->news, 0);
+        for (r = 0; r < link->group->nranks; r++)
+            if (atomic_exchange(&link->leaves[r], 0)) {
+                fill_end(&frame, SW_WIRE_LEAVE, SYMWIN_OK, r);
+                transmit(link, &frame, sw_now_ms() + WORD_MS);
+            }
         send_end(link);
         pthread_mutex_unlock(&link->mutex);
     }
+}
+
+static void tell_news(struct sw_link *link)
+{
+    atomic_store(&link->news, 1);
+    send_news(link);
 }
 
 void sw_links_end(struct sw_group *group)
@@ -78,63 +131,61 @@ void sw_links_end(struct sw_group *group)
 
     for (h = 0; h < group->hosts && group->links != NULL; h++)
         if (group->links[h].channel.fd >= 0)
-            offer_end(&group->links[h]);
-}
-
-/* Returns whether it went out. */
-static int link_send(struct sw_link *link, const union sw_wire_frame *frame)
-{
-    int error;
-
-    pthread_mutex_lock(&link->mutex);
-    error = sw_channel_send(&link->channel, frame, -1, sw_now_ms() + SEND_MS);
-    send_end(link);
-    pthread_mutex_unlock(&link->mutex);
-    if (!link->end_sent && sw_exchange_ended(link->group->exchange))
-        offer_end(link); /* who tried meanwhile found the mutex taken */
-    return error == 0;
+            tell_news(&group->links[h]);
 }
 
 void sw_links_leave(struct sw_group *group, int rank, int but)
 {
-    union sw_wire_frame frame;
     int h;
 
-    memset(&frame, 0, sizeof frame.end);
-    frame.end.rank = rank;
-    sw_wire_seal(&frame, SW_WIRE_LEAVE);
     for (h = 0; h < group->hosts && group->links != NULL; h++)
-        if (h != but && group->links[h].channel.fd >= 0)
-            link_send(&group->links[h], &frame);
+        if (h != but && group->links[h].channel.fd >= 0) {
+            atomic_store(&group->links[h].leaves[rank], 1);
+            tell_news(&group->links[h]);
+        }
 }
 
-static void send_round(void *context, uint64_t round, size_t bytes)
+static void send_post(struct sw_link *link, int rank, uint64_t round, size_t bytes,
+                      int64_t deadline)
 {
-    struct sw_group *group = context;
     union sw_wire_frame frame;
-    int h, r;
 
     memset(&frame, 0, sizeof frame.post);
     frame.post.round = round;
+    frame.post.rank = rank;
     frame.post.bytes = (int32_t)bytes;
-    for (h = 0; h < group->hosts; h++) {
-        if (group->links[h].channel.fd < 0)
-            continue;
-        for (r = 0; r < group->nranks; r++) {
-            /* the deciding host sends what the other does not have, the others what is theirs */
-            if (group->host == 0 ? group->host_of[r] == h : group->host_of[r] != group->host)
-                continue;
-            frame.post.rank = r;
-            memcpy(frame.post.data, sw_exchange_data(group->exchange, r, round), bytes);
-            sw_wire_seal(&frame, SW_WIRE_POST);
-            if (!link_send(&group->links[h], &frame))
-                break; /* the service thread finds the connection dead */
+    memcpy(frame.post.data, sw_exchange_data(link->group->exchange, rank, round), bytes);
+    sw_wire_seal(&frame, SW_WIRE_POST);
+    pthread_mutex_lock(&link->mutex);
+    transmit(link, &frame, deadline);
+    pthread_mutex_unlock(&link->mutex);
+    send_news(link);
+}
+
+/* By the rank that relays. */
+static void send_posts(void *context, uint64_t round, size_t bytes, int64_t deadline)
+{
+    struct sw_group *group = context;
+    int h, r;
+
+    for (r = 0; r < group->nranks && group->host != 0; r++)
+        if (group->host_of[r] == group->host && group->posts_sent[r] <= round &&
+            sw_exchange_rounds(group->exchange, r) > round) {
+            send_post(&group->links[0], r, round, bytes, deadline);
+            group->posts_sent[r] = round + 1;
         }
-    }
+    if (group->host != 0)
+        return;
+    for (h = 1; h < group->hosts; h++)
+        for (r = 0; r < group->nranks; r++)
+            if (group->host_of[r] != h)
+                send_post(&group->links[h], r, round, bytes, deadline);
     atomic_store(&group->rounds_sent, round + 1);
     if (sw_exchange_ended(group->exchange))
         sw_links_end(group);
 }
+
+/* ---- receiving, on the service thread ---- */
 
 /* Whether the other end may speak for the rank. */
 static int speaks_for(const struct sw_link *link, int rank)
@@ -171,17 +222,18 @@ static int take(struct sw_link *link, const union sw_wire_frame *frame)
     case SW_WIRE_END:
         if (frame->end.rank >= group->nranks)
             return 0;
-        if (group->host == 0)
+        if (group->host == 0) {
             sw_exchange_fail(x, (symwin_status)frame->end.status, frame->end.rank);
-        else
+        } else {
+            link->end_sent = 1; /* who has decided need not be told */
             sw_exchange_decide(x, (symwin_status)frame->end.status, frame->end.rank);
+        }
         return 1;
     default:
         return 0;
     }
 }
 
-/* On the service thread. */
 static void link_ready(struct sw_watch *watch, short events)
 {
     struct sw_link *link = (struct sw_link *)(void *)watch;
@@ -196,6 +248,21 @@ static void link_ready(struct sw_watch *watch, short events)
         link_lost(link);
 }
 
+/* ---- a group's links ---- */
+
+/* A host that is gone without a word is found out. */
+static void keep_alive(int socket)
+{
+    const int yes = 1, idle = KEEPALIVE_S, probe = PROBE_S, probes = PROBES;
+    const unsigned longest_ms = (KEEPALIVE_S + PROBE_S * PROBES) * 1000;
+
+    setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof probe);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &longest_ms, sizeof longest_ms);
+}
+
 symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels)
 {
     symwin_status status = SYMWIN_OK;
@@ -204,11 +271,12 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
     for (r = 0; r < group->nranks; r++)
         group->elsewhere[r] = group->host_of[r] != group->host;
     group->exchange_hosts = (struct sw_exchange_hosts){.decides = group->host == 0,
+                                                       .decider = lowest_of_host(group, 0),
                                                        .relay = -1,
                                                        .elsewhere = group->elsewhere,
-                                                       .send_round = send_round,
+                                                       .send = send_posts,
                                                        .context = group};
-    if (group->process_of[lowest_of_host(group, group->host)] == group->process)
+    if (sw_links_here(group) == group->process)
         group->exchange_hosts.relay = lowest_of_host(group, group->host);
     for (h = 0; h < group->hosts && status == SYMWIN_OK; h++) {
         struct sw_link *link = &group->links[h];
@@ -219,6 +287,7 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
         link->host = h;
         link->channel = channels[h];
         channels[h] = (struct sw_channel){.fd = -1};
+        keep_alive(link->channel.fd);
         link->watch = (struct sw_watch){.fd = link->channel.fd,
                                         .events = POLLIN | POLLRDHUP,
                                         .deadline = INT64_MAX,
@@ -237,20 +306,29 @@ void sw_links_stop(struct sw_group *group)
         sw_service_remove(&group->links[h].watch);
         sw_channel_close(&group->links[h].channel);
         pthread_mutex_destroy(&group->links[h].mutex);
+        free(group->links[h].leaves);
     }
+    free(group->links);
+    free(group->elsewhere);
+    free(group->posts_sent);
 }
 
 int sw_links_create(struct sw_group *group)
 {
-    int h;
+    const size_t nranks = (size_t)group->nranks;
+    int complete, h;
 
-    group->elsewhere = calloc((size_t)group->nranks, 1);
+    group->elsewhere = calloc(nranks, 1);
+    group->posts_sent = calloc(nranks, sizeof *group->posts_sent);
     group->links = calloc((size_t)group->hosts, sizeof *group->links);
-    if (group->elsewhere == NULL || group->links == NULL)
-        return 0;
-    for (h = 0; h < group->hosts; h++) {
-        group->links[h].channel.fd = group->links[h].watch.fd = -1;
-        pthread_mutex_init(&group->links[h].mutex, NULL);
+    complete = group->elsewhere != NULL && group->posts_sent != NULL && group->links != NULL;
+    for (h = 0; h < group->hosts && group->links != NULL; h++) {
+        struct sw_link *link = &group->links[h];
+
+        link->channel.fd = link->watch.fd = -1;
+        pthread_mutex_init(&link->mutex, NULL);
+        link->leaves = calloc(nranks, sizeof *link->leaves);
+        complete &= link->leaves != NULL;
     }
-    return 1;
+    return complete;
 }

@@ -11,11 +11,17 @@ struct sw_link {
     struct sw_channel channel; /* .fd -1: this host's own place, or not this process's affair */
     struct sw_group *group;
     int host;
-    pthread_mutex_t mutex; /* sending */
+    pthread_mutex_t mutex; /* sending, and the next two */
+    int broken;
     atomic_int end_sent;
+    atomic_int news;      /* somebody leaves, or it has ended: to be told by whoever sends */
+    atomic_uchar *leaves; /* owned: of each rank, to be told */
 };
 
-/* Room for the links of a group of several hosts; 0: no memory. sw_links_stop() frees what they hold. */
+/* The process that links this host with the others. */
+int sw_links_here(const struct sw_group *group);
+
+/* Room for the links of a group of several hosts; 0: no memory. sw_links_stop() frees it all. */
 int sw_links_create(struct sw_group *group);
 
 /* Takes over the channels, one a host, where this process has them. Under the service lock. */

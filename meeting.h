@@ -29,6 +29,7 @@ struct meeting {
     int foreign; /* ranks of other processes among them */
     int inside;  /* threads of this process that wait; the last frees a meeting that is over */
     int over;
+    int doomed;           /* ranks of this host that are still to be told that it has failed */
     symwin_status status; /* how it ended */
     int culprit;          /* whose fault that was, by its number among all ranks; -1: no rank's */
     char text[SW_TEXT_BYTES];
@@ -38,6 +39,7 @@ struct meeting {
         *table; /* owned: of all ranks, where this is a meeting of one host's; or NULL */
     int host;
     struct sw_channel channel; /* owned: to the deciding host, .fd -1: not this process's affair */
+    struct sw_watch link;      /* it, until it is handed out */
 };
 
 /* What a sentence calls a rank: in a meeting of one host's ranks, by its number among all. */

@@ -10,6 +10,7 @@
  * this host: that links the hosts (links.c).
  */
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,8 @@
 
 enum {
     TELL_MS = 5000,
-    MOST_PAST = 64 /* meetings that are remembered after their end */
+    MATES_MS = 1000, /* for ranks of this host that come to a meeting that has failed */
+    MOST_PAST = 64   /* meetings that are remembered after their end */
 };
 
 static const char call[] = "symwin_comm_create";
@@ -77,42 +79,49 @@ static void end_elsewhere(struct meeting *m)
         sw_group_free(m->group);
         m->group = NULL;
     }
+    sw_service_remove(&m->link);
     if (m->channel.fd >= 0)
         sw_links_say_end(&m->channel, m->status, m->culprit >= 0 ? m->culprit : 0);
+    sw_channel_close(&m->channel);
 }
 
-/* Ends a meeting, well or not: nobody can come any more. */
-static void meeting_end(struct meeting *m, symwin_status status, const char *text)
+/* Those who have come hear how it ended. */
+static void dismiss(struct meeting *m)
+{
+    struct sw_visitor *v;
+
+    while ((v = sw_door_next(m, NULL)) != NULL) {
+        if (m->status == SYMWIN_OK || is_linked(m, v))
+            sw_door_drop(v);
+        else
+            sw_door_refuse(v, m->status, m->culprit, m->text);
+    }
+}
+
+/* Ends a meeting as m->status and m->text say: nobody can come any more. */
+static void meeting_end(struct meeting *m)
 {
     struct past *past = &root.past[root.past_count++ % MOST_PAST];
     struct meeting **at = &root.meetings;
-    const int linger = status != SYMWIN_OK && some_are_coming(m);
-    struct sw_visitor *v;
+    const int failed = m->status != SYMWIN_OK;
+    const int linger = failed && some_are_coming(m);
 
     m->over = 1;
-    m->status = status;
-    snprintf(m->text, sizeof m->text, "%s", text);
     memcpy(past->name, m->name, sizeof past->name);
-    past->status = status != SYMWIN_OK ? status : SYMWIN_INVALID;
+    past->status = failed ? m->status : SYMWIN_INVALID;
     snprintf(past->text, sizeof past->text, "%s",
-             status != SYMWIN_OK
-                 ? text
-                 : "symwin_comm_create: this id has served; make a new one for every "
-                   "communicator");
+             failed ? m->text
+                    : "symwin_comm_create: this id has served; make a new one for every "
+                      "communicator");
     while (*at != m)
         at = &(*at)->next;
     *at = m->next;
     sw_service_remove(&m->timer);
     if (m->file != NULL)
         unlink(m->file);
-    if (status != SYMWIN_OK)
+    if (failed)
         end_elsewhere(m);
-    while ((v = sw_door_next(m, NULL)) != NULL) {
-        if (status == SYMWIN_OK || is_linked(m, v))
-            sw_door_drop(v);
-        else
-            sw_door_refuse(v, status, m->culprit, m->text);
-    }
+    dismiss(m);
     if (m->inside == 0)
         meeting_free(m);
     else
@@ -120,13 +129,34 @@ static void meeting_end(struct meeting *m, symwin_status status, const char *tex
     sw_door_rest(linger);
 }
 
-/* Ends it with what sw_fail() has just said. */
+/* Ranks of this host that this meeting of them has not seen, and that may not know why it fails. */
+static int mates_to_come(const struct meeting *m)
+{
+    int mates = -m->come;
+    int r;
+
+    for (r = 0; m->table != NULL && r < m->table->nranks; r++)
+        mates += m->table->seats[r].host == m->host;
+    return mates;
+}
+
+/* Ends it with what sw_fail() has just said. A host's ranks that have not come are waited for a little: they
+ * look for this meeting, and who was not late should not hear that it was. */
 static void meeting_fail(struct meeting *m, symwin_status status)
 {
-    char text[SW_TEXT_BYTES];
-
-    snprintf(text, sizeof text, "%s", symwin_last_error());
-    meeting_end(m, status, text);
+    if (m->doomed == 0) {
+        m->status = status;
+        snprintf(m->text, sizeof m->text, "%s", symwin_last_error());
+        m->doomed = status == SYMWIN_TIMEOUT ? 0 : mates_to_come(m);
+        if (m->doomed > 0 && (m->timer.id != 0 || sw_service_add(&m->timer) == SYMWIN_OK)) {
+            m->timer.deadline = sw_now_ms() + MATES_MS;
+            sw_service_changed();
+            end_elsewhere(m);
+            dismiss(m);
+            return;
+        }
+    }
+    meeting_end(m);
 }
 
 int sw_meeting_number(const struct meeting *m, int rank)
@@ -201,6 +231,10 @@ static void meeting_late(struct sw_watch *watch, short events)
     const int number = sw_meeting_number(m, late);
 
     (void)events;
+    if (m->doomed > 0) {
+        meeting_end(m);
+        return;
+    }
     if (here)
         sw_fail(SYMWIN_TIMEOUT, "%s: rank %d came, but was not ready within %d ms", call, number,
                 m->timeout_ms);
@@ -210,6 +244,37 @@ static void meeting_late(struct sw_watch *watch, short events)
                 "this id",
                 call, number, m->timeout_ms, m->come, m->nranks);
     meeting_fail(m, sw_meeting_blame(m, late, SYMWIN_TIMEOUT));
+}
+
+/* A word from the deciding host, or none any more, before this host's ranks have met: it can only be the end. */
+static void link_word(struct sw_watch *watch, short events)
+{
+    struct meeting *m = (struct meeting *)(void *)((char *)watch - offsetof(struct meeting, link));
+    symwin_status status = SYMWIN_PEER_LOST;
+    union sw_wire_frame frame;
+    int error;
+
+    (void)events;
+    error = sw_channel_receive_now(&m->channel, &frame, NULL);
+    if (error == EAGAIN)
+        return;
+    m->culprit = 0;
+    if (error == 0 && frame.header.type == SW_WIRE_END) {
+        status = (symwin_status)frame.end.status;
+        m->culprit = frame.end.rank;
+    } else {
+        while (m->table->seats[m->culprit].host != 0)
+            m->culprit++;
+    }
+    sw_service_remove(&m->link);
+    sw_channel_close(&m->channel); /* it knows */
+    if (status == SYMWIN_PEER_LOST)
+        sw_fail(status, "%s: the process of rank %d ended before all ranks had come", call,
+                m->culprit);
+    else
+        sw_fail(status, "%s: rank %d, on another host, failed with %s", call, m->culprit,
+                symwin_status_name(status));
+    meeting_fail(m, status);
 }
 
 struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES])
@@ -268,7 +333,17 @@ static symwin_status meeting_fill(struct meeting *m, struct sw_id *id,
         *m->table = *options->table;
         m->host = options->host;
     }
-    return options->file != NULL ? sw_id_write(options->file, id, for_call) : SYMWIN_OK;
+    if (options->channel != NULL) {
+        m->link = (struct sw_watch){.fd = options->channel->fd,
+                                    .events = POLLIN | POLLRDHUP,
+                                    .deadline = INT64_MAX,
+                                    .ready = link_word};
+        status = sw_service_add(&m->link);
+    }
+    /* Last: nothing has to remove the file. */
+    if (status == SYMWIN_OK && options->file != NULL)
+        status = sw_id_write(options->file, id, for_call);
+    return status;
 }
 
 symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options,
@@ -281,6 +356,7 @@ symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", for_call);
     status = meeting_fill(m, id, options, for_call);
     if (status != SYMWIN_OK) {
+        sw_service_remove(&m->link);
         meeting_free(m);
         sw_door_rest(0);
         return status;
@@ -288,6 +364,7 @@ symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options
     if (options->channel != NULL) {
         m->channel = *options->channel;
         *options->channel = (struct sw_channel){.fd = -1};
+        sw_service_forget(m->channel.fd); /* it is watched */
     }
     m->next = root.meetings;
     root.meetings = m;
@@ -304,8 +381,9 @@ symwin_status sw_root_close(const struct sw_id *id)
     if (m == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_unique_id_release: the id has served, was released "
                                        "before, or was made by another process");
-    meeting_end(m, SYMWIN_ABORTED,
-                "symwin_comm_create: the id was released by the process that made it");
+    m->status = SYMWIN_ABORTED;
+    snprintf(m->text, sizeof m->text, "%s: the id was released by the process that made it", call);
+    meeting_end(m);
     return SYMWIN_OK;
 }
 
@@ -323,7 +401,7 @@ static void go(struct meeting *m)
         if (s->visitor != NULL && !s->linked && (s->leads || s->far))
             sw_meeting_tell(m, r, &frame, SW_WIRE_GO, -1);
     }
-    meeting_end(m, SYMWIN_OK, "");
+    meeting_end(m);
 }
 
 /* The first rank says how many there are. */
@@ -369,9 +447,17 @@ static symwin_status judge(struct meeting *m, const struct sw_wire_join *join)
 static void seat(struct meeting *m, const struct sw_wire_join *join, struct sw_visitor *visitor)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms;
-    symwin_status status = judge(m, join);
+    symwin_status status;
     struct seat *s;
 
+    if (m->doomed > 0) {
+        if (visitor != NULL)
+            sw_door_refuse(visitor, m->status, m->culprit, m->text);
+        if (--m->doomed == 0)
+            meeting_end(m);
+        return;
+    }
+    status = judge(m, join);
     if (status != SYMWIN_OK && join->rank >= 0 && join->rank < m->nranks)
         sw_meeting_blame(m, join->rank, status);
     if (status == SYMWIN_OK && m->nranks == 0)
