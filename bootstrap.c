@@ -14,7 +14,12 @@
 
 static const char call[] = "symwin_comm_create";
 
-enum { GRACE_MS = 1000 }; /* for the maker's word on who is late, past one's own deadline */
+enum {
+    GRACE_MS = 1000, /* for the maker's word on who is late, past one's own deadline */
+    LOOK_MS = 2,     /* between looks for the id of a host's ranks */
+    ASK_MS = 20,     /* between looks at the other hosts */
+    WORD_MS = 40     /* for a word that should be there already */
+};
 
 /* A group that its lowest rank has brought home, for the other ranks of this process. */
 struct arrival {
@@ -175,25 +180,63 @@ static int rank_of_all(const struct sw_wire_table *wide, int host, int rank)
     return r;
 }
 
-/* Tells the maker that this process is ready, or why it is not; the others hear it from the maker. */
+/* Tells the maker why this process cannot go, as last said; the others hear it from the maker. */
+static void refuse(struct sw_channel *channel, symwin_status status, int culprit, int64_t deadline)
+{
+    union sw_wire_frame frame;
+
+    memset(&frame, 0, sizeof frame.refusal);
+    frame.refusal.status = (int32_t)status;
+    frame.refusal.rank = culprit;
+    snprintf(frame.refusal.text, sizeof frame.refusal.text, "%s", symwin_last_error());
+    sw_wire_seal(&frame, SW_WIRE_REFUSAL);
+    sw_channel_send(channel, &frame, -1, deadline); /* it may be what does not work */
+}
+
+/* Tells the maker that this process is ready, or why it is not. */
 static symwin_status report(struct sw_channel *channel, int rank, symwin_status status,
                             int64_t deadline)
 {
     union sw_wire_frame frame;
     char who[32];
 
-    memset(&frame, 0, sizeof frame.refusal);
     if (status == SYMWIN_OK) {
+        memset(&frame, 0, sizeof frame.pass);
         sw_wire_seal(&frame, SW_WIRE_READY);
         return sw_speak(channel, &frame, deadline);
     }
     snprintf(who, sizeof who, "rank %d: ", rank);
     sw_fail_in(status, call, who);
-    frame.refusal.status = (int32_t)status;
-    snprintf(frame.refusal.text, sizeof frame.refusal.text, "%s", symwin_last_error());
-    sw_wire_seal(&frame, SW_WIRE_REFUSAL);
-    sw_channel_send(channel, &frame, -1, deadline); /* it may be what does not work */
+    refuse(channel, status, rank, deadline);
     return status;
+}
+
+/* Waits until the maker says GO. A process that links hosts may hear meanwhile that it will not: it tells the
+ * maker; *told. */
+static symwin_status await_go(struct sw_channel *channel, const struct sw_group *group,
+                              union sw_wire_frame *frame, int64_t deadline, int *told)
+{
+    symwin_status status;
+    int culprit;
+
+    *told = 0;
+    if (group->hosts == 1 || sw_links_here(group) != group->process)
+        return sw_expect(channel, frame, SW_WIRE_GO, NULL, deadline);
+    for (;;) {
+        const int64_t slice = sw_now_ms() + ASK_MS;
+
+        status = sw_expect(channel, frame, SW_WIRE_GO, NULL, slice < deadline ? slice : deadline);
+        if (status != SYMWIN_TIMEOUT || frame->header.type == SW_WIRE_REFUSAL)
+            return status;
+        if (sw_exchange_outcome(group->exchange, &status, &culprit)) {
+            sw_exchange_status(group->exchange, call);
+            refuse(channel, status, culprit, deadline);
+            *told = 1;
+            return status;
+        }
+        if (sw_now_ms() >= deadline)
+            return SYMWIN_TIMEOUT;
+    }
 }
 
 /* The lowest rank of the process that made the id; -1: it has none. */
@@ -238,17 +281,18 @@ static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire
     const int own = wide == NULL ? rank : rank_of_all(wide, host, rank);
     struct sw_group *group = NULL;
     symwin_status status;
-    int maker = -1;
+    int maker = -1, told = 0;
 
     status = settle_in(channel, table, rank, wide, host, &frame, &maker, deadline, &group);
     if (frame.header.type != SW_WIRE_REFUSAL && status != SYMWIN_PEER_LOST)
         status = report(channel, own, status, deadline);
     if (status == SYMWIN_OK)
-        status = sw_expect(channel, &frame, SW_WIRE_GO, NULL, deadline);
+        status = await_go(channel, group, &frame, deadline, &told);
     if (status == SYMWIN_OK) {
         *out = group;
     } else if (group != NULL) {
-        status = give_up(group, status, &frame, lowest_of_maker(table, wide, host, maker));
+        if (!told)
+            status = give_up(group, status, &frame, lowest_of_maker(table, wide, host, maker));
         sw_service_lock();
         sw_group_free(group);
         sw_service_unlock();
@@ -318,36 +362,47 @@ static symwin_status await(const struct sw_id *id, int64_t deadline, struct sw_g
 }
 
 static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join,
-                               const struct sw_wire_table *wide, int host, struct sw_group **out);
+                               struct sw_channel *first, const struct sw_wire_table *wide, int host,
+                               struct sw_group **out);
 
 /* Waits until the lowest rank of the host has written down its id, or the maker says that nothing will come of
  * it. */
 static symwin_status await_id(const char *name, struct sw_id *local, struct sw_channel *channel,
-                              int lowest, int timeout_ms)
+                              int lowest, int64_t deadline)
 {
-    const int64_t deadline = sw_now_ms() + timeout_ms;
-    const struct timespec moment = {.tv_nsec = 1000000};
     union sw_wire_frame frame;
-    int gone = 0; /* the maker has said GO: it may leave */
 
     while (!sw_id_read(name, local, deadline)) {
-        symwin_status status = SYMWIN_OK;
+        const symwin_status status = sw_expect(channel, &frame, SW_WIRE_GO, NULL,
+                                               sw_now_ms() + LOOK_MS);
 
-        if (gone)
-            nanosleep(&moment, NULL);
-        else
-            status = sw_expect(channel, &frame, SW_WIRE_GO, NULL, sw_now_ms() + 2);
-        gone |= status == SYMWIN_OK;
-        if (status != SYMWIN_OK && status != SYMWIN_TIMEOUT)
-            return status;
+        if (status != SYMWIN_TIMEOUT)
+            return status; /* of a refusal; no GO is due */
         if (sw_now_ms() >= deadline)
             return sw_fail(
                 SYMWIN_TIMEOUT,
-                "%s: rank %d, the lowest on this host, did not come within %d ms to where "
-                "the host's ranks meet; they need the same TMPDIR",
-                call, lowest, timeout_ms);
+                "%s: rank %d, the lowest on this host, did not come in time to where the host's "
+                "ranks meet; they need the same TMPDIR",
+                call, lowest);
     }
     return SYMWIN_OK;
+}
+
+/* What has failed may have done so because the first maker ended it: that one's word counts. */
+static symwin_status last_word(struct sw_channel *first, symwin_status status)
+{
+    char text[SW_TEXT_BYTES];
+    union sw_wire_frame frame;
+
+    if (first->fd < 0)
+        return status;
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    frame.header.type = 0;
+    sw_expect(first, &frame, SW_WIRE_GO, NULL, sw_now_ms() + WORD_MS);
+    if (frame.header.type == SW_WIRE_REFUSAL)
+        return (symwin_status)frame.refusal.status;
+    sw_error_restore(text);
+    return status;
 }
 
 /* This host's ranks meet among themselves: the lowest makes an id and writes it down for the others. */
@@ -375,10 +430,13 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
     if (status == SYMWIN_OK)
         status = sw_id_file(parts, 2, call, name);
     if (status == SYMWIN_OK)
-        status = lowest == join->rank ? sw_id_make(&local, &options, call)
-                                      : await_id(name, &local, channel, lowest, join->timeout_ms);
+        status = lowest == join->rank
+                     ? sw_id_make(&local, &options, call)
+                     : await_id(name, &local, channel, lowest, deadline - GRACE_MS);
     if (status != SYMWIN_OK) {
-        if (lowest == join->rank && frame.header.type == SW_WIRE_GO)
+        if (lowest != join->rank)
+            refuse(channel, status, status == SYMWIN_TIMEOUT ? lowest : join->rank, deadline);
+        else if (frame.header.type == SW_WIRE_GO)
             sw_links_say_end(channel, status, lowest);
         return status;
     }
@@ -386,13 +444,14 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
     mine.rank = rank;
     mine.nranks = nranks;
     mine.posts = table->nranks;
-    return join_wide(&local, &mine, table, host, out);
+    status = join_wide(&local, &mine, lowest == join->rank ? NULL : channel, table, host, out);
+    return status == SYMWIN_OK ? status : last_word(channel, status);
 }
 
 /* Through the maker's socket. */
 static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join *join,
-                                    const struct sw_wire_table *wide, int host,
-                                    struct sw_group **out)
+                                    struct sw_channel *first, const struct sw_wire_table *wide,
+                                    int host, struct sw_group **out)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms + GRACE_MS;
     /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
@@ -405,7 +464,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
 
     if (arrival == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to join", call);
-    status = sw_knock(id, join, deadline, &channel, &frame);
+    status = sw_knock(id, join, first, deadline, &channel, &frame);
     if (status == SYMWIN_OK && frame.header.type == SW_WIRE_HERE) {
         struct sw_id local = *id;
 
@@ -414,7 +473,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         memcpy(local.folder, frame.here.folder, sizeof local.folder);
         local.folder[sizeof local.folder - 1] = '\0';
         local.family = 0; /* not over the network again */
-        return join_by_socket(&local, join, wide, host, out);
+        return join_by_socket(&local, join, first, wide, host, out);
     }
     if (status == SYMWIN_OK && frame.table.nranks != join->nranks)
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id counts %d ranks, not %d",
@@ -435,17 +494,20 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
 }
 
 static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join,
-                               const struct sw_wire_table *wide, int host, struct sw_group **out)
+                               struct sw_channel *first, const struct sw_wire_table *wide, int host,
+                               struct sw_group **out)
 {
     symwin_status status = SYMWIN_OK;
     int mine;
 
     sw_service_lock();
     mine = memcmp(join->process, id->maker, sizeof id->maker) == 0;
+    if (mine && first != NULL)
+        sw_knock_ready(first);
     if (mine)
         status = sw_root_join(id, join, out);
     sw_service_unlock();
-    return mine ? status : join_by_socket(id, join, wide, host, out);
+    return mine ? status : join_by_socket(id, join, first, wide, host, out);
 }
 
 symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int rank,
@@ -462,7 +524,7 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     status = sw_join_fill(&join, nranks, rank, timeout_ms);
     sw_service_unlock();
     if (status == SYMWIN_OK)
-        status = join_wide(&id, &join, NULL, 0, out);
+        status = join_wide(&id, &join, NULL, NULL, 0, out);
     if (status != SYMWIN_OK)
         sw_fail_in(status, call, ""); /* what failed may not know in which call it was */
     sw_service_settle();

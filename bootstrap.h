@@ -105,9 +105,13 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
 /* ---- knock.c: without the lock ---- */
 
 /* Goes to the maker, and comes again where that promises something. `frame`: the answer to JOIN, TABLE or HERE;
- * on failure the maker's last word, type 0: there was none. */
-symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, int64_t deadline,
-                       struct sw_channel *channel, union sw_wire_frame *frame);
+ * on failure the maker's last word, type 0: there was none. `first`: the channel to the maker of a meeting of
+ * several hosts, where this is one of one host's ranks; told READY, and closed, on the way. NULL: it is not. */
+symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, struct sw_channel *first,
+                       int64_t deadline, struct sw_channel *channel, union sw_wire_frame *frame);
+
+/* Tells the maker that this rank is with the ranks of its host. */
+void sw_knock_ready(struct sw_channel *first);
 
 /* The next frame from the maker, which must be of that type. A descriptor that comes along is kept. */
 symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
@@ -173,6 +177,8 @@ symwin_status
 sw_root_why_not(const unsigned char name[SW_NAME_BYTES]); /* there is no such meeting */
 const unsigned char *sw_root_secret(const struct meeting *meeting);
 void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join);
+void sw_root_ended(
+    const struct sw_group *group); /* maybe one that not all of its ranks have got yet */
 void sw_root_failed(struct meeting *meeting,
                     symwin_status status); /* by this process; see last error */
 int sw_root_ready(struct sw_visitor *visitor,

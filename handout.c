@@ -175,16 +175,24 @@ static symwin_status hand_out(struct meeting *m, struct sw_place *place)
     return status;
 }
 
-/* From now on each of the other processes here has to say that it is ready. */
+static void await(struct meeting *m, int rank)
+{
+    m->seats[rank].awaited = 1;
+    m->unready++;
+}
+
+/* From now on each of the other processes here has to say that it is ready, and each rank of another host that
+ * it has found the others there: until then its end is seen here. */
 static void await_ready(struct meeting *m, const struct sw_place *place)
 {
-    int p;
+    int p, r;
 
     for (p = 0; p < place->processes; p++)
-        if (p != place->process && is_here(place, p)) {
-            m->seats[leader_of(place, p)].leads = 1;
-            m->unready++;
-        }
+        if (p != place->process && is_here(place, p))
+            await(m, leader_of(place, p));
+    for (r = 0; r < m->nranks; r++)
+        if (m->seats[r].far && !m->seats[r].linked)
+            await(m, r);
 }
 
 symwin_status sw_meeting_hand_out(struct meeting *m)

@@ -14,6 +14,8 @@
 
 #include "bootstrap.h"
 
+enum { READY_MS = 1000 };
+
 static const char call[] = "symwin_comm_create";
 
 /* A socket that no forked child will hold; -1: errno says why there is none. */
@@ -132,17 +134,28 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
     return 0;
 }
 
-/* The maker may still be on its way. */
+/* Whether the id was not passed on, but is the same for all by a shared secret: its maker may still be on its way. */
+static int is_shared(const struct sw_id *id)
+{
+    static const unsigned char unknown[SW_NAME_BYTES];
+
+    return memcmp(id->maker, unknown, sizeof unknown) == 0;
+}
+
 static symwin_status connect_far(const struct sw_id *id, int64_t deadline, int *out)
 {
     const struct timespec moment = {.tv_nsec = 20000000};
     int error;
 
     while ((error = connect_tcp(id, deadline, out)) != 0 && error != EMFILE && error != ENFILE &&
-           sw_now_ms() < deadline)
+           (error != ECONNREFUSED || is_shared(id)) && sw_now_ms() < deadline)
         nanosleep(&moment, NULL);
     if (error == EMFILE || error == ENFILE)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(error));
+    if (error == ECONNREFUSED && !is_shared(id))
+        return sw_fail(SYMWIN_PEER_LOST,
+                       "%s: the process that made the id has ended (nobody listens at its address)",
+                       call);
     if (error != 0)
         return sw_fail(SYMWIN_TIMEOUT,
                        "%s: the process that made the id cannot be reached over the network: %s; "
@@ -264,11 +277,21 @@ static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
     return SYMWIN_OK;
 }
 
+void sw_knock_ready(struct sw_channel *first)
+{
+    union sw_wire_frame frame;
+
+    memset(&frame, 0, sizeof frame.pass);
+    sw_wire_seal(&frame, SW_WIRE_READY);
+    sw_channel_send(first, &frame, -1, sw_now_ms() + READY_MS); /* if not, it sees this rank lost */
+    sw_channel_close(first);
+}
+
 /* Takes a seat: proves that it knows the secret too, and waits until all have come. `frame` has the maker's
  * last word, if there was one. */
 static symwin_status introduce(struct sw_channel *channel, const struct sw_id *id,
-                               struct sw_wire_join *join, union sw_wire_frame *frame,
-                               int64_t deadline)
+                               struct sw_wire_join *join, struct sw_channel *first,
+                               union sw_wire_frame *frame, int64_t deadline)
 {
     union sw_wire_frame hello;
     symwin_status status;
@@ -280,6 +303,8 @@ static symwin_status introduce(struct sw_channel *channel, const struct sw_id *i
     sw_wire_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
     status = sw_speak(channel, (union sw_wire_frame *)(void *)join, deadline);
     sw_channel_key(channel, 0, id->secret, &hello.hello, &frame->challenge);
+    if (status == SYMWIN_OK && first != NULL)
+        sw_knock_ready(first);
     return status == SYMWIN_OK ? sw_expect(channel, frame, SW_WIRE_TABLE, NULL, deadline) : status;
 }
 
@@ -296,25 +321,22 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
     return open;
 }
 
-/* Whether to come again. The maker of an id that was not passed on, but is the same for all by a shared
- * secret, may have come to its door and not yet to this id. A maker that many connect to at once sends some
+/* Whether to come again. The maker of a shared id may have come to its door and not yet to this id. A maker that many connect to at once sends some
  * away. And whom it drops without a word it had no memory for: one of this host that has ended cannot be
  * connected to. */
 static int is_worth_a_try(const struct sw_id *id, symwin_status status,
                           const struct sw_channel *channel, const union sw_wire_frame *last)
 {
-    static const unsigned char unknown[SW_NAME_BYTES];
-
     if (status == SYMWIN_INVALID)
-        return memcmp(id->maker, unknown, sizeof unknown) == 0;
+        return is_shared(id);
     if (status == SYMWIN_BUSY)
         return 1;
     return status == SYMWIN_PEER_LOST && channel->fd >= 0 && !channel->stream &&
            last->header.type != SW_WIRE_REFUSAL;
 }
 
-symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, int64_t deadline,
-                       struct sw_channel *channel, union sw_wire_frame *frame)
+symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, struct sw_channel *first,
+                       int64_t deadline, struct sw_channel *channel, union sw_wire_frame *frame)
 {
     const struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 20000000};
     char text[SW_TEXT_BYTES];
@@ -325,7 +347,7 @@ symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, int64_
         *channel = (struct sw_channel){.fd = -1};
         status = connect_to(id, deadline, channel);
         if (status == SYMWIN_OK)
-            status = introduce(channel, id, join, frame, deadline);
+            status = introduce(channel, id, join, first, frame, deadline);
         if (status == SYMWIN_OK)
             break;
         if (!is_worth_a_try(id, status, channel, frame))

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "links.h"
+#include "bootstrap.h"
 
 enum {
     WORD_MS = 100, /* for LEAVE and END, which fit into any buffer that is read at the other end */
@@ -237,6 +237,7 @@ static int take(struct sw_link *link, const union sw_wire_frame *frame)
 static void link_ready(struct sw_watch *watch, short events)
 {
     struct sw_link *link = (struct sw_link *)(void *)watch;
+    struct sw_group *group = link->group;
     union sw_wire_frame frame;
     int error;
 
@@ -246,6 +247,8 @@ static void link_ready(struct sw_watch *watch, short events)
     while (error == 0 && take(link, &frame));
     if (error != EAGAIN)
         link_lost(link);
+    if (sw_exchange_ended(group->exchange))
+        sw_root_ended(group); /* last: it may free the group */
 }
 
 /* ---- a group's links ---- */

@@ -6,9 +6,11 @@
 
 struct seat {
     int taken;
+    int64_t deadline;           /* of its own */
     struct sw_visitor *visitor; /* NULL: a thread of this process */
-    int leads; /* the lowest rank of another process here, which all have come for */
-    int ready; /* and has said that its process can go */
+    int awaited; /* all have come, and it has to say that it is ready: for its process, the lowest
+                  * rank of another one here; or that it is with the ranks of its host */
+    int ready;   /* and has said so */
     int linked; /* the lowest rank of another host: it has gone, and its connection links the hosts */
     int far;    /* it came through TCP */
     unsigned char process[SW_NAME_BYTES];
@@ -25,11 +27,11 @@ struct meeting {
     int posts;      /* ranks that the control page is for */
     struct seat *seats;
     int come;
-    int unready; /* processes that all are waiting for, once all ranks have come */
+    int unready; /* ranks that are awaited, and not ready */
     int foreign; /* ranks of other processes among them */
     int inside;  /* threads of this process that wait; the last frees a meeting that is over */
     int over;
-    int doomed;           /* ranks of this host that are still to be told that it has failed */
+    int extended;         /* its timer has been put off */
     symwin_status status; /* how it ended */
     int culprit;          /* whose fault that was, by its number among all ranks; -1: no rank's */
     char text[SW_TEXT_BYTES];

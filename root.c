@@ -22,8 +22,8 @@
 
 enum {
     TELL_MS = 5000,
-    MATES_MS = 1000, /* for ranks of this host that come to a meeting that has failed */
-    MOST_PAST = 64   /* meetings that are remembered after their end */
+    HOST_MS = 1000, /* for another host's word on who is late there */
+    MOST_PAST = 64  /* meetings that are remembered after their end */
 };
 
 static const char call[] = "symwin_comm_create";
@@ -129,33 +129,11 @@ static void meeting_end(struct meeting *m)
     sw_door_rest(linger);
 }
 
-/* Ranks of this host that this meeting of them has not seen, and that may not know why it fails. */
-static int mates_to_come(const struct meeting *m)
-{
-    int mates = -m->come;
-    int r;
-
-    for (r = 0; m->table != NULL && r < m->table->nranks; r++)
-        mates += m->table->seats[r].host == m->host;
-    return mates;
-}
-
-/* Ends it with what sw_fail() has just said. A host's ranks that have not come are waited for a little: they
- * look for this meeting, and who was not late should not hear that it was. */
+/* Ends it with what sw_fail() has just said. */
 static void meeting_fail(struct meeting *m, symwin_status status)
 {
-    if (m->doomed == 0) {
-        m->status = status;
-        snprintf(m->text, sizeof m->text, "%s", symwin_last_error());
-        m->doomed = status == SYMWIN_TIMEOUT ? 0 : mates_to_come(m);
-        if (m->doomed > 0 && (m->timer.id != 0 || sw_service_add(&m->timer) == SYMWIN_OK)) {
-            m->timer.deadline = sw_now_ms() + MATES_MS;
-            sw_service_changed();
-            end_elsewhere(m);
-            dismiss(m);
-            return;
-        }
-    }
+    m->status = status;
+    snprintf(m->text, sizeof m->text, "%s", symwin_last_error());
     meeting_end(m);
 }
 
@@ -217,7 +195,7 @@ static int first_unready(const struct meeting *m)
 {
     int r = 0;
 
-    while (r < m->nranks - 1 && (!m->seats[r].leads || m->seats[r].ready))
+    while (r < m->nranks - 1 && (!m->seats[r].awaited || m->seats[r].ready))
         r++;
     return r;
 }
@@ -225,14 +203,16 @@ static int first_unready(const struct meeting *m)
 static void meeting_late(struct sw_watch *watch, short events)
 {
     struct meeting *m = (struct meeting *)(void *)((char *)watch - offsetof(struct meeting, timer));
-
     const int here = m->come == m->nranks;
     const int late = here ? first_unready(m) : first_absent(m);
     const int number = sw_meeting_number(m, late);
 
     (void)events;
-    if (m->doomed > 0) {
-        meeting_end(m);
+    if (here && m->seats[late].far && !m->extended) {
+        /* Whether it is late, or the lowest rank of its host, they know there, and will say. */
+        m->extended = 1;
+        watch->deadline = m->seats[late].deadline + HOST_MS;
+        sw_service_changed();
         return;
     }
     if (here)
@@ -398,7 +378,7 @@ static void go(struct meeting *m)
     for (r = 0; r < m->nranks; r++) {
         const struct seat *s = &m->seats[r];
 
-        if (s->visitor != NULL && !s->linked && (s->leads || s->far))
+        if (s->awaited && !s->far)
             sw_meeting_tell(m, r, &frame, SW_WIRE_GO, -1);
     }
     meeting_end(m);
@@ -447,17 +427,9 @@ static symwin_status judge(struct meeting *m, const struct sw_wire_join *join)
 static void seat(struct meeting *m, const struct sw_wire_join *join, struct sw_visitor *visitor)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms;
-    symwin_status status;
+    symwin_status status = judge(m, join);
     struct seat *s;
 
-    if (m->doomed > 0) {
-        if (visitor != NULL)
-            sw_door_refuse(visitor, m->status, m->culprit, m->text);
-        if (--m->doomed == 0)
-            meeting_end(m);
-        return;
-    }
-    status = judge(m, join);
     if (status != SYMWIN_OK && join->rank >= 0 && join->rank < m->nranks)
         sw_meeting_blame(m, join->rank, status);
     if (status == SYMWIN_OK && m->nranks == 0)
@@ -469,6 +441,7 @@ static void seat(struct meeting *m, const struct sw_wire_join *join, struct sw_v
     s = &m->seats[join->rank];
     s->taken = 1;
     s->visitor = visitor;
+    s->deadline = deadline;
     m->foreign |= visitor != NULL;
     memcpy(s->process, join->process, sizeof s->process);
     s->far = visitor != NULL && visitor->channel.stream;
@@ -524,11 +497,14 @@ int sw_root_ready(struct sw_visitor *visitor, const union sw_wire_frame *frame)
     struct meeting *m = visitor->meeting;
     struct seat *s = &m->seats[visitor->rank];
 
-    if (!s->leads || (frame->header.type != SW_WIRE_READY && frame->header.type != SW_WIRE_REFUSAL))
+    if (!s->awaited ||
+        (frame->header.type != SW_WIRE_READY && frame->header.type != SW_WIRE_REFUSAL))
         return 0;
     if (frame->header.type == SW_WIRE_REFUSAL) {
-        sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text);
-        meeting_fail(m, sw_meeting_blame(m, visitor->rank, (symwin_status)frame->refusal.status));
+        sw_meeting_blame(m, visitor->rank, SYMWIN_OK);
+        if (frame->refusal.rank >= 0)
+            m->culprit = frame->refusal.rank;
+        meeting_fail(m, sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text));
         return 1;
     }
     m->unready -= !s->ready;
@@ -542,15 +518,27 @@ void sw_root_lost(struct sw_visitor *visitor)
 {
     struct meeting *m = visitor->meeting;
 
-    if (visitor->channel.stream && m->come == m->nranks) {
-        /* It has its table, and its host sees to it. */
-        m->seats[visitor->rank].visitor = NULL;
+    if (m->come == m->nranks && m->seats[visitor->rank].far && m->seats[visitor->rank].ready) {
+        m->seats[visitor->rank].visitor = NULL; /* it is with the ranks of its host now */
         sw_door_drop(visitor);
         return;
     }
     sw_fail(SYMWIN_PEER_LOST, "%s: the process of rank %d ended before all ranks had come", call,
             sw_meeting_number(m, visitor->rank));
     meeting_fail(m, sw_meeting_blame(m, visitor->rank, SYMWIN_PEER_LOST));
+}
+
+void sw_root_ended(const struct sw_group *group)
+{
+    struct meeting *m = root.meetings;
+    symwin_status status;
+
+    while (m != NULL && m->group != group)
+        m = m->next;
+    if (m == NULL || !sw_exchange_outcome(group->exchange, &status, &m->culprit))
+        return;
+    sw_exchange_status(group->exchange, call);
+    meeting_fail(m, status);
 }
 
 void sw_root_failed(struct meeting *meeting, symwin_status status)

@@ -11,9 +11,11 @@
  *           -> PAGE, LINE with a descriptor each, to the lowest rank of a process: the control
  *                         page, and a socket to each other process
  *   rank    -> READY      its process has made its group of them; or REFUSAL: why it has not
- *   maker   -> GO         all processes of the host have; to the lowest rank of a process, and to ranks
- *                         of other hosts, to the lowest of a host before the others
+ *   maker   -> GO         all ranks are ready; to the lowest rank of a process
  *           or REFUSAL    at any time: why not
+ *
+ * Of another host's ranks the lowest gets GO with its TABLE: its host's ranks shall join once more, an id of
+ * its own. The others say READY to the first maker when they have sent JOIN there.
  *
  * A proof is an HMAC-SHA256 keyed with the secret, over both nonces, a word for the direction, and
  * what the sender says of itself: it cannot be replayed, reflected or moved to another rank.
