@@ -216,18 +216,20 @@ static symwin_status report(struct sw_channel *channel, int rank, symwin_status 
 static symwin_status await_go(struct sw_channel *channel, const struct sw_group *group,
                               union sw_wire_frame *frame, int64_t deadline, int *told)
 {
+    char text[SW_TEXT_BYTES];
     symwin_status status;
     int culprit;
 
     *told = 0;
     if (group->hosts == 1 || sw_links_here(group) != group->process)
         return sw_expect(channel, frame, SW_WIRE_GO, NULL, deadline);
+    snprintf(text, sizeof text, "%s", symwin_last_error());
     for (;;) {
         const int64_t slice = sw_now_ms() + ASK_MS;
 
         status = sw_expect(channel, frame, SW_WIRE_GO, NULL, slice < deadline ? slice : deadline);
         if (status != SYMWIN_TIMEOUT || frame->header.type == SW_WIRE_REFUSAL)
-            return status;
+            break;
         if (sw_exchange_outcome(group->exchange, &status, &culprit)) {
             sw_exchange_status(group->exchange, call);
             refuse(channel, status, culprit, deadline);
@@ -237,6 +239,9 @@ static symwin_status await_go(struct sw_channel *channel, const struct sw_group 
         if (sw_now_ms() >= deadline)
             return SYMWIN_TIMEOUT;
     }
+    if (status == SYMWIN_OK)
+        sw_error_restore(text); /* of waiting in slices */
+    return status;
 }
 
 /* The lowest rank of the process that made the id; -1: it has none. */
@@ -370,8 +375,10 @@ static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join
 static symwin_status await_id(const char *name, struct sw_id *local, struct sw_channel *channel,
                               int lowest, int64_t deadline)
 {
+    char text[SW_TEXT_BYTES];
     union sw_wire_frame frame;
 
+    snprintf(text, sizeof text, "%s", symwin_last_error());
     while (!sw_id_read(name, local, deadline)) {
         const symwin_status status = sw_expect(channel, &frame, SW_WIRE_GO, NULL,
                                                sw_now_ms() + LOOK_MS);
@@ -385,6 +392,7 @@ static symwin_status await_id(const char *name, struct sw_id *local, struct sw_c
                 "ranks meet; they need the same TMPDIR",
                 call, lowest);
     }
+    sw_error_restore(text); /* of looking in vain */
     return SYMWIN_OK;
 }
 

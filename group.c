@@ -146,12 +146,12 @@ static void line_broken(struct sw_watch *watch, short events)
             continue;
         if (sw_exchange_has_left(group->exchange, r)) {
             sw_links_leave(group, r, -1);
+        } else if (group->hosts > 1 && line->process == sw_links_here(group)) {
+            /* Without the process that links this host with the others, no other decides for it, be an end
+             * proposed or not. */
+            sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, r);
         } else if (!sw_exchange_ended(group->exchange)) {
-            /* Without the process that links this host with the others, no other decides for it. */
-            if (group->hosts > 1 && line->process == sw_links_here(group))
-                sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, r);
-            else
-                sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, r);
+            sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, r);
         }
     }
     if (sw_exchange_ended(group->exchange))

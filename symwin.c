@@ -573,14 +573,19 @@ static symwin_status make_memory(symwin_comm *comm)
 }
 
 /* The agreed steps, with this rank's context current. `status` is what joined so far gave. */
-static symwin_status build(symwin_comm *comm, symwin_status status)
+static symwin_status build(symwin_comm *comm, symwin_status status, int bootstrap_timeout_ms)
 {
+    const int timeout_ms = comm->timeout_ms;
     uint64_t values[V_COUNT] = {0};
     uint64_t stride = 0;
 
     if (status == SYMWIN_OK)
         status = introduce(comm, values);
+    /* Others may still be meeting on their host, or make their context. */
+    if (bootstrap_timeout_ms > timeout_ms)
+        comm->timeout_ms = bootstrap_timeout_ms;
     status = sw_agree(comm, create_call, status, values, V_COUNT);
+    comm->timeout_ms = timeout_ms;
     if (status != SYMWIN_OK)
         return status;
     status = agreed(comm, V_SLOT, "slot_bytes");
@@ -655,7 +660,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         status = sw_device_resolve(create_call, device, &comm->device);
     if (status == SYMWIN_OK)
         status = prepare(comm, &scope);
-    status = build(comm, status);
+    status = build(comm, status, timeout_ms);
     if (status != SYMWIN_OK) {
         comm_release(comm, &scope);
         return status;
