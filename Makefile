@@ -146,7 +146,7 @@ fuzz:
 	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) $(SECONDS) keep
 
 fuzz-check:
-	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 20
+	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 15
 
 fuzzers: $(FUZZERS)
 

@@ -48,7 +48,7 @@ for source in fuzz/*.c; do
     log=$build/fuzz-$name.log
     # What a word is compared with says much of a frame, and nothing of a script.
     profile=1
-    [ "$name" != calls ] || profile=0
+    case $name in calls | stream) profile=0 ;; esac
     if ! "$out/fuzz/$name" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -max_len=9000 \
         -use_value_profile=$profile -print_final_stats=1 -artifact_prefix="$build/$name-" \
         "$work" "$kept" >"$log" 2>&1; then
