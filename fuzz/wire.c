@@ -35,6 +35,7 @@ static size_t right_length(const uint8_t *data, size_t bytes)
                    : 0;
     case SW_WIRE_PAGE:
     case SW_WIRE_LINE:
+    case SW_WIRE_READY:
     case SW_WIRE_GO:
         return sizeof(struct sw_wire_pass);
     case SW_WIRE_REFUSAL:
