@@ -46,6 +46,7 @@ static const struct kind {
     {step_find, done_find},
     {step_reduce, done_reduce},
     {step_reduce, done_reduce},
+    {step_register_twice, done_register},
 };
 
 /* ---- one step ---- */
@@ -61,13 +62,18 @@ static void run_step(struct fuzz_input *in)
     s.twist = fuzz_byte(in);
     s.odd = (int)(s.twist >> 6) < model.nranks ? (int)(s.twist >> 6) : -1;
     memset(calls, 0, sizeof calls);
+    twice = -1;
     for (r = 0; r < model.nranks; r++)
         kind->plan(&s, r, &calls[r]);
     fill_inputs();
-    team_make(calls, model.nranks);
+    if (twice < 0)
+        team_make(calls, model.nranks);
+    else
+        team_make_twice(calls, model.nranks, twice, &tried);
     for (r = 0; r < model.nranks && kind->done != NULL; r++)
         if (calls[r].kind != CALL_NONE)
             kind->done(&s, r, &calls[r]);
+    check_exhausted();
 }
 
 /* ---- changing a script ---- */
@@ -145,7 +151,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
         count = most;
     if (size < HEAD_BYTES || dice(20) == 0) {
         data[0] = (uint8_t)dice(RANKS);
-        data[1] = (uint8_t)(dice(2) == 0 ? dice(3) : dice(16));
+        data[1] = (uint8_t)(dice(2) == 0 ? dice(3) : dice(64));
     }
     for (changes = 1 + dice(4); changes > 0; changes--)
         count = change_steps(data + HEAD_BYTES, count, most);
@@ -185,6 +191,7 @@ static void start_once(void)
 
 static void start(struct fuzz_input *in)
 {
+    static const size_t totals[] = {(size_t)1 << 30, (size_t)1 << 30, 8 * GRANULE, 3 * GRANULE};
     const unsigned ranks = fuzz_byte(in), devices = fuzz_byte(in);
     struct sw_emu_machine machine;
     int r;
@@ -197,6 +204,8 @@ static void start(struct fuzz_input *in)
     model.multicast = (devices & 4) == 0;
     model.fabric = (devices & 8) != 0;
     sw_emu_machine(&machine);
+    model.total = totals[devices >> 4 & 3];
+    machine.mem_bytes = model.total;
     machine.multicast = model.multicast;
     machine.fabric = model.fabric ? 2 : 0;
     fuzz_must(sw_emu_configure(&machine) == CUDA_SUCCESS, "something lives");

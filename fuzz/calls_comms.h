@@ -100,6 +100,17 @@ static unsigned create_wrongly(enum create_shape shape, struct call *c)
     }
 }
 
+/* Whether every device has room for its ranks' own memory. */
+static int comm_fits(void)
+{
+    int r;
+
+    for (r = 0; r < model.nranks; r++)
+        if (memory_left(model.device[r]) < (size_t)ranks_on(model.device[r]) * GRANULE)
+            return 0;
+    return 1;
+}
+
 static enum create_shape create_shape(const struct step *s)
 {
     enum create_shape shape = s->b < 128 ? FULL : (enum create_shape)(s->b % CREATE_SHAPES);
@@ -133,7 +144,7 @@ static void step_create(const struct step *s, int rank, struct call *c)
     c->bytes = s->c;
     want = create_wrongly(shape, c);
     create_oddly(shape, rank == odd ? c : &other, &want);
-    c->want = want;
+    c->want = want == OK_ONLY && !comm_fits() ? ONLY(SYMWIN_NO_MEMORY) : want;
 }
 
 static int has_multicast(const struct call *c)
@@ -213,6 +224,8 @@ static void step_split(const struct step *s, int rank, struct call *c)
         c->want = INVALID_ONLY;
     else
         c->want = ONLY(collective(parent, s->b % 8 == 2 ? SYMWIN_INVALID : SYMWIN_OK));
+    if (c->want == OK_ONLY && c->nranks != SYMWIN_SPLIT_NONE && !comm_fits())
+        c->want = ONLY(SYMWIN_NO_MEMORY);
 }
 
 static void done_split(const struct step *s, int rank, const struct call *c)

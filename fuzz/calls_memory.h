@@ -13,6 +13,8 @@ static void step_alloc(const struct step *s, int rank, struct call *c)
     static const size_t sizes[] = {1,           GRANULE - 1, GRANULE,      GRANULE + 1,
                                    3 * GRANULE, GRANULE,     2 * GRANULE,  1,
                                    0,           SIZE_MAX,    SIZE_MAX / 4, (size_t)2 << 30};
+    static const size_t large[] = {(size_t)300 << 20, (size_t)600 << 20, (size_t)256 << 20,
+                                   (size_t)1 << 30,   5 * GRANULE,       7 * GRANULE};
     static const unsigned flags[] = {0, 0, 0, SYMWIN_MEM_PEERS, 0, 2, 0x80000001u, 0};
     static const int devices[] = {0, 0, 0, 0, 0, 0, NO_DEVICE, SYMWIN_DEVICE_CURRENT};
     const size_t shift = rank == s->odd ? s->twist : 0;
@@ -21,13 +23,16 @@ static void step_alloc(const struct step *s, int rank, struct call *c)
         return;
     c->kind = CALL_ALLOC;
     c->bytes = sizes[(s->b + shift) % (sizeof sizes / sizeof sizes[0])];
+    if (s->b >= 160)
+        c->bytes = large[(s->b + shift) % (sizeof large / sizeof large[0])];
     c->flags = flags[s->c % 8];
     c->device = devices[s->c / 8 % 8];
     if (c->device == 0)
         c->device = model.device[rank];
     c->no_result = s->a / MEMORIES == 1;
-    c->want = OK_ONLY;
-    if (c->bytes > (size_t)1 << 30)
+    /* Of ranks that share a device another may be faster: see check_exhausted(). */
+    c->want = OK_ONLY | (ranks_on(c->device) > 1 ? ONLY(SYMWIN_NO_MEMORY) : 0);
+    if (c->bytes > memory_left(c->device))
         c->want = ONLY(SYMWIN_NO_MEMORY);
     if (c->bytes == 0 || c->bytes == SIZE_MAX || c->flags > SYMWIN_MEM_PEERS || c->no_result ||
         c->device != model.device[rank])
@@ -64,11 +69,24 @@ static void done_alloc(const struct step *s, int rank, const struct call *c)
     m->id = 0;
     m->holds = 0;
     memory_note(m);
+    physical_note(m);
     for (r = 0; r < model.nranks; r++)
         for (i = 0; i < MEMORIES; i++)
             fuzz_must(model.memory[r][i].owner == NOBODY || &model.memory[r][i] == m ||
                           model.memory[r][i].id != m->id,
                       "new memory has the buffer id of another");
+}
+
+/* Who got no memory asked for more than is left when all ranks have got theirs. */
+static void check_exhausted(void)
+{
+    int r;
+
+    for (r = 0; r < model.nranks; r++)
+        if (calls[r].kind == CALL_ALLOC && calls[r].got == SYMWIN_NO_MEMORY)
+            fuzz_must(calls[r].bytes > memory_left(calls[r].device),
+                      "no memory for %zu bytes, and %zu are left", calls[r].bytes,
+                      memory_left(calls[r].device));
 }
 
 static void step_free(const struct step *s, int rank, struct call *c)

@@ -11,6 +11,7 @@ enum {
     WINDOWS = 8, /* of a communicator */
     SEGMENTS = WINDOWS,
     HANDLES = 512, /* that were given out while an input runs */
+    PHYSICALS = 256,
     GRANULE = 2 << 20,
     NO_DEVICE = 99,
     MOST_COMMS = 6 /* made while an input runs: they take milliseconds */
@@ -36,6 +37,13 @@ struct memory {
     uint64_t id; /* of the physical allocation */
     int holds;   /* windows on it */
     char *stale; /* what was freed last */
+};
+
+/* An allocation, whatever keeps it. */
+struct physical {
+    uint64_t id;
+    int device;
+    size_t bytes;
 };
 
 struct exported {
@@ -78,16 +86,21 @@ static struct model {
     int nranks;
     int device[RANKS];
     int fabric, multicast;             /* what the machine can */
+    size_t total;                      /* bytes of each device's memory */
     struct CUstream_st *stream[RANKS]; /* NULL: not yet */
     struct memory memory[RANKS][MEMORIES];
     struct exported exported[RANKS][EXPORTS];
     struct comm comm[COMMS];
+    struct physical physicals[PHYSICALS];
+    int physical_count;
     symwin_window *handles[HANDLES];
     int handle_count;
     int comms_made;
 } model;
 
 static struct call calls[RANKS]; /* of the step under way */
+static struct call tried;        /* while one rank's call is made twice */
+static int twice;                /* by which rank; -1: none */
 static char host_memory[64];     /* an address that no device has */
 
 static int on_memory(const struct memory *m, const char *ptr)
@@ -193,6 +206,63 @@ static int is_held(uint64_t id)
                     return 1;
     }
     return 0;
+}
+
+/* Whether the flat range has a place for a new segment: behind the communicator's own, the first that
+ * is free. */
+static int segment_fits(const struct comm *comm, size_t bytes)
+{
+    size_t at = GRANULE;
+    int s;
+
+    for (s = 0; s < SEGMENTS; s++) {
+        const struct segment *other = &comm->segments[s];
+
+        if (other->holders > 0 && at < other->offset + other->bytes && other->offset < at + bytes) {
+            at = other->offset + other->bytes;
+            s = -1; /* look again from there */
+        }
+    }
+    return at + bytes <= comm->info.stride;
+}
+
+/* ---- how much memory is left ---- */
+
+static void physical_note(const struct memory *m)
+{
+    int i;
+
+    for (i = 0; i < model.physical_count; i++)
+        if (!is_held(model.physicals[i].id))
+            break;
+    fuzz_must(i < PHYSICALS, "more allocations than steps");
+    model.physicals[i] = (struct physical){m->id, m->device, m->bytes};
+    model.physical_count += i == model.physical_count;
+}
+
+/* All that lives less the communicators' own: a granule of each rank, until the last rank leaves. */
+static size_t memory_left(int device)
+{
+    size_t left = model.total;
+    int i, r;
+
+    for (i = 0; i < model.physical_count; i++)
+        if (model.physicals[i].device == device && is_held(model.physicals[i].id))
+            left -= model.physicals[i].bytes;
+    for (i = 0; i < COMMS; i++)
+        for (r = 0; r < model.nranks && model.comm[i].members > 0; r++)
+            left -= model.device[r] == device ? GRANULE : 0;
+    return left;
+}
+
+static int ranks_on(int device)
+{
+    int count = 0;
+    int r;
+
+    for (r = 0; r < model.nranks; r++)
+        count += model.device[r] == device;
+    return count;
 }
 
 /* ---- windows ---- */

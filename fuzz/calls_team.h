@@ -10,7 +10,7 @@
 #include "../internal.h"
 #include "fuzz.h"
 
-enum { RANKS = 3 };
+enum { RANKS = 3, PAIR = 2 };
 
 enum call_kind {
     CALL_NONE, /* this rank makes no call */
@@ -192,11 +192,11 @@ static void make(struct call *c)
 
 /* ---- threads ---- */
 
-/* They stay from input to input, one for each rank but the first, which is the caller. */
+/* They stay from input to input, one for each rank but the first, which is the caller, and two more. */
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct call *work[RANKS]; /* NULL: nothing to do */
+    struct call *work[RANKS + PAIR]; /* NULL: nothing to do */
     int started;
 } team = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -225,13 +225,24 @@ static void team_start(void)
 {
     int r;
 
-    for (r = 1; r < RANKS && !team.started; r++) {
+    for (r = 1; r < RANKS + PAIR && !team.started; r++) {
         pthread_t thread;
 
         fuzz_must(pthread_create(&thread, NULL, team_main, &team.work[r]) == 0, "no thread");
         pthread_detach(thread);
     }
     team.started = 1;
+}
+
+static void team_wait(void)
+{
+    int r;
+
+    pthread_mutex_lock(&team.mutex);
+    for (r = 1; r < RANKS + PAIR; r++)
+        while (team.work[r] != NULL)
+            pthread_cond_wait(&team.changed, &team.mutex);
+    pthread_mutex_unlock(&team.mutex);
 }
 
 /* All ranks make their calls, at the same time. */
@@ -245,11 +256,34 @@ static void team_make(struct call calls[RANKS], int nranks)
     pthread_cond_broadcast(&team.changed);
     pthread_mutex_unlock(&team.mutex);
     make(&calls[0]);
+    team_wait();
+}
+
+/* The same, but one rank's call is made by two threads. As long as the other ranks stay away, one of
+ * the two is inside and the other is refused, and so is what else is tried then. */
+static void team_make_twice(struct call calls[RANKS], int nranks, int rank, struct call *tried)
+{
+    struct call pair[PAIR] = {calls[rank], calls[rank]};
+    int refused, r;
+
+    for (r = 0; r < PAIR; r++)
+        pair[r].want |= 1u << SYMWIN_BUSY;
     pthread_mutex_lock(&team.mutex);
-    for (r = 1; r < nranks; r++)
-        while (team.work[r] != NULL)
-            pthread_cond_wait(&team.changed, &team.mutex);
+    for (r = 0; r < PAIR; r++)
+        team.work[RANKS + r] = &pair[r];
+    pthread_cond_broadcast(&team.changed);
+    while (team.work[RANKS] != NULL && team.work[RANKS + 1] != NULL)
+        pthread_cond_wait(&team.changed, &team.mutex);
+    refused = team.work[RANKS] != NULL;
     pthread_mutex_unlock(&team.mutex);
+    fuzz_must(pair[refused].got == SYMWIN_BUSY, "%s: %s, although the other ranks stay away",
+              call_names[pair[refused].kind], symwin_status_name(pair[refused].got));
+    make(tried);
+    calls[rank].kind = CALL_NONE;
+    team_make(calls, nranks);
+    calls[rank] = pair[!refused];
+    fuzz_must(calls[rank].got != SYMWIN_BUSY, "%s: both threads are refused",
+              call_names[calls[rank].kind]);
 }
 
 #endif

@@ -94,6 +94,8 @@ static void plan_registration(const struct step *s, int rank)
 static symwin_status judge_all(const struct comm *comm)
 {
     const struct registration *first = &registrations[0];
+    struct memory *on[RANKS];
+    size_t most = 0;
     int r;
 
     for (r = 0; r < model.nranks; r++)
@@ -103,8 +105,11 @@ static symwin_status judge_all(const struct comm *comm)
         if (registrations[r].bytes != first->bytes || registrations[r].flags != first->flags ||
             registrations[r].offset != first->offset)
             return SYMWIN_MISMATCH;
-    (void)comm;
-    return SYMWIN_OK;
+    for (r = 0; r < model.nranks; r++) {
+        on[r] = registrations[r].memory;
+        most = on[r]->bytes > most ? on[r]->bytes : most;
+    }
+    return common_segment(comm, on) < 0 && !segment_fits(comm, most) ? SYMWIN_NO_MEMORY : SYMWIN_OK;
 }
 
 static void step_register(const struct step *s, int rank, struct call *c)
@@ -128,6 +133,29 @@ static void step_register(const struct step *s, int rank, struct call *c)
         c->want = INVALID_ONLY;
     else
         c->want = ONLY(collective(comm, judge_all(comm)));
+}
+
+/* One rank's registration is made by two threads, while the others wait. */
+static void step_register_twice(const struct step *s, int rank, struct call *c)
+{
+    struct comm *comm = &model.comm[s->a % COMMS];
+
+    if (model.nranks == 1 || comm->members < model.nranks || comm->ended != SYMWIN_OK)
+        return;
+    step_register(s, rank, c);
+    if (c->kind == CALL_NONE || c->no_result)
+        return;
+    twice = (int)(s->twist >> 3) % model.nranks;
+    tried = (struct call){.kind = CALL_REDUCE, .want = ONLY(SYMWIN_BUSY), .comm = comm->ptr[twice]};
+    tried.how.size = sizeof tried.how;
+    if (s->a / COMMS % 4 == 2)
+        tried.kind = CALL_COMM_SPLIT;
+    if (s->a / COMMS % 4 == 3)
+        tried.kind = CALL_REGISTER;
+    if (s->a / COMMS % 4 == 0 && s->a >= 8) {
+        tried.kind = CALL_COMM_CHECK; /* is free */
+        tried.want = OK_ONLY;
+    }
 }
 
 static void window_note(struct comm *comm, int rank, struct window *w, const struct call *c)
