@@ -5,9 +5,12 @@
  * writes it down. With several hosts, all make the same id of a secret that they share, SYMWIN_SECRET,
  * and rank 0's process waits for them at MASTER_ADDR.
  */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "bootstrap.h"
@@ -188,35 +191,103 @@ symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn a
 
 /* ---- a communicator ---- */
 
-/* This rank's part, from all ranks' votes {color, key}. */
-static void find_part(const symwin_comm *parent, int color, int *nranks, int *rank, int *first)
+/* What a rank votes: its color and key, and where others reach its host, if its process knows. */
+enum { COLOR, KEY, FAMILY, ADDRESS, VOTED = ADDRESS + 2 };
+
+/* By which address other hosts reach this one, where this process links them: that of a connection. */
+static void vote_address(const struct sw_group *group, uint64_t values[VOTED])
+{
+    int h;
+
+    for (h = 0; h < group->hosts && group->links != NULL && values[FAMILY] == 0; h++) {
+        struct sockaddr_storage own = {.ss_family = AF_UNSPEC};
+        socklen_t bytes = sizeof own;
+
+        if (group->links[h].channel.fd < 0 ||
+            getsockname(group->links[h].channel.fd, (struct sockaddr *)&own, &bytes) != 0)
+            continue;
+        if (own.ss_family == AF_INET)
+            memcpy(&values[ADDRESS], &((struct sockaddr_in *)(void *)&own)->sin_addr, 4);
+        else if (own.ss_family == AF_INET6)
+            memcpy(&values[ADDRESS], &((struct sockaddr_in6 *)(void *)&own)->sin6_addr, 16);
+        else
+            continue;
+        values[FAMILY] = own.ss_family;
+    }
+}
+
+/* The process of a host's lowest rank links it. 0: there is no address. */
+static int address_of_host(const symwin_comm *parent, int host, char text[INET6_ADDRSTRLEN])
+{
+    const uint64_t *values;
+    int r = 0;
+
+    while (r < parent->nranks - 1 && parent->group->host_of[r] != host)
+        r++;
+    values = parent->votes[r].values; /* another process may have written it */
+    if (values[FAMILY] != AF_INET && values[FAMILY] != AF_INET6)
+        return 0;
+    return inet_ntop((int)values[FAMILY], &values[ADDRESS], text, INET6_ADDRSTRLEN) != NULL;
+}
+
+/* This rank's part of a communicator. */
+struct part {
+    int nranks;
+    int rank;
+    int maker;   /* of its id: a rank of the parent */
+    int several; /* hosts */
+};
+
+/* The maker is on host 0 where that has a rank of the part: all hosts have reached it. */
+static void find_part(const symwin_comm *parent, int color, struct part *part)
 {
     const uint64_t *own = parent->votes[parent->rank].values;
-    int64_t lowest = INT64_MAX;
+    const uint16_t *host_of = parent->group->host_of;
     int r;
 
-    *nranks = *rank = *first = 0;
+    *part = (struct part){.maker = -1};
     for (r = 0; r < parent->nranks; r++) {
-        const int32_t key = (int32_t)parent->votes[r].values[1];
+        const int32_t key = (int32_t)parent->votes[r].values[KEY];
 
-        if ((int32_t)parent->votes[r].values[0] != color)
+        if ((int32_t)parent->votes[r].values[COLOR] != color)
             continue;
-        ++*nranks;
-        *rank += key < (int32_t)own[1] || (key == (int32_t)own[1] && r < parent->rank);
-        if (key < lowest) {
-            lowest = key;
-            *first = r;
-        }
+        part->nranks++;
+        part->rank += key < (int32_t)own[KEY] || (key == (int32_t)own[KEY] && r < parent->rank);
+        part->several |= host_of[r] != host_of[parent->rank];
+        if (part->maker < 0 || (host_of[part->maker] != 0 && host_of[r] == 0))
+            part->maker = r;
     }
+}
+
+/* Ranks of one host need no network; for those of several, the maker listens where its host is known. */
+static symwin_status make_id(const symwin_comm *parent, const struct part *part,
+                             symwin_unique_id *out)
+{
+    const int host = parent->group->host_of[parent->rank];
+    struct sw_id_options options = {.address = NULL};
+    char address[INET6_ADDRSTRLEN];
+    symwin_status status;
+    struct sw_id id;
+
+    if (part->several && !address_of_host(parent, host, address))
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "the system does not say by which address other hosts reach this one; make "
+                       "an id for the part where SYMWIN_ADDR is set, and pass it on");
+    if (part->several)
+        options.address = address;
+    status = sw_id_make(&id, &options, split_call);
+    if (status == SYMWIN_OK)
+        memcpy(out, &id, sizeof *out);
+    return status;
 }
 
 symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                                 const symwin_comm_options *options, symwin_comm **comm)
 {
-    const uint64_t values[] = {(uint32_t)color, (uint32_t)key};
+    uint64_t values[VOTED] = {(uint32_t)color, (uint32_t)key};
     symwin_unique_id *ids = NULL;
     symwin_unique_id own = {{0}};
-    int nranks, rank, first;
+    struct part part = {.nranks = 0};
     symwin_status status;
 
     if (comm == NULL)
@@ -231,11 +302,12 @@ symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
     else if (color < SYMWIN_SPLIT_NONE)
         status = sw_fail(SYMWIN_INVALID, "color is %d; pass SYMWIN_SPLIT_NONE, or 0 or more",
                          color);
-    status = sw_agree(parent, split_call, status, values, 2);
+    vote_address(parent->group, values);
+    status = sw_agree(parent, split_call, status, values, VOTED);
     if (status == SYMWIN_OK) {
-        find_part(parent, color, &nranks, &rank, &first);
-        if (color != SYMWIN_SPLIT_NONE && rank == 0)
-            status = symwin_unique_id_create(&own);
+        find_part(parent, color, &part);
+        if (color != SYMWIN_SPLIT_NONE && part.maker == parent->rank)
+            status = make_id(parent, &part, &own);
         status = sw_agree(parent, split_call, status, NULL, 0);
     }
     if (status == SYMWIN_OK)
@@ -245,7 +317,8 @@ symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
     if (status == SYMWIN_OK && color == SYMWIN_SPLIT_NONE)
         *comm = NULL;
     else if (status == SYMWIN_OK)
-        status = symwin_comm_create(&ids[first], nranks, rank, parent->device, options, comm);
+        status = symwin_comm_create(&ids[part.maker], part.nranks, part.rank, parent->device,
+                                    options, comm);
     else if (memcmp(own.bytes, (symwin_unique_id){{0}}.bytes, sizeof own) != 0) {
         char text[SW_TEXT_BYTES];
 

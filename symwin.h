@@ -330,6 +330,11 @@ enum { SYMWIN_SPLIT_NONE = -1 }; /* as color: this rank is in no part */
 /* Makes communicators of parts of one: of the ranks that pass the same color, ordered by key and then
  * by rank. Collective over `parent`, which stays as it is; each part then succeeds or fails by itself.
  *
+ * SYMWIN_ADDR and SYMWIN_PORT play no role: ranks of one host meet without the network, and those of
+ * several at the address by which one of their hosts is linked with the others in `parent`, at any free
+ * port. Where the host on which the parent's id was made has no rank in the part, the others' hosts must
+ * reach each other as they reach that one.
+ *
  *   color    >= 0, or SYMWIN_SPLIT_NONE
  *   options  as for symwin_comm_create(); the device is the parent's
  *   comm     NULL for a rank in no part

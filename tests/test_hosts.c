@@ -52,8 +52,77 @@ static void launched(struct processes *p, int rank)
     everything_with(p, rank, &p->rank[rank].id);
 }
 
+/* ---- parts of a communicator ---- */
+
+/* One word of every rank, added up: the ranks' numbers in the parent, each times ten, and one. */
+static void add_up(symwin_comm *part, int device, int number, uint32_t want)
+{
+    uint32_t *buffer = host_alloc(device, 2 * sizeof *buffer);
+    symwin_window *window = NULL;
+
+    host_put_u32(device, buffer, 10 * (uint32_t)number + 1);
+    host_must(symwin_window_register(part, buffer, 8, 0, &window), "symwin_window_register");
+    host_must(symwin_allreduce(part, buffer, buffer + 1, 1, SYMWIN_U32, SYMWIN_SUM, NULL),
+              "symwin_allreduce");
+    host_must(symwin_stream_synchronize(device, NULL), "symwin_stream_synchronize");
+    must_be(host_get_u32(device, buffer + 1) == want, "the sum of the part", number);
+    host_must(symwin_window_deregister(part, window), "symwin_window_deregister");
+    symwin_comm_destroy(part);
+    host_must(symwin_mem_free(buffer), "symwin_mem_free");
+}
+
+/* The part of the ranks with the same letter. Its hosts are seen as such: these here share a file system,
+ * and ranks that met there would all be on one. */
+static void split_by(struct processes *p, int rank, symwin_comm *parent, const char *letters)
+{
+    const struct arrangement *a = p->arg;
+    symwin_comm *part = NULL;
+    char seen[27] = "";
+    uint32_t sum = 0;
+    int nranks = 0, r;
+
+    for (r = 0; r < p->count; r++) {
+        if (letters[r] != letters[rank])
+            continue;
+        nranks++;
+        sum += 10 * (uint32_t)r + 1;
+        if (strchr(seen, a->hosts[r]) == NULL)
+            strncat(seen, &a->hosts[r], 1);
+    }
+    host_must(symwin_comm_split(parent, letters[rank], 0, NULL, &part), "symwin_comm_split");
+    must_be(part->nranks == nranks && part->group->hosts == (int)strlen(seen),
+            "ranks and hosts of a part", rank);
+    add_up(part, rank % harness_device_count(), rank, sum);
+}
+
+/* The variables are for the parent's id, and the parts do without. */
+static void split(struct processes *p, int rank)
+{
+    const struct arrangement *a = p->arg;
+    const char host[] = {a->hosts[rank], '\0'};
+    symwin_comm *parent = NULL;
+
+    setenv("SYMWIN_HOST_ID", host, 1);
+    setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    if (rank == 0)
+        setenv("SYMWIN_ADDR", "127.0.0.2", 1);
+    host_must(processes_comm(p, rank, 20000, &parent), "symwin_comm_create");
+    setenv("SYMWIN_ADDR", "192.0.2.1", 1); /* of no host here (RFC 5737) */
+    setenv("SYMWIN_PORT", a->port, 1);
+    split_by(p, rank, parent, a->hosts); /* each host by itself */
+    split_by(p, rank, parent, "xyxyxy"); /* the second of a host is not the one that links it */
+    split_by(p, rank, parent, "xyyyyx"); /* without host 0 */
+    split_by(p, rank, parent, "xxxxxx");
+    symwin_comm_destroy(parent);
+}
+
 int main(void)
 {
+    static const struct arrangement parts[] = {
+        {"parts of two hosts", 4, "aabb", "29933"},
+        {"parts of three hosts", 6, "abccba", "29933"},
+        {"parts of one host", 4, "aaaa", "29933"},
+    };
     static const struct arrangement arrangements[] = {
         {"two hosts", 2, "ab", NULL},       {"two of two", 4, "aabb", NULL},
         {"dealt in turn", 4, "abab", NULL}, {"one and three", 4, "abbb", NULL},
@@ -71,5 +140,7 @@ int main(void)
                       (void *)(uintptr_t)&arrangements[i]);
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
+    for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        processes_run(parts[i].name, parts[i].count, split, (void *)(uintptr_t)&parts[i]);
     return tap_done();
 }
