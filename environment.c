@@ -23,8 +23,8 @@ enum column {
     LOCAL_NRANKS,
     NRANKS_ELSE, /* where NRANKS is not set */
     NODE,        /* LOCAL_NRANKS lists the counts of all hosts; this is our place in it */
-    STEP,        /* without this or the next, the row is not complete */
-    STEP_ELSE,
+    ALSO,        /* without this or the next, the row is not complete */
+    ALSO_ELSE,
     COLUMNS
 };
 
@@ -33,7 +33,10 @@ static const char *const rows[][COLUMNS] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    /* srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE as well, and on which host a process is in Slurm's own
+     * variables. MPICH's and Intel's Hydra say how many processes are here. */
+    {"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL,
+     "MPI_LOCALNRANKS"},
     /* srun(1), "Output environment variables". The script of an sbatch has SLURM_PROCID=0 and
      * SLURM_NTASKS=n but is one process: what srun starts is a step and has its id. */
     {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
@@ -50,11 +53,10 @@ static const char *const jobs[][1 + 4 + 1] = {
      * its mpirun). The other is from releases to 4 (orte/mca/schizo/ompi). */
     {"openmpi", "PMIX_NAMESPACE"},
     {"openmpi", "OMPI_MCA_ess_base_jobid"},
-    /* Intel's UUID of an mpiexec, which oneCCL hands to PSM as the job's; "<job>.<step>" from srun
-     * --mpi=pmi2 (Slurm's src/plugins/mpi/pmi2/setup.c). MPICH's Hydra sets nothing that tells one
-     * mpiexec from another (seen under 5.0.2): there, MASTER_PORT or SYMWIN_JOB has to. */
+    /* Intel's UUID of an mpiexec, which oneCCL hands to PSM as the job's. MPICH's Hydra sets nothing that
+     * tells one mpiexec from another (seen under 5.0.2): there, MASTER_PORT or SYMWIN_JOB has to. Not
+     * PMI_JOBID, which is of the srun --mpi=pmi2 that an mpiexec may run in. */
     {"hydra", "I_MPI_HYDRA_UUID"},
-    {"hydra", "PMI_JOBID"},
     {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID"},
     {"slurm", "SLURM_JOB_ID", "SLURM_STEPID"},
 };
@@ -77,7 +79,9 @@ static const char *missing(const char *const *row)
         return row[RANK];
     if (either(row[NRANKS], row[NRANKS_ELSE]) == NULL)
         return row[NRANKS];
-    return either(row[STEP], row[STEP_ELSE]) == NULL ? row[STEP] : NULL;
+    if (row[ALSO] == NULL || either(row[ALSO], row[ALSO_ELSE]) != NULL)
+        return NULL;
+    return row[ALSO];
 }
 
 static symwin_status find_row(const char *call, const char *const **out)
