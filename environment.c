@@ -282,6 +282,11 @@ static symwin_status read_job(const char *call, const char *launcher, struct sw_
     return SYMWIN_OK;
 }
 
+int sw_launch_is_wide(const struct sw_launch *launch)
+{
+    return launch->local_nranks != 0 && launch->local_nranks != launch->nranks;
+}
+
 symwin_status sw_launch_read(const char *call, struct sw_launch *out)
 {
     struct sw_launch found = {.local_rank = -1};

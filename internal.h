@@ -338,6 +338,9 @@ struct sw_launch {
  */
 symwin_status sw_launch_read(const char *call, struct sw_launch *out);
 
+/* Whether the job has processes on other hosts; as far as nothing is said, it has none. */
+int sw_launch_is_wide(const struct sw_launch *launch);
+
 /* A time from the environment, or the default where it is not set or makes no sense. */
 int sw_milliseconds(const char *variable, int otherwise);
 

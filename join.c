@@ -49,10 +49,21 @@ symwin_status symwin_launch_query(symwin_launch_info *info)
 
 /* ---- the environment ---- */
 
-/* A job on one host. */
-static symwin_status id_of_host(const struct sw_launch *launch, const struct sw_part *job,
-                                struct sw_id *id)
+/* The number of this call among those that could be the others' as well, whatever became of them: ranks
+ * that all fail and all call again still meet, although some failed earlier than others. A process that is
+ * told at once to set a variable has not met anybody. */
+static unsigned next_number(void)
 {
+    static atomic_uint calls;
+
+    return atomic_fetch_add(&calls, 1);
+}
+
+/* A job on one host. */
+static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id)
+{
+    const unsigned number = next_number();
+    const struct sw_part job[] = {{launch->job, strlen(launch->job)}, {&number, sizeof number}};
     const int timeout_ms = sw_milliseconds(SW_BOOTSTRAP_TIMEOUT, SW_BOOTSTRAP_TIMEOUT_MS);
     const struct timespec moment = {.tv_nsec = 1000000};
     char name[SW_FILE_NAME_BYTES];
@@ -76,12 +87,15 @@ static symwin_status id_of_host(const struct sw_launch *launch, const struct sw_
 }
 
 /* A job on several hosts. */
-static symwin_status id_of_hosts(const struct sw_launch *launch, const struct sw_part *job,
-                                 struct sw_id *id)
+static symwin_status id_of_hosts(const struct sw_launch *launch, struct sw_id *id)
 {
     const char *shared = getenv("SYMWIN_SECRET");
     unsigned char secret[SW_KEY_BYTES];
-    struct sw_part parts[] = {{"symwin job", 10}, {shared, 0}, job[0], job[1]};
+    unsigned number;
+    struct sw_part parts[] = {{"symwin job", 10},
+                              {shared, 0},
+                              {launch->job, strlen(launch->job)},
+                              {&number, sizeof number}};
     struct sw_id_options options = {
         .secret = secret, .address = launch->address, .port = launch->port};
 
@@ -97,6 +111,7 @@ static symwin_status id_of_hosts(const struct sw_launch *launch, const struct sw
             "MASTER_PORT to a free port there (or SYMWIN_ADDR and SYMWIN_PORT)",
             env_call);
     parts[1].bytes = strlen(shared);
+    number = next_number();
     sw_sha256(parts, 4, secret);
     if (launch->rank == 0)
         return sw_id_make(id, &options, env_call);
@@ -105,12 +120,9 @@ static symwin_status id_of_hosts(const struct sw_launch *launch, const struct sw
 
 symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
 {
-    static atomic_uint calls; /* that succeeded: alike in all processes of a job */
     struct sw_launch launch;
     symwin_status status = sw_fork_check(env_call);
-    struct sw_part job[2];
     struct sw_id made;
-    unsigned number;
 
     if (status != SYMWIN_OK)
         return status;
@@ -119,18 +131,13 @@ symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
     status = sw_launch_read(env_call, &launch);
     if (status != SYMWIN_OK)
         return status;
-    number = atomic_load(&calls);
-    job[0] = (struct sw_part){launch.job, strlen(launch.job)};
-    job[1] = (struct sw_part){&number, sizeof number};
-    if (launch.local_nranks != 0 && launch.local_nranks != launch.nranks)
-        status = id_of_hosts(&launch, job, &made);
+    if (sw_launch_is_wide(&launch))
+        status = id_of_hosts(&launch, &made);
     else
-        status = id_of_host(&launch, job, &made);
-    if (status != SYMWIN_OK)
-        return status;
-    atomic_fetch_add(&calls, 1);
-    memcpy(id, &made, sizeof *id);
-    return SYMWIN_OK;
+        status = id_of_host(&launch, &made);
+    if (status == SYMWIN_OK)
+        memcpy(id, &made, sizeof *id);
+    return status;
 }
 
 /* ---- a transport of the caller's ---- */

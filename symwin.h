@@ -234,6 +234,9 @@ SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
  * processes, one thread of each. They meet under the job's name (the launcher's, or SYMWIN_JOB) in a
  * folder of this user in TMPDIR, XDG_RUNTIME_DIR or /tmp.
  *
+ * The n-th call of one process meets the n-th of the others, also where it fails, but for SYMWIN_INVALID
+ * and a missing SYMWIN_SECRET: after a failure all ranks call again, or none.
+ *
  *   SYMWIN_INVALID      see symwin_launch_query()
  *   SYMWIN_TIMEOUT      rank 0 did not come within SYMWIN_BOOTSTRAP_TIMEOUT_MS (60,000)
  *   SYMWIN_UNSUPPORTED  the job has processes on other hosts

@@ -181,6 +181,30 @@ static void after_it(struct processes *p, int rank)
     everything_with(p, rank, &p->rank[rank].id);
 }
 
+/* Rank 2 looks for rank 0 before that comes, and the others, who find each other, wait for it in vain. Then
+ * all try again. */
+static void all_again(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+
+    launch(p, rank, "test_join-all-again");
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", rank == 2 ? "200" : "1000", 1);
+    if (rank == 2) {
+        must_be(symwin_unique_id_from_env(&id) == SYMWIN_TIMEOUT, "rank 0 is late", rank);
+        processes_barrier(p);
+    } else {
+        processes_barrier(p);
+        host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env");
+        must_be(symwin_comm_create(&id, p->count, rank, 0, NULL, &comm) == SYMWIN_TIMEOUT,
+                "rank 2 does not come", rank);
+    }
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "5000", 1);
+    processes_barrier(p);
+    host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env, again");
+    everything_with(p, rank, &id);
+}
+
 static void alone(struct processes *p, int rank)
 {
     const int64_t begin = host_now_ms();
@@ -241,6 +265,7 @@ int main(void)
     tap_ok(dead->rank[0].number == 1, "a job leaves its file behind");
     processes_free(dead);
     processes_run("after it", 2, after_it, NULL);
+    processes_run("all again", 3, all_again, NULL);
     processes_run("alone", 1, alone, NULL);
     processes_run("two threads each", 2, two_threads, NULL);
     harness_start();
