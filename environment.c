@@ -43,12 +43,16 @@ static const char *const rows[][COLUMNS] = {
      "SLURM_NTASKS", "SLURM_NODEID", "SLURM_STEP_ID", "SLURM_STEPID"},
 };
 
+/* How often this host's agent has started its processes. After a failure on one host it differs among the
+ * agents (torch/distributed/elastic/agent/server/api.py: each counts for itself). */
+static const char restarts[] = "TORCHELASTIC_RESTART_COUNT";
+
 /* What names the job of a launcher (NULL: of any); the first row that is all set. NULL ends it. */
 static const char *const jobs[][1 + 4 + 1] = {
     {NULL, "SYMWIN_JOB"},
     /* The run id alone is "none" unless the user gives one (--rdzv-id), and a restart keeps it; see
      * "Environment Variables" of torchrun's documentation. */
-    {"torchrun", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
+    {"torchrun", "TORCHELASTIC_RUN_ID", restarts, "MASTER_ADDR", "MASTER_PORT"},
     /* "prterun-<host>-<pid>@1" in Open MPI 5.0.11, which sets no job id of PRRTE's own (seen under
      * its mpirun). The other is from releases to 4 (orte/mca/schizo/ompi). */
     {"openmpi", "PMIX_NAMESPACE"},
@@ -231,6 +235,11 @@ static symwin_status read_port(const char *call, struct sw_launch *out)
     return status;
 }
 
+int sw_launch_is_wide(const struct sw_launch *launch)
+{
+    return launch->local_nranks != 0 && launch->local_nranks != launch->nranks;
+}
+
 /* Adds to the job's name, whose full length so far is `length` and whose FNV-1a hash is `hash`. */
 static void job_add(struct sw_launch *out, size_t *length, uint64_t *hash, const char *piece)
 {
@@ -258,7 +267,9 @@ static const char *const *job_parts(const char *launcher)
 }
 
 /* The parts have commas between them, which no number and no host name has. A name that is too long
- * ends in a hash of all of it, so that names that differ only beyond the field still differ. */
+ * ends in a hash of all of it, so that names that differ only beyond the field still differ.
+ *
+ * Between hosts a restart is told from the round before by the process at MASTER_ADDR: that one is gone. */
 static symwin_status read_job(const char *call, const char *launcher, struct sw_launch *out)
 {
     enum { TAIL = 1 + 16 };
@@ -274,17 +285,14 @@ static symwin_status read_job(const char *call, const char *launcher, struct sw_
         if (getenv(*part)[0] == '\0')
             return sw_fail(SYMWIN_INVALID, "%s: %s is \"\"; set it to what no other job has", call,
                            *part);
+        if (*part == restarts && sw_launch_is_wide(out))
+            continue;
         job_add(out, &length, &hash, length > 0 ? "," : "");
         job_add(out, &length, &hash, getenv(*part));
     }
     if (length >= sizeof out->job)
         snprintf(out->job + sizeof out->job - 1 - TAIL, TAIL + 1, "~%016" PRIx64, hash);
     return SYMWIN_OK;
-}
-
-int sw_launch_is_wide(const struct sw_launch *launch)
-{
-    return launch->local_nranks != 0 && launch->local_nranks != launch->nranks;
 }
 
 symwin_status sw_launch_read(const char *call, struct sw_launch *out)

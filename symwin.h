@@ -231,8 +231,8 @@ typedef struct symwin_launch_info {
 SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
 
 /* Gives every process of a launched job the same new id; rank 0's process makes it. Collective over the
- * processes, one thread of each. They meet under the job's name (the launcher's, or SYMWIN_JOB) in a
- * folder of this user in TMPDIR, XDG_RUNTIME_DIR or /tmp.
+ * processes, one thread of each. They meet under the job's name (SYMWIN_JOB, or what the launcher calls
+ * it; where it restarts a job, the processes of the old round must be gone by then).
  *
  * The n-th call of one process meets the n-th of the others, also where it fails, but for SYMWIN_INVALID
  * and a missing SYMWIN_SECRET: after a failure all ranks call again, or none.

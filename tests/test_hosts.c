@@ -22,7 +22,7 @@ static void on_host(struct processes *p, int rank)
 }
 
 /* The same through a launcher's environment, with a secret that all share. */
-static void launched(struct processes *p, int rank)
+static void launch(struct processes *p, int rank)
 {
     const struct arrangement *a = p->arg;
     const char host[] = {a->hosts[rank], '\0'};
@@ -38,6 +38,11 @@ static void launched(struct processes *p, int rank)
     setenv("MASTER_PORT", a->port, 1);
     setenv("SYMWIN_HOST_ID", host, 1);
     setenv("SYMWIN_EMU_FABRIC", "2", 1);
+}
+
+static void launched(struct processes *p, int rank)
+{
+    launch(p, rank);
     if (rank == p->count - 1) { /* without the secret, and then with it */
         symwin_unique_id id;
 
@@ -50,6 +55,52 @@ static void launched(struct processes *p, int rank)
         usleep(1000);
     host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
     everything_with(p, rank, &p->rank[rank].id);
+}
+
+/* torchrun's agents start all anew when a rank has failed, and count that for themselves. */
+static void restart(struct processes *p, int rank, const char *count)
+{
+    launch(p, rank);
+    setenv("SYMWIN_SECRET", "sixteen letters!", 1);
+    setenv("TORCHELASTIC_RUN_ID", "none", 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", count, 1);
+}
+
+/* The last rank of this round never comes, and the others are killed where they wait for it. */
+static void first_round(struct processes *p, int rank)
+{
+    restart(p, rank, "0");
+    host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
+    p->rank[rank].number = 1;
+    everything_with(p, rank, &p->rank[rank].id);
+}
+
+static void second_round(struct processes *p, int rank)
+{
+    const struct arrangement *a = p->arg;
+
+    restart(p, rank, a->hosts[rank] == 'a' ? "0" : "1");
+    host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
+    everything_with(p, rank, &p->rank[rank].id);
+}
+
+static void restarted(const struct arrangement *a)
+{
+    struct processes *p = processes_new(a->count, (void *)(uintptr_t)a);
+    int r;
+
+    for (r = 0; r < a->count - 1; r++)
+        processes_fork(p, r, first_round);
+    for (r = 0; r < a->count - 1; r++)
+        while (!p->rank[r].number)
+            usleep(100);
+    usleep(50000);
+    for (r = 0; r < a->count - 1; r++)
+        kill(p->pids[r], SIGKILL);
+    for (r = 0; r < a->count - 1; r++)
+        TAP_EQ("a rank of the first round is killed", WTERMSIG(processes_wait(p, r)), SIGKILL);
+    processes_free(p);
+    processes_run(a->name, a->count, second_round, (void *)(uintptr_t)a);
 }
 
 /* ---- parts of a communicator ---- */
@@ -123,6 +174,7 @@ int main(void)
         {"parts of three hosts", 6, "abccba", "29933"},
         {"parts of one host", 4, "aaaa", "29933"},
     };
+    static const struct arrangement torn = {"restarted on two hosts", 4, "aabb", "29873"};
     static const struct arrangement arrangements[] = {
         {"two hosts", 2, "ab", NULL},       {"two of two", 4, "aabb", NULL},
         {"dealt in turn", 4, "abab", NULL}, {"one and three", 4, "abbb", NULL},
@@ -140,6 +192,7 @@ int main(void)
                       (void *)(uintptr_t)&arrangements[i]);
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
+    restarted(&torn);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
         processes_run(parts[i].name, parts[i].count, split, (void *)(uintptr_t)&parts[i]);
     return tap_done();
