@@ -109,6 +109,21 @@ static symwin_status find_row(const char *call, const char *const **out)
                    half, lacks);
 }
 
+int sw_launch_is_none(void)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *const *row = rows[i];
+
+        if (strcmp(row[LAUNCHER], "slurm") == 0 && either(row[ALSO], row[ALSO_ELSE]) == NULL)
+            continue; /* an allocation or the script of an sbatch */
+        if (is_set(row[RANK]) || either(row[NRANKS], row[NRANKS_ELSE]) != NULL)
+            return 0;
+    }
+    return 1;
+}
+
 /* Digits at *text, which moves past them; -1: there are none, or they say more than `most`. */
 static int take_number(const char **text, int most)
 {

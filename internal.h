@@ -338,6 +338,9 @@ struct sw_launch {
  */
 symwin_status sw_launch_read(const char *call, struct sw_launch *out);
 
+/* Whether nobody says anything of ranks: this process was not launched by a launcher. */
+int sw_launch_is_none(void);
+
 /* Whether the job has processes on other hosts; as far as nothing is said, it has none. */
 int sw_launch_is_wide(const struct sw_launch *launch);
 

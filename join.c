@@ -40,6 +40,10 @@ symwin_status symwin_launch_query(symwin_launch_info *info)
 
     if (info == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: info is NULL", call);
+    if (sw_launch_is_none()) {
+        *info = (symwin_launch_info){NULL, 0, 1, 0, 1};
+        return SYMWIN_OK;
+    }
     status = sw_launch_read(call, &launch);
     if (status == SYMWIN_OK)
         *info = (symwin_launch_info){launch.launcher, launch.rank, launch.nranks, launch.local_rank,

@@ -220,14 +220,15 @@ SYMWIN_API symwin_status symwin_unique_id_release(const symwin_unique_id *id);
 /* What a launcher says of this process: mpirun (Open MPI, MPICH, Intel MPI), torchrun, srun, or
  * whoever sets SYMWIN_RANK and SYMWIN_NRANKS. */
 typedef struct symwin_launch_info {
-    const char *launcher; /* "symwin", "torchrun", "openmpi", "hydra" or "slurm" */
+    const char *launcher; /* "symwin", "torchrun", "openmpi", "hydra" or "slurm"; NULL: none, and
+                           * this process is rank 0 of 1 */
     int rank;
     int nranks;
     int local_rank;   /* on this host, -1: not said */
     int local_nranks; /* of the job on this host; 0: not said */
 } symwin_launch_info;
 
-/* SYMWIN_INVALID: no launcher's variables are set, or values that make no sense. */
+/* SYMWIN_INVALID: half of a launcher's variables, or values that make no sense. */
 SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
 
 /* Gives every process of a launched job the same new id; rank 0's process makes it. Collective over the
@@ -237,7 +238,7 @@ SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
  * The n-th call of one process meets the n-th of the others, also where it fails, but for SYMWIN_INVALID
  * and a missing SYMWIN_SECRET: after a failure all ranks call again, or none.
  *
- *   SYMWIN_INVALID      see symwin_launch_query()
+ *   SYMWIN_INVALID      see symwin_launch_query(); or there is no launcher
  *   SYMWIN_TIMEOUT      rank 0 did not come within SYMWIN_BOOTSTRAP_TIMEOUT_MS (60,000)
  *   SYMWIN_UNSUPPORTED  the job has processes on other hosts
  *   SYMWIN_DENIED       there is no folder that belongs to this user alone */

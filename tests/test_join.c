@@ -208,6 +208,7 @@ static void all_again(struct processes *p, int rank)
 static void alone(struct processes *p, int rank)
 {
     const int64_t begin = host_now_ms();
+    symwin_launch_info info;
     symwin_unique_id id;
 
     launch(p, 1, "test_join-alone");
@@ -218,11 +219,24 @@ static void alone(struct processes *p, int rank)
                 host_error_has("rank 0 of job \"test_join-alone\" did not come within 200 ms") &&
                 host_now_ms() - begin < 5000,
             "rank 0 does not come", rank);
+    setenv("SYMWIN_RANK", "2", 1);
+    must_be(symwin_launch_query(&info) == SYMWIN_INVALID && host_error_has("SYMWIN_RANK is \"2\""),
+            "no such rank", rank);
     unsetenv("SYMWIN_RANK");
+    must_be(symwin_launch_query(&info) == SYMWIN_INVALID && host_error_has("SYMWIN_RANK is not"),
+            "half of the variables, asked for", rank);
     must_be(symwin_unique_id_from_env(&id) == SYMWIN_INVALID && host_error_has("SYMWIN_RANK"),
             "half of the variables", rank);
     must_be(symwin_unique_id_from_env(NULL) == SYMWIN_INVALID, "no id", rank);
     must_be(symwin_launch_query(NULL) == SYMWIN_INVALID, "no info", rank);
+    unsetenv("SYMWIN_NRANKS");
+    setenv("SLURM_NTASKS", "4", 1);
+    setenv("SLURM_PROCID", "0", 1);
+    must_be(symwin_launch_query(&info) == SYMWIN_OK && info.launcher == NULL && info.rank == 0 &&
+                info.nranks == 1 && info.local_rank == 0 && info.local_nranks == 1,
+            "no launcher, in the script of an sbatch", rank);
+    must_be(symwin_unique_id_from_env(&id) == SYMWIN_INVALID && host_error_has("SLURM_STEP_ID"),
+            "no launcher, and an id", rank);
 }
 
 /* ---- two processes of two threads ---- */
