@@ -3,11 +3,12 @@
 # and that a rank which cannot go on ends the others too.
 use strict;
 use warnings;
+use File::Temp qw(tempdir);
 use Test::More;
 use Time::HiRes qw(time);
 
 my $build   = $ENV{SYMWIN_BUILD} || 'build';
-my $example = "$build/allreduce_sm";
+our $example = "$build/allreduce_sm";
 
 # Under a sanitizer a run takes many times as long, and other tests go through all kernels there: the
 # runs that only differ in size, type or operation are thinned out.
@@ -120,6 +121,46 @@ launched('Open MPI', sub { "OMPI_COMM_WORLD_RANK=$_[0] OMPI_COMM_WORLD_SIZE=3 "
 is($status, 1, 'processes without memory: exit status');
 like($output, qr/Rank [01] failed: SYMWIN_NO_MEMORY/, 'processes without memory: say why');
 
+# ---- built with MPI=1 --------------------------------------------------------------------------
+
+# A stand-in for an MPI without a launcher, which is how a forked process would find a real one.
+SKIP: {
+    skip 'a program of its own needs the flags of the sanitizer', 5 if $sanitized;
+    my $folder = tempdir(CLEANUP => 1);
+    open my $mpi, '>', "$folder/mpi.h" or BAIL_OUT("$folder/mpi.h: $!");
+    print $mpi <<'END';
+#include <stdio.h>
+typedef int MPI_Comm;
+enum { MPI_SUCCESS, MPI_BYTE, MPI_COMM_TYPE_SHARED, MPI_INFO_NULL, MPI_COMM_WORLD };
+enum { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED };
+static int said(const char *call, int value) { printf("%s %d\n", call, value); return MPI_SUCCESS; }
+static int number(int *out, int value) { *out = value; return MPI_SUCCESS; }
+#define MPI_Init(argc, argv) said("MPI_Init", 0)
+#define MPI_Init_thread(argc, argv, wanted, got) (*(got) = (wanted), said("MPI_Init_thread", wanted))
+#define MPI_Finalize() said("MPI_Finalize", 0)
+#define MPI_Comm_rank(comm, rank) number(rank, 0)
+#define MPI_Comm_size(comm, size) number(size, 1)
+#define MPI_Comm_split_type(comm, type, key, info, out) number(out, (type) + (key) + (info))
+#define MPI_Comm_free(comm) number(comm, 0)
+#define MPI_Allgather(mine, n, type, all, m, kind, comm) \
+    ((void)(mine), (void)(all), said("MPI_Allgather", comm))
+END
+    close $mpi;
+    my $cc = $ENV{CC} || 'gcc';
+    my $built = "$folder/allreduce_sm";
+    my $said = `$cc -std=c99 -Wall -DUSE_MPI -I$folder -I. -pthread -o $built \\
+        examples/01_allreduce/*.c $build/libsymwin.a -ldl -lm 2>&1`;
+    is($said, '', 'compiles with MPI');
+    local $example = $built;
+    my ($status, $output) = example('', '--nproc 2 10K');
+    like($output, qr/^Starting AllReduce example with 2 ranks$/m, 'with MPI, --nproc 2: two ranks');
+    unlike($output, qr/^MPI_/m, 'which do not meet through it');
+    ($status, $output) = example('NTHREADS=2', '10K');
+    like($output, qr/^MPI_Init_thread 1\n.*^Results verified correctly\n.*^MPI_Finalize/ms,
+        'with MPI, without a launcher: threads, and MPI knows of them');
+    is($status, 0, 'and all is well');
+}
+
 # ---- what it refuses ---------------------------------------------------------------------------
 
 refused('NTHREADS=2', '0', 2, qr/COUNT is "0": give a number/, 'no elements');
@@ -131,6 +172,7 @@ refused('NTHREADS=2', '--algo=ring', 2, qr/no ALGO "ring"/, 'unknown algorithm')
 refused('NTHREADS=2', '--frob', 2, qr/what is "--frob"/, 'unknown option');
 refused('', '--nproc 0', 2, qr/--nproc is "0"/, 'no processes');
 refused('NTHREADS=0', '', 2, qr/NTHREADS is "0"/, 'no ranks');
+refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');
 refused('SYMWIN_DRIVER=opencl', '', 1, qr/SYMWIN_DRIVER/, 'unknown driver');
 refused('NTHREADS=2 SYMWIN_EMU_MEM=16M', '64M', 1, qr/Rank 0 failed: SYMWIN_NO_MEMORY/,
     'memory that is not there');

@@ -61,6 +61,34 @@ static int fork_ranks(int nproc)
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+#ifdef USE_MPI
+/* The ranks of a process are threads, but only the first one calls MPI. */
+static int ask_mpi(symwin_launch_info *info)
+{
+    int level = -1;
+
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+        return 0;
+    if (level < MPI_THREAD_FUNNELED) {
+        fprintf(stderr, "allreduce_sm: this MPI takes no program with threads\n");
+        MPI_Finalize();
+        return 0;
+    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &info->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &info->nranks);
+    info->local_rank = symwin_mpi_local_rank(MPI_COMM_WORLD);
+    return 1;
+}
+#endif
+
+static int ask_environment(symwin_launch_info *info)
+{
+    if (symwin_launch_query(info) == SYMWIN_OK)
+        return 1;
+    fprintf(stderr, "allreduce_sm: %s\n", symwin_last_error());
+    return 0;
+}
+
 int launch_begin(const struct options *options, struct launch *launch)
 {
     const int threads = options->nthreads > 0 ? options->nthreads : 1;
@@ -73,13 +101,12 @@ int launch_begin(const struct options *options, struct launch *launch)
             return status;
     }
 #ifdef USE_MPI
-    MPI_Init(NULL, NULL);
-    MPI_Comm_rank(MPI_COMM_WORLD, &info.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &info.nranks);
-    info.local_rank = symwin_mpi_local_rank(MPI_COMM_WORLD);
+    launch->mpi = options->nproc == 0; /* the processes that this one forked are none of MPI's */
+    if (!(launch->mpi ? ask_mpi(&info) : ask_environment(&info)))
+        return EXIT_FAILURE;
 #else
-    if (symwin_launch_query(&info) != SYMWIN_OK)
-        info = (symwin_launch_info){.launcher = NULL, .nranks = 1};
+    if (!ask_environment(&info))
+        return EXIT_FAILURE;
 #endif
     launch->processes = info.nranks;
     launch->count = info.nranks > 1 ? threads : options->nthreads; /* 0: one a device */
@@ -94,15 +121,18 @@ symwin_status launch_id(const struct launch *launch, symwin_unique_id *id)
     if (launch->processes == 1)
         return symwin_unique_id_create(id);
 #ifdef USE_MPI
-    return symwin_unique_id_mpi(MPI_COMM_WORLD, id);
-#else
-    return symwin_unique_id_from_env(id);
+    if (launch->mpi)
+        return symwin_unique_id_mpi(MPI_COMM_WORLD, id);
 #endif
+    return symwin_unique_id_from_env(id);
 }
 
-void launch_end(void)
+void launch_end(const struct launch *launch)
 {
 #ifdef USE_MPI
-    MPI_Finalize();
+    if (launch->mpi)
+        MPI_Finalize();
+#else
+    (void)launch;
 #endif
 }

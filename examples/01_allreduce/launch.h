@@ -9,6 +9,7 @@ struct launch {
     int first, count; /* this process's ranks: first .. first + count - 1 */
     int local_first;  /* the number of `first` among the ranks of this host, for choosing devices */
     int processes;    /* that the ranks are spread over */
+    int mpi;          /* and they meet through MPI: built so, and not forked by this program */
 };
 
 /* With --nproc, forks the other processes of this program; the first process waits for them and its
@@ -20,6 +21,6 @@ int launch_begin(const struct options *options, struct launch *launch);
 symwin_status launch_id(const struct launch *launch, symwin_unique_id *id);
 
 /* Before the process ends. */
-void launch_end(void);
+void launch_end(const struct launch *launch);
 
 #endif

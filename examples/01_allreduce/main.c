@@ -369,6 +369,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "allreduce_sm: %s\n", symwin_last_error());
     if (ok && job.launch.first == 0)
         printf("All resources cleaned up successfully\n");
-    launch_end();
+    launch_end(&job.launch);
     return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }
