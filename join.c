@@ -154,48 +154,99 @@ struct shared {
     char text[256];
 };
 
-symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn allgather,
-                                     void *context, symwin_unique_id *id)
-{
-    static const char call[] = "symwin_unique_id_share";
-    struct shared mine = {.status = SYMWIN_OK};
-    symwin_status status = sw_fork_check(call);
-    struct shared *all;
-    int error;
+static const char share_call[] = "symwin_unique_id_share";
 
-    if (status != SYMWIN_OK)
-        return status;
-    if (nranks < 1 || nranks > SW_MAX_RANKS || rank < 0 || rank >= nranks)
-        return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d of %d", call, rank, nranks);
-    if (allgather == NULL || id == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, id == NULL ? "id" : "allgather");
-    all = calloc((size_t)nranks, sizeof *all);
-    if (all == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, nranks);
+static symwin_status gather(symwin_allgather_fn allgather, void *context, const void *mine,
+                            void *all, size_t bytes)
+{
+    const int error = allgather(context, mine, all, bytes);
+
+    return error == 0 ? SYMWIN_OK
+                      : sw_fail(SYMWIN_INVALID, "%s: allgather returned %d", share_call, error);
+}
+
+/* Whether all ranks can go on: the transport may know no deadline, so a rank that cannot tells the others.
+ * For that it needs no memory but the stack's. */
+static symwin_status gather_status(int nranks, symwin_allgather_fn allgather, void *context,
+                                   symwin_status own)
+{
+    const unsigned char mine = (unsigned char)own;
+    unsigned char all[SW_MAX_RANKS];
+    char text[SW_TEXT_BYTES];
+    symwin_status status;
+    int r;
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    status = gather(allgather, context, &mine, all, sizeof mine);
+    if (own != SYMWIN_OK) {
+        sw_error_restore(text);
+        return own;
+    }
+    for (r = 0; r < nranks && status == SYMWIN_OK; r++)
+        if (all[r] != SYMWIN_OK)
+            status = sw_fail(all[r] <= SYMWIN_STATUS_LAST ? (symwin_status)all[r] : SYMWIN_INVALID,
+                             "%s: rank %d cannot take part: %s", share_call, r,
+                             symwin_status_name((symwin_status)all[r]));
+    return status;
+}
+
+/* Rank 0 makes the id; all get it. */
+static symwin_status spread(int rank, symwin_allgather_fn allgather, void *context,
+                            struct shared *all, symwin_unique_id *id)
+{
+    struct shared mine = {.status = SYMWIN_OK};
+    symwin_status status;
+
     if (rank == 0) {
         mine.status = (int32_t)symwin_unique_id_create(&mine.id);
         if (mine.status != SYMWIN_OK)
             snprintf(mine.text, sizeof mine.text, "%s", symwin_last_error());
     }
-    error = allgather(context, &mine, all, sizeof mine);
-    if (error != 0) {
-        status = sw_fail(SYMWIN_INVALID, "%s: allgather returned %d", call, error);
-    } else if (all[0].status != SYMWIN_OK) {
+    status = gather(allgather, context, &mine, all, sizeof mine);
+    if (status == SYMWIN_OK && all[0].status != SYMWIN_OK) {
         all[0].text[sizeof all[0].text - 1] = '\0';
         status = sw_fail(all[0].status > 0 && all[0].status <= SYMWIN_STATUS_LAST
                              ? (symwin_status)all[0].status
                              : SYMWIN_INVALID,
-                         "%s: rank 0: %s", call, all[0].text);
-    } else {
-        *id = all[0].id;
+                         "%s: rank 0: %s", share_call, all[0].text);
     }
-    if (status != SYMWIN_OK && rank == 0 && mine.status == SYMWIN_OK) {
+    if (status == SYMWIN_OK) {
+        *id = all[0].id;
+    } else if (rank == 0 && mine.status == SYMWIN_OK) {
         char text[SW_TEXT_BYTES];
 
         snprintf(text, sizeof text, "%s", symwin_last_error());
         symwin_unique_id_release(&mine.id);
         sw_error_restore(text);
     }
+    return status;
+}
+
+symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn allgather,
+                                     void *context, symwin_unique_id *id)
+{
+    struct shared *all = NULL;
+    symwin_status status;
+
+    if (nranks < 1 || nranks > SW_MAX_RANKS)
+        return sw_fail(SYMWIN_INVALID, "%s: nranks is %d; pass 1 to %d (0: MPI gave none)",
+                       share_call, nranks, SW_MAX_RANKS);
+    if (rank < 0 || rank >= nranks)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d of %d", share_call, rank, nranks);
+    if (allgather == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: allgather is NULL", share_call);
+    status = sw_fork_check(share_call);
+    if (status == SYMWIN_OK && id == NULL)
+        status = sw_fail(SYMWIN_INVALID, "%s: id is NULL", share_call);
+    if (status == SYMWIN_OK) {
+        all = calloc((size_t)nranks, sizeof *all);
+        if (all == NULL)
+            status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", share_call,
+                             nranks);
+    }
+    status = gather_status(nranks, allgather, context, status);
+    if (status == SYMWIN_OK)
+        status = spread(rank, allgather, context, all, id);
     free(all);
     return status;
 }

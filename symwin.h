@@ -247,10 +247,14 @@ SYMWIN_API symwin_status symwin_unique_id_from_env(symwin_unique_id *id);
 /* Gathers `bytes` from every rank into `all`, in rank order. 0: success. */
 typedef int (*symwin_allgather_fn)(void *context, const void *mine, void *all, size_t bytes);
 
-/* The same over a transport of the caller's: rank 0 makes the id, and `allgather`, called once on every
- * rank, spreads it. symwin_mpi.h does so over MPI.
+/* The same over a transport of the caller's: rank 0 makes the id, and `allgather` spreads it. symwin_mpi.h
+ * does so over MPI. Every rank calls `allgather` once to say whether it can take part, and once more if
+ * all can; so all fail if one does, but for a bad nranks or rank, or no allgather, which are found before.
  *
- *   SYMWIN_INVALID  a bad argument, or allgather did not return 0 */
+ *   SYMWIN_INVALID    a bad argument, or allgather did not return 0
+ *   SYMWIN_NO_MEMORY  no host memory for all ranks' words on one of them
+ *   SYMWIN_FORKED     one of the processes is a fork of one that used symwin
+ *   and what symwin_unique_id_create() returns, on rank 0 */
 SYMWIN_API symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn allgather,
                                                 void *context, symwin_unique_id *id);
 

@@ -22,13 +22,14 @@ static inline int symwin_mpi_allgather(void *context, const void *mine, void *al
     return MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, mpi) != MPI_SUCCESS;
 }
 
-/* Collective over `mpi`: rank 0 makes an id, all get it. Statuses as symwin_unique_id_share(). */
+/* Collective over `mpi`: rank 0 makes an id, all get it. Statuses as symwin_unique_id_share();
+ * SYMWIN_INVALID also where MPI fails. */
 static inline symwin_status symwin_unique_id_mpi(MPI_Comm mpi, symwin_unique_id *id)
 {
     int nranks = 0, rank = 0;
 
     if (MPI_Comm_size(mpi, &nranks) != MPI_SUCCESS || MPI_Comm_rank(mpi, &rank) != MPI_SUCCESS)
-        return SYMWIN_INVALID;
+        nranks = 0; /* which is refused with a sentence */
     return symwin_unique_id_share(nranks, rank, symwin_mpi_allgather, &mpi, id);
 }
 

@@ -1,5 +1,7 @@
 /* Ways to one id: an all-gather of the caller's, MPI's (a stand-in for it), the environment of a launcher,
  * and communicators made of parts of one. Threads and processes. */
+#include <sys/resource.h>
+
 #include "process_cases.h"
 
 /* ---- a stand-in for MPI: ranks are threads, one communicator ---- */
@@ -10,12 +12,12 @@ enum { MPI_SUCCESS, MPI_BYTE, MPI_COMM_TYPE_SHARED, MPI_INFO_NULL };
 
 static _Thread_local int mpi_rank;
 static unsigned char mpi_area[8][1024];
-static int mpi_fails;
+static int mpi_fails, mpi_has_no_size;
 
 static int MPI_Comm_size(MPI_Comm comm, int *size)
 {
     *size = comm->nranks;
-    return MPI_SUCCESS;
+    return mpi_has_no_size ? 1 : MPI_SUCCESS;
 }
 
 static int MPI_Comm_rank(MPI_Comm comm, int *rank)
@@ -82,10 +84,83 @@ static void over_mpi(struct harness_team *team, int rank, void *arg)
                     SYMWIN_INVALID, "no rank -1 of 2");
         host_expect("no all-gather", symwin_unique_id_share(2, 0, NULL, NULL, &id), SYMWIN_INVALID,
                     "allgather is NULL");
-        host_expect("no id", symwin_unique_id_share(2, 0, symwin_mpi_allgather, &team, NULL),
-                    SYMWIN_INVALID, "id is NULL");
+        mpi_has_no_size = 1;
+        host_expect("an MPI that fails", symwin_unique_id_mpi(team, &id), SYMWIN_INVALID,
+                    "symwin_unique_id_share|nranks is 0|MPI");
+        mpi_has_no_size = 0;
     }
+    harness_barrier(team);
+    host_expect("no id on one rank", symwin_unique_id_mpi(team, rank == 1 ? NULL : &id),
+                SYMWIN_INVALID, rank == 1 ? "id is NULL" : "rank 1 cannot take part");
 }
+
+/* ---- a rank that cannot take part in an all-gather ---- */
+
+struct gathering {
+    int nranks;
+    int says;          /* what the last rank says, -1: that is this one */
+    int heard, rounds; /* what it has said, how often */
+};
+
+/* All others can take part. */
+static int gather(void *context, const void *mine, void *all, size_t bytes)
+{
+    struct gathering *g = context;
+    unsigned char *last = (unsigned char *)all + g->nranks - 1;
+
+    g->rounds++;
+    if (bytes != 1)
+        return 1;
+    memset(all, SYMWIN_OK, (size_t)g->nranks);
+    if (g->says >= 0)
+        *last = (unsigned char)g->says;
+    else
+        memcpy(last, mine, bytes);
+    g->heard = *last;
+    return 0;
+}
+
+static void with_a_fork(struct processes *p, int rank)
+{
+    struct gathering others = {3, SYMWIN_FORKED, 0, 0}, own = {3, -1, 0, 0};
+    symwin_driver_info driver;
+    symwin_unique_id id;
+    int status = -1;
+    pid_t pid;
+
+    (void)p;
+    must_be(symwin_unique_id_share(3, 0, gather, &others, &id) == SYMWIN_FORKED &&
+                others.rounds == 1 && host_error_has("rank 2 cannot take part: SYMWIN_FORKED"),
+            "another rank is a fork", rank);
+    host_must(symwin_driver_query(&driver), "symwin_driver_query");
+    pid = fork();
+    if (pid == 0)
+        _exit(symwin_unique_id_share(3, 2, gather, &own, &id) != SYMWIN_FORKED || own.rounds != 1 ||
+              own.heard != SYMWIN_FORKED || !host_error_has("fork"));
+    must_be(waitpid(pid, &status, 0) == pid && status == 0, "a fork tells the others", rank);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they end without memory */
+static void without_memory(struct processes *p, int rank)
+{
+    struct gathering own = {4096, -1, 0, 0};
+    struct rlimit limit, none;
+    symwin_status status;
+    symwin_unique_id id;
+
+    (void)p;
+    if (getrlimit(RLIMIT_AS, &limit) != 0)
+        abort();
+    none = limit;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_AS, &none);
+    status = symwin_unique_id_share(4096, 4095, gather, &own, &id);
+    setrlimit(RLIMIT_AS, &limit);
+    must_be(status == SYMWIN_NO_MEMORY && own.rounds == 1 && own.heard == SYMWIN_NO_MEMORY &&
+                host_error_has("no host memory for 4096 ranks"),
+            "a rank without memory tells the others", rank);
+}
+#endif
 
 /* ---- splitting ---- */
 
@@ -281,6 +356,10 @@ int main(void)
     processes_run("after it", 2, after_it, NULL);
     processes_run("all again", 3, all_again, NULL);
     processes_run("alone", 1, alone, NULL);
+    processes_run("with a fork", 1, with_a_fork, NULL);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    processes_run("without memory", 1, without_memory, NULL);
+#endif
     processes_run("two threads each", 2, two_threads, NULL);
     harness_start();
     before = harness_leaks_now();
