@@ -110,10 +110,28 @@ symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, c
     return sw_door_resolve(options->address, options->port, id, for_call);
 }
 
+/* SYMWIN_PORT; 0, where it is not set: any. */
+static symwin_status read_port(const char *for_call, int *out)
+{
+    const char *text = getenv("SYMWIN_PORT");
+    char *end = NULL;
+    long port = 0;
+
+    if (text != NULL && text[0] != '\0') {
+        port = strtol(text, &end, 10);
+        if (*end != '\0' || port < 0 || port > 65535)
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: SYMWIN_PORT is \"%.64s\"; set it to a free port of this host, a "
+                           "number from 1 to 65535, or 0 for any",
+                           for_call, text);
+    }
+    *out = (int)port;
+    return SYMWIN_OK;
+}
+
 symwin_status symwin_unique_id_create(symwin_unique_id *id)
 {
     static const char own_call[] = "symwin_unique_id_create";
-    const char *port = getenv("SYMWIN_PORT");
     struct sw_id_options options = {.secret = NULL};
     symwin_status status = sw_fork_check(own_call);
     struct sw_id fresh;
@@ -125,8 +143,9 @@ symwin_status symwin_unique_id_create(symwin_unique_id *id)
     options.address = getenv("SYMWIN_ADDR");
     if (options.address != NULL && options.address[0] == '\0')
         options.address = NULL;
-    options.port = port != NULL ? atoi(port) : 0;
-    status = sw_id_make(&fresh, &options, own_call);
+    status = read_port(own_call, &options.port);
+    if (status == SYMWIN_OK)
+        status = sw_id_make(&fresh, &options, own_call);
     if (status == SYMWIN_OK)
         memcpy(id, &fresh, sizeof fresh);
     return status;

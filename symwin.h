@@ -206,8 +206,12 @@ typedef struct symwin_comm symwin_comm;
  * by whatever carries 128 bytes, and keep them from others: who has them is a member. This process
  * (which need not be a rank) must live until all ranks have come. An id serves once.
  *
- *   SYMWIN_NO_MEMORY  no descriptor or thread is left for the ranks to come to
- *   SYMWIN_DENIED     the system gives no random numbers */
+ * Where SYMWIN_ADDR is set, ranks of other hosts reach this process at that address of its host (a number,
+ * a name or an interface), and at SYMWIN_PORT or any free port.
+ *
+ *   SYMWIN_INVALID    SYMWIN_ADDR is no address, or SYMWIN_PORT no port
+ *   SYMWIN_DENIED     they cannot be listened on, or the system gives no random numbers
+ *   SYMWIN_NO_MEMORY  no descriptor or thread is left for the ranks to come to */
 SYMWIN_API symwin_status symwin_unique_id_create(symwin_unique_id *id);
 
 /* Gives up an id of this process that has not served: ranks that wait with it get SYMWIN_ABORTED, and

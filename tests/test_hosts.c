@@ -103,6 +103,29 @@ static void restarted(const struct arrangement *a)
     processes_run(a->name, a->count, second_round, (void *)(uintptr_t)a);
 }
 
+/* ---- addresses and ports that are none ---- */
+
+static void refused(const char *address, const char *port, symwin_status want, const char *words)
+{
+    symwin_unique_id id;
+
+    setenv("SYMWIN_ADDR", address, 1);
+    setenv("SYMWIN_PORT", port, 1);
+    must_be(symwin_unique_id_create(&id) == want && host_error_has(words), words, 0);
+}
+
+static void bad_places(struct processes *p, int rank)
+{
+    (void)p;
+    (void)rank;
+    refused("127.0.0.1", "x", SYMWIN_INVALID, "SYMWIN_PORT is \"x\"");
+    refused("127.0.0.1", "1x", SYMWIN_INVALID, "SYMWIN_PORT is \"1x\"");
+    refused("127.0.0.1", "-1", SYMWIN_INVALID, "SYMWIN_PORT is \"-1\"");
+    refused("127.0.0.1", "65536", SYMWIN_INVALID, "SYMWIN_PORT is \"65536\"");
+    refused("not an address", "0", SYMWIN_INVALID, "\"not an address\" is no address");
+    refused("192.0.2.1", "0", SYMWIN_DENIED, "cannot listen on 192.0.2.1");
+}
+
 /* ---- parts of a communicator ---- */
 
 /* One word of every rank, added up: the ranks' numbers in the parent, each times ten, and one. */
@@ -193,6 +216,7 @@ int main(void)
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     restarted(&torn);
+    processes_run("addresses and ports that are none", 1, bad_places, NULL);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
         processes_run(parts[i].name, parts[i].count, split, (void *)(uintptr_t)&parts[i]);
     return tap_done();
