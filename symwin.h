@@ -214,9 +214,11 @@ typedef struct symwin_comm symwin_comm;
  *   SYMWIN_NO_MEMORY  no descriptor or thread is left for the ranks to come to */
 SYMWIN_API symwin_status symwin_unique_id_create(symwin_unique_id *id);
 
-/* Gives up an id of this process that has not served: ranks that wait with it get SYMWIN_ABORTED, and
- * so do those that come later. Any thread. Ids that are neither used nor released keep a socket and a
- * thread until the process ends.
+/* Gives up an id of this process that has not served: ranks that wait with it get SYMWIN_ABORTED. So do
+ * those of this process that come later, and those of others as long as this process still listens for
+ * ranks with that or another id; then they get SYMWIN_PEER_LOST, or from other hosts, which cannot know,
+ * SYMWIN_TIMEOUT. Any thread. Ids that are neither used nor released keep a socket and a thread until the
+ * process ends.
  *
  *   SYMWIN_INVALID  another process made it, or it has served */
 SYMWIN_API symwin_status symwin_unique_id_release(const symwin_unique_id *id);
@@ -239,13 +241,19 @@ SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
  * processes, one thread of each. They meet under the job's name (SYMWIN_JOB, or what the launcher calls
  * it; where it restarts a job, the processes of the old round must be gone by then).
  *
- * The n-th call of one process meets the n-th of the others, also where it fails, but for SYMWIN_INVALID
- * and a missing SYMWIN_SECRET: after a failure all ranks call again, or none.
+ * The n-th call of one process that finds all variables there meets the n-th of the others, also where it
+ * fails then: after a failure all ranks call again, or none.
  *
- *   SYMWIN_INVALID      see symwin_launch_query(); or there is no launcher
- *   SYMWIN_TIMEOUT      rank 0 did not come within SYMWIN_BOOTSTRAP_TIMEOUT_MS (60,000)
- *   SYMWIN_UNSUPPORTED  the job has processes on other hosts
- *   SYMWIN_DENIED       there is no folder that belongs to this user alone */
+ * On one host they meet in a folder of this user in TMPDIR, XDG_RUNTIME_DIR or /tmp. On several, all make
+ * the id of SYMWIN_SECRET, and find rank 0's process at MASTER_ADDR and MASTER_PORT (or SYMWIN_ADDR and
+ * SYMWIN_PORT); then only symwin_comm_create() finds out whether it is there.
+ *
+ *   SYMWIN_INVALID    see symwin_launch_query(); there is no launcher; or the job is on several hosts, and
+ *                     MASTER_ADDR or MASTER_PORT are missing or name no address
+ *   SYMWIN_TIMEOUT    rank 0 did not come within SYMWIN_BOOTSTRAP_TIMEOUT_MS (60,000)
+ *   SYMWIN_DENIED     there is no folder that belongs to this user alone; or the job is on several hosts,
+ *                     and SYMWIN_SECRET is missing or too short, or rank 0 cannot listen at its address
+ *   SYMWIN_NO_MEMORY  as symwin_unique_id_create(), on rank 0 */
 SYMWIN_API symwin_status symwin_unique_id_from_env(symwin_unique_id *id);
 
 /* Gathers `bytes` from every rank into `all`, in rank order. 0: success. */
@@ -281,7 +289,8 @@ typedef struct symwin_comm_options {
 } symwin_comm_options;
 
 /* Creates this rank's part of a communicator. Collective over nranks threads, in one process or in
- * several of this user on this host, that pass the same id; an id serves once.
+ * several of this user, that pass the same id; an id serves once. Between hosts the id must be made where
+ * SYMWIN_ADDR is set, or be symwin_unique_id_from_env()'s, and memory must have fabric handles.
  *
  *   nranks   1 to 4096; ranks may share a device (see below)
  *   rank     0 .. nranks - 1, each once
@@ -351,7 +360,7 @@ enum { SYMWIN_SPLIT_NONE = -1 }; /* as color: this rank is in no part */
  *   options  as for symwin_comm_create(); the device is the parent's
  *   comm     NULL for a rank in no part
  *
- *   SYMWIN_INVALID  color below -1; and what symwin_comm_create() returns */
+ *   SYMWIN_INVALID  color below -1; and what symwin_unique_id_create() and symwin_comm_create() return */
 SYMWIN_API symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                                            const symwin_comm_options *options, symwin_comm **comm);
 
