@@ -6,7 +6,6 @@
  * read on the way.
  */
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,16 +60,6 @@ static void tag_of(const struct sw_channel *channel, int from_maker, uint64_t nu
 
 /* ---- sending ---- */
 
-static int wait_for(int socket, short events, int64_t deadline)
-{
-    struct pollfd p = {.fd = socket, .events = events};
-    const int64_t left = deadline - sw_now_ms();
-
-    if (left <= 0)
-        return ETIMEDOUT;
-    return poll(&p, 1, left > INT_MAX ? INT_MAX : (int)left) < 0 && errno != EINTR ? errno : 0;
-}
-
 static int send_all(int socket, const unsigned char *data, size_t bytes, int64_t deadline)
 {
     while (bytes > 0) {
@@ -84,7 +73,7 @@ static int send_all(int socket, const unsigned char *data, size_t bytes, int64_t
         }
         if (sent < 0 && errno != EAGAIN && errno != EINTR)
             return errno;
-        error = wait_for(socket, POLLOUT, deadline);
+        error = sw_wire_wait(socket, POLLOUT, deadline);
         if (error != 0)
             return error;
     }
@@ -173,7 +162,7 @@ int sw_channel_receive(struct sw_channel *channel, union sw_wire_frame *frame, i
 
         if (error != EAGAIN)
             return error;
-        error = wait_for(channel->fd, POLLIN, deadline);
+        error = sw_wire_wait(channel->fd, POLLIN, deadline);
         if (error != 0)
             return error;
     }

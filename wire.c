@@ -265,19 +265,6 @@ int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
     return 0;
 }
 
-int sw_wire_receive(int socket, union sw_wire_frame *frame, int *fd, int64_t deadline)
-{
-    for (;;) {
-        int error = sw_wire_receive_now(socket, frame, fd);
-
-        if (error != EAGAIN)
-            return error;
-        error = sw_wire_wait(socket, POLLIN, deadline);
-        if (error != 0)
-            return error;
-    }
-}
-
 /* ---- proofs ---- */
 
 void sw_wire_prove_maker(const unsigned char secret[SW_KEY_BYTES],

@@ -191,11 +191,9 @@ int sw_wire_send(int socket, const union sw_wire_frame *frame, int fd, int64_t d
 int sw_wire_send_now(int socket, const union sw_wire_frame *frame, int fd);
 
 /* Receives one frame, and its descriptor into *fd (-1: it had none), close-on-exec, the caller's to
- * close. 0, or an errno: EPIPE the other end is gone, ETIMEDOUT, EPROTO no valid frame, EMFILE the
- * descriptor had no room here. With fd NULL a descriptor is EPROTO. On failure none is kept. */
-int sw_wire_receive(int socket, union sw_wire_frame *frame, int *fd, int64_t deadline);
-
-/* The same without waiting: EAGAIN. */
+ * close. 0, or an errno: EAGAIN none is there, EPIPE the other end is gone, EPROTO no valid frame,
+ * EMFILE the descriptor had no room here. With fd NULL a descriptor is EPROTO. On failure none is kept.
+ * sw_channel_receive() waits for one. */
 int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd);
 
 /* The maker's and the rank's proof; `join` is complete but for its proof. */

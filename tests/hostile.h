@@ -90,11 +90,19 @@ HARNESS_UNUSED int hostile_send_frame(int socket, const union sw_wire_frame *fra
     return hostile_send(socket, frame, frame->header.bytes, 0);
 }
 
+/* Waits for what comes of it: 0 and a frame, EPIPE when the connection is closed, or another errno. */
+HARNESS_UNUSED int hostile_answer(int socket, union sw_wire_frame *frame)
+{
+    struct sw_channel channel = {.fd = socket};
+
+    return sw_channel_receive(&channel, frame, NULL, sw_now_ms() + HOSTILE_WAIT_MS);
+}
+
 /* HELLO and its answer. */
 HARNESS_UNUSED int hostile_greet(struct hostile *h)
 {
     return hostile_send_frame(h->socket, &h->hello) &&
-           sw_wire_receive(h->socket, &h->challenge, NULL, sw_now_ms() + HOSTILE_WAIT_MS) == 0 &&
+           hostile_answer(h->socket, &h->challenge) == 0 &&
            h->challenge.header.type == SW_WIRE_CHALLENGE;
 }
 
@@ -113,12 +121,6 @@ HARNESS_UNUSED union sw_wire_frame hostile_join(const struct hostile *h, int nra
     host_must(sw_join_fill(&join.join, nranks, rank, 20000), "sw_join_fill");
     hostile_prove(h, &join);
     return join;
-}
-
-/* Waits for what comes of it: 0 and a frame, EPIPE when the connection is closed, or another errno. */
-HARNESS_UNUSED int hostile_answer(int socket, union sw_wire_frame *frame)
-{
-    return sw_wire_receive(socket, frame, NULL, sw_now_ms() + HOSTILE_WAIT_MS);
 }
 
 HARNESS_UNUSED int hostile_dropped(int socket)
