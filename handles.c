@@ -103,12 +103,14 @@ static void send_one(struct sw_trade *t, int process)
     const struct timespec moment = {.tv_nsec = 1000000};
     struct errand *e = &t->errands[process];
     const int r = e->to_send;
-    union sw_wire_frame frame = {.handle = {.sequence = t->segment->id,
-                                            .bytes = t->segment->rank[r].bytes,
-                                            .rank = r,
-                                            .status = (int32_t)t->exported[r]}};
+    union sw_wire_frame frame;
     int error;
 
+    memset(&frame, 0, sizeof frame.handle); /* the union is as large as the largest of them */
+    frame.handle.sequence = t->segment->id;
+    frame.handle.bytes = t->segment->rank[r].bytes;
+    frame.handle.rank = r;
+    frame.handle.status = (int32_t)t->exported[r];
     sw_wire_seal(&frame, SW_WIRE_HANDLE);
     error = sw_wire_send_now(t->group->lines[process].watch.fd, &frame, t->fds[r]);
     if (error == 0)
