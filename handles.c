@@ -220,14 +220,12 @@ static symwin_status exchange_all(struct sw_trade *t)
     while (fill_polls(t) > 0) {
         if (sw_exchange_ended(group->exchange))
             return sw_exchange_status(group->exchange, t->call);
+        for (p = 0; t->polls[p].fd < 0; p++)
+            ;
         if (sw_now_ms() >= t->deadline) {
-            for (p = 0; t->polls[p].fd < 0; p++)
-                ;
             lost(t, p, SYMWIN_TIMEOUT);
             continue;
         }
-        for (p = 0; t->polls[p].fd < 0; p++)
-            ;
         sw_exchange_waits_for(group->exchange, group->leader, leader_of(group, p));
         count = poll(t->polls, (nfds_t)group->processes, SLICE_MS);
         if (count < 0 && errno != EINTR)
