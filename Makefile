@@ -92,7 +92,7 @@ FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
-STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_kill test_system_faults)
+STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_fork_steps test_kill test_system_faults)
 GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
 
 # The header is the one place that knows the version.
@@ -253,7 +253,8 @@ $(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
 # it at any of them.
 STEP_CALLS := socket connect bind listen accept4 socketpair sendmsg recvmsg poll eventfd memfd_create \
     ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir getrandom getsockopt \
-    write read syscall pthread_create malloc calloc realloc aligned_alloc
+    write read syscall pthread_create pthread_mutex_lock pthread_mutex_trylock \
+    pthread_mutex_unlock malloc calloc realloc aligned_alloc
 STEP_OBJECTS := $(patsubst %.c,$(BUILD)/obj/steps/%.c.o,$(wildcard *.c))
 
 $(BUILD)/obj/steps/%.c.o: $(BUILD)/obj/%.c.o Makefile

@@ -109,6 +109,7 @@ static void fork_child(void)
     service.count = 0;
     service.state = QUIET;
     service.kick = -1;
+    pthread_cond_init(&service.stopped, NULL); /* it may have the parent's threads waiting */
     sw_bootstrap_forked();
     sw_driver_forked();
     sw_service_unlock();

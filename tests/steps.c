@@ -29,9 +29,11 @@ static struct {
     const char *_Atomic hit;
     atomic_int hit_who;
     void (*before)(void);
+    void (*_Atomic each)(const char *name);
 } steps;
 
 static _Thread_local int who = -1;
+static _Thread_local int locks;
 
 void steps_plan(long nth, enum steps_action action, int variant, int persistent)
 {
@@ -74,14 +76,27 @@ void steps_before(void (*f)(void))
     steps.before = f;
 }
 
+void steps_each(void (*f)(const char *name))
+{
+    atomic_store(&steps.each, f);
+}
+
+int steps_locks(void)
+{
+    return locks;
+}
+
 /* One step. Returns whether the call shall fail; a call that cannot is passed `can_fail` 0 and is no step
  * where calls are failed. */
 static int step(const char *name, int can_fail)
 {
+    void (*const each)(const char *name) = atomic_load(&steps.each);
     const long nth = atomic_load(&steps.nth);
     const char *none = NULL;
     long taken;
 
+    if (each != NULL)
+        each(name);
     if (nth == 0 || (!can_fail && (steps.action == STEPS_FAIL || steps.action == STEPS_INTERRUPT)))
         return 0;
     taken = atomic_fetch_add(&steps.taken, 1) + 1;
@@ -327,6 +342,33 @@ int step_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, voi
     return step("pthread_create", steps.action == STEPS_FAIL && steps.variant == 0)
                ? EAGAIN
                : pthread_create(thread, attributes, f, arg);
+}
+
+/* ---- locks: no steps, only counted ---- */
+
+int step_pthread_mutex_lock(pthread_mutex_t *mutex);
+int step_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    const int error = pthread_mutex_lock(mutex);
+
+    locks += error == 0;
+    return error;
+}
+
+int step_pthread_mutex_trylock(pthread_mutex_t *mutex);
+int step_pthread_mutex_trylock(pthread_mutex_t *mutex)
+{
+    const int error = pthread_mutex_trylock(mutex);
+
+    locks += error == 0;
+    return error;
+}
+
+int step_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int step_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+    locks--;
+    return pthread_mutex_unlock(mutex);
 }
 
 /* ---- memory ---- */

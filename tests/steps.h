@@ -27,4 +27,8 @@ int steps_hit_who(void);     /* what that thread had said of itself, -1: nothing
 void steps_i_am(int rank);
 void steps_before(void (*f)(void)); /* called just before the process is ended or stopped */
 
+/* Called at every step, whether there is a plan or not, by the thread that takes it; NULL: no more. */
+void steps_each(void (*f)(const char *name));
+int steps_locks(void); /* mutexes of the library's that this thread holds */
+
 #endif

@@ -1,0 +1,153 @@
+/* Forks at chosen steps of the library: what the child must not hold, and what it must not wait for. */
+#include "processes.h"
+#include "steps.h"
+
+enum { CHILD_LIMIT_S = 10 };
+
+static void must_be(int right, const char *what)
+{
+    if (right)
+        return;
+    fprintf(stderr, "%s: %s\n", what, symwin_last_error());
+    tap_failures++;
+}
+
+/* By this name LeakSanitizer asks: what only the parent's threads know of is no leak in a child. */
+static int is_child;
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return is_child;
+}
+
+static pid_t fork_now(void)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0) {
+        is_child = 1;
+        alarm(CHILD_LIMIT_S);
+    }
+    return pid;
+}
+
+static int exit_code(pid_t pid)
+{
+    int status = -1;
+
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* ---- while a thread waits for the service thread to end -------------------------------------- */
+
+static struct {
+    atomic_int held;      /* the service thread is to stay where it is ... */
+    atomic_int is_there;  /* ... and does */
+    atomic_int settling;  /* thread A has told it to end */
+    atomic_int beginning; /* thread B has the lock, and waits for that end */
+} service;
+
+static void hold_service(const char *name)
+{
+    if (strcmp(name, "write") == 0 && service.is_there)
+        service.settling++;
+    if (strcmp(name, "poll") != 0 || !service.held)
+        return;
+    service.is_there = 1;
+    while (service.held)
+        usleep(200);
+}
+
+static void never(struct sw_watch *watch, short events)
+{
+    (void)watch;
+    (void)events;
+}
+
+static const struct sw_watch nothing = {.fd = -1, .deadline = INT64_MAX, .ready = never};
+
+static void *settle(void *arg)
+{
+    (void)arg;
+    sw_service_settle();
+    return NULL;
+}
+
+static void *begin(void *arg)
+{
+    sw_service_lock();
+    service.beginning = 1;
+    host_must(sw_service_add(arg), "sw_service_add");
+    sw_service_unlock();
+    return NULL;
+}
+
+/* The service thread is to end, and one that wants another waits for it: then f(). */
+static void in_between(void (*f)(void))
+{
+    struct sw_watch first = nothing, second = nothing;
+    pthread_t a, b;
+
+    service.is_there = service.settling = service.beginning = 0;
+    service.held = 1;
+    steps_each(hold_service);
+    sw_service_lock();
+    host_must(sw_service_add(&first), "sw_service_add");
+    sw_service_unlock();
+    while (!service.is_there)
+        usleep(200);
+    sw_service_lock();
+    sw_service_remove(&first); /* writes once */
+    sw_service_unlock();
+    pthread_create(&a, NULL, settle, NULL);
+    while (service.settling < 2)
+        usleep(200);
+    pthread_create(&b, NULL, begin, &second);
+    while (!service.beginning)
+        usleep(200);
+    sw_service_lock(); /* now it waits */
+    sw_service_unlock();
+    if (f != NULL)
+        f();
+    service.held = 0;
+    pthread_join(a, NULL);
+    pthread_join(b, NULL);
+    steps_each(NULL);
+    sw_service_lock();
+    sw_service_remove(&second);
+    sw_service_unlock();
+    sw_service_settle();
+}
+
+/* The child has none of the threads, and may come into the same place, more than once. */
+static void fork_between(void)
+{
+    pid_t pid;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    host_pause_ms(200); /* see test_fork.c */
+#endif
+    pid = fork_now();
+    if (pid == 0) {
+        in_between(NULL);
+        in_between(NULL);
+        in_between(NULL);
+        _exit(0);
+    }
+    must_be(exit_code(pid) == 0, "a child waits for its parent's threads");
+}
+
+static void at_the_end_of_the_service(struct processes *p, int rank)
+{
+    (void)p;
+    (void)rank;
+    in_between(fork_between);
+}
+
+int main(void)
+{
+    processes_run("a fork while the service thread ends", 1, at_the_end_of_the_service, NULL);
+    return tap_done();
+}
