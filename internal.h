@@ -107,8 +107,9 @@ void sw_service_settle(void);
 
 /* A descriptor that a forked child must not hold, watched or not: what is at its other end would not see
  * the parent's death. It is kept under the lock that it was made under, and forgotten by any thread
- * before it is closed. */
-void sw_service_keep(int fd);
+ * before it is closed. 0: a number that cannot be kept, beyond a million, which takes a system set up for
+ * it: whoever made the descriptor does without. */
+int sw_service_keep(int fd);
 void sw_service_forget(int fd); /* also if it is not kept */
 
 /* From now on a fork is noticed. */

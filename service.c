@@ -66,15 +66,24 @@ int sw_service_wait(pthread_cond_t *changed, int64_t deadline)
 
 /* ---- fork ---- */
 
-enum { MOST_KEPT = 1 << 16, WORD_BITS = 32 };
+/* Linux gives a process no more numbers unless fs.nr_open was raised. 128 KiB, none of it touched where
+ * numbers are low. */
+enum { MOST_KEPT = 1 << 20, WORD_BITS = 32 };
 
 static atomic_uint kept[MOST_KEPT / WORD_BITS]; /* a bit for each descriptor */
+static int words_kept;                          /* words that ever had one; under the lock */
 
-void sw_service_keep(int fd)
+int sw_service_keep(int fd)
 {
     sw_service_watch_forks();
-    if (fd >= 0 && fd < MOST_KEPT)
-        atomic_fetch_or(&kept[fd / WORD_BITS], 1u << fd % WORD_BITS);
+    if (fd < 0)
+        return 1;
+    if (fd >= MOST_KEPT)
+        return 0;
+    atomic_fetch_or(&kept[fd / WORD_BITS], 1u << fd % WORD_BITS);
+    if (fd / WORD_BITS >= words_kept)
+        words_kept = fd / WORD_BITS + 1;
+    return 1;
 }
 
 void sw_service_forget(int fd)
@@ -88,7 +97,7 @@ static void close_kept(void)
 {
     int fd;
 
-    for (fd = 0; fd < MOST_KEPT; fd++)
+    for (fd = 0; fd < words_kept * WORD_BITS; fd++)
         if ((atomic_load(&kept[fd / WORD_BITS]) & 1u << fd % WORD_BITS) != 0) {
             sw_service_forget(fd);
             close(fd);

@@ -1,8 +1,11 @@
 /* Forks at chosen steps of the library: what the child must not hold, and what it must not wait for. */
+#include <fcntl.h>
+#include <sys/resource.h>
+
 #include "processes.h"
 #include "steps.h"
 
-enum { CHILD_LIMIT_S = 10 };
+enum { HIGH = 70000, BEYOND = 1 << 20, CHILD_LIMIT_S = 10 };
 
 static void must_be(int right, const char *what)
 {
@@ -146,8 +149,43 @@ static void at_the_end_of_the_service(struct processes *p, int rank)
     in_between(fork_between);
 }
 
+/* ---- descriptors of high numbers ------------------------------------------------------------- */
+
+static void high_number(struct processes *p, int rank)
+{
+    struct rlimit limit;
+    int fd = -1;
+    pid_t pid;
+
+    (void)p;
+    (void)rank;
+    sw_service_lock();
+    must_be(!sw_service_keep(BEYOND), "a descriptor that cannot be kept");
+    must_be(sw_service_keep(BEYOND - 1), "the last number that can be kept");
+    must_be(sw_service_keep(-1), "no descriptor");
+    sw_service_forget(BEYOND - 1);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max > HIGH) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        fd = fcntl(0, F_DUPFD_CLOEXEC, HIGH);
+    }
+    must_be(sw_service_keep(fd), "a descriptor of a high number");
+    sw_service_unlock();
+    if (fd < 0) {
+        fprintf(stderr, "# no descriptor %d here: ulimit -Hn\n", HIGH);
+        return;
+    }
+    pid = fork_now();
+    if (pid == 0)
+        _exit(fcntl(fd, F_GETFD) >= 0);
+    must_be(exit_code(pid) == 0, "a child has a descriptor of a high number");
+    sw_service_forget(fd);
+    close(fd);
+}
+
 int main(void)
 {
     processes_run("a fork while the service thread ends", 1, at_the_end_of_the_service, NULL);
+    processes_run("a fork with a descriptor of a high number", 1, high_number, NULL);
     return tap_done();
 }
