@@ -52,26 +52,43 @@ static int next_local(const struct sw_group *group, int rank)
     return rank;
 }
 
+/* A descriptor pins the memory, so a forked child must hold none, from the moment that it is there. */
+static symwin_status export_one(struct sw_trade *t, int r)
+{
+    CUresult result;
+    int fd = -1;
+    int kept;
+
+    sw_service_lock();
+    result = sw_drv.cuMemExportToShareableHandle(&fd, t->segment->rank[r].memory,
+                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    kept = result == CUDA_SUCCESS && sw_service_keep(fd);
+    sw_service_unlock();
+    if (kept) {
+        t->fds[r] = fd;
+        return SYMWIN_OK;
+    }
+    if (result == CUDA_SUCCESS) {
+        close(fd);
+        return sw_fail(SYMWIN_NO_MEMORY,
+                       "rank %d's memory cannot be shown to other processes: descriptor %d is "
+                       "beyond what the library can use; close some",
+                       r, fd);
+    }
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "rank %d's memory cannot be shown to other processes: it was not "
+                       "created for export as a file descriptor, or was itself imported",
+                       r);
+    return sw_check(result, "cuMemExportToShareableHandle of rank %d's memory", r);
+}
+
 static void export_all(struct sw_trade *t)
 {
     int r;
 
     for (r = next_local(t->group, 0); r < t->group->nranks; r = next_local(t->group, r + 1)) {
-        const CUresult result = sw_drv.cuMemExportToShareableHandle(
-            &t->fds[r], t->segment->rank[r].memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-
-        if (result == CUDA_SUCCESS)
-            continue;
-        t->fds[r] = -1;
-        if (result == CUDA_ERROR_INVALID_VALUE)
-            t->exported[r] = sw_fail(
-                SYMWIN_UNSUPPORTED,
-                "rank %d's memory cannot be shown to other processes: it was not "
-                "created for export as a file descriptor, or was itself imported",
-                r);
-        else
-            t->exported[r] = sw_check(result, "cuMemExportToShareableHandle of rank %d's memory",
-                                      r);
+        t->exported[r] = export_one(t, r);
         if (t->status == SYMWIN_OK)
             t->status = t->exported[r];
     }
@@ -149,6 +166,22 @@ static int fits(const struct sw_trade *t, int process, const union sw_wire_frame
            !t->came[h->rank] && (fd >= 0) == (h->status == SYMWIN_OK);
 }
 
+/* As for what is exported. */
+static int receive(struct sw_trade *t, int process, union sw_wire_frame *frame, int *fd)
+{
+    int error;
+
+    sw_service_lock();
+    error = sw_wire_receive_now(t->group->lines[process].watch.fd, frame, fd);
+    if (error == 0 && !sw_service_keep(*fd)) {
+        close(*fd);
+        *fd = -1;
+        error = EMFILE;
+    }
+    sw_service_unlock();
+    return error;
+}
+
 static void receive_one(struct sw_trade *t, int process)
 {
     char text[SW_TEXT_BYTES];
@@ -157,7 +190,7 @@ static void receive_one(struct sw_trade *t, int process)
     int error;
 
     memcpy(text, symwin_last_error(), sizeof text);
-    error = sw_wire_receive_now(t->group->lines[process].watch.fd, &frame, &fd);
+    error = receive(t, process, &frame, &fd);
     if (error == EAGAIN)
         return;
     if (error == EPIPE) {
@@ -178,7 +211,7 @@ static void receive_one(struct sw_trade *t, int process)
     }
     if (error != 0 || !fits(t, process, &frame, fd)) {
         if (fd >= 0)
-            close(fd);
+            sw_service_close(fd);
         lost(t, process, SYMWIN_MISMATCH);
         return;
     }
@@ -187,7 +220,7 @@ static void receive_one(struct sw_trade *t, int process)
     if (fd >= 0 && t->status == SYMWIN_OK)
         note(t, import_one(t, &frame.handle, fd), text);
     if (fd >= 0)
-        close(fd);
+        sw_service_close(fd);
 }
 
 /* Which lines there is something to do on. Returns how many; 0: done. */
@@ -306,7 +339,7 @@ symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segmen
     sw_exchange_waits_for(group->exchange, group->leader, -1);
     for (r = 0; r < group->nranks; r++)
         if (t->fds[r] >= 0)
-            close(t->fds[r]);
+            sw_service_close(t->fds[r]);
     return status;
 }
 

@@ -106,11 +106,14 @@ void sw_service_remove(struct sw_watch *watch); /* also if it is not watched */
 void sw_service_settle(void);
 
 /* A descriptor that a forked child must not hold, watched or not: what is at its other end would not see
- * the parent's death. It is kept under the lock that it was made under, and forgotten by any thread
- * before it is closed. 0: a number that cannot be kept, beyond a million, which takes a system set up for
- * it: whoever made the descriptor does without. */
+ * the parent's death, and what it is of would live as long as the child. It is kept under the lock that it
+ * was made under, and forgotten by any thread before it is closed. 0: a number that cannot be kept, beyond
+ * a million, which takes a system set up for it: whoever made the descriptor does without. */
 int sw_service_keep(int fd);
 void sw_service_forget(int fd); /* also if it is not kept */
+
+/* Without the lock: forgets and closes it, with no fork in between. */
+void sw_service_close(int fd);
 
 /* From now on a fork is noticed. */
 void sw_service_watch_forks(void);

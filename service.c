@@ -92,6 +92,14 @@ void sw_service_forget(int fd)
         atomic_fetch_and(&kept[fd / WORD_BITS], ~(1u << fd % WORD_BITS));
 }
 
+void sw_service_close(int fd)
+{
+    sw_service_lock();
+    sw_service_forget(fd);
+    close(fd);
+    sw_service_unlock();
+}
+
 /* Some are watched as well, and closed already. */
 static void close_kept(void)
 {

@@ -1,11 +1,22 @@
-/* Forks at chosen steps of the library: what the child must not hold, and what it must not wait for. */
+/* Forks at chosen steps of the library: what the child must not hold, and what it must not wait for.
+ *
+ * A child that does not exec keeps what it has as long as it lives: a descriptor of memory pins that
+ * memory, on whatever rank. */
 #include <fcntl.h>
 #include <sys/resource.h>
 
 #include "processes.h"
 #include "steps.h"
 
-enum { HIGH = 70000, BEYOND = 1 << 20, CHILD_LIMIT_S = 10 };
+enum {
+    RANKS = 3,
+    FORKER = 1, /* exports one, and receives two */
+    BYTES = 4096,
+    LOW = 256, /* the emulated driver's own descriptors stay above */
+    HIGH = 70000,
+    BEYOND = 1 << 20,
+    CHILD_LIMIT_S = 10
+};
 
 static void must_be(int right, const char *what)
 {
@@ -41,6 +52,84 @@ static int exit_code(pid_t pid)
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* ---- at every step of a registration --------------------------------------------------------- */
+
+static struct {
+    pthread_t thread; /* the rank's */
+    int busy;         /* a child is being made: its own steps count for nothing */
+    int forks;
+    int most;  /* descriptors in this process at a fork */
+    int child; /* most in a child */
+} forker;
+
+static int low_descriptors(void)
+{
+    int count = 0;
+    int fd;
+
+    for (fd = 0; fd < LOW; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static int descriptors_of_a_child(void)
+{
+    const pid_t pid = fork_now();
+
+    if (pid == 0)
+        _exit(low_descriptors());
+    return exit_code(pid);
+}
+
+/* Where the thread holds a lock no fork comes: it would wait for that. */
+static void fork_here(const char *name)
+{
+    const int here = low_descriptors();
+    int there;
+
+    (void)name;
+    if (forker.busy || !pthread_equal(forker.thread, pthread_self()) || steps_locks() > 0)
+        return;
+    forker.busy = 1;
+    there = descriptors_of_a_child();
+    forker.busy = 0;
+    forker.forks++;
+    if (here > forker.most)
+        forker.most = here;
+    if (there > forker.child)
+        forker.child = there;
+}
+
+static void in_a_registration(struct processes *p, int rank)
+{
+    const int device = rank % harness_device_count();
+    symwin_window *window;
+    symwin_comm *comm;
+    void *memory;
+    int here, there;
+
+    host_must(processes_comm(p, rank, 20000, &comm), "symwin_comm_create");
+    memory = host_alloc(device, BYTES);
+    here = low_descriptors();
+    there = descriptors_of_a_child();
+    if (rank == FORKER) {
+        forker.thread = pthread_self();
+        steps_each(fork_here);
+    }
+    host_must(symwin_window_register(comm, memory, BYTES, 0, &window), "register");
+    if (rank == FORKER) {
+        steps_each(NULL);
+        fprintf(stderr, "# %d forks; descriptors here %d to %d, in children %d to %d\n",
+                forker.forks, here, forker.most, there, forker.child);
+        must_be(forker.forks > RANKS, "forks in a registration");
+        must_be(forker.most > here, "descriptors in a registration");
+        must_be(forker.child == there, "a child has a descriptor of a registration");
+    }
+    processes_barrier(p); /* a line that its other end has left is not watched any more */
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
 /* ---- while a thread waits for the service thread to end -------------------------------------- */
@@ -179,12 +268,12 @@ static void high_number(struct processes *p, int rank)
     if (pid == 0)
         _exit(fcntl(fd, F_GETFD) >= 0);
     must_be(exit_code(pid) == 0, "a child has a descriptor of a high number");
-    sw_service_forget(fd);
-    close(fd);
+    sw_service_close(fd);
 }
 
 int main(void)
 {
+    processes_run("forks at every step of a registration", RANKS, in_a_registration, NULL);
     processes_run("a fork while the service thread ends", 1, at_the_end_of_the_service, NULL);
     processes_run("a fork with a descriptor of a high number", 1, high_number, NULL);
     return tap_done();
