@@ -136,17 +136,25 @@ static int all_in_one_segment(const symwin_comm *comm)
 
 /* Finds the lowest offset that is free in every process: each rank votes for the lowest from a common
  * start on, and the highest vote is the next start, until all agree. One round where all processes
- * have registered and deregistered alike. */
+ * have registered and deregistered alike. The start only grows and time is limited, whatever a rank
+ * votes for. */
 static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, symwin_status status,
                                  size_t bytes, size_t *offset)
 {
-    uint64_t from = 0;
+    const int64_t deadline = sw_now_ms() + comm->timeout_ms;
+    const struct sw_vote *votes = comm->votes;
+    unsigned long long from = 0;
+    int low, high = 0;
+    int r;
 
     for (;;) {
         uint64_t value = 0;
-        int equal = 1;
-        int r;
 
+        if (status == SYMWIN_OK && sw_now_ms() >= deadline)
+            status = sw_fail(SYMWIN_TIMEOUT,
+                             "no offset suits all ranks in %d ms; rank %d was the last to want "
+                             "another, %llu",
+                             comm->timeout_ms, high, from);
         if (status == SYMWIN_OK) {
             status = sw_segment_room(comm->group, bytes, (size_t)from, offset);
             value = *offset;
@@ -154,12 +162,16 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
         status = sw_agree(comm, a->call, status, &value, 1);
         if (status != SYMWIN_OK)
             return status;
-        for (r = 0; r < comm->nranks; r++) {
-            equal = equal && comm->votes[r].values[0] == comm->votes[0].values[0];
-            if (comm->votes[r].values[0] > from)
-                from = comm->votes[r].values[0];
+        for (low = high = 0, r = 1; r < comm->nranks; r++) {
+            low = votes[r].values[0] < votes[low].values[0] ? r : low;
+            high = votes[r].values[0] > votes[high].values[0] ? r : high;
         }
-        if (equal)
+        value = votes[low].values[0];
+        if (value < from)
+            return sw_fail(SYMWIN_MISMATCH, "%s: rank %d wants offset %llu, below %llu", a->call,
+                           low, (unsigned long long)value, from);
+        from = votes[high].values[0];
+        if (value == from)
             return SYMWIN_OK;
     }
 }

@@ -1,5 +1,5 @@
 /* Members who contradict the others: they know the secret, so what they say counts, and every rank is
- * told the same: who it is, and what is wrong. */
+ * told the same: who it is, and what is wrong; in joining, and in a registration. */
 #include "hostile.h"
 
 enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, AT_ONCE_MS = 1000 };
@@ -121,6 +121,76 @@ static void finish(const struct claim *claim, struct processes *p)
     processes_free(p);
 }
 
+/* ---- a member that agrees on no offset -------------------------------------------------------- */
+
+struct votes {
+    const char *name;
+    int higher; /* always one more than the highest; 0: always 0, which is taken */
+    int timeout_ms;
+    symwin_status want;
+    const char *words;
+};
+
+static const struct votes votes[] = {
+    {"votes for less than it may", 0, 20000, SYMWIN_MISMATCH, "rank 2 wants offset 0"},
+    {"always votes for more", 1, 1500, SYMWIN_TIMEOUT, "no offset|rank 2"},
+};
+
+/* Its part of a registration, by hand, until the others have had enough. */
+static void vote_otherwise(symwin_comm *comm, int higher)
+{
+    enum { BYTES, FLAGS, OFFSET, SEGMENT, ALLOCATION, COUNT }; /* as in window.c */
+    static const char call[] = "symwin_window_register";
+    const uint64_t usual[COUNT] = {[BYTES] = 1, [ALLOCATION] = GRANULE};
+    const int64_t end = host_now_ms() + 4 * votes[1].timeout_ms;
+    symwin_status status;
+    uint64_t offset = 0;
+    int r;
+
+    comm->sequence++;
+    status = sw_agree(comm, call, SYMWIN_OK, usual, COUNT);
+    while (status == SYMWIN_OK && host_now_ms() < end) {
+        status = sw_agree(comm, call, SYMWIN_OK, &offset, 1);
+        for (r = 0; higher && r < RANKS; r++)
+            if (comm->votes[r].values[0] >= offset)
+                offset = comm->votes[r].values[0] + 1;
+    }
+}
+
+static void finds_no_offset(struct processes *p, int rank)
+{
+    const struct votes *v = p->arg;
+    symwin_window *window = NULL;
+    symwin_comm *comm = NULL;
+    void *memory;
+
+    host_must(processes_comm(p, rank, v->timeout_ms, &comm), "symwin_comm_create");
+    memory = host_alloc(rank, 1);
+    if (rank == LATE)
+        vote_otherwise(comm, v->higher);
+    else
+        processes_note(p, rank, symwin_window_register(comm, memory, 1, 0, &window));
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
+static void disagree(const struct votes *v)
+{
+    struct processes *p = processes_new(RANKS, (void *)(uintptr_t)v);
+    int ended = 1;
+    int r;
+
+    for (r = 0; r < RANKS; r++)
+        processes_fork(p, r, finds_no_offset);
+    for (r = 0; r < RANKS; r++)
+        ended &= processes_wait(p, r) == 0;
+    tap_ok(ended, "%s: all end well", v->name);
+    for (r = 0; r < LATE; r++)
+        tap_ok(p->rank[r].status == (int)v->want && has_words(p->rank[r].text, v->words),
+               "%s: rank %d: %s", v->name, r, p->rank[r].text);
+    processes_free(p);
+}
+
 /* Side by side: every maker stays for a second, to tell those who come late. */
 int main(void)
 {
@@ -132,5 +202,7 @@ int main(void)
         begun[i] = begin(&claims[i]);
     for (i = 0; i < CLAIMS; i++)
         finish(&claims[i], begun[i]);
+    for (i = 0; i < sizeof votes / sizeof votes[0]; i++)
+        disagree(&votes[i]);
     return tap_done();
 }
