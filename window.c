@@ -7,7 +7,7 @@
  *   known?    all ranks' allocations are in one segment already: done
  *   place     find an offset that is free in all processes               agree
  *   map       every rank shows its memory there, to all devices          agree
- *   trade     processes send each other their memory, and show it        agree
+ *   trade     processes send each other their memory, and show it        agree; wipe fabric handles
  *   multicast create, agree, add devices, agree, bind, agree, map, agree; or do without, all alike
  *   publish   the handle, and the registry entry
  */
@@ -144,8 +144,7 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
     const int64_t deadline = sw_now_ms() + comm->timeout_ms;
     const struct sw_vote *votes = comm->votes;
     unsigned long long from = 0;
-    int low, high = 0;
-    int r;
+    int low, high = 0, r;
 
     for (;;) {
         uint64_t value = 0;
@@ -174,6 +173,17 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
         if (value == from)
             return SYMWIN_OK;
     }
+}
+
+/* Whoever has a fabric handle gets at the memory, and what ranks post stays until the round after next
+ * (exchange.c): `rounds` more, and nothing is left of it. `status` is what all ranks have. */
+static symwin_status wipe(symwin_comm *comm, const char *call, symwin_status status, int rounds)
+{
+    symwin_status after = SYMWIN_OK;
+
+    while (rounds-- > 0 && comm->group->hosts > 1)
+        after = sw_agree(comm, call, SYMWIN_OK, NULL, 0);
+    return after != SYMWIN_OK ? after : status;
 }
 
 /* A new segment for all ranks' allocations. After success every rank holds a reference. */
@@ -212,15 +222,17 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
     if (status == SYMWIN_OK && comm->group->hosts > 1)
         status = sw_handles_fabric(a->segment, comm->rank, fabric);
     status = sw_agree(comm, a->call, status, fabric, SW_FABRIC_WORDS);
-    if (status != SYMWIN_OK || comm->group->processes == 1)
-        return status;
+    if (status != SYMWIN_OK)
+        return wipe(comm, a->call, status, 2);
+    if (comm->group->processes == 1)
+        return SYMWIN_OK;
     if (comm->rank == comm->group->leader) {
         status = sw_handles_trade(comm->group, a->segment, comm->timeout_ms, a->call);
         for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++)
             if (comm->group->host_of[r] != comm->group->host)
                 status = sw_handles_import(comm->group, a->segment, r, comm->votes[r].values);
     }
-    return sw_agree(comm, a->call, status, NULL, 0);
+    return wipe(comm, a->call, sw_agree(comm, a->call, status, NULL, 0), 1);
 }
 
 /* The multicast steps; on failure no rank has touched the object after the last agreement. */
@@ -385,7 +397,6 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
                          struct sw_window *out)
 {
     const struct sw_window *found;
-
     const symwin_status status = sw_fork_check(call);
 
     if (status != SYMWIN_OK)

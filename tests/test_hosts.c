@@ -190,6 +190,70 @@ static void split(struct processes *p, int rank)
     symwin_comm_destroy(parent);
 }
 
+/* ---- what is left of fabric handles ----------------------------------------------------------- */
+
+static int has_handle(const void *vote)
+{
+    static const char magic[] = "symwin-emu-fab"; /* a handle of the emulated driver's begins so */
+
+    return memmem(vote, sizeof(struct sw_vote), magic, sizeof magic - 1) != NULL;
+}
+
+/* Whoever has such a handle gets at the memory: none is on the page, or here, when a call is over. */
+static void no_handle(const symwin_comm *comm, int rank, const char *when)
+{
+    struct sw_exchange *x = comm->group->exchange;
+    const uint64_t rounds = sw_exchange_rounds(x, rank);
+    int left = 0;
+    int r;
+
+    sw_service_lock(); /* under it other hosts' posts come */
+    for (r = 0; r < comm->nranks; r++)
+        left += has_handle(sw_exchange_data(x, r, rounds - 1)) +
+                has_handle(sw_exchange_data(x, r, rounds - 2)) + has_handle(&comm->votes[r]);
+    sw_service_unlock();
+    must_be(left == 0, when, rank);
+}
+
+/* Registers, and the driver fails at one call after the other on the last rank, until none is left. */
+static void handles(struct processes *p, int rank)
+{
+    const int odd = p->count - 1;
+    symwin_window *window = NULL;
+    symwin_comm *comm = NULL;
+    symwin_status status;
+    int failures = 0;
+    unsigned n = 0;
+    void *memory;
+
+    setenv("SYMWIN_HOST_ID", rank < p->count / 2 ? "a" : "b", 1);
+    setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+    setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    host_must(processes_comm(p, rank, 20000, &comm), "symwin_comm_create");
+    no_handle(comm, rank, "symwin_comm_create leaves a handle");
+    memory = host_alloc(rank, 1);
+    do {
+        processes_barrier(p);
+        if (rank == odd)
+            sw_emu_fail_nth(++n, CUDA_ERROR_OUT_OF_MEMORY, 0, 0);
+        status = symwin_window_register(comm, memory, 1, 0, &window);
+        if (rank == odd)
+            p->rank[odd].step = sw_emu_fault_fired();
+        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+        failures += status != SYMWIN_OK;
+        no_handle(comm, rank,
+                  status == SYMWIN_OK ? "a registration leaves a handle"
+                                      : "one that fails leaves a handle");
+        if (status == SYMWIN_OK)
+            host_must(symwin_window_deregister(comm, window), "deregister");
+        processes_barrier(p);
+    } while (p->rank[odd].step != 0);
+    must_be(failures > 8 && status == SYMWIN_OK, "registrations that fail, and one that does not",
+            rank);
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
 int main(void)
 {
     static const struct arrangement parts[] = {
@@ -219,5 +283,7 @@ int main(void)
     processes_run("addresses and ports that are none", 1, bad_places, NULL);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
         processes_run(parts[i].name, parts[i].count, split, (void *)(uintptr_t)&parts[i]);
+
+    processes_run("handles", 4, handles, NULL);
     return tap_done();
 }
