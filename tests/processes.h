@@ -124,6 +124,21 @@ HARNESS_UNUSED int processes_leave_something(int fds_before)
            harness_service_threads() != 0;
 }
 
+/* In a forked child that is to have threads, of a process that has some. ThreadSanitizer does not know that
+ * the parent's are not here, and ends a child that gets one of their stacks, and so their id, for a new
+ * thread: larger ones are none of theirs. */
+HARNESS_UNUSED void processes_child_threads(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    pthread_attr_t larger;
+
+    pthread_attr_init(&larger);
+    pthread_attr_setstacksize(&larger, 64 << 20);
+    pthread_setattr_default_np(&larger);
+    pthread_attr_destroy(&larger);
+#endif
+}
+
 /* Forks one rank. Its exit status is 0 if body returned and left nothing behind. */
 HARNESS_UNUSED void processes_fork(struct processes *p, int rank,
                                    void (*body)(struct processes *p, int rank))

@@ -27,6 +27,7 @@ static pid_t fork_now(void)
     if (pid == 0) {
         is_child = 1;
         alarm(PROCESSES_LIMIT_S); /* the parent's is not inherited */
+        processes_child_threads();
     }
     return pid;
 }

@@ -41,6 +41,7 @@ static pid_t fork_now(void)
     if (pid == 0) {
         is_child = 1;
         alarm(CHILD_LIMIT_S);
+        processes_child_threads();
     }
     return pid;
 }
