@@ -16,6 +16,7 @@ static const char call[] = "symwin_comm_create";
 
 enum {
     GRACE_MS = 1000, /* for the maker's word on who is late, past one's own deadline */
+    HOSTS_MS = 4000, /* the same, where the maker waits for other hosts' word on that */
     LOOK_MS = 2,     /* between looks for the id of a host's ranks */
     ASK_MS = 20,     /* between looks at the other hosts */
     WORD_MS = 40     /* for a word that should be there already */
@@ -402,8 +403,6 @@ static symwin_status last_word(struct sw_channel *first, symwin_status status)
     char text[SW_TEXT_BYTES];
     union sw_wire_frame frame;
 
-    if (first->fd < 0)
-        return status;
     snprintf(text, sizeof text, "%s", symwin_last_error());
     frame.header.type = 0;
     sw_expect(first, &frame, SW_WIRE_GO, NULL, sw_now_ms() + WORD_MS);
@@ -452,8 +451,14 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
     mine.rank = rank;
     mine.nranks = nranks;
     mine.posts = table->nranks;
+    mine.timeout_ms = sw_now_ms() + GRACE_MS < deadline ? (int)(deadline - GRACE_MS - sw_now_ms())
+                                                        : 1;
     status = join_wide(&local, &mine, lowest == join->rank ? NULL : channel, table, host, out);
-    return status == SYMWIN_OK ? status : last_word(channel, status);
+    if (status == SYMWIN_OK || lowest == join->rank || channel->fd < 0)
+        return status;
+    status = last_word(channel, status);
+    refuse(channel, status, status == SYMWIN_TIMEOUT ? lowest : join->rank, sw_now_ms());
+    return status;
 }
 
 /* Through the maker's socket. */
@@ -462,6 +467,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
                                     int host, struct sw_group **out)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms + GRACE_MS;
+    int64_t patience = deadline; /* once all have come */
     /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
     struct arrival *arrival = calloc(1, sizeof *arrival);
     struct sw_channel channel = {.fd = -1};
@@ -487,14 +493,16 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id counts %d ranks, not %d",
                          call, frame.table.nranks, join->nranks);
     table = frame.table;
+    if (status == SYMWIN_OK && table.hosts > 1)
+        patience = sw_now_ms() + join->timeout_ms + HOSTS_MS;
     if (status == SYMWIN_OK && channel.stream) {
         status = meet_here(id, join, &table, &channel, deadline, out);
     } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
-        status = bring_home(&channel, &table, join->rank, wide, host, deadline, out);
+        status = bring_home(&channel, &table, join->rank, wide, host, patience, out);
         announce(arrival, id, mates, status, status == SYMWIN_OK ? *out : NULL);
         arrival = NULL;
     } else if (status == SYMWIN_OK) {
-        status = await(id, deadline + GRACE_MS, out);
+        status = await(id, patience + GRACE_MS, out);
     }
     sw_channel_close(&channel);
     free(arrival);

@@ -44,6 +44,7 @@
 struct post {
     _Alignas(64) _Atomic uint64_t rounds; /* posted by this rank; only it writes */
     _Atomic int gone;
+    _Atomic int quiet; /* its process has shut its lines, and lives, or did */
     _Atomic uint64_t
         waits; /* outside of a round: 1 + the rank waited for, and when that was said */
     unsigned char data[2][SW_EXCHANGE_BYTES];
@@ -270,6 +271,16 @@ int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int 
     *status = status_in(word);
     *culprit = culprit_in(word);
     return word >> CULPRIT_SHIFT != 0;
+}
+
+void sw_exchange_be_quiet(struct sw_exchange *x, int rank)
+{
+    atomic_store(&x->page->posts[rank].quiet, 1);
+}
+
+int sw_exchange_is_quiet(const struct sw_exchange *x, int rank)
+{
+    return atomic_load(&x->page->posts[rank].quiet);
 }
 
 int sw_exchange_has_left(const struct sw_exchange *x, int rank)

@@ -131,29 +131,40 @@ static void group_ended(void *context)
     sw_links_end(group);
 }
 
-/* The line to a process has broken: it has left, or aborted, or died. On the service thread. */
+/* A process is lost with all its ranks that have not left. */
+static void process_lost(struct sw_group *group, int process)
+{
+    /* Without the process that links this host with the others, no other decides for it, be an end proposed or
+     * not. */
+    const int linked = group->hosts > 1 && process == sw_links_here(group);
+    int r;
+
+    for (r = 0; r < group->nranks; r++) {
+        if (group->process_of[r] != process)
+            continue;
+        if (sw_exchange_has_left(group->exchange, r))
+            sw_links_leave(group, r, -1);
+        else if (linked)
+            sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, r);
+        else if (!sw_exchange_ended(group->exchange))
+            sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, r);
+    }
+}
+
+/* The line to a process has broken: it has left, or died, or heard of an end. On the service thread. */
 static void line_broken(struct sw_watch *watch, short events)
 {
     struct sw_line *line = (struct sw_line *)(void *)watch;
     struct sw_group *group = line->group;
-    int r;
+    int leader = 0;
 
     (void)events;
     sw_service_remove(watch);
     sw_service_keep(watch->fd); /* or a forked child would hold it open */
-    for (r = 0; r < group->nranks; r++) {
-        if (group->process_of[r] != line->process)
-            continue;
-        if (sw_exchange_has_left(group->exchange, r)) {
-            sw_links_leave(group, r, -1);
-        } else if (group->hosts > 1 && line->process == sw_links_here(group)) {
-            /* Without the process that links this host with the others, no other decides for it, be an end
-             * proposed or not. */
-            sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, r);
-        } else if (!sw_exchange_ended(group->exchange)) {
-            sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, r);
-        }
-    }
+    while (group->process_of[leader] != line->process)
+        leader++;
+    if (!sw_exchange_is_quiet(group->exchange, leader))
+        process_lost(group, line->process);
     if (sw_exchange_ended(group->exchange))
         group_ended(group);
 }
@@ -173,6 +184,7 @@ void sw_group_break_lines(struct sw_group *group)
 {
     int p;
 
+    sw_exchange_be_quiet(group->exchange, group->leader);
     for (p = 0; p < group->processes && group->lines != NULL; p++)
         if (group->lines[p].watch.fd >= 0)
             shutdown(group->lines[p].watch.fd, SHUT_WR);

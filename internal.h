@@ -182,6 +182,10 @@ int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int 
  * names that one. To be said again every few hundredths of a second. */
 void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other);
 
+/* The lowest rank of a process that shuts its lines because the exchange has ended, not because it dies. */
+void sw_exchange_be_quiet(struct sw_exchange *x, int rank);
+int sw_exchange_is_quiet(const struct sw_exchange *x, int rank);
+
 /* This rank will not come again. */
 void sw_exchange_leave(struct sw_exchange *x, int rank);
 int sw_exchange_has_left(const struct sw_exchange *x, int rank);

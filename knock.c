@@ -62,8 +62,13 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: the process that made the id could not open a socket for others; give it "
-            "a writable TMPDIR",
+            "a writable TMPDIR of at most 21 characters",
             call);
+    if (lstat(id->folder, &folder) != 0 && errno == EACCES)
+        return sw_fail(SYMWIN_DENIED,
+                       "%s: %s cannot be entered: all ranks must run as one user, with access to "
+                       "the TMPDIR of the process that made the id",
+                       call, id->folder);
     if (lstat(id->folder, &folder) != 0)
         return sw_fail(SYMWIN_PEER_LOST,
                        "%s: the process that made the id has ended, or is on another host and was "

@@ -22,7 +22,7 @@
 
 enum {
     TELL_MS = 5000,
-    HOST_MS = 1000, /* for another host's word on who is late there */
+    HOST_MS = 2000, /* for another host's word on who is late there */
     MOST_PAST = 64  /* meetings that are remembered after their end */
 };
 

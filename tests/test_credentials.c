@@ -401,6 +401,7 @@ static void another_user_let_in(struct processes *p, int rank)
 /* Makes an id, and gives it up when the other has tried it. */
 static void maker(struct processes *p, int rank)
 {
+    setenv("TMPDIR", "/tmp", 1); /* that the other can enter, too */
     processes_id(p, rank);
     while (p->rank[1].status < 0 && p->rank[1].step == 0)
         usleep(200);

@@ -5,7 +5,8 @@
  * naming the victim (TIMEOUT if it was stopped) or with success where the victim was not needed any
  * more, the same for all survivors in every call that ranks agree on; leave nothing behind; and soon.
  *
- *     test_kill [STRIDE]     every STRIDE-th step (19 by default; make soak: 1)
+ *     test_kill [STRIDE]                       every STRIDE-th step (19 by default; make soak: 1)
+ *     test_kill VICTIM STEP ACTION [HOSTS]     one run, as a complaint names it; HOSTS as "abab"
  */
 #include "processes.h"
 #include "steps.h"
@@ -312,10 +313,26 @@ static void sweep(const char *name, enum steps_action action, int timeout_ms, co
     }
 }
 
+/* What a complaint says, again. */
+static int again(int argc, char **argv)
+{
+    struct plan plan = {.victim = atoi(argv[1]),
+                        .nth = atol(argv[2]),
+                        .action = (enum steps_action)atoi(argv[3]),
+                        .hosts = argc > 4 ? argv[4] : NULL};
+
+    plan.timeout_ms = plan.action == STEPS_STOP ? STOP_MS : WAIT_MS;
+    tap_ok(run(&plan) && seen.wrong == 0, "victim %d ends at step %ld, and the others well",
+           plan.victim, plan.nth);
+    return tap_done();
+}
+
 int main(int argc, char **argv)
 {
     const long stride = argc > 1 ? atol(argv[1]) : 19;
 
+    if (argc > 3)
+        return again(argc, argv);
     sweep("killed", STEPS_KILL, WAIT_MS, NULL, stride);
     sweep("exits", STEPS_EXIT, WAIT_MS, NULL, stride * 5);
     sweep("stopped", STEPS_STOP, STOP_MS, NULL, stride * 5);
