@@ -23,7 +23,8 @@ enum {
     BOOTSTRAP_MS = 2000 * SLOWER,
     STOP_MS = 300 * SLOWER,
     WAIT_MS = 20000,
-    AT_ONCE_MS = 1000 * SLOWER
+    AT_ONCE_MS = 1000 * SLOWER,
+    MOST_DELAYS = 1 << 16
 };
 
 enum stage { CREATE, REGISTER, REDUCE, AGAIN, DEREGISTER, DESTROY, STAGES };
@@ -150,19 +151,21 @@ static void body(struct processes *p, int rank)
 
 /* ---- one run ---- */
 
-static struct {
-    int runs, wrong;
-    int divided; /* the hosts were, by the end of what linked them */
-    long slowest_us;
-    long delays_us[1 << 16]; /* from the death to a survivor's answer */
-    int delays;
-} seen;
+/* Shared: stopped ranks are waited for side by side, in a process for each victim. */
+static struct seen {
+    atomic_int runs, divided; /* the hosts were, by the end of what linked them */
+    struct {
+        int runs, kills, wrong;
+    } of[RANKS];
+    atomic_int delays;
+    long delays_us[MOST_DELAYS]; /* from the death to a survivor's answer */
+} * seen;
 
 static void complain(const struct plan *plan, const struct processes *p, const char *what, int rank)
 {
     int r;
 
-    seen.wrong++;
+    seen->of[plan->victim].wrong++;
     printf("# victim %d, step %ld, action %d: rank %d: %s\n", plan->victim, plan->nth,
            (int)plan->action, rank, what);
     for (r = 0; r < RANKS; r++)
@@ -207,8 +210,10 @@ static void judge(const struct plan *plan, struct processes *p, int rank, int wa
     else if (!names_victim(plan, p->rank[rank].text))
         complain(plan, p, "blames another", rank);
     if (plan->action != STEPS_STOP && delay > 0) {
-        if (seen.delays < (int)(sizeof seen.delays_us / sizeof seen.delays_us[0]))
-            seen.delays_us[seen.delays++] = delay;
+        const int at = atomic_fetch_add(&seen->delays, 1);
+
+        if (at < MOST_DELAYS)
+            seen->delays_us[at] = delay;
         if (delay > AT_ONCE_MS * 1000)
             complain(plan, p, "late", rank);
     }
@@ -237,7 +242,7 @@ static void judge_agreement(const struct plan *plan, struct processes *p)
             (b == REDUCE || b == AGAIN || b >= DEREGISTER) && a != DEREGISTER)
             continue;
         if (may_differ(plan, first, r))
-            seen.divided++;
+            seen->divided++;
         else
             complain(plan, p, "does not agree", r);
     }
@@ -264,7 +269,8 @@ static int run(const struct plan *plan)
     int statuses[RANKS];
     int r, ended;
 
-    seen.runs++;
+    seen->runs++;
+    seen->of[plan->victim].runs++;
     for (r = 0; r < RANKS; r++)
         processes_fork(p, r, body);
     if (plan->action == STEPS_STOP) {
@@ -294,22 +300,40 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Every stride-th step of each rank, until it outlives its plan. */
+/* Every stride-th step of a rank, until it outlives its plan. */
+static void sweep_victim(struct plan *plan, long stride)
+{
+    for (plan->nth = 1 + plan->victim * stride / RANKS; run(plan); plan->nth += stride)
+        seen->of[plan->victim].kills++;
+}
+
 static void sweep(const char *name, enum steps_action action, int timeout_ms, const char *hosts,
                   long stride)
 {
+    struct plan plan = {.action = action, .timeout_ms = timeout_ms, .hosts = hosts};
+    pid_t pids[RANKS];
     int victim;
 
+    memset(seen->of, 0, sizeof seen->of);
+    fflush(stdout);
     for (victim = 0; victim < RANKS; victim++) {
-        struct plan plan = {
-            .victim = victim, .action = action, .timeout_ms = timeout_ms, .hosts = hosts};
-        const int runs = seen.runs, wrong = seen.wrong;
-        int kills = 0;
+        plan.victim = victim;
+        pids[victim] = action == STEPS_STOP ? fork() : -1;
+        if (pids[victim] <= 0)
+            sweep_victim(&plan, stride);
+        if (pids[victim] == 0) {
+            fflush(stdout);
+            _exit(0);
+        }
+    }
+    for (victim = 0; victim < RANKS; victim++) {
+        int status = 0;
 
-        for (plan.nth = 1 + victim * stride / RANKS; run(&plan); plan.nth += stride)
-            kills++;
-        tap_ok(seen.wrong == wrong && kills > 0, "%s: rank %d: %d of %d runs hit, all ended well",
-               name, victim, kills, seen.runs - runs);
+        if (pids[victim] > 0)
+            waitpid(pids[victim], &status, 0);
+        tap_ok(status == 0 && seen->of[victim].wrong == 0 && seen->of[victim].kills > 0,
+               "%s: rank %d: %d of %d runs hit, all ended well", name, victim,
+               seen->of[victim].kills, seen->of[victim].runs);
     }
 }
 
@@ -322,15 +346,19 @@ static int again(int argc, char **argv)
                         .hosts = argc > 4 ? argv[4] : NULL};
 
     plan.timeout_ms = plan.action == STEPS_STOP ? STOP_MS : WAIT_MS;
-    tap_ok(run(&plan) && seen.wrong == 0, "victim %d ends at step %ld, and the others well",
-           plan.victim, plan.nth);
+    tap_ok(run(&plan) && seen->of[plan.victim].wrong == 0,
+           "victim %d ends at step %ld, and the others well", plan.victim, plan.nth);
     return tap_done();
 }
 
 int main(int argc, char **argv)
 {
     const long stride = argc > 1 ? atol(argv[1]) : 19;
+    int delays;
 
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED)
+        return 1;
     if (argc > 3)
         return again(argc, argv);
     sweep("killed", STEPS_KILL, WAIT_MS, NULL, stride);
@@ -338,13 +366,13 @@ int main(int argc, char **argv)
     sweep("stopped", STEPS_STOP, STOP_MS, NULL, stride * 5);
     sweep("killed, on two hosts", STEPS_KILL, WAIT_MS, "abab", stride * 3);
     sweep("stopped, on two hosts", STEPS_STOP, STOP_MS, "abab", stride * 9);
-    qsort(seen.delays_us, (size_t)seen.delays, sizeof seen.delays_us[0], by_size);
-    if (seen.delays > 0)
+    delays = seen->delays < MOST_DELAYS ? seen->delays : MOST_DELAYS;
+    qsort(seen->delays_us, (size_t)delays, sizeof seen->delays_us[0], by_size);
+    if (delays > 0)
         printf(
             "# %d runs, %d in which the hosts lost each other in the middle of an agreement; %d answers "
             "after a death: median %.1f ms, 99%% %.1f ms, slowest %.1f ms\n",
-            seen.runs, seen.divided, seen.delays, seen.delays_us[seen.delays / 2] / 1000.0,
-            seen.delays_us[seen.delays * 99 / 100] / 1000.0,
-            seen.delays_us[seen.delays - 1] / 1000.0);
+            seen->runs, seen->divided, delays, seen->delays_us[delays / 2] / 1000.0,
+            seen->delays_us[delays * 99 / 100] / 1000.0, seen->delays_us[delays - 1] / 1000.0);
     return tap_done();
 }
