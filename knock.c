@@ -26,7 +26,11 @@ static int socket_keep(int family, int type)
     sw_service_lock();
     fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     error = errno;
-    sw_service_keep(fd);
+    if (fd >= 0 && !sw_service_keep(fd)) {
+        close(fd);
+        fd = -1;
+        error = EMFILE;
+    }
     sw_service_unlock();
     errno = error;
     return fd;
@@ -86,7 +90,7 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(errno));
     error = connect_by(fd, &address, deadline);
     if (error != 0) {
-        sw_let_go(fd);
+        sw_service_close(fd);
         if (error == ETIMEDOUT)
             return sw_fail(SYMWIN_TIMEOUT,
                            "%s: the process that made the id did not answer in time", call);
@@ -95,7 +99,7 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
                        address.sun_path, strerror(error));
     }
     if (!sw_wire_same_user(fd, &pid)) {
-        sw_let_go(fd);
+        sw_service_close(fd);
         return sw_fail(SYMWIN_DENIED, "%s: the process at %s is not this user's", call,
                        address.sun_path);
     }
@@ -131,7 +135,7 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
             error = ETIMEDOUT;
     }
     if (error != 0) {
-        sw_let_go(fd);
+        sw_service_close(fd);
         return error;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -183,7 +187,7 @@ static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
         far = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
     status = far ? connect_far(id, deadline, &fd) : connect_here(id, deadline, &fd);
     if (status == SYMWIN_OK && sw_channel_open(channel, fd, far) != 0) {
-        sw_let_go(fd);
+        sw_service_close(fd);
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
     return status;
@@ -200,8 +204,11 @@ static int receive(struct sw_channel *channel, union sw_wire_frame *frame, int *
     do {
         sw_service_lock();
         error = sw_channel_receive_now(channel, frame, fd);
-        if (error == 0)
-            sw_service_keep(*fd);
+        if (error == 0 && *fd >= 0 && !sw_service_keep(*fd)) {
+            close(*fd);
+            *fd = -1;
+            error = EMFILE;
+        }
         sw_service_unlock();
     } while (error == EAGAIN && (error = sw_wire_wait(channel->fd, POLLIN, deadline)) == 0);
     return error;
@@ -236,7 +243,7 @@ symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
         (type == SW_WIRE_TABLE && frame->header.type == SW_WIRE_HERE && channel->stream))
         return SYMWIN_OK;
     if (fd != NULL && *fd >= 0) {
-        sw_let_go(*fd);
+        sw_service_close(*fd);
         *fd = -1;
     }
     if (frame->header.type == SW_WIRE_REFUSAL)

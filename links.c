@@ -109,12 +109,12 @@ static void send_news(struct sw_link *link)
 
     while (atomic_load(&link->news) && pthread_mutex_trylock(&link->mutex) == 0) {
         atomic_store(&link->news, 0);
+        send_end(link); /* first: why they leave */
         for (r = 0; r < link->group->nranks; r++)
             if (atomic_exchange(&link->leaves[r], 0)) {
                 fill_end(&frame, SW_WIRE_LEAVE, SYMWIN_OK, r);
                 transmit(link, &frame, sw_now_ms() + WORD_MS);
             }
-        send_end(link);
         pthread_mutex_unlock(&link->mutex);
     }
 }

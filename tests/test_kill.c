@@ -5,16 +5,16 @@
  * naming the victim (TIMEOUT if it was stopped) or with success where the victim was not needed any
  * more, the same for all survivors in every call that ranks agree on; leave nothing behind; and soon.
  *
- *     test_kill [STRIDE]                       every STRIDE-th step (19 by default; make soak: 1)
+ *     test_kill [STRIDE]                       every STRIDE-th step (19 by default, 61 with a sanitizer; make soak: 1)
  *     test_kill VICTIM STEP ACTION [HOSTS]     one run, as a complaint names it; HOSTS as "abab"
  */
 #include "processes.h"
 #include "steps.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SLOWER = 8 };
+enum { SLOWER = 4, STRIDE = 61 };
 #else
-enum { SLOWER = 1 };
+enum { SLOWER = 1, STRIDE = 19 };
 #endif
 
 enum {
@@ -353,7 +353,7 @@ static int again(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    const long stride = argc > 1 ? atol(argv[1]) : 19;
+    const long stride = argc > 1 ? atol(argv[1]) : STRIDE;
     int delays;
 
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

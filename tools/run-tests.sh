@@ -28,11 +28,15 @@ want() { # the test's name, then the names asked for; none asked for: all
     return 1
 }
 
+# What waits longest begins first, so that the others run beside it.
 list=
-for file in tests/"$kind"_*.c tests/"$kind"_*.cc tests/"$kind"_*.t; do
+for file in tests/"$kind"_kill.c tests/"$kind"_*.c tests/"$kind"_*.cc tests/"$kind"_*.t; do
     [ -e "$file" ] || continue
     name=$(basename "${file%.*}")
     want "$name" "$@" || continue
+    case " $list " in
+    *" $build/tests/$name "*) continue ;;
+    esac
     case $file in
     *.t) list="$list $file" ;;
     *) list="$list $build/tests/$name" ;;
