@@ -374,14 +374,13 @@ static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join
 /* Waits until the lowest rank of the host has written down its id, or the maker says that nothing will come of
  * it. */
 static symwin_status await_id(const char *name, struct sw_id *local, struct sw_channel *channel,
-                              int lowest, int64_t deadline)
+                              union sw_wire_frame *frame, int lowest, int64_t deadline)
 {
     char text[SW_TEXT_BYTES];
-    union sw_wire_frame frame;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     while (!sw_id_read(name, local, deadline)) {
-        const symwin_status status = sw_expect(channel, &frame, SW_WIRE_GO, NULL,
+        const symwin_status status = sw_expect(channel, frame, SW_WIRE_GO, NULL,
                                                sw_now_ms() + LOOK_MS);
 
         if (status != SYMWIN_TIMEOUT)
@@ -397,8 +396,9 @@ static symwin_status await_id(const char *name, struct sw_id *local, struct sw_c
     return SYMWIN_OK;
 }
 
-/* What has failed may have done so because the first maker ended it: that one's word counts. */
-static symwin_status last_word(struct sw_channel *first, symwin_status status)
+/* This rank cannot be with those of its host. That may be because the first maker has ended it: then that one's word
+ * counts. If not, the first maker is told who is at fault: this rank, or the lowest of them, which was late. */
+static symwin_status last_word(struct sw_channel *first, int rank, int lowest, symwin_status status)
 {
     char text[SW_TEXT_BYTES];
     union sw_wire_frame frame;
@@ -409,6 +409,9 @@ static symwin_status last_word(struct sw_channel *first, symwin_status status)
     if (frame.header.type == SW_WIRE_REFUSAL)
         return (symwin_status)frame.refusal.status;
     sw_error_restore(text);
+    if (status != SYMWIN_TIMEOUT)
+        return report(first, rank, status, sw_now_ms());
+    refuse(first, status, lowest, sw_now_ms());
     return status;
 }
 
@@ -439,11 +442,11 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
     if (status == SYMWIN_OK)
         status = lowest == join->rank
                      ? sw_id_make(&local, &options, call)
-                     : await_id(name, &local, channel, lowest, deadline - GRACE_MS);
+                     : await_id(name, &local, channel, &frame, lowest, deadline - GRACE_MS);
     if (status != SYMWIN_OK) {
-        if (lowest != join->rank)
-            refuse(channel, status, status == SYMWIN_TIMEOUT ? lowest : join->rank, deadline);
-        else if (frame.header.type == SW_WIRE_GO)
+        if (lowest != join->rank && frame.header.type != SW_WIRE_REFUSAL)
+            return last_word(channel, join->rank, lowest, status);
+        if (frame.header.type == SW_WIRE_GO)
             sw_links_say_end(channel, status, lowest);
         return status;
     }
@@ -456,9 +459,7 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
     status = join_wide(&local, &mine, lowest == join->rank ? NULL : channel, table, host, out);
     if (status == SYMWIN_OK || lowest == join->rank || channel->fd < 0)
         return status;
-    status = last_word(channel, status);
-    refuse(channel, status, status == SYMWIN_TIMEOUT ? lowest : join->rank, sw_now_ms());
-    return status;
+    return last_word(channel, join->rank, lowest, status);
 }
 
 /* Through the maker's socket. */

@@ -334,8 +334,7 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
 }
 
 /* Whether to come again. The maker of a shared id may have come to its door and not yet to this id. A maker that many connect to at once sends some
- * away. And whom it drops without a word it had no memory for: one of this host that has ended cannot be
- * connected to. */
+ * away. And whom it drops without a word it had no memory for: one that has ended cannot be connected to. */
 static int is_worth_a_try(const struct sw_id *id, symwin_status status,
                           const struct sw_channel *channel, const union sw_wire_frame *last)
 {
@@ -343,7 +342,7 @@ static int is_worth_a_try(const struct sw_id *id, symwin_status status,
         return is_shared(id);
     if (status == SYMWIN_BUSY)
         return 1;
-    return status == SYMWIN_PEER_LOST && channel->fd >= 0 && !channel->stream &&
+    return status == SYMWIN_PEER_LOST && channel->fd >= 0 && !(channel->stream && is_shared(id)) &&
            last->header.type != SW_WIRE_REFUSAL;
 }
 

@@ -158,6 +158,8 @@ symwin_status sw_meeting_own(struct meeting *m, symwin_status status)
 {
     int r;
 
+    if (m->table != NULL)
+        sw_meeting_blame(m, 0, status); /* the lowest of a host makes the id of its meeting */
     for (r = m->nranks - 1; r >= 0 && m->seats != NULL; r--)
         if (m->seats[r].taken && m->seats[r].visitor == NULL && !m->seats[r].far)
             sw_meeting_blame(m, r, status);
@@ -306,6 +308,12 @@ static symwin_status meeting_fill(struct meeting *m, struct sw_id *id,
         if (m->file == NULL)
             return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
+    if (options->table != NULL && id->folder[0] == '\0')
+        return sw_fail(
+            SYMWIN_DENIED,
+            "%s: could not open a socket for this host's other ranks; give it a writable "
+            "TMPDIR of at most 21 characters",
+            call);
     if (options->table != NULL) {
         m->table = malloc(sizeof *m->table);
         if (m->table == NULL)

@@ -20,6 +20,7 @@
 #include "internal.h"
 
 enum { QUIET, RUNNING, STOPPING };
+enum { FEW = 64 };
 
 static struct {
     pthread_mutex_t mutex;
@@ -158,19 +159,38 @@ struct turn {
     uint64_t *ids;
     size_t room, count;
     int64_t deadline;
+    struct pollfd few_polls[FEW]; /* for these no memory is needed */
+    uint64_t few_ids[FEW];
 };
+
+static void turn_few(struct turn *t)
+{
+    t->polls = t->few_polls;
+    t->ids = t->few_ids;
+    t->room = FEW;
+}
+
+static void turn_free(struct turn *t)
+{
+    if (t->polls == t->few_polls)
+        return;
+    free(t->polls);
+    free(t->ids);
+    turn_few(t);
+}
 
 static int turn_grow(struct turn *t, size_t room)
 {
-    struct pollfd *polls = realloc(t->polls, room * sizeof *polls);
-    uint64_t *ids;
+    struct pollfd *polls = malloc(room * sizeof *polls);
+    uint64_t *ids = malloc(room * sizeof *ids);
 
-    if (polls == NULL)
+    if (polls == NULL || ids == NULL) {
+        free(polls);
+        free(ids);
         return 0;
+    }
+    turn_free(t);
     t->polls = polls;
-    ids = realloc(t->ids, room * sizeof *ids);
-    if (ids == NULL)
-        return 0;
     t->ids = ids;
     t->room = room;
     return 1;
@@ -184,12 +204,9 @@ static void turn_fill(struct turn *t)
     t->deadline = INT64_MAX;
     if (t->room < service.count + 1 && !turn_grow(t, (service.count + 1) * 2))
         t->deadline = sw_now_ms() + 10;
-    t->count = 0;
-    if (t->room > 0) {
-        t->polls[0] = (struct pollfd){.fd = service.kick, .events = POLLIN};
-        t->ids[0] = 0;
-        t->count = 1;
-    }
+    t->polls[0] = (struct pollfd){.fd = service.kick, .events = POLLIN};
+    t->ids[0] = 0;
+    t->count = 1;
     for (w = service.watches; w != NULL && t->count < t->room; w = w->next) {
         t->polls[t->count] = (struct pollfd){.fd = w->fd, .events = w->events};
         t->ids[t->count++] = w->id;
@@ -258,10 +275,11 @@ static void turn_wait(struct turn *t)
 
 static void *serve(void *arg)
 {
-    struct turn t = {0};
+    struct turn t;
 
     (void)arg;
     pthread_setname_np(pthread_self(), "symwin-service");
+    turn_few(&t);
     sw_service_lock();
     while (service.state == RUNNING) {
         turn_fill(&t);
@@ -271,8 +289,7 @@ static void *serve(void *arg)
         turn_serve(&t);
     }
     sw_service_unlock();
-    free(t.polls);
-    free(t.ids);
+    turn_free(&t);
     return NULL;
 }
 

@@ -12,7 +12,7 @@
  * from it: they get TIMEOUT or PEER_LOST, which name it.
  *
  *     test_system_faults [STRIDE [SWEEP [OFFSET]]]     every STRIDE-th step (make soak: 1); only sweep 0
- *                                                     to 8; not the first step but some later one
+ *                                                     to 11; not the first step but some later one
  */
 #include "processes.h"
 #include "steps.h"
@@ -30,7 +30,7 @@ enum {
     BYTES = 4096,
     BOOTSTRAP_MS = 300 * SLOWER,
     WAIT_MS = 4000 * SLOWER,
-    HANG_MS = 6000 * SLOWER,
+    HANG_MS = 9000 * SLOWER,
     SETTLE_MS = 3000 * SLOWER,
     FRESH = 8,       /* steps that a process takes once in its life are among its first */
     MOST_WRONG = 20, /* then a sweep ends */
@@ -53,13 +53,19 @@ enum { CODES = sizeof codes / sizeof codes[0], VARIANTS = 3 };
 
 struct arrangement {
     const char *name;
-    int processes; /* rank r is a thread of process r % processes */
+    int processes;     /* rank r is a thread of process r % processes */
+    const char *hosts; /* a letter a process; NULL: all on one */
 };
 
-static const struct arrangement arrangements[] = {
-    {"4 threads", 1}, {"4 processes", 4}, {"2 processes of 2 threads", 2}};
+static const struct arrangement arrangements[] = {{"4 threads", 1, NULL},
+                                                  {"4 processes", 4, NULL},
+                                                  {"2 processes of 2 threads", 2, NULL},
+                                                  {"4 processes on 2 hosts", 4, "abab"}};
 
-enum { PER_ARRANGEMENT = KINDS - 1, ALL_SWEEPS = 3 * PER_ARRANGEMENT };
+enum {
+    PER_ARRANGEMENT = KINDS - 1,
+    ALL_SWEEPS = sizeof arrangements / sizeof arrangements[0] * PER_ARRANGEMENT
+};
 
 struct plan {
     enum kind kind;
@@ -72,6 +78,7 @@ struct plan {
 /* In shared memory, beside struct processes. */
 struct board {
     int processes;
+    const char *hosts;
     struct plan plan;
     atomic_int round, done, quit;
     symwin_unique_id id;
@@ -311,6 +318,13 @@ static void body(struct processes *p, int process)
     int round = 0;
 
     alarm(0); /* the parent has a clock for each round */
+    if (b->hosts != NULL) {
+        const char host[] = {b->hosts[process], '\0'};
+
+        setenv("SYMWIN_HOST_ID", host, 1);
+        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+        setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    }
     host_must(sw_driver_load(), "sw_driver_load");
     for (;;) {
         while (b->round == round && !b->quit)
@@ -348,6 +362,7 @@ static void pool_start(const struct arrangement *arrangement)
     }
     pool.arrangement = arrangement;
     pool.board->processes = arrangement->processes;
+    pool.board->hosts = arrangement->hosts;
     pool.p = processes_new(RANKS, pool.board);
     for (i = 0; i < arrangement->processes; i++)
         processes_fork(pool.p, i, body);
@@ -472,6 +487,36 @@ static const char *judge_divided(const struct plan *plan, const struct processes
     return NULL;
 }
 
+/* A process that links hosts and can send or hear nothing more, for good, cannot say so: whoever is on the other host seems
+ * to be late. */
+static int is_mute(const struct plan *plan, const struct processes *p)
+{
+    int r;
+
+    for (r = 0; r < RANKS; r++)
+        if (p->rank[r].status != SYMWIN_TIMEOUT && p->rank[r].status != SYMWIN_PEER_LOST)
+            return 0;
+    return plan->persistent && plan->victim < 2;
+}
+
+/* While ranks of two hosts meet, each of them hears of a failure in one of several ways, and fails. Either host has a
+ * process that makes an id. */
+static const char *judge_hosts(const struct plan *plan, const struct processes *p)
+{
+    int r;
+
+    for (r = 0; r < RANKS; r++) {
+        const char *text = p->rank[r].text;
+
+        if (p->rank[r].step != CREATE || p->rank[r].status == SYMWIN_OK)
+            return "an agreed call failed on some ranks only";
+        if (!is_victims(plan, r) && !is_victims(plan, culprit(text)) &&
+            (plan->victim > 1 || strstr(text, "the process that made the id") == NULL))
+            return "another rank is blamed";
+    }
+    return NULL;
+}
+
 /* Whether a failure may leave the victim alone with its status. */
 static int may_divide(const struct plan *plan, int stage)
 {
@@ -505,11 +550,15 @@ static const char *judge(const struct plan *plan, const struct processes *p, con
     if (first == ID) /* nobody else has begun */
         return is_victims(plan, 0) ? NULL : "another rank cannot make an id";
     if (!is_agreed(first))
-        return judge_divided(plan, p);
+        return b->hosts != NULL && is_mute(plan, p) ? NULL : judge_divided(plan, p);
     wrong = judge_alike(plan, p, first);
     if (wrong == NULL || !may_divide(plan, first))
         return wrong;
     seen.divided++;
+    if (b->hosts != NULL && is_mute(plan, p))
+        return NULL;
+    if (b->hosts != NULL && first == CREATE)
+        return judge_hosts(plan, p);
     return judge_divided(plan, p);
 }
 
@@ -626,6 +675,8 @@ static void sweep_strided(int which, long stride)
 
     if (kind == DRIVER)
         stride *= 2;
+    else if (arrangement->hosts != NULL)
+        stride *= 3; /* a process that is mute for good costs all their time */
     else if (arrangement->processes == 1)
         stride = (stride + 40) / 41;
     sweep_kind(arrangement, kind, stride);
