@@ -87,4 +87,4 @@ export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 
 # shellcheck disable=SC2086 # lists of words
-$runner prove -j "$jobs" --exec "timeout -k 5 $timeout" $list
+$runner prove --timer -j "$jobs" --exec "timeout -k 5 $timeout" $list
