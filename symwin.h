@@ -279,13 +279,14 @@ typedef struct symwin_comm_options {
     size_t size;              /* sizeof(symwin_comm_options); 0 in any other member: the default */
     unsigned flags;           /* SYMWIN_COMM_* */
     int timeout_ms;           /* longest wait for another rank in a host call; SYMWIN_TIMEOUT_MS, or
-                              * 30,000 */
-    int bootstrap_timeout_ms; /* longest wait for all ranks to come; timeout_ms if that is set, else
-                              * SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000 */
-    int kernel_timeout_ms;    /* longest wait for a peer in a kernel; 600,000; -1: for ever */
-    size_t slot_bytes;        /* payload of one receive slot of the one-shot kernels; 256 KiB, less
+                              * 30,000. Between hosts up to 3 s more, until they agree on who is late */
+    int bootstrap_timeout_ms; /* longest wait for all ranks to come, and to begin; timeout_ms if that is
+                              * set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to
+                              * 4 s more */
+    int kernel_timeout_ms; /* longest wait for a peer in a kernel; 600,000; -1: for ever */
+    size_t slot_bytes;     /* payload of one receive slot of the one-shot kernels; 256 KiB, less
                               * with more than 16 ranks. 2 * 2 * nranks * slot_bytes are allocated */
-    int max_blocks;           /* most blocks a kernel may use; by the device */
+    int max_blocks;        /* most blocks a kernel may use; by the device */
 } symwin_comm_options;
 
 /* Creates this rank's part of a communicator. Collective over nranks threads, in one process or in
@@ -338,7 +339,7 @@ typedef struct symwin_comm_info {
 SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info);
 
 /* Whether the communicator still works: SYMWIN_OK, or what a kernel or an abort left behind
- * (MISMATCH, TIMEOUT, ABORTED; the text names the rank). Any thread; costs a few loads. Errors of
+ * (MISMATCH, TIMEOUT, PEER_LOST, NO_MEMORY, ABORTED; the text names the rank). Any thread; costs a few loads. Errors of
  * kernels show here once the stream has passed the call. */
 SYMWIN_API symwin_status symwin_comm_check(symwin_comm *comm);
 
