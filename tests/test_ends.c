@@ -21,7 +21,7 @@ static void must_end(symwin_status status, symwin_status want, const char *words
 {
     if (status == want && host_error_has(words))
         return;
-    printf("# rank %d: %s: %s\n", rank, symwin_status_name(status), symwin_last_error());
+    fprintf(stderr, "rank %d: %s: %s\n", rank, symwin_status_name(status), symwin_last_error());
     tap_failures++;
 }
 
@@ -31,7 +31,7 @@ static void must_be_soon(int64_t since_us, int64_t ms, int rank)
 
     if (took <= ms)
         return;
-    printf("# rank %d: after %lld ms\n", rank, (long long)took);
+    fprintf(stderr, "rank %d: after %lld ms\n", rank, (long long)took);
     tap_failures++;
 }
 

@@ -168,11 +168,11 @@ static void complain(const struct plan *plan, const struct processes *p, const c
     int r;
 
     seen->of[plan->victim].wrong++;
-    printf("# victim %d, step %ld, action %d: rank %d: %s\n", plan->victim, plan->nth,
-           (int)plan->action, rank, what);
+    fprintf(stderr, "# victim %d, step %ld, action %d: rank %d: %s\n", plan->victim, plan->nth,
+            (int)plan->action, rank, what);
     for (r = 0; r < RANKS; r++)
-        printf("#   rank %d: %s, status %d: %s\n", r, stage_names[p->rank[r].step],
-               (int)p->rank[r].status, p->rank[r].text);
+        fprintf(stderr, "#   rank %d: %s, status %d: %s\n", r, stage_names[p->rank[r].step],
+                (int)p->rank[r].status, p->rank[r].text);
 }
 
 /* Whether the sentence blames the victim, or, for one that makes the id (rank 1 that of the second host),

@@ -28,7 +28,7 @@ enum { SLOWER = 1, DEFAULT_STRIDE = 41, EACH = 1 }; /* of the kinds of faults */
 enum {
     RANKS = 4,
     BYTES = 4096,
-    BOOTSTRAP_MS = 300 * SLOWER,
+    BOOTSTRAP_MS = 600 * SLOWER,
     WAIT_MS = 4000 * SLOWER,
     HANG_MS = 9000 * SLOWER,
     SETTLE_MS = 3000 * SLOWER,
@@ -569,17 +569,16 @@ static void complain(const struct plan *plan, const char *what)
     int r;
 
     seen.wrong++;
-    printf("# %s: %s fault %ld (%s of rank %d), victim %d, variant %d%s: %s\n",
-           pool.arrangement->name, kind_names[plan->kind], plan->nth, b->hit, b->hit_rank,
-           plan->victim, plan->variant, plan->persistent ? ", for good" : "", what);
+    fprintf(stderr, "# %s: %s fault %ld (%s of rank %d), victim %d, variant %d%s: %s\n",
+            pool.arrangement->name, kind_names[plan->kind], plan->nth, b->hit, b->hit_rank,
+            plan->victim, plan->variant, plan->persistent ? ", for good" : "", what);
     for (r = 0; r < RANKS; r++)
-        printf("#   rank %d: %s, status %d: %s\n", r, stage_names[p->rank[r].step],
-               (int)p->rank[r].status, p->rank[r].text);
+        fprintf(stderr, "#   rank %d: %s, status %d: %s\n", r, stage_names[p->rank[r].step],
+                (int)p->rank[r].status, p->rank[r].text);
     for (r = 0; r < b->processes; r++)
         if (b->left[r].objects != 0 || b->left[r].fds != 0 || b->left[r].threads != 0)
-            printf("#   process %d leaves %d objects, %d descriptors, %d threads\n", r,
-                   b->left[r].objects, b->left[r].fds, b->left[r].threads);
-    fflush(stdout);
+            fprintf(stderr, "#   process %d leaves %d objects, %d descriptors, %d threads\n", r,
+                    b->left[r].objects, b->left[r].fds, b->left[r].threads);
 }
 
 /* ---- the sweep ---- */
