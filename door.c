@@ -88,14 +88,16 @@ static void door_close(void)
 
 void sw_door_rest(int linger)
 {
+    struct sw_watch *open = door.local.fd >= 0 ? &door.local : &door.tcp;
+
     if (linger)
         door.linger = sw_now_ms() + LINGER_MS;
-    if (sw_root_expects() || door.local.fd < 0)
+    if (sw_root_expects() || open->fd < 0)
         return;
     if (sw_now_ms() >= door.linger) {
         door_close();
     } else {
-        door.local.deadline = door.linger;
+        open->deadline = door.linger;
         sw_service_changed();
     }
 }

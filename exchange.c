@@ -36,6 +36,7 @@
 #define CULPRIT_SHIFT 48
 #define CULPRIT_MASK 0xfffu
 #define DECIDE_MS 500
+#define QUIET_MS 1000 /* without a beat: it is stopped */
 #define WAITS_SHIFT 16
 #define WAITS_MASK 0xffffu
 #define WAITS_FRESH_MS 100
@@ -57,7 +58,8 @@ struct page {
     /* Of a host that does not decide: the end that it asks for, as in word, and since when. */
     _Atomic uint64_t proposal;
     _Atomic int64_t proposed_at;
-    struct post posts[]; /* nranks */
+    _Atomic int64_t beat; /* when the process that links this host last said that it is well */
+    struct post posts[];  /* nranks */
 };
 
 struct sw_exchange {
@@ -397,6 +399,19 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
     return whom_it_waits_for(x, here);
 }
 
+void sw_exchange_beat(struct sw_exchange *x)
+{
+    atomic_store(&x->page->beat, sw_now_ms());
+}
+
+/* Who is missing elsewhere may be here, and only the process that would say so is stopped. */
+static int or_who_links(const struct sw_exchange *x, int missing)
+{
+    if (!is_elsewhere(x, missing) || sw_now_ms() - atomic_load(&x->page->beat) < QUIET_MS)
+        return missing;
+    return x->hosts->links;
+}
+
 static void sleep_until_rung(struct sw_exchange *x, uint32_t heard, int64_t ms)
 {
     const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
@@ -445,7 +460,10 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
         return 0;
     }
     if (missing >= 0 && (gone || left <= 0)) {
-        end(x, word, gone ? SYMWIN_PEER_LOST : SYMWIN_TIMEOUT, missing);
+        if (gone)
+            end(x, word, SYMWIN_PEER_LOST, missing);
+        else
+            end(x, word, SYMWIN_TIMEOUT, or_who_links(x, missing));
         return 0;
     }
     return left > 0 ? left : 1;

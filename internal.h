@@ -154,6 +154,7 @@ void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *c
 struct sw_exchange_hosts {
     int decides;                    /* this host's page decides; the others propose ends */
     int decider;                    /* the rank that speaks for the host that does */
+    int links;                      /* the rank whose process links this host with others */
     int relay;                      /* the rank that sends posts to other hosts; -1: none here */
     const unsigned char *elsewhere; /* of each rank: on another host */
     /* Sends posts of a round: to the deciding host those of this host's ranks that are there and were not
@@ -162,6 +163,8 @@ struct sw_exchange_hosts {
     void *context;
 };
 void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts *hosts);
+void sw_exchange_beat(
+    struct sw_exchange *x); /* now and then, by the process that links this host */
 
 /* What a rank posted, or posts through its host; 0: the exchange has ended. */
 int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,
@@ -276,6 +279,7 @@ struct sw_group {
     unsigned char *elsewhere; /* owned: of each rank, if there are more hosts */
     uint64_t *posts_sent;     /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
+    struct sw_watch pulse;        /* of the process that links this host with others */
     _Atomic uint64_t rounds_sent; /* by the deciding host's linking process */
     atomic_int refs;              /* ranks that joined and have not left */
     struct sw_exchange *exchange;

@@ -122,10 +122,15 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
         return errno;
     memcpy(&v4.sin_addr, id->address, sizeof v4.sin_addr);
     memcpy(&v6.sin6_addr, id->address, sizeof v6.sin6_addr);
-    if ((id->family == AF_INET ? connect(fd, (struct sockaddr *)&v4, sizeof v4)
-                               : connect(fd, (struct sockaddr *)&v6, sizeof v6)) != 0)
-        error = errno;
-    while (error == EINPROGRESS || error == EINTR) {
+    do
+        error = (id->family == AF_INET ? connect(fd, (struct sockaddr *)&v4, sizeof v4)
+                                       : connect(fd, (struct sockaddr *)&v6, sizeof v6)) == 0
+                    ? 0
+                    : errno;
+    while (error == EINTR); /* it may have begun, and says so then */
+    if (error == EISCONN)
+        error = 0;
+    while (error == EINPROGRESS || error == EALREADY) {
         const int64_t left = deadline - sw_now_ms();
         const int found = left <= 0 ? 0 : poll(&p, 1, left > 1000 ? 1000 : (int)left);
 

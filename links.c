@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,6 +17,7 @@
 
 enum {
     WORD_MS = 100, /* for LEAVE and END, which fit into any buffer that is read at the other end */
+    PULSE_MS = 200,
     KEEPALIVE_S = 5, /* of silence; then three probes */
     PROBE_S = 2,
     PROBES = 3
@@ -266,6 +268,17 @@ static void keep_alive(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &longest_ms, sizeof longest_ms);
 }
 
+/* The other processes of this host cannot see whether this one still serves the links. */
+static void beat(struct sw_watch *watch, short events)
+{
+    struct sw_group *group = (struct sw_group *)(void *)((char *)watch -
+                                                         offsetof(struct sw_group, pulse));
+
+    (void)events;
+    sw_exchange_beat(group->exchange);
+    watch->deadline = sw_now_ms() + PULSE_MS;
+}
+
 symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels)
 {
     symwin_status status = SYMWIN_OK;
@@ -275,6 +288,7 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
         group->elsewhere[r] = group->host_of[r] != group->host;
     group->exchange_hosts = (struct sw_exchange_hosts){.decides = group->host == 0,
                                                        .decider = lowest_of_host(group, 0),
+                                                       .links = lowest_of_host(group, group->host),
                                                        .relay = -1,
                                                        .elsewhere = group->elsewhere,
                                                        .send = send_posts,
@@ -297,6 +311,11 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
                                         .ready = link_ready};
         status = sw_service_add(&link->watch);
     }
+    sw_exchange_beat(group->exchange);
+    if (status == SYMWIN_OK && sw_links_here(group) == group->process) {
+        group->pulse = (struct sw_watch){.fd = -1, .deadline = 0, .ready = beat};
+        status = sw_service_add(&group->pulse);
+    }
     sw_exchange_set_hosts(group->exchange, &group->exchange_hosts);
     return status;
 }
@@ -305,6 +324,7 @@ void sw_links_stop(struct sw_group *group)
 {
     int h;
 
+    sw_service_remove(&group->pulse);
     for (h = 0; h < group->hosts && group->links != NULL; h++) {
         sw_service_remove(&group->links[h].watch);
         sw_channel_close(&group->links[h].channel);

@@ -488,15 +488,23 @@ static const char *judge_divided(const struct plan *plan, const struct processes
 }
 
 /* A process that links hosts and can send or hear nothing more, for good, cannot say so: whoever is on the other host seems
- * to be late. */
+ * to be late, and one host may know more than the other. */
 static int is_mute(const struct plan *plan, const struct processes *p)
 {
     int r;
 
     for (r = 0; r < RANKS; r++)
-        if (p->rank[r].status != SYMWIN_TIMEOUT && p->rank[r].status != SYMWIN_PEER_LOST)
+        if (p->rank[r].status != SYMWIN_OK && p->rank[r].status != SYMWIN_TIMEOUT &&
+            p->rank[r].status != SYMWIN_PEER_LOST && !is_victims(plan, r) &&
+            !is_victims(plan, culprit(p->rank[r].text)))
             return 0;
     return plan->persistent && plan->victim < 2;
+}
+
+/* The victim could not see its own folder, and went to another place. */
+static int is_elsewhere(const struct board *b)
+{
+    return strcmp(b->hit, "lstat") == 0;
 }
 
 /* While ranks of two hosts meet, each of them hears of a failure in one of several ways, and fails. Either host has a
@@ -555,7 +563,7 @@ static const char *judge(const struct plan *plan, const struct processes *p, con
     if (wrong == NULL || !may_divide(plan, first))
         return wrong;
     seen.divided++;
-    if (b->hosts != NULL && is_mute(plan, p))
+    if (b->hosts != NULL && (is_mute(plan, p) || is_elsewhere(b)))
         return NULL;
     if (b->hosts != NULL && first == CREATE)
         return judge_hosts(plan, p);
@@ -610,11 +618,19 @@ static int run(const struct arrangement *arrangement, const struct plan *plan)
     return hit;
 }
 
+/* A process asks once whether fabric handles are permitted. */
+static int is_remembered(const struct arrangement *arrangement, const struct plan *plan)
+{
+    return arrangement->hosts != NULL && plan->kind == DRIVER &&
+           codes[plan->variant] == CUDA_ERROR_NOT_PERMITTED;
+}
+
 static void retry(const struct arrangement *arrangement, const struct plan *plan)
 {
     const struct plan none = {.kind = NOTHING, .nth = plan->nth};
 
-    if (pool.p == NULL || (arrangement->processes > 1 && plan->nth % RETRY_EACH != 0))
+    if (pool.p == NULL || is_remembered(arrangement, plan) ||
+        (arrangement->processes > 1 && plan->nth % RETRY_EACH != 0))
         return;
     seen.retries++;
     run(arrangement, &none);
@@ -631,7 +647,7 @@ static int sweep(const struct arrangement *arrangement, struct plan plan, long s
     int faults = 0;
 
     for (plan.nth = start; seen.wrong - wrong < MOST_WRONG; plan.nth += stride) {
-        if (plan.nth <= FRESH && pool_stop(0) != 0)
+        if ((plan.nth <= FRESH || is_remembered(arrangement, &plan)) && pool_stop(0) != 0)
             complain(&plan, "does not end well");
         if (!run(arrangement, &plan))
             break;
