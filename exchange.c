@@ -36,7 +36,7 @@
 #define CULPRIT_SHIFT 48
 #define CULPRIT_MASK 0xfffu
 #define DECIDE_MS 500
-#define QUIET_MS 1000 /* without a beat: it is stopped */
+#define QUIET_MS 500 /* without a beat: it is stopped */
 #define WAITS_SHIFT 16
 #define WAITS_MASK 0xffffu
 #define WAITS_FRESH_MS 100

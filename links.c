@@ -17,7 +17,7 @@
 
 enum {
     WORD_MS = 100, /* for LEAVE and END, which fit into any buffer that is read at the other end */
-    PULSE_MS = 200,
+    PULSE_MS = 100,
     KEEPALIVE_S = 5, /* of silence; then three probes */
     PROBE_S = 2,
     PROBES = 3

@@ -495,8 +495,8 @@ static int is_mute(const struct plan *plan, const struct processes *p)
 
     for (r = 0; r < RANKS; r++)
         if (p->rank[r].status != SYMWIN_OK && p->rank[r].status != SYMWIN_TIMEOUT &&
-            p->rank[r].status != SYMWIN_PEER_LOST && !is_victims(plan, r) &&
-            !is_victims(plan, culprit(p->rank[r].text)))
+            p->rank[r].status != SYMWIN_PEER_LOST && p->rank[r].status != SYMWIN_ABORTED &&
+            !is_victims(plan, r) && !is_victims(plan, culprit(p->rank[r].text)))
             return 0;
     return plan->persistent && plan->victim < 2;
 }
