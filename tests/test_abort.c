@@ -5,7 +5,7 @@
 /* Under ThreadSanitizer a kernel takes seconds to look at the abort word: then soon is before any
  * timeout. */
 #if defined(__SANITIZE_THREAD__)
-enum { MOST_RUNS = 4, FEW_RUNS = 2, KILLS = 3, ANY_US = 10000000 };
+enum { MOST_RUNS = 2, FEW_RUNS = 1, KILLS = 2, ANY_US = 10000000 };
 #else
 enum { MOST_RUNS = 20, FEW_RUNS = 5, KILLS = 10, ANY_US = 0 };
 #endif
