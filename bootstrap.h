@@ -74,6 +74,7 @@ struct sw_place {
 symwin_status sw_place_make(struct sw_place *place, int nranks, int processes, int hosts);
 void sw_group_free(struct sw_group *group); /* one that nobody has got */
 void sw_place_release(struct sw_place *place);
+int sw_place_leader(const struct sw_place *place, int process); /* its lowest rank */
 void sw_let_go(int fd); /* closes what may be kept (sw_service_keep) */
 
 /* Tells the other hosts, as far as the place has links to them, that the communicator is not to be: whose

@@ -538,7 +538,7 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
     const uint64_t round = atomic_load_explicit(&x->page->posts[rank].rounds, memory_order_relaxed);
     const int64_t deadline = sw_now_ms() + timeout_ms;
     const struct sw_exchange_hosts *hosts = x->hosts;
-    const int relays = hosts != NULL && hosts->relay == rank;
+    const int relays = hosts != NULL && hosts->links == rank;
     symwin_status status = SYMWIN_OK;
     int r;
 

@@ -31,6 +31,15 @@ symwin_status sw_place_make(struct sw_place *place, int nranks, int processes, i
     return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, nranks);
 }
 
+int sw_place_leader(const struct sw_place *place, int process)
+{
+    int r = 0;
+
+    while (r < place->nranks - 1 && place->seats[r].process != process)
+        r++;
+    return r;
+}
+
 /* Closes what may be kept. */
 void sw_let_go(int fd)
 {
@@ -156,14 +165,11 @@ static void line_broken(struct sw_watch *watch, short events)
 {
     struct sw_line *line = (struct sw_line *)(void *)watch;
     struct sw_group *group = line->group;
-    int leader = 0;
 
     (void)events;
     sw_service_remove(watch);
     sw_service_keep(watch->fd); /* or a forked child would hold it open */
-    while (group->process_of[leader] != line->process)
-        leader++;
-    if (!sw_exchange_is_quiet(group->exchange, leader))
+    if (!sw_exchange_is_quiet(group->exchange, sw_group_leader_of(group, line->process)))
         process_lost(group, line->process);
     if (sw_exchange_ended(group->exchange))
         group_ended(group);
@@ -251,15 +257,13 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_place *p
     if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
         group->lines == NULL || (group->hosts > 1 && !sw_links_create(group)))
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, place->nranks);
-    group->leader = place->nranks;
+    group->leader = sw_place_leader(place, place->process);
     for (r = 0; r < place->nranks; r++) {
         group->process_of[r] = place->seats[r].process;
         group->host_of[r] = place->seats[r].host;
         if (group->process_of[r] != place->process)
             continue;
         group->nlocal++;
-        if (r < group->leader)
-            group->leader = r;
     }
     atomic_init(&group->refs, group->nlocal);
     return SYMWIN_OK;
@@ -268,10 +272,8 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_place *p
 /* There is no group: the other processes and hosts must not wait for its ranks. */
 static void group_give_up(struct sw_group *group, struct sw_place *place, symwin_status status)
 {
-    int leader = 0;
+    const int leader = sw_place_leader(place, place->process);
 
-    while (leader < place->nranks - 1 && place->seats[leader].process != place->process)
-        leader++;
     if (group != NULL && group->exchange != NULL)
         sw_exchange_fail(group->exchange, status, leader);
     sw_place_end(place, status, leader);

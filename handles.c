@@ -94,19 +94,10 @@ static void export_all(struct sw_trade *t)
     }
 }
 
-static int leader_of(const struct sw_group *group, int process)
-{
-    int r = 0;
-
-    while (group->process_of[r] != process)
-        r++;
-    return r;
-}
-
 /* The line is dead, and with it the communicator. */
 static void lost(struct sw_trade *t, int process, symwin_status why)
 {
-    sw_exchange_fail(t->group->exchange, why, leader_of(t->group, process));
+    sw_exchange_fail(t->group->exchange, why, sw_group_leader_of(t->group, process));
 }
 
 /* This process cannot use its lines. */
@@ -259,7 +250,7 @@ static symwin_status exchange_all(struct sw_trade *t)
             lost(t, p, SYMWIN_TIMEOUT);
             continue;
         }
-        sw_exchange_waits_for(group->exchange, group->leader, leader_of(group, p));
+        sw_exchange_waits_for(group->exchange, group->leader, sw_group_leader_of(group, p));
         count = poll(t->polls, (nfds_t)group->processes, SLICE_MS);
         if (count < 0 && errno != EINTR)
             stuck(t);

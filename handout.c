@@ -18,7 +18,6 @@ static int same(const unsigned char *a, const unsigned char *b)
 /* Numbers processes and hosts in the order of their lowest ranks, but for this host, which is 0. */
 static symwin_status make_place(const struct meeting *m, struct sw_place *place)
 {
-    static const unsigned char here[SW_NAME_BYTES];
     struct sw_wire_seat *seats = calloc((size_t)m->nranks, sizeof *seats);
     int processes = 0, hosts = 1;
     symwin_status status;
@@ -32,7 +31,7 @@ static symwin_status make_place(const struct meeting *m, struct sw_place *place)
         seats[r].process = q < r ? seats[q].process : (uint16_t)processes++;
         for (q = 0; q < r && !same(m->seats[q].host, m->seats[r].host); q++)
             ;
-        if (same(m->seats[r].host, here))
+        if (!m->seats[r].far)
             seats[r].host = 0;
         else
             seats[r].host = q < r ? seats[q].host : (uint16_t)hosts++;
@@ -48,18 +47,9 @@ static symwin_status make_place(const struct meeting *m, struct sw_place *place)
     return status;
 }
 
-static int leader_of(const struct sw_place *place, int process)
-{
-    int r = 0;
-
-    while (place->seats[r].process != process)
-        r++;
-    return r;
-}
-
 static int is_here(const struct sw_place *place, int process)
 {
-    return place->seats[leader_of(place, process)].host == 0;
+    return place->seats[sw_place_leader(place, process)].host == 0;
 }
 
 static int lowest_of_host(const struct sw_place *place, int host)
@@ -98,7 +88,7 @@ static symwin_status give_line(struct meeting *m, struct sw_place *place, int to
         place->lines[from] = fd;
         return SYMWIN_OK;
     }
-    status = sw_meeting_tell(m, leader_of(place, to), &frame, SW_WIRE_LINE, fd);
+    status = sw_meeting_tell(m, sw_place_leader(place, to), &frame, SW_WIRE_LINE, fd);
     close(fd);
     return status;
 }
@@ -164,7 +154,8 @@ static symwin_status hand_out(struct meeting *m, struct sw_place *place)
     status = send_tables(m, place);
     for (p = 0; p < place->processes && status == SYMWIN_OK; p++)
         if (p != place->process && is_here(place, p))
-            status = sw_meeting_tell(m, leader_of(place, p), &frame, SW_WIRE_PAGE, place->page);
+            status = sw_meeting_tell(m, sw_place_leader(place, p), &frame, SW_WIRE_PAGE,
+                                     place->page);
     if (status == SYMWIN_OK)
         status = send_lines(m, place);
     for (h = 1; h < place->hosts && status == SYMWIN_OK; h++) {
@@ -189,7 +180,7 @@ static void await_ready(struct meeting *m, const struct sw_place *place)
 
     for (p = 0; p < place->processes; p++)
         if (p != place->process && is_here(place, p))
-            await(m, leader_of(place, p));
+            await(m, sw_place_leader(place, p));
     for (r = 0; r < m->nranks; r++)
         if (m->seats[r].far && !m->seats[r].linked)
             await(m, r);

@@ -152,10 +152,9 @@ void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *c
 
 /* For ranks on several hosts; links.c moves what they post. */
 struct sw_exchange_hosts {
-    int decides;                    /* this host's page decides; the others propose ends */
-    int decider;                    /* the rank that speaks for the host that does */
-    int links;                      /* the rank whose process links this host with others */
-    int relay;                      /* the rank that sends posts to other hosts; -1: none here */
+    int decides; /* this host's page decides; the others propose ends */
+    int decider; /* the rank that speaks for the host that does */
+    int links;   /* the rank that sends this host's posts: its process has the links */
     const unsigned char *elsewhere; /* of each rank: on another host */
     /* Sends posts of a round: to the deciding host those of this host's ranks that are there and were not
      * sent, from it all. */
@@ -303,6 +302,16 @@ struct sw_group {
 static inline int sw_group_is_local(const struct sw_group *group, int rank)
 {
     return group->process_of[rank] == group->process;
+}
+
+/* The lowest rank of a process. */
+static inline int sw_group_leader_of(const struct sw_group *group, int process)
+{
+    int r = 0;
+
+    while (r < group->nranks - 1 && group->process_of[r] != process)
+        r++;
+    return r;
 }
 
 /* Address of byte `offset` of a rank's part; rank nranks is the multicast part. */

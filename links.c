@@ -289,12 +289,9 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
     group->exchange_hosts = (struct sw_exchange_hosts){.decides = group->host == 0,
                                                        .decider = lowest_of_host(group, 0),
                                                        .links = lowest_of_host(group, group->host),
-                                                       .relay = -1,
                                                        .elsewhere = group->elsewhere,
                                                        .send = send_posts,
                                                        .context = group};
-    if (sw_links_here(group) == group->process)
-        group->exchange_hosts.relay = lowest_of_host(group, group->host);
     for (h = 0; h < group->hosts && status == SYMWIN_OK; h++) {
         struct sw_link *link = &group->links[h];
 

@@ -6,14 +6,6 @@
 
 enum { COUNT = 30000 };
 
-HARNESS_UNUSED void must_be(int right, const char *what, int rank)
-{
-    if (right)
-        return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symwin_last_error());
-    tap_failures++;
-}
-
 /* Reduces once and compares every element. */
 HARNESS_UNUSED void reduce(struct processes *p, int rank, symwin_comm *comm, uint32_t *in,
                            uint32_t *out, symwin_algo algo, struct CUstream_st *stream)

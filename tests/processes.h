@@ -59,6 +59,15 @@ HARNESS_UNUSED symwin_status processes_note(struct processes *p, int rank, symwi
     return status;
 }
 
+/* In a rank's process. */
+HARNESS_UNUSED void must_be(int right, const char *what, int rank)
+{
+    if (right)
+        return;
+    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symwin_last_error());
+    tap_failures++;
+}
+
 /* The id, made by rank 0. */
 HARNESS_UNUSED const symwin_unique_id *processes_id(struct processes *p, int rank)
 {

@@ -29,14 +29,6 @@ static int absent(const struct processes *p)
     return p->count - 1;
 }
 
-static void must_be(int right, const char *what, int rank)
-{
-    if (right)
-        return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symwin_last_error());
-    tap_failures++;
-}
-
 static void must_say(symwin_status got, symwin_status want, const char *words, const char *what,
                      int rank)
 {

@@ -50,14 +50,6 @@ static int ended_well(pid_t pid)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static void must_be(int right, const char *what, int rank)
-{
-    if (right)
-        return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symwin_last_error());
-    tap_failures++;
-}
-
 /* ---- what a rank has ------------------------------------------------------------------------- */
 
 struct all {

@@ -6,14 +6,6 @@
 
 enum { RANKS = 3, VICTIM = 1, FORKS = 40, AT_ONCE_MS = 1000 };
 
-static void must_be(int right, const char *what, int rank)
-{
-    if (right)
-        return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symwin_last_error());
-    tap_failures++;
-}
-
 static void outlive(struct processes *p, int which)
 {
     const pid_t pid = fork();

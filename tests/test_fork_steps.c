@@ -18,14 +18,6 @@ enum {
     CHILD_LIMIT_S = 10
 };
 
-static void must_be(int right, const char *what)
-{
-    if (right)
-        return;
-    fprintf(stderr, "%s: %s\n", what, symwin_last_error());
-    tap_failures++;
-}
-
 /* By this name LeakSanitizer asks: what only the parent's threads know of is no leak in a child. */
 static int is_child;
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
@@ -124,9 +116,9 @@ static void in_a_registration(struct processes *p, int rank)
         steps_each(NULL);
         fprintf(stderr, "# %d forks; descriptors here %d to %d, in children %d to %d\n",
                 forker.forks, here, forker.most, there, forker.child);
-        must_be(forker.forks > RANKS, "forks in a registration");
-        must_be(forker.most > here, "descriptors in a registration");
-        must_be(forker.child == there, "a child has a descriptor of a registration");
+        must_be(forker.forks > RANKS, "forks in a registration", rank);
+        must_be(forker.most > here, "descriptors in a registration", rank);
+        must_be(forker.child == there, "a child has a descriptor of a registration", rank);
     }
     processes_barrier(p); /* a line that its other end has left is not watched any more */
     symwin_comm_destroy(comm);
@@ -229,7 +221,7 @@ static void fork_between(void)
         in_between(NULL);
         _exit(0);
     }
-    must_be(exit_code(pid) == 0, "a child waits for its parent's threads");
+    must_be(exit_code(pid) == 0, "a child waits for its parent's threads", 0);
 }
 
 static void at_the_end_of_the_service(struct processes *p, int rank)
@@ -250,16 +242,16 @@ static void high_number(struct processes *p, int rank)
     (void)p;
     (void)rank;
     sw_service_lock();
-    must_be(!sw_service_keep(BEYOND), "a descriptor that cannot be kept");
-    must_be(sw_service_keep(BEYOND - 1), "the last number that can be kept");
-    must_be(sw_service_keep(-1), "no descriptor");
+    must_be(!sw_service_keep(BEYOND), "a descriptor that cannot be kept", rank);
+    must_be(sw_service_keep(BEYOND - 1), "the last number that can be kept", rank);
+    must_be(sw_service_keep(-1), "no descriptor", rank);
     sw_service_forget(BEYOND - 1);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max > HIGH) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
         fd = fcntl(0, F_DUPFD_CLOEXEC, HIGH);
     }
-    must_be(sw_service_keep(fd), "a descriptor of a high number");
+    must_be(sw_service_keep(fd), "a descriptor of a high number", rank);
     sw_service_unlock();
     if (fd < 0) {
         fprintf(stderr, "# no descriptor %d here: ulimit -Hn\n", HIGH);
@@ -268,7 +260,7 @@ static void high_number(struct processes *p, int rank)
     pid = fork_now();
     if (pid == 0)
         _exit(fcntl(fd, F_GETFD) >= 0);
-    must_be(exit_code(pid) == 0, "a child has a descriptor of a high number");
+    must_be(exit_code(pid) == 0, "a child has a descriptor of a high number", rank);
     sw_service_close(fd);
 }
 

@@ -18,14 +18,6 @@ enum { SHORT_MS = 1500, SIDE_BY_SIDE = 20, STRIDE = 1 };
 
 enum { RANKS = 3, WAIT_MS = 20000, COUNT = 1024 };
 
-static void must_be(int right, const char *what, int rank)
-{
-    if (right)
-        return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symwin_last_error());
-    tap_failures++;
-}
-
 /* ---- a whole job ----------------------------------------------------------------------------- */
 
 struct job {
