@@ -19,7 +19,8 @@ enum {
     HOSTS_MS = 4000, /* the same, where the maker waits for other hosts' word on that */
     LOOK_MS = 2,     /* between looks for the id of a host's ranks */
     ASK_MS = 20,     /* between looks at the other hosts */
-    WORD_MS = 40     /* for a word that should be there already */
+    WORD_MS = 40,    /* for a word that should be there already */
+    ANSWER_MS = 500  /* for an answer of a process that runs */
 };
 
 /* A group that its lowest rank has brought home, for the other ranks of this process. */
@@ -371,6 +372,13 @@ static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join
                                struct sw_channel *first, const struct sw_wire_table *wide, int host,
                                struct sw_group **out);
 
+/* Waits where nothing but a refusal may come: no frame is of type 0. Never SYMWIN_OK. */
+static symwin_status await_refusal(struct sw_channel *channel, union sw_wire_frame *frame,
+                                   int64_t deadline)
+{
+    return sw_expect(channel, frame, (enum sw_wire_type)0, NULL, deadline);
+}
+
 /* Waits until the lowest rank of the host has written down its id, or the maker says that nothing will come of
  * it. */
 static symwin_status await_id(const char *name, struct sw_id *local, struct sw_channel *channel,
@@ -380,11 +388,10 @@ static symwin_status await_id(const char *name, struct sw_id *local, struct sw_c
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     while (!sw_id_read(name, local, deadline)) {
-        const symwin_status status = sw_expect(channel, frame, SW_WIRE_GO, NULL,
-                                               sw_now_ms() + LOOK_MS);
+        const symwin_status status = await_refusal(channel, frame, sw_now_ms() + LOOK_MS);
 
         if (status != SYMWIN_TIMEOUT)
-            return status; /* of a refusal; no GO is due */
+            return status;
         if (sw_now_ms() >= deadline)
             return sw_fail(
                 SYMWIN_TIMEOUT,
@@ -397,7 +404,8 @@ static symwin_status await_id(const char *name, struct sw_id *local, struct sw_c
 }
 
 /* This rank cannot be with those of its host. That may be because the first maker has ended it: then that one's word
- * counts. If not, the first maker is told who is at fault: this rank, or the lowest of them, which was late. */
+ * counts. If not, the first maker is told who is at fault: this rank, or the lowest of them, which was late. Where
+ * the first maker does not answer that, the lowest may have waited for it in vain. */
 static symwin_status last_word(struct sw_channel *first, int rank, int lowest, symwin_status status)
 {
     char text[SW_TEXT_BYTES];
@@ -405,14 +413,14 @@ static symwin_status last_word(struct sw_channel *first, int rank, int lowest, s
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     frame.header.type = 0;
-    sw_expect(first, &frame, SW_WIRE_GO, NULL, sw_now_ms() + WORD_MS);
+    await_refusal(first, &frame, sw_now_ms() + WORD_MS);
     if (frame.header.type == SW_WIRE_REFUSAL)
         return (symwin_status)frame.refusal.status;
     sw_error_restore(text);
     if (status != SYMWIN_TIMEOUT)
         return report(first, rank, status, sw_now_ms());
     refuse(first, status, lowest, sw_now_ms());
-    return status;
+    return await_refusal(first, &frame, sw_now_ms() + ANSWER_MS);
 }
 
 /* This host's ranks meet among themselves: the lowest makes an id and writes it down for the others. */
