@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { THIN = 13, RUNS = 20 };
+enum { THIN = 29, RUNS = 12 };
 #else
 enum { THIN = 1, RUNS = 400 };
 #endif

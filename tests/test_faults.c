@@ -11,7 +11,7 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { STEP = 97, ALL_UP_TO = 12 }; /* of N: each run costs more than ten times as much */
+enum { STEP = 199, ALL_UP_TO = 6 }; /* of N: each run costs more than ten times as much */
 #elif defined(__SANITIZE_ADDRESS__)
 enum { STEP = 3, ALL_UP_TO = 40 };
 #else

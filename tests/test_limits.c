@@ -11,7 +11,7 @@
 
 /* Kernels of many processes that wait for each other take their time under ThreadSanitizer. */
 #if defined(__SANITIZE_THREAD__)
-enum { SHORT_MS = 12000, SIDE_BY_SIDE = 3, STRIDE = 5 };
+enum { SHORT_MS = 12000, SIDE_BY_SIDE = 3, STRIDE = 9 };
 #else
 enum { SHORT_MS = 1500, SIDE_BY_SIDE = 20, STRIDE = 1 };
 #endif
