@@ -18,7 +18,7 @@
 #include "steps.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { SLOWER = 8, DEFAULT_STRIDE = 421, EACH = 3 };
+enum { SLOWER = 5, DEFAULT_STRIDE = 421, EACH = 3 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SLOWER = 8, DEFAULT_STRIDE = 61, EACH = 2 };
 #else
