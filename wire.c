@@ -236,14 +236,20 @@ int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
                              .msg_controllen = sizeof control};
     int came = -1;
     int error = 0;
-    int resets = 0;
+    int resets = 0, ends = 0;
     int count;
     ssize_t got;
 
-    /* Who closes with a frame of ours unread resets the socket, which is told before the last word. */
-    do
+    /* The last word may be behind the end. Who closes with a frame of ours unread resets the socket, which is told
+     * first; and a receive that does not wait looks for frames, then for the end (Linux, __unix_dgram_recvmsg()):
+     * both may come in between. After the end no frame comes, so the second look is right. */
+    do {
+        message.msg_controllen = sizeof control;
         got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
+    } while ((got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0))) ||
+             (got == 0 && message.msg_controllen == 0 && ends++ == 0));
+    if (got < 0 && errno == EAGAIN && ends > 0)
+        return EPROTO; /* it was no end, but an empty frame */
     if (got < 0)
         return errno == ECONNRESET ? EPIPE : errno;
     count = take_descriptors(&message, fd != NULL, &came);

@@ -1,0 +1,65 @@
+/* A frame that was sent before the other end closed is received, however the two fall together: a
+ * process that says its last word and ends is not taken for one that ended without. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bootstrap.h"
+#include "tap.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { TIMES = 2000 };
+#else
+enum { TIMES = 10000 };
+#endif
+
+static int ends[2];
+static atomic_int begun, closed;
+
+static void *say_and_close(void *arg)
+{
+    union sw_wire_frame frame = {.pass = {.process = 0}};
+    int i;
+
+    (void)arg;
+    sw_wire_seal(&frame, SW_WIRE_GO);
+    for (i = 1; i <= TIMES; i++) {
+        while (atomic_load(&begun) < i)
+            ;
+        (void)sw_wire_send_now(ends[1], &frame, -1);
+        close(ends[1]);
+        atomic_store(&closed, i);
+    }
+    return NULL;
+}
+
+int main(void)
+{
+    int heard = 0, ended = 0;
+    pthread_t thread;
+    int i;
+
+    if (pthread_create(&thread, NULL, say_and_close, NULL) != 0)
+        return 1;
+    for (i = 1; i <= TIMES; i++) {
+        union sw_wire_frame frame;
+        int error;
+
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+            return 1;
+        atomic_store(&begun, i);
+        while ((error = sw_wire_receive_now(ends[0], &frame, NULL)) == EAGAIN)
+            ;
+        heard += error == 0 && frame.header.type == SW_WIRE_GO;
+        while (atomic_load(&closed) < i)
+            ;
+        ended += sw_wire_receive_now(ends[0], &frame, NULL) == EPIPE;
+        close(ends[0]);
+    }
+    pthread_join(thread, NULL);
+    TAP_EQ("the last frame is received", heard, TIMES);
+    TAP_EQ("and then the end", ended, TIMES);
+    return tap_done();
+}
