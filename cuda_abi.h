@@ -278,6 +278,35 @@ typedef enum CUfunction_attribute {
     CU_FUNC_ATTRIBUTE_NUM_REGS = 4
 } CUfunction_attribute;
 
+typedef enum CUlaunchAttributeID {
+    CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+} CUlaunchAttributeID;
+
+typedef union CUlaunchAttributeValue {
+    int programmaticStreamSerializationAllowed;
+    cuuint64_t pad[8]; /* as long as all others, and aligned as the pointers among them */
+} CUlaunchAttributeValue;
+
+typedef struct CUlaunchAttribute {
+    CUlaunchAttributeID id;
+    char pad[8 - sizeof(CUlaunchAttributeID)];
+    CUlaunchAttributeValue value;
+} CUlaunchAttribute;
+
+typedef struct CUlaunchConfig {
+    unsigned int gridDimX;
+    unsigned int gridDimY;
+    unsigned int gridDimZ;
+    unsigned int blockDimX;
+    unsigned int blockDimY;
+    unsigned int blockDimZ;
+    unsigned int sharedMemBytes;
+    CUstream hStream;
+    CUlaunchAttribute *attrs; /* not read if numAttrs is 0 */
+    unsigned int numAttrs;
+} CUlaunchConfig;
+
 /* Only ever passed as NULL with a count of 0. */
 typedef int CUjit_option;
 typedef int CUlibraryOption;

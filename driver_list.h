@@ -161,6 +161,8 @@
       (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,         \
        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,      \
        CUstream stream, void **params, void **extra))                                              \
+    X(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, REQUIRED,                                       \
+      (const CUlaunchConfig *config, CUfunction function, void **params, void **extra))            \
     /* graphs */                                                                                   \
     X(cuStreamBeginCapture, "cuStreamBeginCapture", 10010, REQUIRED,                               \
       (CUstream stream, CUstreamCaptureMode mode))                                                 \

@@ -226,29 +226,40 @@ static int shape_ok(const struct sw_emu_kernel *entry, const unsigned grid[3],
            (unsigned long long)block[0] * block[1] * block[2] <= most_threads(entry);
 }
 
-CUresult sw_emu_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                               unsigned int block_z, unsigned int shared, CUstream stream,
-                               void **params, void **extra)
+/* Programmatic serialization allows a kernel to start before those ahead of it have ended, and asks
+ * for nothing: here it never does. Any other attribute is INVALID_VALUE: cuda.h lists that among what
+ * cuLaunchKernelEx returns, and not NOT_SUPPORTED, but does not say which attributes get it. */
+static int attributes_ok(const CUlaunchConfig *config)
+{
+    if (config->numAttrs > 0 && config->attrs == NULL)
+        return 0;
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_IGNORE &&
+            config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            return 0;
+    return 1;
+}
+
+static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                       void **extra)
 {
     enum { MOST_DYNAMIC_SHARED = 48 << 10 };
     struct emu_op op = {.kind = EMU_OP_KERNEL,
-                        .kernel.grid = {grid_x, grid_y, grid_z},
-                        .kernel.block = {block_x, block_y, block_z}};
+                        .kernel.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+                        .kernel.block = {config->blockDimX, config->blockDimY, config->blockDimZ}};
     const struct sw_emu_kernel *entry;
     struct CUstream_st *s;
     CUdevice device;
-    CUresult result = emu_enter(EMU_cuLaunchKernel);
+    CUresult result = emu_stream_resolve(config->hStream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     entry = entry_of(function, &device);
     if (entry == NULL || (device >= 0 && device != s->device))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!shape_ok(entry, op.kernel.grid, op.kernel.block) || shared > MOST_DYNAMIC_SHARED ||
-        extra != NULL || (entry->params_bytes > 0 && (params == NULL || params[0] == NULL)))
+    if (!shape_ok(entry, op.kernel.grid, op.kernel.block) || !attributes_ok(config) ||
+        config->sharedMemBytes > MOST_DYNAMIC_SHARED || extra != NULL ||
+        (entry->params_bytes > 0 && (params == NULL || params[0] == NULL)))
         return CUDA_ERROR_INVALID_VALUE;
     op.device = s->device;
     op.kernel.kernel = entry;
@@ -259,6 +270,34 @@ CUresult sw_emu_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
         memcpy(op.owned, params[0], entry->params_bytes);
     }
     return emu_submit(s, &op, NULL, NULL);
+}
+
+CUresult sw_emu_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                               unsigned int block_z, unsigned int shared, CUstream stream,
+                               void **params, void **extra)
+{
+    const CUlaunchConfig config = {.gridDimX = grid_x,
+                                   .gridDimY = grid_y,
+                                   .gridDimZ = grid_z,
+                                   .blockDimX = block_x,
+                                   .blockDimY = block_y,
+                                   .blockDimZ = block_z,
+                                   .sharedMemBytes = shared,
+                                   .hStream = stream};
+    const CUresult result = emu_enter(EMU_cuLaunchKernel);
+
+    return result == CUDA_SUCCESS ? launch(&config, function, params, extra) : result;
+}
+
+CUresult sw_emu_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
+                                 void **extra)
+{
+    const CUresult result = emu_enter(EMU_cuLaunchKernelEx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    return config != NULL ? launch(config, function, params, extra) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- what kernels call ----------------------------------------------------------------------- */

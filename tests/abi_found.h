@@ -25,7 +25,9 @@ extern const struct abi_function abi_functions[];
 extern const int abi_cuda_version; /* of that cuda.h; 0: there was none, or one before 12.4 */
 
 /* The facts of the header that is included already. */
-#define ABI_SIZE(type) {"sizeof(" #type ")", (long long)sizeof(type)},
+#define ABI_SIZE(type)                                                                             \
+    {"sizeof(" #type ")", (long long)sizeof(type)},                                                \
+        {"_Alignof(" #type ")", (long long)_Alignof(type)},
 #define ABI_MEMBER(type, member)                                                                   \
     {"offsetof(" #type ", " #member ")", (long long)offsetof(type, member)},                       \
         {"sizeof(" #type "." #member ")", (long long)sizeof(((type *)0)->member)},

@@ -48,6 +48,10 @@
     X(CUstreamBatchMemOpType)                                                                      \
     X(CUstreamBatchMemOpParams)                                                                    \
     X(CUfunction_attribute)                                                                        \
+    X(CUlaunchAttributeID)                                                                         \
+    X(CUlaunchAttributeValue)                                                                      \
+    X(CUlaunchAttribute)                                                                           \
+    X(CUlaunchConfig)                                                                              \
     X(CUdriverProcAddressQueryResult)
 
 #define ABI_MEMBERS(X)                                                                             \
@@ -85,7 +89,22 @@
     X(CUstreamBatchMemOpParams, writeValue.value64)                                                \
     X(CUstreamBatchMemOpParams, writeValue.flags)                                                  \
     X(CUstreamBatchMemOpParams, writeValue.alias)                                                  \
-    X(CUstreamBatchMemOpParams, pad)
+    X(CUstreamBatchMemOpParams, pad)                                                               \
+    X(CUlaunchAttributeValue, programmaticStreamSerializationAllowed)                              \
+    X(CUlaunchAttributeValue, pad)                                                                 \
+    X(CUlaunchAttribute, id)                                                                       \
+    X(CUlaunchAttribute, pad)                                                                      \
+    X(CUlaunchAttribute, value)                                                                    \
+    X(CUlaunchConfig, gridDimX)                                                                    \
+    X(CUlaunchConfig, gridDimY)                                                                    \
+    X(CUlaunchConfig, gridDimZ)                                                                    \
+    X(CUlaunchConfig, blockDimX)                                                                   \
+    X(CUlaunchConfig, blockDimY)                                                                   \
+    X(CUlaunchConfig, blockDimZ)                                                                   \
+    X(CUlaunchConfig, sharedMemBytes)                                                              \
+    X(CUlaunchConfig, hStream)                                                                     \
+    X(CUlaunchConfig, attrs)                                                                       \
+    X(CUlaunchConfig, numAttrs)
 
 #define ABI_CONSTANTS(X)                                                                           \
     X(CU_STREAM_LEGACY)                                                                            \
@@ -221,6 +240,8 @@
     X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)                                                         \
     X(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)                                                          \
     X(CU_FUNC_ATTRIBUTE_NUM_REGS)                                                                  \
+    X(CU_LAUNCH_ATTRIBUTE_IGNORE)                                                                  \
+    X(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)                                       \
     X(CU_GET_PROC_ADDRESS_SUCCESS)                                                                 \
     X(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)                                                        \
     X(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT)

@@ -66,6 +66,18 @@ static CUresult launch_bump(CUstream s, uint32_t *p)
     return sw_emu_cuLaunchKernel(bump_function, 1, 1, 1, 1, 1, 1, 0, s, params, NULL);
 }
 
+/* The same by cuLaunchKernelEx: the kernel may, and here does not, begin before what is ahead. */
+static CUresult launch_bump_early(CUstream s, uint32_t *p)
+{
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)p;
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, s, &attribute, 1};
+    void *params[] = {&address};
+
+    return sw_emu_cuLaunchKernelEx(&config, bump_function, params, NULL);
+}
+
 static void begin(CUstream s, CUstreamCaptureMode mode)
 {
     TAP_EQ("begin capture", sw_emu_cuStreamBeginCapture(s, mode), CUDA_SUCCESS);
@@ -153,6 +165,33 @@ static void test_replay(CUstream s)
     TAP_EQ("synchronize", sw_emu_cuStreamSynchronize(s), CUDA_SUCCESS);
     tap_ok(called == 100 && bumped == 100, "100 launches ran: %d, %u", called, bumped);
     tap_ok(host_words[RIGHT] == 5 && host_words[GATE] == 9, "in order");
+}
+
+/* Kernels that may begin early, in a capture: the kernel's ++ is not atomic, so they must not overlap
+ * each other in a replay. */
+static void test_early_launches(CUstream s)
+{
+    CUgraph graph = NULL;
+    CUgraphExec exec;
+    uint32_t bumped = 0;
+    size_t count = 0;
+
+    begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    TAP_EQ("a kernel", launch_bump(s, &bumped), CUDA_SUCCESS);
+    TAP_EQ("one that may begin early", launch_bump_early(s, &bumped), CUDA_SUCCESS);
+    TAP_EQ("and another", launch_bump_early(s, &bumped), CUDA_SUCCESS);
+    TAP_EQ("no configuration", sw_emu_cuLaunchKernelEx(NULL, bump_function, NULL, NULL),
+           CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("end", sw_emu_cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+    (void)sw_emu_cuGraphGetNodes(graph, NULL, &count);
+    TAP_EQ("a node each", count, 3);
+    exec = instantiate(graph);
+    for (int i = 0; i < 20; i++)
+        (void)sw_emu_cuGraphLaunch(exec, s);
+    TAP_EQ("synchronize", sw_emu_cuStreamSynchronize(s), CUDA_SUCCESS);
+    TAP_EQ("each ran in its turn", bumped, 60);
+    (void)sw_emu_cuGraphExecDestroy(exec);
+    (void)sw_emu_cuGraphDestroy(graph);
 }
 
 /* Launched in two streams, a graph does not overlap itself: the kernel's ++ is not atomic. */
@@ -414,6 +453,7 @@ int main(void)
     s = stream_new(CU_STREAM_NON_BLOCKING);
     test_status(s);
     test_replay(s);
+    test_early_launches(s);
     test_same_graph_in_two_streams(s);
     test_branches(s);
     test_crossing(s);

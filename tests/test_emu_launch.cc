@@ -336,6 +336,65 @@ static void test_launch_arguments()
     (void)sw_emu_cuDevicePrimaryCtxRelease(0);
 }
 
+/* A launch of `name` by cuLaunchKernelEx with these attributes. */
+static CUresult launch_ex(const char *name, unsigned threads, CUlaunchAttribute *attrs,
+                          unsigned count, words args)
+{
+    CUlaunchConfig config = {};
+    void *params[] = {&args};
+
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = threads;
+    config.blockDimY = config.blockDimZ = 1;
+    config.attrs = attrs;
+    config.numAttrs = count;
+    return sw_emu_cuLaunchKernelEx(&config, (CUfunction)kernel_of(name), params, NULL);
+}
+
+static CUlaunchAttribute serialization(int programmatic)
+{
+    CUlaunchAttribute attribute = {};
+
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = programmatic;
+    return attribute;
+}
+
+static void test_launch_attributes()
+{
+    CUlaunchAttribute on = serialization(1), off = serialization(0), both[2] = {}, unknown = {};
+    const CUdeviceptr p = zeroed(8);
+    const words args = {p, 0, 7};
+    int wrong = 0;
+
+    both[1] = on; /* behind one that is ignored, whatever its value */
+    both[0].value.pad[0] = ~0ull;
+    unknown.id = (CUlaunchAttributeID)99;
+    TAP_EQ("no attributes", launch_ex("late", 8, NULL, 0, args), CUDA_SUCCESS);
+    TAP_EQ("programmatic serialization", launch_ex("shape", 8, &on, 1, args), CUDA_SUCCESS);
+    TAP_EQ("ordinary serialization", launch_ex("shape", 8, &off, 1, args), CUDA_SUCCESS);
+    TAP_EQ("an ignored attribute ahead", launch_ex("shape", 8, both, 2, args), CUDA_SUCCESS);
+    for (unsigned i = 0; i < 8; i++)
+        wrong += read_word(p, i) != 107 + 3 * (i + 1);
+    TAP_EQ("they ran one after the other", wrong, 0);
+    TAP_EQ("an unknown attribute", launch_ex("shape", 8, &unknown, 1, args),
+           CUDA_ERROR_INVALID_VALUE);
+    both[0] = unknown;
+    TAP_EQ("a known one behind it", launch_ex("shape", 8, both, 2, args), CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("attributes at NULL", launch_ex("shape", 8, NULL, 1, args), CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("none of those at an address", launch_ex("shape", 8, &unknown, 0, args), CUDA_SUCCESS);
+    TAP_EQ("a block of 0", launch_ex("shape", 0, &on, 1, args), CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("no configuration", sw_emu_cuLaunchKernelEx(NULL, (CUfunction)kernel_of("shape"), 0, 0),
+           CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("a kernel that is none", launch_ex("nothing", 8, &on, 1, args),
+           CUDA_ERROR_INVALID_HANDLE);
+    TAP_EQ("what was refused did not run", read_word(p, 0), 107 + 4);
+    sw_emu_fail_nth(2, CUDA_ERROR_LAUNCH_FAILED, 0, 0); /* behind cuLibraryGetKernel */
+    TAP_EQ("an injected fault", launch_ex("timer", 1, &on, 1, args), CUDA_ERROR_LAUNCH_FAILED);
+    sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+    (void)sw_emu_cuMemFree(p);
+}
+
 static void test_shapes()
 {
     const unsigned threads = 3 * 2 * 5, blocks = 2 * 3 * 4;
@@ -523,6 +582,7 @@ int main(void)
     test_images();
     test_occupancy();
     test_launch_arguments();
+    test_launch_attributes();
     test_shapes();
     test_barrier();
     test_polling();
