@@ -1,6 +1,10 @@
 /* What an address is, and copies and fills by address. */
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "emu_device.h" /* EMU_TSAN */
+#include "exec.h"
 #include "memory.h"
 
 /* ---- questions ------------------------------------------------------------------------------- */
@@ -191,9 +195,70 @@ CUresult emu_copy(CUdevice device, CUdeviceptr dst, CUdeviceptr src, size_t byte
     return CUDA_SUCCESS;
 }
 
+#if !defined(EMU_TSAN)
+/* Zeroes whole pages. Those without memory are not given any: they are dropped, for what mincore() said
+ * is a hint. They may be swapped out, or have got memory since; after this they read as zero whatever
+ * they were. The others keep their memory: to drop it and get it again takes far longer than to write. */
+static void zero_run(unsigned char *at, size_t bytes, int has_memory)
+{
+    /* Blocks lie in the arena and are the process's own; all else is memory that may be shared. */
+    const int drop = emu_is_device_address((CUdeviceptr)(uintptr_t)at) ? MADV_DONTNEED
+                                                                       : MADV_REMOVE;
+
+    if (has_memory || madvise(at, bytes, drop) != 0)
+        memset(at, 0, bytes);
+}
+
+static void zero_pages(unsigned char *at, size_t bytes, size_t page)
+{
+    unsigned char there[EMU_GRANULE / 4096];
+    int has_memory = 0;
+    size_t begin = 0;
+
+    for (size_t i = 0; i < bytes; i += page) {
+        const size_t ahead = bytes - i < EMU_GRANULE ? bytes - i : EMU_GRANULE;
+
+        if (i % EMU_GRANULE == 0 && mincore(at + i, ahead, there) != 0)
+            memset(there, 1, sizeof there);
+        if ((there[i % EMU_GRANULE / page] & 1) != has_memory) {
+            zero_run(at + begin, i - begin, has_memory);
+            begin = i;
+            has_memory = !has_memory;
+        }
+    }
+    zero_run(at + begin, bytes - begin, has_memory);
+}
+
+/* Communicators clear much memory of which they use little, all ranks of a machine at once. */
+static void zero_piece(unsigned char *at, size_t bytes)
+{
+    const size_t least = (size_t)64 << 10; /* below, to write is quicker than to ask */
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t head = (size_t)(-(uintptr_t)at % page);
+    size_t pages;
+
+    if (bytes < least || bytes < head) {
+        memset(at, 0, bytes);
+        return;
+    }
+    pages = (bytes - head) / page * page;
+    memset(at, 0, head);
+    zero_pages(at + head, pages, page);
+    memset(at + head + pages, 0, bytes - head - pages);
+}
+#else
+/* Whoever reads or writes there at the same time is to be reported, so it is written. */
+static void zero_piece(unsigned char *at, size_t bytes)
+{
+    memset(at, 0, bytes);
+}
+#endif
+
 static void fill_piece(void *at, unsigned value, size_t width, size_t bytes)
 {
-    if (width == 1) {
+    if (value == 0) {
+        zero_piece(at, bytes);
+    } else if (width == 1) {
         memset(at, (int)(value & 0xff), bytes);
     } else if (width == 2) {
         for (size_t i = 0; i < bytes / 2; i++)

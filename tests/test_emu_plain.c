@@ -1,6 +1,7 @@
 /* What the conformance rules leave open about the emulated driver's memory: plain blocks, copies
  * and fills over several mappings, descriptors that only look right, contexts that nobody retains. */
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -103,6 +104,143 @@ static void across(void)
     conf_must(sw_drv.cuMemAddressFree(va, 2 * g), "cuMemAddressFree");
 }
 
+/* ---- zeroes ---------------------------------------------------------------------------------- */
+
+enum { PATTERN = 0xa5 };
+
+/* How many of the bytes at `from`, as the host sees them, are not `value`. */
+static size_t differing(CUdeviceptr from, size_t bytes, unsigned char value)
+{
+    const unsigned char *p = (const unsigned char *)(uintptr_t)from;
+    size_t wrong = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        wrong += p[i] != value;
+    return wrong;
+}
+
+/* How many pages of the device's memory there hold anything; -1: the system does not say. */
+static long pages_in_use(CUdeviceptr at, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    static unsigned char there[8192];
+    long used = 0;
+
+    if (bytes / page > sizeof there ||
+        mincore(emu_access(conf.device, at, bytes, 0), bytes, there) != 0)
+        return -1;
+    for (size_t i = 0; i < bytes / page; i++)
+        used += there[i] & 1;
+    return used;
+}
+
+/* Zeroes the middle of what holds a pattern, from and to odd addresses. */
+static void zero_middle(const char *what, CUdeviceptr at, size_t bytes)
+{
+    static const size_t lengths[] = {1, 4095, 65535, 65536, 65537, 1000003};
+
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const size_t first = i % 2 == 0 ? 4096 - 13 : 8192, length = lengths[i],
+                     end = first + length;
+
+        conf_must(sw_drv.cuMemsetD8(at, PATTERN, bytes), "cuMemsetD8");
+        conf_must(sw_drv.cuMemsetD8(at + first, 0, length), "cuMemsetD8");
+        tap_ok(differing(at, first, PATTERN) == 0 && differing(at + first, length, 0) == 0 &&
+                   differing(at + end, bytes - end, PATTERN) == 0,
+               "%s: %zu zeroes from %zu", what, length, first);
+    }
+    conf_must(sw_drv.cuMemsetD8(at, PATTERN, bytes), "cuMemsetD8");
+    conf_must(sw_drv.cuMemsetD32Async(at + 4, 0, bytes / 4 - 2, NULL), "cuMemsetD32Async");
+    conf_must(sw_drv.cuStreamSynchronize(NULL), "cuStreamSynchronize");
+    tap_ok(differing(at, 4, PATTERN) == 0 && differing(at + 4, bytes - 8, 0) == 0 &&
+               differing(at + bytes - 4, 4, PATTERN) == 0,
+           "%s: all words but the first and the last", what);
+}
+
+/* New memory, zeroed before anything was written there, and once some of it was. ThreadSanitizer is
+ * to see what is zeroed, so there it is written. */
+static void zero_new(const char *what, CUdeviceptr at, size_t bytes)
+{
+#if defined(__SANITIZE_THREAD__)
+    const int tells = 0;
+#else
+    const int tells = pages_in_use(at, bytes) == 0;
+#endif
+    const char *skip = tells ? "" : " # SKIP nobody can tell here";
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    long written;
+
+    conf_must(sw_drv.cuMemsetD8Async(at, 0, bytes, NULL), "cuMemsetD8Async");
+    conf_must(sw_drv.cuStreamSynchronize(NULL), "cuStreamSynchronize");
+    tap_ok(!tells || pages_in_use(at, bytes) == 0, "%s: zeroes take no memory%s", what, skip);
+    for (size_t i = 0; i < bytes; i += bytes / 16)
+        conf_must(sw_drv.cuMemsetD8(at + i + page - 5, PATTERN, 10), "cuMemsetD8");
+    written = pages_in_use(at, bytes);
+    conf_must(sw_drv.cuMemsetD8(at, 0, bytes), "cuMemsetD8");
+    tap_ok(!tells || (written > 0 && pages_in_use(at, bytes) == written),
+           "%s: no more than what was written has memory%s", what, skip);
+    TAP_EQ("and all is zero", differing(at, bytes, 0), 0);
+}
+
+struct neighbour {
+    volatile unsigned char *at[2];
+    atomic_int stop;
+    size_t lost; /* values that were gone when the next was to be written */
+};
+
+static void *count_up(void *arg)
+{
+    struct neighbour *n = arg;
+
+    for (unsigned i = 1; !atomic_load(&n->stop); i = i % UINT8_MAX + 1) {
+        *n->at[0] = *n->at[1] = (unsigned char)i;
+        sched_yield();
+        n->lost += (*n->at[0] != i) + (*n->at[1] != i);
+    }
+    return NULL;
+}
+
+/* Another thread writes the bytes next to what is being zeroed. */
+static void zero_beside(CUdeviceptr at, size_t bytes)
+{
+    unsigned char *memory = emu_access(conf.device, at, bytes, 1);
+    struct neighbour n = {.at = {memory + 4096 + 99, memory + bytes - 99}};
+    pthread_t thread;
+    size_t wrong = 0;
+
+    pthread_create(&thread, NULL, count_up, &n);
+    for (int i = 0; i < 20; i++) {
+        const CUdeviceptr from = at + 4096 + 100;
+        const size_t length = bytes - 99 - 4096 - 100;
+
+        conf_must(sw_drv.cuMemsetD8(from, PATTERN, length), "cuMemsetD8");
+        conf_must(sw_drv.cuMemsetD8(from, 0, length), "cuMemsetD8");
+        wrong += differing(from, length, 0);
+    }
+    atomic_store(&n.stop, 1);
+    pthread_join(thread, NULL);
+    TAP_EQ("zeroes beside what another thread writes", wrong, 0);
+    TAP_EQ("do not reach it", n.lost, 0);
+}
+
+static void zeroes(void)
+{
+    const size_t bytes = 2 * conf.granule;
+    struct conf_block block;
+    CUdeviceptr plain = 0;
+
+    conf_block_make(&block, conf.device, bytes, 0);
+    zero_new("an allocation", block.va, bytes);
+    zero_middle("an allocation", block.va, bytes);
+    zero_beside(block.va, bytes);
+    conf_block_drop(&block);
+    conf_must(sw_drv.cuMemAlloc(&plain, bytes), "cuMemAlloc");
+    zero_new("plain memory", plain, bytes);
+    zero_middle("plain memory", plain, bytes);
+    zero_beside(plain, bytes);
+    conf_must(sw_drv.cuMemFree(plain), "cuMemFree");
+}
+
 /* ---- multicast ------------------------------------------------------------------------------- */
 
 static void multicast(void)
@@ -128,6 +266,13 @@ static void multicast(void)
     TAP_EQ("a copy to the team", conf_poke(va + 64, 0x77), OK);
     TAP_EQ("reaches the first member", conf_word(blocks[0].va + 64), 0x77);
     TAP_EQ("and the second", *(uint32_t *)(uintptr_t)(blocks[1].va + 64), 0x77);
+    conf_must(sw_drv.cuMemsetD8(va, PATTERN, conf.granule), "cuMemsetD8");
+    TAP_EQ("zeroes for the team", sw_drv.cuMemsetD8(va + 5, 0, conf.granule - 9), OK);
+    for (int i = 0; i < 2; i++)
+        tap_ok(differing(blocks[i].va, 5, PATTERN) == 0 &&
+                   differing(blocks[i].va + 5, conf.granule - 9, 0) == 0 &&
+                   differing(blocks[i].va + conf.granule - 4, 4, PATTERN) == 0,
+               "reach member %d, and no others of its bytes", i);
     conf_unmap(va, conf.granule);
     for (int i = 0; i < 2; i++)
         conf_must(sw_drv.cuMulticastUnbind(mc, i, 0, conf.granule), "cuMulticastUnbind");
@@ -201,6 +346,7 @@ int main(void)
     conf_group("free waits", free_waits);
     conf_group("host blocks", host_blocks);
     conf_group("across mappings", across);
+    conf_group("zeroes", zeroes);
     conf_group("multicast", multicast);
     conf_group("forged descriptor", forged_descriptor);
     conf_group("contexts", contexts);
