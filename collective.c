@@ -1,10 +1,14 @@
 /* Collectives: which algorithm, which grid, in which order; launch.
  *
  * Calls on one communicator must run one after another on the device, since they share an epoch and
- * receive slots. On one stream they do. When the stream changes, the new one first waits for the
- * word that the last call writes when it ends (state.done): no event has to be recorded at every
- * call, and it does not matter whether the old stream still exists. Inside a stream capture the
- * order becomes edges of the graph instead.
+ * receive slots. On one stream they do. When the stream changes, the new one first waits until all
+ * blocks of the calls so far have counted themselves (state.done): no event has to be recorded at
+ * every call, and it does not matter whether the old stream still exists. Inside a stream capture
+ * the order becomes edges of the graph instead.
+ *
+ * A kernel may begin while the one ahead of it in the stream is ending (programmatic stream
+ * serialization), and waits for that one's end before it touches memory: that hides what a launch
+ * costs. Not where ranks share a device: blocks that wait would keep others from coming to theirs.
  */
 #include <stddef.h>
 #include <string.h>
@@ -12,9 +16,11 @@
 #include "internal.h"
 
 enum {
-    ONESHOT_BYTES = 256 << 10, /* largest message that is pushed rather than read from windows */
+    PUSH_BYTES = 8 << 20, /* largest message that is pushed rather than read from windows */
     ONESHOT_MC_BYTES = 64 << 10,
-    ITEM_BYTES = 16 /* what a thread handles at a time */
+    ITEM_BYTES = 16,   /* what a thread handles at a time */
+    USHERS = 32,       /* threads of a block that do no part of the message, if there are more */
+    LEAST_WORKERS = 64 /* of a block on a GPU; more where there would be too many blocks */
 };
 
 static const char allreduce_call[] = "symwin_allreduce";
@@ -173,6 +179,18 @@ static int over_multicast(symwin_algo algo)
     return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
 }
 
+static int over_windows(symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_TWOSHOT || over_multicast(algo);
+}
+
+/* Largest message that goes to all peers whole: half as many hops as in two shots, (nranks - 1) times the bytes
+ * against 2 (nranks - 1) / nranks. Measured on H200s with 2 and 4 ranks, the rest by that ratio. */
+static size_t oneshot_bytes(int nranks)
+{
+    return nranks <= 2 ? (size_t)1 << 20 : ((size_t)768 << 10) / (size_t)nranks;
+}
+
 static symwin_algo choose(const struct call *c)
 {
     const int multicast = c->windows && (c->transports & SYMWIN_TRANSPORT_MULTICAST) != 0;
@@ -180,10 +198,11 @@ static symwin_algo choose(const struct call *c)
     if (multicast && c->bytes <= ONESHOT_MC_BYTES && c->in != c->out &&
         has_kernel(c, SYMWIN_ALGO_ONESHOT_MC))
         return SYMWIN_ALGO_ONESHOT_MC;
-    if (!c->windows || c->bytes <= ONESHOT_BYTES)
-        return SYMWIN_ALGO_ONESHOT;
-    return multicast && has_kernel(c, SYMWIN_ALGO_TWOSHOT_MC) ? SYMWIN_ALGO_TWOSHOT_MC
-                                                              : SYMWIN_ALGO_TWOSHOT;
+    if (c->bytes <= oneshot_bytes(c->comm->nranks))
+        return SYMWIN_ALGO_ONESHOT_SENTINEL;
+    if (multicast && has_kernel(c, SYMWIN_ALGO_TWOSHOT_MC))
+        return SYMWIN_ALGO_TWOSHOT_MC;
+    return c->windows && c->bytes > PUSH_BYTES ? SYMWIN_ALGO_TWOSHOT : SYMWIN_ALGO_TWOSHOT_PUSH;
 }
 
 /* Whether the algorithm that was asked for can serve the call. */
@@ -191,7 +210,7 @@ static symwin_status check_algo(const struct call *c)
 {
     const char *name = symwin_algo_name(c->algo);
 
-    if (c->algo != SYMWIN_ALGO_ONESHOT && !c->windows)
+    if (over_windows(c->algo) && !c->windows)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs both buffers in windows of this communicator", allreduce_call,
                        name);
@@ -219,8 +238,8 @@ static uint32_t digest(const struct call *c)
         (uint64_t)c->type,
         (uint64_t)c->op,
         (uint64_t)c->algo,
-        c->algo == SYMWIN_ALGO_ONESHOT ? 0 : c->in_offset,
-        c->algo == SYMWIN_ALGO_ONESHOT ? 0 : c->out_offset,
+        over_windows(c->algo) ? c->in_offset : 0,
+        over_windows(c->algo) ? c->out_offset : 0,
     };
     uint64_t hash = 0xcbf29ce484222325u;
     size_t i;
@@ -234,16 +253,35 @@ static uint32_t digest(const struct call *c)
 
 /* ---- which grid ---- */
 
+struct grid {
+    unsigned blocks, threads; /* of a block */
+};
+
+/* Threads for the work, in small blocks where there are enough multiprocessors for them. */
+static struct grid spread(const struct call *c, uint64_t most_blocks)
+{
+    const uint64_t most = (uint64_t)sw_kernels_threads(c->comm->kernels);
+    const uint64_t ushers = !over_windows(c->algo) && most > USHERS ? USHERS : 0;
+    const uint64_t items = (c->bytes + ITEM_BYTES - 1) / ITEM_BYTES;
+    uint64_t workers = ushers > 0 ? LEAST_WORKERS : most;
+    uint64_t blocks;
+
+    while (workers + ushers < most && (items + workers - 1) / workers > most_blocks)
+        workers *= 2;
+    if (workers + ushers > most)
+        workers = most - ushers;
+    blocks = (items + workers - 1) / workers;
+    return (struct grid){.blocks = (unsigned)(blocks < most_blocks ? blocks : most_blocks),
+                         .threads = (unsigned)(workers + ushers)};
+}
+
 /* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, and never
  * more than the device holds beside those of the other ranks on it: blocks that wait for blocks which
  * cannot start would wait for ever. */
-static symwin_status grid(const struct call *c, int threads, int resident, unsigned *blocks)
+static symwin_status make_grid(const struct call *c, int resident, struct grid *grid)
 {
     const symwin_comm *comm = c->comm;
     const int fit = resident / comm->ranks_on_device;
-    const uint64_t items = (c->bytes + ITEM_BYTES - 1) / ITEM_BYTES *
-                           (c->algo == SYMWIN_ALGO_ONESHOT ? 2 : 1);
-    uint64_t wanted = (items + (uint64_t)threads - 1) / (uint64_t)threads;
     int most = sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device;
 
     if (fit < 1)
@@ -263,11 +301,7 @@ static symwin_status grid(const struct call *c, int threads, int resident, unsig
         most = fit;
     if (comm->max_blocks > 0 && comm->max_blocks < most)
         most = comm->max_blocks;
-    if (c->blocks > 0) {
-        wanted = (uint64_t)c->blocks;
-        most = c->blocks;
-    }
-    *blocks = wanted > (uint64_t)most ? (unsigned)most : (unsigned)wanted;
+    *grid = spread(c, c->blocks > 0 ? (uint64_t)c->blocks : (uint64_t)most);
     return SYMWIN_OK;
 }
 
@@ -295,15 +329,15 @@ static symwin_status order_in_capture(symwin_comm *comm, CUstream stream, cuuint
     return status;
 }
 
-/* Puts the call after the one before; *done is what its kernel shall write when it ends. */
-static symwin_status order(const struct call *c, uint32_t *done)
+/* Puts the call after the one before; *counts says whether its blocks shall count themselves. */
+static symwin_status order(const struct call *c, uint32_t *counts)
 {
     symwin_comm *comm = c->comm;
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     symwin_status status = SYMWIN_OK;
     cuuint64_t id = 0;
 
-    *done = 0;
+    *counts = 0;
     status = sw_check(
         sw_drv.cuStreamGetCaptureInfo_v2(c->stream, &capturing, &id, NULL, NULL, NULL),
         "%s: cuStreamGetCaptureInfo", allreduce_call);
@@ -311,7 +345,7 @@ static symwin_status order(const struct call *c, uint32_t *done)
         return status;
     if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
         return order_in_capture(comm, c->stream, id);
-    if (comm->done != 0 && comm->last_stream != c->stream)
+    if (comm->has_last && comm->last_stream != c->stream)
         status = sw_check(
             sw_drv.cuStreamWaitValue32(
                 c->stream,
@@ -319,7 +353,7 @@ static symwin_status order(const struct call *c, uint32_t *done)
                                  comm->state.offset + offsetof(struct sw_comm_state, done)),
                 comm->done, CU_STREAM_WAIT_VALUE_GEQ),
             "%s: cuStreamWaitValue32", allreduce_call);
-    *done = comm->done + 1 != 0 ? comm->done + 1 : 1;
+    *counts = 1;
     return status;
 }
 
@@ -335,7 +369,6 @@ void sw_collective_release(symwin_comm *comm)
 static symwin_status launch(struct call *c)
 {
     symwin_comm *comm = c->comm;
-    const int threads = sw_kernels_threads(comm->kernels);
     struct sw_kernel_args args = {
         .base = comm->group->base,
         .stride = comm->group->stride,
@@ -354,23 +387,34 @@ static symwin_status launch(struct call *c)
         .timeout_ns = comm->kernel_timeout_ms < 0 ? 0
                                                   : (uint64_t)comm->kernel_timeout_ms * 1000000u,
     };
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value = {.programmaticStreamSerializationAllowed = 1}};
+    CUlaunchConfig config = {.gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = c->stream,
+                             .attrs = &early};
     void *params[] = {&args};
     symwin_status status;
     CUfunction function;
-    unsigned blocks = 0;
+    struct grid grid = {0, 0};
     int resident;
 
     function = sw_kernels_get(comm->kernels, c->algo, c->type, c->op, &resident);
-    status = grid(c, threads, resident, &blocks);
+    status = make_grid(c, resident, &grid);
     if (status == SYMWIN_OK)
         status = order(c, &args.done);
     if (status != SYMWIN_OK)
         return status;
-    status = sw_check(sw_drv.cuLaunchKernel(function, blocks, 1, 1, (unsigned)threads, 1, 1, 0,
-                                            c->stream, params, NULL),
-                      "%s: cuLaunchKernel of %u blocks", allreduce_call, blocks);
+    config.gridDimX = grid.blocks;
+    config.blockDimX = grid.threads;
+    config.numAttrs = comm->ranks_on_device == 1 && sw_kernels_begin_early(comm->kernels);
+    status = sw_check(sw_drv.cuLaunchKernelEx(&config, function, params, NULL),
+                      "%s: cuLaunchKernelEx of %u blocks", allreduce_call, grid.blocks);
     if (status == SYMWIN_OK && args.done != 0) {
-        comm->done = args.done;
+        comm->done += grid.blocks;
+        comm->has_last = 1;
         comm->last_stream = c->stream;
     }
     return status;

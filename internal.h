@@ -441,7 +441,7 @@ enum sw_found sw_registry_find(struct sw_registry *registry, uintptr_t begin, si
 
 #define SW_TYPES 12
 #define SW_OPS 4 /* an average is a sum */
-#define SW_ALGOS 5
+#define SW_ALGOS 7
 
 /* A device's kernels; constant while the caller holds the reference. */
 struct sw_kernels;
@@ -458,6 +458,8 @@ CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, sy
                           symwin_op op, int *resident_blocks);
 int sw_kernels_threads(const struct sw_kernels *kernels); /* of a block */
 int sw_kernels_multiprocessors(const struct sw_kernels *kernels);
+/* Whether a kernel can begin before the one ahead of it in its stream has ended. */
+int sw_kernels_begin_early(const struct sw_kernels *kernels);
 
 /* ---- report.c: where kernels report to --------------------------------------------------------- */
 
@@ -529,8 +531,9 @@ struct symwin_comm {
     struct sw_registry *registry;
 
     /* collective.c, under `busy`: what the next call has to come after */
-    uint32_t done;         /* sw_kernel_args.done of the last call outside a capture, 0: none yet */
-    CUstream last_stream;  /* its stream */
+    uint32_t done;         /* blocks of all calls outside captures: what state.done comes to */
+    int has_last;          /* there was one */
+    CUstream last_stream;  /* of the last one */
     cuuint64_t capture_id; /* of the last call in a capture, 0: none yet */
     CUstream capture_stream;
     CUevent order; /* owned, created when first needed */

@@ -41,13 +41,17 @@ static const struct {
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_oneshot, ALGO_##algo, TYPE_##type, OP_##op},
 #define TWOSHOT(algo, type, op)                                                                    \
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot, ALGO_##algo, TYPE_##type, OP_##op},
+#define TWOSHOT_PUSH(algo, type, op)                                                               \
+    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_push, ALGO_##algo, TYPE_##type, OP_##op},
 #define MULTICAST(algo, type, op)                                                                  \
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_multicast, ALGO_##algo, TYPE_##type, OP_##op},
     SW_KERNEL_LIST_ONESHOT(ONESHOT) SW_KERNEL_LIST_TWOSHOT(TWOSHOT)
-        SW_KERNEL_LIST_MULTICAST(MULTICAST)};
+        SW_KERNEL_LIST_TWOSHOT_PUSH(TWOSHOT_PUSH) SW_KERNEL_LIST_MULTICAST(MULTICAST)};
 
 #define KERNEL_COUNT (sizeof kernel_list / sizeof kernel_list[0])
 #define MULTICAST_CAPABILITY 90 /* of the first GPUs with multimem instructions */
+#define EARLY_CAPABILITY 90     /* and with programmatic dependent launch */
+#define EARLY_DRIVER 12030      /* the first that takes it in stream captures too */
 
 struct sw_kernel {
     CUfunction function;
@@ -60,6 +64,7 @@ struct sw_kernels {
     int refs;
     int threads; /* of a block: what all kernels take */
     int multiprocessors;
+    int early; /* the device can begin a kernel before the one ahead has ended */
     struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS];
 };
 
@@ -184,6 +189,7 @@ static symwin_status load_device(struct sw_kernels *kernels)
     const int device = kernels->device;
     int major = 0;
     int minor = 0;
+    int version = 0;
     symwin_status status;
     size_t i;
 
@@ -195,6 +201,9 @@ static symwin_status load_device(struct sw_kernels *kernels)
     if (status == SYMWIN_OK)
         status = device_number(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                                "compute capability", &minor);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuDriverGetVersion(&version), "cuDriverGetVersion");
+    kernels->early = major * 10 + minor >= EARLY_CAPABILITY && version >= EARLY_DRIVER;
     kernels->threads = SW_KERNEL_MAX_THREADS;
     for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
         const int file = sw_driver_is_emulated() ? 0 : kernel_list[i].file;
@@ -276,6 +285,8 @@ CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, sy
     const symwin_op base = op == SYMWIN_AVG ? SYMWIN_SUM : op;
     const struct sw_kernel *kernel = &kernels->table[algo][type][base];
 
+    if (kernel->function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
+        kernel = &kernels->table[SYMWIN_ALGO_ONESHOT][type][base];
     *resident_blocks = kernel->resident;
     return kernel->function;
 }
@@ -283,6 +294,11 @@ CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, sy
 int sw_kernels_threads(const struct sw_kernels *kernels)
 {
     return kernels->threads;
+}
+
+int sw_kernels_begin_early(const struct sw_kernels *kernels)
+{
+    return kernels->early;
 }
 
 int sw_kernels_multiprocessors(const struct sw_kernels *kernels)

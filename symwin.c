@@ -269,20 +269,21 @@ static symwin_status check_options(const symwin_comm_options *o)
             "may be negative (but kernel_timeout_ms -1)",
             create_call, o->timeout_ms, o->bootstrap_timeout_ms, o->kernel_timeout_ms,
             o->max_blocks);
-    if (o->slot_bytes % 8 != 0 || o->slot_bytes > (size_t)1 << 32)
+    if (o->slot_bytes % 16 != 0 || o->slot_bytes > (size_t)1 << 32)
         return sw_fail(
             SYMWIN_INVALID,
-            "%s: slot_bytes is %zu; pass a multiple of 8 up to 4 GiB, or 0 for the default",
+            "%s: slot_bytes is %zu; pass a multiple of 16 up to 4 GiB, or 0 for the default",
             create_call, o->slot_bytes);
     return SYMWIN_OK;
 }
 
-/* 256 KiB a source, less where many ranks would make that tens of megabytes. */
+/* So that all slots together have 32 MiB: a two-shot of 8 MiB in one round. */
 static size_t default_slot_bytes(int nranks)
 {
-    size_t bytes = (size_t)256 << 10;
+    const size_t all = (size_t)32 << 20;
+    size_t bytes = (size_t)4 << 20;
 
-    while (bytes * (size_t)nranks > ((size_t)4 << 20) && bytes > ((size_t)8 << 10))
+    while (4 * bytes * (size_t)nranks > all)
         bytes /= 2;
     return bytes;
 }

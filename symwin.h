@@ -284,9 +284,11 @@ typedef struct symwin_comm_options {
                               * set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to
                               * 4 s more */
     int kernel_timeout_ms; /* longest wait for a peer in a kernel; 600,000; -1: for ever */
-    size_t slot_bytes;     /* payload of one receive slot of the one-shot kernels; 256 KiB, less
-                              * with more than 16 ranks. 2 * 2 * nranks * slot_bytes are allocated */
-    int max_blocks;        /* most blocks a kernel may use; by the device */
+    size_t
+        slot_bytes; /* a multiple of 16: what a rank can push to another in one round and one stage;
+                              * larger messages go in rounds. 4 * nranks * slot_bytes of device memory are
+                              * allocated. Default: at most 4 MiB, and 32 MiB in all */
+    int max_blocks; /* most blocks a kernel may use; by the device */
 } symwin_comm_options;
 
 /* Creates this rank's part of a communicator. Collective over nranks threads, in one process or in
@@ -482,10 +484,14 @@ typedef enum symwin_op {
 /* X(name, value, short name) */
 #define SYMWIN_ALGO_LIST(X)                                                                        \
     X(SYMWIN_ALGO_AUTO, 0, auto)                                                                   \
-    X(SYMWIN_ALGO_ONESHOT, 1, oneshot)       /* push of packets: any memory, lowest latency */     \
+    X(SYMWIN_ALGO_ONESHOT, 1, oneshot)       /* push with flags: any memory, all types */          \
     X(SYMWIN_ALGO_TWOSHOT, 2, twoshot)       /* over windows: loads, then stores */                \
     X(SYMWIN_ALGO_ONESHOT_MC, 3, oneshot_mc) /* over windows: multicast load-reduce */             \
-    X(SYMWIN_ALGO_TWOSHOT_MC, 4, twoshot_mc) /* over windows: multicast load-reduce and store */
+    X(SYMWIN_ALGO_TWOSHOT_MC, 4, twoshot_mc) /* over windows: multicast load-reduce and store */   \
+    X(SYMWIN_ALGO_ONESHOT_SENTINEL, 5, oneshot_sentinel) /* push without flags, half the bytes; */ \
+                                                         /* integers, which have no pattern to  */ \
+                                                         /* spare, go as by oneshot             */ \
+    X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */
 
 typedef enum symwin_algo {
 #define SYMWIN_ALGO_ENUM(name, value, text) name = value,

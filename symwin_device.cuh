@@ -1,9 +1,9 @@
 /* symwin's device API: what a kernel needs to work on symmetric memory.
  *
  *   peers       addresses of the other ranks, of the multicast alias, of this thread in the grid
- *   memory      weak, relaxed, release and acquire accesses; a fence; two atomics
- *   packets     16 bytes that carry their own arrival flags
+ *   memory      weak, relaxed, release and acquire accesses; a fence; atomics
  *   multimem    load-reduce from and store to a multicast address (sm_90 and later)
+ *   launch      what a kernel says to the one before and the one after it
  *   waiting     pause and clock for poll loops
  *   cvt         f32 to and from the small floating-point types
  *
@@ -31,6 +31,7 @@
 /* Multicast addresses exist from sm_90 on; elsewhere the functions below are not declared. The host
  * pass of nvcc generates no code and declares them all. */
 #define SYMWIN_HAS_MULTIMEM (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+#define SYMWIN_HAS_LAUNCH_CONTROL (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 #define SYMWIN_HAS_CVT_F8 (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890)
 #else
 #include "emu/emu_device.h"
@@ -264,9 +265,45 @@ SYMWIN_DEVICE void symwin_store_v16(uint64_t addr, symwin_v16 v)
 #endif
 }
 
+/* Relaxed, system scope, sixteen bytes in one access of two words: PTX takes a vector access for one access an
+ * element, in no given order, so each word is whole and arrives for itself. A message whose words say
+ * that they have arrived needs no fence: whoever sees a word has it. `addr` is 16-byte aligned.
+ * (PTX ISA, "Memory Consistency Model", vector data types) */
+SYMWIN_DEVICE symwin_v16 symwin_load_relaxed_v16(uint64_t addr)
+{
+    symwin_v16 v;
+#if SYMWIN_EMULATED
+    const unsigned char *from = (const unsigned char *)symwin_emu_source(addr, 16);
+
+    v.lo = emu_dev_load64(from, __ATOMIC_RELAXED);
+    v.hi = emu_dev_load64(from + 8, __ATOMIC_RELAXED);
+#else
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(v.lo), "=l"(v.hi)
+                 : "l"(addr)
+                 : "memory");
+#endif
+    return v;
+}
+
+SYMWIN_DEVICE void symwin_store_relaxed_v16(uint64_t addr, symwin_v16 v)
+{
+#if SYMWIN_EMULATED
+    unsigned char *to = (unsigned char *)symwin_emu_target(addr, 16);
+
+    emu_dev_store64(to, v.lo, __ATOMIC_RELAXED);
+    emu_dev_store64(to + 8, v.hi, __ATOMIC_RELAXED);
+#else
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
+                 :
+                 : "l"(addr), "l"(v.lo), "l"(v.hi)
+                 : "memory");
+#endif
+}
+
 /* ---- memory: atomics and the fence ----------------------------------------------------------- */
 
-/* Both return the old value, and acquire and release at system scope: an adder that finds the
+/* These return the old value, and acquire and release at system scope: an adder that finds the
  * expected count has everything that the earlier adders did, on any GPU. (PTX ISA, "atom") */
 SYMWIN_DEVICE uint32_t symwin_atomic_add_u32(uint64_t addr, uint32_t value)
 {
@@ -279,6 +316,16 @@ SYMWIN_DEVICE uint32_t symwin_atomic_add_u32(uint64_t addr, uint32_t value)
                  : "l"(addr), "r"(value)
                  : "memory");
     return old;
+#endif
+}
+
+/* Nothing comes back, so nothing is waited for but the release. (PTX ISA, "red") */
+SYMWIN_DEVICE void symwin_add_release_u32(uint64_t addr, uint32_t value)
+{
+#if SYMWIN_EMULATED
+    emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_RELEASE);
+#else
+    asm volatile("red.release.sys.global.add.u32 [%0], %1;" : : "l"(addr), "r"(value) : "memory");
 #endif
 }
 
@@ -308,60 +355,24 @@ SYMWIN_DEVICE void symwin_fence(void)
 #endif
 }
 
-/* ---- packets --------------------------------------------------------------------------------- */
+/* ---- launch ---------------------------------------------------------------------------------- */
 
-/* Eight bytes of payload in two words {payload half, flag} of 64 bits. PTX takes a vector access
- * for one relaxed access an element, in no given order: so each word is whole, and each says by
- * itself whether it has arrived. No fence anywhere: whoever sees the flag has the payload. */
-struct symwin_packet {
-    uint64_t word[2];
-};
-
-#define SYMWIN_PACKET_BYTES 16
-
-/* `addr` is 16-byte aligned. */
-SYMWIN_DEVICE void symwin_packet_store(uint64_t addr, uint64_t payload, uint32_t flag)
+/* Of a kernel that was launched to begin before the one ahead of it in the stream has ended (programmatic stream
+ * serialization): waits until that has, and all that it wrote is visible. Of any other kernel: nothing. Needs
+ * sm_90. (PTX ISA, "griddepcontrol") */
+SYMWIN_DEVICE void symwin_launch_wait(void)
 {
-    const uint64_t w0 = (payload & 0xffffffffu) | (uint64_t)flag << 32;
-    const uint64_t w1 = (payload >> 32) | (uint64_t)flag << 32;
-#if SYMWIN_EMULATED
-    unsigned char *to = (unsigned char *)symwin_emu_target(addr, SYMWIN_PACKET_BYTES);
-
-    emu_dev_store64(to, w0, __ATOMIC_RELAXED);
-    emu_dev_store64(to + 8, w1, __ATOMIC_RELAXED);
-#else
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
-                 :
-                 : "l"(addr), "l"(w0), "l"(w1)
-                 : "memory");
+#if !SYMWIN_EMULATED && SYMWIN_HAS_LAUNCH_CONTROL
+    asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif
 }
 
-SYMWIN_DEVICE symwin_packet symwin_packet_load(uint64_t addr)
+/* Once every block has said so, or ended, such a kernel behind this one may begin, and will wait for this one's end. */
+SYMWIN_DEVICE void symwin_launch_next(void)
 {
-    symwin_packet packet;
-#if SYMWIN_EMULATED
-    const unsigned char *from = (const unsigned char *)symwin_emu_source(addr, SYMWIN_PACKET_BYTES);
-
-    packet.word[0] = emu_dev_load64(from, __ATOMIC_RELAXED);
-    packet.word[1] = emu_dev_load64(from + 8, __ATOMIC_RELAXED);
-#else
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-                 : "=l"(packet.word[0]), "=l"(packet.word[1])
-                 : "l"(addr)
-                 : "memory");
+#if !SYMWIN_EMULATED && SYMWIN_HAS_LAUNCH_CONTROL
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
-    return packet;
-}
-
-SYMWIN_DEVICE int symwin_packet_arrived(const symwin_packet &packet, uint32_t flag)
-{
-    return (uint32_t)(packet.word[0] >> 32) == flag && (uint32_t)(packet.word[1] >> 32) == flag;
-}
-
-SYMWIN_DEVICE uint64_t symwin_packet_payload(const symwin_packet &packet)
-{
-    return (packet.word[0] & 0xffffffffu) | packet.word[1] << 32;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */

@@ -1,11 +1,12 @@
 /* One collective call as all kernels see it: epochs, headers, waiting, giving up, leaving.
  *
- * A kernel is sw_call_begin(), perhaps sw_start_barrier(), its work, sw_call_end(), by every thread
- * of every block: barriers are inside, so a thread with nothing (more) to do skips the work only.
+ * A kernel over windows is sw_call_begin(), sw_start_barrier(), its work, sw_call_end(); one that pushes is in
+ * push.cuh. By every thread of every block: barriers are inside, so a thread with nothing (more) to do skips the work
+ * only.
  *
  * Epochs. state.epoch counts finished calls; the running one is E = epoch + 1, read by every thread
- * before its block counts itself in `arrived`, and stored by the last block to do so. Kernels of
- * one communicator on one rank never overlap (the host orders them), so E is one value for a
+ * before its block counts itself in `arrived`, and stored by the last block to do so. A kernel may begin before the
+ * one ahead of it has ended, but reads and writes nothing before that (symwin_launch_wait()), so E is one value for a
  * kernel. All comparisons are of equality: 32 bits may wrap.
  *
  * Headers. Block 0 tells every peer "my call E has this digest" in header[E & 1][rank]. Two
@@ -34,10 +35,10 @@
 
 struct sw_call {
     struct symwin_peers peers;
-    uint64_t state;        /* address of this rank's sw_comm_state */
-    uint32_t epoch;        /* of this call */
-    uint32_t packet_epoch; /* of its first round */
-    bool failed;           /* this thread knows of a failure */
+    uint64_t state; /* address of this rank's sw_comm_state */
+    uint32_t epoch; /* of this call */
+    uint32_t round; /* its first */
+    bool failed;    /* this thread knows of a failure */
 };
 
 SYMWIN_DEVICE uint64_t sw_failed_address(const sw_call &call)
@@ -52,19 +53,17 @@ SYMWIN_DEVICE uint64_t sw_state_address(const struct sw_kernel_args &args, const
     return symwin_peer_address(call.peers, p, args.state + place);
 }
 
-/* The barrier inside makes `failed` one answer for the block, given before any of its threads can
- * have a reason to give up: else a quick thread's mismatch could keep slower ones from posting the
- * headers that tell the peers of it. */
 SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 {
     sw_call call;
 
+    symwin_launch_wait();
+    symwin_launch_next();
     call.peers = {args.base, args.stride, args.rank, args.nranks};
     call.state = symwin_own_address(call.peers, args.state);
     call.epoch = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch));
-    call.packet_epoch = 1 + symwin_load_relaxed_u32(call.state +
-                                                    offsetof(struct sw_comm_state, packet_epoch));
-    call.failed = symwin_block_any(symwin_load_relaxed_u32(sw_failed_address(call)) != 0);
+    call.round = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, rounds));
+    call.failed = symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
     return call;
 }
 
@@ -120,17 +119,17 @@ SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, 
 
 /* Whether headers order memory: with RELEASE and ACQUIRE, what a peer's earlier kernels and copies
  * wrote is visible to the block after sw_headers_check(). It costs a system fence at either side,
- * which the packets of a one-shot can do without. */
+ * which calls that push can do without. */
 enum sw_header_order { SW_HEADER_RELAXED, SW_HEADER_RELEASE_ACQUIRE };
 
-/* By all threads of block 0, before anything else is waited for. */
+/* By threads 0 .. count - 1 of a part of block 0, before anything else is waited for. */
 SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_call &call,
-                                   enum sw_header_order order)
+                                   enum sw_header_order order, int32_t thread, int32_t count)
 {
     const uint64_t header = (uint64_t)call.epoch << 32 | args.digest;
     const uint64_t place = SW_STATE_HEADER(args.nranks, call.epoch & 1, args.rank);
 
-    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks; p += (int32_t)blockDim.x) {
+    for (int32_t p = thread; p < args.nranks; p += count) {
         if (p == args.rank)
             continue;
         if (order == SW_HEADER_RELAXED)
@@ -140,14 +139,13 @@ SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_c
     }
 }
 
-/* By all threads of a block: waits for every peer's header of this call and compares digests.
+/* By threads 0 .. count - 1 of a part of a block: waits for every peer's header of this call and compares digests.
  * Blocks other than 0 keep a mismatch to themselves: block 0, which may not even have posted our
  * header yet, finds it as well. */
 SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &call,
-                                    enum sw_header_order order)
+                                    enum sw_header_order order, int32_t thread, int32_t count)
 {
-    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
-         p += (int32_t)blockDim.x) {
+    for (int32_t p = thread; p < args.nranks && !call.failed; p += count) {
         const uint64_t address = sw_state_address(args, call, args.rank,
                                                   SW_STATE_HEADER(args.nranks, call.epoch & 1, p));
         sw_wait wait = {0, 0};
@@ -173,12 +171,17 @@ SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &
 }
 
 /* The start barrier of kernels that touch peers' memory: afterwards the whole block may, unless
- * call.failed. A mismatch that any thread of the block saw keeps all of them off. */
+ * call.failed. A mismatch that any thread of the block saw keeps all of them off. The first of the barriers inside
+ * makes `failed` one answer for the block, given before any of its threads can have a reason to give up: else a
+ * quick thread's mismatch could keep slower ones from posting the headers that tell the peers of it. */
 SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &call)
 {
+    const int32_t thread = (int32_t)threadIdx.x, threads = (int32_t)blockDim.x;
+
+    call.failed = symwin_block_any(call.failed);
     if (blockIdx.x == 0 && !call.failed)
-        sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE);
-    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE);
+        sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, thread, threads);
+    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, thread, threads);
     call.failed = symwin_block_any(call.failed);
 }
 
@@ -213,34 +216,31 @@ SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call 
     __syncthreads();
 }
 
-/* Which end a kernel needs. A push kernel's stores have been received when it ends; one that
- * touches peers' windows must wait until all peers have done with all windows. */
-enum sw_end { SW_END_LOCAL, SW_END_BARRIER };
-
-/* The last words of a call, by one thread: everything else of the grid has happened. */
-SYMWIN_DEVICE void sw_call_close(const struct sw_kernel_args &args, const sw_call &call,
-                                 uint32_t rounds, enum sw_end end)
+/* By one thread, when all threads of the grid have read the epoch and the rounds: moves them on, unless a
+ * kernel gave up. */
+SYMWIN_DEVICE void sw_call_count(const sw_call &call, uint32_t rounds)
 {
     symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 0);
-    if (symwin_load_relaxed_u32(sw_failed_address(call)) == SW_KERNEL_OK) {
-        /* Without two-shots the finish words would keep the epoch of long ago, and 2^32 calls later
-         * pass for news. So calls that do not use them refresh one each. */
-        if (end == SW_END_LOCAL)
-            symwin_store_relaxed_u64(
-                call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks),
-                call.epoch);
-        symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, packet_epoch),
-                                 call.packet_epoch - 1 + rounds);
-        symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch), call.epoch);
-    }
-    if (args.done != 0)
-        symwin_store_release_u32(call.state + offsetof(struct sw_comm_state, done), args.done);
+    if (symwin_load_relaxed_u32(sw_failed_address(call)) != SW_KERNEL_OK)
+        return;
+    symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, rounds),
+                             call.round - 1 + rounds);
+    symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch), call.epoch);
 }
 
-/* By all threads of all blocks. The atomic add releases the block's stores and acquires those of
- * the blocks before it, at system scope, so the last block speaks for the whole grid. */
-SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call, uint32_t rounds,
-                               enum sw_end end)
+/* By all threads, last: says that the block has ended, and releases what it wrote. */
+SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args, const sw_call &call)
+{
+    if (args.done == 0)
+        return;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        symwin_add_release_u32(call.state + offsetof(struct sw_comm_state, done), 1);
+}
+
+/* The end of a kernel over windows, by all threads of all blocks. The atomic add releases the block's stores and
+ * acquires those of the blocks before it, at system scope, so the last block speaks for the whole grid. */
+SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call)
 {
     __shared__ uint32_t before;
 
@@ -248,12 +248,12 @@ SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call,
     if (threadIdx.x == 0)
         before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
     __syncthreads();
-    if (before != gridDim.x - 1)
-        return;
-    if (end == SW_END_BARRIER)
+    if (before == gridDim.x - 1) {
         sw_finish_barrier(args, call);
-    if (threadIdx.x == 0)
-        sw_call_close(args, call, rounds, end);
+        if (threadIdx.x == 0)
+            sw_call_count(call, 0);
+    }
+    sw_call_done(args, call);
 }
 
 #endif

@@ -9,12 +9,13 @@
  *   struct sw_comm_state          words that only the owner's kernels touch
  *   uint64_t header[2][nranks]    written by peer p at [epoch & 1][p]: epoch << 32 | digest
  *   uint64_t finish[nranks]       written by peer p at [p]: the epoch whose stores have all landed;
- *                                 one-shots refresh one word each with their epoch, so that none
- *                                 grows 2^32 calls old
- *   packets  slot[2][nranks][...] receive slots of the one-shot, 16 bytes a packet (8 of payload)
+ *                                 calls that push refresh one word each with their epoch, so that
+ *                                 none grows 2^32 calls old
+ *   entries  slot[2][nranks][...] receive slots of what is pushed (push.cuh), 2 * slot_bytes each; zero
+ *                                 but for what is under way
  *
- * The epoch counts collective calls on this communicator, on the device, so that graphs replay. The
- * packet epoch counts rounds of one-shot slots: several a call when the message exceeds a slot.
+ * The epoch counts collective calls on this communicator, on the device, so that graphs replay. Rounds are
+ * those of the slots: several a call when the message exceeds them.
  */
 #ifndef SYMWIN_KERNEL_ARGS_H
 #define SYMWIN_KERNEL_ARGS_H
@@ -23,10 +24,10 @@
 
 struct sw_comm_state {
     uint32_t epoch;        /* calls completed by this rank */
-    uint32_t packet_epoch; /* one-shot rounds completed by this rank */
-    uint32_t arrived;      /* blocks of the running call that have finished */
+    uint32_t rounds;       /* rounds of its slots */
+    uint32_t arrived;      /* blocks of the running call that have been counted */
     uint32_t failed;       /* nonzero: a kernel gave up; every later kernel leaves at once */
-    uint32_t done;         /* args.done of the last call that carried one */
+    uint32_t done;         /* blocks that have ended, of all calls with args.done */
     uint32_t reserved[27]; /* to 128 bytes: a line of its own */
 };
 
@@ -62,9 +63,9 @@ struct sw_kernel_args {
     uint64_t count;      /* elements, > 0 */
     uint32_t digest;     /* of count, type, operation, algorithm, offsets: must agree */
     uint32_t average;    /* nonzero: divide the sum by nranks */
-    uint32_t done;       /* nonzero: written to sw_comm_state.done by the last block to finish */
+    uint32_t done;       /* nonzero: each block adds one to sw_comm_state.done when it ends */
     uint32_t reserved;
-    uint64_t slot_bytes; /* payload bytes of one receive slot, a multiple of 8 */
+    uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */
     uint64_t report;     /* device address of the struct sw_kernel_report */
     uint64_t timeout_ns; /* longest wait for a peer; 0: for ever (but for abort) */
 };

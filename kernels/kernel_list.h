@@ -12,7 +12,7 @@
 #ifndef SYMWIN_KERNEL_LIST_H
 #define SYMWIN_KERNEL_LIST_H
 
-#define SW_KERNEL_MAX_THREADS 512
+#define SW_KERNEL_MAX_THREADS (512 + 32)
 
 #define SW_KERNEL_ALL_OPS(X, algo, type)                                                           \
     X(algo, type, sum) X(algo, type, prod) X(algo, type, min) X(algo, type, max)
@@ -33,6 +33,14 @@
     SW_KERNEL_ALL_OPS(X, algo, i64)                                                                \
     SW_KERNEL_ALL_OPS(X, algo, u64)
 
+#define SW_KERNEL_FLOATS(X, algo)                                                                  \
+    SW_KERNEL_ALL_OPS(X, algo, f64)                                                                \
+    SW_KERNEL_ALL_OPS(X, algo, f32)                                                                \
+    SW_KERNEL_ALL_OPS(X, algo, f16)                                                                \
+    SW_KERNEL_ALL_OPS(X, algo, bf16)                                                               \
+    SW_KERNEL_ALL_OPS(X, algo, e4m3)                                                               \
+    SW_KERNEL_ALL_OPS(X, algo, e5m2)
+
 #define SW_KERNEL_MULTICAST_TYPES(X, algo)                                                         \
     X(algo, f64, sum)                                                                              \
     X(algo, f32, sum)                                                                              \
@@ -43,7 +51,10 @@
     SW_KERNEL_NO_PROD(X, algo, i64)                                                                \
     SW_KERNEL_NO_PROD(X, algo, u64)
 
-#define SW_KERNEL_LIST_ONESHOT(X) SW_KERNEL_ALL_TYPES(X, oneshot)
+#define SW_KERNEL_LIST_ONESHOT(X)                                                                  \
+    SW_KERNEL_ALL_TYPES(X, oneshot)                                                                \
+    SW_KERNEL_FLOATS(X, oneshot_sentinel)
+#define SW_KERNEL_LIST_TWOSHOT_PUSH(X) SW_KERNEL_ALL_TYPES(X, twoshot_push)
 #define SW_KERNEL_LIST_TWOSHOT(X) SW_KERNEL_ALL_TYPES(X, twoshot)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, oneshot_mc)                                                       \
@@ -53,6 +64,7 @@
 #define SW_KERNEL_FILE_LIST(X)                                                                     \
     X(oneshot, SW_KERNEL_LIST_ONESHOT)                                                             \
     X(twoshot, SW_KERNEL_LIST_TWOSHOT)                                                             \
+    X(twoshot_push, SW_KERNEL_LIST_TWOSHOT_PUSH)                                                   \
     X(multicast, SW_KERNEL_LIST_MULTICAST)
 
 #endif

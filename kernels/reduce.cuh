@@ -143,7 +143,8 @@ SYMWIN_DEVICE uint64_t sw_divide(uint64_t sum, int32_t nranks)
 template <typename T, typename Bits>
 struct sw_type_plain {
     typedef T acc;
-    enum { bytes = sizeof(T), per = 8 / sizeof(T) };
+    /* spares: all ones is a NaN, which another can stand for */
+    enum { bytes = sizeof(T), per = 8 / sizeof(T), spares = (T)0.5f != (T)0 };
 
     SYMWIN_DEVICE void unpack(uint64_t word, T *a)
     {
@@ -258,7 +259,7 @@ struct sw_pair_e5m2 {
 template <typename Pair>
 struct sw_type_small {
     typedef float acc;
-    enum { bytes = Pair::bytes, per = 8 / bytes, pair_bits = 16 * bytes };
+    enum { bytes = Pair::bytes, per = 8 / bytes, pair_bits = 16 * bytes, spares = 1 };
 
     SYMWIN_DEVICE void unpack(uint64_t word, float *a)
     {
@@ -287,7 +288,7 @@ typedef sw_type_small<sw_pair_e5m2> sw_type_e5m2;
 
 template <typename T, typename O>
 struct sw_reduce {
-    enum { bytes = T::bytes }; /* of an element */
+    enum { bytes = T::bytes /* of an element */, spares = T::spares };
     typename T::acc sum[T::per];
 
     SYMWIN_MEMBER void first(uint64_t word)

@@ -35,7 +35,21 @@ struct sw_message {
     uint64_t address;
     uint64_t bytes;
     bool aligned; /* to eight bytes */
+    bool vectors; /* to sixteen */
 };
+
+SYMWIN_DEVICE sw_message sw_message_at(uint64_t address, uint64_t bytes)
+{
+    return {address, bytes, address % 8 == 0, address % 16 == 0};
+}
+
+/* Whether words 2 * index and 2 * index + 1 are one vector in memory, wholly inside the message. */
+SYMWIN_DEVICE bool sw_is_whole_vector(const sw_message &message, uint64_t index)
+{
+    const uint64_t at = index * 16;
+
+    return message.vectors && at < message.bytes && message.bytes - at >= 16;
+}
 
 /* Word `index` of a message of elements of `size` bytes; zero beyond its end. */
 template <int size>

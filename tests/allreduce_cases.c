@@ -6,7 +6,7 @@
 #include "harness.h"
 #include "reference.h"
 
-enum { GUARD = 64, TYPES = 12, OPS = 5, ALGOS = 4, MOST_RANKS = 72 };
+enum { GUARD = 64, TYPES = 12, OPS = 5, ALGOS = 6, MOST_RANKS = 72 };
 
 /* What one rank holds, and what all share through `team->arg`. */
 struct shared {
@@ -33,8 +33,14 @@ struct member {
     unsigned char *host;     /* as large */
 };
 
-static const symwin_algo algos[ALGOS] = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT,
-                                         SYMWIN_ALGO_ONESHOT_MC, SYMWIN_ALGO_TWOSHOT_MC};
+static const symwin_algo algos[ALGOS] = {SYMWIN_ALGO_ONESHOT,          SYMWIN_ALGO_TWOSHOT,
+                                         SYMWIN_ALGO_ONESHOT_MC,       SYMWIN_ALGO_TWOSHOT_MC,
+                                         SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH};
+
+static int over_multicast(symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
+}
 
 static int ok(const struct member *m, symwin_status status, const char *what)
 {
@@ -241,7 +247,7 @@ static int offered(const struct member *m, symwin_algo algo, symwin_op op)
 {
     symwin_comm_info info;
 
-    if (algo == SYMWIN_ALGO_ONESHOT || algo == SYMWIN_ALGO_TWOSHOT)
+    if (!over_multicast(algo))
         return 1;
     return op != SYMWIN_PROD && symwin_comm_query(m->comm, &info) == SYMWIN_OK && info.multicast;
 }
@@ -254,8 +260,7 @@ static void matrix_line(struct member *m, symwin_type type, symwin_op op, symwin
     int calls = 0;
     int i, shape;
 
-    prepare(m, type, op, algo >= SYMWIN_ALGO_ONESHOT_MC, (unsigned)type * 31 + (unsigned)op,
-            largest);
+    prepare(m, type, op, over_multicast(algo), (unsigned)type * 31 + (unsigned)op, largest);
     for (i = 0; s->counts[i] != 0; i++)
         for (shape = 0; shape < 8; shape++) {
             const struct placement p = {
@@ -368,30 +373,41 @@ static void report(struct member *m, const char *name)
 static void shapes_body(struct harness_team *team, int rank, void *arg)
 {
     struct shared *s = arg;
-    const size_t large = s->bytes / 4 - 4;
+    const size_t large = s->bytes / 4 - 4, ranks = (size_t)team->nranks;
     struct member m;
     int i;
 
     if (member_create(&m, team, rank)) {
-        const struct placement rounds[] = {
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 4, 0, 0, 0, 0},     /* exactly a slot */
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 4 + 1, 0, 0, 0, 0}, /* two rounds */
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 2 + 3, 4, 4, 0, 1}, /* three, one block */
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes * 3 + 1, 0, 0, 1, 0}, /* many, in place */
-            {SYMWIN_ALGO_ONESHOT, 1, 0, 0, 0, 0},                     /* short after long */
-            {SYMWIN_ALGO_ONESHOT, s->slot_bytes / 4 + 1, 0, 0, 0, 2},
-        };
+        static const symwin_algo pushes[] = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_ONESHOT_SENTINEL,
+                                             SYMWIN_ALGO_TWOSHOT_PUSH};
+        int a;
         const struct placement whole[] = {
             {SYMWIN_ALGO_AUTO, large, 0, 0, 0, 0},
             {SYMWIN_ALGO_AUTO, large, 0, 0, 1, 0},
             {SYMWIN_ALGO_TWOSHOT, large - 3, 4, 12, 0, 0},
         };
 
-        for (i = 0; i < (int)(sizeof rounds / sizeof rounds[0]); i++) {
-            prepare(&m, SYMWIN_F32, SYMWIN_SUM, 0, (unsigned)i, rounds[i].count);
-            one_call(&m, SYMWIN_F32, SYMWIN_SUM, &rounds[i]);
+        for (a = 0; a < 3; a++) {
+            const symwin_algo algo = pushes[a];
+            /* Elements that go in one round: of a whole slot or, with flags, half; of a half a rank. */
+            const size_t one = (algo == SYMWIN_ALGO_ONESHOT            ? s->slot_bytes
+                                : algo == SYMWIN_ALGO_ONESHOT_SENTINEL ? 2 * s->slot_bytes
+                                                                       : s->slot_bytes * ranks) /
+                               4;
+            const struct placement rounds[] = {
+                {algo, one, 0, 0, 0, 0},         {algo, one + 1, 0, 0, 0, 0}, /* two rounds */
+                {algo, 2 * one + 3, 4, 4, 0, 1},                              /* three, one block */
+                {algo, 5 * one + 1, 0, 0, 1, 0},                              /* many, in place */
+                {algo, 1, 0, 0, 0, 0},                                        /* short after long */
+                {algo, one + 1, 0, 0, 0, 2},
+            };
+
+            for (i = 0; i < (int)(sizeof rounds / sizeof rounds[0]); i++) {
+                prepare(&m, SYMWIN_F32, SYMWIN_SUM, 0, (unsigned)i, rounds[i].count);
+                one_call(&m, SYMWIN_F32, SYMWIN_SUM, &rounds[i]);
+            }
+            report(&m, symwin_algo_name(algo));
         }
-        report(&m, "one-shot in rounds of a slot");
         for (i = 0; i < (int)(sizeof whole / sizeof whole[0]); i++) {
             prepare(&m, SYMWIN_F32, SYMWIN_SUM, 1, (unsigned)i, whole[i].count);
             one_call(&m, SYMWIN_F32, SYMWIN_SUM, &whole[i]);
@@ -590,7 +606,7 @@ static void random_body(struct harness_team *team, int rank, void *arg)
             const size_t room = (s->bytes - 256) / unit;
             const int in_place = (int)(next_random(&state) % 2);
             const struct placement p = {
-                .algo = (symwin_algo)(next_random(&state) % 5),
+                .algo = (symwin_algo)(next_random(&state) % (ALGOS + 1)),
                 /* small counts as likely as large ones */
                 .count = 1 + next_random(&state) % (1 + (room >> next_random(&state) % 16)),
                 .in_offset = next_random(&state) % (256 / unit) * unit,
@@ -598,7 +614,7 @@ static void random_body(struct harness_team *team, int rank, void *arg)
                 .in_place = in_place,
                 .blocks = (int)(next_random(&state) % 4),
             };
-            const int whole = p.algo == SYMWIN_ALGO_AUTO || p.algo >= SYMWIN_ALGO_ONESHOT_MC;
+            const int whole = p.algo == SYMWIN_ALGO_AUTO || over_multicast(p.algo);
             struct placement fitting = p;
 
             if (fitting.count > room)

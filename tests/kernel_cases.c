@@ -12,17 +12,29 @@
 #define TIMEOUT_NS 20000000000u
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-static const char *const algo_names[] = {"auto", "oneshot", "twoshot", "oneshot_mc", "twoshot_mc"};
+static const char *const algo_names[] = {
+    "auto", "oneshot", "twoshot", "oneshot_mc", "twoshot_mc", "oneshot_sentinel", "twoshot_push"};
 static const char *const op_names[] = {"sum", "prod", "min", "max", "avg"};
 static const char *const type_names[] = {"f64", "f32", "f16", "bf16", "e4m3", "e5m2",
                                          "i8",  "u8",  "i32", "u32",  "i64",  "u64"};
 
+#define ALGOS ((int)COUNT_OF(algo_names))
 #define TYPES ((int)COUNT_OF(type_names))
 #define OPS ((int)COUNT_OF(op_names))
 
+static int over_multicast(int algo)
+{
+    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
+}
+
+static int over_windows(int algo)
+{
+    return algo == SYMWIN_ALGO_TWOSHOT || over_multicast(algo);
+}
+
 static int exists(const struct team *team, symwin_algo algo, symwin_type type, symwin_op op)
 {
-    if (algo >= SYMWIN_ALGO_ONESHOT_MC && !team->multicast)
+    if (over_multicast(algo) && !team->multicast)
         return 0;
     return team_has_kernel(team, algo, type, op);
 }
@@ -84,14 +96,18 @@ static void job_prepare(const struct team *team, const struct job *job)
     free(data);
 }
 
+static unsigned job_grid(const struct job *job, int rank)
+{
+    return job->call.grid + (job->grids_vary ? (unsigned)rank % 3 : 0);
+}
+
 static void job_launch(struct team *team, const struct job *job)
 {
     struct team_call call = job->call;
     int r;
 
     for (r = 0; r < team->nranks; r++) {
-        if (job->grids_vary)
-            call.grid = job->call.grid + (unsigned)r % 3;
+        call.grid = job_grid(job, r);
         team_launch(team, &call, r);
     }
 }
@@ -102,7 +118,7 @@ static int64_t job_check_rank(const struct team *team, const struct job *job, in
 {
     const struct team_call *call = &job->call;
     const size_t bytes = call->count * reference_bytes(call->type);
-    const int rounds_twice = call->algo >= SYMWIN_ALGO_ONESHOT_MC && call->op == SYMWIN_AVG;
+    const int rounds_twice = over_multicast(call->algo) && call->op == SYMWIN_AVG;
     unsigned char *got = must_alloc(bytes + 2 * GUARD_BYTES), *input = must_alloc(bytes);
     int64_t wrong;
     size_t i;
@@ -200,7 +216,7 @@ static void test_every_type_and_op(struct team *team)
 {
     int algo, type, op;
 
-    for (algo = SYMWIN_ALGO_ONESHOT; algo <= SYMWIN_ALGO_TWOSHOT_MC; algo++) {
+    for (algo = SYMWIN_ALGO_ONESHOT; algo < ALGOS; algo++) {
         for (type = 0; type < TYPES; type++) {
             int ok = 1, ran = 0;
 
@@ -211,7 +227,7 @@ static void test_every_type_and_op(struct team *team)
                     continue;
                 ran++;
                 ok = job_run(team, &job) && ok;
-                job.wild = algo < SYMWIN_ALGO_ONESHOT_MC;
+                job.wild = !over_multicast(algo);
                 job.call.in_place = algo != SYMWIN_ALGO_ONESHOT_MC;
                 ok = job_run(team, &job) && ok;
             }
@@ -230,7 +246,7 @@ static void test_counts_and_alignments(struct team *team)
     size_t c, t;
     int algo, shift;
 
-    for (algo = SYMWIN_ALGO_ONESHOT; algo <= SYMWIN_ALGO_TWOSHOT_MC; algo++) {
+    for (algo = SYMWIN_ALGO_ONESHOT; algo < ALGOS; algo++) {
         for (t = 0; t < COUNT_OF(types); t++) {
             const size_t element = reference_bytes(types[t]);
             int ok = 1;
@@ -258,18 +274,30 @@ static void test_counts_and_alignments(struct team *team)
     }
 }
 
+static uint32_t blocks_of(const struct job *jobs, int count, int rank)
+{
+    uint32_t blocks = 0;
+
+    while (count-- > 0)
+        blocks += job_grid(&jobs[count], rank);
+    return blocks;
+}
+
 /* Calls of all kinds one after the other in each rank's stream, each with an area of its own. */
 static int run_in_flight(struct team *team, uint32_t seed, size_t max_count)
 {
     enum { JOBS = 24 };
     const size_t each = team->area_bytes / JOBS / 64 * 64;
+    uint32_t random = seed, done[TEAM_MAX_RANKS];
     struct job jobs[JOBS];
-    uint32_t random = seed;
     int i, r, ok = 1;
 
+    for (r = 0; r < team->nranks; r++)
+        done[r] = team_state(team, r).done;
     for (i = 0; i < JOBS; i++) {
         struct job *job = &jobs[i];
-        symwin_algo algo = (symwin_algo)(SYMWIN_ALGO_ONESHOT + next_random(&random) % 4);
+        symwin_algo algo = (symwin_algo)(SYMWIN_ALGO_ONESHOT +
+                                         next_random(&random) % (unsigned)(ALGOS - 1));
         const symwin_type type = (symwin_type)(next_random(&random) % (unsigned)TYPES);
         const symwin_op op = (symwin_op)(next_random(&random) % (unsigned)OPS);
 
@@ -282,7 +310,7 @@ static int run_in_flight(struct team *team, uint32_t seed, size_t max_count)
         job->call.in_place = next_random(&random) % 2 != 0 && algo != SYMWIN_ALGO_ONESHOT_MC;
         job->call.grid = 1 + next_random(&random) % 2;
         job->call.block = 1 + next_random(&random) % 64;
-        job->call.done = (uint32_t)i + 1;
+        job->call.done = 1;
         job->grids_vary = 1;
         job_prepare(team, job);
     }
@@ -293,7 +321,8 @@ static int run_in_flight(struct team *team, uint32_t seed, size_t max_count)
     for (i = 0; i < JOBS; i++)
         ok = job_check(team, &jobs[i]) && ok;
     for (r = 0; r < team->nranks; r++)
-        ok = team_state(team, r).done == JOBS && team_state(team, r).arrived == 0 && ok;
+        ok = team_state(team, r).done - done[r] == blocks_of(jobs, JOBS, r) &&
+             team_state(team, r).arrived == 0 && ok;
     return ok;
 }
 
@@ -352,31 +381,22 @@ static void test_chain(struct team *team, symwin_algo window_algo)
     free(got);
 }
 
-/* Every flag that any receive slot holds is of the last few rounds: none grows 2^32 rounds old. */
-static int flags_are_fresh(const struct team *team, int rank)
+/* Between calls nothing is in any receive slot. */
+static int slots_are_empty(const struct team *team, int rank)
 {
-    const uint32_t now = team_state(team, rank).packet_epoch;
-    const uint32_t entries = (uint32_t)(team->slot_bytes / 8);
-    uint64_t packet[2];
-    int parity, source;
-    uint32_t i;
+    const size_t begin = SW_STATE_SLOTS(team->nranks);
+    const size_t bytes = SW_STATE_BYTES(team->nranks, team->slot_bytes) - begin;
+    unsigned char *slots = must_alloc(bytes);
+    size_t i;
 
-    for (parity = 0; parity < 2; parity++) {
-        for (source = 0; source < team->nranks; source++) {
-            for (i = 0; i < entries && source != rank; i++) {
-                team_read(team, rank,
-                          SW_STATE_SLOT(team->nranks, team->slot_bytes, parity, source) + i * 16,
-                          packet, sizeof packet);
-                if (now - (uint32_t)(packet[0] >> 32) > 2 * entries + 1 ||
-                    packet[0] >> 32 != packet[1] >> 32)
-                    return 0;
-            }
-        }
-    }
-    return 1;
+    team_read(team, rank, begin, slots, bytes);
+    for (i = 0; i < bytes && slots[i] == 0; i++)
+        ;
+    free(slots);
+    return i == bytes;
 }
 
-/* The same for the words that end a call over windows. */
+/* No word that ends a call over windows grows 2^32 calls old. */
 static int finish_words_are_fresh(const struct team *team, int rank)
 {
     const uint32_t now = team_state(team, rank).epoch;
@@ -391,7 +411,7 @@ static int finish_words_are_fresh(const struct team *team, int rank)
     return 1;
 }
 
-/* Calls of one packet, which by themselves write one entry of each slot. */
+/* Calls of one entry. */
 static int run_tiny(struct team *team, int calls)
 {
     struct job job = job_of(SYMWIN_ALGO_ONESHOT, SYMWIN_I8, SYMWIN_SUM, 3);
@@ -402,10 +422,10 @@ static int run_tiny(struct team *team, int calls)
     return ok;
 }
 
-/* Slots of eight packets, so that a message takes many rounds, and calls mix round counts. */
+/* Slots of eight entries, so that a message takes many rounds, and calls mix round counts. */
 static void test_rounds_and_wrap(const struct kernel_cases *cases)
 {
-    const uint32_t epoch = 0u - 150, packet_epoch = 0u - 300;
+    const uint32_t epoch = 0u - 150, rounds = 0u - 301;
     struct team team;
     int pass, r, ok = 1;
 
@@ -416,19 +436,19 @@ static void test_rounds_and_wrap(const struct kernel_cases *cases)
 
     ok = run_tiny(&team, 40);
     for (r = 0; r < team.nranks; r++)
-        ok = flags_are_fresh(&team, r) && finish_words_are_fresh(&team, r) && ok;
-    tap_ok(ok, "no flag grows old");
+        ok = slots_are_empty(&team, r) && finish_words_are_fresh(&team, r) && ok;
+    tap_ok(ok, "slots are empty afterwards, and no finish word grows old");
 
-    /* When the counters come round, the slots and the finish words still hold what the calls above
-     * wrote, unless it was refreshed: those numbers are about to be used again. */
-    team_set_epochs(&team, epoch, packet_epoch);
+    /* When the counters come round, the finish words still hold what the calls above wrote, unless it was
+     * refreshed: those numbers are about to be used again. */
+    team_set_epochs(&team, epoch, rounds);
     for (pass = 0, ok = 1; pass < 10; pass++)
         ok = run_in_flight(&team, (uint32_t)pass * 91 + 5, 60) && ok;
     tap_ok(ok, "counters wrap");
     for (r = 0; r < team.nranks; r++)
-        ok = team_state(&team, r).packet_epoch < 1u << 31 && flags_are_fresh(&team, r) && ok;
+        ok = team_state(&team, r).rounds < 1u << 31 && slots_are_empty(&team, r) && ok;
     TAP_EQ("the epoch wrapped", team_state(&team, 0).epoch, epoch + 240);
-    tap_ok(ok, "the packet epoch wrapped, and no flag is old");
+    tap_ok(ok, "the rounds wrapped, and slots are empty");
     team_close(&team);
 }
 
@@ -443,16 +463,20 @@ static void test_rank_counts(const struct kernel_cases *cases)
 
         team_open(&team, counts[i], cases->devices < counts[i] ? cases->devices : counts[i], 0,
                   4096, 1 << 16);
-        for (algo = SYMWIN_ALGO_ONESHOT; algo <= SYMWIN_ALGO_TWOSHOT; algo++) {
+        for (algo = SYMWIN_ALGO_ONESHOT; algo < ALGOS; algo++) {
             const int many = counts[i] >
                              16; /* then fewer threads each: it is their sum that costs */
             struct job job = job_of((symwin_algo)algo, SYMWIN_F16, SYMWIN_AVG, many ? 217 : 1017);
             int ok;
 
+            if (over_multicast(algo))
+                continue;
+            if (algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
+                job.call.type = SYMWIN_F64;
             job.call.grid = 1;
             job.call.block = many ? 8 : 32;
             ok = job_run(&team, &job);
-            job.call.type = SYMWIN_I32;
+            job.call.type = algo == SYMWIN_ALGO_ONESHOT_SENTINEL ? SYMWIN_F8E5M2 : SYMWIN_I32;
             job.call.op = SYMWIN_MAX;
             job.call.in_place = 1;
             ok = job_run(&team, &job) && ok;
@@ -464,16 +488,18 @@ static void test_rank_counts(const struct kernel_cases *cases)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* A kernel after a failure leaves at once, writes its word and moves no epoch. */
+/* A kernel after a failure leaves at once, counts its blocks and moves no epoch. */
 static void check_later_kernel(struct team *team, const struct job *job, int rank)
 {
-    const uint32_t epoch = team_state(team, rank).epoch;
+    const struct sw_comm_state before = team_state(team, rank);
+    const uint32_t epoch = before.epoch;
     struct team_call call = job->call;
 
-    call.done = 4711;
+    call.done = 1;
     team_launch(team, &call, rank);
     team_wait(team, rank);
-    TAP_EQ("a later kernel writes its word", team_state(team, rank).done, 4711);
+    TAP_EQ("a later kernel counts its blocks", team_state(team, rank).done - before.done,
+           call.grid);
     TAP_EQ("and moves no epoch", team_state(team, rank).epoch, epoch);
     TAP_EQ("and leaves no block behind", team_state(team, rank).arrived, 0);
 }
@@ -500,7 +526,7 @@ static void test_mismatch(const struct kernel_cases *cases, symwin_algo algo)
     int r;
 
     team_open(&team, 3, cases->devices < 3 ? cases->devices : 3, 0, 1024, 1 << 16);
-    job.call.done = 9;
+    job.call.done = 1;
     tap_ok(job_run(&team, &job), "%s before the mismatch", algo_names[algo]);
     job_prepare(&team, &job);
     odd = team_args(&team, &job.call, 1);
@@ -520,8 +546,9 @@ static void test_mismatch(const struct kernel_cases *cases, symwin_algo algo)
         tap_ok(r == 1 ? report->rank != 1 : report->rank == 1, "names the rank");
         TAP_EQ("the digests differ by what was changed", report->ours ^ report->theirs, 0x80);
         TAP_EQ("the call", report->epoch, 2);
-        TAP_EQ("no epoch moves", team_state(&team, r).epoch, 1);
-        TAP_EQ("the word is written", team_state(&team, r).done, 9);
+        if (over_windows(algo))
+            TAP_EQ("no epoch moves", team_state(&team, r).epoch, 1);
+        TAP_EQ("the blocks are counted", team_state(&team, r).done, 2 * job.call.grid);
         if (algo == SYMWIN_ALGO_TWOSHOT)
             tap_ok(output_is_untouched(&team, &job, r), "rank %d wrote nothing", r);
     }
@@ -556,7 +583,8 @@ static void test_missing_rank(const struct kernel_cases *cases, symwin_algo algo
                SW_KERNEL_TIMEOUT);
         tap_ok(now_ns() - began >= 30000000, "not before its time");
         TAP_EQ("names the missing rank", team.report[r]->rank, 2);
-        TAP_EQ("no epoch moves", team_state(&team, r).epoch, 0);
+        if (over_windows(algo))
+            TAP_EQ("no epoch moves", team_state(&team, r).epoch, 0);
     }
     check_later_kernel(&team, &job, 1);
     team_close(&team);
@@ -590,14 +618,16 @@ int kernel_cases_run(const struct kernel_cases *cases)
     test_every_type_and_op(&team);
     test_counts_and_alignments(&team);
     tap_ok(run_in_flight(&team, 3, 1500), "calls of all kinds in flight");
-    for (algo = SYMWIN_ALGO_TWOSHOT; algo <= SYMWIN_ALGO_TWOSHOT_MC; algo++)
+    for (algo = SYMWIN_ALGO_TWOSHOT; algo < ALGOS; algo++)
         if (exists(&team, (symwin_algo)algo, SYMWIN_U32, SYMWIN_SUM))
             test_chain(&team, (symwin_algo)algo);
     team_close(&team);
 
     test_rounds_and_wrap(cases);
     test_rank_counts(cases);
-    for (algo = SYMWIN_ALGO_ONESHOT; algo <= SYMWIN_ALGO_TWOSHOT; algo++) {
+    for (algo = SYMWIN_ALGO_ONESHOT; algo < ALGOS; algo++) {
+        if (over_multicast(algo) || algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
+            continue; /* which differs from the one-shot in what travels only */
         test_mismatch(cases, (symwin_algo)algo);
         test_missing_rank(cases, (symwin_algo)algo);
         test_abort(cases, (symwin_algo)algo);

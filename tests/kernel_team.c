@@ -193,7 +193,7 @@ struct sw_comm_state team_state(const struct team *team, int rank)
     return state;
 }
 
-void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t packet_epoch)
+void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t rounds)
 {
     int r;
 
@@ -201,7 +201,7 @@ void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t packet_ep
         struct sw_comm_state state = team_state(team, r);
 
         state.epoch = epoch;
-        state.packet_epoch = packet_epoch;
+        state.rounds = rounds;
         team_write(team, r, 0, &state, sizeof state);
     }
 }

@@ -65,6 +65,6 @@ void team_read(const struct team *team, int rank, size_t offset, void *data, siz
 void team_write(const struct team *team, int rank, size_t offset, const void *data, size_t bytes);
 
 struct sw_comm_state team_state(const struct team *team, int rank);
-void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t packet_epoch);
+void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t rounds);
 
 #endif
