@@ -83,6 +83,8 @@ GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
 TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES) tests/steps.c,$(sort $(wildcard tests/*.c tests/*.cc)))
 PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
+PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
+PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
 
@@ -90,6 +92,8 @@ objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(call objects,$(LIB_SOURCES))
 FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
+PERF_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(PERF_KERNELS)))
+PERF        := $(BUILD)/bench/symwin-perf
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_fork_steps test_kill test_system_faults)
@@ -114,7 +118,7 @@ all: $(STATIC) $(SHARED) $(BUILD)/allreduce_sm
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
 
-tests: all $(TESTS)
+tests: all $(TESTS) $(PERF)
 
 test: tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) test $(TESTS_ONLY)
@@ -129,12 +133,12 @@ soak: $(STEP_TESTS)
 	@tools/soak.sh $(BUILD)
 
 # The conformance suite is one program for both drivers (tests/gpu_conformance.t).
-gpu-tests: all $(GPU_TESTS) $(BUILD)/tests/test_emu_memory
+gpu-tests: all $(GPU_TESTS) $(PERF) $(BUILD)/tests/test_emu_memory
 
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
 
-benches: $(BENCHES)
+benches: $(BENCHES) $(PERF)
 
 bench: benches
 	bench/run.sh $(BUILD)
@@ -173,6 +177,7 @@ help:
 # | WERROR=1       warnings are errors
 # | NVCC=          no GPU code, although nvcc is installed
 # | ARCH=90        GPU code for this architecture only; GENCODE= for anything else
+# | COMMIT=        what symwin-perf's files name, where git does not tell
 # | BUILD=build    where everything goes
 # | SANITIZE=      address,undefined or thread
 # | V=1            show the commands
@@ -193,6 +198,7 @@ endef
 define CU_COMMANDS
 $(if $(NVCC),$(COMPILE_CU))
 $(FATBINS)
+$(PERF_FATBINS)
 endef
 $(BUILD)/flags $(BUILD)/flags.cu: FORCE | $(BUILD)
 	$(file >$@.new,$(if $(filter %.cu,$@),$(CU_COMMANDS),$(COMMANDS)))
@@ -220,6 +226,22 @@ $(BUILD)/obj/fatbins.c: tools/embed.sh $(FATBINS) $(BUILD)/flags.cu
 $(BUILD)/obj/fatbins.o: $(BUILD)/obj/fatbins.c $(BUILD)/flags
 	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
+$(BUILD)/obj/bench/perf/fatbins.c: tools/embed.sh $(PERF_FATBINS) $(BUILD)/flags.cu
+	@mkdir -p $(@D)
+	@TABLE=perf tools/embed.sh $(PERF_FATBINS) >$@
+
+$(BUILD)/obj/bench/perf/fatbins.o: $(BUILD)/obj/bench/perf/fatbins.c $(BUILD)/flags
+	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
+
+# The commit that symwin-perf's files name; touched only when it is another one.
+$(BUILD)/perf_commit.h: FORCE | $(BUILD)
+	@commit=$(COMMIT); [ -n "$$commit" ] || commit=$$(git describe --always --dirty --match=- 2>/dev/null) || \
+	    commit=unknown; printf '#define PERF_COMMIT "%s"\n' "$$commit" >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(BUILD)/obj/bench/perf/machine.c.o: private OWN_CPPFLAGS += -I$(BUILD)
+$(BUILD)/obj/bench/perf/machine.c.o: $(BUILD)/perf_commit.h
+
 # Made anew: an archive would keep the members of files that are gone.
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
@@ -236,6 +258,10 @@ $(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
+$(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(call objects,$(PERF_SOURCES)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
@@ -281,8 +307,8 @@ $(BUILD)/obj/tests/test_join.c.o: private OWN_CPPFLAGS += -Itests
 $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS))
--include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS))
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(PERF_SOURCES) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS) \
     $(FUZZ_SOURCES) fuzz/main.c))
 
 # ---- install ----------------------------------------------------------------------------------
@@ -305,7 +331,7 @@ uninstall:
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. bench emu fuzz kernels tests examples/*,\
+FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf emu fuzz kernels tests examples/*,\
     $(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Writes the C source that embeds fat binaries as the table of fatbins.h.
+# Writes the C source that embeds fat binaries as the table of fatbins.h, or as one of another name.
 #
-#   usage: tools/embed.sh FILE.fatbin... > fatbins.c
+#   usage: [TABLE=sw] tools/embed.sh FILE.fatbin... > fatbins.c
 #
+# The table is ${TABLE}_fatbins, and ${TABLE}_fatbin_count is its length.
 # The files are read by the assembler (.incbin), so their paths have to be good where that runs.
 set -eu
+table=${TABLE:-sw}
 
 cat <<'END'
 /* Made by tools/embed.sh. */
@@ -17,19 +19,20 @@ for file; do
 
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"
-        ".globl sw_fatbin_$name\n"
-        ".hidden sw_fatbin_$name\n"
-        "sw_fatbin_$name:\n"
+        ".globl ${table}_fatbin_$name\n"
+        ".hidden ${table}_fatbin_$name\n"
+        "${table}_fatbin_$name:\n"
         ".incbin \"$file\"\n"
         ".popsection\n");
-extern const unsigned char sw_fatbin_$name[];
+extern const unsigned char ${table}_fatbin_$name[];
 END
 done
 
-printf '\nconst struct sw_fatbin sw_fatbins[] = {\n'
+printf '\nextern const struct sw_fatbin %s_fatbins[];\nextern const size_t %s_fatbin_count;\n' "$table" "$table"
+printf '\nconst struct sw_fatbin %s_fatbins[] = {\n' "$table"
 for file; do
     name=$(basename "$file" .fatbin)
-    printf '    {"%s", sw_fatbin_%s, %s},\n' "$name" "$name" "$(wc -c <"$file" | tr -d ' ')"
+    printf '    {"%s", %s_fatbin_%s, %s},\n' "$name" "$table" "$name" "$(wc -c <"$file" | tr -d ' ')"
 done
 printf '    {NULL, NULL, 0},\n};\n'
-printf 'const size_t sw_fatbin_count = %d;\n' "$#"
+printf 'const size_t %s_fatbin_count = %d;\n' "$table" "$#"

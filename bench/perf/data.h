@@ -1,0 +1,193 @@
+/* The test data: exactly predictable, and exact in every type for every order of the ranks.
+ *
+ * Element `index` of a rank's input is a small integer that depends on rank, index and seed. With M the
+ * largest power of two below which the type has all integers:
+ *
+ *   sum       at most M ranks have a value, of magnitude M / (their number) at most: so any ranks'
+ *             partial sum, in any order, is an integer within [-M, M]
+ *   avg       q on all ranks, q + d and q - d on two of them: any partial sum is as above, and the
+ *             result, q, is exact. Where sums are scaled before they are added, it is exact if the
+ *             number of ranks is a power of two
+ *   prod      magnitude 1 or 3 on one rank, 1 or 2 on three, 1 on the others
+ *   min, max  within [-M, M]
+ *
+ * Types with a sign have values of both signs. Which ranks have what is another for each index. No
+ * value is a negative zero, so results can be compared by their bits.
+ *
+ * C11, C++17 and CUDA: the host, nvcc's kernels and those of the emulated driver make the same data.
+ */
+#ifndef PERF_DATA_H
+#define PERF_DATA_H
+
+#include <stdint.h>
+
+#include "kernels/types.h"
+#include "symwin.h"
+
+#define PERF_FN SW_TYPES_FN
+
+/* In place of a rank: what the all-reduce must give. */
+enum { PERF_RESULT = -1 };
+
+struct perf_data {
+    int32_t nranks;
+    int32_t type; /* symwin_type */
+    int32_t op;   /* symwin_op */
+    uint32_t seed;
+};
+
+/* M, less one for integers; no more than 2^20, which is enough. */
+PERF_FN uint32_t perf_top(int32_t type)
+{
+    switch (type) {
+    case SYMWIN_F16:
+        return 1u << 11;
+    case SYMWIN_BF16:
+        return 1u << 8;
+    case SYMWIN_F8E4M3:
+        return 1u << 4;
+    case SYMWIN_F8E5M2:
+        return 1u << 3;
+    case SYMWIN_I8:
+        return 127;
+    case SYMWIN_U8:
+        return 255;
+    default:
+        return 1u << 20;
+    }
+}
+
+PERF_FN int perf_signed(int32_t type)
+{
+    return type != SYMWIN_U8 && type != SYMWIN_U32 && type != SYMWIN_U64;
+}
+
+/* 32 random bits of index, rank and seed. */
+PERF_FN uint32_t perf_hash(uint64_t index, int32_t rank, uint32_t seed)
+{
+    uint64_t x = index * 0x9e3779b97f4a7c15u +
+                 (uint64_t)(uint32_t)(rank + 1) * 0xd1b54a32d192ed03u +
+                 (uint64_t)seed * 0x8cb92ba72f3d8dd7u;
+
+    x = (x ^ x >> 32) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 29) * 0x94d049bb133111ebu;
+    return (uint32_t)(x >> 32);
+}
+
+/* 0 .. top of random bits. */
+PERF_FN int64_t perf_upto(uint32_t random, uint32_t top)
+{
+    return (int64_t)((uint64_t)random * (top + UINT64_C(1)) >> 32);
+}
+
+/* -top .. top, or 0 .. top without a sign. */
+PERF_FN int64_t perf_within(uint32_t random, uint32_t top, int is_signed)
+{
+    return is_signed ? perf_upto(random, 2 * top) - (int64_t)top : perf_upto(random, top);
+}
+
+/* The q of an average. */
+PERF_FN int64_t perf_mean(const struct perf_data *data, uint32_t common)
+{
+    return perf_within(common, perf_top(data->type) / (2 * (uint32_t)data->nranks),
+                       perf_signed(data->type));
+}
+
+/* `common` is the hash that all ranks have at this index, `place` the rank's turn there. */
+PERF_FN int64_t perf_value(const struct perf_data *data, int32_t rank, uint64_t index,
+                           uint32_t common, uint32_t place)
+{
+    const uint32_t top = perf_top(data->type), n = (uint32_t)data->nranks;
+    const uint32_t random = perf_hash(index, rank, data->seed);
+    const int is_signed = perf_signed(data->type);
+    const uint32_t active = n < top ? n : top;
+    int64_t value, d;
+
+    switch (data->op) {
+    case SYMWIN_SUM:
+        return place < active ? perf_within(random, top / active, is_signed) : 0;
+    case SYMWIN_AVG:
+        value = perf_mean(data, common);
+        if (n == 1 || place > 1)
+            return value;
+        d = perf_upto(common * 0x9e3779b1u, is_signed ? top / 2 : (uint32_t)value);
+        return place == 0 ? value + d : value - d;
+    case SYMWIN_PROD:
+        value = 1;
+        if (place < 4 && (random & 1) != 0)
+            value = place == 0 ? 3 : 2;
+        return is_signed && (random & 2) != 0 ? -value : value;
+    default:
+        return perf_within(random, top, is_signed);
+    }
+}
+
+PERF_FN int64_t perf_input(const struct perf_data *data, int32_t rank, uint64_t index)
+{
+    const uint32_t common = perf_hash(index, -1, data->seed), n = (uint32_t)data->nranks;
+
+    return perf_value(data, rank, index, common, ((uint32_t)rank + common % n) % n);
+}
+
+/* The plain loop over the ranks. */
+PERF_FN int64_t perf_reduced(const struct perf_data *data, uint64_t index)
+{
+    const uint32_t common = perf_hash(index, -1, data->seed), n = (uint32_t)data->nranks;
+    uint32_t place = common % n;
+    int64_t result = 0;
+
+    if (data->op == SYMWIN_AVG)
+        return perf_mean(data, common);
+    for (int32_t rank = 0; rank < data->nranks; rank++) {
+        const int64_t x = perf_value(data, rank, index, common, place);
+
+        place = place + 1 < n ? place + 1 : 0;
+        if (rank == 0)
+            result = x;
+        else if (data->op == SYMWIN_PROD)
+            result *= x;
+        else if (data->op == SYMWIN_MIN)
+            result = x < result ? x : result;
+        else if (data->op == SYMWIN_MAX)
+            result = x > result ? x : result;
+        else
+            result += x;
+    }
+    return result;
+}
+
+/* The bits of an integer that the type has exactly. */
+PERF_FN uint64_t perf_encode(int32_t type, int64_t value)
+{
+    switch (type) {
+    case SYMWIN_F64:
+        return sw_f64_bits((double)value);
+    case SYMWIN_F32:
+        return sw_f32_bits((float)value);
+    case SYMWIN_F16:
+        return sw_f16_from_f32((float)value);
+    case SYMWIN_BF16:
+        return sw_bf16_from_f32((float)value);
+    case SYMWIN_F8E4M3:
+        return sw_e4m3_from_f32((float)value);
+    case SYMWIN_F8E5M2:
+        return sw_e5m2_from_f32((float)value);
+    case SYMWIN_I8:
+    case SYMWIN_U8:
+        return (uint64_t)value & 0xff;
+    case SYMWIN_I32:
+    case SYMWIN_U32:
+        return (uint64_t)value & 0xffffffff;
+    default:
+        return (uint64_t)value;
+    }
+}
+
+/* The bits of an element, of a rank's input or PERF_RESULT. */
+PERF_FN uint64_t perf_element(const struct perf_data *data, int32_t rank, uint64_t index)
+{
+    return perf_encode(data->type,
+                       rank >= 0 ? perf_input(data, rank, index) : perf_reduced(data, index));
+}
+
+#endif

@@ -1,0 +1,17 @@
+/* The kernels for the emulated driver, and the image of them that it loads. */
+#include "kernels.cu"
+
+#include "emu/emu.h"
+
+/* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. */
+#define BLOCK_THREADS 64
+
+static const struct sw_emu_kernel kernels[] = {
+    {"symwin_perf_fill", symwin_perf_fill, sizeof(struct perf_fill_args), BLOCK_THREADS},
+    {"symwin_perf_compare", symwin_perf_compare, sizeof(struct perf_fill_args), BLOCK_THREADS},
+    {"symwin_perf_copy", symwin_perf_copy, sizeof(struct perf_copy_args), BLOCK_THREADS},
+};
+
+extern "C" const struct sw_emu_image perf_emu_image;
+const struct sw_emu_image perf_emu_image = {SW_EMU_IMAGE_MAGIC, sizeof kernels / sizeof kernels[0],
+                                            kernels};

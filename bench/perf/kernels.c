@@ -1,0 +1,232 @@
+/* Test data on the device: by the kernels of kernels.cu, or by the host where there are none. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../emu/emu.h"
+#include "../../fatbins.h"
+#include "perf.h"
+
+extern const struct sw_emu_image perf_emu_image; /* emu_kernels.cc */
+extern const struct sw_fatbin perf_fatbins[];    /* made by tools/embed.sh */
+extern const size_t perf_fatbin_count;
+
+enum { CHUNK = 1 << 20 }; /* bytes that the host fills or compares at a time */
+
+static struct {
+    pthread_mutex_t mutex;
+    CUlibrary library; /* NULL: not loaded, or there are no kernels */
+} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- loading ---- */
+
+static symwin_status load_library(const void *image)
+{
+    symwin_status status = SYMWIN_OK;
+
+    pthread_mutex_lock(&loaded.mutex);
+    if (loaded.library == NULL)
+        status = sw_check(
+            sw_drv.cuLibraryLoadData(&loaded.library, image, NULL, NULL, 0, NULL, NULL, 0),
+            "cuLibraryLoadData of symwin-perf's kernels");
+    pthread_mutex_unlock(&loaded.mutex);
+    return status;
+}
+
+void kernels_unload(void)
+{
+    if (loaded.library != NULL)
+        sw_drop(sw_drv.cuLibraryUnload(loaded.library), "cuLibraryUnload");
+    loaded.library = NULL;
+}
+
+/* Loads the code too: a first launch that loads it could wait for a kernel that waits for this rank. */
+static symwin_status load_kernel(const char *name, int *threads, CUfunction *out)
+{
+    CUkernel kernel = NULL;
+    symwin_status status;
+    int most = 0;
+
+    status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, loaded.library, name),
+                      "cuLibraryGetKernel of %s", name);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s",
+                          name);
+    if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
+        status = sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name);
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, *out),
+            "cuFuncGetAttribute of %s", name);
+    if (status == SYMWIN_OK && most < *threads)
+        *threads = most;
+    return status;
+}
+
+symwin_status kernels_load(struct rank *r)
+{
+    symwin_status status;
+
+    if (!r->job->emulated && perf_fatbin_count == 0) {
+        r->staging = malloc(CHUNK);
+        return r->staging != NULL
+                   ? SYMWIN_OK
+                   : sw_fail(SYMWIN_NO_MEMORY, "no host memory to fill buffers from");
+    }
+    r->threads = PERF_THREADS;
+    status = load_library(r->job->emulated ? (const void *)&perf_emu_image : perf_fatbins[0].data);
+    if (status == SYMWIN_OK)
+        status = load_kernel("symwin_perf_fill", &r->threads, &r->fill);
+    if (status == SYMWIN_OK)
+        status = load_kernel("symwin_perf_compare", &r->threads, &r->compare);
+    if (status == SYMWIN_OK)
+        status = load_kernel("symwin_perf_copy", &r->threads, &r->copy);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuDeviceGetAttribute(
+                              &r->blocks, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
+                          "cuDeviceGetAttribute: multiprocessors of device %d", r->device);
+    return status;
+}
+
+/* A block a multiprocessor, or fewer where `items` are few. */
+static symwin_status launch(struct rank *r, CUfunction function, uint64_t items, void *args)
+{
+    const uint64_t wanted = (items + (uint64_t)r->threads - 1) / (uint64_t)r->threads;
+    const uint64_t most = r->job->emulated ? 1 : (uint64_t)r->blocks;
+    const unsigned blocks = (unsigned)(wanted < 1 ? 1 : wanted > most ? most : wanted);
+    void *params[] = {args};
+
+    return sw_check(sw_drv.cuLaunchKernel(function, blocks, 1, 1, (unsigned)r->threads, 1, 1, 0,
+                                          r->stream, params, NULL),
+                    "cuLaunchKernel of symwin-perf's kernels");
+}
+
+/* ---- the host's way, a chunk at a time ---- */
+
+static void store(void *chunk, size_t i, size_t bytes, uint64_t bits)
+{
+    memcpy((char *)chunk + i * bytes, &bits, bytes); /* little-endian, as the GPU is */
+}
+
+static symwin_status host_fill(struct rank *r, const struct perf_data *data, int who, int poison,
+                               uint64_t count, void *to)
+{
+    const size_t bytes = symwin_type_bytes((symwin_type)data->type), most = CHUNK / bytes;
+    symwin_status status = SYMWIN_OK;
+
+    for (uint64_t first = 0; first < count && status == SYMWIN_OK; first += most) {
+        const size_t n = count - first < most ? (size_t)(count - first) : most;
+
+        for (size_t i = 0; i < n; i++)
+            store(r->staging, i, bytes, perf_element(data, who, first + i) ^ (unsigned)poison);
+        status = symwin_memcpy(r->device, (char *)to + first * bytes, r->staging, n * bytes,
+                               r->stream);
+        if (status == SYMWIN_OK) /* before the chunk is filled again */
+            status = rank_synchronize(r, "filling buffers");
+    }
+    return status;
+}
+
+static symwin_status host_compare(struct rank *r, const struct perf_data *data, int who,
+                                  uint64_t count, const void *with, struct perf_report *report)
+{
+    const size_t bytes = symwin_type_bytes((symwin_type)data->type), most = CHUNK / bytes;
+
+    for (uint64_t first = 0; first < count; first += most) {
+        const size_t n = count - first < most ? (size_t)(count - first) : most;
+        symwin_status status = symwin_memcpy(
+            r->device, r->staging, (const char *)with + first * bytes, n * bytes, r->stream);
+
+        if (status == SYMWIN_OK)
+            status = rank_synchronize(r, "comparing results");
+        if (status != SYMWIN_OK)
+            return status;
+        for (size_t i = 0; i < n; i++) {
+            const uint64_t want = perf_element(data, who, first + i);
+            uint64_t got = 0;
+
+            memcpy(&got, (const char *)r->staging + i * bytes, bytes);
+            if (got != want && report->wrong++ == 0) {
+                report->index = first + i;
+                report->got = got;
+                report->want = want;
+            }
+        }
+    }
+    return SYMWIN_OK;
+}
+
+/* ---- either ---- */
+
+static struct perf_fill_args arguments(const struct perf_data *data, int who, uint64_t count,
+                                       const void *address)
+{
+    return (struct perf_fill_args){
+        .address = (uint64_t)(uintptr_t)address,
+        .count = count,
+        .data = *data,
+        .rank = who,
+        .element_bytes = (uint32_t)symwin_type_bytes((symwin_type)data->type),
+    };
+}
+
+symwin_status fill(struct rank *r, const struct perf_data *data, int who, int poison,
+                   uint64_t count, void *to)
+{
+    struct perf_fill_args args = arguments(data, who, count, to);
+
+    args.poison = (unsigned)poison;
+    if (r->fill == NULL)
+        return host_fill(r, data, who, poison, count, to);
+    return launch(r, r->fill, count * args.element_bytes / 8, &args);
+}
+
+static symwin_status device_compare(struct rank *r, struct perf_fill_args *args,
+                                    struct perf_report *report)
+{
+    symwin_status status;
+
+    args->report = r->report;
+    status = sw_check(sw_drv.cuMemsetD8Async(r->report, 0, sizeof *report, r->stream),
+                      "cuMemsetD8Async of the report");
+    if (status == SYMWIN_OK)
+        status = launch(r, r->compare, args->count * args->element_bytes / 8, args);
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "comparing results");
+    if (status == SYMWIN_OK)
+        status = symwin_memcpy(r->device, report, (const void *)(uintptr_t)r->report,
+                               sizeof *report, r->stream);
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "reading the report");
+    return status;
+}
+
+symwin_status compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                      const void *with, uint64_t *wrong, char *text, size_t text_bytes)
+{
+    struct perf_fill_args args = arguments(data, who, count, with);
+    struct perf_report report = {0};
+    const symwin_status status = r->compare == NULL
+                                     ? host_compare(r, data, who, count, with, &report)
+                                     : device_compare(r, &args, &report);
+
+    if (status != SYMWIN_OK)
+        return status;
+    *wrong = report.wrong;
+    if (report.wrong > 0)
+        snprintf(text, text_bytes, "element %llu is 0x%0*llx and must be 0x%0*llx",
+                 (unsigned long long)report.index, (int)args.element_bytes * 2,
+                 (unsigned long long)report.got, (int)args.element_bytes * 2,
+                 (unsigned long long)report.want);
+    return SYMWIN_OK;
+}
+
+symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes)
+{
+    struct perf_copy_args args = {(uint64_t)(uintptr_t)from, (uint64_t)(uintptr_t)to, bytes};
+
+    if (r->copy == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED, "this symwin-perf was built without nvcc and has no "
+                                           "kernel that copies");
+    return launch(r, r->copy, bytes / 16, &args);
+}

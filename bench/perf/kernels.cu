@@ -1,0 +1,112 @@
+/* The kernels of symwin-perf: fill buffers with test data, count wrong elements, copy to a peer. For
+ * any grid. Compiled by nvcc, and by the host compiler for the emulated driver, as the library's are.
+ */
+#include "kernel_args.h"
+#include "kernels/words.cuh"
+#include "symwin_device.cuh"
+
+/* Eight bytes of consecutive elements from element `first` on. */
+template <int size>
+SYMWIN_DEVICE uint64_t perf_word(const struct perf_fill_args &args, uint64_t first)
+{
+    uint64_t word = 0;
+
+    SYMWIN_NO_UNROLL
+    for (uint32_t k = 0; k < 8 / size && first + k < args.count; k++)
+        word |= (perf_element(&args.data, args.rank, first + k) ^ args.poison) << (k * size * 8);
+    return word;
+}
+
+template <int size>
+SYMWIN_DEVICE void perf_fill(const struct perf_fill_args &args)
+{
+    const sw_message message = {args.address, args.count * size, true};
+
+    SYMWIN_NO_UNROLL
+    for (uint64_t i = symwin_thread_index(); i * 8 < message.bytes; i += symwin_thread_count())
+        sw_word_store<size>(message, i, perf_word<size>(args, i * (8 / size)));
+}
+
+/* Whoever finds the first wrong element describes it. */
+SYMWIN_DEVICE void perf_describe(const struct perf_fill_args &args, uint64_t index, uint64_t got,
+                                 uint64_t want)
+{
+    if (symwin_atomic_cas_u32(args.report + offsetof(struct perf_report, claimed), 0, 1) != 0)
+        return;
+    symwin_store_u64(args.report + offsetof(struct perf_report, index), index);
+    symwin_store_u64(args.report + offsetof(struct perf_report, got), got);
+    symwin_store_u64(args.report + offsetof(struct perf_report, want), want);
+}
+
+template <int size>
+SYMWIN_DEVICE void perf_compare(const struct perf_fill_args &args)
+{
+    const sw_message message = {args.address, args.count * size, true};
+    const uint64_t mask = size == 8 ? ~UINT64_C(0) : (UINT64_C(1) << (size * 8 % 64)) - 1;
+    uint32_t wrong = 0;
+
+    SYMWIN_NO_UNROLL
+    for (uint64_t i = symwin_thread_index(); i * 8 < message.bytes; i += symwin_thread_count()) {
+        const uint64_t got = sw_word_load<size>(message, i);
+        const uint64_t want = perf_word<size>(args, i * (8 / size));
+
+        if (got == want)
+            continue;
+        for (uint32_t k = 0; k < 8 / size; k++) {
+            const uint64_t g = got >> (k * size * 8) & mask, w = want >> (k * size * 8) & mask;
+
+            if (g == w)
+                continue;
+            if (wrong++ == 0)
+                perf_describe(args, i * (8 / size) + k, g, w);
+        }
+    }
+    if (wrong > 0)
+        symwin_atomic_add_u32(args.report + offsetof(struct perf_report, wrong), wrong);
+}
+
+SYMWIN_KERNEL(symwin_perf_fill, struct perf_fill_args, args, PERF_THREADS)
+{
+    if (args.element_bytes == 1)
+        perf_fill<1>(args);
+    else if (args.element_bytes == 2)
+        perf_fill<2>(args);
+    else if (args.element_bytes == 4)
+        perf_fill<4>(args);
+    else
+        perf_fill<8>(args);
+}
+
+SYMWIN_KERNEL(symwin_perf_compare, struct perf_fill_args, args, PERF_THREADS)
+{
+    if (args.element_bytes == 1)
+        perf_compare<1>(args);
+    else if (args.element_bytes == 2)
+        perf_compare<2>(args);
+    else if (args.element_bytes == 4)
+        perf_compare<4>(args);
+    else
+        perf_compare<8>(args);
+}
+
+/* Four loads in flight a thread: enough to fill a link with stores. */
+SYMWIN_KERNEL(symwin_perf_copy, struct perf_copy_args, args, PERF_THREADS)
+{
+    const uint64_t vectors = args.bytes / 16, threads = symwin_thread_count();
+    uint64_t i = symwin_thread_index();
+
+    SYMWIN_NO_UNROLL
+    for (; i + 3 * threads < vectors; i += 4 * threads) {
+        symwin_v16 v[4];
+
+        SYMWIN_UNROLL
+        for (int k = 0; k < 4; k++)
+            v[k] = symwin_load_v16(args.from + (i + (uint64_t)k * threads) * 16);
+        SYMWIN_UNROLL
+        for (int k = 0; k < 4; k++)
+            symwin_store_v16(args.to + (i + (uint64_t)k * threads) * 16, v[k]);
+    }
+    SYMWIN_NO_UNROLL
+    for (; i < vectors; i += threads)
+        symwin_store_v16(args.to + i * 16, symwin_load_v16(args.from + i * 16));
+}

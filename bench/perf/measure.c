@@ -1,0 +1,380 @@
+/* One way at one size: call it once and check, warm up, time, check again what the timed calls left. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "perf.h"
+
+enum { MOST_REPETITIONS = 1000, HOST_CALLS = 20 };
+
+/* What is measured, for this rank. */
+struct plan {
+    struct result *result;
+    struct pair *pairs;
+    struct perf_data data;
+    int rotate; /* pairs in use */
+    int calls;  /* that queue_calls() makes */
+    int unsupported;
+    double *host_us; /* where queue_calls() puts what each took, NULL: nowhere */
+    CUgraphExec graph;
+};
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* ---- what goes into the stream ---- */
+
+static symwin_status queue_calls(struct rank *r, void *context)
+{
+    struct plan *plan = context;
+    const struct result *result = plan->result;
+    symwin_status status = SYMWIN_OK;
+
+    for (int i = 0; i < plan->calls && status == SYMWIN_OK; i++) {
+        const double before = now_us();
+
+        status = way_call(r, result->way, &plan->pairs[i % plan->rotate], result->in_place,
+                          result->count, result->type, result->op);
+        if (plan->host_us != NULL)
+            plan->host_us[i] = now_us() - before;
+    }
+    return status;
+}
+
+static symwin_status queue_graph(struct rank *r, void *context)
+{
+    const struct plan *plan = context;
+
+    return sw_check(sw_drv.cuGraphLaunch(plan->graph, r->stream), "cuGraphLaunch");
+}
+
+/* A call on each pair. That a way cannot serve the call shows at the first. */
+static symwin_status queue_first(struct rank *r, void *context)
+{
+    struct plan *plan = context;
+    const struct result *result = plan->result;
+    symwin_status status = SYMWIN_OK;
+
+    for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
+        status = way_call(r, result->way, &plan->pairs[i], result->in_place, result->count,
+                          result->type, result->op);
+        if (i == 0 && status == SYMWIN_UNSUPPORTED && result->way->optional) {
+            plan->unsupported = 1;
+            return SYMWIN_OK;
+        }
+    }
+    return status;
+}
+
+/* ---- data ---- */
+
+/* Whose elements the output must be. */
+static int expected(const struct rank *r, const struct plan *plan)
+{
+    const int n = r->job->nranks;
+
+    return plan->result->way->kind == WAY_SYMWIN || plan->result->way->kind == WAY_NCCL
+               ? PERF_RESULT
+               : (r->rank + n - 1) % n;
+}
+
+/* The inputs, and outputs that are wrong in every element. */
+static symwin_status prepare(struct rank *r, const struct plan *plan)
+{
+    const struct result *result = plan->result;
+    symwin_status status = SYMWIN_OK;
+
+    for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
+        const struct pair *pair = &plan->pairs[i];
+
+        if (!result->in_place)
+            status = fill(r, &plan->data, r->rank, 0, result->count, pair->in);
+        if (status == SYMWIN_OK && result->in_place)
+            status = fill(r, &plan->data, r->rank, 0, result->count, pair->out);
+        else if (status == SYMWIN_OK)
+            status = fill(r, &plan->data, expected(r, plan), 1, result->count, pair->out);
+    }
+    return status;
+}
+
+/* For tests: rank 0's result is spoilt in its middle element. */
+static symwin_status spoil(struct rank *r, const struct plan *plan)
+{
+    unsigned char *at = (unsigned char *)plan->pairs[0].out +
+                        plan->result->count / 2 * symwin_type_bytes(plan->result->type);
+    unsigned char byte = 0;
+    symwin_status status = symwin_memcpy(r->device, &byte, at, 1, r->stream);
+
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "spoiling a result");
+    byte ^= 1;
+    if (status == SYMWIN_OK)
+        status = symwin_memcpy(r->device, at, &byte, 1, r->stream);
+    return status == SYMWIN_OK ? rank_synchronize(r, "spoiling a result") : status;
+}
+
+static void complain(const struct rank *r, const struct result *result, uint64_t wrong,
+                     const char *text)
+{
+    fprintf(stderr, "symwin-perf: rank %d: %s, %s %s, %zu bytes %s place: %llu wrong; %s\n",
+            r->rank, result->way->name, symwin_type_name(result->type), symwin_op_name(result->op),
+            result->bytes, result->in_place ? "in" : "out of", (unsigned long long)wrong, text);
+}
+
+/* NCCL multiplies by 1 / ranks before it adds, which only a power of two does exactly. */
+static int checkable(const struct rank *r, const struct result *result)
+{
+    const int n = r->job->nranks;
+
+    return r->job->options.check &&
+           (result->way->kind != WAY_NCCL || result->op != SYMWIN_AVG || (n & (n - 1)) == 0);
+}
+
+/* Adds this rank's wrong elements to *wrong. Others may still be storing to this rank's output where
+ * the way is a link, so all meet first. */
+static symwin_status check(struct rank *r, const struct plan *plan, uint64_t *wrong)
+{
+    symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
+
+    if (!checkable(r, plan->result))
+        return status;
+    if (status == SYMWIN_OK && r->job->broken && r->rank == 0)
+        status = spoil(r, plan);
+    for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
+        char text[128] = "";
+        uint64_t found = 0;
+
+        status = compare(r, &plan->data, expected(r, plan), plan->result->count, plan->pairs[i].out,
+                         &found, text, sizeof text);
+        if (found > 0 && *wrong == 0)
+            complain(r, plan->result, found, text);
+        *wrong += found;
+    }
+    return status;
+}
+
+static symwin_status prepare_and_wait(struct rank *r, const struct plan *plan)
+{
+    const symwin_status status = prepare(r, plan);
+
+    return meet(r, status == SYMWIN_OK ? rank_synchronize(r, "filling buffers") : status, NULL, 0);
+}
+
+/* ---- timing ---- */
+
+static symwin_status capture(struct rank *r, struct plan *plan)
+{
+    CUgraph graph = NULL;
+    symwin_status status, ended;
+
+    stage_begin(r, "capturing calls in a graph");
+    status = sw_check(sw_drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                      "cuStreamBeginCapture");
+    if (status == SYMWIN_OK) {
+        status = queue_calls(r, plan);
+        ended = sw_check(sw_drv.cuStreamEndCapture(r->stream, &graph), "cuStreamEndCapture");
+        if (status == SYMWIN_OK)
+            status = ended;
+    }
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&plan->graph, graph, 0),
+                          "cuGraphInstantiate of %d calls", plan->calls);
+    if (graph != NULL)
+        sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    stage_end(r);
+    return status;
+}
+
+/* The times of all ranks for each repetition become the slowest one's, on every rank. */
+static symwin_status take_slowest(struct rank *r, double *us, int count)
+{
+    uint64_t words[SW_VOTE_VALUES];
+
+    for (int done = 0; done < count; done += SW_VOTE_VALUES) {
+        const int n = count - done < SW_VOTE_VALUES ? count - done : SW_VOTE_VALUES;
+        symwin_status status;
+
+        memcpy(words, us + done, (size_t)n * sizeof *us);
+        status = meet(r, SYMWIN_OK, words, n);
+        if (status != SYMWIN_OK)
+            return status;
+        for (int rank = 0; rank < r->job->nranks; rank++)
+            for (int i = 0; i < n; i++) {
+                const uint64_t word = met(r, rank, i);
+                double other;
+
+                memcpy(&other, &word, sizeof other);
+                us[done + i] = rank == 0 || other > us[done + i] ? other : us[done + i];
+            }
+    }
+    return SYMWIN_OK;
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, by_size);
+    return (values[count / 2] + values[(count - 1) / 2]) / 2;
+}
+
+/* The smallest value that `percent` of them do not exceed; they are sorted. */
+static double percentile(const double *values, int count, int percent)
+{
+    return values[(count * percent + 99) / 100 - 1];
+}
+
+/* Repetitions of `queue`, and their figures. In place each begins with the input again: sums of sums would
+ * soon be infinite. */
+static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue)
+{
+    struct result *result = plan->result;
+    double us[MOST_REPETITIONS] = {0};
+    symwin_status status = SYMWIN_OK;
+    int i;
+
+    for (i = 0; i < result->repetitions && status == SYMWIN_OK; i++) {
+        if (result->in_place && r->fill != NULL)
+            status = prepare(r, plan);
+        if (plan->host_us != NULL)
+            plan->host_us = r->host_us + (size_t)i * (size_t)plan->calls;
+        if (status == SYMWIN_OK)
+            status = gated(r, queue, plan, &us[i]);
+        us[i] /= plan->calls;
+    }
+    if (status == SYMWIN_OK)
+        status = take_slowest(r, us, result->repetitions);
+    result->us = median(us, result->repetitions);
+    result->p50_us = percentile(us, result->repetitions, 50);
+    result->p99_us = percentile(us, result->repetitions, 99);
+    result->max_us = us[result->repetitions - 1];
+    return status;
+}
+
+/* What it takes the host to launch a call in a stream; after a graph, by a stream repetition of its own. */
+static symwin_status host_time(struct rank *r, struct plan *plan)
+{
+    symwin_status status = SYMWIN_OK;
+    int count = plan->calls * plan->result->repetitions;
+    double us;
+
+    if (plan->graph != NULL) {
+        plan->calls = plan->calls < HOST_CALLS ? plan->calls : HOST_CALLS;
+        plan->host_us = r->host_us;
+        count = plan->calls;
+        status = gated(r, queue_calls, plan, &us);
+    }
+    if (status != SYMWIN_OK)
+        return status;
+    us = median(r->host_us, count);
+    status = take_slowest(r, &us, 1);
+    plan->result->host_us = us;
+    return status;
+}
+
+static symwin_status timing(struct rank *r, struct plan *plan)
+{
+    const struct perf_options *o = &r->job->options;
+    struct result *result = plan->result;
+    symwin_status status = SYMWIN_OK;
+
+    plan->calls = o->warmup;
+    if (o->warmup > 0)
+        status = ungated(r, queue_calls, plan);
+    plan->calls = result->calls;
+    if (status == SYMWIN_OK && o->replays > 0) {
+        status = meet(r, capture(r, plan), NULL, 0);
+        if (status == SYMWIN_OK) /* the first launch also uploads the graph */
+            status = ungated(r, queue_graph, plan);
+    }
+    if (status == SYMWIN_OK)
+        status = prepare_and_wait(r, plan);
+    plan->host_us = o->replays > 0 ? NULL : r->host_us;
+    if (status == SYMWIN_OK)
+        status = repeat(r, plan, o->replays > 0 ? queue_graph : queue_calls);
+    plan->host_us = NULL;
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* The first call, and whether it could be made. */
+static symwin_status try(struct rank *r, struct plan *plan)
+{
+    uint64_t unsupported;
+    symwin_status status = prepare_and_wait(r, plan);
+
+    if (status == SYMWIN_OK)
+        status = ungated(r, queue_first, plan);
+    unsupported = (uint64_t)plan->unsupported;
+    if (status == SYMWIN_OK)
+        status = meet(r, SYMWIN_OK, &unsupported, 1);
+    for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
+        if (met(r, i, 0) != unsupported)
+            status = sw_fail(SYMWIN_MISMATCH, "%s can serve the call on some ranks only",
+                             plan->result->way->name);
+    plan->result->supported = !plan->unsupported;
+    return status;
+}
+
+/* What the timed calls left. In place that is anything, so there the call is made once more. */
+static symwin_status check_again(struct rank *r, struct plan *plan, uint64_t *wrong)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (!checkable(r, plan->result))
+        return SYMWIN_OK;
+    if (plan->rotate > plan->result->calls)
+        plan->rotate = plan->result->calls;
+    if (plan->result->in_place) {
+        status = prepare_and_wait(r, plan);
+        if (status == SYMWIN_OK)
+            status = ungated(r, queue_first, plan);
+    }
+    return status == SYMWIN_OK ? check(r, plan, wrong) : status;
+}
+
+symwin_status measure(struct rank *r, struct result *result)
+{
+    const struct perf_options *o = &r->job->options;
+    struct plan plan = {
+        .result = result,
+        .pairs = r->memory[result->way->memory],
+        .data = {r->job->nranks, (int32_t)result->type, (int32_t)result->op, o->seed},
+        .rotate = o->rotate,
+    };
+    uint64_t wrong = 0;
+    symwin_status status;
+
+    result->calls = options_calls(o, result->bytes, r->job->emulated);
+    result->repetitions = o->replays > 0 ? o->replays : o->rounds;
+    result->checked = checkable(r, result);
+    status = try(r, &plan);
+    if (status != SYMWIN_OK || !result->supported)
+        return status;
+    status = check(r, &plan, &wrong);
+    if (status == SYMWIN_OK)
+        status = timing(r, &plan);
+    if (status == SYMWIN_OK)
+        status = check_again(r, &plan, &wrong);
+    if (status == SYMWIN_OK)
+        status = host_time(r, &plan);
+    if (plan.graph != NULL)
+        sw_drop(sw_drv.cuGraphExecDestroy(plan.graph), "cuGraphExecDestroy");
+    if (status == SYMWIN_OK)
+        status = meet(r, status, &wrong, 1);
+    for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
+        result->wrong += met(r, i, 0);
+    return status;
+}

@@ -1,0 +1,362 @@
+/* The command line of symwin-perf: nccl-tests' letters, and words for the rest. */
+#include "options.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "symwin.h"
+
+static const char usage[] =
+    "usage: symwin-perf [OPTION...]\n"
+    "\n"
+    "Times all-reduces and checks every result. One repetition is: a gate that opens when all ranks have\n"
+    "queued their work, an all-reduce that lines the GPUs up, and a number of calls between two events. Its\n"
+    "time is the slowest rank's; what is printed is the median over the repetitions, for one call.\n"
+    "\n"
+    "  -b SIZE        first size in bytes; suffixes K, M, G (powers of 1024)        1K\n"
+    "  -e SIZE        last size                                  256M; emulated driver 64K\n"
+    "  -f N           each size is N times the one before                             4\n"
+    "  -i SIZE        each size is SIZE bytes more than the one before, instead of -f\n"
+    "  -t N           threads of a process, -g N ranks for each thread as in nccl-tests: here every rank\n"
+    "                 has a thread of its own, -t times -g in all            one a device\n"
+    "  --nproc N      forks N processes, each with -t times -g ranks (1). Under mpirun, torchrun and srun\n"
+    "                 the launcher's processes are the ranks\n"
+    "  -n N           calls of a repetition      50 up to 16 MiB, 20 above; emulated driver 2\n"
+    "  -w N           warm-up calls                                   5; emulated driver 1\n"
+    "  -G N           replays of a CUDA graph of the calls, each a repetition; 0: stream launches\n"
+    "                                                                 9; emulated driver 2\n"
+    "  --rounds N     repetitions of stream launches                  9; emulated driver 2\n"
+    "  -d LIST        types, or all                                                 f32\n"
+    "  -o LIST        operations, or all                                            sum\n"
+    "  --algo LIST    algorithms, all (that can serve the call), or none           auto\n"
+    "  --blocks N     blocks of the grid                              the library's choice\n"
+    "  --sm-limit N   most blocks a kernel may use\n"
+    "  --window 0|1   buffers in windows, or plain device memory                      1\n"
+    "  --in-place 0|1|both                                                            0\n"
+    "  --rotate N     pairs of buffers that consecutive calls use in turn              1\n"
+    "  -c 0|1         check the results                                               1\n"
+    "  --seed N       of the random data                                              1\n"
+    "  --against LIST rivals: nccl (memory of ncclMemAlloc), nccl-window (symmetric windows), nccl-plain\n"
+    "                 (memory of cuMemAlloc); the ratio rival/ours is printed. SYMWIN_NCCL is the path of\n"
+    "                 libnccl.so.2. NVLS stays off: NCCL_NVLS_ENABLE must be 0 or unset\n"
+    "  --link         also measures what the links carry, at the last size: each GPU to the next, by its\n"
+    "                 copy engine and by stores of a kernel\n"
+    "  --csv FILE, --json FILE   everything, with the machine\n"
+    "  --timeout N    seconds that a step may take before the program gives up       60\n"
+    "  --progress     says on stderr what is being timed, as it does on a terminal\n"
+    "\n"
+    "  SYMWIN_DRIVER=auto|cuda|emu     which driver; auto takes CUDA where there is a GPU\n"
+    "  SYMWIN_PERF_BREAK=1             for tests: rank 0's result is spoilt before it is checked\n"
+    "\n"
+    "Exit status: 0, 1 for wrong results and failures, 2 for a command line that makes no sense.\n";
+
+#define TYPE_NAME(name, value, text, bytes) #text,
+#define NAME(name, value, text) #text,
+static const char *const types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
+static const char *const ops[] = {SYMWIN_OP_LIST(NAME) NULL};
+static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
+static const char *const rivals[] = {"nccl", "nccl-window", "nccl-plain", NULL};
+
+static void print_names(FILE *to, const char *what, const char *const *names)
+{
+    fprintf(to, "  %-14s ", what);
+    for (int i = 0; names[i] != NULL; i++)
+        fprintf(to, "%s%s", names[i], names[i + 1] == NULL ? "\n" : ", ");
+}
+
+static void print_usage(FILE *to)
+{
+    fputs(usage, to);
+    fputs("\n", to);
+    print_names(to, "types", types);
+    print_names(to, "operations", ops);
+    print_names(to, "algorithms", algos);
+}
+
+/* ---- values ---- */
+
+/* A number of least .. most with an optional suffix K, M or G. -1: it is none, and says so. */
+static int64_t number(const char *option, const char *text, int64_t least, int64_t most)
+{
+    static const char suffixes[] = "KMG";
+    const char *suffix;
+    char *end = NULL;
+    int64_t value = -1;
+    int shift = 0;
+
+    errno = 0;
+    if (text[0] >= '0' && text[0] <= '9') {
+        value = strtoll(text, &end, 10);
+        if (*end != '\0' && (suffix = strchr(suffixes, *end)) != NULL) {
+            shift = 10 * (int)(suffix - suffixes + 1);
+            end++;
+        }
+        if (*end != '\0' || errno != 0 || value > most >> shift || value << shift < least)
+            value = -1;
+    }
+    if (value < 0) {
+        fprintf(stderr, "symwin-perf: %s is \"%s\": give a number from %lld to %lld\n", option,
+                text, (long long)least, (long long)most);
+        return -1;
+    }
+    return value << shift;
+}
+
+static int find(const char *const *names, const char *name, size_t length)
+{
+    for (int i = 0; names[i] != NULL; i++)
+        if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0)
+            return i;
+    return -1;
+}
+
+/* Names with commas between them as bits; "all" is every one. 0: one of them is no name, and says so. */
+static unsigned list(const char *option, const char *const *names, const char *text)
+{
+    unsigned bits = 0;
+
+    if (strcmp(text, "all") == 0) {
+        for (int i = 0; names[i] != NULL; i++)
+            bits |= 1u << i;
+        return bits;
+    }
+    for (;;) {
+        const size_t length = strcspn(text, ",");
+        const int i = find(names, text, length);
+
+        if (i < 0) {
+            fprintf(stderr, "symwin-perf: %s knows no \"%.*s\", but", option, (int)length, text);
+            for (int k = 0; names[k] != NULL; k++)
+                fprintf(stderr, " %s", names[k]);
+            fprintf(stderr, "\n");
+            return 0;
+        }
+        bits |= 1u << i;
+        if (text[length] == '\0')
+            return bits;
+        text += length + 1;
+    }
+}
+
+/* ---- the table of options ---- */
+
+enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, RIVALS, PLACE, TEXT, FLAG };
+
+static const struct {
+    const char *name;
+    enum kind kind;
+    size_t member; /* where in struct perf_options */
+    int64_t least, most;
+} table[] = {
+#define MEMBER(name) offsetof(struct perf_options, name)
+    {"-b", SIZE, MEMBER(begin), 1, INT64_C(1) << 40},
+    {"-e", SIZE, MEMBER(end), 1, INT64_C(1) << 40},
+    {"-i", SIZE, MEMBER(step), 1, INT64_C(1) << 40},
+    {"-f", COUNT, MEMBER(factor), 2, 1024},
+    {"-t", COUNT, MEMBER(threads), 1, PERF_MOST_RANKS},
+    {"-g", COUNT, MEMBER(per_thread), 1, PERF_MOST_RANKS},
+    {"--nproc", COUNT, MEMBER(nproc), 1, PERF_MOST_RANKS},
+    {"-n", COUNT, MEMBER(calls), 1, PERF_MOST_CALLS},
+    {"-w", COUNT, MEMBER(warmup), 0, PERF_MOST_CALLS},
+    {"-G", COUNT, MEMBER(replays), 0, 1000},
+    {"--rounds", COUNT, MEMBER(rounds), 1, 1000},
+    {"-c", COUNT, MEMBER(check), 0, 1},
+    {"-d", TYPES, MEMBER(types), 0, 0},
+    {"-o", OPS, MEMBER(ops), 0, 0},
+    {"--algo", ALGOS, MEMBER(algos), 0, 0},
+    {"--blocks", COUNT, MEMBER(blocks), 1, 65536},
+    {"--sm-limit", COUNT, MEMBER(sm_limit), 1, 65536},
+    {"--window", COUNT, MEMBER(window), 0, 1},
+    {"--in-place", PLACE, MEMBER(placements), 0, 0},
+    {"--rotate", COUNT, MEMBER(rotate), 1, PERF_MOST_ROTATE},
+    {"--seed", COUNT, MEMBER(seed), 0, INT32_MAX},
+    {"--against", RIVALS, MEMBER(rivals), 0, 0},
+    {"--link", FLAG, MEMBER(link), 0, 0},
+    {"--csv", TEXT, MEMBER(csv), 0, 0},
+    {"--json", TEXT, MEMBER(json), 0, 0},
+    {"--timeout", COUNT, MEMBER(timeout_s), 1, 86400},
+    {"--progress", FLAG, MEMBER(progress), 0, 0},
+#undef MEMBER
+};
+
+enum { OPTIONS = sizeof table / sizeof table[0] };
+
+static int option_index(const char *word)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        const size_t length = strlen(table[i].name);
+
+        if (strncmp(word, table[i].name, length) == 0 &&
+            (word[length] == '\0' || (word[1] == '-' && word[length] == '=')))
+            return i;
+    }
+    return -1;
+}
+
+static int set_algos(struct perf_options *options, const char *value)
+{
+    options->all_algos = strcmp(value, "all") == 0;
+    options->algos = 0;
+    if (strcmp(value, "none") == 0)
+        return 1;
+    options->algos = list("--algo", algos, value);
+    return options->algos != 0;
+}
+
+static int set_place(struct perf_options *options, const char *value)
+{
+    static const char *const words[] = {"0", "1", "both", NULL};
+    const int i = find(words, value, strlen(value));
+
+    if (i < 0)
+        fprintf(stderr, "symwin-perf: --in-place is \"%s\": give 0, 1 or both\n", value);
+    options->placements = (unsigned)i + 1; /* the words' order is that of the bits */
+    return i >= 0;
+}
+
+/* Whether the value was good. */
+static int set(struct perf_options *options, int i, const char *value)
+{
+    void *member = (char *)options + table[i].member;
+    int64_t parsed = 0;
+
+    switch (table[i].kind) {
+    case SIZE:
+        parsed = number(table[i].name, value, table[i].least, table[i].most);
+        if (parsed >= 0)
+            *(size_t *)member = (size_t)parsed;
+        return parsed >= 0;
+    case COUNT:
+        parsed = number(table[i].name, value, table[i].least, table[i].most);
+        if (parsed >= 0)
+            *(int *)member = (int)parsed;
+        return parsed >= 0;
+    case TYPES:
+        return (*(unsigned *)member = list("-d", types, value)) != 0;
+    case OPS:
+        return (*(unsigned *)member = list("-o", ops, value)) != 0;
+    case RIVALS:
+        return (*(unsigned *)member = list("--against", rivals, value)) != 0;
+    case ALGOS:
+        return set_algos(options, value);
+    case PLACE:
+        return set_place(options, value);
+    case TEXT:
+        *(const char **)member = value;
+        return 1;
+    case FLAG:
+        *(int *)member = 1;
+        return 1;
+    }
+    return 0;
+}
+
+static void remember(struct perf_options *options, int argc, char **argv)
+{
+    size_t used = 0;
+
+    for (int i = 1; i < argc; i++) {
+        const int n = snprintf(options->arguments + used, sizeof options->arguments - used, "%s%s",
+                               i > 1 ? " " : "", argv[i]);
+
+        if (n < 0 || used + (size_t)n >= sizeof options->arguments)
+            return;
+        used += (size_t)n;
+    }
+}
+
+int options_parse(int argc, char **argv, struct perf_options *options)
+{
+    *options = (struct perf_options){
+        .begin = 1024,
+        .factor = 4,
+        .calls = 0,
+        .warmup = -1,
+        .replays = -1,
+        .check = 1,
+        .types = 1u << SYMWIN_F32,
+        .ops = 1u << SYMWIN_SUM,
+        .algos = 1u << SYMWIN_ALGO_AUTO,
+        .window = 1,
+        .placements = PERF_OUT_OF_PLACE,
+        .rotate = 1,
+        .timeout_s = 60,
+        .seed = 1,
+    };
+    remember(options, argc, argv);
+    for (int i = 1; i < argc; i++) {
+        const char *value = NULL;
+        int which;
+
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_usage(stdout);
+            return 0;
+        }
+        which = option_index(argv[i]);
+        if (which < 0) {
+            fprintf(stderr, "symwin-perf: what is \"%s\"? --help names the options\n", argv[i]);
+            return 2;
+        }
+        if (argv[i][strlen(table[which].name)] == '=')
+            value = argv[i] + strlen(table[which].name) + 1;
+        else if (table[which].kind != FLAG && i + 1 < argc)
+            value = argv[++i];
+        if ((table[which].kind == FLAG) != (value == NULL)) {
+            fprintf(stderr, "symwin-perf: %s %s\n", table[which].name,
+                    value == NULL ? "needs a value" : "takes no value");
+            return 2;
+        }
+        if (!set(options, which, value))
+            return 2;
+    }
+    options->progress |= isatty(STDERR_FILENO);
+    return -1;
+}
+
+/* ---- what follows from it ---- */
+
+const char *options_complete(struct perf_options *options, int emulated)
+{
+    if (options->end == 0)
+        options->end = emulated ? 64u << 10 : 256u << 20;
+    if (options->end < options->begin)
+        options->end = options->begin;
+    if (options->warmup < 0)
+        options->warmup = emulated ? 1 : 5;
+    if (options->replays < 0)
+        options->replays = emulated ? 2 : 9;
+    if (options->rounds == 0)
+        options->rounds = emulated ? 2 : 9;
+    if (options->replays == 0 && options->calls > PERF_MOST_STREAM_CALLS)
+        return "-n: without a graph at most 400 calls, since they wait in the stream until the gate "
+               "opens";
+    if (options->algos == 0 && options->rivals == 0 && !options->link)
+        return "--algo none needs --against or --link";
+    if (options->rivals != 0 && emulated)
+        return "--against: NCCL needs GPUs, and this is the emulated driver";
+    return NULL;
+}
+
+size_t options_next_size(const struct perf_options *options, size_t bytes)
+{
+    size_t next;
+
+    if (options->step > 0)
+        next = bytes + options->step;
+    else
+        next = bytes * (size_t)options->factor;
+    return next <= options->end ? next : 0;
+}
+
+int options_calls(const struct perf_options *options, size_t bytes, int emulated)
+{
+    if (options->calls > 0)
+        return options->calls;
+    if (emulated)
+        return 2;
+    return bytes <= 16u << 20 ? 50 : 20;
+}

@@ -1,0 +1,54 @@
+/* What the command line asks for. */
+#ifndef PERF_OPTIONS_H
+#define PERF_OPTIONS_H
+
+#include <stddef.h>
+
+enum { PERF_MOST_RANKS = 1024, PERF_MOST_ROTATE = 64, PERF_MOST_CALLS = 10000 };
+
+/* Stream calls all wait in the queue behind the start gate, and a CUDA stream holds about a thousand
+ * operations before a launch blocks. */
+enum { PERF_MOST_STREAM_CALLS = 400 };
+
+enum { PERF_OUT_OF_PLACE = 1, PERF_IN_PLACE = 2 };
+enum { PERF_NCCL = 1, PERF_NCCL_WINDOW = 2, PERF_NCCL_PLAIN = 4 };
+
+struct perf_options {
+    size_t begin, end, step; /* bytes; step 0: by factor */
+    int factor;
+    int threads, per_thread; /* ranks of a process: their product; 0: not given */
+    int nproc;               /* processes to be forked; 0: none */
+    int calls, warmup;       /* calls 0: by size */
+    int replays;             /* of the graph; 0: calls are launched in the stream */
+    int rounds;              /* of stream calls, where replays is 0 */
+    int check;
+    unsigned types, ops, algos; /* bit i: value i of symwin.h's list */
+    int all_algos;              /* those that cannot serve a call are passed over */
+    int blocks, sm_limit;
+    int window;
+    unsigned placements; /* PERF_OUT_OF_PLACE, PERF_IN_PLACE */
+    int rotate;
+    unsigned rivals; /* PERF_NCCL... */
+    int link;
+    int progress;
+    int timeout_s;
+    unsigned seed;
+    const char *csv, *json;
+    char arguments[1024]; /* as they were given */
+};
+
+/* Returns -1 to go on, else the program's exit status: --help has been printed, or what is wrong. What
+ * depends on the driver is still 0 then: see options_complete(). */
+int options_parse(int argc, char **argv, struct perf_options *options);
+
+/* The defaults that a GPU and the emulated driver, which shows nothing of speed, have apart. NULL: good;
+ * else what is wrong, in a sentence. */
+const char *options_complete(struct perf_options *options, int emulated);
+
+/* The next size after `bytes`, 0: that was the last. */
+size_t options_next_size(const struct perf_options *options, size_t bytes);
+
+/* Calls of a repetition at a size. */
+int options_calls(const struct perf_options *options, size_t bytes, int emulated);
+
+#endif

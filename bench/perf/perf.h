@@ -1,0 +1,235 @@
+/* symwin-perf: what its files share. Calls go down the list of files at the end of this comment.
+ *
+ *   main.c      processes, threads, the watchdog
+ *   sweep.c     which sizes, types, operations and ways, in which order
+ *   measure.c   one way at one size: checked, timed, checked again
+ *   gate.c      one repetition: work behind a start gate, between two events
+ *   ways.c      what is timed: symwin's algorithms, NCCL, links
+ *   rank.c      what a rank holds
+ *   kernels.c   fill and compare on the device, or on the host
+ *   rivals.c    NCCL, by dlopen
+ *   table.c     what is printed; record.c what is written to files; machine.c where it ran
+ *   options.c   the command line
+ *
+ * A function that returns a symwin_status leaves its sentence with sw_fail() or sw_check(), so that
+ * symwin_last_error() has it. What only one rank finds out is told to all in meet().
+ */
+#ifndef PERF_H
+#define PERF_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "../../internal.h"
+#include "data.h"
+#include "kernel_args.h"
+#include "options.h"
+
+/* ---- ways.c: what is timed ------------------------------------------------------------------- */
+
+enum way_kind { WAY_SYMWIN, WAY_NCCL, WAY_LINK_ENGINE, WAY_LINK_STORES };
+
+enum memory_kind { MEMORY_WINDOW, MEMORY_PLAIN, MEMORY_NCCL, MEMORY_NCCL_WINDOW, MEMORY_KINDS };
+
+struct way {
+    const char *library; /* "symwin", "nccl" or "link" */
+    const char *name;
+    enum way_kind kind;
+    symwin_algo algo;
+    enum memory_kind memory;
+    int optional; /* passed over where it cannot serve a call */
+};
+
+enum { MOST_WAYS = 40 };
+
+/* The ways that the options ask for: symwin's, then rivals, then links; links count separately. */
+struct ways {
+    struct way list[MOST_WAYS];
+    int count; /* of all-reduces */
+    int links; /* behind them */
+};
+
+void ways_list(const struct perf_options *options, struct ways *ways);
+
+/* ---- results ---------------------------------------------------------------------------------- */
+
+struct result {
+    const struct way *way;
+    symwin_type type;
+    symwin_op op;
+    size_t bytes;
+    uint64_t count;
+    int in_place;
+    int supported; /* 0: this way cannot serve the call; the rest is empty */
+    int calls, repetitions;
+    double us; /* of a call: median over the repetitions of the slowest rank's time */
+    double p50_us, p99_us, max_us;
+    double host_us; /* to launch a call: median, of the slowest rank */
+    double ratio;   /* a rival's time to that of our fastest, 0: none */
+    int checked;
+    uint64_t wrong; /* elements, on all ranks */
+};
+
+double result_algbw(const struct result *result); /* 10^9 bytes a second */
+double result_busbw(const struct result *result, int nranks);
+
+/* ---- the process ------------------------------------------------------------------------------ */
+
+struct rank;
+
+struct job {
+    struct perf_options options;
+    symwin_driver_info driver;
+    int emulated;
+    int processes, nranks;
+    int first, count; /* this process's ranks */
+    int local_first;  /* the number of `first` among this host's ranks, for choosing devices */
+    symwin_unique_id id;
+    struct ways ways;
+    struct rank *ranks; /* count */
+    int broken;         /* SYMWIN_PERF_BREAK */
+
+    /* rank 0's */
+    struct result *results; /* owned */
+    size_t result_count, result_room;
+    FILE *csv;
+    uint64_t wrong;
+
+    pthread_mutex_t mutex; /* for the last two */
+    int running;           /* threads */
+    int failed;
+};
+
+/* What a pair of buffers is called with. */
+struct pair {
+    void *in, *out;
+    symwin_window *in_window, *out_window;
+    void *nccl_in_window, *nccl_out_window;
+};
+
+struct rank {
+    struct job *job;
+    int rank, device;
+    struct sw_scope scope; /* the device's context is current in the rank's thread */
+    symwin_comm *control;  /* for meetings and for the start gate */
+    symwin_comm *comm;     /* under test */
+    void *nccl;            /* ncclComm_t */
+    CUstream stream;
+    CUevent begin, end;
+    uint32_t *gate; /* owned, pinned: the stream waits for values of it */
+    CUdeviceptr gate_address;
+    uint32_t gate_value;
+    CUdeviceptr gate_data; /* owned: what the tiny all-reduce of the gate reduces */
+    CUdeviceptr report;    /* owned: a struct perf_report */
+    CUfunction fill, compare, copy;
+    int blocks, threads; /* of those */
+    void *staging;       /* owned, host: for filling and comparing without kernels */
+    struct pair memory[MEMORY_KINDS][PERF_MOST_ROTATE];
+    double *host_us; /* owned: of every call of a stream repetition */
+
+    /* Read by the watchdog. */
+    const char *_Atomic stage;  /* what may take no longer than the timeout, NULL: nothing */
+    _Atomic int64_t stage_ends; /* by sw_now_ms() */
+    char doing[160];            /* rank 0: for --progress */
+};
+
+/* ---- rank.c ----------------------------------------------------------------------------------- */
+
+symwin_status rank_open(struct rank *r);
+void rank_close(struct rank *r, int failed);
+
+/* An agreement of all ranks, within the timeout: the status of the first that failed, or what ended the
+ * communicator. The values of all can be had from met() until the next meeting. */
+symwin_status meet(struct rank *r, symwin_status status, const uint64_t *values, int count);
+uint64_t met(const struct rank *r, int rank, int value);
+
+/* Tells all ranks, and their kernels, that it is over. */
+void rank_abort(struct rank *r);
+
+/* A stretch in which the host waits for the GPU or for a library that knows no timeout. */
+void stage_begin(struct rank *r, const char *what);
+void stage_end(struct rank *r);
+
+/* Waits for the stream; then says whether a kernel gave up. */
+symwin_status rank_synchronize(struct rank *r, const char *what);
+
+/* ---- kernels.c -------------------------------------------------------------------------------- */
+
+symwin_status kernels_load(struct rank *r);
+void kernels_unload(void); /* when no rank is left */
+
+/* Queues: makes `to` the elements of `who`, a rank or PERF_RESULT. `poison`: each with a bit flipped, so that
+ * all are wrong until something is written there. */
+symwin_status fill(struct rank *r, const struct perf_data *data, int who, int poison,
+                   uint64_t count, void *to);
+
+/* Waits, and counts the elements that differ from `who`'s; the first of them is described in `text`. */
+symwin_status compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                      const void *with, uint64_t *wrong, char *text, size_t text_bytes);
+
+/* Queues a copy by a kernel; `bytes` is a multiple of 16. */
+symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes);
+
+/* ---- rivals.c --------------------------------------------------------------------------------- */
+
+/* Loads NCCL, with NVLS switched off; once a process, before there are threads. */
+symwin_status rivals_load(void);
+int rivals_version(void); /* as ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */
+
+symwin_status rival_open(struct rank *r);
+void rival_close(struct rank *r, int failed);
+symwin_status rival_alloc(struct rank *r, size_t bytes, void **out);
+symwin_status rival_register(struct rank *r, void *memory, size_t bytes, void **window);
+void rival_deregister(struct rank *r, void *window);
+void rival_free(void *memory);
+symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_t count,
+                              symwin_type type, symwin_op op);
+
+/* ---- ways.c ----------------------------------------------------------------------------------- */
+
+/* The buffers of every way, each of the largest size. Collective. */
+symwin_status ways_open(struct rank *r);
+void ways_close(struct rank *r);
+
+/* One call, queued. */
+symwin_status way_call(struct rank *r, const struct way *way, const struct pair *pair, int in_place,
+                       uint64_t count, symwin_type type, symwin_op op);
+
+/* ---- gate.c ----------------------------------------------------------------------------------- */
+
+/* What is timed: `queue` puts it into the stream. */
+typedef symwin_status (*work_fn)(struct rank *r, void *context);
+
+/* One repetition; *us is from event to event on this rank. Collective. */
+symwin_status gated(struct rank *r, work_fn queue, void *context, double *us);
+
+/* The work queued and waited for, without gate or clock. Collective. */
+symwin_status ungated(struct rank *r, work_fn queue, void *context);
+
+/* ---- measure.c -------------------------------------------------------------------------------- */
+
+/* Fills all of `result` but the ratio; way, type, op, count, bytes and in_place are given. Collective. */
+symwin_status measure(struct rank *r, struct result *result);
+
+/* ---- sweep.c ---------------------------------------------------------------------------------- */
+
+symwin_status sweep(struct rank *r);
+
+/* ---- machine.c, table.c, record.c: rank 0 ------------------------------------------------------ */
+
+/* Which GPU each rank has. Collective. */
+symwin_status machine_meet(struct rank *r);
+void machine_print(const struct job *job, FILE *to, const char *before_each);
+void machine_json(const struct job *job, FILE *to);
+
+void table_head(const struct job *job);
+void table_row(const struct job *job, const struct result *out, const struct result *in);
+void table_end(const struct job *job);
+
+/* Keeps a result, and writes it to the CSV file. */
+symwin_status record_open(struct job *job);
+symwin_status record(struct job *job, const struct result *result);
+symwin_status record_close(struct job *job, int exit_status);
+
+#endif

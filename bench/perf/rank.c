@@ -1,0 +1,175 @@
+/* What a rank holds, and how the ranks meet. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf.h"
+
+/* ---- stages: what the watchdog looks at ---- */
+
+void stage_begin(struct rank *r, const char *what)
+{
+    atomic_store(&r->stage_ends, sw_now_ms() + (int64_t)r->job->options.timeout_s * 1000);
+    atomic_store(&r->stage, what);
+}
+
+void stage_end(struct rank *r)
+{
+    atomic_store(&r->stage, NULL);
+}
+
+/* ---- meetings ---- */
+
+symwin_status meet(struct rank *r, symwin_status status, const uint64_t *values, int count)
+{
+    return sw_agree(r->control, "symwin-perf", status, values, count);
+}
+
+uint64_t met(const struct rank *r, int rank, int value)
+{
+    return r->control->votes[rank].values[value];
+}
+
+void rank_abort(struct rank *r)
+{
+    char text[SW_TEXT_BYTES];
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    if (r->comm != NULL)
+        symwin_comm_abort(r->comm);
+    if (r->control != NULL)
+        symwin_comm_abort(r->control);
+    sw_error_restore(text); /* what was said first counts */
+}
+
+symwin_status rank_synchronize(struct rank *r, const char *what)
+{
+    symwin_status status;
+
+    stage_begin(r, what);
+    status = sw_check(sw_drv.cuStreamSynchronize(r->stream), "%s: cuStreamSynchronize", what);
+    stage_end(r);
+    if (status == SYMWIN_OK)
+        status = symwin_comm_check(r->control);
+    if (status == SYMWIN_OK && r->comm != NULL)
+        status = symwin_comm_check(r->comm);
+    return status;
+}
+
+/* ---- opening ---- */
+
+static symwin_status open_comms(struct rank *r)
+{
+    const struct job *job = r->job;
+    symwin_comm_options options = {
+        .size = sizeof options,
+        .flags = SYMWIN_COMM_NO_MULTICAST,
+        .timeout_ms = job->options.timeout_s * 1000,
+        .kernel_timeout_ms = job->options.timeout_s * 1000,
+    };
+    symwin_status status;
+
+    status = symwin_comm_create(&job->id, job->nranks, r->rank, r->device, &options, &r->control);
+    if (status != SYMWIN_OK)
+        return status;
+    options.max_blocks = job->options.sm_limit;
+    return symwin_comm_split(r->control, 0, r->rank, &options, &r->comm);
+}
+
+static symwin_status open_gate(struct rank *r)
+{
+    symwin_status status;
+    void *word = NULL;
+
+    status = sw_check(sw_drv.cuMemHostAlloc(&word, 64, CU_MEMHOSTALLOC_PORTABLE),
+                      "cuMemHostAlloc of the start gate");
+    if (status != SYMWIN_OK)
+        return status;
+    memset(word, 0, 64);
+    r->gate = word;
+    status = sw_check(sw_drv.cuMemHostGetDevicePointer(&r->gate_address, word, 0),
+                      "cuMemHostGetDevicePointer of the start gate");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemAlloc(&r->gate_data, 256), "cuMemAlloc for the start gate");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemsetD8(r->gate_data, 0, 256), "cuMemsetD8");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemAlloc(&r->report, sizeof(struct perf_report)),
+                          "cuMemAlloc for the report");
+    return status;
+}
+
+static symwin_status open_stream(struct rank *r)
+{
+    const struct perf_options *o = &r->job->options;
+    const int calls = o->calls > 0 ? o->calls : 64;
+    symwin_status status;
+
+    status = sw_check(sw_drv.cuStreamCreate(&r->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuEventCreate(&r->begin, CU_EVENT_DEFAULT), "cuEventCreate");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuEventCreate(&r->end, CU_EVENT_DEFAULT), "cuEventCreate");
+    if (status != SYMWIN_OK)
+        return status;
+    r->host_us = calloc((size_t)calls * (size_t)(o->rounds > 0 ? o->rounds : 1),
+                        sizeof *r->host_us);
+    return r->host_us != NULL ? SYMWIN_OK : sw_fail(SYMWIN_NO_MEMORY, "no memory for the times");
+}
+
+/* The ranks of a process that cannot even make the communicators fail alike, by themselves. */
+symwin_status rank_open(struct rank *r)
+{
+    symwin_status status = sw_scope_enter(r->device, &r->scope);
+
+    if (status == SYMWIN_OK)
+        status = open_comms(r);
+    if (status != SYMWIN_OK)
+        return status;
+    status = open_gate(r);
+    if (status == SYMWIN_OK)
+        status = open_stream(r);
+    if (status == SYMWIN_OK)
+        status = kernels_load(r);
+    status = meet(r, status, NULL, 0);
+    if (status == SYMWIN_OK && r->job->options.rivals != 0)
+        status = rival_open(r);
+    if (status == SYMWIN_OK)
+        status = ways_open(r);
+    return status;
+}
+
+/* ---- closing ---- */
+
+/* After a failure what NCCL holds is left to the end of the process: its calls could wait for ranks
+ * that are not coming. */
+void rank_close(struct rank *r, int failed)
+{
+    if (r->gate != NULL) /* whatever still waits for it */
+        __atomic_store_n(r->gate, r->gate_value, __ATOMIC_RELEASE);
+    if (r->stream != NULL) {
+        stage_begin(r, "the stream's end");
+        sw_drop(sw_drv.cuStreamSynchronize(r->stream), "cuStreamSynchronize");
+        stage_end(r);
+    }
+    rival_close(r, failed);
+    ways_close(r);
+    symwin_comm_destroy(r->comm);
+    symwin_comm_destroy(r->control);
+    r->comm = r->control = NULL;
+    if (r->gate_data != 0)
+        sw_drop(sw_drv.cuMemFree(r->gate_data), "cuMemFree");
+    if (r->report != 0)
+        sw_drop(sw_drv.cuMemFree(r->report), "cuMemFree");
+    if (r->gate != NULL)
+        sw_drop(sw_drv.cuMemFreeHost(r->gate), "cuMemFreeHost");
+    if (r->begin != NULL)
+        sw_drop(sw_drv.cuEventDestroy(r->begin), "cuEventDestroy");
+    if (r->end != NULL)
+        sw_drop(sw_drv.cuEventDestroy(r->end), "cuEventDestroy");
+    if (r->stream != NULL)
+        sw_drop(sw_drv.cuStreamDestroy(r->stream), "cuStreamDestroy");
+    free(r->host_us);
+    free(r->staging);
+    sw_scope_leave(&r->scope);
+}

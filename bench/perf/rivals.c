@@ -1,0 +1,191 @@
+/* NCCL, the rival in the same process: found by dlopen, NVLS switched off. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf.h"
+
+/* What this program uses of nccl.h; the names and values are NCCL's. */
+typedef struct {
+    char internal[128];
+} nccl_unique_id;
+
+enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
+
+static struct {
+    int (*ncclGetVersion)(int *version);
+    int (*ncclGetUniqueId)(nccl_unique_id *id);
+    int (*ncclCommInitRank)(void **comm, int nranks, nccl_unique_id id, int rank);
+    int (*ncclCommDestroy)(void *comm);
+    const char *(*ncclGetErrorString)(int result);
+    const char *(*ncclGetLastError)(void *comm);
+    int (*ncclMemAlloc)(void **ptr, size_t bytes);
+    int (*ncclMemFree)(void *ptr);
+    int (*ncclCommWindowRegister)(void *comm, void *ptr, size_t bytes, void **window, int flags);
+    int (*ncclCommWindowDeregister)(void *comm, void *window);
+    int (*ncclAllReduce)(const void *in, void *out, size_t count, int type, int op, void *comm,
+                         CUstream stream);
+} nccl;
+
+static const char *const names[] = {
+    "ncclGetVersion",         "ncclGetUniqueId",          "ncclCommInitRank", "ncclCommDestroy",
+    "ncclGetErrorString",     "ncclGetLastError",         "ncclMemAlloc",     "ncclMemFree",
+    "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclAllReduce"};
+
+static int version;
+
+/* By symwin_type and symwin_op. */
+static const int types[] = {
+    [SYMWIN_F64] = 8,     [SYMWIN_F32] = 7,     [SYMWIN_F16] = 6, [SYMWIN_BF16] = 9,
+    [SYMWIN_F8E4M3] = 10, [SYMWIN_F8E5M2] = 11, [SYMWIN_I8] = 0,  [SYMWIN_U8] = 1,
+    [SYMWIN_I32] = 2,     [SYMWIN_U32] = 3,     [SYMWIN_I64] = 4, [SYMWIN_U64] = 5};
+static const int ops[] = {
+    [SYMWIN_SUM] = 0, [SYMWIN_PROD] = 1, [SYMWIN_MIN] = 3, [SYMWIN_MAX] = 2, [SYMWIN_AVG] = 4};
+
+/* ---- loading ---- */
+
+/* NCCL would make multicast objects, and a faulty multicast program can put a host's GPUs out of service
+ * for everyone (docs/hardware.md). */
+static symwin_status switch_nvls_off(void)
+{
+    const char *value = getenv("NCCL_NVLS_ENABLE");
+
+    if (value != NULL && strcmp(value, "0") != 0)
+        return sw_fail(
+            SYMWIN_DENIED,
+            "NCCL_NVLS_ENABLE is \"%s\": rivals are timed without multicast; set it to 0 "
+            "or leave it unset",
+            value);
+    if (setenv("NCCL_NVLS_ENABLE", "0", 1) != 0)
+        return sw_fail(SYMWIN_NO_MEMORY, "NCCL_NVLS_ENABLE cannot be set");
+    return SYMWIN_OK;
+}
+
+symwin_status rivals_load(void)
+{
+    const char *path = getenv("SYMWIN_NCCL");
+    unsigned char *table = (unsigned char *)&nccl;
+    const symwin_status status = switch_nvls_off();
+    void *library;
+    size_t i;
+
+    if (status != SYMWIN_OK)
+        return status;
+    library = dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2",
+                     RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "NCCL cannot be loaded (%s): set SYMWIN_NCCL to its path", dlerror());
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        void *symbol = dlsym(library, names[i]);
+
+        if (symbol == NULL)
+            return sw_fail(SYMWIN_UNSUPPORTED, "this NCCL has no %s: 2.27 or later is needed",
+                           names[i]);
+        memcpy(table + i * sizeof symbol, &symbol, sizeof symbol);
+    }
+    return nccl.ncclGetVersion(&version) == 0
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_UNSUPPORTED, "NCCL does not tell its version");
+}
+
+int rivals_version(void)
+{
+    return version;
+}
+
+/* ---- calls ---- */
+
+static symwin_status check(const struct rank *r, int result, const char *call)
+{
+    if (result == 0)
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_DRIVER, "%s: %s (%s)", call, nccl.ncclGetErrorString(result),
+                   r->nccl != NULL ? nccl.ncclGetLastError(r->nccl) : "no communicator yet");
+}
+
+/* Rank 0 makes the id; a meeting carries 96 bytes. */
+static symwin_status share_id(struct rank *r, nccl_unique_id *id)
+{
+    enum { WORDS = sizeof id->internal / 8, HALF = WORDS / 2 };
+    uint64_t words[WORDS] = {0};
+    symwin_status status = SYMWIN_OK;
+    int half, i;
+
+    if (r->rank == 0)
+        status = check(r, nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
+    if (r->rank == 0 && status == SYMWIN_OK)
+        memcpy(words, id->internal, sizeof words);
+    for (half = 0; half < 2; half++) {
+        status = meet(r, status, words + half * HALF, HALF);
+        if (status != SYMWIN_OK)
+            return status;
+        for (i = 0; i < HALF; i++)
+            words[half * HALF + i] = met(r, 0, i);
+    }
+    memcpy(id->internal, words, sizeof words);
+    return SYMWIN_OK;
+}
+
+symwin_status rival_open(struct rank *r)
+{
+    nccl_unique_id id;
+    symwin_status status = share_id(r, &id);
+
+    if (status != SYMWIN_OK)
+        return status;
+    stage_begin(r, "ncclCommInitRank");
+    status = check(r, nccl.ncclCommInitRank(&r->nccl, r->job->nranks, id, r->rank),
+                   "ncclCommInitRank");
+    status = meet(r, status, NULL, 0);
+    stage_end(r);
+    return status;
+}
+
+/* After a failure its calls could wait for ranks that are not coming: the end of the process frees it. */
+void rival_close(struct rank *r, int failed)
+{
+    if (r->nccl == NULL || failed)
+        return;
+    stage_begin(r, "ncclCommDestroy");
+    if (nccl.ncclCommDestroy(r->nccl) != 0)
+        fprintf(stderr, "symwin-perf: rank %d: ncclCommDestroy failed\n", r->rank);
+    stage_end(r);
+    r->nccl = NULL;
+}
+
+symwin_status rival_alloc(struct rank *r, size_t bytes, void **out)
+{
+    return check(r, nccl.ncclMemAlloc(out, bytes), "ncclMemAlloc");
+}
+
+void rival_free(void *memory)
+{
+    nccl.ncclMemFree(memory);
+}
+
+symwin_status rival_register(struct rank *r, void *memory, size_t bytes, void **window)
+{
+    symwin_status status;
+
+    stage_begin(r, "ncclCommWindowRegister");
+    status = check(
+        r, nccl.ncclCommWindowRegister(r->nccl, memory, bytes, window, NCCL_WIN_COLL_SYMMETRIC),
+        "ncclCommWindowRegister");
+    stage_end(r);
+    return status;
+}
+
+void rival_deregister(struct rank *r, void *window)
+{
+    nccl.ncclCommWindowDeregister(r->nccl, window);
+}
+
+symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_t count,
+                              symwin_type type, symwin_op op)
+{
+    return check(
+        r, nccl.ncclAllReduce(in, out, (size_t)count, types[type], ops[op], r->nccl, r->stream),
+        "ncclAllReduce");
+}

@@ -1,0 +1,124 @@
+/* Which sizes, types, operations and ways are measured, in which order. All ranks go through the same
+ * loops; rank 0 also prints and writes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "perf.h"
+
+/* By placement: 0 out of place, 1 in place. */
+enum { PLACEMENTS = 2 };
+
+static void show_progress(struct rank *r, const struct result *result, int64_t begun)
+{
+    const struct job *job = r->job;
+
+    if (r->rank != 0 || !job->options.progress || sw_now_ms() - begun < 2000)
+        return;
+    fprintf(stderr, "symwin-perf: %lld s: %zu bytes %s %s, %s%s\n",
+            (long long)(sw_now_ms() - begun) / 1000, result->bytes, symwin_type_name(result->type),
+            symwin_op_name(result->op), result->way->name, result->in_place ? ", in place" : "");
+}
+
+/* The fastest of ours so far at this size, for the ratio of the rivals that come after. */
+static void compare_ways(struct result *result, double *best)
+{
+    if (result->way->kind == WAY_SYMWIN && (*best == 0 || result->us < *best))
+        *best = result->us;
+    if (result->way->kind == WAY_NCCL && *best > 0)
+        result->ratio = result->us / *best;
+}
+
+static symwin_status measure_way(struct rank *r, struct result model, double best[PLACEMENTS],
+                                 int64_t begun)
+{
+    struct job *job = r->job;
+    struct result results[PLACEMENTS];
+    int have[PLACEMENTS] = {0};
+    symwin_status status = SYMWIN_OK;
+
+    for (int place = 0; place < PLACEMENTS && status == SYMWIN_OK; place++) {
+        if ((job->options.placements & 1u << place) == 0)
+            continue;
+        results[place] = model;
+        results[place].in_place = place;
+        show_progress(r, &results[place], begun);
+        status = measure(r, &results[place]);
+        if (status != SYMWIN_OK || !results[place].supported)
+            continue;
+        have[place] = 1;
+        compare_ways(&results[place], &best[place]);
+        if (r->rank == 0)
+            status = record(job, &results[place]);
+    }
+    if (r->rank == 0 && (have[0] || have[1]))
+        table_row(job, have[0] ? &results[0] : NULL, have[1] ? &results[1] : NULL);
+    return status;
+}
+
+static symwin_status sweep_sizes(struct rank *r, symwin_type type, symwin_op op, int64_t begun)
+{
+    const struct job *job = r->job;
+    const size_t element = symwin_type_bytes(type);
+    symwin_status status = SYMWIN_OK;
+
+    for (size_t bytes = job->options.begin; bytes > 0 && status == SYMWIN_OK;
+         bytes = options_next_size(&job->options, bytes)) {
+        double best[PLACEMENTS] = {0};
+
+        for (int i = 0; i < job->ways.count && bytes >= element && status == SYMWIN_OK; i++) {
+            const struct result model = {
+                .way = &job->ways.list[i],
+                .type = type,
+                .op = op,
+                .bytes = bytes / element * element,
+                .count = bytes / element,
+            };
+
+            status = measure_way(r, model, best, begun);
+        }
+    }
+    return status;
+}
+
+/* At the largest size, in bytes that a copy can have. */
+static symwin_status sweep_links(struct rank *r, int64_t begun)
+{
+    const struct job *job = r->job;
+    const size_t bytes = job->options.end / 16 * 16;
+    symwin_status status = SYMWIN_OK;
+
+    for (int i = 0; i < job->ways.links && status == SYMWIN_OK; i++) {
+        struct result result = {
+            .way = &job->ways.list[job->ways.count + i],
+            .type = SYMWIN_U64,
+            .op = SYMWIN_MAX,
+            .bytes = bytes,
+            .count = bytes / 8,
+        };
+
+        show_progress(r, &result, begun);
+        status = measure(r, &result);
+        if (status == SYMWIN_OK && r->rank == 0) {
+            status = record(r->job, &result);
+            table_row(job, &result, NULL);
+        }
+    }
+    return status;
+}
+
+symwin_status sweep(struct rank *r)
+{
+    const struct perf_options *o = &r->job->options;
+    const int64_t begun = sw_now_ms();
+    symwin_status status = SYMWIN_OK;
+
+    if (r->rank == 0)
+        table_head(r->job);
+    for (int type = 0; symwin_type_name((symwin_type)type) != NULL; type++)
+        for (int op = 0; symwin_op_name((symwin_op)op) != NULL && status == SYMWIN_OK; op++)
+            if ((o->types & 1u << type) != 0 && (o->ops & 1u << op) != 0 && r->job->ways.count > 0)
+                status = sweep_sizes(r, (symwin_type)type, (symwin_op)op, begun);
+    if (status == SYMWIN_OK)
+        status = sweep_links(r, begun);
+    return status;
+}

@@ -1,0 +1,115 @@
+/* What is printed: nccl-tests' columns, and some more. */
+#include <stdio.h>
+#include <string.h>
+
+#include "perf.h"
+
+double result_algbw(const struct result *result)
+{
+    return result->us > 0 ? (double)result->bytes / result->us / 1e3 : 0;
+}
+
+/* What the links carry in each direction, if every byte goes as rarely as it can. */
+double result_busbw(const struct result *result, int nranks)
+{
+    const int all_reduce = result->way->kind == WAY_SYMWIN || result->way->kind == WAY_NCCL;
+
+    return result_algbw(result) * (all_reduce ? 2.0 * (nranks - 1) / nranks : 1);
+}
+
+void table_head(const struct job *job)
+{
+    const struct perf_options *o = &job->options;
+
+    machine_print(job, stdout, "# ");
+    printf("#\n");
+    if (o->rivals != 0)
+        printf("# ratio: a rival's time to that of symwin's fastest of the rows above it, above 1 "
+               "symwin is ahead\n#\n");
+    printf("#%11s %11s %6s %5s %-12s %34s  %34s  %8s %8s %8s %7s %s\n", "", "", "", "", "",
+           "out of place              ", "in place                ", "p50", "p99", "max", "host",
+           o->rivals != 0 ? "ratio" : "");
+    printf("#%11s %11s %6s %5s %-12s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s %s\n",
+           "size", "count", "type", "op", "algo", "time", "algbw", "busbw", "#wrong", "time",
+           "algbw", "busbw", "#wrong", "", "", "", "launch", o->rivals != 0 ? "out/in" : "");
+    printf("#%11s %11s %6s %5s %-12s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s\n", "(B)",
+           "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "",
+           "(us)", "(us)", "(us)", "(us)");
+    fflush(stdout);
+}
+
+static void print_figures(const struct job *job, const struct result *result)
+{
+    char wrong[24] = "N/A";
+
+    if (result == NULL) {
+        printf(" %9s %8s %8s %6s ", "-", "-", "-", "-");
+        return;
+    }
+    if (result->checked)
+        snprintf(wrong, sizeof wrong, "%llu", (unsigned long long)result->wrong);
+    printf(" %9.2f %8.2f %8.2f %6s ", result->us, result_algbw(result),
+           result_busbw(result, job->nranks), wrong);
+}
+
+void table_row(const struct job *job, const struct result *out, const struct result *in)
+{
+    const struct result *any = out != NULL ? out : in;
+    const int link = strcmp(any->way->library, "link") == 0;
+
+    printf(" %11zu %11llu %6s %5s %-12s", any->bytes, (unsigned long long)any->count,
+           link ? "-" : symwin_type_name(any->type), link ? "-" : symwin_op_name(any->op),
+           any->way->name);
+    print_figures(job, out);
+    print_figures(job, in);
+    printf(" %8.2f %8.2f %8.2f %7.2f", any->p50_us, any->p99_us, any->max_us, any->host_us);
+    if (out != NULL && out->ratio > 0)
+        printf(" %.2f", out->ratio);
+    if (in != NULL && in->ratio > 0)
+        printf("%s%.2f", out != NULL ? "/" : " ", in->ratio);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* How a rival did against us over all sizes. */
+static void print_rival(const struct job *job, const struct way *way)
+{
+    int rows = 0, ahead = 0;
+    double least = 0;
+
+    for (size_t i = 0; i < job->result_count; i++) {
+        const struct result *result = &job->results[i];
+
+        if (result->way != way || result->ratio == 0)
+            continue;
+        ahead += result->ratio >= 1;
+        least = rows == 0 || result->ratio < least ? result->ratio : least;
+        rows++;
+    }
+    if (rows > 0)
+        printf("# against %s: at least as fast in %d of %d rows; least ratio %.2f\n", way->name,
+               ahead, rows, least);
+}
+
+void table_end(const struct job *job)
+{
+    double sum = 0;
+    int rows = 0, unchecked = 0;
+
+    for (size_t i = 0; i < job->result_count; i++) {
+        unchecked += !job->results[i].checked;
+        if (job->results[i].way->kind == WAY_SYMWIN) {
+            sum += result_busbw(&job->results[i], job->nranks);
+            rows++;
+        }
+    }
+    for (int i = 0; i < job->ways.count; i++)
+        print_rival(job, &job->ways.list[i]);
+    if (unchecked > 0)
+        printf("# Not checked: %d of %zu results\n", unchecked, job->result_count);
+    printf("# Wrong elements: %llu %s\n", (unsigned long long)job->wrong,
+           job->wrong == 0 ? "OK" : "FAILED");
+    if (rows > 0)
+        printf("# Avg bus bandwidth: %.4g\n", sum / rows);
+    fflush(stdout);
+}

@@ -1,0 +1,182 @@
+/* The ways that are timed, and the buffers that each works on. */
+#include <string.h>
+
+#include "perf.h"
+
+/* ---- which ---- */
+
+static void add(struct ways *ways, const struct way *way)
+{
+    const int links = way->kind == WAY_LINK_ENGINE || way->kind == WAY_LINK_STORES;
+
+    if (ways->count + ways->links == MOST_WAYS)
+        return;
+    ways->list[ways->count + ways->links] = *way;
+    ways->links += links;
+    ways->count += !links;
+}
+
+void ways_list(const struct perf_options *options, struct ways *ways)
+{
+    static const struct {
+        unsigned bit;
+        struct way way;
+    } rivals[] = {
+        {PERF_NCCL, {"nccl", "nccl", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL, 0}},
+        {PERF_NCCL_WINDOW,
+         {"nccl", "nccl-window", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_WINDOW, 0}},
+        {PERF_NCCL_PLAIN, {"nccl", "nccl-plain", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_PLAIN, 0}},
+    };
+    static const struct way links[] = {
+        {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0},
+        {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0},
+    };
+    struct way ours = {.library = "symwin",
+                       .kind = WAY_SYMWIN,
+                       .memory = options->window ? MEMORY_WINDOW : MEMORY_PLAIN,
+                       .optional = options->all_algos};
+
+    memset(ways, 0, sizeof *ways);
+    for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL; i++) {
+        if ((options->algos & 1u << i) == 0)
+            continue;
+        ours.algo = (symwin_algo)i;
+        ours.name = symwin_algo_name(ours.algo);
+        add(ways, &ours);
+    }
+    for (size_t i = 0; i < sizeof rivals / sizeof rivals[0]; i++)
+        if ((options->rivals & rivals[i].bit) != 0)
+            add(ways, &rivals[i].way);
+    for (size_t i = 0; options->link && i < sizeof links / sizeof links[0]; i++)
+        add(ways, &links[i]);
+}
+
+/* ---- buffers ---- */
+
+static size_t buffer_bytes(const struct perf_options *options)
+{
+    return (options->end + 255) / 256 * 256;
+}
+
+static symwin_status alloc(struct rank *r, enum memory_kind kind, void **out)
+{
+    const size_t bytes = buffer_bytes(&r->job->options);
+    CUdeviceptr plain = 0;
+    symwin_status status;
+
+    switch (kind) {
+    case MEMORY_WINDOW:
+        return symwin_mem_alloc(r->device, bytes, 0, out);
+    case MEMORY_PLAIN:
+        status = sw_check(sw_drv.cuMemAlloc(&plain, bytes), "cuMemAlloc of %zu bytes", bytes);
+        *out = (void *)(uintptr_t)plain;
+        return status;
+    default:
+        return rival_alloc(r, bytes, out);
+    }
+}
+
+static void release(enum memory_kind kind, void *memory)
+{
+    if (memory == NULL)
+        return;
+    if (kind == MEMORY_WINDOW)
+        symwin_mem_free(memory);
+    else if (kind == MEMORY_PLAIN)
+        sw_drop(sw_drv.cuMemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree");
+    else
+        rival_free(memory);
+}
+
+static symwin_status open_pair(struct rank *r, enum memory_kind kind, struct pair *pair)
+{
+    const size_t bytes = buffer_bytes(&r->job->options);
+    symwin_status status = alloc(r, kind, &pair->in);
+
+    if (status == SYMWIN_OK)
+        status = alloc(r, kind, &pair->out);
+    status = meet(r, status, NULL, 0);
+    if (status == SYMWIN_OK && kind == MEMORY_WINDOW)
+        status = symwin_window_register(r->comm, pair->in, bytes, SYMWIN_WINDOW_NO_MULTICAST,
+                                        &pair->in_window);
+    if (status == SYMWIN_OK && kind == MEMORY_WINDOW)
+        status = symwin_window_register(r->comm, pair->out, bytes, SYMWIN_WINDOW_NO_MULTICAST,
+                                        &pair->out_window);
+    if (status == SYMWIN_OK && kind == MEMORY_NCCL_WINDOW)
+        status = rival_register(r, pair->in, bytes, &pair->nccl_in_window);
+    if (status == SYMWIN_OK && kind == MEMORY_NCCL_WINDOW)
+        status = rival_register(r, pair->out, bytes, &pair->nccl_out_window);
+    return meet(r, status, NULL, 0);
+}
+
+symwin_status ways_open(struct rank *r)
+{
+    const struct ways *ways = &r->job->ways;
+    symwin_status status = SYMWIN_OK;
+    int needed[MEMORY_KINDS] = {0};
+
+    for (int i = 0; i < ways->count + ways->links; i++)
+        needed[ways->list[i].memory] = 1;
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
+        for (int i = 0; i < r->job->options.rotate && needed[kind] && status == SYMWIN_OK; i++)
+            status = open_pair(r, (enum memory_kind)kind, &r->memory[kind][i]);
+    return status;
+}
+
+/* symwin's windows go with the communicator, but memory is free only when they are gone; NCCL's
+ * communicator must still be there. */
+void ways_close(struct rank *r)
+{
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
+        for (int i = 0; i < PERF_MOST_ROTATE; i++) {
+            struct pair *pair = &r->memory[kind][i];
+
+            if (pair->in_window != NULL)
+                symwin_window_deregister(r->comm, pair->in_window);
+            if (pair->out_window != NULL)
+                symwin_window_deregister(r->comm, pair->out_window);
+            if (pair->nccl_in_window != NULL)
+                rival_deregister(r, pair->nccl_in_window);
+            if (pair->nccl_out_window != NULL)
+                rival_deregister(r, pair->nccl_out_window);
+            release((enum memory_kind)kind, pair->in);
+            release((enum memory_kind)kind, pair->out);
+            memset(pair, 0, sizeof *pair);
+        }
+}
+
+/* ---- calls ---- */
+
+static symwin_status link_call(struct rank *r, const struct way *way, const struct pair *pair,
+                               size_t bytes)
+{
+    const int next = (r->rank + 1) % r->job->nranks;
+    symwin_status status;
+    void *to = NULL;
+
+    status = symwin_window_peer_pointer(r->comm, pair->out_window, next, 0, &to);
+    if (status != SYMWIN_OK)
+        return status;
+    if (way->kind == WAY_LINK_STORES)
+        return copy(r, to, pair->in, bytes);
+    return sw_check(sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)to,
+                                         (CUdeviceptr)(uintptr_t)pair->in, bytes, r->stream),
+                    "cuMemcpyAsync to rank %d", next);
+}
+
+symwin_status way_call(struct rank *r, const struct way *way, const struct pair *pair, int in_place,
+                       uint64_t count, symwin_type type, symwin_op op)
+{
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = way->algo, .blocks = r->job->options.blocks};
+    const void *in = in_place ? pair->out : pair->in;
+
+    switch (way->kind) {
+    case WAY_SYMWIN:
+        return symwin_allreduce_with(r->comm, in, pair->out, count, type, op, &options, r->stream);
+    case WAY_NCCL:
+        return rival_allreduce(r, in, pair->out, count, type, op);
+    default:
+        return link_call(r, way, pair, (size_t)count * symwin_type_bytes(type));
+    }
+}

@@ -1,0 +1,197 @@
+#!/usr/bin/env perl
+# symwin-perf on the emulated driver: what it prints and writes, which calls it goes through, that it finds
+# a wrong element, what it refuses, and that it ends when something fails. No times: they mean nothing here.
+use strict;
+use warnings;
+use File::Temp qw(tempdir);
+use JSON::PP;
+use Test::More;
+
+my $build  = $ENV{SYMWIN_BUILD} || 'build';
+my $perf   = "$build/bench/symwin-perf";
+my $folder = tempdir(CLEANUP => 1);
+
+# Under a sanitizer a run takes many times as long.
+my $sanitized = do { open my $flags, '<', "$build/flags"; $flags && grep { /-fsanitize/ } <$flags> };
+
+# An environment, then arguments. Returns the exit status, and what was printed on either channel.
+sub perf {
+    my ($environment, $arguments) = @_;
+    my $output =
+      `env SYMWIN_DRIVER=emu $environment timeout 60 $perf $arguments 2>$folder/stderr`;
+    my $status = $? >> 8;
+    open my $file, '<', "$folder/stderr" or die;
+    local $/;
+    return ($status, $output, scalar <$file> // '');
+}
+
+# Rows of the table, as lists of columns; links have no type and no operation.
+sub rows {
+    return map { [split] } grep { /^ +\d/ } split /\n/, $_[0];
+}
+
+sub good {
+    my ($environment, $arguments, $rows, $name) = @_;
+    my ($status, $output, $error) = perf($environment, $arguments);
+    my @rows = rows($output);
+    ok($status == 0 && @rows == $rows && $output =~ /^# Wrong elements: 0 OK$/m, $name || $arguments)
+      or diag("exit status $status, " . @rows . " rows, $rows wanted\n$output$error");
+    return @rows;
+}
+
+sub refused {
+    my ($environment, $arguments, $want_status, $want, $name) = @_;
+    my ($status, $output, $error) = perf($environment, $arguments);
+    is($status, $want_status, "$name: exit status") or diag("$output$error");
+    like($error, $want, "$name: says why");
+    unlike($output, qr/OK$/m, "$name: claims no success");
+}
+
+# ---- the table ---------------------------------------------------------------------------------
+
+my ($status, $output, $error) = perf('', '-t 2 -b 1K -e 4K -f 2 -n 2 --in-place both');
+is($status, 0, 'a table: exit status') or diag($error);
+like($output, qr/^# symwin-perf [\d.]+, commit \S+, \d{4}-\d\d-\d\dT/, 'says which tool, when');
+like($output, qr/^# rank 1: device 1, symwin emulated GPU/m, 'and on which devices');
+like($output, qr/^# ranks: 2 in 1 process; mode: graph, 2 repetitions/m, 'and how');
+my @rows = rows($output);
+is_deeply([map { $_->[0] } @rows], [1024, 2048, 4096], 'sizes by a factor');
+is_deeply([map { $_->[1] } @rows], [256, 512, 1024], 'counts');
+is_deeply([@{$rows[0]}[2 .. 4]], ['f32', 'sum', 'auto'], 'type, operation, algorithm');
+is(scalar(@$_), 17, 'columns') for @rows;
+for my $row (@rows) {
+    ok($row->[5] > 0 && $row->[9] > 0 && $row->[13] > 0 && $row->[16] > 0, "$row->[0] bytes: times");
+    is("$row->[8] $row->[12]", '0 0', "$row->[0] bytes: nothing is wrong");
+    ok($row->[13] <= $row->[14] && $row->[14] <= $row->[15], 'p50 <= p99 <= max');
+}
+@rows = good('', '-t 1 -g 3 -b 1000 -e 4000 -i 1500 -n 1', 3, 'sizes by a step');
+is(join(' ', map { $_->[0] } @rows), '1000 2500 4000', 'are these');
+is($rows[0][9], '-', 'only out of place: no figures in place');
+@rows = good('', '-t 2 -b 1001 -e 1001 -d i64 -n 1', 1, 'a size between elements');
+is("$rows[0][0] $rows[0][1]", '1000 125', 'is cut');
+good('', '-t 2 -b 4 -e 8 -f 2 -d f64 -n 1', 1, 'a size below an element is passed over');
+
+# ---- files -------------------------------------------------------------------------------------
+
+($status, $output, $error) =
+  perf('', "-t 3 -b 96 -e 192 -f 2 -n 2 -d bf16,i32 --csv $folder/a.csv --json $folder/a.json --link");
+is($status, 0, 'files: exit status') or diag($error);
+my $json = eval { local (@ARGV, $/) = "$folder/a.json"; decode_json(<>) };
+ok($json, 'the JSON file is JSON') or diag($@);
+is($json->{ranks}, 3, 'it has the ranks');
+is(scalar @{$json->{devices}}, 3, 'and the devices');
+is("$json->{mode} $json->{exit_status}", 'graph 0', 'and how it ran and ended');
+like($json->{arguments}, qr/^-t 3 -b 96 /, 'and the arguments');
+is(scalar @{$json->{results}}, 6, 'and a result a row');
+
+my @lines = do { local @ARGV = "$folder/a.csv"; <> };
+chomp @lines;
+ok(6 <= grep({ /^# / } @lines), 'the CSV file has a head');
+@lines = grep { !/^#/ } @lines;
+my @names = split /,/, shift @lines;
+is($names[12], 'time_us', 'its columns have names');
+is(scalar @lines, 6, 'it has as many rows');
+for my $i (0 .. $#lines) {
+    my %row;
+    @row{@names} = split /,/, $lines[$i], -1;
+    my $result = $json->{results}[$i];
+    is(scalar(split /,/, $lines[$i], -1), scalar @names, "row $i: all columns");
+    is_deeply([@row{qw(library algo type op bytes count placement)}],
+        [@$result{qw(library algo type op bytes count placement)}], "row $i: as in JSON");
+    cmp_ok($row{time_us}, '==', $result->{time_us}, "row $i: and the time");
+    my $factor = $row{library} eq 'link' ? 1 : 4 / 3;
+    cmp_ok(abs($row{busbw_gbs} - $row{algbw_gbs} * $factor), '<', 0.002, "row $i: bus bandwidth");
+    is($row{wrong}, 0, "row $i: is right");
+}
+is_deeply([map { (split /,/)[1] } @lines[4, 5]], [qw(link-engine link-stores)], 'links come last');
+
+# ---- what it goes through ----------------------------------------------------------------------
+
+if ($sanitized) {
+    good('', '-t 3 -b 520 -e 520 -n 2 -G 1 -d f16,e5m2,i8 -o sum,avg --algo all --in-place both', 18,
+        'types and operations');
+} else {
+    good('', "-t $_ -b 520 -e 520 -n 2 -w 0 -G 1 -d all -o all --algo all --in-place both", 180,
+        "$_ ranks: all types, operations and algorithms") for 2, 3;
+}
+good('', '-t 2 -b 2K -e 2K -n 3 -G 0 --rounds 3 --in-place both',  1, 'stream launches');
+good('', '-t 2 -b 4K -e 4K -n 2 --algo oneshot --window 0',        1, 'plain memory');
+good('', '-t 2 -b 4K -e 4K -n 5 --rotate 3 --in-place both',       1, 'buffers in turn');
+good('', '-t 2 -b 4K -e 4K -n 2 --rotate 5',                       1, 'more buffers than calls');
+good('', '-t 2 -b 4K -e 4K -n 2 --blocks 2 --sm-limit 3 --seed 9', 1, 'blocks');
+good('', '-t 1 -b 4K -e 4K -n 2',                                  1, 'one rank');
+@rows = good('', '-t 2 -b 4K -e 4K -n 2 --algo=none --link', 2, 'links alone');
+is(join(' ', map { $_->[4] } @rows), 'link-engine link-stores', 'are two');
+@rows = good('', '-t 2 -b 4K -e 4K -n 1 --algo all', 3, 'all algorithms');
+is(join(' ', map { $_->[4] } @rows), 'auto oneshot twoshot',
+    'less those that need multicast, which is never used');
+($status, $output) = perf('', '-t 2 -b 4K -e 4K -n 1 -c 0');
+is((rows($output))[0][8], 'N/A', 'unchecked');
+like($output, qr/^# Not checked: 1 of 1 results$/m, 'is said');
+
+# ---- processes ---------------------------------------------------------------------------------
+
+@rows = good('', '--nproc 3 -b 1K -e 4K -n 2 --link --in-place both', 4, '--nproc 3');
+good('', '--nproc 2 -t 2 -b 1K -e 1K -n 2 -G 0', 1, 'two processes of two threads');
+my $processes = join ' ', map {
+    "env RANK=$_ WORLD_SIZE=2 LOCAL_RANK=$_ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29519 "
+      . "TORCHELASTIC_RUN_ID=perf timeout 60 $perf -b 1K -e 1K -n 2 &"
+} 0, 1;
+$output = `export SYMWIN_DRIVER=emu; $processes wait 2>&1`;
+is(scalar(() = $output =~ /^# ranks: 2 in 2 processes;/mg), 1, 'torchrun: one table, of both');
+like($output, qr/^# Wrong elements: 0 OK$/m, 'and it is right');
+
+# ---- what is wrong is found --------------------------------------------------------------------
+
+for my $arguments ('-t 2 -b 1K -e 1K -n 1', '--nproc 2 -b 3 -e 3 -d u8 -n 1 -G 0 --in-place 1',
+    '-t 2 --algo none --link -b 1K -e 1K') {
+    ($status, $output, $error) = perf('SYMWIN_PERF_BREAK=1', $arguments);
+    is($status, 1, "spoilt, $arguments: exit status");
+    like($output, qr/^# Wrong elements: [24] FAILED$/m, 'counted at both checks');
+    like($error, qr/rank 0: .* 1 wrong; element \d+ is 0x\w+ and must be 0x\w+/, 'and described');
+}
+
+# ---- what it refuses ---------------------------------------------------------------------------
+
+refused('', '-b 0', 2, qr/-b is "0": give a number/, 'no bytes');
+refused('', '-b 12X', 2, qr/-b is "12X"/, 'unknown suffix');
+refused('', '-d f33', 2, qr/-d knows no "f33"/, 'unknown type');
+refused('', '-o sum,xor', 2, qr/-o knows no "xor"/, 'unknown operation');
+refused('', '--algo ring9', 2, qr/--algo knows no "ring9", but auto/, 'unknown algorithm');
+refused('', '--frob', 2, qr/what is "--frob"/, 'unknown option');
+refused('', '-n', 2, qr/-n needs a value/, 'no value');
+refused('', '--link=1', 2, qr/--link takes no value/, 'too many values');
+refused('', '--in-place 2', 2, qr/--in-place is "2"/, 'no such place');
+refused('', '--against mpi', 2, qr/--against knows no "mpi", but nccl nccl-window/, 'unknown rival');
+refused('', '--against nccl', 2, qr/NCCL needs GPUs/, 'a rival without a GPU');
+refused('', '--nproc 2 -G 0 -n 401', 2, qr/\A[^\n]*without a graph at most 400 calls[^\n]*\n\z/,
+    'more stream calls than a stream holds, said once');
+refused('', '--algo none', 2, qr/--algo none needs/, 'nothing to do');
+refused('', '-t 1 --link', 1, qr/--link needs two ranks/, 'a link to oneself');
+refused('', '-t 2 --algo twoshot_mc', 1, qr/needs windows with multicast/, 'multicast');
+refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');
+refused('', '-t 2 --csv /nowhere/a.csv', 1, qr/--csv \/nowhere\/a.csv: No such/, 'no such folder');
+refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/symwin_mem_alloc/, 'no memory');
+refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '-b 1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');
+($status, $output) = perf('', '--help');
+is($status, 0, '--help: exit status');
+like($output, qr/--sm-limit N.*algorithms +auto, oneshot, twoshot/s, '--help names options and algorithms');
+
+# ---- a rank that is killed ends the others -------------------------------------------------------
+
+my $pid = open(my $run, '-|',
+    "exec env SYMWIN_DRIVER=emu timeout 60 $perf --nproc 3 -b 4K -e 4K -n 1 -G 1000 2>$folder/stderr")
+  or die;
+my $victim;
+while (<$run>) {
+    $victim = $1 if /^# rank 1: .*process (\d+)/;
+    last if /\(elements\)/; # the head's last line: now it measures
+}
+ok(kill('KILL', $victim), 'a rank of another process is killed');
+my $rest = do { local $/; <$run> };
+close $run;
+is($? >> 8, 1, 'the others end with status 1');
+$error = do { local (@ARGV, $/) = "$folder/stderr"; <> };
+like($error, qr/rank 1/, 'and name it');
+
+done_testing();
