@@ -1,8 +1,13 @@
 #!/bin/sh
 # Runs every benchmark that is built and keeps what it prints in bench/results, under the date and the
-# machine, with driver, GPUs and commit at the top.
+# machine, with driver, GPUs and commit at the top: memory, startup, and symwin-perf's standard tables (graph
+# replays and stream launches, against NCCL where it is found), of which it draws a picture.
 #
 #   usage: bench/run.sh BUILD
+#
+#   PERF="-d f16 -e 64M"   options for symwin-perf in addition
+#   RANKS=2                ranks of symwin-perf, one a GPU otherwise
+#   ONLY=perf              only symwin-perf; or memory, startup
 set -eu
 
 build=${1:-build}
@@ -12,14 +17,52 @@ gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | un
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 machine=$(echo "${gpus:-emulated}" | tr -c 'A-Za-z0-9\n' '-' | tr -s - | tr 'A-Z' 'a-z')
+results=bench/results/$(date +%F)-$machine
 mkdir -p bench/results
-for program in "$build"/bench/*; do
-    [ -x "$program" ] || continue
-    file=bench/results/$(date +%F)-$machine-$(basename "$program").csv
+
+for program in memory startup; do
+    [ "${ONLY:-$program}" = "$program" ] && [ -x "$build/bench/$program" ] || continue
+    file=$results-$program.csv
     {
         echo "# ${gpus:-emulated driver}; driver ${driver:-none}; $(date +%F); commit $commit"
-        "$program"
+        "$build/bench/$program"
     } >"$file.new"
     mv "$file.new" "$file"
     echo "$file"
+done
+
+[ "${ONLY:-perf}" = perf ] && [ -x "$build/bench/symwin-perf" ] || exit 0
+
+# One table after the other; a wrong result ends it all. PERF comes last: the last word counts.
+# shellcheck disable=SC2086 # lists of words
+perf() { # the file's last word, then options
+    file=$results-${RANKS:+$RANKS-ranks-}perf-$1.csv
+    shift
+    "$build/bench/symwin-perf" ${RANKS:+-t $RANKS} --csv "$file.new" "$@" ${PERF:-} >&2
+    mv "$file.new" "$file"
+    echo "$file"
+}
+
+rivals=
+if [ -n "$gpus" ] && NCCL_NVLS_ENABLE=0 "$build/bench/symwin-perf" -b 1K -e 1K -n 1 -G 1 --algo none \
+    --against nccl ${RANKS:+-t $RANKS} >/dev/null; then
+    rivals="--against nccl,nccl-window"
+fi
+if [ -n "$gpus" ]; then
+    sizes="-b 8 -e 1G -f 2 -d bf16"
+    export NCCL_NVLS_ENABLE=0
+else
+    sizes="-b 1K -e 16K -f 4 -d bf16" # the emulated driver: to see that it works
+fi
+# shellcheck disable=SC2086
+{
+    perf graph $sizes --algo all --in-place both --link $rivals
+    perf stream $sizes -G 0 $rivals
+}
+for mode in graph stream; do
+    file=$results-${RANKS:+$RANKS-ranks-}perf-$mode
+    if command -v python3 >/dev/null; then
+        python3 bench/plot.py --output "$file.svg" "$file.csv"
+        echo "$file.svg"
+    fi
 done

@@ -30,11 +30,13 @@ sub rows {
     return map { [split] } grep { /^ +\d/ } split /\n/, $_[0];
 }
 
+# So many rows, or with "+" so many at least: how many algorithms there are is not this test's affair.
 sub good {
     my ($environment, $arguments, $rows, $name) = @_;
     my ($status, $output, $error) = perf($environment, $arguments);
     my @rows = rows($output);
-    ok($status == 0 && @rows == $rows && $output =~ /^# Wrong elements: 0 OK$/m, $name || $arguments)
+    my $enough = $rows =~ s/\+// ? @rows >= $rows : @rows == $rows;
+    ok($status == 0 && $enough && $output =~ /^# Wrong elements: 0 OK$/m, $name || $arguments)
       or diag("exit status $status, " . @rows . " rows, $rows wanted\n$output$error");
     return @rows;
 }
@@ -64,12 +66,11 @@ for my $row (@rows) {
     is("$row->[8] $row->[12]", '0 0', "$row->[0] bytes: nothing is wrong");
     ok($row->[13] <= $row->[14] && $row->[14] <= $row->[15], 'p50 <= p99 <= max');
 }
-@rows = good('', '-t 1 -g 3 -b 1000 -e 4000 -i 1500 -n 1', 3, 'sizes by a step');
-is(join(' ', map { $_->[0] } @rows), '1000 2500 4000', 'are these');
+@rows = good('', '-t 1 -g 3 -b 1000 -e 4001 -i 1500 -n 1 -d i64', 3, 'sizes by a step');
+is(join(' ', map { $_->[0] } @rows), '1000 2496 4000', 'are these, cut to whole elements');
 is($rows[0][9], '-', 'only out of place: no figures in place');
-@rows = good('', '-t 2 -b 1001 -e 1001 -d i64 -n 1', 1, 'a size between elements');
-is("$rows[0][0] $rows[0][1]", '1000 125', 'is cut');
-good('', '-t 2 -b 4 -e 8 -f 2 -d f64 -n 1', 1, 'a size below an element is passed over');
+good('', '-t 2 -b 4 -e 8 -f 2 -d f64 -n 1', 1, 'a size below an element is passed over')
+  unless $sanitized;
 
 # ---- files -------------------------------------------------------------------------------------
 
@@ -100,31 +101,52 @@ for my $i (0 .. $#lines) {
         [@$result{qw(library algo type op bytes count placement)}], "row $i: as in JSON");
     cmp_ok($row{time_us}, '==', $result->{time_us}, "row $i: and the time");
     my $factor = $row{library} eq 'link' ? 1 : 4 / 3;
-    cmp_ok(abs($row{busbw_gbs} - $row{algbw_gbs} * $factor), '<', 0.002, "row $i: bus bandwidth");
+    cmp_ok(abs($row{busbw_gbs} / $row{algbw_gbs} - $factor), '<', 1e-4, "row $i: bus bandwidth");
+    cmp_ok(abs($row{bytes} / $row{time_us} / 1e3 / $row{algbw_gbs} - 1), '<', 1e-3, "row $i: and its");
     is($row{wrong}, 0, "row $i: is right");
 }
 is_deeply([map { (split /,/)[1] } @lines[4, 5]], [qw(link-engine link-stores)], 'links come last');
 
+# ---- the picture -------------------------------------------------------------------------------
+
+SKIP: {
+    skip 'no python3', 9 unless `python3 -c 'print(1)' 2>/dev/null`;
+    my $said = `python3 bench/plot.py --all --output $folder/a.svg $folder/a.csv 2>&1`;
+    is("$?$said", '0', 'a picture is drawn');
+    my $picture = do { local (@ARGV, $/) = "$folder/a.svg"; <> };
+    like($picture, qr{^<svg xmlns="http://www.w3.org/2000/svg".*</svg>\s*\z}s, 'it is SVG');
+    like($picture, qr/all-reduce, 3 ranks, bf16 sum, graph, out of place/, 'with a title');
+    like($picture, qr/link-(engine|stores): \d/, 'and the limit of the links');
+    is(scalar(() = $picture =~ /<polyline /g), 4, 'two lines a panel');
+    is(scalar(() = $picture =~ /<circle /g), 8, 'with a dot a size');
+    $said = `python3 bench/plot.py --type f64 --output $folder/b.svg $folder/a.csv 2>&1`;
+    like($said, qr/^plot.py: no row has type f64/, 'what is not there is said');
+    $said = `python3 bench/plot.py --output $folder/b.svg $0 2>&1`;
+    like($said, qr/^plot.py: .*not a table of symwin-perf/, 'and what is no table');
+    $said = `env -u TORCH_SYMM_MEM_DISABLE_MULTICAST python3 bench/rivals/torch_symm.py 2>&1`;
+    like($said, qr/set TORCH_SYMM_MEM_DISABLE_MULTICAST=1/, "torch's way refuses multicast");
+}
+
 # ---- what it goes through ----------------------------------------------------------------------
 
 if ($sanitized) {
-    good('', '-t 3 -b 520 -e 520 -n 2 -G 1 -d f16,e5m2,i8 -o sum,avg --algo all --in-place both', 18,
+    good('', '-t 3 -b 520 -e 520 -n 2 -G 1 -d f16,u8 -o sum,avg --algo all --in-place both', '12+',
         'types and operations');
 } else {
-    good('', "-t $_ -b 520 -e 520 -n 2 -w 0 -G 1 -d all -o all --algo all --in-place both", 180,
+    good('', "-t $_ -b 520 -e 520 -n 2 -w 0 -G 1 -d all -o all --algo all --in-place both", '180+',
         "$_ ranks: all types, operations and algorithms") for 2, 3;
+    good('', '-t 2 -b 4K -e 4K -n 2 --rotate 5',                       1, 'more buffers than calls');
+    good('', '-t 2 -b 4K -e 4K -n 2 --blocks 2 --sm-limit 3 --seed 9', 1, 'blocks');
+    good('', '-t 1 -b 4K -e 4K -n 2',                                  1, 'one rank');
+    @rows = good('', '-t 2 -b 4K -e 4K -n 2 --algo=none --link', 2, 'links alone');
+    is(join(' ', map { $_->[4] } @rows), 'link-engine link-stores', 'are two');
+    @rows = good('', '-t 2 -b 4K -e 4K -n 1 --algo all', '3+', 'all algorithms');
+    my $algos = join ' ', map { $_->[4] } @rows;
+    like($algos, qr/^auto oneshot twoshot\b/, 'are these');
+    unlike($algos, qr/_mc/, 'less those that need multicast, which is never used');
 }
-good('', '-t 2 -b 2K -e 2K -n 3 -G 0 --rounds 3 --in-place both',  1, 'stream launches');
-good('', '-t 2 -b 4K -e 4K -n 2 --algo oneshot --window 0',        1, 'plain memory');
-good('', '-t 2 -b 4K -e 4K -n 5 --rotate 3 --in-place both',       1, 'buffers in turn');
-good('', '-t 2 -b 4K -e 4K -n 2 --rotate 5',                       1, 'more buffers than calls');
-good('', '-t 2 -b 4K -e 4K -n 2 --blocks 2 --sm-limit 3 --seed 9', 1, 'blocks');
-good('', '-t 1 -b 4K -e 4K -n 2',                                  1, 'one rank');
-@rows = good('', '-t 2 -b 4K -e 4K -n 2 --algo=none --link', 2, 'links alone');
-is(join(' ', map { $_->[4] } @rows), 'link-engine link-stores', 'are two');
-@rows = good('', '-t 2 -b 4K -e 4K -n 1 --algo all', 3, 'all algorithms');
-is(join(' ', map { $_->[4] } @rows), 'auto oneshot twoshot',
-    'less those that need multicast, which is never used');
+good('', '-t 2 -b 2K -e 2K -n 3 -G 0 --rounds 3 --rotate 2 --in-place both', 1, 'stream launches');
+good('', '-t 2 -b 4K -e 4K -n 5 --rotate 3 --algo oneshot --window 0',       1, 'plain memory');
 ($status, $output) = perf('', '-t 2 -b 4K -e 4K -n 1 -c 0');
 is((rows($output))[0][8], 'N/A', 'unchecked');
 like($output, qr/^# Not checked: 1 of 1 results$/m, 'is said');
@@ -132,7 +154,7 @@ like($output, qr/^# Not checked: 1 of 1 results$/m, 'is said');
 # ---- processes ---------------------------------------------------------------------------------
 
 @rows = good('', '--nproc 3 -b 1K -e 4K -n 2 --link --in-place both', 4, '--nproc 3');
-good('', '--nproc 2 -t 2 -b 1K -e 1K -n 2 -G 0', 1, 'two processes of two threads');
+good('', '--nproc 2 -t 2 -b 1K -e 1K -n 2 -G 0', 1, 'two processes of two threads') unless $sanitized;
 my $processes = join ' ', map {
     "env RANK=$_ WORLD_SIZE=2 LOCAL_RANK=$_ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29519 "
       . "TORCHELASTIC_RUN_ID=perf timeout 60 $perf -b 1K -e 1K -n 2 &"
@@ -157,7 +179,7 @@ refused('', '-b 0', 2, qr/-b is "0": give a number/, 'no bytes');
 refused('', '-b 12X', 2, qr/-b is "12X"/, 'unknown suffix');
 refused('', '-d f33', 2, qr/-d knows no "f33"/, 'unknown type');
 refused('', '-o sum,xor', 2, qr/-o knows no "xor"/, 'unknown operation');
-refused('', '--algo ring9', 2, qr/--algo knows no "ring9", but auto/, 'unknown algorithm');
+refused('', '--algo ring9', 2, qr/--algo knows no "ring9", but auto /, 'unknown algorithm');
 refused('', '--frob', 2, qr/what is "--frob"/, 'unknown option');
 refused('', '-n', 2, qr/-n needs a value/, 'no value');
 refused('', '--link=1', 2, qr/--link takes no value/, 'too many values');
@@ -175,7 +197,7 @@ refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/symwin_mem_alloc/, 'no m
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '-b 1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');
 ($status, $output) = perf('', '--help');
 is($status, 0, '--help: exit status');
-like($output, qr/--sm-limit N.*algorithms +auto, oneshot, twoshot/s, '--help names options and algorithms');
+like($output, qr/--sm-limit N.*algorithms +auto, oneshot,/s, '--help names options and algorithms');
 
 # ---- a rank that is killed ends the others -------------------------------------------------------
 

@@ -143,8 +143,8 @@ static int checkable(const struct rank *r, const struct result *result)
            (result->way->kind != WAY_NCCL || result->op != SYMWIN_AVG || (n & (n - 1)) == 0);
 }
 
-/* Adds this rank's wrong elements to *wrong. Others may still be storing to this rank's output where
- * the way is a link, so all meet first. */
+/* Adds this rank's wrong elements to *wrong. Where the way is a link others store to this rank's output, so all
+ * meet before and after. */
 static symwin_status check(struct rank *r, const struct plan *plan, uint64_t *wrong)
 {
     symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
@@ -163,13 +163,17 @@ static symwin_status check(struct rank *r, const struct plan *plan, uint64_t *wr
             complain(r, plan->result, found, text);
         *wrong += found;
     }
-    return status;
+    return meet(r, status, NULL, 0);
 }
 
+/* Nobody may still be storing to this rank's output, as a link's calls do when this rank's own have ended. */
 static symwin_status prepare_and_wait(struct rank *r, const struct plan *plan)
 {
-    const symwin_status status = prepare(r, plan);
+    symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
 
+    if (status != SYMWIN_OK)
+        return status;
+    status = prepare(r, plan);
     return meet(r, status == SYMWIN_OK ? rank_synchronize(r, "filling buffers") : status, NULL, 0);
 }
 

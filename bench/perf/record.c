@@ -37,7 +37,7 @@ symwin_status record_open(struct job *job)
 
 static void write_csv(const struct job *job, const struct result *r)
 {
-    fprintf(job->csv, "%s,%s,%s,%s,%zu,%llu,%s,%s,%s,%d,%d,%d,%.3f,%.3f,%.3f,", r->way->library,
+    fprintf(job->csv, "%s,%s,%s,%s,%zu,%llu,%s,%s,%s,%d,%d,%d,%.3f,%.6g,%.6g,", r->way->library,
             r->way->name, symwin_type_name(r->type), symwin_op_name(r->op), r->bytes,
             (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r), mode(job),
             job->nranks, r->calls, r->repetitions, r->us, result_algbw(r),
@@ -78,7 +78,7 @@ static void write_result(FILE *to, const struct job *job, const struct result *r
             r->way->library, r->way->name, symwin_type_name(r->type), symwin_op_name(r->op),
             r->bytes, (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r),
             mode(job), r->calls, r->repetitions);
-    fprintf(to, "     \"time_us\": %.3f, \"algbw_gbs\": %.3f, \"busbw_gbs\": %.3f, ", r->us,
+    fprintf(to, "     \"time_us\": %.3f, \"algbw_gbs\": %.6g, \"busbw_gbs\": %.6g, ", r->us,
             result_algbw(r), result_busbw(r, job->nranks));
     if (r->checked)
         fprintf(to, "\"wrong\": %llu, ", (unsigned long long)r->wrong);

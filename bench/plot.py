@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Draws symwin-perf's CSV files: time and bus bandwidth against size, on logarithmic axes.
+
+    bench/plot.py --output picture.svg FILE.csv...
+
+Every library and algorithm is a line; of symwin's own the fastest at each size is drawn as "symwin", and
+with --all each of them as well. Where the files have measurements of the links (symwin-perf --link), the
+best is a horizontal line: no all-reduce that moves every byte as rarely as it can has more bus
+bandwidth. The files may come from several runs, or from rivals/torch_symm.py, but must be of the same
+type, operation, number of ranks, mode and placement, or --type, --op, --ranks, --mode, --placement choose.
+
+Needs nothing but Python 3.
+"""
+import argparse
+import csv
+import math
+import sys
+from xml.sax.saxutils import escape
+
+COLOURS = ["#0b6e4f", "#c1272d", "#3b5bdb", "#e67700", "#862e9c", "#087f5b", "#495057", "#a61e4d"]
+DASHES = {"symwin": "", "nccl": "6 3", "torch": "2 3"}
+WIDTH, HEIGHT, LEFT, TOP, GAP = 560, 420, 70, 70, 90
+CHOICES = ("type", "op", "ranks", "mode", "placement")
+
+
+class Bad(Exception):
+    """What is wrong with the input, in a sentence."""
+
+
+def read(paths):
+    """The rows of all files as dictionaries, and the comments of the first."""
+    rows, comments = [], []
+    for number, path in enumerate(paths):
+        try:
+            with open(path, newline="", encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except OSError as error:
+            raise Bad(f"{path}: {error.strerror}") from error
+        if number == 0:
+            comments = [line[1:].strip() for line in lines if line.startswith("#")]
+        table = [line for line in lines if line and not line.startswith("#")]
+        for row in csv.DictReader(table):
+            try:
+                row["bytes"] = int(row["bytes"])
+                row["time_us"] = float(row["time_us"])
+                row["busbw_gbs"] = float(row["busbw_gbs"])
+                row["library"], row["algo"], row["placement"]  # pylint: disable=pointless-statement
+            except (KeyError, TypeError, ValueError) as error:
+                raise Bad(f"{path}: not a table of symwin-perf ({error!r})") from error
+            rows.append(row)
+    if not rows:
+        raise Bad("no rows")
+    return rows, comments
+
+
+def choose(rows, options):
+    """Keeps the all-reduces of one type, operation and so on; the first that comes, if not said."""
+    links = [row for row in rows if row["library"] == "link"]
+    kept = [row for row in rows if row["library"] != "link"]
+    said = []
+    for name in CHOICES:
+        want = getattr(options, name)
+        if want is None and kept:
+            want = kept[0].get(name, "")
+        kept = [row for row in kept if row.get(name, "") == want]
+        links = [row for row in links if name in ("type", "op", "placement", "mode")
+                 or row.get(name, "") == want]
+        said.append(want)
+    if not kept:
+        raise Bad("no row has " + ", ".join(f"{n} {w}" for n, w in zip(CHOICES, said)))
+    return kept, links, said
+
+
+def lines_of(rows, show_all):
+    """Name -> (library, {bytes: (time, bandwidth)}), symwin's best first."""
+    best, lines = {}, {}
+    for row in rows:
+        point = (row["time_us"], row["busbw_gbs"])
+        if row["library"] == "symwin":
+            if row["bytes"] not in best or point[0] < best[row["bytes"]][0]:
+                best[row["bytes"]] = point
+            if not show_all:
+                continue
+        name = row["algo"] if row["library"] != "symwin" else "symwin " + row["algo"]
+        lines.setdefault(name, (row["library"], {}))[1][row["bytes"]] = point
+    if best:
+        return {"symwin": ("symwin", best), **lines}
+    return lines
+
+
+def size_name(value):
+    """1024 -> 1 KiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{value:g} {unit}"
+        value /= 1024
+    return ""
+
+
+class Axes:
+    """A panel with logarithmic axes; base 2 below, base 10 at the side."""
+
+    def __init__(self, left, title, xs, ys):
+        self.left, self.title = left, title
+        self.x0, self.x1 = math.log2(min(xs)), math.log2(max(xs))
+        self.y0, self.y1 = math.log10(min(ys)) - 0.05, math.log10(max(ys)) + 0.05
+        if self.x1 - self.x0 < 1:
+            self.x0, self.x1 = self.x0 - 0.5, self.x1 + 0.5
+        self.parts = []
+
+    def x(self, value):
+        return self.left + (math.log2(value) - self.x0) / (self.x1 - self.x0) * WIDTH
+
+    def y(self, value):
+        return TOP + HEIGHT - (math.log10(value) - self.y0) / (self.y1 - self.y0) * HEIGHT
+
+    def text(self, x, y, words, anchor="middle", more=""):
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>'
+                          f"{escape(words)}</text>")
+
+    def rule(self, x0, y0, x1, y1, colour="#dee2e6", dash=""):
+        self.parts.append(f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" '
+                          f'stroke="{colour}" stroke-dasharray="{dash}"/>')
+
+    def frame(self):
+        """Title, grid and labels."""
+        self.text(self.left + WIDTH / 2, TOP - 12, self.title, more=' font-weight="bold"')
+        first, last = math.ceil(self.x0), math.floor(self.x1)
+        step = max(1, (last - first + 7) // 8)
+        for power in range(first, last + 1, step):
+            x = self.x(2.0 ** power)
+            self.rule(x, TOP, x, TOP + HEIGHT)
+            self.text(x, TOP + HEIGHT + 16, size_name(2.0 ** power))
+        ticks = [d * 10.0 ** p for p in range(math.floor(self.y0), math.ceil(self.y1) + 1)
+                 for d in range(1, 10) if self.y0 <= math.log10(d * 10.0 ** p) <= self.y1]
+        for tick in ticks:
+            decade = f"{tick:e}"[0] == "1"
+            self.rule(self.left, self.y(tick), self.left + WIDTH, self.y(tick),
+                      "#ced4da" if decade else "#f1f3f5")
+            if decade or f"{tick:e}"[0] in "25" or len(ticks) < 6:
+                self.text(self.left - 6, self.y(tick) + 4, f"{tick:g}", "end")
+        self.parts.append(f'<rect x="{self.left}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" '
+                          'fill="none" stroke="#868e96"/>')
+
+    def line(self, points, colour, dash):
+        """A line through {bytes: value}, with a dot at each."""
+        spots = [(self.x(size), self.y(value)) for size, value in sorted(points.items())]
+        way = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+        self.parts.append(f'<polyline points="{way}" fill="none" stroke="{colour}" '
+                          f'stroke-width="2" stroke-dasharray="{dash}"/>')
+        self.parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>'
+                       for x, y in spots]
+
+    def limit(self, value, words):
+        """A horizontal line."""
+        self.rule(self.left, self.y(value), self.left + WIDTH, self.y(value), "#212529", "8 4")
+        self.text(self.left + 6, self.y(value) - 5, words, "start")
+
+
+def draw(lines, links, title, note):
+    """The whole picture as SVG text."""
+    limit = max(links, key=lambda row: row["busbw_gbs"], default=None)
+    sizes = [size for _, points in lines.values() for size in points]
+    times = [point[0] for _, points in lines.values() for point in points.values()]
+    widths = [point[1] for _, points in lines.values() for point in points.values() if point[1] > 0]
+    if not widths:
+        raise Bad("no bandwidth above zero: with one rank nothing is sent")
+    if limit is not None and limit["busbw_gbs"] > 0:
+        widths.append(limit["busbw_gbs"])
+    panels = [Axes(LEFT, "time (us)", sizes, times),
+              Axes(LEFT + WIDTH + GAP, "bus bandwidth (10^9 bytes/s)", sizes, widths)]
+    parts = []
+    for number, axes in enumerate(panels):
+        axes.frame()
+        if number == 1 and limit is not None and limit["busbw_gbs"] > 0:
+            axes.limit(limit["busbw_gbs"], f'{limit["algo"]}: {limit["busbw_gbs"]:.0f}')
+        for index, (library, points) in enumerate(lines.values()):
+            axes.line({size: point[number] for size, point in points.items() if point[number] > 0},
+                      COLOURS[index % len(COLOURS)], DASHES.get(library, "4 2"))
+        parts += axes.parts
+    names = Axes(LEFT, "", sizes, times)
+    for index, (name, (library, _)) in enumerate(lines.items()):
+        y = TOP + 20 + 18 * index
+        names.parts.append(f'<line x1="{LEFT + 12}" y1="{y}" x2="{LEFT + 44}" y2="{y}" stroke-width="2" '
+                           f'stroke="{COLOURS[index % len(COLOURS)]}" '
+                           f'stroke-dasharray="{DASHES.get(library, "4 2")}"/>')
+        names.text(LEFT + 50, y + 4, name, "start")
+    total = LEFT + 2 * WIDTH + GAP + 30
+    names.text(total / 2, 24, title, more=' font-size="16" font-weight="bold"')
+    names.text(total / 2, 44, note, more=' fill="#495057"')
+    body = "\n".join(parts + names.parts)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="{TOP + HEIGHT + 40}" '
+            f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" '
+            f'fill="white"/>\n{body}\n</svg>\n')
+
+
+def note_of(comments):
+    """Devices, driver, date and commit, as far as the head of the file has them."""
+    found = []
+    for line in comments:
+        if line.startswith("symwin-perf"):
+            found += [part.strip() for part in line.split(",")[1:]]
+        elif line.startswith("rank 0:"):
+            found.insert(0, line.split(",")[1].strip())
+        elif line.startswith("driver:"):
+            found.append(line)
+    return "; ".join(found)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", metavar="FILE.csv")
+    parser.add_argument("--output", required=True, metavar="FILE.svg")
+    parser.add_argument("--all", action="store_true", help="each of symwin's algorithms too")
+    for name in CHOICES:
+        parser.add_argument("--" + name)
+    options = parser.parse_args()
+    try:
+        rows, comments = read(options.files)
+        kept, links, said = choose(rows, options)
+        lines = lines_of(kept, options.all)
+        title = f"all-reduce, {said[2]} ranks, {said[0]} {said[1]}, {said[3]}, {said[4]} of place"
+        picture = draw(lines, links, title.replace("in of place", "in place"), note_of(comments))
+        with open(options.output, "w", encoding="utf-8") as file:
+            file.write(picture)
+    except (Bad, OSError) as error:
+        print(f"plot.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

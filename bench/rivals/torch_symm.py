@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""PyTorch's symmetric-memory all-reduces, timed as symwin-perf times its own, in the columns of its CSV.
+
+    TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0 \\
+        torchrun --nproc-per-node 4 bench/rivals/torch_symm.py -b 1K -e 512M -d bf16 >torch.csv
+    bench/plot.py --output picture.svg ours.csv torch.csv
+
+Ways: torch-one-shot (torch.ops.symm_mem.one_shot_all_reduce_out, out of place) and torch-two-shot
+(torch.ops.symm_mem.two_shot_all_reduce_, in place). The multimem operations are left out, and the script
+refuses to run where multicast is not switched off: a faulty multicast program can put a host's GPUs out
+of service.
+
+A repetition: a kernel that sleeps while the hosts queue the rest, a barrier of all GPUs through symmetric
+memory, an event, a CUDA graph of the calls, an event. As in symwin-perf, the slowest rank's time counts, the
+median over the repetitions is printed, and results are compared exactly, before and after.
+"""
+import argparse
+import datetime
+import os
+import sys
+
+COLUMNS = ("library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,"
+           "algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio")
+SLEEP_CYCLES = 4_000_000  # about 2 ms, longer than a launch of a graph takes
+
+
+def refuse_multicast():
+    """Before torch is even imported."""
+    for name, want in (("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"), ("NCCL_NVLS_ENABLE", "0")):
+        if os.environ.get(name) != want:
+            sys.exit(f"torch_symm.py: set {name}={want}: multicast must stay off")
+
+
+def size(text):
+    """A number with an optional K, M or G."""
+    shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
+    value = int(text[:-1] if shift else text) << shift
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: not a size")
+    return value
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-b", type=size, default=1 << 10, help="first size in bytes")
+    parser.add_argument("-e", type=size, default=256 << 20, help="last size")
+    parser.add_argument("-f", type=int, default=4, help="factor between sizes")
+    parser.add_argument("-d", choices=("f32", "bf16"), default="bf16", help="type")
+    parser.add_argument("-n", type=int, default=0, help="calls; 50 up to 16 MiB, 20 above")
+    parser.add_argument("-w", type=int, default=5, help="warm-up calls")
+    parser.add_argument("-G", type=int, default=9, help="graph replays")
+    parser.add_argument("--one-shot-most", type=size, default=16 << 20,
+                        help="largest size for the one-shot, which sends all to all")
+    options = parser.parse_args()
+    if options.f < 2 or options.G < 1 or options.n < 0 or options.w < 0:
+        parser.error("-f is 2 at least, -G 1, -n and -w 0")
+    return options
+
+
+def main():
+    options = arguments()
+    refuse_multicast()
+    try:
+        import torch  # pylint: disable=import-outside-toplevel
+        import torch.distributed as dist  # pylint: disable=import-outside-toplevel
+        import torch.distributed._symmetric_memory as symm_mem  # pylint: disable=import-outside-toplevel
+    except ImportError as error:
+        sys.exit(f"torch_symm.py: {error}")
+    if "LOCAL_RANK" not in os.environ:
+        sys.exit("torch_symm.py: run it under torchrun")
+    Bench(options, torch, dist, symm_mem).run()
+
+
+class Bench:
+    """One rank's run."""
+
+    def __init__(self, options, torch, dist, symm_mem):
+        self.o, self.torch, self.dist = options, torch, dist
+        self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(self.device)
+        dist.init_process_group("nccl", device_id=self.device)
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.group = dist.group.WORLD.group_name
+        self.type = {"f32": torch.float32, "bf16": torch.bfloat16}[options.d]
+        self.element = torch.empty(0, dtype=self.type).element_size()
+        most = options.e // self.element
+        self.symmetric = symm_mem.empty(most, dtype=self.type, device=self.device)
+        self.handle = symm_mem.rendezvous(self.symmetric, self.group)
+        if getattr(self.handle, "multicast_ptr", 0):
+            sys.exit("torch_symm.py: this memory has a multicast address; it must not")
+        self.plain = torch.empty(most, dtype=self.type, device=self.device)
+
+    def ways(self, count):
+        """(name, placement, call, where the result is), of those that fit the size."""
+        ops = self.torch.ops.symm_mem
+        symmetric, plain = self.symmetric[:count], self.plain[:count]
+        if count * self.element <= self.o.one_shot_most:
+            yield ("torch-one-shot", "out",
+                   lambda: ops.one_shot_all_reduce_out(symmetric, "sum", self.group, plain), plain)
+        yield ("torch-two-shot", "in",
+               lambda: ops.two_shot_all_reduce_(symmetric, "sum", self.group), symmetric)
+
+    def data(self, rank, count):
+        """Small integers of both signs: every partial sum is exact in bf16, in any order."""
+        most = 256 // self.ranks
+        index = self.torch.arange(count, device=self.device, dtype=self.torch.int64)
+        mixed = (index * 2654435761 + (rank + 1) * 40503) & 0x7FFFFFFF
+        mixed = (mixed ^ (mixed >> 13)) * 1274126177 & 0x7FFFFFFF
+        return (mixed >> 7) % (2 * most + 1) - most
+
+    def fill(self, count):
+        """The input; the output of a call that is out of place becomes wrong everywhere."""
+        self.symmetric[:count].copy_(self.data(self.rank, count).to(self.type))
+        self.plain[:count].fill_(-4096.0)
+        self.settle()
+
+    def settle(self):
+        self.torch.cuda.synchronize()
+        self.dist.barrier()
+        self.torch.cuda.synchronize()
+
+    def wrong(self, result, count):
+        """Elements that differ, on all ranks."""
+        want = sum(self.data(rank, count) for rank in range(self.ranks)).to(self.type)
+        found = (result != want).sum().to(self.torch.int64)
+        self.dist.all_reduce(found)
+        return int(found.item())
+
+    def slowest(self, times):
+        together = self.torch.tensor(times, device=self.device, dtype=self.torch.float64)
+        self.dist.all_reduce(together, op=self.dist.ReduceOp.MAX)
+        return sorted(together.tolist())
+
+    def measure(self, call, result, count):
+        """Wrong elements, and the sorted times of a call in microseconds."""
+        torch, o = self.torch, self.o
+        calls = o.n or (50 if count * self.element <= 16 << 20 else 20)
+        self.fill(count)
+        call()
+        self.settle()
+        wrong = self.wrong(result, count)
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(o.w):
+                call()
+        torch.cuda.current_stream().wait_stream(side)
+        self.settle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                call()
+        graph.replay()
+
+        times = []
+        for _ in range(o.G):
+            self.fill(count)
+            begin = torch.cuda.Event(enable_timing=True)
+            end = torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(SLEEP_CYCLES)  # pylint: disable=protected-access
+            self.handle.barrier(channel=0)
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end) * 1e3 / calls)
+        self.settle()
+        if result.data_ptr() != self.symmetric.data_ptr():
+            wrong += self.wrong(result, count)
+        else:  # in place the timed calls leave sums of sums: once more, on the input
+            self.fill(count)
+            call()
+            self.settle()
+            wrong += self.wrong(result, count)
+        return wrong, self.slowest(times), calls
+
+    def head(self):
+        torch = self.torch
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        print(f"# torch_symm.py, torch {torch.__version__}, {now}")
+        print(f"# arguments: {' '.join(sys.argv[1:])}")
+        print(f"# driver: CUDA {torch.version.cuda}; nccl: {'.'.join(map(str, torch.cuda.nccl.version()))}")
+        print(f"# rank 0: device 0, {torch.cuda.get_device_name(self.device)}")
+        print(COLUMNS, flush=True)
+
+    def row(self, name, placement, count, figures):
+        wrong, times, calls = figures
+        total, n = count * self.element, len(times)
+        median = (times[n // 2] + times[(n - 1) // 2]) / 2
+        width = total / median / 1e3
+        print(f"torch,{name},{self.o.d},sum,{total},{count},{placement},symmetric,graph,{self.ranks},"
+              f"{calls},{n},{median:.3f},{width:.3f},{width * 2 * (self.ranks - 1) / self.ranks:.3f},"
+              f"{wrong},{times[(n * 50 + 99) // 100 - 1]:.3f},{times[(n * 99 + 99) // 100 - 1]:.3f},"
+              f"{times[-1]:.3f},,", flush=True)
+
+    def run(self):
+        wrong, total = 0, self.o.b
+        if self.rank == 0:
+            self.head()
+        while total <= self.o.e:
+            count = total // 16 * 16 // self.element  # the kernels take multiples of 16 bytes
+            for name, placement, call, result in self.ways(count) if count > 0 else ():
+                figures = self.measure(call, result, count)
+                wrong += figures[0]
+                if self.rank == 0:
+                    self.row(name, placement, count, figures)
+            total *= self.o.f
+        self.settle()
+        self.dist.destroy_process_group()
+        sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
