@@ -48,7 +48,8 @@ symwin_status gated(struct rank *r, work_fn queue, void *context, double *us)
     stage_end(r);
     if (status != SYMWIN_OK)
         rank_abort(r);
-    __atomic_store_n(r->gate, r->gate_value, __ATOMIC_RELEASE);
+    if (!r->job->stuck || r->rank != 0)
+        __atomic_store_n(r->gate, r->gate_value, __ATOMIC_RELEASE);
     if (status != SYMWIN_OK)
         return status;
     status = rank_synchronize(r, "the timed calls");

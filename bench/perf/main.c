@@ -18,6 +18,13 @@
 
 /* ---- processes ---- */
 
+static void nap(void)
+{
+    const struct timespec moment = {.tv_nsec = 2000000};
+
+    nanosleep(&moment, NULL);
+}
+
 static void set_number(const char *name, int value)
 {
     char text[16];
@@ -26,22 +33,54 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
+/* Waits for all of them: the largest exit status. When one has failed the others, which learn of it by
+ * themselves, get a little time to end; then they are killed, since one may be stopped. */
+static int wait_for_processes(pid_t *pids, int count, int timeout_s)
+{
+    const int64_t grace = timeout_s < 5 ? timeout_s * 1000 : 5000;
+    int64_t deadline = INT64_MAX;
+    int worst = 0, status = 0;
+
+    for (;;) {
+        const pid_t pid = waitpid(-1, &status, WNOHANG);
+
+        if (pid < 0 && errno != EINTR)
+            return worst;
+        if (pid > 0) {
+            const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+
+            for (int p = 0; p < count; p++)
+                pids[p] = pids[p] == pid ? 0 : pids[p];
+            worst = code > worst ? code : worst;
+            if (code != 0 && deadline == INT64_MAX)
+                deadline = sw_now_ms() + grace;
+        } else if (sw_now_ms() > deadline) {
+            for (int p = 0; p < count; p++)
+                if (pids[p] > 0) /* 0: has ended */
+                    kill(pids[p], SIGKILL);
+            deadline = INT64_MAX - 1;
+        } else {
+            nap();
+        }
+    }
+}
+
 /* Starts the processes, which find their numbers where a launcher would have put them. Returns -1 in a
  * child, in the parent the exit status of all: the largest. */
-static int fork_processes(int nproc)
+static int fork_processes(const struct perf_options *options)
 {
+    static pid_t pids[PERF_MOST_RANKS];
     const pid_t parent = getpid();
-    int worst = 0, status = 0;
     char job[64];
+    int p, status;
 
     snprintf(job, sizeof job, "symwin-perf-%ld", (long)parent);
     setenv("SYMWIN_JOB", job, 1);
-    set_number("SYMWIN_NRANKS", nproc);
-    set_number("SYMWIN_LOCAL_NRANKS", nproc);
-    for (int p = 0; p < nproc; p++) {
-        const pid_t pid = fork();
-
-        if (pid == 0) {
+    set_number("SYMWIN_NRANKS", options->nproc);
+    set_number("SYMWIN_LOCAL_NRANKS", options->nproc);
+    for (p = 0; p < options->nproc; p++) {
+        pids[p] = fork();
+        if (pids[p] == 0) {
             /* who ends the parent ends the run */
             prctl(PR_SET_PDEATHSIG, SIGTERM);
             if (getppid() != parent)
@@ -50,18 +89,13 @@ static int fork_processes(int nproc)
             set_number("SYMWIN_LOCAL_RANK", p);
             return -1;
         }
-        if (pid < 0) {
+        if (pids[p] < 0) {
             fprintf(stderr, "symwin-perf: cannot fork process %d: %s\n", p, strerror(errno));
-            worst = 1; /* the others wait for it until their time is up */
-            break;
+            break; /* the others wait for it until their time is up */
         }
     }
-    while (wait(&status) >= 0 || errno == EINTR) {
-        const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-
-        worst = code > worst ? code : worst;
-    }
-    return worst;
+    status = wait_for_processes(pids, p, options->timeout_s);
+    return p < options->nproc ? 1 : status;
 }
 
 static symwin_status find_place(struct job *job)
@@ -160,13 +194,6 @@ static int running(struct job *job)
     return count;
 }
 
-static void nap(void)
-{
-    const struct timespec moment = {.tv_nsec = 2000000};
-
-    nanosleep(&moment, NULL);
-}
-
 /* Ends everything: peers are told, kernels of ours leave; what still hangs after that goes with the
  * process, whose end the peers notice as well. */
 static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage)
@@ -188,6 +215,9 @@ static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage
 
 static void watch(struct job *job)
 {
+    const int timeout_s = job->options.timeout_s;
+    const int64_t more = timeout_s < 5 ? timeout_s * 1000 : 5000;
+
     while (running(job) > 0) {
         const int64_t now = sw_now_ms();
 
@@ -196,7 +226,7 @@ static void watch(struct job *job)
             const char *stage = atomic_load(&r->stage);
 
             /* A little later than those who know the timeout themselves and say it better. */
-            if (stage != NULL && now > atomic_load(&r->stage_ends) + 5000)
+            if (stage != NULL && now > atomic_load(&r->stage_ends) + more)
                 give_up(job, r, stage);
         }
         nap();
@@ -261,11 +291,16 @@ int main(int argc, char **argv)
     symwin_status status;
     const char *wrong;
 
+    if (exit_status < 0 && job.options.rivals != 0 && rivals_without_multicast() != SYMWIN_OK) {
+        fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
+        return 1;
+    }
     if (exit_status < 0 && job.options.nproc > 0)
-        exit_status = fork_processes(job.options.nproc);
+        exit_status = fork_processes(&job.options);
     if (exit_status >= 0)
         return exit_status;
     job.broken = broken != NULL && strcmp(broken, "1") == 0;
+    job.stuck = broken != NULL && strcmp(broken, "hang") == 0;
     status = find_place(&job);
     if (status == SYMWIN_OK) {
         wrong = options_complete(&job.options, job.emulated);

@@ -50,7 +50,8 @@ static const char usage[] =
     "  --progress     says on stderr what is being timed, as it does on a terminal\n"
     "\n"
     "  SYMWIN_DRIVER=auto|cuda|emu     which driver; auto takes CUDA where there is a GPU\n"
-    "  SYMWIN_PERF_BREAK=1             for tests: rank 0's result is spoilt before it is checked\n"
+    "  SYMWIN_PERF_BREAK=1             for tests: rank 0's result is spoilt before it is checked; hang: its\n"
+    "                                  start gate stays shut\n"
     "\n"
     "Exit status: 0, 1 for wrong results and failures, 2 for a command line that makes no sense.\n";
 

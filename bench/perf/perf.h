@@ -88,7 +88,7 @@ struct job {
     symwin_unique_id id;
     struct ways ways;
     struct rank *ranks; /* count */
-    int broken;         /* SYMWIN_PERF_BREAK */
+    int broken, stuck;  /* SYMWIN_PERF_BREAK */
 
     /* rank 0's */
     struct result *results; /* owned */
@@ -173,7 +173,10 @@ symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes);
 
 /* ---- rivals.c --------------------------------------------------------------------------------- */
 
-/* Loads NCCL, with NVLS switched off; once a process, before there are threads. */
+/* Switches NVLS off for NCCL, or refuses; before anything has threads. */
+symwin_status rivals_without_multicast(void);
+
+/* Loads NCCL; once a process, after that. */
 symwin_status rivals_load(void);
 int rivals_version(void); /* as ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */
 

@@ -47,7 +47,7 @@ static const int ops[] = {
 
 /* NCCL would make multicast objects, and a faulty multicast program can put a host's GPUs out of service
  * for everyone (docs/hardware.md). */
-static symwin_status switch_nvls_off(void)
+symwin_status rivals_without_multicast(void)
 {
     const char *value = getenv("NCCL_NVLS_ENABLE");
 
@@ -66,12 +66,11 @@ symwin_status rivals_load(void)
 {
     const char *path = getenv("SYMWIN_NCCL");
     unsigned char *table = (unsigned char *)&nccl;
-    const symwin_status status = switch_nvls_off();
     void *library;
     size_t i;
 
-    if (status != SYMWIN_OK)
-        return status;
+    if (getenv("NCCL_NVLS_ENABLE") == NULL || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0)
+        return sw_fail(SYMWIN_DENIED, "NCCL is not loaded where NVLS is not switched off");
     library = dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2",
                      RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
