@@ -177,6 +177,11 @@ if ($sanitized) {
 }
 good('', '-t 2 -b 2K -e 2K -n 3 -G 0 --rounds 3 --rotate 2 --in-place both', 1, 'stream launches');
 good('', '-t 2 -b 4K -e 4K -n 5 --rotate 3 --algo oneshot --window 0',       1, 'plain memory');
+good('', '-t 2 -b 1100K -e 1100K -d i8 -n 1 -G 1 --host-data --link --in-place both --algo twoshot', 2,
+    'data by the host, in chunks; stores need a kernel');
+($status, $output, $error) =
+  perf('SYMWIN_PERF_BREAK=1', '-t 2 -b 1K -e 1K -n 1 --host-data');
+like($error, qr/rank 0: .* 1 wrong; element 128 is 0x\w+ and must be 0x\w+/, 'which finds what is wrong');
 ($status, $output) = perf('', '-t 2 -b 4K -e 4K -n 1 -c 0');
 is((rows($output))[0][8], 'N/A', 'unchecked');
 like($output, qr/^# Not checked: 1 of 1 results$/m, 'is said');

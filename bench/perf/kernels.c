@@ -67,7 +67,7 @@ symwin_status kernels_load(struct rank *r)
 {
     symwin_status status;
 
-    if (!r->job->emulated && perf_fatbin_count == 0) {
+    if (r->job->options.host_data || (!r->job->emulated && perf_fatbin_count == 0)) {
         r->staging = malloc(CHUNK);
         return r->staging != NULL
                    ? SYMWIN_OK
@@ -226,7 +226,6 @@ symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes)
     struct perf_copy_args args = {(uint64_t)(uintptr_t)from, (uint64_t)(uintptr_t)to, bytes};
 
     if (r->copy == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "this symwin-perf was built without nvcc and has no "
-                                           "kernel that copies");
+        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel copies");
     return launch(r, r->copy, bytes / 16, &args);
 }

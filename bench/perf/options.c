@@ -39,6 +39,8 @@ static const char usage[] =
     "  --in-place 0|1|both                                                            0\n"
     "  --rotate N     pairs of buffers that consecutive calls use in turn              1\n"
     "  -c 0|1         check the results                                               1\n"
+    "  --host-data    the host makes the data and compares, as it does where nvcc was not there to build the\n"
+    "                 kernels that are quicker; in place, repetitions then go on with what the last left\n"
     "  --seed N       of the random data                                              1\n"
     "  --against LIST rivals: nccl (memory of ncclMemAlloc), nccl-window (symmetric windows), nccl-plain\n"
     "                 (memory of cuMemAlloc); the ratio rival/ours is printed. SYMWIN_NCCL is the path of\n"
@@ -174,6 +176,7 @@ static const struct {
     {"--window", COUNT, MEMBER(window), 0, 1},
     {"--in-place", PLACE, MEMBER(placements), 0, 0},
     {"--rotate", COUNT, MEMBER(rotate), 1, PERF_MOST_ROTATE},
+    {"--host-data", FLAG, MEMBER(host_data), 0, 0},
     {"--seed", COUNT, MEMBER(seed), 0, INT32_MAX},
     {"--against", RIVALS, MEMBER(rivals), 0, 0},
     {"--link", FLAG, MEMBER(link), 0, 0},

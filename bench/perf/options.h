@@ -21,7 +21,7 @@ struct perf_options {
     int calls, warmup;       /* calls 0: by size */
     int replays;             /* of the graph; 0: calls are launched in the stream */
     int rounds;              /* of stream calls, where replays is 0 */
-    int check;
+    int check, host_data;
     unsigned types, ops, algos; /* bit i: value i of symwin.h's list */
     int all_algos;              /* those that cannot serve a call are passed over */
     int blocks, sm_limit;

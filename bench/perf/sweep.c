@@ -98,7 +98,7 @@ static symwin_status sweep_links(struct rank *r, int64_t begun)
 
         show_progress(r, &result, begun);
         status = measure(r, &result);
-        if (status == SYMWIN_OK && r->rank == 0) {
+        if (status == SYMWIN_OK && r->rank == 0 && result.supported) {
             status = record(r->job, &result);
             table_row(job, &result, NULL);
         }

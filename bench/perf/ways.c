@@ -29,7 +29,7 @@ void ways_list(const struct perf_options *options, struct ways *ways)
     };
     static const struct way links[] = {
         {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0},
-        {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0},
+        {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1},
     };
     struct way ours = {.library = "symwin",
                        .kind = WAY_SYMWIN,
