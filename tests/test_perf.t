@@ -61,7 +61,7 @@ sub started {
         $signal and /^# rank 1: .*process (\d+)/ and $signal = [$signal, $1];
         last if /\(elements\)/; # the head's last line: now it measures
     }
-    kill @$signal if $signal;
+    kill @$signal if ref $signal; # else it did not come so far, as its status will show
     return ($errors, $run);
 }
 
