@@ -20,7 +20,7 @@ SYMWIN_DEVICE uint64_t perf_word(const struct perf_fill_args &args, uint64_t fir
 template <int size>
 SYMWIN_DEVICE void perf_fill(const struct perf_fill_args &args)
 {
-    const sw_message message = {args.address, args.count * size, true};
+    const sw_message message = sw_message_at(args.address, args.count * size);
 
     SYMWIN_NO_UNROLL
     for (uint64_t i = symwin_thread_index(); i * 8 < message.bytes; i += symwin_thread_count())
@@ -41,7 +41,7 @@ SYMWIN_DEVICE void perf_describe(const struct perf_fill_args &args, uint64_t ind
 template <int size>
 SYMWIN_DEVICE void perf_compare(const struct perf_fill_args &args)
 {
-    const sw_message message = {args.address, args.count * size, true};
+    const sw_message message = sw_message_at(args.address, args.count * size);
     const uint64_t mask = size == 8 ? ~UINT64_C(0) : (UINT64_C(1) << (size * 8 % 64)) - 1;
     uint32_t wrong = 0;
 
