@@ -16,7 +16,7 @@
 #include "internal.h"
 
 enum {
-    PUSH_BYTES = 8 << 20, /* largest message that is pushed rather than read from windows */
+    PUSH_BYTES = 64 << 20, /* largest message that is pushed rather than read from windows */
     ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16,   /* what a thread handles at a time */
     USHERS = 32,       /* threads of a block that do no part of the message, if there are more */

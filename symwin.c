@@ -277,11 +277,12 @@ static symwin_status check_options(const symwin_comm_options *o)
     return SYMWIN_OK;
 }
 
-/* So that all slots together have 32 MiB: a two-shot of 8 MiB in one round. */
+/* So that all slots together have 64 MiB: a two-shot of 16 MiB in one round. Less on the emulated driver, where
+ * that is the host's memory. */
 static size_t default_slot_bytes(int nranks)
 {
-    const size_t all = (size_t)32 << 20;
-    size_t bytes = (size_t)4 << 20;
+    const size_t all = (size_t)(sw_driver_is_emulated() ? 4 : 64) << 20;
+    size_t bytes = (size_t)8 << 20;
 
     while (4 * bytes * (size_t)nranks > all)
         bytes /= 2;

@@ -284,11 +284,10 @@ typedef struct symwin_comm_options {
                               * set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to
                               * 4 s more */
     int kernel_timeout_ms; /* longest wait for a peer in a kernel; 600,000; -1: for ever */
-    size_t
-        slot_bytes; /* a multiple of 16: what a rank can push to another in one round and one stage;
-                              * larger messages go in rounds. 4 * nranks * slot_bytes of device memory are
-                              * allocated. Default: at most 4 MiB, and 32 MiB in all */
-    int max_blocks; /* most blocks a kernel may use; by the device */
+    size_t slot_bytes;     /* what a rank can push to another in one round and one stage, a multiple
+                              * of 16; larger messages go in rounds. 4 * nranks * slot_bytes of device
+                              * memory are allocated: 64 MiB, on the emulated driver 4 MiB */
+    int max_blocks;        /* most blocks a kernel may use; by the device */
 } symwin_comm_options;
 
 /* Creates this rank's part of a communicator. Collective over nranks threads, in one process or in

@@ -119,6 +119,18 @@ SYMWIN_DEVICE bool symwin_block_any(bool mine)
 #endif
 }
 
+/* Whether this is the first of the threads of its warp that run this together. */
+SYMWIN_DEVICE bool symwin_is_first_of_warp(void)
+{
+#if SYMWIN_EMULATED
+    return true;
+#else
+    uint32_t before;
+    asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(before));
+    return (__activemask() & before) == 0;
+#endif
+}
+
 /* ---- memory: loads and stores ---------------------------------------------------------------- */
 
 /* Sixteen bytes in registers: low address in `lo`. */
@@ -312,6 +324,21 @@ SYMWIN_DEVICE uint32_t symwin_atomic_add_u32(uint64_t addr, uint32_t value)
 #else
     uint32_t old;
     asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(addr), "r"(value)
+                 : "memory");
+    return old;
+#endif
+}
+
+/* Returns the old value, and orders nothing; for the threads of one device. (PTX ISA, "atom") */
+SYMWIN_DEVICE uint32_t symwin_add_relaxed_u32(uint64_t addr, uint32_t value)
+{
+#if SYMWIN_EMULATED
+    return emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_RELAXED);
+#else
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
                  : "=r"(old)
                  : "l"(addr), "r"(value)
                  : "memory");

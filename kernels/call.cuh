@@ -24,13 +24,16 @@
 #include "kernel_args.h"
 #include "kernel_list.h"
 
-/* Turns of a poll loop between looks at the clock and at the host's abort word, which is across
- * PCIe: tens of microseconds on a GPU, where a turn is one load from memory. On the emulated driver a
- * turn can be a nap of a fifth of a millisecond. */
+/* Turns of a poll loop between looks at the clock and at `failed`: tens of microseconds on a GPU, where a turn
+ * is one load from memory. On the emulated driver a turn can be a nap of a fifth of a millisecond. And the time
+ * between looks at the host's abort word, which is across PCIe: tens of thousands of threads that look at each
+ * turn would keep that busy for milliseconds. */
 #if SYMWIN_EMULATED
 #define SW_WAIT_GATE 8
+#define SW_ABORT_LOOK_NS 0
 #else
 #define SW_WAIT_GATE 64
+#define SW_ABORT_LOOK_NS 200000
 #endif
 
 struct sw_call {
@@ -82,9 +85,10 @@ SYMWIN_DEVICE void sw_give_up(const struct sw_kernel_args &args, sw_call &call,
     symwin_store_release_u32(args.report + offsetof(struct sw_kernel_report, code), code);
 }
 
-/* One wait for one or more peers; starts as {0, 0}. */
+/* One wait for one or more peers; starts as {0, 0, 0}. */
 struct sw_wait {
-    uint64_t since; /* the clock at the first look, 0 before */
+    uint64_t since;  /* the clock at the first look, 0 before */
+    uint64_t looked; /* and when this thread last looked at the host's word */
     uint32_t turns;
 };
 
@@ -101,13 +105,16 @@ SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, 
     call.failed = symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
     if (call.failed)
         return false;
-    if (symwin_load_relaxed_u32(args.report + offsetof(struct sw_kernel_report, abort)) != 0) {
-        sw_give_up(args, call, SW_KERNEL_ABORTED, peer, 0);
-        return false;
-    }
     now = symwin_clock_ns();
     if (wait.since == 0)
-        wait.since = now;
+        wait.since = wait.looked = now;
+    if (now - wait.looked > SW_ABORT_LOOK_NS && symwin_is_first_of_warp()) {
+        wait.looked = now;
+        if (symwin_load_relaxed_u32(args.report + offsetof(struct sw_kernel_report, abort)) != 0) {
+            sw_give_up(args, call, SW_KERNEL_ABORTED, peer, 0);
+            return false;
+        }
+    }
     if (args.timeout_ns != 0 && now - wait.since > args.timeout_ns) {
         sw_give_up(args, call, SW_KERNEL_TIMEOUT, peer, 0);
         return false;
@@ -148,7 +155,7 @@ SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &
     for (int32_t p = thread; p < args.nranks && !call.failed; p += count) {
         const uint64_t address = sw_state_address(args, call, args.rank,
                                                   SW_STATE_HEADER(args.nranks, call.epoch & 1, p));
-        sw_wait wait = {0, 0};
+        sw_wait wait = {0, 0, 0};
 
         if (p == args.rank)
             continue;
@@ -204,7 +211,7 @@ SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call 
          p += (int32_t)blockDim.x) {
         const uint64_t address = sw_state_address(args, call, args.rank,
                                                   SW_STATE_FINISH(args.nranks, p));
-        sw_wait wait = {0, 0};
+        sw_wait wait = {0, 0, 0};
 
         if (p == args.rank)
             continue;

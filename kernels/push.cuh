@@ -152,7 +152,8 @@ SYMWIN_DEVICE void sw_push_announce(const struct sw_kernel_args &args, const sw_
 }
 
 /* By all threads, once they have sent the first round. The last block to come here moves the epochs: by then
- * all threads of the grid have read them. */
+ * all threads of the grid that use them have used them, so nothing needs an order. A fence would wait until the
+ * peers have what has been sent. */
 SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &call,
                                   const sw_role &role, uint32_t rounds)
 {
@@ -162,7 +163,7 @@ SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &ca
     if (role.usher < 0)
         return;
     if (role.usher == 0)
-        before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
+        before = symwin_add_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
     if (blockIdx.x == 0)
         sw_headers_check(args, call, SW_HEADER_RELAXED, role.usher, role.ushers);
     if (role.usher != 0 || before != gridDim.x - 1)
@@ -212,7 +213,7 @@ SYMWIN_DEVICE bool sw_entries_take(const struct sw_kernel_args &args, sw_call &c
                                    uint64_t address, int32_t first, symwin_v16 entry[SW_PUSH_BATCH])
 {
     const uint64_t pitch = 2 * args.slot_bytes;
-    sw_wait wait = {0, 0};
+    sw_wait wait = {0, 0, 0};
 
     for (;;) {
         int32_t missing = -1;

@@ -144,7 +144,7 @@ SYMWIN_DEVICE bool sw_collect_entries(const struct sw_kernel_args &args, sw_call
                                       uint64_t from, uint32_t step)
 {
     symwin_v16 entry[U];
-    sw_wait wait = {0, 0};
+    sw_wait wait = {0, 0, 0};
 
     for (;;) {
         bool all = true;
