@@ -198,7 +198,7 @@ static int running(struct job *job)
  * process, whose end the peers notice as well. */
 static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage)
 {
-    const int64_t until = sw_now_ms() + 2000;
+    const int64_t until = sw_now_ms() + 1000;
 
     pthread_mutex_lock(&job->mutex);
     if (!job->failed)
