@@ -308,7 +308,7 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->kernel_timeout_ms = o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms
                                                         : DEFAULT_KERNEL_TIMEOUT_MS;
     comm->max_blocks = o->max_blocks;
-    comm->slot_bytes = o->slot_bytes > 0 ? o->slot_bytes : default_slot_bytes(nranks);
+    comm->slot_bytes = o->slot_bytes; /* 0: once it is known which driver there is */
     atomic_flag_clear(&comm->busy);
     comm->votes = calloc((size_t)nranks, sizeof *comm->votes);
     comm->registry = sw_registry_create();
@@ -397,6 +397,8 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
     values[V_DEVICE] = (uint64_t)comm->device;
     values[V_TOTAL] = total;
     values[V_MULTICAST] = multicast && sw_multicast_allowed(comm->flags);
+    if (comm->slot_bytes == 0)
+        comm->slot_bytes = default_slot_bytes(comm->nranks);
     values[V_SLOT] = comm->slot_bytes;
     values[V_FLAGS] = comm->flags;
     values[V_MAX_BLOCKS] = (uint64_t)comm->max_blocks;

@@ -223,12 +223,12 @@ SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call 
     __syncthreads();
 }
 
-/* By one thread, when all threads of the grid have read the epoch and the rounds: moves them on, unless a
- * kernel gave up. */
+/* By one thread, when all threads of the grid have read the epoch and the rounds: moves them on, unless it knows
+ * of a failure. After one they mean nothing. */
 SYMWIN_DEVICE void sw_call_count(const sw_call &call, uint32_t rounds)
 {
     symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 0);
-    if (symwin_load_relaxed_u32(sw_failed_address(call)) != SW_KERNEL_OK)
+    if (call.failed)
         return;
     symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, rounds),
                              call.round - 1 + rounds);

@@ -293,8 +293,12 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t
     sw_rounds rounds;
 
     rounds.entries = (args.count * R::bytes + bytes - 1) / bytes;
-    rounds.count = (uint32_t)((rounds.entries + room - 1) / room);
-    rounds.extent = (rounds.entries + rounds.count - 1) / rounds.count;
+    rounds.count = 1;
+    rounds.extent = rounds.entries;
+    if (rounds.entries > room) { /* else without divisions of 64 bits */
+        rounds.count = (uint32_t)((rounds.entries + room - 1) / room);
+        rounds.extent = (rounds.entries + rounds.count - 1) / rounds.count;
+    }
     return rounds;
 }
 
