@@ -247,7 +247,8 @@ int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
         message.msg_controllen = sizeof control;
         got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while ((got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0))) ||
-             (got == 0 && message.msg_controllen == 0 && ends++ == 0));
+             (got == 0 && message.msg_controllen == 0 && (message.msg_flags & MSG_CTRUNC) == 0 &&
+              ends++ == 0));
     if (got < 0 && errno == EAGAIN && ends > 0)
         return EPROTO; /* it was no end, but an empty frame */
     if (got < 0)
