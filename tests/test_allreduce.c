@@ -3,7 +3,9 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { THIN = 29, RUNS = 12, REPLAYED = 5 }; /* ranks; of 9, a call takes a second */
+enum { THIN = 59, RUNS = 12, REPLAYED = 5 }; /* ranks; of 9, a call takes a second */
+#elif defined(__SANITIZE_ADDRESS__)
+enum { THIN = 5, RUNS = 100, REPLAYED = 9 };
 #else
 enum { THIN = 1, RUNS = 400, REPLAYED = 9 };
 #endif

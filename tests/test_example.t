@@ -14,9 +14,11 @@ our $example = "$build/allreduce_sm";
 # runs that only differ in size, type or operation are thinned out.
 my $sanitized = do { open my $flags, '<', "$build/flags"; $flags && grep { /-fsanitize/ } <$flags> };
 
+my $step = do { open my $flags, '<', "$build/flags"; $flags && grep { /-fsanitize=thread/ } <$flags> } ? 31 : 7;
+
 sub thinned {
     my @all = @_;
-    return $sanitized ? map { $all[$_] } grep { $_ % 7 == 0 } 0 .. $#all : @all;
+    return $sanitized ? map { $all[$_] } grep { $_ % $step == 0 } 0 .. $#all : @all;
 }
 
 # An environment, then arguments. Returns the exit status, what was printed, and the seconds.

@@ -11,9 +11,9 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { STEP = 199, ALL_UP_TO = 6 }; /* of N: each run costs more than ten times as much */
+enum { STEP = 307, ALL_UP_TO = 4 }; /* of N: each run costs more than ten times as much */
 #elif defined(__SANITIZE_ADDRESS__)
-enum { STEP = 3, ALL_UP_TO = 40 };
+enum { STEP = 7, ALL_UP_TO = 40 };
 #else
 enum { STEP = 1, ALL_UP_TO = 1 };
 #endif

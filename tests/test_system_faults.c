@@ -18,9 +18,9 @@
 #include "steps.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { SLOWER = 5, DEFAULT_STRIDE = 421, EACH = 3 };
+enum { SLOWER = 5, DEFAULT_STRIDE = 631, EACH = 3 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SLOWER = 8, DEFAULT_STRIDE = 61, EACH = 2 };
+enum { SLOWER = 8, DEFAULT_STRIDE = 127, EACH = 3 };
 #else
 enum { SLOWER = 1, DEFAULT_STRIDE = 41, EACH = 1 }; /* of the kinds of faults */
 #endif
