@@ -19,20 +19,6 @@
 
 #define SW_KERNEL_NO_PROD(X, algo, type) X(algo, type, sum) X(algo, type, min) X(algo, type, max)
 
-#define SW_KERNEL_ALL_TYPES(X, algo)                                                               \
-    SW_KERNEL_ALL_OPS(X, algo, f64)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, f32)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, f16)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, bf16)                                                               \
-    SW_KERNEL_ALL_OPS(X, algo, e4m3)                                                               \
-    SW_KERNEL_ALL_OPS(X, algo, e5m2)                                                               \
-    SW_KERNEL_ALL_OPS(X, algo, i8)                                                                 \
-    SW_KERNEL_ALL_OPS(X, algo, u8)                                                                 \
-    SW_KERNEL_ALL_OPS(X, algo, i32)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, u32)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, i64)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, u64)
-
 #define SW_KERNEL_FLOATS(X, algo)                                                                  \
     SW_KERNEL_ALL_OPS(X, algo, f64)                                                                \
     SW_KERNEL_ALL_OPS(X, algo, f32)                                                                \
@@ -40,6 +26,15 @@
     SW_KERNEL_ALL_OPS(X, algo, bf16)                                                               \
     SW_KERNEL_ALL_OPS(X, algo, e4m3)                                                               \
     SW_KERNEL_ALL_OPS(X, algo, e5m2)
+
+#define SW_KERNEL_ALL_TYPES(X, algo)                                                               \
+    SW_KERNEL_FLOATS(X, algo)                                                                      \
+    SW_KERNEL_ALL_OPS(X, algo, i8)                                                                 \
+    SW_KERNEL_ALL_OPS(X, algo, u8)                                                                 \
+    SW_KERNEL_ALL_OPS(X, algo, i32)                                                                \
+    SW_KERNEL_ALL_OPS(X, algo, u32)                                                                \
+    SW_KERNEL_ALL_OPS(X, algo, i64)                                                                \
+    SW_KERNEL_ALL_OPS(X, algo, u64)
 
 #define SW_KERNEL_MULTICAST_TYPES(X, algo)                                                         \
     X(algo, f64, sum)                                                                              \
