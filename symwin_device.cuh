@@ -44,6 +44,9 @@
 #define SYMWIN_HAS_CVT_F8 0
 #endif
 
+/* A condition that nearly always holds: what is done otherwise goes out of the way. */
+#define SYMWIN_LIKELY(condition) __builtin_expect(!!(condition), 1)
+
 /* SYMWIN_KERNEL(name, struct arguments, args, threads) { ... } defines a kernel that takes one
  * struct by value, named `args`, for blocks of at most `threads` threads. On the emulated driver
  * the result is the `run` member of a struct sw_emu_kernel. */

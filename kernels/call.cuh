@@ -56,18 +56,29 @@ SYMWIN_DEVICE uint64_t sw_state_address(const struct sw_kernel_args &args, const
     return symwin_peer_address(call.peers, p, args.state + place);
 }
 
-SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
+/* First of all: waits for the kernel ahead, and lets the next one come. */
+SYMWIN_DEVICE void sw_call_order(void)
+{
+    symwin_launch_wait();
+    symwin_launch_next();
+}
+
+SYMWIN_DEVICE sw_call sw_call_read(const struct sw_kernel_args &args)
 {
     sw_call call;
 
-    symwin_launch_wait();
-    symwin_launch_next();
     call.peers = {args.base, args.stride, args.rank, args.nranks};
     call.state = symwin_own_address(call.peers, args.state);
     call.epoch = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch));
     call.round = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, rounds));
     call.failed = symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
     return call;
+}
+
+SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
+{
+    sw_call_order();
+    return sw_call_read(args);
 }
 
 /* ---- waiting and giving up ------------------------------------------------------------------- */
@@ -92,16 +103,19 @@ struct sw_wait {
     uint32_t turns;
 };
 
-/* The body of every poll loop: false when it is time to give up on `peer`, and call.failed is then
- * set. */
-SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, sw_wait &wait,
-                              int32_t peer)
+/* Each turn of a poll loop: true when it is time for sw_wait_look(). */
+SYMWIN_DEVICE bool sw_wait_turn(sw_wait &wait)
+{
+    symwin_pause();
+    return ++wait.turns % SW_WAIT_GATE == 0;
+}
+
+/* False when it is time to give up on `peer`, and call.failed is then set. */
+SYMWIN_DEVICE bool sw_wait_look(const struct sw_kernel_args &args, sw_call &call, sw_wait &wait,
+                                int32_t peer)
 {
     uint64_t now;
 
-    symwin_pause();
-    if (++wait.turns % SW_WAIT_GATE != 0)
-        return true;
     call.failed = symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
     if (call.failed)
         return false;
@@ -120,6 +134,13 @@ SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, 
         return false;
     }
     return true;
+}
+
+/* Both: the body of most poll loops. */
+SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, sw_wait &wait,
+                              int32_t peer)
+{
+    return !sw_wait_turn(wait) || sw_wait_look(args, call, wait, peer);
 }
 
 /* ---- headers --------------------------------------------------------------------------------- */

@@ -16,60 +16,111 @@
  */
 #include "push.cuh"
 
+/* A round, as a thread has it. */
+template <class W>
+struct sw_oneshot_round {
+    sw_part in, out;
+    uint32_t extent;
+    uint32_t number;
+    uint64_t first[W::words]; /* the thread's first entry of the input */
+};
+
 template <class R, class W>
-SYMWIN_DEVICE void sw_oneshot_send(const struct sw_kernel_args &args, const sw_call &call,
-                                   const sw_role &role, const sw_rounds &rounds, uint32_t c)
+SYMWIN_DEVICE sw_oneshot_round<W> sw_oneshot_begin(const struct sw_kernel_args &args,
+                                                   const sw_role &role, const sw_rounds &rounds,
+                                                   uint32_t c)
 {
-    const sw_message in = sw_message_at(args.in, args.count * R::bytes);
+    sw_oneshot_round<W> round = {};
 
-    for (uint64_t i = role.index; i < rounds.extent; i += role.workers) {
-        uint64_t word[W::words];
+    round.in = sw_part_of<R, W>(args.in, rounds, c);
+    round.out = sw_part_of<R, W>(args.out, rounds, c);
+    round.extent = rounds.extent;
+    round.number = c;
+    if (role.works && role.index < round.extent)
+        sw_entry_load<R, W>(round.in, role.index, round.first);
+    return round;
+}
 
-        sw_entry_load<R, W>(in, c * rounds.extent + i, word);
-        sw_entry_send_all(args, call, sw_entry_place(args, call.round + c, args.rank, 0, i),
-                          W::encode(word));
+/* The next entry is on its way while one is sent. */
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_oneshot_send(const struct sw_kernel_args &args, const sw_call &call,
+                                   const sw_role &role, const sw_doors<N> &doors,
+                                   const sw_oneshot_round<W> &round)
+{
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
+    symwin_v16 next = W::encode(round.first);
+
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = role.index; i < round.extent; i += role.workers) {
+        const symwin_v16 entry = next;
+
+        if (i + role.workers < round.extent) {
+            uint64_t word[W::words];
+
+            sw_entry_load<R, W>(round.in, i + role.workers, word);
+            next = W::encode(word);
+        }
+        sw_entry_send_all<N>(args, doors, place + (uint64_t)i * SW_ENTRY_BYTES, entry);
     }
 }
 
-template <class R, class W>
+template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call &call,
-                                      const sw_role &role, const sw_rounds &rounds, uint32_t c)
+                                      const sw_role &role, const sw_oneshot_round<W> &round)
 {
-    const sw_message in = sw_message_at(args.in, args.count * R::bytes);
-    const sw_message out = sw_message_at(args.out, args.count * R::bytes);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
 
-    for (uint64_t i = role.index; i < rounds.extent; i += role.workers) {
-        const uint64_t place = sw_entry_place(args, call.round + c, 0, 0, i);
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = role.index; i < round.extent; i += role.workers) {
+        const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
         uint64_t own[W::words], result[W::words];
 
-        sw_entry_load<R, W>(in, c * rounds.extent + i, own);
-        if (!sw_entries_reduce<R, W>(args, call, sw_state_address(args, call, args.rank, place),
-                                     own, result))
+        if (i == role.index)
+            memcpy(own, round.first, sizeof own);
+        else
+            sw_entry_load<R, W>(round.in, i, own);
+        if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
             return;
-        sw_entry_store<R, W>(out, c * rounds.extent + i, result);
+        sw_entry_store<R, W>(round.out, i, result);
+        sw_entries_empty<N>(args, from);
     }
 }
 
-template <class R, class W>
-SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
-{
-    const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / SW_ENTRY_BYTES);
-    const sw_role role = sw_role_of_thread();
-    sw_call call = sw_call_begin(args);
+template <class R, class W, bool often>
+struct sw_oneshot {
+    enum { constants = often };
 
-    sw_push_announce(args, call, role);
-    if (role.works && !call.failed)
-        sw_oneshot_send<R, W>(args, call, role, rounds, 0);
-    sw_push_settle(args, call, role, rounds.count);
-    if (role.works && !call.failed)
-        sw_oneshot_receive<R, W>(args, call, role, rounds, 0);
-    for (uint32_t c = 1; c < rounds.count && role.works && !call.failed; c++) {
-        symwin_fence();
-        sw_oneshot_send<R, W>(args, call, role, rounds, c);
-        sw_oneshot_receive<R, W>(args, call, role, rounds, c);
+    /* The first load does not wait for the communicator's state: they overlap. */
+    template <int N>
+    SYMWIN_MEMBER void run(const struct sw_kernel_args &args) const
+    {
+        const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / SW_ENTRY_BYTES);
+        const sw_role role = sw_role_of_thread();
+        sw_oneshot_round<W> round;
+        sw_doors<N> doors;
+        sw_call call;
+
+        sw_call_order();
+        round = sw_oneshot_begin<R, W>(args, role, rounds, 0);
+        call = sw_call_read(args);
+        doors.find(args);
+        SYMWIN_NO_UNROLL
+        for (uint32_t c = 0;;) {
+            if (role.works && !call.failed)
+                sw_oneshot_send<N, R, W>(args, call, role, doors, round);
+            if (c == 0)
+                sw_push_settle(args, call, role, rounds.count);
+            if (!role.works || call.failed)
+                break;
+            sw_oneshot_receive<N, R, W>(args, call, role, round);
+            if (call.failed || ++c == rounds.count)
+                break;
+            symwin_fence();
+            round = sw_oneshot_begin<R, W>(args, role, rounds, c);
+        }
+        sw_call_done(args, call);
     }
-    sw_call_done(args, call);
-}
+};
 
 #define SW_WIRE_oneshot sw_wire_flags
 #define SW_WIRE_oneshot_sentinel sw_wire_sentinel
@@ -78,7 +129,8 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
     SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
                   SW_KERNEL_MAX_THREADS)                                                           \
     {                                                                                              \
-        sw_oneshot<sw_reduce<sw_type_##type, sw_op_##op>, SW_WIRE_##algo>(args);                   \
+        typedef sw_reduce<sw_type_##type, sw_op_##op> R;                                           \
+        sw_for_ranks(args, sw_oneshot<R, SW_WIRE_##algo, sw_op_##op::often && R::spares>());       \
     }
 SW_KERNEL_LIST_ONESHOT(SW_DEFINE)
 #undef SW_DEFINE

@@ -90,33 +90,50 @@ struct sw_wire_of<true> {
     typedef sw_wire_sentinel type;
 };
 
-/* Entry `index` of a message, zeros beyond its end; and back. */
-template <class R, class W>
-SYMWIN_DEVICE void sw_entry_load(const sw_message &message, uint64_t index, uint64_t word[W::words])
-{
-    if (W::words == 2 && sw_is_whole_vector(message, index)) {
-        const symwin_v16 v = symwin_load_v16(message.address + index * 16);
+/* What a round carries of a message: entry i of the round is its entry i. */
+struct sw_part {
+    sw_message message;
+    uint32_t
+        whole; /* entries that are one aligned access in memory; what follows is the rare case */
+};
 
-        word[0] = v.lo;
-        word[W::words - 1] = v.hi;
+/* Entry `i` of a part, zeros beyond the message's end; and back. */
+template <class R, class W>
+SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
+{
+    if (SYMWIN_LIKELY(i < part.whole)) {
+        const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
+
+        if (W::words == 2) {
+            const symwin_v16 v = symwin_load_v16(address);
+
+            word[0] = v.lo;
+            word[W::words - 1] = v.hi;
+        } else {
+            word[0] = symwin_load_u64(address);
+        }
         return;
     }
     SYMWIN_UNROLL
     for (int k = 0; k < W::words; k++)
-        word[k] = sw_word_load<R::bytes>(message, index * W::words + (uint64_t)k);
+        word[k] = sw_word_load<R::bytes>(part.message, (uint64_t)i * W::words + (uint32_t)k);
 }
 
 template <class R, class W>
-SYMWIN_DEVICE void sw_entry_store(const sw_message &message, uint64_t index,
-                                  const uint64_t word[W::words])
+SYMWIN_DEVICE void sw_entry_store(const sw_part &part, uint32_t i, const uint64_t word[W::words])
 {
-    if (W::words == 2 && sw_is_whole_vector(message, index)) {
-        symwin_store_v16(message.address + index * 16, {word[0], word[W::words - 1]});
+    if (SYMWIN_LIKELY(i < part.whole)) {
+        const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
+
+        if (W::words == 2)
+            symwin_store_v16(address, {word[0], word[W::words - 1]});
+        else
+            symwin_store_u64(address, word[0]);
         return;
     }
     SYMWIN_UNROLL
     for (int k = 0; k < W::words; k++)
-        sw_word_store<R::bytes>(message, index * W::words + (uint64_t)k, word[k]);
+        sw_word_store<R::bytes>(part.message, (uint64_t)i * W::words + (uint32_t)k, word[k]);
 }
 
 /* ---- roles ----------------------------------------------------------------------------------- */
@@ -143,22 +160,16 @@ SYMWIN_DEVICE sw_role sw_role_of_thread(void)
     return role;
 }
 
-/* By all threads, first. */
-SYMWIN_DEVICE void sw_push_announce(const struct sw_kernel_args &args, const sw_call &call,
-                                    const sw_role &role)
-{
-    if (blockIdx.x == 0 && role.usher >= 0 && !call.failed)
-        sw_headers_post(args, call, SW_HEADER_RELAXED, role.usher, role.ushers);
-}
-
-/* By all threads, once they have sent the first round. The last block to come here moves the epochs: by then
- * all threads of the grid that use them have used them, so nothing needs an order. A fence would wait until the
- * peers have what has been sent. */
+/* By all threads, once they have sent the first round: tells the peers of the call, looks at what they tell, and
+ * counts the block in. The last block to be counted moves the epochs: by then all threads of the grid that use them
+ * have used them, so nothing needs an order. A fence would wait until the peers have what has been sent. */
 SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &call,
                                   const sw_role &role, uint32_t rounds)
 {
     uint32_t before = 0;
 
+    if (role.usher >= 0 && blockIdx.x == 0 && !call.failed)
+        sw_headers_post(args, call, SW_HEADER_RELAXED, role.usher, role.ushers);
     __syncthreads();
     if (role.usher < 0)
         return;
@@ -175,89 +186,211 @@ SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &ca
     sw_call_count(call, rounds);
 }
 
-/* ---- sending and receiving ------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* Offset of entry `entry` of the slot for what `source` sends in a round, in half `half` of it: two-shots have one
- * half for each of their stages, one-shots the whole. */
-SYMWIN_DEVICE uint64_t sw_entry_place(const struct sw_kernel_args &args, uint32_t round,
-                                      int32_t source, uint32_t half, uint64_t entry)
+/* How a message is cut into rounds. */
+struct sw_rounds {
+    uint64_t bytes;  /* of the message */
+    uint32_t extent; /* entries of a round */
+    uint32_t count;
+};
+
+/* `room`: entries that a round can have. */
+template <class R, class W>
+SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t room)
 {
-    return SW_STATE_SLOT(args.nranks, args.slot_bytes, round & 1, source) + half * args.slot_bytes +
-           entry * SW_ENTRY_BYTES;
+    const uint64_t entries = (args.count * R::bytes + W::words * 8 - 1) / (W::words * 8);
+    const uint64_t most = room < 1u << 31 ? room : 1u << 31;
+    sw_rounds rounds = {args.count * R::bytes, (uint32_t)entries, 1};
+
+    if (entries > most) { /* else without divisions of 64 bits */
+        rounds.count = (uint32_t)((entries + most - 1) / most);
+        rounds.extent = (uint32_t)((entries + rounds.count - 1) / rounds.count);
+    }
+    return rounds;
 }
 
+/* Round `c` of the message at `address`. */
+template <class R, class W>
+SYMWIN_DEVICE sw_part sw_part_of(uint64_t address, const sw_rounds &rounds, uint32_t c)
+{
+    const uint64_t before = (uint64_t)c * rounds.extent * (W::words * 8);
+    const uint64_t left = rounds.bytes - before;
+    const uint64_t round = (uint64_t)rounds.extent * (W::words * 8);
+    sw_part part;
+
+    part.message = sw_message_at(address + before, left < round ? left : round);
+    part.whole = 0;
+    if (W::words == 2 ? part.message.vectors : part.message.aligned)
+        part.whole = (uint32_t)(part.message.bytes / (W::words * 8));
+    return part;
+}
+
+/* ---- ranks and slots ------------------------------------------------------------------------- */
+
+/* N is the number of ranks, where that is a constant, or 0: constants take the branches out of the loops over
+ * ranks and the divisions out of averages. */
+template <int N>
+SYMWIN_DEVICE int32_t sw_ranks(const struct sw_kernel_args &args)
+{
+    return N > 0 ? N : args.nranks;
+}
+
+/* Calls f.run<N>() for the number of ranks. */
+template <class F>
+SYMWIN_DEVICE void sw_for_ranks(const struct sw_kernel_args &args, const F &f)
+{
+#if !SYMWIN_EMULATED /* whose compiler has enough to do */
+    if (F::constants && args.nranks == 2)
+        return f.template run<2>(args);
+    if (F::constants && args.nranks == 4)
+        return f.template run<4>(args);
+    if (F::constants && args.nranks == 8)
+        return f.template run<8>(args);
+#endif
+    f.template run<0>(args);
+}
+
+/* The rank `step` after this one, around. */
+template <int N>
+SYMWIN_DEVICE int32_t sw_rank_after(const struct sw_kernel_args &args, int32_t step)
+{
+    const int32_t p = args.rank + step;
+
+    return p < sw_ranks<N>(args) ? p : p - sw_ranks<N>(args);
+}
+
+/* Address of the communicator's memory at the rank `step` after this one. */
+template <int N>
+SYMWIN_DEVICE uint64_t sw_state_after(const struct sw_kernel_args &args, int32_t step)
+{
+    const symwin_peers peers = {args.base, args.stride, args.rank, args.nranks};
+
+    return symwin_peer_address(peers, sw_rank_after<N>(args, step), args.state);
+}
+
+/* The same for all steps, ready before they are needed where there are few. */
+template <int N>
+struct sw_doors {
+    uint64_t state[N - 1];
+
+    SYMWIN_MEMBER void find(const struct sw_kernel_args &args)
+    {
+        SYMWIN_UNROLL
+        for (int step = 1; step < N; step++)
+            state[step - 1] = sw_state_after<N>(args, step);
+    }
+
+    SYMWIN_MEMBER uint64_t after(const struct sw_kernel_args &, int32_t step) const
+    {
+        return state[step - 1];
+    }
+};
+
+template <>
+struct sw_doors<0> {
+    SYMWIN_MEMBER void find(const struct sw_kernel_args &)
+    {
+    }
+
+    SYMWIN_MEMBER uint64_t after(const struct sw_kernel_args &args, int32_t step) const
+    {
+        return sw_state_after<0>(args, step);
+    }
+};
+
+/* Offset of entry 0 of the slot for what `source` sends in a round, in half `half` of it: two-shots have one half for
+ * each of their stages, one-shots the whole. */
+template <int N>
+SYMWIN_DEVICE uint64_t sw_slot_place(const struct sw_kernel_args &args, uint32_t round,
+                                     int32_t source, uint32_t half)
+{
+    return SW_STATE_SLOT(sw_ranks<N>(args), args.slot_bytes, round & 1, source) +
+           half * args.slot_bytes;
+}
+
+/* ---- sending and receiving ------------------------------------------------------------------- */
+
 /* Stores an entry into slots of all peers, beginning with the next rank, so that the ranks do not all knock at one
- * door. `place` is that of this rank's slot. */
-SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args, const sw_call &call,
+ * door. `place` is the entry's, in the slot for this rank. */
+template <int N>
+SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args, const sw_doors<N> &doors,
                                      uint64_t place, const symwin_v16 &entry)
 {
-    for (int32_t step = 1; step < args.nranks; step++) {
-        const int32_t p = args.rank + step;
-
-        symwin_store_relaxed_v16(
-            sw_state_address(args, call, p < args.nranks ? p : p - args.nranks, place), entry);
-    }
+    SYMWIN_UNROLL
+    for (int32_t step = 1; step < sw_ranks<N>(args); step++)
+        symwin_store_relaxed_v16(doors.after(args, step) + place, entry);
 }
 
 SYMWIN_DEVICE bool sw_entry_is_there(const symwin_v16 &entry)
 {
-    return entry.lo != 0 && entry.hi != 0;
+    return ((uint32_t)entry.lo | (uint32_t)(entry.lo >> 32)) != 0 &&
+           ((uint32_t)entry.hi | (uint32_t)(entry.hi >> 32)) != 0;
 }
 
 /* Ranks whose entries a thread polls together: their loads overlap. */
-#define SW_PUSH_BATCH 4
+template <int N>
+struct sw_batch {
+    enum { ranks = N > 0 ? N : 4 };
+};
 
-/* Takes an entry of each peer among ranks first .. first + SW_PUSH_BATCH - 1; `address` is that of the first one's.
- * False when the wait was given up. */
-SYMWIN_DEVICE bool sw_entries_take(const struct sw_kernel_args &args, sw_call &call,
-                                   uint64_t address, int32_t first, symwin_v16 entry[SW_PUSH_BATCH])
+/* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is that of rank `first`'s. This
+ * rank's own slot is read with the others', so that nothing stands between the loads, and means nothing. False when
+ * the wait was given up. */
+template <int N>
+SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &call,
+                                    uint64_t address, int32_t first,
+                                    symwin_v16 entry[sw_batch<N>::ranks])
 {
     const uint64_t pitch = 2 * args.slot_bytes;
     sw_wait wait = {0, 0, 0};
 
     for (;;) {
-        int32_t missing = -1;
+        bool all = true;
 
         SYMWIN_UNROLL
-        for (int j = 0; j < SW_PUSH_BATCH; j++)
-            if (first + j < args.nranks && first + j != args.rank)
+        for (int j = 0; j < sw_batch<N>::ranks; j++)
+            if (N > 0 || first + j < args.nranks)
                 entry[j] = symwin_load_relaxed_v16(address + (uint64_t)j * pitch);
         SYMWIN_UNROLL
-        for (int j = 0; j < SW_PUSH_BATCH; j++)
-            if (first + j < args.nranks && first + j != args.rank && !sw_entry_is_there(entry[j]))
-                missing = first + j;
-        if (missing < 0)
-            break;
-        if (!sw_wait_on(args, call, wait, missing))
-            return false;
+        for (int j = 0; j < sw_batch<N>::ranks; j++)
+            if (N > 0 || first + j < args.nranks)
+                all = all && (sw_entry_is_there(entry[j]) || first + j == args.rank);
+        if (all)
+            return true;
+        if (sw_wait_turn(wait)) {
+            int32_t missing = args.rank;
+
+            for (int j = 0; j < sw_batch<N>::ranks; j++)
+                if ((N > 0 || first + j < args.nranks) && first + j != args.rank &&
+                    !sw_entry_is_there(entry[j]))
+                    missing = first + j;
+            if (!sw_wait_look(args, call, wait, missing))
+                return false;
+        }
     }
-    SYMWIN_UNROLL
-    for (int j = 0; j < SW_PUSH_BATCH; j++)
-        if (first + j < args.nranks && first + j != args.rank)
-            symwin_store_relaxed_v16(address + (uint64_t)j * pitch, {0, 0});
-    return true;
 }
 
-/* Takes an entry of every peer and reduces them with this rank's own, in rank order; `address` is that of rank 0's.
- * What comes out has been spared as if it had travelled: it is the same on all ranks. */
-template <class R, class W>
+/* Reduces what has come from all peers with this rank's own, in rank order; `address` is that of rank 0's entry.
+ * What comes out has been spared as if it had travelled: it is the same on all ranks. False when it was given up. */
+template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call &call,
                                      uint64_t address, const uint64_t own[W::words],
                                      uint64_t result[W::words])
 {
     R sum[W::words] = {};
 
-    for (int32_t first = 0; first < args.nranks; first += SW_PUSH_BATCH) {
-        symwin_v16 entry[SW_PUSH_BATCH];
+    for (int32_t first = 0; first < sw_ranks<N>(args); first += sw_batch<N>::ranks) {
+        symwin_v16 entry[sw_batch<N>::ranks];
 
-        if (!sw_entries_take(args, call, address + (uint64_t)first * 2 * args.slot_bytes, first,
-                             entry))
+        if (!sw_entries_await<N>(args, call, address + (uint64_t)first * 2 * args.slot_bytes, first,
+                                 entry))
             return false;
         SYMWIN_UNROLL
-        for (int j = 0; j < SW_PUSH_BATCH; j++) {
+        for (int j = 0; j < sw_batch<N>::ranks; j++) {
             uint64_t word[W::words];
 
-            if (first + j >= args.nranks)
+            if (N == 0 && first + j >= args.nranks)
                 break;
             W::decode(entry[j], word);
             SYMWIN_UNROLL
@@ -273,33 +406,18 @@ SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call 
     }
     SYMWIN_UNROLL
     for (int k = 0; k < W::words; k++)
-        result[k] = W::spare(sum[k].result(args.average, args.nranks));
+        result[k] = W::spare(sum[k].result(args.average, sw_ranks<N>(args)));
     return true;
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------- */
-
-struct sw_rounds {
-    uint64_t entries; /* of the message */
-    uint64_t extent;  /* of a round */
-    uint32_t count;
-};
-
-/* `room`: entries that a round can have. */
-template <class R, class W>
-SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t room)
+/* Empties the peers' entries that sw_entries_reduce() has read. */
+template <int N>
+SYMWIN_DEVICE void sw_entries_empty(const struct sw_kernel_args &args, uint64_t address)
 {
-    const uint64_t bytes = W::words * 8;
-    sw_rounds rounds;
-
-    rounds.entries = (args.count * R::bytes + bytes - 1) / bytes;
-    rounds.count = 1;
-    rounds.extent = rounds.entries;
-    if (rounds.entries > room) { /* else without divisions of 64 bits */
-        rounds.count = (uint32_t)((rounds.entries + room - 1) / room);
-        rounds.extent = (rounds.entries + rounds.count - 1) / rounds.count;
-    }
-    return rounds;
+    SYMWIN_UNROLL
+    for (int32_t p = 0; p < sw_ranks<N>(args); p++)
+        if (p != args.rank)
+            symwin_store_relaxed_v16(address + (uint64_t)p * 2 * args.slot_bytes, {0, 0});
 }
 
 #endif

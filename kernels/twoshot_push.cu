@@ -18,224 +18,209 @@
  */
 #include "push.cuh"
 
-/* Entries that a thread has under way in `scatter` and in `collect`. */
-#define SW_TWOSHOT_UNROLL 4
-
-struct sw_shares {
-    uint32_t each; /* entries of a share; the last ones may have fewer */
-    uint64_t extent;
+/* A round, as a thread has it. */
+template <class W>
+struct sw_twoshot_round {
+    sw_part in, out;
+    uint32_t extent; /* entries */
+    uint32_t each;   /* of a share; the last ones may have fewer */
+    uint32_t number;
+    uint64_t first[W::words]; /* the thread's first item of `scatter` */
 };
 
-/* Entries of rank p's share of a round. */
-SYMWIN_DEVICE uint32_t sw_share_entries(const sw_shares &shares, int32_t p)
-{
-    const uint64_t begin = (uint64_t)p * shares.each;
-
-    return begin >= shares.extent                ? 0
-           : shares.extent - begin < shares.each ? (uint32_t)(shares.extent - begin)
-                                                 : shares.each;
-}
-
-/* Goes through the peers from the next rank on, and through this thread's entries of each one's share. */
-struct sw_walk {
+/* Entry i of a peer's share. */
+struct sw_item {
     int32_t peer;
-    uint32_t first, entries; /* this thread's first entry; of the share */
-    uint32_t before, step;   /* entries before, modulo the workers; what a share adds to that */
+    uint32_t i;
+    uint32_t entry; /* of the round: beyond its extent there is none */
 };
 
-SYMWIN_DEVICE void sw_walk_to(const struct sw_kernel_args &args, const sw_role &role,
-                              const sw_shares &shares, sw_walk &walk)
+/* The items of all peers' shares in a row, those of the next rank first: `n` modulo the workers is the thread. */
+template <int N, class W>
+SYMWIN_DEVICE uint32_t sw_items(const struct sw_kernel_args &args, const sw_twoshot_round<W> &round)
 {
-    walk.peer = walk.peer + 1 < args.nranks ? walk.peer + 1 : 0;
-    walk.first = role.index >= walk.before ? role.index - walk.before
-                                           : role.index + (role.workers - walk.before);
-    walk.entries = sw_share_entries(shares, walk.peer);
-    walk.before += walk.step;
-    if (walk.before >= role.workers)
-        walk.before -= role.workers;
+    return (uint32_t)(sw_ranks<N>(args) - 1) * round.each;
 }
 
-SYMWIN_DEVICE sw_walk sw_walk_of(const struct sw_kernel_args &args, const sw_role &role,
-                                 const sw_shares &shares)
+template <int N, class W>
+SYMWIN_DEVICE sw_item sw_item_of(const struct sw_kernel_args &args,
+                                 const sw_twoshot_round<W> &round, uint32_t n)
 {
-    return {args.rank, 0, 0, 0, shares.each % role.workers};
+    int32_t step = 1;
+    sw_item item;
+
+    if (N == 0) {
+        step += (int32_t)(n / round.each);
+        n %= round.each;
+    }
+    SYMWIN_UNROLL
+    for (int s = 2; s < N; s++) {
+        const bool later = n >= round.each;
+
+        step += later ? 1 : 0;
+        n -= later ? round.each : 0;
+    }
+    item.peer = sw_rank_after<N>(args, step);
+    item.i = n;
+    item.entry = (uint32_t)item.peer * round.each + n;
+    return item;
 }
 
-/* Where the share begins in the message. */
-SYMWIN_DEVICE uint64_t sw_share_begin(const sw_rounds &rounds, const sw_shares &shares, uint32_t c,
-                                      int32_t p)
+template <int N, class R, class W>
+SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &args,
+                                                   const sw_role &role, const sw_rounds &rounds,
+                                                   uint32_t each, uint32_t c)
 {
-    return c * rounds.extent + (uint64_t)p * shares.each;
+    sw_twoshot_round<W> round = {};
+
+    round.in = sw_part_of<R, W>(args.in, rounds, c);
+    round.out = sw_part_of<R, W>(args.out, rounds, c);
+    round.extent = rounds.extent;
+    round.each = each;
+    round.number = c;
+    if (role.works && role.index < sw_items<N>(args, round)) {
+        const sw_item item = sw_item_of<N>(args, round, role.index);
+
+        if (item.entry < round.extent)
+            sw_entry_load<R, W>(round.in, item.entry, round.first);
+    }
+    return round;
 }
 
 /* ---- the stages ------------------------------------------------------------------------------ */
 
-template <class R, class W, int U>
-SYMWIN_DEVICE void sw_scatter_entries(const sw_message &in, uint64_t from, uint64_t to,
-                                      uint32_t step)
-{
-    uint64_t word[U][W::words];
-
-    SYMWIN_UNROLL
-    for (int u = 0; u < U; u++)
-        sw_entry_load<R, W>(in, from + (uint64_t)u * step, word[u]);
-    SYMWIN_UNROLL
-    for (int u = 0; u < U; u++)
-        symwin_store_relaxed_v16(to + (uint64_t)u * step * SW_ENTRY_BYTES, W::encode(word[u]));
-}
-
-template <class R, class W>
+/* The next item is on its way while one is sent. */
+template <int N, class R, class W>
 SYMWIN_DEVICE void sw_scatter(const struct sw_kernel_args &args, const sw_call &call,
-                              const sw_role &role, const sw_rounds &rounds, const sw_shares &shares,
-                              uint32_t c)
+                              const sw_role &role, const sw_twoshot_round<W> &round)
 {
-    const sw_message in = sw_message_at(args.in, args.count * R::bytes);
-    const uint64_t place = sw_entry_place(args, call.round + c, args.rank, 0, 0);
-    const uint32_t workers = role.workers;
-    sw_walk walk = sw_walk_of(args, role, shares);
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
+    const uint32_t items = sw_items<N>(args, round);
+    symwin_v16 next = W::encode(round.first);
 
     SYMWIN_NO_UNROLL
-    for (int32_t n = 1; n < args.nranks; n++) {
-        sw_walk_to(args, role, shares, walk);
-        const uint64_t from = sw_share_begin(rounds, shares, c, walk.peer);
-        const uint64_t to = sw_state_address(args, call, walk.peer, place);
-        uint64_t i = walk.first;
+    for (uint32_t n = role.index; n < items; n += role.workers) {
+        const sw_item item = sw_item_of<N>(args, round, n);
+        const symwin_v16 entry = next;
 
-        SYMWIN_NO_UNROLL
-        for (; i + (SW_TWOSHOT_UNROLL - 1) * (uint64_t)workers < walk.entries;
-             i += SW_TWOSHOT_UNROLL * (uint64_t)workers)
-            sw_scatter_entries<R, W, SW_TWOSHOT_UNROLL>(in, from + i, to + i * SW_ENTRY_BYTES,
-                                                        workers);
-        SYMWIN_NO_UNROLL
-        for (; i < walk.entries; i += workers)
-            sw_scatter_entries<R, W, 1>(in, from + i, to + i * SW_ENTRY_BYTES, workers);
+        if (n + role.workers < items) {
+            const sw_item after = sw_item_of<N>(args, round, n + role.workers);
+            uint64_t word[W::words] = {};
+
+            if (after.entry < round.extent)
+                sw_entry_load<R, W>(round.in, after.entry, word);
+            next = W::encode(word);
+        }
+        if (item.entry < round.extent)
+            symwin_store_relaxed_v16(sw_state_address(args, call, item.peer, place) +
+                                         (uint64_t)item.i * SW_ENTRY_BYTES,
+                                     entry);
     }
 }
 
-template <class R, class W>
+template <int N, class R, class W>
 SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &call,
-                                   const sw_role &role, const sw_rounds &rounds,
-                                   const sw_shares &shares, uint32_t c)
+                                   const sw_role &role, const sw_doors<N> &doors,
+                                   const sw_twoshot_round<W> &round)
 {
-    const sw_message in = sw_message_at(args.in, args.count * R::bytes);
-    const sw_message out = sw_message_at(args.out, args.count * R::bytes);
-    const uint32_t round = call.round + c, entries = sw_share_entries(shares, args.rank);
-    const uint64_t begin = sw_share_begin(rounds, shares, c, args.rank);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 1);
+    const uint32_t begin = (uint32_t)args.rank * round.each;
 
     SYMWIN_NO_UNROLL
-    for (uint64_t i = role.index; i < entries; i += role.workers) {
-        const uint64_t place = sw_entry_place(args, round, 0, 0, i);
+    for (uint32_t i = role.index; i < round.each && begin + i < round.extent; i += role.workers) {
+        const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
         uint64_t own[W::words], result[W::words];
 
-        sw_entry_load<R, W>(in, begin + i, own);
-        if (!sw_entries_reduce<R, W>(args, call, sw_state_address(args, call, args.rank, place),
-                                     own, result))
+        sw_entry_load<R, W>(round.in, begin + i, own);
+        if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
             return;
-        sw_entry_send_all(args, call, sw_entry_place(args, round, args.rank, 1, i),
-                          W::encode(result));
-        sw_entry_store<R, W>(out, begin + i, result);
+        sw_entry_send_all<N>(args, doors, place + (uint64_t)i * SW_ENTRY_BYTES, W::encode(result));
+        sw_entry_store<R, W>(round.out, begin + i, result);
+        sw_entries_empty<N>(args, from);
     }
 }
 
-/* Takes U entries of one peer. */
-template <class R, class W, int U>
-SYMWIN_DEVICE bool sw_collect_entries(const struct sw_kernel_args &args, sw_call &call,
-                                      int32_t peer, const sw_message &out, uint64_t to,
-                                      uint64_t from, uint32_t step)
-{
-    symwin_v16 entry[U];
-    sw_wait wait = {0, 0, 0};
-
-    for (;;) {
-        bool all = true;
-
-        SYMWIN_UNROLL
-        for (int u = 0; u < U; u++)
-            entry[u] = symwin_load_relaxed_v16(from + (uint64_t)u * step * SW_ENTRY_BYTES);
-        SYMWIN_UNROLL
-        for (int u = 0; u < U; u++)
-            all = all && sw_entry_is_there(entry[u]);
-        if (all)
-            break;
-        if (!sw_wait_on(args, call, wait, peer))
-            return false;
-    }
-    SYMWIN_UNROLL
-    for (int u = 0; u < U; u++) {
-        uint64_t word[W::words];
-
-        symwin_store_relaxed_v16(from + (uint64_t)u * step * SW_ENTRY_BYTES, {0, 0});
-        W::decode(entry[u], word);
-        sw_entry_store<R, W>(out, to + (uint64_t)u * step, word);
-    }
-    return true;
-}
-
-template <class R, class W>
+template <int N, class R, class W>
 SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
-                              const sw_rounds &rounds, const sw_shares &shares, uint32_t c)
+                              const sw_twoshot_round<W> &round)
 {
-    const sw_message out = sw_message_at(args.out, args.count * R::bytes);
-    const uint32_t workers = role.workers;
-    sw_walk walk = sw_walk_of(args, role, shares);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 1);
+    const uint32_t items = sw_items<N>(args, round);
 
     SYMWIN_NO_UNROLL
-    for (int32_t n = 1; n < args.nranks && !call.failed; n++) {
-        sw_walk_to(args, role, shares, walk);
-        const uint64_t to = sw_share_begin(rounds, shares, c, walk.peer);
-        const uint64_t from = sw_state_address(
-            args, call, args.rank, sw_entry_place(args, call.round + c, walk.peer, 1, 0));
-        uint64_t i = walk.first;
-        bool going = true;
+    for (uint32_t n = role.index; n < items; n += role.workers) {
+        const sw_item item = sw_item_of<N>(args, round, n);
+        const uint64_t from = slots + (uint64_t)(uint32_t)item.peer * 2 * args.slot_bytes +
+                              (uint64_t)item.i * SW_ENTRY_BYTES;
+        sw_wait wait = {0, 0, 0};
+        uint64_t word[W::words];
+        symwin_v16 entry;
 
-        SYMWIN_NO_UNROLL
-        for (; going && i + (SW_TWOSHOT_UNROLL - 1) * (uint64_t)workers < walk.entries;
-             i += SW_TWOSHOT_UNROLL * (uint64_t)workers)
-            going = sw_collect_entries<R, W, SW_TWOSHOT_UNROLL>(args, call, walk.peer, out, to + i,
-                                                                from + i * SW_ENTRY_BYTES, workers);
-        SYMWIN_NO_UNROLL
-        for (; going && i < walk.entries; i += workers)
-            going = sw_collect_entries<R, W, 1>(args, call, walk.peer, out, to + i,
-                                                from + i * SW_ENTRY_BYTES, workers);
+        if (item.entry >= round.extent)
+            continue;
+        while (entry = symwin_load_relaxed_v16(from), !sw_entry_is_there(entry))
+            if (!sw_wait_on(args, call, wait, item.peer))
+                return;
+        W::decode(entry, word);
+        sw_entry_store<R, W>(round.out, item.entry, word);
+        symwin_store_relaxed_v16(from, {0, 0});
     }
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-template <class R>
-SYMWIN_DEVICE void sw_twoshot_push(const struct sw_kernel_args &args)
-{
-    typedef typename sw_wire_of<R::spares>::type W;
-    const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
-    const sw_rounds rounds = sw_rounds_of<R, W>(args, room * (uint32_t)args.nranks);
-    const uint64_t even = (rounds.extent + (uint32_t)args.nranks - 1) / (uint32_t)args.nranks;
-    /* Whole lines of 128 bytes, where there is room. */
-    const uint64_t lines = (even + 7) / 8 * 8;
-    const sw_shares shares = {(uint32_t)(lines <= room ? lines : even), rounds.extent};
-    const sw_role role = sw_role_of_thread();
-    sw_call call = sw_call_begin(args);
+template <class R, bool often>
+struct sw_twoshot_push {
+    enum { constants = often };
 
-    sw_push_announce(args, call, role);
-    if (role.works && !call.failed)
-        sw_scatter<R, W>(args, call, role, rounds, shares, 0);
-    sw_push_settle(args, call, role, rounds.count);
-    for (uint32_t c = 0; c < rounds.count && role.works && !call.failed; c++) {
-        if (c > 0) {
+    /* The first load does not wait for the communicator's state: they overlap. */
+    template <int N>
+    SYMWIN_MEMBER void run(const struct sw_kernel_args &args) const
+    {
+        typedef typename sw_wire_of<R::spares>::type W;
+        const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
+        const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
+        const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
+        const uint32_t even = (rounds.extent + ranks - 1) / ranks;
+        /* Whole lines of 128 bytes, where there is room. */
+        const uint32_t lines = (even + 7) / 8 * 8;
+        const uint32_t each = lines <= room ? lines : even;
+        const sw_role role = sw_role_of_thread();
+        sw_twoshot_round<W> round;
+        sw_doors<N> doors;
+        sw_call call;
+
+        sw_call_order();
+        round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, 0);
+        call = sw_call_read(args);
+        doors.find(args);
+        SYMWIN_NO_UNROLL
+        for (uint32_t c = 0;;) {
+            if (role.works && !call.failed)
+                sw_scatter<N, R, W>(args, call, role, round);
+            if (c == 0)
+                sw_push_settle(args, call, role, rounds.count);
+            if (!role.works || call.failed)
+                break;
+            sw_reduce_share<N, R, W>(args, call, role, doors, round);
+            if (!call.failed)
+                sw_collect<N, R, W>(args, call, role, round);
+            if (call.failed || ++c == rounds.count)
+                break;
             symwin_fence();
-            sw_scatter<R, W>(args, call, role, rounds, shares, c);
+            round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, c);
         }
-        sw_reduce_share<R, W>(args, call, role, rounds, shares, c);
-        if (!call.failed)
-            sw_collect<R, W>(args, call, role, rounds, shares, c);
+        sw_call_done(args, call);
     }
-    sw_call_done(args, call);
-}
+};
 
 #define SW_DEFINE(algo, type, op)                                                                  \
     SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
                   SW_KERNEL_MAX_THREADS)                                                           \
     {                                                                                              \
-        sw_twoshot_push<sw_reduce<sw_type_##type, sw_op_##op>>(args);                              \
+        typedef sw_reduce<sw_type_##type, sw_op_##op> R;                                           \
+        sw_for_ranks(args, sw_twoshot_push<R, sw_op_##op::often && R::spares>());                  \
     }
 SW_KERNEL_LIST_TWOSHOT_PUSH(SW_DEFINE)
 #undef SW_DEFINE

@@ -43,14 +43,6 @@ SYMWIN_DEVICE sw_message sw_message_at(uint64_t address, uint64_t bytes)
     return {address, bytes, address % 8 == 0, address % 16 == 0};
 }
 
-/* Whether words 2 * index and 2 * index + 1 are one vector in memory, wholly inside the message. */
-SYMWIN_DEVICE bool sw_is_whole_vector(const sw_message &message, uint64_t index)
-{
-    const uint64_t at = index * 16;
-
-    return message.vectors && at < message.bytes && message.bytes - at >= 16;
-}
-
 /* Word `index` of a message of elements of `size` bytes; zero beyond its end. */
 template <int size>
 SYMWIN_DEVICE uint64_t sw_word_load(const sw_message &message, uint64_t index)
@@ -60,6 +52,7 @@ SYMWIN_DEVICE uint64_t sw_word_load(const sw_message &message, uint64_t index)
 
     if (at < message.bytes && message.bytes - at >= 8 && message.aligned)
         return symwin_load_u64(message.address + at);
+    SYMWIN_NO_UNROLL
     for (uint32_t k = 0; k < 8 && at + k < message.bytes; k += size)
         word |= sw_element_load<size>(message.address + at + k) << (k * 8);
     return word;
@@ -74,6 +67,7 @@ SYMWIN_DEVICE void sw_word_store(const sw_message &message, uint64_t index, uint
         symwin_store_u64(message.address + at, word);
         return;
     }
+    SYMWIN_NO_UNROLL
     for (uint32_t k = 0; k < 8 && at + k < message.bytes; k += size)
         sw_element_store<size>(message.address + at + k, word >> (k * 8));
 }
