@@ -181,7 +181,7 @@ static int over_multicast(symwin_algo algo)
 
 static int over_windows(symwin_algo algo)
 {
-    return algo == SYMWIN_ALGO_TWOSHOT || over_multicast(algo);
+    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT || over_multicast(algo);
 }
 
 /* Largest message that goes to all peers whole: half as many hops as in two shots, (nranks - 1) times the bytes

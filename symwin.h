@@ -490,7 +490,8 @@ typedef enum symwin_op {
     X(SYMWIN_ALGO_ONESHOT_SENTINEL, 5, oneshot_sentinel) /* push without flags, half the bytes; */ \
                                                          /* integers, which have no pattern to  */ \
                                                          /* spare, go as by oneshot             */ \
-    X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */
+    X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */ \
+    X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */
 
 typedef enum symwin_algo {
 #define SYMWIN_ALGO_ENUM(name, value, text) name = value,

@@ -122,6 +122,41 @@ SYMWIN_DEVICE bool symwin_block_any(bool mine)
 #endif
 }
 
+/* This thread's number in its warp, and the threads that the warp has. The emulated driver's warps have one. */
+SYMWIN_DEVICE int32_t symwin_lane(void)
+{
+#if SYMWIN_EMULATED
+    return 0;
+#else
+    return (int32_t)(threadIdx.x % 32);
+#endif
+}
+
+SYMWIN_DEVICE int32_t symwin_lanes(void)
+{
+#if SYMWIN_EMULATED
+    return 1;
+#else
+    const uint32_t left = blockDim.x - threadIdx.x / 32 * 32;
+
+    return left < 32 ? (int32_t)left : 32;
+#endif
+}
+
+/* Whether `mine` holds for any thread of the warp, all of which call this; orders memory among them. */
+SYMWIN_DEVICE bool symwin_warp_any(bool mine)
+{
+#if SYMWIN_EMULATED
+    return mine;
+#else
+    const uint32_t all = 0xffffffffu >> (32 - symwin_lanes());
+    const bool any = __any_sync(all, mine) != 0;
+
+    __syncwarp(all);
+    return any;
+#endif
+}
+
 /* Whether this is the first of the threads of its warp that run this together. */
 SYMWIN_DEVICE bool symwin_is_first_of_warp(void)
 {
@@ -194,6 +229,13 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
 
 #else
 
+/* The type of a register of 16 bits or more. */
+#define SYMWIN_REGISTER(bits) SYMWIN_REGISTER_##bits
+#define SYMWIN_REGISTER_8 uint16_t
+#define SYMWIN_REGISTER_16 uint16_t
+#define SYMWIN_REGISTER_32 uint32_t
+#define SYMWIN_REGISTER_64 uint64_t
+
 /* The "memory" clobbers keep the compiler from moving accesses across barriers and fences. */
 #define SYMWIN_WEAK(suffix, type, bits, ptx, reg)                                                  \
     SYMWIN_DEVICE type symwin_load_##suffix(uint64_t addr)                                         \
@@ -214,13 +256,16 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
                       store_order)                                                                 \
     SYMWIN_DEVICE uint##bits##_t symwin_load_##load_name##_u##bits(uint64_t addr)                  \
     {                                                                                              \
-        uint##bits##_t value;                                                                      \
+        SYMWIN_REGISTER(bits) value;                                                               \
         asm volatile(load_ptx " %0, [%1];" : "=" reg(value) : "l"(addr) : "memory");               \
-        return value;                                                                              \
+        return (uint##bits##_t)value;                                                              \
     }                                                                                              \
     SYMWIN_DEVICE void symwin_store_##store_name##_u##bits(uint64_t addr, uint##bits##_t value)    \
     {                                                                                              \
-        asm volatile(store_ptx " [%0], %1;" : : "l"(addr), reg(value) : "memory");                 \
+        asm volatile(store_ptx " [%0], %1;"                                                        \
+                     :                                                                             \
+                     : "l"(addr), reg((SYMWIN_REGISTER(bits))value)                                \
+                     : "memory");                                                                  \
     }
 
 #endif
@@ -245,7 +290,11 @@ SYMWIN_WEAK(u64, uint64_t, 64, "u64", "l")
  *
  *   uint32_t symwin_load_relaxed_u32(uint64_t addr)   void symwin_store_relaxed_u32(addr, value)
  *   uint32_t symwin_load_acquire_u32(uint64_t addr)   void symwin_store_release_u32(addr, value)
- *   ... _u64 */
+ *   ... _u64; relaxed ones also _u8, _u16 */
+SYMWIN_STRONG(8, "h", relaxed, "ld.relaxed.sys.global.u8", __ATOMIC_RELAXED, /* */
+              relaxed, "st.relaxed.sys.global.u8", __ATOMIC_RELAXED)
+SYMWIN_STRONG(16, "h", relaxed, "ld.relaxed.sys.global.u16", __ATOMIC_RELAXED, /* */
+              relaxed, "st.relaxed.sys.global.u16", __ATOMIC_RELAXED)
 SYMWIN_STRONG(32, "r", relaxed, "ld.relaxed.sys.global.u32", __ATOMIC_RELAXED, /* */
               relaxed, "st.relaxed.sys.global.u32", __ATOMIC_RELAXED)
 SYMWIN_STRONG(64, "l", relaxed, "ld.relaxed.sys.global.u64", __ATOMIC_RELAXED, /* */
@@ -479,5 +528,10 @@ SYMWIN_CVT_F8(e5m2)
 
 #undef SYMWIN_WEAK
 #undef SYMWIN_STRONG
+#undef SYMWIN_REGISTER
+#undef SYMWIN_REGISTER_8
+#undef SYMWIN_REGISTER_16
+#undef SYMWIN_REGISTER_32
+#undef SYMWIN_REGISTER_64
 
 #endif

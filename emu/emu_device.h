@@ -98,6 +98,16 @@ static inline void *emu_dev_store_addr(void *p, size_t n)
 }
 
 /* Atomics on what the above return; `order` is one of the compiler's __ATOMIC_ constants. */
+static inline uint8_t emu_dev_load8(const void *p, int order)
+{
+    return __atomic_load_n((const uint8_t *)p, order);
+}
+
+static inline uint16_t emu_dev_load16(const void *p, int order)
+{
+    return __atomic_load_n((const uint16_t *)p, order);
+}
+
 static inline uint32_t emu_dev_load32(const void *p, int order)
 {
     return __atomic_load_n((const uint32_t *)p, order);
@@ -106,6 +116,16 @@ static inline uint32_t emu_dev_load32(const void *p, int order)
 static inline uint64_t emu_dev_load64(const void *p, int order)
 {
     return __atomic_load_n((const uint64_t *)p, order);
+}
+
+static inline void emu_dev_store8(void *p, uint8_t value, int order)
+{
+    __atomic_store_n((uint8_t *)p, value, order);
+}
+
+static inline void emu_dev_store16(void *p, uint16_t value, int order)
+{
+    __atomic_store_n((uint16_t *)p, value, order);
 }
 
 static inline void emu_dev_store32(void *p, uint32_t value, int order)

@@ -266,9 +266,9 @@ SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args, const sw_call
         symwin_add_release_u32(call.state + offsetof(struct sw_comm_state, done), 1);
 }
 
-/* The end of a kernel over windows, by all threads of all blocks. The atomic add releases the block's stores and
+/* The end of a kernel over windows, by all threads of all blocks; `rounds`: of slots that it used. The atomic add releases the block's stores and
  * acquires those of the blocks before it, at system scope, so the last block speaks for the whole grid. */
-SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call)
+SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call, uint32_t rounds)
 {
     __shared__ uint32_t before;
 
@@ -279,7 +279,7 @@ SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call)
     if (before == gridDim.x - 1) {
         sw_finish_barrier(args, call);
         if (threadIdx.x == 0)
-            sw_call_count(call, 0);
+            sw_call_count(call, rounds);
     }
     sw_call_done(args, call);
 }

@@ -50,6 +50,7 @@
     SW_KERNEL_ALL_TYPES(X, oneshot)                                                                \
     SW_KERNEL_FLOATS(X, oneshot_sentinel)
 #define SW_KERNEL_LIST_TWOSHOT_PUSH(X) SW_KERNEL_ALL_TYPES(X, twoshot_push)
+#define SW_KERNEL_LIST_TWOSHOT_PUT(X) SW_KERNEL_ALL_TYPES(X, twoshot_put)
 #define SW_KERNEL_LIST_TWOSHOT(X) SW_KERNEL_ALL_TYPES(X, twoshot)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, oneshot_mc)                                                       \
@@ -60,6 +61,7 @@
     X(oneshot, SW_KERNEL_LIST_ONESHOT)                                                             \
     X(twoshot, SW_KERNEL_LIST_TWOSHOT)                                                             \
     X(twoshot_push, SW_KERNEL_LIST_TWOSHOT_PUSH)                                                   \
+    X(twoshot_put, SW_KERNEL_LIST_TWOSHOT_PUT)                                                     \
     X(multicast, SW_KERNEL_LIST_MULTICAST)
 
 #endif

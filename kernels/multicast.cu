@@ -141,7 +141,7 @@ SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reac
     sw_start_barrier(args, call);
     if (!call.failed)
         sw_multicast_share<T, O>(args, call.peers, reach);
-    sw_call_end(args, call);
+    sw_call_end(args, call, 0);
 }
 
 #define SW_RUN(algo, type, op) sw_multicast<sw_type_##type, sw_op_##op>(args, SW_REACH_##algo)

@@ -98,42 +98,47 @@ struct sw_part {
 };
 
 /* Entry `i` of a part, zeros beyond the message's end; and back. */
-template <class R, class W>
+template <class R, class W, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
 {
     if (SYMWIN_LIKELY(i < part.whole)) {
         const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
 
         if (W::words == 2) {
-            const symwin_v16 v = symwin_load_v16(address);
+            const symwin_v16 v = access == SW_SHARED ? symwin_load_relaxed_v16(address)
+                                                     : symwin_load_v16(address);
 
             word[0] = v.lo;
             word[W::words - 1] = v.hi;
         } else {
-            word[0] = symwin_load_u64(address);
+            word[0] = sw_element_load<8, access>(address);
         }
         return;
     }
     SYMWIN_UNROLL
     for (int k = 0; k < W::words; k++)
-        word[k] = sw_word_load<R::bytes>(part.message, (uint64_t)i * W::words + (uint32_t)k);
+        word[k] = sw_word_load<R::bytes, access>(part.message,
+                                                 (uint64_t)i * W::words + (uint32_t)k);
 }
 
-template <class R, class W>
+template <class R, class W, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_entry_store(const sw_part &part, uint32_t i, const uint64_t word[W::words])
 {
     if (SYMWIN_LIKELY(i < part.whole)) {
         const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
 
-        if (W::words == 2)
-            symwin_store_v16(address, {word[0], word[W::words - 1]});
+        if (W::words == 1)
+            sw_element_store<8, access>(address, word[0]);
+        else if (access == SW_SHARED)
+            symwin_store_relaxed_v16(address, {word[0], word[W::words - 1]});
         else
-            symwin_store_u64(address, word[0]);
+            symwin_store_v16(address, {word[0], word[W::words - 1]});
         return;
     }
     SYMWIN_UNROLL
     for (int k = 0; k < W::words; k++)
-        sw_word_store<R::bytes>(part.message, (uint64_t)i * W::words + (uint32_t)k, word[k]);
+        sw_word_store<R::bytes, access>(part.message, (uint64_t)i * W::words + (uint32_t)k,
+                                        word[k]);
 }
 
 /* ---- roles ----------------------------------------------------------------------------------- */
@@ -215,7 +220,7 @@ template <class R, class W>
 SYMWIN_DEVICE sw_part sw_part_of(uint64_t address, const sw_rounds &rounds, uint32_t c)
 {
     const uint64_t before = (uint64_t)c * rounds.extent * (W::words * 8);
-    const uint64_t left = rounds.bytes - before;
+    const uint64_t left = before < rounds.bytes ? rounds.bytes - before : 0;
     const uint64_t round = (uint64_t)rounds.extent * (W::words * 8);
     sw_part part;
 

@@ -89,7 +89,7 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
     sw_start_barrier(args, call);
     if (!call.failed)
         sw_twoshot_share<R>(args, call.peers);
-    sw_call_end(args, call);
+    sw_call_end(args, call, 0);
 }
 
 #define SW_DEFINE(algo, type, op)                                                                  \

@@ -67,18 +67,21 @@ SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symw
         uint64_t word;
         R sum;
 
-        sum.first(sw_element_load<R::bytes>(symwin_peer_address(peers, 0, args.in_offset + at)));
+        sum.first(
+            sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, 0, args.in_offset + at)));
         SYMWIN_NO_UNROLL
         for (int32_t p = 1; p < args.nranks; p++)
-            sum.add(sw_element_load<R::bytes>(symwin_peer_address(peers, p, args.in_offset + at)));
+            sum.add(sw_element_load<R::bytes, SW_OWN>(
+                symwin_peer_address(peers, p, args.in_offset + at)));
         word = sum.result(args.average, args.nranks);
         if (reach == SW_STORE_HERE) {
-            sw_element_store<R::bytes>(args.out + at, word);
+            sw_element_store<R::bytes, SW_OWN>(args.out + at, word);
             continue;
         }
         SYMWIN_NO_UNROLL
         for (int32_t p = 0; p < args.nranks; p++)
-            sw_element_store<R::bytes>(symwin_peer_address(peers, p, args.out_offset + at), word);
+            sw_element_store<R::bytes, SW_OWN>(symwin_peer_address(peers, p, args.out_offset + at),
+                                               word);
     }
 }
 

@@ -8,27 +8,41 @@
 
 #include "../symwin_device.cuh"
 
+/* Whose a message is while a kernel runs: this rank's alone, or a peer reads or writes it as well, and what keeps them
+ * apart is no release and acquire but what the values say: then each access is relaxed rather than weak. */
+enum sw_access { SW_OWN, SW_SHARED };
+
 /* One element of 1, 2, 4 or 8 bytes, zero-extended. */
-template <int bytes>
+template <int bytes, sw_access access>
 SYMWIN_DEVICE uint64_t sw_element_load(uint64_t addr)
 {
+    if (access == SW_SHARED)
+        return bytes == 1   ? symwin_load_relaxed_u8(addr)
+               : bytes == 2 ? symwin_load_relaxed_u16(addr)
+               : bytes == 4 ? symwin_load_relaxed_u32(addr)
+                            : symwin_load_relaxed_u64(addr);
     return bytes == 1   ? symwin_load_u8(addr)
            : bytes == 2 ? symwin_load_u16(addr)
            : bytes == 4 ? symwin_load_u32(addr)
                         : symwin_load_u64(addr);
 }
 
-template <int bytes>
+template <int bytes, sw_access access>
 SYMWIN_DEVICE void sw_element_store(uint64_t addr, uint64_t value)
 {
+    const bool shared = access == SW_SHARED;
+
     if (bytes == 1)
-        symwin_store_u8(addr, (uint8_t)value);
+        shared ? symwin_store_relaxed_u8(addr, (uint8_t)value)
+               : symwin_store_u8(addr, (uint8_t)value);
     else if (bytes == 2)
-        symwin_store_u16(addr, (uint16_t)value);
+        shared ? symwin_store_relaxed_u16(addr, (uint16_t)value)
+               : symwin_store_u16(addr, (uint16_t)value);
     else if (bytes == 4)
-        symwin_store_u32(addr, (uint32_t)value);
+        shared ? symwin_store_relaxed_u32(addr, (uint32_t)value)
+               : symwin_store_u32(addr, (uint32_t)value);
     else
-        symwin_store_u64(addr, value);
+        shared ? symwin_store_relaxed_u64(addr, value) : symwin_store_u64(addr, value);
 }
 
 struct sw_message {
@@ -44,32 +58,32 @@ SYMWIN_DEVICE sw_message sw_message_at(uint64_t address, uint64_t bytes)
 }
 
 /* Word `index` of a message of elements of `size` bytes; zero beyond its end. */
-template <int size>
+template <int size, sw_access access = SW_OWN>
 SYMWIN_DEVICE uint64_t sw_word_load(const sw_message &message, uint64_t index)
 {
     const uint64_t at = index * 8;
     uint64_t word = 0;
 
     if (at < message.bytes && message.bytes - at >= 8 && message.aligned)
-        return symwin_load_u64(message.address + at);
+        return sw_element_load<8, access>(message.address + at);
     SYMWIN_NO_UNROLL
     for (uint32_t k = 0; k < 8 && at + k < message.bytes; k += size)
-        word |= sw_element_load<size>(message.address + at + k) << (k * 8);
+        word |= sw_element_load<size, access>(message.address + at + k) << (k * 8);
     return word;
 }
 
-template <int size>
+template <int size, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_word_store(const sw_message &message, uint64_t index, uint64_t word)
 {
     const uint64_t at = index * 8;
 
     if (at < message.bytes && message.bytes - at >= 8 && message.aligned) {
-        symwin_store_u64(message.address + at, word);
+        sw_element_store<8, access>(message.address + at, word);
         return;
     }
     SYMWIN_NO_UNROLL
     for (uint32_t k = 0; k < 8 && at + k < message.bytes; k += size)
-        sw_element_store<size>(message.address + at + k, word >> (k * 8));
+        sw_element_store<size, access>(message.address + at + k, word >> (k * 8));
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include "harness.h"
 #include "reference.h"
 
-enum { GUARD = 64, TYPES = 12, OPS = 5, ALGOS = 6, MOST_RANKS = 72 };
+enum { GUARD = 64, TYPES = 12, OPS = 5, ALGOS = 7, MOST_RANKS = 72 };
 
 /* What one rank holds, and what all share through `team->arg`. */
 struct shared {
@@ -35,7 +35,8 @@ struct member {
 
 static const symwin_algo algos[ALGOS] = {SYMWIN_ALGO_ONESHOT,          SYMWIN_ALGO_TWOSHOT,
                                          SYMWIN_ALGO_ONESHOT_MC,       SYMWIN_ALGO_TWOSHOT_MC,
-                                         SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH};
+                                         SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
+                                         SYMWIN_ALGO_TWOSHOT_PUT};
 
 static int over_multicast(symwin_algo algo)
 {
@@ -379,7 +380,7 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
 
     if (member_create(&m, team, rank)) {
         static const symwin_algo pushes[] = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_ONESHOT_SENTINEL,
-                                             SYMWIN_ALGO_TWOSHOT_PUSH};
+                                             SYMWIN_ALGO_TWOSHOT_PUSH, SYMWIN_ALGO_TWOSHOT_PUT};
         int a;
         const struct placement whole[] = {
             {SYMWIN_ALGO_AUTO, large, 0, 0, 0, 0},
@@ -387,11 +388,12 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
             {SYMWIN_ALGO_TWOSHOT, large - 3, 4, 12, 0, 0},
         };
 
-        for (a = 0; a < 3; a++) {
+        for (a = 0; a < 4; a++) {
             const symwin_algo algo = pushes[a];
-            /* Elements that go in one round: of a whole slot or, with flags, half; of a half a rank. */
+            /* Elements that go in one round: of a whole slot or, with flags, half; of that a rank or half. */
             const size_t one = (algo == SYMWIN_ALGO_ONESHOT            ? s->slot_bytes
                                 : algo == SYMWIN_ALGO_ONESHOT_SENTINEL ? 2 * s->slot_bytes
+                                : algo == SYMWIN_ALGO_TWOSHOT_PUT      ? 2 * s->slot_bytes * ranks
                                                                        : s->slot_bytes * ranks) /
                                4;
             const struct placement rounds[] = {

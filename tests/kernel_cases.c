@@ -12,8 +12,9 @@
 #define TIMEOUT_NS 20000000000u
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-static const char *const algo_names[] = {
-    "auto", "oneshot", "twoshot", "oneshot_mc", "twoshot_mc", "oneshot_sentinel", "twoshot_push"};
+static const char *const algo_names[] = {"auto",         "oneshot",    "twoshot",
+                                         "oneshot_mc",   "twoshot_mc", "oneshot_sentinel",
+                                         "twoshot_push", "twoshot_put"};
 static const char *const op_names[] = {"sum", "prod", "min", "max", "avg"};
 static const char *const type_names[] = {"f64", "f32", "f16", "bf16", "e4m3", "e5m2",
                                          "i8",  "u8",  "i32", "u32",  "i64",  "u64"};
@@ -29,7 +30,7 @@ static int over_multicast(int algo)
 
 static int over_windows(int algo)
 {
-    return algo == SYMWIN_ALGO_TWOSHOT || over_multicast(algo);
+    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT || over_multicast(algo);
 }
 
 static int exists(const struct team *team, symwin_algo algo, symwin_type type, symwin_op op)

@@ -316,7 +316,7 @@ static const struct reduction {
     {"type 12 of nothing", P_IN, P_OUT, 0, 12, 0, 0, 0, SYMWIN_INVALID, "no type 12"},
     {"operation 5", P_IN, P_OUT, 4, SYMWIN_F32, 5, 0, 0, SYMWIN_INVALID, "no operation 5"},
     {"operation -9", P_IN, P_OUT, 4, SYMWIN_F32, -9, 0, 0, SYMWIN_INVALID, "no operation -9"},
-    {"algorithm 7", P_IN, P_OUT, 4, SYMWIN_F32, 0, 7, 0, SYMWIN_INVALID, "no algorithm 7"},
+    {"algorithm 99", P_IN, P_OUT, 4, SYMWIN_F32, 0, 99, 0, SYMWIN_INVALID, "no algorithm 99"},
     {"algorithm -1", P_IN, P_OUT, 4, SYMWIN_F32, 0, -1, 0, SYMWIN_INVALID, "no algorithm -1"},
     {"blocks -1", P_IN, P_OUT, 4, SYMWIN_F32, 0, 0, -1, SYMWIN_INVALID, "blocks is -1"},
     {"more blocks than fit", P_IN, P_OUT, 4, SYMWIN_F32, 0, 0, 1 << 20, SYMWIN_UNSUPPORTED,

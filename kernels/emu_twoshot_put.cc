@@ -1,0 +1,2 @@
+/* The two-shot put kernels for the emulated driver. */
+#include "twoshot_put.cu"

@@ -1,0 +1,188 @@
+/* All-reduce, two-shot put: the message is shared out among the ranks; each pushes every peer that peer's share into
+ * receive slots, reduces its own share of what it receives, and stores the result into the output window of
+ * every rank (push.cuh).
+ *
+ *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere;
+ *              any element alignment; equal (in place), but not partly overlapping
+ *   slots      2 * slot_bytes of each source
+ *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
+ *   entries    all payload where the type can spare a pattern, else half flags (sw_reduce::spares)
+ *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
+ *
+ * Against twoshot_push, results are not polled for, emptied and copied, which is what large messages gain; the
+ * barrier at the end is what small ones lose. Against twoshot, nothing is loaded over NVLink.
+ *
+ * Threads. Entry i of every share goes through the thread i mod workers, out and in; all threads are workers. So what
+ * push.cuh asks for holds, as in oneshot.cu, as long as all shares have an entry i: they do where there are several
+ * rounds.
+ *
+ * Order. Before: every warp acquires every peer's header, which that peer's kernel released after all that its
+ * stream had done with the output, and only then stores there. In place, an output is a peer's input as well:
+ * a rank stores entry i of its share there after it has received it, and it was sent when it had been loaded.
+ * These accesses are relaxed (SW_SHARED), so that is all they need. After: as in twoshot.cu.
+ */
+#include "push.cuh"
+
+/* A round, as all threads have it. */
+struct sw_put_round {
+    sw_part in, out;
+    uint32_t extent; /* entries */
+    uint32_t each;   /* of a share; the last ones may have fewer */
+    uint32_t number; /* over all calls */
+};
+
+/* Entries of rank p's share of a round. */
+SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, int32_t p)
+{
+    const uint64_t begin = (uint64_t)(uint32_t)p * round.each;
+
+    return begin >= round.extent               ? 0
+           : round.extent - begin < round.each ? (uint32_t)(round.extent - begin)
+                                               : round.each;
+}
+
+/* One peer after another; the next entry is on its way while one is sent. */
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_call &call,
+                                  const sw_put_round &round)
+{
+    const uint32_t thread = (uint32_t)symwin_thread_index();
+    const uint32_t threads = (uint32_t)symwin_thread_count();
+    const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
+
+    SYMWIN_NO_UNROLL
+    for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
+        const int32_t p = sw_rank_after<N>(args, step);
+        const uint64_t to = sw_state_address(args, call, p, place);
+        const uint32_t begin = (uint32_t)p * round.each, entries = sw_put_entries(round, p);
+        uint64_t next[W::words] = {};
+
+        if (thread < entries)
+            sw_entry_load<R, W, SW_SHARED>(round.in, begin + thread, next);
+        SYMWIN_NO_UNROLL
+        for (uint32_t i = thread; i < entries; i += threads) {
+            const symwin_v16 entry = W::encode(next);
+
+            if (i + threads < entries)
+                sw_entry_load<R, W, SW_SHARED>(round.in, begin + i + threads, next);
+            symwin_store_relaxed_v16(to + (uint64_t)i * SW_ENTRY_BYTES, entry);
+        }
+    }
+}
+
+/* Address of a part of the output at the rank `step` after this one. */
+template <int N>
+SYMWIN_DEVICE uint64_t sw_put_address(const struct sw_kernel_args &args, const sw_part &out,
+                                      int32_t step)
+{
+    const int64_t ranks = sw_rank_after<N>(args, step) - args.rank;
+
+    return out.message.address + (uint64_t)ranks * args.stride;
+}
+
+/* Stores entry `i` of the output on all ranks. */
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_put_result(const struct sw_kernel_args &args, const sw_part &out, uint32_t i,
+                                 const uint64_t result[W::words])
+{
+    sw_part there = out;
+
+    if (SYMWIN_LIKELY(i < out.whole)) {
+        SYMWIN_UNROLL
+        for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
+            there.message.address = sw_put_address<N>(args, out, step);
+            sw_entry_store<R, W, SW_SHARED>(there, i, result);
+        }
+    } else {
+        SYMWIN_NO_UNROLL
+        for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
+            there.message.address = sw_put_address<N>(args, out, step);
+            sw_entry_store<R, W, SW_SHARED>(there, i, result);
+        }
+    }
+    sw_entry_store<R, W>(out, i, result);
+}
+
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call,
+                                const sw_put_round &round)
+{
+    const uint32_t thread = (uint32_t)symwin_thread_index();
+    const uint32_t threads = (uint32_t)symwin_thread_count();
+    const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
+    const uint32_t begin = (uint32_t)args.rank * round.each;
+    const uint32_t entries = sw_put_entries(round, args.rank);
+
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = thread; i < entries; i += threads) {
+        const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
+        uint64_t own[W::words], result[W::words];
+
+        sw_entry_load<R, W>(round.in, begin + i, own);
+        if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
+            return;
+        sw_put_result<N, R, W>(args, round.out, begin + i, result);
+        sw_entries_empty<N>(args, from);
+    }
+}
+
+template <class R, bool often>
+struct sw_twoshot_put {
+    enum { constants = often };
+
+    template <int N>
+    SYMWIN_MEMBER void run(const struct sw_kernel_args &args) const
+    {
+        typedef typename sw_wire_of<R::spares>::type W;
+        const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
+        const uint64_t room = 2 * args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
+        sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
+        const uint32_t even = (rounds.extent + ranks - 1) / ranks;
+        /* Whole lines of 128 bytes, where there is room. */
+        const uint32_t lines = (even + 7) / 8 * 8;
+        const uint32_t each = lines <= room ? lines : even;
+        sw_call call = sw_call_begin(args);
+
+        /* As the peers see them: the buffers may have other addresses too. */
+        const uint64_t in = symwin_own_address(call.peers, args.in_offset);
+        const uint64_t out = symwin_own_address(call.peers, args.out_offset);
+
+        if (rounds.count > 1)
+            rounds.extent = each * ranks; /* all shares whole, the last ones filled up with zeros */
+        if (blockIdx.x == 0)              /* see sw_start_barrier() */
+            call.failed = symwin_block_any(call.failed);
+        else
+            call.failed = symwin_warp_any(call.failed);
+        if (blockIdx.x == 0 && !call.failed)
+            sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, (int32_t)threadIdx.x,
+                            (int32_t)blockDim.x);
+        SYMWIN_NO_UNROLL
+        for (uint32_t c = 0; c < rounds.count && !call.failed; c++) {
+            const sw_put_round round = {sw_part_of<R, W>(in, rounds, c),
+                                        sw_part_of<R, W>(out, rounds, c), rounds.extent, each,
+                                        call.round + c};
+
+            if (c > 0)
+                symwin_fence();
+            sw_put_scatter<N, R, W>(args, call, round);
+            if (c == 0) {
+                sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, symwin_lane(),
+                                 symwin_lanes());
+                call.failed = symwin_warp_any(call.failed);
+            }
+            if (!call.failed)
+                sw_put_share<N, R, W>(args, call, round);
+        }
+        sw_call_end(args, call, rounds.count);
+    }
+};
+
+#define SW_DEFINE(algo, type, op)                                                                  \
+    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
+                  SW_KERNEL_MAX_THREADS)                                                           \
+    {                                                                                              \
+        typedef sw_reduce<sw_type_##type, sw_op_##op> R;                                           \
+        sw_for_ranks(args, sw_twoshot_put<R, sw_op_##op::often && R::spares>());                   \
+    }
+SW_KERNEL_LIST_TWOSHOT_PUT(SW_DEFINE)
+#undef SW_DEFINE
