@@ -3,52 +3,16 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernel_team.h"
+#include "kernel_job.h"
 #include "reference.h"
 #include "tap.h"
 
-#define PATTERN 0xa5 /* fills output areas, and must stay around the output */
-#define GUARD_BYTES 32
-#define TIMEOUT_NS 20000000000u
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
-
-static const char *const algo_names[] = {"auto",         "oneshot",    "twoshot",
-                                         "oneshot_mc",   "twoshot_mc", "oneshot_sentinel",
-                                         "twoshot_push", "twoshot_put"};
-static const char *const op_names[] = {"sum", "prod", "min", "max", "avg"};
-static const char *const type_names[] = {"f64", "f32", "f16", "bf16", "e4m3", "e5m2",
-                                         "i8",  "u8",  "i32", "u32",  "i64",  "u64"};
-
-#define ALGOS ((int)COUNT_OF(algo_names))
-#define TYPES ((int)COUNT_OF(type_names))
-#define OPS ((int)COUNT_OF(op_names))
-
-static int over_multicast(int algo)
-{
-    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
-}
 
 static int over_windows(int algo)
 {
-    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT || over_multicast(algo);
-}
-
-static int exists(const struct team *team, symwin_algo algo, symwin_type type, symwin_op op)
-{
-    if (over_multicast(algo) && !team->multicast)
-        return 0;
-    return team_has_kernel(team, algo, type, op);
-}
-
-static void *must_alloc(size_t bytes)
-{
-    void *p = malloc(bytes > 0 ? bytes : 1);
-
-    if (p == NULL) {
-        printf("Bail out! no memory\n");
-        exit(1);
-    }
-    return p;
+    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT ||
+           job_over_multicast(algo);
 }
 
 static uint32_t next_random(uint32_t *state)
@@ -57,183 +21,28 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* ---- one call, checked ----------------------------------------------------------------------- */
-
-struct job {
-    struct team_call call;
-    uint64_t seed;
-    int wild;       /* inputs of any bits */
-    int grids_vary; /* rank r runs grid + r blocks */
-};
-
-/* The same input for the launch and for the check: nothing is kept in between. */
-static void fill(const struct job *job, int rank, void *out)
-{
-    if (job->wild)
-        reference_fill_wild(job->call.type, job->seed, rank, 0, job->call.count, out);
-    else
-        reference_fill(job->call.type, job->call.op, job->seed, rank, 0, job->call.count, out);
-}
-
-static size_t output_of(const struct team *team, const struct team_call *call)
-{
-    return call->in_place ? team->input + call->in : team->output + call->out;
-}
-
-/* Writes the input, and the pattern over and around the output. */
-static void job_prepare(const struct team *team, const struct job *job)
-{
-    const size_t bytes = job->call.count * reference_bytes(job->call.type);
-    unsigned char *data = must_alloc(bytes + 2 * GUARD_BYTES);
-    int r;
-
-    for (r = 0; r < team->nranks; r++) {
-        memset(data, PATTERN, bytes + 2 * GUARD_BYTES);
-        team_write(team, r, output_of(team, &job->call) - GUARD_BYTES, data,
-                   bytes + 2 * GUARD_BYTES);
-        fill(job, r, data);
-        team_write(team, r, team->input + job->call.in, data, bytes);
-    }
-    free(data);
-}
-
-static unsigned job_grid(const struct job *job, int rank)
-{
-    return job->call.grid + (job->grids_vary ? (unsigned)rank % 3 : 0);
-}
-
-static void job_launch(struct team *team, const struct job *job)
-{
-    struct team_call call = job->call;
-    int r;
-
-    for (r = 0; r < team->nranks; r++) {
-        call.grid = job_grid(job, r);
-        team_launch(team, &call, r);
-    }
-}
-
-/* Element that differs on `rank`, -1 for none, -2 for a changed guard, -3 for a changed input. */
-static int64_t job_check_rank(const struct team *team, const struct job *job, int rank,
-                              const void *want)
-{
-    const struct team_call *call = &job->call;
-    const size_t bytes = call->count * reference_bytes(call->type);
-    const int rounds_twice = over_multicast(call->algo) && call->op == SYMWIN_AVG;
-    unsigned char *got = must_alloc(bytes + 2 * GUARD_BYTES), *input = must_alloc(bytes);
-    int64_t wrong;
-    size_t i;
-
-    team_read(team, rank, output_of(team, call) - GUARD_BYTES, got, bytes + 2 * GUARD_BYTES);
-    wrong = rounds_twice
-                ? reference_compare_ulps(call->type, got + GUARD_BYTES, want, call->count, 1)
-                : reference_compare(call->type, got + GUARD_BYTES, want, call->count);
-    if (wrong >= 0) {
-        char a[64], b[64];
-
-        printf("# rank %d of %d, element %lld of %zu: got %s, want %s\n", rank, team->nranks,
-               (long long)wrong, call->count,
-               reference_print(call->type, got + GUARD_BYTES, (size_t)wrong, a, sizeof a),
-               reference_print(call->type, want, (size_t)wrong, b, sizeof b));
-    }
-    for (i = 0; i < GUARD_BYTES; i++)
-        if (got[i] != PATTERN || got[GUARD_BYTES + bytes + i] != PATTERN)
-            wrong = -2;
-    if (!call->in_place) {
-        team_read(team, rank, team->input + call->in, got, bytes);
-        fill(job, rank, input);
-        if (memcmp(got, input, bytes) != 0)
-            wrong = -3;
-    }
-    free(got);
-    free(input);
-    return wrong;
-}
-
-/* Whether all ranks have what they should; says what is wrong in a comment line. */
-static int job_check(const struct team *team, const struct job *job)
-{
-    const struct team_call *call = &job->call;
-    const size_t bytes = call->count * reference_bytes(call->type);
-    char *inputs = must_alloc(bytes * (size_t)team->nranks), *want = must_alloc(bytes);
-    const void *of_rank[TEAM_MAX_RANKS];
-    int r, ok = 1;
-
-    for (r = 0; r < team->nranks; r++) {
-        fill(job, r, inputs + bytes * (size_t)r);
-        of_rank[r] = inputs + bytes * (size_t)r;
-    }
-    reference_allreduce(call->type, call->op, team->nranks, of_rank, want, call->count);
-    for (r = 0; r < team->nranks && ok; r++) {
-        const uint32_t code = __atomic_load_n(&team->report[r]->code, __ATOMIC_ACQUIRE);
-        const int64_t wrong = job_check_rank(team, job, r, want);
-
-        ok = wrong == -1 && code == SW_KERNEL_OK;
-        if (!ok)
-            printf(
-                "# %s %s %s, %zu elements at %zu and %zu%s, grid %u, block %u: rank %d, code %u, "
-                "%lld\n",
-                algo_names[call->algo], type_names[call->type], op_names[call->op], call->count,
-                call->in, call->out, call->in_place ? " in place" : "", call->grid, call->block, r,
-                code, (long long)wrong);
-    }
-    free(inputs);
-    free(want);
-    return ok;
-}
-
-static int job_run(struct team *team, const struct job *job)
-{
-    int r;
-
-    job_prepare(team, job);
-    job_launch(team, job);
-    for (r = 0; r < team->nranks; r++)
-        team_wait(team, r);
-    return job_check(team, job);
-}
-
-static struct job job_of(symwin_algo algo, symwin_type type, symwin_op op, size_t count)
-{
-    struct job job;
-
-    memset(&job, 0, sizeof job);
-    job.call.algo = algo;
-    job.call.type = type;
-    job.call.op = op;
-    job.call.count = count;
-    job.call.in = GUARD_BYTES;
-    job.call.out = GUARD_BYTES;
-    job.call.grid = 2;
-    job.call.block = 32;
-    job.call.timeout_ns = TIMEOUT_NS;
-    job.seed = count * 31 + (uint64_t)op;
-    return job;
-}
-
-/* ---- cases ----------------------------------------------------------------------------------- */
-
 static void test_every_type_and_op(struct team *team)
 {
     int algo, type, op;
 
-    for (algo = SYMWIN_ALGO_ONESHOT; algo < ALGOS; algo++) {
-        for (type = 0; type < TYPES; type++) {
+    for (algo = SYMWIN_ALGO_ONESHOT; algo < JOB_ALGOS; algo++) {
+        for (type = 0; type < JOB_TYPES; type++) {
             int ok = 1, ran = 0;
 
-            for (op = 0; op < OPS; op++) {
+            for (op = 0; op < JOB_OPS; op++) {
                 struct job job = job_of((symwin_algo)algo, (symwin_type)type, (symwin_op)op, 1003);
 
-                if (!exists(team, job.call.algo, job.call.type, job.call.op))
+                if (!job_exists(team, job.call.algo, job.call.type, job.call.op))
                     continue;
                 ran++;
                 ok = job_run(team, &job) && ok;
-                job.wild = !over_multicast(algo);
+                job.wild = !job_over_multicast(algo);
                 job.call.in_place = algo != SYMWIN_ALGO_ONESHOT_MC;
                 ok = job_run(team, &job) && ok;
             }
             if (ran > 0)
-                tap_ok(ok, "%s of %s, %d operations", algo_names[algo], type_names[type], ran);
+                tap_ok(ok, "%s of %s, %d operations", job_algo_names[algo], job_type_names[type],
+                       ran);
         }
     }
 }
@@ -247,12 +56,12 @@ static void test_counts_and_alignments(struct team *team)
     size_t c, t;
     int algo, shift;
 
-    for (algo = SYMWIN_ALGO_ONESHOT; algo < ALGOS; algo++) {
+    for (algo = SYMWIN_ALGO_ONESHOT; algo < JOB_ALGOS; algo++) {
         for (t = 0; t < COUNT_OF(types); t++) {
             const size_t element = reference_bytes(types[t]);
             int ok = 1;
 
-            if (!exists(team, (symwin_algo)algo, types[t], SYMWIN_SUM))
+            if (!job_exists(team, (symwin_algo)algo, types[t], SYMWIN_SUM))
                 continue;
             for (c = 0; c < COUNT_OF(counts); c++) {
                 for (shift = 0; shift < 6; shift++) {
@@ -260,9 +69,8 @@ static void test_counts_and_alignments(struct team *team)
 
                     /* Three with input and output alike, three with each its own. */
                     job.call.in += next_random(&random) % 16 * element;
-                    job.call.out = shift % 2 == 0
-                                       ? job.call.in
-                                       : GUARD_BYTES + next_random(&random) % 16 * element;
+                    job.call.out = shift % 2 == 0 ? job.call.in
+                                                  : JOB_GUARD + next_random(&random) % 16 * element;
                     job.call.in_place = shift == 4 && algo != SYMWIN_ALGO_ONESHOT_MC;
                     job.call.grid = 1 + next_random(&random) % 3;
                     job.call.block = 1 + next_random(&random) % 40;
@@ -270,7 +78,8 @@ static void test_counts_and_alignments(struct team *team)
                     ok = job_run(team, &job) && ok;
                 }
             }
-            tap_ok(ok, "%s of %s, counts and alignments", algo_names[algo], type_names[types[t]]);
+            tap_ok(ok, "%s of %s, counts and alignments", job_algo_names[algo],
+                   job_type_names[types[t]]);
         }
     }
 }
@@ -298,11 +107,11 @@ static int run_in_flight(struct team *team, uint32_t seed, size_t max_count)
     for (i = 0; i < JOBS; i++) {
         struct job *job = &jobs[i];
         symwin_algo algo = (symwin_algo)(SYMWIN_ALGO_ONESHOT +
-                                         next_random(&random) % (unsigned)(ALGOS - 1));
-        const symwin_type type = (symwin_type)(next_random(&random) % (unsigned)TYPES);
-        const symwin_op op = (symwin_op)(next_random(&random) % (unsigned)OPS);
+                                         next_random(&random) % (unsigned)(JOB_ALGOS - 1));
+        const symwin_type type = (symwin_type)(next_random(&random) % (unsigned)JOB_TYPES);
+        const symwin_op op = (symwin_op)(next_random(&random) % (unsigned)JOB_OPS);
 
-        if (!exists(team, algo, type, op))
+        if (!job_exists(team, algo, type, op))
             algo = SYMWIN_ALGO_ONESHOT;
         *job = job_of(algo, type, op, 1 + next_random(&random) % max_count);
         job->seed = random;
@@ -333,16 +142,15 @@ static void test_chain(struct team *team, symwin_algo window_algo)
 {
     enum { COUNT = 6000 };
     struct job first = job_of(SYMWIN_ALGO_ONESHOT, SYMWIN_U32, SYMWIN_SUM, COUNT), job = first;
-    uint32_t *input = must_alloc(sizeof(uint32_t) * COUNT),
-             *want = must_alloc(sizeof *want * COUNT);
-    uint32_t *got = must_alloc(sizeof *got * COUNT);
+    uint32_t *input = job_alloc(sizeof(uint32_t) * COUNT), *want = job_alloc(sizeof *want * COUNT);
+    uint32_t *got = job_alloc(sizeof *got * COUNT);
     const size_t half = team->area_bytes / 2;
     int r, i, ok = 1;
 
     job_prepare(team, &first);
     memset(want, 0, sizeof *want * COUNT);
     for (r = 0; r < team->nranks; r++) {
-        fill(&first, r, input);
+        job_fill(&first, r, input);
         for (i = 0; i < COUNT; i++)
             want[i] += input[i];
     }
@@ -376,7 +184,7 @@ static void test_chain(struct team *team, symwin_algo window_algo)
         team_read(team, r, team->input + half, got, sizeof *got * COUNT);
         ok = memcmp(got, want, sizeof *got * COUNT) == 0 && ok;
     }
-    tap_ok(ok, "one-shot, %s and one-shot on each other's results", algo_names[window_algo]);
+    tap_ok(ok, "one-shot, %s and one-shot on each other's results", job_algo_names[window_algo]);
     free(input);
     free(want);
     free(got);
@@ -387,7 +195,7 @@ static int slots_are_empty(const struct team *team, int rank)
 {
     const size_t begin = SW_STATE_SLOTS(team->nranks);
     const size_t bytes = SW_STATE_BYTES(team->nranks, team->slot_bytes) - begin;
-    unsigned char *slots = must_alloc(bytes);
+    unsigned char *slots = job_alloc(bytes);
     size_t i;
 
     team_read(team, rank, begin, slots, bytes);
@@ -464,13 +272,13 @@ static void test_rank_counts(const struct kernel_cases *cases)
 
         team_open(&team, counts[i], cases->devices < counts[i] ? cases->devices : counts[i], 0,
                   4096, 1 << 16);
-        for (algo = SYMWIN_ALGO_ONESHOT; algo < ALGOS; algo++) {
+        for (algo = SYMWIN_ALGO_ONESHOT; algo < JOB_ALGOS; algo++) {
             const int many = counts[i] >
                              16; /* then fewer threads each: it is their sum that costs */
             struct job job = job_of((symwin_algo)algo, SYMWIN_F16, SYMWIN_AVG, many ? 217 : 1017);
             int ok;
 
-            if (over_multicast(algo))
+            if (job_over_multicast(algo))
                 continue;
             if (algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
                 job.call.type = SYMWIN_F64;
@@ -481,7 +289,7 @@ static void test_rank_counts(const struct kernel_cases *cases)
             job.call.op = SYMWIN_MAX;
             job.call.in_place = 1;
             ok = job_run(&team, &job) && ok;
-            tap_ok(ok, "%s on %d ranks", algo_names[algo], counts[i]);
+            tap_ok(ok, "%s on %d ranks", job_algo_names[algo], counts[i]);
         }
         team_close(&team);
     }
@@ -508,13 +316,13 @@ static void check_later_kernel(struct team *team, const struct job *job, int ran
 static int output_is_untouched(const struct team *team, const struct job *job, int rank)
 {
     const size_t bytes = job->call.count * reference_bytes(job->call.type);
-    unsigned char *got = must_alloc(bytes);
+    unsigned char *got = job_alloc(bytes);
     size_t i;
     int ok = 1;
 
-    team_read(team, rank, output_of(team, &job->call), got, bytes);
+    team_read(team, rank, job_output(team, &job->call), got, bytes);
     for (i = 0; i < bytes; i++)
-        ok = got[i] == PATTERN && ok;
+        ok = got[i] == JOB_PATTERN && ok;
     free(got);
     return ok;
 }
@@ -528,7 +336,7 @@ static void test_mismatch(const struct kernel_cases *cases, symwin_algo algo)
 
     team_open(&team, 3, cases->devices < 3 ? cases->devices : 3, 0, 1024, 1 << 16);
     job.call.done = 1;
-    tap_ok(job_run(&team, &job), "%s before the mismatch", algo_names[algo]);
+    tap_ok(job_run(&team, &job), "%s before the mismatch", job_algo_names[algo]);
     job_prepare(&team, &job);
     odd = team_args(&team, &job.call, 1);
     odd.digest ^= 0x80;
@@ -619,15 +427,15 @@ int kernel_cases_run(const struct kernel_cases *cases)
     test_every_type_and_op(&team);
     test_counts_and_alignments(&team);
     tap_ok(run_in_flight(&team, 3, 1500), "calls of all kinds in flight");
-    for (algo = SYMWIN_ALGO_TWOSHOT; algo < ALGOS; algo++)
-        if (exists(&team, (symwin_algo)algo, SYMWIN_U32, SYMWIN_SUM))
+    for (algo = SYMWIN_ALGO_TWOSHOT; algo < JOB_ALGOS; algo++)
+        if (job_exists(&team, (symwin_algo)algo, SYMWIN_U32, SYMWIN_SUM))
             test_chain(&team, (symwin_algo)algo);
     team_close(&team);
 
     test_rounds_and_wrap(cases);
     test_rank_counts(cases);
-    for (algo = SYMWIN_ALGO_ONESHOT; algo < ALGOS; algo++) {
-        if (over_multicast(algo) || algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
+    for (algo = SYMWIN_ALGO_ONESHOT; algo < JOB_ALGOS; algo++) {
+        if (job_over_multicast(algo) || algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
             continue; /* which differs from the one-shot in what travels only */
         test_mismatch(cases, (symwin_algo)algo);
         test_missing_rank(cases, (symwin_algo)algo);
