@@ -47,10 +47,12 @@ _Noreturn void emu_misuse(const char *format, ...) __attribute__((format(printf,
 
 extern struct sw_emu_machine emu_machine; /* constant between cuInit and sw_emu_configure */
 
-/* What every device's attributes say about launches, and what the block scheduler keeps to. */
-#if defined(                                                                                       \
-    __SANITIZE_THREAD__) /* it counts CUDA threads as threads, of which it has about 8,000 */
-#define EMU_MULTIPROCESSORS 8
+/* What every device's attributes say about launches, and what the block scheduler keeps to. To
+ * ThreadSanitizer every CUDA thread is a thread: a megabyte each, all looked through whenever two of them
+ * meet, and about 8,000 in all. So there a device has the multiprocessors that make a grid of several
+ * blocks, and no more. */
+#if defined(__SANITIZE_THREAD__)
+#define EMU_MULTIPROCESSORS 2
 #else
 #define EMU_MULTIPROCESSORS 32
 #endif

@@ -11,8 +11,13 @@
 #define SW_DECLARE_FILE(file, list) list(SW_DECLARE)
 SW_KERNEL_FILE_LIST(SW_DECLARE_FILE)
 
-/* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. */
+/* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. ThreadSanitizer makes
+ * each cost a megabyte, so there are as few as leave some for the message beside the 32 ushers. */
+#if defined(__SANITIZE_THREAD__)
+#define BLOCK_THREADS 40
+#else
 #define BLOCK_THREADS 64
+#endif
 
 #define SW_ENTRY(algo, type, op)                                                                   \
     {"sw_allreduce_" #algo "_" #type "_" #op, sw_allreduce_##algo##_##type##_##op,                 \
