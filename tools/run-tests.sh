@@ -28,18 +28,21 @@ want() { # the test's name, then the names asked for; none asked for: all
     return 1
 }
 
-# What waits longest begins first, so that the others run beside it.
+# What takes longest begins first, so that the others run beside it.
 list=
-for file in tests/"$kind"_kill.c tests/"$kind"_*.c tests/"$kind"_*.cc tests/"$kind"_*.t; do
+for file in tests/"$kind"_system_faults.c tests/"$kind"_kill.c tests/"$kind"_faults.c \
+    tests/"$kind"_allreduce.c tests/"$kind"_perf.t tests/"$kind"_example.t tests/"$kind"_hosts.c \
+    tests/"$kind"_*.c tests/"$kind"_*.cc tests/"$kind"_*.t; do
     [ -e "$file" ] || continue
     name=$(basename "${file%.*}")
     want "$name" "$@" || continue
-    case " $list " in
-    *" $build/tests/$name "*) continue ;;
-    esac
     case $file in
-    *.t) list="$list $file" ;;
-    *) list="$list $build/tests/$name" ;;
+    *.t) runs=$file ;;
+    *) runs=$build/tests/$name ;;
+    esac
+    case " $list " in
+    *" $runs "*) ;;
+    *) list="$list $runs" ;;
     esac
 done
 if [ -z "$list" ]; then
@@ -59,7 +62,8 @@ gpu)
     ;;
 *)
     export SYMWIN_DRIVER=emu
-    jobs=${SYMWIN_TEST_JOBS:-2}
+    # For two cores: many wait for what they have stopped or killed.
+    jobs=${SYMWIN_TEST_JOBS:-3}
     ;;
 esac
 
