@@ -13,8 +13,6 @@ my $folder = tempdir(CLEANUP => 1);
 
 # Under a sanitizer a run takes many times as long.
 my $sanitized = do { open my $flags, '<', "$build/flags"; $flags && grep { /-fsanitize/ } <$flags> };
-plan(skip_all => 'under ThreadSanitizer it takes a minute, and the library has tests of its own')
-  if $sanitized && do { open my $flags, '<', "$build/flags"; grep { /-fsanitize=thread/ } <$flags> };
 
 # An environment, then arguments. Returns the exit status, and what was printed on either channel.
 sub perf {
