@@ -32,14 +32,13 @@ fi
 SYMWIN_DRIVER=emu TMPDIR=$scratch
 export SYMWIN_DRIVER TMPDIR
 
-for source in fuzz/*.c; do
-    name=$(basename "$source" .c)
-    [ "$name" != main ] || continue
+fuzz() { # name
+    name=$1
     echo "fuzz: $name, $seconds s"
     kept=fuzz/corpus/$name
     if [ -z "$libfuzzer" ]; then
         "$out/fuzz/$name" -seconds "$seconds" "$kept"
-        continue
+        return
     fi
     work=$build/corpus/$name
     [ -n "$keep" ] || work=$build/corpus.check/$name
@@ -53,7 +52,19 @@ for source in fuzz/*.c; do
         -use_value_profile=$profile -print_final_stats=1 -artifact_prefix="$build/$name-" \
         "$work" "$kept" >"$log" 2>&1; then
         tail -n 60 "$log" >&2
-        exit 1
+        return 1
     fi
-    grep -E 'number_of_executed_units|average_exec_per_sec' "$log"
+    grep -E 'number_of_executed_units|average_exec_per_sec' "$log" | sed "s/^/$name: /"
+}
+
+# Two at a time; what one finds does not keep the others from theirs.
+other= failed=
+for source in fuzz/*.c; do
+    name=$(basename "$source" .c)
+    [ "$name" != main ] || continue
+    fuzz "$name" &
+    [ -z "$other" ] || wait "$other" || failed=1
+    other=$!
 done
+wait "$other" || failed=1
+[ -z "$failed" ]
