@@ -193,15 +193,16 @@ define COMMANDS
 $(COMPILE_C)
 $(COMPILE_CC)
 $(LINK)
-CUDA headers: $(CUDA_INCLUDE)
 endef
 define CU_COMMANDS
 $(if $(NVCC),$(COMPILE_CU))
 $(FATBINS)
 $(PERF_FATBINS)
 endef
-$(BUILD)/flags $(BUILD)/flags.cu: FORCE | $(BUILD)
-	$(file >$@.new,$(if $(filter %.cu,$@),$(CU_COMMANDS),$(COMMANDS)))
+COMMANDS_OF.cu = $(CU_COMMANDS)
+COMMANDS_OF.headers = $(CUDA_INCLUDE)
+$(BUILD)/flags $(BUILD)/flags.cu $(BUILD)/flags.headers: FORCE | $(BUILD)
+	$(file >$@.new,$(if $(suffix $@),$(COMMANDS_OF$(suffix $@)),$(COMMANDS)))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 $(BUILD):
@@ -304,6 +305,7 @@ $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
 
 $(BUILD)/obj/tests/test_join.c.o: private OWN_CPPFLAGS += -Itests
 
+$(BUILD)/obj/tests/abi_cuda.c.o: $(BUILD)/flags.headers
 $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
