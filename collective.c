@@ -1,4 +1,4 @@
-/* Collectives: which algorithm, which grid, in which order; launch.
+/* Collectives: what the call is about, in which order; launch. Which algorithm and grid: choice.c.
  *
  * Calls on one communicator must run one after another on the device, since they share an epoch and
  * receive slots. On one stream they do. When the stream changes, the new one first waits until all
@@ -14,14 +14,6 @@
 #include <string.h>
 
 #include "internal.h"
-
-enum {
-    PUSH_BYTES = 64 << 20, /* largest message that is pushed rather than read from windows */
-    ONESHOT_MC_BYTES = 64 << 10,
-    ITEM_BYTES = 16,   /* what a thread handles at a time */
-    USHERS = 32,       /* threads of a block that do no part of the message, if there are more */
-    LEAST_WORKERS = 64 /* of a block on a GPU; more where there would be too many blocks */
-};
 
 static const char allreduce_call[] = "symwin_allreduce";
 
@@ -165,69 +157,66 @@ static symwin_status check_buffers(struct call *c)
     return SYMWIN_OK;
 }
 
-/* ---- which algorithm ---- */
+/* ---- which algorithm, which grid ---- */
 
-static int has_kernel(const struct call *c, symwin_algo algo)
+static struct sw_question question(const struct call *c)
 {
-    int resident;
-
-    return sw_kernels_get(c->comm->kernels, algo, c->type, c->op, &resident) != NULL;
-}
-
-static int over_multicast(symwin_algo algo)
-{
-    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
-}
-
-static int over_windows(symwin_algo algo)
-{
-    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT || over_multicast(algo);
-}
-
-/* Largest message that goes to all peers whole: half as many hops as in two shots, (nranks - 1) times the bytes
- * against 2 (nranks - 1) / nranks. Measured on H200s with 2 and 4 ranks, the rest by that ratio. */
-static size_t oneshot_bytes(int nranks)
-{
-    return nranks <= 2 ? (size_t)1 << 20 : ((size_t)768 << 10) / (size_t)nranks;
-}
-
-static symwin_algo choose(const struct call *c)
-{
-    const int multicast = c->windows && (c->transports & SYMWIN_TRANSPORT_MULTICAST) != 0;
-
-    if (multicast && c->bytes <= ONESHOT_MC_BYTES && c->in != c->out &&
-        has_kernel(c, SYMWIN_ALGO_ONESHOT_MC))
-        return SYMWIN_ALGO_ONESHOT_MC;
-    if (c->bytes <= oneshot_bytes(c->comm->nranks))
-        return SYMWIN_ALGO_ONESHOT_SENTINEL;
-    if (multicast && has_kernel(c, SYMWIN_ALGO_TWOSHOT_MC))
-        return SYMWIN_ALGO_TWOSHOT_MC;
-    return c->windows && c->bytes > PUSH_BYTES ? SYMWIN_ALGO_TWOSHOT : SYMWIN_ALGO_TWOSHOT_PUSH;
+    return (struct sw_question){
+        .comm = c->comm,
+        .type = c->type,
+        .op = c->op,
+        .bytes = c->bytes,
+        .in_place = c->in == c->out,
+        .windows = c->windows,
+        .transports = c->transports,
+    };
 }
 
 /* Whether the algorithm that was asked for can serve the call. */
 static symwin_status check_algo(const struct call *c)
 {
+    const struct sw_question q = question(c);
     const char *name = symwin_algo_name(c->algo);
 
-    if (over_windows(c->algo) && !c->windows)
+    switch (sw_choice_service(&q, c->algo)) {
+    case SW_NEEDS_WINDOWS:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs both buffers in windows of this communicator", allreduce_call,
                        name);
-    if (over_multicast(c->algo) && (c->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
+    case SW_NEEDS_MULTICAST:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs windows with multicast (see "
                        "symwin_window_info.transports)",
                        allreduce_call, name);
-    if (!has_kernel(c, c->algo))
+    case SW_NEEDS_KERNEL:
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: multicast cannot reduce %s by %s", allreduce_call,
                        symwin_type_name(c->type), symwin_op_name(c->op));
-    if (c->algo == SYMWIN_ALGO_ONESHOT_MC && c->in == c->out)
+    case SW_NEEDS_TWO_BUFFERS:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: oneshot_mc reads all ranks' inputs while it writes and cannot work in "
                        "place",
                        allreduce_call);
+    case SW_SERVES:
+        break;
+    }
     return SYMWIN_OK;
+}
+
+static symwin_status choose(struct call *c)
+{
+    const struct sw_question q = question(c);
+
+    if (c->algo != SYMWIN_ALGO_AUTO)
+        return check_algo(c);
+    c->algo = sw_choice_algo(&q);
+    return SYMWIN_OK;
+}
+
+static symwin_status make_grid(const struct call *c, struct sw_grid *grid)
+{
+    const struct sw_question q = question(c);
+
+    return sw_choice_grid(&q, c->algo, c->blocks, grid);
 }
 
 /* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare it. */
@@ -238,8 +227,8 @@ static uint32_t digest(const struct call *c)
         (uint64_t)c->type,
         (uint64_t)c->op,
         (uint64_t)c->algo,
-        over_windows(c->algo) ? c->in_offset : 0,
-        over_windows(c->algo) ? c->out_offset : 0,
+        sw_algo_needs_windows(c->algo) ? c->in_offset : 0,
+        sw_algo_needs_windows(c->algo) ? c->out_offset : 0,
     };
     uint64_t hash = 0xcbf29ce484222325u;
     size_t i;
@@ -249,60 +238,6 @@ static uint32_t digest(const struct call *c)
         hash ^= hash >> 29;
     }
     return (uint32_t)(hash ^ hash >> 32);
-}
-
-/* ---- which grid ---- */
-
-struct grid {
-    unsigned blocks, threads; /* of a block */
-};
-
-/* Threads for the work, in small blocks where there are enough multiprocessors for them. */
-static struct grid spread(const struct call *c, uint64_t most_blocks)
-{
-    const uint64_t most = (uint64_t)sw_kernels_threads(c->comm->kernels);
-    const uint64_t ushers = !over_windows(c->algo) && most > USHERS ? USHERS : 0;
-    const uint64_t items = (c->bytes + ITEM_BYTES - 1) / ITEM_BYTES;
-    uint64_t workers = ushers > 0 ? LEAST_WORKERS : most;
-    uint64_t blocks;
-
-    while (workers + ushers < most && (items + workers - 1) / workers > most_blocks)
-        workers *= 2;
-    if (workers + ushers > most)
-        workers = most - ushers;
-    blocks = (items + workers - 1) / workers;
-    return (struct grid){.blocks = (unsigned)(blocks < most_blocks ? blocks : most_blocks),
-                         .threads = (unsigned)(workers + ushers)};
-}
-
-/* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, and never
- * more than the device holds beside those of the other ranks on it: blocks that wait for blocks which
- * cannot start would wait for ever. */
-static symwin_status make_grid(const struct call *c, int resident, struct grid *grid)
-{
-    const symwin_comm *comm = c->comm;
-    const int fit = resident / comm->ranks_on_device;
-    int most = sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device;
-
-    if (fit < 1)
-        return sw_fail(
-            SYMWIN_UNSUPPORTED,
-            "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
-            "use fewer ranks a device",
-            allreduce_call, comm->ranks_on_device, comm->device, resident);
-    if (c->blocks > fit)
-        return sw_fail(
-            SYMWIN_UNSUPPORTED,
-            "%s: %d blocks were asked for and %d fit on device %d beside the other ranks'",
-            allreduce_call, c->blocks, fit, comm->device);
-    if (most < 1)
-        most = 1;
-    if (most > fit)
-        most = fit;
-    if (comm->max_blocks > 0 && comm->max_blocks < most)
-        most = comm->max_blocks;
-    *grid = spread(c, c->blocks > 0 ? (uint64_t)c->blocks : (uint64_t)most);
-    return SYMWIN_OK;
 }
 
 /* ---- order ---- */
@@ -398,11 +333,11 @@ static symwin_status launch(struct call *c)
     void *params[] = {&args};
     symwin_status status;
     CUfunction function;
-    struct grid grid = {0, 0};
+    struct sw_grid grid = {0, 0};
     int resident;
 
     function = sw_kernels_get(comm->kernels, c->algo, c->type, c->op, &resident);
-    status = make_grid(c, resident, &grid);
+    status = make_grid(c, &grid);
     if (status == SYMWIN_OK)
         status = order(c, &args.done);
     if (status != SYMWIN_OK)
@@ -427,12 +362,8 @@ static symwin_status run(struct call *c)
 
     if (status == SYMWIN_OK)
         status = check_buffers(c);
-    if (status == SYMWIN_OK) {
-        if (c->algo == SYMWIN_ALGO_AUTO)
-            c->algo = choose(c);
-        else
-            status = check_algo(c);
-    }
+    if (status == SYMWIN_OK)
+        status = choose(c);
     if (status == SYMWIN_OK)
         status = launch(c);
     sw_scope_leave(&scope);

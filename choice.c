@@ -1,0 +1,100 @@
+/* Which algorithm serves a call, and by which grid. */
+#include "internal.h"
+
+enum {
+    PUSH_BYTES = 64 << 20, /* largest message that is pushed rather than read from windows */
+    ONESHOT_MC_BYTES = 64 << 10,
+    ITEM_BYTES = 16,   /* what a thread handles at a time */
+    USHERS = 32,       /* threads of a block that do no part of the message, if there are more */
+    LEAST_WORKERS = 64 /* of a block on a GPU; more where there would be too many blocks */
+};
+
+static const char allreduce_call[] = "symwin_allreduce";
+
+/* ---- which algorithm ---- */
+
+enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
+{
+    int resident;
+
+    if (sw_algo_needs_windows(algo) && !q->windows)
+        return SW_NEEDS_WINDOWS;
+    if (sw_algo_needs_multicast(algo) && (q->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
+        return SW_NEEDS_MULTICAST;
+    if (sw_kernels_get(q->comm->kernels, algo, q->type, q->op, &resident) == NULL)
+        return SW_NEEDS_KERNEL;
+    if (algo == SYMWIN_ALGO_ONESHOT_MC && q->in_place)
+        return SW_NEEDS_TWO_BUFFERS;
+    return SW_SERVES;
+}
+
+/* Largest message that goes to all peers whole: half as many hops as in two shots, (nranks - 1) times the bytes
+ * against 2 (nranks - 1) / nranks. Measured on H200s with 2 and 4 ranks, the rest by that ratio. */
+static size_t oneshot_bytes(int nranks)
+{
+    return nranks <= 2 ? (size_t)1 << 20 : ((size_t)768 << 10) / (size_t)nranks;
+}
+
+symwin_algo sw_choice_algo(const struct sw_question *q)
+{
+    if (q->bytes <= ONESHOT_MC_BYTES && sw_choice_service(q, SYMWIN_ALGO_ONESHOT_MC) == SW_SERVES)
+        return SYMWIN_ALGO_ONESHOT_MC;
+    if (q->bytes <= oneshot_bytes(q->comm->nranks))
+        return SYMWIN_ALGO_ONESHOT_SENTINEL;
+    if (sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) == SW_SERVES)
+        return SYMWIN_ALGO_TWOSHOT_MC;
+    return q->windows && q->bytes > PUSH_BYTES ? SYMWIN_ALGO_TWOSHOT : SYMWIN_ALGO_TWOSHOT_PUSH;
+}
+
+/* ---- which grid ---- */
+
+/* Threads for the work, in small blocks where there are enough multiprocessors for them. */
+static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint64_t most_blocks)
+{
+    const uint64_t most = (uint64_t)sw_kernels_threads(q->comm->kernels);
+    const uint64_t ushers = !sw_algo_needs_windows(algo) && most > USHERS ? USHERS : 0;
+    const uint64_t items = (q->bytes + ITEM_BYTES - 1) / ITEM_BYTES;
+    uint64_t workers = ushers > 0 ? LEAST_WORKERS : most;
+    uint64_t blocks;
+
+    while (workers + ushers < most && (items + workers - 1) / workers > most_blocks)
+        workers *= 2;
+    if (workers + ushers > most)
+        workers = most - ushers;
+    blocks = (items + workers - 1) / workers;
+    return (struct sw_grid){.blocks = (unsigned)(blocks < most_blocks ? blocks : most_blocks),
+                            .threads = (unsigned)(workers + ushers)};
+}
+
+/* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, and never
+ * more than the device holds beside those of the other ranks on it: blocks that wait for blocks which
+ * cannot start would wait for ever. */
+symwin_status sw_choice_grid(const struct sw_question *q, symwin_algo algo, int asked_blocks,
+                             struct sw_grid *grid)
+{
+    const symwin_comm *comm = q->comm;
+    int most = sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device;
+    int resident, fit;
+
+    (void)sw_kernels_get(comm->kernels, algo, q->type, q->op, &resident);
+    fit = resident / comm->ranks_on_device;
+    if (fit < 1)
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
+            "use fewer ranks a device",
+            allreduce_call, comm->ranks_on_device, comm->device, resident);
+    if (asked_blocks > fit)
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: %d blocks were asked for and %d fit on device %d beside the other ranks'",
+            allreduce_call, asked_blocks, fit, comm->device);
+    if (most < 1)
+        most = 1;
+    if (most > fit)
+        most = fit;
+    if (comm->max_blocks > 0 && comm->max_blocks < most)
+        most = comm->max_blocks;
+    *grid = spread(q, algo, asked_blocks > 0 ? (uint64_t)asked_blocks : (uint64_t)most);
+    return SYMWIN_OK;
+}
