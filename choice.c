@@ -4,7 +4,8 @@
 enum {
     PUSH_BYTES = 64 << 20, /* largest message that is pushed rather than read from windows */
     ONESHOT_MC_BYTES = 64 << 10,
-    ITEM_BYTES = 16,   /* what a thread handles at a time */
+    ITEM_BYTES = 16, /* what a thread handles at a time */
+    WARP = 32,
     USHERS = 32,       /* threads of a block that do no part of the message, if there are more */
     LEAST_WORKERS = 64 /* of a block on a GPU; more where there would be too many blocks */
 };
@@ -48,13 +49,17 @@ symwin_algo sw_choice_algo(const struct sw_question *q)
 
 /* ---- which grid ---- */
 
-/* Threads for the work, in small blocks where there are enough multiprocessors for them. */
-static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint64_t most_blocks)
+/* Threads for the work, in small blocks where there are enough multiprocessors for them; or in blocks of
+ * `asked_threads`, if not 0. */
+static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint64_t most_blocks,
+                             uint64_t asked_threads)
 {
-    const uint64_t most = (uint64_t)sw_kernels_threads(q->comm->kernels);
+    const uint64_t room = (uint64_t)sw_kernels_threads(q->comm->kernels);
+    const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
+    const uint64_t most = whole > 0 && whole < room ? whole : room;
     const uint64_t ushers = !sw_algo_needs_windows(algo) && most > USHERS ? USHERS : 0;
     const uint64_t items = (q->bytes + ITEM_BYTES - 1) / ITEM_BYTES;
-    uint64_t workers = ushers > 0 ? LEAST_WORKERS : most;
+    uint64_t workers = ushers > 0 && whole == 0 ? LEAST_WORKERS : most;
     uint64_t blocks;
 
     while (workers + ushers < most && (items + workers - 1) / workers > most_blocks)
@@ -69,10 +74,11 @@ static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint
 /* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, and never
  * more than the device holds beside those of the other ranks on it: blocks that wait for blocks which
  * cannot start would wait for ever. */
-symwin_status sw_choice_grid(const struct sw_question *q, symwin_algo algo, int asked_blocks,
-                             struct sw_grid *grid)
+symwin_status sw_choice_grid(const struct sw_question *q, symwin_algo algo,
+                             const struct sw_grid *asked, struct sw_grid *grid)
 {
     const symwin_comm *comm = q->comm;
+    const int threads = sw_kernels_threads(comm->kernels);
     int most = sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device;
     int resident, fit;
 
@@ -84,17 +90,21 @@ symwin_status sw_choice_grid(const struct sw_question *q, symwin_algo algo, int 
             "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
             "use fewer ranks a device",
             allreduce_call, comm->ranks_on_device, comm->device, resident);
-    if (asked_blocks > fit)
+    if (asked->blocks > (unsigned)fit)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "%s: %d blocks were asked for and %d fit on device %d beside the other ranks'",
-            allreduce_call, asked_blocks, fit, comm->device);
+            "%s: %u blocks were asked for and %d fit on device %d beside the other ranks'",
+            allreduce_call, asked->blocks, fit, comm->device);
+    if (asked->threads > (unsigned)threads)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %u threads were asked for and a block takes %d on device %d",
+                       allreduce_call, asked->threads, threads, comm->device);
     if (most < 1)
         most = 1;
     if (most > fit)
         most = fit;
     if (comm->max_blocks > 0 && comm->max_blocks < most)
         most = comm->max_blocks;
-    *grid = spread(q, algo, asked_blocks > 0 ? (uint64_t)asked_blocks : (uint64_t)most);
+    *grid = spread(q, algo, asked->blocks > 0 ? asked->blocks : (uint64_t)most, asked->threads);
     return SYMWIN_OK;
 }

@@ -75,7 +75,7 @@ struct call {
     symwin_type type;
     symwin_op op;
     symwin_algo algo;
-    int blocks; /* asked for, 0: as fits */
+    struct sw_grid asked; /* 0: as fits */
     CUstream stream;
     int windows;         /* in and out both lie in windows: the offsets are theirs */
     unsigned transports; /* that both windows have */
@@ -216,7 +216,7 @@ static symwin_status make_grid(const struct call *c, struct sw_grid *grid)
 {
     const struct sw_question q = question(c);
 
-    return sw_choice_grid(&q, c->algo, c->blocks, grid);
+    return sw_choice_grid(&q, c->algo, &c->asked, grid);
 }
 
 /* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare it. */
@@ -382,6 +382,9 @@ static symwin_status check_options(const symwin_allreduce_options *o)
     if (o->blocks < 0)
         return sw_fail(SYMWIN_INVALID, "%s: blocks is %d; pass 0 for the default", allreduce_call,
                        o->blocks);
+    if (o->threads < 0)
+        return sw_fail(SYMWIN_INVALID, "%s: threads is %d; pass 0 for the default", allreduce_call,
+                       o->threads);
     return SYMWIN_OK;
 }
 
@@ -412,7 +415,7 @@ symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out
         if (status != SYMWIN_OK)
             return status;
         c.algo = options->algo;
-        c.blocks = options->blocks;
+        c.asked = (struct sw_grid){(unsigned)options->blocks, (unsigned)options->threads};
     }
     status = sw_comm_enter(comm, allreduce_call);
     if (status != SYMWIN_OK)

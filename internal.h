@@ -584,7 +584,8 @@ static inline int sw_algo_needs_multicast(symwin_algo algo)
 
 static inline int sw_algo_needs_windows(symwin_algo algo)
 {
-    return algo == SYMWIN_ALGO_TWOSHOT || sw_algo_needs_multicast(algo);
+    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT ||
+           sw_algo_needs_multicast(algo);
 }
 
 /* Whether an algorithm can serve a call, or what it lacks. */
@@ -604,9 +605,9 @@ struct sw_grid {
     unsigned blocks, threads; /* of a block */
 };
 
-/* `asked_blocks` is the caller's limit, 0: none. Ranks may have grids of their own. */
-symwin_status sw_choice_grid(const struct sw_question *q, symwin_algo algo, int asked_blocks,
-                             struct sw_grid *grid);
+/* `asked` are the caller's limits, 0: none. Ranks may have grids of their own. */
+symwin_status sw_choice_grid(const struct sw_question *q, symwin_algo algo,
+                             const struct sw_grid *asked, struct sw_grid *grid);
 
 /* ---- collective.c ---------------------------------------------------------------------------- */
 

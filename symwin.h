@@ -535,13 +535,17 @@ SYMWIN_API symwin_status symwin_allreduce(symwin_comm *comm, const void *in, voi
 typedef struct symwin_allreduce_options {
     size_t size;      /* sizeof(symwin_allreduce_options); 0 elsewhere: the default */
     symwin_algo algo; /* all ranks alike */
-    int blocks;       /* blocks of the grid, at most what fits */
+    int blocks;  /* most blocks of the grid, at most what fits; fewer where the message is small */
+    int threads; /* of a block, rounded up to whole warps. Of those of algorithms that push, 32 more
+                       * than move the message: beyond 32, the last warp only talks to the peers */
 } symwin_allreduce_options;
 
-/* The same with a choice of algorithm and grid.
+/* The same with a choice of algorithm and grid. Ranks may choose grids of their own.
  *
+ *   SYMWIN_INVALID      as symwin_allreduce(); or options->size, algo, blocks or threads make no sense
  *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast,
- *                       a type that multicast cannot reduce, or ONESHOT_MC in place */
+ *                       a type that multicast cannot reduce, or ONESHOT_MC in place; or more blocks or
+ *                       threads than fit */
 SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
                                                uint64_t count, symwin_type type, symwin_op op,
                                                const symwin_allreduce_options *options,

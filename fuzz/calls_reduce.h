@@ -125,6 +125,9 @@ static int reduce_wrongly(const struct step *s, struct call *c)
     case 5:
         c->how.blocks = -1;
         return 1;
+    case 6:
+        c->how.threads = -1;
+        return 1;
     }
     return 0;
 }

@@ -141,9 +141,9 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
                                              SYMWIN_ALGO_TWOSHOT_PUSH, SYMWIN_ALGO_TWOSHOT_PUT};
         int a;
         const struct placement whole[] = {
-            {SYMWIN_ALGO_AUTO, large, 0, 0, 0, 0},
-            {SYMWIN_ALGO_AUTO, large, 0, 0, 1, 0},
-            {SYMWIN_ALGO_TWOSHOT, large - 3, 4, 12, 0, 0},
+            {SYMWIN_ALGO_AUTO, large, 0, 0, 0, 0, 0},
+            {SYMWIN_ALGO_AUTO, large, 0, 0, 1, 0, 0},
+            {SYMWIN_ALGO_TWOSHOT, large - 3, 4, 12, 0, 0, 0},
         };
 
         for (a = 0; a < 4; a++) {
@@ -155,11 +155,11 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
                                                                        : s->slot_bytes * ranks) /
                                4;
             const struct placement rounds[] = {
-                {algo, one, 0, 0, 0, 0},         {algo, one + 1, 0, 0, 0, 0}, /* two rounds */
-                {algo, 2 * one + 3, 4, 4, 0, 1},                              /* three, one block */
-                {algo, 5 * one + 1, 0, 0, 1, 0},                              /* many, in place */
-                {algo, 1, 0, 0, 0, 0},                                        /* short after long */
-                {algo, one + 1, 0, 0, 0, 2},
+                {algo, one, 0, 0, 0, 0, 0},         {algo, one + 1, 0, 0, 0, 0, 0}, /* two rounds */
+                {algo, 2 * one + 3, 4, 4, 0, 1, 0}, /* three, one block */
+                {algo, 5 * one + 1, 0, 0, 1, 0, 0}, /* many, in place */
+                {algo, 1, 0, 0, 0, 0, 0},           /* short after long */
+                {algo, one + 1, 0, 0, 0, 2, 33},
             };
 
             for (i = 0; i < (int)(sizeof rounds / sizeof rounds[0]); i++) {
@@ -210,7 +210,7 @@ static symwin_status capture(struct member *m, size_t count, CUgraphExec *exec)
     status = symwin_allreduce(m->comm, m->in + MEMBER_GUARD, m->out + MEMBER_GUARD, count,
                               SYMWIN_I32, SYMWIN_SUM, m->stream);
     if (status == SYMWIN_OK) {
-        const symwin_allreduce_options two = {sizeof two, SYMWIN_ALGO_TWOSHOT, 0};
+        const symwin_allreduce_options two = {sizeof two, SYMWIN_ALGO_TWOSHOT, 0, 0};
 
         status = symwin_allreduce_with(m->comm, m->out + MEMBER_GUARD, m->out + MEMBER_GUARD, count,
                                        SYMWIN_I32, SYMWIN_SUM, &two, m->stream);
@@ -246,7 +246,7 @@ static void graphs_body(struct harness_team *team, int rank, void *arg)
             member_ok(&m, sw_check(sw_drv.cuGraphLaunch(exec, m.stream), "cuGraphLaunch"),
                       "launch");
             if (k % 3 == 0) { /* a call outside the graph between two replays */
-                const symwin_allreduce_options one = {sizeof one, SYMWIN_ALGO_ONESHOT, 0};
+                const symwin_allreduce_options one = {sizeof one, SYMWIN_ALGO_ONESHOT, 0, 0};
 
                 member_ok(&m,
                           symwin_allreduce_with(m.comm, m.in + MEMBER_GUARD, m.in + MEMBER_GUARD, 5,
@@ -382,6 +382,7 @@ static void random_body(struct harness_team *team, int rank, void *arg)
                 .out_offset = next_random(&state) % (256 / unit) * unit,
                 .in_place = in_place,
                 .blocks = (int)(next_random(&state) % 4),
+                .threads = (int)(next_random(&state) % 3) * 29, /* the default, one warp, two */
             };
             const int whole = p.algo == SYMWIN_ALGO_AUTO || member_over_multicast(p.algo);
             struct placement fitting = p;

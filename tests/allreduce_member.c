@@ -162,7 +162,7 @@ int member_call(struct member *m, symwin_type type, symwin_op op, const struct p
 {
     struct member_shared *s = m->shared;
     const size_t bytes = p->count * symwin_type_bytes(type);
-    const symwin_allreduce_options options = {sizeof options, p->algo, p->blocks};
+    const symwin_allreduce_options options = {sizeof options, p->algo, p->blocks, p->threads};
     unsigned char *in = m->in + MEMBER_GUARD + p->in_offset;
     unsigned char *out = p->in_place ? in : m->out + MEMBER_GUARD + p->out_offset;
     unsigned char *const base = p->in_place ? m->in : m->out;

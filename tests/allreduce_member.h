@@ -44,7 +44,7 @@ struct placement {
     size_t count;
     size_t in_offset, out_offset; /* bytes from the start of the data part */
     int in_place;
-    int blocks;
+    int blocks, threads;
 };
 
 /* Whether everything is there, on all ranks; member_destroy() comes after either. */

@@ -89,7 +89,7 @@ static int64_t check(const struct rank *r, const unsigned char *result)
 static void one(struct harness_team *team, const struct rank *r, symwin_comm *comm,
                 symwin_algo algo, unsigned char *out)
 {
-    const symwin_allreduce_options options = {sizeof options, algo, 0};
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = algo};
     int ok = fill(r) && symwin_stream_synchronize(r->device, r->stream) == SYMWIN_OK;
     int64_t wrong;
 

@@ -392,6 +392,16 @@ static void reduce_calls(struct caller *c, void *const places[PLACES])
                                      (symwin_type)r->type, (symwin_op)r->op, c->stream),
                     r->want, r->words);
     }
+    options = (symwin_allreduce_options){.size = sizeof options, .threads = -1};
+    host_expect(
+        "symwin_allreduce_with: threads -1",
+        symwin_allreduce_with(comm, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, &options, c->stream),
+        SYMWIN_INVALID, "symwin_allreduce|threads is -1");
+    options.threads = 100000;
+    host_expect(
+        "symwin_allreduce_with: more threads than a block takes",
+        symwin_allreduce_with(comm, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, &options, c->stream),
+        SYMWIN_UNSUPPORTED, "symwin_allreduce|100000 threads were asked for");
     options = (symwin_allreduce_options){.size = sizeof options - 1};
     host_expect(
         "symwin_allreduce_with: options of another size",

@@ -166,7 +166,7 @@ if ($sanitized) {
     good('', '-t 3 -b 520 -e 520 -n 1 -w 0 -G 1 -d all -o all --algo all --in-place both', '180+',
         'all types, operations and algorithms');
     good('', '-t 2 -b 4K -e 4K -n 2 --rotate 5',                       1, 'more buffers than calls');
-    good('', '-t 2 -b 4K -e 4K -n 2 --blocks 2 --sm-limit 3 --seed 9', 1, 'blocks');
+    good('', '-t 2 -b 4K -e 4K -n 2 --blocks 2 --threads 40 --sm-limit 3 --seed 9', 1, 'grid');
     good('', '-t 1 -b 4K -e 4K -n 2',                                  1, 'one rank');
     @rows = good('', '-t 2 -b 4K -e 4K -n 2 --algo=none --link', 2, 'links alone');
     is(join(' ', map { $_->[4] } @rows), 'link-engine link-stores', 'are two');
@@ -229,6 +229,7 @@ refused('', '--algo none', 2, qr/--algo none needs/, 'nothing to do');
 refused('', '-t 1 --link', 1, qr/--link needs two ranks/, 'a link to oneself');
 refused('', '-t 2 --algo twoshot_mc', 1, qr/needs windows with multicast/, 'multicast');
 refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');
+refused('', '-t 2 --threads 1024', 1, qr/1024 threads were asked for/, 'too many threads');
 refused('', '-t 2 --csv /nowhere/a.csv', 1, qr/--csv \/nowhere\/a.csv: No such/, 'no such folder');
 refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/symwin_mem_alloc/, 'no memory');
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '-b 1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');

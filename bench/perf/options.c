@@ -33,7 +33,8 @@ static const char usage[] =
     "  -d LIST        types, or all                                                 f32\n"
     "  -o LIST        operations, or all                                            sum\n"
     "  --algo LIST    algorithms, all (that can serve the call), or none           auto\n"
-    "  --blocks N     blocks of the grid                              the library's choice\n"
+    "  --blocks N     most blocks of the grid                         the library's choice\n"
+    "  --threads N    threads of a block                              the library's choice\n"
     "  --sm-limit N   most blocks a kernel may use\n"
     "  --window 0|1   buffers in windows, or plain device memory                      1\n"
     "  --in-place 0|1|both                                                            0\n"
@@ -172,6 +173,7 @@ static const struct {
     {"-o", OPS, MEMBER(ops), 0, 0},
     {"--algo", ALGOS, MEMBER(algos), 0, 0},
     {"--blocks", COUNT, MEMBER(blocks), 1, 65536},
+    {"--threads", COUNT, MEMBER(block_threads), 1, 1024},
     {"--sm-limit", COUNT, MEMBER(sm_limit), 1, 65536},
     {"--window", COUNT, MEMBER(window), 0, 1},
     {"--in-place", PLACE, MEMBER(placements), 0, 0},

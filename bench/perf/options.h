@@ -24,7 +24,7 @@ struct perf_options {
     int check, host_data;
     unsigned types, ops, algos; /* bit i: value i of symwin.h's list */
     int all_algos;              /* those that cannot serve a call are passed over */
-    int blocks, sm_limit;
+    int blocks, block_threads, sm_limit;
     int window;
     unsigned placements; /* PERF_OUT_OF_PLACE, PERF_IN_PLACE */
     int rotate;

@@ -167,8 +167,10 @@ static symwin_status link_call(struct rank *r, const struct way *way, const stru
 symwin_status way_call(struct rank *r, const struct way *way, const struct pair *pair, int in_place,
                        uint64_t count, symwin_type type, symwin_op op)
 {
-    const symwin_allreduce_options options = {
-        .size = sizeof options, .algo = way->algo, .blocks = r->job->options.blocks};
+    const symwin_allreduce_options options = {.size = sizeof options,
+                                              .algo = way->algo,
+                                              .blocks = r->job->options.blocks,
+                                              .threads = r->job->options.block_threads};
     const void *in = in_place ? pair->out : pair->in;
 
     switch (way->kind) {
