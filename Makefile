@@ -89,7 +89,8 @@ FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
 
 objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
-LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(call objects,$(LIB_SOURCES))
+LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(BUILD)/obj/tables.o $(call objects,$(LIB_SOURCES))
+TABLES      := $(sort $(wildcard tuning/*.csv))
 FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
 PERF_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(PERF_KERNELS)))
@@ -201,7 +202,8 @@ $(PERF_FATBINS)
 endef
 COMMANDS_OF.cu = $(CU_COMMANDS)
 COMMANDS_OF.headers = $(CUDA_INCLUDE)
-$(BUILD)/flags $(BUILD)/flags.cu $(BUILD)/flags.headers: FORCE | $(BUILD)
+COMMANDS_OF.tables = $(TABLES)
+$(BUILD)/flags $(BUILD)/flags.cu $(BUILD)/flags.headers $(BUILD)/flags.tables: FORCE | $(BUILD)
 	$(file >$@.new,$(if $(suffix $@),$(COMMANDS_OF$(suffix $@)),$(COMMANDS)))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
@@ -225,6 +227,13 @@ $(BUILD)/obj/fatbins.c: tools/embed.sh $(FATBINS) $(BUILD)/flags.cu
 	@tools/embed.sh $(FATBINS) >$@
 
 $(BUILD)/obj/fatbins.o: $(BUILD)/obj/fatbins.c $(BUILD)/flags
+	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
+
+$(BUILD)/obj/tables.c: tools/embed.sh $(TABLES) $(BUILD)/flags.tables
+	@mkdir -p $(@D)
+	@KIND=table tools/embed.sh $(TABLES) >$@
+
+$(BUILD)/obj/tables.o: $(BUILD)/obj/tables.c $(BUILD)/flags
 	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
 $(BUILD)/obj/bench/perf/fatbins.c: tools/embed.sh $(PERF_FATBINS) $(BUILD)/flags.cu

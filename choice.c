@@ -1,5 +1,7 @@
-/* Which algorithm serves a call, and by which grid. */
-#include "internal.h"
+/* Which algorithm serves a call, and by which grid: what a table of measured choices says, or else by
+ * size. docs/tuning.md has the form of the tables.
+ */
+#include "choice.h"
 
 enum {
     PUSH_BYTES = 64 << 20, /* largest message that is pushed rather than read from windows */
@@ -36,7 +38,7 @@ static size_t oneshot_bytes(int nranks)
     return nranks <= 2 ? (size_t)1 << 20 : ((size_t)768 << 10) / (size_t)nranks;
 }
 
-symwin_algo sw_choice_algo(const struct sw_question *q)
+static symwin_algo by_size(const struct sw_question *q)
 {
     if (q->bytes <= ONESHOT_MC_BYTES && sw_choice_service(q, SYMWIN_ALGO_ONESHOT_MC) == SW_SERVES)
         return SYMWIN_ALGO_ONESHOT_MC;
@@ -45,6 +47,17 @@ symwin_algo sw_choice_algo(const struct sw_question *q)
     if (sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) == SW_SERVES)
         return SYMWIN_ALGO_TWOSHOT_MC;
     return q->windows && q->bytes > PUSH_BYTES ? SYMWIN_ALGO_TWOSHOT : SYMWIN_ALGO_TWOSHOT_PUSH;
+}
+
+void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
+{
+    const struct sw_tuning_row *row = sw_tuning_find(q->comm->tuning, q->type, q->windows,
+                                                     q->bytes);
+
+    if (row != NULL && sw_choice_service(q, row->algo) == SW_SERVES)
+        *out = (struct sw_choice){row->algo, {row->blocks, row->threads}, 1};
+    else
+        *out = (struct sw_choice){.algo = by_size(q)};
 }
 
 /* ---- which grid ---- */
@@ -71,40 +84,48 @@ static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint
                             .threads = (unsigned)(workers + ushers)};
 }
 
-/* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, and never
- * more than the device holds beside those of the other ranks on it: blocks that wait for blocks which
- * cannot start would wait for ever. */
-symwin_status sw_choice_grid(const struct sw_question *q, symwin_algo algo,
+/* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, or as a table
+ * says; and never more than the device holds beside those of the other ranks on it: blocks that wait for
+ * blocks which cannot start would wait for ever. */
+symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice *choice,
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
     const symwin_comm *comm = q->comm;
-    const int threads = sw_kernels_threads(comm->kernels);
-    int most = sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device;
-    int resident, fit;
+    const unsigned room = (unsigned)sw_kernels_threads(comm->kernels);
+    unsigned most = (unsigned)(sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device);
+    unsigned threads = choice->grid.threads < room ? choice->grid.threads : room;
+    unsigned fit;
+    int resident;
 
-    (void)sw_kernels_get(comm->kernels, algo, q->type, q->op, &resident);
-    fit = resident / comm->ranks_on_device;
+    (void)sw_kernels_get(comm->kernels, choice->algo, q->type, q->op, &resident);
+    fit = (unsigned)(resident / comm->ranks_on_device);
     if (fit < 1)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
             "use fewer ranks a device",
             allreduce_call, comm->ranks_on_device, comm->device, resident);
-    if (asked->blocks > (unsigned)fit)
+    if (asked->blocks > fit)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "%s: %u blocks were asked for and %d fit on device %d beside the other ranks'",
+            "%s: %u blocks were asked for and %u fit on device %d beside the other ranks'",
             allreduce_call, asked->blocks, fit, comm->device);
-    if (asked->threads > (unsigned)threads)
+    if (asked->threads > room)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %u threads were asked for and a block takes %d on device %d",
-                       allreduce_call, asked->threads, threads, comm->device);
+                       "%s: %u threads were asked for and a block takes %u on device %d",
+                       allreduce_call, asked->threads, room, comm->device);
+    if (choice->grid.blocks > 0)
+        most = choice->grid.blocks;
     if (most < 1)
         most = 1;
     if (most > fit)
         most = fit;
-    if (comm->max_blocks > 0 && comm->max_blocks < most)
-        most = comm->max_blocks;
-    *grid = spread(q, algo, asked->blocks > 0 ? asked->blocks : (uint64_t)most, asked->threads);
+    if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
+        most = (unsigned)comm->max_blocks;
+    if (asked->blocks > 0)
+        most = asked->blocks;
+    if (asked->threads > 0)
+        threads = asked->threads;
+    *grid = spread(q, choice->algo, most, threads);
     return SYMWIN_OK;
 }

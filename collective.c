@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "internal.h"
+#include "choice.h"
 
 static const char allreduce_call[] = "symwin_allreduce";
 
@@ -76,6 +76,7 @@ struct call {
     symwin_op op;
     symwin_algo algo;
     struct sw_grid asked; /* 0: as fits */
+    struct sw_choice choice;
     CUstream stream;
     int windows;         /* in and out both lie in windows: the offsets are theirs */
     unsigned transports; /* that both windows have */
@@ -206,9 +207,11 @@ static symwin_status choose(struct call *c)
 {
     const struct sw_question q = question(c);
 
+    c->choice = (struct sw_choice){.algo = c->algo};
     if (c->algo != SYMWIN_ALGO_AUTO)
         return check_algo(c);
-    c->algo = sw_choice_algo(&q);
+    sw_choice_make(&q, &c->choice);
+    c->algo = c->choice.algo;
     return SYMWIN_OK;
 }
 
@@ -216,7 +219,7 @@ static symwin_status make_grid(const struct call *c, struct sw_grid *grid)
 {
     const struct sw_question q = question(c);
 
-    return sw_choice_grid(&q, c->algo, &c->asked, grid);
+    return sw_choice_grid(&q, &c->choice, &c->asked, grid);
 }
 
 /* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare it. */

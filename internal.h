@@ -518,9 +518,10 @@ struct symwin_comm {
     struct sw_kernels *kernels;
     struct sw_kernel_report *report; /* owned, in pinned host memory */
     CUdeviceptr report_address;
-    void *memory;           /* owned: struct sw_comm_state and the slots */
-    struct sw_window state; /* the window on it */
-    struct sw_vote *votes;  /* owned, nranks: the last agreement's */
+    void *memory;             /* owned: struct sw_comm_state and the slots */
+    struct sw_window state;   /* the window on it */
+    struct sw_vote *votes;    /* owned, nranks: the last agreement's */
+    struct sw_tuning *tuning; /* owned; NULL: nothing was measured for these GPUs */
 
     atomic_flag busy;           /* a thread is inside a collective call */
     uint64_t sequence;          /* collective host calls so far */
@@ -563,51 +564,6 @@ void sw_window_detach(symwin_comm *comm, struct sw_window *window);
 
 /* Deregisters all windows of the communicator. */
 void sw_window_detach_all(symwin_comm *comm);
-
-/* ---- choice.c: which algorithm, which grid ----------------------------------------------------- */
-
-/* What a choice depends on. */
-struct sw_question {
-    const symwin_comm *comm;
-    symwin_type type;
-    symwin_op op;
-    size_t bytes; /* of the message, > 0 */
-    int in_place;
-    int windows;         /* both buffers lie in windows */
-    unsigned transports; /* that both windows have */
-};
-
-static inline int sw_algo_needs_multicast(symwin_algo algo)
-{
-    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
-}
-
-static inline int sw_algo_needs_windows(symwin_algo algo)
-{
-    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT ||
-           sw_algo_needs_multicast(algo);
-}
-
-/* Whether an algorithm can serve a call, or what it lacks. */
-enum sw_service {
-    SW_SERVES,
-    SW_NEEDS_WINDOWS,
-    SW_NEEDS_MULTICAST,
-    SW_NEEDS_KERNEL, /* for this type and operation */
-    SW_NEEDS_TWO_BUFFERS
-};
-enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo);
-
-/* The same on all ranks whose questions are. */
-symwin_algo sw_choice_algo(const struct sw_question *q);
-
-struct sw_grid {
-    unsigned blocks, threads; /* of a block */
-};
-
-/* `asked` are the caller's limits, 0: none. Ranks may have grids of their own. */
-symwin_status sw_choice_grid(const struct sw_question *q, symwin_algo algo,
-                             const struct sw_grid *asked, struct sw_grid *grid);
 
 /* ---- collective.c ---------------------------------------------------------------------------- */
 

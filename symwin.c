@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "choice.h"
 
 static const char create_call[] = "symwin_comm_create";
 
@@ -226,6 +226,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     case SW_COMM_JOINED:
         break;
     }
+    sw_tuning_close(comm->tuning);
     sw_registry_destroy(comm->registry);
     pthread_mutex_destroy(&comm->mutex);
     free(comm->windows);
@@ -363,7 +364,8 @@ enum {
     V_FLAGS,
     V_MAX_BLOCKS,
     V_GRANULARITY,
-    V_COUNT
+    V_TUNING,
+    V_COUNT = V_TUNING + SW_TUNING_VALUES
 };
 
 /* What the others must know of this rank's device. */
@@ -403,7 +405,7 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
     values[V_FLAGS] = comm->flags;
     values[V_MAX_BLOCKS] = (uint64_t)comm->max_blocks;
     values[V_GRANULARITY] = granularity;
-    return status;
+    return sw_tuning_introduce(comm, create_call, &values[V_TUNING]);
 }
 
 /* This process's ordinal of a rank's device, which has another one in the rank's process; -1: the
@@ -597,6 +599,8 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
         status = agreed(comm, V_FLAGS, "flags");
     if (status == SYMWIN_OK)
         status = agreed(comm, V_MAX_BLOCKS, "max_blocks");
+    if (status == SYMWIN_OK)
+        status = sw_tuning_agree(comm, create_call, V_TUNING);
     if (status != SYMWIN_OK)
         return status; /* alike on all ranks: they saw the same votes */
     status = check_neighbours(comm);

@@ -34,7 +34,8 @@
  * the caller's current context as it was.
  *
  * The environment: SYMWIN_DRIVER=auto|cuda|emu chooses the driver (auto: CUDA where there is a
- * device, else the emulated driver); SYMWIN_NVLS=1 allows multicast objects on real hardware.
+ * device, else the emulated driver); SYMWIN_NVLS=1 allows multicast objects on real hardware;
+ * SYMWIN_TUNING names a table by which algorithms are chosen. README.md has the others.
  */
 #ifndef SYMWIN_H
 #define SYMWIN_H
@@ -300,8 +301,8 @@ typedef struct symwin_comm_options {
  *   options  NULL for the defaults; must agree on all ranks but for timeouts
  *   comm     destroy with symwin_comm_destroy()
  *
- *   SYMWIN_INVALID      a bad argument, or a rank that is taken
- *   SYMWIN_MISMATCH     nranks or options differ among ranks
+ *   SYMWIN_INVALID      a bad argument, a rank that is taken, or a SYMWIN_TUNING that is no table of choices
+ *   SYMWIN_MISMATCH     nranks, options or tables of choices differ among ranks
  *   SYMWIN_UNSUPPORTED  devices that are no peers, no kernels for the driver, or more ranks on one
  *                       device than it can run at the same time
  *   SYMWIN_NO_MEMORY    device memory or address space ran out

@@ -309,7 +309,7 @@ static void streams_body(struct harness_team *team, int rank, void *arg)
         member_ok(&m, symwin_stream_synchronize(m.device, m.stream), "synchronize");
         for (k = 0; k < s->runs; k++) {
             const symwin_allreduce_options options = {sizeof options, member_algos[k / 2 % 2],
-                                                      k % 3};
+                                                      k % 3, 0};
 
             member_ok(&m,
                       symwin_allreduce_with(m.comm, m.in + MEMBER_GUARD, m.in + MEMBER_GUARD, count,

@@ -16,6 +16,8 @@ enum oddity {
     OUT_OF_MEMORY,
     OTHER_CALL,
     OPTIONS,
+    TUNING,
+    BAD_TUNING,
     DIGEST,
     ODDITIES
 };
@@ -36,6 +38,11 @@ static const struct {
     [OTHER_CALL] = {"different calls", SYMWIN_MISMATCH,
                     "symwin_window_register|rank 2 in symwin_comm_split", 0},
     [OPTIONS] = {"options", SYMWIN_MISMATCH, "slot_bytes differs", 0},
+    [TUNING] = {"tables of choices", SYMWIN_MISMATCH,
+                "tables of choices differ: rank 0 has 0000000000000000, rank 2 has|SYMWIN_TUNING",
+                0},
+    [BAD_TUNING] = {"a table that is none", SYMWIN_INVALID,
+                    "rank 2: SYMWIN_TUNING, line 1 does not", 0},
     [DIGEST] = {"counts of a reduction", SYMWIN_MISMATCH, "differ", 0},
 };
 
@@ -88,6 +95,17 @@ static void goes_on(struct processes *p, int rank, symwin_comm *comm, void *memo
     processes_barrier(p);
 }
 
+/* A table of choices that only this rank has. */
+static void tune(const char *row)
+{
+    char name[] = "/tmp/symwin-test.XXXXXX";
+    const int fd = mkstemp(name);
+
+    if (fd < 0 || write(fd, row, strlen(row)) != (ssize_t)strlen(row) || close(fd) != 0)
+        abort();
+    setenv("SYMWIN_TUNING", name, 1);
+}
+
 static void disagree(struct processes *p, int rank)
 {
     const enum oddity oddity = *(const enum oddity *)p->arg;
@@ -105,8 +123,15 @@ static void disagree(struct processes *p, int rank)
         options.slot_bytes = 16384;
     if (oddity == OUT_OF_MEMORY)
         options.slot_bytes = 1 << 20;
+    if (odd && oddity == TUNING)
+        tune("gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
+             "symwin emulated GPU,3,4,integer,0,64,oneshot,1,0\n");
+    if (odd && oddity == BAD_TUNING)
+        tune("gpu\n");
     status = symwin_comm_create(processes_id(p, rank), RANKS, rank, rank, &options, &comm);
-    if (oddity == OPTIONS || oddity == OUT_OF_MEMORY) {
+    if (getenv("SYMWIN_TUNING") != NULL)
+        unlink(getenv("SYMWIN_TUNING"));
+    if (oddity == OPTIONS || oddity == OUT_OF_MEMORY || oddity == TUNING || oddity == BAD_TUNING) {
         expect(oddity, rank, status);
         return;
     }

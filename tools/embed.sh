@@ -1,38 +1,43 @@
 #!/bin/sh
-# Writes the C source that embeds fat binaries as the table of fatbins.h, or as one of another name.
+# Writes the C source that embeds fat binaries as the table of fatbins.h, or as one of another name, or
+# other files as the table of another header.
 #
-#   usage: [TABLE=sw] tools/embed.sh FILE.fatbin... > fatbins.c
+#   usage: [TABLE=sw] [KIND=fatbin] tools/embed.sh FILE... > fatbins.c
 #
-# The table is ${TABLE}_fatbins, and ${TABLE}_fatbin_count is its length.
+# The table has struct sw_${KIND}s of ${KIND}s.h. It is ${TABLE}_${KIND}s, and ${TABLE}_${KIND}_count is its length.
 # The files are read by the assembler (.incbin), so their paths have to be good where that runs.
 set -eu
 table=${TABLE:-sw}
+kind=${KIND:-fatbin}
+
+# Of the file without its ending; in symbols a letter, a digit or _ for each character.
+name() { basename "${1%.*}"; }
+symbol() { printf '%s_%s_%s' "$table" "$kind" "$(name "$1" | tr -c 'A-Za-z0-9\n' _)"; }
 
 cat <<'END'
 /* Made by tools/embed.sh. */
-#include "fatbins.h"
 END
+printf '#include "%ss.h"\n' "$kind"
 
 for file; do
-    name=$(basename "$file" .fatbin)
+    symbol=$(symbol "$file")
     cat <<END
 
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"
-        ".globl ${table}_fatbin_$name\n"
-        ".hidden ${table}_fatbin_$name\n"
-        "${table}_fatbin_$name:\n"
+        ".globl $symbol\n"
+        ".hidden $symbol\n"
+        "$symbol:\n"
         ".incbin \"$file\"\n"
         ".popsection\n");
-extern const unsigned char ${table}_fatbin_$name[];
+extern const unsigned char $symbol[];
 END
 done
 
-printf '\nextern const struct sw_fatbin %s_fatbins[];\nextern const size_t %s_fatbin_count;\n' "$table" "$table"
-printf '\nconst struct sw_fatbin %s_fatbins[] = {\n' "$table"
+printf '\nextern const struct sw_%s %s_%ss[];\nextern const size_t %s_%s_count;\n' "$kind" "$table" "$kind" "$table" "$kind"
+printf '\nconst struct sw_%s %s_%ss[] = {\n' "$kind" "$table" "$kind"
 for file; do
-    name=$(basename "$file" .fatbin)
-    printf '    {"%s", %s_fatbin_%s, %s},\n' "$name" "$table" "$name" "$(wc -c <"$file" | tr -d ' ')"
+    printf '    {"%s", %s, %s},\n' "$(name "$file")" "$(symbol "$file")" "$(wc -c <"$file" | tr -d ' ')"
 done
 printf '    {NULL, NULL, 0},\n};\n'
-printf 'const size_t %s_fatbin_count = %d;\n' "$table" "$#"
+printf 'const size_t %s_%s_count = %d;\n' "$table" "$kind" "$#"

@@ -1,0 +1,97 @@
+/* Which algorithm serves a call, and by which grid: by measured tables, or by size. Goes with internal.h.
+ */
+#ifndef SYMWIN_CHOICE_H
+#define SYMWIN_CHOICE_H
+
+#include "internal.h"
+
+/* ---- tuning.c: tables of measured choices ------------------------------------------------------ */
+
+static inline int sw_algo_needs_multicast(symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
+}
+
+static inline int sw_algo_needs_windows(symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT ||
+           sw_algo_needs_multicast(algo);
+}
+
+/* Others are integers, which have no pattern of bits to spare: pushes carry flags beside them. */
+static inline int sw_type_is_float(symwin_type type)
+{
+    return type <= SYMWIN_F8E5M2;
+}
+
+struct sw_tuning_row {
+    uint64_t bytes;           /* of the largest message that the row is for */
+    symwin_algo algo;         /* not AUTO */
+    uint32_t blocks, threads; /* 0: the library's own */
+};
+
+/* The rows for one kind of GPU and one number of ranks; constant. */
+struct sw_tuning;
+
+/* From the file that SYMWIN_TUNING names, or else from the library's own tables. *out is NULL where
+ * there are no rows. */
+symwin_status sw_tuning_open(const char *call, const char *gpu, int nranks, struct sw_tuning **out);
+symwin_status sw_tuning_parse(const char *call, const char *name, const char *text, size_t bytes,
+                              const char *gpu, int nranks, struct sw_tuning **out);
+void sw_tuning_close(struct sw_tuning *tuning); /* NULL is fine */
+
+/* When a communicator is created: opens comm->tuning and gives what the other ranks must know of it; and
+ * when all ranks' are in their votes, from value `at` on: whether they agree. */
+#define SW_TUNING_VALUES 2
+symwin_status sw_tuning_introduce(symwin_comm *comm, const char *call,
+                                  uint64_t values[SW_TUNING_VALUES]);
+symwin_status sw_tuning_agree(symwin_comm *comm, const char *call, int at);
+
+/* Equal for equal rows; 0: none. */
+uint64_t sw_tuning_hash(const struct sw_tuning *tuning);
+
+/* The row for a message, NULL: there is none. `registered`: both buffers lie in windows. */
+const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning, symwin_type type,
+                                           int registered, size_t bytes);
+
+/* ---- choice.c: which algorithm, which grid ----------------------------------------------------- */
+
+/* What a choice depends on. */
+struct sw_question {
+    const symwin_comm *comm;
+    symwin_type type;
+    symwin_op op;
+    size_t bytes; /* of the message, > 0 */
+    int in_place;
+    int windows;         /* both buffers lie in windows */
+    unsigned transports; /* that both windows have */
+};
+
+/* Whether an algorithm can serve a call, or what it lacks. */
+enum sw_service {
+    SW_SERVES,
+    SW_NEEDS_WINDOWS,
+    SW_NEEDS_MULTICAST,
+    SW_NEEDS_KERNEL, /* for this type and operation */
+    SW_NEEDS_TWO_BUFFERS
+};
+enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo);
+
+struct sw_grid {
+    unsigned blocks, threads; /* of a block; 0: no matter */
+};
+
+struct sw_choice {
+    symwin_algo algo;
+    struct sw_grid grid; /* what was measured to be best, 0: nothing was */
+    int measured;        /* by a table */
+};
+
+/* The same on all ranks whose questions are, less the grid. */
+void sw_choice_make(const struct sw_question *q, struct sw_choice *out);
+
+/* `asked` are the caller's limits, 0: none. Ranks may have grids of their own. */
+symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice *choice,
+                             const struct sw_grid *asked, struct sw_grid *grid);
+
+#endif

@@ -1,0 +1,313 @@
+/* Tables of measured choices: every way in which a file can be wrong, which row applies to a message, and
+ * when two tables count as the same. */
+#include <limits.h>
+#include <sys/stat.h>
+
+#include "../choice.h"
+#include "../tables.h"
+#include "host_cases.h"
+
+#define CALL "symwin_comm_create"
+#define NAMES "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
+#define ROW "A GPU,4,2,float,0,4096,oneshot_sentinel,8,96\n"
+
+static symwin_status parse(const char *text, struct sw_tuning **out)
+{
+    return sw_tuning_parse(CALL, "a.csv", text, strlen(text), "A GPU", 4, out);
+}
+
+/* ---- what is refused ---- */
+
+static const struct {
+    const char *name, *text, *words;
+} bads[] = {
+    {"nothing", "", "line 1 does not name the columns gpu,nranks,width,kind"},
+    {"comments alone", "# one\n\n# two\n", "line 4 does not name the columns"},
+    {"no names", ROW, "line 1 does not name the columns"},
+    {"other names", "gpu,ranks\n", "line 1 does not name the columns"},
+    {"names with more", "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads,us\n",
+     "line 1 does not name the columns"},
+    {"names twice", NAMES NAMES, "line 2: nranks is \"nranks\" and must be 1 to 4096"},
+    {"too few columns", "# a\n" NAMES "A GPU,4,2,float,0,4096,oneshot,8\n",
+     "line 3 has fewer than 9 columns"},
+    {"too many columns", NAMES "A GPU,4,2,float,0,4096,oneshot,8,96,\n",
+     "line 2 has more than 9 columns"},
+    {"no GPU", NAMES ",4,2,float,0,4096,oneshot,8,96\n", "line 2: gpu is \"\""},
+    {"no ranks", NAMES "A GPU,0,2,float,0,4096,oneshot,8,96\n", "line 2: nranks is \"0\""},
+    {"too many ranks", NAMES "A GPU,4097,2,float,0,4096,oneshot,8,96\n", "nranks is \"4097\""},
+    {"a number with more", NAMES "A GPU,4 ,2,float,0,4096,oneshot,8,96\n", "nranks is \"4 \""},
+    {"a width of 3", NAMES "A GPU,4,3,float,0,4096,oneshot,8,96\n",
+     "line 2: width is \"3\" and must be 1, 2, 4 or 8"},
+    {"a width of 16", NAMES "A GPU,4,16,float,0,4096,oneshot,8,96\n", "width is \"16\""},
+    {"another kind", NAMES "A GPU,4,2,floats,0,4096,oneshot,8,96\n",
+     "line 2: kind is \"floats\" and must be float or integer"},
+    {"registered twice", NAMES "A GPU,4,2,float,2,4096,oneshot,8,96\n",
+     "line 2: registered is \"2\" and must be 0 or 1"},
+    {"no bytes", NAMES "A GPU,4,2,float,0,0,oneshot,8,96\n", "line 2: bytes is \"0\""},
+    {"bytes below zero", NAMES "A GPU,4,2,float,0,-1,oneshot,8,96\n", "bytes is \"-1\""},
+    {"more bytes than there are", NAMES "A GPU,4,2,float,0,9999999999999999999,oneshot,8,96\n",
+     "bytes is \"9999999999999999999\""},
+    {"another algorithm", NAMES "A GPU,4,2,float,0,4096,ring,8,96\n",
+     "line 2: algo is \"ring\" and must be an algorithm of symwin.h; correct it|a.csv"},
+    {"no choice at all", NAMES "A GPU,4,2,float,0,4096,auto,8,96\n", "algo is \"auto\""},
+    {"windows without windows", NAMES "A GPU,4,2,float,0,4096,twoshot,8,96\n",
+     "line 2: registered is \"0\" and must be 1 for an algorithm over windows"},
+    {"too many blocks", NAMES "A GPU,4,2,float,0,4096,oneshot,65537,96\n", "blocks is \"65537\""},
+    {"too many threads", NAMES "A GPU,4,2,float,0,4096,oneshot,8,1025\n", "threads is \"1025\""},
+    {"a carriage return", NAMES "A GPU,4,2,float,0,4096,oneshot,8,96\r\n", "threads is \"96\r\""},
+    {"the same size twice", NAMES ROW ROW,
+     "line 3 has no more bytes than the row of its kind before it"},
+    {"sizes that fall", NAMES ROW "A GPU,4,2,float,0,2048,oneshot,8,96\n", "line 3 has no more"},
+    {"sizes that fall, apart",
+     NAMES ROW "A GPU,4,4,float,0,64,oneshot,8,96\nA GPU,4,2,float,0,9,oneshot,8,96\n",
+     "line 4 has no more"},
+    {"a row for others that is wrong", NAMES ROW "B GPU,2,2,float,0,4096,ring,8,96\n",
+     "line 3: algo is \"ring\""},
+};
+
+static void refuses(void)
+{
+    struct sw_tuning *const untouched = (struct sw_tuning *)(uintptr_t)8;
+    char text[400];
+    size_t i;
+
+    for (i = 0; i < sizeof bads / sizeof bads[0]; i++) {
+        struct sw_tuning *t = untouched;
+        const symwin_status status = parse(bads[i].text, &t);
+
+        host_expect(bads[i].name, status, SYMWIN_INVALID, bads[i].words);
+        tap_ok(host_error_has(CALL ": SYMWIN_TUNING, line |a.csv") && t == untouched,
+               "%s: names call and file, gives nothing", bads[i].name);
+    }
+    memset(text, 'x', sizeof text);
+    memcpy(text, NAMES, strlen(NAMES));
+    text[sizeof text - 1] = '\0';
+    {
+        struct sw_tuning *t = NULL;
+
+        host_expect("a long line", parse(text, &t), SYMWIN_INVALID,
+                    "line 2 has more than 255 characters");
+        host_expect(
+            "a zero",
+            sw_tuning_parse(CALL, "a.csv", NAMES "A\0B\n", sizeof NAMES + 3, "A GPU", 4, &t),
+            SYMWIN_INVALID, "line 2 is no text");
+    }
+}
+
+/* ---- which row ---- */
+
+static void finds(const struct sw_tuning *t, symwin_type type, int registered, size_t bytes,
+                  symwin_algo algo, unsigned blocks)
+{
+    const struct sw_tuning_row *row = sw_tuning_find(t, type, registered, bytes);
+    char name[80];
+
+    snprintf(name, sizeof name, "%s, %s, %zu bytes: %s", symwin_type_name(type),
+             registered ? "windows" : "plain", bytes, symwin_algo_name(algo));
+    if (algo == SYMWIN_ALGO_AUTO)
+        tap_ok(row == NULL, "%s: no row", name);
+    else
+        tap_ok(row != NULL && row->algo == algo && row->blocks == blocks, "%s, %u blocks", name,
+               blocks);
+}
+
+static void looks_up(void)
+{
+    static const char text[] = "# made by hand\n" NAMES
+                               "A GPU,4,2,float,0,64,oneshot_sentinel,1,96\n"
+                               "A GPU,4,2,float,0,4096,oneshot_sentinel,8,96\n"
+                               "\n# larger\n"
+                               "A GPU,4,8,float,0,4096,twoshot_push,80,0\n"
+                               "A GPU,4,2,float,0,1048576,twoshot_push,0,0\n"
+                               "A GPU,4,2,float,1,4096,twoshot,2,544\n"
+                               "A GPU,2,2,float,0,4096,oneshot,99,96\n"
+                               "B GPU,4,2,float,0,4096,oneshot,99,96\n"
+                               "A GPU,4,4,integer,0,9223372036854775807,oneshot,40,0";
+    struct sw_tuning *t = NULL;
+    const struct sw_tuning_row *row;
+
+    host_expect("a table", parse(text, &t), SYMWIN_OK, "");
+    finds(t, SYMWIN_BF16, 0, 1, SYMWIN_ALGO_ONESHOT_SENTINEL, 1);
+    finds(t, SYMWIN_BF16, 0, 64, SYMWIN_ALGO_ONESHOT_SENTINEL, 1);
+    finds(t, SYMWIN_F16, 0, 65, SYMWIN_ALGO_ONESHOT_SENTINEL, 8);
+    finds(t, SYMWIN_F16, 0, 4096, SYMWIN_ALGO_ONESHOT_SENTINEL, 8);
+    finds(t, SYMWIN_F16, 0, 4097, SYMWIN_ALGO_TWOSHOT_PUSH, 0);
+    finds(t, SYMWIN_F16, 0, 1048577, SYMWIN_ALGO_TWOSHOT_PUSH, 0);
+    finds(t, SYMWIN_F16, 0, SIZE_MAX, SYMWIN_ALGO_TWOSHOT_PUSH, 0);
+    finds(t, SYMWIN_BF16, 1, 5, SYMWIN_ALGO_TWOSHOT, 2);
+    finds(t, SYMWIN_F8E4M3, 0, 64, SYMWIN_ALGO_ONESHOT_SENTINEL, 1); /* the next larger width */
+    finds(t, SYMWIN_F32, 0, 64, SYMWIN_ALGO_TWOSHOT_PUSH, 80);
+    finds(t, SYMWIN_F64, 0, 64, SYMWIN_ALGO_TWOSHOT_PUSH, 80);
+    finds(t, SYMWIN_F64, 1, 64, SYMWIN_ALGO_TWOSHOT, 2); /* the next smaller */
+    finds(t, SYMWIN_I32, 0, 64, SYMWIN_ALGO_ONESHOT, 40);
+    finds(t, SYMWIN_U8, 0, 64, SYMWIN_ALGO_ONESHOT, 40);
+    finds(t, SYMWIN_I64, 0, SIZE_MAX, SYMWIN_ALGO_ONESHOT, 40);
+    finds(t, SYMWIN_I64, 1, 64, SYMWIN_ALGO_AUTO, 0);
+    row = sw_tuning_find(t, SYMWIN_BF16, 1, 4096);
+    tap_ok(row != NULL && row->threads == 544 && row->bytes == 4096, "a row has threads and bytes");
+    sw_tuning_close(t);
+
+    t = (struct sw_tuning *)(uintptr_t)8;
+    host_expect("a table for others",
+                sw_tuning_parse(CALL, "a.csv", text, strlen(text), "C GPU", 4, &t), SYMWIN_OK, "");
+    tap_ok(t == NULL, "is none");
+    finds(t, SYMWIN_BF16, 0, 64, SYMWIN_ALGO_AUTO, 0);
+}
+
+/* ---- which are the same ---- */
+
+static uint64_t hash(const char *text)
+{
+    struct sw_tuning *t = NULL;
+    uint64_t value;
+
+    host_must(parse(text, &t), "a table");
+    value = sw_tuning_hash(t);
+    sw_tuning_close(t);
+    return value;
+}
+
+static void compares(void)
+{
+    static const char *const others[] = {
+        NAMES "A GPU,4,4,float,0,4096,oneshot_sentinel,8,96\n",
+        NAMES "A GPU,4,2,integer,0,4096,oneshot_sentinel,8,96\n",
+        NAMES "A GPU,4,2,float,1,4096,oneshot_sentinel,8,96\n",
+        NAMES "A GPU,4,2,float,0,4097,oneshot_sentinel,8,96\n",
+        NAMES "A GPU,4,2,float,0,4096,oneshot,8,96\n",
+        NAMES "A GPU,4,2,float,0,4096,oneshot_sentinel,9,96\n",
+        NAMES "A GPU,4,2,float,0,4096,oneshot_sentinel,8,97\n",
+        NAMES ROW "A GPU,4,2,float,0,4097,oneshot_sentinel,8,96\n",
+    };
+    const uint64_t first = hash(NAMES ROW);
+    size_t i;
+
+    tap_ok(first != 0 && sw_tuning_hash(NULL) == 0, "no table has the hash 0");
+    tap_ok(hash("# a comment\n" NAMES ROW "B GPU,4,2,float,0,9,oneshot,1,1\n") == first,
+           "comments and rows for others do not count");
+    for (i = 0; i < sizeof others / sizeof others[0]; i++)
+        tap_ok(hash(others[i]) != first, "another row counts: %zu", i);
+    tap_ok(hash(NAMES "A GPU,4,4,float,0,9,oneshot,1,1\n" ROW) ==
+               hash(NAMES ROW "A GPU,4,4,float,0,9,oneshot,1,1\n"),
+           "the order of the keys does not");
+}
+
+/* ---- which file ---- */
+
+static char folder[64];
+
+static const char *file(const char *name, const char *text, size_t bytes)
+{
+    static char path[128];
+    FILE *to;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    to = fopen(path, "w");
+    if (to == NULL || fwrite(text, 1, bytes, to) != bytes || fclose(to) != 0)
+        abort();
+    return path;
+}
+
+static symwin_status open_named(const char *path, struct sw_tuning **out)
+{
+    setenv("SYMWIN_TUNING", path, 1);
+    return sw_tuning_open(CALL, "A GPU", 4, out);
+}
+
+static void opens(void)
+{
+    char *large = malloc(2 << 20);
+    struct sw_tuning *t = NULL;
+    char pipe[128];
+    size_t i;
+
+    host_expect("a file", open_named(file("a", NAMES ROW, strlen(NAMES ROW)), &t), SYMWIN_OK, "");
+    finds(t, SYMWIN_BF16, 0, 64, SYMWIN_ALGO_ONESHOT_SENTINEL, 8);
+    sw_tuning_close(t);
+    host_expect("0", open_named("0", &t), SYMWIN_OK, "");
+    tap_ok(t == NULL, "is no table");
+    host_expect("nothing", open_named("", &t), SYMWIN_OK, "");
+    tap_ok(t == NULL, "is none of the library's own, which are for other GPUs");
+    host_expect("no file", open_named("/nowhere/a.csv", &t), SYMWIN_INVALID,
+                CALL ": SYMWIN_TUNING cannot be read: No such file|unset it: /nowhere/a.csv");
+    host_expect("a folder", open_named(folder, &t), SYMWIN_INVALID, "it is no regular file");
+    snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+    if (mkfifo(pipe, 0600) != 0)
+        abort();
+    host_expect("a pipe", open_named(pipe, &t), SYMWIN_INVALID, "it is no regular file");
+    host_expect("a wrong line", open_named(file("b", NAMES "x\n", strlen(NAMES) + 2), &t),
+                SYMWIN_INVALID, "line 2 has fewer than 9 columns|/b");
+    memset(large, '\n', 2 << 20);
+    memcpy(large, NAMES ROW, strlen(NAMES ROW));
+    host_expect("1 MiB", open_named(file("c", large, 1 << 20), &t), SYMWIN_OK, "");
+    sw_tuning_close(t);
+    host_expect("a byte more", open_named(file("d", large, (1 << 20) + 1), &t), SYMWIN_INVALID,
+                "it has more than 1 MiB");
+    free(large);
+    for (i = 0; i < sw_table_count; i++) {
+        t = NULL;
+        host_expect(sw_tables[i].name,
+                    sw_tuning_parse(CALL, sw_tables[i].name, sw_tables[i].data, sw_tables[i].bytes,
+                                    "A GPU", 4, &t),
+                    SYMWIN_OK, "");
+        sw_tuning_close(t);
+    }
+    unsetenv("SYMWIN_TUNING");
+}
+
+/* ---- communicators ---- */
+
+static void create(struct harness_team *team, int rank, void *arg)
+{
+    const struct {
+        symwin_status want;
+        const char *words;
+    } *expect = arg;
+    symwin_comm *comm = NULL;
+    char name[40];
+
+    snprintf(name, sizeof name, "rank %d", rank);
+    host_expect(name, harness_comm(team, rank, &comm), expect->want, expect->words);
+    symwin_comm_destroy(comm);
+}
+
+static void creates(void)
+{
+    struct {
+        symwin_status want;
+        const char *words;
+    } expect = {SYMWIN_OK, ""};
+    struct harness_leaks before;
+    static const char good[] = NAMES "symwin emulated GPU,3,4,float,0,4096,oneshot,1,32\n";
+
+    harness_start();
+    before = harness_leaks_now();
+    setenv("SYMWIN_TUNING", file("good", good, strlen(good)), 1);
+    harness_run(3, create, &expect);
+    setenv("SYMWIN_TUNING", file("bad", "?\n", 2), 1);
+    expect.want = SYMWIN_INVALID;
+    expect.words = CALL ": rank 0: SYMWIN_TUNING, line 1 does not name|/bad";
+    harness_run(3, create, &expect);
+    setenv("SYMWIN_TUNING", "/nowhere", 1);
+    expect.words = CALL ": rank 0: SYMWIN_TUNING cannot be read|/nowhere";
+    harness_run(3, create, &expect);
+    unsetenv("SYMWIN_TUNING");
+    harness_no_leaks("communicators", &before);
+}
+
+int main(void)
+{
+    const char *base = getenv("TMPDIR");
+    char command[100];
+
+    snprintf(folder, sizeof folder, "%.40s/tuning.XXXXXX", base != NULL ? base : "/tmp");
+    if (mkdtemp(folder) == NULL)
+        abort();
+    refuses();
+    looks_up();
+    compares();
+    opens();
+    creates();
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    return system(command) != 0 || tap_done();
+}
