@@ -1,10 +1,9 @@
-/* Which algorithm serves a call, and by which grid: what a table of measured choices says, or else by
- * size. docs/tuning.md has the form of the tables.
+/* Which algorithm serves a call, and by which grid: what a table of measured choices says, or else what a
+ * model of latency and bandwidth does. docs/tuning.md describes both.
  */
 #include "choice.h"
 
 enum {
-    PUSH_BYTES = 64 << 20, /* largest message that is pushed rather than read from windows */
     ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16, /* what a thread handles at a time */
     WARP = 32,
@@ -31,22 +30,62 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
     return SW_SERVES;
 }
 
-/* Largest message that goes to all peers whole: half as many hops as in two shots, (nranks - 1) times the bytes
- * against 2 (nranks - 1) / nranks. Measured on H200s with 2 and 4 ranks, the rest by that ratio. */
-static size_t oneshot_bytes(int nranks)
+/* Of the model, fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
+#define HOP_US 1.3   /* from a rank's memory to a peer's, until the peer has seen it */
+#define PEER_US 14.0 /* of the two-shot over windows for each peer: barriers, and loads that meet */
+#define LINK_BYTES_US 340e3 /* what a rank sends, or receives, in a microsecond */
+#define LOCAL_BYTES_US 1300e3
+
+double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float)
 {
-    return nranks <= 2 ? (size_t)1 << 20 : ((size_t)768 << 10) / (size_t)nranks;
+    const double n = nranks;
+    const double message = (double)bytes;
+    const double pushed = is_float && algo != SYMWIN_ALGO_ONESHOT ? message : 2 * message;
+    double hops, link, local;
+
+    switch (algo) {
+    case SYMWIN_ALGO_ONESHOT:
+    case SYMWIN_ALGO_ONESHOT_SENTINEL:
+        hops = HOP_US;
+        link = (n - 1) * pushed;
+        local = n * pushed;
+        break;
+    case SYMWIN_ALGO_TWOSHOT_PUSH:
+        hops = 2 * HOP_US;
+        link = 2 * (n - 1) / n * pushed;
+        local = (n - 1) / n * pushed;
+        break;
+    default: /* over windows */
+        hops = 2 * HOP_US + PEER_US * (n - 1);
+        link = 2 * (n - 1) / n * message;
+        local = 0;
+    }
+    return hops + link / LINK_BYTES_US + local / LOCAL_BYTES_US;
 }
 
-static symwin_algo by_size(const struct sw_question *q)
+/* Multicast was never measured: small messages that it serves go by it in one shot, large ones in two. */
+static symwin_algo by_model(const struct sw_question *q)
 {
+    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
+                                        SYMWIN_ALGO_TWOSHOT};
+    const int is_float = sw_type_is_float(q->type);
+    symwin_algo best = algos[0];
+    double least = sw_choice_model_us(best, q->comm->nranks, q->bytes, is_float);
+    int i;
+
     if (q->bytes <= ONESHOT_MC_BYTES && sw_choice_service(q, SYMWIN_ALGO_ONESHOT_MC) == SW_SERVES)
         return SYMWIN_ALGO_ONESHOT_MC;
-    if (q->bytes <= oneshot_bytes(q->comm->nranks))
-        return SYMWIN_ALGO_ONESHOT_SENTINEL;
-    if (sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) == SW_SERVES)
+    for (i = 1; i < 3; i++) {
+        const double us = sw_choice_model_us(algos[i], q->comm->nranks, q->bytes, is_float);
+
+        if (us < least && sw_choice_service(q, algos[i]) == SW_SERVES) {
+            best = algos[i];
+            least = us;
+        }
+    }
+    if (best != algos[0] && sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) == SW_SERVES)
         return SYMWIN_ALGO_TWOSHOT_MC;
-    return q->windows && q->bytes > PUSH_BYTES ? SYMWIN_ALGO_TWOSHOT : SYMWIN_ALGO_TWOSHOT_PUSH;
+    return best;
 }
 
 void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
@@ -57,7 +96,7 @@ void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
     if (row != NULL && sw_choice_service(q, row->algo) == SW_SERVES)
         *out = (struct sw_choice){row->algo, {row->blocks, row->threads}, 1};
     else
-        *out = (struct sw_choice){.algo = by_size(q)};
+        *out = (struct sw_choice){.algo = by_model(q)};
 }
 
 /* ---- which grid ---- */

@@ -1,4 +1,4 @@
-/* Which algorithm serves a call, and by which grid: by measured tables, or by size. Goes with internal.h.
+/* Which algorithm serves a call, and by which grid: by measured tables, or by a model. Goes with internal.h.
  */
 #ifndef SYMWIN_CHOICE_H
 #define SYMWIN_CHOICE_H
@@ -84,11 +84,14 @@ struct sw_grid {
 struct sw_choice {
     symwin_algo algo;
     struct sw_grid grid; /* what was measured to be best, 0: nothing was */
-    int measured;        /* by a table */
+    int measured;        /* by a table, not by the model */
 };
 
 /* The same on all ranks whose questions are, less the grid. */
 void sw_choice_make(const struct sw_question *q, struct sw_choice *out);
+
+/* The model's time for an algorithm, less what all have in common; none for those through multicast. */
+double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float);
 
 /* `asked` are the caller's limits, 0: none. Ranks may have grids of their own. */
 symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice *choice,
