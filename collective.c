@@ -358,7 +358,19 @@ static symwin_status launch(struct call *c)
     return status;
 }
 
-static symwin_status run(struct call *c)
+static symwin_status answer(const struct call *c, symwin_allreduce_info *info)
+{
+    struct sw_grid grid = {0, 0};
+    const symwin_status status = make_grid(c, &grid);
+
+    if (status == SYMWIN_OK)
+        *info = (symwin_allreduce_info){c->algo, (int)grid.blocks, (int)grid.threads,
+                                        c->choice.measured};
+    return status;
+}
+
+/* Launches the call, or answers what would be launched. */
+static symwin_status run(struct call *c, symwin_allreduce_info *info)
 {
     struct sw_scope scope;
     symwin_status status = sw_scope_enter_context(c->comm->context, &scope);
@@ -368,7 +380,7 @@ static symwin_status run(struct call *c)
     if (status == SYMWIN_OK)
         status = choose(c);
     if (status == SYMWIN_OK)
-        status = launch(c);
+        status = info != NULL ? answer(c, info) : launch(c);
     sw_scope_leave(&scope);
     return status;
 }
@@ -391,6 +403,27 @@ static symwin_status check_options(const symwin_allreduce_options *o)
     return SYMWIN_OK;
 }
 
+/* What can be said of the arguments without the communicator. */
+static symwin_status check_call(struct call *c, const symwin_allreduce_options *options)
+{
+    symwin_status status;
+
+    if (symwin_type_name(c->type) == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no type %d; see SYMWIN_TYPE_LIST",
+                       allreduce_call, (int)c->type);
+    if (symwin_op_name(c->op) == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no operation %d; see SYMWIN_OP_LIST",
+                       allreduce_call, (int)c->op);
+    if (options == NULL)
+        return SYMWIN_OK;
+    status = check_options(options);
+    if (status != SYMWIN_OK)
+        return status;
+    c->algo = options->algo;
+    c->asked = (struct sw_grid){(unsigned)options->blocks, (unsigned)options->threads};
+    return SYMWIN_OK;
+}
+
 symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out, uint64_t count,
                                     symwin_type type, symwin_op op,
                                     const symwin_allreduce_options *options,
@@ -405,26 +438,41 @@ symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out
         .op = op,
         .stream = stream,
     };
-    symwin_status status;
+    symwin_status status = check_call(&c, options);
 
-    if (symwin_type_name(type) == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: there is no type %d; see SYMWIN_TYPE_LIST",
-                       allreduce_call, (int)type);
-    if (symwin_op_name(op) == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: there is no operation %d; see SYMWIN_OP_LIST",
-                       allreduce_call, (int)op);
-    if (options != NULL) {
-        status = check_options(options);
-        if (status != SYMWIN_OK)
-            return status;
-        c.algo = options->algo;
-        c.asked = (struct sw_grid){(unsigned)options->blocks, (unsigned)options->threads};
-    }
-    status = sw_comm_enter(comm, allreduce_call);
+    if (status == SYMWIN_OK)
+        status = sw_comm_enter(comm, allreduce_call);
     if (status != SYMWIN_OK)
         return status;
     if (count > 0)
-        status = run(&c);
+        status = run(&c, NULL);
+    sw_comm_leave(comm);
+    return status;
+}
+
+symwin_status symwin_allreduce_query(symwin_comm *comm, const void *in, const void *out,
+                                     uint64_t count, symwin_type type, symwin_op op,
+                                     const symwin_allreduce_options *options,
+                                     symwin_allreduce_info *info)
+{
+    struct call c = {
+        .comm = comm,
+        .in = (CUdeviceptr)(uintptr_t)in,
+        .out = (CUdeviceptr)(uintptr_t)out,
+        .count = count,
+        .type = type,
+        .op = op,
+    };
+    symwin_status status = check_call(&c, options);
+
+    if (status == SYMWIN_OK && (info == NULL || count == 0))
+        return sw_fail(SYMWIN_INVALID, "symwin_allreduce_query: %s",
+                       info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
+    if (status == SYMWIN_OK)
+        status = sw_comm_enter(comm, "symwin_allreduce_query");
+    if (status != SYMWIN_OK)
+        return status;
+    status = run(&c, info);
     sw_comm_leave(comm);
     return status;
 }

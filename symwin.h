@@ -552,6 +552,23 @@ SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in
                                                const symwin_allreduce_options *options,
                                                struct CUstream_st *stream);
 
+typedef struct symwin_allreduce_info {
+    symwin_algo algo; /* not AUTO */
+    int blocks;       /* of the grid */
+    int threads;      /* of a block */
+    int measured; /* 1: by a row of a table (docs/tuning.md); 0: by the model, or as was asked for */
+} symwin_allreduce_info;
+
+/* What symwin_allreduce_with() would launch on this rank for the same arguments; launches nothing. Local, and
+ * as quick as the call less its launch; not while another thread is in a call on `comm`.
+ *
+ *   SYMWIN_INVALID  as symwin_allreduce_with(); info is NULL, or count 0
+ *   and what else symwin_allreduce_with() returns at once */
+SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *in, const void *out,
+                                                uint64_t count, symwin_type type, symwin_op op,
+                                                const symwin_allreduce_options *options,
+                                                symwin_allreduce_info *info);
+
 /* ---- for programs without the CUDA runtime --------------------------------------------------- */
 
 /* A stream of `device` that does not wait for the legacy default stream. */

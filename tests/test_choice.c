@@ -1,9 +1,9 @@
-/* The model by which algorithms are chosen where nothing was measured. */
+/* What is chosen: by the model alone, and for calls on a communicator by rows, the model and what was asked for.
+ */
 #include "../choice.h"
-#include "tap.h"
+#include "host_cases.h"
 
 #define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 
 /* What has the least of the model's time. */
 static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
@@ -33,16 +33,16 @@ static void prefers(int nranks, size_t bytes, int is_float, int windows, symwin_
 static void measured(void)
 {
     prefers(2, 8, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
-    prefers(2, MIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
-    prefers(2, 2 * MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(2, 16 * MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(2, 64 * MIB, 1, 1, SYMWIN_ALGO_TWOSHOT);
-    prefers(2, 64 * MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, (size_t)MIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(2, 2 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT);
+    prefers(2, 64 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 128 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(4, 256 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(4, 64 * MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(4, 128 * MIB, 1, 1, SYMWIN_ALGO_TWOSHOT);
-    prefers(4, 1024 * MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 128 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT);
+    prefers(4, 1024 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
 }
 
 static void others(void)
@@ -52,13 +52,13 @@ static void others(void)
     prefers(3, 512 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(8, 32 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(8, 128 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(8, 64 * MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(8, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4096, 8, 1, 0, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(4096, 64 * KIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
     /* Flags: pushes carry twice the bytes. */
     prefers(2, 512 * KIB, 0, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
-    prefers(2, MIB, 0, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(4, 64 * MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
+    prefers(2, (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 64 * (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
     tap_ok(sw_choice_model_us(SYMWIN_ALGO_ONESHOT, 4, 4096, 1) ==
                sw_choice_model_us(SYMWIN_ALGO_ONESHOT_SENTINEL, 4, 4096, 0),
            "flags cost as much whatever the type");
@@ -81,13 +81,211 @@ static void crosses_once(int nranks)
            "%d ranks: one shot, two by pushes, two over windows", nranks);
 }
 
+/* ---- calls ---- */
+
+enum { RANKS = 2, BYTES = 1 << 20 };
+
+struct place {
+    symwin_comm *comm;
+    unsigned char *window, *plain; /* BYTES each */
+    int rank;
+};
+
+static const struct ask {
+    const char *name;
+    size_t count;
+    symwin_type type;
+    int plain;    /* out lies in no window */
+    int in_place; /* else in is the first half, out the second */
+    symwin_allreduce_options options;
+    symwin_algo algo;
+    int blocks, threads; /* 0: whatever */
+    int measured;
+} asks[] = {
+    {"a row", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
+    {"the next row", 17, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 1, 64, 1},
+    {"its blocks", 4096, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 64, 1},
+    {"beyond the last row", 65536, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 64, 1},
+    {"in place", 16, SYMWIN_F32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
+    {"another width", 16, SYMWIN_BF16, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
+    {"no window", 16, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 1, 32, 1},
+    {"no row", 16, SYMWIN_I32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT_SENTINEL, 1, 64, 0},
+    {"multicast where there is none",
+     16,
+     SYMWIN_I32,
+     0,
+     0,
+     {0},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     0,
+     0,
+     0},
+    {"more blocks and threads than fit",
+     65536,
+     SYMWIN_F64,
+     1,
+     0,
+     {0},
+     SYMWIN_ALGO_ONESHOT,
+     0,
+     64,
+     1},
+    {"an algorithm",
+     4096,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT},
+     SYMWIN_ALGO_ONESHOT,
+     0,
+     64,
+     0},
+    {"fewer blocks", 4096, SYMWIN_F32, 0, 0, {.blocks = 2}, SYMWIN_ALGO_TWOSHOT_PUSH, 2, 64, 1},
+    {"fewer threads", 4096, SYMWIN_F32, 0, 0, {.threads = 31}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 32, 1},
+};
+
+static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
+                           "symwin emulated GPU,2,4,float,0,64,oneshot,9,32\n"
+                           "symwin emulated GPU,2,4,float,1,64,twoshot,1,64\n"
+                           "symwin emulated GPU,2,4,float,1,128,twoshot_push,3,64\n"
+                           "symwin emulated GPU,2,8,float,0,128,oneshot,65536,1024\n"
+                           "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n";
+
+static void open_place(struct place *p, struct harness_team *team, int rank)
+{
+    const symwin_comm_options options = {.size = sizeof options, .flags = SYMWIN_COMM_NO_MULTICAST};
+    symwin_window *window;
+
+    host_must(symwin_comm_create(&team->id, RANKS, rank, rank, &options, &p->comm), "create");
+    p->rank = rank;
+    p->window = host_alloc(rank, BYTES);
+    p->plain = host_alloc(rank, BYTES);
+    host_must(symwin_window_register(p->comm, p->window, BYTES, 0, &window), "register");
+}
+
+static void close_place(struct place *p)
+{
+    symwin_comm_destroy(p->comm);
+    host_must(symwin_mem_free(p->window), "symwin_mem_free");
+    host_must(symwin_mem_free(p->plain), "symwin_mem_free");
+}
+
+static void asked(const struct place *p, const struct ask *a)
+{
+    const unsigned char *out = a->plain      ? p->plain
+                               : a->in_place ? p->window
+                                             : p->window + BYTES / 2;
+    symwin_allreduce_options options = a->options;
+    symwin_allreduce_info info = {SYMWIN_ALGO_AUTO, -1, -1, -1};
+    symwin_status status;
+
+    options.size = sizeof options;
+    status = symwin_allreduce_query(p->comm, p->window, out, a->count, a->type, SYMWIN_SUM,
+                                    &options, &info);
+    tap_ok(status == SYMWIN_OK && info.algo == a->algo && info.measured == a->measured &&
+               info.blocks > 0 && info.threads > 0 &&
+               (a->blocks == 0 || info.blocks == a->blocks) &&
+               (a->threads == 0 || info.threads == a->threads),
+           "rank %d: %s: %s, %d blocks of %d threads%s%s", p->rank, a->name,
+           symwin_algo_name(info.algo), info.blocks, info.threads,
+           info.measured ? ", measured" : "", status == SYMWIN_OK ? "" : symwin_last_error());
+}
+
+/* What is asked for is what runs: the digests of two algorithms differ, so a rank that asks for what the
+ * other one was told agrees with it. */
+static void runs(const struct place *p)
+{
+    struct CUstream_st *stream = NULL;
+    symwin_allreduce_info info;
+    symwin_allreduce_options options = {.size = sizeof options};
+    float one = 1, sum = 0;
+    symwin_status status;
+
+    host_must(symwin_stream_create(p->rank, &stream), "symwin_stream_create");
+    host_must(symwin_allreduce_query(p->comm, p->window, p->window, 1, SYMWIN_F32, SYMWIN_SUM, NULL,
+                                     &info),
+              "symwin_allreduce_query");
+    options.algo = p->rank == 0 ? SYMWIN_ALGO_AUTO : info.algo;
+    host_must(symwin_memcpy(p->rank, p->window, &one, sizeof one, stream), "symwin_memcpy");
+    status = symwin_allreduce_with(p->comm, p->window, p->window, 1, SYMWIN_F32, SYMWIN_SUM,
+                                   &options, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_memcpy(p->rank, &sum, p->window, sizeof sum, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_stream_synchronize(p->rank, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_comm_check(p->comm);
+    tap_ok(status == SYMWIN_OK && sum == RANKS, "rank %d: what runs is what the query says%s",
+           p->rank, status == SYMWIN_OK ? "" : symwin_last_error());
+    host_must(symwin_stream_destroy(p->rank, stream), "symwin_stream_destroy");
+}
+
+static void refuses(const struct place *p)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+    symwin_allreduce_info info = {.blocks = -7};
+
+    host_expect("info NULL",
+                symwin_allreduce_query(p->comm, p->window, p->window, 1, SYMWIN_F32, SYMWIN_SUM,
+                                       NULL, NULL),
+                SYMWIN_INVALID, "symwin_allreduce_query: info is NULL");
+    host_expect("count 0",
+                symwin_allreduce_query(p->comm, p->window, p->window, 0, SYMWIN_F32, SYMWIN_SUM,
+                                       NULL, &info),
+                SYMWIN_INVALID, "symwin_allreduce_query: count is 0");
+    host_expect(
+        "comm NULL",
+        symwin_allreduce_query(NULL, p->window, p->window, 1, SYMWIN_F32, SYMWIN_SUM, NULL, &info),
+        SYMWIN_INVALID, "symwin_allreduce_query: comm is NULL");
+    host_expect("type 77",
+                symwin_allreduce_query(p->comm, p->window, p->window, 1, (symwin_type)77,
+                                       SYMWIN_SUM, NULL, &info),
+                SYMWIN_INVALID, "no type 77");
+    host_expect("two-shot outside windows",
+                symwin_allreduce_query(p->comm, p->plain, p->plain, 1, SYMWIN_F32, SYMWIN_SUM,
+                                       &options, &info),
+                SYMWIN_UNSUPPORTED, "twoshot needs both buffers in windows");
+    tap_ok(info.blocks == -7, "and nothing is set");
+}
+
+static void calls(struct harness_team *team, int rank, void *arg)
+{
+    struct place p;
+    size_t i;
+
+    (void)arg;
+    open_place(&p, team, rank);
+    for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
+        asked(&p, &asks[i]);
+    runs(&p);
+    refuses(&p);
+    close_place(&p);
+}
+
+static void set_table(void)
+{
+    char name[] = "/tmp/symwin-test.XXXXXX";
+    const int fd = mkstemp(name);
+
+    if (fd < 0 || write(fd, rows, strlen(rows)) != (ssize_t)strlen(rows) || close(fd) != 0)
+        abort();
+    setenv("SYMWIN_TUNING", name, 1);
+}
+
 int main(void)
 {
+    struct harness_leaks before;
     int nranks;
 
     measured();
     others();
     for (nranks = 2; nranks <= 4096; nranks *= 2)
         crosses_once(nranks);
+    harness_start();
+    before = harness_leaks_now();
+    set_table();
+    harness_run(RANKS, calls, NULL);
+    unlink(getenv("SYMWIN_TUNING"));
+    harness_no_leaks("calls", &before);
     return tap_done();
 }
