@@ -90,9 +90,10 @@ my @rows = rows($output);
 is_deeply([map { $_->[0] } @rows], [1024, 2048, 4096], 'sizes by a factor');
 is_deeply([map { $_->[1] } @rows], [256, 512, 1024], 'counts');
 is_deeply([@{$rows[0]}[2 .. 4]], ['f32', 'sum', 'auto'], 'type, operation, algorithm');
-is(scalar(@$_), 17, 'columns') for @rows;
+is(scalar(@$_), 18, 'columns') for @rows;
 for my $row (@rows) {
     ok($row->[5] > 0 && $row->[9] > 0 && $row->[13] > 0 && $row->[16] > 0, "$row->[0] bytes: times");
+    like($row->[17], qr/^oneshot_sentinel:[1-9]\d*x[1-9]\d*$/, "$row->[0] bytes: what was launched");
     is("$row->[8] $row->[12]", '0 0', "$row->[0] bytes: nothing is wrong");
     ok($row->[13] <= $row->[14] && $row->[14] <= $row->[15], 'p50 <= p99 <= max');
 }
@@ -127,8 +128,8 @@ for my $i (0 .. $#lines) {
     @row{@names} = split /,/, $lines[$i], -1;
     my $result = $json->{results}[$i];
     is(scalar(split /,/, $lines[$i], -1), scalar @names, "row $i: all columns");
-    is_deeply([@row{qw(library algo type op bytes count placement)}],
-        [@$result{qw(library algo type op bytes count placement)}], "row $i: as in JSON");
+    is_deeply([@row{qw(library algo type op bytes count placement launched)}],
+        [map { $_ // '' } @$result{qw(library algo type op bytes count placement launched)}], "row $i: as in JSON");
     cmp_ok($row{time_us}, '==', $result->{time_us}, "row $i: and the time");
     my $factor = $row{library} eq 'link' ? 1 : 4 / 3;
     cmp_ok(abs($row{busbw_gbs} / $row{algbw_gbs} - $factor), '<', 1e-4, "row $i: bus bandwidth");

@@ -38,7 +38,8 @@ struct way {
     enum way_kind kind;
     symwin_algo algo;
     enum memory_kind memory;
-    int optional; /* passed over where it cannot serve a call */
+    int optional;        /* passed over where it cannot serve a call */
+    int blocks, threads; /* of the grid; 0: the library's choice */
 };
 
 enum { MOST_WAYS = 40 };
@@ -65,8 +66,9 @@ struct result {
     int calls, repetitions;
     double us; /* of a call: median over the repetitions of the slowest rank's time */
     double p50_us, p99_us, max_us;
-    double host_us; /* to launch a call: median, of the slowest rank */
-    double ratio;   /* a rival's time to that of our fastest, 0: none */
+    double host_us;                 /* to launch a call: median, of the slowest rank */
+    double ratio;                   /* a rival's time to that of our fastest, 0: none */
+    symwin_allreduce_info launched; /* by symwin's ways on rank 0; blocks 0: by another's */
     int checked;
     uint64_t wrong; /* elements, on all ranks */
 };
@@ -194,6 +196,9 @@ symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_
 /* The buffers of every way, each of the largest size. Collective. */
 symwin_status ways_open(struct rank *r);
 void ways_close(struct rank *r);
+
+/* What a call by one of symwin's ways launches on this rank. */
+symwin_status way_query(struct rank *r, const struct result *result, symwin_allreduce_info *info);
 
 /* One call, queued. */
 symwin_status way_call(struct rank *r, const struct way *way, const struct pair *pair, int in_place,

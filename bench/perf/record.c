@@ -31,7 +31,7 @@ symwin_status record_open(struct job *job)
     machine_print(job, job->csv, "# ");
     fprintf(job->csv, "library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,"
                       "repetitions,time_us,algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,"
-                      "ratio\n");
+                      "ratio,launched,blocks,threads,measured\n");
     return SYMWIN_OK;
 }
 
@@ -47,7 +47,11 @@ static void write_csv(const struct job *job, const struct result *r)
     fprintf(job->csv, ",%.3f,%.3f,%.3f,%.3f,", r->p50_us, r->p99_us, r->max_us, r->host_us);
     if (r->ratio > 0)
         fprintf(job->csv, "%.3f", r->ratio);
-    fprintf(job->csv, "\n");
+    if (r->launched.blocks > 0)
+        fprintf(job->csv, ",%s,%d,%d,%d\n", symwin_algo_name(r->launched.algo), r->launched.blocks,
+                r->launched.threads, r->launched.measured);
+    else
+        fprintf(job->csv, ",,,,\n");
     fflush(job->csv);
 }
 
@@ -87,9 +91,15 @@ static void write_result(FILE *to, const struct job *job, const struct result *r
     fprintf(to, "\"p50_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, \"host_us\": %.3f, ",
             r->p50_us, r->p99_us, r->max_us, r->host_us);
     if (r->ratio > 0)
-        fprintf(to, "\"ratio\": %.3f}", r->ratio);
+        fprintf(to, "\"ratio\": %.3f, ", r->ratio);
     else
-        fprintf(to, "\"ratio\": null}");
+        fprintf(to, "\"ratio\": null, ");
+    if (r->launched.blocks > 0)
+        fprintf(to, "\"launched\": \"%s\", \"blocks\": %d, \"threads\": %d, \"measured\": %d}",
+                symwin_algo_name(r->launched.algo), r->launched.blocks, r->launched.threads,
+                r->launched.measured);
+    else
+        fprintf(to, "\"launched\": null}");
 }
 
 static symwin_status write_json(const struct job *job, int exit_status)

@@ -26,12 +26,13 @@ void table_head(const struct job *job)
     if (o->rivals != 0)
         printf("# ratio: a rival's time to that of symwin's fastest of the rows above it, above 1 "
                "symwin is ahead\n#\n");
-    printf("#%11s %11s %6s %5s %-12s %34s  %34s  %8s %8s %8s %7s %s\n", "", "", "", "", "",
+    printf("#%11s %11s %6s %5s %-12s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "", "",
            "out of place              ", "in place                ", "p50", "p99", "max", "host",
-           o->rivals != 0 ? "ratio" : "");
-    printf("#%11s %11s %6s %5s %-12s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s %s\n",
+           "launched:", o->rivals != 0 ? "ratio" : "");
+    printf("#%11s %11s %6s %5s %-12s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s %-24s %s\n",
            "size", "count", "type", "op", "algo", "time", "algbw", "busbw", "#wrong", "time",
-           "algbw", "busbw", "#wrong", "", "", "", "launch", o->rivals != 0 ? "out/in" : "");
+           "algbw", "busbw", "#wrong", "", "", "", "launch", "algorithm:blocksxthreads",
+           o->rivals != 0 ? "out/in" : "");
     printf("#%11s %11s %6s %5s %-12s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s\n", "(B)",
            "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "",
            "(us)", "(us)", "(us)", "(us)");
@@ -52,6 +53,16 @@ static void print_figures(const struct job *job, const struct result *result)
            result_busbw(result, job->nranks), wrong);
 }
 
+static void print_launched(const struct result *result)
+{
+    char text[64] = "-";
+
+    if (result->launched.blocks > 0)
+        snprintf(text, sizeof text, "%s:%dx%d", symwin_algo_name(result->launched.algo),
+                 result->launched.blocks, result->launched.threads);
+    printf(" %-24s", text);
+}
+
 void table_row(const struct job *job, const struct result *out, const struct result *in)
 {
     const struct result *any = out != NULL ? out : in;
@@ -63,6 +74,7 @@ void table_row(const struct job *job, const struct result *out, const struct res
     print_figures(job, out);
     print_figures(job, in);
     printf(" %8.2f %8.2f %8.2f %7.2f", any->p50_us, any->p99_us, any->max_us, any->host_us);
+    print_launched(any);
     if (out != NULL && out->ratio > 0)
         printf(" %.2f", out->ratio);
     if (in != NULL && in->ratio > 0)

@@ -22,19 +22,22 @@ void ways_list(const struct perf_options *options, struct ways *ways)
         unsigned bit;
         struct way way;
     } rivals[] = {
-        {PERF_NCCL, {"nccl", "nccl", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL, 0}},
+        {PERF_NCCL, {"nccl", "nccl", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL, 0, 0, 0}},
         {PERF_NCCL_WINDOW,
-         {"nccl", "nccl-window", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_WINDOW, 0}},
-        {PERF_NCCL_PLAIN, {"nccl", "nccl-plain", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_PLAIN, 0}},
+         {"nccl", "nccl-window", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_WINDOW, 0, 0, 0}},
+        {PERF_NCCL_PLAIN,
+         {"nccl", "nccl-plain", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_PLAIN, 0, 0, 0}},
     };
     static const struct way links[] = {
-        {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0},
-        {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1},
+        {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0, 0, 0},
+        {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
     };
     struct way ours = {.library = "symwin",
                        .kind = WAY_SYMWIN,
                        .memory = options->window ? MEMORY_WINDOW : MEMORY_PLAIN,
-                       .optional = options->all_algos};
+                       .optional = options->all_algos,
+                       .blocks = options->blocks,
+                       .threads = options->block_threads};
 
     memset(ways, 0, sizeof *ways);
     for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL; i++) {
@@ -164,13 +167,27 @@ static symwin_status link_call(struct rank *r, const struct way *way, const stru
                     "cuMemcpyAsync to rank %d", next);
 }
 
+static symwin_allreduce_options call_options(const struct way *way)
+{
+    return (symwin_allreduce_options){.size = sizeof(symwin_allreduce_options),
+                                      .algo = way->algo,
+                                      .blocks = way->blocks,
+                                      .threads = way->threads};
+}
+
+symwin_status way_query(struct rank *r, const struct result *result, symwin_allreduce_info *info)
+{
+    const struct pair *pair = &r->memory[result->way->memory][0];
+    const symwin_allreduce_options options = call_options(result->way);
+
+    return symwin_allreduce_query(r->comm, result->in_place ? pair->out : pair->in, pair->out,
+                                  result->count, result->type, result->op, &options, info);
+}
+
 symwin_status way_call(struct rank *r, const struct way *way, const struct pair *pair, int in_place,
                        uint64_t count, symwin_type type, symwin_op op)
 {
-    const symwin_allreduce_options options = {.size = sizeof options,
-                                              .algo = way->algo,
-                                              .blocks = r->job->options.blocks,
-                                              .threads = r->job->options.block_threads};
+    const symwin_allreduce_options options = call_options(way);
     const void *in = in_place ? pair->out : pair->in;
 
     switch (way->kind) {
