@@ -221,11 +221,12 @@ static symwin_status read_lines(struct reader *r, const char *text, size_t bytes
             return bad_line(r, "is no text");
         if (length == 0 || line[0] == '#')
             continue;
-        if (has_columns)
+        if (length == strlen(COLUMNS) && memcmp(line, COLUMNS, length) == 0)
+            has_columns = 1; /* again where files were put together */
+        else if (has_columns)
             status = parse_row(r, line, length, t);
-        else if (length != strlen(COLUMNS) || memcmp(line, COLUMNS, length) != 0)
+        else
             return bad_line(r, "does not name the columns " COLUMNS);
-        has_columns = 1;
     }
     r->line++;
     return status != SYMWIN_OK || has_columns ? status

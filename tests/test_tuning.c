@@ -27,7 +27,8 @@ static const struct {
     {"other names", "gpu,ranks\n", "line 1 does not name the columns"},
     {"names with more", "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads,us\n",
      "line 1 does not name the columns"},
-    {"names twice", NAMES NAMES, "line 2: nranks is \"nranks\" and must be 1 to 4096"},
+    {"other names again", NAMES "gpu,nranks,width,kind,registered,bytes,algo,blocks,thread\n",
+     "line 2: nranks is \"nranks\" and must be 1 to 4096"},
     {"too few columns", "# a\n" NAMES "A GPU,4,2,float,0,4096,oneshot,8\n",
      "line 3 has fewer than 9 columns"},
     {"too many columns", NAMES "A GPU,4,2,float,0,4096,oneshot,8,96,\n",
@@ -116,8 +117,7 @@ static void looks_up(void)
     static const char text[] = "# made by hand\n" NAMES
                                "A GPU,4,2,float,0,64,oneshot_sentinel,1,96\n"
                                "A GPU,4,2,float,0,4096,oneshot_sentinel,8,96\n"
-                               "\n# larger\n"
-                               "A GPU,4,8,float,0,4096,twoshot_push,80,0\n"
+                               "\n# larger\n" NAMES "A GPU,4,8,float,0,4096,twoshot_push,80,0\n"
                                "A GPU,4,2,float,0,1048576,twoshot_push,0,0\n"
                                "A GPU,4,2,float,1,4096,twoshot,2,544\n"
                                "A GPU,2,2,float,0,4096,oneshot,99,96\n"
