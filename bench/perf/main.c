@@ -120,6 +120,21 @@ static symwin_status find_place(struct job *job)
     return SYMWIN_OK;
 }
 
+/* The largest size of --tune, where none was given: four buffers of it, and as much again for others. */
+static symwin_status find_largest(struct job *job)
+{
+    symwin_device_info info;
+    symwin_status status = symwin_device_query(job->local_first % job->driver.device_count, &info);
+    size_t bytes = (size_t)1 << 30;
+
+    if (status != SYMWIN_OK)
+        return status;
+    while (bytes > 1 << 20 && bytes > info.total_bytes / 8)
+        bytes /= 2;
+    job->options.end = bytes;
+    return SYMWIN_OK;
+}
+
 static symwin_status check_place(const struct job *job)
 {
     const struct perf_options *o = &job->options;
@@ -166,10 +181,10 @@ static void *rank_main(void *argument)
     if (status == SYMWIN_OK)
         status = meet(r, r->rank == 0 ? record_open(job) : SYMWIN_OK, NULL, 0);
     if (status == SYMWIN_OK)
-        status = sweep(r);
+        status = job->options.tune != NULL ? tune(r) : sweep(r);
     if (status == SYMWIN_OK)
         status = meet(r, SYMWIN_OK, NULL, 0); /* nobody goes while another uses its memory */
-    if (status == SYMWIN_OK && r->rank == 0)
+    if (status == SYMWIN_OK && r->rank == 0 && job->options.tune == NULL)
         table_end(job);
     if (status != SYMWIN_OK) {
         say(job, r);
@@ -302,6 +317,8 @@ int main(int argc, char **argv)
     job.broken = broken != NULL && strcmp(broken, "1") == 0;
     job.stuck = broken != NULL && strcmp(broken, "hang") == 0;
     status = find_place(&job);
+    if (status == SYMWIN_OK && job.options.tune != NULL && job.options.end == 0 && !job.emulated)
+        status = find_largest(&job);
     if (status == SYMWIN_OK) {
         wrong = options_complete(&job.options, job.emulated);
         if (wrong != NULL) {

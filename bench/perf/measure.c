@@ -351,21 +351,45 @@ static symwin_status check_again(struct rank *r, struct plan *plan, uint64_t *wr
     return status == SYMWIN_OK ? check(r, plan, wrong) : status;
 }
 
-symwin_status measure(struct rank *r, struct result *result)
+static struct plan plan_for(struct rank *r, struct result *result)
 {
     const struct perf_options *o = &r->job->options;
-    struct plan plan = {
+
+    result->checked = checkable(r, result);
+    return (struct plan){
         .result = result,
         .pairs = r->memory[result->way->memory],
         .data = {r->job->nranks, (int32_t)result->type, (int32_t)result->op, o->seed},
         .rotate = o->rotate,
     };
+}
+
+static void drop_graph(struct plan *plan)
+{
+    if (plan->graph != NULL)
+        sw_drop(sw_drv.cuGraphExecDestroy(plan->graph), "cuGraphExecDestroy");
+    plan->graph = NULL;
+}
+
+/* Of all ranks. */
+static symwin_status add_wrong(struct rank *r, struct result *result, uint64_t wrong)
+{
+    const symwin_status status = meet(r, SYMWIN_OK, &wrong, 1);
+
+    for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
+        result->wrong += met(r, i, 0);
+    return status;
+}
+
+symwin_status measure(struct rank *r, struct result *result)
+{
+    const struct perf_options *o = &r->job->options;
+    struct plan plan = plan_for(r, result);
     uint64_t wrong = 0;
     symwin_status status;
 
     result->calls = options_calls(o, result->bytes, r->job->emulated);
     result->repetitions = o->replays > 0 ? o->replays : o->rounds;
-    result->checked = checkable(r, result);
     status = try(r, &plan);
     if (status != SYMWIN_OK || !result->supported)
         return status;
@@ -376,11 +400,32 @@ symwin_status measure(struct rank *r, struct result *result)
         status = check_again(r, &plan, &wrong);
     if (status == SYMWIN_OK)
         status = host_time(r, &plan);
-    if (plan.graph != NULL)
-        sw_drop(sw_drv.cuGraphExecDestroy(plan.graph), "cuGraphExecDestroy");
+    drop_graph(&plan);
+    return status == SYMWIN_OK ? add_wrong(r, result, wrong) : status;
+}
+
+symwin_status measure_right(struct rank *r, struct result *result)
+{
+    struct plan plan = plan_for(r, result);
+    uint64_t wrong = 0;
+    symwin_status status = try(r, &plan);
+
+    if (status == SYMWIN_OK && result->supported)
+        status = check(r, &plan, &wrong);
+    return status == SYMWIN_OK ? add_wrong(r, result, wrong) : status;
+}
+
+symwin_status measure_quickly(struct rank *r, struct result *result)
+{
+    struct plan plan = plan_for(r, result);
+    symwin_status status;
+
+    plan.calls = result->calls;
+    status = meet(r, capture(r, &plan), NULL, 0);
+    if (status == SYMWIN_OK) /* warms up */
+        status = ungated(r, queue_graph, &plan);
     if (status == SYMWIN_OK)
-        status = meet(r, status, &wrong, 1);
-    for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
-        result->wrong += met(r, i, 0);
+        status = repeat(r, &plan, queue_graph);
+    drop_graph(&plan);
     return status;
 }

@@ -46,6 +46,9 @@ static const char usage[] =
     "  --against LIST rivals: nccl (memory of ncclMemAlloc), nccl-window (symmetric windows), nccl-plain\n"
     "                 (memory of cuMemAlloc); the ratio rival/ours is printed. SYMWIN_NCCL is the path of\n"
     "                 libnccl.so.2. NVLS stays off: NCCL_NVLS_ENABLE must be 0 or unset\n"
+    "  --tune FILE    times every algorithm by many grids, and writes the best ones as a table for\n"
+    "                 SYMWIN_TUNING (docs/tuning.md): 8 B to 1 GiB or what memory holds, by factor 2, bf16, f32\n"
+    "                 and i32, unless -b -e -f -i -d say otherwise; one type for each width and kind\n"
     "  --link         also measures what the links carry, at the last size: each GPU to the next, by its\n"
     "                 copy engine and by stores of a kernel\n"
     "  --csv FILE, --json FILE   everything, with the machine\n"
@@ -182,6 +185,7 @@ static const struct {
     {"--seed", COUNT, MEMBER(seed), 0, INT32_MAX},
     {"--against", RIVALS, MEMBER(rivals), 0, 0},
     {"--link", FLAG, MEMBER(link), 0, 0},
+    {"--tune", TEXT, MEMBER(tune), 0, 0},
     {"--csv", TEXT, MEMBER(csv), 0, 0},
     {"--json", TEXT, MEMBER(json), 0, 0},
     {"--timeout", COUNT, MEMBER(timeout_s), 1, 86400},
@@ -278,13 +282,10 @@ static void remember(struct perf_options *options, int argc, char **argv)
 int options_parse(int argc, char **argv, struct perf_options *options)
 {
     *options = (struct perf_options){
-        .begin = 1024,
-        .factor = 4,
         .calls = 0,
         .warmup = -1,
         .replays = -1,
         .check = 1,
-        .types = 1u << SYMWIN_F32,
         .ops = 1u << SYMWIN_SUM,
         .algos = 1u << SYMWIN_ALGO_AUTO,
         .window = 1,
@@ -327,6 +328,14 @@ int options_parse(int argc, char **argv, struct perf_options *options)
 
 const char *options_complete(struct perf_options *options, int emulated)
 {
+    if (options->begin == 0)
+        options->begin = options->tune != NULL ? 8 : 1024;
+    if (options->factor == 0)
+        options->factor = options->tune != NULL ? 2 : 4;
+    if (options->types == 0)
+        options->types = options->tune != NULL
+                             ? 1u << SYMWIN_BF16 | 1u << SYMWIN_F32 | 1u << SYMWIN_I32
+                             : 1u << SYMWIN_F32;
     if (options->end == 0)
         options->end = emulated ? 64u << 10 : 256u << 20;
     if (options->end < options->begin)
@@ -342,6 +351,13 @@ const char *options_complete(struct perf_options *options, int emulated)
                "opens";
     if (options->algos == 0 && options->rivals == 0 && !options->link)
         return "--algo none needs --against or --link";
+    if (options->tune != NULL &&
+        (options->rivals != 0 || options->link || options->replays == 0 ||
+         options->algos != 1u << SYMWIN_ALGO_AUTO || options->blocks + options->block_threads > 0 ||
+         options->placements != PERF_OUT_OF_PLACE || !options->window ||
+         options->ops != 1u << SYMWIN_SUM || options->csv != NULL || options->json != NULL))
+        return "--tune goes through algorithms and grids by itself: without --algo --blocks --threads --window "
+               "--in-place -o -G 0 --against --link --csv --json";
     if (options->rivals != 0 && emulated)
         return "--against: NCCL needs GPUs, and this is the emulated driver";
     return NULL;

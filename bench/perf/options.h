@@ -33,7 +33,7 @@ struct perf_options {
     int progress;
     int timeout_s;
     unsigned seed;
-    const char *csv, *json;
+    const char *csv, *json, *tune;
     char arguments[1024]; /* as they were given */
 };
 

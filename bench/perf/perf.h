@@ -1,6 +1,7 @@
 /* symwin-perf: what its files share. Calls go down the list of files at the end of this comment.
  *
  *   main.c      processes, threads, the watchdog
+ *   tune.c      --tune: which algorithms and grids, and which is the best; tune_file.c its table
  *   sweep.c     which sizes, types, operations and ways, in which order
  *   measure.c   one way at one size: checked, timed, checked again
  *   gate.c      one repetition: work behind a start gate, between two events
@@ -220,9 +221,35 @@ symwin_status ungated(struct rank *r, work_fn queue, void *context);
 /* Fills all of `result` but the ratio; way, type, op, count, bytes and in_place are given. Collective. */
 symwin_status measure(struct rank *r, struct result *result);
 
+/* One call, and whether its result is right: fills `supported`, `launched`, `checked` and adds to `wrong`. */
+symwin_status measure_right(struct rank *r, struct result *result);
+
+/* `calls` calls in a graph, replayed `repetitions` times, out of place; nothing is filled or checked. */
+symwin_status measure_quickly(struct rank *r, struct result *result);
+
 /* ---- sweep.c ---------------------------------------------------------------------------------- */
 
 symwin_status sweep(struct rank *r);
+
+/* ---- tune.c, tune_file.c ---------------------------------------------------------------------- */
+
+struct choice {
+    symwin_algo algo;
+    int blocks, threads; /* as asked for */
+    int grid;            /* blocks that were launched */
+    double us;           /* of a call */
+};
+
+symwin_status tune(struct rank *r);
+
+/* Rank 0: the table, in a file of another name until it is complete. */
+struct tune_file;
+symwin_status tune_file_open(const struct job *job, const char *gpu, struct tune_file **out);
+/* The best choice for a size. */
+symwin_status tune_file_add(struct tune_file *file, symwin_type type, int registered, size_t bytes,
+                            const struct choice *best);
+/* Writes all and gives the file its name; or, if not `good`, removes it. */
+symwin_status tune_file_close(struct tune_file *file, int good, int *rows);
 
 /* ---- machine.c, table.c, record.c: rank 0 ------------------------------------------------------ */
 

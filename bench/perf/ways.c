@@ -40,6 +40,13 @@ void ways_list(const struct perf_options *options, struct ways *ways)
                        .threads = options->block_threads};
 
     memset(ways, 0, sizeof *ways);
+    if (options->tune != NULL) { /* the algorithms are tune()'s matter */
+        ours.memory = MEMORY_WINDOW;
+        add(ways, &ours);
+        ours.memory = MEMORY_PLAIN;
+        add(ways, &ours);
+        return;
+    }
     for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL; i++) {
         if ((options->algos & 1u << i) == 0)
             continue;

@@ -1,0 +1,432 @@
+/* --tune: the best algorithm and grid for each size, by measuring.
+ *
+ * For each type and size all algorithms that can serve are tried, by blocks of several numbers of threads, and
+ * for each of these by grids from a block a multiprocessor downwards, until fewer blocks become slower. That
+ * is one replay of a graph each, or the median of three where messages are small. The few that come out best
+ * are timed again, longer, by the median of several replays. What runs in any memory is timed in plain memory and serves both tables, of plain memory and
+ * of windows; what needs windows is timed in them and serves the second.
+ *
+ * All ranks go through the same steps: times are the slowest rank's, which all know.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../choice.h"
+#include "perf.h"
+
+enum { MOST_CHOICES = 512, FINALISTS = 5, THREADS = 4, FINAL_REPETITIONS = 5 };
+
+#define WORSE 1.25   /* a grid that is so much slower than the best of its branch ends the branch */
+#define FAR 2.0      /* and so does one that is so much slower than the best of all */
+#define HOPELESS 3.0 /* an algorithm with its best so much slower is not tried by other threads */
+#define ALIKE 1.02   /* times so close are taken for equal */
+
+/* What was tried in one kind of memory, for one size. */
+struct tried {
+    struct choice list[MOST_CHOICES];
+    int count;
+};
+
+struct tuning {
+    struct rank *r;
+    struct tune_file *file; /* rank 0's */
+    struct tried tried[2];  /* by the memory's kind: plain, window */
+    symwin_type type;
+    size_t bytes;
+    double expected_us;    /* of the best choice for the size before */
+    struct choice last[2]; /* the best for the size before, by table; threads 0: none */
+    int measured, measured_before;
+    uint64_t wrong;
+};
+
+/* ---- one choice ---- */
+
+static struct way way_of(const struct choice *choice)
+{
+    return (struct way){
+        .library = "symwin",
+        .name = symwin_algo_name(choice->algo),
+        .kind = WAY_SYMWIN,
+        .algo = choice->algo,
+        .memory = sw_algo_needs_windows(choice->algo) ? MEMORY_WINDOW : MEMORY_PLAIN,
+        .optional = 1, /* so that a call that cannot be made is no failure of this rank alone */
+        .blocks = choice->blocks,
+        .threads = choice->threads,
+    };
+}
+
+static struct result result_of(const struct tuning *t, const struct way *way)
+{
+    const size_t element = symwin_type_bytes(t->type);
+
+    return (struct result){
+        .way = way,
+        .type = t->type,
+        .op = SYMWIN_SUM,
+        .bytes = t->bytes / element * element,
+        .count = t->bytes / element,
+    };
+}
+
+/* Calls that take about `us` together. */
+static int calls_for(const struct tuning *t, double us, int least, int most)
+{
+    const double calls = t->expected_us > 0 ? us / t->expected_us : most;
+
+    if (t->r->job->emulated)
+        return 1;
+    return calls < least ? least : calls > most ? most : (int)calls;
+}
+
+static symwin_status measure_choice(struct tuning *t, struct choice *choice, int calls,
+                                    int repetitions)
+{
+    const struct way way = way_of(choice);
+    struct result result = result_of(t, &way);
+    symwin_status status;
+
+    result.calls = calls;
+    result.repetitions = repetitions;
+    status = measure_quickly(t->r, &result);
+    choice->us = result.us;
+    t->measured++;
+    return status;
+}
+
+/* The result of one call. */
+static symwin_status check_choice(struct tuning *t, const struct choice *choice)
+{
+    const struct way way = way_of(choice);
+    struct result result = result_of(t, &way);
+    const symwin_status status = measure_right(t->r, &result);
+
+    t->wrong += result.wrong;
+    if (status == SYMWIN_OK && !result.supported)
+        return sw_fail(SYMWIN_UNSUPPORTED, "--tune: %s can be asked for and not called", way.name);
+    return status;
+}
+
+/* ---- all grids of an algorithm ---- */
+
+/* The grid that a choice comes to; 0 blocks: it does not fit. */
+static symwin_status find_grid(struct tuning *t, const struct choice *choice,
+                               symwin_allreduce_info *info)
+{
+    const struct way way = way_of(choice);
+    const struct result result = result_of(t, &way);
+    const symwin_status status = way_query(t->r, &result, info);
+
+    if (status != SYMWIN_UNSUPPORTED)
+        return status;
+    info->blocks = 0;
+    return SYMWIN_OK;
+}
+
+static double least_of(const struct tried *tried, int first)
+{
+    double least = 0;
+
+    for (int i = first; i < tried->count; i++)
+        least = least == 0 || tried->list[i].us < least ? tried->list[i].us : least;
+    return least;
+}
+
+static double least_of_all(const struct tuning *t)
+{
+    const double a = least_of(&t->tried[0], 0), b = least_of(&t->tried[1], 0);
+
+    return a == 0 || (b > 0 && b < a) ? b : a;
+}
+
+/* The numbers of blocks that are tried: the largest, then powers of two that are clearly less. 0: there are no
+ * more. */
+static int fewer(int blocks)
+{
+    int power = 1;
+
+    while (2 * power <= blocks * 3 / 4)
+        power *= 2;
+    return blocks > 1 ? power : 0;
+}
+
+static symwin_status try_threads(struct tuning *t, struct tried *tried, symwin_algo algo,
+                                 int threads)
+{
+    const struct perf_options *o = &t->r->job->options;
+    const int calls = calls_for(t, 60, 2, 16), first = tried->count;
+    const int repetitions = t->bytes <= 1 << 20 && !t->r->job->emulated ? 3 : 1;
+    int most = sw_kernels_multiprocessors(t->r->comm->kernels), grid = 0;
+    symwin_status status = SYMWIN_OK;
+
+    if (o->sm_limit > 0 && o->sm_limit < most)
+        most = o->sm_limit;
+    for (int blocks = most; blocks > 0 && status == SYMWIN_OK; blocks = fewer(blocks)) {
+        struct choice choice = {algo, blocks, threads, 0, 0};
+        symwin_allreduce_info info;
+
+        if (tried->count == MOST_CHOICES)
+            return sw_fail(SYMWIN_NO_MEMORY, "--tune: more than %d choices", MOST_CHOICES);
+        status = find_grid(t, &choice, &info);
+        if (status != SYMWIN_OK || info.blocks == 0 || info.blocks == grid)
+            continue; /* the message is too small for so many: the same as the one before */
+        grid = choice.grid = info.blocks;
+        status = measure_choice(t, &choice, calls, repetitions);
+        if (status != SYMWIN_OK)
+            return status;
+        tried->list[tried->count++] = choice;
+        if (choice.us > WORSE * least_of(tried, first) || choice.us > FAR * least_of_all(t))
+            return SYMWIN_OK;
+    }
+    return status;
+}
+
+/* One-shots with and without flags differ for floats only, and there those without have half the bytes. */
+static int is_candidate(symwin_algo algo, symwin_type type)
+{
+    return algo != SYMWIN_ALGO_AUTO &&
+           algo != (sw_type_is_float(type) ? SYMWIN_ALGO_ONESHOT : SYMWIN_ALGO_ONESHOT_SENTINEL);
+}
+
+static symwin_status try_algo(struct tuning *t, symwin_algo algo)
+{
+    static const int workers[THREADS] = {512, 256, 128, 64};
+    struct tried *tried = &t->tried[sw_algo_needs_windows(algo)];
+    const int room = sw_kernels_threads(t->r->comm->kernels), first = tried->count;
+    const struct choice own = {.algo = algo};
+    symwin_allreduce_info info;
+    symwin_status status = find_grid(t, &own, &info);
+
+    if (status != SYMWIN_OK || info.blocks == 0)
+        return status;
+    status = check_choice(t, &own);
+    if (status != SYMWIN_OK)
+        return status;
+    if (room < workers[THREADS - 1] + 32)
+        return try_threads(t, tried, algo, room);
+    for (int i = 0; i < THREADS && status == SYMWIN_OK; i++) {
+        if (workers[i] + 32 <= room)
+            status = try_threads(t, tried, algo, workers[i] + 32);
+        if (tried->count > first && least_of(tried, first) > HOPELESS * least_of_all(t))
+            break;
+    }
+    return status;
+}
+
+/* ---- the best of them ---- */
+
+static int by_time(const void *a, const void *b)
+{
+    const struct choice *x = a, *y = b;
+
+    if (x->us != y->us)
+        return x->us < y->us ? -1 : 1;
+    return x->grid != y->grid ? x->grid - y->grid : x->threads - y->threads;
+}
+
+static int is_same(const struct choice *a, const struct choice *b)
+{
+    return a->algo == b->algo && a->blocks == b->blocks && a->threads == b->threads;
+}
+
+/* Leaves the finalists: the quickest, and what was the best for the size before, whose row goes on if it still is. */
+static symwin_status play_final(struct tuning *t, struct tried *tried)
+{
+    const int calls = calls_for(t, 300, 2, 50);
+    symwin_status status = SYMWIN_OK;
+    int finalists = 0;
+
+    qsort(tried->list, (size_t)tried->count, sizeof tried->list[0], by_time);
+    for (int i = 0; i < tried->count && status == SYMWIN_OK; i++) {
+        struct choice choice = tried->list[i];
+
+        if (finalists >= FINALISTS && !is_same(&choice, &t->last[0]) &&
+            !is_same(&choice, &t->last[1]))
+            continue;
+        status = measure_choice(t, &choice, calls, t->r->job->emulated ? 1 : FINAL_REPETITIONS);
+        tried->list[finalists++] = choice;
+    }
+    tried->count = finalists;
+    return status;
+}
+
+/* Among times that are alike: the row before goes on, or else the fewest blocks. */
+static struct choice best_of(const struct tuning *t, int registered)
+{
+    const struct choice *last = &t->last[registered];
+    struct choice best = {.us = 0};
+    double least = 0;
+
+    for (int kind = 0; kind <= registered; kind++) {
+        const double us = least_of(&t->tried[kind], 0);
+
+        least = least == 0 || (us > 0 && us < least) ? us : least;
+    }
+    for (int kind = 0; kind <= registered; kind++)
+        for (int i = 0; i < t->tried[kind].count; i++) {
+            const struct choice *c = &t->tried[kind].list[i];
+            const int better = best.us == 0 || c->grid < best.grid ||
+                               (c->grid == best.grid && c->us < best.us);
+
+            if (c->us <= ALIKE * least && (better || is_same(c, last)) &&
+                (best.us == 0 || !is_same(&best, last)))
+                best = *c;
+        }
+    return best;
+}
+
+/* ---- sizes, types ---- */
+
+static void say(struct tuning *t, int registered, const struct choice *best)
+{
+    if (t->r->rank != 0)
+        return;
+    printf(" %11zu %6s %-10s %-17s %6d %7d %9.2f %7d\n", t->bytes, symwin_type_name(t->type),
+           registered ? "window" : "plain", symwin_algo_name(best->algo), best->grid, best->threads,
+           best->us, t->measured - t->measured_before);
+    fflush(stdout);
+}
+
+static symwin_status tune_size(struct tuning *t)
+{
+    symwin_status status = SYMWIN_OK;
+
+    t->measured_before = t->measured;
+    t->tried[0].count = t->tried[1].count = 0;
+    for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL && status == SYMWIN_OK; i++)
+        if (is_candidate((symwin_algo)i, t->type))
+            status = try_algo(t, (symwin_algo)i);
+    for (int kind = 0; kind < 2 && status == SYMWIN_OK; kind++)
+        status = play_final(t, &t->tried[kind]);
+    for (int registered = 0; registered < 2 && status == SYMWIN_OK; registered++) {
+        const struct choice best = best_of(t, registered);
+
+        if (!registered || !is_same(&best, &t->last[0])) /* which has been checked */
+            status = check_choice(t, &best);
+        say(t, registered, &best);
+        if (status == SYMWIN_OK && t->r->rank == 0)
+            status = tune_file_add(t->file, t->type, registered, t->bytes, &best);
+        t->last[registered] = best;
+        t->expected_us = best.us;
+    }
+    return status;
+}
+
+static symwin_status tune_type(struct tuning *t)
+{
+    const struct perf_options *o = &t->r->job->options;
+    symwin_status status = SYMWIN_OK;
+
+    memset(t->last, 0, sizeof t->last);
+    t->expected_us = 0;
+    for (t->bytes = o->begin; t->bytes > 0 && status == SYMWIN_OK;
+         t->bytes = options_next_size(o, t->bytes))
+        if (t->bytes >= symwin_type_bytes(t->type))
+            status = tune_size(t);
+    return status;
+}
+
+/* A table's key has the width and the kind of a type. */
+static int is_another_key(const struct perf_options *o, int type)
+{
+    for (int i = 0; i < type; i++)
+        if ((o->types & 1u << i) != 0 &&
+            symwin_type_bytes((symwin_type)i) == symwin_type_bytes((symwin_type)type) &&
+            sw_type_is_float((symwin_type)i) == sw_type_is_float((symwin_type)type))
+            return 0;
+    return (o->types & 1u << type) != 0;
+}
+
+static symwin_status tune_all(struct tuning *t)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (t->r->rank == 0)
+        printf("#%11s %6s %-10s %-17s %6s %7s %9s %7s\n", "size (B)", "type", "memory", "algorithm",
+               "blocks", "threads", "time (us)", "timed");
+    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && status == SYMWIN_OK; type++)
+        if (is_another_key(&t->r->job->options, type)) {
+            t->type = (symwin_type)type;
+            status = tune_type(t);
+        }
+    return status;
+}
+
+/* ---- the machine ---- */
+
+/* A table is of one kind of GPU. */
+static symwin_status check_gpus(struct rank *r, char *gpu, size_t bytes)
+{
+    symwin_device_info info;
+    symwin_status status = symwin_device_query(r->device, &info);
+    uint64_t words[8] = {0};
+
+    if (status == SYMWIN_OK) {
+        snprintf(gpu, bytes, "%s", info.name);
+        memcpy(words, info.name, sizeof words);
+        if (strpbrk(gpu, ",#\n") != NULL)
+            status = sw_fail(SYMWIN_UNSUPPORTED, "--tune: no table can have a GPU named \"%s\"",
+                             gpu);
+    }
+    status = meet(r, status, words, 8);
+    for (int i = 1; i < r->job->nranks && status == SYMWIN_OK; i++)
+        for (int w = 0; w < 8; w++)
+            if (met(r, i, w) != met(r, 0, w))
+                return sw_fail(SYMWIN_UNSUPPORTED,
+                               "--tune: rank %d has another kind of GPU than rank 0; a table is of "
+                               "one kind",
+                               i);
+    return status;
+}
+
+static symwin_status finish(struct tuning *t, symwin_status status, int64_t begun)
+{
+    struct job *job = t->r->job;
+    const int good = status == SYMWIN_OK && t->wrong == 0;
+    int rows = 0;
+
+    if (t->file == NULL)
+        return status;
+    if (status == SYMWIN_OK)
+        status = tune_file_close(t->file, good, &rows);
+    else
+        (void)tune_file_close(t->file, 0, &rows);
+    job->wrong += t->wrong;
+    if (status != SYMWIN_OK)
+        return status;
+    printf("# %d choices timed in %lld s\n", t->measured, (long long)(sw_now_ms() - begun) / 1000);
+    printf("# Wrong elements: %llu %s\n", (unsigned long long)t->wrong, good ? "OK" : "FAILED");
+    if (good)
+        printf("# %s: %d rows\n", job->options.tune, rows);
+    else
+        printf("# %s was not written\n", job->options.tune);
+    fflush(stdout);
+    return SYMWIN_OK;
+}
+
+symwin_status tune(struct rank *r)
+{
+    const int64_t begun = sw_now_ms();
+    struct tuning *t = calloc(1, sizeof *t);
+    char gpu[128] = "";
+    symwin_status status;
+
+    status = t != NULL ? check_gpus(r, gpu, sizeof gpu)
+                       : meet(r, sw_fail(SYMWIN_NO_MEMORY, "--tune: no host memory"), NULL, 0);
+    if (t == NULL)
+        return status;
+    t->r = r;
+    if (status == SYMWIN_OK) {
+        if (r->rank == 0) {
+            machine_print(r->job, stdout, "# ");
+            status = tune_file_open(r->job, gpu, &t->file);
+        }
+        status = meet(r, status, NULL, 0);
+    }
+    if (status == SYMWIN_OK)
+        status = tune_all(t);
+    if (r->rank == 0)
+        status = finish(t, status, begun);
+    free(t);
+    return status;
+}

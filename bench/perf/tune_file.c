@@ -1,0 +1,119 @@
+/* The table that --tune writes: see docs/tuning.md. Sizes in a row with one choice become one row. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../choice.h"
+#include "perf.h"
+
+struct row {
+    symwin_type type;
+    int registered;
+    size_t bytes;
+    struct choice choice;
+};
+
+struct tune_file {
+    FILE *to;
+    char draft[4096]; /* its name until it is complete */
+    const char *name;
+    char gpu[128];
+    int nranks;
+    struct row *rows; /* owned */
+    int count, room;
+};
+
+symwin_status tune_file_open(const struct job *job, const char *gpu, struct tune_file **out)
+{
+    struct tune_file *file = calloc(1, sizeof *file);
+
+    if (file == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no memory for --tune's table");
+    file->name = job->options.tune;
+    file->nranks = job->nranks;
+    snprintf(file->gpu, sizeof file->gpu, "%s", gpu);
+    snprintf(file->draft, sizeof file->draft, "%s.%ld", file->name, (long)getpid());
+    file->to = fopen(file->draft, "wx");
+    if (file->to == NULL) {
+        free(file);
+        return sw_fail(SYMWIN_DENIED, "--tune %s: %s", job->options.tune, strerror(errno));
+    }
+    machine_print(job, file->to, "# ");
+    fprintf(file->to, "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n");
+    *out = file;
+    return SYMWIN_OK;
+}
+
+static int is_same(const struct row *a, const struct row *b)
+{
+    return a->type == b->type && a->registered == b->registered &&
+           a->choice.algo == b->choice.algo && a->choice.blocks == b->choice.blocks &&
+           a->choice.threads == b->choice.threads;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+
+    if (x->type != y->type)
+        return (int)x->type - (int)y->type;
+    if (x->registered != y->registered)
+        return x->registered - y->registered;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+symwin_status tune_file_add(struct tune_file *file, symwin_type type, int registered, size_t bytes,
+                            const struct choice *best)
+{
+    if (file->count == file->room) {
+        const int room = file->room > 0 ? 2 * file->room : 64;
+        struct row *more = realloc(file->rows, (size_t)room * sizeof *more);
+
+        if (more == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "no memory for %d rows of --tune's table", room);
+        file->rows = more;
+        file->room = room;
+    }
+    file->rows[file->count++] = (struct row){type, registered, bytes, *best};
+    return SYMWIN_OK;
+}
+
+static int write_rows(const struct tune_file *file)
+{
+    int rows = 0;
+
+    if (file->count > 0)
+        qsort(file->rows, (size_t)file->count, sizeof file->rows[0], by_key);
+    for (int i = 0; i < file->count; i++) {
+        const struct row *row = &file->rows[i];
+
+        if (i + 1 < file->count && is_same(row, row + 1))
+            continue;
+        fprintf(file->to, "%s,%d,%zu,%s,%d,%zu,%s,%d,%d\n", file->gpu, file->nranks,
+                symwin_type_bytes(row->type), sw_type_is_float(row->type) ? "float" : "integer",
+                row->registered, row->bytes, symwin_algo_name(row->choice.algo), row->choice.blocks,
+                row->choice.threads);
+        rows++;
+    }
+    return rows;
+}
+
+symwin_status tune_file_close(struct tune_file *file, int good, int *rows)
+{
+    symwin_status status = SYMWIN_OK;
+    int bad;
+
+    *rows = write_rows(file);
+    bad = fflush(file->to) != 0 || ferror(file->to) || fsync(fileno(file->to)) != 0;
+    bad = fclose(file->to) != 0 || bad;
+    if (good && (bad || rename(file->draft, file->name) != 0))
+        status = sw_fail(SYMWIN_DENIED, "--tune %s cannot be written: %s", file->name,
+                         strerror(errno));
+    if (!good || status != SYMWIN_OK)
+        unlink(file->draft);
+    free(file->rows);
+    free(file);
+    return status;
+}
