@@ -288,7 +288,7 @@ $(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
 # The library with its calls of the system and of malloc renamed, so that tests/steps.c can end or fail
 # it at any of them.
 STEP_CALLS := socket connect bind listen accept4 socketpair sendmsg recvmsg poll eventfd memfd_create \
-    ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir getrandom getsockopt \
+    open ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir getrandom getsockopt \
     write read syscall pthread_create pthread_mutex_lock pthread_mutex_trylock \
     pthread_mutex_unlock malloc calloc realloc aligned_alloc
 STEP_OBJECTS := $(patsubst %.c,$(BUILD)/obj/steps/%.c.o,$(wildcard *.c))

@@ -222,6 +222,18 @@ int step_memfd_create(const char *name, unsigned flags)
     return FAILS("memfd_create", ENOMEM, EMFILE) ? -1 : memfd_create(name, flags);
 }
 
+int step_open(const char *path, int flags, ...);
+int step_open(const char *path, int flags, ...)
+{
+    va_list args;
+    unsigned mode;
+
+    va_start(args, flags);
+    mode = va_arg(args, unsigned); /* read only where flags ask for it */
+    va_end(args);
+    return FAILS("open", EMFILE, EACCES, EINTR) ? -1 : open(path, flags, mode);
+}
+
 int step_ftruncate(int fd, off_t bytes);
 int step_ftruncate(int fd, off_t bytes)
 {
