@@ -88,12 +88,20 @@ static symwin_algo by_model(const struct sw_question *q)
     return best;
 }
 
+/* Tables are measured without multicast: where a call could go by it, only a row that says so is for it. */
+static int applies(const struct sw_question *q, const struct sw_tuning_row *row)
+{
+    return sw_choice_service(q, row->algo) == SW_SERVES &&
+           (sw_algo_needs_multicast(row->algo) ||
+            sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES);
+}
+
 void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
 {
     const struct sw_tuning_row *row = sw_tuning_find(q->comm->tuning, q->type, q->windows,
                                                      q->bytes);
 
-    if (row != NULL && sw_choice_service(q, row->algo) == SW_SERVES)
+    if (row != NULL && applies(q, row))
         *out = (struct sw_choice){row->algo, {row->blocks, row->threads}, 1};
     else
         *out = (struct sw_choice){.algo = by_model(q)};

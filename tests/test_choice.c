@@ -144,6 +144,14 @@ static const struct ask {
     {"fewer threads", 4096, SYMWIN_F32, 0, 0, {.threads = 31}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 32, 1},
 };
 
+/* The same rows, where windows have multicast. */
+static const struct ask multicast_asks[] = {
+    {"a row without multicast", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_ONESHOT_MC, 0, 0, 0},
+    {"one with multicast", 16, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_MC, 0, 0, 1},
+    {"what multicast cannot reduce", 16, SYMWIN_F8E4M3, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
+    {"no window", 16, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 1, 32, 1},
+};
+
 static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
                            "symwin emulated GPU,2,4,float,0,64,oneshot,9,32\n"
                            "symwin emulated GPU,2,4,float,1,64,twoshot,1,64\n"
@@ -151,9 +159,9 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "symwin emulated GPU,2,8,float,0,128,oneshot,65536,1024\n"
                            "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n";
 
-static void open_place(struct place *p, struct harness_team *team, int rank)
+static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags)
 {
-    const symwin_comm_options options = {.size = sizeof options, .flags = SYMWIN_COMM_NO_MULTICAST};
+    const symwin_comm_options options = {.size = sizeof options, .flags = flags};
     symwin_window *window;
 
     host_must(symwin_comm_create(&team->id, RANKS, rank, rank, &options, &p->comm), "create");
@@ -254,11 +262,23 @@ static void calls(struct harness_team *team, int rank, void *arg)
     size_t i;
 
     (void)arg;
-    open_place(&p, team, rank);
+    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST);
     for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
         asked(&p, &asks[i]);
     runs(&p);
     refuses(&p);
+    close_place(&p);
+}
+
+static void multicast_calls(struct harness_team *team, int rank, void *arg)
+{
+    struct place p;
+    size_t i;
+
+    (void)arg;
+    open_place(&p, team, rank, SYMWIN_COMM_MULTICAST);
+    for (i = 0; i < sizeof multicast_asks / sizeof multicast_asks[0]; i++)
+        asked(&p, &multicast_asks[i]);
     close_place(&p);
 }
 
@@ -285,6 +305,8 @@ int main(void)
     before = harness_leaks_now();
     set_table();
     harness_run(RANKS, calls, NULL);
+    if (sw_driver_is_emulated())
+        harness_run(RANKS, multicast_calls, NULL);
     unlink(getenv("SYMWIN_TUNING"));
     harness_no_leaks("calls", &before);
     return tap_done();
