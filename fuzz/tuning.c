@@ -1,0 +1,63 @@
+/* Fuzzer of the parser of tables of choices: whatever the file holds, sw_tuning_parse() reads no other bytes
+ * and leaves nothing behind, a refusal has its line, and what is found is a choice that can be made.
+ *
+ * Input: the file's text.
+ */
+#include "../choice.h"
+#include "fuzz.h"
+
+static void check_row(const struct sw_tuning_row *row, int registered)
+{
+    fuzz_must(row->bytes >= 1 && row->bytes <= INT64_MAX, "a row for %llu bytes",
+              (unsigned long long)row->bytes);
+    fuzz_must(row->algo > SYMWIN_ALGO_AUTO && row->algo < SW_ALGOS, "algorithm %d", row->algo);
+    fuzz_must(registered || !sw_algo_needs_windows(row->algo), "windows without windows");
+    fuzz_must(row->blocks <= 65536 && row->threads <= 1024, "%u blocks of %u threads", row->blocks,
+              row->threads);
+}
+
+static void check_table(const struct sw_tuning *t)
+{
+    int found = 0;
+
+    fuzz_must(sw_tuning_hash(t) != 0, "rows without a hash");
+    for (int type = 0; type < SW_TYPES; type++)
+        for (int registered = 0; registered < 2; registered++) {
+            uint64_t before = 0;
+
+            for (int shift = 0; shift < 64; shift++) {
+                const size_t bytes = (size_t)1 << shift;
+                const struct sw_tuning_row *row = sw_tuning_find(t, (symwin_type)type, registered,
+                                                                 bytes);
+
+                if (row == NULL)
+                    break;
+                found = 1;
+                check_row(row, registered);
+                fuzz_must(row->bytes >= before, "a larger message has a smaller row");
+                before = row->bytes;
+            }
+        }
+    fuzz_must(found, "rows that are for nothing");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct sw_tuning *t = NULL;
+    char *text = malloc(size > 0 ? size : 1); /* no longer: a read past it is one past the block */
+    symwin_status status;
+
+    if (text == NULL)
+        abort();
+    if (size > 0)
+        memcpy(text, data, size);
+    status = sw_tuning_parse("fuzz", "a.csv", text, size, "A GPU", 4, &t);
+    fuzz_must(status == SYMWIN_OK || status == SYMWIN_INVALID, "status %d", (int)status);
+    fuzz_must(status == SYMWIN_OK || (t == NULL && strstr(symwin_last_error(), ", line ") != NULL),
+              "refused without a line: %s", symwin_last_error());
+    if (t != NULL)
+        check_table(t);
+    sw_tuning_close(t);
+    free(text);
+    return 0;
+}
