@@ -192,6 +192,46 @@ static void compares(void)
            "the order of the keys does not");
 }
 
+/* ---- among ranks ---- */
+
+/* What three ranks say: of which GPU, with which rows. */
+static symwin_status agree(const uint64_t gpus[3], const uint64_t rows[3], int *kept)
+{
+    struct sw_vote votes[3] = {{0}};
+    symwin_comm comm = {.nranks = 3, .votes = votes};
+    symwin_status status;
+    int r;
+
+    for (r = 0; r < 3; r++) {
+        votes[r].values[4] = gpus[r];
+        votes[r].values[5] = rows[r];
+    }
+    host_must(parse(NAMES ROW, &comm.tuning), "a table");
+    status = sw_tuning_agree(&comm, CALL, 4);
+    *kept = comm.tuning != NULL;
+    sw_tuning_close(comm.tuning);
+    return status;
+}
+
+static void agrees(void)
+{
+    int kept = 0;
+
+    host_expect("the same", agree((uint64_t[]){7, 7, 7}, (uint64_t[]){1, 1, 1}, &kept), SYMWIN_OK,
+                "");
+    tap_ok(kept, "the table stays");
+    host_expect("other rows", agree((uint64_t[]){7, 7, 7}, (uint64_t[]){1, 1, 2}, &kept),
+                SYMWIN_MISMATCH,
+                CALL ": the tables of choices differ: rank 0 has 0000000000000001, rank 2 has "
+                     "0000000000000002");
+    host_expect("another GPU", agree((uint64_t[]){7, 7, 8}, (uint64_t[]){1, 1, 2}, &kept),
+                SYMWIN_OK, "");
+    tap_ok(!kept, "no table is used");
+    host_expect("another GPU with the same rows",
+                agree((uint64_t[]){7, 8, 7}, (uint64_t[]){1, 1, 1}, &kept), SYMWIN_OK, "");
+    tap_ok(!kept, "nor there");
+}
+
 /* ---- which file ---- */
 
 static char folder[64];
@@ -306,6 +346,7 @@ int main(void)
     refuses();
     looks_up();
     compares();
+    agrees();
     opens();
     creates();
     snprintf(command, sizeof command, "rm -r '%s'", folder);
