@@ -120,7 +120,7 @@ static int reduce_wrongly(const struct step *s, struct call *c)
         c->how.size--;
         return 1;
     case 4:
-        c->how.algo = (symwin_algo)(5 + s->c);
+        c->how.algo = (symwin_algo)(SW_ALGOS + s->c);
         return 1;
     case 5:
         c->how.blocks = -1;
