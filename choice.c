@@ -32,6 +32,7 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 
 /* Of the model, fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
 #define HOP_US 1.3   /* from a rank's memory to a peer's, until the peer has seen it */
+#define PUT_US 2.2   /* of the two-shot put: its barrier */
 #define PEER_US 14.0 /* of the two-shot over windows for each peer: barriers, and loads that meet */
 #define LINK_BYTES_US 340e3 /* what a rank sends, or receives, in a microsecond */
 #define LOCAL_BYTES_US 1300e3
@@ -55,10 +56,15 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
         link = 2 * (n - 1) / n * pushed;
         local = (n - 1) / n * pushed;
         break;
-    default: /* over windows */
+    case SYMWIN_ALGO_TWOSHOT_PUT:
+        hops = 2 * HOP_US + PUT_US;
+        link = (n - 1) / n * (pushed + message);
+        local = (n - 1) / n * pushed / 2;
+        break;
+    default: /* loads over windows */
         hops = 2 * HOP_US + PEER_US * (n - 1);
         link = 2 * (n - 1) / n * message;
-        local = 0;
+        local = (n - 1) / n * message;
     }
     return hops + link / LINK_BYTES_US + local / LOCAL_BYTES_US;
 }
@@ -67,7 +73,7 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
 static symwin_algo by_model(const struct sw_question *q)
 {
     static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
-                                        SYMWIN_ALGO_TWOSHOT};
+                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_TWOSHOT};
     const int is_float = sw_type_is_float(q->type);
     symwin_algo best = algos[0];
     double least = sw_choice_model_us(best, q->comm->nranks, q->bytes, is_float);
@@ -75,7 +81,7 @@ static symwin_algo by_model(const struct sw_question *q)
 
     if (q->bytes <= ONESHOT_MC_BYTES && sw_choice_service(q, SYMWIN_ALGO_ONESHOT_MC) == SW_SERVES)
         return SYMWIN_ALGO_ONESHOT_MC;
-    for (i = 1; i < 3; i++) {
+    for (i = 1; i < 4; i++) {
         const double us = sw_choice_model_us(algos[i], q->comm->nranks, q->bytes, is_float);
 
         if (us < least && sw_choice_service(q, algos[i]) == SW_SERVES) {

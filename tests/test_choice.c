@@ -9,11 +9,11 @@
 static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
 {
     static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
-                                        SYMWIN_ALGO_TWOSHOT};
+                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_TWOSHOT};
     symwin_algo found = algos[0];
     int i;
 
-    for (i = 1; i < 2 + windows; i++)
+    for (i = 1; i < 2 + 2 * windows; i++)
         if (sw_choice_model_us(algos[i], nranks, bytes, is_float) <
             sw_choice_model_us(found, nranks, bytes, is_float))
             found = algos[i];
@@ -35,13 +35,15 @@ static void measured(void)
     prefers(2, 8, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(2, (size_t)MIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(2, 2 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(2, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(2, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT);
+    prefers(2, 8 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(2, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
     prefers(2, 64 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 128 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(4, 256 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(4, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(4, 128 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT);
+    prefers(4, 4 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(4, 128 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
     prefers(4, 1024 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
 }
 
@@ -52,7 +54,7 @@ static void others(void)
     prefers(3, 512 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(8, 32 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(8, 128 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(8, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(8, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
     prefers(4096, 8, 1, 0, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(4096, 64 * KIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
     /* Flags: pushes carry twice the bytes. */
@@ -77,8 +79,8 @@ static void crosses_once(int nranks)
         crossings += now != last;
         last = now;
     }
-    tap_ok(crossings == 2 && last == SYMWIN_ALGO_TWOSHOT,
-           "%d ranks: one shot, two by pushes, two over windows", nranks);
+    tap_ok(crossings == 2 && last == SYMWIN_ALGO_TWOSHOT_PUT,
+           "%d ranks: one shot, two by pushes, two into windows", nranks);
 }
 
 /* ---- calls ---- */
