@@ -123,7 +123,7 @@ static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint
     const uint64_t room = (uint64_t)sw_kernels_threads(q->comm->kernels);
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
     const uint64_t most = whole > 0 && whole < room ? whole : room;
-    const uint64_t ushers = !sw_algo_needs_windows(algo) && most > USHERS ? USHERS : 0;
+    const uint64_t ushers = sw_algo_has_ushers(algo) && most > USHERS ? USHERS : 0;
     const uint64_t items = (q->bytes + ITEM_BYTES - 1) / ITEM_BYTES;
     uint64_t workers = ushers > 0 && whole == 0 ? LEAST_WORKERS : most;
     uint64_t blocks;

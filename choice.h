@@ -67,6 +67,12 @@ struct sw_question {
     unsigned transports; /* that both windows have */
 };
 
+/* Whether the last warp of its blocks does no part of the message (kernels/push.cuh). */
+static inline int sw_algo_has_ushers(symwin_algo algo)
+{
+    return algo != SYMWIN_ALGO_TWOSHOT && !sw_algo_needs_multicast(algo);
+}
+
 /* Whether an algorithm can serve a call, or what it lacks. */
 enum sw_service {
     SW_SERVES,

@@ -122,41 +122,6 @@ SYMWIN_DEVICE bool symwin_block_any(bool mine)
 #endif
 }
 
-/* This thread's number in its warp, and the threads that the warp has. The emulated driver's warps have one. */
-SYMWIN_DEVICE int32_t symwin_lane(void)
-{
-#if SYMWIN_EMULATED
-    return 0;
-#else
-    return (int32_t)(threadIdx.x % 32);
-#endif
-}
-
-SYMWIN_DEVICE int32_t symwin_lanes(void)
-{
-#if SYMWIN_EMULATED
-    return 1;
-#else
-    const uint32_t left = blockDim.x - threadIdx.x / 32 * 32;
-
-    return left < 32 ? (int32_t)left : 32;
-#endif
-}
-
-/* Whether `mine` holds for any thread of the warp, all of which call this; orders memory among them. */
-SYMWIN_DEVICE bool symwin_warp_any(bool mine)
-{
-#if SYMWIN_EMULATED
-    return mine;
-#else
-    const uint32_t all = 0xffffffffu >> (32 - symwin_lanes());
-    const bool any = __any_sync(all, mine) != 0;
-
-    __syncwarp(all);
-    return any;
-#endif
-}
-
 /* Whether this is the first of the threads of its warp that run this together. */
 SYMWIN_DEVICE bool symwin_is_first_of_warp(void)
 {
@@ -350,6 +315,24 @@ SYMWIN_DEVICE symwin_v16 symwin_load_relaxed_v16(uint64_t addr)
     return v;
 }
 
+/* The same where a condition holds, else nothing, without a branch: several in a row are under way together. */
+SYMWIN_DEVICE void symwin_load_relaxed_v16_if(bool condition, uint64_t addr, symwin_v16 *v)
+{
+#if SYMWIN_EMULATED
+    if (condition)
+        *v = symwin_load_relaxed_v16(addr);
+#else
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "setp.ne.u32 p, %3, 0;\n\t"
+                 "@p ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];\n\t"
+                 "}"
+                 : "+l"(v->lo), "+l"(v->hi)
+                 : "l"(addr), "r"((uint32_t)condition)
+                 : "memory");
+#endif
+}
+
 SYMWIN_DEVICE void symwin_store_relaxed_v16(uint64_t addr, symwin_v16 v)
 {
 #if SYMWIN_EMULATED
@@ -431,6 +414,33 @@ SYMWIN_DEVICE void symwin_fence(void)
     emu_dev_fence();
 #else
     asm volatile("fence.acq_rel.sys;" : : : "memory");
+#endif
+}
+
+/* A word in the block's shared memory, for its threads: who loads what was added has all that the adder did before. */
+SYMWIN_DEVICE void symwin_shared_add_release(uint32_t *word, uint32_t value)
+{
+#if SYMWIN_EMULATED
+    __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
+#else
+    asm volatile("red.release.cta.shared.add.u32 [%0], %1;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(word)), "r"(value)
+                 : "memory");
+#endif
+}
+
+SYMWIN_DEVICE uint32_t symwin_shared_load_acquire(const uint32_t *word)
+{
+#if SYMWIN_EMULATED
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+#else
+    uint32_t value;
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+                 : "=r"(value)
+                 : "r"((uint32_t)__cvta_generic_to_shared(word))
+                 : "memory");
+    return value;
 #endif
 }
 

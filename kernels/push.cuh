@@ -97,22 +97,28 @@ struct sw_part {
         whole; /* entries that are one aligned access in memory; what follows is the rare case */
 };
 
-/* Entry `i` of a part, zeros beyond the message's end; and back. */
+/* Entry `i` of a part, zeros beyond the message's end; and back. First an entry that is whole. */
+template <class W, sw_access access>
+SYMWIN_DEVICE void sw_whole_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
+{
+    const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
+
+    if (W::words == 2) {
+        const symwin_v16 v = access == SW_SHARED ? symwin_load_relaxed_v16(address)
+                                                 : symwin_load_v16(address);
+
+        word[0] = v.lo;
+        word[W::words - 1] = v.hi;
+    } else {
+        word[0] = sw_element_load<8, access>(address);
+    }
+}
+
 template <class R, class W, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
 {
     if (SYMWIN_LIKELY(i < part.whole)) {
-        const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
-
-        if (W::words == 2) {
-            const symwin_v16 v = access == SW_SHARED ? symwin_load_relaxed_v16(address)
-                                                     : symwin_load_v16(address);
-
-            word[0] = v.lo;
-            word[W::words - 1] = v.hi;
-        } else {
-            word[0] = sw_element_load<8, access>(address);
-        }
+        sw_whole_load<W, access>(part, i, word);
         return;
     }
     SYMWIN_UNROLL
@@ -339,9 +345,14 @@ struct sw_batch {
     enum { ranks = N > 0 ? N : 4 };
 };
 
-/* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is that of rank `first`'s. This
- * rank's own slot is read with the others', so that nothing stands between the loads, and means nothing. False when
- * the wait was given up. */
+template <int N>
+SYMWIN_DEVICE bool sw_is_peer(const struct sw_kernel_args &args, int32_t p)
+{
+    return (N > 0 || p < args.nranks) && p != args.rank;
+}
+
+/* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is that of rank `first`'s. False
+ * when the wait was given up. */
 template <int N>
 SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &call,
                                     uint64_t address, int32_t first,
@@ -354,21 +365,21 @@ SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &
         bool all = true;
 
         SYMWIN_UNROLL
-        for (int j = 0; j < sw_batch<N>::ranks; j++)
-            if (N > 0 || first + j < args.nranks)
-                entry[j] = symwin_load_relaxed_v16(address + (uint64_t)j * pitch);
+        for (int j = 0; j < sw_batch<N>::ranks; j++) {
+            entry[j] = {0, 0};
+            symwin_load_relaxed_v16_if(sw_is_peer<N>(args, first + j),
+                                       address + (uint64_t)j * pitch, &entry[j]);
+        }
         SYMWIN_UNROLL
         for (int j = 0; j < sw_batch<N>::ranks; j++)
-            if (N > 0 || first + j < args.nranks)
-                all = all && (sw_entry_is_there(entry[j]) || first + j == args.rank);
+            all = all && (sw_entry_is_there(entry[j]) || !sw_is_peer<N>(args, first + j));
         if (all)
             return true;
         if (sw_wait_turn(wait)) {
             int32_t missing = args.rank;
 
             for (int j = 0; j < sw_batch<N>::ranks; j++)
-                if ((N > 0 || first + j < args.nranks) && first + j != args.rank &&
-                    !sw_entry_is_there(entry[j]))
+                if (sw_is_peer<N>(args, first + j) && !sw_entry_is_there(entry[j]))
                     missing = first + j;
             if (!sw_wait_look(args, call, wait, missing))
                 return false;

@@ -12,12 +12,11 @@
  * Against twoshot_push, results are not polled for, emptied and copied, which is what large messages gain; the
  * barrier at the end is what small ones lose. Against twoshot, nothing is loaded over NVLink.
  *
- * Threads. Entry i of every share goes through the thread i mod workers, out and in; all threads are workers. So what
- * push.cuh asks for holds, as in oneshot.cu, as long as all shares have an entry i: they do where there are several
+ * Threads. Entry i of every share goes through the thread i mod workers, out and in. So what push.cuh asks for holds, as in oneshot.cu, as long as all shares have an entry i: they do where there are several
  * rounds.
  *
- * Order. Before: every warp acquires every peer's header, which that peer's kernel released after all that its
- * stream had done with the output, and only then stores there. In place, an output is a peer's input as well:
+ * Order. Before: the ushers of every block acquire every peer's header, which that peer's kernel released after all
+ * that its stream had done with the output, and only then let the workers store there. In place, an output is a peer's input as well:
  * a rank stores entry i of its share there after it has received it, and it was sent when it had been loaded.
  * These accesses are relaxed (SW_SHARED), so that is all they need. After: as in twoshot.cu.
  */
@@ -41,31 +40,41 @@ SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, int32_t p)
                                                : round.each;
 }
 
-/* One peer after another; the next entry is on its way while one is sent. */
+/* Entries that a thread has under way in `scatter`. */
+#define SW_PUT_UNROLL 4
+
+/* One peer after another. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_call &call,
-                                  const sw_put_round &round)
+                                  const sw_role &role, const sw_put_round &round)
 {
-    const uint32_t thread = (uint32_t)symwin_thread_index();
-    const uint32_t threads = (uint32_t)symwin_thread_count();
     const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
+    const uint32_t workers = role.workers;
 
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
         const int32_t p = sw_rank_after<N>(args, step);
         const uint64_t to = sw_state_address(args, call, p, place);
         const uint32_t begin = (uint32_t)p * round.each, entries = sw_put_entries(round, p);
-        uint64_t next[W::words] = {};
+        uint64_t word[SW_PUT_UNROLL][W::words];
+        uint32_t i = role.index;
 
-        if (thread < entries)
-            sw_entry_load<R, W, SW_SHARED>(round.in, begin + thread, next);
         SYMWIN_NO_UNROLL
-        for (uint32_t i = thread; i < entries; i += threads) {
-            const symwin_v16 entry = W::encode(next);
-
-            if (i + threads < entries)
-                sw_entry_load<R, W, SW_SHARED>(round.in, begin + i + threads, next);
-            symwin_store_relaxed_v16(to + (uint64_t)i * SW_ENTRY_BYTES, entry);
+        for (; begin + i + (SW_PUT_UNROLL - 1) * workers < round.in.whole &&
+               i + (SW_PUT_UNROLL - 1) * workers < entries;
+             i += SW_PUT_UNROLL * workers) {
+            SYMWIN_UNROLL
+            for (uint32_t u = 0; u < SW_PUT_UNROLL; u++)
+                sw_whole_load<W, SW_SHARED>(round.in, begin + i + u * workers, word[u]);
+            SYMWIN_UNROLL
+            for (uint32_t u = 0; u < SW_PUT_UNROLL; u++)
+                symwin_store_relaxed_v16(to + (uint64_t)(i + u * workers) * SW_ENTRY_BYTES,
+                                         W::encode(word[u]));
+        }
+        SYMWIN_NO_UNROLL
+        for (; i < entries; i += workers) {
+            sw_entry_load<R, W, SW_SHARED>(round.in, begin + i, word[0]);
+            symwin_store_relaxed_v16(to + (uint64_t)i * SW_ENTRY_BYTES, W::encode(word[0]));
         }
     }
 }
@@ -105,16 +114,14 @@ SYMWIN_DEVICE void sw_put_result(const struct sw_kernel_args &args, const sw_par
 
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call,
-                                const sw_put_round &round)
+                                const sw_role &role, const sw_put_round &round)
 {
-    const uint32_t thread = (uint32_t)symwin_thread_index();
-    const uint32_t threads = (uint32_t)symwin_thread_count();
     const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
     const uint32_t begin = (uint32_t)args.rank * round.each;
     const uint32_t entries = sw_put_entries(round, args.rank);
 
     SYMWIN_NO_UNROLL
-    for (uint32_t i = thread; i < entries; i += threads) {
+    for (uint32_t i = role.index; i < entries; i += role.workers) {
         const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
         uint64_t own[W::words], result[W::words];
 
@@ -124,6 +131,27 @@ SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call
         sw_put_result<N, R, W>(args, round.out, begin + i, result);
         sw_entries_empty<N>(args, from);
     }
+}
+
+/* Where the ushers let the workers of their block pass, once the peers' headers are there: each adds one, or
+ * SW_DOOR_SHUT, and then nobody passes. */
+#define SW_DOOR_SHUT 0x10000u
+
+SYMWIN_DEVICE void sw_put_check(const struct sw_kernel_args &args, sw_call &call,
+                                const sw_role &role, uint32_t *door)
+{
+    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, role.usher, role.ushers);
+    symwin_shared_add_release(door, call.failed ? SW_DOOR_SHUT : 1);
+}
+
+SYMWIN_DEVICE void sw_put_pass(sw_call &call, const sw_role &role, const uint32_t *door)
+{
+    uint32_t word;
+
+    while (word = symwin_shared_load_acquire(door),
+           word % SW_DOOR_SHUT + word / SW_DOOR_SHUT < (uint32_t)role.ushers)
+        symwin_pause();
+    call.failed = call.failed || word >= SW_DOOR_SHUT;
 }
 
 template <class R, bool often>
@@ -141,6 +169,8 @@ struct sw_twoshot_put {
         /* Whole lines of 128 bytes, where there is room. */
         const uint32_t lines = (even + 7) / 8 * 8;
         const uint32_t each = lines <= room ? lines : even;
+        const sw_role role = sw_role_of_thread();
+        __shared__ uint32_t door;
         sw_call call = sw_call_begin(args);
 
         /* As the peers see them: the buffers may have other addresses too. */
@@ -149,29 +179,31 @@ struct sw_twoshot_put {
 
         if (rounds.count > 1)
             rounds.extent = each * ranks; /* all shares whole, the last ones filled up with zeros */
-        if (blockIdx.x == 0)              /* see sw_start_barrier() */
-            call.failed = symwin_block_any(call.failed);
-        else
-            call.failed = symwin_warp_any(call.failed);
-        if (blockIdx.x == 0 && !call.failed)
-            sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, (int32_t)threadIdx.x,
-                            (int32_t)blockDim.x);
+        if (threadIdx.x == 0)
+            door = 0;
+        call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */
+        if (role.usher >= 0 && !call.failed) {
+            if (blockIdx.x == 0)
+                sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, role.usher, role.ushers);
+            if (!role.works)
+                sw_put_check(args, call, role, &door);
+        }
         SYMWIN_NO_UNROLL
-        for (uint32_t c = 0; c < rounds.count && !call.failed; c++) {
+        for (uint32_t c = 0; role.works && c < rounds.count && !call.failed; c++) {
             const sw_put_round round = {sw_part_of<R, W>(in, rounds, c),
                                         sw_part_of<R, W>(out, rounds, c), rounds.extent, each,
                                         call.round + c};
 
             if (c > 0)
                 symwin_fence();
-            sw_put_scatter<N, R, W>(args, call, round);
+            sw_put_scatter<N, R, W>(args, call, role, round);
             if (c == 0) {
-                sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, symwin_lane(),
-                                 symwin_lanes());
-                call.failed = symwin_warp_any(call.failed);
+                if (role.usher >= 0)
+                    sw_put_check(args, call, role, &door);
+                sw_put_pass(call, role, &door);
             }
             if (!call.failed)
-                sw_put_share<N, R, W>(args, call, round);
+                sw_put_share<N, R, W>(args, call, role, round);
         }
         sw_call_end(args, call, rounds.count);
     }
