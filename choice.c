@@ -25,7 +25,7 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
         return SW_NEEDS_MULTICAST;
     if (sw_kernels_get(q->comm->kernels, algo, q->type, q->op, &resident) == NULL)
         return SW_NEEDS_KERNEL;
-    if (algo == SYMWIN_ALGO_ONESHOT_MC && q->in_place)
+    if ((algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_COPIES) && q->in_place)
         return SW_NEEDS_TWO_BUFFERS;
     return SW_SERVES;
 }

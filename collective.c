@@ -194,8 +194,11 @@ static symwin_status check_algo(const struct call *c)
                        symwin_type_name(c->type), symwin_op_name(c->op));
     case SW_NEEDS_TWO_BUFFERS:
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: oneshot_mc reads all ranks' inputs while it writes and cannot work in "
-                       "place",
+                       c->algo == SYMWIN_ALGO_COPIES
+                           ? "%s: copies brings the peers' inputs into the output and cannot work "
+                             "in place"
+                           : "%s: oneshot_mc reads all ranks' inputs while it writes and cannot "
+                             "work in place",
                        allreduce_call);
     case SW_SERVES:
         break;
@@ -304,6 +307,24 @@ void sw_collective_release(symwin_comm *comm)
 
 /* ---- launch ---- */
 
+static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
+                                  CUfunction function, const struct sw_grid *grid)
+{
+    const struct sw_copies_call call = {
+        .name = allreduce_call,
+        .args = args,
+        .element = (uint32_t)symwin_type_bytes(c->type),
+        .function = function,
+        .blocks = grid->blocks,
+        .threads = grid->threads,
+        .blocks_asked = c->asked.blocks > 0 || c->choice.grid.blocks > 0,
+        .early = c->comm->ranks_on_device == 1 && sw_kernels_begin_early(c->comm->kernels),
+        .stream = c->stream,
+    };
+
+    return sw_copies_queue(c->comm, &call);
+}
+
 static symwin_status launch(struct call *c)
 {
     symwin_comm *comm = c->comm;
@@ -348,10 +369,13 @@ static symwin_status launch(struct call *c)
     config.gridDimX = grid.blocks;
     config.blockDimX = grid.threads;
     config.numAttrs = comm->ranks_on_device == 1 && sw_kernels_begin_early(comm->kernels);
-    status = sw_check(sw_drv.cuLaunchKernelEx(&config, function, params, NULL),
-                      "%s: cuLaunchKernelEx of %u blocks", allreduce_call, grid.blocks);
+    if (c->algo == SYMWIN_ALGO_COPIES)
+        status = queue_copies(c, &args, function, &grid);
+    else
+        status = sw_check(sw_drv.cuLaunchKernelEx(&config, function, params, NULL),
+                          "%s: cuLaunchKernelEx of %u blocks", allreduce_call, grid.blocks);
     if (status == SYMWIN_OK && args.done != 0) {
-        comm->done += grid.blocks;
+        comm->done += c->algo == SYMWIN_ALGO_COPIES ? 1 : grid.blocks;
         comm->has_last = 1;
         comm->last_stream = c->stream;
     }

@@ -441,7 +441,7 @@ enum sw_found sw_registry_find(struct sw_registry *registry, uintptr_t begin, si
 
 #define SW_TYPES 12
 #define SW_OPS 4 /* an average is a sum */
-#define SW_ALGOS 8
+#define SW_ALGOS 9
 
 /* A device's kernels; constant while the caller holds the reference. */
 struct sw_kernels;
@@ -502,12 +502,20 @@ enum sw_comm_stage {
     SW_COMM_REGISTERED /* and its window */
 };
 
+struct sw_copies {          /* copies.c: what calls by copies have beside the caller's stream */
+    CUstream side;          /* owned, for the sums; NULL: not made yet */
+    CUstream captured_side; /* owned, the same for calls in captures */
+    CUevent fork, join;     /* owned: between the caller's stream and these */
+    int loose;              /* `side` may hold work that nobody waits for */
+};
+
 struct symwin_comm {
     enum sw_comm_stage stage;
     int rank;
     int nranks;
     int device;
     int ranks_on_device;
+    int streams_per_rank; /* that run at the same time, of the ranks that share the device */
     unsigned flags;
     int timeout_ms;
     int kernel_timeout_ms; /* -1: for ever */
@@ -538,6 +546,7 @@ struct symwin_comm {
     cuuint64_t capture_id; /* of the last call in a capture, 0: none yet */
     CUstream capture_stream;
     CUevent order; /* owned, created when first needed */
+    struct sw_copies copies;
 };
 
 /* One agreement: every rank gives its status (its last error goes along) and up to SW_VOTE_VALUES
@@ -564,6 +573,25 @@ void sw_window_detach(symwin_comm *comm, struct sw_window *window);
 
 /* Deregisters all windows of the communicator. */
 void sw_window_detach_all(symwin_comm *comm);
+
+/* ---- copies.c: all-reduce by copies ---------------------------------------------------------- */
+
+/* Makes what is missing of comm->copies. */
+symwin_status sw_copies_create(symwin_comm *comm);
+void sw_copies_release(symwin_comm *comm);
+struct sw_copies_call {
+    const char *name;                  /* of the public call, for errors */
+    const struct sw_kernel_args *args; /* of all stages; done 0: the stream is in a capture */
+    uint32_t element;                  /* bytes */
+    CUfunction function;
+    unsigned blocks, threads; /* of the sum */
+    int blocks_asked;         /* by the caller: no fewer will do */
+    int early;                /* the first kernel may begin before the one ahead of it has ended */
+    CUstream stream;
+};
+
+/* Queues one call; args.done counts one block. If it fails half-way the communicator is aborted. */
+symwin_status sw_copies_queue(symwin_comm *comm, const struct sw_copies_call *call);
 
 /* ---- collective.c ---------------------------------------------------------------------------- */
 

@@ -45,11 +45,13 @@ static const struct {
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_push, ALGO_##algo, TYPE_##type, OP_##op},
 #define TWOSHOT_PUT(algo, type, op)                                                                \
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_put, ALGO_##algo, TYPE_##type, OP_##op},
+#define COPIES(algo, type, op)                                                                     \
+    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_copies, ALGO_##algo, TYPE_##type, OP_##op},
 #define MULTICAST(algo, type, op)                                                                  \
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_multicast, ALGO_##algo, TYPE_##type, OP_##op},
     SW_KERNEL_LIST_ONESHOT(ONESHOT) SW_KERNEL_LIST_TWOSHOT(TWOSHOT)
         SW_KERNEL_LIST_TWOSHOT_PUSH(TWOSHOT_PUSH) SW_KERNEL_LIST_TWOSHOT_PUT(TWOSHOT_PUT)
-            SW_KERNEL_LIST_MULTICAST(MULTICAST)};
+            SW_KERNEL_LIST_COPIES(COPIES) SW_KERNEL_LIST_MULTICAST(MULTICAST)};
 
 #define KERNEL_COUNT (sizeof kernel_list / sizeof kernel_list[0])
 #define MULTICAST_CAPABILITY 90 /* of the first GPUs with multimem instructions */

@@ -203,6 +203,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     struct sw_group *group = comm->group;
     const int rank = comm->rank;
 
+    sw_copies_release(comm);
     switch (comm->stage) {
     case SW_COMM_REGISTERED:
         sw_window_detach_all(comm);
@@ -466,6 +467,9 @@ static symwin_status check_neighbours(symwin_comm *comm)
                              "devices that are peers",
                              create_call, comm->device, device, r);
     }
+    comm->streams_per_rank = sw_driver_is_emulated() || comm->ranks_on_device == 1
+                                 ? connections
+                                 : connections / threads_on_device;
     if (status == SYMWIN_OK && !sw_driver_is_emulated() && threads_on_device > connections)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
@@ -610,6 +614,9 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     }
     if (status == SYMWIN_OK)
         status = make_memory(comm);
+    /* Where ranks share a device, every stream more may share a queue with one that waits for it: only if needed. */
+    if (status == SYMWIN_OK && comm->ranks_on_device == 1)
+        status = sw_copies_create(comm);
     status = sw_agree(comm, create_call, status, &stride, 1);
     if (status != SYMWIN_OK)
         return status;

@@ -11,6 +11,8 @@
  *   uint64_t finish[nranks]       written by peer p at [p]: the epoch whose stores have all landed;
  *                                 calls that push refresh one word each with their epoch, so that
  *                                 none grows 2^32 calls old
+ *   uint64_t copies[5][nranks]    written by peer p at [which][p]: the call by copies that has come so far there
+ *                                 (copies.cu), as counted in sw_comm_state.copies
  *   entries  slot[2][nranks][...] receive slots of what is pushed (push.cuh), 2 * slot_bytes each; zero
  *                                 but for what is under way
  *
@@ -23,12 +25,14 @@
 #include <stdint.h>
 
 struct sw_comm_state {
-    uint32_t epoch;        /* calls completed by this rank */
-    uint32_t rounds;       /* rounds of its slots */
-    uint32_t arrived;      /* blocks of the running call that have been counted */
-    uint32_t failed;       /* nonzero: a kernel gave up; every later kernel leaves at once */
-    uint32_t done;         /* blocks that have ended, of all calls with args.done */
-    uint32_t reserved[27]; /* to 128 bytes: a line of its own */
+    uint32_t epoch;   /* calls completed by this rank */
+    uint32_t rounds;  /* rounds of its slots */
+    uint32_t arrived; /* blocks of the running call that have been counted */
+    uint32_t failed;  /* nonzero: a kernel gave up; every later kernel leaves at once */
+    uint32_t done;    /* blocks that have ended, of all calls with args.done */
+    uint32_t spare;
+    uint64_t copies;       /* calls by copies that have ended here; all ranks make the same */
+    uint32_t reserved[24]; /* to 128 bytes: a line of its own */
 };
 
 /* Why a kernel gave up; SW_KERNEL_OK while nothing happened. */
@@ -64,7 +68,7 @@ struct sw_kernel_args {
     uint32_t digest;     /* of count, type, operation, algorithm, offsets: must agree */
     uint32_t average;    /* nonzero: divide the sum by nranks */
     uint32_t done;       /* nonzero: each block adds one to sw_comm_state.done when it ends */
-    uint32_t reserved;
+    uint32_t stage;      /* of a call by copies (copies_layout.h); else 0 */
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */
     uint64_t report;     /* device address of the struct sw_kernel_report */
     uint64_t timeout_ns; /* longest wait for a peer; 0: for ever (but for abort) */
@@ -75,8 +79,11 @@ struct sw_kernel_args {
     (sizeof(struct sw_comm_state) + ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
 #define SW_STATE_FINISH(nranks, src)                                                               \
     (sizeof(struct sw_comm_state) + (2 * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
+#define SW_STATE_COPIES(nranks, which, src)                                                        \
+    (sizeof(struct sw_comm_state) +                                                                \
+     ((3 + (uint64_t)(which)) * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
 #define SW_STATE_SLOTS(nranks)                                                                     \
-    ((sizeof(struct sw_comm_state) + 3 * (uint64_t)(nranks)*8 + 127) & ~(uint64_t)127)
+    ((sizeof(struct sw_comm_state) + 8 * (uint64_t)(nranks)*8 + 127) & ~(uint64_t)127)
 #define SW_STATE_SLOT(nranks, slot_bytes, parity, src)                                             \
     (SW_STATE_SLOTS(nranks) +                                                                      \
      ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 2 * (uint64_t)(slot_bytes))

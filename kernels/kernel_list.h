@@ -3,7 +3,7 @@
  * X(algo, type, op): the kernel is sw_allreduce_<algo>_<type>_<op>; the words are the short names
  * of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. An average is a sum with
  * args.average. All take one struct sw_kernel_args by value, in grids of one dimension, any number
- * of blocks of at most SW_KERNEL_MAX_THREADS threads.
+ * of blocks of at most SW_KERNEL_MAX_THREADS threads; those of copies once for each args.stage.
  *
  * The multicast kernels are those that PTX's multimem.ld_reduce has on sm_90 (no f32 or f64 min and
  * max, no prod, nothing of 8 bits). Images for earlier architectures hold them too, but they return
@@ -52,6 +52,7 @@
 #define SW_KERNEL_LIST_TWOSHOT_PUSH(X) SW_KERNEL_ALL_TYPES(X, twoshot_push)
 #define SW_KERNEL_LIST_TWOSHOT_PUT(X) SW_KERNEL_ALL_TYPES(X, twoshot_put)
 #define SW_KERNEL_LIST_TWOSHOT(X) SW_KERNEL_ALL_TYPES(X, twoshot)
+#define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, oneshot_mc)                                                       \
     SW_KERNEL_MULTICAST_TYPES(X, twoshot_mc)
@@ -62,6 +63,7 @@
     X(twoshot, SW_KERNEL_LIST_TWOSHOT)                                                             \
     X(twoshot_push, SW_KERNEL_LIST_TWOSHOT_PUSH)                                                   \
     X(twoshot_put, SW_KERNEL_LIST_TWOSHOT_PUT)                                                     \
+    X(copies, SW_KERNEL_LIST_COPIES)                                                               \
     X(multicast, SW_KERNEL_LIST_MULTICAST)
 
 #endif

@@ -1,0 +1,255 @@
+/* All-reduce by copies, for messages so large that only the links' rate counts: the copy engines move all data, and
+ * the multiprocessors only sum. This file has what kernels do in it; copies.c queues them, and the copies.
+ *
+ *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere; any element
+ *              alignment; out of place
+ *   grid       BEGIN and END one block; SUM any, and ranks' grids may differ; all blocks must be resident together
+ *              with the peers'
+ *   result     reduced in rank order by one rank and copied to all, so all ranks get the same bits
+ *
+ * Two shots, in two chunks (copies_layout.h), so that a chunk is summed while the other one travels. A rank q, in its
+ * stream and in a stream beside it:
+ *
+ *   stream   BEGIN  scatter 0  scatter 1             gather 0             gather 1  END
+ *   beside                     SUM 0 ................^ SUM 1 .............^
+ *                              ^ after scatter 0       ^ after scatter 1
+ *
+ *   BEGIN      tells every peer the call's digest and waits for theirs
+ *   scatter c  copies chunk c of q's input for share p to where p's OUTPUT has chunk c of share q: no scratch
+ *   SUM c      tells the peers that these are there (HERE c) and waits for all peers' word; adds chunk c of q's
+ *              share, own input and n - 1 pieces, in rank order into q's output; when all blocks have, tells the
+ *              peers (SUMMED c) and waits for theirs. The first also reduces what is in no share
+ *   gather c   copies q's result of chunk c to the same place of every peer's output
+ *   END        tells the peers (ENDED) and waits for theirs
+ *
+ * Words carry the number N of the call among those by copies, counted in the state by END: 64 bits, never reset,
+ * never come round; one that is equal has arrived. All are stored with release and loaded with acquire at system
+ * scope, what comes before a kernel in stream order included.
+ *
+ * No piece is written early: scatter at q comes after BEGIN at q, which has acquired p's header of this call, which p
+ *   released after all that its stream did with its output before.
+ * No piece is read early: SUM c at p has acquired HERE c of q, which q released after its scatter c.
+ * No piece is overwritten early: only q's result c comes to the place of q's piece c, in gather c at q, after SUM c
+ *   at q, which has acquired SUMMED c of p, which p's last block released when all its blocks had read theirs. p's
+ *   own result goes to share p, where no piece is.
+ * No result is read early: END at p has acquired ENDED of q, which q released after both gathers; what p's stream has
+ *   after END comes later.
+ * Inputs: q's own, and its head and tail, which peers load in SUM 0: before their END, so before q's ends.
+ * Calls one after the other, and graphs that replay: a word of call N + 1 is written to p after BEGIN of N + 1 at its
+ *   writer, so after p's header of N + 1, so after p's END of N, when p waits for no word of N any more.
+ * Nobody waits in a circle: BEGIN, SUM 0, SUM 1, END come in this order on every rank in whatever order its streams
+ *   are run, each tells before it waits, and waits for words of the same stage only.
+ *
+ * Failure: the kernels behind leave at once, but the copies are made. They stay within the peers' output.
+ */
+#include "copies_layout.h"
+#include "window.cuh"
+
+/* A later stage: BEGIN has counted the call already. */
+SYMWIN_DEVICE sw_call sw_copies_call(const struct sw_kernel_args &args, uint64_t &number)
+{
+    sw_call call = sw_call_begin(args);
+
+    call.epoch--;
+    number = 1 + symwin_load_relaxed_u64(call.state + offsetof(struct sw_comm_state, copies));
+    call.failed = symwin_block_any(call.failed);
+    return call;
+}
+
+/* By all threads of a block, all of which know the same of a failure: after one the peers are told nothing. */
+SYMWIN_DEVICE void sw_copies_tell(const struct sw_kernel_args &args, const sw_call &call,
+                                  uint32_t which, uint64_t number)
+{
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
+         p += (int32_t)blockDim.x) {
+        if (p != args.rank)
+            symwin_store_release_u64(
+                sw_state_address(args, call, p, SW_STATE_COPIES(args.nranks, which, args.rank)),
+                number);
+    }
+}
+
+/* By all threads of a block: afterwards all peers have told, to all threads, or call.failed. */
+SYMWIN_DEVICE void sw_copies_await(const struct sw_kernel_args &args, sw_call &call, uint32_t which,
+                                   uint64_t number)
+{
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
+         p += (int32_t)blockDim.x) {
+        const uint64_t address = sw_state_address(args, call, args.rank,
+                                                  SW_STATE_COPIES(args.nranks, which, p));
+        sw_wait wait = {0, 0, 0};
+
+        if (p == args.rank)
+            continue;
+        while (symwin_load_acquire_u64(address) != number) {
+            if (!sw_wait_on(args, call, wait, p))
+                break;
+        }
+    }
+    call.failed = symwin_block_any(call.failed);
+}
+
+/* ---- the sum --------------------------------------------------------------------------------- */
+
+/* Where the addends of this rank's share are. */
+struct sw_addends {
+    uint64_t own;   /* address of its own, in the input */
+    uint64_t out;   /* address of share 0 in the output: rank p's is where share p will be */
+    uint64_t share; /* bytes */
+    bool aligned;   /* own, to 16 bytes */
+};
+
+/* U vectors `step` apart; several only where all are aligned, for the registers' sake. */
+template <class R, int U>
+SYMWIN_DEVICE void sw_addends_load(uint64_t from, bool aligned, uint64_t step, symwin_v16 *v)
+{
+    if (U == 1 && !aligned) {
+        const sw_message message = sw_message_at(from, 16);
+
+        v[0].lo = sw_word_load<R::bytes>(message, 0);
+        v[0].hi = sw_word_load<R::bytes>(message, 1);
+        return;
+    }
+    SYMWIN_UNROLL
+    for (int u = 0; u < U; u++)
+        v[u] = symwin_load_v16(from + (uint64_t)u * step);
+}
+
+/* As sw_twoshot_vectors(): the next rank's are under way while this one's are added. */
+template <class R, int U>
+SYMWIN_DEVICE void sw_addends_sum(const struct sw_kernel_args &args, const sw_addends &addends,
+                                  uint64_t at, uint64_t step)
+{
+    uint64_t from = addends.out + at; /* rank p + 1's */
+    symwin_v16 now[U], next[U];
+    R lo[U] = {}, hi[U] = {};
+
+    sw_addends_load<R, U>(args.rank == 0 ? addends.own + at : from,
+                          args.rank != 0 || addends.aligned, step, next);
+    SYMWIN_NO_UNROLL
+    for (int32_t p = 0; p < args.nranks; p++) {
+        SYMWIN_UNROLL
+        for (int u = 0; u < U; u++)
+            now[u] = next[u];
+        from += addends.share;
+        if (p + 1 < args.nranks)
+            sw_addends_load<R, U>(args.rank == p + 1 ? addends.own + at : from,
+                                  args.rank != p + 1 || addends.aligned, step, next);
+        SYMWIN_UNROLL
+        for (int u = 0; u < U; u++) {
+            if (p == 0) {
+                lo[u].first(now[u].lo);
+                hi[u].first(now[u].hi);
+            } else {
+                lo[u].add(now[u].lo);
+                hi[u].add(now[u].hi);
+            }
+        }
+    }
+    from = addends.out + (uint32_t)args.rank * addends.share + at;
+    SYMWIN_UNROLL
+    for (int u = 0; u < U; u++)
+        symwin_store_v16(from + (uint64_t)u * step, {lo[u].result(args.average, args.nranks),
+                                                     hi[u].result(args.average, args.nranks)});
+}
+
+template <class R>
+SYMWIN_DEVICE void sw_copies_chunk(const struct sw_kernel_args &args, const sw_call &call,
+                                   int chunk)
+{
+    /* Eight accumulators a word make four vectors too many for the registers. */
+    const int unroll = R::bytes == 1 ? SW_WINDOW_UNROLL / 2 : SW_WINDOW_UNROLL;
+    const sw_copies_layout layout = sw_copies_layout_of(args.count, R::bytes, args.nranks,
+                                                        args.out_offset);
+    const uint64_t own = args.in + layout.head + (uint32_t)args.rank * layout.share;
+    const sw_addends addends = {own, args.out + layout.head, layout.share, own % 16 == 0};
+    const uint64_t end = (chunk == 0 ? layout.first : layout.share) / 16;
+    const uint64_t threads = symwin_thread_count();
+    uint64_t v = (chunk == 0 ? 0 : layout.first) / 16 + symwin_thread_index();
+
+    SYMWIN_NO_UNROLL
+    for (; addends.aligned && v + (unroll - 1) * threads < end; v += unroll * threads)
+        sw_addends_sum<R, unroll>(args, addends, v * 16, threads * 16);
+    SYMWIN_NO_UNROLL
+    for (; v < end; v += threads)
+        sw_addends_sum<R, 1>(args, addends, v * 16, 0);
+    if (chunk == 0) {
+        const uint64_t shared = (uint32_t)args.nranks * layout.share;
+        const sw_cut cut = {layout.head / R::bytes, shared / 16, args.count - shared / R::bytes};
+
+        sw_reduce_edges<R>(args, call.peers, cut, {0, cut.edge}, SW_STORE_HERE);
+    }
+}
+
+/* ---- the stages ------------------------------------------------------------------------------ */
+
+SYMWIN_DEVICE void sw_copies_begin(const struct sw_kernel_args &args)
+{
+    sw_call call = sw_call_begin(args);
+
+    sw_start_barrier(args, call);
+    if (threadIdx.x != 0)
+        return;
+    /* No finish word may grow old, as in sw_push_settle(). */
+    symwin_store_relaxed_u64(
+        call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks), call.epoch);
+    sw_call_count(call, 0);
+}
+
+template <class R>
+SYMWIN_DEVICE void sw_copies_sum(const struct sw_kernel_args &args, int chunk)
+{
+    __shared__ uint32_t before;
+    uint64_t number;
+    sw_call call = sw_copies_call(args, number);
+
+    if (blockIdx.x == 0)
+        sw_copies_tell(args, call, SW_COPIES_HERE + (uint32_t)chunk, number);
+    sw_copies_await(args, call, SW_COPIES_HERE + (uint32_t)chunk, number);
+    if (!call.failed)
+        sw_copies_chunk<R>(args, call, chunk);
+    /* As in sw_call_end(): the last block speaks for all. */
+    __syncthreads();
+    if (threadIdx.x == 0)
+        before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
+    __syncthreads();
+    if (before != gridDim.x - 1)
+        return;
+    call.failed = symwin_block_any(symwin_load_relaxed_u32(sw_failed_address(call)) != 0);
+    sw_copies_tell(args, call, SW_COPIES_SUMMED + (uint32_t)chunk, number);
+    sw_copies_await(args, call, SW_COPIES_SUMMED + (uint32_t)chunk, number);
+    if (threadIdx.x == 0)
+        symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 0);
+}
+
+SYMWIN_DEVICE void sw_copies_end(const struct sw_kernel_args &args)
+{
+    uint64_t number;
+    sw_call call = sw_copies_call(args, number);
+
+    sw_copies_tell(args, call, SW_COPIES_ENDED, number);
+    sw_copies_await(args, call, SW_COPIES_ENDED, number);
+    if (threadIdx.x == 0 && !call.failed)
+        symwin_store_relaxed_u64(call.state + offsetof(struct sw_comm_state, copies), number);
+    sw_call_done(args, call);
+}
+
+template <class R>
+SYMWIN_DEVICE void sw_copies(const struct sw_kernel_args &args)
+{
+    if (args.stage == SW_COPIES_BEGIN)
+        sw_copies_begin(args);
+    else if (args.stage == SW_COPIES_END)
+        sw_copies_end(args);
+    else
+        sw_copies_sum<R>(args, args.stage == SW_COPIES_SUM_FIRST ? 0 : 1);
+}
+
+#define SW_DEFINE(algo, type, op)                                                                  \
+    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
+                  SW_KERNEL_MAX_THREADS)                                                           \
+    {                                                                                              \
+        sw_copies<sw_reduce<sw_type_##type, sw_op_##op>>(args);                                    \
+    }
+SW_KERNEL_LIST_COPIES(SW_DEFINE)
+#undef SW_DEFINE
