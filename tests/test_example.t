@@ -84,7 +84,7 @@ for my $type (qw(f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i32 u32 i64 u64)) {
 }
 verified('NTHREADS=3', $_) for thinned(@runs);
 verified('NTHREADS=4', "--algo $_ 20K bf16", "algorithm $_")
-  for thinned(qw(auto oneshot twoshot oneshot_mc twoshot_mc));
+  for thinned(qw(auto oneshot twoshot oneshot_mc twoshot_mc copies));
 
 # ---- ranks as processes ------------------------------------------------------------------------
 

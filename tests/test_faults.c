@@ -271,6 +271,13 @@ static symwin_status allreduce_twoshot_mc(struct harness_team *team, int rank, s
     return allreduce(s, SYMWIN_ALGO_TWOSHOT_MC, 0);
 }
 
+static symwin_status allreduce_copies(struct harness_team *team, int rank, struct state *s)
+{
+    (void)team;
+    (void)rank;
+    return allreduce(s, SYMWIN_ALGO_COPIES, 8192);
+}
+
 /* On a second stream, so that the library has to order the two. */
 static symwin_status with_call_before(struct harness_team *team, int rank, struct state *s)
 {
@@ -312,6 +319,8 @@ static const struct fault_case cases[] = {
     {"allreduce twoshot", 4, with_window, allreduce_twoshot, NULL, 0},
     {"allreduce oneshot_mc", 2, with_window, allreduce_oneshot_mc, NULL, 0},
     {"allreduce twoshot_mc", 4, with_window, allreduce_twoshot_mc, NULL, 0},
+    {"allreduce copies", 2, with_window, allreduce_copies, NULL, 0},
+    {"allreduce copies", 3, with_window, allreduce_copies, NULL, 0},
     {"allreduce on another stream", 2, with_call_before, allreduce_oneshot, NULL, 0},
 };
 

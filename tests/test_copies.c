@@ -1,0 +1,180 @@
+/* The all-reduce by copies on the emulated driver: see copies_cases.h; and what goes wrong in one. */
+#include "comm_cases.h"
+#include "copies_cases.h"
+
+#if defined(__SANITIZE_THREAD__)
+/* What fails once sums run leaves copies that go on over what a peer is reading: a race, as documented. */
+enum { THIN = 67, CALLS = 12, REPLAYS = 4, REFUSED = 8 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { THIN = 7, CALLS = 30, REPLAYS = 6, REFUSED = 1000 };
+#else
+enum { THIN = 1, CALLS = 60, REPLAYS = 12, REFUSED = 1000 };
+#endif
+
+enum { SOON_MS = 500, PATIENT_MS = 60000 };
+
+static void begin_again(struct caller *c, const symwin_unique_id *id, const char *name)
+{
+    struct member *m = &c->member;
+
+    tap_ok(caller_wait(c) == SYMWIN_OK, "%s: rank %d: the stream drains", name, m->rank);
+    harness_barrier(m->team); /* copies of others may still come until then */
+    symwin_comm_destroy(m->comm);
+    m->comm = NULL;
+    host_must(symwin_comm_create(id, m->team->nranks, m->rank, m->device, NULL, &m->comm),
+              "symwin_comm_create");
+    host_must(symwin_window_register(m->comm, m->memory, m->bytes, 0, &c->window), "register");
+    caller_fill(c, (uint32_t)m->rank + 1, 0);
+    host_must(caller_reduce(c, SYMWIN_ALGO_COPIES), "copies");
+    host_must(caller_wait(c), "symwin_stream_synchronize");
+    tap_ok(caller_differences(c, (uint32_t)(m->team->nranks * (m->team->nranks + 1) / 2)) == 0,
+           "%s: rank %d: a new communicator works", name, m->rank);
+    harness_barrier(m->team);
+    caller_close(c);
+}
+
+/* The highest rank does not come. */
+static void run_missing(struct harness_team *team, int rank, void *arg)
+{
+    const int absent = team->nranks - 1;
+    struct caller c;
+
+    caller_open(&c, team, rank, PATIENT_MS, SOON_MS);
+    if (rank != absent) {
+        host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
+        host_must(caller_wait(&c), "symwin_stream_synchronize");
+        host_expect("a rank does not come", symwin_comm_check(c.member.comm), SYMWIN_TIMEOUT,
+                    "symwin_comm_check|collective 1|for rank 2");
+        host_expect("and again", caller_reduce(&c, SYMWIN_ALGO_COPIES), SYMWIN_TIMEOUT,
+                    "symwin_allreduce|for rank 2");
+    }
+    harness_barrier(team);
+    begin_again(&c, arg, "after a rank that did not come");
+}
+
+static void run_aborted(struct harness_team *team, int rank, void *arg)
+{
+    struct later later;
+    struct caller c;
+
+    caller_open(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    if (rank == 0)
+        later_abort(&later, c.member.comm, 100);
+    if (rank != team->nranks - 1)
+        host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    if (rank == 0)
+        later_join(&later);
+    harness_barrier(team);
+    host_expect("an abort", symwin_comm_check(c.member.comm), SYMWIN_ABORTED,
+                "symwin_comm_check|rank 0");
+    begin_again(&c, arg, "after an abort");
+}
+
+static void run_unlike(struct harness_team *team, int rank, void *arg)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_COPIES};
+    struct caller c;
+
+    caller_open(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    host_must(symwin_allreduce_with(c.member.comm, c.in, c.out, rank == 1 ? WORDS - 1 : WORDS,
+                                    SYMWIN_U32, SYMWIN_SUM, &options, c.stream),
+              "copies");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    host_expect("calls that differ", symwin_comm_check(c.member.comm), SYMWIN_MISMATCH,
+                "symwin_comm_check|collective 1|differ");
+    harness_barrier(team);
+    begin_again(&c, arg, "after calls that differ");
+}
+
+static void must_be(int right, const char *what, int rank)
+{
+    if (!right)
+        tap_ok(0, "rank %d: %s: %s", rank, what, symwin_last_error());
+}
+
+/* The n-th driver call of rank 1 fails: whatever it was, nobody waits for what does not come. */
+struct refusal {
+    unsigned nth;
+    int fired, failed;
+};
+
+static void run_refused(struct harness_team *team, int rank, void *arg)
+{
+    struct refusal *refusal = arg;
+    symwin_status status;
+    struct caller c;
+
+    caller_open(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    harness_barrier(team);
+    if (rank == 1)
+        sw_emu_fail_nth(refusal->nth, CUDA_ERROR_UNKNOWN, 0, 0);
+    status = caller_reduce(&c, SYMWIN_ALGO_COPIES);
+    if (rank == 1) {
+        refusal->fired = sw_emu_fault_fired();
+        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+        refusal->failed = status != SYMWIN_OK; /* not by what only leaves the context */
+        must_be(refusal->fired || !refusal->failed, "it fails only by the fault", rank);
+        /* Before anything was queued the communicator is as it was. */
+        if (status != SYMWIN_OK && symwin_comm_check(c.member.comm) == SYMWIN_OK)
+            (void)symwin_comm_abort(c.member.comm);
+    }
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    harness_barrier(team);
+    must_be(symwin_comm_check(c.member.comm) == (refusal->failed ? SYMWIN_ABORTED : SYMWIN_OK),
+            "all ranks are told", rank);
+    must_be(refusal->failed || caller_differences(&c, 6) == 0, "otherwise it works", rank);
+    caller_close(&c);
+}
+
+static void refusals(void)
+{
+    struct harness_leaks before = harness_leaks_now();
+    struct refusal refusal = {.fired = 1};
+
+    for (refusal.nth = 1; refusal.fired && refusal.nth <= REFUSED; refusal.nth++)
+        harness_run(3, run_refused, &refusal);
+    tap_ok(!refusal.fired || REFUSED < 1000, "%u driver calls of a rank refused: all ranks leave",
+           refusal.nth - 2);
+    harness_no_leaks("refused driver calls", &before);
+}
+
+static void run(void (*body)(struct harness_team *team, int rank, void *arg), const char *name)
+{
+    struct harness_leaks before = harness_leaks_now();
+    symwin_unique_id id;
+
+    host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+    harness_run(3, body, &id);
+    harness_no_leaks(name, &before);
+}
+
+int main(void)
+{
+    harness_fork();
+    harness_start();
+    if (harness_processes > 0) { /* tests/test_copies_processes.t */
+        copies_matrix(harness_processes, 7 * THIN);
+        copies_chain(harness_processes, CALLS, 3, 30011);
+        copies_graphs(harness_processes, REPLAYS, 5003);
+        return harness_done();
+    }
+    copies_matrix(1, 11 * THIN);
+    copies_matrix(2, THIN);
+    copies_matrix(3, 5 * THIN);
+    copies_matrix(4, 3 * THIN);
+    copies_matrix(5, 11 * THIN);
+    copies_matrix(8, 11 * THIN);
+    copies_matrix(16, 37 * THIN); /* two ranks a device */
+    copies_chain(2, CALLS, 1, 20000);
+    copies_chain(4, CALLS, 1, 50021);
+    copies_chain(4, CALLS, 3, 20011);
+    copies_chain(8, CALLS / 3, 2, 10007);
+    copies_graphs(4, REPLAYS, 5003);
+    copies_graphs(2, REPLAYS, 40);
+    run(run_missing, "a missing rank");
+    run(run_aborted, "an abort");
+    run(run_unlike, "calls that differ");
+    refusals();
+    return tap_done();
+}
