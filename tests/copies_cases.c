@@ -135,7 +135,7 @@ static void prepare(struct member *m, symwin_type type, symwin_op op, unsigned s
 static symwin_status reduce(struct member *m, symwin_algo algo, void *in, void *out, size_t count,
                             symwin_type type, symwin_op op, int blocks, struct CUstream_st *stream)
 {
-    const symwin_allreduce_options options = {sizeof options, algo, blocks};
+    const symwin_allreduce_options options = {sizeof options, algo, blocks, 0};
 
     return symwin_allreduce_with(m->comm, in, out, count, type, op, &options, stream);
 }
