@@ -34,6 +34,9 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 #define HOP_US 1.3   /* from a rank's memory to a peer's, until the peer has seen it */
 #define PUT_US 2.2   /* of the two-shot put: its barrier */
 #define PEER_US 14.0 /* of the two-shot over windows for each peer: barriers, and loads that meet */
+#define COPIES_US 20.0 /* of the copies: events and flags */
+#define COPY_US 30.0   /* and for each peer: four of them, one after another */
+#define COPY_BYTES_US 390e3
 #define LINK_BYTES_US 340e3 /* what a rank sends, or receives, in a microsecond */
 #define LOCAL_BYTES_US 1300e3
 
@@ -61,6 +64,8 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
         link = (n - 1) / n * (pushed + message);
         local = (n - 1) / n * pushed / 2;
         break;
+    case SYMWIN_ALGO_COPIES:
+        return COPIES_US + COPY_US * (n - 1) + 2 * (n - 1) / n * message / COPY_BYTES_US;
     default: /* loads over windows */
         hops = 2 * HOP_US + PEER_US * (n - 1);
         link = 2 * (n - 1) / n * message;
@@ -69,11 +74,20 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     return hops + link / LINK_BYTES_US + local / LOCAL_BYTES_US;
 }
 
+/* Whether what the caller has not asked for may serve the call: copies want hardware queues, which ranks that share a
+ * device may not have. */
+static int may_serve(const struct sw_question *q, symwin_algo algo)
+{
+    return sw_choice_service(q, algo) == SW_SERVES &&
+           (algo != SYMWIN_ALGO_COPIES || q->comm->ranks_on_device == 1);
+}
+
 /* Multicast was never measured: small messages that it serves go by it in one shot, large ones in two. */
 static symwin_algo by_model(const struct sw_question *q)
 {
     static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
-                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_TWOSHOT};
+                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_COPIES,
+                                        SYMWIN_ALGO_TWOSHOT};
     const int is_float = sw_type_is_float(q->type);
     symwin_algo best = algos[0];
     double least = sw_choice_model_us(best, q->comm->nranks, q->bytes, is_float);
@@ -81,10 +95,10 @@ static symwin_algo by_model(const struct sw_question *q)
 
     if (q->bytes <= ONESHOT_MC_BYTES && sw_choice_service(q, SYMWIN_ALGO_ONESHOT_MC) == SW_SERVES)
         return SYMWIN_ALGO_ONESHOT_MC;
-    for (i = 1; i < 4; i++) {
+    for (i = 1; i < 5; i++) {
         const double us = sw_choice_model_us(algos[i], q->comm->nranks, q->bytes, is_float);
 
-        if (us < least && sw_choice_service(q, algos[i]) == SW_SERVES) {
+        if (us < least && may_serve(q, algos[i])) {
             best = algos[i];
             least = us;
         }
@@ -97,9 +111,8 @@ static symwin_algo by_model(const struct sw_question *q)
 /* Tables are measured without multicast: where a call could go by it, only a row that says so is for it. */
 static int applies(const struct sw_question *q, const struct sw_tuning_row *row)
 {
-    return sw_choice_service(q, row->algo) == SW_SERVES &&
-           (sw_algo_needs_multicast(row->algo) ||
-            sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES);
+    return may_serve(q, row->algo) && (sw_algo_needs_multicast(row->algo) ||
+                                       sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES);
 }
 
 void sw_choice_make(const struct sw_question *q, struct sw_choice *out)

@@ -526,6 +526,9 @@ SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
  * Calls on one communicator run in the order in which they were made, also from several streams. A
  * captured graph must be ordered against them, and against other graphs, by the caller.
  *
+ * After a failure the contents of `out` are undefined, on all ranks until all their streams have drained: what copy
+ * engines have been told to do they do (see COPIES below).
+ *
  *   SYMWIN_INVALID      no such type or operation, an address that is no device memory of this rank,
  *                       misaligned or partly overlapping buffers, or `count` past the window that
  *                       `in` or `out` begins in

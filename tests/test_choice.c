@@ -9,11 +9,12 @@
 static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
 {
     static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
-                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_TWOSHOT};
+                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_COPIES,
+                                        SYMWIN_ALGO_TWOSHOT};
     symwin_algo found = algos[0];
     int i;
 
-    for (i = 1; i < 2 + 2 * windows; i++)
+    for (i = 1; i < 2 + 3 * windows; i++)
         if (sw_choice_model_us(algos[i], nranks, bytes, is_float) <
             sw_choice_model_us(found, nranks, bytes, is_float))
             found = algos[i];
@@ -43,7 +44,9 @@ static void measured(void)
     prefers(4, 256 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 4 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
-    prefers(4, 128 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(4, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(4, 256 * (size_t)MIB, 1, 1, SYMWIN_ALGO_COPIES);
+    prefers(2, 256 * (size_t)MIB, 1, 1, SYMWIN_ALGO_COPIES);
     prefers(4, 1024 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
 }
 
@@ -60,7 +63,7 @@ static void others(void)
     /* Flags: pushes carry twice the bytes. */
     prefers(2, 512 * KIB, 0, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(2, (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(4, 64 * (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
+    prefers(4, 32 * (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
     tap_ok(sw_choice_model_us(SYMWIN_ALGO_ONESHOT, 4, 4096, 1) ==
                sw_choice_model_us(SYMWIN_ALGO_ONESHOT_SENTINEL, 4, 4096, 0),
            "flags cost as much whatever the type");
@@ -79,8 +82,8 @@ static void crosses_once(int nranks)
         crossings += now != last;
         last = now;
     }
-    tap_ok(crossings == 2 && last == SYMWIN_ALGO_TWOSHOT_PUT,
-           "%d ranks: one shot, two by pushes, two into windows", nranks);
+    tap_ok(crossings == 3 && last == SYMWIN_ALGO_COPIES,
+           "%d ranks: one shot, two by pushes, two into windows, copies", nranks);
 }
 
 /* ---- calls ---- */
