@@ -12,7 +12,7 @@
 #ifndef SYMWIN_KERNEL_LIST_H
 #define SYMWIN_KERNEL_LIST_H
 
-#define SW_KERNEL_MAX_THREADS (512 + 32)
+#define SW_KERNEL_MAX_THREADS 640 /* of 96 registers */
 
 #define SW_KERNEL_ALL_OPS(X, algo, type)                                                           \
     X(algo, type, sum) X(algo, type, prod) X(algo, type, min) X(algo, type, max)

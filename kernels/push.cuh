@@ -97,28 +97,22 @@ struct sw_part {
         whole; /* entries that are one aligned access in memory; what follows is the rare case */
 };
 
-/* Entry `i` of a part, zeros beyond the message's end; and back. First an entry that is whole. */
-template <class W, sw_access access>
-SYMWIN_DEVICE void sw_whole_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
-{
-    const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
-
-    if (W::words == 2) {
-        const symwin_v16 v = access == SW_SHARED ? symwin_load_relaxed_v16(address)
-                                                 : symwin_load_v16(address);
-
-        word[0] = v.lo;
-        word[W::words - 1] = v.hi;
-    } else {
-        word[0] = sw_element_load<8, access>(address);
-    }
-}
-
+/* Entry `i` of a part, zeros beyond the message's end; and back. */
 template <class R, class W, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
 {
     if (SYMWIN_LIKELY(i < part.whole)) {
-        sw_whole_load<W, access>(part, i, word);
+        const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
+
+        if (W::words == 2) {
+            const symwin_v16 v = access == SW_SHARED ? symwin_load_relaxed_v16(address)
+                                                     : symwin_load_v16(address);
+
+            word[0] = v.lo;
+            word[W::words - 1] = v.hi;
+        } else {
+            word[0] = sw_element_load<8, access>(address);
+        }
         return;
     }
     SYMWIN_UNROLL
@@ -364,11 +358,16 @@ SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &
     for (;;) {
         bool all = true;
 
-        SYMWIN_UNROLL
-        for (int j = 0; j < sw_batch<N>::ranks; j++) {
-            entry[j] = {0, 0};
-            symwin_load_relaxed_v16_if(sw_is_peer<N>(args, first + j),
-                                       address + (uint64_t)j * pitch, &entry[j]);
+        if (N == 2) { /* one peer: both places get what it sent */
+            entry[0] = symwin_load_relaxed_v16(address + (uint64_t)(1 - args.rank) * pitch);
+            entry[sw_batch<N>::ranks - 1] = entry[0];
+        } else {
+            SYMWIN_UNROLL
+            for (int j = 0; j < sw_batch<N>::ranks; j++) {
+                entry[j] = {0, 0};
+                symwin_load_relaxed_v16_if(sw_is_peer<N>(args, first + j),
+                                           address + (uint64_t)j * pitch, &entry[j]);
+            }
         }
         SYMWIN_UNROLL
         for (int j = 0; j < sw_batch<N>::ranks; j++)

@@ -40,41 +40,29 @@ SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, int32_t p)
                                                : round.each;
 }
 
-/* Entries that a thread has under way in `scatter`. */
-#define SW_PUT_UNROLL 4
-
-/* One peer after another. */
+/* One peer after another; the next entry is on its way while one is sent. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_call &call,
                                   const sw_role &role, const sw_put_round &round)
 {
     const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
-    const uint32_t workers = role.workers;
 
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
         const int32_t p = sw_rank_after<N>(args, step);
         const uint64_t to = sw_state_address(args, call, p, place);
         const uint32_t begin = (uint32_t)p * round.each, entries = sw_put_entries(round, p);
-        uint64_t word[SW_PUT_UNROLL][W::words];
-        uint32_t i = role.index;
+        uint64_t next[W::words] = {};
 
+        if (role.index < entries)
+            sw_entry_load<R, W, SW_SHARED>(round.in, begin + role.index, next);
         SYMWIN_NO_UNROLL
-        for (; begin + i + (SW_PUT_UNROLL - 1) * workers < round.in.whole &&
-               i + (SW_PUT_UNROLL - 1) * workers < entries;
-             i += SW_PUT_UNROLL * workers) {
-            SYMWIN_UNROLL
-            for (uint32_t u = 0; u < SW_PUT_UNROLL; u++)
-                sw_whole_load<W, SW_SHARED>(round.in, begin + i + u * workers, word[u]);
-            SYMWIN_UNROLL
-            for (uint32_t u = 0; u < SW_PUT_UNROLL; u++)
-                symwin_store_relaxed_v16(to + (uint64_t)(i + u * workers) * SW_ENTRY_BYTES,
-                                         W::encode(word[u]));
-        }
-        SYMWIN_NO_UNROLL
-        for (; i < entries; i += workers) {
-            sw_entry_load<R, W, SW_SHARED>(round.in, begin + i, word[0]);
-            symwin_store_relaxed_v16(to + (uint64_t)i * SW_ENTRY_BYTES, W::encode(word[0]));
+        for (uint32_t i = role.index; i < entries; i += role.workers) {
+            const symwin_v16 entry = W::encode(next);
+
+            if (i + role.workers < entries)
+                sw_entry_load<R, W, SW_SHARED>(round.in, begin + i + role.workers, next);
+            symwin_store_relaxed_v16(to + (uint64_t)i * SW_ENTRY_BYTES, entry);
         }
     }
 }

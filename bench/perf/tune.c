@@ -15,7 +15,7 @@
 #include "../../choice.h"
 #include "perf.h"
 
-enum { MOST_CHOICES = 512, FINALISTS = 5, THREADS = 4, FINAL_REPETITIONS = 5 };
+enum { MOST_CHOICES = 512, FINALISTS = 5, THREADS = 5, FINAL_REPETITIONS = 5 };
 
 #define WORSE 1.25   /* a grid that is so much slower than the best of its branch ends the branch */
 #define FAR 2.0      /* and so does one that is so much slower than the best of all */
@@ -190,7 +190,7 @@ static int is_candidate(symwin_algo algo, symwin_type type)
 
 static symwin_status try_algo(struct tuning *t, symwin_algo algo)
 {
-    static const int workers[THREADS] = {512, 256, 128, 64};
+    static const int workers[THREADS] = {608, 512, 256, 128, 64};
     struct tried *tried = &t->tried[sw_algo_needs_windows(algo)];
     const int room = sw_kernels_threads(t->r->comm->kernels), first = tried->count;
     const struct choice own = {.algo = algo};
