@@ -207,22 +207,32 @@ def note_of(comments):
     return "; ".join(found)
 
 
-def main():
+def picture(paths, options):
+    """The SVG text of the files' rows that the options choose."""
+    rows, comments = read(paths)
+    kept, links, said = choose(rows, options)
+    lines = lines_of(kept, options.all)
+    title = f"all-reduce, {said[2]} ranks, {said[0]} {said[1]}, {said[3]}, {said[4]} of place"
+    return draw(lines, links, title.replace("in of place", "in place"), note_of(comments))
+
+
+def options_of(arguments=None):
+    """What a command line says; sys.argv's without one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", metavar="FILE.csv")
     parser.add_argument("--output", required=True, metavar="FILE.svg")
     parser.add_argument("--all", action="store_true", help="each of symwin's algorithms too")
     for name in CHOICES:
         parser.add_argument("--" + name)
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = options_of()
     try:
-        rows, comments = read(options.files)
-        kept, links, said = choose(rows, options)
-        lines = lines_of(kept, options.all)
-        title = f"all-reduce, {said[2]} ranks, {said[0]} {said[1]}, {said[3]}, {said[4]} of place"
-        picture = draw(lines, links, title.replace("in of place", "in place"), note_of(comments))
+        text = picture(options.files, options)
         with open(options.output, "w", encoding="utf-8") as file:
-            file.write(picture)
+            file.write(text)
     except (Bad, OSError) as error:
         print(f"plot.py: {error}", file=sys.stderr)
         return 1
