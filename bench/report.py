@@ -1,0 +1,474 @@
+#!/usr/bin/env python3
+"""Writes the tables and pictures of docs/performance.md from symwin-perf's CSV files in bench/results.
+
+    bench/report.py            writes the document and the pictures
+    bench/report.py --check    only looks: exit status 1 where they are not what the CSV files give
+
+A file is named DATE-MACHINE-perf-KIND.csv as bench/run.sh does, with N-ranks- before perf where not all GPUs
+of the machine took part. KIND is
+
+    graph    graph replays: all algorithms, in place and out of place, rivals, links
+    stream   stream launches: what the library chooses, rivals
+    types    several types at equal bytes
+    sms      grids of several sizes; runs may be put together by cat
+
+The newest file of a kind, machine and number of ranks counts. Files of the emulated driver (MACHINE is
+"emulated") do not. In the document, what stands between <!-- begin NAME --> and <!-- end NAME --> is replaced;
+NAMES below has the names, and all must be there.
+
+Needs nothing but Python 3.
+"""
+import argparse
+import csv
+import os
+import re
+import sys
+
+sys.dont_write_bytecode = True
+import plot  # pylint: disable=wrong-import-position
+from plot import Bad, size_name  # pylint: disable=wrong-import-position
+
+FILE = re.compile(r"(\d{4}-\d\d-\d\d)-(.+?)-(?:(\d+)-ranks-)?perf-(graph|stream|types|sms)\.csv")
+MARKER = re.compile(r"^<!-- (begin|end) (\S+) -->$")
+MODES = {"graph": "graph", "stream": "stream", "types": "graph", "sms": "graph"}
+RIVALS = {"nccl": "NCCL", "nccl-window": "NCCL, symmetric windows", "nccl-plain": "NCCL, plain memory"}
+PLACES = {"out": "out of place", "in": "in place"}
+WHOLE = ("bytes", "ranks")
+FIGURES = ("time_us", "busbw_gbs", "host_us")
+WORDS = ("library", "algo", "type", "op", "placement", "mode", "launched", "blocks", "wrong")
+NOTHING = "Not measured."
+
+
+class Table:
+    """One CSV file: its rows, and what its head says."""
+
+    def __init__(self, path, date, kind, machine):
+        self.path, self.date, self.kind, self.machine = path, date, kind, machine
+        self.head, self.rows = {}, {}
+        self.lines, self.unchecked = 0, 0
+        for row in self.read():
+            self.add(row)
+        if not self.rows:
+            raise Bad(f"{path}: no rows")
+
+    def read(self):
+        """The rows; the head's lines before the names count, the first run's where there are several."""
+        try:
+            with open(self.path, newline="", encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except (OSError, UnicodeError) as error:
+            raise Bad(f"{self.path}: {getattr(error, 'strerror', None) or error}") from error
+        names = None
+        for number, line in enumerate(lines, 1):
+            if line.startswith("#"):
+                self.note(line[1:].strip())
+            elif line.startswith("library,"):
+                names = next(csv.reader([line]))
+            elif line:
+                values = next(csv.reader([line]))
+                if names is None or len(values) != len(names):
+                    raise Bad(f"{self.path}:{number}: not a row of symwin-perf's table")
+                yield number, dict(zip(names, values))
+
+    def note(self, line):
+        """A line of the head."""
+        found = re.match(r"symwin-perf \S+, commit (\S+), ", line)
+        if found:
+            self.head.setdefault("commit", found[1])
+        found = re.match(r"rank 0: device \d+, (.*), process \d+$", line)
+        if found:
+            self.head.setdefault("gpu", found[1])
+        found = re.match(r"driver: (.*); nccl: (.*)$", line)
+        if found:
+            self.head.setdefault("driver", found[1])
+            self.head.setdefault("nccl", found[2])
+        found = re.match(r"arguments: (.*)$", line)
+        if found:
+            self.head.setdefault("arguments", []).append(re.sub(r"--csv[ =]\S+ ?", "", found[1]).strip())
+
+    def add(self, numbered):
+        number, row = numbered
+        where = f"{self.path}:{number}"
+        try:
+            for name in WHOLE:
+                row[name] = int(row[name])
+            for name in FIGURES:
+                row[name] = float(row[name])
+            key = tuple(row[name] for name in ("library", "algo", "type", "op", "placement", "bytes"))
+            wrong, mode, blocks = row["wrong"], row["mode"], row["blocks"]
+            row["launched"]  # pylint: disable=pointless-statement
+        except (KeyError, ValueError) as error:
+            raise Bad(f"{where}: not a row of symwin-perf's table ({error!r})") from error
+        if row["time_us"] <= 0 or row["bytes"] <= 0:
+            raise Bad(f"{where}: a time and a size are above zero")
+        if wrong not in ("", "0"):
+            raise Bad(f"{where}: {wrong} elements are wrong, so its time counts for nothing")
+        if mode != MODES[self.kind]:
+            raise Bad(f"{where}: mode {mode} in a table of {MODES[self.kind]} calls")
+        if self.kind == "sms":
+            key += (int(blocks or 0),)  # the same grid twice: the last counts
+        elif key in self.rows:
+            raise Bad(f"{where}: the second row of {', '.join(str(part) for part in key)}")
+        if self.lines and row["ranks"] != self.ranks:
+            raise Bad(f"{where}: {row['ranks']} ranks after rows of {self.ranks}")
+        self.ranks = row["ranks"]
+        self.lines += 1
+        self.unchecked += wrong == ""
+        self.rows[key] = row
+
+    def choose(self, **want):
+        """The rows that have these values, in the file's order."""
+        return [row for row in self.rows.values()
+                if all(row[name] == value for name, value in want.items())]
+
+    def ours(self, algo="auto", **want):
+        return self.choose(library="symwin", algo=algo, **want)
+
+    def values(self, name, **want):
+        """What a column has, each once, in the file's order."""
+        return list(dict.fromkeys(row[name] for row in self.choose(**want)))
+
+    def pairs(self):
+        """Types and operations of ours."""
+        rows = self.choose(library="symwin")
+        return list(dict.fromkeys((row["type"], row["op"]) for row in rows))
+
+
+# ---- which files ----------------------------------------------------------------------------------
+
+def find(folder):
+    """{(machine, ranks): {kind: Table}}, by machine, most ranks first."""
+    newest, groups = {}, {}
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise Bad(f"{folder}: {error.strerror}") from error
+    for name in names:  # by date
+        found = FILE.fullmatch(name)
+        if found and found[2] != "emulated":
+            newest[found[2], found[3], found[4]] = (found[1], name)
+    for (machine, said, kind), (date, name) in sorted(newest.items(), key=lambda item: item[1]):
+        table = Table(os.path.join(folder, name), date, kind, machine)
+        if said is not None and int(said) != table.ranks:
+            raise Bad(f"{table.path}: rows of {table.ranks} ranks under this name")
+        groups.setdefault((machine, table.ranks), {})[kind] = table
+    return dict(sorted(groups.items(), key=lambda item: (item[0][0], -item[0][1])))
+
+
+def name_of(tables):
+    """A group in words: 4 x NVIDIA H200, 2 ranks."""
+    table = next(iter(tables.values()))
+    count = re.match(r"(\d+)-x-", table.machine)
+    gpu = table.head.get("gpu")
+    words = (f"{count[1]} x {gpu}" if count else gpu) if gpu else table.machine
+    return f"{words}, {table.ranks} ranks"
+
+
+# ---- markdown -------------------------------------------------------------------------------------
+
+def number(value):
+    """Three digits, or more before the point; two of what is small."""
+    for digits, least in ((0, 99.95), (1, 9.995), (2, 0.0995)):
+        if value >= least:
+            return f"{value:.{digits}f}"
+    return f"{value:.2g}"
+
+
+def figure(row, name="time_us"):
+    return number(row[name]) if row else "-"
+
+
+def ratio(above, below):
+    return f"{above['time_us'] / below['time_us']:.2f}" if above and below else "-"
+
+
+def grid(head, rows):
+    """A table; the first column is text, and so are those whose heads say so by a colon in front."""
+    lines = ["| " + " | ".join(word.lstrip(":") for word in head) + " |",
+             "|" + "|".join("---" if i == 0 or word[0] == ":" else "---:"
+                            for i, word in enumerate(head)) + "|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return lines
+
+
+def by_size(rows):
+    return {row["bytes"]: row for row in rows}
+
+
+def score(name, pairs):
+    """How a rival did over all sizes: pairs of (its row, ours)."""
+    ratios = [(rival["time_us"] / ours["time_us"], ours["bytes"]) for rival, ours in pairs]
+    least, at = min(ratios)
+    ahead = sum(value >= 1 for value, _ in ratios)
+    return (f"At least as fast as {name} at {ahead} of {len(ratios)} sizes; the least ratio is "
+            f"{least:.2f}, at {size_name(at)}.")
+
+
+def versus(table, place, type_, op, host):
+    """Ours beside every rival: a table and what it comes to."""
+    want = {"type": type_, "op": op, "placement": place}
+    ours = table.ours(**want)
+    rivals = {name: by_size(table.choose(library="nccl", algo=name, **want)) for name in RIVALS}
+    rivals = {name: rows for name, rows in rivals.items() if rows}
+    head = ["size", ":algorithm", "us"] + (["host, us"] if host else []) + ["GB/s"]
+    for name in rivals:
+        head += [RIVALS[name] + ", us"] + (["host, us"] if host else []) + ["ratio"]
+    rows = []
+    for row in ours:
+        cells = [size_name(row["bytes"]), row["launched"] or "-", figure(row)]
+        cells += ([figure(row, "host_us")] if host else []) + [figure(row, "busbw_gbs")]
+        for rows_of in rivals.values():
+            rival = rows_of.get(row["bytes"])
+            cells += [figure(rival)] + ([figure(rival, "host_us")] if host else [])
+            cells.append(ratio(rival, row))
+        rows.append(cells)
+    lines = grid(head, rows) + [""]
+    for name, rows_of in rivals.items():
+        both = [(rows_of[row["bytes"]], row) for row in ours if row["bytes"] in rows_of]
+        lines += [score(RIVALS[name], both)] if both else []
+    return lines + ([] if rivals else ["NCCL: not measured."])
+
+
+# ---- the blocks of the document -------------------------------------------------------------------
+
+class Report:
+    """What each name in NAMES stands for, as lines, and the pictures."""
+
+    def __init__(self, folder, document):
+        self.groups = find(folder)
+        self.base = os.path.dirname(os.path.abspath(document))
+        self.pictures = {}  # path -> SVG
+
+    def link(self, path):
+        return os.path.relpath(os.path.abspath(path), self.base).replace(os.sep, "/")
+
+    def sections(self, kind, body):
+        """A heading for each group that has a table of this kind, and what body(table, tables) gives."""
+        lines = []
+        for tables in self.groups.values():
+            content = body(tables[kind], tables) if kind in tables else []
+            if content:
+                lines += ["", "### " + name_of(tables), ""] + content
+        return lines[1:] or [NOTHING]
+
+    def measured(self):
+        """Which file has what, from which program."""
+        rows = []
+        for tables in self.groups.values():
+            for kind, table in tables.items():
+                head = table.head
+                arguments = dict.fromkeys(head.get("arguments", []))
+                unchecked = f"; {table.unchecked} rows not checked" if table.unchecked else ""
+                rows.append([name_of(tables), f"[{kind}]({self.link(table.path)}){unchecked}", table.date,
+                             head.get("commit", "-"), head.get("driver", "-"), head.get("nccl", "-"),
+                             ", ".join(f"`{text}`" for text in arguments) or "-"])
+        head = ["machine", ":table", ":date", ":commit", ":driver", ":NCCL", ":options of symwin-perf"]
+        return grid(head, rows) if rows else [NOTHING]
+
+    def drawn(self, table):
+        """The picture of a table, beside it, and the words that show it."""
+        path = table.path[:-len("csv")] + "svg"
+        options = plot.options_of([table.path, "--output", path])
+        try:
+            self.pictures[path] = plot.picture(options.files, options)
+        except Bad as error:
+            raise Bad(f"{table.path}: {error}") from error
+        return [f"![time and bus bandwidth against size]({self.link(path)})", ""]
+
+    def calls(self, host):
+        def body(table, _):
+            lines = self.drawn(table)
+            for type_, op in table.pairs():
+                if table.ours(type=type_, op=op, placement="out"):
+                    lines += [f"{type_} {op}, out of place:", ""]
+                    lines += versus(table, "out", type_, op, host) + [""]
+            return lines[:-1]
+        return body
+
+    def graph(self):
+        return self.sections("graph", self.calls(False))
+
+    def stream(self):
+        return self.sections("stream", self.calls(True))
+
+    def in_place(self):
+        def body(table, _):
+            lines = []
+            for type_, op in table.pairs():
+                places = {place: by_size(table.ours(type=type_, op=op, placement=place)) for place in PLACES}
+                both = [size for size in places["out"] if size in places["in"]]
+                rivals = [name for name in RIVALS
+                          if table.choose(algo=name, type=type_, op=op, placement="in")]
+                rows = []
+                for size in both:
+                    out, inside = places["out"][size], places["in"][size]
+                    cells = [size_name(size), figure(out), out["launched"] or "-", figure(inside),
+                             inside["launched"] or "-", ratio(inside, out)]
+                    for name in rivals:
+                        rival = by_size(table.choose(algo=name, type=type_, op=op, placement="in")).get(size)
+                        cells += [figure(rival), ratio(rival, inside)]
+                    rows.append(cells)
+                head = ["size", "out of place, us", ":algorithm", "in place, us", ":algorithm", "in / out"]
+                for name in rivals:
+                    head += [RIVALS[name] + " in place, us", "ratio"]
+                lines += [f"{type_} {op}:", ""] + grid(head, rows) + [""] if rows else []
+            return lines[:-1]
+        return self.sections("graph", body)
+
+    def algorithms(self):
+        def body(table, _):
+            lines = []
+            for type_, op in table.pairs():
+                want = {"type": type_, "op": op, "placement": "out"}
+                names = [name for name in table.values("algo", library="symwin", **want) if name != "auto"]
+                if not names:
+                    continue
+                times = {name: by_size(table.ours(name, **want)) for name in names}
+                auto = by_size(table.ours(**want))
+                rows = []
+                for size in table.values("bytes", library="symwin", **want):
+                    row_of = {name: times[name].get(size) for name in names}
+                    best = min((row for row in row_of.values() if row), key=lambda row: row["time_us"],
+                               default=None)
+                    cells = [f"**{figure(row)}**" if row and row is best else figure(row)
+                             for row in row_of.values()]
+                    rows.append([size_name(size)] + cells + [figure(auto.get(size)),
+                                                             ratio(auto.get(size), best)])
+                lines += [f"{type_} {op}, out of place, us:", ""]
+                lines += grid(["size"] + names + ["auto", "auto / fastest"], rows) + [""]
+            return lines[:-1]
+        return self.sections("graph", body)
+
+    def types(self):
+        def body(table, _):
+            lines = []
+            for op in table.values("op", library="symwin", algo="auto", placement="out"):
+                want = {"op": op, "placement": "out"}
+                names = table.values("type", library="symwin", algo="auto", **want)
+                rows = []
+                for size in table.values("bytes", library="symwin", algo="auto", **want):
+                    row_of = {row["type"]: row for row in table.ours(bytes=size, **want)}
+                    launched = dict.fromkeys(row["launched"] or "-" for row in row_of.values())
+                    rows.append([size_name(size)] + [figure(row_of.get(name)) for name in names] +
+                                [", ".join(launched)])
+                lines += [f"{op}, out of place, us:", ""]
+                lines += grid(["size"] + names + [":algorithm"], rows) + [""]
+            return lines[:-1]
+        return self.sections("types", body)
+
+    def sms(self):
+        def cell(row):
+            return f"{figure(row)} ({figure(row, 'busbw_gbs')})" if row else "-"
+
+        def body(table, tables):
+            lines = []
+            for type_, op in table.pairs():
+                want = {"type": type_, "op": op, "placement": "out"}
+                ours = table.choose(library="symwin", **want)
+                if not ours:
+                    continue
+                blocks = sorted({int(row["blocks"] or 0) for row in ours})
+                free = tables["graph"].choose(library="symwin", **want) if "graph" in tables else []
+                free = {(row["algo"], row["bytes"]): row for row in free}
+                rows = []
+                for size, algo in sorted(dict.fromkeys((row["bytes"], row["algo"]) for row in ours),
+                                         key=lambda pair: pair[0]):
+                    row_of = {int(row["blocks"] or 0): row for row in ours
+                              if (row["bytes"], row["algo"]) == (size, algo)}
+                    launched = dict.fromkeys(row["launched"] for row in row_of.values())
+                    name = f"auto: {', '.join(launched)}" if algo == "auto" else algo
+                    rows.append([size_name(size), name] + [cell(row_of.get(n)) for n in blocks] +
+                                [cell(free.get((algo, size)))])
+                lines += [f"{type_} {op}, out of place, us (GB/s):", ""]
+                lines += grid(["size", ":algorithm"] + [f"{n} blocks" for n in blocks] + ["no limit"], rows)
+                lines.append("")
+            return lines[:-1]
+        return self.sections("sms", body)
+
+    def links(self):
+        """The newest table of a group that has rows of links."""
+        rows = []
+        for tables in self.groups.values():
+            found = [table for table in tables.values() if table.choose(library="link")]
+            for row in max(found, key=lambda table: table.date).choose(library="link") if found else []:
+                rows.append([name_of(tables), row["algo"], size_name(row["bytes"]), figure(row),
+                             figure(row, "busbw_gbs")])
+        return grid(["machine", ":way", "size", "us", "GB/s"], rows) if rows else [NOTHING]
+
+
+NAMES = {"measured": Report.measured, "graph": Report.graph, "stream": Report.stream,
+         "in-place": Report.in_place, "algorithms": Report.algorithms, "types": Report.types,
+         "sms": Report.sms, "links": Report.links}
+
+
+# ---- the document ---------------------------------------------------------------------------------
+
+def fill(document, text, report):
+    """The text with what its markers enclose made anew."""
+    lines, seen, inside = [], set(), None
+    for line in text.splitlines():
+        found = MARKER.match(line)
+        if found is None:
+            lines += [] if inside else [line]
+            continue
+        word, name = found.groups()
+        if name not in NAMES:
+            raise Bad(f"{document}: there is no block \"{name}\", but {', '.join(NAMES)}")
+        if (word == "end") != (inside == name) or (word == "begin") != (inside is None):
+            raise Bad(f"{document}: {line} where {inside or 'no block'} is open")
+        if word == "begin" and name in seen:
+            raise Bad(f"{document}: {line} for the second time")
+        inside = name if word == "begin" else None
+        seen.add(name)
+        lines += [line, ""] + NAMES[name](report) + [""] if word == "begin" else [line]
+    if inside:
+        raise Bad(f"{document}: <!-- begin {inside} --> has no end")
+    for name in NAMES:
+        if name not in seen:
+            raise Bad(f"{document}: no <!-- begin {name} -->")
+    return "\n".join(lines) + "\n"
+
+
+def content(path):
+    """A file's text, None where there is no file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except UnicodeError as error:
+        raise Bad(f"{path}: {error}") from error
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true",
+                        help="write nothing; exit status 1 if anything would change")
+    parser.add_argument("--results", default=os.path.relpath(os.path.join(here, "results")), metavar="FOLDER")
+    parser.add_argument("--document", metavar="FILE.md",
+                        default=os.path.relpath(os.path.join(here, "..", "docs", "performance.md")))
+    options = parser.parse_args()
+    try:
+        text = content(options.document)
+        if text is None:
+            raise Bad(f"{options.document}: No such file or directory")
+        report = Report(options.results, options.document)
+        files = {options.document: fill(options.document, text, report), **report.pictures}
+        changed = [path for path, new in files.items() if content(path) != new]
+        for path in changed:
+            if options.check:
+                print(f"report.py: {path} is not what the files of {options.results} give: run bench/report.py",
+                      file=sys.stderr)
+                continue
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(files[path])
+            print(path)
+    except (Bad, OSError) as error:
+        print(f"report.py: {error}", file=sys.stderr)
+        return 1
+    return 1 if options.check and changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
