@@ -167,7 +167,7 @@ help:
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
 # | make soak            a rank killed at 2,000 steps and more, 20,000 faults; a quarter of an hour
 # | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
-# | make bench           times, kept with pictures in bench/results; make benches only builds
+# | make bench           times, kept in bench/results, and docs/performance.md; make benches only builds
 # | make fuzz            clang's libFuzzer on the fuzzers of fuzz/, each for SECONDS=600
 # | make fuzz-check      the same for a minute in all; with gcc, random changes of the kept inputs
 # | make install         PREFIX=/usr/local DESTDIR=

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs every benchmark that is built and keeps what it prints in bench/results, under the date and the
 # machine, with driver, GPUs and commit at the top: memory, startup, and symwin-perf's standard tables (graph
-# replays and stream launches, against NCCL where it is found), of which it draws a picture.
+# replays and stream launches, against NCCL where it is found; types; grids of few blocks). bench/report.py then makes
+# docs/performance.md and its pictures from them; what the emulated driver gives is only drawn.
 #
 #   usage: bench/run.sh BUILD
 #
@@ -35,12 +36,18 @@ done
 
 # One table after the other; a wrong result ends it all. PERF comes last: the last word counts.
 # shellcheck disable=SC2086 # lists of words
-perf() { # the file's last word, then options
-    file=$results-${RANKS:+$RANKS-ranks-}perf-$1.csv
+run() { # the file, then options
+    file=$1
     shift
-    "$build/bench/symwin-perf" ${RANKS:+-t $RANKS} --csv "$file.new" "$@" ${PERF:-} >&2
-    mv "$file.new" "$file"
-    echo "$file"
+    "$build/bench/symwin-perf" ${RANKS:+-t $RANKS} --csv "$file" "$@" ${PERF:-} >&2
+}
+
+perf() { # the file's last word, then options
+    table=$results-${RANKS:+$RANKS-ranks-}perf-$1.csv
+    shift
+    run "$table.new" "$@"
+    mv "$table.new" "$table"
+    echo "$table"
 }
 
 rivals=
@@ -50,19 +57,41 @@ if [ -n "$gpus" ] && NCCL_NVLS_ENABLE=0 "$build/bench/symwin-perf" -b 1K -e 1K -
 fi
 if [ -n "$gpus" ]; then
     sizes="-b 8 -e 1G -f 2 -d bf16"
+    type_sizes="-b 64K -e 64M -f 16"
+    large_sizes="-b 16M -e 256M -f 4 -d bf16"
     export NCCL_NVLS_ENABLE=0
-else
-    sizes="-b 1K -e 16K -f 4 -d bf16" # the emulated driver: to see that it works
+else # the emulated driver: to see that it works
+    sizes="-b 1K -e 16K -f 4 -d bf16"
+    type_sizes="-b 1K -e 4K -f 4"
+    large_sizes="-b 16K -e 64K -f 4 -d bf16"
 fi
 # shellcheck disable=SC2086
 {
     perf graph $sizes --algo all --in-place both --link $rivals
     perf stream $sizes -G 0 $rivals
+    perf types $type_sizes -d f32,f16,bf16,e4m3,e5m2
 }
+
+# A run for each limit, all in one file. --sm-limit holds for all kernels of the communicator, those of the copies'
+# sums among them, and whatever is chosen; --blocks would ask for the same call by call.
+table=$results-${RANKS:+$RANKS-ranks-}perf-sms.csv
+: >"$table.new"
+for limit in 4 8 16 32; do
+    # shellcheck disable=SC2086
+    run "$table.part" $large_sizes --algo auto,twoshot,twoshot_put,copies --sm-limit $limit
+    cat "$table.part" >>"$table.new"
+done
+rm "$table.part"
+mv "$table.new" "$table"
+echo "$table"
+
+command -v python3 >/dev/null || exit 0
+if [ -n "$gpus" ]; then
+    python3 bench/report.py
+    exit
+fi
 for mode in graph stream; do
     file=$results-${RANKS:+$RANKS-ranks-}perf-$mode
-    if command -v python3 >/dev/null; then
-        python3 bench/plot.py --output "$file.svg" "$file.csv"
-        echo "$file.svg"
-    fi
+    python3 bench/plot.py --output "$file.svg" "$file.csv"
+    echo "$file.svg"
 done
