@@ -135,16 +135,7 @@ SYMWIN_DEVICE void sw_addends_sum(const struct sw_kernel_args &args, const sw_ad
         if (p + 1 < args.nranks)
             sw_addends_load<R, U>(args.rank == p + 1 ? addends.own + at : from,
                                   args.rank != p + 1 || addends.aligned, step, next);
-        SYMWIN_UNROLL
-        for (int u = 0; u < U; u++) {
-            if (p == 0) {
-                lo[u].first(now[u].lo);
-                hi[u].first(now[u].hi);
-            } else {
-                lo[u].add(now[u].lo);
-                hi[u].add(now[u].hi);
-            }
-        }
+        sw_vectors_add<R, U>(now, p == 0, lo, hi);
     }
     from = addends.out + (uint32_t)args.rank * addends.share + at;
     SYMWIN_UNROLL

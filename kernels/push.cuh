@@ -215,6 +215,16 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t
     return rounds;
 }
 
+/* Entries of a rank's share of a round where the message is shared out: whole lines of 128 bytes, if `room`, what a
+ * share can have, allows it. The last shares may have fewer. */
+SYMWIN_DEVICE uint32_t sw_share_of(const sw_rounds &rounds, uint32_t ranks, uint64_t room)
+{
+    const uint32_t even = (rounds.extent + ranks - 1) / ranks;
+    const uint32_t lines = (even + 7) / 8 * 8;
+
+    return lines <= room ? lines : even;
+}
+
 /* Round `c` of the message at `address`. */
 template <class R, class W>
 SYMWIN_DEVICE sw_part sw_part_of(uint64_t address, const sw_rounds &rounds, uint32_t c)

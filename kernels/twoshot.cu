@@ -37,16 +37,7 @@ SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const s
                 next[u] = symwin_load_v16(
                     symwin_peer_address(peers, p + 1, in + (uint64_t)u * step));
         }
-        SYMWIN_UNROLL
-        for (int u = 0; u < U; u++) {
-            if (p == 0) {
-                lo[u].first(now[u].lo);
-                hi[u].first(now[u].hi);
-            } else {
-                lo[u].add(now[u].lo);
-                hi[u].add(now[u].hi);
-            }
-        }
+        sw_vectors_add<R, U>(now, p == 0, lo, hi);
     }
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++)

@@ -153,10 +153,7 @@ struct sw_twoshot_put {
         const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
         const uint64_t room = 2 * args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
         sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
-        const uint32_t even = (rounds.extent + ranks - 1) / ranks;
-        /* Whole lines of 128 bytes, where there is room. */
-        const uint32_t lines = (even + 7) / 8 * 8;
-        const uint32_t each = lines <= room ? lines : even;
+        const uint32_t each = sw_share_of(rounds, ranks, room);
         const sw_role role = sw_role_of_thread();
         __shared__ uint32_t door;
         sw_call call = sw_call_begin(args);

@@ -51,6 +51,22 @@ SYMWIN_DEVICE sw_range sw_share(uint64_t total, int32_t part, int32_t parts)
     return {begin, begin + each + ((uint32_t)part < more ? 1 : 0)};
 }
 
+/* Adds U vectors of one rank to the sums of their halves; `first`: they are the first ones. */
+template <class R, int U>
+SYMWIN_DEVICE void sw_vectors_add(const symwin_v16 now[U], bool first, R lo[U], R hi[U])
+{
+    SYMWIN_UNROLL
+    for (int u = 0; u < U; u++) {
+        if (first) {
+            lo[u].first(now[u].lo);
+            hi[u].first(now[u].hi);
+        } else {
+            lo[u].add(now[u].lo);
+            hi[u].add(now[u].hi);
+        }
+    }
+}
+
 /* Who gets a result: the output window of every rank, or this rank's output alone. */
 enum sw_reach { SW_STORE_EVERYWHERE, SW_STORE_HERE };
 
