@@ -90,5 +90,15 @@ TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/sw.XXXX")
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 
+# prove shows which tests failed, and not what they said. That is kept, and printed last.
+export SYMWIN_TEST_LOGS="$TMPDIR/logs"
+mkdir "$SYMWIN_TEST_LOGS"
+status=0
 # shellcheck disable=SC2086 # lists of words
-$runner prove --timer -j "$jobs" --exec "timeout -k 5 $timeout" $list
+$runner prove --timer -j "$jobs" --exec "tools/run-one.sh $timeout" $list || status=$?
+for log in "$SYMWIN_TEST_LOGS"/*.failed; do
+    [ -e "$log" ] || continue
+    printf '\n---- %s, the end of what it said\n' "$(basename "$log" .failed)"
+    grep -v '^ok ' "$log" | tail -n 60
+done
+exit $status
