@@ -184,7 +184,7 @@ symwin_status rivals_load(void);
 int rivals_version(void); /* as ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */
 
 symwin_status rival_open(struct rank *r);
-void rival_close(struct rank *r, int failed);
+void rival_close(struct rank *r);
 symwin_status rival_alloc(struct rank *r, size_t bytes, void **out);
 symwin_status rival_register(struct rank *r, void *memory, size_t bytes, void **window);
 void rival_deregister(struct rank *r, void *window);
@@ -196,7 +196,7 @@ symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_
 
 /* The buffers of every way, each of the largest size. Collective. */
 symwin_status ways_open(struct rank *r);
-void ways_close(struct rank *r);
+void ways_close(struct rank *r, int failed);
 
 /* What a call by one of symwin's ways launches on this rank. */
 symwin_status way_query(struct rank *r, const struct result *result, symwin_allreduce_info *info);

@@ -141,8 +141,6 @@ symwin_status rank_open(struct rank *r)
 
 /* ---- closing ---- */
 
-/* After a failure what NCCL holds is left to the end of the process: its calls could wait for ranks
- * that are not coming. */
 void rank_close(struct rank *r, int failed)
 {
     if (r->gate != NULL) /* whatever still waits for it */
@@ -152,8 +150,9 @@ void rank_close(struct rank *r, int failed)
         sw_drop(sw_drv.cuStreamSynchronize(r->stream), "cuStreamSynchronize");
         stage_end(r);
     }
-    rival_close(r, failed);
-    ways_close(r);
+    ways_close(r, failed);
+    if (!failed)
+        rival_close(r);
     symwin_comm_destroy(r->comm);
     symwin_comm_destroy(r->control);
     r->comm = r->control = NULL;

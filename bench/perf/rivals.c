@@ -142,10 +142,9 @@ symwin_status rival_open(struct rank *r)
     return status;
 }
 
-/* After a failure its calls could wait for ranks that are not coming: the end of the process frees it. */
-void rival_close(struct rank *r, int failed)
+void rival_close(struct rank *r)
 {
-    if (r->nccl == NULL || failed)
+    if (r->nccl == NULL)
         return;
     stage_begin(r, "ncclCommDestroy");
     if (nccl.ncclCommDestroy(r->nccl) != 0)

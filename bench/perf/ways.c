@@ -133,14 +133,16 @@ symwin_status ways_open(struct rank *r)
     return status;
 }
 
-/* symwin's windows go with the communicator, but memory is free only when they are gone; NCCL's
- * communicator must still be there. */
-void ways_close(struct rank *r)
+/* Before the communicators' end: windows are theirs. After a failure what NCCL holds is left to the end of the
+ * process, since its calls could wait for ranks that are not coming. */
+void ways_close(struct rank *r, int failed)
 {
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         for (int i = 0; i < PERF_MOST_ROTATE; i++) {
             struct pair *pair = &r->memory[kind][i];
 
+            if (failed && (kind == MEMORY_NCCL || kind == MEMORY_NCCL_WINDOW))
+                continue;
             if (pair->in_window != NULL)
                 symwin_window_deregister(r->comm, pair->in_window);
             if (pair->out_window != NULL)
