@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "choice.h"
+#include "copies.h"
 
 static const char allreduce_call[] = "symwin_allreduce";
 

@@ -16,7 +16,7 @@
  *
  * Captures have a side stream of their own: it belongs to the capture until that ends, and a call outside must not.
  */
-#include "internal.h"
+#include "copies.h"
 #include "kernels/copies_layout.h"
 
 enum {

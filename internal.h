@@ -549,6 +549,8 @@ struct symwin_comm {
     struct sw_copies copies;
 };
 
+/* ---- comm.c: communicators that exist --------------------------------------------------------- */
+
 /* One agreement: every rank gives its status (its last error goes along) and up to SW_VOTE_VALUES
  * values; comm->votes then has all ranks'. Returns SYMWIN_OK, or on every rank the status of the
  * lowest rank that failed, with its text; SYMWIN_MISMATCH if the ranks are in different calls. */
@@ -573,25 +575,6 @@ void sw_window_detach(symwin_comm *comm, struct sw_window *window);
 
 /* Deregisters all windows of the communicator. */
 void sw_window_detach_all(symwin_comm *comm);
-
-/* ---- copies.c: all-reduce by copies ---------------------------------------------------------- */
-
-/* Makes what is missing of comm->copies. */
-symwin_status sw_copies_create(symwin_comm *comm);
-void sw_copies_release(symwin_comm *comm);
-struct sw_copies_call {
-    const char *name;                  /* of the public call, for errors */
-    const struct sw_kernel_args *args; /* of all stages; done 0: the stream is in a capture */
-    uint32_t element;                  /* bytes */
-    CUfunction function;
-    unsigned blocks, threads; /* of the sum */
-    int blocks_asked;         /* by the caller: no fewer will do */
-    int early;                /* the first kernel may begin before the one ahead of it has ended */
-    CUstream stream;
-};
-
-/* Queues one call; args.done counts one block. If it fails half-way the communicator is aborted. */
-symwin_status sw_copies_queue(symwin_comm *comm, const struct sw_copies_call *call);
 
 /* ---- collective.c ---------------------------------------------------------------------------- */
 

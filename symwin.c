@@ -1,4 +1,4 @@
-/* Communicators: creation in agreed steps, one way back, status and abort.
+/* Communicators: creation in agreed steps, and one way back.
  *
  *   join -> prepare (local) -> agree -> flat range (rank 0) -> agree -> own memory, registered
  *
@@ -9,183 +9,11 @@
 #include <string.h>
 
 #include "choice.h"
+#include "copies.h"
 
 static const char create_call[] = "symwin_comm_create";
 
 enum { DEFAULT_TIMEOUT_MS = 30000, DEFAULT_KERNEL_TIMEOUT_MS = 600000 };
-
-/* ---- agreement ---- */
-
-symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
-                       const uint64_t *values, int value_count)
-{
-    const size_t prefix = strlen(call);
-    struct sw_vote vote = {.sequence = comm->sequence, .status = (int32_t)mine};
-    symwin_status status;
-    int r;
-
-    strncpy(vote.call, call, sizeof vote.call - 1);
-    if (value_count > 0)
-        memcpy(vote.values, values, (size_t)value_count * sizeof *values);
-    if (mine != SYMWIN_OK) {
-        const char *text = symwin_last_error();
-
-        if (strncmp(text, call, prefix) == 0 && text[prefix] == ':')
-            text += prefix + 2;
-        strncpy(vote.text, text, sizeof vote.text - 1);
-    }
-    status = sw_exchange_allgather(comm->group->exchange, comm->rank, &vote, sizeof vote,
-                                   comm->votes, comm->timeout_ms, call);
-    if (status != SYMWIN_OK)
-        return status;
-    for (r = 0; r < comm->nranks; r++) {
-        struct sw_vote *v = &comm->votes[r]; /* another process wrote it */
-
-        v->call[sizeof v->call - 1] = '\0';
-        v->text[sizeof v->text - 1] = '\0';
-        if (v->status < 0 || v->status > SYMWIN_STATUS_LAST)
-            v->status = SYMWIN_INVALID;
-    }
-    for (r = 1; r < comm->nranks; r++)
-        if (strcmp(comm->votes[r].call, comm->votes[0].call) != 0 ||
-            comm->votes[r].sequence != comm->votes[0].sequence) {
-            sw_exchange_fail(comm->group->exchange, SYMWIN_MISMATCH, r);
-            return sw_fail(SYMWIN_MISMATCH,
-                           "%s: rank 0 is in %s (its collective call %llu), rank %d in %s (%llu); "
-                           "make the same calls in the same order on every rank",
-                           call, comm->votes[0].call, (unsigned long long)comm->votes[0].sequence,
-                           r, comm->votes[r].call, (unsigned long long)comm->votes[r].sequence);
-        }
-    for (r = 0; r < comm->nranks; r++)
-        if (comm->votes[r].status != SYMWIN_OK)
-            return sw_fail((symwin_status)comm->votes[r].status, "%s: rank %d: %s", call, r,
-                           comm->votes[r].text);
-    return SYMWIN_OK;
-}
-
-/* The ranks must have given the same value `i`. */
-static symwin_status agreed(symwin_comm *comm, int i, const char *what)
-{
-    int r;
-
-    for (r = 1; r < comm->nranks; r++)
-        if (comm->votes[r].values[i] != comm->votes[0].values[i])
-            return sw_fail(
-                SYMWIN_MISMATCH,
-                "%s: %s differs: rank 0 passed %llu, rank %d passed %llu; pass the same on "
-                "every rank",
-                create_call, what, (unsigned long long)comm->votes[0].values[i], r,
-                (unsigned long long)comm->votes[r].values[i]);
-    return SYMWIN_OK;
-}
-
-/* ---- state ---- */
-
-symwin_status sw_comm_status(symwin_comm *comm, const char *call)
-{
-    const struct sw_kernel_report *report = comm->report;
-    symwin_status status = sw_fork_check(call);
-    uint32_t code;
-
-    if (status != SYMWIN_OK)
-        return status;
-    code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
-    switch ((enum sw_kernel_code)code) {
-    case SW_KERNEL_OK:
-        return sw_exchange_status(comm->group->exchange, call);
-    case SW_KERNEL_MISMATCH:
-        return sw_fail(
-            SYMWIN_MISMATCH,
-            "%s: in collective %u, rank %d's arguments differ from rank %d's (digest %08x, "
-            "not %08x): count, type, operation, algorithm and window offsets must agree; "
-            "destroy the communicator",
-            call, report->epoch, report->rank, comm->rank, report->theirs, report->ours);
-    case SW_KERNEL_TIMEOUT:
-        return sw_fail(SYMWIN_TIMEOUT,
-                       "%s: in collective %u, rank %d waited %d ms for rank %d; destroy the "
-                       "communicator",
-                       call, report->epoch, comm->rank, comm->kernel_timeout_ms, report->rank);
-    case SW_KERNEL_ABORTED:
-        break;
-    }
-    status = sw_exchange_status(comm->group->exchange, call); /* who is lost, or who aborted */
-    if (status != SYMWIN_OK)
-        return status;
-    return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
-}
-
-symwin_status sw_comm_enter(symwin_comm *comm, const char *call)
-{
-    symwin_status status;
-
-    status = sw_fork_check(call);
-    if (status != SYMWIN_OK)
-        return status;
-    if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
-    if (atomic_flag_test_and_set_explicit(&comm->busy, memory_order_acquire))
-        return sw_fail(SYMWIN_BUSY,
-                       "%s: another thread is in a collective call of rank %d's communicator; each "
-                       "rank needs its own communicator",
-                       call, comm->rank);
-    status = sw_comm_status(comm, call);
-    if (status != SYMWIN_OK)
-        sw_comm_leave(comm);
-    return status;
-}
-
-void sw_comm_leave(symwin_comm *comm)
-{
-    atomic_flag_clear_explicit(&comm->busy, memory_order_release);
-}
-
-symwin_status symwin_comm_check(symwin_comm *comm)
-{
-    if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_comm_check: comm is NULL");
-    return sw_comm_status(comm, "symwin_comm_check");
-}
-
-symwin_status symwin_comm_abort(symwin_comm *comm)
-{
-    symwin_status status = sw_fork_check("symwin_comm_abort");
-
-    if (status != SYMWIN_OK)
-        return status;
-    if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_comm_abort: comm is NULL");
-    sw_exchange_fail(comm->group->exchange, SYMWIN_ABORTED, comm->rank);
-    sw_group_abort_kernels(comm->group);
-    sw_group_break_lines(comm->group);
-    return SYMWIN_OK;
-}
-
-symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
-{
-    symwin_comm_info out;
-
-    const symwin_status status = sw_fork_check("symwin_comm_query");
-
-    if (status != SYMWIN_OK)
-        return status;
-    if (comm == NULL || info == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_comm_query: %s is NULL",
-                       comm == NULL ? "comm" : "info");
-    out = (symwin_comm_info){
-        .nranks = comm->nranks,
-        .rank = comm->rank,
-        .device = comm->device,
-        .multicast = comm->group->multicast,
-        .stride = comm->group->stride,
-        .base = (void *)(uintptr_t)comm->group->base,
-        .allocations = sw_segment_count(comm->group) - 1, /* less the communicator's own */
-    };
-    pthread_mutex_lock(&comm->mutex);
-    out.windows = comm->window_count;
-    pthread_mutex_unlock(&comm->mutex);
-    *info = out;
-    return SYMWIN_OK;
-}
 
 /* Shows the peers where this rank's kernels look for an abort; NULL: nowhere any more. */
 static void publish_report(symwin_comm *comm, struct sw_kernel_report *report)
@@ -368,6 +196,22 @@ enum {
     V_TUNING,
     V_COUNT = V_TUNING + SW_TUNING_VALUES
 };
+
+/* The ranks must have given the same value `i`. */
+static symwin_status agreed(symwin_comm *comm, int i, const char *what)
+{
+    int r;
+
+    for (r = 1; r < comm->nranks; r++)
+        if (comm->votes[r].values[i] != comm->votes[0].values[i])
+            return sw_fail(
+                SYMWIN_MISMATCH,
+                "%s: %s differs: rank 0 passed %llu, rank %d passed %llu; pass the same on "
+                "every rank",
+                create_call, what, (unsigned long long)comm->votes[0].values[i], r,
+                (unsigned long long)comm->votes[r].values[i]);
+    return SYMWIN_OK;
+}
 
 /* What the others must know of this rank's device. */
 static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])

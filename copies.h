@@ -1,0 +1,25 @@
+/* The all-reduce by copies (copies.c): what collective.c asks of it. */
+#ifndef SYMWIN_COPIES_H
+#define SYMWIN_COPIES_H
+
+#include "internal.h"
+
+/* Makes what is missing of comm->copies. */
+symwin_status sw_copies_create(symwin_comm *comm);
+void sw_copies_release(symwin_comm *comm);
+
+struct sw_copies_call {
+    const char *name;                  /* of the public call, for errors */
+    const struct sw_kernel_args *args; /* of all stages; done 0: the stream is in a capture */
+    uint32_t element;                  /* bytes */
+    CUfunction function;
+    unsigned blocks, threads; /* of the sum */
+    int blocks_asked;         /* by the caller: no fewer will do */
+    int early;                /* the first kernel may begin before the one ahead of it has ended */
+    CUstream stream;
+};
+
+/* Queues one call; args.done counts one block. If it fails half-way the communicator is aborted. */
+symwin_status sw_copies_queue(symwin_comm *comm, const struct sw_copies_call *call);
+
+#endif

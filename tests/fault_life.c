@@ -1,0 +1,249 @@
+/* One process of ranks that live through a fault; see fault_life.h. */
+#include "fault_life.h"
+
+enum {
+    BYTES = 4096,
+    BOOTSTRAP_MS = 600 * SLOWER,
+    WAIT_MS = 4000 * SLOWER,
+    SETTLE_MS = 3000 * SLOWER
+};
+
+static symwin_status wait_for_id(struct processes *p, int rank)
+{
+    struct board *b = board_of(p);
+    symwin_status status = SYMWIN_OK;
+
+    if (rank == 0) {
+        status = symwin_unique_id_create(&b->id);
+        b->id_made = status == SYMWIN_OK ? 1 : -1;
+    }
+    while (!b->id_made)
+        usleep(20);
+    return status;
+}
+
+/* What a rank has in its life. */
+struct life {
+    int rank, device;
+    symwin_comm *comm;
+    struct CUstream_st *stream;
+    uint32_t *memory;
+    symwin_window *window, *again;
+};
+
+static symwin_status allocate(struct life *l)
+{
+    symwin_status status = symwin_mem_alloc(l->device, 2 * BYTES, 0, (void **)&l->memory);
+
+    if (status == SYMWIN_OK)
+        status = symwin_stream_create(l->device, &l->stream);
+    return status;
+}
+
+static symwin_status reduce(struct life *l)
+{
+    uint32_t *out = l->memory + BYTES / sizeof *out;
+    const uint32_t mine = 1u << l->rank;
+    uint32_t sum = 0;
+    symwin_status status;
+
+    status = symwin_memcpy(l->device, l->memory, &mine, sizeof mine, l->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_allreduce(l->comm, l->memory, out, 1, SYMWIN_U32, SYMWIN_SUM, l->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_memcpy(l->device, &sum, out, sizeof sum, l->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_stream_synchronize(l->device, l->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_comm_check(l->comm);
+    if (status == SYMWIN_OK && sum != (1u << RANKS) - 1) {
+        fprintf(stderr, "rank %d: the sum is %u\n", l->rank, sum);
+        abort();
+    }
+    /* A rank that failed alone leaves the kernels of the others waiting for it. */
+    if (status != SYMWIN_OK) {
+        char text[SW_TEXT_BYTES];
+
+        snprintf(text, sizeof text, "%s", symwin_last_error());
+        symwin_comm_abort(l->comm);
+        sw_error_restore(text);
+    }
+    return status;
+}
+
+static symwin_status live(struct processes *p, struct life *l, enum stage stage)
+{
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .timeout_ms = WAIT_MS,
+                                         .bootstrap_timeout_ms = BOOTSTRAP_MS,
+                                         .kernel_timeout_ms = WAIT_MS,
+                                         .slot_bytes = 8192};
+    symwin_status status;
+
+    switch (stage) {
+    case ID:
+        return wait_for_id(p, l->rank);
+    case CREATE:
+        return symwin_comm_create(&board_of(p)->id, RANKS, l->rank, l->device, &options, &l->comm);
+    case ALLOC:
+        return allocate(l);
+    case REGISTER:
+        return symwin_window_register(l->comm, l->memory, 2 * BYTES, 0, &l->window);
+    case REDUCE:
+        return reduce(l);
+    case AGAIN:
+        return symwin_window_register(l->comm, l->memory, 64, 0, &l->again);
+    case DEREGISTER:
+        status = symwin_window_deregister(l->comm, l->window);
+        return status == SYMWIN_OK ? symwin_window_deregister(l->comm, l->again) : status;
+    case ENDED:
+    case STAGES:
+        break;
+    }
+    return SYMWIN_OK;
+}
+
+static void end(struct life *l)
+{
+    if (l->stream != NULL)
+        (void)symwin_stream_synchronize(l->device, l->stream);
+    symwin_comm_destroy(l->comm);
+    if (l->stream != NULL)
+        (void)symwin_stream_destroy(l->device, l->stream);
+    (void)symwin_mem_free(l->memory);
+}
+
+struct rank {
+    struct processes *p;
+    int rank;
+};
+
+static void plan_fault(const struct plan *plan, int rank)
+{
+    steps_i_am(rank);
+    if (plan->kind == DRIVER && plan->victim == rank)
+        sw_emu_fail_nth((unsigned)plan->nth, plan->code, plan->persistent, 0);
+}
+
+static void end_fault(struct board *b, int rank)
+{
+    if (b->plan.kind != DRIVER || b->plan.victim != rank)
+        return;
+    if (sw_emu_fault_fired()) {
+        snprintf(b->hit, sizeof b->hit, "%s", sw_emu_fault_name());
+        b->hit_rank = rank;
+    }
+    sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+}
+
+static void *rank_main(void *arg)
+{
+    const struct rank *self = arg;
+    struct processes *p = self->p;
+    struct board *b = board_of(p);
+    const int rank = self->rank;
+    struct life l = {.rank = rank, .device = rank % harness_device_count()};
+    symwin_status status = SYMWIN_OK;
+    int stage;
+
+    plan_fault(&b->plan, rank);
+    processes_barrier(p);
+    for (stage = ID; stage < ENDED && status == SYMWIN_OK && b->id_made >= 0; stage++) {
+        p->rank[rank].step = stage;
+        status = live(p, &l, (enum stage)stage);
+    }
+    if (status == SYMWIN_OK)
+        p->rank[rank].step = ENDED;
+    processes_note(p, rank, status);
+    end_fault(b, rank); /* a driver that fails for good takes nothing back either */
+    end(&l);
+    processes_barrier(p);
+    return NULL;
+}
+
+static void plan_steps(const struct plan *plan, int process)
+{
+    if (process != plan->victim)
+        return;
+    if (plan->kind == SYSTEM)
+        steps_plan(plan->nth, STEPS_FAIL, plan->variant, plan->persistent);
+    if (plan->kind == INTERRUPTION)
+        steps_plan(plan->nth, STEPS_INTERRUPT, 0, 0);
+}
+
+static void end_steps(struct board *b, int process)
+{
+    if (process != b->plan.victim || (b->plan.kind != SYSTEM && b->plan.kind != INTERRUPTION))
+        return;
+    steps_off();
+    if (steps_hit() == NULL)
+        return;
+    snprintf(b->hit, sizeof b->hit, "%s", steps_hit());
+    b->hit_rank = steps_hit_who();
+}
+
+/* Memory that peers still have mapped lives until they are done with it, and a socket lingers for who
+ * may be on the way. */
+static void wait_until_clean(struct board *b, int process, int fds)
+{
+    int i;
+
+    for (i = 0; i < SETTLE_MS; i++) {
+        sw_service_settle();
+        b->left[process].objects = (int)sw_emu_live_objects();
+        b->left[process].fds = harness_count_entries("/proc/self/fd") - fds;
+        b->left[process].threads = harness_service_threads();
+        if (b->left[process].objects == 0 && b->left[process].fds == 0 &&
+            b->left[process].threads == 0)
+            return;
+        usleep(1000);
+    }
+    sw_emu_live_print(2);
+}
+
+static void one_round(struct processes *p, int process, int fds)
+{
+    struct board *b = board_of(p);
+    pthread_t threads[RANKS];
+    struct rank ranks[RANKS];
+    int r;
+
+    plan_steps(&b->plan, process);
+    for (r = process; r < RANKS; r += b->processes) {
+        ranks[r] = (struct rank){p, r};
+        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
+            abort();
+    }
+    for (r = process; r < RANKS; r += b->processes)
+        pthread_join(threads[r], NULL);
+    end_steps(b, process);
+    if (process == 0)
+        symwin_unique_id_release(&b->id); /* if the ranks had no use for it */
+    wait_until_clean(b, process, fds);
+}
+
+void fault_life(struct processes *p, int process)
+{
+    const int fds = harness_count_entries("/proc/self/fd");
+    struct board *b = board_of(p);
+    int round = 0;
+
+    alarm(0); /* the parent has a clock for each round */
+    if (b->hosts != NULL) {
+        const char host[] = {b->hosts[process], '\0'};
+
+        setenv("SYMWIN_HOST_ID", host, 1);
+        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+        setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    }
+    host_must(sw_driver_load(), "sw_driver_load");
+    for (;;) {
+        while (b->round == round && !b->quit)
+            usleep(20);
+        if (b->quit)
+            return;
+        round++;
+        one_round(p, process, fds);
+        b->done++;
+    }
+}
