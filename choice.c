@@ -25,9 +25,14 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
         return SW_NEEDS_MULTICAST;
     if (sw_kernels_get(q->comm->kernels, algo, q->type, q->op, &resident) == NULL)
         return SW_NEEDS_KERNEL;
-    if ((algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_COPIES) && q->in_place)
+    if (algo == SYMWIN_ALGO_ONESHOT_MC && q->in_place)
         return SW_NEEDS_TWO_BUFFERS;
     return SW_SERVES;
+}
+
+symwin_algo sw_choice_kernel(const struct sw_question *q, symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_COPIES && q->in_place ? SYMWIN_ALGO_TWOSHOT_PUT : algo;
 }
 
 /* Of the model, fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
@@ -75,11 +80,11 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
 }
 
 /* Whether what the caller has not asked for may serve the call: copies want hardware queues, which ranks that share a
- * device may not have. */
+ * device may not have, and in place they were not measured. */
 static int may_serve(const struct sw_question *q, symwin_algo algo)
 {
     return sw_choice_service(q, algo) == SW_SERVES &&
-           (algo != SYMWIN_ALGO_COPIES || q->comm->ranks_on_device == 1);
+           (algo != SYMWIN_ALGO_COPIES || (q->comm->ranks_on_device == 1 && !q->in_place));
 }
 
 /* Multicast was never measured: small messages that it serves go by it in one shot, large ones in two. */
@@ -157,13 +162,14 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
     const symwin_comm *comm = q->comm;
+    const symwin_algo kernel = sw_choice_kernel(q, choice->algo);
     const unsigned room = (unsigned)sw_kernels_threads(comm->kernels);
     unsigned most = (unsigned)(sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device);
     unsigned threads = choice->grid.threads < room ? choice->grid.threads : room;
     unsigned fit;
     int resident;
 
-    (void)sw_kernels_get(comm->kernels, choice->algo, q->type, q->op, &resident);
+    (void)sw_kernels_get(comm->kernels, kernel, q->type, q->op, &resident);
     fit = (unsigned)(resident / comm->ranks_on_device);
     if (fit < 1)
         return sw_fail(
@@ -192,6 +198,6 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
         most = asked->blocks;
     if (asked->threads > 0)
         threads = asked->threads;
-    *grid = spread(q, choice->algo, most, threads);
+    *grid = spread(q, kernel, most, threads);
     return SYMWIN_OK;
 }

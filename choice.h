@@ -84,6 +84,9 @@ enum sw_service {
 };
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo);
 
+/* The algorithm whose kernel takes the grid: in place, copies only copy what the two-shot put has reduced. */
+symwin_algo sw_choice_kernel(const struct sw_question *q, symwin_algo algo);
+
 struct sw_grid {
     unsigned blocks, threads; /* of a block; 0: no matter */
 };

@@ -195,11 +195,8 @@ static symwin_status check_algo(const struct call *c)
                        symwin_type_name(c->type), symwin_op_name(c->op));
     case SW_NEEDS_TWO_BUFFERS:
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       c->algo == SYMWIN_ALGO_COPIES
-                           ? "%s: copies brings the peers' inputs into the output and cannot work "
-                             "in place"
-                           : "%s: oneshot_mc reads all ranks' inputs while it writes and cannot "
-                             "work in place",
+                       "%s: oneshot_mc reads all ranks' inputs while it writes and cannot work in "
+                       "place",
                        allreduce_call);
     case SW_SERVES:
         break;
@@ -311,11 +308,17 @@ void sw_collective_release(symwin_comm *comm)
 static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
                                   CUfunction function, const struct sw_grid *grid)
 {
+    const int in_place = c->in == c->out;
+    int resident;
     const struct sw_copies_call call = {
         .name = allreduce_call,
         .args = args,
         .element = (uint32_t)symwin_type_bytes(c->type),
+        .is_float = sw_type_is_float(c->type),
         .function = function,
+        .put = in_place ? sw_kernels_get(c->comm->kernels, SYMWIN_ALGO_TWOSHOT_PUT, c->type, c->op,
+                                         &resident)
+                        : NULL,
         .blocks = grid->blocks,
         .threads = grid->threads,
         .blocks_asked = c->asked.blocks > 0 || c->choice.grid.blocks > 0,

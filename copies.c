@@ -1,7 +1,7 @@
 /* All-reduce by copies: queues the kernels and copies of kernels/copies.cu, which says what they do and why it is
  * right.
  *
- * The caller's stream has the copies, a stream of the communicator the sums, events fork and join them:
+ * Out of place, the caller's stream has the copies, a stream of the communicator the sums, events fork and join them:
  *
  *   caller's   BEGIN  scatter 0  F  scatter 1  J F  gather 0  J  gather 1  END
  *   side                         F SUM 0 J       F SUM 1      J
@@ -15,9 +15,15 @@
  * waited for outside.
  *
  * Captures have a side stream of their own: it belongs to the capture until that ends, and a call outside must not.
+ *
+ * In place, where pieces cannot wait in the output, the kernel of the two-shot put brings them through the slots, and
+ * only its results are copied, all in the caller's stream:
+ *
+ *   caller's   put, results here  gather  END
  */
 #include "copies.h"
 #include "kernels/copies_layout.h"
+#include "kernels/put_layout.h"
 
 enum {
     MOST_BLOCKS =
@@ -28,8 +34,9 @@ enum {
 struct plan {
     symwin_comm *comm;
     const struct sw_copies_call *call;
-    struct sw_copies_layout layout;
-    CUstream side;
+    int captured;
+    struct sw_copies_layout layout; /* out of place */
+    CUstream side;                  /* NULL: none is needed */
 };
 
 /* ---- streams and events ---- */
@@ -118,31 +125,62 @@ static symwin_status check_capture(const symwin_comm *comm, const char *call)
 
 /* ---- one call ---- */
 
-static symwin_status launch(const struct plan *p, enum sw_copies_stage stage)
+/* A kernel of the call: what it is, its grid and stream; `first`: nothing of the call comes before it. */
+struct kernel {
+    CUfunction function;
+    uint32_t stage;
+    unsigned blocks, threads;
+    CUstream stream;
+    int first, last;
+};
+
+static symwin_status launch(const struct plan *p, const struct kernel *kernel)
 {
     const struct sw_copies_call *call = p->call;
-    const int sums = stage == SW_COPIES_SUM_FIRST || stage == SW_COPIES_SUM_SECOND;
     struct sw_kernel_args args = *call->args;
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value = {.programmaticStreamSerializationAllowed = 1}};
     CUlaunchConfig config = {
-        .gridDimX = sums ? call->blocks : 1,
+        .gridDimX = kernel->blocks,
         .gridDimY = 1,
         .gridDimZ = 1,
-        .blockDimX = sums || call->threads < FLAG_THREADS ? call->threads : FLAG_THREADS,
+        .blockDimX = kernel->threads,
         .blockDimY = 1,
         .blockDimZ = 1,
-        .hStream = sums ? p->side : call->stream,
+        .hStream = kernel->stream,
         .attrs = &early,
-        .numAttrs = stage == SW_COPIES_BEGIN && call->early, /* the others come after copies */
+        .numAttrs = kernel->first && call->early, /* the others come after copies */
     };
     void *params[] = {&args};
 
-    args.stage = stage;
-    args.done = stage == SW_COPIES_END ? args.done : 0;
-    return sw_check(sw_drv.cuLaunchKernelEx(&config, call->function, params, NULL),
-                    "%s: cuLaunchKernelEx of stage %d, %u blocks", call->name, (int)stage,
-                    config.gridDimX);
+    args.stage = kernel->stage;
+    args.done = kernel->last ? args.done : 0;
+    return sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
+                    "%s: cuLaunchKernelEx of stage %u, %u blocks", call->name, kernel->stage,
+                    kernel->blocks);
+}
+
+/* BEGIN or END. */
+static symwin_status launch_flags(const struct plan *p, enum sw_copies_stage stage)
+{
+    const unsigned most = p->call->threads;
+
+    return launch(p, &(struct kernel){.function = p->call->function,
+                                      .stage = stage,
+                                      .blocks = 1,
+                                      .threads = most < FLAG_THREADS ? most : FLAG_THREADS,
+                                      .stream = p->call->stream,
+                                      .first = stage == SW_COPIES_BEGIN,
+                                      .last = stage == SW_COPIES_END});
+}
+
+static symwin_status launch_sum(const struct plan *p, enum sw_copies_stage stage)
+{
+    return launch(p, &(struct kernel){.function = p->call->function,
+                                      .stage = stage,
+                                      .blocks = p->call->blocks,
+                                      .threads = p->call->threads,
+                                      .stream = p->side});
 }
 
 /* What comes next in `to` comes after what is in `from` so far. */
@@ -156,6 +194,21 @@ static symwin_status await(const struct plan *p, CUevent event, CUstream to)
     return sw_check(sw_drv.cuStreamWaitEvent(to, event, 0), "%s: cuStreamWaitEvent", p->call->name);
 }
 
+/* `bytes` at `from` to what is `at` bytes into the output of every peer, from the right neighbour on. */
+static symwin_status push_to(const struct plan *p, int step, CUdeviceptr from, uint64_t at,
+                             size_t bytes)
+{
+    const struct sw_kernel_args *args = p->call->args;
+    const int peer = (args->rank + step) % args->nranks;
+
+    return sw_check(sw_drv.cuMemcpyAsync(
+                        sw_group_address(p->comm->group, peer, (size_t)(args->out_offset + at)),
+                        from, bytes, p->call->stream),
+                    "%s: cuMemcpyAsync of %zu bytes to rank %d", p->call->name, bytes, peer);
+}
+
+/* ---- out of place ---- */
+
 /* A chunk of this rank's input for each peer's share (scatter), or of its result for all (gather), to where the
  * peers' outputs have this rank's share. */
 static symwin_status push(const struct plan *p, int chunk, int gather)
@@ -166,17 +219,14 @@ static symwin_status push(const struct plan *p, int chunk, int gather)
     const size_t bytes = (size_t)(chunk == 0 ? l->first : l->share - l->first);
     const uint64_t mine = l->head + (uint64_t)args->rank * l->share + begin;
     symwin_status status = SYMWIN_OK;
-    int i;
+    int step;
 
-    for (i = 1; i < args->nranks && bytes > 0 && status == SYMWIN_OK; i++) {
-        const int peer = (args->rank + i) % args->nranks;
+    for (step = 1; step < args->nranks && bytes > 0 && status == SYMWIN_OK; step++) {
+        const int peer = (args->rank + step) % args->nranks;
         const uint64_t from = gather ? args->out + mine
                                      : args->in + l->head + (uint64_t)peer * l->share + begin;
 
-        status = sw_check(sw_drv.cuMemcpyAsync(sw_group_address(p->comm->group, peer,
-                                                                (size_t)(args->out_offset + mine)),
-                                               (CUdeviceptr)from, bytes, p->call->stream),
-                          "%s: cuMemcpyAsync of %zu bytes to rank %d", p->call->name, bytes, peer);
+        status = push_to(p, step, (CUdeviceptr)from, mine, bytes);
     }
     return status;
 }
@@ -190,14 +240,14 @@ static symwin_status sum_beside(const struct plan *p, int chunk)
     if (status == SYMWIN_OK)
         status = await(p, copies->fork, p->side);
     if (status == SYMWIN_OK)
-        status = launch(p, chunk == 0 ? SW_COPIES_SUM_FIRST : SW_COPIES_SUM_SECOND);
+        status = launch_sum(p, chunk == 0 ? SW_COPIES_SUM_FIRST : SW_COPIES_SUM_SECOND);
     if (status == SYMWIN_OK)
         status = record(p, copies->join, p->side);
     return status;
 }
 
 /* All behind BEGIN. */
-static symwin_status queue(const struct plan *p)
+static symwin_status queue_chunks(const struct plan *p)
 {
     const CUevent join = p->comm->copies.join;
     const int chunks = p->layout.first < p->layout.share ? 2 : 1;
@@ -217,45 +267,95 @@ static symwin_status queue(const struct plan *p)
         status = await(p, join, p->call->stream);
     if (status == SYMWIN_OK)
         status = push(p, chunks - 1, 1);
-    return status == SYMWIN_OK ? launch(p, SW_COPIES_END) : status;
+    return status == SYMWIN_OK ? launch_flags(p, SW_COPIES_END) : status;
 }
 
 /* The driver refused a part of the call, and the peers would wait for it. What a capture holds has not run and will
  * not, since the side stream has not joined or the caller knows. */
-static void abandon(const struct plan *p, int captured)
+static void abandon(const struct plan *p)
 {
     struct sw_copies *copies = &p->comm->copies;
 
-    if (captured)
+    if (p->captured)
+        return;
+    (void)symwin_comm_abort(p->comm);
+    if (p->side == NULL)
         return;
     copies->loose = 1;
-    (void)symwin_comm_abort(p->comm);
     if (sw_drv.cuEventRecord(copies->join, p->side) == CUDA_SUCCESS)
         sw_drop(sw_drv.cuStreamWaitEvent(p->call->stream, copies->join, 0), "cuStreamWaitEvent");
 }
 
+static symwin_status queue_out_of_place(struct plan *p)
+{
+    const struct sw_kernel_args *args = p->call->args;
+    symwin_status status = create_late(p->comm, p->call->name);
+
+    if (status == SYMWIN_OK && p->captured)
+        status = check_capture(p->comm, p->call->name);
+    if (status != SYMWIN_OK)
+        return status;
+    p->side = p->captured ? p->comm->copies.captured_side : p->comm->copies.side;
+    p->layout = sw_copies_layout_of(args->count, p->call->element, args->nranks, args->out_offset);
+    status = launch_flags(p, SW_COPIES_BEGIN);
+    if (status != SYMWIN_OK)
+        return status;
+    status = queue_chunks(p);
+    if (status != SYMWIN_OK)
+        abandon(p);
+    return status;
+}
+
+/* ---- in place ---- */
+
+/* This rank's share, which the kernel has left reduced in its output, to all peers. */
+static symwin_status push_share(const struct plan *p)
+{
+    const struct sw_kernel_args *args = p->call->args;
+    const uint32_t payload = SW_PUT_PAYLOAD(p->call->is_float);
+    const uint64_t bytes = args->count * p->call->element;
+    const struct sw_put_layout l = sw_put_layout_of(bytes, payload, args->nranks,
+                                                    SW_PUT_ROOM(args->slot_bytes));
+    const uint64_t share = l.share * payload, mine = (uint32_t)args->rank * share;
+    symwin_status status = SYMWIN_OK;
+    uint64_t length;
+    int step;
+
+    if (mine >= bytes)
+        return SYMWIN_OK;
+    length = bytes - mine < share ? bytes - mine : share;
+    for (step = 1; step < args->nranks && status == SYMWIN_OK; step++)
+        status = push_to(p, step, (CUdeviceptr)(args->out + mine), mine, (size_t)length);
+    return status;
+}
+
+static symwin_status queue_in_place(const struct plan *p)
+{
+    symwin_status status = launch(p, &(struct kernel){.function = p->call->put,
+                                                      .stage = SW_PUT_HERE,
+                                                      .blocks = p->call->blocks,
+                                                      .threads = p->call->threads,
+                                                      .stream = p->call->stream,
+                                                      .first = 1});
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = push_share(p);
+    if (status == SYMWIN_OK)
+        status = launch_flags(p, SW_COPIES_END);
+    if (status != SYMWIN_OK)
+        abandon(p);
+    return status;
+}
+
 symwin_status sw_copies_queue(symwin_comm *comm, const struct sw_copies_call *call)
 {
-    const struct sw_kernel_args *args = call->args;
-    const int captured = args->done == 0;
     struct sw_copies_call limited = *call;
-    struct plan p = {.comm = comm, .call = &limited};
-    symwin_status status;
+    struct plan p = {.comm = comm, .call = &limited, .captured = call->args->done == 0};
 
+    if (call->put != NULL)
+        return queue_in_place(&p);
     if (!call->blocks_asked && limited.blocks > MOST_BLOCKS)
         limited.blocks = MOST_BLOCKS;
-    status = create_late(comm, call->name);
-    if (status == SYMWIN_OK && captured)
-        status = check_capture(comm, call->name);
-    if (status != SYMWIN_OK)
-        return status;
-    p.side = captured ? comm->copies.captured_side : comm->copies.side;
-    p.layout = sw_copies_layout_of(args->count, call->element, args->nranks, args->out_offset);
-    status = launch(&p, SW_COPIES_BEGIN);
-    if (status != SYMWIN_OK)
-        return status;
-    status = queue(&p);
-    if (status != SYMWIN_OK)
-        abandon(&p, captured);
-    return status;
+    return queue_out_of_place(&p);
 }

@@ -12,8 +12,10 @@ struct sw_copies_call {
     const char *name;                  /* of the public call, for errors */
     const struct sw_kernel_args *args; /* of all stages; done 0: the stream is in a capture */
     uint32_t element;                  /* bytes */
+    int is_float;
     CUfunction function;
-    unsigned blocks, threads; /* of the sum */
+    CUfunction put;           /* in place: the kernel of the two-shot put; else NULL */
+    unsigned blocks, threads; /* of the sum, or of the put */
     int blocks_asked;         /* by the caller: no fewer will do */
     int early;                /* the first kernel may begin before the one ahead of it has ended */
     CUstream stream;

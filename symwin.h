@@ -493,8 +493,8 @@ typedef enum symwin_op {
                                                          /* spare, go as by oneshot             */ \
     X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */ \
     X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */        \
-    X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows, out of place: copy engines push shares, */   \
-                                     /* then results; for the largest messages; but see below */
+    X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines push shares (in place, kernels */ \
+                                     /* do), then results; for large messages; but see below     */
 
 typedef enum symwin_algo {
 #define SYMWIN_ALGO_ENUM(name, value, text) name = value,
@@ -548,7 +548,6 @@ typedef struct symwin_allreduce_options {
 
 /* The same with a choice of algorithm and grid. Ranks may choose grids of their own.
  *
- *
  * COPIES queues copies, which no failure stops: where the ranks' calls differ, or one of them does not come, the
  * peers' outputs of this call are overwritten all the same, then with undefined contents, until this rank's stream
  * has passed the call. So after a failure let all ranks' streams drain before an output is used for anything else.
@@ -556,9 +555,9 @@ typedef struct symwin_allreduce_options {
  *
  *   SYMWIN_INVALID      as symwin_allreduce(); or options->size, algo, blocks or threads make no sense
  *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast,
- *                       a type that multicast cannot reduce, ONESHOT_MC or COPIES in place, COPIES with too
- *                       many ranks on a device; or more blocks or threads than fit
- *   SYMWIN_BUSY         COPIES in a capture while the communicator has one in another capture
+ *                       a type that multicast cannot reduce, ONESHOT_MC in place, COPIES out of place with
+ *                       too many ranks on a device; or more blocks or threads than fit
+ *   SYMWIN_BUSY         COPIES out of place in a capture while the communicator has one in another capture
  *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: the communicator was aborted */
 SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
                                                uint64_t count, symwin_type type, symwin_op op,

@@ -2,7 +2,7 @@
  * the multiprocessors only sum. This file has what kernels do in it; copies.c queues them, and the copies.
  *
  *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere; any element
- *              alignment; out of place
+ *              alignment; out of place (in place: see the end)
  *   grid       BEGIN and END one block; SUM any, and ranks' grids may differ; all blocks must be resident together
  *              with the peers'
  *   result     reduced in rank order by one rank and copied to all, so all ranks get the same bits
@@ -39,6 +39,10 @@
  *   writer, so after p's header of N + 1, so after p's END of N, when p waits for no word of N any more.
  * Nobody waits in a circle: BEGIN, SUM 0, SUM 1, END come in this order on every rank in whatever order its streams
  *   are run, each tells before it waits, and waits for words of the same stage only.
+ *
+ * In place, the two-shot put with SW_PUT_HERE comes instead of all up to the gathers: it counts the call, and when it
+ * ends at q, it has ended at every p but for its finish words, so p has read its input in share q, where q's result
+ * goes. END is the same.
  *
  * Failure: the kernels behind leave at once, but the copies are made. They stay within the peers' output.
  */

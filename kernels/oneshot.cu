@@ -32,8 +32,8 @@ SYMWIN_DEVICE sw_oneshot_round<W> sw_oneshot_begin(const struct sw_kernel_args &
 {
     sw_oneshot_round<W> round = {};
 
-    round.in = sw_part_of<R, W>(args.in, rounds, c);
-    round.out = sw_part_of<R, W>(args.out, rounds, c);
+    round.in = sw_part_of<W>(args.in, rounds, c);
+    round.out = sw_part_of<W>(args.out, rounds, c);
     round.extent = rounds.extent;
     round.number = c;
     if (role.works && role.index < round.extent)

@@ -215,30 +215,27 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t
     return rounds;
 }
 
-/* Entries of a rank's share of a round where the message is shared out: whole lines of 128 bytes, if `room`, what a
- * share can have, allows it. The last shares may have fewer. */
-SYMWIN_DEVICE uint32_t sw_share_of(const sw_rounds &rounds, uint32_t ranks, uint64_t room)
+/* `extent` entries from entry `first` on of the message of `bytes` at `address`, less what is beyond its end. */
+template <class W>
+SYMWIN_DEVICE sw_part sw_part_at(uint64_t address, uint64_t bytes, uint64_t first, uint32_t extent)
 {
-    const uint32_t even = (rounds.extent + ranks - 1) / ranks;
-    const uint32_t lines = (even + 7) / 8 * 8;
-
-    return lines <= room ? lines : even;
-}
-
-/* Round `c` of the message at `address`. */
-template <class R, class W>
-SYMWIN_DEVICE sw_part sw_part_of(uint64_t address, const sw_rounds &rounds, uint32_t c)
-{
-    const uint64_t before = (uint64_t)c * rounds.extent * (W::words * 8);
-    const uint64_t left = before < rounds.bytes ? rounds.bytes - before : 0;
-    const uint64_t round = (uint64_t)rounds.extent * (W::words * 8);
+    const uint64_t before = first * (W::words * 8);
+    const uint64_t left = before < bytes ? bytes - before : 0;
+    const uint64_t most = (uint64_t)extent * (W::words * 8);
     sw_part part;
 
-    part.message = sw_message_at(address + before, left < round ? left : round);
+    part.message = sw_message_at(address + before, left < most ? left : most);
     part.whole = 0;
     if (W::words == 2 ? part.message.vectors : part.message.aligned)
         part.whole = (uint32_t)(part.message.bytes / (W::words * 8));
     return part;
+}
+
+/* Round `c` of the message at `address`. */
+template <class W>
+SYMWIN_DEVICE sw_part sw_part_of(uint64_t address, const sw_rounds &rounds, uint32_t c)
+{
+    return sw_part_at<W>(address, rounds.bytes, (uint64_t)c * rounds.extent, rounds.extent);
 }
 
 /* ---- ranks and slots ------------------------------------------------------------------------- */

@@ -18,6 +18,16 @@
  */
 #include "push.cuh"
 
+/* Entries of a rank's share of a round where the message is shared out: whole lines of 128 bytes, if `room`, what a
+ * share can have, allows it. The last shares may have fewer. */
+SYMWIN_DEVICE uint32_t sw_share_of(const sw_rounds &rounds, uint32_t ranks, uint64_t room)
+{
+    const uint32_t even = (rounds.extent + ranks - 1) / ranks;
+    const uint32_t lines = (even + 7) / 8 * 8;
+
+    return lines <= room ? lines : even;
+}
+
 /* A round, as a thread has it. */
 template <class W>
 struct sw_twoshot_round {
@@ -73,8 +83,8 @@ SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &
 {
     sw_twoshot_round<W> round = {};
 
-    round.in = sw_part_of<R, W>(args.in, rounds, c);
-    round.out = sw_part_of<R, W>(args.out, rounds, c);
+    round.in = sw_part_of<W>(args.in, rounds, c);
+    round.out = sw_part_of<W>(args.out, rounds, c);
     round.extent = rounds.extent;
     round.each = each;
     round.number = c;

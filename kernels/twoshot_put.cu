@@ -4,16 +4,19 @@
  *
  *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere;
  *              any element alignment; equal (in place), but not partly overlapping
- *   slots      2 * slot_bytes of each source
+ *   slots      2 * slot_bytes of each source, which put_layout.h shares out
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
  *   entries    all payload where the type can spare a pattern, else half flags (sw_reduce::spares)
  *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
  *
+ *              By SW_PUT_HERE to this one only: the rest is copies.c's
+ *
  * Against twoshot_push, results are not polled for, emptied and copied, which is what large messages gain; the
  * barrier at the end is what small ones lose. Against twoshot, nothing is loaded over NVLink.
  *
- * Threads. Entry i of every share goes through the thread i mod workers, out and in. So what push.cuh asks for holds, as in oneshot.cu, as long as all shares have an entry i: they do where there are several
- * rounds.
+ * Threads. Entry i of every share goes through the thread i mod workers, out and in. So what push.cuh asks for
+ * holds, as in oneshot.cu, as long as all shares have an entry i: where there are several rounds they all send
+ * whole ones, filled up with zeros.
  *
  * Order. Before: the ushers of every block acquire every peer's header, which that peer's kernel released after all
  * that its stream had done with the output, and only then let the workers store there. In place, an output is a peer's input as well:
@@ -21,23 +24,32 @@
  * These accesses are relaxed (SW_SHARED), so that is all they need. After: as in twoshot.cu.
  */
 #include "push.cuh"
+#include "put_layout.h"
 
 /* A round, as all threads have it. */
 struct sw_put_round {
-    sw_part in, out;
-    uint32_t extent; /* entries */
-    uint32_t each;   /* of a share; the last ones may have fewer */
+    uint64_t in, out; /* addresses of the message */
+    uint64_t bytes;
+    sw_put_layout layout;
+    uint32_t before; /* entries of a share in the rounds before */
     uint32_t number; /* over all calls */
 };
 
-/* Entries of rank p's share of a round. */
-SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, int32_t p)
+/* Rank p's share of a round, of the message at `address`. */
+template <class W>
+SYMWIN_DEVICE sw_part sw_put_part(const sw_put_round &round, uint64_t address, int32_t p)
 {
-    const uint64_t begin = (uint64_t)(uint32_t)p * round.each;
+    return sw_part_at<W>(address, round.bytes, (uint32_t)p * round.layout.share + round.before,
+                         round.layout.extent);
+}
 
-    return begin >= round.extent               ? 0
-           : round.extent - begin < round.each ? (uint32_t)(round.extent - begin)
-                                               : round.each;
+/* Its entries that are sent. */
+template <class W>
+SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, const sw_part &part)
+{
+    return round.layout.rounds > 1
+               ? round.layout.extent
+               : (uint32_t)((part.message.bytes + W::words * 8 - 1) / (W::words * 8));
 }
 
 /* One peer after another; the next entry is on its way while one is sent. */
@@ -51,17 +63,18 @@ SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_ca
     for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
         const int32_t p = sw_rank_after<N>(args, step);
         const uint64_t to = sw_state_address(args, call, p, place);
-        const uint32_t begin = (uint32_t)p * round.each, entries = sw_put_entries(round, p);
+        const sw_part in = sw_put_part<W>(round, round.in, p);
+        const uint32_t entries = sw_put_entries<W>(round, in);
         uint64_t next[W::words] = {};
 
         if (role.index < entries)
-            sw_entry_load<R, W, SW_SHARED>(round.in, begin + role.index, next);
+            sw_entry_load<R, W, SW_SHARED>(in, role.index, next);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < entries; i += role.workers) {
             const symwin_v16 entry = W::encode(next);
 
             if (i + role.workers < entries)
-                sw_entry_load<R, W, SW_SHARED>(round.in, begin + i + role.workers, next);
+                sw_entry_load<R, W, SW_SHARED>(in, i + role.workers, next);
             symwin_store_relaxed_v16(to + (uint64_t)i * SW_ENTRY_BYTES, entry);
         }
     }
@@ -77,13 +90,17 @@ SYMWIN_DEVICE uint64_t sw_put_address(const struct sw_kernel_args &args, const s
     return out.message.address + (uint64_t)ranks * args.stride;
 }
 
-/* Stores entry `i` of the output on all ranks. */
+/* Stores entry `i` of a part of the output, here and, unless the host has it copied, on all other ranks. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_result(const struct sw_kernel_args &args, const sw_part &out, uint32_t i,
                                  const uint64_t result[W::words])
 {
     sw_part there = out;
 
+    if (args.stage == SW_PUT_HERE) {
+        sw_entry_store<R, W>(out, i, result);
+        return;
+    }
     if (SYMWIN_LIKELY(i < out.whole)) {
         SYMWIN_UNROLL
         for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
@@ -105,18 +122,19 @@ SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call
                                 const sw_role &role, const sw_put_round &round)
 {
     const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
-    const uint32_t begin = (uint32_t)args.rank * round.each;
-    const uint32_t entries = sw_put_entries(round, args.rank);
+    const sw_part in = sw_put_part<W>(round, round.in, args.rank);
+    const sw_part out = sw_put_part<W>(round, round.out, args.rank);
+    const uint32_t entries = sw_put_entries<W>(round, in);
 
     SYMWIN_NO_UNROLL
     for (uint32_t i = role.index; i < entries; i += role.workers) {
         const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
         uint64_t own[W::words], result[W::words];
 
-        sw_entry_load<R, W>(round.in, begin + i, own);
+        sw_entry_load<R, W>(in, i, own);
         if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
             return;
-        sw_put_result<N, R, W>(args, round.out, begin + i, result);
+        sw_put_result<N, R, W>(args, out, i, result);
         sw_entries_empty<N>(args, from);
     }
 }
@@ -150,10 +168,9 @@ struct sw_twoshot_put {
     SYMWIN_MEMBER void run(const struct sw_kernel_args &args) const
     {
         typedef typename sw_wire_of<R::spares>::type W;
-        const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
-        const uint64_t room = 2 * args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
-        sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
-        const uint32_t each = sw_share_of(rounds, ranks, room);
+        const uint64_t bytes = args.count * R::bytes;
+        const sw_put_layout layout = sw_put_layout_of(
+            bytes, SW_PUT_PAYLOAD(R::spares), sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes));
         const sw_role role = sw_role_of_thread();
         __shared__ uint32_t door;
         sw_call call = sw_call_begin(args);
@@ -162,8 +179,6 @@ struct sw_twoshot_put {
         const uint64_t in = symwin_own_address(call.peers, args.in_offset);
         const uint64_t out = symwin_own_address(call.peers, args.out_offset);
 
-        if (rounds.count > 1)
-            rounds.extent = each * ranks; /* all shares whole, the last ones filled up with zeros */
         if (threadIdx.x == 0)
             door = 0;
         call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */
@@ -174,10 +189,8 @@ struct sw_twoshot_put {
                 sw_put_check(args, call, role, &door);
         }
         SYMWIN_NO_UNROLL
-        for (uint32_t c = 0; role.works && c < rounds.count && !call.failed; c++) {
-            const sw_put_round round = {sw_part_of<R, W>(in, rounds, c),
-                                        sw_part_of<R, W>(out, rounds, c), rounds.extent, each,
-                                        call.round + c};
+        for (uint32_t c = 0; role.works && c < layout.rounds && !call.failed; c++) {
+            const sw_put_round round = {in, out, bytes, layout, c * layout.extent, call.round + c};
 
             if (c > 0)
                 symwin_fence();
@@ -190,7 +203,7 @@ struct sw_twoshot_put {
             if (!call.failed)
                 sw_put_share<N, R, W>(args, call, role, round);
         }
-        sw_call_end(args, call, rounds.count);
+        sw_call_end(args, call, layout.rounds);
     }
 };
 

@@ -9,7 +9,8 @@
 enum { GUARD = 256, MOST_RANKS = 32, TYPES = 12, OPS = 5, BUFFERS = 2, MOST_STREAMS = 3 };
 
 struct shared {
-    size_t bytes; /* of the data part of a buffer */
+    size_t bytes;      /* of the data part of a buffer */
+    size_t slot_bytes; /* in place, more than twice a share makes several rounds */
     int thin, runs, streams;
     unsigned char *inputs[MOST_RANKS], *expected; /* host; a process has its own of all */
     int failed;
@@ -52,7 +53,7 @@ static int member_open(struct member *m, struct harness_team *team, int rank)
     const symwin_comm_options options = {.size = sizeof options,
                                          .timeout_ms = 60000,
                                          .kernel_timeout_ms = 60000,
-                                         .slot_bytes = 4096};
+                                         .slot_bytes = s->slot_bytes};
     int good, i;
 
     *m = (struct member){.team = team,
@@ -144,6 +145,7 @@ static symwin_status reduce(struct member *m, symwin_algo algo, void *in, void *
 
 struct place {
     size_t count, in, out; /* bytes from the data part's begin */
+    int in_place;          /* at `out` */
     int blocks;
 };
 
@@ -152,7 +154,8 @@ static void one_call(struct member *m, symwin_type type, symwin_op op, const str
 {
     struct shared *s = m->shared;
     const size_t bytes = p->count * symwin_type_bytes(type), at = GUARD + p->out;
-    unsigned char *in = m->buffers[0] + GUARD + p->in, *out = m->buffers[1] + at;
+    unsigned char *out = m->buffers[1] + at;
+    unsigned char *in = p->in_place ? out : m->buffers[0] + GUARD + p->in;
     char text[64], want[64];
     int64_t differs;
     size_t i;
@@ -169,9 +172,9 @@ static void one_call(struct member *m, symwin_type type, symwin_op op, const str
     ok(m, symwin_comm_check(m->comm), "check");
     differs = reference_compare(type, m->host + at, s->expected, p->count);
     if (differs >= 0)
-        printf("# rank %d of %d, %s %s, %zu elements at %zu and %zu: [%lld] is %s, not %s\n",
+        printf("# rank %d of %d, %s %s, %zu elements at %zu and %zu%s: [%lld] is %s, not %s\n",
                m->rank, m->team->nranks, symwin_type_name(type), symwin_op_name(op), p->count,
-               p->in, p->out, (long long)differs,
+               p->in, p->out, p->in_place ? ", in place" : "", (long long)differs,
                reference_print(type, m->host + at, (size_t)differs, text, sizeof text),
                reference_print(type, s->expected, (size_t)differs, want, sizeof want));
     for (i = 0; differs < 0 && i < buffer_bytes(s); i++)
@@ -180,6 +183,8 @@ static void one_call(struct member *m, symwin_type type, symwin_op op, const str
             differs = (int64_t)i;
         }
     *m->wrong += differs >= 0;
+    if (p->in_place)
+        return;
     ok(m, symwin_memcpy(m->device, m->host, in, bytes, m->streams[0]), "input");
     ok(m, symwin_stream_synchronize(m->device, m->streams[0]), "synchronize");
     if (memcmp(m->host, s->inputs[m->rank], bytes) != 0)
@@ -210,10 +215,11 @@ static void matrix_body(struct harness_team *team, int rank, void *arg)
 
                 prepare(&m, (symwin_type)type, (symwin_op)op, (unsigned)(type * 31 + op),
                         room - GUARD / unit);
-                for (shape = 0; shape < 36; shape++) {
-                    const struct place p = {.count = counts[shape / 4],
-                                            .in = (shape & 1) != 0 ? 5 * unit : 0,
-                                            .out = (shape & 2) != 0 ? 3 * unit : 0,
+                for (shape = 0; shape < 5 * 9; shape++) {
+                    const struct place p = {.count = counts[shape / 5],
+                                            .in = (shape % 5 & 1) != 0 ? 5 * unit : 0,
+                                            .out = (shape % 5 & 2) != 0 ? 3 * unit : 0,
+                                            .in_place = shape % 5 == 4 || (type + shape) % 10 == 3,
                                             .blocks = (shape + type) % 3};
 
                     if (turn++ % s->thin != 0)
@@ -227,8 +233,10 @@ static void matrix_body(struct harness_team *team, int rank, void *arg)
 
 void copies_matrix(int nranks, int thin)
 {
-    struct shared s = {
-        .bytes = (size_t)nranks * SW_COPIES_ALIGN * 41 + 1024, .thin = thin, .streams = 1};
+    struct shared s = {.bytes = (size_t)nranks * SW_COPIES_ALIGN * 41 + 1024,
+                       .slot_bytes = 1024,
+                       .thin = thin,
+                       .streams = 1};
 
     run(nranks, &s, matrix_body, "matrix");
 }
@@ -268,8 +276,8 @@ static void put_input(struct member *m, size_t count)
 
 static void chain_body(struct harness_team *team, int rank, void *arg)
 {
-    static const symwin_algo others[] = {SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_ONESHOT,
-                                         SYMWIN_ALGO_TWOSHOT_PUSH};
+    static const symwin_algo others[] = {SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_COPIES,
+                                         SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT_PUSH};
     struct shared *s = arg;
     const size_t count = s->bytes / 4;
     struct member m;
@@ -287,9 +295,9 @@ static void chain_body(struct harness_team *team, int rank, void *arg)
 
             if (k % 4 == 3) {
                 ok(&m,
-                   reduce(&m, others[k / 4 % 3], from, from, count, SYMWIN_U32, SYMWIN_SUM, 0,
+                   reduce(&m, others[k / 4 % 4], from, from, count, SYMWIN_U32, SYMWIN_SUM, 0,
                           stream),
-                   "another");
+                   "in place");
             } else {
                 ok(&m,
                    reduce(&m, SYMWIN_ALGO_COPIES, from, to, count, SYMWIN_U32, SYMWIN_SUM, blocks,
@@ -308,14 +316,15 @@ static void chain_body(struct harness_team *team, int rank, void *arg)
 
 void copies_chain(int nranks, int calls, int streams, unsigned count)
 {
-    struct shared s = {.bytes = (size_t)count * 4, .runs = calls, .streams = streams};
+    struct shared s = {
+        .bytes = (size_t)count * 4, .slot_bytes = 4096, .runs = calls, .streams = streams};
 
     run(nranks, &s, chain_body, "chain");
 }
 
 /* ---- graphs ---- */
 
-/* 0 -> 1 by copies, 1 in place, 1 -> 0 by copies on another stream. */
+/* 0 -> 1 by copies, 1 in place by copies, 1 -> 0 by copies. */
 static symwin_status captured_calls(struct member *m, size_t count)
 {
     unsigned char *const a = m->buffers[0] + GUARD, *const b = m->buffers[1] + GUARD;
@@ -323,7 +332,7 @@ static symwin_status captured_calls(struct member *m, size_t count)
                                   m->streams[0]);
 
     if (status == SYMWIN_OK)
-        status = reduce(m, SYMWIN_ALGO_TWOSHOT, b, b, count, SYMWIN_U32, SYMWIN_SUM, 0,
+        status = reduce(m, SYMWIN_ALGO_COPIES, b, b, count, SYMWIN_U32, SYMWIN_SUM, 0,
                         m->streams[0]);
     if (status == SYMWIN_OK)
         status = reduce(m, SYMWIN_ALGO_COPIES, b, a, count, SYMWIN_U32, SYMWIN_SUM, 2,
@@ -415,7 +424,8 @@ static void graphs_body(struct harness_team *team, int rank, void *arg)
 
 void copies_graphs(int nranks, int replays, unsigned count)
 {
-    struct shared s = {.bytes = (size_t)count * 4, .runs = replays, .streams = 2};
+    struct shared s = {
+        .bytes = (size_t)count * 4, .slot_bytes = 4096, .runs = replays, .streams = 2};
 
     run(nranks, &s, graphs_body, "graphs");
 }

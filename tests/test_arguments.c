@@ -362,8 +362,6 @@ static const struct reduction {
      SYMWIN_UNSUPPORTED, "oneshot_mc|in place"},
     {"copies outside windows", P_IN, P_PLAIN, 4, SYMWIN_F32, 0, SYMWIN_ALGO_COPIES, 0,
      SYMWIN_UNSUPPORTED, "copies needs both buffers in windows"},
-    {"copies in place", P_IN, P_IN, 4, SYMWIN_F32, 0, SYMWIN_ALGO_COPIES, 0, SYMWIN_UNSUPPORTED,
-     "copies|in place"},
     {"a product by multicast", P_IN, P_OUT, 4, SYMWIN_F32, SYMWIN_PROD, SYMWIN_ALGO_TWOSHOT_MC, 0,
      SYMWIN_UNSUPPORTED, "multicast cannot reduce f32 by prod"},
 };

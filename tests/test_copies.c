@@ -96,7 +96,7 @@ static void must_be(int right, const char *what, int rank)
 /* The n-th driver call of rank 1 fails: whatever it was, nobody waits for what does not come. */
 struct refusal {
     unsigned nth;
-    int fired, failed;
+    int in_place, fired, failed;
 };
 
 static void run_refused(struct harness_team *team, int rank, void *arg)
@@ -106,6 +106,8 @@ static void run_refused(struct harness_team *team, int rank, void *arg)
     struct caller c;
 
     caller_open(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    if (refusal->in_place)
+        c.out = c.in;
     harness_barrier(team);
     if (rank == 1)
         sw_emu_fail_nth(refusal->nth, CUDA_ERROR_UNKNOWN, 0, 0);
@@ -127,16 +129,16 @@ static void run_refused(struct harness_team *team, int rank, void *arg)
     caller_close(&c);
 }
 
-static void refusals(void)
+static void refusals(int in_place)
 {
     struct harness_leaks before = harness_leaks_now();
-    struct refusal refusal = {.fired = 1};
+    struct refusal refusal = {.in_place = in_place, .fired = 1};
 
     for (refusal.nth = 1; refusal.fired && refusal.nth <= REFUSED; refusal.nth++)
         harness_run(3, run_refused, &refusal);
-    tap_ok(!refusal.fired || REFUSED < 1000, "%u driver calls of a rank refused: all ranks leave",
-           refusal.nth - 2);
-    harness_no_leaks("refused driver calls", &before);
+    tap_ok(!refusal.fired || REFUSED < 1000, "%u driver calls of a rank refused%s: all ranks leave",
+           refusal.nth - 2, in_place ? " in place" : "");
+    harness_no_leaks(in_place ? "refused driver calls in place" : "refused driver calls", &before);
 }
 
 static void run(void (*body)(struct harness_team *team, int rank, void *arg), const char *name)
@@ -175,6 +177,7 @@ int main(void)
     run(run_missing, "a missing rank");
     run(run_aborted, "an abort");
     run(run_unlike, "calls that differ");
-    refusals();
+    refusals(0);
+    refusals(1);
     return tap_done();
 }

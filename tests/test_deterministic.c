@@ -88,7 +88,7 @@ static int calls_of(struct member *m, symwin_type type, symwin_algo algo, size_t
                     .threads = grids[grid].threads,
                 };
 
-                if ((*turn)++ % THIN == 0 && !(algo == SYMWIN_ALGO_COPIES && p.in_place))
+                if ((*turn)++ % THIN == 0)
                     served += served_call(m, type, &p);
             }
     return served;
