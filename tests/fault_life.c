@@ -73,9 +73,12 @@ static symwin_status reduce(struct life *l)
 
 static symwin_status live(struct processes *p, struct life *l, enum stage stage)
 {
+    /* A fault may keep a rank from coming, and that is waited for; without one all come, if late. */
+    const enum kind kind = board_of(p)->plan.kind;
+    const int patient = kind == NOTHING || kind == INTERRUPTION;
     const symwin_comm_options options = {.size = sizeof options,
                                          .timeout_ms = WAIT_MS,
-                                         .bootstrap_timeout_ms = BOOTSTRAP_MS,
+                                         .bootstrap_timeout_ms = patient ? WAIT_MS : BOOTSTRAP_MS,
                                          .kernel_timeout_ms = WAIT_MS,
                                          .slot_bytes = 8192};
     symwin_status status;

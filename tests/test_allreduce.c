@@ -3,11 +3,11 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { THIN = 59, RUNS = 12, REPLAYED = 5 }; /* ranks; of 9, a call takes a second */
+enum { THIN = 131, RUNS = 8, REPLAYED = 5, LARGE = 1 << 18 }; /* ranks; of 9, a call takes a second */
 #elif defined(__SANITIZE_ADDRESS__)
-enum { THIN = 5, RUNS = 100, REPLAYED = 9 };
+enum { THIN = 5, RUNS = 100, REPLAYED = 9, LARGE = 1 << 20 };
 #else
-enum { THIN = 1, RUNS = 400, REPLAYED = 9 };
+enum { THIN = 1, RUNS = 400, REPLAYED = 9, LARGE = 1 << 20 };
 #endif
 
 int main(void)
@@ -20,7 +20,7 @@ int main(void)
     harness_start();
     if (harness_processes > 0) { /* tests/test_allreduce_processes.t */
         allreduce_matrix(harness_processes, few, 3 * THIN);
-        allreduce_shapes(harness_processes, 1 << 20);
+        allreduce_shapes(harness_processes, LARGE);
         allreduce_graphs(harness_processes, 20);
         allreduce_streams(harness_processes, 60);
         allreduce_random(harness_processes, RUNS, 1 << 16, 3);
@@ -33,7 +33,7 @@ int main(void)
     allreduce_matrix(8, some, 3 * THIN);
     allreduce_matrix(16, some, 11 * THIN); /* two ranks a device */
     allreduce_shapes(1, 100000);
-    allreduce_shapes(4, 1 << 20);
+    allreduce_shapes(4, LARGE);
     allreduce_graphs(4, 20);
     allreduce_graphs(REPLAYED, 6);
     allreduce_streams(4, 60);

@@ -3,12 +3,13 @@
 #include "copies_cases.h"
 
 #if defined(__SANITIZE_THREAD__)
-/* What fails once sums run leaves copies that go on over what a peer is reading: a race, as documented. */
-enum { THIN = 67, CALLS = 12, REPLAYS = 4, REFUSED = 8 };
+/* What fails once kernels run leaves copies that go on over what a peer is reading: a race, as documented. In place any
+ * failure does. */
+enum { THIN = 211, CALLS = 8, REPLAYS = 3, REFUSED = 8, REFUSED_IN_PLACE = 0 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { THIN = 7, CALLS = 30, REPLAYS = 6, REFUSED = 1000 };
+enum { THIN = 7, CALLS = 30, REPLAYS = 6, REFUSED = 1000, REFUSED_IN_PLACE = 1000 };
 #else
-enum { THIN = 1, CALLS = 60, REPLAYS = 12, REFUSED = 1000 };
+enum { THIN = 1, CALLS = 60, REPLAYS = 12, REFUSED = 1000, REFUSED_IN_PLACE = 1000 };
 #endif
 
 enum { SOON_MS = 500, PATIENT_MS = 60000 };
@@ -131,12 +132,13 @@ static void run_refused(struct harness_team *team, int rank, void *arg)
 
 static void refusals(int in_place)
 {
+    const unsigned most = in_place ? REFUSED_IN_PLACE : REFUSED;
     struct harness_leaks before = harness_leaks_now();
     struct refusal refusal = {.in_place = in_place, .fired = 1};
 
-    for (refusal.nth = 1; refusal.fired && refusal.nth <= REFUSED; refusal.nth++)
+    for (refusal.nth = 1; refusal.fired && refusal.nth <= most; refusal.nth++)
         harness_run(3, run_refused, &refusal);
-    tap_ok(!refusal.fired || REFUSED < 1000, "%u driver calls of a rank refused%s: all ranks leave",
+    tap_ok(!refusal.fired || most < 1000, "%u driver calls of a rank refused%s: all ranks leave",
            refusal.nth - 2, in_place ? " in place" : "");
     harness_no_leaks(in_place ? "refused driver calls in place" : "refused driver calls", &before);
 }
@@ -178,6 +180,7 @@ int main(void)
     run(run_aborted, "an abort");
     run(run_unlike, "calls that differ");
     refusals(0);
-    refusals(1);
+    if (REFUSED_IN_PLACE > 0)
+        refusals(1);
     return tap_done();
 }

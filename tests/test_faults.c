@@ -11,7 +11,7 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { STEP = 307, ALL_UP_TO = 4 }; /* of N: each run costs more than ten times as much */
+enum { STEP = 701, ALL_UP_TO = 2 }; /* of N: each run costs more than ten times as much */
 #elif defined(__SANITIZE_ADDRESS__)
 enum { STEP = 7, ALL_UP_TO = 40 };
 #else

@@ -4,7 +4,9 @@
 #include "allreduce_cases.h"
 #include "harness.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_THREAD__)
+enum { CYCLES = 300, COMMS = 10, SANITIZED = 1 };
+#elif defined(__SANITIZE_ADDRESS__)
 enum { CYCLES = 1000, COMMS = 30, SANITIZED = 1 };
 #else
 enum { CYCLES = 10000, COMMS = 200, SANITIZED = 0 };
