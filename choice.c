@@ -7,8 +7,9 @@ enum {
     ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16, /* what a thread handles at a time */
     WARP = 32,
-    USHERS = 32,       /* threads of a block that do no part of the message, if there are more */
-    LEAST_WORKERS = 64 /* of a block on a GPU; more where there would be too many blocks */
+    USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
+    LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
+    BULK_BLOCKS = 16    /* with bulk copies they fill the links (a prototype's did, on H200s) */
 };
 
 static const char allreduce_call[] = "symwin_allreduce";
@@ -188,6 +189,8 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
                        allreduce_call, asked->threads, room, comm->device);
     if (choice->grid.blocks > 0)
         most = choice->grid.blocks;
+    else if (kernel == SYMWIN_ALGO_TWOSHOT_BULK && most > BULK_BLOCKS)
+        most = BULK_BLOCKS;
     if (most < 1)
         most = 1;
     if (most > fit)

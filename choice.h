@@ -15,7 +15,8 @@ static inline int sw_algo_needs_multicast(symwin_algo algo)
 static inline int sw_algo_needs_windows(symwin_algo algo)
 {
     return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT ||
-           algo == SYMWIN_ALGO_COPIES || sw_algo_needs_multicast(algo);
+           algo == SYMWIN_ALGO_TWOSHOT_BULK || algo == SYMWIN_ALGO_COPIES ||
+           sw_algo_needs_multicast(algo);
 }
 
 /* Others are integers, which have no pattern of bits to spare: pushes carry flags beside them. */
@@ -70,8 +71,8 @@ struct sw_question {
 /* Whether the last warp of its blocks does no part of the message (kernels/push.cuh). */
 static inline int sw_algo_has_ushers(symwin_algo algo)
 {
-    return algo != SYMWIN_ALGO_TWOSHOT && algo != SYMWIN_ALGO_COPIES &&
-           !sw_algo_needs_multicast(algo);
+    return algo != SYMWIN_ALGO_TWOSHOT && algo != SYMWIN_ALGO_TWOSHOT_BULK &&
+           algo != SYMWIN_ALGO_COPIES && !sw_algo_needs_multicast(algo);
 }
 
 /* Whether an algorithm can serve a call, or what it lacks. */

@@ -441,7 +441,7 @@ enum sw_found sw_registry_find(struct sw_registry *registry, uintptr_t begin, si
 
 #define SW_TYPES 12
 #define SW_OPS 4 /* an average is a sum */
-#define SW_ALGOS 9
+#define SW_ALGOS 10
 
 /* A device's kernels; constant while the caller holds the reference. */
 struct sw_kernels;

@@ -45,16 +45,20 @@ static const struct {
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_push, ALGO_##algo, TYPE_##type, OP_##op},
 #define TWOSHOT_PUT(algo, type, op)                                                                \
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_put, ALGO_##algo, TYPE_##type, OP_##op},
+#define TWOSHOT_BULK(algo, type, op)                                                               \
+    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_bulk, ALGO_##algo, TYPE_##type, OP_##op},
 #define COPIES(algo, type, op)                                                                     \
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_copies, ALGO_##algo, TYPE_##type, OP_##op},
 #define MULTICAST(algo, type, op)                                                                  \
     {"sw_allreduce_" #algo "_" #type "_" #op, FILE_multicast, ALGO_##algo, TYPE_##type, OP_##op},
     SW_KERNEL_LIST_ONESHOT(ONESHOT) SW_KERNEL_LIST_TWOSHOT(TWOSHOT)
         SW_KERNEL_LIST_TWOSHOT_PUSH(TWOSHOT_PUSH) SW_KERNEL_LIST_TWOSHOT_PUT(TWOSHOT_PUT)
-            SW_KERNEL_LIST_COPIES(COPIES) SW_KERNEL_LIST_MULTICAST(MULTICAST)};
+            SW_KERNEL_LIST_TWOSHOT_BULK(TWOSHOT_BULK) SW_KERNEL_LIST_COPIES(COPIES)
+                SW_KERNEL_LIST_MULTICAST(MULTICAST)};
 
 #define KERNEL_COUNT (sizeof kernel_list / sizeof kernel_list[0])
 #define MULTICAST_CAPABILITY 90 /* of the first GPUs with multimem instructions */
+#define BULK_CAPABILITY 90      /* with bulk copies */
 #define EARLY_CAPABILITY 90     /* and with programmatic dependent launch */
 #define EARLY_DRIVER 12030      /* the first that takes it in stream captures too */
 
@@ -195,6 +199,7 @@ static symwin_status load_device(struct sw_kernels *kernels)
     int major = 0;
     int minor = 0;
     int version = 0;
+    int capability;
     symwin_status status;
     size_t i;
 
@@ -208,12 +213,14 @@ static symwin_status load_device(struct sw_kernels *kernels)
                                "compute capability", &minor);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDriverGetVersion(&version), "cuDriverGetVersion");
-    kernels->early = major * 10 + minor >= EARLY_CAPABILITY && version >= EARLY_DRIVER;
+    capability = major * 10 + minor;
+    kernels->early = capability >= EARLY_CAPABILITY && version >= EARLY_DRIVER;
     kernels->threads = SW_KERNEL_MAX_THREADS;
     for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
         const int file = sw_driver_is_emulated() ? 0 : kernel_list[i].file;
 
-        if (kernel_list[i].file == FILE_multicast && major * 10 + minor < MULTICAST_CAPABILITY)
+        if ((kernel_list[i].file == FILE_multicast && capability < MULTICAST_CAPABILITY) ||
+            (kernel_list[i].file == FILE_twoshot_bulk && capability < BULK_CAPABILITY))
             continue;
         if (loaded.libraries[file] == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",

@@ -494,7 +494,9 @@ typedef enum symwin_op {
     X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */ \
     X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */        \
     X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines push shares, in place only */   \
-                                     /* results; for the largest messages; but see below */
+                                     /* results; for the largest messages; but see below */        \
+    X(SYMWIN_ALGO_TWOSHOT_BULK, 9,                                                                 \
+      twoshot_bulk) /* over windows: bulk copies, few multiprocessors */
 
 typedef enum symwin_algo {
 #define SYMWIN_ALGO_ENUM(name, value, text) name = value,

@@ -52,6 +52,7 @@
 #define SW_KERNEL_LIST_TWOSHOT_PUSH(X) SW_KERNEL_ALL_TYPES(X, twoshot_push)
 #define SW_KERNEL_LIST_TWOSHOT_PUT(X) SW_KERNEL_ALL_TYPES(X, twoshot_put)
 #define SW_KERNEL_LIST_TWOSHOT(X) SW_KERNEL_ALL_TYPES(X, twoshot)
+#define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk)
 #define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, oneshot_mc)                                                       \
@@ -63,6 +64,7 @@
     X(twoshot, SW_KERNEL_LIST_TWOSHOT)                                                             \
     X(twoshot_push, SW_KERNEL_LIST_TWOSHOT_PUSH)                                                   \
     X(twoshot_put, SW_KERNEL_LIST_TWOSHOT_PUT)                                                     \
+    X(twoshot_bulk, SW_KERNEL_LIST_TWOSHOT_BULK)                                                   \
     X(copies, SW_KERNEL_LIST_COPIES)                                                               \
     X(multicast, SW_KERNEL_LIST_MULTICAST)
 

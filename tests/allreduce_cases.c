@@ -375,7 +375,7 @@ static void random_body(struct harness_team *team, int rank, void *arg)
             const size_t room = (s->bytes - 256) / unit;
             const int in_place = (int)(next_random(&state) % 2);
             const struct placement p = {
-                .algo = (symwin_algo)(next_random(&state) % (MEMBER_ALGOS + 1)),
+                .algo = (symwin_algo)(next_random(&state) % SW_ALGOS),
                 /* small counts as likely as large ones */
                 .count = 1 + next_random(&state) % (1 + (room >> next_random(&state) % 16)),
                 .in_offset = next_random(&state) % (256 / unit) * unit,

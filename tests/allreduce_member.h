@@ -10,7 +10,7 @@
 
 struct harness_team;
 
-enum { MEMBER_GUARD = 64, MEMBER_TYPES = 12, MEMBER_OPS = 5, MEMBER_ALGOS = 7, MOST_RANKS = 72 };
+enum { MEMBER_GUARD = 64, MEMBER_TYPES = 12, MEMBER_OPS = 5, MEMBER_ALGOS = 8, MOST_RANKS = 72 };
 
 extern const symwin_algo member_algos[MEMBER_ALGOS];
 

@@ -24,7 +24,7 @@ enum { THIN = 1, THREADS = 64 };
 static int over_windows(int algo)
 {
     return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT ||
-           job_over_multicast(algo);
+           algo == SYMWIN_ALGO_TWOSHOT_BULK || job_over_multicast(algo);
 }
 
 static uint32_t next_random(uint32_t *state)
@@ -293,7 +293,7 @@ static void test_rank_counts(const struct kernel_cases *cases)
             struct job job = job_of((symwin_algo)algo, SYMWIN_F16, SYMWIN_AVG, many ? 217 : 1017);
             int ok;
 
-            if (job_over_multicast(algo))
+            if (job_over_multicast(algo) || algo == SYMWIN_ALGO_COPIES)
                 continue;
             if (algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
                 job.call.type = SYMWIN_F64;
@@ -450,8 +450,9 @@ int kernel_cases_run(const struct kernel_cases *cases)
     test_rounds_and_wrap(cases);
     test_rank_counts(cases);
     for (algo = SYMWIN_ALGO_ONESHOT; algo < JOB_ALGOS; algo++) {
-        if (job_over_multicast(algo) || algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
-            continue; /* which differs from the one-shot in what travels only */
+        if (job_over_multicast(algo) || algo == SYMWIN_ALGO_COPIES ||
+            algo == SYMWIN_ALGO_ONESHOT_SENTINEL) /* differs from oneshot in what travels only */
+            continue;
         test_mismatch(cases, (symwin_algo)algo);
         test_missing_rank(cases, (symwin_algo)algo);
         test_abort(cases, (symwin_algo)algo);

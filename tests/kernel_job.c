@@ -7,9 +7,9 @@
 
 #define TIMEOUT_NS 20000000000u
 
-const char *const job_algo_names[JOB_ALGOS] = {"auto",         "oneshot",    "twoshot",
-                                               "oneshot_mc",   "twoshot_mc", "oneshot_sentinel",
-                                               "twoshot_push", "twoshot_put"};
+const char *const job_algo_names[JOB_ALGOS] = {
+    "auto",         "oneshot",     "twoshot", "oneshot_mc",  "twoshot_mc", "oneshot_sentinel",
+    "twoshot_push", "twoshot_put", "copies",  "twoshot_bulk"};
 static const char *const op_names[JOB_OPS] = {"sum", "prod", "min", "max", "avg"};
 const char *const job_type_names[JOB_TYPES] = {"f64", "f32", "f16", "bf16", "e4m3", "e5m2",
                                                "i8",  "u8",  "i32", "u32",  "i64",  "u64"};
@@ -21,7 +21,8 @@ int job_over_multicast(int algo)
 
 int job_exists(const struct team *team, symwin_algo algo, symwin_type type, symwin_op op)
 {
-    if (job_over_multicast(algo) && !team->multicast)
+    if ((job_over_multicast(algo) && !team->multicast) ||
+        algo == SYMWIN_ALGO_COPIES) /* whose kernels are parts: tests/copies_cases.h */
         return 0;
     return team_has_kernel(team, algo, type, op);
 }

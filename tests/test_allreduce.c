@@ -3,7 +3,12 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { THIN = 131, RUNS = 8, REPLAYED = 5, LARGE = 1 << 18 }; /* ranks; of 9, a call takes a second */
+enum {
+    THIN = 131,
+    RUNS = 8,
+    REPLAYED = 5,
+    LARGE = 1 << 18
+}; /* ranks; of 9, a call takes a second */
 #elif defined(__SANITIZE_ADDRESS__)
 enum { THIN = 5, RUNS = 100, REPLAYED = 9, LARGE = 1 << 20 };
 #else

@@ -8,7 +8,7 @@
 static const symwin_algo algos[] = {
     SYMWIN_ALGO_AUTO,         SYMWIN_ALGO_ONESHOT,     SYMWIN_ALGO_ONESHOT_SENTINEL,
     SYMWIN_ALGO_TWOSHOT_PUSH, SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_TWOSHOT,
-    SYMWIN_ALGO_COPIES};
+    SYMWIN_ALGO_TWOSHOT_BULK, SYMWIN_ALGO_COPIES};
 static const symwin_type types[] = {SYMWIN_F32, SYMWIN_BF16, SYMWIN_F16};
 
 /* From one element to several slots; what is the same element of two counts has the same inputs. */

@@ -1,0 +1,215 @@
+/* All-reduce, two-shot over windows by bulk copies: each rank reduces its share of the message, as in twoshot.cu, but
+ * whole pieces come to shared memory and leave from there, asked for by one thread of each block. A block then has
+ * more under way than its threads' registers hold, so few multiprocessors fill the links.
+ *
+ *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere;
+ *              any element alignment; equal (in place), but not partly overlapping
+ *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
+ *   pieces     of whole vectors of 16 bytes, where the offsets are congruent modulo 16; edges, or else
+ *              everything, element by element
+ *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
+ *
+ * A block has SW_BULK_STAGES stages in shared memory. A stage holds a piece of every rank, at the same place of the
+ * share, and then the result, where rank 0's piece was. Chunk k of a block goes through stage k modulo SW_BULK_STAGES:
+ * thread 0 has its pieces loaded, all threads wait for them and add, thread 0 has the result stored to all ranks; a
+ * stage is filled again one chunk later, when the stores have read it.
+ *
+ * Order: as in twoshot.cu, headers before and finish words after. Thread 0 fences for the proxy of bulk copies after
+ * the one and before the other.
+ */
+#include "../symwin_bulk.cuh"
+#include "window.cuh"
+
+#if SYMWIN_HAS_BULK
+
+#define SW_BULK_STAGES 3
+#if SYMWIN_EMULATED
+#define SW_BULK_STAGE_BYTES 4096 /* every thread of the emulated driver has its own */
+#else
+#define SW_BULK_STAGE_BYTES 15360 /* of 48 KiB, which a kernel has without asking for more */
+#endif
+
+struct alignas(16) sw_bulk_vector {
+    uint64_t lo, hi;
+};
+
+enum { SW_BULK_STAGE_VECTORS = SW_BULK_STAGE_BYTES / 16 };
+
+/* The block's shared memory. */
+struct sw_bulk_block {
+    sw_bulk_vector *stages;
+    uint64_t *arrived; /* a barrier for each stage */
+};
+
+SYMWIN_DEVICE sw_bulk_block sw_bulk_block_here(void)
+{
+    alignas(128) __shared__ sw_bulk_vector stages[SW_BULK_STAGES * SW_BULK_STAGE_VECTORS];
+    __shared__ uint64_t arrived[SW_BULK_STAGES];
+
+    return {stages, arrived};
+}
+
+/* What a block does, in vectors from the first one of the message. */
+struct sw_bulk_work {
+    sw_range share;
+    uint64_t in, out; /* offsets of vector 0 */
+    uint32_t piece;   /* vectors of a piece, at most */
+    uint64_t chunks;  /* of this block: every gridDim.x-th of the share */
+};
+
+/* Where chunk `k` of this block begins, and its vectors. */
+SYMWIN_DEVICE uint64_t sw_bulk_begin(const sw_bulk_work &work, uint64_t k)
+{
+    return work.share.begin + (blockIdx.x + k * gridDim.x) * work.piece;
+}
+
+SYMWIN_DEVICE uint32_t sw_bulk_vectors(const sw_bulk_work &work, uint64_t begin)
+{
+    return work.share.end - begin < work.piece ? (uint32_t)(work.share.end - begin) : work.piece;
+}
+
+/* From the next rank on, so that the ranks do not all knock at one door. */
+SYMWIN_DEVICE int32_t sw_bulk_rank(const struct sw_kernel_args &args, int32_t step)
+{
+    return args.rank + step < args.nranks ? args.rank + step : args.rank + step - args.nranks;
+}
+
+SYMWIN_DEVICE void sw_bulk_ask(const struct sw_kernel_args &args, const symwin_peers &peers,
+                               const sw_bulk_block &block, const sw_bulk_work &work, uint64_t k)
+{
+    const uint32_t stage = (uint32_t)(k % SW_BULK_STAGES);
+    const uint64_t begin = sw_bulk_begin(work, k);
+    const uint32_t bytes = sw_bulk_vectors(work, begin) * 16;
+    sw_bulk_vector *to = block.stages + stage * SW_BULK_STAGE_VECTORS;
+
+    symwin_bulk_expect(&block.arrived[stage], (uint32_t)args.nranks * bytes);
+    SYMWIN_NO_UNROLL
+    for (int32_t step = 1; step <= args.nranks; step++) {
+        const int32_t p = sw_bulk_rank(args, step);
+
+        symwin_bulk_load(to + (uint32_t)p * work.piece,
+                         symwin_peer_address(peers, p, work.in + begin * 16), bytes,
+                         &block.arrived[stage]);
+    }
+}
+
+SYMWIN_DEVICE void sw_bulk_tell(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                const sw_bulk_block &block, const sw_bulk_work &work, uint64_t k)
+{
+    const uint64_t begin = sw_bulk_begin(work, k);
+    const uint32_t bytes = sw_bulk_vectors(work, begin) * 16;
+    const sw_bulk_vector *from = block.stages + k % SW_BULK_STAGES * SW_BULK_STAGE_VECTORS;
+
+    SYMWIN_NO_UNROLL
+    for (int32_t step = 1; step <= args.nranks; step++)
+        symwin_bulk_store(
+            symwin_peer_address(peers, sw_bulk_rank(args, step), work.out + begin * 16), from,
+            bytes);
+    symwin_bulk_commit();
+}
+
+/* The sum of the pieces of a stage, where the first one was. */
+template <class R>
+SYMWIN_DEVICE void sw_bulk_sum(const struct sw_kernel_args &args, sw_bulk_vector *stage,
+                               uint32_t piece, uint32_t vectors)
+{
+    SYMWIN_NO_UNROLL
+    for (uint32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
+        R lo[1] = {}, hi[1] = {};
+
+        SYMWIN_NO_UNROLL
+        for (int32_t p = 0; p < args.nranks; p++) {
+            const sw_bulk_vector from = stage[(uint32_t)p * piece + v];
+            const symwin_v16 now[1] = {{from.lo, from.hi}};
+
+            sw_vectors_add<R, 1>(now, p == 0, lo, hi);
+        }
+        stage[v] = {lo[0].result(args.average, args.nranks),
+                    hi[0].result(args.average, args.nranks)};
+    }
+}
+
+template <class R>
+SYMWIN_DEVICE void sw_bulk_pieces(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                  const sw_bulk_work &work)
+{
+    const sw_bulk_block block = sw_bulk_block_here();
+    const bool asks = threadIdx.x == 0;
+
+    if (asks) {
+        for (int s = 0; s < SW_BULK_STAGES; s++)
+            symwin_bulk_init(&block.arrived[s]);
+        symwin_bulk_fence();
+        for (uint64_t k = 0; k < SW_BULK_STAGES && k < work.chunks; k++)
+            sw_bulk_ask(args, peers, block, work, k);
+    }
+    __syncthreads();
+    SYMWIN_NO_UNROLL
+    for (uint64_t k = 0; k < work.chunks; k++) {
+        const uint32_t stage = (uint32_t)(k % SW_BULK_STAGES);
+
+        while (!symwin_bulk_loaded(&block.arrived[stage], (uint32_t)(k / SW_BULK_STAGES)))
+            symwin_pause();
+        sw_bulk_sum<R>(args, block.stages + stage * SW_BULK_STAGE_VECTORS, work.piece,
+                       sw_bulk_vectors(work, sw_bulk_begin(work, k)));
+        symwin_bulk_fence_shared();
+        __syncthreads();
+        if (!asks)
+            continue;
+        sw_bulk_tell(args, peers, block, work, k);
+        if (k > 0 && k - 1 + SW_BULK_STAGES < work.chunks) {
+            symwin_bulk_wait_read();
+            sw_bulk_ask(args, peers, block, work, k - 1 + SW_BULK_STAGES);
+        }
+    }
+    if (asks) {
+        symwin_bulk_wait_written();
+        symwin_bulk_fence();
+    }
+}
+
+template <class R>
+SYMWIN_DEVICE void sw_bulk_share(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    const uint32_t piece = SW_BULK_STAGE_VECTORS / (uint32_t)args.nranks;
+    sw_cut cut = sw_cut_of(args, args.out_offset, R::bytes);
+    sw_bulk_work work = {{0, 0}, 0, 0, piece, 0};
+    uint64_t chunks;
+
+    if (piece == 0) /* of so many ranks a stage has no room */
+        cut = {args.count, 0, args.count};
+    work.share = sw_share(cut.vectors, args.rank, args.nranks);
+    work.in = args.in_offset + cut.head * R::bytes;
+    work.out = args.out_offset + cut.head * R::bytes;
+    chunks = piece == 0 ? 0 : (work.share.end - work.share.begin + piece - 1) / piece;
+    work.chunks = chunks > blockIdx.x ? (chunks - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
+    sw_bulk_pieces<R>(args, peers, work);
+    sw_reduce_edges<R>(args, peers, cut, sw_share(cut.edge, args.rank, args.nranks),
+                       SW_STORE_EVERYWHERE);
+}
+
+template <class R>
+SYMWIN_DEVICE void sw_bulk(const struct sw_kernel_args &args)
+{
+    sw_call call = sw_call_begin(args);
+
+    sw_start_barrier(args, call);
+    if (!call.failed)
+        sw_bulk_share<R>(args, call.peers);
+    sw_call_end(args, call, 0);
+}
+
+#define SW_RUN(type, op) sw_bulk<sw_reduce<sw_type_##type, sw_op_##op>>(args)
+#else
+/* This architecture has no bulk copies; the host knows, and does not launch these. */
+#define SW_RUN(type, op) (void)args
+#endif
+
+#define SW_DEFINE(algo, type, op)                                                                  \
+    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
+                  SW_KERNEL_MAX_THREADS)                                                           \
+    {                                                                                              \
+        SW_RUN(type, op);                                                                          \
+    }
+SW_KERNEL_LIST_TWOSHOT_BULK(SW_DEFINE)
+#undef SW_DEFINE

@@ -1,0 +1,205 @@
+/* symwin's device API, bulk copies: one thread has whole pieces moved between the block's shared memory and global
+ * memory, a peer's too, while the block does something else.
+ *
+ * Comes on top of symwin_device.cuh. Where SYMWIN_HAS_BULK is 0 (before sm_90) it declares nothing. Addresses, in
+ * shared memory as well, and sizes are multiples of 16. The thread that asks for copies also waits for them; loads
+ * are waited for by whoever wants to read them, that thread among them.
+ *
+ * Order. Bulk copies are made by another proxy, which does not know what this thread's own accesses have in order:
+ *
+ *   symwin_bulk_fence()          between what this thread has acquired and bulk loads of it, and between what bulk
+ *                                stores have written and what this thread releases
+ *   symwin_bulk_fence_shared()   between what this thread has stored to shared memory and a barrier of the block,
+ *                                after which any thread may have it copied
+ *
+ * A load that has arrived is visible to who has seen that. (PTX ISA, "cp.async.bulk", "mbarrier", "Async proxy")
+ *
+ * The emulated driver makes a copy as late as it may: a load when it is waited for, a store when its reading is.
+ */
+#ifndef SYMWIN_BULK_CUH
+#define SYMWIN_BULK_CUH
+
+#include "symwin_device.cuh"
+
+#if SYMWIN_EMULATED
+#define SYMWIN_HAS_BULK 1
+#else
+#define SYMWIN_HAS_BULK SYMWIN_HAS_LAUNCH_CONTROL /* sm_90 and later */
+#endif
+
+#if SYMWIN_HAS_BULK
+
+#if SYMWIN_EMULATED
+
+/* What the thread of a block that asks for copies has asked for and not got yet. */
+enum { SYMWIN_EMU_BULK_MOST = 512 };
+
+struct symwin_emu_bulk {
+    struct {
+        void *to;
+        const void *from;
+        uint32_t bytes, group;
+        uint64_t *barrier; /* of a load; NULL: a store */
+    } copy[SYMWIN_EMU_BULK_MOST];
+    uint32_t count, group, thread;
+};
+
+static thread_local struct symwin_emu_bulk symwin_emu_bulk;
+
+/* Makes the copies of a barrier; or, of NULL, of all groups up to `group`. */
+static inline void symwin_emu_bulk_make(uint64_t *barrier, uint32_t group)
+{
+    struct symwin_emu_bulk *b = &symwin_emu_bulk;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < b->count; i++) {
+        if (b->copy[i].barrier != barrier || (barrier == NULL && b->copy[i].group > group)) {
+            b->copy[kept++] = b->copy[i];
+            continue;
+        }
+        __builtin_memcpy(b->copy[i].to, b->copy[i].from, b->copy[i].bytes);
+        /* high half: bytes that are missing; low half: phases that are over */
+        if (barrier != NULL &&
+            __atomic_sub_fetch(barrier, (uint64_t)b->copy[i].bytes << 32, __ATOMIC_RELEASE) >> 32 ==
+                0)
+            __atomic_add_fetch(barrier, 1, __ATOMIC_RELEASE);
+    }
+    b->count = kept;
+}
+
+static inline void symwin_emu_bulk_ask(void *to, const void *from, uint32_t bytes,
+                                       uint64_t *barrier)
+{
+    struct symwin_emu_bulk *b = &symwin_emu_bulk;
+
+    if (b->count == SYMWIN_EMU_BULK_MOST)
+        symwin_emu_bulk_make(b->copy[0].barrier, b->copy[0].group);
+    b->copy[b->count++] = {to, from, bytes, b->group, barrier};
+}
+
+#endif
+
+/* Makes a barrier for loads in shared memory. By one thread, then a barrier of the block. */
+SYMWIN_DEVICE void symwin_bulk_init(uint64_t *barrier)
+{
+#if SYMWIN_EMULATED
+    symwin_emu_bulk.count = symwin_emu_bulk.group = 0;
+    symwin_emu_bulk.thread = threadIdx.x;
+    __atomic_store_n(barrier, 0, __ATOMIC_RELAXED);
+#else
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\t"
+                 "fence.mbarrier_init.release.cluster;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(barrier))
+                 : "memory");
+#endif
+}
+
+/* `bytes` are about to be loaded in the barrier's next phase: before they are asked for, once a phase. */
+SYMWIN_DEVICE void symwin_bulk_expect(uint64_t *barrier, uint32_t bytes)
+{
+#if SYMWIN_EMULATED
+    __atomic_add_fetch(barrier, (uint64_t)bytes << 32, __ATOMIC_RELAXED);
+#else
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(barrier)), "r"(bytes)
+                 : "memory");
+#endif
+}
+
+SYMWIN_DEVICE void symwin_bulk_load(void *shared, uint64_t from, uint32_t bytes, uint64_t *barrier)
+{
+#if SYMWIN_EMULATED
+    symwin_emu_bulk_ask(shared, symwin_emu_source(from, bytes), bytes, barrier);
+#else
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        :
+        : "r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(from), "r"(bytes),
+          "r"((uint32_t)__cvta_generic_to_shared(barrier))
+        : "memory");
+#endif
+}
+
+/* Whether the barrier's phase `phase` (0, 1, ...) is over; asked for one after the other. */
+SYMWIN_DEVICE bool symwin_bulk_loaded(uint64_t *barrier, uint32_t phase)
+{
+#if SYMWIN_EMULATED
+    if (threadIdx.x == symwin_emu_bulk.thread)
+        symwin_emu_bulk_make(barrier, 0);
+    return ((__atomic_load_n(barrier, __ATOMIC_ACQUIRE) ^ phase) & 1) != 0;
+#else
+    uint32_t over;
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                 "selp.u32 %0, 1, 0, p;\n\t"
+                 "}"
+                 : "=r"(over)
+                 : "r"((uint32_t)__cvta_generic_to_shared(barrier)), "r"(phase & 1)
+                 : "memory");
+    return over != 0;
+#endif
+}
+
+SYMWIN_DEVICE void symwin_bulk_store(uint64_t to, const void *shared, uint32_t bytes)
+{
+#if SYMWIN_EMULATED
+    symwin_emu_bulk_ask(symwin_emu_target(to, bytes), shared, bytes, NULL);
+#else
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 :
+                 : "l"(to), "r"((uint32_t)__cvta_generic_to_shared(shared)), "r"(bytes)
+                 : "memory");
+#endif
+}
+
+/* The stores since the last commit are a group. */
+SYMWIN_DEVICE void symwin_bulk_commit(void)
+{
+#if SYMWIN_EMULATED
+    symwin_emu_bulk.group++;
+#else
+    asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+#endif
+}
+
+/* Until the stores of all groups but the last one have read shared memory. */
+SYMWIN_DEVICE void symwin_bulk_wait_read(void)
+{
+#if SYMWIN_EMULATED
+    if (symwin_emu_bulk.group > 1)
+        symwin_emu_bulk_make(NULL, symwin_emu_bulk.group - 2);
+#else
+    asm volatile("cp.async.bulk.wait_group.read 1;" : : : "memory");
+#endif
+}
+
+/* Until the stores of all groups have been written. */
+SYMWIN_DEVICE void symwin_bulk_wait_written(void)
+{
+#if SYMWIN_EMULATED
+    symwin_emu_bulk_make(NULL, symwin_emu_bulk.group);
+#else
+    asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+#endif
+}
+
+SYMWIN_DEVICE void symwin_bulk_fence(void)
+{
+#if !SYMWIN_EMULATED
+    asm volatile("fence.proxy.async;" : : : "memory");
+#endif
+}
+
+SYMWIN_DEVICE void symwin_bulk_fence_shared(void)
+{
+#if !SYMWIN_EMULATED
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+#endif
+}
+
+#endif /* SYMWIN_HAS_BULK */
+
+#endif
