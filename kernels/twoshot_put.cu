@@ -7,9 +7,8 @@
  *   slots      2 * slot_bytes of each source, which put_layout.h shares out
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
  *   entries    all payload where the type can spare a pattern, else half flags (sw_reduce::spares)
- *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
- *
- *              By SW_PUT_HERE to this one only: the rest is copies.c's
+ *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits; with SW_PUT_HERE
+ *              stored here only, and copied to the others by the host (copies.c)
  *
  * Against twoshot_push, results are not polled for, emptied and copied, which is what large messages gain; the
  * barrier at the end is what small ones lose. Against twoshot, nothing is loaded over NVLink.
@@ -19,9 +18,9 @@
  * whole ones, filled up with zeros.
  *
  * Order. Before: the ushers of every block acquire every peer's header, which that peer's kernel released after all
- * that its stream had done with the output, and only then let the workers store there. In place, an output is a peer's input as well:
- * a rank stores entry i of its share there after it has received it, and it was sent when it had been loaded.
- * These accesses are relaxed (SW_SHARED), so that is all they need. After: as in twoshot.cu.
+ * that its stream had done with the output, and only then let the workers store there. In place, an output is a
+ * peer's input as well: a rank stores entry i of its share there after it has received it, and it was sent when it
+ * had been loaded. These accesses are relaxed (SW_SHARED), so that is all they need. After: as in twoshot.cu.
  */
 #include "push.cuh"
 #include "put_layout.h"
@@ -31,7 +30,7 @@ struct sw_put_round {
     uint64_t in, out; /* addresses of the message */
     uint64_t bytes;
     sw_put_layout layout;
-    uint32_t before; /* entries of a share in the rounds before */
+    uint64_t before; /* entries of a share in the rounds before */
     uint32_t number; /* over all calls */
 };
 
@@ -90,17 +89,13 @@ SYMWIN_DEVICE uint64_t sw_put_address(const struct sw_kernel_args &args, const s
     return out.message.address + (uint64_t)ranks * args.stride;
 }
 
-/* Stores entry `i` of a part of the output, here and, unless the host has it copied, on all other ranks. */
+/* Stores entry `i` of a part of the output at all peers. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_result(const struct sw_kernel_args &args, const sw_part &out, uint32_t i,
                                  const uint64_t result[W::words])
 {
     sw_part there = out;
 
-    if (args.stage == SW_PUT_HERE) {
-        sw_entry_store<R, W>(out, i, result);
-        return;
-    }
     if (SYMWIN_LIKELY(i < out.whole)) {
         SYMWIN_UNROLL
         for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
@@ -114,7 +109,6 @@ SYMWIN_DEVICE void sw_put_result(const struct sw_kernel_args &args, const sw_par
             sw_entry_store<R, W, SW_SHARED>(there, i, result);
         }
     }
-    sw_entry_store<R, W>(out, i, result);
 }
 
 template <int N, class R, class W>
@@ -134,7 +128,9 @@ SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call
         sw_entry_load<R, W>(in, i, own);
         if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
             return;
-        sw_put_result<N, R, W>(args, out, i, result);
+        if (args.stage != SW_PUT_HERE)
+            sw_put_result<N, R, W>(args, out, i, result);
+        sw_entry_store<R, W>(out, i, result);
         sw_entries_empty<N>(args, from);
     }
 }
@@ -190,7 +186,8 @@ struct sw_twoshot_put {
         }
         SYMWIN_NO_UNROLL
         for (uint32_t c = 0; role.works && c < layout.rounds && !call.failed; c++) {
-            const sw_put_round round = {in, out, bytes, layout, c * layout.extent, call.round + c};
+            const sw_put_round round = {
+                in, out, bytes, layout, (uint64_t)c * layout.extent, call.round + c};
 
             if (c > 0)
                 symwin_fence();

@@ -10,7 +10,7 @@ enum {
     LARGE = 1 << 18
 }; /* ranks; of 9, a call takes a second */
 #elif defined(__SANITIZE_ADDRESS__)
-enum { THIN = 5, RUNS = 100, REPLAYED = 9, LARGE = 1 << 20 };
+enum { THIN = 9, RUNS = 100, REPLAYED = 9, LARGE = 1 << 20 };
 #else
 enum { THIN = 1, RUNS = 400, REPLAYED = 9, LARGE = 1 << 20 };
 #endif
@@ -31,8 +31,8 @@ int main(void)
         allreduce_random(harness_processes, RUNS, 1 << 16, 3);
         return harness_done();
     }
-    allreduce_matrix(1, some, THIN);
-    allreduce_matrix(2, some, THIN);
+    allreduce_matrix(1, some, 5 * THIN);
+    allreduce_matrix(2, some, 2 * THIN);
     allreduce_matrix(3, some, 5 * THIN);
     allreduce_matrix(4, few, THIN);
     allreduce_matrix(8, some, 3 * THIN);

@@ -5,12 +5,21 @@
 #if defined(__SANITIZE_THREAD__)
 /* What fails once kernels run leaves copies that go on over what a peer is reading, or, where ranks disagree about the
  * count, over another's: races, as documented. In place any failure does. */
-enum { UNLIKE_COUNTS = 0, THIN = 211, CALLS = 8, REPLAYS = 3, REFUSED = 8, REFUSED_IN_PLACE = 0 };
+enum {
+    UNLIKE_COUNTS = 0,
+    SHORTER = 8,
+    THIN = 211,
+    CALLS = 8,
+    REPLAYS = 3,
+    REFUSED = 8,
+    REFUSED_IN_PLACE = 0
+};
 #elif defined(__SANITIZE_ADDRESS__)
 enum {
     UNLIKE_COUNTS = 1,
-    THIN = 7,
-    CALLS = 30,
+    SHORTER = 1,
+    THIN = 13,
+    CALLS = 20,
     REPLAYS = 6,
     REFUSED = 1000,
     REFUSED_IN_PLACE = 1000
@@ -18,6 +27,7 @@ enum {
 #else
 enum {
     UNLIKE_COUNTS = 1,
+    SHORTER = 1,
     THIN = 1,
     CALLS = 60,
     REPLAYS = 12,
@@ -193,7 +203,7 @@ int main(void)
     harness_start();
     if (harness_processes > 0) { /* tests/test_copies_processes.t */
         copies_matrix(harness_processes, 7 * THIN);
-        copies_chain(harness_processes, CALLS, 3, 30011);
+        copies_chain(harness_processes, CALLS, 3, 30011 / SHORTER);
         copies_graphs(harness_processes, REPLAYS, 5003);
         return harness_done();
     }
@@ -204,10 +214,10 @@ int main(void)
     copies_matrix(5, 11 * THIN);
     copies_matrix(8, 11 * THIN);
     copies_matrix(16, 37 * THIN); /* two ranks a device */
-    copies_chain(2, CALLS, 1, 20000);
-    copies_chain(4, CALLS, 1, 50021);
-    copies_chain(4, CALLS, 3, 20011);
-    copies_chain(8, CALLS / 3, 2, 10007);
+    copies_chain(2, CALLS, 1, 20000 / SHORTER);
+    copies_chain(4, CALLS, 1, 50021 / SHORTER);
+    copies_chain(4, CALLS, 3, 20011 / SHORTER);
+    copies_chain(8, CALLS / 3, 2, 10007 / SHORTER);
     copies_graphs(4, REPLAYS, 5003);
     copies_graphs(2, REPLAYS, 40);
     run(run_missing, "a missing rank");

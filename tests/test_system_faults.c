@@ -19,9 +19,9 @@
 #if defined(__SANITIZE_THREAD__)
 enum { DEFAULT_STRIDE = 907, EACH = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { DEFAULT_STRIDE = 127, EACH = 3 };
+enum { DEFAULT_STRIDE = 191, EACH = 3 };
 #else
-enum { DEFAULT_STRIDE = 41, EACH = 1 }; /* of the kinds of faults */
+enum { DEFAULT_STRIDE = 67, EACH = 1 }; /* of the kinds of faults */
 #endif
 
 enum {
