@@ -488,15 +488,11 @@ typedef enum symwin_op {
     X(SYMWIN_ALGO_TWOSHOT, 2, twoshot)       /* over windows: loads, then stores */                \
     X(SYMWIN_ALGO_ONESHOT_MC, 3, oneshot_mc) /* over windows: multicast load-reduce */             \
     X(SYMWIN_ALGO_TWOSHOT_MC, 4, twoshot_mc) /* over windows: multicast load-reduce and store */   \
-    X(SYMWIN_ALGO_ONESHOT_SENTINEL, 5, oneshot_sentinel) /* push without flags, half the bytes; */ \
-                                                         /* integers, which have no pattern to  */ \
-                                                         /* spare, go as by oneshot             */ \
+    X(SYMWIN_ALGO_ONESHOT_SENTINEL, 5, oneshot_sentinel) /* half the bytes; integers: oneshot */   \
     X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */ \
     X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */        \
-    X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines push shares, in place only */   \
-                                     /* results; for the largest messages; but see below */        \
-    X(SYMWIN_ALGO_TWOSHOT_BULK, 9,                                                                 \
-      twoshot_bulk) /* over windows: bulk copies, few multiprocessors */
+    X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines; see symwin_allreduce_with() */ \
+    X(SYMWIN_ALGO_TWOSHOT_BULK, 9, twoshot_bulk) /* over windows: few multiprocessors; sm_90 */
 
 typedef enum symwin_algo {
 #define SYMWIN_ALGO_ENUM(name, value, text) name = value,
@@ -550,15 +546,16 @@ typedef struct symwin_allreduce_options {
 
 /* The same with a choice of algorithm and grid. Ranks may choose grids of their own.
  *
- * COPIES queues copies, which no failure stops: where the ranks' calls differ, or one of them does not come, the
- * peers' outputs of this call are overwritten all the same, then with undefined contents, until this rank's stream
- * has passed the call. So after a failure let all ranks' streams drain before an output is used for anything else.
- * Without failures an output is written, like everywhere, between the beginning and the end of its rank's call.
+ * COPIES is for the largest messages; in place only results are copied. It queues copies, which no failure stops: where
+ * the ranks' calls differ, or one of them does not come, the peers' outputs of this call are overwritten all the same,
+ * then with undefined contents, until this rank's stream has passed the call. So after a failure let all ranks' streams
+ * drain before an output is used for anything else. Without failures an output is written, like everywhere, between the
+ * beginning and the end of its rank's call.
  *
  *   SYMWIN_INVALID      as symwin_allreduce(); or options->size, algo, blocks or threads make no sense
  *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast,
- *                       a type that multicast cannot reduce, ONESHOT_MC in place, COPIES out of place with
- *                       too many ranks on a device; or more blocks or threads than fit
+ *                       a type that multicast cannot reduce, ONESHOT_MC in place, TWOSHOT_BULK before
+ *                       sm_90, COPIES out of place with too many ranks on a device; or more blocks or threads than fit
  *   SYMWIN_BUSY         COPIES out of place in a capture while the communicator has one in another capture
  *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: the communicator was aborted */
 SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
