@@ -311,7 +311,8 @@ void sw_collective_release(symwin_comm *comm)
 static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
                                   CUfunction function, const struct sw_grid *grid)
 {
-    const int in_place = c->in == c->out;
+    const struct sw_question q = question(c);
+    const symwin_algo kernel = sw_choice_kernel(&q, c->algo);
     int resident;
     const struct sw_copies_call call = {
         .name = allreduce_call,
@@ -319,9 +320,9 @@ static symwin_status queue_copies(const struct call *c, const struct sw_kernel_a
         .element = (uint32_t)symwin_type_bytes(c->type),
         .is_float = sw_type_is_float(c->type),
         .function = function,
-        .put = in_place ? sw_kernels_get(c->comm->kernels, SYMWIN_ALGO_TWOSHOT_PUT, c->type, c->op,
-                                         &resident)
-                        : NULL,
+        .put = kernel != c->algo
+                   ? sw_kernels_get(c->comm->kernels, kernel, c->type, c->op, &resident)
+                   : NULL,
         .blocks = grid->blocks,
         .threads = grid->threads,
         .blocks_asked = c->asked.blocks > 0 || c->choice.grid.blocks > 0,

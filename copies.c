@@ -194,12 +194,16 @@ static symwin_status await(const struct plan *p, CUevent event, CUstream to)
     return sw_check(sw_drv.cuStreamWaitEvent(to, event, 0), "%s: cuStreamWaitEvent", p->call->name);
 }
 
-/* `bytes` at `from` to what is `at` bytes into the output of every peer, from the right neighbour on. */
-static symwin_status push_to(const struct plan *p, int step, CUdeviceptr from, uint64_t at,
+static int peer_after(const struct plan *p, int step)
+{
+    return (p->call->args->rank + step) % p->call->args->nranks;
+}
+
+/* `bytes` at `from` to what is `at` bytes into the output of `peer`. */
+static symwin_status push_to(const struct plan *p, int peer, CUdeviceptr from, uint64_t at,
                              size_t bytes)
 {
     const struct sw_kernel_args *args = p->call->args;
-    const int peer = (args->rank + step) % args->nranks;
 
     return sw_check(sw_drv.cuMemcpyAsync(
                         sw_group_address(p->comm->group, peer, (size_t)(args->out_offset + at)),
@@ -222,11 +226,11 @@ static symwin_status push(const struct plan *p, int chunk, int gather)
     int step;
 
     for (step = 1; step < args->nranks && bytes > 0 && status == SYMWIN_OK; step++) {
-        const int peer = (args->rank + step) % args->nranks;
+        const int peer = peer_after(p, step);
         const uint64_t from = gather ? args->out + mine
                                      : args->in + l->head + (uint64_t)peer * l->share + begin;
 
-        status = push_to(p, step, (CUdeviceptr)from, mine, bytes);
+        status = push_to(p, peer, (CUdeviceptr)from, mine, bytes);
     }
     return status;
 }
@@ -325,7 +329,8 @@ static symwin_status push_share(const struct plan *p)
         return SYMWIN_OK;
     length = bytes - mine < share ? bytes - mine : share;
     for (step = 1; step < args->nranks && status == SYMWIN_OK; step++)
-        status = push_to(p, step, (CUdeviceptr)(args->out + mine), mine, (size_t)length);
+        status = push_to(p, peer_after(p, step), (CUdeviceptr)(args->out + mine), mine,
+                         (size_t)length);
     return status;
 }
 

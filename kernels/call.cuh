@@ -81,6 +81,25 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
     return sw_call_read(args);
 }
 
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+/* N is the number of ranks, where that is a constant, or 0: constants take the branches out of the loops over
+ * ranks and the divisions out of averages. */
+template <int N>
+SYMWIN_DEVICE int32_t sw_ranks(const struct sw_kernel_args &args)
+{
+    return N > 0 ? N : args.nranks;
+}
+
+/* The rank `step` after this one, around. */
+template <int N>
+SYMWIN_DEVICE int32_t sw_rank_after(const struct sw_kernel_args &args, int32_t step)
+{
+    const int32_t p = args.rank + step;
+
+    return p < sw_ranks<N>(args) ? p : p - sw_ranks<N>(args);
+}
+
 /* ---- waiting and giving up ------------------------------------------------------------------- */
 
 SYMWIN_DEVICE void sw_give_up(const struct sw_kernel_args &args, sw_call &call,

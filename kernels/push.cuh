@@ -240,14 +240,6 @@ SYMWIN_DEVICE sw_part sw_part_of(uint64_t address, const sw_rounds &rounds, uint
 
 /* ---- ranks and slots ------------------------------------------------------------------------- */
 
-/* N is the number of ranks, where that is a constant, or 0: constants take the branches out of the loops over
- * ranks and the divisions out of averages. */
-template <int N>
-SYMWIN_DEVICE int32_t sw_ranks(const struct sw_kernel_args &args)
-{
-    return N > 0 ? N : args.nranks;
-}
-
 /* Calls f.run<N>() for the number of ranks. */
 template <class F>
 SYMWIN_DEVICE void sw_for_ranks(const struct sw_kernel_args &args, const F &f)
@@ -261,15 +253,6 @@ SYMWIN_DEVICE void sw_for_ranks(const struct sw_kernel_args &args, const F &f)
         return f.template run<8>(args);
 #endif
     f.template run<0>(args);
-}
-
-/* The rank `step` after this one, around. */
-template <int N>
-SYMWIN_DEVICE int32_t sw_rank_after(const struct sw_kernel_args &args, int32_t step)
-{
-    const int32_t p = args.rank + step;
-
-    return p < sw_ranks<N>(args) ? p : p - sw_ranks<N>(args);
 }
 
 /* Address of the communicator's memory at the rank `step` after this one. */

@@ -68,12 +68,7 @@ SYMWIN_DEVICE uint32_t sw_bulk_vectors(const sw_bulk_work &work, uint64_t begin)
     return work.share.end - begin < work.piece ? (uint32_t)(work.share.end - begin) : work.piece;
 }
 
-/* From the next rank on, so that the ranks do not all knock at one door. */
-SYMWIN_DEVICE int32_t sw_bulk_rank(const struct sw_kernel_args &args, int32_t step)
-{
-    return args.rank + step < args.nranks ? args.rank + step : args.rank + step - args.nranks;
-}
-
+/* From the next rank on, so that the ranks do not all knock at one door; the last one is this. */
 SYMWIN_DEVICE void sw_bulk_ask(const struct sw_kernel_args &args, const symwin_peers &peers,
                                const sw_bulk_block &block, const sw_bulk_work &work, uint64_t k)
 {
@@ -85,7 +80,7 @@ SYMWIN_DEVICE void sw_bulk_ask(const struct sw_kernel_args &args, const symwin_p
     symwin_bulk_expect(&block.arrived[stage], (uint32_t)args.nranks * bytes);
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step <= args.nranks; step++) {
-        const int32_t p = sw_bulk_rank(args, step);
+        const int32_t p = sw_rank_after<0>(args, step);
 
         symwin_bulk_load(to + (uint32_t)p * work.piece,
                          symwin_peer_address(peers, p, work.in + begin * 16), bytes,
@@ -103,7 +98,7 @@ SYMWIN_DEVICE void sw_bulk_tell(const struct sw_kernel_args &args, const symwin_
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step <= args.nranks; step++)
         symwin_bulk_store(
-            symwin_peer_address(peers, sw_bulk_rank(args, step), work.out + begin * 16), from,
+            symwin_peer_address(peers, sw_rank_after<0>(args, step), work.out + begin * 16), from,
             bytes);
     symwin_bulk_commit();
 }
