@@ -16,15 +16,33 @@ static const char allreduce_call[] = "symwin_allreduce";
 
 /* ---- which algorithm ---- */
 
+/* Bytes of the largest message that pushes send in one round. */
+static uint64_t round_bytes(const symwin_comm *comm, symwin_algo algo)
+{
+    switch (algo) {
+    case SYMWIN_ALGO_ONESHOT_SENTINEL:
+        return 2 * comm->slot_bytes;
+    case SYMWIN_ALGO_TWOSHOT_PUSH:
+        return comm->slot_bytes * (uint64_t)comm->nranks;
+    default:
+        return UINT64_MAX; /* no matter */
+    }
+}
+
+const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo algo)
+{
+    const int whole = q->aligned && q->bytes <= round_bytes(q->comm, algo);
+
+    return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, whole ? q->comm->nranks : 0);
+}
+
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 {
-    int resident;
-
     if (sw_algo_needs_windows(algo) && !q->windows)
         return SW_NEEDS_WINDOWS;
     if (sw_algo_needs_multicast(algo) && (q->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
         return SW_NEEDS_MULTICAST;
-    if (sw_kernels_get(q->comm->kernels, algo, q->type, q->op, &resident) == NULL)
+    if (sw_choice_find(q, algo) == NULL)
         return SW_NEEDS_KERNEL;
     if (algo == SYMWIN_ALGO_ONESHOT_MC && q->in_place)
         return SW_NEEDS_TWO_BUFFERS;
@@ -135,11 +153,10 @@ void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
 /* ---- which grid ---- */
 
 /* Threads for the work, in small blocks where there are enough multiprocessors for them; or in blocks of
- * `asked_threads`, if not 0. */
-static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint64_t most_blocks,
-                             uint64_t asked_threads)
+ * `asked_threads`, if not 0. `room`: what a block takes. */
+static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint64_t room,
+                             uint64_t most_blocks, uint64_t asked_threads)
 {
-    const uint64_t room = (uint64_t)sw_kernels_threads(q->comm->kernels);
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
     const uint64_t most = whole > 0 && whole < room ? whole : room;
     const uint64_t ushers = sw_algo_has_ushers(algo) && most > USHERS ? USHERS : 0;
@@ -163,21 +180,19 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
     const symwin_comm *comm = q->comm;
-    const symwin_algo kernel = sw_choice_kernel(q, choice->algo);
-    const unsigned room = (unsigned)sw_kernels_threads(comm->kernels);
+    const symwin_algo algo = sw_choice_kernel(q, choice->algo);
+    const struct sw_kernel *kernel = sw_choice_find(q, algo);
+    const unsigned room = (unsigned)kernel->threads;
     unsigned most = (unsigned)(sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device);
     unsigned threads = choice->grid.threads < room ? choice->grid.threads : room;
-    unsigned fit;
-    int resident;
+    const unsigned fit = (unsigned)(kernel->resident / comm->ranks_on_device);
 
-    (void)sw_kernels_get(comm->kernels, kernel, q->type, q->op, &resident);
-    fit = (unsigned)(resident / comm->ranks_on_device);
     if (fit < 1)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
             "use fewer ranks a device",
-            allreduce_call, comm->ranks_on_device, comm->device, resident);
+            allreduce_call, comm->ranks_on_device, comm->device, kernel->resident);
     if (asked->blocks > fit)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
@@ -189,7 +204,7 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
                        allreduce_call, asked->threads, room, comm->device);
     if (choice->grid.blocks > 0)
         most = choice->grid.blocks;
-    else if (kernel == SYMWIN_ALGO_TWOSHOT_BULK && most > BULK_BLOCKS)
+    else if (algo == SYMWIN_ALGO_TWOSHOT_BULK && most > BULK_BLOCKS)
         most = BULK_BLOCKS;
     if (most < 1)
         most = 1;
@@ -201,6 +216,6 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
         most = asked->blocks;
     if (asked->threads > 0)
         threads = asked->threads;
-    *grid = spread(q, kernel, most, threads);
+    *grid = spread(q, algo, room, most, threads);
     return SYMWIN_OK;
 }

@@ -64,6 +64,7 @@ struct sw_question {
     symwin_op op;
     size_t bytes; /* of the message, > 0 */
     int in_place;
+    int aligned;         /* so are both buffers, and the message's bytes, to 16 bytes */
     int windows;         /* both buffers lie in windows */
     unsigned transports; /* that both windows have */
 };
@@ -84,6 +85,9 @@ enum sw_service {
     SW_NEEDS_TWO_BUFFERS
 };
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo);
+
+/* The kernel for the call, NULL: there is none. Ranks may have different ones, which understand each other. */
+const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo algo);
 
 /* The algorithm whose kernel takes the grid: in place, copies only copy what the two-shot put has reduced. */
 symwin_algo sw_choice_kernel(const struct sw_question *q, symwin_algo algo);

@@ -169,6 +169,7 @@ static struct sw_question question(const struct call *c)
         .op = c->op,
         .bytes = c->bytes,
         .in_place = c->in == c->out,
+        .aligned = (c->in | c->out | c->in_offset | c->out_offset | c->bytes) % 16 == 0,
         .windows = c->windows,
         .transports = c->transports,
     };
@@ -312,17 +313,14 @@ static symwin_status queue_copies(const struct call *c, const struct sw_kernel_a
                                   CUfunction function, const struct sw_grid *grid)
 {
     const struct sw_question q = question(c);
-    const symwin_algo kernel = sw_choice_kernel(&q, c->algo);
-    int resident;
+    const symwin_algo reduces = sw_choice_kernel(&q, c->algo);
     const struct sw_copies_call call = {
         .name = allreduce_call,
         .args = args,
         .element = (uint32_t)symwin_type_bytes(c->type),
         .is_float = sw_type_is_float(c->type),
         .function = function,
-        .put = kernel != c->algo
-                   ? sw_kernels_get(c->comm->kernels, kernel, c->type, c->op, &resident)
-                   : NULL,
+        .put = reduces != c->algo ? sw_choice_find(&q, reduces)->function : NULL,
         .blocks = grid->blocks,
         .threads = grid->threads,
         .blocks_asked = c->asked.blocks > 0 || c->choice.grid.blocks > 0,
@@ -362,13 +360,12 @@ static symwin_status launch(struct call *c)
                              .blockDimZ = 1,
                              .hStream = c->stream,
                              .attrs = &early};
+    const struct sw_question q = question(c);
+    const CUfunction function = sw_choice_find(&q, c->algo)->function;
     void *params[] = {&args};
     symwin_status status;
-    CUfunction function;
     struct sw_grid grid = {0, 0};
-    int resident;
 
-    function = sw_kernels_get(comm->kernels, c->algo, c->type, c->op, &resident);
     status = make_grid(c, &grid);
     if (status == SYMWIN_OK)
         status = order(c, &args.done);

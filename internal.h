@@ -452,11 +452,16 @@ symwin_status sw_kernels_acquire(int device, struct sw_kernels **out);
 void sw_kernels_release(struct sw_kernels *kernels);
 int sw_kernels_present(void); /* whether the library has any for the driver */
 
-/* The kernel, and how many blocks of `threads` the device can hold at the same time; NULL: there is
- * no such kernel. */
-CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, symwin_type type,
-                          symwin_op op, int *resident_blocks);
-int sw_kernels_threads(const struct sw_kernels *kernels); /* of a block */
+struct sw_kernel {
+    CUfunction function;
+    int threads;  /* that a block takes */
+    int resident; /* blocks of so many that the whole device holds at the same time */
+};
+
+/* The kernel; NULL: there is none. `whole_ranks`: where the message is whole entries (choice.h) the number of ranks,
+ * else 0. */
+const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
+                                       symwin_type type, symwin_op op, int whole_ranks);
 int sw_kernels_multiprocessors(const struct sw_kernels *kernels);
 /* Whether a kernel can begin before the one ahead of it in its stream has ended. */
 int sw_kernels_begin_early(const struct sw_kernels *kernels);

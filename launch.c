@@ -25,36 +25,26 @@ enum {
 };
 
 enum {
-#define FILE_INDEX(file, list) FILE_##file,
+#define FILE_INDEX(file) FILE_##file,
     SW_KERNEL_FILE_LIST(FILE_INDEX) FILES
 };
 
 static const char *const file_names[] = {
-#define FILE_NAME(file, list) #file,
+#define FILE_NAME(file) #file,
     SW_KERNEL_FILE_LIST(FILE_NAME)};
 
 static const struct {
     const char *name;
-    unsigned char file, algo, type, op;
+    unsigned char file, algo, type, op, ranks;
 } kernel_list[] = {
-#define ONESHOT(algo, type, op)                                                                    \
-    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_oneshot, ALGO_##algo, TYPE_##type, OP_##op},
-#define TWOSHOT(algo, type, op)                                                                    \
-    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot, ALGO_##algo, TYPE_##type, OP_##op},
-#define TWOSHOT_PUSH(algo, type, op)                                                               \
-    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_push, ALGO_##algo, TYPE_##type, OP_##op},
-#define TWOSHOT_PUT(algo, type, op)                                                                \
-    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_put, ALGO_##algo, TYPE_##type, OP_##op},
-#define TWOSHOT_BULK(algo, type, op)                                                               \
-    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_twoshot_bulk, ALGO_##algo, TYPE_##type, OP_##op},
-#define COPIES(algo, type, op)                                                                     \
-    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_copies, ALGO_##algo, TYPE_##type, OP_##op},
-#define MULTICAST(algo, type, op)                                                                  \
-    {"sw_allreduce_" #algo "_" #type "_" #op, FILE_multicast, ALGO_##algo, TYPE_##type, OP_##op},
-    SW_KERNEL_LIST_ONESHOT(ONESHOT) SW_KERNEL_LIST_TWOSHOT(TWOSHOT)
-        SW_KERNEL_LIST_TWOSHOT_PUSH(TWOSHOT_PUSH) SW_KERNEL_LIST_TWOSHOT_PUT(TWOSHOT_PUT)
-            SW_KERNEL_LIST_TWOSHOT_BULK(TWOSHOT_BULK) SW_KERNEL_LIST_COPIES(COPIES)
-                SW_KERNEL_LIST_MULTICAST(MULTICAST)};
+#define KERNEL(file, algo, type, op, ranks)                                                        \
+    {SW_KERNEL_TEXT(algo, type, op, ranks),                                                        \
+     FILE_##file,                                                                                  \
+     ALGO_##algo,                                                                                  \
+     TYPE_##type,                                                                                  \
+     OP_##op,                                                                                      \
+     SW_RANKS_##ranks},
+    SW_KERNEL_LIST(KERNEL)};
 
 #define KERNEL_COUNT (sizeof kernel_list / sizeof kernel_list[0])
 #define MULTICAST_CAPABILITY 90 /* of the first GPUs with multimem instructions */
@@ -62,19 +52,15 @@ static const struct {
 #define EARLY_CAPABILITY 90     /* and with programmatic dependent launch */
 #define EARLY_DRIVER 12030      /* the first that takes it in stream captures too */
 
-struct sw_kernel {
-    CUfunction function;
-    int resident; /* blocks that the whole device holds at the same time */
-};
+enum { ANY, OF_2, OF_4, OF_8, RANKS }; /* numbers of ranks that kernels are for */
 
 struct sw_kernels {
     struct sw_kernels *next;
     int device;
     int refs;
-    int threads; /* of a block: what all kernels take */
     int multiprocessors;
     int early; /* the device can begin a kernel before the one ahead has ended */
-    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS];
+    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS][RANKS];
 };
 
 static struct {
@@ -147,50 +133,39 @@ static symwin_status device_number(int device, CUdevice_attribute which, const c
                     "cuDeviceGetAttribute: %s of device %d", what, device);
 }
 
-/* Loads a kernel; `threads` becomes what it takes, if that is less. */
-static symwin_status load_kernel(CUlibrary library, const char *name, int *threads, CUfunction *out)
+static symwin_status load_kernel(CUlibrary library, const char *name, int multiprocessors,
+                                 struct sw_kernel *out)
 {
+    struct sw_kernel loading = {0};
     CUkernel kernel = NULL;
-    CUfunction function = NULL;
     symwin_status status;
-    int most = 0;
 
     status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, library, name), "cuLibraryGetKernel of %s",
                       name);
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuKernelGetFunction(&function, kernel),
+        status = sw_check(sw_drv.cuKernelGetFunction(&loading.function, kernel),
                           "cuKernelGetFunction of %s", name);
     if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
-        status = sw_check(sw_drv.cuFuncLoad(function), "cuFuncLoad of %s", name);
+        status = sw_check(sw_drv.cuFuncLoad(loading.function), "cuFuncLoad of %s", name);
     if (status == SYMWIN_OK)
-        status = sw_check(
-            sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function),
-            "cuFuncGetAttribute of %s", name);
+        status = sw_check(sw_drv.cuFuncGetAttribute(&loading.threads,
+                                                    CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                                    loading.function),
+                          "cuFuncGetAttribute of %s", name);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                              &loading.resident, loading.function, loading.threads, 0),
+                          "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", name);
     if (status != SYMWIN_OK)
         return status;
-    if (most < *threads)
-        *threads = most;
-    *out = function;
+    loading.resident *= multiprocessors;
+    *out = loading;
     return SYMWIN_OK;
 }
 
-static symwin_status find_residence(struct sw_kernels *kernels, struct sw_kernel *kernel,
-                                    const char *name)
+static int for_ranks(int nranks)
 {
-    symwin_status status;
-    int blocks = 0;
-
-    status = sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel->function,
-                                                                         kernels->threads, 0),
-                      "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", name);
-    kernel->resident = blocks * kernels->multiprocessors;
-    return status;
-}
-
-/* Where the table has the i-th kernel of the list. */
-static struct sw_kernel *entry(struct sw_kernels *kernels, size_t i)
-{
-    return &kernels->table[kernel_list[i].algo][kernel_list[i].type][kernel_list[i].op];
+    return nranks == 2 ? OF_2 : nranks == 4 ? OF_4 : nranks == 8 ? OF_8 : ANY;
 }
 
 static symwin_status load_device(struct sw_kernels *kernels)
@@ -215,7 +190,6 @@ static symwin_status load_device(struct sw_kernels *kernels)
         status = sw_check(sw_drv.cuDriverGetVersion(&version), "cuDriverGetVersion");
     capability = major * 10 + minor;
     kernels->early = capability >= EARLY_CAPABILITY && version >= EARLY_DRIVER;
-    kernels->threads = SW_KERNEL_MAX_THREADS;
     for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
         const int file = sw_driver_is_emulated() ? 0 : kernel_list[i].file;
 
@@ -225,12 +199,10 @@ static symwin_status load_device(struct sw_kernels *kernels)
         if (loaded.libraries[file] == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
                            file_names[file]);
-        status = load_kernel(loaded.libraries[file], kernel_list[i].name, &kernels->threads,
-                             &entry(kernels, i)->function);
+        status = load_kernel(loaded.libraries[file], kernel_list[i].name, kernels->multiprocessors,
+                             &kernels->table[kernel_list[i].algo][kernel_list[i].type]
+                                            [kernel_list[i].op][for_ranks(kernel_list[i].ranks)]);
     }
-    for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++)
-        if (entry(kernels, i)->function != NULL)
-            status = find_residence(kernels, entry(kernels, i), kernel_list[i].name);
     return status;
 }
 
@@ -291,21 +263,17 @@ void sw_kernels_release(struct sw_kernels *kernels)
     pthread_mutex_unlock(&loaded.mutex);
 }
 
-CUfunction sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo, symwin_type type,
-                          symwin_op op, int *resident_blocks)
+const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
+                                       symwin_type type, symwin_op op, int whole_ranks)
 {
     const symwin_op base = op == SYMWIN_AVG ? SYMWIN_SUM : op;
-    const struct sw_kernel *kernel = &kernels->table[algo][type][base];
+    const struct sw_kernel *of_ranks = kernels->table[algo][type][base];
 
-    if (kernel->function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
-        kernel = &kernels->table[SYMWIN_ALGO_ONESHOT][type][base];
-    *resident_blocks = kernel->resident;
-    return kernel->function;
-}
-
-int sw_kernels_threads(const struct sw_kernels *kernels)
-{
-    return kernels->threads;
+    if (of_ranks[ANY].function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
+        of_ranks = kernels->table[SYMWIN_ALGO_ONESHOT][type][base];
+    if (of_ranks[for_ranks(whole_ranks)].function != NULL)
+        return &of_ranks[for_ranks(whole_ranks)];
+    return of_ranks[ANY].function != NULL ? &of_ranks[ANY] : NULL;
 }
 
 int sw_kernels_begin_early(const struct sw_kernels *kernels)

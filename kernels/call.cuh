@@ -81,10 +81,14 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
     return sw_call_read(args);
 }
 
+/* Head of the definition of a kernel of the list. */
+#define SW_KERNEL(algo, type, op, ranks, threads)                                                  \
+    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op##_##ranks, struct sw_kernel_args, args,      \
+                  threads)
+
 /* ---- ranks ---------------------------------------------------------------------------------- */
 
-/* N is the number of ranks, where that is a constant, or 0: constants take the branches out of the loops over
- * ranks and the divisions out of averages. */
+/* N is the number of ranks, where that is a constant, or 0. */
 template <int N>
 SYMWIN_DEVICE int32_t sw_ranks(const struct sw_kernel_args &args)
 {

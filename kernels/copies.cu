@@ -240,9 +240,8 @@ SYMWIN_DEVICE void sw_copies(const struct sw_kernel_args &args)
         sw_copies_sum<R>(args, args.stage == SW_COPIES_SUM_FIRST ? 0 : 1);
 }
 
-#define SW_DEFINE(algo, type, op)                                                                  \
-    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
-                  SW_KERNEL_MAX_THREADS)                                                           \
+#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
+    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
     {                                                                                              \
         sw_copies<sw_reduce<sw_type_##type, sw_op_##op>>(args);                                    \
     }

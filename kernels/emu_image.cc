@@ -6,10 +6,9 @@
 #include "kernel_args.h"
 #include "kernel_list.h"
 
-#define SW_DECLARE(algo, type, op)                                                                 \
-    extern "C" void sw_allreduce_##algo##_##type##_##op(const void *params);
-#define SW_DECLARE_FILE(file, list) list(SW_DECLARE)
-SW_KERNEL_FILE_LIST(SW_DECLARE_FILE)
+#define SW_DECLARE(file, algo, type, op, ranks)                                                    \
+    extern "C" void SW_KERNEL_NAME(algo, type, op, ranks)(const void *params);
+SW_KERNEL_LIST(SW_DECLARE)
 
 /* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. ThreadSanitizer makes
  * each cost a megabyte, so there are as few as leave some for the message beside the 32 ushers. */
@@ -19,11 +18,10 @@ SW_KERNEL_FILE_LIST(SW_DECLARE_FILE)
 #define BLOCK_THREADS 64
 #endif
 
-#define SW_ENTRY(algo, type, op)                                                                   \
-    {"sw_allreduce_" #algo "_" #type "_" #op, sw_allreduce_##algo##_##type##_##op,                 \
+#define SW_ENTRY(file, algo, type, op, ranks)                                                      \
+    {SW_KERNEL_TEXT(algo, type, op, ranks), SW_KERNEL_NAME(algo, type, op, ranks),                 \
      sizeof(struct sw_kernel_args), BLOCK_THREADS},
-#define SW_ENTRY_FILE(file, list) list(SW_ENTRY)
-static const struct sw_emu_kernel kernels[] = {SW_KERNEL_FILE_LIST(SW_ENTRY_FILE)};
+static const struct sw_emu_kernel kernels[] = {SW_KERNEL_LIST(SW_ENTRY)};
 
 extern "C" const struct sw_emu_image sw_kernels_emu_image;
 const struct sw_emu_image sw_kernels_emu_image = {SW_EMU_IMAGE_MAGIC,

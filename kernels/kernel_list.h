@@ -1,9 +1,11 @@
 /* Every collective kernel, each named once, by the file that defines it.
  *
- * X(algo, type, op): the kernel is sw_allreduce_<algo>_<type>_<op>; the words are the short names
- * of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. An average is a sum with
- * args.average. All take one struct sw_kernel_args by value, in grids of one dimension, any number
- * of blocks of at most SW_KERNEL_MAX_THREADS threads; those of copies once for each args.stage.
+ * X(file, algo, type, op, ranks): kernels/<file>.cu has SW_KERNEL_NAME(algo, type, op, ranks); the words are the short
+ * names of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. `ranks` is n, any number, or 2, 4 or 8,
+ * and then the message must be whole entries (push.cuh's sw_wire_whole; choice.c looks): what is asked for most, without
+ * the code that it does not need. An average is a sum with args.average. All take one struct sw_kernel_args by value, in
+ * grids of one dimension, any number of blocks, of as many threads as the function's attribute says; those of copies
+ * once for each args.stage.
  *
  * The multicast kernels are those that PTX's multimem.ld_reduce has on sm_90 (no f32 or f64 min and
  * max, no prod, nothing of 8 bits). Images for earlier architectures hold them too, but they return
@@ -12,60 +14,93 @@
 #ifndef SYMWIN_KERNEL_LIST_H
 #define SYMWIN_KERNEL_LIST_H
 
-#define SW_KERNEL_MAX_THREADS 640 /* of 96 registers */
+#define SW_KERNEL_NAME(algo, type, op, ranks) sw_allreduce_##algo##_##type##_##op##_##ranks
+#define SW_KERNEL_TEXT(algo, type, op, ranks) "sw_allreduce_" #algo "_" #type "_" #op "_" #ranks
 
-#define SW_KERNEL_ALL_OPS(X, algo, type)                                                           \
-    X(algo, type, sum) X(algo, type, prod) X(algo, type, min) X(algo, type, max)
+/* The most threads of a block: as many as there are registers for. */
+#define SW_KERNEL_THREADS_n 640  /* of 96 registers */
+#define SW_KERNEL_THREADS_2 1024 /* of 64 */
+#define SW_KERNEL_THREADS_4 768  /* of 80 */
+#define SW_KERNEL_THREADS_8 640
 
-#define SW_KERNEL_NO_PROD(X, algo, type) X(algo, type, sum) X(algo, type, min) X(algo, type, max)
+/* What `ranks` is in code. */
+enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
-#define SW_KERNEL_FLOATS(X, algo)                                                                  \
-    SW_KERNEL_ALL_OPS(X, algo, f64)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, f32)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, f16)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, bf16)                                                               \
-    SW_KERNEL_ALL_OPS(X, algo, e4m3)                                                               \
-    SW_KERNEL_ALL_OPS(X, algo, e5m2)
+#define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
+    X(file, algo, type, sum, n)                                                                    \
+    X(file, algo, type, prod, n) X(file, algo, type, min, n) X(file, algo, type, max, n)
 
-#define SW_KERNEL_ALL_TYPES(X, algo)                                                               \
-    SW_KERNEL_FLOATS(X, algo)                                                                      \
-    SW_KERNEL_ALL_OPS(X, algo, i8)                                                                 \
-    SW_KERNEL_ALL_OPS(X, algo, u8)                                                                 \
-    SW_KERNEL_ALL_OPS(X, algo, i32)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, u32)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, i64)                                                                \
-    SW_KERNEL_ALL_OPS(X, algo, u64)
+#define SW_KERNEL_NO_PROD(X, file, algo, type)                                                     \
+    X(file, algo, type, sum, n) X(file, algo, type, min, n) X(file, algo, type, max, n)
 
-#define SW_KERNEL_MULTICAST_TYPES(X, algo)                                                         \
-    X(algo, f64, sum)                                                                              \
-    X(algo, f32, sum)                                                                              \
-    SW_KERNEL_NO_PROD(X, algo, f16)                                                                \
-    SW_KERNEL_NO_PROD(X, algo, bf16)                                                               \
-    SW_KERNEL_NO_PROD(X, algo, i32)                                                                \
-    SW_KERNEL_NO_PROD(X, algo, u32)                                                                \
-    SW_KERNEL_NO_PROD(X, algo, i64)                                                                \
-    SW_KERNEL_NO_PROD(X, algo, u64)
+#define SW_KERNEL_FLOATS(X, file, algo)                                                            \
+    SW_KERNEL_ALL_OPS(X, file, algo, f64)                                                          \
+    SW_KERNEL_ALL_OPS(X, file, algo, f32)                                                          \
+    SW_KERNEL_ALL_OPS(X, file, algo, f16)                                                          \
+    SW_KERNEL_ALL_OPS(X, file, algo, bf16)                                                         \
+    SW_KERNEL_ALL_OPS(X, file, algo, e4m3)                                                         \
+    SW_KERNEL_ALL_OPS(X, file, algo, e5m2)
+
+#define SW_KERNEL_ALL_TYPES(X, file, algo)                                                         \
+    SW_KERNEL_FLOATS(X, file, algo)                                                                \
+    SW_KERNEL_ALL_OPS(X, file, algo, i8)                                                           \
+    SW_KERNEL_ALL_OPS(X, file, algo, u8)                                                           \
+    SW_KERNEL_ALL_OPS(X, file, algo, i32)                                                          \
+    SW_KERNEL_ALL_OPS(X, file, algo, u32)                                                          \
+    SW_KERNEL_ALL_OPS(X, file, algo, i64)                                                          \
+    SW_KERNEL_ALL_OPS(X, file, algo, u64)
+
+/* What is asked for most, for each of the common numbers of ranks. */
+#define SW_KERNEL_SUMS(X, file, algo, ranks)                                                       \
+    X(file, algo, f32, sum, ranks)                                                                 \
+    X(file, algo, f16, sum, ranks)                                                                 \
+    X(file, algo, bf16, sum, ranks)                                                                \
+    X(file, algo, e4m3, sum, ranks)                                                                \
+    X(file, algo, e5m2, sum, ranks)
+
+#define SW_KERNEL_COMMON(X, file, algo)                                                            \
+    SW_KERNEL_SUMS(X, file, algo, 2)                                                               \
+    SW_KERNEL_SUMS(X, file, algo, 4)                                                               \
+    SW_KERNEL_SUMS(X, file, algo, 8)
+
+#define SW_KERNEL_MULTICAST_TYPES(X, file, algo)                                                   \
+    X(file, algo, f64, sum, n)                                                                     \
+    X(file, algo, f32, sum, n)                                                                     \
+    SW_KERNEL_NO_PROD(X, file, algo, f16)                                                          \
+    SW_KERNEL_NO_PROD(X, file, algo, bf16)                                                         \
+    SW_KERNEL_NO_PROD(X, file, algo, i32)                                                          \
+    SW_KERNEL_NO_PROD(X, file, algo, u32)                                                          \
+    SW_KERNEL_NO_PROD(X, file, algo, i64)                                                          \
+    SW_KERNEL_NO_PROD(X, file, algo, u64)
 
 #define SW_KERNEL_LIST_ONESHOT(X)                                                                  \
-    SW_KERNEL_ALL_TYPES(X, oneshot)                                                                \
-    SW_KERNEL_FLOATS(X, oneshot_sentinel)
-#define SW_KERNEL_LIST_TWOSHOT_PUSH(X) SW_KERNEL_ALL_TYPES(X, twoshot_push)
-#define SW_KERNEL_LIST_TWOSHOT_PUT(X) SW_KERNEL_ALL_TYPES(X, twoshot_put)
-#define SW_KERNEL_LIST_TWOSHOT(X) SW_KERNEL_ALL_TYPES(X, twoshot)
-#define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk)
-#define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies)
+    SW_KERNEL_ALL_TYPES(X, oneshot, oneshot)                                                       \
+    SW_KERNEL_FLOATS(X, oneshot, oneshot_sentinel)                                                 \
+    SW_KERNEL_COMMON(X, oneshot, oneshot_sentinel)
+#define SW_KERNEL_LIST_TWOSHOT_PUSH(X)                                                             \
+    SW_KERNEL_ALL_TYPES(X, twoshot_push, twoshot_push)                                             \
+    SW_KERNEL_COMMON(X, twoshot_push, twoshot_push)
+#define SW_KERNEL_LIST_TWOSHOT_PUT(X)                                                              \
+    SW_KERNEL_ALL_TYPES(X, twoshot_put, twoshot_put)                                               \
+    SW_KERNEL_COMMON(X, twoshot_put, twoshot_put)
+#define SW_KERNEL_LIST_TWOSHOT(X) SW_KERNEL_ALL_TYPES(X, twoshot, twoshot)
+#define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk, twoshot_bulk)
+#define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies, copies)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
-    SW_KERNEL_MULTICAST_TYPES(X, oneshot_mc)                                                       \
-    SW_KERNEL_MULTICAST_TYPES(X, twoshot_mc)
+    SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
+    SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 
-/* X(file, list): kernels/<file>.cu and what it defines; one fatbin each. */
+#define SW_KERNEL_LIST(X)                                                                          \
+    SW_KERNEL_LIST_ONESHOT(X)                                                                      \
+    SW_KERNEL_LIST_TWOSHOT(X)                                                                      \
+    SW_KERNEL_LIST_TWOSHOT_PUSH(X)                                                                 \
+    SW_KERNEL_LIST_TWOSHOT_PUT(X)                                                                  \
+    SW_KERNEL_LIST_TWOSHOT_BULK(X)                                                                 \
+    SW_KERNEL_LIST_COPIES(X)                                                                       \
+    SW_KERNEL_LIST_MULTICAST(X)
+
+/* Each file: one fatbin. */
 #define SW_KERNEL_FILE_LIST(X)                                                                     \
-    X(oneshot, SW_KERNEL_LIST_ONESHOT)                                                             \
-    X(twoshot, SW_KERNEL_LIST_TWOSHOT)                                                             \
-    X(twoshot_push, SW_KERNEL_LIST_TWOSHOT_PUSH)                                                   \
-    X(twoshot_put, SW_KERNEL_LIST_TWOSHOT_PUT)                                                     \
-    X(twoshot_bulk, SW_KERNEL_LIST_TWOSHOT_BULK)                                                   \
-    X(copies, SW_KERNEL_LIST_COPIES)                                                               \
-    X(multicast, SW_KERNEL_LIST_MULTICAST)
+    X(oneshot) X(twoshot) X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast)
 
 #endif

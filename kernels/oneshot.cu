@@ -86,51 +86,46 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
     }
 }
 
-template <class R, class W, bool often>
-struct sw_oneshot {
-    enum { constants = often };
+/* The first load does not wait for the communicator's state: they overlap. */
+template <int N, class R, bool spares>
+SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
+{
+    typedef typename sw_wire_of<N, spares>::type W;
+    const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / SW_ENTRY_BYTES);
+    const sw_role role = sw_role_of_thread();
+    sw_oneshot_round<W> round;
+    sw_doors<N> doors;
+    sw_call call;
 
-    /* The first load does not wait for the communicator's state: they overlap. */
-    template <int N>
-    SYMWIN_MEMBER void run(const struct sw_kernel_args &args) const
-    {
-        const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / SW_ENTRY_BYTES);
-        const sw_role role = sw_role_of_thread();
-        sw_oneshot_round<W> round;
-        sw_doors<N> doors;
-        sw_call call;
-
-        sw_call_order();
-        round = sw_oneshot_begin<R, W>(args, role, rounds, 0);
-        call = sw_call_read(args);
-        doors.find(args);
-        SYMWIN_NO_UNROLL
-        for (uint32_t c = 0;;) {
-            if (role.works && !call.failed)
-                sw_oneshot_send<N, R, W>(args, call, role, doors, round);
-            if (c == 0)
-                sw_push_settle(args, call, role, rounds.count);
-            if (!role.works || call.failed)
-                break;
-            sw_oneshot_receive<N, R, W>(args, call, role, round);
-            if (call.failed || ++c == rounds.count)
-                break;
-            symwin_fence();
-            round = sw_oneshot_begin<R, W>(args, role, rounds, c);
-        }
-        sw_call_done(args, call);
+    sw_call_order();
+    round = sw_oneshot_begin<R, W>(args, role, rounds, 0);
+    call = sw_call_read(args);
+    doors.find(args);
+    SYMWIN_NO_UNROLL
+    for (uint32_t c = 0;;) {
+        if (role.works && !call.failed)
+            sw_oneshot_send<N, R, W>(args, call, role, doors, round);
+        if (c == 0)
+            sw_push_settle(args, call, role, rounds.count);
+        if (!role.works || call.failed)
+            break;
+        sw_oneshot_receive<N, R, W>(args, call, role, round);
+        if (W::whole || call.failed || ++c == rounds.count)
+            break;
+        symwin_fence();
+        round = sw_oneshot_begin<R, W>(args, role, rounds, c);
     }
-};
+    sw_call_done(args, call);
+}
 
-#define SW_WIRE_oneshot sw_wire_flags
-#define SW_WIRE_oneshot_sentinel sw_wire_sentinel
+#define SW_SPARES_oneshot false
+#define SW_SPARES_oneshot_sentinel true
 
-#define SW_DEFINE(algo, type, op)                                                                  \
-    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
-                  SW_KERNEL_MAX_THREADS)                                                           \
+#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
+    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
     {                                                                                              \
-        typedef sw_reduce<sw_type_##type, sw_op_##op> R;                                           \
-        sw_for_ranks(args, sw_oneshot<R, SW_WIRE_##algo, sw_op_##op::often && R::spares>());       \
+        sw_oneshot<SW_RANKS_##ranks, sw_reduce<sw_type_##type, sw_op_##op>, SW_SPARES_##algo>(     \
+            args);                                                                                 \
     }
 SW_KERNEL_LIST_ONESHOT(SW_DEFINE)
 #undef SW_DEFINE

@@ -40,7 +40,7 @@
 /* Two words of a type that can spare a pattern: all ones, a NaN of every floating-point type here. It is
  * replaced by another NaN, and words travel inverted. */
 struct sw_wire_sentinel {
-    enum { words = 2 };
+    enum { words = 2, whole = 0 };
 
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
@@ -59,9 +59,15 @@ struct sw_wire_sentinel {
     }
 };
 
+/* The same where the host has made sure that every entry of a message is one aligned access in memory, and that a
+ * one-shot or a two-shot push has one round: the code for all else is left out. */
+struct sw_wire_whole : sw_wire_sentinel {
+    enum { whole = 1 };
+};
+
 /* One word of any type, half of it beside each of two flags. */
 struct sw_wire_flags {
-    enum { words = 1 };
+    enum { words = 1, whole = 0 };
 
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
@@ -81,12 +87,17 @@ struct sw_wire_flags {
     }
 };
 
-template <bool spares>
+/* What kernels for N ranks send of a type: those for one number of ranks are for whole entries. */
+template <int N, bool spares>
 struct sw_wire_of {
+    typedef sw_wire_whole type;
+};
+template <>
+struct sw_wire_of<0, false> {
     typedef sw_wire_flags type;
 };
 template <>
-struct sw_wire_of<true> {
+struct sw_wire_of<0, true> {
     typedef sw_wire_sentinel type;
 };
 
@@ -117,8 +128,9 @@ SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[
     }
     SYMWIN_UNROLL
     for (int k = 0; k < W::words; k++)
-        word[k] = sw_word_load<R::bytes, access>(part.message,
-                                                 (uint64_t)i * W::words + (uint32_t)k);
+        word[k] = W::whole ? 0
+                           : sw_word_load<R::bytes, access>(part.message,
+                                                            (uint64_t)i * W::words + (uint32_t)k);
 }
 
 template <class R, class W, sw_access access = SW_OWN>
@@ -135,6 +147,8 @@ SYMWIN_DEVICE void sw_entry_store(const sw_part &part, uint32_t i, const uint64_
             symwin_store_v16(address, {word[0], word[W::words - 1]});
         return;
     }
+    if (W::whole)
+        return;
     SYMWIN_UNROLL
     for (int k = 0; k < W::words; k++)
         sw_word_store<R::bytes, access>(part.message, (uint64_t)i * W::words + (uint32_t)k,
@@ -208,7 +222,7 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t
     const uint64_t most = room < 1u << 31 ? room : 1u << 31;
     sw_rounds rounds = {args.count * R::bytes, (uint32_t)entries, 1};
 
-    if (entries > most) { /* else without divisions of 64 bits */
+    if (!W::whole && entries > most) { /* else without divisions of 64 bits */
         rounds.count = (uint32_t)((entries + most - 1) / most);
         rounds.extent = (uint32_t)((entries + rounds.count - 1) / rounds.count);
     }
@@ -226,7 +240,7 @@ SYMWIN_DEVICE sw_part sw_part_at(uint64_t address, uint64_t bytes, uint64_t firs
 
     part.message = sw_message_at(address + before, left < most ? left : most);
     part.whole = 0;
-    if (W::words == 2 ? part.message.vectors : part.message.aligned)
+    if (W::whole || (W::words == 2 ? part.message.vectors : part.message.aligned))
         part.whole = (uint32_t)(part.message.bytes / (W::words * 8));
     return part;
 }
@@ -239,21 +253,6 @@ SYMWIN_DEVICE sw_part sw_part_of(uint64_t address, const sw_rounds &rounds, uint
 }
 
 /* ---- ranks and slots ------------------------------------------------------------------------- */
-
-/* Calls f.run<N>() for the number of ranks. */
-template <class F>
-SYMWIN_DEVICE void sw_for_ranks(const struct sw_kernel_args &args, const F &f)
-{
-#if !SYMWIN_EMULATED /* whose compiler has enough to do */
-    if (F::constants && args.nranks == 2)
-        return f.template run<2>(args);
-    if (F::constants && args.nranks == 4)
-        return f.template run<4>(args);
-    if (F::constants && args.nranks == 8)
-        return f.template run<8>(args);
-#endif
-    f.template run<0>(args);
-}
 
 /* Address of the communicator's memory at the rank `step` after this one. */
 template <int N>

@@ -59,7 +59,7 @@ SYMWIN_DEVICE bool sw_is_nan(T)
 }
 
 struct sw_op_sum {
-    enum { averages = 1, often = 1 };
+    enum { averages = 1 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {
@@ -69,7 +69,7 @@ struct sw_op_sum {
 };
 
 struct sw_op_prod {
-    enum { averages = 0, often = 0 };
+    enum { averages = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {
@@ -79,7 +79,7 @@ struct sw_op_prod {
 };
 
 struct sw_op_min {
-    enum { averages = 0, often = 0 };
+    enum { averages = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {
@@ -88,7 +88,7 @@ struct sw_op_min {
 };
 
 struct sw_op_max {
-    enum { averages = 0, often = 0 };
+    enum { averages = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {

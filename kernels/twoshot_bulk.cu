@@ -200,9 +200,8 @@ SYMWIN_DEVICE void sw_bulk(const struct sw_kernel_args &args)
 #define SW_RUN(type, op) (void)args
 #endif
 
-#define SW_DEFINE(algo, type, op)                                                                  \
-    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
-                  SW_KERNEL_MAX_THREADS)                                                           \
+#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
+    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
     {                                                                                              \
         SW_RUN(type, op);                                                                          \
     }

@@ -180,54 +180,47 @@ SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, 
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-template <class R, bool often>
-struct sw_twoshot_push {
-    enum { constants = often };
+/* The first load does not wait for the communicator's state: they overlap. */
+template <int N, class R>
+SYMWIN_DEVICE void sw_twoshot_push(const struct sw_kernel_args &args)
+{
+    typedef typename sw_wire_of<N, R::spares>::type W;
+    const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
+    const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
+    const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
+    const uint32_t each = sw_share_of(rounds, ranks, room);
+    const sw_role role = sw_role_of_thread();
+    sw_twoshot_round<W> round;
+    sw_doors<N> doors;
+    sw_call call;
 
-    /* The first load does not wait for the communicator's state: they overlap. */
-    template <int N>
-    SYMWIN_MEMBER void run(const struct sw_kernel_args &args) const
-    {
-        typedef typename sw_wire_of<R::spares>::type W;
-        const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
-        const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
-        const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
-        const uint32_t each = sw_share_of(rounds, ranks, room);
-        const sw_role role = sw_role_of_thread();
-        sw_twoshot_round<W> round;
-        sw_doors<N> doors;
-        sw_call call;
-
-        sw_call_order();
-        round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, 0);
-        call = sw_call_read(args);
-        doors.find(args);
-        SYMWIN_NO_UNROLL
-        for (uint32_t c = 0;;) {
-            if (role.works && !call.failed)
-                sw_scatter<N, R, W>(args, call, role, round);
-            if (c == 0)
-                sw_push_settle(args, call, role, rounds.count);
-            if (!role.works || call.failed)
-                break;
-            sw_reduce_share<N, R, W>(args, call, role, doors, round);
-            if (!call.failed)
-                sw_collect<N, R, W>(args, call, role, round);
-            if (call.failed || ++c == rounds.count)
-                break;
-            symwin_fence();
-            round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, c);
-        }
-        sw_call_done(args, call);
+    sw_call_order();
+    round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, 0);
+    call = sw_call_read(args);
+    doors.find(args);
+    SYMWIN_NO_UNROLL
+    for (uint32_t c = 0;;) {
+        if (role.works && !call.failed)
+            sw_scatter<N, R, W>(args, call, role, round);
+        if (c == 0)
+            sw_push_settle(args, call, role, rounds.count);
+        if (!role.works || call.failed)
+            break;
+        sw_reduce_share<N, R, W>(args, call, role, doors, round);
+        if (!call.failed)
+            sw_collect<N, R, W>(args, call, role, round);
+        if (W::whole || call.failed || ++c == rounds.count)
+            break;
+        symwin_fence();
+        round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, c);
     }
-};
+    sw_call_done(args, call);
+}
 
-#define SW_DEFINE(algo, type, op)                                                                  \
-    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
-                  SW_KERNEL_MAX_THREADS)                                                           \
+#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
+    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
     {                                                                                              \
-        typedef sw_reduce<sw_type_##type, sw_op_##op> R;                                           \
-        sw_for_ranks(args, sw_twoshot_push<R, sw_op_##op::often && R::spares>());                  \
+        sw_twoshot_push<SW_RANKS_##ranks, sw_reduce<sw_type_##type, sw_op_##op>>(args);            \
     }
 SW_KERNEL_LIST_TWOSHOT_PUSH(SW_DEFINE)
 #undef SW_DEFINE

@@ -156,60 +156,53 @@ SYMWIN_DEVICE void sw_put_pass(sw_call &call, const sw_role &role, const uint32_
     call.failed = call.failed || word >= SW_DOOR_SHUT;
 }
 
-template <class R, bool often>
-struct sw_twoshot_put {
-    enum { constants = often };
+template <int N, class R>
+SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
+{
+    typedef typename sw_wire_of<N, R::spares>::type W;
+    const uint64_t bytes = args.count * R::bytes;
+    const sw_put_layout layout = sw_put_layout_of(bytes, SW_PUT_PAYLOAD(R::spares),
+                                                  sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes));
+    const sw_role role = sw_role_of_thread();
+    __shared__ uint32_t door;
+    sw_call call = sw_call_begin(args);
 
-    template <int N>
-    SYMWIN_MEMBER void run(const struct sw_kernel_args &args) const
-    {
-        typedef typename sw_wire_of<R::spares>::type W;
-        const uint64_t bytes = args.count * R::bytes;
-        const sw_put_layout layout = sw_put_layout_of(
-            bytes, SW_PUT_PAYLOAD(R::spares), sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes));
-        const sw_role role = sw_role_of_thread();
-        __shared__ uint32_t door;
-        sw_call call = sw_call_begin(args);
+    /* As the peers see them: the buffers may have other addresses too. */
+    const uint64_t in = symwin_own_address(call.peers, args.in_offset);
+    const uint64_t out = symwin_own_address(call.peers, args.out_offset);
 
-        /* As the peers see them: the buffers may have other addresses too. */
-        const uint64_t in = symwin_own_address(call.peers, args.in_offset);
-        const uint64_t out = symwin_own_address(call.peers, args.out_offset);
-
-        if (threadIdx.x == 0)
-            door = 0;
-        call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */
-        if (role.usher >= 0 && !call.failed) {
-            if (blockIdx.x == 0)
-                sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, role.usher, role.ushers);
-            if (!role.works)
-                sw_put_check(args, call, role, &door);
-        }
-        SYMWIN_NO_UNROLL
-        for (uint32_t c = 0; role.works && c < layout.rounds && !call.failed; c++) {
-            const sw_put_round round = {
-                in, out, bytes, layout, (uint64_t)c * layout.extent, call.round + c};
-
-            if (c > 0)
-                symwin_fence();
-            sw_put_scatter<N, R, W>(args, call, role, round);
-            if (c == 0) {
-                if (role.usher >= 0)
-                    sw_put_check(args, call, role, &door);
-                sw_put_pass(call, role, &door);
-            }
-            if (!call.failed)
-                sw_put_share<N, R, W>(args, call, role, round);
-        }
-        sw_call_end(args, call, layout.rounds);
+    if (threadIdx.x == 0)
+        door = 0;
+    call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */
+    if (role.usher >= 0 && !call.failed) {
+        if (blockIdx.x == 0)
+            sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, role.usher, role.ushers);
+        if (!role.works)
+            sw_put_check(args, call, role, &door);
     }
-};
+    SYMWIN_NO_UNROLL
+    for (uint32_t c = 0; role.works && c < layout.rounds && !call.failed; c++) {
+        const sw_put_round round = {
+            in, out, bytes, layout, (uint64_t)c * layout.extent, call.round + c};
 
-#define SW_DEFINE(algo, type, op)                                                                  \
-    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op, struct sw_kernel_args, args,                \
-                  SW_KERNEL_MAX_THREADS)                                                           \
+        if (c > 0)
+            symwin_fence();
+        sw_put_scatter<N, R, W>(args, call, role, round);
+        if (c == 0) {
+            if (role.usher >= 0)
+                sw_put_check(args, call, role, &door);
+            sw_put_pass(call, role, &door);
+        }
+        if (!call.failed)
+            sw_put_share<N, R, W>(args, call, role, round);
+    }
+    sw_call_end(args, call, layout.rounds);
+}
+
+#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
+    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
     {                                                                                              \
-        typedef sw_reduce<sw_type_##type, sw_op_##op> R;                                           \
-        sw_for_ranks(args, sw_twoshot_put<R, sw_op_##op::often && R::spares>());                   \
+        sw_twoshot_put<SW_RANKS_##ranks, sw_reduce<sw_type_##type, sw_op_##op>>(args);             \
     }
 SW_KERNEL_LIST_TWOSHOT_PUT(SW_DEFINE)
 #undef SW_DEFINE

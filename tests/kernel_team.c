@@ -6,6 +6,7 @@
 
 #include "emu/emu.h"
 #include "fatbins.h"
+#include "reference.h"
 
 extern const struct sw_emu_image sw_kernels_emu_image;
 
@@ -209,7 +210,7 @@ void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t rounds)
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_type type,
-                            symwin_op op)
+                            symwin_op op, int ranks)
 {
     static const char *const algos[] = {
 #define NAME(name, value, text) [value] = #text,
@@ -227,11 +228,13 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
 #undef NAME
     };
     CUkernel kernel = NULL;
-    char name[64];
+    char name[64], number[16] = "n";
     int i;
 
-    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s", algos[algo], types[type],
-             ops[op == SYMWIN_AVG ? SYMWIN_SUM : op]);
+    if (ranks > 0)
+        snprintf(number, sizeof number, "%d", ranks);
+    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s", algos[algo], types[type],
+             ops[op == SYMWIN_AVG ? SYMWIN_SUM : op], number);
     for (i = 0; i < team->libraries; i++)
         if (sw_drv.cuLibraryGetKernel(&kernel, team->library[i], name) == CUDA_SUCCESS)
             return kernel;
@@ -240,7 +243,22 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
 
 int team_has_kernel(const struct team *team, symwin_algo algo, symwin_type type, symwin_op op)
 {
-    return find_kernel(team, algo, type, op) != NULL;
+    return find_kernel(team, algo, type, op, 0) != NULL;
+}
+
+/* As choice.c has it: the kernel for the number of ranks is for whole entries, which pushes send in one round. */
+static CUkernel kernel_of(const struct team *team, const struct team_call *call)
+{
+    const uint64_t bytes = call->count * reference_bytes(call->type);
+    const uint64_t round = call->algo == SYMWIN_ALGO_ONESHOT_SENTINEL ? 2 * team->slot_bytes
+                           : call->algo == SYMWIN_ALGO_TWOSHOT_PUSH
+                               ? team->slot_bytes * (uint64_t)team->nranks
+                               : bytes;
+    CUkernel kernel = NULL;
+
+    if ((bytes | call->in | call->out) % 16 == 0 && bytes <= round)
+        kernel = find_kernel(team, call->algo, call->type, call->op, team->nranks);
+    return kernel != NULL ? kernel : find_kernel(team, call->algo, call->type, call->op, 0);
 }
 
 /* All that ranks must agree on, as the host's digest does it, but simpler. */
@@ -281,7 +299,7 @@ struct sw_kernel_args team_args(const struct team *team, const struct team_call 
 void team_launch_args(struct team *team, const struct team_call *call, int rank,
                       const struct sw_kernel_args *args)
 {
-    const CUkernel kernel = find_kernel(team, call->algo, call->type, call->op);
+    const CUkernel kernel = kernel_of(team, call);
     struct sw_kernel_args copy = *args;
     void *params[1];
     CUfunction function;

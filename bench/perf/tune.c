@@ -15,7 +15,7 @@
 #include "../../choice.h"
 #include "perf.h"
 
-enum { MOST_CHOICES = 512, FINALISTS = 5, THREADS = 5, FINAL_REPETITIONS = 5 };
+enum { MOST_CHOICES = 512, FINALISTS = 5, THREADS = 7, FINAL_REPETITIONS = 5 };
 
 #define WORSE 1.25   /* a grid that is so much slower than the best of its branch ends the branch */
 #define FAR 2.0      /* and so does one that is so much slower than the best of all */
@@ -190,9 +190,9 @@ static int is_candidate(symwin_algo algo, symwin_type type)
 
 static symwin_status try_algo(struct tuning *t, symwin_algo algo)
 {
-    static const int workers[THREADS] = {608, 512, 256, 128, 64};
+    static const int workers[THREADS] = {992, 736, 608, 512, 256, 128, 64};
     struct tried *tried = &t->tried[sw_algo_needs_windows(algo)];
-    const int room = sw_kernels_threads(t->r->comm->kernels), first = tried->count;
+    const int first = tried->count;
     const struct choice own = {.algo = algo};
     symwin_allreduce_info info;
     symwin_status status = find_grid(t, &own, &info);
@@ -202,14 +202,14 @@ static symwin_status try_algo(struct tuning *t, symwin_algo algo)
     status = check_choice(t, &own);
     if (status != SYMWIN_OK)
         return status;
-    if (room < workers[THREADS - 1] + 32)
-        return try_threads(t, tried, algo, room);
     for (int i = 0; i < THREADS && status == SYMWIN_OK; i++) {
-        if (workers[i] + 32 <= room)
-            status = try_threads(t, tried, algo, workers[i] + 32);
+        status = try_threads(t, tried, algo, workers[i] + 32);
         if (tried->count > first && least_of(tried, first) > HOPELESS * least_of_all(t))
             break;
     }
+    if (status == SYMWIN_OK &&
+        tried->count == first) /* blocks here take fewer, as those of the emulated driver */
+        status = try_threads(t, tried, algo, info.threads);
     return status;
 }
 
