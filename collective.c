@@ -361,7 +361,7 @@ static symwin_status launch(struct call *c)
                              .hStream = c->stream,
                              .attrs = &early};
     const struct sw_question q = question(c);
-    const CUfunction function = sw_choice_find(&q, c->algo)->function;
+    const struct sw_kernel *kernel = sw_choice_find(&q, c->algo);
     void *params[] = {&args};
     symwin_status status;
     struct sw_grid grid = {0, 0};
@@ -373,11 +373,12 @@ static symwin_status launch(struct call *c)
         return status;
     config.gridDimX = grid.blocks;
     config.blockDimX = grid.threads;
+    config.sharedMemBytes = kernel->shared;
     config.numAttrs = comm->ranks_on_device == 1 && sw_kernels_begin_early(comm->kernels);
     if (c->algo == SYMWIN_ALGO_COPIES)
-        status = queue_copies(c, &args, function, &grid);
+        status = queue_copies(c, &args, kernel->function, &grid);
     else
-        status = sw_check(sw_drv.cuLaunchKernelEx(&config, function, params, NULL),
+        status = sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
                           "%s: cuLaunchKernelEx of %u blocks", allreduce_call, grid.blocks);
     if (status == SYMWIN_OK && args.done != 0) {
         comm->done += c->algo == SYMWIN_ALGO_COPIES ? 1 : grid.blocks;

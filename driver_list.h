@@ -154,6 +154,8 @@
       (CUfunction * function, CUkernel kernel))                                                    \
     X(cuFuncGetAttribute, "cuFuncGetAttribute", 2020, REQUIRED,                                    \
       (int *value, CUfunction_attribute attribute, CUfunction function))                           \
+    X(cuFuncSetAttribute, "cuFuncSetAttribute", 9000, REQUIRED,                                    \
+      (CUfunction function, CUfunction_attribute attribute, int value))                            \
     X(cuFuncLoad, "cuFuncLoad", 12040, OPTIONAL, (CUfunction function))                            \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor",  \
       6050, REQUIRED, (int *blocks, CUfunction function, int block_threads, size_t dynamic_bytes)) \

@@ -454,8 +454,9 @@ int sw_kernels_present(void); /* whether the library has any for the driver */
 
 struct sw_kernel {
     CUfunction function;
-    int threads;  /* that a block takes */
-    int resident; /* blocks of so many that the whole device holds at the same time */
+    int threads;     /* that a block takes */
+    unsigned shared; /* bytes of dynamic shared memory of a block, for the launch */
+    int resident;    /* blocks of so many threads that the whole device holds at the same time */
 };
 
 /* The kernel; NULL: there is none. `whole_ranks`: where the message is whole entries (choice.h) the number of ranks,

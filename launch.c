@@ -51,6 +51,7 @@ static const struct {
 #define BULK_CAPABILITY 90      /* with bulk copies */
 #define EARLY_CAPABILITY 90     /* and with programmatic dependent launch */
 #define EARLY_DRIVER 12030      /* the first that takes it in stream captures too */
+#define EMULATED_SHARED (12 << 10)
 
 enum { ANY, OF_2, OF_4, OF_8, RANKS }; /* numbers of ranks that kernels are for */
 
@@ -133,9 +134,36 @@ static symwin_status device_number(int device, CUdevice_attribute which, const c
                     "cuDeviceGetAttribute: %s of device %d", what, device);
 }
 
-static symwin_status load_kernel(CUlibrary library, const char *name, int multiprocessors,
+/* Bulk copies have all the shared memory that a block can: what is under way fills it. On the emulated driver little,
+ * so that small messages have many pieces too. */
+static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction function,
+                                 const char *name, unsigned *out)
+{
+    symwin_status status;
+    int most = 0;
+    int own = 0;
+
+    status = device_number(kernels->device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                           "shared memory of a block", &most);
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function),
+            "cuFuncGetAttribute of %s", name);
+    if (status != SYMWIN_OK)
+        return status;
+    most = sw_driver_is_emulated() ? EMULATED_SHARED : most - own;
+    *out = (unsigned)most;
+    return sw_check(
+        sw_drv.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most),
+        "cuFuncSetAttribute of %s: %d bytes of shared memory", name, most);
+}
+
+static symwin_status load_kernel(const struct sw_kernels *kernels, size_t which,
                                  struct sw_kernel *out)
 {
+    const CUlibrary library =
+        loaded.libraries[sw_driver_is_emulated() ? 0 : kernel_list[which].file];
+    const char *name = kernel_list[which].name;
     struct sw_kernel loading = {0};
     CUkernel kernel = NULL;
     symwin_status status;
@@ -152,13 +180,15 @@ static symwin_status load_kernel(CUlibrary library, const char *name, int multip
                                                     CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
                                                     loading.function),
                           "cuFuncGetAttribute of %s", name);
+    if (status == SYMWIN_OK && kernel_list[which].file == FILE_twoshot_bulk)
+        status = find_shared(kernels, loading.function, name, &loading.shared);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                              &loading.resident, loading.function, loading.threads, 0),
+                              &loading.resident, loading.function, loading.threads, loading.shared),
                           "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", name);
     if (status != SYMWIN_OK)
         return status;
-    loading.resident *= multiprocessors;
+    loading.resident *= kernels->multiprocessors;
     *out = loading;
     return SYMWIN_OK;
 }
@@ -199,7 +229,7 @@ static symwin_status load_device(struct sw_kernels *kernels)
         if (loaded.libraries[file] == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
                            file_names[file]);
-        status = load_kernel(loaded.libraries[file], kernel_list[i].name, kernels->multiprocessors,
+        status = load_kernel(kernels, i,
                              &kernels->table[kernel_list[i].algo][kernel_list[i].type]
                                             [kernel_list[i].op][for_ranks(kernel_list[i].ranks)]);
     }

@@ -64,6 +64,30 @@
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ type args)
 #endif
 
+/* ---- shared memory ---------------------------------------------------------------------------- */
+
+/* The block's dynamic shared memory, aligned to 1,024 bytes, and its bytes: what the launch gave it. */
+SYMWIN_DEVICE void *symwin_shared(void)
+{
+#if SYMWIN_EMULATED
+    return emu_dev_me()->shared;
+#else
+    extern __shared__ __align__(1024) unsigned char symwin_shared_memory[];
+    return symwin_shared_memory;
+#endif
+}
+
+SYMWIN_DEVICE uint32_t symwin_shared_bytes(void)
+{
+#if SYMWIN_EMULATED
+    return emu_dev_me()->shared_bytes;
+#else
+    uint32_t bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    return bytes;
+#endif
+}
+
 /* ---- peers ----------------------------------------------------------------------------------- */
 
 /* A communicator's flat range: byte o of rank r is at base + r * stride + o. Where there is

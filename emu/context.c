@@ -89,6 +89,8 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice dev)
         return EMU_BLOCK_THREADS;
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
         return INT32_MAX;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+        return EMU_BLOCK_SHARED;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
         return 32;
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: /* kHz */

@@ -40,6 +40,8 @@ struct emu_dev_dim {
 /* One CUDA thread as it sees itself. */
 struct emu_dev_thread {
     struct emu_dev_dim thread, block, block_dim, grid_dim;
+    void *shared; /* the block's dynamic shared memory */
+    unsigned shared_bytes;
     int device;
     int stored; /* since its last pause: a thread that stores is no idle poller */
 };

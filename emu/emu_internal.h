@@ -117,8 +117,13 @@ CUresult emu_device_drain(CUdevice device);
 
 /* ---- launch.c -------------------------------------------------------------------------------- */
 
+/* Shared memory in bytes, as an H200's: of a block at most, and of a multiprocessor, where each block costs a kilobyte
+ * more. */
+#define EMU_BLOCK_SHARED (227 << 10)
+#define EMU_MULTIPROCESSOR_SHARED (228 << 10)
+
 /* Runs one grid to its end on the calling (stream) thread's behalf; params is the launch's copy. */
 CUresult emu_grid_run(CUdevice device, const struct sw_emu_kernel *kernel, const unsigned grid[3],
-                      const unsigned block[3], const void *params);
+                      const unsigned block[3], unsigned shared, const void *params);
 
 #endif

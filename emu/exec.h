@@ -32,8 +32,8 @@ int emu_pool_start(void (*fn)(void *arg), void *arg);
 /* Whether the process is ending: kernels and waits give up. */
 int emu_exiting(void);
 
-/* How many blocks of that many threads a multiprocessor holds; 0: the block is too large. */
-unsigned emu_occupancy(unsigned long long threads);
+/* How many blocks of that many threads and bytes of shared memory a multiprocessor holds; 0: the block is too large. */
+unsigned emu_occupancy(unsigned long long threads, size_t shared);
 
 /* ---- op.c: what a stream or a graph node does ------------------------------------------------ */
 
@@ -64,6 +64,7 @@ struct emu_op {
         struct {
             const struct sw_emu_kernel *kernel;
             unsigned grid[3], block[3];
+            unsigned shared; /* dynamic, bytes */
         } kernel;
         struct {
             CUhostFn fn;

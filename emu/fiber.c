@@ -99,6 +99,8 @@ struct batch {
     struct fiber fibers[BATCH];
 };
 
+enum { SHARED_ALIGN = 1024 };
+
 struct emu_fibers {
     struct fiber os; /* the OS thread's own context */
     struct batch *batches;
@@ -108,6 +110,7 @@ struct emu_fibers {
         spent; /* ended in this block, under ThreadSanitizer: not for another thread of it */
     struct emu_grid *grid;
     struct emu_dev_dim block; /* index */
+    void *shared;             /* dynamic shared memory, as long as was asked for; NULL: none was */
     unsigned total, started, ended;
     unsigned barrier; /* how many were passed; its parity chooses the word that orders it */
     unsigned polls;   /* consecutive pauses in which nothing happened */
@@ -274,6 +277,8 @@ UNSEEN static void thread_assign(struct emu_fibers *w, struct fiber *f)
     f->self.thread.z = i / size[0] / size[1];
     f->self.block = w->block;
     f->self.block_dim = (struct emu_dev_dim){size[0], size[1], size[2]};
+    f->self.shared = w->shared;
+    f->self.shared_bytes = w->grid->shared;
     f->self.grid_dim = (struct emu_dev_dim){w->grid->grid[0], w->grid->grid[1], w->grid->grid[2]};
     f->self.device = w->grid->device;
     f->self.stored = 0;
@@ -368,6 +373,11 @@ UNSEEN int emu_fibers_run(struct emu_fibers *w, struct emu_grid *grid, unsigned 
     w->block.x = (unsigned)(index % grid->grid[0]);
     w->block.y = (unsigned)(index / grid->grid[0] % grid->grid[1]);
     w->block.z = (unsigned)(index / grid->grid[0] / grid->grid[1]);
+    w->shared = NULL;
+    if (grid->shared > 0 && posix_memalign(&w->shared, SHARED_ALIGN, grid->shared) != 0) {
+        emu_grid_kill(grid, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        return 0;
+    }
     my_fibers = w;
     queue_move(&w->idle, &w->spent);
 #if defined(EMU_ASAN)
@@ -381,6 +391,7 @@ UNSEEN int emu_fibers_run(struct emu_fibers *w, struct emu_grid *grid, unsigned 
     if (first != &w->os)
         fiber_switch(w, &w->os, first, 0);
     __tsan_acquire(&w->order_end);
+    free(w->shared);
     return w->rounds >= WAITS_AFTER;
 }
 

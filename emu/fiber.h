@@ -17,6 +17,7 @@ struct emu_grid {
     const void *params;
     CUdevice device;
     unsigned grid[3], block[3];
+    unsigned shared;   /* dynamic shared memory of a block, bytes */
     atomic_int killed; /* its threads leave at their next pause, barrier or refused access */
 
     /* grid.c's, under the device's lock */
@@ -35,7 +36,7 @@ struct emu_fibers;
 struct emu_fibers *emu_fibers_create(void);
 
 /* Runs block number `index` of the grid to its end, or to its death where the grid is killed. Kills
- * the grid with LAUNCH_OUT_OF_RESOURCES where there is no memory for stacks. Returns whether it
+ * the grid with LAUNCH_OUT_OF_RESOURCES where there is no memory for stacks or shared memory. Returns whether it
  * called emu_block_waits(). */
 int emu_fibers_run(struct emu_fibers *fibers, struct emu_grid *grid, unsigned long long index);
 

@@ -148,15 +148,17 @@ __attribute__((constructor)) static void devices_init(void)
         pthread_mutex_init(&devices[i].mutex, NULL);
 }
 
-unsigned emu_occupancy(unsigned long long threads)
+unsigned emu_occupancy(unsigned long long threads, size_t shared)
 {
     const unsigned long long whole_warps = (threads + 31) / 32 * 32;
+    const unsigned by_shared = EMU_MULTIPROCESSOR_SHARED / ((unsigned)shared + 1024);
+    unsigned blocks = EMU_MULTIPROCESSOR_BLOCKS;
 
-    if (threads == 0 || threads > EMU_BLOCK_THREADS)
+    if (threads == 0 || threads > EMU_BLOCK_THREADS || shared > EMU_BLOCK_SHARED)
         return 0;
-    if (EMU_MULTIPROCESSOR_THREADS / whole_warps > EMU_MULTIPROCESSOR_BLOCKS)
-        return EMU_MULTIPROCESSOR_BLOCKS;
-    return (unsigned)(EMU_MULTIPROCESSOR_THREADS / whole_warps);
+    if (EMU_MULTIPROCESSOR_THREADS / whole_warps < blocks)
+        blocks = (unsigned)(EMU_MULTIPROCESSOR_THREADS / whole_warps);
+    return by_shared < blocks ? by_shared : blocks;
 }
 
 void emu_context_fail(CUdevice device, CUresult code)
@@ -287,16 +289,18 @@ void emu_block_waits(struct emu_grid *grid)
 }
 
 CUresult emu_grid_run(CUdevice device, const struct sw_emu_kernel *kernel, const unsigned grid[3],
-                      const unsigned block[3], const void *params)
+                      const unsigned block[3], unsigned shared, const void *params)
 {
     struct device *d = &devices[device];
-    const unsigned occupancy = emu_occupancy((unsigned long long)block[0] * block[1] * block[2]);
+    const unsigned occupancy = emu_occupancy((unsigned long long)block[0] * block[1] * block[2],
+                                             shared);
     struct emu_grid g = {
         .kernel = kernel,
         .params = params,
         .device = device,
         .grid = {grid[0], grid[1], grid[2]},
         .block = {block[0], block[1], block[2]},
+        .shared = shared,
         .blocks = (unsigned long long)grid[0] * grid[1] * grid[2],
     };
 

@@ -10,9 +10,13 @@
 #include "fiber.h"
 
 /* A kernel as one context sees it. */
+/* Dynamic shared memory that a launch may have if nobody has asked for more. */
+#define PLAIN_SHARED (48 << 10)
+
 struct CUfunc_st {
     struct CUkern_st *kernel;
     CUdevice device;
+    atomic_int most_shared;
 };
 
 struct CUkern_st {
@@ -132,7 +136,7 @@ CUresult sw_emu_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     pthread_mutex_lock(&mutex);
     if (f->kernel == NULL) {
         if (emu_handle_add(EMU_HANDLE_FUNCTION, f) == 0)
-            *f = (struct CUfunc_st){kernel, ctx->device};
+            *f = (struct CUfunc_st){kernel, ctx->device, PLAIN_SHARED};
         else
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -154,6 +158,12 @@ static const struct sw_emu_kernel *entry_of(CUfunction function, CUdevice *devic
     if (emu_handle_is(EMU_HANDLE_KERNEL, function))
         return ((const struct CUkern_st *)(const void *)function)->entry;
     return NULL;
+}
+
+static int most_shared(CUfunction function)
+{
+    return emu_handle_is(EMU_HANDLE_FUNCTION, function) ? atomic_load(&function->most_shared)
+                                                        : PLAIN_SHARED;
 }
 
 static unsigned most_threads(const struct sw_emu_kernel *entry)
@@ -183,8 +193,27 @@ CUresult sw_emu_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, C
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
         *value = 32; /* as many as leave the thread count the only limit to occupancy */
         return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        *value = most_shared(function);
+        return CUDA_SUCCESS;
     }
     return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Of a function, not of a CUkernel cast to one: that is another call's. */
+CUresult sw_emu_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    const CUresult result = emu_enter(EMU_cuFuncSetAttribute);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!emu_handle_is(EMU_HANDLE_FUNCTION, function))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+        value > EMU_BLOCK_SHARED)
+        return CUDA_ERROR_INVALID_VALUE;
+    atomic_store(&function->most_shared, value);
+    return CUDA_SUCCESS;
 }
 
 CUresult sw_emu_cuFuncLoad(CUfunction function)
@@ -209,8 +238,7 @@ CUresult sw_emu_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunct
         return CUDA_ERROR_INVALID_VALUE;
     if (entry_of(function, &device) == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
-    (void)dynamic_bytes;
-    *blocks = (int)emu_occupancy((unsigned long long)block_threads);
+    *blocks = (int)emu_occupancy((unsigned long long)block_threads, dynamic_bytes);
     return CUDA_SUCCESS;
 }
 
@@ -243,10 +271,10 @@ static int attributes_ok(const CUlaunchConfig *config)
 static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **params,
                        void **extra)
 {
-    enum { MOST_DYNAMIC_SHARED = 48 << 10 };
     struct emu_op op = {.kind = EMU_OP_KERNEL,
                         .kernel.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
-                        .kernel.block = {config->blockDimX, config->blockDimY, config->blockDimZ}};
+                        .kernel.block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+                        .kernel.shared = config->sharedMemBytes};
     const struct sw_emu_kernel *entry;
     struct CUstream_st *s;
     CUdevice device;
@@ -258,7 +286,7 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
     if (entry == NULL || (device >= 0 && device != s->device))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!shape_ok(entry, op.kernel.grid, op.kernel.block) || !attributes_ok(config) ||
-        config->sharedMemBytes > MOST_DYNAMIC_SHARED || extra != NULL ||
+        config->sharedMemBytes > (unsigned)most_shared(function) || extra != NULL ||
         (entry->params_bytes > 0 && (params == NULL || params[0] == NULL)))
         return CUDA_ERROR_INVALID_VALUE;
     op.device = s->device;

@@ -138,7 +138,7 @@ CUresult emu_op_run(const struct emu_op *op)
         break;
     case EMU_OP_KERNEL:
         result = emu_grid_run(op->device, op->kernel.kernel, op->kernel.grid, op->kernel.block,
-                              op->owned);
+                              op->kernel.shared, op->owned);
         break;
     case EMU_OP_HOST:
         emu_in_host_function = 1;

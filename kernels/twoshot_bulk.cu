@@ -9,7 +9,7 @@
  *              everything, element by element
  *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
  *
- * A block has SW_BULK_STAGES stages in shared memory. A stage holds a piece of every rank, at the same place of the
+ * A block has SW_BULK_STAGES stages in its dynamic shared memory, as long as the launch makes them. A stage holds a piece of every rank, at the same place of the
  * share, and then the result, where rank 0's piece was. Chunk k of a block goes through stage k modulo SW_BULK_STAGES:
  * thread 0 has its pieces loaded, all threads wait for them and add, thread 0 has the result stored to all ranks; a
  * stage is filled again one chunk later, when the stores have read it.
@@ -22,31 +22,30 @@
 
 #if SYMWIN_HAS_BULK
 
-#define SW_BULK_STAGES 3
-#if SYMWIN_EMULATED
-#define SW_BULK_STAGE_BYTES 4096 /* every thread of the emulated driver has its own */
-#else
-#define SW_BULK_STAGE_BYTES 15360 /* of 48 KiB, which a kernel has without asking for more */
-#endif
+#define SW_BULK_STAGES 6
 
 struct alignas(16) sw_bulk_vector {
     uint64_t lo, hi;
 };
 
-enum { SW_BULK_STAGE_VECTORS = SW_BULK_STAGE_BYTES / 16 };
-
 /* The block's shared memory. */
 struct sw_bulk_block {
     sw_bulk_vector *stages;
+    uint32_t vectors;  /* of a stage */
     uint64_t *arrived; /* a barrier for each stage */
 };
 
 SYMWIN_DEVICE sw_bulk_block sw_bulk_block_here(void)
 {
-    alignas(128) __shared__ sw_bulk_vector stages[SW_BULK_STAGES * SW_BULK_STAGE_VECTORS];
+    const uint32_t lines = symwin_shared_bytes() / SW_BULK_STAGES / 128;
     __shared__ uint64_t arrived[SW_BULK_STAGES];
 
-    return {stages, arrived};
+    return {(sw_bulk_vector *)symwin_shared(), lines * (128 / 16), arrived};
+}
+
+SYMWIN_DEVICE sw_bulk_vector *sw_bulk_stage(const sw_bulk_block &block, uint64_t k)
+{
+    return block.stages + k % SW_BULK_STAGES * block.vectors;
 }
 
 /* What a block does, in vectors from the first one of the message. */
@@ -75,7 +74,7 @@ SYMWIN_DEVICE void sw_bulk_ask(const struct sw_kernel_args &args, const symwin_p
     const uint32_t stage = (uint32_t)(k % SW_BULK_STAGES);
     const uint64_t begin = sw_bulk_begin(work, k);
     const uint32_t bytes = sw_bulk_vectors(work, begin) * 16;
-    sw_bulk_vector *to = block.stages + stage * SW_BULK_STAGE_VECTORS;
+    sw_bulk_vector *to = sw_bulk_stage(block, k);
 
     symwin_bulk_expect(&block.arrived[stage], (uint32_t)args.nranks * bytes);
     SYMWIN_NO_UNROLL
@@ -93,7 +92,7 @@ SYMWIN_DEVICE void sw_bulk_tell(const struct sw_kernel_args &args, const symwin_
 {
     const uint64_t begin = sw_bulk_begin(work, k);
     const uint32_t bytes = sw_bulk_vectors(work, begin) * 16;
-    const sw_bulk_vector *from = block.stages + k % SW_BULK_STAGES * SW_BULK_STAGE_VECTORS;
+    const sw_bulk_vector *from = sw_bulk_stage(block, k);
 
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step <= args.nranks; step++)
@@ -126,9 +125,8 @@ SYMWIN_DEVICE void sw_bulk_sum(const struct sw_kernel_args &args, sw_bulk_vector
 
 template <class R>
 SYMWIN_DEVICE void sw_bulk_pieces(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                  const sw_bulk_work &work)
+                                  const sw_bulk_block &block, const sw_bulk_work &work)
 {
-    const sw_bulk_block block = sw_bulk_block_here();
     const bool asks = threadIdx.x == 0;
 
     if (asks) {
@@ -145,7 +143,7 @@ SYMWIN_DEVICE void sw_bulk_pieces(const struct sw_kernel_args &args, const symwi
 
         while (!symwin_bulk_loaded(&block.arrived[stage], (uint32_t)(k / SW_BULK_STAGES)))
             symwin_pause();
-        sw_bulk_sum<R>(args, block.stages + stage * SW_BULK_STAGE_VECTORS, work.piece,
+        sw_bulk_sum<R>(args, sw_bulk_stage(block, k), work.piece,
                        sw_bulk_vectors(work, sw_bulk_begin(work, k)));
         symwin_bulk_fence_shared();
         __syncthreads();
@@ -166,7 +164,8 @@ SYMWIN_DEVICE void sw_bulk_pieces(const struct sw_kernel_args &args, const symwi
 template <class R>
 SYMWIN_DEVICE void sw_bulk_share(const struct sw_kernel_args &args, const symwin_peers &peers)
 {
-    const uint32_t piece = SW_BULK_STAGE_VECTORS / (uint32_t)args.nranks;
+    const sw_bulk_block block = sw_bulk_block_here();
+    const uint32_t piece = block.vectors / (uint32_t)args.nranks;
     sw_cut cut = sw_cut_of(args, args.out_offset, R::bytes);
     sw_bulk_work work = {{0, 0}, 0, 0, piece, 0};
     uint64_t chunks;
@@ -178,7 +177,7 @@ SYMWIN_DEVICE void sw_bulk_share(const struct sw_kernel_args &args, const symwin
     work.out = args.out_offset + cut.head * R::bytes;
     chunks = piece == 0 ? 0 : (work.share.end - work.share.begin + piece - 1) / piece;
     work.chunks = chunks > blockIdx.x ? (chunks - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
-    sw_bulk_pieces<R>(args, peers, work);
+    sw_bulk_pieces<R>(args, peers, block, work);
     sw_reduce_edges<R>(args, peers, cut, sw_share(cut.edge, args.rank, args.nranks),
                        SW_STORE_EVERYWHERE);
 }

@@ -150,6 +150,7 @@
     X(CUDA_ERROR_TIMEOUT)                                                                          \
     X(CUDA_ERROR_UNKNOWN)                                                                          \
     X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)                                                   \
+    X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)                                       \
     X(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)                                                          \
     X(CU_DEVICE_ATTRIBUTE_WARP_SIZE)                                                               \
     X(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)                                                              \
@@ -240,6 +241,7 @@
     X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)                                                         \
     X(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)                                                          \
     X(CU_FUNC_ATTRIBUTE_NUM_REGS)                                                                  \
+    X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)                                             \
     X(CU_LAUNCH_ATTRIBUTE_IGNORE)                                                                  \
     X(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)                                       \
     X(CU_GET_PROC_ADDRESS_SUCCESS)                                                                 \

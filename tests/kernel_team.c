@@ -300,6 +300,7 @@ void team_launch_args(struct team *team, const struct team_call *call, int rank,
                       const struct sw_kernel_args *args)
 {
     const CUkernel kernel = kernel_of(team, call);
+    const unsigned shared = call->algo == SYMWIN_ALGO_TWOSHOT_BULK ? TEAM_SHARED : 0;
     struct sw_kernel_args copy = *args;
     void *params[1];
     CUfunction function;
@@ -310,8 +311,8 @@ void team_launch_args(struct team *team, const struct team_call *call, int rank,
     copy.report = report;
     params[0] = &copy;
     must(sw_drv.cuKernelGetFunction(&function, kernel), "function", rank);
-    must(sw_drv.cuLaunchKernel(function, call->grid, 1, 1, call->block, 1, 1, 0, team->stream[rank],
-                               params, NULL),
+    must(sw_drv.cuLaunchKernel(function, call->grid, 1, 1, call->block, 1, 1, shared,
+                               team->stream[rank], params, NULL),
          "launch", rank);
 }
 
