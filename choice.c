@@ -29,11 +29,17 @@ static uint64_t round_bytes(const symwin_comm *comm, symwin_algo algo)
     }
 }
 
+static enum sw_kernel_shape shape_of(const struct sw_question *q, symwin_algo algo)
+{
+    if (!q->aligned || q->bytes > round_bytes(q->comm, algo))
+        return SW_SHAPE_any;
+    return q->bytes % ITEM_BYTES == 0 ? SW_SHAPE_whole : SW_SHAPE_aligned;
+}
+
 const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo algo)
 {
-    const int whole = q->aligned && q->bytes <= round_bytes(q->comm, algo);
-
-    return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, whole ? q->comm->nranks : 0);
+    return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, q->comm->nranks,
+                          shape_of(q, algo));
 }
 
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)

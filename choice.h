@@ -64,7 +64,7 @@ struct sw_question {
     symwin_op op;
     size_t bytes; /* of the message, > 0 */
     int in_place;
-    int aligned;         /* so are both buffers, and the message's bytes, to 16 bytes */
+    int aligned;         /* so are both buffers, to 16 bytes */
     int windows;         /* both buffers lie in windows */
     unsigned transports; /* that both windows have */
 };

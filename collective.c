@@ -169,7 +169,7 @@ static struct sw_question question(const struct call *c)
         .op = c->op,
         .bytes = c->bytes,
         .in_place = c->in == c->out,
-        .aligned = (c->in | c->out | c->in_offset | c->out_offset | c->bytes) % 16 == 0,
+        .aligned = (c->in | c->out | c->in_offset | c->out_offset) % 16 == 0,
         .windows = c->windows,
         .transports = c->transports,
     };

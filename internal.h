@@ -7,6 +7,7 @@
 
 #include "driver.h"
 #include "kernels/kernel_args.h"
+#include "kernels/kernel_list.h"
 
 /* ---- error.c --------------------------------------------------------------------------------- */
 
@@ -459,10 +460,11 @@ struct sw_kernel {
     int resident;    /* blocks of so many threads that the whole device holds at the same time */
 };
 
-/* The kernel; NULL: there is none. `whole_ranks`: where the message is whole entries (choice.h) the number of ranks,
- * else 0. */
+/* The kernel for messages of that shape: just for so many ranks, if there is one, or else for any of both. NULL: there
+ * is none. */
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
-                                       symwin_type type, symwin_op op, int whole_ranks);
+                                       symwin_type type, symwin_op op, int nranks,
+                                       enum sw_kernel_shape shape);
 int sw_kernels_multiprocessors(const struct sw_kernels *kernels);
 /* Whether a kernel can begin before the one ahead of it in its stream has ended. */
 int sw_kernels_begin_early(const struct sw_kernels *kernels);

@@ -12,7 +12,6 @@
 #include "emu/emu.h"
 #include "fatbins.h"
 #include "internal.h"
-#include "kernels/kernel_list.h"
 
 extern const struct sw_emu_image sw_kernels_emu_image; /* kernels/emu_image.cc */
 
@@ -35,15 +34,16 @@ static const char *const file_names[] = {
 
 static const struct {
     const char *name;
-    unsigned char file, algo, type, op, ranks;
+    unsigned char file, algo, type, op, ranks, shape;
 } kernel_list[] = {
-#define KERNEL(file, algo, type, op, ranks)                                                        \
-    {SW_KERNEL_TEXT(algo, type, op, ranks),                                                        \
+#define KERNEL(file, algo, type, op, ranks, shape)                                                 \
+    {SW_KERNEL_TEXT(algo, type, op, ranks, shape),                                                 \
      FILE_##file,                                                                                  \
      ALGO_##algo,                                                                                  \
      TYPE_##type,                                                                                  \
      OP_##op,                                                                                      \
-     SW_RANKS_##ranks},
+     SW_RANKS_##ranks,                                                                             \
+     SW_SHAPE_##shape},
     SW_KERNEL_LIST(KERNEL)};
 
 #define KERNEL_COUNT (sizeof kernel_list / sizeof kernel_list[0])
@@ -61,7 +61,7 @@ struct sw_kernels {
     int refs;
     int multiprocessors;
     int early; /* the device can begin a kernel before the one ahead has ended */
-    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS][RANKS];
+    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS][RANKS][SW_SHAPES];
 };
 
 static struct {
@@ -229,9 +229,10 @@ static symwin_status load_device(struct sw_kernels *kernels)
         if (loaded.libraries[file] == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
                            file_names[file]);
-        status = load_kernel(kernels, i,
-                             &kernels->table[kernel_list[i].algo][kernel_list[i].type]
-                                            [kernel_list[i].op][for_ranks(kernel_list[i].ranks)]);
+        status = load_kernel(
+            kernels, i,
+            &kernels->table[kernel_list[i].algo][kernel_list[i].type][kernel_list[i].op]
+                           [for_ranks(kernel_list[i].ranks)][kernel_list[i].shape]);
     }
     return status;
 }
@@ -294,16 +295,17 @@ void sw_kernels_release(struct sw_kernels *kernels)
 }
 
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
-                                       symwin_type type, symwin_op op, int whole_ranks)
+                                       symwin_type type, symwin_op op, int nranks,
+                                       enum sw_kernel_shape shape)
 {
     const symwin_op base = op == SYMWIN_AVG ? SYMWIN_SUM : op;
-    const struct sw_kernel *of_ranks = kernels->table[algo][type][base];
+    const struct sw_kernel(*of)[SW_SHAPES] = kernels->table[algo][type][base];
 
-    if (of_ranks[ANY].function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
-        of_ranks = kernels->table[SYMWIN_ALGO_ONESHOT][type][base];
-    if (of_ranks[for_ranks(whole_ranks)].function != NULL)
-        return &of_ranks[for_ranks(whole_ranks)];
-    return of_ranks[ANY].function != NULL ? &of_ranks[ANY] : NULL;
+    if (of[ANY][SW_SHAPE_any].function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
+        of = kernels->table[SYMWIN_ALGO_ONESHOT][type][base];
+    if (of[for_ranks(nranks)][shape].function != NULL)
+        return &of[for_ranks(nranks)][shape];
+    return of[ANY][SW_SHAPE_any].function != NULL ? &of[ANY][SW_SHAPE_any] : NULL;
 }
 
 int sw_kernels_begin_early(const struct sw_kernels *kernels)

@@ -240,8 +240,8 @@ SYMWIN_DEVICE void sw_copies(const struct sw_kernel_args &args)
         sw_copies_sum<R>(args, args.stage == SW_COPIES_SUM_FIRST ? 0 : 1);
 }
 
-#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
-    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
+#define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
+    SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
         sw_copies<sw_reduce<sw_type_##type, sw_op_##op>>(args);                                    \
     }

@@ -6,8 +6,8 @@
 #include "kernel_args.h"
 #include "kernel_list.h"
 
-#define SW_DECLARE(file, algo, type, op, ranks)                                                    \
-    extern "C" void SW_KERNEL_NAME(algo, type, op, ranks)(const void *params);
+#define SW_DECLARE(file, algo, type, op, ranks, shape)                                             \
+    extern "C" void SW_KERNEL_NAME(algo, type, op, ranks, shape)(const void *params);
 SW_KERNEL_LIST(SW_DECLARE)
 
 /* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. ThreadSanitizer makes
@@ -18,8 +18,8 @@ SW_KERNEL_LIST(SW_DECLARE)
 #define BLOCK_THREADS 64
 #endif
 
-#define SW_ENTRY(file, algo, type, op, ranks)                                                      \
-    {SW_KERNEL_TEXT(algo, type, op, ranks), SW_KERNEL_NAME(algo, type, op, ranks),                 \
+#define SW_ENTRY(file, algo, type, op, ranks, shape)                                               \
+    {SW_KERNEL_TEXT(algo, type, op, ranks, shape), SW_KERNEL_NAME(algo, type, op, ranks, shape),   \
      sizeof(struct sw_kernel_args), BLOCK_THREADS},
 static const struct sw_emu_kernel kernels[] = {SW_KERNEL_LIST(SW_ENTRY)};
 

@@ -1,11 +1,11 @@
 /* Every collective kernel, each named once, by the file that defines it.
  *
- * X(file, algo, type, op, ranks): kernels/<file>.cu has SW_KERNEL_NAME(algo, type, op, ranks); the words are the short
- * names of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. `ranks` is n, any number, or 2, 4 or 8,
- * and then the message must be whole entries (push.cuh's sw_wire_whole; choice.c looks): what is asked for most, without
- * the code that it does not need. An average is a sum with args.average. All take one struct sw_kernel_args by value, in
- * grids of one dimension, any number of blocks, of as many threads as the function's attribute says; those of copies
- * once for each args.stage.
+ * X(file, algo, type, op, ranks, shape): kernels/<file>.cu has SW_KERNEL_NAME(algo, type, op, ranks, shape); the words
+ * are the short names of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. `ranks` is n, any number, or
+ * 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c looks): any, aligned or whole. What is asked for
+ * most so has kernels without the code that it does not need. An average is a sum with args.average. All take one
+ * struct sw_kernel_args by value, in grids of one dimension, any number of blocks, of as many threads as the function's
+ * attribute says; those of copies once for each args.stage.
  *
  * The multicast kernels are those that PTX's multimem.ld_reduce has on sm_90 (no f32 or f64 min and
  * max, no prod, nothing of 8 bits). Images for earlier architectures hold them too, but they return
@@ -14,8 +14,10 @@
 #ifndef SYMWIN_KERNEL_LIST_H
 #define SYMWIN_KERNEL_LIST_H
 
-#define SW_KERNEL_NAME(algo, type, op, ranks) sw_allreduce_##algo##_##type##_##op##_##ranks
-#define SW_KERNEL_TEXT(algo, type, op, ranks) "sw_allreduce_" #algo "_" #type "_" #op "_" #ranks
+#define SW_KERNEL_NAME(algo, type, op, ranks, shape)                                               \
+    sw_allreduce_##algo##_##type##_##op##_##ranks##_##shape
+#define SW_KERNEL_TEXT(algo, type, op, ranks, shape)                                               \
+    "sw_allreduce_" #algo "_" #type "_" #op "_" #ranks "_" #shape
 
 /* The most threads of a block: as many as there are registers for. */
 #define SW_KERNEL_THREADS_n 640  /* of 96 registers */
@@ -23,15 +25,18 @@
 #define SW_KERNEL_THREADS_4 768  /* of 80 */
 #define SW_KERNEL_THREADS_8 640
 
-/* What `ranks` is in code. */
+/* What `shape` and `ranks` are in code. */
+enum sw_kernel_shape { SW_SHAPE_any, SW_SHAPE_aligned, SW_SHAPE_whole, SW_SHAPES };
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
 #define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
-    X(file, algo, type, sum, n)                                                                    \
-    X(file, algo, type, prod, n) X(file, algo, type, min, n) X(file, algo, type, max, n)
+    X(file, algo, type, sum, n, any)                                                               \
+    X(file, algo, type, prod, n, any)                                                              \
+    X(file, algo, type, min, n, any) X(file, algo, type, max, n, any)
 
 #define SW_KERNEL_NO_PROD(X, file, algo, type)                                                     \
-    X(file, algo, type, sum, n) X(file, algo, type, min, n) X(file, algo, type, max, n)
+    X(file, algo, type, sum, n, any)                                                               \
+    X(file, algo, type, min, n, any) X(file, algo, type, max, n, any)
 
 #define SW_KERNEL_FLOATS(X, file, algo)                                                            \
     SW_KERNEL_ALL_OPS(X, file, algo, f64)                                                          \
@@ -51,21 +56,22 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_ALL_OPS(X, file, algo, u64)
 
 /* What is asked for most, for each of the common numbers of ranks. */
-#define SW_KERNEL_SUMS(X, file, algo, ranks)                                                       \
-    X(file, algo, f32, sum, ranks)                                                                 \
-    X(file, algo, f16, sum, ranks)                                                                 \
-    X(file, algo, bf16, sum, ranks)                                                                \
-    X(file, algo, e4m3, sum, ranks)                                                                \
-    X(file, algo, e5m2, sum, ranks)
+#define SW_KERNEL_SUMS(X, file, algo, ranks, shape)                                                \
+    X(file, algo, f32, sum, ranks, shape)                                                          \
+    X(file, algo, f16, sum, ranks, shape)                                                          \
+    X(file, algo, bf16, sum, ranks, shape)                                                         \
+    X(file, algo, e4m3, sum, ranks, shape)                                                         \
+    X(file, algo, e5m2, sum, ranks, shape)
 
 #define SW_KERNEL_COMMON(X, file, algo)                                                            \
-    SW_KERNEL_SUMS(X, file, algo, 2)                                                               \
-    SW_KERNEL_SUMS(X, file, algo, 4)                                                               \
-    SW_KERNEL_SUMS(X, file, algo, 8)
+    SW_KERNEL_SUMS(X, file, algo, 2, aligned)                                                      \
+    SW_KERNEL_SUMS(X, file, algo, 2, whole) SW_KERNEL_SUMS(X, file, algo, 4, aligned)              \
+        SW_KERNEL_SUMS(X, file, algo, 4, whole) SW_KERNEL_SUMS(X, file, algo, 8, aligned)          \
+            SW_KERNEL_SUMS(X, file, algo, 8, whole)
 
 #define SW_KERNEL_MULTICAST_TYPES(X, file, algo)                                                   \
-    X(file, algo, f64, sum, n)                                                                     \
-    X(file, algo, f32, sum, n)                                                                     \
+    X(file, algo, f64, sum, n, any)                                                                \
+    X(file, algo, f32, sum, n, any)                                                                \
     SW_KERNEL_NO_PROD(X, file, algo, f16)                                                          \
     SW_KERNEL_NO_PROD(X, file, algo, bf16)                                                         \
     SW_KERNEL_NO_PROD(X, file, algo, i32)                                                          \

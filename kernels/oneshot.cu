@@ -87,10 +87,10 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
 }
 
 /* The first load does not wait for the communicator's state: they overlap. */
-template <int N, class R, bool spares>
+template <int N, sw_kernel_shape shape, class R, bool spares>
 SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
 {
-    typedef typename sw_wire_of<N, spares>::type W;
+    typedef typename sw_wire_of<shape, spares>::type W;
     const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / SW_ENTRY_BYTES);
     const sw_role role = sw_role_of_thread();
     sw_oneshot_round<W> round;
@@ -110,7 +110,7 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
         if (!role.works || call.failed)
             break;
         sw_oneshot_receive<N, R, W>(args, call, role, round);
-        if (W::whole || call.failed || ++c == rounds.count)
+        if (W::aligned || call.failed || ++c == rounds.count)
             break;
         symwin_fence();
         round = sw_oneshot_begin<R, W>(args, role, rounds, c);
@@ -121,11 +121,11 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
 #define SW_SPARES_oneshot false
 #define SW_SPARES_oneshot_sentinel true
 
-#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
-    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
+#define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
+    SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
-        sw_oneshot<SW_RANKS_##ranks, sw_reduce<sw_type_##type, sw_op_##op>, SW_SPARES_##algo>(     \
-            args);                                                                                 \
+        sw_oneshot<SW_RANKS_##ranks, SW_SHAPE_##shape, sw_reduce<sw_type_##type, sw_op_##op>,      \
+                   SW_SPARES_##algo>(args);                                                        \
     }
 SW_KERNEL_LIST_ONESHOT(SW_DEFINE)
 #undef SW_DEFINE

@@ -83,8 +83,8 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
     sw_call_end(args, call, 0);
 }
 
-#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
-    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
+#define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
+    SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
         sw_twoshot<sw_reduce<sw_type_##type, sw_op_##op>>(args);                                   \
     }

@@ -11,8 +11,8 @@
  *
  * A block has SW_BULK_STAGES stages in its dynamic shared memory, as long as the launch makes them. A stage holds a piece of every rank, at the same place of the
  * share, and then the result, where rank 0's piece was. Chunk k of a block goes through stage k modulo SW_BULK_STAGES:
- * thread 0 has its pieces loaded, all threads wait for them and add, thread 0 has the result stored to all ranks; a
- * stage is filled again one chunk later, when the stores have read it.
+ * thread 0 has its pieces loaded, the other warps wait for them and add, and while they add the next ones, thread 0 has
+ * the result stored to all ranks, and the stage of the chunk before filled again, which the stores have read.
  *
  * Order: as in twoshot.cu, headers before and finish words after. Thread 0 fences for the proxy of bulk copies after
  * the one and before the other.
@@ -107,8 +107,10 @@ template <class R>
 SYMWIN_DEVICE void sw_bulk_sum(const struct sw_kernel_args &args, sw_bulk_vector *stage,
                                uint32_t piece, uint32_t vectors)
 {
+    const uint32_t others = blockDim.x > 32 ? 32 : 0; /* the warp of the thread that asks */
+
     SYMWIN_NO_UNROLL
-    for (uint32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
+    for (uint32_t v = threadIdx.x - others; v < vectors; v += blockDim.x - others) {
         R lo[1] = {}, hi[1] = {};
 
         SYMWIN_NO_UNROLL
@@ -127,7 +129,7 @@ template <class R>
 SYMWIN_DEVICE void sw_bulk_pieces(const struct sw_kernel_args &args, const symwin_peers &peers,
                                   const sw_bulk_block &block, const sw_bulk_work &work)
 {
-    const bool asks = threadIdx.x == 0;
+    const bool asks = threadIdx.x == 0, sums = blockDim.x <= 32 || threadIdx.x >= 32;
 
     if (asks) {
         for (int s = 0; s < SW_BULK_STAGES; s++)
@@ -141,21 +143,23 @@ SYMWIN_DEVICE void sw_bulk_pieces(const struct sw_kernel_args &args, const symwi
     for (uint64_t k = 0; k < work.chunks; k++) {
         const uint32_t stage = (uint32_t)(k % SW_BULK_STAGES);
 
+        if (asks && k > 0)
+            sw_bulk_tell(args, peers, block, work, k - 1);
+        if (asks && k > 1 && k - 2 + SW_BULK_STAGES < work.chunks) {
+            symwin_bulk_wait_read();
+            sw_bulk_ask(args, peers, block, work, k - 2 + SW_BULK_STAGES);
+        }
         while (!symwin_bulk_loaded(&block.arrived[stage], (uint32_t)(k / SW_BULK_STAGES)))
             symwin_pause();
-        sw_bulk_sum<R>(args, sw_bulk_stage(block, k), work.piece,
-                       sw_bulk_vectors(work, sw_bulk_begin(work, k)));
+        if (sums)
+            sw_bulk_sum<R>(args, sw_bulk_stage(block, k), work.piece,
+                           sw_bulk_vectors(work, sw_bulk_begin(work, k)));
         symwin_bulk_fence_shared();
         __syncthreads();
-        if (!asks)
-            continue;
-        sw_bulk_tell(args, peers, block, work, k);
-        if (k > 0 && k - 1 + SW_BULK_STAGES < work.chunks) {
-            symwin_bulk_wait_read();
-            sw_bulk_ask(args, peers, block, work, k - 1 + SW_BULK_STAGES);
-        }
     }
     if (asks) {
+        if (work.chunks > 0)
+            sw_bulk_tell(args, peers, block, work, work.chunks - 1);
         symwin_bulk_wait_written();
         symwin_bulk_fence();
     }
@@ -199,8 +203,8 @@ SYMWIN_DEVICE void sw_bulk(const struct sw_kernel_args &args)
 #define SW_RUN(type, op) (void)args
 #endif
 
-#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
-    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
+#define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
+    SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
         SW_RUN(type, op);                                                                          \
     }

@@ -181,10 +181,10 @@ SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 /* The first load does not wait for the communicator's state: they overlap. */
-template <int N, class R>
+template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_twoshot_push(const struct sw_kernel_args &args)
 {
-    typedef typename sw_wire_of<N, R::spares>::type W;
+    typedef typename sw_wire_of<shape, R::spares>::type W;
     const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
     const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
     const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
@@ -209,7 +209,7 @@ SYMWIN_DEVICE void sw_twoshot_push(const struct sw_kernel_args &args)
         sw_reduce_share<N, R, W>(args, call, role, doors, round);
         if (!call.failed)
             sw_collect<N, R, W>(args, call, role, round);
-        if (W::whole || call.failed || ++c == rounds.count)
+        if (W::aligned || call.failed || ++c == rounds.count)
             break;
         symwin_fence();
         round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, c);
@@ -217,10 +217,11 @@ SYMWIN_DEVICE void sw_twoshot_push(const struct sw_kernel_args &args)
     sw_call_done(args, call);
 }
 
-#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
-    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
+#define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
+    SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
-        sw_twoshot_push<SW_RANKS_##ranks, sw_reduce<sw_type_##type, sw_op_##op>>(args);            \
+        sw_twoshot_push<SW_RANKS_##ranks, SW_SHAPE_##shape,                                        \
+                        sw_reduce<sw_type_##type, sw_op_##op>>(args);                              \
     }
 SW_KERNEL_LIST_TWOSHOT_PUSH(SW_DEFINE)
 #undef SW_DEFINE

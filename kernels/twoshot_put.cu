@@ -156,10 +156,10 @@ SYMWIN_DEVICE void sw_put_pass(sw_call &call, const sw_role &role, const uint32_
     call.failed = call.failed || word >= SW_DOOR_SHUT;
 }
 
-template <int N, class R>
+template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
 {
-    typedef typename sw_wire_of<N, R::spares>::type W;
+    typedef typename sw_wire_of<shape, R::spares>::type W;
     const uint64_t bytes = args.count * R::bytes;
     const sw_put_layout layout = sw_put_layout_of(bytes, SW_PUT_PAYLOAD(R::spares),
                                                   sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes));
@@ -199,10 +199,11 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
     sw_call_end(args, call, layout.rounds);
 }
 
-#define SW_DEFINE(file, algo, type, op, ranks)                                                     \
-    SW_KERNEL(algo, type, op, ranks, SW_KERNEL_THREADS_##ranks)                                    \
+#define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
+    SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
-        sw_twoshot_put<SW_RANKS_##ranks, sw_reduce<sw_type_##type, sw_op_##op>>(args);             \
+        sw_twoshot_put<SW_RANKS_##ranks, SW_SHAPE_##shape, sw_reduce<sw_type_##type, sw_op_##op>>( \
+            args);                                                                                 \
     }
 SW_KERNEL_LIST_TWOSHOT_PUT(SW_DEFINE)
 #undef SW_DEFINE

@@ -57,6 +57,44 @@ SYMWIN_DEVICE sw_message sw_message_at(uint64_t address, uint64_t bytes)
     return {address, bytes, address % 8 == 0, address % 16 == 0};
 }
 
+/* The last bytes of a message that is aligned to 16, fewer than 16: in at most four pieces, zeros beyond. `rest` is how
+ * many, whole elements of `size` bytes. */
+template <int size, sw_access access>
+SYMWIN_DEVICE void sw_rest_load(uint64_t address, uint32_t rest, uint64_t word[2])
+{
+    const uint64_t from = address + (rest & 8);
+    uint64_t part = 0;
+
+    if (size <= 4 && (rest & 4) != 0)
+        part = sw_element_load<4, access>(from);
+    if (size <= 2 && (rest & 2) != 0)
+        part |= sw_element_load<2, access>(from + (rest & 4)) << (rest & 4) * 8;
+    if (size == 1 && (rest & 1) != 0)
+        part |= sw_element_load<1, access>(from + (rest & 6)) << (rest & 6) * 8;
+    word[0] = part;
+    word[1] = 0;
+    if ((rest & 8) != 0) {
+        word[0] = sw_element_load<8, access>(address);
+        word[1] = part;
+    }
+}
+
+template <int size, sw_access access>
+SYMWIN_DEVICE void sw_rest_store(uint64_t address, uint32_t rest, const uint64_t word[2])
+{
+    const uint64_t to = address + (rest & 8);
+    const uint64_t part = (rest & 8) != 0 ? word[1] : word[0];
+
+    if ((rest & 8) != 0)
+        sw_element_store<8, access>(address, word[0]);
+    if (size <= 4 && (rest & 4) != 0)
+        sw_element_store<4, access>(to, part & 0xffffffffu);
+    if (size <= 2 && (rest & 2) != 0)
+        sw_element_store<2, access>(to + (rest & 4), part >> (rest & 4) * 8 & 0xffffu);
+    if (size == 1 && (rest & 1) != 0)
+        sw_element_store<1, access>(to + (rest & 6), part >> (rest & 6) * 8 & 0xffu);
+}
+
 /* Word `index` of a message of elements of `size` bytes; zero beyond its end. */
 template <int size, sw_access access = SW_OWN>
 SYMWIN_DEVICE uint64_t sw_word_load(const sw_message &message, uint64_t index)

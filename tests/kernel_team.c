@@ -210,7 +210,7 @@ void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t rounds)
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_type type,
-                            symwin_op op, int ranks)
+                            symwin_op op, int ranks, const char *shape)
 {
     static const char *const algos[] = {
 #define NAME(name, value, text) [value] = #text,
@@ -233,8 +233,8 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
 
     if (ranks > 0)
         snprintf(number, sizeof number, "%d", ranks);
-    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s", algos[algo], types[type],
-             ops[op == SYMWIN_AVG ? SYMWIN_SUM : op], number);
+    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s_%s", algos[algo], types[type],
+             ops[op == SYMWIN_AVG ? SYMWIN_SUM : op], number, shape);
     for (i = 0; i < team->libraries; i++)
         if (sw_drv.cuLibraryGetKernel(&kernel, team->library[i], name) == CUDA_SUCCESS)
             return kernel;
@@ -243,10 +243,10 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
 
 int team_has_kernel(const struct team *team, symwin_algo algo, symwin_type type, symwin_op op)
 {
-    return find_kernel(team, algo, type, op, 0) != NULL;
+    return find_kernel(team, algo, type, op, 0, "any") != NULL;
 }
 
-/* As choice.c has it: the kernel for the number of ranks is for whole entries, which pushes send in one round. */
+/* As choice.c has it. */
 static CUkernel kernel_of(const struct team *team, const struct team_call *call)
 {
     const uint64_t bytes = call->count * reference_bytes(call->type);
@@ -256,9 +256,10 @@ static CUkernel kernel_of(const struct team *team, const struct team_call *call)
                                : bytes;
     CUkernel kernel = NULL;
 
-    if ((bytes | call->in | call->out) % 16 == 0 && bytes <= round)
-        kernel = find_kernel(team, call->algo, call->type, call->op, team->nranks);
-    return kernel != NULL ? kernel : find_kernel(team, call->algo, call->type, call->op, 0);
+    if ((call->in | call->out) % 16 == 0 && bytes <= round)
+        kernel = find_kernel(team, call->algo, call->type, call->op, team->nranks,
+                             bytes % 16 == 0 ? "whole" : "aligned");
+    return kernel != NULL ? kernel : find_kernel(team, call->algo, call->type, call->op, 0, "any");
 }
 
 /* All that ranks must agree on, as the host's digest does it, but simpler. */
