@@ -7,9 +7,10 @@ enum {
     ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16, /* what a thread handles at a time */
     WARP = 32,
-    USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
-    LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
-    BULK_BLOCKS = 16    /* with bulk copies they fill the links (a prototype's did, on H200s) */
+    USHERS = 32,         /* threads of a block that do no part of the message, if there are more */
+    LEAST_WORKERS = 64,  /* of a block on a GPU; more where there would be too many blocks */
+    BULK_BLOCKS = 8,     /* with bulk copies; more are slower (H200s) */
+    BULK_BYTES = 1 << 20 /* from which on bulk copies are the quickest with so few blocks */
 };
 
 static const char allreduce_call[] = "symwin_allreduce";
@@ -145,12 +146,21 @@ static int applies(const struct sw_question *q, const struct sw_tuning_row *row)
                                        sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES);
 }
 
+/* Tables and model know of no limit to the blocks: where the communicator has one, bulk copies do the most with few. */
+static int has_few_blocks(const struct sw_question *q)
+{
+    return q->comm->max_blocks > 0 && q->comm->max_blocks <= BULK_BLOCKS && q->bytes >= BULK_BYTES;
+}
+
 void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
 {
     const struct sw_tuning_row *row = sw_tuning_find(q->comm->tuning, q->type, q->windows,
                                                      q->bytes);
 
-    if (row != NULL && applies(q, row))
+    if (has_few_blocks(q) && may_serve(q, SYMWIN_ALGO_TWOSHOT_BULK) &&
+        sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES)
+        *out = (struct sw_choice){.algo = SYMWIN_ALGO_TWOSHOT_BULK};
+    else if (row != NULL && applies(q, row))
         *out = (struct sw_choice){row->algo, {row->blocks, row->threads}, 1};
     else
         *out = (struct sw_choice){.algo = by_model(q)};

@@ -78,7 +78,7 @@ table=$results-${RANKS:+$RANKS-ranks-}perf-sms.csv
 : >"$table.new"
 for limit in 4 8 16 32; do
     # shellcheck disable=SC2086
-    run "$table.part" $large_sizes --algo auto,twoshot,twoshot_put,copies --sm-limit $limit
+    run "$table.part" $large_sizes --algo auto,twoshot,twoshot_put,copies,twoshot_bulk --sm-limit $limit
     cat "$table.part" >>"$table.new"
 done
 rm "$table.part"

@@ -95,7 +95,7 @@ static void crosses_once(int nranks)
 
 /* ---- calls ---- */
 
-enum { RANKS = 2, BYTES = 1 << 20 };
+enum { RANKS = 2, BYTES = 2 << 20 };
 
 struct place {
     symwin_comm *comm;
@@ -164,6 +164,15 @@ static const struct ask multicast_asks[] = {
     {"no window", 16, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 1, 32, 1},
 };
 
+/* The same rows, on a communicator that may use 8 blocks. */
+static const struct ask few_asks[] = {
+    {"few blocks", MIB / 4, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 8, 0, 0},
+    {"few blocks, in place", MIB / 4, SYMWIN_F32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 8, 0, 0},
+    {"fewer still", MIB / 4, SYMWIN_I32, 0, 0, {.blocks = 3}, SYMWIN_ALGO_TWOSHOT_BULK, 3, 0, 0},
+    {"a smaller message", MIB / 4 - 1, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 64, 1},
+    {"no window", MIB / 4, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 8, 32, 1},
+};
+
 static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
                            "symwin emulated GPU,2,4,float,0,64,oneshot,9,32\n"
                            "symwin emulated GPU,2,4,float,1,64,twoshot,1,64\n"
@@ -171,9 +180,11 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "symwin emulated GPU,2,8,float,0,128,oneshot,65536,1024\n"
                            "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n";
 
-static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags)
+static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags,
+                       int max_blocks)
 {
-    const symwin_comm_options options = {.size = sizeof options, .flags = flags};
+    const symwin_comm_options options = {
+        .size = sizeof options, .flags = flags, .max_blocks = max_blocks};
     symwin_window *window;
 
     host_must(symwin_comm_create(&team->id, RANKS, rank, rank, &options, &p->comm), "create");
@@ -274,11 +285,23 @@ static void calls(struct harness_team *team, int rank, void *arg)
     size_t i;
 
     (void)arg;
-    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST);
+    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, 0);
     for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
         asked(&p, &asks[i]);
     runs(&p);
     refuses(&p);
+    close_place(&p);
+}
+
+static void few_calls(struct harness_team *team, int rank, void *arg)
+{
+    struct place p;
+    size_t i;
+
+    (void)arg;
+    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, 8);
+    for (i = 0; i < sizeof few_asks / sizeof few_asks[0]; i++)
+        asked(&p, &few_asks[i]);
     close_place(&p);
 }
 
@@ -288,7 +311,7 @@ static void multicast_calls(struct harness_team *team, int rank, void *arg)
     size_t i;
 
     (void)arg;
-    open_place(&p, team, rank, SYMWIN_COMM_MULTICAST);
+    open_place(&p, team, rank, SYMWIN_COMM_MULTICAST, 0);
     for (i = 0; i < sizeof multicast_asks / sizeof multicast_asks[0]; i++)
         asked(&p, &multicast_asks[i]);
     close_place(&p);
@@ -317,6 +340,7 @@ int main(void)
     before = harness_leaks_now();
     set_table();
     harness_run(RANKS, calls, NULL);
+    harness_run(RANKS, few_calls, NULL);
     if (sw_driver_is_emulated())
         harness_run(RANKS, multicast_calls, NULL);
     unlink(getenv("SYMWIN_TUNING"));

@@ -15,12 +15,12 @@
 #include "../../choice.h"
 #include "perf.h"
 
-enum { MOST_CHOICES = 512, FINALISTS = 5, THREADS = 7, FINAL_REPETITIONS = 5 };
+enum { MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
 
 #define WORSE 1.25   /* a grid that is so much slower than the best of its branch ends the branch */
 #define FAR 2.0      /* and so does one that is so much slower than the best of all */
 #define HOPELESS 3.0 /* an algorithm with its best so much slower is not tried by other threads */
-#define ALIKE 1.02   /* times so close are taken for equal */
+#define ALIKE 1.01   /* times so close are taken for equal */
 
 /* What was tried in one kind of memory, for one size. */
 struct tried {
