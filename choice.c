@@ -7,10 +7,11 @@ enum {
     ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16, /* what a thread handles at a time */
     WARP = 32,
-    USHERS = 32,         /* threads of a block that do no part of the message, if there are more */
-    LEAST_WORKERS = 64,  /* of a block on a GPU; more where there would be too many blocks */
-    BULK_BLOCKS = 8,     /* with bulk copies; more are slower (H200s) */
-    BULK_BYTES = 1 << 20 /* from which on bulk copies are the quickest with so few blocks */
+    USHERS = 32,          /* threads of a block that do no part of the message, if there are more */
+    LEAST_WORKERS = 64,   /* of a block on a GPU; more where there would be too many blocks */
+    BULK_BLOCKS = 8,      /* with bulk copies; more are slower (H200s) */
+    ENOUGH_BLOCKS = 64,   /* more make no algorithm much quicker */
+    LARGE_BYTES = 1 << 20 /* of a message that feels it when there are fewer */
 };
 
 static const char allreduce_call[] = "symwin_allreduce";
@@ -39,8 +40,7 @@ static enum sw_kernel_shape shape_of(const struct sw_question *q, symwin_algo al
 
 const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo algo)
 {
-    return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, q->comm->nranks,
-                          shape_of(q, algo));
+    return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, shape_of(q, algo));
 }
 
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
@@ -69,40 +69,57 @@ symwin_algo sw_choice_kernel(const struct sw_question *q, symwin_algo algo)
 #define COPY_US 30.0   /* and for each peer: four of them, one after another */
 #define COPY_BYTES_US 390e3
 #define LINK_BYTES_US 340e3 /* what a rank sends, or receives, in a microsecond */
+#define BULK_BYTES_US 300e3 /* by bulk copies */
 #define LOCAL_BYTES_US 1300e3
+#define PUSH_BLOCK_US 18.5e3 /* and what a block of few does: of all that pushes, */
+#define LOAD_BLOCK_US 35e3   /* the two-shot over windows, */
+#define BULK_BLOCK_US 39e3   /* that by bulk copies, */
+#define SUM_BLOCK_US 84e3    /* the sum between copies, of what it reads and writes */
 
-double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float)
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Two chunks, in each of which the sum and one of the copies go side by side. */
+static double copies_us(double n, double message, double blocks)
+{
+    const double chunk = message / n / 2;
+    const double copy = (n - 1) * chunk / COPY_BYTES_US;
+    const double sum = (n + 1) * chunk / (blocks * SUM_BLOCK_US);
+
+    return COPIES_US + COPY_US * (n - 1) + 2 * copy + 2 * (sum > copy ? sum : copy);
+}
+
+double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks)
 {
     const double n = nranks;
     const double message = (double)bytes;
     const double pushed = is_float && algo != SYMWIN_ALGO_ONESHOT ? message : 2 * message;
-    double hops, link, local;
+    const double both_ways = 2 * (n - 1) / n * message;
+    const double blocks = most_blocks > 0 ? most_blocks : 1e6;
+    const double push_rate = least(LINK_BYTES_US, blocks * PUSH_BLOCK_US);
 
     switch (algo) {
     case SYMWIN_ALGO_ONESHOT:
     case SYMWIN_ALGO_ONESHOT_SENTINEL:
-        hops = HOP_US;
-        link = (n - 1) * pushed;
-        local = n * pushed;
-        break;
+        return HOP_US + (n - 1) * pushed / push_rate + n * pushed / LOCAL_BYTES_US;
     case SYMWIN_ALGO_TWOSHOT_PUSH:
-        hops = 2 * HOP_US;
-        link = 2 * (n - 1) / n * pushed;
-        local = (n - 1) / n * pushed;
-        break;
+        return 2 * HOP_US + 2 * (n - 1) / n * pushed / push_rate +
+               (n - 1) / n * pushed / LOCAL_BYTES_US;
     case SYMWIN_ALGO_TWOSHOT_PUT:
-        hops = 2 * HOP_US + PUT_US;
-        link = (n - 1) / n * (pushed + message);
-        local = (n - 1) / n * pushed / 2;
-        break;
+        return 2 * HOP_US + PUT_US + (n - 1) / n * (pushed + message) / push_rate +
+               (n - 1) / n * pushed / 2 / LOCAL_BYTES_US;
+    case SYMWIN_ALGO_TWOSHOT_BULK:
+        return 2 * HOP_US + PEER_US * (n - 1) +
+               both_ways / least(BULK_BYTES_US, blocks * BULK_BLOCK_US);
     case SYMWIN_ALGO_COPIES:
-        return COPIES_US + COPY_US * (n - 1) + 2 * (n - 1) / n * message / COPY_BYTES_US;
+        return copies_us(n, message, blocks);
     default: /* loads over windows */
-        hops = 2 * HOP_US + PEER_US * (n - 1);
-        link = 2 * (n - 1) / n * message;
-        local = (n - 1) / n * message;
+        return 2 * HOP_US + PEER_US * (n - 1) +
+               both_ways / least(LINK_BYTES_US, blocks * LOAD_BLOCK_US) +
+               both_ways / 2 / LOCAL_BYTES_US;
     }
-    return hops + link / LINK_BYTES_US + local / LOCAL_BYTES_US;
 }
 
 /* Whether what the caller has not asked for may serve the call: copies want hardware queues, which ranks that share a
@@ -113,25 +130,33 @@ static int may_serve(const struct sw_question *q, symwin_algo algo)
            (algo != SYMWIN_ALGO_COPIES || (q->comm->ranks_on_device == 1 && !q->in_place));
 }
 
+/* The limit to the blocks, where a large message feels it: 0, there is none. Tables are measured without. */
+static int few_blocks(const struct sw_question *q)
+{
+    const int most = q->comm->max_blocks;
+
+    return most < ENOUGH_BLOCKS && q->bytes >= LARGE_BYTES ? most : 0;
+}
+
 /* Multicast was never measured: small messages that it serves go by it in one shot, large ones in two. */
 static symwin_algo by_model(const struct sw_question *q)
 {
-    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
-                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_COPIES,
-                                        SYMWIN_ALGO_TWOSHOT};
-    const int is_float = sw_type_is_float(q->type);
+    static const symwin_algo algos[6] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
+                                         SYMWIN_ALGO_TWOSHOT_PUT,      SYMWIN_ALGO_COPIES,
+                                         SYMWIN_ALGO_TWOSHOT,          SYMWIN_ALGO_TWOSHOT_BULK};
+    const int is_float = sw_type_is_float(q->type), blocks = few_blocks(q);
     symwin_algo best = algos[0];
-    double least = sw_choice_model_us(best, q->comm->nranks, q->bytes, is_float);
+    double best_us = 0;
     int i;
 
     if (q->bytes <= ONESHOT_MC_BYTES && sw_choice_service(q, SYMWIN_ALGO_ONESHOT_MC) == SW_SERVES)
         return SYMWIN_ALGO_ONESHOT_MC;
-    for (i = 1; i < 5; i++) {
-        const double us = sw_choice_model_us(algos[i], q->comm->nranks, q->bytes, is_float);
+    for (i = 0; i < (blocks > 0 ? 6 : 5); i++) {
+        const double us = sw_choice_model_us(algos[i], q->comm->nranks, q->bytes, is_float, blocks);
 
-        if (us < least && may_serve(q, algos[i])) {
+        if (i == 0 || (us < best_us && may_serve(q, algos[i]))) {
             best = algos[i];
-            least = us;
+            best_us = us;
         }
     }
     if (best != algos[0] && sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) == SW_SERVES)
@@ -139,17 +164,14 @@ static symwin_algo by_model(const struct sw_question *q)
     return best;
 }
 
-/* Tables are measured without multicast: where a call could go by it, only a row that says so is for it. */
+/* Tables are measured without multicast: where a call could go by it, only a row that says so is for it. Nor are they
+ * for large messages of few blocks in windows. */
 static int applies(const struct sw_question *q, const struct sw_tuning_row *row)
 {
-    return may_serve(q, row->algo) && (sw_algo_needs_multicast(row->algo) ||
-                                       sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES);
-}
-
-/* Tables and model know of no limit to the blocks: where the communicator has one, bulk copies do the most with few. */
-static int has_few_blocks(const struct sw_question *q)
-{
-    return q->comm->max_blocks > 0 && q->comm->max_blocks <= BULK_BLOCKS && q->bytes >= BULK_BYTES;
+    if (!may_serve(q, row->algo) || (q->windows && few_blocks(q) > 0))
+        return 0;
+    return sw_algo_needs_multicast(row->algo) ||
+           sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES;
 }
 
 void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
@@ -157,10 +179,7 @@ void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
     const struct sw_tuning_row *row = sw_tuning_find(q->comm->tuning, q->type, q->windows,
                                                      q->bytes);
 
-    if (has_few_blocks(q) && may_serve(q, SYMWIN_ALGO_TWOSHOT_BULK) &&
-        sw_choice_service(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES)
-        *out = (struct sw_choice){.algo = SYMWIN_ALGO_TWOSHOT_BULK};
-    else if (row != NULL && applies(q, row))
+    if (row != NULL && applies(q, row))
         *out = (struct sw_choice){row->algo, {row->blocks, row->threads}, 1};
     else
         *out = (struct sw_choice){.algo = by_model(q)};

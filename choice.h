@@ -105,8 +105,10 @@ struct sw_choice {
 /* The same on all ranks whose questions are, less the grid. */
 void sw_choice_make(const struct sw_question *q, struct sw_choice *out);
 
-/* The model's time for an algorithm, less what all have in common; none for those through multicast. */
-double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float);
+/* The model's time for an algorithm, less what all have in common; none for those through multicast. `most_blocks`: a
+ * limit that the message feels, 0 for none. */
+double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float,
+                          int most_blocks);
 
 /* `asked` are the caller's limits, 0: none. Ranks may have grids of their own. */
 symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice *choice,

@@ -447,9 +447,9 @@ enum sw_found sw_registry_find(struct sw_registry *registry, uintptr_t begin, si
 /* A device's kernels; constant while the caller holds the reference. */
 struct sw_kernels;
 
-/* Loads every kernel into the current context (which is `device`'s): a first launch that still has
+/* Loads every kernel that so many ranks need into the current context (which is `device`'s): a first launch that still has
  * to load its kernel can wait for a kernel that waits for it. */
-symwin_status sw_kernels_acquire(int device, struct sw_kernels **out);
+symwin_status sw_kernels_acquire(int device, int nranks, struct sw_kernels **out);
 void sw_kernels_release(struct sw_kernels *kernels);
 int sw_kernels_present(void); /* whether the library has any for the driver */
 
@@ -460,11 +460,9 @@ struct sw_kernel {
     int resident;    /* blocks of so many threads that the whole device holds at the same time */
 };
 
-/* The kernel for messages of that shape: just for so many ranks, if there is one, or else for any of both. NULL: there
- * is none. */
+/* The kernel for messages of that shape, or else for any. NULL: there is none. */
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
-                                       symwin_type type, symwin_op op, int nranks,
-                                       enum sw_kernel_shape shape);
+                                       symwin_type type, symwin_op op, enum sw_kernel_shape shape);
 int sw_kernels_multiprocessors(const struct sw_kernels *kernels);
 /* Whether a kernel can begin before the one ahead of it in its stream has ended. */
 int sw_kernels_begin_early(const struct sw_kernels *kernels);

@@ -53,15 +53,14 @@ static const struct {
 #define EARLY_DRIVER 12030      /* the first that takes it in stream captures too */
 #define EMULATED_SHARED (12 << 10)
 
-enum { ANY, OF_2, OF_4, OF_8, RANKS }; /* numbers of ranks that kernels are for */
-
 struct sw_kernels {
     struct sw_kernels *next;
     int device;
+    int nranks; /* whose kernels it has beside those for any number */
     int refs;
     int multiprocessors;
     int early; /* the device can begin a kernel before the one ahead has ended */
-    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS][RANKS][SW_SHAPES];
+    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
 };
 
 static struct {
@@ -193,11 +192,6 @@ static symwin_status load_kernel(const struct sw_kernels *kernels, size_t which,
     return SYMWIN_OK;
 }
 
-static int for_ranks(int nranks)
-{
-    return nranks == 2 ? OF_2 : nranks == 4 ? OF_4 : nranks == 8 ? OF_8 : ANY;
-}
-
 static symwin_status load_device(struct sw_kernels *kernels)
 {
     const int device = kernels->device;
@@ -224,26 +218,26 @@ static symwin_status load_device(struct sw_kernels *kernels)
         const int file = sw_driver_is_emulated() ? 0 : kernel_list[i].file;
 
         if ((kernel_list[i].file == FILE_multicast && capability < MULTICAST_CAPABILITY) ||
-            (kernel_list[i].file == FILE_twoshot_bulk && capability < BULK_CAPABILITY))
+            (kernel_list[i].file == FILE_twoshot_bulk && capability < BULK_CAPABILITY) ||
+            (kernel_list[i].ranks != SW_RANKS_n && kernel_list[i].ranks != kernels->nranks))
             continue;
         if (loaded.libraries[file] == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
                            file_names[file]);
-        status = load_kernel(
-            kernels, i,
-            &kernels->table[kernel_list[i].algo][kernel_list[i].type][kernel_list[i].op]
-                           [for_ranks(kernel_list[i].ranks)][kernel_list[i].shape]);
+        status = load_kernel(kernels, i,
+                             &kernels->table[kernel_list[i].algo][kernel_list[i].type]
+                                            [kernel_list[i].op][kernel_list[i].shape]);
     }
     return status;
 }
 
-static symwin_status device_acquire(int device, struct sw_kernels **out)
+static symwin_status device_acquire(int device, int nranks, struct sw_kernels **out)
 {
     struct sw_kernels *kernels;
     symwin_status status;
 
     for (kernels = loaded.devices; kernels != NULL; kernels = kernels->next)
-        if (kernels->device == device) {
+        if (kernels->device == device && kernels->nranks == nranks) {
             kernels->refs++;
             *out = kernels;
             return SYMWIN_OK;
@@ -252,6 +246,7 @@ static symwin_status device_acquire(int device, struct sw_kernels **out)
     if (kernels == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the kernels of device %d", device);
     kernels->device = device;
+    kernels->nranks = nranks;
     kernels->refs = 1;
     status = libraries_acquire();
     if (status == SYMWIN_OK) {
@@ -269,12 +264,12 @@ static symwin_status device_acquire(int device, struct sw_kernels **out)
     return SYMWIN_OK;
 }
 
-symwin_status sw_kernels_acquire(int device, struct sw_kernels **out)
+symwin_status sw_kernels_acquire(int device, int nranks, struct sw_kernels **out)
 {
     symwin_status status;
 
     pthread_mutex_lock(&loaded.mutex);
-    status = device_acquire(device, out);
+    status = device_acquire(device, nranks, out);
     pthread_mutex_unlock(&loaded.mutex);
     return status;
 }
@@ -295,17 +290,16 @@ void sw_kernels_release(struct sw_kernels *kernels)
 }
 
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
-                                       symwin_type type, symwin_op op, int nranks,
-                                       enum sw_kernel_shape shape)
+                                       symwin_type type, symwin_op op, enum sw_kernel_shape shape)
 {
     const symwin_op base = op == SYMWIN_AVG ? SYMWIN_SUM : op;
-    const struct sw_kernel(*of)[SW_SHAPES] = kernels->table[algo][type][base];
+    const struct sw_kernel *of = kernels->table[algo][type][base];
 
-    if (of[ANY][SW_SHAPE_any].function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
+    if (of[SW_SHAPE_any].function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
         of = kernels->table[SYMWIN_ALGO_ONESHOT][type][base];
-    if (of[for_ranks(nranks)][shape].function != NULL)
-        return &of[for_ranks(nranks)][shape];
-    return of[ANY][SW_SHAPE_any].function != NULL ? &of[ANY][SW_SHAPE_any] : NULL;
+    if (of[shape].function != NULL)
+        return &of[shape];
+    return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;
 }
 
 int sw_kernels_begin_early(const struct sw_kernels *kernels)

@@ -26,6 +26,7 @@ struct CUkern_st {
 
 struct CUlib_st {
     size_t count;
+    atomic_size_t next; /* behind the kernel that was found last */
     struct CUkern_st kernels[];
 };
 
@@ -108,8 +109,12 @@ CUresult sw_emu_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const ch
         return CUDA_ERROR_INVALID_VALUE;
     if (!emu_handle_is(EMU_HANDLE_LIBRARY, library))
         return CUDA_ERROR_INVALID_HANDLE;
-    for (size_t i = 0; i < library->count; i++) {
+    /* Most ask for one after the other. */
+    for (size_t n = 0, next = atomic_load(&library->next); n < library->count; n++) {
+        const size_t i = (next + n) % library->count;
+
         if (strcmp(library->kernels[i].entry->name, name) == 0) {
+            atomic_store(&library->next, i + 1);
             *kernel = &library->kernels[i];
             return CUDA_SUCCESS;
         }

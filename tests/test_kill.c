@@ -5,7 +5,7 @@
  * naming the victim (TIMEOUT if it was stopped) or with success where the victim was not needed any
  * more, the same for all survivors in every call that ranks agree on; leave nothing behind; and soon.
  *
- *     test_kill [STRIDE]                       every STRIDE-th step (19 by default, more with a sanitizer; make soak: 1)
+ *     test_kill [STRIDE]                       every STRIDE-th step (29 by default, more with a sanitizer; make soak: 1)
  *     test_kill VICTIM STEP ACTION [HOSTS]     one run, as a complaint names it; HOSTS as "abab"
  */
 #include "processes.h"
@@ -16,7 +16,7 @@ enum { SLOWER = 4, KERNELS_SLOWER = 16, STRIDE = 331 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SLOWER = 4, KERNELS_SLOWER = 4, STRIDE = 127 };
 #else
-enum { SLOWER = 1, KERNELS_SLOWER = 1, STRIDE = 19 };
+enum { SLOWER = 1, KERNELS_SLOWER = 1, STRIDE = 29 };
 #endif
 
 enum {

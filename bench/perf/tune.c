@@ -2,7 +2,7 @@
  *
  * For each type and size all algorithms that can serve are tried, by blocks of several numbers of threads, and
  * for each of these by grids from a block a multiprocessor downwards, until fewer blocks become slower. That
- * is one replay of a graph each, or the median of three where messages are small. The few that come out best
+ * is one replay of a graph each, or the median of three up to 64 MiB. The few that come out best
  * are timed again, longer, by the median of several replays. What runs in any memory is timed in plain memory and serves both tables, of plain memory and
  * of windows; what needs windows is timed in them and serves the second.
  *
@@ -155,7 +155,7 @@ static symwin_status try_threads(struct tuning *t, struct tried *tried, symwin_a
 {
     const struct perf_options *o = &t->r->job->options;
     const int calls = calls_for(t, 60, 2, 16), first = tried->count;
-    const int repetitions = t->bytes <= 1 << 20 && !t->r->job->emulated ? 3 : 1;
+    const int repetitions = t->bytes <= 64 << 20 && !t->r->job->emulated ? 3 : 1;
     int most = sw_kernels_multiprocessors(t->r->comm->kernels), grid = 0;
     symwin_status status = SYMWIN_OK;
 
