@@ -63,11 +63,14 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(file, algo, e4m3, sum, ranks, shape)                                                         \
     X(file, algo, e5m2, sum, ranks, shape)
 
+#define SW_KERNEL_OF(X, file, algo, ranks)                                                         \
+    SW_KERNEL_SUMS(X, file, algo, ranks, aligned)                                                  \
+    SW_KERNEL_SUMS(X, file, algo, ranks, whole)
+
 #define SW_KERNEL_COMMON(X, file, algo)                                                            \
-    SW_KERNEL_SUMS(X, file, algo, 2, aligned)                                                      \
-    SW_KERNEL_SUMS(X, file, algo, 2, whole) SW_KERNEL_SUMS(X, file, algo, 4, aligned)              \
-        SW_KERNEL_SUMS(X, file, algo, 4, whole) SW_KERNEL_SUMS(X, file, algo, 8, aligned)          \
-            SW_KERNEL_SUMS(X, file, algo, 8, whole)
+    SW_KERNEL_OF(X, file, algo, 2)                                                                 \
+    SW_KERNEL_OF(X, file, algo, 4)                                                                 \
+    SW_KERNEL_OF(X, file, algo, 8)
 
 #define SW_KERNEL_MULTICAST_TYPES(X, file, algo)                                                   \
     X(file, algo, f64, sum, n, any)                                                                \
