@@ -59,6 +59,17 @@ symwin_status sw_id_file(const struct sw_part *parts, int count, const char *cal
     return SYMWIN_OK;
 }
 
+/* open(), again after a signal. */
+static int file_open(const char *name, int flags)
+{
+    int fd;
+
+    do
+        fd = open(name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
 /* All of it at once: whoever finds the file finds a whole id. */
 symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call)
 {
@@ -68,9 +79,11 @@ symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *
 
     snprintf(draft, sizeof draft, "%s.%ld", name, (long)getpid());
     unlink(draft);
-    fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    fd = file_open(draft, O_WRONLY | O_CREAT | O_EXCL);
     if (fd >= 0) {
-        wrote = write(fd, id, sizeof *id);
+        do
+            wrote = write(fd, id, sizeof *id);
+        while (wrote < 0 && errno == EINTR);
         close(fd);
     }
     if (wrote == (ssize_t)sizeof *id && rename(draft, name) == 0)
@@ -82,7 +95,7 @@ symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *
 
 static int file_read(const char *name, struct sw_id *id)
 {
-    const int fd = open(name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd = file_open(name, O_RDONLY);
     struct stat file;
     int right;
 

@@ -447,8 +447,8 @@ enum sw_found sw_registry_find(struct sw_registry *registry, uintptr_t begin, si
 /* A device's kernels; constant while the caller holds the reference. */
 struct sw_kernels;
 
-/* Loads every kernel that so many ranks need into the current context (which is `device`'s): a first launch that still has
- * to load its kernel can wait for a kernel that waits for it. */
+/* Loads every kernel that so many ranks need into the current context (which is `device`'s): a first
+ * launch that still has to load its kernel can wait for a kernel that waits for it. */
 symwin_status sw_kernels_acquire(int device, int nranks, struct sw_kernels **out);
 void sw_kernels_release(struct sw_kernels *kernels);
 int sw_kernels_present(void); /* whether the library has any for the driver */

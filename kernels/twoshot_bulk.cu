@@ -9,10 +9,11 @@
  *              everything, element by element
  *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
  *
- * A block has SW_BULK_STAGES stages in its dynamic shared memory, as long as the launch makes them. A stage holds a piece of every rank, at the same place of the
- * share, and then the result, where rank 0's piece was. Chunk k of a block goes through stage k modulo SW_BULK_STAGES:
- * thread 0 has its pieces loaded, the other warps wait for them and add, and while they add the next ones, thread 0 has
- * the result stored to all ranks, and the stage of the chunk before filled again, which the stores have read.
+ * A block has SW_BULK_STAGES stages in its dynamic shared memory, as long as the launch makes them. A stage holds a piece
+ * of every rank, at the same place of the share, and then the result, where rank 0's piece was. Chunk k of a block goes
+ * through stage k modulo SW_BULK_STAGES: thread 0 has its pieces loaded, and the other warps wait for them and add. While
+ * they add the next chunk's, thread 0 has the result stored to all ranks, and has the stage of the chunk before filled
+ * again, which its stores have read by then.
  *
  * Order: as in twoshot.cu, headers before and finish words after. Thread 0 fences for the proxy of bulk copies after
  * the one and before the other.

@@ -88,17 +88,19 @@ void allreduce_matrix(int nranks, const size_t *counts, int thin)
 
 /* ---- shapes ---- */
 
-/* The same result from memory that is in no window. */
+/* The same result from memory that is in no window, on odd ranks aligned to an element only: ranks with kernels for aligned
+ * messages and ranks without work together. */
 static void plain_memory(struct member *m, size_t count)
 {
     struct member_shared *s = m->shared;
     struct sw_scope scope;
-    CUdeviceptr plain = 0;
+    CUdeviceptr memory = 0, plain;
 
     member_prepare(m, SYMWIN_F32, SYMWIN_SUM, 0, 7, count);
     if (!member_ok(m, sw_scope_enter(m->device, &scope), "scope"))
         return;
-    member_ok(m, sw_check(sw_drv.cuMemAlloc(&plain, count * 4), "cuMemAlloc"), "cuMemAlloc");
+    member_ok(m, sw_check(sw_drv.cuMemAlloc(&memory, (count + 1) * 4), "cuMemAlloc"), "cuMemAlloc");
+    plain = memory + (CUdeviceptr)(m->rank % 2) * 4;
     harness_barrier(m->team); /* it may wait for the device too: no kernel may wait for this rank */
     member_ok(m,
               symwin_memcpy(m->device, (void *)(uintptr_t)plain, s->inputs[m->rank], count * 4,
@@ -115,7 +117,7 @@ static void plain_memory(struct member *m, size_t count)
     if (reference_compare(SYMWIN_F32, m->host, s->expected, count) >= 0)
         (*m->wrong)++;
     harness_barrier(m->team); /* so may cuMemFree */
-    sw_drop(sw_drv.cuMemFree(plain), "cuMemFree");
+    sw_drop(sw_drv.cuMemFree(memory), "cuMemFree");
     sw_scope_leave(&scope);
 }
 
@@ -174,6 +176,7 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
         }
         report(&m, "a large message");
         plain_memory(&m, 1000);
+        plain_memory(&m, 1001);
         plain_memory(&m, s->slot_bytes);
         report(&m, "memory in no window");
         /* Nothing happens, so it does not matter that the others do not call. */
