@@ -193,8 +193,8 @@ static const struct ask multicast_asks[] = {
 
 /* The same rows, on a communicator that may use 8 blocks. */
 static const struct ask few_asks[] = {
-    {"few blocks", MIB, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 8, 0, 0},
-    {"few blocks, in place", MIB, SYMWIN_F32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 8, 0, 0},
+    {"few blocks", MIB, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 0, 0, 0},
+    {"few blocks, in place", MIB, SYMWIN_F32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 0, 0, 0},
     {"fewer still", MIB, SYMWIN_I32, 0, 0, {.blocks = 3}, SYMWIN_ALGO_TWOSHOT_BULK, 3, 0, 0},
     {"a smaller message", MIB / 4 - 1, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 64, 1},
     {"no window", MIB, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 8, 32, 1},
