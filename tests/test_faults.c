@@ -18,6 +18,9 @@ enum { STEP = 13, ALL_UP_TO = 20 };
 enum { STEP = 1, ALL_UP_TO = 1 };
 #endif
 
+/* Of N where kernels are loaded, hundreds by the same few calls each; no multiple of how many these are. */
+enum { KERNEL_STEP = 11 };
+
 enum { MOST_RANKS = 4, BYTES = 3 << 20, MOST_CALLS = 5000 };
 
 static const CUresult codes[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN,
@@ -57,6 +60,7 @@ struct trial {
     symwin_status status[MOST_RANKS];
     int made[MOST_RANKS];
     int silent; /* a failure without a text */
+    int loads;  /* the victim's was at a call that loads a kernel */
 };
 
 /* ---- the cases ---- */
@@ -363,6 +367,8 @@ static void trial_body(struct harness_team *team, int rank, void *arg)
     t->made[rank] = t->c->made != NULL && t->c->made(&s);
     if (status != SYMWIN_OK && symwin_last_error()[0] == '\0')
         t->silent = 1;
+    if (rank == t->victim)
+        t->loads = status != SYMWIN_OK && strstr(symwin_last_error(), " of sw_allreduce_") != NULL;
     /* A rank that failed alone leaves the kernels of the others waiting for it. */
     if (status != SYMWIN_OK && s.comm != NULL && !t->c->alike)
         (void)symwin_comm_abort(s.comm);
@@ -401,9 +407,9 @@ static void sweep(const struct fault_case *c, int victim, int persistent)
     const struct harness_leaks before = harness_leaks_now();
     int failures = 0; /* runs in which the call failed */
     int runs = 0;
-    unsigned nth;
+    unsigned nth, step = 1;
 
-    for (nth = 1; nth < MOST_CALLS; nth += nth < ALL_UP_TO ? 1 : STEP) {
+    for (nth = 1; nth < MOST_CALLS; nth += step) {
         struct trial t = {.c = c, .victim = victim, .persistent = persistent, .nth = nth};
         const char *wrong;
 
@@ -420,6 +426,9 @@ static void sweep(const struct fault_case *c, int victim, int persistent)
         }
         if (!t.fired)
             break;
+        step = nth < ALL_UP_TO ? 1 : STEP;
+        if (t.loads && step < KERNEL_STEP)
+            step = KERNEL_STEP;
     }
     total += runs;
     tap_ok(nth < MOST_CALLS && failures > 0, "%s, %d ranks: %d faults on rank %d%s, %d failed it",

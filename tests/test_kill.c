@@ -14,7 +14,7 @@
 #if defined(__SANITIZE_THREAD__) /* a kernel takes a second */
 enum { SLOWER = 4, KERNELS_SLOWER = 16, STRIDE = 331 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SLOWER = 4, KERNELS_SLOWER = 4, STRIDE = 127 };
+enum { SLOWER = 4, KERNELS_SLOWER = 4, STRIDE = 191 };
 #else
 enum { SLOWER = 1, KERNELS_SLOWER = 1, STRIDE = 29 };
 #endif
