@@ -12,7 +12,7 @@
 #include "steps.h"
 
 #if defined(__SANITIZE_THREAD__) /* a kernel takes a second */
-enum { SLOWER = 4, KERNELS_SLOWER = 16, STRIDE = 331 };
+enum { SLOWER = 4, KERNELS_SLOWER = 16, STRIDE = 541 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SLOWER = 4, KERNELS_SLOWER = 4, STRIDE = 191 };
 #else

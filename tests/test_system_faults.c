@@ -17,7 +17,7 @@
 #include "fault_life.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { DEFAULT_STRIDE = 907, EACH = 5 };
+enum { DEFAULT_STRIDE = 1511, EACH = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { DEFAULT_STRIDE = 283, EACH = 3 };
 #else
