@@ -123,6 +123,25 @@ SYMWIN_DEVICE uint32_t sw_rest(const sw_part &part, uint32_t i)
     return W::rest && i == part.whole ? (uint32_t)part.message.bytes % SW_ENTRY_BYTES : 0;
 }
 
+/* Entry `i` of a part by words, or by elements: where the part is not aligned; and back. */
+template <class R, class W, sw_access access>
+SYMWIN_DEVICE void sw_words_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
+{
+    SYMWIN_UNROLL
+    for (int k = 0; k < W::words; k++)
+        word[k] = sw_word_load<R::bytes, access>(part.message,
+                                                 (uint64_t)i * W::words + (uint32_t)k);
+}
+
+template <class R, class W, sw_access access>
+SYMWIN_DEVICE void sw_words_store(const sw_part &part, uint32_t i, const uint64_t word[W::words])
+{
+    SYMWIN_UNROLL
+    for (int k = 0; k < W::words; k++)
+        sw_word_store<R::bytes, access>(part.message, (uint64_t)i * W::words + (uint32_t)k,
+                                        word[k]);
+}
+
 /* Entry `i` of a part, zeros beyond the message's end; and back. */
 template <class R, class W, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
@@ -141,15 +160,11 @@ SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[
         }
         return;
     }
-    if (W::aligned) {
+    if (W::aligned)
         sw_rest_load<R::bytes, access>(part.message.address + (uint64_t)i * SW_ENTRY_BYTES,
                                        sw_rest<W>(part, i), word);
-        return;
-    }
-    SYMWIN_UNROLL
-    for (int k = 0; k < W::words; k++)
-        word[k] = sw_word_load<R::bytes, access>(part.message,
-                                                 (uint64_t)i * W::words + (uint32_t)k);
+    else
+        sw_words_load<R, W, access>(part, i, word);
 }
 
 template <class R, class W, sw_access access = SW_OWN>
@@ -166,15 +181,11 @@ SYMWIN_DEVICE void sw_entry_store(const sw_part &part, uint32_t i, const uint64_
             symwin_store_v16(address, {word[0], word[W::words - 1]});
         return;
     }
-    if (W::aligned) {
+    if (W::aligned)
         sw_rest_store<R::bytes, access>(part.message.address + (uint64_t)i * SW_ENTRY_BYTES,
                                         sw_rest<W>(part, i), word);
-        return;
-    }
-    SYMWIN_UNROLL
-    for (int k = 0; k < W::words; k++)
-        sw_word_store<R::bytes, access>(part.message, (uint64_t)i * W::words + (uint32_t)k,
-                                        word[k]);
+    else
+        sw_words_store<R, W, access>(part, i, word);
 }
 
 /* ---- roles ----------------------------------------------------------------------------------- */
