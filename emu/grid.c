@@ -151,13 +151,14 @@ __attribute__((constructor)) static void devices_init(void)
 unsigned emu_occupancy(unsigned long long threads, size_t shared)
 {
     const unsigned long long whole_warps = (threads + 31) / 32 * 32;
-    const unsigned by_shared = EMU_MULTIPROCESSOR_SHARED / ((unsigned)shared + 1024);
     unsigned blocks = EMU_MULTIPROCESSOR_BLOCKS;
+    unsigned by_shared;
 
     if (threads == 0 || threads > EMU_BLOCK_THREADS || shared > EMU_BLOCK_SHARED)
         return 0;
     if (EMU_MULTIPROCESSOR_THREADS / whole_warps < blocks)
         blocks = (unsigned)(EMU_MULTIPROCESSOR_THREADS / whole_warps);
+    by_shared = EMU_MULTIPROCESSOR_SHARED / ((unsigned)shared + 1024);
     return by_shared < blocks ? by_shared : blocks;
 }
 

@@ -81,8 +81,8 @@ static void test_occupancy(CUfunction function)
     static const struct {
         size_t shared;
         int want;
-    } cases[] = {{0, 32},        {6 << 10, 32}, {(6 << 10) + 512, 30},
-                 {113 << 10, 2}, {MOST, 1},     {MOST + 1, 0}};
+    } cases[] = {{0, 32},   {6 << 10, 32},    {(6 << 10) + 512, 30}, {113 << 10, 2},
+                 {MOST, 1}, {0xfffffc00u, 0}, {MOST + 1, 0}};
 
     for (const auto &c : cases) {
         int blocks = -1;
