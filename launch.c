@@ -56,7 +56,8 @@ static const struct {
 struct sw_kernels {
     struct sw_kernels *next;
     int device;
-    int nranks; /* whose kernels it has beside those for any number */
+    int nranks;       /* whose kernels it has beside those for any number */
+    int block_shared; /* bytes of shared memory that a block can ask for */
     int refs;
     int multiprocessors;
     int early; /* the device can begin a kernel before the one ahead has ended */
@@ -133,24 +134,25 @@ static symwin_status device_number(int device, CUdevice_attribute which, const c
                     "cuDeviceGetAttribute: %s of device %d", what, device);
 }
 
+/* That of a kernel; NULL: there is none. */
+static CUlibrary library_of(size_t which)
+{
+    return loaded.libraries[sw_driver_is_emulated() ? 0 : kernel_list[which].file];
+}
+
 /* Bulk copies have all the shared memory that a block can: what is under way fills it. On the emulated driver little,
  * so that small messages have many pieces too. */
 static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction function,
                                  const char *name, unsigned *out)
 {
-    symwin_status status;
-    int most = 0;
     int own = 0;
+    symwin_status status = sw_check(
+        sw_drv.cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function),
+        "cuFuncGetAttribute of %s", name);
+    const int most = sw_driver_is_emulated() ? EMULATED_SHARED : kernels->block_shared - own;
 
-    status = device_number(kernels->device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-                           "shared memory of a block", &most);
-    if (status == SYMWIN_OK)
-        status = sw_check(
-            sw_drv.cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function),
-            "cuFuncGetAttribute of %s", name);
     if (status != SYMWIN_OK)
         return status;
-    most = sw_driver_is_emulated() ? EMULATED_SHARED : most - own;
     *out = (unsigned)most;
     return sw_check(
         sw_drv.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most),
@@ -160,8 +162,7 @@ static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction fu
 static symwin_status load_kernel(const struct sw_kernels *kernels, size_t which,
                                  struct sw_kernel *out)
 {
-    const CUlibrary library =
-        loaded.libraries[sw_driver_is_emulated() ? 0 : kernel_list[which].file];
+    const CUlibrary library = library_of(which);
     const char *name = kernel_list[which].name;
     struct sw_kernel loading = {0};
     CUkernel kernel = NULL;
@@ -211,19 +212,20 @@ static symwin_status load_device(struct sw_kernels *kernels)
         status = device_number(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                                "compute capability", &minor);
     if (status == SYMWIN_OK)
+        status = device_number(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                               "shared memory of a block", &kernels->block_shared);
+    if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDriverGetVersion(&version), "cuDriverGetVersion");
     capability = major * 10 + minor;
     kernels->early = capability >= EARLY_CAPABILITY && version >= EARLY_DRIVER;
     for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
-        const int file = sw_driver_is_emulated() ? 0 : kernel_list[i].file;
-
         if ((kernel_list[i].file == FILE_multicast && capability < MULTICAST_CAPABILITY) ||
             (kernel_list[i].file == FILE_twoshot_bulk && capability < BULK_CAPABILITY) ||
             (kernel_list[i].ranks != SW_RANKS_n && kernel_list[i].ranks != kernels->nranks))
             continue;
-        if (loaded.libraries[file] == NULL)
+        if (library_of(i) == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
-                           file_names[file]);
+                           file_names[kernel_list[i].file]);
         status = load_kernel(kernels, i,
                              &kernels->table[kernel_list[i].algo][kernel_list[i].type]
                                             [kernel_list[i].op][kernel_list[i].shape]);

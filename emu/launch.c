@@ -9,10 +9,10 @@
 #include "exec.h"
 #include "fiber.h"
 
-/* A kernel as one context sees it. */
 /* Dynamic shared memory that a launch may have if nobody has asked for more. */
 #define PLAIN_SHARED (48 << 10)
 
+/* A kernel as one context sees it. */
 struct CUfunc_st {
     struct CUkern_st *kernel;
     CUdevice device;

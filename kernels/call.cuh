@@ -83,8 +83,8 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 
 /* Head of the definition of a kernel of the list. */
 #define SW_KERNEL(algo, type, op, ranks, shape)                                                    \
-    SYMWIN_KERNEL(sw_allreduce_##algo##_##type##_##op##_##ranks##_##shape, struct sw_kernel_args,  \
-                  args, SW_KERNEL_THREADS_##ranks)
+    SW_KERNEL_NAMED(SW_KERNEL_NAME(algo, type, op, ranks, shape), SW_KERNEL_THREADS_##ranks)
+#define SW_KERNEL_NAMED(name, threads) SYMWIN_KERNEL(name, struct sw_kernel_args, args, threads)
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
 

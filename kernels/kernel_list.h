@@ -17,7 +17,9 @@
 #define SW_KERNEL_NAME(algo, type, op, ranks, shape)                                               \
     sw_allreduce_##algo##_##type##_##op##_##ranks##_##shape
 #define SW_KERNEL_TEXT(algo, type, op, ranks, shape)                                               \
-    "sw_allreduce_" #algo "_" #type "_" #op "_" #ranks "_" #shape
+    SW_KERNEL_QUOTE(SW_KERNEL_NAME(algo, type, op, ranks, shape))
+#define SW_KERNEL_QUOTE(name) SW_KERNEL_QUOTED(name)
+#define SW_KERNEL_QUOTED(name) #name
 
 /* The most threads of a block: as many as there are registers for. */
 #define SW_KERNEL_THREADS_n 640  /* of 96 registers */
@@ -29,14 +31,13 @@
 enum sw_kernel_shape { SW_SHAPE_any, SW_SHAPE_aligned, SW_SHAPE_whole, SW_SHAPES };
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
-#define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
-    X(file, algo, type, sum, n, any)                                                               \
-    X(file, algo, type, prod, n, any)                                                              \
-    X(file, algo, type, min, n, any) X(file, algo, type, max, n, any)
-
 #define SW_KERNEL_NO_PROD(X, file, algo, type)                                                     \
     X(file, algo, type, sum, n, any)                                                               \
     X(file, algo, type, min, n, any) X(file, algo, type, max, n, any)
+
+#define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
+    SW_KERNEL_NO_PROD(X, file, algo, type)                                                         \
+    X(file, algo, type, prod, n, any)
 
 #define SW_KERNEL_FLOATS(X, file, algo)                                                            \
     SW_KERNEL_ALL_OPS(X, file, algo, f64)                                                          \

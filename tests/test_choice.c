@@ -78,7 +78,7 @@ static void others(void)
 
 /* With few blocks. Two H200s took with bulk copies 114 us for 16 MiB by 4 blocks and 225 for 64 MiB by 8, where loads took
  * 118 and 292, copies 147 and 292; and with copies 769 for 256 MiB by 16, where loads took 827. */
-static void few(void)
+static void few_blocks(void)
 {
     static const struct {
         int blocks;
@@ -320,27 +320,23 @@ static void calls(struct harness_team *team, int rank, void *arg)
     close_place(&p);
 }
 
-static void few_calls(struct harness_team *team, int rank, void *arg)
+/* Questions alone, to a communicator with these flags and this limit. */
+struct questions {
+    unsigned flags;
+    int max_blocks;
+    const struct ask *asks;
+    size_t count;
+};
+
+static void answers(struct harness_team *team, int rank, void *arg)
 {
+    const struct questions *q = arg;
     struct place p;
     size_t i;
 
-    (void)arg;
-    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, 8);
-    for (i = 0; i < sizeof few_asks / sizeof few_asks[0]; i++)
-        asked(&p, &few_asks[i]);
-    close_place(&p);
-}
-
-static void multicast_calls(struct harness_team *team, int rank, void *arg)
-{
-    struct place p;
-    size_t i;
-
-    (void)arg;
-    open_place(&p, team, rank, SYMWIN_COMM_MULTICAST, 0);
-    for (i = 0; i < sizeof multicast_asks / sizeof multicast_asks[0]; i++)
-        asked(&p, &multicast_asks[i]);
+    open_place(&p, team, rank, q->flags, q->max_blocks);
+    for (i = 0; i < q->count; i++)
+        asked(&p, &q->asks[i]);
     close_place(&p);
 }
 
@@ -356,21 +352,25 @@ static void set_table(void)
 
 int main(void)
 {
+    struct questions few = {SYMWIN_COMM_NO_MULTICAST, 8, few_asks,
+                            sizeof few_asks / sizeof few_asks[0]};
+    struct questions multicast = {SYMWIN_COMM_MULTICAST, 0, multicast_asks,
+                                  sizeof multicast_asks / sizeof multicast_asks[0]};
     struct harness_leaks before;
     int nranks;
 
     measured();
     others();
-    few();
+    few_blocks();
     for (nranks = 2; nranks <= 4096; nranks *= 2)
         crosses_once(nranks);
     harness_start();
     before = harness_leaks_now();
     set_table();
     harness_run(RANKS, calls, NULL);
-    harness_run(RANKS, few_calls, NULL);
+    harness_run(RANKS, answers, &few);
     if (sw_driver_is_emulated())
-        harness_run(RANKS, multicast_calls, NULL);
+        harness_run(RANKS, answers, &multicast);
     unlink(getenv("SYMWIN_TUNING"));
     harness_no_leaks("calls", &before);
     return tap_done();
