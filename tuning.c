@@ -101,6 +101,11 @@ static int list_of(int width_log2, int is_float, int registered)
     return (width_log2 * 2 + is_float) * 2 + registered;
 }
 
+static int list_is_registered(int list)
+{
+    return list % 2;
+}
+
 static int algo_named(const struct field *field, symwin_algo *out)
 {
     int i;
@@ -138,7 +143,7 @@ static symwin_status parse_key(const struct reader *r, const struct field f[FIEL
 }
 
 static symwin_status parse_choice(const struct reader *r, const struct field f[FIELDS],
-                                  struct sw_tuning_row *row)
+                                  int registered, struct sw_tuning_row *row)
 {
     uint64_t blocks = 0, threads = 0;
 
@@ -146,7 +151,7 @@ static symwin_status parse_choice(const struct reader *r, const struct field f[F
         return bad(r, "bytes", &f[5], "a number from 1 on");
     if (!algo_named(&f[6], &row->algo))
         return bad(r, "algo", &f[6], "an algorithm of symwin.h");
-    if (sw_algo_needs_windows(row->algo) && field_is(&f[4], "0"))
+    if (sw_algo_needs_windows(row->algo) && !registered)
         return bad(r, "registered", &f[4], "1 for an algorithm over windows");
     if (!number(&f[7], 0, 65536, &blocks))
         return bad(r, "blocks", &f[7], "0 to 65536");
@@ -195,7 +200,7 @@ static symwin_status parse_row(const struct reader *r, const char *text, size_t 
         return bad_line(r, "has fewer than 9 columns");
     status = parse_key(r, f, &nranks, &row.list);
     if (status == SYMWIN_OK)
-        status = parse_choice(r, f, &row.is);
+        status = parse_choice(r, f, list_is_registered(row.list), &row.is);
     if (status != SYMWIN_OK || nranks != r->nranks || !field_is(&f[0], r->gpu))
         return status;
     return keep(r, t, &row);

@@ -51,7 +51,7 @@ fuzz() { # name
     if ! "$out/fuzz/$name" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -max_len=9000 \
         -use_value_profile=$profile -print_final_stats=1 -artifact_prefix="$build/$name-" \
         "$work" "$kept" >"$log" 2>&1; then
-        tail -n 60 "$log" >&2
+        { tail -n 60 "$log" && grep -E -B 1 'ERROR: |^Base64: ' "$log"; } >"$scratch/$name.failed"
         return 1
     fi
     grep -E 'number_of_executed_units|average_exec_per_sec' "$log" | sed "s/^/$name: /"
@@ -67,4 +67,8 @@ for source in fuzz/*.c; do
     other=$!
 done
 wait "$other" || failed=1
+# Last, where a log that is cut still has it: what was found, in a word, and the input.
+for found in "$scratch"/*.failed; do
+    [ ! -e "$found" ] || { echo "fuzz: $(basename "$found" .failed) found:" && cat "$found"; } >&2
+done
 [ -z "$failed" ]
