@@ -56,7 +56,7 @@ def read(paths):
 def choose(rows, options):
     """Keeps the all-reduces of one type, operation and so on; the first that comes, if not said."""
     links = [row for row in rows if row["library"] == "link"]
-    kept = [row for row in rows if row["library"] != "link"]
+    kept = [row for row in rows if row["library"] not in ("link", "launch")]
     said = []
     for name in CHOICES:
         want = getattr(options, name)

@@ -31,7 +31,8 @@ from plot import Bad, size_name  # pylint: disable=wrong-import-position
 FILE = re.compile(r"(\d{4}-\d\d-\d\d)-(.+?)-(?:(\d+)-ranks-)?perf-(graph|stream|types|sms)\.csv")
 MARKER = re.compile(r"^<!-- (begin|end) (\S+) -->$")
 MODES = {"graph": "graph", "stream": "stream", "types": "graph", "sms": "graph"}
-RIVALS = {"nccl": "NCCL", "nccl-window": "NCCL, symmetric windows", "nccl-plain": "NCCL, plain memory"}
+RIVALS = {"nccl": "NCCL", "nccl-window": "NCCL, symmetric windows", "nccl-plain": "NCCL, plain memory",
+          "torch-one-shot": "PyTorch, one-shot", "torch-two-shot": "PyTorch, two-shot"}
 PLACES = {"out": "out of place", "in": "in place"}
 WHOLE = ("bytes", "ranks")
 FIGURES = ("time_us", "busbw_gbs", "host_us")
@@ -93,13 +94,13 @@ class Table:
             for name in WHOLE:
                 row[name] = int(row[name])
             for name in FIGURES:
-                row[name] = float(row[name])
+                row[name] = float(row[name] or 0)  # the host's time is not always measured
             key = tuple(row[name] for name in ("library", "algo", "type", "op", "placement", "bytes"))
             wrong, mode, blocks = row["wrong"], row["mode"], row["blocks"]
             row["launched"]  # pylint: disable=pointless-statement
         except (KeyError, ValueError) as error:
             raise Bad(f"{where}: not a row of symwin-perf's table ({error!r})") from error
-        if row["time_us"] <= 0 or row["bytes"] <= 0:
+        if row["time_us"] <= 0 or (row["bytes"] <= 0 and row["library"] != "launch"):
             raise Bad(f"{where}: a time and a size are above zero")
         if wrong not in ("", "0"):
             raise Bad(f"{where}: {wrong} elements are wrong, so its time counts for nothing")
@@ -208,7 +209,7 @@ def versus(table, place, type_, op, host):
     """Ours beside every rival: a table and what it comes to."""
     want = {"type": type_, "op": op, "placement": place}
     ours = table.ours(**want)
-    rivals = {name: by_size(table.choose(library="nccl", algo=name, **want)) for name in RIVALS}
+    rivals = {name: by_size(table.choose(algo=name, **want)) for name in RIVALS}
     rivals = {name: rows for name, rows in rivals.items() if rows}
     head = ["size", ":algorithm", "us"] + (["host, us"] if host else []) + ["GB/s"]
     for name in rivals:
@@ -282,6 +283,9 @@ class Report:
                 if table.ours(type=type_, op=op, placement="out"):
                     lines += [f"{type_} {op}, out of place:", ""]
                     lines += versus(table, "out", type_, op, host) + [""]
+            for row in table.choose(library="launch") if host else []:
+                lines += [f"A kernel that does nothing ({row['algo']}): {figure(row)} us, "
+                          f"{figure(row, 'host_us')} us of the host.", ""]
             return lines[:-1]
         return body
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every benchmark that is built and keeps what it prints in bench/results, under the date and the
 # machine, with driver, GPUs and commit at the top: memory, startup, and symwin-perf's standard tables (graph
-# replays and stream launches, against NCCL where it is found; types; grids of few blocks). bench/report.py then makes
+# replays and stream launches, against NCCL and PyTorch where they are found; types; grids of few blocks). bench/report.py then makes
 # docs/performance.md and its pictures from them; what the emulated driver gives is only drawn.
 #
 #   usage: bench/run.sh BUILD
@@ -54,6 +54,9 @@ rivals=
 if [ -n "$gpus" ] && NCCL_NVLS_ENABLE=0 "$build/bench/symwin-perf" -b 1K -e 1K -n 1 -G 1 --algo none \
     --against nccl ${RANKS:+-t $RANKS} >/dev/null; then
     rivals="--against nccl,nccl-window"
+    if python3 -c 'import torch.distributed' && command -v torchrun >/dev/null; then
+        rivals="$rivals,torch"
+    fi
 fi
 if [ -n "$gpus" ]; then
     sizes="-b 8 -e 1G -f 2 -d bf16"
@@ -68,7 +71,7 @@ fi
 # shellcheck disable=SC2086
 {
     perf graph $sizes --algo all --in-place both --link $rivals
-    perf stream $sizes -G 0 $rivals
+    perf stream $sizes -G 0 --launch $rivals
     perf types $type_sizes -d f32,f16,bf16,e4m3,e5m2
 }
 

@@ -3,6 +3,7 @@
 # a wrong element, what it refuses, and that it ends when something fails. No times: they mean nothing here.
 use strict;
 use warnings;
+use Cwd qw(abs_path);
 use File::Temp qw(tempdir);
 use JSON::PP;
 use Test::More;
@@ -208,6 +209,71 @@ for my $arguments ('-t 2 -b 1K -e 1K -n 1', '--nproc 2 -b 3 -e 3 -d u8 -n 1 -G 0
     like($output, qr/^# Wrong elements: [24] FAILED$/m, 'counted at both checks');
     like($error, qr/rank 0: .* 1 wrong; element \d+ is 0x\w+ and must be 0x\w+/, 'and described');
 }
+
+# ---- PyTorch, by a stand-in for torchrun --------------------------------------------------------
+
+# What stands in for torchrun: it keeps its arguments, and does what it is given.
+sub torchrun {
+    my ($script) = @_;
+    open my $file, '>', "$folder/torchrun" or die;
+    print $file "#!/bin/sh\necho \"\$TORCH_SYMM_MEM_DISABLE_MULTICAST \$*\" >$folder/words\n$script\n";
+    close $file or die;
+    chmod 0755, "$folder/torchrun" or die;
+    return "SYMWIN_TORCHRUN=$folder/torchrun";
+}
+
+sub torch_row {
+    my ($way, $type, $bytes, $count, $place, $us, $wrong, $host) = @_;
+    return "echo torch,$way,$type,sum,$bytes,$count,$place,symmetric,graph,2,50,9,$us,1,1,$wrong,$us,$us,$us,$host,";
+}
+
+my $rows = join "\n", 'echo "# torch_symm.py, torch 9.9, now"', 'echo library,algo',
+  torch_row('torch-one-shot', 'bf16', 1024, 512, 'out', '1e9', 0, ''),
+  torch_row('torch-two-shot', 'bf16', 1024, 512, 'in', '0.001', 0, 7.5);
+my $torch = '-t 2 -b 8 -e 1K -f 128 -d bf16 -n 1 --against torch --in-place both';
+@rows = good(torchrun($rows), "$torch --csv $folder/t.csv --json $folder/t.json", 4, 'against PyTorch');
+like(do { local (@ARGV, $/) = "$folder/words"; <> },
+    qr/\A1 --standalone --nproc-per-node=2 \S*torch_symm\.py --sizes 1024 -d bf16 -n 1 -w 1 -G 2 --rounds 2 --placement both\n/,
+    'torchrun gets the sizes that its kernels take, and multicast is off');
+is(join(' ', map { $_->[4] } @rows), 'auto auto torch-one-shot torch-two-shot', 'its rows come last');
+cmp_ok($rows[2][-1], '>', 1e4,   'with the ratio out of place');
+cmp_ok($rows[3][-1], '<', 0.001, 'and in place');
+is("$rows[2][16] $rows[3][16]", '- 7.50', "and the host's time where there is one");
+@lines = do { local @ARGV = "$folder/t.csv"; <> };
+like($lines[-3], qr/^# torch_symm\.py, torch 9\.9, now$/, 'the CSV file has its version');
+like($lines[-1], qr/^torch,torch-two-shot,bf16,sum,1024,512,in,symmetric,graph,2,50,9,0\.001,.*,7\.500,[\d.]+,,,,$/, 'and its rows');
+$json = eval { local (@ARGV, $/) = "$folder/t.json"; decode_json(<>) };
+is($json->{results}[4]{library}, 'torch', 'so has the JSON file');
+is($json->{results}[4]{host_us}, undef, 'without what was not measured');
+
+($status, $output) =
+  perf(torchrun(torch_row('torch-one-shot', 'bf16', 1024, 512, 'out', 9, 3, '') . "\nexit 1"), $torch);
+is($status, 1, 'wrong results of PyTorch: exit status');
+like($output, qr/^# Wrong elements: 3 FAILED$/m, 'are counted');
+refused(torchrun("$rows\nexit 3"), $torch, 1, qr/gave 2 rows and ended with status 3/, 'PyTorch fails');
+refused(torchrun('echo hello'), $torch, 1, qr/torch: hello\n.*gave 0 rows and ended with status 0/s, 'PyTorch without rows');
+refused(torchrun(torch_row('torch-one-shot', 'f32', 1024, 512, 'out', 9, 0, '')), $torch, 1, qr/gave 0 rows/, 'rows of another type');
+my $before = time;
+refused(torchrun('exec sleep 50'), "$torch --timeout 1", 1, qr/said nothing for too long/, 'PyTorch hangs');
+cmp_ok(time - $before, '<', 30, 'and is not waited for');
+refused("SYMWIN_TORCHRUN=$folder/none", $torch, 1, qr/set SYMWIN_TORCHRUN to its path/, 'no torchrun');
+refused('TORCH_SYMM_MEM_DISABLE_MULTICAST=0', $torch, 1, qr/TORCH_SYMM_MEM_DISABLE_MULTICAST is "0"/, 'PyTorch with multicast');
+refused('', "$torch -d f16,i8", 2, qr/torch sums f32 and bf16 only/, 'types that PyTorch does not have');
+refused('', "$torch -t 99",     1, qr/wants a GPU of this host for each rank/, 'more ranks than GPUs');
+{
+    my $there = abs_path($perf);
+    $output = `cd $folder && SYMWIN_DRIVER=emu $there $torch 2>&1`;
+    is($? >> 8, 1, 'elsewhere: exit status');
+    like($output, qr/run symwin-perf in symwin's source folder/, 'elsewhere: says why');
+}
+
+# ---- what a launch takes ------------------------------------------------------------------------
+
+@rows = good('', '-t 2 --algo none --launch -n 3', 2, 'launches');
+is(join(' ', map { "$_->[0] $_->[4]" } @rows), '0 launch 0 launch-early', 'of both kinds');
+ok($_->[5] > 0 && $_->[16] > 0, "$_->[4]: times") for @rows;
+good('', '-t 2 --algo none --launch -n 3 -G 0 --nproc 1', 2, 'in a stream');
+@rows = good('SYMWIN_EMU_DEVICES=1', '-t 2 --algo none --launch', 1, 'ranks that share a GPU do not begin early');
 
 # ---- what it refuses ---------------------------------------------------------------------------
 

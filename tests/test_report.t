@@ -111,12 +111,15 @@ my $graph = head('abc1234', '-t 4 --csv bench/x.csv -b 1K') . join '',
   row('nccl', 'nccl', 'bf16', 16777216, 'out', 76),
   row('nccl', 'nccl', 'bf16', 16777216, 'in', 76),
   row('nccl', 'nccl-window', 'bf16', 16777216, 'out', 160),
+  row('torch', 'torch-one-shot', 'bf16', 1024, 'out', 6, undef, undef, host => ''),
+  row('torch', 'torch-two-shot', 'bf16', 1024, 'in', 5, undef, undef, host => ''),
   row('link', 'link-engine', 'u64', 16777216, 'out', 43);
 spew("$machine-perf-graph.csv", $graph);
 spew("$results/2026-01-01-4-x-x1-perf-graph.csv", "an older one is not looked at\n");
 spew("$machine-perf-stream.csv", head('abc1235', '-G 0')
       . row('symwin', 'auto', 'bf16', 1024, 'out', 4.25, 'oneshot_sentinel', 1, mode => 'stream')
-      . row('nccl', 'nccl', 'bf16', 1024, 'out', 8.5, undef, undef, mode => 'stream', host => 12.25));
+      . row('nccl', 'nccl', 'bf16', 1024, 'out', 8.5, undef, undef, mode => 'stream', host => 12.25)
+      . row('launch', 'launch', 'u64', 0, 'out', 1.75, undef, undef, mode => 'stream', host => 2.25));
 spew("$machine-2-ranks-perf-graph.csv", head('abc1236', '-t 2')
       . row('symwin', 'auto', 'f32', 512, 'out', 1.5, 'oneshot_sentinel', 1, ranks => 2, wrong => ''));
 spew("$machine-perf-types.csv", head('abc1237', '-d f32,e4m3')
@@ -139,13 +142,14 @@ is(block('graph'), <<"END" =~ s/\n\z//r, 'graph replays');
 
 bf16 sum, out of place:
 
-| size | algorithm | us | GB/s | NCCL, us | ratio | NCCL, symmetric windows, us | ratio |
-|---|---|---:|---:|---:|---:|---:|---:|
-| 1 KiB | oneshot_sentinel | 2.00 | 0.77 | 7.00 | 3.50 | 3.00 | 1.50 |
-| 16 MiB | twoshot_put | 80.0 | 315 | 76.0 | 0.95 | 160 | 2.00 |
+| size | algorithm | us | GB/s | NCCL, us | ratio | NCCL, symmetric windows, us | ratio | PyTorch, one-shot, us | ratio |
+|---|---|---:|---:|---:|---:|---:|---:|---:|---:|
+| 1 KiB | oneshot_sentinel | 2.00 | 0.77 | 7.00 | 3.50 | 3.00 | 1.50 | 6.00 | 3.00 |
+| 16 MiB | twoshot_put | 80.0 | 315 | 76.0 | 0.95 | 160 | 2.00 | - | - |
 
 At least as fast as NCCL at 1 of 2 sizes; the least ratio is 0.95, at 16 MiB.
 At least as fast as NCCL, symmetric windows at 2 of 2 sizes; the least ratio is 1.50, at 1 KiB.
+At least as fast as PyTorch, one-shot at 1 of 1 sizes; the least ratio is 3.00, at 1 KiB.
 
 ### 4 x NVIDIA X1, 2 ranks
 
@@ -162,9 +166,10 @@ END
 like(block('stream'), qr/^\| size \| algorithm \| us \| host, us \| GB\/s \| NCCL, us \| host, us \| ratio \|$/m,
     'stream launches: the host as well');
 like(block('stream'), qr/^\| 1 KiB \| oneshot_sentinel \| 4\.25 \| 3\.50 \| 0\.36 \| 8\.50 \| 12\.2 \| 2\.00 \|$/m, 'its row');
-like(block('in-place'), qr/^\| 1 KiB \| 2\.00 \| oneshot_sentinel \| 2\.50 \| oneshot_sentinel \| 1\.25 \| 7\.50 \| 3\.00 \|$/m,
+like(block('stream'), qr/^A kernel that does nothing \(launch\): 1\.75 us, 2\.25 us of the host\.$/m, 'and what a launch takes');
+like(block('in-place'), qr/^\| 1 KiB \| 2\.00 \| oneshot_sentinel \| 2\.50 \| oneshot_sentinel \| 1\.25 \| 7\.50 \| 3\.00 \| 5\.00 \| 2\.00 \|$/m,
     'in place beside out of place');
-like(block('in-place'), qr/^\| 16 MiB \| 80\.0 \| twoshot_put \| 88\.0 \| twoshot \| 1\.10 \| 76\.0 \| 0\.86 \|$/m,
+like(block('in-place'), qr/^\| 16 MiB \| 80\.0 \| twoshot_put \| 88\.0 \| twoshot \| 1\.10 \| 76\.0 \| 0\.86 \| - \| - \|$/m,
     'with an algorithm for each');
 unlike(block('in-place'), qr/2 ranks/, 'where there are both');
 like(block('algorithms'), qr/^\| size \| oneshot \| twoshot \| auto \| auto \/ fastest \|$/m, 'algorithms');

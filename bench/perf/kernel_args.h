@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "../../kernels/kernel_args.h"
 #include "data.h"
 
 #define PERF_THREADS 512 /* most of a block */
@@ -30,6 +31,11 @@ struct perf_report {
 struct perf_copy_args {
     uint64_t from, to;
     uint64_t bytes; /* a multiple of 16 */
+};
+
+/* As many bytes as the library's kernels get. */
+struct perf_nothing_args {
+    unsigned char bytes[sizeof(struct sw_kernel_args)];
 };
 
 #endif

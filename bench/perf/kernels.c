@@ -82,6 +82,8 @@ symwin_status kernels_load(struct rank *r)
     if (status == SYMWIN_OK)
         status = load_kernel("symwin_perf_copy", &r->threads, &r->copy);
     if (status == SYMWIN_OK)
+        status = load_kernel("symwin_perf_nothing", &r->threads, &r->nothing);
+    if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDeviceGetAttribute(
                               &r->blocks, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
                           "cuDeviceGetAttribute: multiprocessors of device %d", r->device);
@@ -228,4 +230,28 @@ symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes)
     if (r->copy == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel copies");
     return launch(r, r->copy, bytes / 16, &args);
+}
+
+symwin_status launch_nothing(struct rank *r, int early)
+{
+    struct perf_nothing_args args = {{0}};
+    void *params[] = {&args};
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value = {.programmaticStreamSerializationAllowed = 1}};
+    const CUlaunchConfig config = {.gridDimX = 1,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = 32,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = r->stream,
+                                   .attrs = &attribute,
+                                   .numAttrs = early};
+
+    if (r->nothing == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel");
+    if (early && (r->comm->ranks_on_device > 1 || !sw_kernels_begin_early(r->comm->kernels)))
+        return sw_fail(SYMWIN_UNSUPPORTED, "no kernel begins early here");
+    return sw_check(sw_drv.cuLaunchKernelEx(&config, r->nothing, params, NULL),
+                    "cuLaunchKernelEx of an empty kernel");
 }

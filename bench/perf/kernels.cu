@@ -1,4 +1,4 @@
-/* The kernels of symwin-perf: fill buffers with test data, count wrong elements, copy to a peer. For
+/* The kernels of symwin-perf: fill buffers with test data, count wrong elements, copy to a peer, do nothing. For
  * any grid. Compiled by nvcc, and by the host compiler for the emulated driver, as the library's are.
  */
 #include "kernel_args.h"
@@ -87,6 +87,13 @@ SYMWIN_KERNEL(symwin_perf_compare, struct perf_fill_args, args, PERF_THREADS)
         perf_compare<4>(args);
     else
         perf_compare<8>(args);
+}
+
+SYMWIN_KERNEL(symwin_perf_nothing, struct perf_nothing_args, args, PERF_THREADS)
+{
+    (void)args;
+    symwin_launch_wait();
+    symwin_launch_next();
 }
 
 /* Four loads in flight a thread: enough to fill a link with stores. */

@@ -143,11 +143,12 @@ static symwin_status check_place(const struct job *job)
         return sw_fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
     if (o->link && job->nranks < 2)
         return sw_fail(SYMWIN_INVALID, "--link needs two ranks at least: -t or --nproc");
-    if (o->rivals != 0 && job->local_first + job->count > job->driver.device_count)
+    if ((o->rivals & PERF_ANY_NCCL) != 0 &&
+        job->local_first + job->count > job->driver.device_count)
         return sw_fail(SYMWIN_INVALID,
                        "--against: NCCL wants a GPU for each rank, and there are %d for %d ranks",
                        job->driver.device_count, job->local_first + job->count);
-    return SYMWIN_OK;
+    return (o->rivals & PERF_TORCH) != 0 ? torch_find(job) : SYMWIN_OK;
 }
 
 /* ---- ranks ---- */
@@ -184,8 +185,6 @@ static void *rank_main(void *argument)
         status = job->options.tune != NULL ? tune(r) : sweep(r);
     if (status == SYMWIN_OK)
         status = meet(r, SYMWIN_OK, NULL, 0); /* nobody goes while another uses its memory */
-    if (status == SYMWIN_OK && r->rank == 0 && job->options.tune == NULL)
-        table_end(job);
     if (status != SYMWIN_OK) {
         say(job, r);
         rank_abort(r);
@@ -278,7 +277,7 @@ static symwin_status run_all(struct job *job)
     symwin_status status;
 
     ways_list(&job->options, &job->ways);
-    if (job->options.rivals != 0) {
+    if ((job->options.rivals & PERF_ANY_NCCL) != 0) {
         status = rivals_load();
         if (status != SYMWIN_OK)
             return status;
@@ -330,6 +329,10 @@ int main(int argc, char **argv)
     }
     if (status == SYMWIN_OK)
         status = run_all(&job);
+    if (status == SYMWIN_OK && job.first == 0 && (job.options.rivals & PERF_TORCH) != 0)
+        status = torch_run(&job);
+    if (status == SYMWIN_OK && job.first == 0 && job.options.tune == NULL)
+        table_end(&job);
     if (status != SYMWIN_OK && !job.failed)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
     exit_status = status != SYMWIN_OK || job.wrong > 0;

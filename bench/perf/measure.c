@@ -86,9 +86,7 @@ static int expected(const struct rank *r, const struct plan *plan)
 {
     const int n = r->job->nranks;
 
-    return plan->result->way->kind == WAY_SYMWIN || plan->result->way->kind == WAY_NCCL
-               ? PERF_RESULT
-               : (r->rank + n - 1) % n;
+    return way_is_limit(plan->result->way) ? (r->rank + n - 1) % n : PERF_RESULT;
 }
 
 /* The inputs, and outputs that are wrong in every element. */

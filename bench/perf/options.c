@@ -42,15 +42,22 @@ static const char usage[] =
     "  -c 0|1         check the results                                               1\n"
     "  --host-data    the host makes the data and compares, as it does where nvcc was not there to build the\n"
     "                 kernels that are quicker; in place, repetitions then go on with what the last left\n"
-    "  --seed N       of the random data                                              1\n"
+    "  --seed N       of the random data                                              1\n";
+
+static const char usage_more[] =
     "  --against LIST rivals: nccl (memory of ncclMemAlloc), nccl-window (symmetric windows), nccl-plain\n"
-    "                 (memory of cuMemAlloc); the ratio rival/ours is printed. SYMWIN_NCCL is the path of\n"
-    "                 libnccl.so.2. NVLS stays off: NCCL_NVLS_ENABLE must be 0 or unset\n"
+    "                 (memory of cuMemAlloc), torch (PyTorch's symmetric memory, by\n"
+    "                 bench/rivals/torch_symm.py under torchrun when all else is done: f32 and bf16 sums of\n"
+    "                 multiples of 16 bytes); the ratio rival/ours is printed. SYMWIN_NCCL is the path of\n"
+    "                 libnccl.so.2, SYMWIN_TORCHRUN that of torchrun. Multicast stays off: NCCL_NVLS_ENABLE\n"
+    "                 must be 0 or unset, TORCH_SYMM_MEM_DISABLE_MULTICAST 1 or unset\n"
     "  --tune FILE    times every algorithm by many grids, and writes the best ones as a table for\n"
     "                 SYMWIN_TUNING (docs/tuning.md): 8 B to 1 GiB or what memory holds, by factor 2, bf16, f32\n"
     "                 and i32, unless -b -e -f -i -d say otherwise; one type for each width and kind\n"
     "  --link         also measures what the links carry, at the last size: each GPU to the next, by its\n"
     "                 copy engine and by stores of a kernel\n"
+    "  --launch       also times a kernel that does nothing, launched with as many arguments as the library's: what\n"
+    "                 a call takes at the least; and the same where it may begin early, as the library's may\n"
     "  --csv FILE, --json FILE   everything, with the machine\n"
     "  --timeout N    seconds that a step may take before the program gives up       60\n"
     "  --progress     says on stderr what is being timed, as it does on a terminal\n"
@@ -66,7 +73,7 @@ static const char usage[] =
 static const char *const types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
 static const char *const ops[] = {SYMWIN_OP_LIST(NAME) NULL};
 static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
-static const char *const rivals[] = {"nccl", "nccl-window", "nccl-plain", NULL};
+static const char *const rivals[] = {"nccl", "nccl-window", "nccl-plain", "torch", NULL};
 
 static void print_names(FILE *to, const char *what, const char *const *names)
 {
@@ -78,6 +85,7 @@ static void print_names(FILE *to, const char *what, const char *const *names)
 static void print_usage(FILE *to)
 {
     fputs(usage, to);
+    fputs(usage_more, to);
     fputs("\n", to);
     print_names(to, "types", types);
     print_names(to, "operations", ops);
@@ -185,6 +193,7 @@ static const struct {
     {"--seed", COUNT, MEMBER(seed), 0, INT32_MAX},
     {"--against", RIVALS, MEMBER(rivals), 0, 0},
     {"--link", FLAG, MEMBER(link), 0, 0},
+    {"--launch", FLAG, MEMBER(launch), 0, 0},
     {"--tune", TEXT, MEMBER(tune), 0, 0},
     {"--csv", TEXT, MEMBER(csv), 0, 0},
     {"--json", TEXT, MEMBER(json), 0, 0},
@@ -349,17 +358,20 @@ const char *options_complete(struct perf_options *options, int emulated)
     if (options->replays == 0 && options->calls > PERF_MOST_STREAM_CALLS)
         return "-n: without a graph at most 400 calls, since they wait in the stream until the gate "
                "opens";
-    if (options->algos == 0 && options->rivals == 0 && !options->link)
-        return "--algo none needs --against or --link";
+    if (options->algos == 0 && options->rivals == 0 && !options->link && !options->launch)
+        return "--algo none needs --against, --link or --launch";
     if (options->tune != NULL &&
-        (options->rivals != 0 || options->link || options->replays == 0 ||
+        (options->rivals != 0 || options->link || options->launch || options->replays == 0 ||
          options->algos != 1u << SYMWIN_ALGO_AUTO || options->blocks + options->block_threads > 0 ||
          options->placements != PERF_OUT_OF_PLACE || !options->window ||
          options->ops != 1u << SYMWIN_SUM || options->csv != NULL || options->json != NULL))
         return "--tune goes through algorithms and grids by itself: without --algo --blocks --threads --window "
-               "--in-place -o -G 0 --against --link --csv --json";
-    if (options->rivals != 0 && emulated)
+               "--in-place -o -G 0 --against --link --launch --csv --json";
+    if ((options->rivals & PERF_ANY_NCCL) != 0 && emulated)
         return "--against: NCCL needs GPUs, and this is the emulated driver";
+    if ((options->rivals & PERF_TORCH) != 0 &&
+        ((options->types & PERF_TORCH_TYPES) == 0 || (options->ops & 1u << SYMWIN_SUM) == 0))
+        return "--against: torch sums f32 and bf16 only";
     return NULL;
 }
 

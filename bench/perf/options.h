@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "symwin.h"
+
 enum { PERF_MOST_RANKS = 1024, PERF_MOST_ROTATE = 64, PERF_MOST_CALLS = 10000 };
 
 /* Stream calls all wait in the queue behind the start gate, and a CUDA stream holds about a thousand
@@ -11,7 +13,16 @@ enum { PERF_MOST_RANKS = 1024, PERF_MOST_ROTATE = 64, PERF_MOST_CALLS = 10000 };
 enum { PERF_MOST_STREAM_CALLS = 400 };
 
 enum { PERF_OUT_OF_PLACE = 1, PERF_IN_PLACE = 2 };
-enum { PERF_NCCL = 1, PERF_NCCL_WINDOW = 2, PERF_NCCL_PLAIN = 4 };
+enum {
+    PERF_NCCL = 1,
+    PERF_NCCL_WINDOW = 2,
+    PERF_NCCL_PLAIN = 4,
+    PERF_TORCH = 8,
+    PERF_ANY_NCCL = PERF_NCCL | PERF_NCCL_WINDOW | PERF_NCCL_PLAIN
+};
+
+/* Of PyTorch's kernels; they only sum. */
+#define PERF_TORCH_TYPES (1u << SYMWIN_F32 | 1u << SYMWIN_BF16)
 
 struct perf_options {
     size_t begin, end, step; /* bytes; step 0: by factor */
@@ -29,7 +40,7 @@ struct perf_options {
     unsigned placements; /* PERF_OUT_OF_PLACE, PERF_IN_PLACE */
     int rotate;
     unsigned rivals; /* PERF_NCCL... */
-    int link;
+    int link, launch;
     int progress;
     int timeout_s;
     unsigned seed;

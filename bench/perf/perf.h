@@ -8,7 +8,7 @@
  *   ways.c      what is timed: symwin's algorithms, NCCL, links
  *   rank.c      what a rank holds
  *   kernels.c   fill and compare on the device, or on the host
- *   rivals.c    NCCL, by dlopen
+ *   rivals.c    NCCL, by dlopen; torch.c PyTorch, in processes of its own
  *   table.c     what is printed; record.c what is written to files; machine.c where it ran
  *   options.c   the command line
  *
@@ -29,12 +29,27 @@
 
 /* ---- ways.c: what is timed ------------------------------------------------------------------- */
 
-enum way_kind { WAY_SYMWIN, WAY_NCCL, WAY_LINK_ENGINE, WAY_LINK_STORES };
+enum way_kind {
+    WAY_SYMWIN,
+    WAY_NCCL,
+    WAY_TORCH,
+    WAY_LINK_ENGINE,
+    WAY_LINK_STORES,
+    WAY_LAUNCH,
+    WAY_LAUNCH_EARLY
+};
 
-enum memory_kind { MEMORY_WINDOW, MEMORY_PLAIN, MEMORY_NCCL, MEMORY_NCCL_WINDOW, MEMORY_KINDS };
+enum memory_kind {
+    MEMORY_WINDOW,
+    MEMORY_PLAIN,
+    MEMORY_NCCL,
+    MEMORY_NCCL_WINDOW,
+    MEMORY_TORCH, /* in its own processes */
+    MEMORY_KINDS
+};
 
 struct way {
-    const char *library; /* "symwin", "nccl" or "link" */
+    const char *library; /* "symwin", "nccl", "torch", "link" or "launch" */
     const char *name;
     enum way_kind kind;
     symwin_algo algo;
@@ -45,12 +60,22 @@ struct way {
 
 enum { MOST_WAYS = 40 };
 
-/* The ways that the options ask for: symwin's, then rivals, then links; links count separately. */
+/* The ways that the options ask for: symwin's, then NCCL's, then what the machine gives: links and launches. */
 struct ways {
     struct way list[MOST_WAYS];
-    int count; /* of all-reduces */
-    int links; /* behind them */
+    int count;  /* of all-reduces */
+    int limits; /* behind them */
 };
+
+static inline int way_is_launch(const struct way *way)
+{
+    return way->kind == WAY_LAUNCH || way->kind == WAY_LAUNCH_EARLY;
+}
+
+static inline int way_is_limit(const struct way *way)
+{
+    return way->kind >= WAY_LINK_ENGINE;
+}
 
 void ways_list(const struct perf_options *options, struct ways *ways);
 
@@ -67,8 +92,8 @@ struct result {
     int calls, repetitions;
     double us; /* of a call: median over the repetitions of the slowest rank's time */
     double p50_us, p99_us, max_us;
-    double host_us;                 /* to launch a call: median, of the slowest rank */
-    double ratio;                   /* a rival's time to that of our fastest, 0: none */
+    double host_us; /* to launch a call: median, of the slowest rank; 0: not measured */
+    double ratio;   /* a rival's time to that of our fastest, 0: none */
     symwin_allreduce_info launched; /* by symwin's ways on rank 0; blocks 0: by another's */
     int checked;
     uint64_t wrong; /* elements, on all ranks */
@@ -125,7 +150,7 @@ struct rank {
     uint32_t gate_value;
     CUdeviceptr gate_data; /* owned: what the tiny all-reduce of the gate reduces */
     CUdeviceptr report;    /* owned: a struct perf_report */
-    CUfunction fill, compare, copy;
+    CUfunction fill, compare, copy, nothing;
     int blocks, threads; /* of those */
     void *staging;       /* owned, host: for filling and comparing without kernels */
     struct pair memory[MEMORY_KINDS][PERF_MOST_ROTATE];
@@ -174,6 +199,9 @@ symwin_status compare(struct rank *r, const struct perf_data *data, int who, uin
 /* Queues a copy by a kernel; `bytes` is a multiple of 16. */
 symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes);
 
+/* Queues a kernel that does nothing. `early`: it may begin before what is ahead of it has ended. */
+symwin_status launch_nothing(struct rank *r, int early);
+
 /* ---- rivals.c --------------------------------------------------------------------------------- */
 
 /* Switches NVLS off for NCCL, or refuses; before anything has threads. */
@@ -191,6 +219,14 @@ void rival_deregister(struct rank *r, void *window);
 void rival_free(void *memory);
 symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_t count,
                               symwin_type type, symwin_op op);
+
+/* ---- torch.c ---------------------------------------------------------------------------------- */
+
+/* Whether it could be run, before it is its turn. */
+symwin_status torch_find(const struct job *job);
+
+/* Times it at all sizes and types that it has, when no rank of ours is left; records, prints. By rank 0's process. */
+symwin_status torch_run(struct job *job);
 
 /* ---- ways.c ----------------------------------------------------------------------------------- */
 

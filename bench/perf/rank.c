@@ -132,7 +132,7 @@ symwin_status rank_open(struct rank *r)
     if (status == SYMWIN_OK)
         status = kernels_load(r);
     status = meet(r, status, NULL, 0);
-    if (status == SYMWIN_OK && r->job->options.rivals != 0)
+    if (status == SYMWIN_OK && (r->job->options.rivals & PERF_ANY_NCCL) != 0)
         status = rival_open(r);
     if (status == SYMWIN_OK)
         status = ways_open(r);

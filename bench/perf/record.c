@@ -11,7 +11,8 @@ static const char *memory_name(const struct result *result)
     static const char *const names[] = {[MEMORY_WINDOW] = "window",
                                         [MEMORY_PLAIN] = "plain",
                                         [MEMORY_NCCL] = "ncclMemAlloc",
-                                        [MEMORY_NCCL_WINDOW] = "ncclWindow"};
+                                        [MEMORY_NCCL_WINDOW] = "ncclWindow",
+                                        [MEMORY_TORCH] = "symmetric"};
 
     return names[result->way->memory];
 }
@@ -44,7 +45,10 @@ static void write_csv(const struct job *job, const struct result *r)
             result_busbw(r, job->nranks));
     if (r->checked)
         fprintf(job->csv, "%llu", (unsigned long long)r->wrong);
-    fprintf(job->csv, ",%.3f,%.3f,%.3f,%.3f,", r->p50_us, r->p99_us, r->max_us, r->host_us);
+    fprintf(job->csv, ",%.3f,%.3f,%.3f,", r->p50_us, r->p99_us, r->max_us);
+    if (r->host_us > 0)
+        fprintf(job->csv, "%.3f", r->host_us);
+    fprintf(job->csv, ",");
     if (r->ratio > 0)
         fprintf(job->csv, "%.3f", r->ratio);
     if (r->launched.blocks > 0)
@@ -88,8 +92,12 @@ static void write_result(FILE *to, const struct job *job, const struct result *r
         fprintf(to, "\"wrong\": %llu, ", (unsigned long long)r->wrong);
     else
         fprintf(to, "\"wrong\": null, ");
-    fprintf(to, "\"p50_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, \"host_us\": %.3f, ",
-            r->p50_us, r->p99_us, r->max_us, r->host_us);
+    fprintf(to, "\"p50_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, ", r->p50_us, r->p99_us,
+            r->max_us);
+    if (r->host_us > 0)
+        fprintf(to, "\"host_us\": %.3f, ", r->host_us);
+    else
+        fprintf(to, "\"host_us\": null, ");
     if (r->ratio > 0)
         fprintf(to, "\"ratio\": %.3f, ", r->ratio);
     else

@@ -45,20 +45,26 @@ static const int ops[] = {
 
 /* ---- loading ---- */
 
-/* NCCL would make multicast objects, and a faulty multicast program can put a host's GPUs out of service
+/* Rivals would make multicast objects, and a faulty multicast program can put a host's GPUs out of service
  * for everyone (docs/hardware.md). */
 symwin_status rivals_without_multicast(void)
 {
-    const char *value = getenv("NCCL_NVLS_ENABLE");
+    static const struct {
+        const char *name, *off;
+    } switches[] = {{"NCCL_NVLS_ENABLE", "0"}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"}};
 
-    if (value != NULL && strcmp(value, "0") != 0)
-        return sw_fail(
-            SYMWIN_DENIED,
-            "NCCL_NVLS_ENABLE is \"%s\": rivals are timed without multicast; set it to 0 "
-            "or leave it unset",
-            value);
-    if (setenv("NCCL_NVLS_ENABLE", "0", 1) != 0)
-        return sw_fail(SYMWIN_NO_MEMORY, "NCCL_NVLS_ENABLE cannot be set");
+    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+        const char *value = getenv(switches[i].name);
+
+        if (value != NULL && strcmp(value, switches[i].off) != 0)
+            return sw_fail(
+                SYMWIN_DENIED,
+                "%s is \"%s\": rivals are timed without multicast; set it to %s or leave "
+                "it unset",
+                switches[i].name, value, switches[i].off);
+        if (setenv(switches[i].name, switches[i].off, 1) != 0)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s cannot be set", switches[i].name);
+    }
     return SYMWIN_OK;
 }
 

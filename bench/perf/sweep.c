@@ -80,20 +80,21 @@ static symwin_status sweep_sizes(struct rank *r, symwin_type type, symwin_op op,
     return status;
 }
 
-/* At the largest size, in bytes that a copy can have. */
-static symwin_status sweep_links(struct rank *r, int64_t begun)
+/* What the machine gives: links at the largest size, in bytes that a copy can have; launches. */
+static symwin_status sweep_limits(struct rank *r, int64_t begun)
 {
     const struct job *job = r->job;
     const size_t bytes = job->options.end / 16 * 16;
     symwin_status status = SYMWIN_OK;
 
-    for (int i = 0; i < job->ways.links && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < job->ways.limits && status == SYMWIN_OK; i++) {
+        const struct way *way = &job->ways.list[job->ways.count + i];
         struct result result = {
-            .way = &job->ways.list[job->ways.count + i],
+            .way = way,
             .type = SYMWIN_U64,
             .op = SYMWIN_MAX,
-            .bytes = bytes,
-            .count = bytes / 8,
+            .bytes = way_is_launch(way) ? 0 : bytes,
+            .count = way_is_launch(way) ? 0 : bytes / 8,
         };
 
         show_progress(r, &result, begun);
@@ -119,6 +120,6 @@ symwin_status sweep(struct rank *r)
             if ((o->types & 1u << type) != 0 && (o->ops & 1u << op) != 0 && r->job->ways.count > 0)
                 status = sweep_sizes(r, (symwin_type)type, (symwin_op)op, begun);
     if (status == SYMWIN_OK)
-        status = sweep_links(r, begun);
+        status = sweep_limits(r, begun);
     return status;
 }

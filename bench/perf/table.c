@@ -12,9 +12,7 @@ double result_algbw(const struct result *result)
 /* What the links carry in each direction, if every byte goes as rarely as it can. */
 double result_busbw(const struct result *result, int nranks)
 {
-    const int all_reduce = result->way->kind == WAY_SYMWIN || result->way->kind == WAY_NCCL;
-
-    return result_algbw(result) * (all_reduce ? 2.0 * (nranks - 1) / nranks : 1);
+    return result_algbw(result) * (way_is_limit(result->way) ? 1 : 2.0 * (nranks - 1) / nranks);
 }
 
 void table_head(const struct job *job)
@@ -26,14 +24,14 @@ void table_head(const struct job *job)
     if (o->rivals != 0)
         printf("# ratio: a rival's time to that of symwin's fastest of the rows above it, above 1 "
                "symwin is ahead\n#\n");
-    printf("#%11s %11s %6s %5s %-12s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "", "",
+    printf("#%11s %11s %6s %5s %-16s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "", "",
            "out of place              ", "in place                ", "p50", "p99", "max", "host",
            "launched:", o->rivals != 0 ? "ratio" : "");
-    printf("#%11s %11s %6s %5s %-12s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s %-24s %s\n",
+    printf("#%11s %11s %6s %5s %-16s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s %-24s %s\n",
            "size", "count", "type", "op", "algo", "time", "algbw", "busbw", "#wrong", "time",
            "algbw", "busbw", "#wrong", "", "", "", "launch", "algorithm:blocksxthreads",
            o->rivals != 0 ? "out/in" : "");
-    printf("#%11s %11s %6s %5s %-12s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s\n", "(B)",
+    printf("#%11s %11s %6s %5s %-16s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s\n", "(B)",
            "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "",
            "(us)", "(us)", "(us)", "(us)");
     fflush(stdout);
@@ -66,14 +64,17 @@ static void print_launched(const struct result *result)
 void table_row(const struct job *job, const struct result *out, const struct result *in)
 {
     const struct result *any = out != NULL ? out : in;
-    const int link = strcmp(any->way->library, "link") == 0;
+    const int limit = way_is_limit(any->way);
+    char host[24] = "-";
 
-    printf(" %11zu %11llu %6s %5s %-12s", any->bytes, (unsigned long long)any->count,
-           link ? "-" : symwin_type_name(any->type), link ? "-" : symwin_op_name(any->op),
+    printf(" %11zu %11llu %6s %5s %-16s", any->bytes, (unsigned long long)any->count,
+           limit ? "-" : symwin_type_name(any->type), limit ? "-" : symwin_op_name(any->op),
            any->way->name);
     print_figures(job, out);
     print_figures(job, in);
-    printf(" %8.2f %8.2f %8.2f %7.2f", any->p50_us, any->p99_us, any->max_us, any->host_us);
+    if (any->host_us > 0)
+        snprintf(host, sizeof host, "%.2f", any->host_us);
+    printf(" %8.2f %8.2f %8.2f %7s", any->p50_us, any->p99_us, any->max_us, host);
     print_launched(any);
     if (out != NULL && out->ratio > 0)
         printf(" %.2f", out->ratio);
@@ -83,13 +84,17 @@ void table_row(const struct job *job, const struct result *out, const struct res
     fflush(stdout);
 }
 
-/* How a rival did against us over all sizes. */
-static void print_rival(const struct job *job, const struct way *way)
+/* How a rival did against us over all sizes: of all its rows, which begin with row `first`. */
+static void print_rival(const struct job *job, size_t first)
 {
+    const struct way *way = job->results[first].way;
     int rows = 0, ahead = 0;
     double least = 0;
 
-    for (size_t i = 0; i < job->result_count; i++) {
+    for (size_t i = 0; i < first; i++)
+        if (job->results[i].way == way)
+            return; /* was printed */
+    for (size_t i = first; i < job->result_count; i++) {
         const struct result *result = &job->results[i];
 
         if (result->way != way || result->ratio == 0)
@@ -115,8 +120,8 @@ void table_end(const struct job *job)
             rows++;
         }
     }
-    for (int i = 0; i < job->ways.count; i++)
-        print_rival(job, &job->ways.list[i]);
+    for (size_t i = 0; i < job->result_count; i++)
+        print_rival(job, i);
     if (unchecked > 0)
         printf("# Not checked: %d of %zu results\n", unchecked, job->result_count);
     printf("# Wrong elements: %llu %s\n", (unsigned long long)job->wrong,

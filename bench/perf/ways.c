@@ -7,13 +7,11 @@
 
 static void add(struct ways *ways, const struct way *way)
 {
-    const int links = way->kind == WAY_LINK_ENGINE || way->kind == WAY_LINK_STORES;
-
-    if (ways->count + ways->links == MOST_WAYS)
+    if (ways->count + ways->limits == MOST_WAYS)
         return;
-    ways->list[ways->count + ways->links] = *way;
-    ways->links += links;
-    ways->count += !links;
+    ways->list[ways->count + ways->limits] = *way;
+    ways->limits += way_is_limit(way);
+    ways->count += !way_is_limit(way);
 }
 
 void ways_list(const struct perf_options *options, struct ways *ways)
@@ -31,6 +29,10 @@ void ways_list(const struct perf_options *options, struct ways *ways)
     static const struct way links[] = {
         {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0, 0, 0},
         {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
+    };
+    static const struct way launches[] = {
+        {"launch", "launch", WAY_LAUNCH, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
+        {"launch", "launch-early", WAY_LAUNCH_EARLY, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
     };
     struct way ours = {.library = "symwin",
                        .kind = WAY_SYMWIN,
@@ -59,6 +61,8 @@ void ways_list(const struct perf_options *options, struct ways *ways)
             add(ways, &rivals[i].way);
     for (size_t i = 0; options->link && i < sizeof links / sizeof links[0]; i++)
         add(ways, &links[i]);
+    for (size_t i = 0; options->launch && i < sizeof launches / sizeof launches[0]; i++)
+        add(ways, &launches[i]);
 }
 
 /* ---- buffers ---- */
@@ -125,7 +129,7 @@ symwin_status ways_open(struct rank *r)
     symwin_status status = SYMWIN_OK;
     int needed[MEMORY_KINDS] = {0};
 
-    for (int i = 0; i < ways->count + ways->links; i++)
+    for (int i = 0; i < ways->count + ways->limits; i++)
         needed[ways->list[i].memory] = 1;
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         for (int i = 0; i < r->job->options.rotate && needed[kind] && status == SYMWIN_OK; i++)
@@ -204,6 +208,9 @@ symwin_status way_call(struct rank *r, const struct way *way, const struct pair 
         return symwin_allreduce_with(r->comm, in, pair->out, count, type, op, &options, r->stream);
     case WAY_NCCL:
         return rival_allreduce(r, in, pair->out, count, type, op);
+    case WAY_LAUNCH:
+    case WAY_LAUNCH_EARLY:
+        return launch_nothing(r, way->kind == WAY_LAUNCH_EARLY);
     default:
         return link_call(r, way, pair, (size_t)count * symwin_type_bytes(type));
     }

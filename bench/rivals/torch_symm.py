@@ -5,23 +5,27 @@
         torchrun --nproc-per-node 4 bench/rivals/torch_symm.py -b 1K -e 512M -d bf16 >torch.csv
     bench/plot.py --output picture.svg ours.csv torch.csv
 
+symwin-perf --against torch does that, and takes the rows into its own table.
+
 Ways: torch-one-shot (torch.ops.symm_mem.one_shot_all_reduce_out, out of place) and torch-two-shot
 (torch.ops.symm_mem.two_shot_all_reduce_, in place). The multimem operations are left out, and the script
 refuses to run where multicast is not switched off: a faulty multicast program can put a host's GPUs out
 of service.
 
 A repetition: a kernel that sleeps while the hosts queue the rest, a barrier of all GPUs through symmetric
-memory, an event, a CUDA graph of the calls, an event. As in symwin-perf, the slowest rank's time counts, the
+memory, an event, a CUDA graph of the calls (or the calls, by -G 0), an event. As in symwin-perf, the slowest rank's time counts, the
 median over the repetitions is printed, and results are compared exactly, before and after.
 """
 import argparse
 import datetime
 import os
 import sys
+import time
 
 COLUMNS = ("library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,"
            "algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio")
 SLEEP_CYCLES = 4_000_000  # about 2 ms, longer than a launch of a graph takes
+SLEEP_CYCLES_A_CALL = 200_000  # about 0.1 ms, longer than a launch of a call takes
 
 
 def refuse_multicast():
@@ -45,15 +49,24 @@ def arguments():
     parser.add_argument("-b", type=size, default=1 << 10, help="first size in bytes")
     parser.add_argument("-e", type=size, default=256 << 20, help="last size")
     parser.add_argument("-f", type=int, default=4, help="factor between sizes")
+    parser.add_argument("--sizes", type=lambda text: [size(word) for word in text.split(",")], default=[],
+                        metavar="LIST", help="these, with commas, instead of -b -e -f")
     parser.add_argument("-d", choices=("f32", "bf16"), default="bf16", help="type")
     parser.add_argument("-n", type=int, default=0, help="calls; 50 up to 16 MiB, 20 above")
     parser.add_argument("-w", type=int, default=5, help="warm-up calls")
-    parser.add_argument("-G", type=int, default=9, help="graph replays")
+    parser.add_argument("-G", type=int, default=9, help="graph replays; 0: stream launches")
+    parser.add_argument("--rounds", type=int, default=9, help="repetitions of stream launches")
+    parser.add_argument("--placement", choices=("out", "in", "both"), default="both",
+                        help="of the result: the one-shot's is out of place, the two-shot's in place")
     parser.add_argument("--one-shot-most", type=size, default=16 << 20,
                         help="largest size for the one-shot, which sends all to all")
     options = parser.parse_args()
-    if options.f < 2 or options.G < 1 or options.n < 0 or options.w < 0:
-        parser.error("-f is 2 at least, -G 1, -n and -w 0")
+    if options.f < 2 or options.G < 0 or options.rounds < 1 or options.n < 0 or options.w < 0:
+        parser.error("-f is 2 at least, --rounds 1, -G, -n and -w 0")
+    if not options.sizes:
+        options.sizes = [options.b]
+        while options.sizes[-1] * options.f <= options.e:
+            options.sizes.append(options.sizes[-1] * options.f)
     return options
 
 
@@ -83,7 +96,7 @@ class Bench:
         self.group = dist.group.WORLD.group_name
         self.type = {"f32": torch.float32, "bf16": torch.bfloat16}[options.d]
         self.element = torch.empty(0, dtype=self.type).element_size()
-        most = options.e // self.element
+        most = max(options.sizes) // self.element
         self.symmetric = symm_mem.empty(most, dtype=self.type, device=self.device)
         self.handle = symm_mem.rendezvous(self.symmetric, self.group)
         if getattr(self.handle, "multicast_ptr", 0):
@@ -94,11 +107,12 @@ class Bench:
         """(name, placement, call, where the result is), of those that fit the size."""
         ops = self.torch.ops.symm_mem
         symmetric, plain = self.symmetric[:count], self.plain[:count]
-        if count * self.element <= self.o.one_shot_most:
+        if self.o.placement != "in" and count * self.element <= self.o.one_shot_most:
             yield ("torch-one-shot", "out",
                    lambda: ops.one_shot_all_reduce_out(symmetric, "sum", self.group, plain), plain)
-        yield ("torch-two-shot", "in",
-               lambda: ops.two_shot_all_reduce_(symmetric, "sum", self.group), symmetric)
+        if self.o.placement != "out":
+            yield ("torch-two-shot", "in",
+                   lambda: ops.two_shot_all_reduce_(symmetric, "sum", self.group), symmetric)
 
     def data(self, rank, count):
         """Small integers of both signs: every partial sum is exact in bf16, in any order."""
@@ -131,8 +145,28 @@ class Bench:
         self.dist.all_reduce(together, op=self.dist.ReduceOp.MAX)
         return sorted(together.tolist())
 
+    def captured(self, call, calls):
+        """What replays a graph of the calls; the first replay, which also uploads it, is done."""
+        torch = self.torch
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                call()
+        graph.replay()
+        return graph.replay
+
+    def launched(self, call, calls, host):
+        """What launches the calls, and appends to `host` what each took."""
+        def launch():
+            for _ in range(calls):
+                before = time.perf_counter()
+                call()
+                host.append((time.perf_counter() - before) * 1e6)
+        return launch
+
     def measure(self, call, result, count):
-        """Wrong elements, and the sorted times of a call in microseconds."""
+        """Wrong elements, the sorted times of a call in microseconds, the calls of a repetition, and what launching
+        one took the host of the slowest rank, or None."""
         torch, o = self.torch, self.o
         calls = o.n or (50 if count * self.element <= 16 << 20 else 20)
         self.fill(count)
@@ -147,21 +181,19 @@ class Bench:
                 call()
         torch.cuda.current_stream().wait_stream(side)
         self.settle()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(calls):
-                call()
-        graph.replay()
+        host = []
+        work = self.captured(call, calls) if o.G else self.launched(call, calls, host)
 
         times = []
-        for _ in range(o.G):
+        for _ in range(o.G or o.rounds):
             self.fill(count)
             begin = torch.cuda.Event(enable_timing=True)
             end = torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(SLEEP_CYCLES)  # pylint: disable=protected-access
+            sleep = SLEEP_CYCLES if o.G else SLEEP_CYCLES + SLEEP_CYCLES_A_CALL * calls
+            torch.cuda._sleep(sleep)  # pylint: disable=protected-access
             self.handle.barrier(channel=0)
             begin.record()
-            graph.replay()
+            work()
             end.record()
             torch.cuda.synchronize()
             times.append(begin.elapsed_time(end) * 1e3 / calls)
@@ -173,7 +205,8 @@ class Bench:
             call()
             self.settle()
             wrong += self.wrong(result, count)
-        return wrong, self.slowest(times), calls
+        host = self.slowest([sorted(host)[len(host) // 2]])[0] if host else None
+        return wrong, self.slowest(times), calls, host
 
     def head(self):
         torch = self.torch
@@ -185,27 +218,27 @@ class Bench:
         print(COLUMNS, flush=True)
 
     def row(self, name, placement, count, figures):
-        wrong, times, calls = figures
+        wrong, times, calls, host = figures
         total, n = count * self.element, len(times)
         median = (times[n // 2] + times[(n - 1) // 2]) / 2
         width = total / median / 1e3
-        print(f"torch,{name},{self.o.d},sum,{total},{count},{placement},symmetric,graph,{self.ranks},"
+        mode, host = "graph" if self.o.G else "stream", "" if host is None else f"{host:.3f}"
+        print(f"torch,{name},{self.o.d},sum,{total},{count},{placement},symmetric,{mode},{self.ranks},"
               f"{calls},{n},{median:.3f},{width:.3f},{width * 2 * (self.ranks - 1) / self.ranks:.3f},"
               f"{wrong},{times[(n * 50 + 99) // 100 - 1]:.3f},{times[(n * 99 + 99) // 100 - 1]:.3f},"
-              f"{times[-1]:.3f},,", flush=True)
+              f"{times[-1]:.3f},{host},", flush=True)
 
     def run(self):
-        wrong, total = 0, self.o.b
+        wrong = 0
         if self.rank == 0:
             self.head()
-        while total <= self.o.e:
+        for total in self.o.sizes:
             count = total // 16 * 16 // self.element  # the kernels take multiples of 16 bytes
             for name, placement, call, result in self.ways(count) if count > 0 else ():
                 figures = self.measure(call, result, count)
                 wrong += figures[0]
                 if self.rank == 0:
                     self.row(name, placement, count, figures)
-            total *= self.o.f
         self.settle()
         self.dist.destroy_process_group()
         sys.exit(1 if wrong else 0)

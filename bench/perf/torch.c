@@ -1,0 +1,295 @@
+/* PyTorch's symmetric memory, the rival in processes of its own: bench/rivals/torch_symm.py under torchrun, whose rows
+ * become rows of ours. It runs when our ranks have ended, on GPUs that are then idle.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+#define SCRIPT "bench/rivals/torch_symm.py"
+
+enum {
+    ALIGNMENT = 16,         /* of a message, in bytes: its kernels take no other */
+    LINE_BYTES = 512,       /* longer ones are none of its rows */
+    SIZES_BYTES = 64 << 10, /* of the list of sizes */
+    GRACE_MS = 5000         /* between asking it to end and killing it */
+};
+
+static const struct way ways[] = {
+    {"torch", "torch-one-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0},
+    {"torch", "torch-two-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0},
+};
+
+symwin_status torch_find(const struct job *job)
+{
+    if (job->nranks > job->driver.device_count)
+        return sw_fail(
+            SYMWIN_INVALID,
+            "--against torch wants a GPU of this host for each rank, and there are %d for "
+            "%d ranks",
+            job->driver.device_count, job->nranks);
+    if (access(SCRIPT, R_OK) != 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "--against torch: there is no " SCRIPT " here (%s): run symwin-perf in "
+                       "symwin's source folder",
+                       strerror(errno));
+    return SYMWIN_OK;
+}
+
+/* ---- the process ---- */
+
+struct child {
+    pid_t pid;
+    int out; /* what it prints */
+    char line[LINE_BYTES];
+    size_t have;
+};
+
+/* The sizes of ours that its kernels take, with commas; 0: none. */
+static int list_sizes(const struct perf_options *o, size_t element, char *text, size_t room)
+{
+    size_t used = 0;
+
+    for (size_t bytes = o->begin; bytes > 0; bytes = options_next_size(o, bytes)) {
+        const size_t whole = bytes / element * element;
+
+        if (whole == 0 || whole % ALIGNMENT != 0)
+            continue;
+        if (used + 24 > room)
+            break;
+        used += (size_t)snprintf(text + used, room - used, "%s%zu", used > 0 ? "," : "", whole);
+    }
+    return used > 0;
+}
+
+static const char *place_word(unsigned placements)
+{
+    return placements == PERF_OUT_OF_PLACE ? "out" : placements == PERF_IN_PLACE ? "in" : "both";
+}
+
+static symwin_status start(const struct job *job, symwin_type type, const char *sizes,
+                           struct child *child)
+{
+    const struct perf_options *o = &job->options;
+    const char *given = getenv("SYMWIN_TORCHRUN");
+    char ranks[32], calls[16], warmup[16], replays[16], rounds[16];
+    char *const words[] = {(char *)(given != NULL && given[0] != '\0' ? given : "torchrun"),
+                           "--standalone",
+                           ranks,
+                           SCRIPT,
+                           "--sizes",
+                           (char *)sizes,
+                           "-d",
+                           (char *)symwin_type_name(type),
+                           "-n",
+                           calls,
+                           "-w",
+                           warmup,
+                           "-G",
+                           replays,
+                           "--rounds",
+                           rounds,
+                           "--placement",
+                           (char *)place_word(o->placements),
+                           NULL};
+    const pid_t parent = getpid();
+    int ends[2];
+
+    snprintf(ranks, sizeof ranks, "--nproc-per-node=%d", job->nranks);
+    snprintf(calls, sizeof calls, "%d", o->calls);
+    snprintf(warmup, sizeof warmup, "%d", o->warmup);
+    snprintf(replays, sizeof replays, "%d", o->replays);
+    snprintf(rounds, sizeof rounds, "%d", o->rounds);
+    if (pipe(ends) != 0)
+        return sw_fail(SYMWIN_DENIED, "--against torch: no pipe: %s", strerror(errno));
+    fflush(NULL);
+    child->pid = fork();
+    if (child->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* who ends the parent ends the run */
+        if (getppid() != parent || dup2(ends[1], STDOUT_FILENO) < 0)
+            _exit(126);
+        close(ends[0]);
+        close(ends[1]);
+        execvp(words[0], words);
+        _exit(127);
+    }
+    close(ends[1]);
+    child->out = ends[0];
+    if (child->pid > 0)
+        return SYMWIN_OK;
+    close(ends[0]);
+    return sw_fail(SYMWIN_DENIED, "--against torch: cannot fork: %s", strerror(errno));
+}
+
+/* Its exit status; one that does not end by itself by `deadline` is asked to, and then made to. */
+static int stop(struct child *child, int64_t deadline)
+{
+    const struct timespec moment = {.tv_nsec = 2000000};
+    int signal = SIGTERM, status = 0;
+
+    close(child->out);
+    while (waitpid(child->pid, &status, WNOHANG) != child->pid) {
+        nanosleep(&moment, NULL);
+        if (sw_now_ms() < deadline)
+            continue;
+        kill(child->pid, signal);
+        signal = SIGKILL;
+        deadline = sw_now_ms() + GRACE_MS;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The next line without its end, NULL: there is none any more, or (*late) none came until the deadline. */
+static const char *next_line(struct child *child, int64_t deadline, int *late)
+{
+    static char line[LINE_BYTES];
+
+    for (;;) {
+        struct pollfd wait = {.fd = child->out, .events = POLLIN};
+        char *end = memchr(child->line, '\n', child->have);
+        const int64_t left = deadline - sw_now_ms();
+        ssize_t got;
+
+        if (end == NULL && child->have == sizeof child->line)
+            end = child->line + child->have - 1;
+        if (end != NULL) {
+            const size_t length = (size_t)(end - child->line);
+
+            memcpy(line, child->line, length);
+            line[length] = '\0';
+            child->have -= length + 1;
+            memmove(child->line, end + 1, child->have);
+            return line;
+        }
+        *late = left <= 0;
+        if (*late)
+            return NULL;
+        if (poll(&wait, 1, left < 1000 ? (int)left : 1000) <= 0)
+            continue;
+        got = read(child->out, child->line + child->have, sizeof child->line - child->have);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return NULL;
+        child->have += got > 0 ? (size_t)got : 0;
+    }
+}
+
+/* ---- its rows ---- */
+
+/* Whether the line is a row of torch_symm.py's. */
+static int parse(const struct job *job, const char *line, symwin_type type, struct result *out)
+{
+    char name[32], type_name[16], place[8];
+    unsigned long long bytes, count, wrong;
+    struct result r = {.type = type, .op = SYMWIN_SUM, .supported = 1, .checked = 1};
+    int ranks = 0;
+
+    if (sscanf(line,
+               "torch,%31[^,],%15[^,],sum,%llu,%llu,%7[^,],symmetric,%*[a-z],%d,%d,%d,%lf,%*f,%*f,"
+               "%llu,%lf,%lf,%lf,%lf",
+               name, type_name, &bytes, &count, place, &ranks, &r.calls, &r.repetitions, &r.us,
+               &wrong, &r.p50_us, &r.p99_us, &r.max_us,
+               &r.host_us) < 13) /* no host time of graphs */
+        return 0;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        if (strcmp(ways[i].name, name) == 0)
+            r.way = &ways[i];
+    r.bytes = (size_t)bytes;
+    r.count = count;
+    r.wrong = wrong;
+    r.in_place = strcmp(place, "in") == 0;
+    if (r.way == NULL || ranks != job->nranks || strcmp(type_name, symwin_type_name(type)) != 0 ||
+        bytes != count * symwin_type_bytes(type) || !(r.us > 0))
+        return 0;
+    *out = r;
+    return 1;
+}
+
+/* Its time to that of our fastest for the same call, 0: there is none. */
+static double ratio(const struct job *job, const struct result *rival)
+{
+    double best = 0;
+
+    for (size_t i = 0; i < job->result_count; i++) {
+        const struct result *r = &job->results[i];
+
+        if (r->way->kind == WAY_SYMWIN && r->type == rival->type && r->op == rival->op &&
+            r->bytes == rival->bytes && r->in_place == rival->in_place &&
+            (best == 0 || r->us < best))
+            best = r->us;
+    }
+    return best > 0 ? rival->us / best : 0;
+}
+
+/* A line about itself goes where ours do, one that says nothing here nowhere, any other to stderr. */
+static symwin_status take(struct job *job, const char *line, symwin_type type, int *rows)
+{
+    struct result result;
+    symwin_status status;
+
+    if (strncmp(line, "# torch_symm.py", 15) == 0) {
+        printf("%s\n", line);
+        if (job->csv != NULL)
+            fprintf(job->csv, "%s\n", line);
+    } else if (parse(job, line, type, &result)) {
+        result.ratio = ratio(job, &result);
+        (*rows)++;
+        status = record(job, &result);
+        if (status != SYMWIN_OK)
+            return status;
+        table_row(job, result.in_place ? NULL : &result, result.in_place ? &result : NULL);
+    } else if (line[0] != '#' && strncmp(line, "library,", 8) != 0) {
+        fprintf(stderr, "symwin-perf: torch: %s\n", line);
+    }
+    return SYMWIN_OK;
+}
+
+static symwin_status run_type(struct job *job, symwin_type type, const char *sizes)
+{
+    const int64_t step = (int64_t)job->options.timeout_s * 1000;
+    int64_t deadline = sw_now_ms() + 2 * step; /* torchrun, imports, NCCL */
+    symwin_status status;
+    struct child child = {.out = -1};
+    const char *line;
+    int late = 0, rows = 0, code;
+
+    status = start(job, type, sizes, &child);
+    if (status != SYMWIN_OK)
+        return status;
+    while (status == SYMWIN_OK && (line = next_line(&child, deadline, &late)) != NULL) {
+        status = take(job, line, type, &rows);
+        deadline = sw_now_ms() + step;
+    }
+    code = stop(&child, sw_now_ms() + (late || status != SYMWIN_OK ? 0 : GRACE_MS));
+    if (status != SYMWIN_OK)
+        return status;
+    if (late)
+        return sw_fail(SYMWIN_TIMEOUT, "--against torch: " SCRIPT " said nothing for too long");
+    if (code == 127)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "--against torch: torchrun cannot be run: set SYMWIN_TORCHRUN to its path");
+    if (rows == 0 || (code != 0 && job->wrong == 0))
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "--against torch: " SCRIPT " gave %d rows and ended with status %d", rows,
+                       code);
+    return SYMWIN_OK;
+}
+
+symwin_status torch_run(struct job *job)
+{
+    static const symwin_type types[] = {SYMWIN_F32, SYMWIN_BF16};
+    static char sizes[SIZES_BYTES];
+    symwin_status status = SYMWIN_OK;
+
+    for (size_t i = 0; i < sizeof types / sizeof types[0] && status == SYMWIN_OK; i++)
+        if ((job->options.types & PERF_TORCH_TYPES & 1u << types[i]) != 0 &&
+            list_sizes(&job->options, symwin_type_bytes(types[i]), sizes, sizeof sizes))
+            status = run_type(job, types[i], sizes);
+    return status;
+}
