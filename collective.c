@@ -82,6 +82,7 @@ struct call {
     int windows;         /* in and out both lie in windows: the offsets are theirs */
     unsigned transports; /* that both windows have */
     size_t in_offset, out_offset;
+    struct sw_question question; /* what the choice depends on: all of the above */
 };
 
 /* One buffer: in a window, or else any device memory of this rank. */
@@ -178,10 +179,9 @@ static struct sw_question question(const struct call *c)
 /* Whether the algorithm that was asked for can serve the call. */
 static symwin_status check_algo(const struct call *c)
 {
-    const struct sw_question q = question(c);
     const char *name = symwin_algo_name(c->algo);
 
-    switch (sw_choice_service(&q, c->algo)) {
+    switch (sw_choice_service(&c->question, c->algo)) {
     case SW_NEEDS_WINDOWS:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs both buffers in windows of this communicator", allreduce_call,
@@ -210,21 +210,18 @@ static symwin_status check_algo(const struct call *c)
 
 static symwin_status choose(struct call *c)
 {
-    const struct sw_question q = question(c);
-
+    c->question = question(c);
     c->choice = (struct sw_choice){.algo = c->algo};
     if (c->algo != SYMWIN_ALGO_AUTO)
         return check_algo(c);
-    sw_choice_make(&q, &c->choice);
+    sw_choice_make(&c->question, &c->choice);
     c->algo = c->choice.algo;
     return SYMWIN_OK;
 }
 
 static symwin_status make_grid(const struct call *c, struct sw_grid *grid)
 {
-    const struct sw_question q = question(c);
-
-    return sw_choice_grid(&q, &c->choice, &c->asked, grid);
+    return sw_choice_grid(&c->question, &c->choice, &c->asked, grid);
 }
 
 /* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare it. */
@@ -312,15 +309,14 @@ void sw_collective_release(symwin_comm *comm)
 static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
                                   CUfunction function, const struct sw_grid *grid)
 {
-    const struct sw_question q = question(c);
-    const symwin_algo reduces = sw_choice_kernel(&q, c->algo);
+    const symwin_algo reduces = sw_choice_kernel(&c->question, c->algo);
     const struct sw_copies_call call = {
         .name = allreduce_call,
         .args = args,
         .element = (uint32_t)symwin_type_bytes(c->type),
         .is_float = sw_type_is_float(c->type),
         .function = function,
-        .put = reduces != c->algo ? sw_choice_find(&q, reduces)->function : NULL,
+        .put = reduces != c->algo ? sw_choice_find(&c->question, reduces)->function : NULL,
         .blocks = grid->blocks,
         .threads = grid->threads,
         .blocks_asked = c->asked.blocks > 0 || c->choice.grid.blocks > 0,
@@ -360,8 +356,7 @@ static symwin_status launch(struct call *c)
                              .blockDimZ = 1,
                              .hStream = c->stream,
                              .attrs = &early};
-    const struct sw_question q = question(c);
-    const struct sw_kernel *kernel = sw_choice_find(&q, c->algo);
+    const struct sw_kernel *kernel = sw_choice_find(&c->question, c->algo);
     void *params[] = {&args};
     symwin_status status;
     struct sw_grid grid = {0, 0};
