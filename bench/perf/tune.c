@@ -229,18 +229,23 @@ static int is_same(const struct choice *a, const struct choice *b)
     return a->algo == b->algo && a->blocks == b->blocks && a->threads == b->threads;
 }
 
-/* Leaves the finalists: the quickest, and what was the best for the size before, whose row goes on if it still is. */
+/* Leaves the finalists: the quickest; the quickest of each algorithm that is not far behind, since by a few calls one
+ * can seem slower than it is by many; and what was the best for the size before, whose row goes on if it still is. */
 static symwin_status play_final(struct tuning *t, struct tried *tried)
 {
     const int calls = calls_for(t, 300, 2, 50);
+    const double near = WORSE * least_of(tried, 0);
     symwin_status status = SYMWIN_OK;
+    unsigned seen = 0;
     int finalists = 0;
 
     qsort(tried->list, (size_t)tried->count, sizeof tried->list[0], by_time);
     for (int i = 0; i < tried->count && status == SYMWIN_OK; i++) {
         struct choice choice = tried->list[i];
+        const int first = (seen & 1u << choice.algo) == 0 && choice.us <= near;
 
-        if (finalists >= FINALISTS && !is_same(&choice, &t->last[0]) &&
+        seen |= 1u << choice.algo;
+        if (finalists >= FINALISTS && !first && !is_same(&choice, &t->last[0]) &&
             !is_same(&choice, &t->last[1]))
             continue;
         status = measure_choice(t, &choice, calls, t->r->job->emulated ? 1 : FINAL_REPETITIONS);
