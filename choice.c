@@ -49,7 +49,7 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
         return SW_NEEDS_WINDOWS;
     if (sw_algo_needs_multicast(algo) && (q->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
         return SW_NEEDS_MULTICAST;
-    if (sw_choice_find(q, algo) == NULL)
+    if ((q->comm->algos & 1u << algo) == 0 || sw_choice_find(q, algo) == NULL)
         return SW_NEEDS_KERNEL;
     if (algo == SYMWIN_ALGO_ONESHOT_MC && q->in_place)
         return SW_NEEDS_TWO_BUFFERS;
@@ -127,7 +127,7 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
 static int may_serve(const struct sw_question *q, symwin_algo algo)
 {
     return sw_choice_service(q, algo) == SW_SERVES &&
-           (algo != SYMWIN_ALGO_COPIES || (q->comm->ranks_on_device == 1 && !q->in_place));
+           (algo != SYMWIN_ALGO_COPIES || (!q->comm->shares_devices && !q->in_place));
 }
 
 /* The limit to the blocks, where a large message feels it: 0, there is none. Tables are measured without. */

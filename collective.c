@@ -193,8 +193,9 @@ static symwin_status check_algo(const struct call *c)
                        allreduce_call, name);
     case SW_NEEDS_KERNEL:
         if (!sw_algo_needs_multicast(c->algo))
-            return sw_fail(SYMWIN_UNSUPPORTED, "%s: device %d is too old for %s, which needs sm_90",
-                           allreduce_call, c->comm->device, name);
+            return sw_fail(SYMWIN_UNSUPPORTED,
+                           "%s: a device of this communicator is too old for %s, which needs sm_90",
+                           allreduce_call, name);
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: multicast cannot reduce %s by %s", allreduce_call,
                        symwin_type_name(c->type), symwin_op_name(c->op));
     case SW_NEEDS_TWO_BUFFERS:

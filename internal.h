@@ -463,6 +463,8 @@ struct sw_kernel {
 /* The kernel for messages of that shape, or else for any. NULL: there is none. */
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape);
+/* Bit i: there are kernels of algorithm i. */
+unsigned sw_kernels_algos(const struct sw_kernels *kernels);
 int sw_kernels_multiprocessors(const struct sw_kernels *kernels);
 /* Whether a kernel can begin before the one ahead of it in its stream has ended. */
 int sw_kernels_begin_early(const struct sw_kernels *kernels);
@@ -522,6 +524,8 @@ struct symwin_comm {
     int device;
     int ranks_on_device;
     int streams_per_rank; /* that run at the same time, of the ranks that share the device */
+    int shares_devices;   /* some device has several ranks; alike on all, as is the next */
+    unsigned algos;       /* bit i: all ranks' devices have kernels of algorithm i */
     unsigned flags;
     int timeout_ms;
     int kernel_timeout_ms; /* -1: for ever */

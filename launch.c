@@ -304,6 +304,17 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_
     return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;
 }
 
+unsigned sw_kernels_algos(const struct sw_kernels *kernels)
+{
+    unsigned algos = 0;
+    int i;
+
+    for (i = SYMWIN_ALGO_AUTO + 1; i < SW_ALGOS; i++)
+        if (sw_kernels_get(kernels, (symwin_algo)i, SYMWIN_F32, SYMWIN_SUM, SW_SHAPE_any) != NULL)
+            algos |= 1u << i;
+    return algos;
+}
+
 int sw_kernels_begin_early(const struct sw_kernels *kernels)
 {
     return kernels->early;

@@ -311,17 +311,19 @@ static symwin_status check_neighbours(symwin_comm *comm)
                              "devices that are peers",
                              create_call, comm->device, device, r);
     }
+    if (status != SYMWIN_OK)
+        return status;
     comm->streams_per_rank = sw_driver_is_emulated() || comm->ranks_on_device == 1
                                  ? connections
                                  : connections / threads_on_device;
-    if (status == SYMWIN_OK && !sw_driver_is_emulated() && threads_on_device > connections)
+    if (!sw_driver_is_emulated() && threads_on_device > connections)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: %d ranks share device %d, which runs the streams of %d at the same time; "
             "set CUDA_DEVICE_MAX_CONNECTIONS to at least the number of ranks (32 at most) "
             "before CUDA starts, or use fewer ranks a device",
             create_call, threads_on_device, comm->device, connections);
-    return status;
+    return SYMWIN_OK;
 }
 
 /* The devices of this process's ranks, and whether the communicator has multicast. */
@@ -391,15 +393,25 @@ static symwin_status make_range(symwin_comm *comm)
                    parts);
 }
 
-/* The leaders' votes: every process can use as much of a stride as the smallest one has. */
-static void agree_limit(symwin_comm *comm)
+/* The places of the values in the second vote. */
+enum { V_STRIDE /* leaders', else 0 */, V_RANKS_ON_DEVICE, V_ALGOS, V_SECOND_COUNT };
+
+/* Every process can use as much of a stride as the smallest one has. And what calls are chosen by must be alike on
+ * all ranks, though their devices may differ. */
+static void agree_limits(symwin_comm *comm)
 {
     size_t limit = SIZE_MAX;
     int r;
 
-    for (r = 0; r < comm->nranks; r++)
-        if (comm->votes[r].values[0] != 0 && comm->votes[r].values[0] < limit)
-            limit = (size_t)comm->votes[r].values[0];
+    comm->algos = ~0u;
+    for (r = 0; r < comm->nranks; r++) {
+        const uint64_t *values = comm->votes[r].values;
+
+        if (values[V_STRIDE] != 0 && values[V_STRIDE] < limit)
+            limit = (size_t)values[V_STRIDE];
+        comm->shares_devices |= values[V_RANKS_ON_DEVICE] > 1;
+        comm->algos &= (unsigned)values[V_ALGOS];
+    }
     if (comm->rank == comm->group->leader)
         comm->group->limit = limit;
 }
@@ -431,7 +443,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
 {
     const int timeout_ms = comm->timeout_ms;
     uint64_t values[V_COUNT] = {0};
-    uint64_t stride = 0;
+    uint64_t second[V_SECOND_COUNT] = {0};
 
     if (status == SYMWIN_OK)
         status = introduce(comm, values);
@@ -454,17 +466,19 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     status = check_neighbours(comm);
     if (status == SYMWIN_OK && comm->rank == comm->group->leader) {
         status = make_range(comm);
-        stride = comm->group->stride;
+        second[V_STRIDE] = comm->group->stride;
     }
     if (status == SYMWIN_OK)
         status = make_memory(comm);
     /* Where ranks share a device, every stream more may share a queue with one that waits for it: only if needed. */
     if (status == SYMWIN_OK && comm->ranks_on_device == 1)
         status = sw_copies_create(comm);
-    status = sw_agree(comm, create_call, status, &stride, 1);
+    second[V_RANKS_ON_DEVICE] = (uint64_t)comm->ranks_on_device;
+    second[V_ALGOS] = comm->kernels != NULL ? sw_kernels_algos(comm->kernels) : 0;
+    status = sw_agree(comm, create_call, status, second, V_SECOND_COUNT);
     if (status != SYMWIN_OK)
         return status;
-    agree_limit(comm);
+    agree_limits(comm);
     status = sw_window_attach(comm, create_call, SYMWIN_OK, comm->memory,
                               SW_STATE_BYTES(comm->nranks, comm->slot_bytes),
                               SYMWIN_WINDOW_NO_MULTICAST, &comm->state);

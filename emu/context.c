@@ -81,6 +81,11 @@ CUresult sw_emu_cuDeviceTotalMem(size_t *bytes, CUdevice dev)
     return result;
 }
 
+static int is_old(CUdevice dev)
+{
+    return dev >= emu_machine.devices - emu_machine.old;
+}
+
 /* -1: no attribute of this machine. */
 static int attribute_value(CUdevice_attribute attribute, CUdevice dev)
 {
@@ -100,7 +105,7 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice dev)
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
         return EMU_MULTIPROCESSOR_THREADS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        return 9;
+        return is_old(dev) ? 8 : 9;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return dev + 1;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
@@ -122,7 +127,7 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice dev)
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
         return emu_machine.fabric != 0;
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-        return emu_machine.multicast != 0;
+        return emu_machine.multicast && !is_old(dev);
     }
     return -1;
 }
@@ -149,7 +154,7 @@ CUresult sw_emu_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
         return result;
     if (!emu_device_exists(peer))
         return CUDA_ERROR_INVALID_DEVICE;
-    *can = dev != peer;
+    *can = dev != peer && !emu_machine.strangers;
     return CUDA_SUCCESS;
 }
 

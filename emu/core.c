@@ -93,7 +93,7 @@ static CUresult from_environment(const char *name, unsigned long long least,
 static CUresult read_machine(void)
 {
     unsigned long long devices = 8, mem_bytes = (unsigned long long)8 << 30;
-    unsigned long long fabric = 1, multicast = 1;
+    unsigned long long fabric = 1, multicast = 1, old = 0, strangers = 0;
     CUresult result;
 
     result = from_environment("SYMWIN_EMU_DEVICES", 1, EMU_MAX_DEVICES, &devices);
@@ -103,12 +103,18 @@ static CUresult read_machine(void)
         result = from_environment("SYMWIN_EMU_FABRIC", 0, 2, &fabric);
     if (result == CUDA_SUCCESS)
         result = from_environment("SYMWIN_EMU_MULTICAST", 0, 1, &multicast);
+    if (result == CUDA_SUCCESS)
+        result = from_environment("SYMWIN_EMU_OLD", 0, EMU_MAX_DEVICES, &old);
+    if (result == CUDA_SUCCESS)
+        result = from_environment("SYMWIN_EMU_STRANGERS", 0, 1, &strangers);
     if (result != CUDA_SUCCESS)
         return result;
     emu_machine.devices = (int)devices;
     emu_machine.mem_bytes = (size_t)mem_bytes / EMU_GRANULE * EMU_GRANULE;
     emu_machine.fabric = (int)fabric;
     emu_machine.multicast = (int)multicast;
+    emu_machine.old = (int)old;
+    emu_machine.strangers = (int)strangers;
     return CUDA_SUCCESS;
 }
 
@@ -155,7 +161,8 @@ CUresult sw_emu_configure(const struct sw_emu_machine *machine)
     if (machine == NULL || machine->devices < 1 || machine->devices > EMU_MAX_DEVICES ||
         machine->mem_bytes < EMU_GRANULE || machine->mem_bytes > MOST_MEMORY ||
         machine->fabric < 0 || machine->fabric > 2 || machine->multicast < 0 ||
-        machine->multicast > 1)
+        machine->multicast > 1 || machine->old < 0 || machine->strangers < 0 ||
+        machine->strangers > 1)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&start_mutex);
     if (sw_emu_live_objects() != 0) {

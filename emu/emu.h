@@ -88,6 +88,9 @@ struct sw_emu_machine {
                        *   answers NOT_PERMITTED (default, as on a host without an IMEX channel);
                        *   2 works */
     int multicast;    /* SYMWIN_EMU_MULTICAST: 0 not supported; 1 works (default) */
+    int old; /* SYMWIN_EMU_OLD: so many devices, the last ones, have compute capability 8.0 and
+                       *   no multicast, the others 9.0; default 0 */
+    int strangers; /* SYMWIN_EMU_STRANGERS: 1: no device is another's peer; default 0 */
 };
 
 CUresult

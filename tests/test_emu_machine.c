@@ -165,38 +165,40 @@ static int child_machine(const char *arg)
 
     if (sw_driver_load() != SYMWIN_OK)
         return 99;
-    if (sscanf(arg, "%d %llu %d %d", &want.devices, &mem_bytes, &want.fabric, &want.multicast) != 4)
+    if (sscanf(arg, "%d %llu %d %d %d %d", &want.devices, &mem_bytes, &want.fabric, &want.multicast,
+               &want.old, &want.strangers) != 6)
         return 98;
     sw_emu_machine(&machine);
     conf_must(sw_drv.cuDeviceTotalMem(&total, machine.devices - 1), "cuDeviceTotalMem");
     return (machine.devices != want.devices) + 2 * (machine.mem_bytes != mem_bytes) +
            4 * (machine.fabric != want.fabric) + 8 * (machine.multicast != want.multicast) +
-           16 * (total != mem_bytes);
+           16 * (total != mem_bytes) + 32 * (machine.old != want.old) +
+           64 * (machine.strangers != want.strangers);
 }
 
 static void environment(void)
 {
     static const struct {
         const char *text, *machine; /* NULL: cuInit refuses */
-        const char *env[6];
+        const char *env[8];
     } cases[] = {
         {"the defaults",
-         "8 8589934592 1 1",
+         "8 8589934592 1 1 0 0",
          {"SYMWIN_EMU_DEVICES=", "SYMWIN_EMU_MEM=", "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
         {"all set",
-         "3 67108864 0 0",
+         "3 67108864 0 0 2 1",
          {"SYMWIN_EMU_DEVICES=3", "SYMWIN_EMU_MEM=64M", "SYMWIN_EMU_FABRIC=0",
-          "SYMWIN_EMU_MULTICAST=0"}},
+          "SYMWIN_EMU_MULTICAST=0", "SYMWIN_EMU_OLD=2", "SYMWIN_EMU_STRANGERS=1"}},
         {"the most devices",
-         "128 1073741824 2 1",
+         "128 1073741824 2 1 0 0",
          {"SYMWIN_EMU_DEVICES=128", "SYMWIN_EMU_MEM=1G", "SYMWIN_EMU_FABRIC=2",
           "SYMWIN_EMU_MULTICAST=1"}},
         {"memory in K",
-         "1 16777216 1 1",
+         "1 16777216 1 1 0 0",
          {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=16384K",
           "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
         {"memory in bytes",
-         "1 4194304 1 1",
+         "1 4194304 1 1 0 0",
          {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=4194304",
           "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
         {"no device", NULL, {"SYMWIN_EMU_DEVICES=0"}},
@@ -209,10 +211,12 @@ static void environment(void)
         {"less memory than a granule", NULL, {"SYMWIN_EMU_MEM=1K"}},
         {"an unknown fabric", NULL, {"SYMWIN_EMU_FABRIC=3"}},
         {"an unknown multicast", NULL, {"SYMWIN_EMU_MULTICAST=2"}},
+        {"too many old devices", NULL, {"SYMWIN_EMU_OLD=129"}},
+        {"half a stranger", NULL, {"SYMWIN_EMU_STRANGERS=2"}},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *want = cases[i].machine != NULL ? cases[i].machine : "0 0 0 0";
+        const char *want = cases[i].machine != NULL ? cases[i].machine : "0 0 0 0 0 0";
         struct conf_child process;
         char text[80];
 
@@ -246,6 +250,22 @@ static void configure(void)
     TAP_EQ("the first device past them", sw_drv.cuDeviceTotalMem(&total, 3), ID);
     TAP_EQ("the last device", sw_drv.cuDeviceTotalMem(&total, 2), OK);
     TAP_EQ("the memory is as configured", total, (size_t)64 << 20);
+    machine.old = 1;
+    machine.strangers = 1;
+    TAP_EQ("configure of an old device, and no peers", sw_emu_configure(&machine), OK);
+    for (int dev = 0; dev < 3; dev++) {
+        int major = 0, multicast = 0, can = 1;
+
+        conf_must(
+            sw_drv.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, dev),
+            "cuDeviceGetAttribute");
+        conf_must(
+            sw_drv.cuDeviceGetAttribute(&multicast, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, dev),
+            "cuDeviceGetAttribute");
+        conf_must(sw_drv.cuDeviceCanAccessPeer(&can, dev, (dev + 1) % 3), "cuDeviceCanAccessPeer");
+        TAP_EQ("the last device is old", major * 10 + multicast, dev == 2 ? 80 : 91);
+        TAP_EQ("and none has a peer", can, 0);
+    }
     machine.devices = 0;
     TAP_EQ("configure of no device", sw_emu_configure(&machine), IV);
     machine.devices = 129;

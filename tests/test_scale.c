@@ -233,7 +233,8 @@ int main(void)
 #else
     allreduce_matrix(72, few, SANITIZED ? 211 : 41); /* nine ranks a device */
     {
-        const struct sw_emu_machine machine = {72, (size_t)1 << 30, 1, 1};
+        const struct sw_emu_machine machine = {
+            .devices = 72, .mem_bytes = (size_t)1 << 30, .fabric = 1, .multicast = 1};
 
         TAP_EQ("a machine of 72 devices", sw_emu_configure(&machine), CUDA_SUCCESS);
         allreduce_matrix(72, few, 61); /* multicast included */

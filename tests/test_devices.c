@@ -1,0 +1,171 @@
+/* Machines whose devices are not all alike: several ranks on some of them and one on others, old ones beside new
+ * ones, and such that are no peers. What is chosen must be the same on all ranks.
+ */
+#include "../choice.h"
+#include "host_cases.h"
+
+enum { RANKS = 3, COUNT = 2 << 20 /* f32 */, BYTES = COUNT * 4 };
+
+static const int alone[RANKS] = {0, 1, 2}, uneven[RANKS] = {0, 1, 1};
+
+struct member {
+    symwin_comm *comm;
+    int rank, device;
+    unsigned char *in, *out; /* BYTES each, in windows */
+    struct CUstream_st *stream;
+};
+
+static void open_member(struct member *m, struct harness_team *team, int rank, const int *devices,
+                        int max_blocks)
+{
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .flags = SYMWIN_COMM_NO_MULTICAST,
+                                         .kernel_timeout_ms = 20000,
+                                         .max_blocks = max_blocks};
+    symwin_window *window;
+
+    m->rank = rank;
+    m->device = devices[rank];
+    host_must(symwin_comm_create(&team->id, RANKS, rank, m->device, &options, &m->comm), "create");
+    m->in = host_alloc(m->device, BYTES);
+    m->out = host_alloc(m->device, BYTES);
+    host_must(symwin_window_register(m->comm, m->in, BYTES, 0, &window), "register");
+    host_must(symwin_window_register(m->comm, m->out, BYTES, 0, &window), "register");
+    host_must(symwin_stream_create(m->device, &m->stream), "symwin_stream_create");
+}
+
+static void close_member(struct member *m)
+{
+    host_must(symwin_stream_destroy(m->device, m->stream), "symwin_stream_destroy");
+    symwin_comm_destroy(m->comm);
+    host_must(symwin_mem_free(m->in), "symwin_mem_free");
+    host_must(symwin_mem_free(m->out), "symwin_mem_free");
+}
+
+static symwin_algo chosen(const struct member *m)
+{
+    symwin_allreduce_info info = {.blocks = 0};
+
+    host_must(
+        symwin_allreduce_query(m->comm, m->in, m->out, COUNT, SYMWIN_F32, SYMWIN_SUM, NULL, &info),
+        "symwin_allreduce_query");
+    return info.algo;
+}
+
+/* Whether a call comes to its end on this rank, with the right last element. */
+static void calls(const struct member *m, const char *name)
+{
+    float *const last = (float *)(void *)(m->out + BYTES - 4);
+    const float mine = (float)(m->rank + 1);
+    float sum = 0;
+    symwin_status status;
+
+    host_must(symwin_memcpy(m->device, m->in + BYTES - 4, &mine, 4, m->stream), "symwin_memcpy");
+    status = symwin_allreduce(m->comm, m->in, m->out, COUNT, SYMWIN_F32, SYMWIN_SUM, m->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_memcpy(m->device, &sum, last, 4, m->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_stream_synchronize(m->device, m->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_comm_check(m->comm);
+    tap_ok(status == SYMWIN_OK && sum == 6, "%s, rank %d: a call: %s%s", name, m->rank,
+           symwin_status_name(status), status == SYMWIN_OK ? "" : symwin_last_error());
+}
+
+/* Where copies would be the quickest: not where a device has several ranks, also not on a rank that is alone. */
+static void run_uneven(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank, uneven, 1);
+    tap_ok(chosen(&m) == SYMWIN_ALGO_TWOSHOT_BULK, "uneven, rank %d: %s", rank,
+           symwin_algo_name(chosen(&m)));
+    calls(&m, "uneven");
+    close_member(&m);
+}
+
+static void run_even(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank, alone, 1);
+    tap_ok(chosen(&m) == SYMWIN_ALGO_COPIES, "a device each, rank %d: %s", rank,
+           symwin_algo_name(chosen(&m)));
+    calls(&m, "a device each");
+    close_member(&m);
+}
+
+/* Rank 2's device has no bulk copies: then nobody's kernel is by them. */
+static void run_old(struct harness_team *team, int rank, void *arg)
+{
+    const symwin_allreduce_options bulk = {.size = sizeof bulk, .algo = SYMWIN_ALGO_TWOSHOT_BULK};
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank, alone, 8);
+    tap_ok(chosen(&m) != SYMWIN_ALGO_TWOSHOT_BULK, "an old device, rank %d: %s", rank,
+           symwin_algo_name(chosen(&m)));
+    host_expect(
+        "bulk copies asked for",
+        symwin_allreduce_with(m.comm, m.in, m.out, COUNT, SYMWIN_F32, SYMWIN_SUM, &bulk, m.stream),
+        SYMWIN_UNSUPPORTED,
+        "a device of this communicator is too old for twoshot_bulk, which needs sm_90");
+    calls(&m, "an old device");
+    close_member(&m);
+}
+
+static void run_new(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank, alone, 8);
+    tap_ok(chosen(&m) == SYMWIN_ALGO_TWOSHOT_BULK, "new devices, rank %d: %s", rank,
+           symwin_algo_name(chosen(&m)));
+    close_member(&m);
+}
+
+static void run_strangers(struct harness_team *team, int rank, void *arg)
+{
+    symwin_comm *comm = NULL;
+
+    (void)arg;
+    host_expect("no peers", symwin_comm_create(&team->id, RANKS, rank, uneven[rank], NULL, &comm),
+                SYMWIN_UNSUPPORTED, "cannot access the memory of device");
+    tap_ok(comm == NULL, "no peers, rank %d: no communicator", rank);
+}
+
+static void configure(int old, int strangers)
+{
+    struct sw_emu_machine machine;
+
+    sw_emu_machine(&machine);
+    machine.devices = RANKS;
+    machine.old = old;
+    machine.strangers = strangers;
+    if (sw_emu_configure(&machine) != CUDA_SUCCESS)
+        abort();
+}
+
+int main(void)
+{
+    struct harness_leaks before;
+
+    setenv("SYMWIN_TUNING", "0", 1);
+    harness_start();
+    if (!sw_driver_is_emulated())
+        tap_skip_all("other machines than this one are played by the emulated driver");
+    before = harness_leaks_now();
+    configure(0, 0);
+    harness_run(RANKS, run_even, NULL);
+    harness_run(RANKS, run_uneven, NULL);
+    harness_run(RANKS, run_new, NULL);
+    configure(1, 0);
+    harness_run(RANKS, run_old, NULL);
+    configure(0, 1);
+    harness_run(RANKS, run_strangers, NULL);
+    harness_no_leaks("devices", &before);
+    return tap_done();
+}
