@@ -345,7 +345,7 @@ uninstall:
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf emu fuzz kernels tests examples/*,\
+FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels tests examples/*,\
     $(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

@@ -2,7 +2,8 @@
  *
  *     build/bench/memory [ranks]          default: the number of devices
  *     SYMWIN_NCCL=path/libnccl.so.2 where NCCL is, if the loader does not find it; without it, symwin
- *                                   alone is timed
+ *                                   alone is timed. NVLS stays off: NCCL_NVLS_ENABLE must be 0 or
+ *                                   unset
  *
  * Prints CSV: call, library, bytes, ranks, the first time and the median of the later ones, in
  * microseconds. A collective call's time is its slowest rank's, from a common start. Each round
@@ -17,6 +18,7 @@
 #include <time.h>
 
 #include "../internal.h"
+#include "rivals/multicast.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 64, CALLS = 6, LIBRARIES = 2 };
 
@@ -74,12 +76,15 @@ static void load_nccl(void)
     const char *path = getenv("SYMWIN_NCCL");
     void *library = dlopen(path != NULL ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     unsigned char *table = (unsigned char *)&nccl;
+    char text[256];
     size_t i;
 
     if (library == NULL) {
         fprintf(stderr, "memory: without NCCL: %s\n", dlerror());
         return;
     }
+    if (rivals_multicast_off(text, sizeof text) != 0)
+        fail("NCCL", text);
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
         void *symbol = dlsym(library, names[i]);
 

@@ -11,6 +11,9 @@
 #   ONLY=perf              only symwin-perf; or memory, startup
 set -eu
 
+# No program here may make a multicast object (docs/hardware.md).
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
+
 build=${1:-build}
 cd "$(dirname "$0")/.."
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c |
@@ -51,7 +54,7 @@ perf() { # the file's last word, then options
 }
 
 rivals=
-if [ -n "$gpus" ] && NCCL_NVLS_ENABLE=0 "$build/bench/symwin-perf" -b 1K -e 1K -n 1 -G 1 --algo none \
+if [ -n "$gpus" ] && "$build/bench/symwin-perf" -b 1K -e 1K -n 1 -G 1 --algo none \
     --against nccl ${RANKS:+-t $RANKS} >/dev/null; then
     rivals="--against nccl,nccl-window"
     if python3 -c 'import torch.distributed' && command -v torchrun >/dev/null; then
@@ -62,7 +65,6 @@ if [ -n "$gpus" ]; then
     sizes="-b 8 -e 1G -f 2 -d bf16"
     type_sizes="-b 64K -e 64M -f 16"
     large_sizes="-b 16M -e 256M -f 4 -d bf16"
-    export NCCL_NVLS_ENABLE=0
 else # the emulated driver: to see that it works
     sizes="-b 1K -e 16K -f 4 -d bf16"
     type_sizes="-b 1K -e 4K -f 4"

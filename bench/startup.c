@@ -1,7 +1,7 @@
 /* What it costs processes to become a communicator, and to agree: symwin's start-up beside NCCL's.
  *
  *     build/bench/startup [processes] [rounds]     default: one a device, 5 rounds
- *     SYMWIN_NCCL=path/libnccl.so.2                as for bench/memory
+ *     SYMWIN_NCCL=path/libnccl.so.2                as for bench/memory, and so is NCCL_NVLS_ENABLE
  *
  * Prints CSV: what, library, processes, the median over the rounds in microseconds. "create": from the
  * first call (making the id) to a usable communicator, on the slowest rank, in fresh processes whose
@@ -9,16 +9,19 @@
  * "agree": the median of one agreement of all ranks, in a loop, on the slowest rank.
  */
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "../internal.h"
+#include "rivals/multicast.h"
 
 enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
 
@@ -30,7 +33,7 @@ typedef struct {
 /* In shared memory. */
 static struct job {
     int count;
-    atomic_int arrived, id_made, left;
+    atomic_int arrived, id_made, failed;
     symwin_unique_id id;
     nccl_unique_id nccl_id;
     double start_us, ready_us[MOST], create_us[MOST], agree_us[MOST];
@@ -50,6 +53,16 @@ static _Noreturn void fail(const char *what, const char *why)
     exit(1);
 }
 
+/* Waits a little for others; ends where one of them has failed. */
+static void pause_for_others(void)
+{
+    const struct timespec moment = {.tv_nsec = 20000};
+
+    if (atomic_load(&job->failed))
+        exit(1);
+    nanosleep(&moment, NULL);
+}
+
 static void must(symwin_status status, const char *what)
 {
     if (status != SYMWIN_OK)
@@ -60,10 +73,9 @@ static void must(symwin_status status, const char *what)
 static void meet(void)
 {
     const int target = (atomic_fetch_add(&job->arrived, 1) / job->count + 1) * job->count;
-    const struct timespec moment = {.tv_nsec = 20000};
 
     while (atomic_load(&job->arrived) < target)
-        nanosleep(&moment, NULL);
+        pause_for_others();
 }
 
 static int by_size(const void *a, const void *b)
@@ -93,10 +105,8 @@ static double slowest(const double *values)
 
 static void wait_for_id(void)
 {
-    const struct timespec moment = {.tv_nsec = 20000};
-
     while (!atomic_load(&job->id_made))
-        nanosleep(&moment, NULL);
+        pause_for_others();
 }
 
 static void symwin_rank(int rank, int device)
@@ -177,6 +187,7 @@ static void child(int rank, void (*body)(int rank, int device))
     struct sw_scope scope;
     int device;
 
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who ends the parent ends the run */
     must(symwin_driver_query(&driver), "symwin_driver_query");
     device = rank % driver.device_count;
     must(symwin_stream_create(device, &stream), "symwin_stream_create"); /* and the context */
@@ -190,7 +201,7 @@ static void child(int rank, void (*body)(int rank, int device))
 
 static void round_of(int count, void (*body)(int rank, int device))
 {
-    int r, failed = 0;
+    int r;
 
     memset(job, 0, sizeof *job);
     job->count = count;
@@ -206,10 +217,10 @@ static void round_of(int count, void (*body)(int rank, int device))
     for (r = 0; r < count; r++) {
         int status = 0;
 
-        wait(&status);
-        failed |= status != 0;
+        if (wait(&status) < 0 || status != 0)
+            atomic_store(&job->failed, 1);
     }
-    if (failed)
+    if (atomic_load(&job->failed))
         fail("a process", "failed");
 }
 
@@ -252,7 +263,11 @@ int main(int argc, char **argv)
     const int count = argc > 1 ? atoi(argv[1]) : device_count();
     const int rounds = argc > 2 ? atoi(argv[2]) : 5;
     const char *driver = getenv("SYMWIN_DRIVER");
+    char text[256];
 
+    signal(SIGCHLD, SIG_DFL);
+    if (rivals_multicast_off(text, sizeof text) != 0)
+        fail("NCCL", text);
     if (count < 1 || count > MOST || rounds < 1 || rounds > MOST_ROUNDS)
         fail("arguments", "1 to 128 processes, 1 to 64 rounds");
     job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../rivals/multicast.h"
 #include "perf.h"
 
 /* What this program uses of nccl.h; the names and values are NCCL's. */
@@ -45,27 +46,12 @@ static const int ops[] = {
 
 /* ---- loading ---- */
 
-/* Rivals would make multicast objects, and a faulty multicast program can put a host's GPUs out of service
- * for everyone (docs/hardware.md). */
 symwin_status rivals_without_multicast(void)
 {
-    static const struct {
-        const char *name, *off;
-    } switches[] = {{"NCCL_NVLS_ENABLE", "0"}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"}};
+    char text[256];
 
-    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
-        const char *value = getenv(switches[i].name);
-
-        if (value != NULL && strcmp(value, switches[i].off) != 0)
-            return sw_fail(
-                SYMWIN_DENIED,
-                "%s is \"%s\": rivals are timed without multicast; set it to %s or leave "
-                "it unset",
-                switches[i].name, value, switches[i].off);
-        if (setenv(switches[i].name, switches[i].off, 1) != 0)
-            return sw_fail(SYMWIN_NO_MEMORY, "%s cannot be set", switches[i].name);
-    }
-    return SYMWIN_OK;
+    return rivals_multicast_off(text, sizeof text) == 0 ? SYMWIN_OK
+                                                        : sw_fail(SYMWIN_DENIED, "%s", text);
 }
 
 symwin_status rivals_load(void)
