@@ -471,8 +471,8 @@ int sw_kernels_begin_early(const struct sw_kernels *kernels);
 
 /* ---- report.c: where kernels report to --------------------------------------------------------- */
 
-/* A zeroed report in pinned memory that every device reaches. A context must be current. */
-symwin_status sw_report_acquire(struct sw_kernel_report **out);
+/* A zeroed report in pinned memory that every device reaches. The device's primary context is current. */
+symwin_status sw_report_acquire(CUdevice device, struct sw_kernel_report **out);
 void sw_report_release(struct sw_kernel_report *report);
 
 /* ---- symwin.c: communicators ----------------------------------------------------------------- */

@@ -2,7 +2,8 @@
  *
  * They are carved out of pages that stay until no communicator of the process is left, because
  * cuMemFreeHost waits for every kernel on the device (tests/gpu_waits.c): a communicator that is
- * destroyed must not wait for the kernels of another. Any thread.
+ * destroyed must not wait for the kernels of another. A page belongs to the context in which it was made,
+ * ends with it, and so keeps it: the communicator that had the page made may be the first to go. Any thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ _Static_assert(sizeof(struct sw_kernel_report) <= SLOT_BYTES, "a report fits in 
 struct page {
     struct page *next;
     unsigned char *memory; /* owned, pinned, SLOTS slots */
+    CUdevice device;       /* whose primary context is retained for it */
     unsigned char used[SLOTS];
 };
 
@@ -35,31 +37,47 @@ static size_t free_slot(const struct page *page)
     return slot;
 }
 
+/* A new page, in the context that is current, which is the device's. Under the mutex. */
+static symwin_status make_page(CUdevice device, struct page **out)
+{
+    struct page *page = calloc(1, sizeof *page);
+    CUcontext context = NULL;
+    void *memory = NULL;
+    symwin_status status;
+
+    if (page == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for kernel reports");
+    status = sw_check(sw_drv.cuDevicePrimaryCtxRetain(&context, device),
+                      "cuDevicePrimaryCtxRetain of device %d", device);
+    if (status != SYMWIN_OK) {
+        free(page);
+        return status;
+    }
+    status = sw_check(sw_drv.cuMemHostAlloc(&memory, PAGE_BYTES,
+                                            CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                      "cuMemHostAlloc of %d bytes", (int)PAGE_BYTES);
+    if (status != SYMWIN_OK) {
+        sw_drop(sw_drv.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+        free(page);
+        return status;
+    }
+    page->memory = memory;
+    page->device = device;
+    page->next = reports.pages;
+    reports.pages = page;
+    *out = page;
+    return SYMWIN_OK;
+}
+
 /* A page with a free slot, made if there is none. Under the mutex. */
-static symwin_status find_page(struct page **out)
+static symwin_status find_page(CUdevice device, struct page **out)
 {
     struct page *page = reports.pages;
-    symwin_status status;
-    void *memory = NULL;
 
     while (page != NULL && free_slot(page) == SLOTS)
         page = page->next;
-    if (page == NULL) {
-        status = sw_check(
-            sw_drv.cuMemHostAlloc(&memory, PAGE_BYTES,
-                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-            "cuMemHostAlloc of %d bytes", (int)PAGE_BYTES);
-        if (status != SYMWIN_OK)
-            return status;
-        page = calloc(1, sizeof *page);
-        if (page == NULL) {
-            sw_drop(sw_drv.cuMemFreeHost(memory), "cuMemFreeHost");
-            return sw_fail(SYMWIN_NO_MEMORY, "no host memory for kernel reports");
-        }
-        page->memory = memory;
-        page->next = reports.pages;
-        reports.pages = page;
-    }
+    if (page == NULL)
+        return make_page(device, out);
     *out = page;
     return SYMWIN_OK;
 }
@@ -72,18 +90,19 @@ static void free_pages(void)
 
         reports.pages = page->next;
         sw_drop(sw_drv.cuMemFreeHost(page->memory), "cuMemFreeHost");
+        sw_drop(sw_drv.cuDevicePrimaryCtxRelease(page->device), "cuDevicePrimaryCtxRelease");
         free(page);
     }
 }
 
-symwin_status sw_report_acquire(struct sw_kernel_report **out)
+symwin_status sw_report_acquire(CUdevice device, struct sw_kernel_report **out)
 {
     struct page *page = NULL;
     symwin_status status;
     size_t slot;
 
     pthread_mutex_lock(&reports.mutex);
-    status = find_page(&page);
+    status = find_page(device, &page);
     if (status == SYMWIN_OK) {
         slot = free_slot(page);
         page->used[slot] = 1;

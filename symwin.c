@@ -173,7 +173,7 @@ static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_KERNELS;
-    status = sw_report_acquire(&comm->report);
+    status = sw_report_acquire(comm->device, &comm->report);
     if (status != SYMWIN_OK)
         return status;
     publish_report(comm, comm->report);

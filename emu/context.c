@@ -220,6 +220,11 @@ CUresult sw_emu_cuDevicePrimaryCtxRelease(CUdevice dev)
             return CUDA_ERROR_INVALID_CONTEXT;
     } while (!atomic_compare_exchange_weak(&emu_contexts[dev].refs, &refs, refs - 1));
     emu_live_add(EMU_LIVE_CONTEXT, -1);
+    if (refs == 1) {
+        pthread_mutex_lock(&emu_memory_mutex);
+        emu_blocks_lose(&emu_contexts[dev]);
+        pthread_mutex_unlock(&emu_memory_mutex);
+    }
     return CUDA_SUCCESS;
 }
 

@@ -135,6 +135,10 @@ int emu_is_reserved(CUdeviceptr addr);
 /* Whether all of it lies in one reservation. */
 int emu_range_covers(CUdeviceptr va, size_t bytes);
 
+/* The context has ended, and its plain memory with it: nobody can reach it any more, though it is still there to be
+ * freed, and counted as living until then. */
+void emu_blocks_lose(const struct CUctx_st *ctx);
+
 /* Gives the arena's pages back to the reserve. -1: the system has no memory for that. */
 int emu_arena_hide(CUdeviceptr va, size_t bytes);
 

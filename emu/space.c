@@ -350,6 +350,17 @@ struct emu_view *emu_view_at(CUdeviceptr addr)
     return m != NULL && addr - m->va < m->bytes ? (struct emu_view *)m : NULL;
 }
 
+void emu_blocks_lose(const struct CUctx_st *ctx)
+{
+    for (size_t i = 0; i < range_count; i++) {
+        const struct range *r = &ranges[i];
+        const struct emu_view *view = r->kind == EMU_RESERVATION ? NULL : emu_view_at(r->va);
+
+        if (view != NULL && view->ctx == ctx)
+            (void)mprotect((void *)(uintptr_t)r->va, r->bytes, PROT_NONE);
+    }
+}
+
 void emu_view_devices(const struct emu_view *view, struct emu_device_set *set)
 {
     for (int i = 0; i < EMU_MAX_DEVICES; i++)

@@ -2,9 +2,11 @@
  * and fills over several mappings, descriptors that only look right, contexts that nobody retains. */
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../emu/emu_internal.h"
@@ -335,6 +337,40 @@ static void contexts(void)
     TAP_EQ("with its device", device, conf.device);
 }
 
+/* Whether the byte can be read, by a process that may die of it. */
+static int can_read(const volatile unsigned char *at)
+{
+    int status = 0;
+    const pid_t pid = fork();
+
+    if (pid == 0) {
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer would say something */
+        _exit(*at != 7);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+           WEXITSTATUS(status) == 0;
+}
+
+/* What was allocated in a context ends with it, portable or not. */
+static void context_ends(void)
+{
+    CUcontext ctx, before;
+    void *memory = NULL;
+
+    conf_must(sw_drv.cuCtxGetCurrent(&before), "cuCtxGetCurrent");
+    conf_must(sw_drv.cuDevicePrimaryCtxRetain(&ctx, 3), "cuDevicePrimaryCtxRetain");
+    conf_must(sw_drv.cuDevicePrimaryCtxRetain(&ctx, 3), "cuDevicePrimaryCtxRetain");
+    conf_must(sw_drv.cuCtxSetCurrent(ctx), "cuCtxSetCurrent");
+    conf_must(sw_drv.cuMemHostAlloc(&memory, 100, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
+    memset(memory, 7, 100);
+    conf_must(sw_drv.cuCtxSetCurrent(before), "cuCtxSetCurrent");
+    conf_must(sw_drv.cuDevicePrimaryCtxRelease(3), "cuDevicePrimaryCtxRelease");
+    tap_ok(can_read(memory), "pinned memory of a context that is still retained");
+    conf_must(sw_drv.cuDevicePrimaryCtxRelease(3), "cuDevicePrimaryCtxRelease");
+    tap_ok(!can_read(memory), "and of one that is not any more");
+    TAP_EQ("which is still to be freed", sw_drv.cuMemFreeHost(memory), OK);
+}
+
 int main(void)
 {
     setenv("SYMWIN_EMU_DEVICES", "4", 1);
@@ -350,5 +386,6 @@ int main(void)
     conf_group("multicast", multicast);
     conf_group("forged descriptor", forged_descriptor);
     conf_group("contexts", contexts);
+    conf_group("context ends", context_ends);
     return conf_done(NULL);
 }
