@@ -3,8 +3,9 @@
  * Calls on one communicator must run one after another on the device, since they share an epoch and
  * receive slots. On one stream they do. When the stream changes, the new one first waits until all
  * blocks of the calls so far have counted themselves (state.done): no event has to be recorded at
- * every call, and it does not matter whether the old stream still exists. Inside a stream capture
- * the order becomes edges of the graph instead.
+ * every call, and it does not matter whether the old stream still exists. Streams are told apart by their
+ * ids: a handle can be that of a new stream, or each thread's own. Inside a stream capture the order becomes
+ * edges of the graph instead.
  *
  * A kernel may begin while the one ahead of it in the stream is ending (programmatic stream
  * serialization), and waits for that one's end before it touches memory: that hides what a launch
@@ -248,45 +249,80 @@ static uint32_t digest(const struct call *c)
 
 /* ---- order ---- */
 
+/* What is remembered of a capture; the one that was seen first makes room for a new one. */
+static struct sw_captured *captured(symwin_comm *comm, cuuint64_t id)
+{
+    struct sw_captured *c;
+    int i;
+
+    for (i = 0; i < SW_CAPTURES; i++)
+        if (comm->captured[i].id == id)
+            return &comm->captured[i];
+    c = &comm->captured[comm->oldest];
+    comm->oldest = (comm->oldest + 1) % SW_CAPTURES;
+    *c = (struct sw_captured){0};
+    return c;
+}
+
 static symwin_status order_in_capture(symwin_comm *comm, CUstream stream, cuuint64_t id)
 {
+    struct sw_captured *last = captured(comm, id);
     symwin_status status = SYMWIN_OK;
 
-    if (comm->capture_id == id && comm->capture_stream != stream) {
+    if (last->id == id && last->stream != stream) {
         if (comm->order == NULL)
             status = sw_check(sw_drv.cuEventCreate(&comm->order, CU_EVENT_DISABLE_TIMING),
                               "%s: cuEventCreate", allreduce_call);
         if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuEventRecord(comm->order, comm->capture_stream),
-                              "%s: cuEventRecord", allreduce_call);
+            status = sw_check(sw_drv.cuEventRecord(comm->order, last->stream), "%s: cuEventRecord",
+                              allreduce_call);
         if (status == SYMWIN_OK)
             status = sw_check(sw_drv.cuStreamWaitEvent(stream, comm->order, 0),
                               "%s: cuStreamWaitEvent", allreduce_call);
     }
     if (status == SYMWIN_OK) {
+        *last = (struct sw_captured){id, stream};
         comm->capture_id = id;
-        comm->capture_stream = stream;
     }
     return status;
 }
 
-/* Puts the call after the one before; *counts says whether its blocks shall count themselves. */
-static symwin_status order(const struct call *c, uint32_t *counts)
+/* Whether the stream is that of the last call outside captures; *id becomes its id, 0: the driver tells none. */
+static symwin_status is_last_stream(const struct call *c, unsigned long long *id, int *is)
+{
+    const symwin_comm *comm = c->comm;
+    symwin_status status = SYMWIN_OK;
+
+    *id = 0;
+    if (sw_drv.cuStreamGetId != NULL)
+        status = sw_check(sw_drv.cuStreamGetId(c->stream, id), "%s: cuStreamGetId", allreduce_call);
+    if (*id != 0 && comm->last_id != 0)
+        *is = *id == comm->last_id;
+    else
+        *is = c->stream == comm->last_stream && c->stream != CU_STREAM_PER_THREAD;
+    return status;
+}
+
+/* Puts the call after the one before; *counts says whether its blocks shall count themselves, and *id is its stream's,
+ * if it is in no capture. */
+static symwin_status order(const struct call *c, uint32_t *counts, unsigned long long *id)
 {
     symwin_comm *comm = c->comm;
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     symwin_status status = SYMWIN_OK;
-    cuuint64_t id = 0;
+    cuuint64_t capture = 0;
+    int same = 0;
 
     *counts = 0;
     status = sw_check(
-        sw_drv.cuStreamGetCaptureInfo_v2(c->stream, &capturing, &id, NULL, NULL, NULL),
+        sw_drv.cuStreamGetCaptureInfo_v2(c->stream, &capturing, &capture, NULL, NULL, NULL),
         "%s: cuStreamGetCaptureInfo", allreduce_call);
     if (status != SYMWIN_OK)
         return status;
     if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
-        return order_in_capture(comm, c->stream, id);
-    if (comm->has_last && comm->last_stream != c->stream)
+        return order_in_capture(comm, c->stream, capture);
+    status = is_last_stream(c, id, &same);
+    if (status == SYMWIN_OK && comm->has_last && !same)
         status = sw_check(
             sw_drv.cuStreamWaitValue32(
                 c->stream,
@@ -361,10 +397,11 @@ static symwin_status launch(struct call *c)
     void *params[] = {&args};
     symwin_status status;
     struct sw_grid grid = {0, 0};
+    unsigned long long stream_id = 0;
 
     status = make_grid(c, &grid);
     if (status == SYMWIN_OK)
-        status = order(c, &args.done);
+        status = order(c, &args.done, &stream_id);
     if (status != SYMWIN_OK)
         return status;
     config.gridDimX = grid.blocks;
@@ -380,6 +417,7 @@ static symwin_status launch(struct call *c)
         comm->done += c->algo == SYMWIN_ALGO_COPIES ? 1 : grid.blocks;
         comm->has_last = 1;
         comm->last_stream = c->stream;
+        comm->last_id = stream_id;
     }
     return status;
 }

@@ -172,6 +172,7 @@
       (CUstream stream, CUgraph * graph))                                                          \
     X(cuStreamIsCapturing, "cuStreamIsCapturing", 10000, REQUIRED,                                 \
       (CUstream stream, CUstreamCaptureStatus * status))                                           \
+    X(cuStreamGetId, "cuStreamGetId", 12000, OPTIONAL, (CUstream stream, unsigned long long *id))  \
     X(cuStreamGetCaptureInfo_v2, "cuStreamGetCaptureInfo", 11030, REQUIRED,                        \
       (CUstream stream, CUstreamCaptureStatus * status, cuuint64_t * id, CUgraph * graph,          \
        const CUgraphNode **dependencies, size_t *count))                                           \

@@ -444,8 +444,7 @@ enum sw_found sw_registry_find(struct sw_registry *registry, uintptr_t begin, si
 #define SW_OPS 4 /* an average is a sum */
 #define SW_ALGOS 10
 
-/* A device's kernels; constant while the caller holds the reference. */
-struct sw_kernels;
+struct sw_kernels; /* a device's; constant while the caller holds the reference */
 
 /* Loads every kernel that so many ranks need into the current context (which is `device`'s): a first
  * launch that still has to load its kernel can wait for a kernel that waits for it. */
@@ -500,6 +499,8 @@ struct sw_window {
     unsigned transports;
 };
 
+#define SW_CAPTURES 8 /* that may go on at the same time */
+
 /* How far creation got; sw_comm_release() undoes that much. */
 enum sw_comm_stage {
     SW_COMM_JOINED,    /* in the group */
@@ -550,12 +551,17 @@ struct symwin_comm {
     struct sw_registry *registry;
 
     /* collective.c, under `busy`: what the next call has to come after */
-    uint32_t done;         /* blocks of all calls outside captures: what state.done comes to */
-    int has_last;          /* there was one */
-    CUstream last_stream;  /* of the last one */
-    cuuint64_t capture_id; /* of the last call in a capture, 0: none yet */
-    CUstream capture_stream;
-    CUevent order; /* owned, created when first needed */
+    uint32_t done;              /* blocks of all calls outside captures: what state.done comes to */
+    int has_last;               /* there was one */
+    CUstream last_stream;       /* of the last one, */
+    unsigned long long last_id; /* which is no other stream's, 0: not known */
+    struct sw_captured {
+        cuuint64_t id;   /* of a capture, 0: none */
+        CUstream stream; /* of the last call in it */
+    } captured[SW_CAPTURES];
+    int oldest;            /* of these */
+    cuuint64_t capture_id; /* of the last call in any */
+    CUevent order;         /* owned, created when first needed */
     struct sw_copies copies;
 };
 

@@ -111,6 +111,7 @@ struct CUstream_st {
     CUdevice device;
     unsigned flags;
     int legacy;
+    uint64_t id;     /* unlike the handle never used again */
     atomic_int refs; /* the handle, the thread at work, marks */
 
     /* under the device's lock */

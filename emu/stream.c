@@ -41,6 +41,7 @@ __attribute__((constructor)) static void devices_init(void)
         s->ctx = &emu_contexts[i];
         s->device = i;
         s->legacy = 1;
+        s->id = (uint64_t)i + 1;
         atomic_init(&s->refs, 1); /* never goes away */
     }
 }
@@ -344,15 +345,87 @@ struct CUstream_st *emu_stream_legacy(CUdevice device)
     return &devices[device].legacy;
 }
 
+/* A stream with a reference, not yet anybody's handle. */
+static struct CUstream_st *stream_new(struct CUctx_st *ctx, unsigned flags)
+{
+    static _Atomic uint64_t last_id = EMU_MAX_DEVICES;
+    struct device *d = &devices[ctx->device];
+    struct CUstream_st *s = calloc(1, sizeof *s);
+
+    if (s == NULL)
+        return NULL;
+    pthread_cond_init(&s->done, NULL);
+    s->ctx = ctx;
+    s->device = ctx->device;
+    s->flags = flags;
+    s->id = atomic_fetch_add(&last_id, 1) + 1;
+    atomic_init(&s->refs, 1);
+    pthread_mutex_lock(&d->mutex);
+    s->next = d->streams;
+    s->link = &d->streams;
+    if (s->next != NULL)
+        s->next->link = &s->next;
+    d->streams = s;
+    pthread_mutex_unlock(&d->mutex);
+    return s;
+}
+
+/* ---- each thread's default streams ---- */
+
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+static pthread_key_t own_key; /* a thread's EMU_MAX_DEVICES streams, NULL where it has used none */
+
+static void own_end(void *streams)
+{
+    struct CUstream_st **own = streams;
+
+    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+        if (own[i] != NULL)
+            stream_unref(own[i]);
+    free(own);
+}
+
+static void own_begin(void)
+{
+    (void)pthread_key_create(&own_key, own_end);
+}
+
+static CUresult own_stream(struct CUstream_st **stream)
+{
+    struct CUctx_st *ctx = emu_current();
+    struct CUstream_st **own;
+
+    if (ctx == NULL)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    (void)pthread_once(&own_once, own_begin);
+    own = pthread_getspecific(own_key);
+    if (own == NULL) {
+        own = calloc(EMU_MAX_DEVICES, sizeof(struct CUstream_st *));
+        if (own == NULL || pthread_setspecific(own_key, own) != 0) {
+            free(own);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (own[ctx->device] == NULL)
+        own[ctx->device] = stream_new(ctx, 0);
+    *stream = own[ctx->device];
+    return *stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- handles ---- */
+
 CUresult emu_stream_resolve(CUstream handle, struct CUstream_st **stream)
 {
     struct CUctx_st *ctx;
 
     if (emu_in_host_function)
         return CUDA_ERROR_NOT_PERMITTED;
-    if (handle == CU_STREAM_PER_THREAD)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (handle == NULL || handle == CU_STREAM_LEGACY) {
+    if (handle == CU_STREAM_PER_THREAD) {
+        const CUresult result = own_stream(stream);
+
+        if (result != CUDA_SUCCESS)
+            return result;
+    } else if (handle == NULL || handle == CU_STREAM_LEGACY) {
         ctx = emu_current();
         if (ctx == NULL)
             return CUDA_ERROR_INVALID_CONTEXT;
@@ -369,33 +442,19 @@ CUresult sw_emu_cuStreamCreate(CUstream *stream, unsigned int flags)
 {
     struct CUctx_st *ctx;
     struct CUstream_st *s;
-    struct device *d;
     CUresult result = emu_begin(EMU_cuStreamCreate, &ctx);
 
     if (result != CUDA_SUCCESS)
         return result;
     if (stream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    s = calloc(1, sizeof *s);
+    s = stream_new(ctx, flags);
     if (s == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (emu_handle_add(EMU_HANDLE_STREAM, s) != 0) {
-        free(s);
+        stream_unref(s);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_cond_init(&s->done, NULL);
-    s->ctx = ctx;
-    s->device = ctx->device;
-    s->flags = flags;
-    atomic_init(&s->refs, 1);
-    d = &devices[s->device];
-    pthread_mutex_lock(&d->mutex);
-    s->next = d->streams;
-    s->link = &d->streams;
-    if (s->next != NULL)
-        s->next->link = &s->next;
-    d->streams = s;
-    pthread_mutex_unlock(&d->mutex);
     emu_live_add(EMU_LIVE_STREAM, 1);
     *stream = s;
     return CUDA_SUCCESS;
@@ -469,5 +528,20 @@ CUresult sw_emu_cuStreamGetCtx(CUstream stream, CUcontext *ctx)
     if (ctx == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     *ctx = s->ctx;
+    return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuStreamGetId(CUstream stream, unsigned long long *id)
+{
+    struct CUstream_st *s;
+    CUresult result = emu_enter(EMU_cuStreamGetId);
+
+    if (result == CUDA_SUCCESS)
+        result = emu_stream_resolve(stream, &s);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (id == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *id = s->id;
     return CUDA_SUCCESS;
 }

@@ -125,8 +125,61 @@ static void test_create_and_destroy(void)
     TAP_EQ("destroy twice", sw_emu_cuStreamDestroy(s), CUDA_ERROR_INVALID_HANDLE);
     TAP_EQ("query after destroy", sw_emu_cuStreamQuery(s), CUDA_ERROR_INVALID_HANDLE);
     TAP_EQ("destroy NULL", sw_emu_cuStreamDestroy(NULL), CUDA_ERROR_INVALID_HANDLE);
-    TAP_EQ("the per-thread stream", sw_emu_cuStreamQuery(CU_STREAM_PER_THREAD),
-           CUDA_ERROR_NOT_SUPPORTED);
+    (void)sw_emu_cuDevicePrimaryCtxRelease(0);
+}
+
+static unsigned long long id_of(CUstream s)
+{
+    unsigned long long id = 0;
+
+    TAP_EQ("the id of a stream", sw_emu_cuStreamGetId(s, &id), CUDA_SUCCESS);
+    return id;
+}
+
+/* What another thread's default stream is: its id, after waiting in it for a mark of the gate. */
+static void *other_thread(void *id)
+{
+    use_device(0);
+    *(unsigned long long *)id = id_of(CU_STREAM_PER_THREAD);
+    tag(CU_STREAM_PER_THREAD, 7);
+    TAP_EQ("another thread's default stream", sw_emu_cuStreamSynchronize(CU_STREAM_PER_THREAD),
+           CUDA_SUCCESS);
+    (void)sw_emu_cuDevicePrimaryCtxRelease(0);
+    return NULL;
+}
+
+/* Each thread has a default stream of its own under one handle; what tells streams apart is their id. */
+static void test_ids(void)
+{
+    static const int want[] = {7, 3};
+    unsigned long long other = 0, mine, legacy, first, second;
+    pthread_t thread;
+    CUstream s;
+
+    use_device(0);
+    s = stream_new(CU_STREAM_NON_BLOCKING);
+    first = id_of(s);
+    TAP_EQ("destroy", sw_emu_cuStreamDestroy(s), CUDA_SUCCESS);
+    s = stream_new(CU_STREAM_NON_BLOCKING);
+    second = id_of(s);
+    TAP_EQ("destroy", sw_emu_cuStreamDestroy(s), CUDA_SUCCESS);
+    mine = id_of(CU_STREAM_PER_THREAD);
+    legacy = id_of(NULL);
+    tap_ok(first != second, "a new stream has a new id");
+    tap_ok(id_of(CU_STREAM_PER_THREAD) == mine, "the thread's own has always the same");
+    tap_ok(id_of(CU_STREAM_LEGACY) == legacy && legacy != mine, "and is not the legacy one");
+    gate_close(CU_STREAM_PER_THREAD);
+    tag(CU_STREAM_PER_THREAD, 3);
+    if (pthread_create(&thread, NULL, other_thread, &other) != 0)
+        abort();
+    pthread_join(thread, NULL);
+    gate_open();
+    TAP_EQ("the thread's own", sw_emu_cuStreamSynchronize(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+    tap_ok(other != mine && other != 0, "another thread's is another one");
+    expect_order("which waits for none of the first", want, 2);
+    TAP_EQ("no place for an id", sw_emu_cuStreamGetId(NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("no stream", sw_emu_cuStreamGetId((CUstream)(void *)&mine, &mine),
+           CUDA_ERROR_INVALID_HANDLE);
     (void)sw_emu_cuDevicePrimaryCtxRelease(0);
 }
 
@@ -469,6 +522,7 @@ int main(void)
     host_words = p;
     memset(p, 0, WORDS * 4);
     test_create_and_destroy();
+    test_ids();
     test_order();
     test_legacy();
     test_copies();

@@ -1,0 +1,216 @@
+/* Calls of one communicator stay in order where streams are not what their handles say: each thread's own default
+ * stream, which has one handle in all threads, and captures that go on beside each other.
+ */
+#include "host_cases.h"
+
+enum { RANKS = 2, COUNT = 3000, BYTES = COUNT * 4, STREAMS = 3 };
+
+struct member {
+    struct harness_team *team;
+    symwin_comm *comm;
+    int rank;
+    struct sw_scope scope;
+    float *data[2]; /* COUNT each */
+    CUstream streams[STREAMS];
+};
+
+static void open_member(struct member *m, struct harness_team *team, int rank)
+{
+    int i;
+
+    m->team = team;
+    m->rank = rank;
+    host_must(harness_comm(team, rank, &m->comm), "create");
+    host_must(sw_scope_enter(harness_device(rank), &m->scope), "sw_scope_enter");
+    for (i = 0; i < 2; i++)
+        m->data[i] = host_alloc(harness_device(rank), BYTES);
+    for (i = 0; i < STREAMS; i++)
+        host_must(symwin_stream_create(harness_device(rank), &m->streams[i]), "stream_create");
+}
+
+static void close_member(struct member *m)
+{
+    int i;
+
+    for (i = 0; i < STREAMS; i++)
+        host_must(symwin_stream_destroy(harness_device(m->rank), m->streams[i]), "stream_destroy");
+    symwin_comm_destroy(m->comm);
+    for (i = 0; i < 2; i++)
+        host_must(symwin_mem_free(m->data[i]), "symwin_mem_free");
+    sw_scope_leave(&m->scope);
+}
+
+static void fill(const struct member *m, float *at, float value)
+{
+    float values[COUNT];
+    int i;
+
+    for (i = 0; i < COUNT; i++)
+        values[i] = value;
+    host_must(host_copy(harness_device(m->rank), at, values, BYTES), "fill");
+}
+
+static void expect(const struct member *m, const char *name, const float *at, float want)
+{
+    float values[COUNT];
+    int i, wrong = 0;
+    symwin_status status = host_copy(harness_device(m->rank), values, at, BYTES);
+
+    for (i = 0; i < COUNT && status == SYMWIN_OK; i++)
+        wrong += values[i] != want;
+    if (status == SYMWIN_OK)
+        status = symwin_comm_check(m->comm);
+    tap_ok(status == SYMWIN_OK && wrong == 0, "%s, rank %d: %d wrong%s%s", name, m->rank, wrong,
+           status == SYMWIN_OK ? "" : "; ", status == SYMWIN_OK ? "" : symwin_last_error());
+}
+
+static symwin_status call(const struct member *m, float *data, CUstream stream)
+{
+    return symwin_allreduce(m->comm, data, data, COUNT, SYMWIN_F32, SYMWIN_SUM, stream);
+}
+
+/* ---- each thread's own stream ---- */
+
+struct helper {
+    const struct member *m;
+    pthread_barrier_t called;
+    symwin_status status;
+};
+
+static void nap_ms(long ms)
+{
+    const struct timespec t = {0, ms * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+/* The second call, of another thread, whose own stream has the same handle. */
+static void *call_again(void *arg)
+{
+    struct helper *h = arg;
+    struct sw_scope scope;
+
+    host_must(sw_scope_enter(harness_device(h->m->rank), &scope), "sw_scope_enter");
+    h->status = call(h->m, h->m->data[0], CU_STREAM_PER_THREAD);
+    pthread_barrier_wait(&h->called);
+    if (h->status == SYMWIN_OK)
+        h->status = sw_check(sw_drv.cuStreamSynchronize(CU_STREAM_PER_THREAD), "synchronize");
+    sw_scope_leave(&scope);
+    return NULL;
+}
+
+/* Rank 0 makes two calls on the same data from two threads before rank 1 comes to the first. */
+static void run_own(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+    struct helper helper = {.m = &m};
+    pthread_t thread;
+
+    (void)arg;
+    open_member(&m, team, rank);
+    fill(&m, m.data[0], 1);
+    harness_barrier(team);
+    if (rank == 0) {
+        if (pthread_barrier_init(&helper.called, NULL, 2) != 0)
+            abort();
+        host_must(call(&m, m.data[0], CU_STREAM_PER_THREAD), "the first call");
+        if (pthread_create(&thread, NULL, call_again, &helper) != 0)
+            abort();
+        pthread_barrier_wait(&helper.called);
+        nap_ms(50); /* a kernel that does not wait for the one before is at work then */
+        harness_barrier(team);
+        host_must_cuda(sw_drv.cuStreamSynchronize(CU_STREAM_PER_THREAD), "synchronize");
+        pthread_join(thread, NULL);
+        pthread_barrier_destroy(&helper.called);
+        tap_ok(helper.status == SYMWIN_OK, "the second thread's call");
+    } else {
+        harness_barrier(team);
+        host_must(call(&m, m.data[0], m.streams[0]), "the first call");
+        host_must(call(&m, m.data[0], m.streams[0]), "the second call");
+        host_must_cuda(sw_drv.cuStreamSynchronize(m.streams[0]), "synchronize");
+    }
+    expect(&m, "threads' own streams", m.data[0], 4);
+    harness_barrier(team);
+    close_member(&m);
+}
+
+/* ---- captures beside each other ---- */
+
+static void begin(CUstream stream)
+{
+    host_must_cuda(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
+}
+
+static CUgraphExec end(CUstream stream)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+
+    host_must_cuda(sw_drv.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    return exec;
+}
+
+/* `to` comes after what is in `from`, and into its capture. */
+static void follow(CUstream from, CUstream to)
+{
+    CUevent event = NULL;
+
+    host_must_cuda(sw_drv.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    host_must_cuda(sw_drv.cuEventRecord(event, from), "cuEventRecord");
+    host_must_cuda(sw_drv.cuStreamWaitEvent(to, event, 0), "cuStreamWaitEvent");
+    host_must_cuda(sw_drv.cuEventDestroy(event), "cuEventDestroy");
+}
+
+/* Two calls of one capture, on two of its streams that nothing else orders, with calls of `others` other captures
+ * between them. */
+static void run_captures(struct harness_team *team, int rank, void *arg)
+{
+    const int others = *(const int *)arg;
+    CUgraphExec first, other[8];
+    struct member m;
+    int i;
+
+    open_member(&m, team, rank);
+    fill(&m, m.data[0], 1);
+    fill(&m, m.data[1], 1);
+    begin(m.streams[0]);
+    follow(m.streams[0], m.streams[1]);
+    host_must(call(&m, m.data[0], m.streams[0]), "the first call of a capture");
+    for (i = 0; i < others; i++) {
+        begin(m.streams[2]);
+        host_must(call(&m, m.data[1], m.streams[2]), "a call of another");
+        other[i] = end(m.streams[2]);
+    }
+    host_must(call(&m, m.data[0], m.streams[1]), "the second call of the first");
+    follow(m.streams[1], m.streams[0]);
+    first = end(m.streams[0]);
+    harness_barrier(team);
+    for (i = 0; i < 2; i++)
+        host_must_cuda(sw_drv.cuGraphLaunch(first, m.streams[0]), "cuGraphLaunch");
+    for (i = 0; i < others; i++)
+        host_must_cuda(sw_drv.cuGraphLaunch(other[i], m.streams[0]), "cuGraphLaunch");
+    host_must_cuda(sw_drv.cuStreamSynchronize(m.streams[0]), "synchronize");
+    expect(&m, "captures beside each other, the first", m.data[0], 16);
+    expect(&m, "captures beside each other, the others", m.data[1], (float)(1 << others));
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(first), "cuGraphExecDestroy");
+    for (i = 0; i < others; i++)
+        host_must_cuda(sw_drv.cuGraphExecDestroy(other[i]), "cuGraphExecDestroy");
+    close_member(&m);
+}
+
+int main(void)
+{
+    const int one = 1, most = SW_CAPTURES - 1;
+    struct harness_leaks before;
+
+    harness_start();
+    before = harness_leaks_now();
+    harness_run(RANKS, run_own, NULL);
+    harness_run(RANKS, run_captures, (void *)(uintptr_t)&one);
+    harness_run(RANKS, run_captures, (void *)(uintptr_t)&most);
+    harness_no_leaks("streams", &before);
+    return tap_done();
+}
