@@ -7,9 +7,12 @@ enum {
     ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16, /* what a thread handles at a time */
     WARP = 32,
-    USHERS = 32,          /* threads of a block that do no part of the message, if there are more */
-    LEAST_WORKERS = 64,   /* of a block on a GPU; more where there would be too many blocks */
-    BULK_BLOCKS = 8,      /* with bulk copies; more are slower (H200s) */
+    USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
+    LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
+    BULK_BLOCKS = 8,    /* with bulk copies; more are slower (H200s) */
+    COPIES_BLOCKS =
+        32, /* that sum beside copies; more take bandwidth of the memory from these (H200s) */
+    COPIES_STREAMS = 3,   /* the caller's and the communicator's two */
     ENOUGH_BLOCKS = 64,   /* more make no algorithm much quicker */
     LARGE_BYTES = 1 << 20 /* of a message that feels it when there are fewer */
 };
@@ -53,6 +56,8 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
         return SW_NEEDS_KERNEL;
     if (algo == SYMWIN_ALGO_ONESHOT_MC && q->in_place)
         return SW_NEEDS_TWO_BUFFERS;
+    if (algo == SYMWIN_ALGO_COPIES && !q->in_place && q->comm->streams_per_rank < COPIES_STREAMS)
+        return SW_NEEDS_STREAMS;
     return SW_SERVES;
 }
 
@@ -241,14 +246,16 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
         most = choice->grid.blocks;
     else if (algo == SYMWIN_ALGO_TWOSHOT_BULK && most > BULK_BLOCKS)
         most = BULK_BLOCKS;
+    else if (algo == SYMWIN_ALGO_COPIES && most > COPIES_BLOCKS)
+        most = COPIES_BLOCKS;
     if (most < 1)
         most = 1;
     if (most > fit)
         most = fit;
-    if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
-        most = (unsigned)comm->max_blocks;
     if (asked->blocks > 0)
         most = asked->blocks;
+    if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
+        most = (unsigned)comm->max_blocks;
     if (asked->threads > 0)
         threads = asked->threads;
     *grid = spread(q, algo, room, most, threads);

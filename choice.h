@@ -82,7 +82,8 @@ enum sw_service {
     SW_NEEDS_WINDOWS,
     SW_NEEDS_MULTICAST,
     SW_NEEDS_KERNEL, /* for this type and operation */
-    SW_NEEDS_TWO_BUFFERS
+    SW_NEEDS_TWO_BUFFERS,
+    SW_NEEDS_STREAMS
 };
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo);
 

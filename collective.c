@@ -9,7 +9,8 @@
  *
  * A kernel may begin while the one ahead of it in the stream is ending (programmatic stream
  * serialization), and waits for that one's end before it touches memory: that hides what a launch
- * costs. Not where ranks share a device: blocks that wait would keep others from coming to theirs.
+ * costs. Not where ranks share a device: blocks that wait would keep others from coming to theirs. Nor where
+ * max_blocks says what a communicator may use, since two of its kernels would take twice that.
  */
 #include <stddef.h>
 #include <string.h>
@@ -194,9 +195,11 @@ static symwin_status check_algo(const struct call *c)
                        allreduce_call, name);
     case SW_NEEDS_KERNEL:
         if (!sw_algo_needs_multicast(c->algo))
-            return sw_fail(SYMWIN_UNSUPPORTED,
-                           "%s: a device of this communicator is too old for %s, which needs sm_90",
-                           allreduce_call, name);
+            return sw_fail(
+                SYMWIN_UNSUPPORTED,
+                "%s: %s needs sm_90, and a device of this communicator is older, or its kernels "
+                "were built for older ones (make help: ARCH)",
+                allreduce_call, name);
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: multicast cannot reduce %s by %s", allreduce_call,
                        symwin_type_name(c->type), symwin_op_name(c->op));
     case SW_NEEDS_TWO_BUFFERS:
@@ -204,6 +207,13 @@ static symwin_status check_algo(const struct call *c)
                        "%s: oneshot_mc reads all ranks' inputs while it writes and cannot work in "
                        "place",
                        allreduce_call);
+    case SW_NEEDS_STREAMS:
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: copies needs three streams a rank, and ranks that share a device have %d of "
+            "them; set CUDA_DEVICE_MAX_CONNECTIONS to three times the number of ranks "
+            "(32 at most) before CUDA starts, or use fewer ranks a device",
+            allreduce_call, c->comm->streams_per_rank);
     case SW_SERVES:
         break;
     }
@@ -343,6 +353,12 @@ void sw_collective_release(symwin_comm *comm)
 
 /* ---- launch ---- */
 
+static int begins_early(const symwin_comm *comm)
+{
+    return comm->ranks_on_device == 1 && comm->max_blocks == 0 &&
+           sw_kernels_begin_early(comm->kernels);
+}
+
 static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
                                   CUfunction function, const struct sw_grid *grid)
 {
@@ -356,8 +372,7 @@ static symwin_status queue_copies(const struct call *c, const struct sw_kernel_a
         .put = reduces != c->algo ? sw_choice_find(&c->question, reduces)->function : NULL,
         .blocks = grid->blocks,
         .threads = grid->threads,
-        .blocks_asked = c->asked.blocks > 0 || c->choice.grid.blocks > 0,
-        .early = c->comm->ranks_on_device == 1 && sw_kernels_begin_early(c->comm->kernels),
+        .early = begins_early(c->comm),
         .stream = c->stream,
     };
 
@@ -407,7 +422,7 @@ static symwin_status launch(struct call *c)
     config.gridDimX = grid.blocks;
     config.blockDimX = grid.threads;
     config.sharedMemBytes = kernel->shared;
-    config.numAttrs = comm->ranks_on_device == 1 && sw_kernels_begin_early(comm->kernels);
+    config.numAttrs = begins_early(comm);
     if (c->algo == SYMWIN_ALGO_COPIES)
         status = queue_copies(c, &args, kernel->function, &grid);
     else

@@ -25,11 +25,7 @@
 #include "kernels/copies_layout.h"
 #include "kernels/put_layout.h"
 
-enum {
-    MOST_BLOCKS =
-        32, /* more take bandwidth of the memory from the copies beside (measured on H200s) */
-    FLAG_THREADS = 64 /* of the kernels that only wait for peers */
-};
+enum { FLAG_THREADS = 64 }; /* of the kernels that only wait for peers */
 
 struct plan {
     symwin_comm *comm;
@@ -86,13 +82,6 @@ static symwin_status create_late(symwin_comm *comm, const char *call)
 
     if (comm->copies.captured_side != NULL)
         return SYMWIN_OK;
-    if (comm->streams_per_rank < 3)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: copies needs three streams a rank, and the ranks that share device %d "
-                       "have %d of them; set CUDA_DEVICE_MAX_CONNECTIONS to three times the "
-                       "number of ranks (32 at most) before CUDA starts, or use fewer ranks a "
-                       "device",
-                       call, comm->device, comm->streams_per_rank);
     status = sw_check(sw_drv.cuThreadExchangeStreamCaptureMode(&mode),
                       "%s: cuThreadExchangeStreamCaptureMode", call);
     if (status != SYMWIN_OK)
@@ -355,12 +344,7 @@ static symwin_status queue_in_place(const struct plan *p)
 
 symwin_status sw_copies_queue(symwin_comm *comm, const struct sw_copies_call *call)
 {
-    struct sw_copies_call limited = *call;
-    struct plan p = {.comm = comm, .call = &limited, .captured = call->args->done == 0};
+    struct plan p = {.comm = comm, .call = call, .captured = call->args->done == 0};
 
-    if (call->put != NULL)
-        return queue_in_place(&p);
-    if (!call->blocks_asked && limited.blocks > MOST_BLOCKS)
-        limited.blocks = MOST_BLOCKS;
-    return queue_out_of_place(&p);
+    return call->put != NULL ? queue_in_place(&p) : queue_out_of_place(&p);
 }

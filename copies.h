@@ -16,7 +16,6 @@ struct sw_copies_call {
     CUfunction function;
     CUfunction put;           /* in place: the kernel of the two-shot put; else NULL */
     unsigned blocks, threads; /* of the sum, or of the put */
-    int blocks_asked;         /* by the caller: no fewer will do */
     int early;                /* the first kernel may begin before the one ahead of it has ended */
     CUstream stream;
 };

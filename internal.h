@@ -524,8 +524,8 @@ struct symwin_comm {
     int nranks;
     int device;
     int ranks_on_device;
-    int streams_per_rank; /* that run at the same time, of the ranks that share the device */
-    int shares_devices;   /* some device has several ranks; alike on all, as is the next */
+    int shares_devices; /* some device has several ranks; alike on all ranks, as are the next two */
+    int streams_per_rank; /* that run at the same time where the fewest do */
     unsigned algos;       /* bit i: all ranks' devices have kernels of algorithm i */
     unsigned flags;
     int timeout_ms;

@@ -47,10 +47,8 @@ static const struct {
     SW_KERNEL_LIST(KERNEL)};
 
 #define KERNEL_COUNT (sizeof kernel_list / sizeof kernel_list[0])
-#define MULTICAST_CAPABILITY 90 /* of the first GPUs with multimem instructions */
-#define BULK_CAPABILITY 90      /* with bulk copies */
-#define EARLY_CAPABILITY 90     /* and with programmatic dependent launch */
-#define EARLY_DRIVER 12030      /* the first that takes it in stream captures too */
+#define NEW_CODE 90 /* sm_90: multimem instructions, bulk copies, programmatic dependent launch */
+#define EARLY_DRIVER 12030 /* the first that takes that launch in stream captures too */
 #define EMULATED_SHARED (12 << 10)
 
 struct sw_kernels {
@@ -60,7 +58,7 @@ struct sw_kernels {
     int block_shared; /* bytes of shared memory that a block can ask for */
     int refs;
     int multiprocessors;
-    int early; /* the device can begin a kernel before the one ahead has ended */
+    int early; /* kernels can begin before the one ahead has ended */
     struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
 };
 
@@ -159,20 +157,38 @@ static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction fu
         "cuFuncSetAttribute of %s: %d bytes of shared memory", name, most);
 }
 
-static symwin_status load_kernel(const struct sw_kernels *kernels, size_t which,
-                                 struct sw_kernel *out)
+/* Without new instructions these files' kernels are empty. */
+static int needs_new_code(size_t which)
+{
+    return kernel_list[which].file == FILE_multicast ||
+           kernel_list[which].file == FILE_twoshot_bulk;
+}
+
+/* What a kernel can do is what it was compiled for, which may be less than the device could: then it leaves *out as it
+ * is, or does not wait where it begins early. */
+static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struct sw_kernel *out)
 {
     const CUlibrary library = library_of(which);
     const char *name = kernel_list[which].name;
     struct sw_kernel loading = {0};
     CUkernel kernel = NULL;
     symwin_status status;
+    int code = 0;
 
     status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, library, name), "cuLibraryGetKernel of %s",
                       name);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuKernelGetFunction(&loading.function, kernel),
                           "cuKernelGetFunction of %s", name);
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuFuncGetAttribute(&code, CU_FUNC_ATTRIBUTE_PTX_VERSION, loading.function),
+            "cuFuncGetAttribute of %s", name);
+    if (status == SYMWIN_OK && code < NEW_CODE) {
+        kernels->early = 0;
+        if (needs_new_code(which))
+            return SYMWIN_OK;
+    }
     if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
         status = sw_check(sw_drv.cuFuncLoad(loading.function), "cuFuncLoad of %s", name);
     if (status == SYMWIN_OK)
@@ -196,32 +212,20 @@ static symwin_status load_kernel(const struct sw_kernels *kernels, size_t which,
 static symwin_status load_device(struct sw_kernels *kernels)
 {
     const int device = kernels->device;
-    int major = 0;
-    int minor = 0;
     int version = 0;
-    int capability;
     symwin_status status;
     size_t i;
 
     status = device_number(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors",
                            &kernels->multiprocessors);
     if (status == SYMWIN_OK)
-        status = device_number(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                               "compute capability", &major);
-    if (status == SYMWIN_OK)
-        status = device_number(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                               "compute capability", &minor);
-    if (status == SYMWIN_OK)
         status = device_number(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
                                "shared memory of a block", &kernels->block_shared);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDriverGetVersion(&version), "cuDriverGetVersion");
-    capability = major * 10 + minor;
-    kernels->early = capability >= EARLY_CAPABILITY && version >= EARLY_DRIVER;
+    kernels->early = version >= EARLY_DRIVER;
     for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
-        if ((kernel_list[i].file == FILE_multicast && capability < MULTICAST_CAPABILITY) ||
-            (kernel_list[i].file == FILE_twoshot_bulk && capability < BULK_CAPABILITY) ||
-            (kernel_list[i].ranks != SW_RANKS_n && kernel_list[i].ranks != kernels->nranks))
+        if (kernel_list[i].ranks != SW_RANKS_n && kernel_list[i].ranks != kernels->nranks)
             continue;
         if (library_of(i) == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",

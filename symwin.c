@@ -4,6 +4,7 @@
  *
  * A rank that fails still comes to every agreement, so all ranks succeed or all fail alike.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,9 +314,9 @@ static symwin_status check_neighbours(symwin_comm *comm)
     }
     if (status != SYMWIN_OK)
         return status;
-    comm->streams_per_rank = sw_driver_is_emulated() || comm->ranks_on_device == 1
-                                 ? connections
-                                 : connections / threads_on_device;
+    comm->streams_per_rank = sw_driver_is_emulated()      ? connections
+                             : comm->ranks_on_device == 1 ? INT_MAX
+                                                          : connections / threads_on_device;
     if (!sw_driver_is_emulated() && threads_on_device > connections)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
@@ -394,7 +395,7 @@ static symwin_status make_range(symwin_comm *comm)
 }
 
 /* The places of the values in the second vote. */
-enum { V_STRIDE /* leaders', else 0 */, V_RANKS_ON_DEVICE, V_ALGOS, V_SECOND_COUNT };
+enum { V_STRIDE /* leaders', else 0 */, V_RANKS_ON_DEVICE, V_STREAMS, V_ALGOS, V_SECOND_COUNT };
 
 /* Every process can use as much of a stride as the smallest one has. And what calls are chosen by must be alike on
  * all ranks, though their devices may differ. */
@@ -410,6 +411,8 @@ static void agree_limits(symwin_comm *comm)
         if (values[V_STRIDE] != 0 && values[V_STRIDE] < limit)
             limit = (size_t)values[V_STRIDE];
         comm->shares_devices |= values[V_RANKS_ON_DEVICE] > 1;
+        if (values[V_STREAMS] < (uint64_t)comm->streams_per_rank)
+            comm->streams_per_rank = (int)values[V_STREAMS];
         comm->algos &= (unsigned)values[V_ALGOS];
     }
     if (comm->rank == comm->group->leader)
@@ -474,6 +477,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     if (status == SYMWIN_OK && comm->ranks_on_device == 1)
         status = sw_copies_create(comm);
     second[V_RANKS_ON_DEVICE] = (uint64_t)comm->ranks_on_device;
+    second[V_STREAMS] = (uint64_t)comm->streams_per_rank;
     second[V_ALGOS] = comm->kernels != NULL ? sw_kernels_algos(comm->kernels) : 0;
     status = sw_agree(comm, create_call, status, second, V_SECOND_COUNT);
     if (status != SYMWIN_OK)

@@ -81,9 +81,9 @@ CUresult sw_emu_cuDeviceTotalMem(size_t *bytes, CUdevice dev)
     return result;
 }
 
-static int is_old(CUdevice dev)
+int emu_capability(CUdevice dev)
 {
-    return dev >= emu_machine.devices - emu_machine.old;
+    return dev >= emu_machine.devices - emu_machine.old ? 80 : 90;
 }
 
 /* -1: no attribute of this machine. */
@@ -105,7 +105,7 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice dev)
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
         return EMU_MULTIPROCESSOR_THREADS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        return is_old(dev) ? 8 : 9;
+        return emu_capability(dev) / 10;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return dev + 1;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
@@ -127,7 +127,7 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice dev)
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
         return emu_machine.fabric != 0;
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-        return emu_machine.multicast && !is_old(dev);
+        return emu_machine.multicast && emu_capability(dev) >= 90;
     }
     return -1;
 }

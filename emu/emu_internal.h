@@ -45,6 +45,7 @@ int emu_is_forked(void);
  * bound): says what, on stderr, and aborts. */
 _Noreturn void emu_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+int emu_capability(CUdevice device);      /* of the machine's devices: 90 or 80 */
 extern struct sw_emu_machine emu_machine; /* constant between cuInit and sw_emu_configure */
 
 /* What every device's attributes say about launches, and what the block scheduler keeps to. To

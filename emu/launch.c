@@ -198,6 +198,9 @@ CUresult sw_emu_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, C
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
         *value = 32; /* as many as leave the thread count the only limit to occupancy */
         return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+        *value = emu_capability(device); /* as if compiled for each device */
+        return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
         *value = most_shared(function);
         return CUDA_SUCCESS;

@@ -241,6 +241,7 @@
     X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)                                                         \
     X(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)                                                          \
     X(CU_FUNC_ATTRIBUTE_NUM_REGS)                                                                  \
+    X(CU_FUNC_ATTRIBUTE_PTX_VERSION)                                                               \
     X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)                                             \
     X(CU_LAUNCH_ATTRIBUTE_IGNORE)                                                                  \
     X(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)                                       \

@@ -110,8 +110,7 @@ static void run_old(struct harness_team *team, int rank, void *arg)
     host_expect(
         "bulk copies asked for",
         symwin_allreduce_with(m.comm, m.in, m.out, COUNT, SYMWIN_F32, SYMWIN_SUM, &bulk, m.stream),
-        SYMWIN_UNSUPPORTED,
-        "a device of this communicator is too old for twoshot_bulk, which needs sm_90");
+        SYMWIN_UNSUPPORTED, "twoshot_bulk needs sm_90|a device of this communicator is older");
     calls(&m, "an old device");
     close_member(&m);
 }
@@ -125,6 +124,39 @@ static void run_new(struct harness_team *team, int rank, void *arg)
     tap_ok(chosen(&m) == SYMWIN_ALGO_TWOSHOT_BULK, "new devices, rank %d: %s", rank,
            symwin_algo_name(chosen(&m)));
     close_member(&m);
+}
+
+/* ---- kernels that begin early ---- */
+
+static CUresult (*launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+static atomic_int attributes; /* of all launches */
+
+static CUresult count_attributes(const CUlaunchConfig *config, CUfunction function, void **params,
+                                 void **extra)
+{
+    atomic_fetch_add(&attributes, (int)config->numAttrs);
+    return launch(config, function, params, extra);
+}
+
+/* Not where a communicator has a limit, which two kernels at once would not keep to. */
+static void run_early(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+
+    open_member(&m, team, rank, alone, *(const int *)arg);
+    calls(&m, "launches");
+    close_member(&m);
+}
+
+static void begins_early(const char *name, int max_blocks, int want)
+{
+    atomic_store(&attributes, 0);
+    launch = sw_drv.cuLaunchKernelEx;
+    sw_drv.cuLaunchKernelEx = count_attributes;
+    harness_run(RANKS, run_early, &max_blocks);
+    sw_drv.cuLaunchKernelEx = launch;
+    tap_ok((atomic_load(&attributes) > 0) == want, "%s: kernels %s", name,
+           want ? "begin early" : "wait for the one before");
 }
 
 static void run_strangers(struct harness_team *team, int rank, void *arg)
@@ -162,8 +194,12 @@ int main(void)
     harness_run(RANKS, run_even, NULL);
     harness_run(RANKS, run_uneven, NULL);
     harness_run(RANKS, run_new, NULL);
+    begins_early("no limit", 0, 1);
+    begins_early("a limit", 4, 0);
     configure(1, 0);
     harness_run(RANKS, run_old, NULL);
+    configure(RANKS, 0);
+    begins_early("old devices", 0, 0);
     configure(0, 1);
     harness_run(RANKS, run_strangers, NULL);
     harness_no_leaks("devices", &before);
