@@ -112,7 +112,9 @@ static symwin_status load_emulated(struct sw_driver *table)
 static void load(void)
 {
     const char *choice = getenv("SYMWIN_DRIVER");
+    char before[SW_TEXT_BYTES];
 
+    snprintf(before, sizeof before, "%s", symwin_last_error());
     sw_service_watch_forks();
     loaded.done = 1;
     if (choice == NULL || choice[0] == '\0')
@@ -128,6 +130,7 @@ static void load(void)
             fprintf(stderr, "symwin: no GPU here, running on the emulated driver: %s\n",
                     symwin_last_error());
             loaded.emulated = 1;
+            sw_error_restore(before);
             loaded.status = load_emulated(&sw_drv);
         }
     } else {

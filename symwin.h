@@ -277,18 +277,18 @@ enum {
 };
 
 typedef struct symwin_comm_options {
-    size_t size;              /* sizeof(symwin_comm_options); 0 in any other member: the default */
-    unsigned flags;           /* SYMWIN_COMM_* */
-    int timeout_ms;           /* longest wait for another rank in a host call; SYMWIN_TIMEOUT_MS, or
-                              * 30,000. Between hosts up to 3 s more, until they agree on who is late */
-    int bootstrap_timeout_ms; /* longest wait for all ranks to come, and to begin; timeout_ms if that is
-                              * set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to
-                              * 4 s more */
-    int kernel_timeout_ms; /* longest wait for a peer in a kernel; 600,000; -1: for ever */
-    size_t slot_bytes;     /* what a rank can push to another in one round and one stage, a multiple
-                              * of 16; larger messages go in rounds. 4 * nranks * slot_bytes of device
-                              * memory are allocated: 64 MiB, on the emulated driver 4 MiB */
-    int max_blocks;        /* most blocks a kernel may use; by the device */
+    size_t size;    /* sizeof(symwin_comm_options); 0 in any other member: the default */
+    unsigned flags; /* SYMWIN_COMM_* */
+    /* Longest waits. For a peer in a kernel: 600,000; -1: for ever. For a rank in a host call: SYMWIN_TIMEOUT_MS, or
+     * 30,000; between hosts up to 3 s more, until they agree on who is late. For all ranks to come, and to begin:
+     * timeout_ms if that is set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000; between hosts up to 4 s more. */
+    int timeout_ms;
+    int bootstrap_timeout_ms;
+    int kernel_timeout_ms;
+    /* What a rank can push to another in one round and one stage, a multiple of 16; larger messages go in rounds.
+     * 4 * nranks * slot_bytes of device memory are allocated: up to 64 MiB, on the emulated driver 4 MiB. */
+    size_t slot_bytes;
+    int max_blocks; /* most blocks in use at once: no kernel begins before the one ahead has ended */
 } symwin_comm_options;
 
 /* Creates this rank's part of a communicator. Collective over nranks threads, in one process or in
@@ -303,27 +303,27 @@ typedef struct symwin_comm_options {
  *
  *   SYMWIN_INVALID      a bad argument, a rank that is taken, or a SYMWIN_TUNING that is no table of choices
  *   SYMWIN_MISMATCH     nranks, options or tables of choices differ among ranks
- *   SYMWIN_UNSUPPORTED  devices that are no peers, no kernels for the driver, or more ranks on one
- *                       device than it can run at the same time
+ *   SYMWIN_UNSUPPORTED  devices that are no peers, no kernels for the driver, or more ranks on a device than it can run
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
  *   SYMWIN_TIMEOUT      a rank did not come in time; the error names it
  *   SYMWIN_PEER_LOST    a rank's process ended, or the process that made the id did
  *   SYMWIN_DENIED       another user's process, or the id was not passed on as it was made
  *
- * Ranks that share a device share its context. A call that waits for the device (cuMemFree,
- * cuMemFreeHost, cudaMemcpy from or to pageable memory, the legacy default stream) then also waits for
- * the other ranks' kernels, and holds up their launches: make it when no collective of theirs waits for
- * this rank. And streams in use beyond CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other.
- * Ranks on one device need a stream each: on a common one, the first rank's kernel would wait for the
- * second's behind it. These are CUDA's rules (tests/gpu_waits.c measures them); one rank a device knows
- * no such care. */
+ * Ranks that share a device share its context. A call that waits for the device (cuMemFree, cuMemFreeHost, cudaMemcpy
+ * from or to pageable memory, the legacy default stream) then also waits for the other ranks' kernels, and holds up
+ * their launches: make it when no collective of theirs waits for this rank. And streams in use beyond
+ * CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other. Ranks on one device need a stream each: on a common
+ * one, the first rank's kernel would wait for the second's behind it. These are CUDA's rules (tests/gpu_waits.c).
+ *
+ * Kernels wait for peers on multiprocessors that they hold. Communicators know nothing of each other: where calls of
+ * several can be under way on a device at once, make them in the same order on all devices, on a stream each, or give
+ * each communicator a max_blocks with which all fit. Else one can wait for what another keeps from starting. */
 SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank,
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);
 
-/* Destroys this rank's part: deregisters its windows, frees its resources. Local; NULL is fine. Call
- * it when this rank's collectives have completed. Memory that peers can still reach stays mapped
- * until the last rank of the process has destroyed its part. */
+/* Destroys this rank's part: deregisters its windows, frees its resources. Local; NULL is fine. Call it when its
+ * collectives have completed. Memory that peers can reach stays mapped until the process's last rank has done so. */
 SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
 
 typedef struct symwin_comm_info {
@@ -510,19 +510,19 @@ SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
  * capturable in a CUDA graph. Collective, but the host does not wait for other ranks.
  *
  *   in, out  device memory of `count` elements, aligned to the element; equal, or not overlapping.
- *            Any device memory works; where both lie in windows, at offsets that agree on all ranks,
- *            large messages are reduced without a copy.
+ *            Any device memory works; where both lie in windows large messages are reduced without a
+ *            copy: on all ranks, at equal offsets, or on none, else large calls end in SYMWIN_MISMATCH.
  *   count    elements; 0 does nothing
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
  *            AVG divides the sum (integers toward zero); MIN and MAX pass over NaN
  *   stream   of this rank's device; NULL is the legacy default stream
  *
- * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every
- * run, but for the multicast algorithms, where the hardware chooses the order and averages of 16-bit
- * floats are rounded twice.
+ * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every run, but for the
+ * multicast algorithms, where the hardware chooses the order and averages of 16-bit floats are rounded twice.
  *
- * Calls on one communicator run in the order in which they were made, also from several streams. A
- * captured graph must be ordered against them, and against other graphs, by the caller.
+ * Calls on one communicator run in the order in which they were made, also from several streams, and inside a capture
+ * (of 8 that go on at a time). A captured graph must be ordered against them, and other graphs, by the caller; a
+ * kernel between them that begins early (programmatic launch) must wait for what is ahead.
  *
  * After a failure the contents of `out` are undefined, on all ranks until all their streams have drained: what copy
  * engines have been told to do they do (see COPIES below).
@@ -539,7 +539,8 @@ SYMWIN_API symwin_status symwin_allreduce(symwin_comm *comm, const void *in, voi
 typedef struct symwin_allreduce_options {
     size_t size;      /* sizeof(symwin_allreduce_options); 0 elsewhere: the default */
     symwin_algo algo; /* all ranks alike */
-    int blocks;  /* most blocks of the grid, at most what fits; fewer where the message is small */
+    int blocks;  /* most blocks of the grid, at most what fits, and no more than the communicator's
+                       * max_blocks; fewer where the message is small */
     int threads; /* of a block, rounded up to whole warps. Of those of algorithms that push, 32 more
                        * than move the message: beyond 32, the last warp only talks to the peers */
 } symwin_allreduce_options;
@@ -553,11 +554,11 @@ typedef struct symwin_allreduce_options {
  * beginning and the end of its rank's call.
  *
  *   SYMWIN_INVALID      as symwin_allreduce(); or options->size, algo, blocks or threads make no sense
- *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast,
- *                       a type that multicast cannot reduce, ONESHOT_MC in place, TWOSHOT_BULK before
- *                       sm_90, COPIES out of place with too many ranks on a device; or more blocks or threads than fit
+ *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast, a type that
+ *                       multicast cannot reduce, ONESHOT_MC in place, TWOSHOT_BULK before sm_90, COPIES out of place
+ *                       with too many ranks on any device; or more blocks or threads than fit
  *   SYMWIN_BUSY         COPIES out of place in a capture while the communicator has one in another capture
- *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: the communicator was aborted */
+ *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: outside a capture the communicator was aborted */
 SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
                                                uint64_t count, symwin_type type, symwin_op op,
                                                const symwin_allreduce_options *options,
@@ -587,10 +588,9 @@ SYMWIN_API symwin_status symwin_stream_create(int device, struct CUstream_st **s
 SYMWIN_API symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream);
 SYMWIN_API symwin_status symwin_stream_synchronize(int device, struct CUstream_st *stream);
 
-/* Copies between host and device addresses, either way, in stream order on `device`. Where the host
- * memory is pageable (malloc), it first waits for the stream, and the copy is done, or the source at
- * least read, when it returns; so it cannot be captured. Between pinned and device memory it is
- * asynchronous. */
+/* Copies between host and device addresses, either way, in stream order on `device`. Where the host memory is pageable
+ * (malloc), it first waits for the stream, and the copy is done, or the source at least read, when it returns; so it
+ * cannot be captured. Between pinned and device memory it is asynchronous. */
 SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,
                                        struct CUstream_st *stream);
 

@@ -429,9 +429,9 @@ SYMWIN_DEVICE uint32_t symwin_atomic_cas_u32(uint64_t addr, uint32_t expected, u
 #endif
 }
 
-/* Orders all earlier accesses of this thread before all later ones, at system scope; with a relaxed
- * store after it or a relaxed load before it, a release or an acquire. Prefer those: the sanitizers
- * see them as what they are. (PTX ISA, "membar / fence") */
+/* Orders this thread's accesses at system scope: with a relaxed store after it or a relaxed load before it a release
+ * or an acquire. No more than that: a load after it may be done before a store ahead of it. Prefer releases and
+ * acquires: the sanitizers see them as what they are. (PTX ISA, "membar / fence": fence.acq_rel.sys) */
 SYMWIN_DEVICE void symwin_fence(void)
 {
 #if SYMWIN_EMULATED

@@ -264,17 +264,17 @@ static symwin_status multicast_steps(symwin_comm *comm, struct attempt *a)
 static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t bytes, unsigned flags)
 {
     const int insist = (flags & SYMWIN_WINDOW_MULTICAST) != 0;
-    symwin_status status = SYMWIN_OK;
+    symwin_status status = SYMWIN_OK, after;
     char text[SW_TEXT_BYTES];
-    symwin_status after;
 
     if (!comm->group->multicast || (flags & SYMWIN_WINDOW_NO_MULTICAST) != 0)
         return SYMWIN_OK;
     memcpy(text, symwin_last_error(), sizeof text);
     if (!a->segment->multicast_mapped) {
         status = multicast_steps(comm, a);
-        if (sw_exchange_status(comm->group->exchange, a->call) != SYMWIN_OK)
-            return status;
+        after = sw_exchange_status(comm->group->exchange, a->call); /* alike on all ranks */
+        if (after != SYMWIN_OK)
+            return after;
         if (status != SYMWIN_OK && insist)
             memcpy(text, symwin_last_error(), sizeof text);
         if (status != SYMWIN_OK && comm->rank == 0)

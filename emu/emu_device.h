@@ -174,13 +174,13 @@ static inline uint64_t emu_dev_cas64(void *p, uint64_t expected, uint64_t value,
     return expected;
 }
 
-/* __threadfence_system(). Under ThreadSanitizer an access to one word that all fences share. */
+/* fence.acq_rel.sys. Under ThreadSanitizer an access to one word that all fences share. */
 #ifdef EMU_TSAN
 void emu_dev_fence(void);
 #else
 static inline void emu_dev_fence(void)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 #endif
 

@@ -213,8 +213,8 @@ SYMWIN_DEVICE sw_role sw_role_of_thread(void)
 }
 
 /* By all threads, once they have sent the first round: tells the peers of the call, looks at what they tell, and
- * counts the block in. The last block to be counted moves the epochs: by then all threads of the grid that use them
- * have used them, so nothing needs an order. A fence would wait until the peers have what has been sent. */
+ * counts the block in. The last block to be counted moves the epochs: by then all threads of the grid have read them,
+ * with `failed`, which they have looked at. A fence would wait until the peers have what has been sent. */
 SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &call,
                                   const sw_role &role, uint32_t rounds)
 {
