@@ -300,6 +300,12 @@ refused('', '-t 2 --threads 1024', 1, qr/1024 threads were asked for/, 'too many
 refused('', '-t 2 --csv /nowhere/a.csv', 1, qr/--csv \/nowhere\/a.csv: No such/, 'no such folder');
 refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/symwin_mem_alloc/, 'no memory');
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '-b 1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');
+# Before the ranks have met there are no devices for the JSON file to name.
+refused('', "-t 1 --link --json $folder/none.json", 1, qr/--link needs two ranks/, 'JSON without ranks');
+refused('SYMWIN_TUNING=/nowhere', "-t 2 --json $folder/none.json", 1, qr/SYMWIN_TUNING cannot be read/,
+    'JSON of ranks that never meet');
+refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', "--json $folder/none.json", 1, qr/SYMWIN_RANK is "9"/,
+    'JSON without a driver');
 ($status, $output) = perf('', '--help');
 is($status, 0, '--help: exit status');
 like($output, qr/--sm-limit N.*algorithms +auto, oneshot,/s, '--help names options and algorithms');
