@@ -9,7 +9,7 @@ use JSON::PP;
 use Test::More;
 
 my $build  = $ENV{SYMWIN_BUILD} || 'build';
-my $perf   = "$build/bench/symwin-perf";
+our $perf  = "$build/bench/symwin-perf";
 my $folder = tempdir(CLEANUP => 1);
 
 # Under a sanitizer a run takes many times as long.
@@ -306,6 +306,11 @@ refused('SYMWIN_TUNING=/nowhere', "-t 2 --json $folder/none.json", 1, qr/SYMWIN_
     'JSON of ranks that never meet');
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', "--json $folder/none.json", 1, qr/SYMWIN_RANK is "9"/,
     'JSON without a driver');
+SKIP: {
+    skip 'startup is not built', 3 unless -x "$build/bench/startup";
+    local $perf = "$build/bench/startup";
+    refused('NCCL_NVLS_ENABLE=1', '2 1', 1, qr/NCCL_NVLS_ENABLE is "1"/, 'startup with multicast');
+}
 ($status, $output) = perf('', '--help');
 is($status, 0, '--help: exit status');
 like($output, qr/--sm-limit N.*algorithms +auto, oneshot,/s, '--help names options and algorithms');
