@@ -210,6 +210,14 @@ for my $arguments ('-t 2 -b 1K -e 1K -n 1', '--nproc 2 -b 3 -e 3 -d u8 -n 1 -G 0
     like($error, qr/rank 0: .* 1 wrong; element \d+ is 0x\w+ and must be 0x\w+/, 'and described');
 }
 
+# Where the last repetition makes no call, what it must have written is wrong everywhere: an earlier one's results do
+# not stand in for it.
+for my $arguments ('', '-G 0', '--host-data', '--in-place 1', '--in-place 1 -G 0', '--algo none --link') {
+    ($status, $output) = perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 1K -e 1K -n 3 --rounds 2 $arguments");
+    is($status, 1, "no calls, $arguments: exit status");
+    like($output, qr/^# Wrong elements: [3-9]\d\d FAILED$/m, "no calls, $arguments: every element is found");
+}
+
 # ---- PyTorch, by a stand-in for torchrun --------------------------------------------------------
 
 # What stands in for torchrun: it keeps its arguments, and does what it is given.

@@ -315,6 +315,7 @@ int main(int argc, char **argv)
         return exit_status;
     job.broken = broken != NULL && strcmp(broken, "1") == 0;
     job.stuck = broken != NULL && strcmp(broken, "hang") == 0;
+    job.idle = broken != NULL && strcmp(broken, "idle") == 0;
     status = find_place(&job);
     if (status == SYMWIN_OK && job.options.tune != NULL && job.options.end == 0 && !job.emulated)
         status = find_largest(&job);

@@ -16,6 +16,7 @@ struct plan {
     int rotate; /* pairs in use */
     int calls;  /* that queue_calls() makes */
     int unsupported;
+    int refill; /* outputs are made wrong again before the last repetition, which is then checked */
     double *host_us; /* where queue_calls() puts what each took, NULL: nowhere */
     CUgraphExec graph;
 };
@@ -59,6 +60,14 @@ static symwin_status queue_graph(struct rank *r, void *context)
     const struct plan *plan = context;
 
     return sw_check(sw_drv.cuGraphLaunch(plan->graph, r->stream), "cuGraphLaunch");
+}
+
+/* For tests, in place of the last repetition: no call. */
+static symwin_status queue_nothing(struct rank *r, void *context)
+{
+    (void)r;
+    (void)context;
+    return SYMWIN_OK;
 }
 
 /* A call on each pair. That a way cannot serve the call shows at the first. */
@@ -237,8 +246,16 @@ static double percentile(const double *values, int count, int percent)
     return values[(count * percent + 99) / 100 - 1];
 }
 
-/* Repetitions of `queue`, and their figures. In place each begins with the input again: sums of sums would
- * soon be infinite. */
+/* Before a repetition, and before its gate. In place each begins with the input again: sums of sums would soon be
+ * infinite. Before the last, outputs that its calls do not write must not seem right by what others left there. */
+static symwin_status refill(struct rank *r, const struct plan *plan, int last)
+{
+    if (last && plan->refill)
+        return prepare_and_wait(r, plan);
+    return plan->result->in_place && r->fill != NULL ? prepare(r, plan) : SYMWIN_OK;
+}
+
+/* Repetitions of `queue`, and their figures. */
 static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue)
 {
     struct result *result = plan->result;
@@ -247,12 +264,13 @@ static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue)
     int i;
 
     for (i = 0; i < result->repetitions && status == SYMWIN_OK; i++) {
-        if (result->in_place && r->fill != NULL)
-            status = prepare(r, plan);
+        const int last = i + 1 == result->repetitions;
+
+        status = refill(r, plan, last);
         if (plan->host_us != NULL)
             plan->host_us = r->host_us + (size_t)i * (size_t)plan->calls;
         if (status == SYMWIN_OK)
-            status = gated(r, queue, plan, &us[i]);
+            status = gated(r, last && r->job->idle ? queue_nothing : queue, plan, &us[i]);
         us[i] /= plan->calls;
     }
     if (status == SYMWIN_OK)
@@ -300,8 +318,7 @@ static symwin_status timing(struct rank *r, struct plan *plan)
         if (status == SYMWIN_OK) /* the first launch also uploads the graph */
             status = ungated(r, queue_graph, plan);
     }
-    if (status == SYMWIN_OK)
-        status = prepare_and_wait(r, plan);
+    plan->refill = checkable(r, result);
     plan->host_us = o->replays > 0 ? NULL : r->host_us;
     if (status == SYMWIN_OK)
         status = repeat(r, plan, o->replays > 0 ? queue_graph : queue_calls);
@@ -332,20 +349,44 @@ static symwin_status try(struct rank *r, struct plan *plan)
     return status;
 }
 
-/* What the timed calls left. In place that is anything, so there the call is made once more. */
+static void drop_graph(struct plan *plan)
+{
+    if (plan->graph != NULL)
+        sw_drop(sw_drv.cuGraphExecDestroy(plan->graph), "cuGraphExecDestroy");
+    plan->graph = NULL;
+}
+
+/* A call on each pair, launched as the timed ones are: by a graph's second launch, or in the stream. */
+static symwin_status call_again(struct rank *r, struct plan *plan)
+{
+    const work_fn queue = r->job->options.replays > 0 ? queue_graph : queue_calls;
+    symwin_status status = SYMWIN_OK;
+
+    plan->calls = plan->rotate;
+    if (r->job->options.replays > 0) {
+        drop_graph(plan);
+        status = meet(r, capture(r, plan), NULL, 0);
+        if (status == SYMWIN_OK)
+            status = ungated(r, queue_graph, plan);
+    }
+    if (status == SYMWIN_OK)
+        status = prepare_and_wait(r, plan);
+    return status == SYMWIN_OK ? ungated(r, r->job->idle ? queue_nothing : queue, plan) : status;
+}
+
+/* What the last repetition left. In place that is anything, so there calls are made once more. */
 static symwin_status check_again(struct rank *r, struct plan *plan, uint64_t *wrong)
 {
+    const int calls = plan->calls;
     symwin_status status = SYMWIN_OK;
 
     if (!checkable(r, plan->result))
         return SYMWIN_OK;
     if (plan->rotate > plan->result->calls)
         plan->rotate = plan->result->calls;
-    if (plan->result->in_place) {
-        status = prepare_and_wait(r, plan);
-        if (status == SYMWIN_OK)
-            status = ungated(r, queue_first, plan);
-    }
+    if (plan->result->in_place)
+        status = call_again(r, plan);
+    plan->calls = calls;
     return status == SYMWIN_OK ? check(r, plan, wrong) : status;
 }
 
@@ -360,13 +401,6 @@ static struct plan plan_for(struct rank *r, struct result *result)
         .data = {r->job->nranks, (int32_t)result->type, (int32_t)result->op, o->seed},
         .rotate = o->rotate,
     };
-}
-
-static void drop_graph(struct plan *plan)
-{
-    if (plan->graph != NULL)
-        sw_drop(sw_drv.cuGraphExecDestroy(plan->graph), "cuGraphExecDestroy");
-    plan->graph = NULL;
 }
 
 /* Of all ranks. */

@@ -64,7 +64,7 @@ static const char usage_more[] =
     "\n"
     "  SYMWIN_DRIVER=auto|cuda|emu     which driver; auto takes CUDA where there is a GPU\n"
     "  SYMWIN_PERF_BREAK=1             for tests: rank 0's result is spoilt before it is checked; hang: its\n"
-    "                                  start gate stays shut\n"
+    "                                  start gate stays shut; idle: the last repetition makes no call\n"
     "\n"
     "Exit status: 0, 1 for wrong results and failures, 2 for a command line that makes no sense.\n";
 

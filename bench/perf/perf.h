@@ -115,8 +115,8 @@ struct job {
     int local_first;  /* the number of `first` among this host's ranks, for choosing devices */
     symwin_unique_id id;
     struct ways ways;
-    struct rank *ranks; /* count */
-    int broken, stuck;  /* SYMWIN_PERF_BREAK */
+    struct rank *ranks;      /* count */
+    int broken, stuck, idle; /* SYMWIN_PERF_BREAK */
 
     /* rank 0's */
     struct result *results; /* owned */
