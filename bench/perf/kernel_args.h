@@ -21,8 +21,9 @@ struct perf_fill_args {
 };
 
 struct perf_report {
-    uint32_t wrong;   /* elements */
+    uint64_t wrong;   /* elements; added up in two halves */
     uint32_t claimed; /* nonzero: the rest is of one of them */
+    uint32_t unused;
     uint64_t index;
     uint64_t got, want; /* bits */
 };

@@ -38,6 +38,15 @@ SYMWIN_DEVICE void perf_describe(const struct perf_fill_args &args, uint64_t ind
     symwin_store_u64(args.report + offsetof(struct perf_report, want), want);
 }
 
+/* Whoever makes the lower half overflow carries. */
+SYMWIN_DEVICE void perf_count(const struct perf_fill_args &args, uint32_t wrong)
+{
+    const uint64_t sum = args.report + offsetof(struct perf_report, wrong);
+
+    if (symwin_atomic_add_u32(sum, wrong) > UINT32_MAX - wrong)
+        symwin_atomic_add_u32(sum + 4, 1);
+}
+
 template <int size>
 SYMWIN_DEVICE void perf_compare(const struct perf_fill_args &args)
 {
@@ -62,7 +71,7 @@ SYMWIN_DEVICE void perf_compare(const struct perf_fill_args &args)
         }
     }
     if (wrong > 0)
-        symwin_atomic_add_u32(args.report + offsetof(struct perf_report, wrong), wrong);
+        perf_count(args, wrong);
 }
 
 SYMWIN_KERNEL(symwin_perf_fill, struct perf_fill_args, args, PERF_THREADS)
