@@ -301,6 +301,9 @@ refused('', '--against nccl', 2, qr/NCCL needs GPUs/, 'a rival without a GPU');
 refused('', '--nproc 2 -G 0 -n 401', 2, qr/\A[^\n]*without a graph at most 400 calls[^\n]*\n\z/,
     'more stream calls than a stream holds, said once');
 refused('', '--algo none', 2, qr/--algo none needs/, 'nothing to do');
+refused('', '-t 2 -b 2 -e 3', 1, qr/nothing was measured: no size is an element/, 'no size is an element');
+refused('', '-t 2 -b 1K -e 1K -n 1 --algo all --threads 1024', 1, qr/no way that was asked for can serve/, 'no way serves');
+refused('', '-t 2 -e 15 -b 8 --link', 2, qr/--link needs -e of 16 bytes/, 'nothing that a link could carry');
 refused('', '-t 1 --link', 1, qr/--link needs two ranks/, 'a link to oneself');
 refused('', '-t 2 --algo twoshot_mc', 1, qr/needs windows with multicast/, 'multicast');
 refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');

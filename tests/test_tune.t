@@ -168,7 +168,9 @@ is($status, 0, 'processes make one too');
 ok(-s "$folder/b.csv", 'which is there');
 refused('', "-t 2 -b 64 -e 64 --tune /nowhere/a.csv", 1, qr{--tune /nowhere/a.csv: No such}, 'no folder');
 refused('', "-t 2 --tune $file $_", 2, qr/--tune goes through algorithms and grids by itself/, $_)
-  for '--link', '--algo oneshot', '-G 0', '--blocks 3', '--in-place both';
+  for '--link', '--algo oneshot', '-G 2', '-n 5', '-w 1', '--rounds 3', '-c 0', '--blocks 3', '--in-place both';
+refused('', "-t 2 -b 1 -e 1 -d f32 --tune $file", 1, qr/--tune: no size is an element/, 'no size is an element');
+is(slurp($file), $kept, 'and the file of before is still there');
 refused("SYMWIN_TUNING=$0", '-t 2 -b 64 -e 64', 1, qr/SYMWIN_TUNING, line \d+ does not name the columns/,
     'no table');
 is_deeply([grep { !/(table|own|b|calls)\.csv$/ } glob "$folder/*.csv*"], [], 'nothing else is left');

@@ -297,6 +297,17 @@ static symwin_status run_all(struct job *job)
     return status;
 }
 
+/* Rank 0's process. A table without rows shows nothing, so it is no success either. */
+static symwin_status finish(const struct job *job)
+{
+    if (job->result_count == 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "nothing was measured: no size is an element at least, or no way that was "
+                       "asked for can serve the calls");
+    table_end(job);
+    return SYMWIN_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct job job = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -333,7 +344,7 @@ int main(int argc, char **argv)
     if (status == SYMWIN_OK && job.first == 0 && (job.options.rivals & PERF_TORCH) != 0)
         status = torch_run(&job);
     if (status == SYMWIN_OK && job.first == 0 && job.options.tune == NULL)
-        table_end(&job);
+        status = finish(&job);
     if (status != SYMWIN_OK && !job.failed)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
     exit_status = status != SYMWIN_OK || job.wrong > 0;

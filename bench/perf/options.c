@@ -335,8 +335,22 @@ int options_parse(int argc, char **argv, struct perf_options *options)
 
 /* ---- what follows from it ---- */
 
+/* What --tune decides by itself, as far as the command line gives it. */
+static const char *check_tune(const struct perf_options *o)
+{
+    if (o->rivals != 0 || o->link || o->launch || o->csv != NULL || o->json != NULL ||
+        o->algos != 1u << SYMWIN_ALGO_AUTO || o->blocks + o->block_threads > 0 ||
+        o->placements != PERF_OUT_OF_PLACE || !o->window || o->ops != 1u << SYMWIN_SUM ||
+        o->calls > 0 || o->warmup >= 0 || o->replays >= 0 || o->rounds > 0 || !o->check)
+        return "--tune goes through algorithms and grids by itself: without --algo --blocks --threads --window "
+               "--in-place -o -n -w -G --rounds -c 0 --against --link --launch --csv --json";
+    return NULL;
+}
+
 const char *options_complete(struct perf_options *options, int emulated)
 {
+    if (options->tune != NULL && check_tune(options) != NULL) /* before defaults are filled in */
+        return check_tune(options);
     if (options->begin == 0)
         options->begin = options->tune != NULL ? 8 : 1024;
     if (options->factor == 0)
@@ -360,13 +374,8 @@ const char *options_complete(struct perf_options *options, int emulated)
                "opens";
     if (options->algos == 0 && options->rivals == 0 && !options->link && !options->launch)
         return "--algo none needs --against, --link or --launch";
-    if (options->tune != NULL &&
-        (options->rivals != 0 || options->link || options->launch || options->replays == 0 ||
-         options->algos != 1u << SYMWIN_ALGO_AUTO || options->blocks + options->block_threads > 0 ||
-         options->placements != PERF_OUT_OF_PLACE || !options->window ||
-         options->ops != 1u << SYMWIN_SUM || options->csv != NULL || options->json != NULL))
-        return "--tune goes through algorithms and grids by itself: without --algo --blocks --threads --window "
-               "--in-place -o -G 0 --against --link --launch --csv --json";
+    if (options->link && options->end < 16)
+        return "--link needs -e of 16 bytes at least: a kernel copies so many at a time";
     if ((options->rivals & PERF_ANY_NCCL) != 0 && emulated)
         return "--against: NCCL needs GPUs, and this is the emulated driver";
     if ((options->rivals & PERF_TORCH) != 0 &&

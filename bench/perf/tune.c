@@ -354,6 +354,8 @@ static symwin_status tune_all(struct tuning *t)
             t->type = (symwin_type)type;
             status = tune_type(t);
         }
+    if (status == SYMWIN_OK && t->measured == 0)
+        return sw_fail(SYMWIN_INVALID, "--tune: no size is an element at least");
     return status;
 }
 
