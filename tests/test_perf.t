@@ -210,6 +210,14 @@ for my $arguments ('-t 2 -b 1K -e 1K -n 1', '--nproc 2 -b 3 -e 3 -d u8 -n 1 -G 0
     like($error, qr/rank 0: .* 1 wrong; element \d+ is 0x\w+ and must be 0x\w+/, 'and described');
 }
 
+# Who ignores SIGCHLD leaves that to what it starts; exit statuses of its processes count all the same.
+my $ignoring = qq{perl -e '\$SIG{CHLD} = "IGNORE"; exec \@ARGV' $perf};
+{
+    local $perf = $ignoring;
+    ($status) = perf('SYMWIN_PERF_BREAK=1', '--nproc 2 -b 1K -e 1K -n 1');
+    is($status, 1, 'SIGCHLD ignored, --nproc: exit status');
+}
+
 # Where the last repetition makes no call, what it must have written is wrong everywhere: an earlier one's results do
 # not stand in for it.
 for my $arguments ('', '-G 0', '--host-data', '--in-place 1', '--in-place 1 -G 0', '--algo none --link') {
@@ -240,6 +248,10 @@ my $rows = join "\n", 'echo "# torch_symm.py, torch 9.9, now"', 'echo library,al
   torch_row('torch-two-shot', 'bf16', 1024, 512, 'in', '0.001', 0, 7.5);
 my $torch = '-t 2 -b 8 -e 1K -f 128 -d bf16 -n 1 --against torch --in-place both';
 @rows = good(torchrun($rows), "$torch --csv $folder/t.csv --json $folder/t.json", 4, 'against PyTorch');
+{
+    local $perf = $ignoring;
+    good(torchrun($rows), $torch, 4, 'against PyTorch, SIGCHLD ignored');
+}
 like(do { local (@ARGV, $/) = "$folder/words"; <> },
     qr/\A1 --standalone --nproc-per-node=2 \S*torch_symm\.py --sizes 1024 -d bf16 -n 1 -w 1 -G 2 --rounds 2 --placement both\n/,
     'torchrun gets the sizes that its kernels take, and multicast is off');

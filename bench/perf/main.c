@@ -39,18 +39,22 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
 {
     const int64_t grace = timeout_s < 5 ? timeout_s * 1000 : 5000;
     int64_t deadline = INT64_MAX;
-    int worst = 0, status = 0;
+    int worst = 0, status = 0, ended = 0;
 
-    for (;;) {
+    while (ended < count) {
         const pid_t pid = waitpid(-1, &status, WNOHANG);
 
-        if (pid < 0 && errno != EINTR)
-            return worst;
+        if (pid < 0 && errno != EINTR) {
+            fprintf(stderr, "symwin-perf: cannot wait for its processes: %s\n", strerror(errno));
+            return 1;
+        }
         if (pid > 0) {
             const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 
-            for (int p = 0; p < count; p++)
+            for (int p = 0; p < count; p++) {
+                ended += pids[p] == pid;
                 pids[p] = pids[p] == pid ? 0 : pids[p];
+            }
             worst = code > worst ? code : worst;
             if (code != 0 && deadline == INT64_MAX)
                 deadline = sw_now_ms() + grace;
@@ -63,6 +67,7 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
             nap();
         }
     }
+    return worst;
 }
 
 /* Starts the processes, which find their numbers where a launcher would have put them. Returns -1 in a
@@ -316,6 +321,8 @@ int main(int argc, char **argv)
     symwin_status status;
     const char *wrong;
 
+    /* Where who started this ignores it, processes would leave no exit status. */
+    signal(SIGCHLD, SIG_DFL);
     if (exit_status < 0 && job.options.rivals != 0 && rivals_without_multicast() != SYMWIN_OK) {
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
         return 1;

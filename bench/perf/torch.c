@@ -128,14 +128,17 @@ static symwin_status start(const struct job *job, symwin_type type, const char *
     return sw_fail(SYMWIN_DENIED, "--against torch: cannot fork: %s", strerror(errno));
 }
 
-/* Its exit status; one that does not end by itself by `deadline` is asked to, and then made to. */
+/* Its exit status, -1: none can be had; one that does not end by itself by `deadline` is asked to, and then made to. */
 static int stop(struct child *child, int64_t deadline)
 {
     const struct timespec moment = {.tv_nsec = 2000000};
     int signal = SIGTERM, status = 0;
+    pid_t ended;
 
     close(child->out);
-    while (waitpid(child->pid, &status, WNOHANG) != child->pid) {
+    while ((ended = waitpid(child->pid, &status, WNOHANG)) != child->pid) {
+        if (ended < 0 && errno != EINTR)
+            return -1;
         nanosleep(&moment, NULL);
         if (sw_now_ms() < deadline)
             continue;
