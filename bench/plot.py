@@ -6,7 +6,7 @@
 Every library and algorithm is a line; of symwin's own the fastest at each size is drawn as "symwin", and
 with --all each of them as well. Where the files have measurements of the links (symwin-perf --link), the
 best is a horizontal line: no all-reduce that moves every byte as rarely as it can has more bus
-bandwidth. The files may come from several runs, or from rivals/torch_symm.py, but must be of the same
+bandwidth. With one rank, which has no bandwidth, only times are drawn. The files may come from several runs, or from rivals/torch_symm.py, but must be of the same
 type, operation, number of ranks, mode and placement, or --type, --op, --ranks, --mode, --placement choose.
 
 Needs nothing but Python 3.
@@ -163,12 +163,11 @@ def draw(lines, links, title, note):
     sizes = [size for _, points in lines.values() for size in points]
     times = [point[0] for _, points in lines.values() for point in points.values()]
     widths = [point[1] for _, points in lines.values() for point in points.values() if point[1] > 0]
-    if not widths:
-        raise Bad("no bandwidth above zero: with one rank nothing is sent")
     if limit is not None and limit["busbw_gbs"] > 0:
         widths.append(limit["busbw_gbs"])
-    panels = [Axes(LEFT, "time (us)", sizes, times),
-              Axes(LEFT + WIDTH + GAP, "bus bandwidth (10^9 bytes/s)", sizes, widths)]
+    panels = [Axes(LEFT, "time (us)", sizes, times)]
+    if widths:  # with one rank nothing is sent
+        panels.append(Axes(LEFT + WIDTH + GAP, "bus bandwidth (10^9 bytes/s)", sizes, widths))
     parts = []
     for number, axes in enumerate(panels):
         axes.frame()
@@ -185,7 +184,7 @@ def draw(lines, links, title, note):
                            f'stroke="{COLOURS[index % len(COLOURS)]}" '
                            f'stroke-dasharray="{DASHES.get(library, "4 2")}"/>')
         names.text(LEFT + 50, y + 4, name, "start")
-    total = LEFT + 2 * WIDTH + GAP + 30
+    total = LEFT + len(panels) * (WIDTH + GAP) - GAP + 30
     names.text(total / 2, 24, title, more=' font-size="16" font-weight="bold"')
     names.text(total / 2, 44, note, more=' fill="#495057"')
     body = "\n".join(parts + names.parts)
@@ -212,7 +211,7 @@ def picture(paths, options):
     rows, comments = read(paths)
     kept, links, said = choose(rows, options)
     lines = lines_of(kept, options.all)
-    title = f"all-reduce, {said[2]} ranks, {said[0]} {said[1]}, {said[3]}, {said[4]} of place"
+    title = f"all-reduce, {said[2]} rank{'s' if said[2] != '1' else ''}, {said[0]} {said[1]}, {said[3]}, {said[4]} of place"
     return draw(lines, links, title.replace("in of place", "in place"), note_of(comments))
 
 

@@ -162,7 +162,7 @@ def name_of(tables):
     count = re.match(r"(\d+)-x-", table.machine)
     gpu = table.head.get("gpu")
     words = (f"{count[1]} x {gpu}" if count else gpu) if gpu else table.machine
-    return f"{words}, {table.ranks} ranks"
+    return f"{words}, {table.ranks} rank{'s' if table.ranks > 1 else ''}"
 
 
 # ---- markdown -------------------------------------------------------------------------------------
@@ -274,7 +274,8 @@ class Report:
             self.pictures[path] = plot.picture(options.files, options)
         except Bad as error:
             raise Bad(f"{table.path}: {error}") from error
-        return [f"![time and bus bandwidth against size]({self.link(path)})", ""]
+        what = "time and bus bandwidth" if table.ranks > 1 else "time"
+        return [f"![{what} against size]({self.link(path)})", ""]
 
     def calls(self, host):
         def body(table, _):

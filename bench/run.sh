@@ -53,6 +53,13 @@ perf() { # the file's last word, then options
     echo "$table"
 }
 
+# How many ranks PERF, RANKS and the devices come to: links need two.
+# shellcheck disable=SC2086
+ranks=$("$build/bench/symwin-perf" ${RANKS:+-t $RANKS} ${PERF:-} -b 1K -e 1K -n 1 -G 1 |
+    sed -n 's/^# ranks: \([0-9]*\) .*/\1/p')
+link=
+[ "${ranks:-0}" -lt 2 ] || link=--link
+
 rivals=
 if [ -n "$gpus" ] && "$build/bench/symwin-perf" -b 1K -e 1K -n 1 -G 1 --algo none \
     --against nccl ${RANKS:+-t $RANKS} >/dev/null; then
@@ -72,7 +79,7 @@ else # the emulated driver: to see that it works
 fi
 # shellcheck disable=SC2086
 {
-    perf graph $sizes --algo all --in-place both --link $rivals
+    perf graph $sizes --algo all --in-place both $link $rivals
     perf stream $sizes -G 0 --launch $rivals
     perf types $type_sizes -d f32,f16,bf16,e4m3,e5m2
 }

@@ -214,6 +214,20 @@ is(block('links'), 'Not measured.', 'and what it does not have is gone');
 unlink glob "$results/2026-01-03-*";
 report('');
 
+# ---- one rank, which sends nothing --------------------------------------------------------------
+
+spew("$results/2026-01-02-1-x-x1-perf-graph.csv",
+    head('abc1234', '') . row('symwin', 'auto', 'bf16', 1024, 'out', 1.25, 'oneshot', 1, ranks => 1) =~ s/,\d[\d.]*,0,1\.25,/,0,0,1.25,/r);
+($status, $said) = report('');
+is($status, 0, 'one rank: exit status') or diag($said);
+like(block('graph'), qr/^### 1 x NVIDIA X1, 1 rank\n\n!\[time against size\].*\n\n.*\n\n.*\n.*\n\| 1 KiB \| oneshot \| 1\.25 \| 0 \|$/m,
+    'its table');
+my $picture = slurp("$results/2026-01-02-1-x-x1-perf-graph.svg");
+like($picture, qr/all-reduce, 1 rank, .*time \(us\)|time \(us\).*all-reduce, 1 rank,/s, 'a picture of the time');
+unlike($picture, qr/bus bandwidth/, 'and of nothing else');
+unlink glob "$results/2026-01-02-1-x-x1-*";
+report('');
+
 # ---- what it refuses ---------------------------------------------------------------------------
 
 my $file = "$results/2026-02-02-4-x-x1-perf-graph.csv";
