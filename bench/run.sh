@@ -60,14 +60,16 @@ ranks=$("$build/bench/symwin-perf" ${RANKS:+-t $RANKS} ${PERF:-} -b 1K -e 1K -n 
 link=
 [ "${ranks:-0}" -lt 2 ] || link=--link
 
+# Each of the rivals is there if it can be run.
+# shellcheck disable=SC2086
+can() {
+    [ -n "$gpus" ] && "$build/bench/symwin-perf" -b 1K -e 1K -d bf16 -n 1 -G 1 --algo none --against "$1" \
+        ${RANKS:+-t $RANKS} >/dev/null
+}
 rivals=
-if [ -n "$gpus" ] && "$build/bench/symwin-perf" -b 1K -e 1K -n 1 -G 1 --algo none \
-    --against nccl ${RANKS:+-t $RANKS} >/dev/null; then
-    rivals="--against nccl,nccl-window"
-    if python3 -c 'import torch.distributed' && command -v torchrun >/dev/null; then
-        rivals="$rivals,torch"
-    fi
-fi
+! can nccl || rivals=nccl,nccl-window
+! can torch || rivals=$rivals${rivals:+,}torch
+rivals=${rivals:+--against $rivals}
 if [ -n "$gpus" ]; then
     sizes="-b 8 -e 1G -f 2 -d bf16"
     type_sizes="-b 64K -e 64M -f 16"

@@ -271,12 +271,19 @@ is($json->{results}[4]{host_us}, undef, 'without what was not measured');
 is($status, 1, 'wrong results of PyTorch: exit status');
 like($output, qr/^# Wrong elements: 3 FAILED$/m, 'are counted');
 refused(torchrun("$rows\nexit 3"), $torch, 1, qr/gave 2 rows and ended with status 3/, 'PyTorch fails');
+($status, $output) = perf(torchrun("$rows\nexit 3"), $torch);
+like($output, qr/^# against torch-one-shot: .*\n(#.*\n)*# Wrong elements: 0 so far$/m, 'PyTorch fails: the table has its end');
 refused(torchrun('echo hello'), $torch, 1, qr/torch: hello\n.*gave 0 rows and ended with status 0/s, 'PyTorch without rows');
 refused(torchrun(torch_row('torch-one-shot', 'f32', 1024, 512, 'out', 9, 0, '')), $torch, 1, qr/gave 0 rows/, 'rows of another type');
 my $before = time;
 refused(torchrun('exec sleep 50'), "$torch --timeout 1", 1, qr/said nothing for too long/, 'PyTorch hangs');
 cmp_ok(time - $before, '<', 30, 'and is not waited for');
-refused("SYMWIN_TORCHRUN=$folder/none", $torch, 1, qr/set SYMWIN_TORCHRUN to its path/, 'no torchrun');
+for ("SYMWIN_TORCHRUN=$folder/none", "PATH=$folder/none:/usr/bin:/bin SYMWIN_TORCHRUN=torchrun-that-is-not-there") {
+    refused($_, $torch, 1, qr/cannot be run: set SYMWIN_TORCHRUN to its path/, 'no torchrun');
+    is((perf($_, $torch))[1], '', 'no torchrun: known before anything is timed');
+}
+good(torchrun($rows) =~ s/=.*/=torchrun/r . " PATH=$folder:/usr/bin:/bin", $torch, 4, 'torchrun by PATH');
+refused(torchrun($rows), '-t 2 -b 16 -e 512K -i 16 --against torch', 1, qr/more sizes than its command line holds/, 'too many sizes');
 refused('TORCH_SYMM_MEM_DISABLE_MULTICAST=0', $torch, 1, qr/TORCH_SYMM_MEM_DISABLE_MULTICAST is "0"/, 'PyTorch with multicast');
 refused('', "$torch -d f16,i8", 2, qr/torch sums f32 and bf16 only/, 'types that PyTorch does not have');
 refused('', "$torch -t 99",     1, qr/wants a GPU of this host for each rank/, 'more ranks than GPUs');

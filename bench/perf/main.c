@@ -302,15 +302,21 @@ static symwin_status run_all(struct job *job)
     return status;
 }
 
-/* Rank 0's process. A table without rows shows nothing, so it is no success either. */
-static symwin_status finish(const struct job *job)
+/* Rank 0's process, when the ranks have ended. A table without rows shows nothing, so it is no success; one that lacks
+ * PyTorch's rows is still worth its end. */
+static symwin_status finish(struct job *job)
 {
-    if (job->result_count == 0)
-        return sw_fail(SYMWIN_INVALID,
-                       "nothing was measured: no size is an element at least, or no way that was "
-                       "asked for can serve the calls");
-    table_end(job);
-    return SYMWIN_OK;
+    symwin_status status = SYMWIN_OK;
+
+    if ((job->options.rivals & PERF_TORCH) != 0)
+        status = torch_run(job);
+    if (status == SYMWIN_OK && job->result_count == 0)
+        status = sw_fail(SYMWIN_INVALID,
+                         "nothing was measured: no size is an element at least, or no way that "
+                         "was asked for can serve the calls");
+    if (job->result_count > 0)
+        table_end(job, status == SYMWIN_OK);
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -348,8 +354,6 @@ int main(int argc, char **argv)
     }
     if (status == SYMWIN_OK)
         status = run_all(&job);
-    if (status == SYMWIN_OK && job.first == 0 && (job.options.rivals & PERF_TORCH) != 0)
-        status = torch_run(&job);
     if (status == SYMWIN_OK && job.first == 0 && job.options.tune == NULL)
         status = finish(&job);
     if (status != SYMWIN_OK && !job.failed)

@@ -296,7 +296,7 @@ void machine_json(const struct job *job, FILE *to);
 
 void table_head(const struct job *job);
 void table_row(const struct job *job, const struct result *out, const struct result *in);
-void table_end(const struct job *job);
+void table_end(const struct job *job, int complete); /* 0: something failed after these rows */
 
 /* Keeps a result, and writes it to the CSV file. */
 symwin_status record_open(struct job *job);

@@ -108,8 +108,9 @@ static void print_rival(const struct job *job, size_t first)
                ahead, rows, least);
 }
 
-void table_end(const struct job *job)
+void table_end(const struct job *job, int complete)
 {
+    const char *verdict = job->wrong > 0 ? "FAILED" : complete ? "OK" : "so far";
     double sum = 0;
     int rows = 0, unchecked = 0;
 
@@ -124,8 +125,7 @@ void table_end(const struct job *job)
         print_rival(job, i);
     if (unchecked > 0)
         printf("# Not checked: %d of %zu results\n", unchecked, job->result_count);
-    printf("# Wrong elements: %llu %s\n", (unsigned long long)job->wrong,
-           job->wrong == 0 ? "OK" : "FAILED");
+    printf("# Wrong elements: %llu %s\n", (unsigned long long)job->wrong, verdict);
     if (rows > 0)
         printf("# Avg bus bandwidth: %.4g\n", sum / rows);
     fflush(stdout);

@@ -27,8 +27,63 @@ static const struct way ways[] = {
     {"torch", "torch-two-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0},
 };
 
+/* ---- before it is its turn ---- */
+
+static const char *program(void)
+{
+    const char *given = getenv("SYMWIN_TORCHRUN");
+
+    return given != NULL && given[0] != '\0' ? given : "torchrun";
+}
+
+/* Whether execvp() would find it. */
+static int can_be_run(const char *name)
+{
+    const char *path = getenv("PATH");
+    char file[4096];
+
+    if (strchr(name, '/') != NULL)
+        return access(name, X_OK) == 0;
+    for (; path != NULL; path = strchr(path, ':') == NULL ? NULL : strchr(path, ':') + 1) {
+        snprintf(file, sizeof file, "%.*s/%s", (int)strcspn(path, ":"), path, name);
+        if (access(file, X_OK) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* The sizes of ours that its kernels take, with commas; "": none. */
+static symwin_status list_sizes(const struct perf_options *o, symwin_type type, char *text,
+                                size_t room)
+{
+    const size_t element = symwin_type_bytes(type);
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t bytes = o->begin; bytes > 0; bytes = options_next_size(o, bytes)) {
+        const size_t whole = bytes / element * element;
+
+        if (whole == 0 || whole % ALIGNMENT != 0)
+            continue;
+        if (used + 24 > room)
+            return sw_fail(SYMWIN_INVALID,
+                           "--against torch: more sizes than its command line holds; fewer of them "
+                           "by -b -e -f -i");
+        used += (size_t)snprintf(text + used, room - used, "%s%zu", used > 0 ? "," : "", whole);
+    }
+    return SYMWIN_OK;
+}
+
+static int is_wanted(const struct job *job, symwin_type type)
+{
+    return (job->options.types & PERF_TORCH_TYPES & 1u << type) != 0;
+}
+
 symwin_status torch_find(const struct job *job)
 {
+    static char sizes[SIZES_BYTES];
+    symwin_status status = SYMWIN_OK;
+
     if (job->nranks > job->driver.device_count)
         return sw_fail(
             SYMWIN_INVALID,
@@ -40,7 +95,14 @@ symwin_status torch_find(const struct job *job)
                        "--against torch: there is no " SCRIPT " here (%s): run symwin-perf in "
                        "symwin's source folder",
                        strerror(errno));
-    return SYMWIN_OK;
+    if (!can_be_run(program()))
+        return sw_fail(SYMWIN_INVALID,
+                       "--against torch: %s cannot be run: set SYMWIN_TORCHRUN to its path",
+                       program());
+    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && status == SYMWIN_OK; type++)
+        if (is_wanted(job, (symwin_type)type))
+            status = list_sizes(&job->options, (symwin_type)type, sizes, sizeof sizes);
+    return status;
 }
 
 /* ---- the process ---- */
@@ -52,23 +114,6 @@ struct child {
     size_t have;
 };
 
-/* The sizes of ours that its kernels take, with commas; 0: none. */
-static int list_sizes(const struct perf_options *o, size_t element, char *text, size_t room)
-{
-    size_t used = 0;
-
-    for (size_t bytes = o->begin; bytes > 0; bytes = options_next_size(o, bytes)) {
-        const size_t whole = bytes / element * element;
-
-        if (whole == 0 || whole % ALIGNMENT != 0)
-            continue;
-        if (used + 24 > room)
-            break;
-        used += (size_t)snprintf(text + used, room - used, "%s%zu", used > 0 ? "," : "", whole);
-    }
-    return used > 0;
-}
-
 static const char *place_word(unsigned placements)
 {
     return placements == PERF_OUT_OF_PLACE ? "out" : placements == PERF_IN_PLACE ? "in" : "both";
@@ -78,9 +123,8 @@ static symwin_status start(const struct job *job, symwin_type type, const char *
                            struct child *child)
 {
     const struct perf_options *o = &job->options;
-    const char *given = getenv("SYMWIN_TORCHRUN");
     char ranks[32], calls[16], warmup[16], replays[16], rounds[16];
-    char *const words[] = {(char *)(given != NULL && given[0] != '\0' ? given : "torchrun"),
+    char *const words[] = {(char *)program(),
                            "--standalone",
                            ranks,
                            SCRIPT,
@@ -286,13 +330,15 @@ static symwin_status run_type(struct job *job, symwin_type type, const char *siz
 
 symwin_status torch_run(struct job *job)
 {
-    static const symwin_type types[] = {SYMWIN_F32, SYMWIN_BF16};
     static char sizes[SIZES_BYTES];
     symwin_status status = SYMWIN_OK;
 
-    for (size_t i = 0; i < sizeof types / sizeof types[0] && status == SYMWIN_OK; i++)
-        if ((job->options.types & PERF_TORCH_TYPES & 1u << types[i]) != 0 &&
-            list_sizes(&job->options, symwin_type_bytes(types[i]), sizes, sizeof sizes))
-            status = run_type(job, types[i], sizes);
+    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && status == SYMWIN_OK; type++) {
+        if (!is_wanted(job, (symwin_type)type))
+            continue;
+        status = list_sizes(&job->options, (symwin_type)type, sizes, sizeof sizes);
+        if (status == SYMWIN_OK && sizes[0] != '\0')
+            status = run_type(job, (symwin_type)type, sizes);
+    }
     return status;
 }
