@@ -139,6 +139,49 @@ for my $i (0 .. $#lines) {
 }
 is_deeply([map { (split /,/)[1] } @lines[4, 5]], [qw(link-engine link-stores)], 'links come last');
 
+# A file has another name until the run has gone through everything, so a run that fails leaves that of before.
+is_deeply([sort glob "$folder/a.*"], ["$folder/a.csv", "$folder/a.json"], 'no draft is left');
+
+sub slurp {
+    my ($path) = @_;
+    open my $file, '<', $path or return '';
+    local $/;
+    return scalar <$file> // '';
+}
+
+sub spew {
+    my ($path, $text) = @_;
+    open my $file, '>', $path or die;
+    print $file $text;
+    close $file or die;
+}
+
+my $kept = "--csv $folder/kept.csv --json $folder/kept.json";
+spew("$folder/kept.$_", "of before\n") for 'csv', 'json';
+refused('SYMWIN_TUNING=/nowhere', "-t 2 $kept", 1, qr/cannot be read/, 'files of a run that fails');
+is_deeply([map { slurp($_) } sort glob "$folder/kept*"], ["of before\n", "of before\n"], 'are those of before');
+($status, $output, $error) = perf('', "-t 2 -b 1K -e 1K -n 1 -d f32,f64 --algo auto,twoshot_mc $kept");
+is($status, 1, 'files of a run that fails after a row: exit status');
+is(slurp("$folder/kept.csv") . slurp("$folder/kept.json"), "of before\nof before\n", 'are those of before');
+my %draft = $error =~ /^symwin-perf: --(csv|json): what was measured until then is in (\S+)$/mg;
+is(scalar(() = slurp($draft{csv}) =~ /^symwin,auto,f64,/mg), 1, 'what was measured is kept beside');
+$json = eval { decode_json(slurp($draft{json})) };
+is("$json->{exit_status} $json->{results}[0]{algo}", '1 auto', 'in both') or diag($@);
+($status) = perf('SYMWIN_PERF_BREAK=1', "-t 2 -b 1K -e 1K -n 1 $kept");
+is($status, 1, 'wrong results: exit status');
+$json = eval { decode_json(slurp("$folder/kept.json")) };
+is("$json->{exit_status} $json->{results}[0]{wrong}", '1 2', 'are in the files') or diag($@);
+($status, $output) = perf('', '-t 2 -b 1K -e 1K -n 1 --csv /dev/stdout');
+ok($status == 0 && $output =~ /^symwin,auto,/m && -e '/dev/stdout', 'a device is written to');
+SKIP: {
+    skip 'no /dev/full', 4 unless -c '/dev/full';
+    for ('-t 2 -b 1K -e 1K -n 1 >/dev/full', '-t 2 -b 1K -e 1K -n 1 --csv /dev/full') {
+        ($status, undef, $error) = perf('', $_);
+        is($status, 1, "$_: exit status");
+        like($error, qr/cannot be written/, "$_: says why");
+    }
+}
+
 # ---- the picture -------------------------------------------------------------------------------
 
 SKIP: {
@@ -327,7 +370,10 @@ refused('', '-t 1 --link', 1, qr/--link needs two ranks/, 'a link to oneself');
 refused('', '-t 2 --algo twoshot_mc', 1, qr/needs windows with multicast/, 'multicast');
 refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');
 refused('', '-t 2 --threads 1024', 1, qr/1024 threads were asked for/, 'too many threads');
-refused('', '-t 2 --csv /nowhere/a.csv', 1, qr/--csv \/nowhere\/a.csv: No such/, 'no such folder');
+for ('--csv', '--json') {
+    refused('', "-t 2 $_ /nowhere/a", 1, qr/$_ \/nowhere\/a: No such/, "$_: no such folder");
+    unlike((perf('', "-t 2 $_ /nowhere/a"))[1], qr/^ +\d/m, "$_: known before anything is timed");
+}
 refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/symwin_mem_alloc/, 'no memory');
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '-b 1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');
 # Before the ranks have met there are no devices for the JSON file to name.

@@ -18,7 +18,6 @@ union place {
 };
 
 static union place *places; /* rank 0's: of all ranks */
-static int placed;          /* they are filled: the ranks have met */
 
 symwin_status machine_meet(struct rank *r)
 {
@@ -42,7 +41,6 @@ symwin_status machine_meet(struct rank *r)
             places[i].words[w] = met(r, i, w);
         places[i].is.name[sizeof places[i].is.name - 1] = '\0';
     }
-    placed |= r->rank == 0 && status == SYMWIN_OK;
     return status;
 }
 
@@ -77,10 +75,6 @@ static const char *driver_words(const struct job *job, char *text, size_t bytes)
     char module[64];
 
     module_version(module, sizeof module);
-    if (job->driver.name == NULL) { /* the run failed before it was asked */
-        snprintf(text, bytes, "none");
-        return text;
-    }
     snprintf(text, bytes, "%s %d.%d%s%s", job->driver.name, job->driver.version / 1000,
              job->driver.version % 1000 / 10, job->emulated || module[0] == '\0' ? "" : ", module ",
              job->emulated ? "" : module);
@@ -145,7 +139,6 @@ static void json_member(FILE *to, const char *name, const char *text)
     fprintf(to, ",\n");
 }
 
-/* Also of a run that failed before the ranks met, which has no devices to show. */
 void machine_json(const struct job *job, FILE *to)
 {
     char text[128];
@@ -160,7 +153,7 @@ void machine_json(const struct job *job, FILE *to)
     json_member(to, "mode", job->options.replays > 0 ? "graph" : "stream");
     fprintf(to, "  \"ranks\": %d,\n  \"processes\": %d,\n  \"devices\": [", job->nranks,
             job->processes);
-    for (int i = 0; i < job->nranks && placed; i++) {
+    for (int i = 0; i < job->nranks; i++) {
         fprintf(to, "%s\n    {\"rank\": %d, \"device\": %d, \"process\": %d, \"name\": ",
                 i > 0 ? "," : "", i, places[i].is.device, places[i].is.process);
         json_text(to, places[i].is.name);

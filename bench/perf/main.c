@@ -228,6 +228,7 @@ static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage
     rank_abort(r);
     while (running(job) > 0 && sw_now_ms() < until)
         nap();
+    record_leave(job);
     fflush(NULL);
     _exit(1);
 }
@@ -319,7 +320,7 @@ static symwin_status finish(struct job *job)
     return status;
 }
 
-int main(int argc, char **argv)
+static int perf_main(int argc, char **argv)
 {
     struct job job = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     const char *broken = getenv("SYMWIN_PERF_BREAK");
@@ -327,8 +328,6 @@ int main(int argc, char **argv)
     symwin_status status;
     const char *wrong;
 
-    /* Where who started this ignores it, processes would leave no exit status. */
-    signal(SIGCHLD, SIG_DFL);
     if (exit_status < 0 && job.options.rivals != 0 && rivals_without_multicast() != SYMWIN_OK) {
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
         return 1;
@@ -359,9 +358,22 @@ int main(int argc, char **argv)
     if (status != SYMWIN_OK && !job.failed)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
     exit_status = status != SYMWIN_OK || job.wrong > 0;
-    if (job.first == 0 && record_close(&job, exit_status) != SYMWIN_OK) {
+    if (job.first == 0 && record_close(&job, status == SYMWIN_OK, exit_status) != SYMWIN_OK) {
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
         exit_status = 1;
     }
     return exit_status;
+}
+
+int main(int argc, char **argv)
+{
+    int exit_status;
+
+    /* Where who started this ignores it, processes would leave no exit status. */
+    signal(SIGCHLD, SIG_DFL);
+    exit_status = perf_main(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_status;
+    fprintf(stderr, "symwin-perf: what it printed cannot be written\n");
+    return exit_status == 0 ? 1 : exit_status;
 }

@@ -10,6 +10,7 @@
  *   kernels.c   fill and compare on the device, or on the host
  *   rivals.c    NCCL, by dlopen; torch.c PyTorch, in processes of its own
  *   table.c     what is printed; record.c what is written to files; machine.c where it ran
+ *   draft.c     a file until it is complete
  *   options.c   the command line
  *
  * A function that returns a symwin_status leaves its sentence with sw_fail() or sw_check(), so that
@@ -102,6 +103,25 @@ struct result {
 double result_algbw(const struct result *result); /* 10^9 bytes a second */
 double result_busbw(const struct result *result, int nranks);
 
+/* ---- draft.c ---------------------------------------------------------------------------------- */
+
+struct draft {
+    FILE *to;                  /* NULL: closed */
+    const char *option, *name; /* whose the file is, and what it will be called */
+    char path[4096];           /* what it is called until then */
+    int direct;                /* it is no regular file, and written to at once */
+};
+
+enum draft_end {
+    DRAFT_DONE,   /* it gets its name */
+    DRAFT_KEPT,   /* it is left under the other, which is said */
+    DRAFT_DROPPED /* it is removed */
+};
+
+symwin_status draft_open(struct draft *draft, const char *option, const char *name);
+symwin_status draft_close(struct draft *draft, enum draft_end end);
+void draft_say(const struct draft *draft);
+
 /* ---- the process ------------------------------------------------------------------------------ */
 
 struct rank;
@@ -121,10 +141,10 @@ struct job {
     /* rank 0's */
     struct result *results; /* owned */
     size_t result_count, result_room;
-    FILE *csv;
+    struct draft csv, json;
     uint64_t wrong;
 
-    pthread_mutex_t mutex; /* for the last two */
+    pthread_mutex_t mutex; /* for the last two, and for result_count where the watchdog asks */
     int running;           /* threads */
     int failed;
 };
@@ -298,9 +318,15 @@ void table_head(const struct job *job);
 void table_row(const struct job *job, const struct result *out, const struct result *in);
 void table_end(const struct job *job, int complete); /* 0: something failed after these rows */
 
-/* Keeps a result, and writes it to the CSV file. */
+/* Keeps a result, and writes it to the files. */
 symwin_status record_open(struct job *job);
 symwin_status record(struct job *job, const struct result *result);
-symwin_status record_close(struct job *job, int exit_status);
+
+/* The files of a run that has gone through everything get their names; those of another are kept, if there are any
+ * results, as drafts. */
+symwin_status record_close(struct job *job, int complete, int exit_status);
+
+/* By the watchdog, which ends the process: the files are left as they are. */
+void record_leave(struct job *job);
 
 #endif

@@ -1,8 +1,7 @@
-/* What is kept: all results, in a CSV file as they come and in a JSON file at the end. */
-#include <errno.h>
+/* What is kept: all results, in a CSV file and in a JSON file, as they come. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
 #include "perf.h"
 
@@ -22,63 +21,72 @@ static const char *mode(const struct job *job)
     return job->options.replays > 0 ? "graph" : "stream";
 }
 
+static symwin_status open_csv(struct job *job)
+{
+    symwin_status status = draft_open(&job->csv, "--csv", job->options.csv);
+
+    if (status != SYMWIN_OK)
+        return status;
+    machine_print(job, job->csv.to, "# ");
+    fprintf(job->csv.to, "library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,"
+                         "repetitions,time_us,algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,"
+                         "host_us,ratio,launched,blocks,threads,measured\n");
+    return SYMWIN_OK;
+}
+
+static symwin_status open_json(struct job *job)
+{
+    symwin_status status = draft_open(&job->json, "--json", job->options.json);
+
+    if (status != SYMWIN_OK)
+        return status;
+    fprintf(job->json.to, "{\n");
+    machine_json(job, job->json.to);
+    fprintf(job->json.to, "  \"results\": [");
+    return SYMWIN_OK;
+}
+
 symwin_status record_open(struct job *job)
 {
-    if (job->options.csv == NULL)
-        return SYMWIN_OK;
-    job->csv = fopen(job->options.csv, "w");
-    if (job->csv == NULL)
-        return sw_fail(SYMWIN_DENIED, "--csv %s: %s", job->options.csv, strerror(errno));
-    machine_print(job, job->csv, "# ");
-    fprintf(job->csv, "library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,"
-                      "repetitions,time_us,algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,"
-                      "ratio,launched,blocks,threads,measured\n");
-    return SYMWIN_OK;
+    symwin_status status = SYMWIN_OK;
+
+    if (job->options.csv != NULL)
+        status = open_csv(job);
+    if (job->options.json != NULL && status == SYMWIN_OK)
+        status = open_json(job);
+    return status;
 }
 
 static void write_csv(const struct job *job, const struct result *r)
 {
-    fprintf(job->csv, "%s,%s,%s,%s,%zu,%llu,%s,%s,%s,%d,%d,%d,%.3f,%.6g,%.6g,", r->way->library,
+    FILE *to = job->csv.to;
+
+    fprintf(to, "%s,%s,%s,%s,%zu,%llu,%s,%s,%s,%d,%d,%d,%.3f,%.6g,%.6g,", r->way->library,
             r->way->name, symwin_type_name(r->type), symwin_op_name(r->op), r->bytes,
             (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r), mode(job),
             job->nranks, r->calls, r->repetitions, r->us, result_algbw(r),
             result_busbw(r, job->nranks));
     if (r->checked)
-        fprintf(job->csv, "%llu", (unsigned long long)r->wrong);
-    fprintf(job->csv, ",%.3f,%.3f,%.3f,", r->p50_us, r->p99_us, r->max_us);
+        fprintf(to, "%llu", (unsigned long long)r->wrong);
+    fprintf(to, ",%.3f,%.3f,%.3f,", r->p50_us, r->p99_us, r->max_us);
     if (r->host_us > 0)
-        fprintf(job->csv, "%.3f", r->host_us);
-    fprintf(job->csv, ",");
+        fprintf(to, "%.3f", r->host_us);
+    fprintf(to, ",");
     if (r->ratio > 0)
-        fprintf(job->csv, "%.3f", r->ratio);
+        fprintf(to, "%.3f", r->ratio);
     if (r->launched.blocks > 0)
-        fprintf(job->csv, ",%s,%d,%d,%d\n", symwin_algo_name(r->launched.algo), r->launched.blocks,
+        fprintf(to, ",%s,%d,%d,%d\n", symwin_algo_name(r->launched.algo), r->launched.blocks,
                 r->launched.threads, r->launched.measured);
     else
-        fprintf(job->csv, ",,,,\n");
-    fflush(job->csv);
+        fprintf(to, ",,,,\n");
+    fflush(to);
 }
 
-symwin_status record(struct job *job, const struct result *result)
+static void write_json(const struct job *job, const struct result *r)
 {
-    if (job->result_count == job->result_room) {
-        const size_t room = job->result_room == 0 ? 64 : 2 * job->result_room;
-        struct result *more = realloc(job->results, room * sizeof *more);
+    FILE *to = job->json.to;
 
-        if (more == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "no memory for %zu results", room);
-        job->results = more;
-        job->result_room = room;
-    }
-    job->results[job->result_count++] = *result;
-    job->wrong += result->wrong;
-    if (job->csv != NULL)
-        write_csv(job, result);
-    return SYMWIN_OK;
-}
-
-static void write_result(FILE *to, const struct job *job, const struct result *r)
-{
+    fprintf(to, job->result_count > 1 ? ",\n" : "\n");
     fprintf(to,
             "    {\"library\": \"%s\", \"algo\": \"%s\", \"type\": \"%s\", \"op\": \"%s\", "
             "\"bytes\": %zu, \"count\": %llu, \"placement\": \"%s\", \"memory\": \"%s\", "
@@ -108,43 +116,64 @@ static void write_result(FILE *to, const struct job *job, const struct result *r
                 r->launched.measured);
     else
         fprintf(to, "\"launched\": null}");
+    fflush(to);
 }
 
-static symwin_status write_json(const struct job *job, int exit_status)
+symwin_status record(struct job *job, const struct result *result)
 {
-    FILE *to = fopen(job->options.json, "w");
-    int bad;
+    if (job->result_count == job->result_room) {
+        const size_t room = job->result_room == 0 ? 64 : 2 * job->result_room;
+        struct result *more = realloc(job->results, room * sizeof *more);
 
-    if (to == NULL)
-        return sw_fail(SYMWIN_DENIED, "--json %s: %s", job->options.json, strerror(errno));
-    fprintf(to, "{\n");
-    machine_json(job, to);
-    fprintf(to, "  \"exit_status\": %d,\n  \"results\": [\n", exit_status);
-    for (size_t i = 0; i < job->result_count; i++) {
-        write_result(to, job, &job->results[i]);
-        fprintf(to, i + 1 < job->result_count ? ",\n" : "\n");
+        if (more == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "no memory for %zu results", room);
+        job->results = more;
+        job->result_room = room;
     }
-    fprintf(to, "  ]\n}\n");
-    bad = ferror(to);
-    if (fclose(to) != 0 || bad)
-        return sw_fail(SYMWIN_DENIED, "--json %s cannot be written", job->options.json);
+    job->results[job->result_count] = *result;
+    pthread_mutex_lock(&job->mutex);
+    job->result_count++;
+    pthread_mutex_unlock(&job->mutex);
+    job->wrong += result->wrong;
+    if (job->csv.to != NULL)
+        write_csv(job, result);
+    if (job->json.to != NULL)
+        write_json(job, result);
     return SYMWIN_OK;
 }
 
-symwin_status record_close(struct job *job, int exit_status)
+symwin_status record_close(struct job *job, int complete, int exit_status)
 {
-    symwin_status status = SYMWIN_OK;
+    const enum draft_end end = complete                ? DRAFT_DONE
+                               : job->result_count > 0 ? DRAFT_KEPT
+                                                       : DRAFT_DROPPED;
+    symwin_status csv, json;
 
-    if (job->csv != NULL) {
-        const int bad = ferror(job->csv);
-
-        if (fclose(job->csv) != 0 || bad)
-            status = sw_fail(SYMWIN_DENIED, "--csv %s cannot be written", job->options.csv);
-        job->csv = NULL;
-    }
-    if (job->options.json != NULL && status == SYMWIN_OK)
-        status = write_json(job, exit_status);
+    if (job->json.to != NULL)
+        fprintf(job->json.to, "%s],\n  \"exit_status\": %d\n}\n",
+                job->result_count > 0 ? "\n  " : "", exit_status);
+    csv = draft_close(&job->csv, end);
+    json = draft_close(&job->json, end);
     free(job->results);
     job->results = NULL;
-    return status;
+    return csv != SYMWIN_OK ? csv : json;
+}
+
+static void leave(const struct draft *draft, int empty)
+{
+    if (draft->to != NULL && empty && !draft->direct)
+        unlink(draft->path);
+    else if (draft->to != NULL)
+        draft_say(draft);
+}
+
+void record_leave(struct job *job)
+{
+    int empty;
+
+    pthread_mutex_lock(&job->mutex);
+    empty = job->result_count == 0;
+    pthread_mutex_unlock(&job->mutex);
+    leave(&job->csv, empty);
+    leave(&job->json, empty);
 }

@@ -282,8 +282,8 @@ static symwin_status take(struct job *job, const char *line, symwin_type type, i
 
     if (strncmp(line, "# torch_symm.py", 15) == 0) {
         printf("%s\n", line);
-        if (job->csv != NULL)
-            fprintf(job->csv, "%s\n", line);
+        if (job->csv.to != NULL)
+            fprintf(job->csv.to, "%s\n", line);
     } else if (parse(job, line, type, &result)) {
         result.ratio = ratio(job, &result);
         (*rows)++;

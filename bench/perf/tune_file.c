@@ -1,9 +1,6 @@
 /* The table that --tune writes: see docs/tuning.md. Sizes in a row with one choice become one row. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "../../choice.h"
 #include "perf.h"
@@ -16,9 +13,7 @@ struct row {
 };
 
 struct tune_file {
-    FILE *to;
-    char draft[4096]; /* its name until it is complete */
-    const char *name;
+    struct draft draft;
     char gpu[128];
     int nranks;
     struct row *rows; /* owned */
@@ -28,20 +23,19 @@ struct tune_file {
 symwin_status tune_file_open(const struct job *job, const char *gpu, struct tune_file **out)
 {
     struct tune_file *file = calloc(1, sizeof *file);
+    symwin_status status;
 
     if (file == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no memory for --tune's table");
-    file->name = job->options.tune;
     file->nranks = job->nranks;
     snprintf(file->gpu, sizeof file->gpu, "%s", gpu);
-    snprintf(file->draft, sizeof file->draft, "%s.%ld", file->name, (long)getpid());
-    file->to = fopen(file->draft, "wx");
-    if (file->to == NULL) {
+    status = draft_open(&file->draft, "--tune", job->options.tune);
+    if (status != SYMWIN_OK) {
         free(file);
-        return sw_fail(SYMWIN_DENIED, "--tune %s: %s", job->options.tune, strerror(errno));
+        return status;
     }
-    machine_print(job, file->to, "# ");
-    fprintf(file->to, "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n");
+    machine_print(job, file->draft.to, "# ");
+    fprintf(file->draft.to, "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n");
     *out = file;
     return SYMWIN_OK;
 }
@@ -91,7 +85,7 @@ static int write_rows(const struct tune_file *file)
 
         if (i + 1 < file->count && is_same(row, row + 1))
             continue;
-        fprintf(file->to, "%s,%d,%zu,%s,%d,%zu,%s,%d,%d\n", file->gpu, file->nranks,
+        fprintf(file->draft.to, "%s,%d,%zu,%s,%d,%zu,%s,%d,%d\n", file->gpu, file->nranks,
                 symwin_type_bytes(row->type), sw_type_is_float(row->type) ? "float" : "integer",
                 row->registered, row->bytes, symwin_algo_name(row->choice.algo), row->choice.blocks,
                 row->choice.threads);
@@ -102,17 +96,10 @@ static int write_rows(const struct tune_file *file)
 
 symwin_status tune_file_close(struct tune_file *file, int good, int *rows)
 {
-    symwin_status status = SYMWIN_OK;
-    int bad;
+    symwin_status status;
 
     *rows = write_rows(file);
-    bad = fflush(file->to) != 0 || ferror(file->to) || fsync(fileno(file->to)) != 0;
-    bad = fclose(file->to) != 0 || bad;
-    if (good && (bad || rename(file->draft, file->name) != 0))
-        status = sw_fail(SYMWIN_DENIED, "--tune %s cannot be written: %s", file->name,
-                         strerror(errno));
-    if (!good || status != SYMWIN_OK)
-        unlink(file->draft);
+    status = draft_close(&file->draft, good ? DRAFT_DONE : DRAFT_DROPPED);
     free(file->rows);
     free(file);
     return status;
