@@ -209,6 +209,13 @@ static symwin_status capture(struct rank *r, struct plan *plan)
     return status;
 }
 
+static void drop_graph(struct plan *plan)
+{
+    if (plan->graph != NULL)
+        sw_drop(sw_drv.cuGraphExecDestroy(plan->graph), "cuGraphExecDestroy");
+    plan->graph = NULL;
+}
+
 /* The times of all ranks for each repetition become the slowest one's, on every rank. */
 static symwin_status take_slowest(struct rank *r, double *us, int count)
 {
@@ -282,17 +289,19 @@ static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue)
     return status;
 }
 
-/* What it takes the host to launch a call in a stream; after a graph, by a stream repetition of its own. */
+/* What it takes the host to launch a call in a stream; after a graph, by a stream repetition of its own. By then there is
+ * no graph any more: NCCL launches otherwise, and more slowly, while one has its calls. */
 static symwin_status host_time(struct rank *r, struct plan *plan)
 {
+    const int calls = plan->result->calls;
     symwin_status status = SYMWIN_OK;
-    int count = plan->calls * plan->result->repetitions;
+    int count = calls * plan->result->repetitions;
     double us;
 
-    if (plan->graph != NULL) {
-        plan->calls = plan->calls < HOST_CALLS ? plan->calls : HOST_CALLS;
+    if (r->job->options.replays > 0) {
+        drop_graph(plan);
+        plan->calls = count = calls < HOST_CALLS ? calls : HOST_CALLS;
         plan->host_us = r->host_us;
-        count = plan->calls;
         status = gated(r, queue_calls, plan, &us);
     }
     if (status != SYMWIN_OK)
@@ -347,13 +356,6 @@ static symwin_status try(struct rank *r, struct plan *plan)
     if (status == SYMWIN_OK && plan->result->supported && plan->result->way->kind == WAY_SYMWIN)
         status = way_query(r, plan->result, &plan->result->launched);
     return status;
-}
-
-static void drop_graph(struct plan *plan)
-{
-    if (plan->graph != NULL)
-        sw_drop(sw_drv.cuGraphExecDestroy(plan->graph), "cuGraphExecDestroy");
-    plan->graph = NULL;
 }
 
 /* A call on each pair, launched as the timed ones are: by a graph's second launch, or in the stream. */
