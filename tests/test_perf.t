@@ -87,6 +87,7 @@ is($status, 0, 'a table: exit status') or diag($error);
 like($output, qr/^# symwin-perf [\d.]+, commit \S+, \d{4}-\d\d-\d\dT/, 'says which tool, when');
 like($output, qr/^# rank 1: device 1, symwin emulated GPU/m, 'and on which devices');
 like($output, qr/^# ranks: 2 in 1 process; mode: graph, 2 repetitions/m, 'and how');
+like($output, qr/^# p50, p99, max: of the repetitions/m, 'and what percentiles are of');
 my @rows = rows($output);
 is_deeply([map { $_->[0] } @rows], [1024, 2048, 4096], 'sizes by a factor');
 is_deeply([map { $_->[1] } @rows], [256, 512, 1024], 'counts');
@@ -221,6 +222,13 @@ if ($sanitized) {
     unlike($algos, qr/_mc/, 'less those that need multicast, which is never used');
 }
 good('', '-t 2 -b 2K -e 2K -n 3 -G 0 --rounds 3 --rotate 2 --in-place both', 1, 'stream launches');
+for ('-G 2', '-G 0 --rotate 3 --in-place 1') {
+    my ($status, $output) = perf('', "-t 2 -b 64K -e 64K $_ -n 9 --percentiles 100");
+    like($output, qr/^# p50, p99, max: of 100 single calls/m, "percentiles of single calls, $_");
+    my ($row) = rows($output);
+    ok($status == 0 && $row->[13] < $row->[14] && $row->[14] < $row->[15], 'have a 99th that is not the longest')
+      or diag($output);
+}
 good('', '-t 2 -b 4K -e 4K -n 5 --rotate 3 --algo oneshot --window 0',       1, 'plain memory');
 good('', '-t 2 -b 1100K -e 1100K -d i8 -n 1 -G 1 --host-data --link --in-place both --algo twoshot', 2,
     'data by the host, in chunks; stores need a kernel');
@@ -329,6 +337,7 @@ good(torchrun($rows) =~ s/=.*/=torchrun/r . " PATH=$folder:/usr/bin:/bin", $torc
 refused(torchrun($rows), '-t 2 -b 16 -e 512K -i 16 --against torch', 1, qr/more sizes than its command line holds/, 'too many sizes');
 refused('TORCH_SYMM_MEM_DISABLE_MULTICAST=0', $torch, 1, qr/TORCH_SYMM_MEM_DISABLE_MULTICAST is "0"/, 'PyTorch with multicast');
 refused('', "$torch -d f16,i8", 2, qr/torch sums f32 and bf16 only/, 'types that PyTorch does not have');
+refused('', "$torch --percentiles 9", 2, qr/torch does not time single calls/, 'what PyTorch does not do');
 refused('', "$torch -t 99",     1, qr/wants a GPU of this host for each rank/, 'more ranks than GPUs');
 {
     my $there = abs_path($perf);

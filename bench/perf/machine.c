@@ -92,6 +92,16 @@ static const char *nccl_words(char *text, size_t bytes)
     return text;
 }
 
+/* What the percentiles are of. */
+static const char *spread_words(const struct perf_options *o, char *text, size_t bytes)
+{
+    if (o->percentiles > 0)
+        snprintf(text, bytes, "%d single calls, each between two events", o->percentiles);
+    else
+        snprintf(text, bytes, "the repetitions, each the mean of its calls");
+    return text;
+}
+
 void machine_print(const struct job *job, FILE *to, const char *before_each)
 {
     const struct perf_options *o = &job->options;
@@ -106,6 +116,8 @@ void machine_print(const struct job *job, FILE *to, const char *before_each)
     fprintf(to, "%sranks: %d in %d process%s; mode: %s, %d repetitions, the slowest rank's time\n",
             before_each, job->nranks, job->processes, job->processes == 1 ? "" : "es",
             o->replays > 0 ? "graph" : "stream", o->replays > 0 ? o->replays : o->rounds);
+    if (o->tune == NULL)
+        fprintf(to, "%sp50, p99, max: of %s\n", before_each, spread_words(o, when, sizeof when));
     for (first = 0, i = 1; i <= job->nranks; i++) {
         if (i < job->nranks && i < 16)
             continue; /* a line each for the first 16 */
@@ -151,6 +163,7 @@ void machine_json(const struct job *job, FILE *to)
     json_member(to, "driver", driver_words(job, text, sizeof text));
     json_member(to, "nccl", nccl_words(text, sizeof text));
     json_member(to, "mode", job->options.replays > 0 ? "graph" : "stream");
+    json_member(to, "percentiles_of", spread_words(&job->options, text, sizeof text));
     fprintf(to, "  \"ranks\": %d,\n  \"processes\": %d,\n  \"devices\": [", job->nranks,
             job->processes);
     for (int i = 0; i < job->nranks; i++) {

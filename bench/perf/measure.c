@@ -6,7 +6,7 @@
 
 #include "perf.h"
 
-enum { MOST_REPETITIONS = 1000, HOST_CALLS = 20 };
+enum { HOST_CALLS = 20 };
 
 /* What is measured, for this rank. */
 struct plan {
@@ -262,16 +262,13 @@ static symwin_status refill(struct rank *r, const struct plan *plan, int last)
     return plan->result->in_place && r->fill != NULL ? prepare(r, plan) : SYMWIN_OK;
 }
 
-/* Repetitions of `queue`, and their figures. */
-static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue)
+/* So many repetitions of `queue`: what each took for a call, on the slowest rank, in `us`. */
+static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue, int count, double *us)
 {
-    struct result *result = plan->result;
-    double us[MOST_REPETITIONS] = {0};
     symwin_status status = SYMWIN_OK;
-    int i;
 
-    for (i = 0; i < result->repetitions && status == SYMWIN_OK; i++) {
-        const int last = i + 1 == result->repetitions;
+    for (int i = 0; i < count && status == SYMWIN_OK; i++) {
+        const int last = i + 1 == count;
 
         status = refill(r, plan, last);
         if (plan->host_us != NULL)
@@ -280,12 +277,49 @@ static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue)
             status = gated(r, last && r->job->idle ? queue_nothing : queue, plan, &us[i]);
         us[i] /= plan->calls;
     }
-    if (status == SYMWIN_OK)
-        status = take_slowest(r, us, result->repetitions);
+    return status == SYMWIN_OK ? take_slowest(r, us, count) : status;
+}
+
+/* Sorts them. */
+static void spread(struct result *result, double *us, int count)
+{
+    qsort(us, (size_t)count, sizeof *us, by_size);
+    result->p50_us = percentile(us, count, 50);
+    result->p99_us = percentile(us, count, 99);
+    result->max_us = us[count - 1];
+}
+
+static symwin_status repetitions(struct rank *r, struct plan *plan, work_fn queue)
+{
+    struct result *result = plan->result;
+    double us[PERF_MOST_REPETITIONS] = {0};
+    const symwin_status status = repeat(r, plan, queue, result->repetitions, us);
+
     result->us = median(us, result->repetitions);
-    result->p50_us = percentile(us, result->repetitions, 50);
-    result->p99_us = percentile(us, result->repetitions, 99);
-    result->max_us = us[result->repetitions - 1];
+    spread(result, us, result->repetitions);
+    return status;
+}
+
+/* --percentiles: those of calls that are alone behind the gate, since a repetition's time is the mean of its calls. What
+ * two events cost is in each. */
+static symwin_status single_calls(struct rank *r, struct plan *plan)
+{
+    const struct perf_options *o = &r->job->options;
+    double us[PERF_MOST_REPETITIONS] = {0};
+    symwin_status status = SYMWIN_OK;
+
+    plan->calls = 1;
+    plan->refill = 0;
+    if (o->replays > 0) {
+        drop_graph(plan);
+        status = meet(r, capture(r, plan), NULL, 0);
+        if (status == SYMWIN_OK)
+            status = ungated(r, queue_graph, plan);
+    }
+    if (status == SYMWIN_OK)
+        status = repeat(r, plan, o->replays > 0 ? queue_graph : queue_calls, o->percentiles, us);
+    if (status == SYMWIN_OK)
+        spread(plan->result, us, o->percentiles);
     return status;
 }
 
@@ -330,7 +364,7 @@ static symwin_status timing(struct rank *r, struct plan *plan)
     plan->refill = checkable(r, result);
     plan->host_us = o->replays > 0 ? NULL : r->host_us;
     if (status == SYMWIN_OK)
-        status = repeat(r, plan, o->replays > 0 ? queue_graph : queue_calls);
+        status = repetitions(r, plan, o->replays > 0 ? queue_graph : queue_calls);
     plan->host_us = NULL;
     return status;
 }
@@ -432,6 +466,8 @@ symwin_status measure(struct rank *r, struct result *result)
         status = timing(r, &plan);
     if (status == SYMWIN_OK)
         status = check_again(r, &plan, &wrong);
+    if (status == SYMWIN_OK && o->percentiles > 0)
+        status = single_calls(r, &plan);
     if (status == SYMWIN_OK)
         status = host_time(r, &plan);
     drop_graph(&plan);
@@ -459,7 +495,7 @@ symwin_status measure_quickly(struct rank *r, struct result *result)
     if (status == SYMWIN_OK) /* warms up */
         status = ungated(r, queue_graph, &plan);
     if (status == SYMWIN_OK)
-        status = repeat(r, &plan, queue_graph);
+        status = repetitions(r, &plan, queue_graph);
     drop_graph(&plan);
     return status;
 }

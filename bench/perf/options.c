@@ -30,6 +30,9 @@ static const char usage[] =
     "  -G N           replays of a CUDA graph of the calls, each a repetition; 0: stream launches\n"
     "                                                                 9; emulated driver 2\n"
     "  --rounds N     repetitions of stream launches                  9; emulated driver 2\n"
+    "  --percentiles N\n"
+    "                 p50, p99 and max are those of N calls, each alone between two events; 0: those of the\n"
+    "                 repetitions, each the mean of its calls                         0\n"
     "  -d LIST        types, or all                                                 f32\n"
     "  -o LIST        operations, or all                                            sum\n"
     "  --algo LIST    algorithms, all (that can serve the call), or none           auto\n"
@@ -177,8 +180,9 @@ static const struct {
     {"--nproc", COUNT, MEMBER(nproc), 1, PERF_MOST_RANKS},
     {"-n", COUNT, MEMBER(calls), 1, PERF_MOST_CALLS},
     {"-w", COUNT, MEMBER(warmup), 0, PERF_MOST_CALLS},
-    {"-G", COUNT, MEMBER(replays), 0, 1000},
-    {"--rounds", COUNT, MEMBER(rounds), 1, 1000},
+    {"-G", COUNT, MEMBER(replays), 0, PERF_MOST_REPETITIONS},
+    {"--rounds", COUNT, MEMBER(rounds), 1, PERF_MOST_REPETITIONS},
+    {"--percentiles", COUNT, MEMBER(percentiles), 0, PERF_MOST_REPETITIONS},
     {"-c", COUNT, MEMBER(check), 0, 1},
     {"-d", TYPES, MEMBER(types), 0, 0},
     {"-o", OPS, MEMBER(ops), 0, 0},
@@ -341,9 +345,10 @@ static const char *check_tune(const struct perf_options *o)
     if (o->rivals != 0 || o->link || o->launch || o->csv != NULL || o->json != NULL ||
         o->algos != 1u << SYMWIN_ALGO_AUTO || o->blocks + o->block_threads > 0 ||
         o->placements != PERF_OUT_OF_PLACE || !o->window || o->ops != 1u << SYMWIN_SUM ||
-        o->calls > 0 || o->warmup >= 0 || o->replays >= 0 || o->rounds > 0 || !o->check)
+        o->calls > 0 || o->warmup >= 0 || o->replays >= 0 || o->rounds > 0 || o->percentiles > 0 ||
+        !o->check)
         return "--tune goes through algorithms and grids by itself: without --algo --blocks --threads --window "
-               "--in-place -o -n -w -G --rounds -c 0 --against --link --launch --csv --json";
+               "--in-place -o -n -w -G --rounds --percentiles -c 0 --against --link --launch --csv --json";
     return NULL;
 }
 
@@ -381,6 +386,8 @@ const char *options_complete(struct perf_options *options, int emulated)
     if ((options->rivals & PERF_TORCH) != 0 &&
         ((options->types & PERF_TORCH_TYPES) == 0 || (options->ops & 1u << SYMWIN_SUM) == 0))
         return "--against: torch sums f32 and bf16 only";
+    if ((options->rivals & PERF_TORCH) != 0 && options->percentiles > 0)
+        return "--percentiles: torch does not time single calls";
     return NULL;
 }
 

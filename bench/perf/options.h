@@ -6,7 +6,12 @@
 
 #include "symwin.h"
 
-enum { PERF_MOST_RANKS = 1024, PERF_MOST_ROTATE = 64, PERF_MOST_CALLS = 10000 };
+enum {
+    PERF_MOST_RANKS = 1024,
+    PERF_MOST_ROTATE = 64,
+    PERF_MOST_CALLS = 10000,
+    PERF_MOST_REPETITIONS = 1000
+};
 
 /* Stream calls all wait in the queue behind the start gate, and a CUDA stream holds about a thousand
  * operations before a launch blocks. */
@@ -32,6 +37,7 @@ struct perf_options {
     int calls, warmup;       /* calls 0: by size */
     int replays;             /* of the graph; 0: calls are launched in the stream */
     int rounds;              /* of stream calls, where replays is 0 */
+    int percentiles;         /* single calls that they are of; 0: they are of the repetitions */
     int check, host_data;
     unsigned types, ops, algos; /* bit i: value i of symwin.h's list */
     int all_algos;              /* those that cannot serve a call are passed over */

@@ -92,7 +92,8 @@ struct result {
     int supported; /* 0: this way cannot serve the call; the rest is empty */
     int calls, repetitions;
     double us; /* of a call: median over the repetitions of the slowest rank's time */
-    double p50_us, p99_us, max_us;
+    double p50_us, p99_us,
+        max_us;     /* of a call; of the repetitions, or with --percentiles of single calls */
     double host_us; /* to launch a call: median, of the slowest rank; 0: not measured */
     double ratio;   /* a rival's time to that of our fastest, 0: none */
     symwin_allreduce_info launched; /* by symwin's ways on rank 0; blocks 0: by another's */
