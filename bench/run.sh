@@ -68,7 +68,9 @@ can() {
 }
 rivals=
 ! can nccl || rivals=nccl,nccl-window
-! can torch || rivals=$rivals${rivals:+,}torch
+# PyTorch's two-shot is in place by itself.
+stream_places=0
+! can torch || { rivals=$rivals${rivals:+,}torch && stream_places=both; }
 rivals=${rivals:+--against $rivals}
 if [ -n "$gpus" ]; then
     sizes="-b 8 -e 1G -f 2 -d bf16"
@@ -82,7 +84,7 @@ fi
 # shellcheck disable=SC2086
 {
     perf graph $sizes --algo all --in-place both $link $rivals
-    perf stream $sizes -G 0 --launch $rivals
+    perf stream $sizes -G 0 --in-place $stream_places --launch $rivals
     perf types $type_sizes -d f32,f16,bf16,e4m3,e5m2
 }
 

@@ -337,7 +337,8 @@ good(torchrun($rows) =~ s/=.*/=torchrun/r . " PATH=$folder:/usr/bin:/bin", $torc
 refused(torchrun($rows), '-t 2 -b 16 -e 512K -i 16 --against torch', 1, qr/more sizes than its command line holds/, 'too many sizes');
 refused('TORCH_SYMM_MEM_DISABLE_MULTICAST=0', $torch, 1, qr/TORCH_SYMM_MEM_DISABLE_MULTICAST is "0"/, 'PyTorch with multicast');
 refused('', "$torch -d f16,i8", 2, qr/torch sums f32 and bf16 only/, 'types that PyTorch does not have');
-refused('', "$torch --percentiles 9", 2, qr/torch does not time single calls/, 'what PyTorch does not do');
+refused('', "$torch $_", 2, qr/torch goes without --percentiles --rotate --sm-limit/, "PyTorch, $_")
+  for '--percentiles 9', '--rotate 2', '--sm-limit 8';
 refused('', "$torch -t 99",     1, qr/wants a GPU of this host for each rank/, 'more ranks than GPUs');
 {
     my $there = abs_path($perf);
@@ -368,6 +369,8 @@ refused('', '--in-place 2', 2, qr/--in-place is "2"/, 'no such place');
 refused('', '--against mpi', 2, qr/--against knows no "mpi", but nccl nccl-window/, 'unknown rival');
 refused('NCCL_NVLS_ENABLE=1', '--against nccl', 1, qr/NCCL_NVLS_ENABLE is "1"/,
     'a rival with multicast');
+refused('NCCL_MAX_CTAS=3', '--against nccl --sm-limit 4', 1, qr/NCCL_MAX_CTAS is "3" and --sm-limit gives 4/,
+    'a limit that NCCL would not have');
 refused('', '--against nccl', 2, qr/NCCL needs GPUs/, 'a rival without a GPU');
 refused('', '--nproc 2 -G 0 -n 401', 2, qr/\A[^\n]*without a graph at most 400 calls[^\n]*\n\z/,
     'more stream calls than a stream holds, said once');

@@ -320,6 +320,16 @@ static symwin_status finish(struct job *job)
     return status;
 }
 
+/* What rivals find there, in all processes. */
+static symwin_status set_environment(const struct perf_options *o)
+{
+    symwin_status status = o->rivals != 0 ? rivals_without_multicast() : SYMWIN_OK;
+
+    if (status == SYMWIN_OK && (o->rivals & PERF_ANY_NCCL) != 0 && o->sm_limit > 0)
+        status = rivals_limit(o->sm_limit);
+    return status;
+}
+
 static int perf_main(int argc, char **argv)
 {
     struct job job = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -328,7 +338,7 @@ static int perf_main(int argc, char **argv)
     symwin_status status;
     const char *wrong;
 
-    if (exit_status < 0 && job.options.rivals != 0 && rivals_without_multicast() != SYMWIN_OK) {
+    if (exit_status < 0 && set_environment(&job.options) != SYMWIN_OK) {
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
         return 1;
     }

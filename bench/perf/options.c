@@ -38,7 +38,7 @@ static const char usage[] =
     "  --algo LIST    algorithms, all (that can serve the call), or none           auto\n"
     "  --blocks N     most blocks of the grid                         the library's choice\n"
     "  --threads N    threads of a block                              the library's choice\n"
-    "  --sm-limit N   most blocks a kernel may use\n"
+    "  --sm-limit N   most blocks a kernel may use; NCCL's too, by NCCL_MAX_CTAS\n"
     "  --window 0|1   buffers in windows, or plain device memory                      1\n"
     "  --in-place 0|1|both                                                            0\n"
     "  --rotate N     pairs of buffers that consecutive calls use in turn              1\n"
@@ -386,8 +386,10 @@ const char *options_complete(struct perf_options *options, int emulated)
     if ((options->rivals & PERF_TORCH) != 0 &&
         ((options->types & PERF_TORCH_TYPES) == 0 || (options->ops & 1u << SYMWIN_SUM) == 0))
         return "--against: torch sums f32 and bf16 only";
-    if ((options->rivals & PERF_TORCH) != 0 && options->percentiles > 0)
-        return "--percentiles: torch does not time single calls";
+    if ((options->rivals & PERF_TORCH) != 0 &&
+        (options->percentiles > 0 || options->rotate > 1 || options->sm_limit > 0))
+        return "--against: torch goes without --percentiles --rotate --sm-limit, which would hold for the "
+               "others only";
     return NULL;
 }
 

@@ -228,6 +228,9 @@ symwin_status launch_nothing(struct rank *r, int early);
 /* Switches NVLS off for NCCL, or refuses; before anything has threads. */
 symwin_status rivals_without_multicast(void);
 
+/* --sm-limit for NCCL; before anything has threads, too. */
+symwin_status rivals_limit(int sm_limit);
+
 /* Loads NCCL; once a process, after that. */
 symwin_status rivals_load(void);
 int rivals_version(void); /* as ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */

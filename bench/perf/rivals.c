@@ -12,7 +12,7 @@ typedef struct {
     char internal[128];
 } nccl_unique_id;
 
-enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
+enum { NCCL_WIN_COLL_SYMMETRIC = 1, NCCL_MOST_CTAS = 64 };
 
 static struct {
     int (*ncclGetVersion)(int *version);
@@ -52,6 +52,23 @@ symwin_status rivals_without_multicast(void)
 
     return rivals_multicast_off(text, sizeof text) == 0 ? SYMWIN_OK
                                                         : sw_fail(SYMWIN_DENIED, "%s", text);
+}
+
+symwin_status rivals_limit(int sm_limit)
+{
+    const char *value = getenv("NCCL_MAX_CTAS");
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", sm_limit < NCCL_MOST_CTAS ? sm_limit : NCCL_MOST_CTAS);
+    if (value != NULL && strcmp(value, text) != 0)
+        return sw_fail(
+            SYMWIN_INVALID,
+            "NCCL_MAX_CTAS is \"%s\" and --sm-limit gives %s: set it to that or leave it "
+            "unset",
+            value, text);
+    return setenv("NCCL_MAX_CTAS", text, 1) == 0
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_NO_MEMORY, "NCCL_MAX_CTAS cannot be set");
 }
 
 symwin_status rivals_load(void)

@@ -8,7 +8,8 @@
 symwin-perf --against torch does that, and takes the rows into its own table.
 
 Ways: torch-one-shot (torch.ops.symm_mem.one_shot_all_reduce_out, out of place) and torch-two-shot
-(torch.ops.symm_mem.two_shot_all_reduce_, in place). The multimem operations are left out, and the script
+(torch.ops.symm_mem.two_shot_all_reduce_, in place; out of place the same after a copy of the input into symmetric
+memory, which is what a program with its input elsewhere has to do). The multimem operations are left out, and the script
 refuses to run where multicast is not switched off: a faulty multicast program can put a host's GPUs out
 of service.
 
@@ -57,7 +58,7 @@ def arguments():
     parser.add_argument("-G", type=int, default=9, help="graph replays; 0: stream launches")
     parser.add_argument("--rounds", type=int, default=9, help="repetitions of stream launches")
     parser.add_argument("--placement", choices=("out", "in", "both"), default="both",
-                        help="of the result: the one-shot's is out of place, the two-shot's in place")
+                        help="of the result: the one-shot's is out of place")
     parser.add_argument("--one-shot-most", type=size, default=16 << 20,
                         help="largest size for the one-shot, which sends all to all")
     options = parser.parse_args()
@@ -104,15 +105,22 @@ class Bench:
         self.plain = torch.empty(most, dtype=self.type, device=self.device)
 
     def ways(self, count):
-        """(name, placement, call, where the result is), of those that fit the size."""
+        """(name, placement, call, where its input is, where the result is), of those that fit the size."""
         ops = self.torch.ops.symm_mem
         symmetric, plain = self.symmetric[:count], self.plain[:count]
-        if self.o.placement != "in" and count * self.element <= self.o.one_shot_most:
-            yield ("torch-one-shot", "out",
-                   lambda: ops.one_shot_all_reduce_out(symmetric, "sum", self.group, plain), plain)
+
+        def copied_two_shot():
+            symmetric.copy_(plain)
+            ops.two_shot_all_reduce_(symmetric, "sum", self.group)
+
+        if self.o.placement != "in":
+            if count * self.element <= self.o.one_shot_most:
+                yield ("torch-one-shot", "out",
+                       lambda: ops.one_shot_all_reduce_out(symmetric, "sum", self.group, plain), symmetric, plain)
+            yield "torch-two-shot", "out", copied_two_shot, plain, symmetric
         if self.o.placement != "out":
             yield ("torch-two-shot", "in",
-                   lambda: ops.two_shot_all_reduce_(symmetric, "sum", self.group), symmetric)
+                   lambda: ops.two_shot_all_reduce_(symmetric, "sum", self.group), symmetric, symmetric)
 
     def data(self, rank, count):
         """Small integers of both signs: every partial sum is exact in bf16, in any order."""
@@ -122,10 +130,11 @@ class Bench:
         mixed = (mixed ^ (mixed >> 13)) * 1274126177 & 0x7FFFFFFF
         return (mixed >> 7) % (2 * most + 1) - most
 
-    def fill(self, count):
+    def fill(self, source, result):
         """The input; the output of a call that is out of place becomes wrong everywhere."""
-        self.symmetric[:count].copy_(self.data(self.rank, count).to(self.type))
-        self.plain[:count].fill_(-4096.0)
+        if result is not source:
+            result.fill_(-4096.0)
+        source.copy_(self.data(self.rank, len(source)).to(self.type))
         self.settle()
 
     def settle(self):
@@ -164,12 +173,12 @@ class Bench:
                 host.append((time.perf_counter() - before) * 1e6)
         return launch
 
-    def measure(self, call, result, count):
+    def measure(self, call, source, result):
         """Wrong elements, the sorted times of a call in microseconds, the calls of a repetition, and what launching
         one took the host of the slowest rank, or None."""
-        torch, o = self.torch, self.o
+        torch, o, count = self.torch, self.o, len(source)
         calls = o.n or (50 if count * self.element <= 16 << 20 else 20)
-        self.fill(count)
+        self.fill(source, result)
         call()
         self.settle()
         wrong = self.wrong(result, count)
@@ -186,7 +195,7 @@ class Bench:
 
         times = []
         for _ in range(o.G or o.rounds):
-            self.fill(count)
+            self.fill(source, result)
             begin = torch.cuda.Event(enable_timing=True)
             end = torch.cuda.Event(enable_timing=True)
             sleep = SLEEP_CYCLES if o.G else SLEEP_CYCLES + SLEEP_CYCLES_A_CALL * calls
@@ -198,11 +207,11 @@ class Bench:
             torch.cuda.synchronize()
             times.append(begin.elapsed_time(end) * 1e3 / calls)
         self.settle()
-        if result.data_ptr() != self.symmetric.data_ptr():
+        if result is not source:
             wrong += self.wrong(result, count)
         else:  # in place the timed calls leave sums of sums: once more, on the input, launched as they are
             again = self.captured(call, 1) if o.G else call
-            self.fill(count)
+            self.fill(source, result)
             again()
             self.settle()
             wrong += self.wrong(result, count)
@@ -235,8 +244,8 @@ class Bench:
             self.head()
         for total in self.o.sizes:
             count = total // 16 * 16 // self.element  # the kernels take multiples of 16 bytes
-            for name, placement, call, result in self.ways(count) if count > 0 else ():
-                figures = self.measure(call, result, count)
+            for name, placement, call, source, result in self.ways(count) if count > 0 else ():
+                figures = self.measure(call, source, result)
                 wrong += figures[0]
                 if self.rank == 0:
                     self.row(name, placement, count, figures)
