@@ -317,6 +317,18 @@ $json = eval { local (@ARGV, $/) = "$folder/t.json"; decode_json(<>) };
 is($json->{results}[4]{library}, 'torch', 'so has the JSON file');
 is($json->{results}[4]{host_us}, undef, 'without what was not measured');
 
+# Of two algorithms one is the slower, which is the one to be held against where it stands for the library's choice.
+my $bound = torchrun(torch_row('torch-one-shot', 'bf16', 1024, 512, 'out', '1e6', 0, ''));
+for (['auto,oneshot,twoshot', 'own choice'], ['oneshot,twoshot', 'fastest row']) {
+    my ($algos, $words) = @$_;
+    ($status, $output) = perf($bound, "-t 2 -b 1K -e 1K -d bf16 -n 1 --against torch --algo $algos");
+    my @us = map { $_->[5] } rows($output);
+    my $ratio = (rows($output))[-1][-1];
+    @us = sort { $a <=> $b } @us if $algos !~ /auto/;
+    cmp_ok(abs($us[0] * $ratio / 1e6 - 1), '<', 1e-3, "the ratio with $algos");
+    like($output, qr/^# ratio: a rival's time to that of symwin's $words/m, 'the head says to what');
+}
+
 ($status, $output) =
   perf(torchrun(torch_row('torch-one-shot', 'bf16', 1024, 512, 'out', 9, 3, '') . "\nexit 1"), $torch);
 is($status, 1, 'wrong results of PyTorch: exit status');

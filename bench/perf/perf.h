@@ -95,7 +95,7 @@ struct result {
     double p50_us, p99_us,
         max_us;     /* of a call; of the repetitions, or with --percentiles of single calls */
     double host_us; /* to launch a call: median, of the slowest rank; 0: not measured */
-    double ratio;   /* a rival's time to that of our fastest, 0: none */
+    double ratio;   /* a rival's time to that of ours, 0: none */
     symwin_allreduce_info launched; /* by symwin's ways on rank 0; blocks 0: by another's */
     int checked;
     uint64_t wrong; /* elements, on all ranks */
@@ -290,6 +290,14 @@ symwin_status measure_quickly(struct rank *r, struct result *result);
 /* ---- sweep.c ---------------------------------------------------------------------------------- */
 
 symwin_status sweep(struct rank *r);
+
+/* What of ours a rival is held against: what the library chooses, or the fastest where that was not measured. */
+struct reference {
+    double us; /* 0: nothing yet */
+    int chosen;
+};
+
+void reference_take(struct reference *reference, const struct result *ours);
 
 /* ---- tune.c, tune_file.c ---------------------------------------------------------------------- */
 

@@ -19,17 +19,26 @@ static void show_progress(struct rank *r, const struct result *result, int64_t b
             symwin_op_name(result->op), result->way->name, result->in_place ? ", in place" : "");
 }
 
-/* The fastest of ours so far at this size, for the ratio of the rivals that come after. */
-static void compare_ways(struct result *result, double *best)
+void reference_take(struct reference *reference, const struct result *ours)
 {
-    if (result->way->kind == WAY_SYMWIN && (*best == 0 || result->us < *best))
-        *best = result->us;
-    if (result->way->kind == WAY_NCCL && *best > 0)
-        result->ratio = result->us / *best;
+    const int chosen = ours->way->algo == SYMWIN_ALGO_AUTO;
+
+    if (chosen || (!reference->chosen && (reference->us == 0 || ours->us < reference->us)))
+        reference->us = ours->us;
+    reference->chosen |= chosen;
 }
 
-static symwin_status measure_way(struct rank *r, struct result model, double best[PLACEMENTS],
-                                 int64_t begun)
+/* Ours come first, so all that a rival is held against is there. */
+static void compare_ways(struct result *result, struct reference *reference)
+{
+    if (result->way->kind == WAY_SYMWIN)
+        reference_take(reference, result);
+    if (result->way->kind == WAY_NCCL && reference->us > 0)
+        result->ratio = result->us / reference->us;
+}
+
+static symwin_status measure_way(struct rank *r, struct result model,
+                                 struct reference references[PLACEMENTS], int64_t begun)
 {
     struct job *job = r->job;
     struct result results[PLACEMENTS];
@@ -46,7 +55,7 @@ static symwin_status measure_way(struct rank *r, struct result model, double bes
         if (status != SYMWIN_OK || !results[place].supported)
             continue;
         have[place] = 1;
-        compare_ways(&results[place], &best[place]);
+        compare_ways(&results[place], &references[place]);
         if (r->rank == 0)
             status = record(job, &results[place]);
     }
@@ -63,7 +72,7 @@ static symwin_status sweep_sizes(struct rank *r, symwin_type type, symwin_op op,
 
     for (size_t bytes = job->options.begin; bytes > 0 && status == SYMWIN_OK;
          bytes = options_next_size(&job->options, bytes)) {
-        double best[PLACEMENTS] = {0};
+        struct reference references[PLACEMENTS] = {{0}};
 
         for (int i = 0; i < job->ways.count && bytes >= element && status == SYMWIN_OK; i++) {
             const struct result model = {
@@ -74,7 +83,7 @@ static symwin_status sweep_sizes(struct rank *r, symwin_type type, symwin_op op,
                 .count = bytes / element,
             };
 
-            status = measure_way(r, model, best, begun);
+            status = measure_way(r, model, references, begun);
         }
     }
     return status;

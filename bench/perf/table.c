@@ -22,8 +22,9 @@ void table_head(const struct job *job)
     machine_print(job, stdout, "# ");
     printf("#\n");
     if (o->rivals != 0)
-        printf("# ratio: a rival's time to that of symwin's fastest of the rows above it, above 1 "
-               "symwin is ahead\n#\n");
+        printf("# ratio: a rival's time to that of symwin's %s at the same size; above 1 symwin is "
+               "ahead\n#\n",
+               (o->algos & 1u << SYMWIN_ALGO_AUTO) != 0 ? "own choice (auto)" : "fastest row");
     printf("#%11s %11s %6s %5s %-16s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "", "",
            "out of place              ", "in place                ", "p50", "p99", "max", "host",
            "launched:", o->rivals != 0 ? "ratio" : "");

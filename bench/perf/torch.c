@@ -258,20 +258,19 @@ static int parse(const struct job *job, const char *line, symwin_type type, stru
     return 1;
 }
 
-/* Its time to that of our fastest for the same call, 0: there is none. */
+/* Its time to that of ours for the same call, 0: there is none. */
 static double ratio(const struct job *job, const struct result *rival)
 {
-    double best = 0;
+    struct reference reference = {0};
 
     for (size_t i = 0; i < job->result_count; i++) {
         const struct result *r = &job->results[i];
 
         if (r->way->kind == WAY_SYMWIN && r->type == rival->type && r->op == rival->op &&
-            r->bytes == rival->bytes && r->in_place == rival->in_place &&
-            (best == 0 || r->us < best))
-            best = r->us;
+            r->bytes == rival->bytes && r->in_place == rival->in_place)
+            reference_take(&reference, r);
     }
-    return best > 0 ? rival->us / best : 0;
+    return reference.us > 0 ? rival->us / reference.us : 0;
 }
 
 /* A line about itself goes where ours do, one that says nothing here nowhere, any other to stderr. */
