@@ -27,6 +27,29 @@ class Bad(Exception):
     """What is wrong with the input, in a sentence."""
 
 
+def rows_of(path, lines):
+    """One file's rows; it may be of several runs, each with its own head."""
+    names = None
+    for number, line in enumerate(lines, 1):
+        values = next(csv.reader([line]), [])
+        if line.startswith("#") or not values:
+            continue
+        if values[0] == "library":
+            names = values
+            continue
+        try:
+            row = dict(zip(names or [], values))
+            row["bytes"] = int(row["bytes"])
+            row["time_us"] = float(row["time_us"])
+            row["busbw_gbs"] = float(row["busbw_gbs"])
+            row["library"], row["algo"], row["placement"]  # pylint: disable=pointless-statement
+        except (KeyError, ValueError) as error:
+            raise Bad(f"{path}:{number}: not a table of symwin-perf ({error!r})") from error
+        if row.get("wrong", "") not in ("", "0"):
+            raise Bad(f"{path}:{number}: {row['wrong']} elements are wrong, so its time counts for nothing")
+        yield row
+
+
 def read(paths):
     """The rows of all files as dictionaries, and the comments of the first."""
     rows, comments = [], []
@@ -38,16 +61,7 @@ def read(paths):
             raise Bad(f"{path}: {error.strerror}") from error
         if number == 0:
             comments = [line[1:].strip() for line in lines if line.startswith("#")]
-        table = [line for line in lines if line and not line.startswith("#")]
-        for row in csv.DictReader(table):
-            try:
-                row["bytes"] = int(row["bytes"])
-                row["time_us"] = float(row["time_us"])
-                row["busbw_gbs"] = float(row["busbw_gbs"])
-                row["library"], row["algo"], row["placement"]  # pylint: disable=pointless-statement
-            except (KeyError, TypeError, ValueError) as error:
-                raise Bad(f"{path}: not a table of symwin-perf ({error!r})") from error
-            rows.append(row)
+        rows += rows_of(path, lines)
     if not rows:
         raise Bad("no rows")
     return rows, comments

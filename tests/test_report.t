@@ -188,6 +188,14 @@ like($measured, qr/2-ranks-perf-graph\.csv\); 1 rows not checked \|/, 'and what 
 like($measured, qr/\| `--sm-limit 16`, `--sm-limit 4` \|$/m, 'runs put together');
 like(slurp("$machine-perf-graph.svg"), qr/^<svg .*all-reduce, 4 ranks, bf16 sum, graph, out of place/s, 'a picture');
 
+# ---- a picture of one file ----------------------------------------------------------------------
+
+$said = `python3 bench/plot.py --all --output $folder/sms.svg $machine-perf-sms.csv 2>&1`;
+is("$?$said", '0', 'runs put together are drawn');
+spew("$folder/wrong.csv", head('abc1234', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1, wrong => 3));
+$said = `python3 bench/plot.py --output $folder/sms.svg $folder/wrong.csv 2>&1`;
+like($said, qr/\Aplot\.py: \S+:6: 3 elements are wrong/, 'wrong results are not');
+
 # ---- up to date or not -------------------------------------------------------------------------
 
 is((report('--check'))[0], 0, 'it is up to date');
