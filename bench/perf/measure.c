@@ -323,11 +323,21 @@ static symwin_status single_calls(struct rank *r, struct plan *plan)
     return status;
 }
 
+/* Of so many calls those that are queued behind the gate in a stream, which holds PERF_MOST_OPERATIONS: copies are four
+ * to each peer, and events, flags and sums. */
+static int stream_calls(const struct rank *r, const struct result *result, int calls)
+{
+    const int operations = 4 * (r->job->nranks - 1) + 12;
+    const int most = PERF_MOST_OPERATIONS / operations > 1 ? PERF_MOST_OPERATIONS / operations : 1;
+
+    return result->launched.algo == SYMWIN_ALGO_COPIES && calls > most ? most : calls;
+}
+
 /* What it takes the host to launch a call in a stream; after a graph, by a stream repetition of its own. By then there is
  * no graph any more: NCCL launches otherwise, and more slowly, while one has its calls. */
 static symwin_status host_time(struct rank *r, struct plan *plan)
 {
-    const int calls = plan->result->calls;
+    const int calls = stream_calls(r, plan->result, plan->result->calls);
     symwin_status status = SYMWIN_OK;
     int count = calls * plan->result->repetitions;
     double us;
@@ -461,6 +471,8 @@ symwin_status measure(struct rank *r, struct result *result)
     status = try(r, &plan);
     if (status != SYMWIN_OK || !result->supported)
         return status;
+    if (o->replays == 0)
+        result->calls = stream_calls(r, result, result->calls);
     status = check(r, &plan, &wrong);
     if (status == SYMWIN_OK)
         status = timing(r, &plan);

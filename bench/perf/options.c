@@ -26,6 +26,7 @@ static const char usage[] =
     "  --nproc N      forks N processes, each with -t times -g ranks (1). Under mpirun, torchrun and srun\n"
     "                 the launcher's processes are the ranks\n"
     "  -n N           calls of a repetition      50 up to 16 MiB, 20 above; emulated driver 2\n"
+    "                 (fewer stream launches of copies: a stream holds about 1,000 operations)\n"
     "  -w N           warm-up calls                                   5; emulated driver 1\n"
     "  -G N           replays of a CUDA graph of the calls, each a repetition; 0: stream launches\n"
     "                                                                 9; emulated driver 2\n"

@@ -13,9 +13,9 @@ enum {
     PERF_MOST_REPETITIONS = 1000
 };
 
-/* Stream calls all wait in the queue behind the start gate, and a CUDA stream holds about a thousand
- * operations before a launch blocks. */
-enum { PERF_MOST_STREAM_CALLS = 400 };
+/* Stream calls all wait in the queue behind the start gate, and a CUDA stream holds about a thousand operations before a
+ * launch blocks. A call is one or two, but that of copies is many. */
+enum { PERF_MOST_STREAM_CALLS = 400, PERF_MOST_OPERATIONS = 1000 };
 
 enum { PERF_OUT_OF_PLACE = 1, PERF_IN_PLACE = 2 };
 enum {
