@@ -223,14 +223,14 @@ if ($sanitized) {
 }
 good('', '-t 2 -b 2K -e 2K -n 3 -G 0 --rounds 3 --rotate 2 --in-place both', 1, 'stream launches');
 for ('-G 2', '-G 0 --rotate 3 --in-place 1') {
-    my ($status, $output) = perf('', "-t 2 -b 64K -e 64K $_ -n 9 --percentiles 100");
+    my ($status, $output) = perf('', "-t 2 -b 256 -e 256 $_ -n 2 --percentiles 100");
     like($output, qr/^# p50, p99, max: of 100 single calls/m, "percentiles of single calls, $_");
     my ($row) = rows($output);
     ok($status == 0 && $row->[13] < $row->[14] && $row->[14] < $row->[15], 'have a 99th that is not the longest')
       or diag($output);
 }
-perf('', "-t 2 -b 1K -e 1K -n 100 -G 0 --rounds 1 --algo oneshot,copies --csv $folder/calls.csv");
-is(join(' ', slurp("$folder/calls.csv") =~ /^symwin,(\w+,)(?:[^,]*,){8}(\d+),/mg), 'oneshot, 100 copies, 62',
+perf('', "-t 2 -b 1K -e 1K -n 63 -w 0 -G 0 --rounds 1 --algo oneshot,copies --csv $folder/calls.csv");
+is(join(' ', slurp("$folder/calls.csv") =~ /^symwin,(\w+,)(?:[^,]*,){8}(\d+),/mg), 'oneshot, 63 copies, 62',
     'no more copies than a stream holds');
 good('', '-t 2 -b 4K -e 4K -n 5 --rotate 3 --algo oneshot --window 0',       1, 'plain memory');
 good('', '-t 2 -b 1100K -e 1100K -d i8 -n 1 -G 1 --host-data --link --in-place both --algo twoshot', 2,
