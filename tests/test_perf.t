@@ -78,7 +78,7 @@ sub ended {
 
 my @died    = started('', '--nproc 3 -b 4K -e 4K -n 1 -G 1000', 'KILL');
 my @stopped = started('', '--nproc 3 -b 4K -e 4K -n 1 -G 1000 --timeout 1', 'STOP');
-my @stuck   = started('SYMWIN_PERF_BREAK=hang', '-t 2 -b 1K -e 1K --timeout 1', '');
+my @stuck   = started('SYMWIN_PERF_BREAK=hang', "-t 2 -b 1K -e 1K --timeout 1 --csv $folder/stuck.csv", '');
 
 # ---- the table ---------------------------------------------------------------------------------
 
@@ -429,5 +429,6 @@ like($stopped[1], qr/rank 1/, 'and name it');
 @stuck = ended(@stuck);
 is($stuck[0], 1, 'a GPU that never finishes: status 1');
 like($stuck[1], qr/^symwin-perf: .*rank \d/m, 'and a sentence');
+is_deeply([glob "$folder/stuck*"], [], 'and no file, since nothing was measured');
 
 done_testing();
