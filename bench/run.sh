@@ -60,11 +60,11 @@ ranks=$("$build/bench/symwin-perf" ${RANKS:+-t $RANKS} ${PERF:-} -b 1K -e 1K -n 
 link=
 [ "${ranks:-0}" -lt 2 ] || link=--link
 
-# Each of the rivals is there if it can be run.
+# Each of the rivals is there if it can be run, with PERF's options; else it says why not.
 # shellcheck disable=SC2086
 can() {
-    [ -n "$gpus" ] && "$build/bench/symwin-perf" -b 1K -e 1K -d bf16 -n 1 -G 1 --algo none --against "$1" \
-        ${RANKS:+-t $RANKS} >/dev/null
+    [ -n "$gpus" ] && "$build/bench/symwin-perf" ${RANKS:+-t $RANKS} ${PERF:-} -b 1K -e 1K -d bf16 -n 1 -G 1 \
+        --algo none --against "$1" >/dev/null
 }
 rivals=
 ! can nccl || rivals=nccl,nccl-window
