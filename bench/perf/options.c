@@ -13,7 +13,7 @@
 static const char usage[] =
     "usage: symwin-perf [OPTION...]\n"
     "\n"
-    "Times all-reduces and checks every result. One repetition is: a gate that opens when all ranks have\n"
+    "Times all-reduces and checks results. One repetition is: a gate that opens when all ranks have\n"
     "queued their work, an all-reduce that lines the GPUs up, and a number of calls between two events. Its\n"
     "time is the slowest rank's; what is printed is the median over the repetitions, for one call.\n"
     "\n"
@@ -45,7 +45,8 @@ static const char usage[] =
     "  --rotate N     pairs of buffers that consecutive calls use in turn              1\n"
     "  -c 0|1         check the results                                               1\n"
     "  --host-data    the host makes the data and compares, as it does where nvcc was not there to build the\n"
-    "                 kernels that are quicker; in place, repetitions then go on with what the last left\n"
+    "                 kernels that are quicker; in place, all repetitions but the last then go on with what\n"
+    "                 the one before left\n"
     "  --seed N       of the random data                                              1\n";
 
 static const char usage_more[] =
