@@ -96,6 +96,9 @@ static void restarted(const struct arrangement *a)
             usleep(100);
     usleep(50000);
     for (r = 0; r < a->count - 1; r++)
+        kill(p->pids[r],
+             SIGSTOP); /* or one would notice that another has been killed, and end by itself */
+    for (r = 0; r < a->count - 1; r++)
         kill(p->pids[r], SIGKILL);
     for (r = 0; r < a->count - 1; r++)
         TAP_EQ("a rank of the first round is killed", WTERMSIG(processes_wait(p, r)), SIGKILL);
