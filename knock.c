@@ -107,6 +107,17 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
     return SYMWIN_OK;
 }
 
+/* Where nobody listens, the system may take that very port for the caller's end, and connect it to itself. */
+static int is_own_end(int fd)
+{
+    struct sockaddr_storage own = {0}, other = {0};
+    socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
+
+    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 &&
+           getpeername(fd, (struct sockaddr *)&other, &other_bytes) == 0 &&
+           own_bytes == other_bytes && memcmp(&own, &other, own_bytes) == 0;
+}
+
 /* One try. 0, or an errno. */
 static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 {
@@ -122,6 +133,8 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
         return errno;
     memcpy(&v4.sin_addr, id->address, sizeof v4.sin_addr);
     memcpy(&v6.sin6_addr, id->address, sizeof v6.sin6_addr);
+    /* is_own_end(): the port must not be taken when the maker comes to listen there */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     do
         error = (id->family == AF_INET ? connect(fd, (struct sockaddr *)&v4, sizeof v4)
                                        : connect(fd, (struct sockaddr *)&v6, sizeof v6)) == 0
@@ -139,6 +152,8 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
         else if (left <= 0)
             error = ETIMEDOUT;
     }
+    if (error == 0 && is_own_end(fd))
+        error = ECONNREFUSED;
     if (error != 0) {
         sw_service_close(fd);
         return error;

@@ -1,5 +1,8 @@
 /* Ranks on several hosts, which SYMWIN_HOST_ID tells apart here; they meet over TCP on a loopback address,
  * and the emulated driver plays the fabric that joins them. */
+#include <netinet/in.h>
+#include <sys/syscall.h>
+
 #include "process_cases.h"
 
 /* Which host each rank is on. */
@@ -104,6 +107,40 @@ static void restarted(const struct arrangement *a)
         TAP_EQ("a rank of the first round is killed", WTERMSIG(processes_wait(p, r)), SIGKILL);
     processes_free(p);
     processes_run(a->name, a->count, second_round, (void *)(uintptr_t)a);
+}
+
+/* ---- a rank that is connected to itself ---- */
+
+static int own_ends; /* how many connections are still to be */
+
+/* The system takes any free port for the caller's end: here it takes the one where rank 0 is to listen. */
+int connect_instead(int fd, const struct sockaddr *address, socklen_t bytes) __asm__("connect");
+int connect_instead(int fd, const struct sockaddr *address, socklen_t bytes)
+{
+    const int yes = 1;
+    socklen_t size = sizeof(int);
+    int before = 0;
+
+    if (own_ends > 0 && address->sa_family == AF_INET) {
+        getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, &size);
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); /* after another run */
+        own_ends -= bind(fd, address, bytes) == 0;
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, sizeof before);
+    }
+    return (int)syscall(SYS_connect, fd, address, bytes);
+}
+
+static void own_end(struct processes *p, int rank)
+{
+    launch(p, rank);
+    setenv("SYMWIN_SECRET", "sixteen letters!", 1);
+    if (rank == 0)
+        usleep(100000); /* the other comes first */
+    else
+        own_ends = 2;
+    host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
+    everything_with(p, rank, &p->rank[rank].id);
+    must_be(own_ends == 0, "a rank has been connected to itself", rank);
 }
 
 /* ---- addresses and ports that are none ---- */
@@ -265,6 +302,7 @@ int main(void)
         {"parts of one host", 4, "aaaa", "29933"},
     };
     static const struct arrangement torn = {"restarted on two hosts", 4, "aabb", "29873"};
+    static const struct arrangement itself = {"connected to itself", 2, "ab", "29874"};
     static const struct arrangement arrangements[] = {
         {"two hosts", 2, "ab", NULL},       {"two of two", 4, "aabb", NULL},
         {"dealt in turn", 4, "abab", NULL}, {"one and three", 4, "abbb", NULL},
@@ -282,6 +320,7 @@ int main(void)
                       (void *)(uintptr_t)&arrangements[i]);
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
+    processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
     restarted(&torn);
     processes_run("addresses and ports that are none", 1, bad_places, NULL);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
