@@ -174,8 +174,8 @@ symwin_status sw_door_resolve(const char *name, int port, struct sw_id *id, cons
 
 /* What door.c asks root.c. */
 struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES]);
-symwin_status
-sw_root_why_not(const unsigned char name[SW_NAME_BYTES]); /* there is no such meeting */
+symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES],
+                              int *culprit); /* there is no such meeting */
 const unsigned char *sw_root_secret(const struct meeting *meeting);
 void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join);
 void sw_root_ended(

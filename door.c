@@ -302,12 +302,13 @@ static void hello(struct sw_visitor *v, const union sw_wire_frame *in)
 {
     union sw_wire_frame out;
     symwin_status status;
+    int culprit;
 
     v->hello = in->hello;
     v->meeting = sw_root_named(v->hello.name);
     if (v->meeting == NULL) {
-        status = sw_root_why_not(v->hello.name);
-        sw_door_refuse(v, status, -1, symwin_last_error());
+        status = sw_root_why_not(v->hello.name, &culprit);
+        sw_door_refuse(v, status, culprit, symwin_last_error());
         return;
     }
     memset(&out, 0, sizeof out.challenge);

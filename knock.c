@@ -353,13 +353,15 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
     return open;
 }
 
-/* Whether to come again. The maker of a shared id may have come to its door and not yet to this id. A maker that many connect to at once sends some
- * away. And whom it drops without a word it had no memory for: one that has ended cannot be connected to. */
+/* Whether to come again. The maker of a shared id may have come to its door and not yet to this id: it says so, and
+ * otherwise how a meeting ended, which counts for all. A maker that many connect to at once sends some away. And whom it
+ * drops without a word it had no memory for: one that has ended cannot be connected to. */
 static int is_worth_a_try(const struct sw_id *id, symwin_status status,
                           const struct sw_channel *channel, const union sw_wire_frame *last)
 {
     if (status == SYMWIN_INVALID)
-        return is_shared(id);
+        return is_shared(id) && last->header.type == SW_WIRE_REFUSAL &&
+               last->refusal.rank == SW_WIRE_UNKNOWN;
     if (status == SYMWIN_BUSY)
         return 1;
     return status == SYMWIN_PEER_LOST && channel->fd >= 0 && !(channel->stream && is_shared(id)) &&

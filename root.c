@@ -32,6 +32,7 @@ static const char call[] = "symwin_comm_create";
 struct past {
     unsigned char name[SW_NAME_BYTES];
     symwin_status status;
+    int culprit;
     char text[SW_TEXT_BYTES];
 };
 
@@ -109,6 +110,7 @@ static void meeting_end(struct meeting *m)
     m->over = 1;
     memcpy(past->name, m->name, sizeof past->name);
     past->status = failed ? m->status : SYMWIN_INVALID;
+    past->culprit = failed ? m->culprit : SW_WIRE_UNKNOWN;
     snprintf(past->text, sizeof past->text, "%s",
              failed ? m->text
                     : "symwin_comm_create: this id has served; make a new one for every "
@@ -269,13 +271,16 @@ struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES])
 }
 
 /* Why there is no such meeting. */
-symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES])
+symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit)
 {
     unsigned i;
 
     for (i = 0; i < MOST_PAST && i < root.past_count; i++)
-        if (memcmp(root.past[i].name, name, SW_NAME_BYTES) == 0)
+        if (memcmp(root.past[i].name, name, SW_NAME_BYTES) == 0) {
+            *culprit = root.past[i].culprit;
             return sw_fail(root.past[i].status, "%s", root.past[i].text);
+        }
+    *culprit = SW_WIRE_UNKNOWN;
     return sw_fail(SYMWIN_INVALID, "%s: this id has served, or another process made it", call);
 }
 
@@ -475,11 +480,12 @@ symwin_status sw_root_join(const struct sw_id *id, const struct sw_wire_join *jo
     unsigned char name[SW_NAME_BYTES];
     symwin_status status;
     struct meeting *m;
+    int culprit;
 
     sw_id_name(id, name);
     m = sw_root_named(name);
     if (m == NULL)
-        return sw_root_why_not(name);
+        return sw_root_why_not(name, &culprit);
     m->inside++;
     seat(m, join, NULL);
     while (!m->over)

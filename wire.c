@@ -104,7 +104,7 @@ int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
     case SW_WIRE_REFUSAL:
         frame->refusal.text[sizeof frame->refusal.text - 1] = '\0';
         return frame->refusal.status != SYMWIN_OK && status_valid(frame->refusal.status) &&
-               frame->refusal.rank >= -1 && frame->refusal.rank < SW_MAX_RANKS;
+               frame->refusal.rank >= SW_WIRE_UNKNOWN && frame->refusal.rank < SW_MAX_RANKS;
     case SW_WIRE_HANDLE:
         return rank_in(frame->handle.rank, SW_MAX_RANKS) && status_valid(frame->handle.status);
     case SW_WIRE_HERE:

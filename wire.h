@@ -134,10 +134,12 @@ struct sw_wire_end { /* LEAVE: only the rank counts. END: to the linking host, a
     int32_t rank;
 };
 
+#define SW_WIRE_UNKNOWN (-2) /* there is no such id here: not yet, or not any more */
+
 struct sw_wire_refusal {
     struct sw_wire_header header;
     int32_t status;
-    int32_t rank; /* whose fault, -1: no rank's */
+    int32_t rank; /* whose fault, -1: no rank's; or SW_WIRE_UNKNOWN */
     char text[SW_TEXT_BYTES];
 };
 

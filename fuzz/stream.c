@@ -98,7 +98,7 @@ static void make_frame(struct run *run, union sw_wire_frame *frame)
         frame->pass.process = (int)detail;
     if (type == SW_WIRE_REFUSAL) {
         frame->refusal.status = 1 + (int)detail % SYMWIN_STATUS_LAST;
-        frame->refusal.rank = (int)detail - 1;
+        frame->refusal.rank = (int)detail + SW_WIRE_UNKNOWN;
     }
     if (type == SW_WIRE_HANDLE)
         frame->handle.rank = frame->handle.status = (int)(detail % 8);

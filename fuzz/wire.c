@@ -87,7 +87,8 @@ static void check_refusal(const struct sw_wire_refusal *r)
 {
     fuzz_must(r->status > SYMWIN_OK && r->status <= SYMWIN_STATUS_LAST, "refused with %d",
               r->status);
-    fuzz_must(r->rank >= -1 && r->rank < SW_MAX_RANKS, "the fault of rank %d", r->rank);
+    fuzz_must(r->rank >= SW_WIRE_UNKNOWN && r->rank < SW_MAX_RANKS, "the fault of rank %d",
+              r->rank);
     fuzz_must(memchr(r->text, 0, sizeof r->text) != NULL, "a text without an end");
 }
 

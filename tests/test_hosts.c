@@ -143,6 +143,38 @@ static void own_end(struct processes *p, int rank)
     must_be(own_ends == 0, "a rank has been connected to itself", rank);
 }
 
+/* ---- a rank that comes twice ---- */
+
+enum { AGAIN = 3, LATER = 4 };
+
+/* Two processes say that they are rank 1. All hear that, and soon: those who have come, on either host, and the one that comes
+ * after it. */
+static void twice(struct processes *p, int rank)
+{
+    static const int says[] = {0, 1, 2, 1, 3}; /* and rank 4 never comes */
+    char number[16];
+    symwin_comm *comm = NULL;
+
+    launch(p, rank);
+    snprintf(number, sizeof number, "%d", says[rank]);
+    setenv("RANK", number, 1);
+    setenv("SYMWIN_SECRET", "sixteen letters!", 1);
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "5000", 1);
+    if (rank == AGAIN)
+        usleep(200000);
+    while (rank == LATER && p->rank[0].status < 0)
+        usleep(1000);
+    host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
+    processes_note(
+        p, rank,
+        symwin_comm_create(&p->rank[rank].id, p->count, says[rank], says[rank], NULL, &comm));
+    must_be(p->rank[rank].status == SYMWIN_INVALID && host_error_has("rank 1 came twice"),
+            "is told who came twice", rank);
+    while (p->rank[rank == 0 ? LATER : 0].status < 0)
+        usleep(1000);
+    must_be(p->rank[rank].at_us - p->rank[0].at_us < 2000000, "is told soon", rank);
+}
+
 /* ---- addresses and ports that are none ---- */
 
 static void refused(const char *address, const char *port, symwin_status want, const char *words)
@@ -303,6 +335,7 @@ int main(void)
     };
     static const struct arrangement torn = {"restarted on two hosts", 4, "aabb", "29873"};
     static const struct arrangement itself = {"connected to itself", 2, "ab", "29874"};
+    static const struct arrangement one_twice = {"a rank comes twice", 5, "aabbb", "29875"};
     static const struct arrangement arrangements[] = {
         {"two hosts", 2, "ab", NULL},       {"two of two", 4, "aabb", NULL},
         {"dealt in turn", 4, "abab", NULL}, {"one and three", 4, "abbb", NULL},
@@ -321,6 +354,7 @@ int main(void)
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
+    processes_run(one_twice.name, one_twice.count, twice, (void *)(uintptr_t)&one_twice);
     restarted(&torn);
     processes_run("addresses and ports that are none", 1, bad_places, NULL);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
