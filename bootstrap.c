@@ -15,7 +15,6 @@
 static const char call[] = "symwin_comm_create";
 
 enum {
-    GRACE_MS = 1000, /* for the maker's word on who is late, past one's own deadline */
     HOSTS_MS = 4000, /* the same, where the maker waits for other hosts' word on that */
     LOOK_MS = 2,     /* between looks for the id of a host's ranks */
     ASK_MS = 20,     /* between looks at the other hosts */
@@ -450,7 +449,7 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
     if (status == SYMWIN_OK)
         status = lowest == join->rank
                      ? sw_id_make(&local, &options, call)
-                     : await_id(name, &local, channel, &frame, lowest, deadline - GRACE_MS);
+                     : await_id(name, &local, channel, &frame, lowest, deadline - SW_GRACE_MS);
     if (status != SYMWIN_OK) {
         if (lowest != join->rank && frame.header.type != SW_WIRE_REFUSAL)
             return last_word(channel, join->rank, lowest, status);
@@ -462,8 +461,9 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
     mine.rank = rank;
     mine.nranks = nranks;
     mine.posts = table->nranks;
-    mine.timeout_ms = sw_now_ms() + GRACE_MS < deadline ? (int)(deadline - GRACE_MS - sw_now_ms())
-                                                        : 1;
+    mine.timeout_ms = sw_now_ms() + SW_GRACE_MS < deadline
+                          ? (int)(deadline - SW_GRACE_MS - sw_now_ms())
+                          : 1;
     status = join_wide(&local, &mine, lowest == join->rank ? NULL : channel, table, host, out);
     if (status == SYMWIN_OK || lowest == join->rank || channel->fd < 0)
         return status;
@@ -473,9 +473,8 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
 /* Through the maker's socket. */
 static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join *join,
                                     struct sw_channel *first, const struct sw_wire_table *wide,
-                                    int host, struct sw_group **out)
+                                    int host, int64_t deadline, struct sw_group **out)
 {
-    const int64_t deadline = sw_now_ms() + join->timeout_ms + GRACE_MS;
     int64_t patience = deadline; /* once all have come */
     /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
     struct arrival *arrival = calloc(1, sizeof *arrival);
@@ -496,14 +495,14 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         memcpy(local.folder, frame.here.folder, sizeof local.folder);
         local.folder[sizeof local.folder - 1] = '\0';
         local.family = 0; /* not over the network again */
-        return join_by_socket(&local, join, first, wide, host, out);
+        return join_by_socket(&local, join, first, wide, host, deadline, out);
     }
     if (status == SYMWIN_OK && frame.table.nranks != join->nranks)
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id counts %d ranks, not %d",
                          call, frame.table.nranks, join->nranks);
     table = frame.table;
     if (status == SYMWIN_OK && table.hosts > 1)
-        patience = sw_now_ms() + join->timeout_ms + HOSTS_MS;
+        patience = deadline - SW_GRACE_MS + HOSTS_MS;
     if (status == SYMWIN_OK && channel.stream) {
         status = meet_here(id, join, &table, &channel, deadline, out);
     } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
@@ -511,7 +510,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         announce(arrival, id, mates, status, status == SYMWIN_OK ? *out : NULL);
         arrival = NULL;
     } else if (status == SYMWIN_OK) {
-        status = await(id, patience + GRACE_MS, out);
+        status = await(id, patience + SW_GRACE_MS, out);
     }
     sw_channel_close(&channel);
     free(arrival);
@@ -522,6 +521,7 @@ static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join
                                struct sw_channel *first, const struct sw_wire_table *wide, int host,
                                struct sw_group **out)
 {
+    const int64_t deadline = sw_now_ms() + join->timeout_ms + SW_GRACE_MS;
     symwin_status status = SYMWIN_OK;
     int mine;
 
@@ -532,7 +532,7 @@ static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join
     if (mine)
         status = sw_root_join(id, join, out);
     sw_service_unlock();
-    return mine ? status : join_by_socket(id, join, first, wide, host, out);
+    return mine ? status : join_by_socket(id, join, first, wide, host, deadline, out);
 }
 
 symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int rank,

@@ -105,7 +105,10 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
 
 /* ---- knock.c: without the lock ---- */
 
-/* Goes to the maker, and comes again where that promises something. `frame`: the answer to JOIN, TABLE or HERE;
+#define SW_GRACE_MS 1000 /* for the maker's word on who is late, past one's own deadline */
+
+/* Goes to the maker, and comes again where that promises something. `deadline` has SW_GRACE_MS in it; what the maker hears in
+ * JOIN is what is left without. `frame`: the answer to JOIN, TABLE or HERE;
  * on failure the maker's last word, type 0: there was none. `first`: the channel to the maker of a meeting of
  * several hosts, where this is one of one host's ranks; told READY, and closed, on the way. NULL: it is not. */
 symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, struct sw_channel *first,

@@ -14,7 +14,10 @@
 
 #include "bootstrap.h"
 
-enum { READY_MS = 1000 };
+enum {
+    READY_MS = 1000,
+    SLACK_MS = 100 /* within which the time that is left counts as all of it */
+};
 
 static const char call[] = "symwin_comm_create";
 
@@ -319,6 +322,16 @@ void sw_knock_ready(struct sw_channel *first)
     sw_channel_close(first);
 }
 
+/* The maker ends the meeting with the first rank whose time is over, however long that took to get here. Sentences have the
+ * time that was given, as long as it makes no difference. */
+static void say_what_is_left(struct sw_wire_join *join, int64_t deadline)
+{
+    const int64_t left = deadline - SW_GRACE_MS - sw_now_ms();
+
+    if (left + SLACK_MS < join->timeout_ms)
+        join->timeout_ms = left > 1 ? (int)left : 1;
+}
+
 /* Takes a seat: proves that it knows the secret too, and waits until all have come. `frame` has the maker's
  * last word, if there was one. */
 static symwin_status introduce(struct sw_channel *channel, const struct sw_id *id,
@@ -332,6 +345,7 @@ static symwin_status introduce(struct sw_channel *channel, const struct sw_id *i
     status = greet(channel, id, &hello, frame, deadline);
     if (status != SYMWIN_OK)
         return status;
+    say_what_is_left(join, deadline);
     sw_wire_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
     status = sw_speak(channel, (union sw_wire_frame *)(void *)join, deadline);
     sw_channel_key(channel, 0, id->secret, &hello.hello, &frame->challenge);

@@ -5,6 +5,12 @@
 
 #include "process_cases.h"
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { TIME_MS = 4000 };
+#else
+enum { TIME_MS = 1000 };
+#endif
+
 /* Which host each rank is on. */
 struct arrangement {
     const char *name;
@@ -175,6 +181,34 @@ static void twice(struct processes *p, int rank)
     must_be(p->rank[rank].at_us - p->rank[0].at_us < 2000000, "is told soon", rank);
 }
 
+/* ---- a rank whose time is over ---- */
+
+/* Rank 0 is late, and rank 2 does not come. For all others that is over when the time of those is who came in time: rank 0 has
+ * no more than they. */
+static void waits(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+    char number[16];
+
+    if (rank == 2)
+        return;
+    launch(p, rank);
+    setenv("SYMWIN_SECRET", "sixteen letters!", 1);
+    snprintf(number, sizeof number, "%d", TIME_MS);
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", number, 1);
+    harness_device_count();
+    p->rank[rank].number = processes_now_us();
+    if (rank == 0)
+        usleep(TIME_MS * 800);
+    host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
+    processes_note(p, rank,
+                   symwin_comm_create(&p->rank[rank].id, p->count, rank, rank, NULL, &comm));
+    must_be(p->rank[rank].status == SYMWIN_TIMEOUT && host_error_has("rank 2 did not come"),
+            "is told who did not come", rank);
+    must_be(p->rank[rank].at_us - p->rank[rank].number < TIME_MS * 1500,
+            "is told when the time of the first is over", rank);
+}
+
 /* ---- addresses and ports that are none ---- */
 
 static void refused(const char *address, const char *port, symwin_status want, const char *words)
@@ -336,6 +370,7 @@ int main(void)
     static const struct arrangement torn = {"restarted on two hosts", 4, "aabb", "29873"};
     static const struct arrangement itself = {"connected to itself", 2, "ab", "29874"};
     static const struct arrangement one_twice = {"a rank comes twice", 5, "aabbb", "29875"};
+    static const struct arrangement in_vain = {"rank 0 is late, rank 2 absent", 4, "aabb", "29876"};
     static const struct arrangement arrangements[] = {
         {"two hosts", 2, "ab", NULL},       {"two of two", 4, "aabb", NULL},
         {"dealt in turn", 4, "abab", NULL}, {"one and three", 4, "abbb", NULL},
@@ -355,6 +390,7 @@ int main(void)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
     processes_run(one_twice.name, one_twice.count, twice, (void *)(uintptr_t)&one_twice);
+    processes_run(in_vain.name, in_vain.count, waits, (void *)(uintptr_t)&in_vain);
     restarted(&torn);
     processes_run("addresses and ports that are none", 1, bad_places, NULL);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
