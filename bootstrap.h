@@ -128,7 +128,7 @@ symwin_status sw_speak(struct sw_channel *channel, const union sw_wire_frame *fr
 
 /* ---- root.c ---- */
 
-/* Opens an id, complete but for where its maker is reached: from now on ranks can come. */
+/* Opens an id, complete but for the folder and the port if any will do: from now on ranks can come. */
 symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options,
                            const char *for_call);
 
@@ -158,9 +158,9 @@ struct sw_visitor {
     int rank;
 };
 
-/* Opens the socket in a private folder, and one for TCP where an address is given, unless they are open;
+/* Opens the socket in a private folder, and one for TCP where the id has an address, unless they are open;
  * says in the id where. No folder to be had is no failure: threads of this process can do without. */
-symwin_status sw_door_open(struct sw_id *id, const char *address, int port);
+symwin_status sw_door_open(struct sw_id *id);
 
 /* Closes the sockets, at once or when ranks of a failed meeting have had the time to hear of it. */
 void sw_door_rest(int linger);
@@ -172,7 +172,8 @@ void sw_door_refuse(struct sw_visitor *visitor, symwin_status status, int culpri
                     const char *text);
 void sw_door_forked(void);
 
-/* A host name, number or interface of this host as an id has it. Any thread. */
+/* A host name, number or interface of this host as an id has it. Without the lock: asking for a name takes as long as it
+ * takes, and whoever holds the lock keeps this process from seeing that another has died. */
 symwin_status sw_door_resolve(const char *name, int port, struct sw_id *id, const char *call);
 
 /* What door.c asks root.c. */

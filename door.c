@@ -220,40 +220,41 @@ static int bind_to(int fd, struct sw_id *id)
     return 0;
 }
 
-static symwin_status tcp_open(const char *name, int port)
+static symwin_status tcp_open(const struct sw_id *id)
 {
-    symwin_status status;
+    char text[INET6_ADDRSTRLEN] = "";
     int fd, error;
 
     if (door.tcp.fd >= 0)
         return SYMWIN_OK;
-    status = sw_door_resolve(name, port, &door.where, call);
-    if (status != SYMWIN_OK)
-        return status;
-    fd = socket(door.where.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    door.where.family = id->family;
+    door.where.port = id->port;
+    memcpy(door.where.address, id->address, sizeof door.where.address);
+    fd = socket(id->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     error = fd < 0 ? errno : bind_to(fd, &door.where);
     if (error == 0)
         return watch_open(&door.tcp, fd);
     if (fd >= 0)
         close(fd);
+    inet_ntop(id->family, id->address, text, sizeof text);
     return sw_fail(SYMWIN_DENIED,
                    "%s: cannot listen on %s, port %d: %s; set SYMWIN_ADDR to an address of this "
                    "host, SYMWIN_PORT to a free port",
-                   call, name, port, strerror(error));
+                   call, text, ntohs(id->port), strerror(error));
 }
 
-symwin_status sw_door_open(struct sw_id *id, const char *address, int port)
+symwin_status sw_door_open(struct sw_id *id)
 {
     symwin_status status = local_open();
 
-    if (status == SYMWIN_OK && address != NULL)
-        status = tcp_open(address, port);
+    if (status == SYMWIN_OK && id->family != 0)
+        status = tcp_open(id);
     if (status != SYMWIN_OK) {
         sw_door_rest(0);
         return status;
     }
     memcpy(id->folder, door.where.folder, sizeof id->folder);
-    if (address != NULL) {
+    if (id->family != 0) {
         id->family = door.where.family;
         id->port = door.where.port;
         memcpy(id->address, door.where.address, sizeof id->address);

@@ -93,6 +93,8 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
         memcpy(id->secret, options->secret, sizeof id->secret);
     else
         status = sw_random_bytes(id->secret, sizeof id->secret, for_call);
+    if (status == SYMWIN_OK && options->address != NULL)
+        status = sw_door_resolve(options->address, options->port, id, for_call);
     if (status != SYMWIN_OK)
         return status;
     sw_service_lock();

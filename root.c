@@ -302,7 +302,7 @@ static symwin_status meeting_fill(struct meeting *m, struct sw_id *id,
     m->channel.fd = -1;
     m->culprit = -1;
     if (status == SYMWIN_OK)
-        status = sw_door_open(id, options->address, options->port);
+        status = sw_door_open(id);
     if (status != SYMWIN_OK)
         return status;
     m->id = *id;

@@ -1,5 +1,7 @@
 /* Ranks on several hosts, which SYMWIN_HOST_ID tells apart here; they meet over TCP on a loopback address,
  * and the emulated driver plays the fabric that joins them. */
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/syscall.h>
 
@@ -232,6 +234,55 @@ static void bad_places(struct processes *p, int rank)
     refused("192.0.2.1", "0", SYMWIN_DENIED, "cannot listen on 192.0.2.1");
 }
 
+/* ---- a name that takes its time ---- */
+
+static int is_slow, was_free;
+
+static void *take_the_lock(void *arg)
+{
+    sw_service_lock();
+    *(atomic_int *)arg = 1;
+    sw_service_unlock();
+    return NULL;
+}
+
+/* Whether another thread gets the lock of the service thread, which sees whoever dies. */
+static int lock_is_free(void)
+{
+    static atomic_int got;
+    pthread_t other;
+    int i;
+
+    if (pthread_create(&other, NULL, take_the_lock, &got) != 0)
+        abort();
+    for (i = 0; i < 1000 && !got; i++)
+        usleep(1000);
+    pthread_detach(other);
+    return got;
+}
+
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                struct addrinfo **out)
+{
+    int (*of_system)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
+
+    if (is_slow) {
+        was_free = lock_is_free();
+        return EAI_AGAIN;
+    }
+    memcpy(&of_system, &symbol, sizeof of_system);
+    return of_system(name, service, hints, out);
+}
+
+static void slow_name(struct processes *p, int rank)
+{
+    (void)p;
+    is_slow = 1;
+    refused("a slow name", "0", SYMWIN_INVALID, "\"a slow name\" is no address");
+    must_be(was_free, "other threads go on while a name is looked up", rank);
+}
+
 /* ---- parts of a communicator ---- */
 
 /* One word of every rank, added up: the ranks' numbers in the parent, each times ten, and one. */
@@ -393,6 +444,7 @@ int main(void)
     processes_run(in_vain.name, in_vain.count, waits, (void *)(uintptr_t)&in_vain);
     restarted(&torn);
     processes_run("addresses and ports that are none", 1, bad_places, NULL);
+    processes_run("a name that takes its time", 1, slow_name, NULL);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
         processes_run(parts[i].name, parts[i].count, split, (void *)(uintptr_t)&parts[i]);
 
