@@ -24,7 +24,7 @@ _Static_assert(sizeof(struct sw_id) == sizeof(symwin_unique_id), "fills it");
 
 /* What is known when an id is made; all but `secret` and `address` for meetings of one host's ranks. */
 struct sw_id_options {
-    const unsigned char *secret; /* NULL: a random one */
+    const unsigned char *secret; /* that all ranks make the same id of; NULL: a random one */
     const char *address; /* to be reached at by TCP, host name or number; NULL: not at all */
     int port;            /* 0: any */
     const char *file;    /* where to write the id down; removed when it has served; NULL */
@@ -172,9 +172,11 @@ void sw_door_refuse(struct sw_visitor *visitor, symwin_status status, int culpri
                     const char *text);
 void sw_door_forked(void);
 
-/* A host name, number or interface of this host as an id has it. Without the lock: asking for a name takes as long as it
- * takes, and whoever holds the lock keeps this process from seeing that another has died. */
-symwin_status sw_door_resolve(const char *name, int port, struct sw_id *id, const char *call);
+/* A host name or number as an id has it, or an interface of this host unless the name is to mean the same `everywhere`.
+ * Without the lock: asking for a name takes as long as it takes, and whoever holds the lock keeps this process from seeing
+ * that another has died. */
+symwin_status sw_door_resolve(const char *name, int port, int everywhere, struct sw_id *id,
+                              const char *call);
 
 /* What door.c asks root.c. */
 struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES]);

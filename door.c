@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -173,18 +174,23 @@ static int interface_address(const char *name, struct sockaddr_storage *out)
     return found;
 }
 
-symwin_status sw_door_resolve(const char *name, int port, struct sw_id *id, const char *for_call)
+symwin_status sw_door_resolve(const char *name, int port, int everywhere, struct sw_id *id,
+                              const char *for_call)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     struct sockaddr_storage address;
     int error;
 
-    if (!interface_address(name, &address)) {
+    if (everywhere && if_nametoindex(name) != 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: \"%s\" is an interface, and another one on every host: set MASTER_ADDR "
+                       "or SYMWIN_ADDR to an address of rank 0's host",
+                       for_call, name);
+    if (everywhere || !interface_address(name, &address)) {
         error = getaddrinfo(name, NULL, &hints, &found);
         if (error != 0)
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: \"%s\" is no address and no interface of this host: %s", for_call,
-                           name, gai_strerror(error));
+            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is no address%s: %s", for_call, name,
+                           everywhere ? "" : " and no interface of this host", gai_strerror(error));
         memcpy(&address, found->ai_addr, found->ai_addrlen);
         freeaddrinfo(found);
     }

@@ -94,7 +94,8 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     else
         status = sw_random_bytes(id->secret, sizeof id->secret, for_call);
     if (status == SYMWIN_OK && options->address != NULL)
-        status = sw_door_resolve(options->address, options->port, id, for_call);
+        status = sw_door_resolve(options->address, options->port, options->secret != NULL, id,
+                                 for_call);
     if (status != SYMWIN_OK)
         return status;
     sw_service_lock();
@@ -109,7 +110,7 @@ symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, c
     memset(id, 0, sizeof *id);
     memcpy(id->magic, id_magic, sizeof id->magic);
     memcpy(id->secret, options->secret, sizeof id->secret);
-    return sw_door_resolve(options->address, options->port, id, for_call);
+    return sw_door_resolve(options->address, options->port, 1, id, for_call);
 }
 
 /* SYMWIN_PORT; 0, where it is not set: any. */

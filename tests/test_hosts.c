@@ -234,6 +234,19 @@ static void bad_places(struct processes *p, int rank)
     refused("192.0.2.1", "0", SYMWIN_DENIED, "cannot listen on 192.0.2.1");
 }
 
+/* Each host would take its own. */
+static void interface(struct processes *p, int rank)
+{
+    symwin_unique_id id;
+
+    launch(p, rank);
+    setenv("SYMWIN_SECRET", "sixteen letters!", 1);
+    setenv("SYMWIN_ADDR", "lo", 1);
+    must_be(symwin_unique_id_from_env(&id) == SYMWIN_INVALID &&
+                host_error_has("\"lo\" is an interface"),
+            "an interface in a launched job on several hosts", rank);
+}
+
 /* ---- a name that takes its time ---- */
 
 static int is_slow, was_free;
@@ -444,6 +457,7 @@ int main(void)
     processes_run(in_vain.name, in_vain.count, waits, (void *)(uintptr_t)&in_vain);
     restarted(&torn);
     processes_run("addresses and ports that are none", 1, bad_places, NULL);
+    processes_run("an interface", itself.count, interface, (void *)(uintptr_t)&itself);
     processes_run("a name that takes its time", 1, slow_name, NULL);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
         processes_run(parts[i].name, parts[i].count, split, (void *)(uintptr_t)&parts[i]);
