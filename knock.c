@@ -77,10 +77,11 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
                        "the TMPDIR of the process that made the id",
                        call, id->folder);
     if (lstat(id->folder, &folder) != 0)
-        return sw_fail(SYMWIN_PEER_LOST,
-                       "%s: the process that made the id has ended, or is on another host and was "
-                       "not given SYMWIN_ADDR (%s: %s)",
-                       call, id->folder, strerror(errno));
+        return sw_fail(
+            SYMWIN_PEER_LOST,
+            "%s: the process that made the id has ended or released it, or is on another "
+            "host and was not given SYMWIN_ADDR (%s: %s)",
+            call, id->folder, strerror(errno));
     if (!S_ISDIR(folder.st_mode) || folder.st_uid != geteuid() || (folder.st_mode & 077) != 0)
         return sw_fail(SYMWIN_DENIED,
                        "%s: %s is not this user's private folder; all ranks must run as "
@@ -185,9 +186,11 @@ static symwin_status connect_far(const struct sw_id *id, int64_t deadline, int *
     if (error == EMFILE || error == ENFILE)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(error));
     if (error == ECONNREFUSED && !is_shared(id))
-        return sw_fail(SYMWIN_PEER_LOST,
-                       "%s: the process that made the id has ended (nobody listens at its address)",
-                       call);
+        return sw_fail(
+            SYMWIN_PEER_LOST,
+            "%s: the process that made the id has ended or released it (nobody listens at "
+            "its address)",
+            call);
     if (error != 0)
         return sw_fail(SYMWIN_TIMEOUT,
                        "%s: the process that made the id cannot be reached over the network: %s; "

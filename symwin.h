@@ -217,9 +217,9 @@ SYMWIN_API symwin_status symwin_unique_id_create(symwin_unique_id *id);
 
 /* Gives up an id of this process that has not served: ranks that wait with it get SYMWIN_ABORTED. So do
  * those of this process that come later, and those of others as long as this process still listens for
- * ranks with that or another id; then they get SYMWIN_PEER_LOST, or from other hosts, which cannot know,
- * SYMWIN_TIMEOUT. Any thread. Ids that are neither used nor released keep a socket and a thread until the
- * process ends.
+ * ranks with that or another id; then they get SYMWIN_PEER_LOST, or SYMWIN_TIMEOUT where the id is
+ * symwin_unique_id_from_env()'s for several hosts, whose maker may still be on its way. Any thread. Ids that
+ * are neither used nor released keep a socket and a thread until the process ends.
  *
  *   SYMWIN_INVALID  another process made it, or it has served */
 SYMWIN_API symwin_status symwin_unique_id_release(const symwin_unique_id *id);

@@ -183,6 +183,33 @@ static void twice(struct processes *p, int rank)
     must_be(p->rank[rank].at_us - p->rank[0].at_us < 2000000, "is told soon", rank);
 }
 
+/* ---- an id that is released ---- */
+
+/* Ranks of other hosts are told at once, as those of this one; rank 0's process lives on. */
+static void released(struct processes *p, int rank)
+{
+    const struct arrangement *a = p->arg;
+    const char host[] = {a->hosts[rank], '\0'};
+    symwin_comm *comm = NULL;
+
+    setenv("SYMWIN_HOST_ID", host, 1);
+    setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+    processes_id(p, rank);
+    if (rank == 0)
+        host_must(symwin_unique_id_release(&p->id), "symwin_unique_id_release");
+    harness_device_count();
+    processes_barrier(p);
+    if (rank != 0) {
+        must_be(processes_comm(p, rank, 5000, &comm) == SYMWIN_PEER_LOST &&
+                    host_error_has("has ended or released it"),
+                "the id has been released", rank);
+        processes_note(p, rank, SYMWIN_OK);
+    }
+    for (rank = 1; rank < p->count; rank++)
+        while (p->rank[rank].status < 0)
+            usleep(1000);
+}
+
 /* ---- a rank whose time is over ---- */
 
 /* Rank 0 is late, and rank 2 does not come. For all others that is over when the time of those is who came in time: rank 0 has
@@ -434,6 +461,7 @@ int main(void)
     static const struct arrangement torn = {"restarted on two hosts", 4, "aabb", "29873"};
     static const struct arrangement itself = {"connected to itself", 2, "ab", "29874"};
     static const struct arrangement one_twice = {"a rank comes twice", 5, "aabbb", "29875"};
+    static const struct arrangement given_up = {"an id is released", 3, "aab", NULL};
     static const struct arrangement in_vain = {"rank 0 is late, rank 2 absent", 4, "aabb", "29876"};
     static const struct arrangement arrangements[] = {
         {"two hosts", 2, "ab", NULL},       {"two of two", 4, "aabb", NULL},
@@ -454,6 +482,7 @@ int main(void)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
     processes_run(one_twice.name, one_twice.count, twice, (void *)(uintptr_t)&one_twice);
+    processes_run(given_up.name, given_up.count, released, (void *)(uintptr_t)&given_up);
     processes_run(in_vain.name, in_vain.count, waits, (void *)(uintptr_t)&in_vain);
     restarted(&torn);
     processes_run("addresses and ports that are none", 1, bad_places, NULL);
