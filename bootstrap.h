@@ -158,7 +158,7 @@ struct sw_visitor {
     int rank;
 };
 
-/* Opens the socket in a private folder, and one for TCP where the id has an address, unless they are open;
+/* Opens the socket in a private folder, and one for TCP where the id has an address, unless they are open there;
  * says in the id where. No folder to be had is no failure: threads of this process can do without. */
 symwin_status sw_door_open(struct sw_id *id);
 

@@ -25,20 +25,29 @@
 
 enum {
     HANDSHAKE_MS = 5000,
-    LINGER_MS = 1000,    /* after a failure, to tell late ranks of it */
-    PAUSE_MS = 100,      /* before another try to accept without descriptors */
-    MOST_STRANGERS = 128 /* connections without a seat */
+    LINGER_MS = 1000,     /* after a failure, to tell late ranks of it */
+    PAUSE_MS = 100,       /* before another try to accept without descriptors */
+    MOST_STRANGERS = 128, /* connections without a seat */
+    MOST_PORTS = 8        /* addresses and ports at a time */
 };
 
 static const char call[] = "symwin_unique_id_create";
 
+/* A socket for TCP. Ids that want the same share it, and all are closed together. */
+struct port {
+    struct sw_watch watch;
+    struct sw_id where; /* family, port and address */
+};
+
 static struct {
     struct sw_visitor *visitors;
     int strangers;
-    struct sw_watch local, tcp; /* .fd -1: there is none */
-    struct sw_id where;         /* family, port, address and folder */
-    int64_t linger;             /* the sockets stay until then */
-} door = {.local = {.fd = -1}, .tcp = {.fd = -1}};
+    struct sw_watch local; /* .fd -1: there is none */
+    char folder[sizeof((struct sw_id *)NULL)->folder];
+    struct port ports[MOST_PORTS]; /* the first `count` are open */
+    int count;
+    int64_t linger; /* the sockets stay until then */
+} door = {.local = {.fd = -1}};
 
 static void visitor_come(struct sw_watch *watch, short events);
 
@@ -57,12 +66,12 @@ static void folder_remove(void)
 {
     struct sockaddr_un address;
 
-    if (door.where.folder[0] == '\0')
+    if (door.folder[0] == '\0')
         return;
-    socket_address(door.where.folder, &address);
+    socket_address(door.folder, &address);
     unlink(address.sun_path);
-    rmdir(door.where.folder);
-    door.where.folder[0] = '\0';
+    rmdir(door.folder);
+    door.folder[0] = '\0';
 }
 
 /* The process ends: what is in the file system must not stay. Nothing else is undone. */
@@ -83,17 +92,17 @@ static void door_close(void)
 {
     folder_remove();
     watch_close(&door.local);
-    watch_close(&door.tcp);
-    door.where.family = 0;
+    while (door.count > 0)
+        watch_close(&door.ports[--door.count].watch);
 }
 
 void sw_door_rest(int linger)
 {
-    struct sw_watch *open = door.local.fd >= 0 ? &door.local : &door.tcp;
+    struct sw_watch *open = door.local.fd >= 0 ? &door.local : &door.ports[0].watch;
 
     if (linger)
         door.linger = sw_now_ms() + LINGER_MS;
-    if (sw_root_expects() || open->fd < 0)
+    if (sw_root_expects() || (door.local.fd < 0 && door.count == 0))
         return;
     if (sw_now_ms() >= door.linger) {
         door_close();
@@ -116,10 +125,10 @@ static int folder_make(void)
     int i;
 
     for (i = 0; i < SW_PLACES; i++)
-        if (sw_place_name(i, "/symwin-XXXXXX", door.where.folder, sizeof door.where.folder) &&
-            mkdtemp(door.where.folder) != NULL)
+        if (sw_place_name(i, "/symwin-XXXXXX", door.folder, sizeof door.folder) &&
+            mkdtemp(door.folder) != NULL)
             return 1;
-    door.where.folder[0] = '\0';
+    door.folder[0] = '\0';
     return 0;
 }
 
@@ -136,7 +145,7 @@ static symwin_status local_open(void)
 
     if (door.local.fd >= 0 || !folder_make())
         return SYMWIN_OK;
-    socket_address(door.where.folder, &address);
+    socket_address(door.folder, &address);
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
         listen(fd, SOMAXCONN) != 0) {
@@ -226,20 +235,45 @@ static int bind_to(int fd, struct sw_id *id)
     return 0;
 }
 
-static symwin_status tcp_open(const struct sw_id *id)
+/* Whether the socket will do for the id. */
+static int is_for(const struct port *port, const struct sw_id *id)
 {
+    return port->where.family == id->family && (id->port == 0 || id->port == port->where.port) &&
+           memcmp(port->where.address, id->address, sizeof id->address) == 0;
+}
+
+/* The port that it got is in the id then. */
+static symwin_status tcp_open(struct sw_id *id)
+{
+    struct port *port = door.ports;
     char text[INET6_ADDRSTRLEN] = "";
+    symwin_status status;
     int fd, error;
 
-    if (door.tcp.fd >= 0)
+    while (port < door.ports + door.count && !is_for(port, id))
+        port++;
+    if (port < door.ports + door.count) {
+        id->port = port->where.port;
         return SYMWIN_OK;
-    door.where.family = id->family;
-    door.where.port = id->port;
-    memcpy(door.where.address, id->address, sizeof door.where.address);
+    }
+    if (door.count == MOST_PORTS)
+        return sw_fail(SYMWIN_DENIED,
+                       "%s: ranks are awaited at %d addresses and ports already, the most there "
+                       "can be: let them come, or release their ids",
+                       call, door.count);
+    port->where = *id;
     fd = socket(id->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    error = fd < 0 ? errno : bind_to(fd, &door.where);
-    if (error == 0)
-        return watch_open(&door.tcp, fd);
+    error = fd < 0 ? errno : bind_to(fd, &port->where);
+    if (error == 0) {
+        status = watch_open(&port->watch, fd);
+        if (status == SYMWIN_OK) {
+            door.count++;
+            id->port = port->where.port;
+        } else {
+            close(fd);
+        }
+        return status;
+    }
     if (fd >= 0)
         close(fd);
     inet_ntop(id->family, id->address, text, sizeof text);
@@ -255,17 +289,11 @@ symwin_status sw_door_open(struct sw_id *id)
 
     if (status == SYMWIN_OK && id->family != 0)
         status = tcp_open(id);
-    if (status != SYMWIN_OK) {
+    if (status != SYMWIN_OK)
         sw_door_rest(0);
-        return status;
-    }
-    memcpy(id->folder, door.where.folder, sizeof id->folder);
-    if (id->family != 0) {
-        id->family = door.where.family;
-        id->port = door.where.port;
-        memcpy(id->address, door.where.address, sizeof id->address);
-    }
-    return SYMWIN_OK;
+    else
+        memcpy(id->folder, door.folder, sizeof id->folder);
+    return status;
 }
 
 /* ---- visitors ---- */
@@ -348,7 +376,7 @@ static int is_here(const struct sw_wire_join *join)
     unsigned char host[SW_NAME_BYTES];
 
     sw_host_name(host);
-    return door.where.folder[0] != '\0' && memcmp(host, join->host, sizeof host) == 0;
+    return door.folder[0] != '\0' && memcmp(host, join->host, sizeof host) == 0;
 }
 
 /* A rank of this host that came over the network: it has to come by the socket in the folder. */
@@ -357,7 +385,7 @@ static void send_here(struct sw_visitor *v)
     union sw_wire_frame frame;
 
     memset(&frame, 0, sizeof frame.here);
-    strncpy(frame.here.folder, door.where.folder, sizeof frame.here.folder - 1);
+    strncpy(frame.here.folder, door.folder, sizeof frame.here.folder - 1);
     sw_wire_seal(&frame, SW_WIRE_HERE);
     sw_channel_send(&v->channel, &frame, -1, sw_now_ms() + 1);
     sw_door_drop(v);
@@ -482,7 +510,7 @@ static void visitor_come(struct sw_watch *watch, short events)
     }
     fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        visitor_admit(fd, watch == &door.tcp);
+        visitor_admit(fd, watch != &door.local);
         return;
     }
     error = errno;
@@ -502,6 +530,7 @@ void sw_door_forked(void)
     /* The parent's, sockets and folder included; what is in memory is lost to the child. */
     door.visitors = NULL;
     door.strangers = 0;
-    door.local = door.tcp = (struct sw_watch){.fd = -1};
-    memset(&door.where, 0, sizeof door.where);
+    door.local = (struct sw_watch){.fd = -1};
+    door.folder[0] = '\0';
+    door.count = 0;
 }

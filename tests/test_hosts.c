@@ -1,10 +1,12 @@
 /* Ranks on several hosts, which SYMWIN_HOST_ID tells apart here; they meet over TCP on a loopback address,
  * and the emulated driver plays the fabric that joins them. */
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/syscall.h>
 
+#include "../bootstrap.h"
 #include "process_cases.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -183,6 +185,66 @@ static void twice(struct processes *p, int rank)
     must_be(p->rank[rank].at_us - p->rank[0].at_us < 2000000, "is told soon", rank);
 }
 
+/* ---- ids at several places ---- */
+
+static void refused(const char *address, const char *port, symwin_status want, const char *words)
+{
+    symwin_unique_id id;
+
+    setenv("SYMWIN_ADDR", address, 1);
+    setenv("SYMWIN_PORT", port, 1);
+    must_be(symwin_unique_id_create(&id) == want && host_error_has(words), words, 0);
+}
+
+static int is_at(const symwin_unique_id *id, const char *address, const char *port)
+{
+    struct in_addr want;
+    struct sw_id made;
+
+    memcpy(&made, id, sizeof made);
+    return inet_pton(AF_INET, address, &want) == 1 &&
+           memcmp(made.address, &want, sizeof want) == 0 &&
+           (port == NULL || ntohs(made.port) == atoi(port));
+}
+
+static void make_at(symwin_unique_id *id, const char *address, const char *port)
+{
+    setenv("SYMWIN_ADDR", address, 1);
+    setenv("SYMWIN_PORT", port != NULL ? port : "0", 1);
+    host_must(symwin_unique_id_create(id), "symwin_unique_id_create");
+    must_be(is_at(id, address, port), "an id is where it was asked for", 0);
+}
+
+/* Rank 0's process waits at another place already. */
+static void at_places(struct processes *p, int rank)
+{
+    const struct arrangement *a = p->arg;
+    const char host[] = {a->hosts[rank], '\0'};
+    symwin_unique_id others[8];
+    int i;
+
+    setenv("SYMWIN_HOST_ID", host, 1);
+    setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    if (rank == 0) {
+        make_at(&others[0], "127.0.0.1", NULL);
+        make_at(&p->id, "127.0.0.1", a->port);
+        make_at(&others[1], "127.0.0.2", NULL);
+        make_at(&others[2], "127.0.0.2", a->port);
+        make_at(&others[3], "127.0.0.1", a->port); /* shares it */
+        p->id_made = 1;
+    }
+    while (!p->id_made)
+        usleep(50);
+    everything_with(p, rank, &p->id);
+    if (rank != 0)
+        return;
+    for (i = 4; i < 8; i++)
+        make_at(&others[i], i < 6 ? "127.0.0.3" : "127.0.0.4", i % 2 != 0 ? a->port : NULL);
+    refused("127.0.0.5", "0", SYMWIN_DENIED, "8 addresses");
+    for (i = 0; i < 8; i++)
+        host_must(symwin_unique_id_release(&others[i]), "symwin_unique_id_release");
+}
+
 /* ---- an id that is released ---- */
 
 /* Ranks of other hosts are told at once, as those of this one; rank 0's process lives on. */
@@ -239,15 +301,6 @@ static void waits(struct processes *p, int rank)
 }
 
 /* ---- addresses and ports that are none ---- */
-
-static void refused(const char *address, const char *port, symwin_status want, const char *words)
-{
-    symwin_unique_id id;
-
-    setenv("SYMWIN_ADDR", address, 1);
-    setenv("SYMWIN_PORT", port, 1);
-    must_be(symwin_unique_id_create(&id) == want && host_error_has(words), words, 0);
-}
 
 static void bad_places(struct processes *p, int rank)
 {
@@ -461,6 +514,7 @@ int main(void)
     static const struct arrangement torn = {"restarted on two hosts", 4, "aabb", "29873"};
     static const struct arrangement itself = {"connected to itself", 2, "ab", "29874"};
     static const struct arrangement one_twice = {"a rank comes twice", 5, "aabbb", "29875"};
+    static const struct arrangement places = {"ids at several places", 2, "ab", "29877"};
     static const struct arrangement given_up = {"an id is released", 3, "aab", NULL};
     static const struct arrangement in_vain = {"rank 0 is late, rank 2 absent", 4, "aabb", "29876"};
     static const struct arrangement arrangements[] = {
@@ -482,6 +536,7 @@ int main(void)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
     processes_run(one_twice.name, one_twice.count, twice, (void *)(uintptr_t)&one_twice);
+    processes_run(places.name, places.count, at_places, (void *)(uintptr_t)&places);
     processes_run(given_up.name, given_up.count, released, (void *)(uintptr_t)&given_up);
     processes_run(in_vain.name, in_vain.count, waits, (void *)(uintptr_t)&in_vain);
     restarted(&torn);
