@@ -357,6 +357,8 @@ static void hello(struct sw_visitor *v, const union sw_wire_frame *in)
     v->challenge = out.challenge;
     if (sw_channel_send(&v->channel, &out, -1, sw_now_ms() + 1) != 0)
         sw_door_drop(v);
+    else
+        sw_channel_key(&v->channel, 1, sw_root_secret(v->meeting), &v->hello, &v->challenge);
 }
 
 /* Whether the process that speaks is the one that it says it is, as far as that can be seen. */
@@ -407,7 +409,6 @@ static void join_in(struct sw_visitor *v, const union sw_wire_frame *in)
     v->rank = in->join.rank;
     door.strangers--;
     v->watch.deadline = INT64_MAX;
-    sw_channel_key(&v->channel, 1, secret, &v->hello, &v->challenge);
     if (v->channel.stream && is_here(&in->join))
         send_here(v);
     else

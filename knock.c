@@ -348,10 +348,10 @@ static symwin_status introduce(struct sw_channel *channel, const struct sw_id *i
     status = greet(channel, id, &hello, frame, deadline);
     if (status != SYMWIN_OK)
         return status;
+    sw_channel_key(channel, 0, id->secret, &hello.hello, &frame->challenge);
     say_what_is_left(join, deadline);
     sw_wire_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
     status = sw_speak(channel, (union sw_wire_frame *)(void *)join, deadline);
-    sw_channel_key(channel, 0, id->secret, &hello.hello, &frame->challenge);
     if (status == SYMWIN_OK && first != NULL)
         sw_knock_ready(first);
     return status == SYMWIN_OK ? sw_expect(channel, frame, SW_WIRE_TABLE, NULL, deadline) : status;

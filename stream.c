@@ -1,8 +1,8 @@
 /* Frames over TCP, and one way to both kinds of socket.
  *
- * A stream has no message boundaries: a frame's header says how long it is. Once both ends have proved
- * that they know the secret, every frame is followed by an HMAC over its number, its direction and
- * itself, keyed for this connection: nothing can be put in, left out or changed on the way. It can be
+ * A stream has no message boundaries: a frame's header says how long it is. Once each end has the other's
+ * nonce, every frame is followed by an HMAC over its number, its direction and itself, keyed for this
+ * connection with the secret and both nonces: nothing can be put in, left out or changed on the way. It can be
  * read on the way.
  */
 #include <errno.h>

@@ -20,6 +20,9 @@
  * A proof is an HMAC-SHA256 keyed with the secret, over both nonces, a word for the direction, and
  * what the sender says of itself: it cannot be replayed, reflected or moved to another rank.
  *
+ * Over TCP both ends key their channel (stream.c) with both nonces once there is a CHALLENGE: JOIN and all after it are
+ * followed by an HMAC, and so is a REFUSAL that meets a JOIN on its way.
+ *
  * Between processes, over their line: HANDLE, with the descriptor of a rank's memory.
  *
  * Between hosts, over TCP (links.c): POST, LEAVE, END.
@@ -53,7 +56,7 @@ enum sw_wire_type {
 
 #define SW_WIRE_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_WIRE_FORM 1            /* of header, HELLO, CHALLENGE and REFUSAL: stays */
-#define SW_WIRE_PROTOCOL 1        /* of all that comes after a proof */
+#define SW_WIRE_PROTOCOL 2        /* of all that comes after a proof */
 #define SW_NAME_BYTES 16
 
 struct sw_wire_header {

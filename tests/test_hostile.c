@@ -1,6 +1,8 @@
 /* Strangers at the maker's socket while a job of three starts: silent, numerous, talking rubbish, or
  * with proofs that are recorded, moved, altered or reflected. They are dropped, and the job does not
  * notice: it completes at once when its last rank comes. */
+#include <netinet/in.h>
+
 #include "hostile.h"
 
 enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, MOST = 200, SOON_MS = 2000 };
@@ -58,6 +60,46 @@ static int silent_around_a_handshake(const symwin_unique_id *id, const struct at
     return refused;
 }
 
+/* A right HELLO in a buffer that is large enough for more. */
+static union sw_wire_frame right_hello(const symwin_unique_id *id)
+{
+    union sw_wire_frame frame;
+    struct sw_id made;
+
+    memset(&frame, 0, sizeof frame);
+    memcpy(&made, id, sizeof made);
+    sw_id_name(&made, frame.hello.name);
+    sw_wire_seal(&frame, SW_WIRE_HELLO);
+    return frame;
+}
+
+/* The same over TCP, where frames are keyed from then on: it is told why, so that it comes again. */
+static int sent_away_over_tcp(const symwin_unique_id *id, const struct attack *attack)
+{
+    const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    union sw_wire_frame hello, challenge, frame;
+    struct sw_channel channel;
+    struct sw_id made;
+    int right;
+
+    memcpy(&made, id, sizeof made);
+    to.sin_port = made.port;
+    memcpy(&to.sin_addr, made.address, sizeof to.sin_addr);
+    if (sw_channel_open(&channel, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), 1) != 0 ||
+        connect(channel.fd, (struct sockaddr *)&to, sizeof to) != 0)
+        return 0;
+    hello = right_hello(id);
+    right = sw_channel_send(&channel, &hello, -1, deadline) == 0 &&
+            sw_channel_receive(&channel, &challenge, NULL, deadline) == 0 &&
+            silent_after_hello(id, attack);
+    sw_channel_key(&channel, 0, made.secret, &hello.hello, &challenge.challenge);
+    right = right && sw_channel_receive(&channel, &frame, NULL, deadline) == 0 &&
+            frame.header.type == SW_WIRE_REFUSAL && frame.refusal.status == SYMWIN_BUSY;
+    sw_channel_close(&channel);
+    return right;
+}
+
 static int come_and_go(const symwin_unique_id *id, const struct attack *attack)
 {
     long i;
@@ -96,19 +138,6 @@ static int rubbish(const symwin_unique_id *id, const struct attack *attack)
     for (i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)host_random(&state);
     return sent_in_vain(id, bytes, (size_t)attack->number, 0);
-}
-
-/* A right HELLO in a buffer that is large enough for more. */
-static union sw_wire_frame right_hello(const symwin_unique_id *id)
-{
-    union sw_wire_frame frame;
-    struct sw_id made;
-
-    memset(&frame, 0, sizeof frame);
-    memcpy(&made, id, sizeof made);
-    sw_id_name(&made, frame.hello.name);
-    sw_wire_seal(&frame, SW_WIRE_HELLO);
-    return frame;
 }
 
 static int cut_short(const symwin_unique_id *id, const struct attack *attack)
@@ -345,6 +374,7 @@ static const struct attack attacks[] = {
     {"100 clients that fall silent after HELLO", silent_after_hello, 100},
     {"200 clients that fall silent after HELLO", silent_after_hello, MOST},
     {"200 silent clients around a handshake", silent_around_a_handshake, MOST},
+    {"200 clients around a handshake over TCP", sent_away_over_tcp, MOST},
     {"1000 clients that come and go", come_and_go, 1000},
     {"1 byte of rubbish", rubbish, 1},
     {"64 bytes of rubbish", rubbish, 64},
@@ -394,6 +424,10 @@ static void attacker(struct processes *p, int rank)
 
 static void job(struct processes *p, int rank)
 {
+    const struct attack *attack = p->arg;
+
+    if (attack->make == sent_away_over_tcp)
+        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
     harness_device_count(); /* loads the driver, which is not what is timed */
     while (rank == LATE && p->rank[ATTACKER].step == 0)
         usleep(200);
