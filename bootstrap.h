@@ -96,6 +96,7 @@ symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES]);
 
 /* This host: SYMWIN_HOST_ID, or what the system says. Any thread. */
 void sw_host_name(unsigned char name[SW_NAME_BYTES]);
+void sw_machine_name(unsigned char name[SW_NAME_BYTES]); /* the same for all its mount namespaces */
 
 /* What the maker is asked for instead of the secret. Any thread. */
 void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES]);

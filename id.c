@@ -43,7 +43,7 @@ symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
     return SYMWIN_OK;
 }
 
-void sw_host_name(unsigned char name[SW_NAME_BYTES])
+static void name_host(int by_space, unsigned char name[SW_NAME_BYTES])
 {
     const char *given = getenv("SYMWIN_HOST_ID");
     char boot[64] = "";
@@ -61,12 +61,23 @@ void sw_host_name(unsigned char name[SW_NAME_BYTES])
                 boot[0] = '\0';
             fclose(file);
         }
-        /* what shares no file system cannot meet in one */
-        if (stat("/proc/self/ns/mnt", &space) == 0)
+        if (by_space && stat("/proc/self/ns/mnt", &space) == 0)
             parts[2].bytes = sizeof space.st_ino;
     }
     sw_sha256(parts, 3, digest);
     memcpy(name, digest, SW_NAME_BYTES);
+}
+
+/* What shares no file system cannot meet in one. */
+void sw_host_name(unsigned char name[SW_NAME_BYTES])
+{
+    name_host(1, name);
+}
+
+/* Containers that share just TMPDIR can meet there. */
+void sw_machine_name(unsigned char name[SW_NAME_BYTES])
+{
+    name_host(0, name);
 }
 
 void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES])

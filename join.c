@@ -67,14 +67,18 @@ static unsigned next_number(void)
 static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id)
 {
     const unsigned number = next_number();
-    const struct sw_part job[] = {{launch->job, strlen(launch->job)}, {&number, sizeof number}};
+    unsigned char host[SW_NAME_BYTES]; /* others may see the same folder over the network */
+    const struct sw_part job[] = {
+        {launch->job, strlen(launch->job)}, {&number, sizeof number}, {host, sizeof host}};
     const int timeout_ms = sw_milliseconds(SW_BOOTSTRAP_TIMEOUT, SW_BOOTSTRAP_TIMEOUT_MS);
     const struct timespec moment = {.tv_nsec = 1000000};
     char name[SW_FILE_NAME_BYTES];
     const struct sw_id_options options = {.file = name};
-    symwin_status status = sw_id_file(job, 2, env_call, name);
     const int64_t deadline = sw_now_ms() + timeout_ms;
+    symwin_status status;
 
+    sw_machine_name(host);
+    status = sw_id_file(job, 3, env_call, name);
     if (status != SYMWIN_OK)
         return status;
     if (launch->rank == 0)

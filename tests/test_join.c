@@ -256,6 +256,29 @@ static void after_it(struct processes *p, int rank)
     everything_with(p, rank, &p->rank[rank].id);
 }
 
+/* Two hosts that share TMPDIR, and on each a job of that name: ranks 0 come before ranks 1. */
+static void neighbours(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+
+    launch(p, rank / 2, "test_join-neighbours");
+    setenv("SYMWIN_NRANKS", "2", 1);
+    setenv("SYMWIN_LOCAL_NRANKS", "2", 1);
+    setenv("SYMWIN_HOST_ID", rank % 2 == 0 ? "a" : "b", 1);
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "5000", 1);
+    if (rank < 2)
+        host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env");
+    processes_barrier(p);
+    if (rank >= 2)
+        host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env");
+    p->rank[rank].id = id;
+    processes_barrier(p);
+    must_be(memcmp(&p->rank[rank ^ 2].id, &id, sizeof id) == 0, "the id of its own host", rank);
+    host_must(symwin_comm_create(&id, 2, rank / 2, rank, NULL, &comm), "symwin_comm_create");
+    symwin_comm_destroy(comm);
+}
+
 /* Rank 2 looks for rank 0 before that comes, and the others, who find each other, wait for it in vain. Then
  * all try again. */
 static void all_again(struct processes *p, int rank)
@@ -354,6 +377,7 @@ int main(void)
     tap_ok(dead->rank[0].number == 1, "a job leaves its file behind");
     processes_free(dead);
     processes_run("after it", 2, after_it, NULL);
+    processes_run("neighbours", 4, neighbours, NULL);
     processes_run("all again", 3, all_again, NULL);
     processes_run("alone", 1, alone, NULL);
     processes_run("with a fork", 1, with_a_fork, NULL);
