@@ -261,7 +261,8 @@ static symwin_status tcp_open(struct sw_id *id)
                        "%s: ranks are awaited at %d addresses and ports already, the most there "
                        "can be: let them come, or release their ids",
                        call, door.count);
-    port->where = *id;
+    port->where = (struct sw_id){.family = id->family, .port = id->port}; /* no secret */
+    memcpy(port->where.address, id->address, sizeof id->address);
     fd = socket(id->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     error = fd < 0 ? errno : bind_to(fd, &port->where);
     if (error == 0) {
