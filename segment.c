@@ -67,12 +67,13 @@ symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from,
     return SYMWIN_OK;
 }
 
-/* Under the mutex. */
+/* Under the mutex. One that nobody holds is being destroyed: where the registration failed on other ranks while this
+ * one had yet to come, a new one takes its place. */
 static struct sw_segment *segment_made(struct sw_group *group, uint64_t id)
 {
     struct sw_segment *s = group->segments;
 
-    while (s != NULL && s->id != id)
+    while (s != NULL && (s->id != id || s->holders == 0))
         s = s->next;
     return s;
 }

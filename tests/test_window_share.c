@@ -322,6 +322,50 @@ static void run_lost_peer(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
+/* ---- a segment that is being destroyed ---- */
+
+static struct late {
+    CUresult (*unmap)(CUdeviceptr ptr, size_t size);
+    struct sw_group *group;
+    size_t offset;
+    struct sw_segment *joined;
+} late;
+
+/* Rank 1 comes to the segment when rank 0, which was the only one to hold it, is taking it down. */
+static CUresult join_late(CUdeviceptr ptr, size_t size)
+{
+    if (late.joined == NULL)
+        host_must(sw_segment_join(late.group, 1, 77, late.offset, GRANULE, &late.joined), "join");
+    return late.unmap(ptr, size);
+}
+
+static void run_late(struct harness_team *team, int rank, void *arg)
+{
+    CUmemGenericAllocationHandle memory = 0;
+    struct sw_segment *first = NULL;
+    struct member m;
+
+    (void)arg;
+    member_open(&m, team, rank, GRANULE);
+    harness_barrier(team);
+    if (rank == 0) {
+        late = (struct late){sw_drv.cuMemUnmap, m.comm->group, 0, NULL};
+        host_must_cuda(sw_drv.cuMemRetainAllocationHandle(&memory, m.memory), "retain");
+        host_must(sw_segment_room(late.group, GRANULE, 0, &late.offset), "room");
+        host_must(sw_segment_join(late.group, 0, 77, late.offset, GRANULE, &first), "join");
+        host_must(sw_segment_map(late.group, first, 0, memory, GRANULE, 7), "map");
+        sw_drv.cuMemUnmap = join_late;
+        sw_segment_release(late.group, first, 0);
+        sw_drv.cuMemUnmap = late.unmap;
+        tap_ok(late.joined != NULL && late.joined != first,
+               "who comes while a segment is destroyed gets another one");
+        if (late.joined != first)
+            sw_segment_release(late.group, late.joined, 1);
+    }
+    harness_barrier(team);
+    member_close(&m);
+}
+
 /* ---- the end of the flat range ---- */
 
 static void run_full(struct harness_team *team, int rank, void *arg)
@@ -381,6 +425,7 @@ int main(void)
         {"two communicators", run_two_comms},
         {"destroyed with live windows", run_destroy_alive},
         {"a lost peer", run_lost_peer},
+        {"a rank that is late", run_late},
     };
     struct harness_leaks before;
     symwin_unique_id id;
