@@ -32,7 +32,8 @@ struct sw_trade {
     symwin_status *exported; /* owned, nranks */
     unsigned char *came;     /* owned, nranks: ranks whose frame was received */
     struct errand *errands;  /* owned, processes */
-    struct pollfd *polls;    /* owned, processes */
+    struct pollfd *polls;    /* owned, processes; those that are waited for, */
+    int *polled;             /* owned, processes: and whose they are */
     symwin_status status;    /* the first failure; its text is the thread's last error */
 };
 
@@ -214,7 +215,8 @@ static void receive_one(struct sw_trade *t, int process)
         sw_service_close(fd);
 }
 
-/* Which lines there is something to do on. Returns how many; 0: done. */
+/* Which lines there is something to do on, and no others: poll() takes no more than the process may have descriptors,
+ * and there may be more processes on other hosts. Returns how many; 0: done. */
 static int fill_polls(struct sw_trade *t)
 {
     int count = 0;
@@ -222,15 +224,16 @@ static int fill_polls(struct sw_trade *t)
 
     for (p = 0; p < t->group->processes; p++) {
         const struct errand *e = &t->errands[p];
+        const int fd = t->group->lines[p].watch.fd;
 
-        t->polls[p] = (struct pollfd){.fd = -1};
-        if (t->group->lines[p].watch.fd < 0 ||
-            (e->to_send == t->group->nranks && e->to_receive == 0))
+        if (fd < 0 || (e->to_send == t->group->nranks && e->to_receive == 0))
             continue;
-        count++;
-        t->polls[p].fd = t->group->lines[p].watch.fd;
-        t->polls[p].events = (short)((e->to_send < t->group->nranks ? POLLOUT : 0) |
-                                     (e->to_receive > 0 ? POLLIN : 0));
+        t->polled[count] = p;
+        t->polls[count++] = (struct pollfd){
+            .fd = fd,
+            .events = (short)((e->to_send < t->group->nranks ? POLLOUT : 0) |
+                              (e->to_receive > 0 ? POLLIN : 0)),
+        };
     }
     return count;
 }
@@ -238,29 +241,28 @@ static int fill_polls(struct sw_trade *t)
 static symwin_status exchange_all(struct sw_trade *t)
 {
     struct sw_group *group = t->group;
-    int count;
-    int p;
+    int count, ready;
+    int i;
 
-    while (fill_polls(t) > 0) {
+    while ((count = fill_polls(t)) > 0) {
         if (sw_exchange_ended(group->exchange))
             return sw_exchange_status(group->exchange, t->call);
-        for (p = 0; t->polls[p].fd < 0; p++)
-            ;
         if (sw_now_ms() >= t->deadline) {
-            lost(t, p, SYMWIN_TIMEOUT);
+            lost(t, t->polled[0], SYMWIN_TIMEOUT);
             continue;
         }
-        sw_exchange_waits_for(group->exchange, group->leader, sw_group_leader_of(group, p));
-        count = poll(t->polls, (nfds_t)group->processes, SLICE_MS);
-        if (count < 0 && errno != EINTR)
+        sw_exchange_waits_for(group->exchange, group->leader,
+                              sw_group_leader_of(group, t->polled[0]));
+        ready = poll(t->polls, (nfds_t)count, SLICE_MS);
+        if (ready < 0 && errno != EINTR)
             stuck(t);
-        if (count <= 0)
+        if (ready <= 0)
             continue;
-        for (p = 0; p < group->processes; p++) {
-            if ((t->polls[p].revents & POLLOUT) != 0)
-                send_one(t, p);
-            if ((t->polls[p].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-                receive_one(t, p);
+        for (i = 0; i < count; i++) {
+            if ((t->polls[i].revents & POLLOUT) != 0)
+                send_one(t, t->polled[i]);
+            if ((t->polls[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+                receive_one(t, t->polled[i]);
         }
     }
     return t->status;
@@ -275,6 +277,7 @@ void sw_handles_destroy(struct sw_trade *t)
     free(t->came);
     free(t->errands);
     free(t->polls);
+    free(t->polled);
     free(t);
 }
 
@@ -292,8 +295,9 @@ struct sw_trade *sw_handles_create(struct sw_group *group)
     t->came = malloc(nranks);
     t->errands = malloc(processes * sizeof *t->errands);
     t->polls = malloc(processes * sizeof *t->polls);
+    t->polled = malloc(processes * sizeof *t->polled);
     if (t->fds != NULL && t->exported != NULL && t->came != NULL && t->errands != NULL &&
-        t->polls != NULL)
+        t->polls != NULL && t->polled != NULL)
         return t;
     sw_handles_destroy(t);
     return NULL;

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "../bootstrap.h"
@@ -504,6 +505,37 @@ static void handles(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
+/* ---- fewer descriptors than processes ---- */
+
+/* The second process of each host has only the lines of its own host to wait on, and so may be left with fewer
+ * descriptors than there are processes: the trade of memory gets through. Then the emulated driver has no descriptor
+ * for what it imports, as a GPU's driver might not need. */
+static void few_descriptors(struct processes *p, int rank)
+{
+    const char host[] = {(char)('a' + rank / 2), '\0'};
+    const rlim_t most = (rlim_t)p->count - 1;
+    const struct rlimit limit = {most, most};
+    symwin_window *window = NULL;
+    symwin_comm *comm = NULL;
+    void *memory;
+
+    setenv("SYMWIN_HOST_ID", host, 1);
+    setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+    setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    setenv("SYMWIN_EMU_DEVICES", "2", 1);
+    host_must(symwin_comm_create(processes_id(p, rank), p->count, rank, rank % 2, NULL, &comm),
+              "symwin_comm_create");
+    memory = host_alloc(rank % 2, GRANULE);
+    if (rank % 2 == 1)
+        must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", rank);
+    must_be(symwin_window_register(comm, memory, GRANULE, 0, &window) == SYMWIN_DRIVER &&
+                host_error_has("rank 1: cuMemImportFromShareableHandle"),
+            "the trade came through", rank);
+    processes_barrier(p);
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
 int main(void)
 {
     static const struct arrangement parts[] = {
@@ -547,5 +579,6 @@ int main(void)
         processes_run(parts[i].name, parts[i].count, split, (void *)(uintptr_t)&parts[i]);
 
     processes_run("handles", 4, handles, NULL);
+    processes_run("fewer descriptors than processes", 8, few_descriptors, NULL);
     return tap_done();
 }
