@@ -297,6 +297,12 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
 
     switch (status) {
     case SYMWIN_TIMEOUT:
+        if (culprit >= x->nranks)
+            return sw_fail(
+                status,
+                "%s: a rank was stopped, or wrote to the control page, while it came; destroy the "
+                "communicator on every rank",
+                call);
         return sw_fail(status,
                        "%s: rank %d did not come in time; destroy the communicator on every rank",
                        call, culprit);
@@ -453,7 +459,7 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
         left += allowance_ms(x, missing);
     if (proposal != 0) { /* its time counts from when it was made */
         left = atomic_load(&x->page->proposed_at) + 2 * DECIDE_MS - now;
-        if (left > 0)
+        if (left > 0 && left <= 2 * DECIDE_MS) /* not in a future that another process made up */
             return left;
         sw_exchange_decide(x, status_in(proposal),
                            culprit_in(proposal)); /* nobody decides any more */
@@ -464,6 +470,11 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
             end(x, word, SYMWIN_PEER_LOST, missing);
         else
             end(x, word, SYMWIN_TIMEOUT, or_who_links(x, missing));
+        return 0;
+    }
+    if (left <=
+        -DECIDE_MS) { /* all have posted, and not all are counted: whoever it is, is stopped between the two */
+        end(x, word, SYMWIN_TIMEOUT, SW_NOBODY);
         return 0;
     }
     return left > 0 ? left : 1;

@@ -122,7 +122,7 @@ void sw_service_watch_forks(void);
 /* ---- exchange.c: what ranks tell each other -------------------------------------------------- */
 
 #define SW_EXCHANGE_BYTES 512
-
+#define SW_NOBODY 0xfff /* as a culprit: none can be named; no rank of fewer than 4096 */
 struct sw_exchange;
 
 struct sw_exchange *sw_exchange_create(int nranks); /* for threads; NULL: no memory */
@@ -140,7 +140,7 @@ void sw_exchange_destroy(struct sw_exchange *x);
 symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void *mine, size_t bytes,
                                     void *all, int timeout_ms, const char *call);
 
-/* Ends the exchange for all ranks; the first call decides. `culprit` is a rank. */
+/* Ends the exchange for all ranks; the first call decides. `culprit` is a rank, or SW_NOBODY. */
 void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit);
 
 /* SYMWIN_OK, or what ended it, with the thread's last error set. */

@@ -222,7 +222,7 @@ static int take(struct sw_link *link, const union sw_wire_frame *frame)
             sw_links_leave(group, frame->end.rank, link->host);
         return 1;
     case SW_WIRE_END:
-        if (frame->end.rank >= group->nranks)
+        if (frame->end.rank >= group->nranks && frame->end.rank != SW_NOBODY)
             return 0;
         if (group->host == 0) {
             sw_exchange_fail(x, (symwin_status)frame->end.status, frame->end.rank);

@@ -129,6 +129,57 @@ static void test_late(void)
     sw_exchange_destroy(s.x);
 }
 
+/* ---- what stands on the page and cannot be ---- */
+
+/* The words of the control page; exchange.c has their names. */
+static _Atomic uint64_t *page_of(struct sw_exchange *x)
+{
+    struct {
+        int numbers[2];
+        size_t bytes;
+        _Atomic uint64_t *page;
+    } head;
+
+    memcpy(&head, x, sizeof head);
+    return head.page;
+}
+
+/* Rank 0 alone waits for a rank that has said that it came and is not counted, or with an end that has been asked for
+ * at a time that is to come: both come to an end. */
+static void test_nonsense(void)
+{
+    enum {
+        PROPOSAL = 2,
+        PROPOSED_AT = 3,
+        POSTS = 8,
+        POST = (24 + 2 * SW_EXCHANGE_BYTES + 63) / 64 * 8
+    };
+    static const char *const names[] = {"a rank that is not counted",
+                                        "an end asked for in the future"};
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        struct sw_exchange *x = sw_exchange_create(2);
+        const double start = now_us();
+        symwin_status status;
+        uint64_t mine = 0, all[2];
+
+        if (i == 0) {
+            page_of(x)[POSTS + POST] = 1;
+        } else {
+            page_of(x)[PROPOSED_AT] = (uint64_t)1 << 60;
+            page_of(x)[PROPOSAL] = (uint64_t)SYMWIN_ABORTED << 60 | (uint64_t)1 << 48;
+        }
+        alarm(20);
+        status = sw_exchange_allgather(x, 0, &mine, sizeof mine, all, 200, "test");
+        alarm(0);
+        tap_ok(status == (i == 0 ? SYMWIN_TIMEOUT : SYMWIN_ABORTED) && now_us() - start < 5e6 &&
+                   (i == 1 || strstr(symwin_last_error(), "a rank was stopped") != NULL),
+               "%s: %s", names[i], symwin_last_error());
+        sw_exchange_destroy(x);
+    }
+}
+
 /* ---- leaving and ending ---- */
 
 static void leaver(struct harness_team *team, int rank, void *arg)
@@ -240,6 +291,7 @@ int main(void)
     test_rounds(5);
     test_rounds(72);
     test_late();
+    test_nonsense();
     test_race();
     test_leaving();
     test_signals();
