@@ -11,7 +11,7 @@
 #include "process_cases.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { TIME_MS = 4000 };
+enum { TIME_MS = 2000 };
 #else
 enum { TIME_MS = 1000 };
 #endif
