@@ -108,8 +108,8 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
 
 #define SW_GRACE_MS 1000 /* for the maker's word on who is late, past one's own deadline */
 
-/* Goes to the maker, and comes again where that promises something. `deadline` has SW_GRACE_MS in it; what the maker hears in
- * JOIN is what is left without. `frame`: the answer to JOIN, TABLE or HERE;
+/* Goes to the maker, and comes again where that promises something. `deadline` has SW_GRACE_MS in it; what the maker
+ * hears in JOIN is what is left without. `frame`: the answer to JOIN, TABLE or HERE;
  * on failure the maker's last word, type 0: there was none. `first`: the channel to the maker of a meeting of
  * several hosts, where this is one of one host's ranks; told READY, and closed, on the way. NULL: it is not. */
 symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, struct sw_channel *first,
@@ -174,8 +174,8 @@ void sw_door_refuse(struct sw_visitor *visitor, symwin_status status, int culpri
 void sw_door_forked(void);
 
 /* A host name or number as an id has it, or an interface of this host unless the name is to mean the same `everywhere`.
- * Without the lock: asking for a name takes as long as it takes, and whoever holds the lock keeps this process from seeing
- * that another has died. */
+ * Without the lock: asking for a name takes as long as it takes, and whoever holds the lock keeps this process from
+ * seeing that another has died. */
 symwin_status sw_door_resolve(const char *name, int port, int everywhere, struct sw_id *id,
                               const char *call);
 

@@ -325,8 +325,8 @@ void sw_knock_ready(struct sw_channel *first)
     sw_channel_close(first);
 }
 
-/* The maker ends the meeting with the first rank whose time is over, however long that took to get here. Sentences have the
- * time that was given, as long as it makes no difference. */
+/* The maker ends the meeting with the first rank whose time is over, however long that took to get here. Sentences have
+ * the time that was given, as long as it makes no difference. */
 static void say_what_is_left(struct sw_wire_join *join, int64_t deadline)
 {
     const int64_t left = deadline - SW_GRACE_MS - sw_now_ms();
@@ -371,8 +371,8 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
 }
 
 /* Whether to come again. The maker of a shared id may have come to its door and not yet to this id: it says so, and
- * otherwise how a meeting ended, which counts for all. A maker that many connect to at once sends some away. And whom it
- * drops without a word it had no memory for: one that has ended cannot be connected to. */
+ * otherwise how a meeting ended, which counts for all. A maker that many connect to at once sends some away. And whom
+ * it drops without a word it had no memory for: one that has ended cannot be connected to. */
 static int is_worth_a_try(const struct sw_id *id, symwin_status status,
                           const struct sw_channel *channel, const union sw_wire_frame *last)
 {
