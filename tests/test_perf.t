@@ -13,7 +13,11 @@ our $perf  = "$build/bench/symwin-perf";
 my $folder = tempdir(CLEANUP => 1);
 
 # Under a sanitizer a run takes many times as long.
-my $sanitized = do { open my $flags, '<', "$build/flags"; $flags && grep { /-fsanitize/ } <$flags> };
+my $flags     = do { local (@ARGV, $/) = "$build/flags"; <> };
+my $sanitized = $flags =~ /-fsanitize/;
+
+# What has one thread's work alone is for another sanitizer than that of threads.
+my $threads = $flags =~ /-fsanitize=thread/;
 
 # An environment, then arguments. Returns the exit status, and what was printed on either channel.
 sub perf {
@@ -157,6 +161,9 @@ sub spew {
     close $file or die;
 }
 
+FILES: {
+last FILES if $threads;
+
 my $kept = "--csv $folder/kept.csv --json $folder/kept.json";
 spew("$folder/kept.$_", "of before\n") for 'csv', 'json';
 refused('SYMWIN_TUNING=/nowhere', "-t 2 $kept", 1, qr/cannot be read/, 'files of a run that fails');
@@ -181,6 +188,7 @@ SKIP: {
         is($status, 1, "$_: exit status");
         like($error, qr/cannot be written/, "$_: says why");
     }
+}
 }
 
 # ---- the picture -------------------------------------------------------------------------------
@@ -222,11 +230,11 @@ if ($sanitized) {
     unlike($algos, qr/_mc/, 'less those that need multicast, which is never used');
 }
 good('', '-t 2 -b 2K -e 2K -n 3 -G 0 --rounds 3 --rotate 2 --in-place both', 1, 'stream launches');
-for ('-G 2', '-G 0 --rotate 3 --in-place 1') {
+for ('-G 2', $threads ? () : '-G 0 --rotate 3 --in-place 1') {
     my ($status, $output) = perf('', "-t 2 -b 256 -e 256 $_ -n 2 --percentiles 100");
     like($output, qr/^# p50, p99, max: of 100 single calls/m, "percentiles of single calls, $_");
     my ($row) = rows($output);
-    ok($status == 0 && $row->[13] < $row->[14] && $row->[14] < $row->[15], 'have a 99th that is not the longest')
+    ok($status == 0 && $row->[13] <= $row->[14] && $row->[13] < $row->[15], 'are in order') # the longest two may be alike
       or diag($output);
 }
 perf('', "-t 2 -b 1K -e 1K -n 63 -w 0 -G 0 --rounds 1 --algo oneshot,copies --csv $folder/calls.csv");
@@ -234,7 +242,7 @@ is(join(' ', slurp("$folder/calls.csv") =~ /^symwin,(\w+,)(?:[^,]*,){8}(\d+),/mg
     'no more copies than a stream holds');
 good('', '-t 2 -b 4K -e 4K -n 5 --rotate 3 --algo oneshot --window 0',       1, 'plain memory');
 good('', '-t 2 -b 1100K -e 1100K -d i8 -n 1 -G 1 --host-data --link --in-place both --algo twoshot', 2,
-    'data by the host, in chunks; stores need a kernel');
+    'data by the host, in chunks; stores need a kernel') unless $threads;
 ($status, $output, $error) =
   perf('SYMWIN_PERF_BREAK=1', '-t 2 -b 1K -e 1K -n 1 --host-data');
 like($error, qr/rank 0: .* 1 wrong; element 128 is 0x\w+ and must be 0x\w+/, 'which finds what is wrong');
@@ -274,11 +282,14 @@ my $ignoring = qq{perl -e '\$SIG{CHLD} = "IGNORE"; exec \@ARGV' $perf};
 
 # Where the last repetition makes no call, what it must have written is wrong everywhere: an earlier one's results do
 # not stand in for it.
-for my $arguments ('', '-G 0', '--host-data', '--in-place 1', '--in-place 1 -G 0', '--algo none --link') {
+for my $arguments ('', '-G 0', $threads ? () : ('--host-data', '--in-place 1', '--in-place 1 -G 0', '--algo none --link')) {
     ($status, $output) = perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 1K -e 1K -n 3 --rounds 2 $arguments");
     is($status, 1, "no calls, $arguments: exit status");
     like($output, qr/^# Wrong elements: [3-9]\d\d FAILED$/m, "no calls, $arguments: every element is found");
 }
+
+ONE_THREAD: {
+last ONE_THREAD if $threads;
 
 # ---- PyTorch, by a stand-in for torchrun --------------------------------------------------------
 
@@ -417,6 +428,7 @@ SKIP: {
 ($status, $output) = perf('', '--help');
 is($status, 0, '--help: exit status');
 like($output, qr/--sm-limit N.*algorithms +auto, oneshot,/s, '--help names options and algorithms');
+}
 
 # ---- it always ends ----------------------------------------------------------------------------
 
