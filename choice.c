@@ -7,11 +7,10 @@ enum {
     ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16, /* what a thread handles at a time */
     WARP = 32,
-    USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
-    LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
-    BULK_BLOCKS = 8,    /* with bulk copies; more are slower (H200s) */
-    COPIES_BLOCKS =
-        32, /* that sum beside copies; more take bandwidth of the memory from these (H200s) */
+    USHERS = 32,          /* threads of a block that do no part of the message, if there are more */
+    LEAST_WORKERS = 64,   /* of a block on a GPU; more where there would be too many blocks */
+    BULK_BLOCKS = 8,      /* with bulk copies; more are slower (H200s) */
+    COPIES_BLOCKS = 32,   /* that sum beside copies; more take bandwidth from these (H200s) */
     COPIES_STREAMS = 3,   /* the caller's and the communicator's two */
     ENOUGH_BLOCKS = 64,   /* more make no algorithm much quicker */
     LARGE_BYTES = 1 << 20 /* of a message that feels it when there are fewer */

@@ -6,7 +6,8 @@
 Every library and algorithm is a line; of symwin's own the fastest at each size is drawn as "symwin", and
 with --all each of them as well. Where the files have measurements of the links (symwin-perf --link), the
 best is a horizontal line: no all-reduce that moves every byte as rarely as it can has more bus
-bandwidth. With one rank, which has no bandwidth, only times are drawn. The files may come from several runs, or from rivals/torch_symm.py, but must be of the same
+bandwidth. With one rank, which has no bandwidth, only times are drawn. The files may come from several
+runs, or from rivals/torch_symm.py, but must be of the same
 type, operation, number of ranks, mode and placement, or --type, --op, --ranks, --mode, --placement choose.
 
 Needs nothing but Python 3.

@@ -109,9 +109,9 @@ static void restarted(const struct arrangement *a)
         while (!p->rank[r].number)
             usleep(100);
     usleep(50000);
+    /* Stopped first: one would notice that another has been killed, and end by itself. */
     for (r = 0; r < a->count - 1; r++)
-        kill(p->pids[r],
-             SIGSTOP); /* or one would notice that another has been killed, and end by itself */
+        kill(p->pids[r], SIGSTOP);
     for (r = 0; r < a->count - 1; r++)
         kill(p->pids[r], SIGKILL);
     for (r = 0; r < a->count - 1; r++)

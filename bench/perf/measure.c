@@ -216,6 +216,16 @@ static void drop_graph(struct plan *plan)
     plan->graph = NULL;
 }
 
+/* A new graph in place of the one before, launched once, which also uploads it. */
+static symwin_status make_graph(struct rank *r, struct plan *plan)
+{
+    symwin_status status;
+
+    drop_graph(plan);
+    status = meet(r, capture(r, plan), NULL, 0);
+    return status == SYMWIN_OK ? ungated(r, queue_graph, plan) : status;
+}
+
 /* The times of all ranks for each repetition become the slowest one's, on every rank. */
 static symwin_status take_slowest(struct rank *r, double *us, int count)
 {
@@ -310,12 +320,8 @@ static symwin_status single_calls(struct rank *r, struct plan *plan)
 
     plan->calls = 1;
     plan->refill = 0;
-    if (o->replays > 0) {
-        drop_graph(plan);
-        status = meet(r, capture(r, plan), NULL, 0);
-        if (status == SYMWIN_OK)
-            status = ungated(r, queue_graph, plan);
-    }
+    if (o->replays > 0)
+        status = make_graph(r, plan);
     if (status == SYMWIN_OK)
         status = repeat(r, plan, o->replays > 0 ? queue_graph : queue_calls, o->percentiles, us);
     if (status == SYMWIN_OK)
@@ -366,11 +372,8 @@ static symwin_status timing(struct rank *r, struct plan *plan)
     if (o->warmup > 0)
         status = ungated(r, queue_calls, plan);
     plan->calls = result->calls;
-    if (status == SYMWIN_OK && o->replays > 0) {
-        status = meet(r, capture(r, plan), NULL, 0);
-        if (status == SYMWIN_OK) /* the first launch also uploads the graph */
-            status = ungated(r, queue_graph, plan);
-    }
+    if (status == SYMWIN_OK && o->replays > 0)
+        status = make_graph(r, plan);
     plan->refill = checkable(r, result);
     plan->host_us = o->replays > 0 ? NULL : r->host_us;
     if (status == SYMWIN_OK)
@@ -409,12 +412,8 @@ static symwin_status call_again(struct rank *r, struct plan *plan)
     symwin_status status = SYMWIN_OK;
 
     plan->calls = plan->rotate;
-    if (r->job->options.replays > 0) {
-        drop_graph(plan);
-        status = meet(r, capture(r, plan), NULL, 0);
-        if (status == SYMWIN_OK)
-            status = ungated(r, queue_graph, plan);
-    }
+    if (r->job->options.replays > 0)
+        status = make_graph(r, plan);
     if (status == SYMWIN_OK)
         status = prepare_and_wait(r, plan);
     return status == SYMWIN_OK ? ungated(r, r->job->idle ? queue_nothing : queue, plan) : status;
@@ -503,9 +502,7 @@ symwin_status measure_quickly(struct rank *r, struct result *result)
     symwin_status status;
 
     plan.calls = result->calls;
-    status = meet(r, capture(r, &plan), NULL, 0);
-    if (status == SYMWIN_OK) /* warms up */
-        status = ungated(r, queue_graph, &plan);
+    status = make_graph(r, &plan); /* which warms up, too */
     if (status == SYMWIN_OK)
         status = repetitions(r, &plan, queue_graph);
     drop_graph(&plan);
