@@ -7,13 +7,15 @@ enum {
     ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16, /* what a thread handles at a time */
     WARP = 32,
-    USHERS = 32,          /* threads of a block that do no part of the message, if there are more */
-    LEAST_WORKERS = 64,   /* of a block on a GPU; more where there would be too many blocks */
-    BULK_BLOCKS = 8,      /* with bulk copies; more are slower (H200s) */
-    COPIES_BLOCKS = 32,   /* that sum beside copies; more take bandwidth from these (H200s) */
-    COPIES_STREAMS = 3,   /* the caller's and the communicator's two */
-    ENOUGH_BLOCKS = 64,   /* more make no algorithm much quicker */
-    LARGE_BYTES = 1 << 20 /* of a message that feels it when there are fewer */
+    USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
+    LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
+    BULK_BLOCKS = 8,    /* with bulk copies; more are slower (H200s) */
+    COPIES_BLOCKS = 32, /* that sum beside copies; more take bandwidth from these (H200s) */
+    COPIES_STREAMS = 3, /* the caller's and the communicator's two */
+    ENOUGH_BLOCKS = 64, /* more make no algorithm much quicker */
+    LARGE_BYTES = 1 << 20,  /* of a message that feels it when there are fewer */
+    LONG_BYTES = 4 << 20,   /* of one whose stages overlap (H200s) */
+    EMULATED_LONG = 4 << 10 /* of which the emulated driver's threads have several entries */
 };
 
 static const char allreduce_call[] = "symwin_allreduce";
@@ -33,8 +35,20 @@ static uint64_t round_bytes(const symwin_comm *comm, symwin_algo algo)
     }
 }
 
+/* Long messages have kernels of their own for these. */
+static int is_long(const struct sw_question *q, symwin_algo algo)
+{
+    const uint64_t least = sw_driver_is_emulated() ? EMULATED_LONG : LONG_BYTES;
+
+    return q->bytes >= least && q->bytes % ITEM_BYTES == 0 &&
+           (algo == SYMWIN_ALGO_TWOSHOT_PUSH ||
+            (algo == SYMWIN_ALGO_ONESHOT_SENTINEL && q->comm->nranks == 2));
+}
+
 static enum sw_kernel_shape shape_of(const struct sw_question *q, symwin_algo algo)
 {
+    if (q->aligned && is_long(q, algo))
+        return SW_SHAPE_long;
     if (!q->aligned || q->bytes > round_bytes(q->comm, algo))
         return SW_SHAPE_any;
     return q->bytes % ITEM_BYTES == 0 ? SW_SHAPE_whole : SW_SHAPE_aligned;

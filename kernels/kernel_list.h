@@ -2,7 +2,7 @@
  *
  * X(file, algo, type, op, ranks, shape): kernels/<file>.cu has SW_KERNEL_NAME(algo, type, op, ranks, shape); the words
  * are the short names of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. `ranks` is n, any number, or
- * 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c looks): any, aligned or whole. What is asked for
+ * 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c looks): any, aligned, whole or long. What is asked for
  * most so has kernels without the code that it does not need. An average is a sum with args.average. All take one
  * struct sw_kernel_args by value, in grids of one dimension, any number of blocks, of as many threads as the function's
  * attribute says; those of copies once for each args.stage.
@@ -28,7 +28,7 @@
 #define SW_KERNEL_THREADS_8 640
 
 /* What `shape` and `ranks` are in code. */
-enum sw_kernel_shape { SW_SHAPE_any, SW_SHAPE_aligned, SW_SHAPE_whole, SW_SHAPES };
+enum sw_kernel_shape { SW_SHAPE_any, SW_SHAPE_aligned, SW_SHAPE_whole, SW_SHAPE_long, SW_SHAPES };
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
 #define SW_KERNEL_NO_PROD(X, file, algo, type)                                                     \
@@ -86,10 +86,14 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 #define SW_KERNEL_LIST_ONESHOT(X)                                                                  \
     SW_KERNEL_ALL_TYPES(X, oneshot, oneshot)                                                       \
     SW_KERNEL_FLOATS(X, oneshot, oneshot_sentinel)                                                 \
-    SW_KERNEL_COMMON(X, oneshot, oneshot_sentinel)
+    SW_KERNEL_COMMON(X, oneshot, oneshot_sentinel)                                                 \
+    SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, long)
 #define SW_KERNEL_LIST_TWOSHOT_PUSH(X)                                                             \
     SW_KERNEL_ALL_TYPES(X, twoshot_push, twoshot_push)                                             \
-    SW_KERNEL_COMMON(X, twoshot_push, twoshot_push)
+    SW_KERNEL_COMMON(X, twoshot_push, twoshot_push)                                                \
+    SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 2, long)                                         \
+    SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 4, long)                                         \
+    SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 8, long)
 #define SW_KERNEL_LIST_TWOSHOT_PUT(X)                                                              \
     SW_KERNEL_ALL_TYPES(X, twoshot_put, twoshot_put)                                               \
     SW_KERNEL_COMMON(X, twoshot_put, twoshot_put)

@@ -13,6 +13,10 @@
  * Entry i of a round goes through the thread i mod workers, on the way out and on the way in: so what push.cuh
  * asks for holds, the thread that stores entry i at p has received p's entry i, which p's thread for entry i sent,
  * and that is the one that empties it.
+ *
+ * Of a long message (sw_oneshot_flow()) a thread receives some entries before it has sent all. Nobody waits in a circle,
+ * whatever the grids: it sends entry i when it has received some before it, and nothing else, so by induction over i all
+ * ranks send entry i.
  */
 #include "push.cuh"
 
@@ -86,6 +90,52 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
     }
 }
 
+/* The first entry of a long message: sw_oneshot_flow() sends the others. */
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_oneshot_start(const struct sw_kernel_args &args, const sw_call &call,
+                                    const sw_role &role, const sw_doors<N> &doors,
+                                    const sw_oneshot_round<W> &round)
+{
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
+
+    if (role.index < round.extent)
+        sw_entry_send_all<N>(args, doors, place + (uint64_t)role.index * SW_ENTRY_BYTES,
+                             W::encode(round.first));
+}
+
+/* Sends an entry before it receives the one ahead of it, and the next one is on its way meanwhile. So what comes is
+ * reduced while the links carry the rest of the message, and not when they have. */
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &call,
+                                   const sw_role &role, const sw_doors<N> &doors,
+                                   const sw_oneshot_round<W> &round)
+{
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
+    const uint32_t step = role.workers;
+    uint64_t own[W::words], next[W::words] = {}, after[W::words] = {}, result[W::words];
+
+    memcpy(own, round.first, sizeof own);
+    if (role.index + step < round.extent)
+        sw_entry_load<R, W>(round.in, role.index + step, next);
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = role.index; i < round.extent; i += step) {
+        const uint64_t at = (uint64_t)i * SW_ENTRY_BYTES;
+
+        if (i + step < round.extent)
+            sw_entry_send_all<N>(args, doors, place + at + (uint64_t)step * SW_ENTRY_BYTES,
+                                 W::encode(next));
+        if (i + 2 * step < round.extent)
+            sw_entry_load<R, W>(round.in, i + 2 * step, after);
+        if (!sw_entries_reduce<N, R, W>(args, call, slots + at, own, result))
+            return;
+        sw_entry_store<R, W>(round.out, i, result);
+        sw_entries_empty<N>(args, slots + at);
+        memcpy(own, next, sizeof own);
+        memcpy(next, after, sizeof next);
+    }
+}
+
 /* The first load does not wait for the communicator's state: they overlap. */
 template <int N, sw_kernel_shape shape, class R, bool spares>
 SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
@@ -103,14 +153,19 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
     doors.find(args);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0;;) {
-        if (role.works && !call.failed)
+        if (role.works && !call.failed && shape == SW_SHAPE_long)
+            sw_oneshot_start<N, R, W>(args, call, role, doors, round);
+        else if (role.works && !call.failed)
             sw_oneshot_send<N, R, W>(args, call, role, doors, round);
         if (c == 0)
             sw_push_settle(args, call, role, rounds.count);
         if (!role.works || call.failed)
             break;
-        sw_oneshot_receive<N, R, W>(args, call, role, round);
-        if (W::aligned || call.failed || ++c == rounds.count)
+        if (shape == SW_SHAPE_long)
+            sw_oneshot_flow<N, R, W>(args, call, role, doors, round);
+        else
+            sw_oneshot_receive<N, R, W>(args, call, role, round);
+        if (!W::rounds || call.failed || ++c == rounds.count)
             break;
         symwin_fence();
         round = sw_oneshot_begin<R, W>(args, role, rounds, c);

@@ -40,7 +40,7 @@
 /* Two words of a type that can spare a pattern: all ones, a NaN of every floating-point type here. It is
  * replaced by another NaN, and words travel inverted. */
 struct sw_wire_sentinel {
-    enum { words = 2, aligned = 0, rest = 1 };
+    enum { words = 2, aligned = 0, rest = 1, rounds = 1 };
 
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
@@ -63,16 +63,20 @@ struct sw_wire_sentinel {
  * push has one round; and that it has no rest either, but is whole entries. The code for all else is left out, and be
  * it a few instructions: small messages gain a tenth of a microsecond and more. */
 struct sw_wire_aligned : sw_wire_sentinel {
-    enum { aligned = 1 };
+    enum { aligned = 1, rounds = 0 };
 };
 struct sw_wire_whole : sw_wire_aligned {
     enum { rest = 0 };
 };
 
+/* Whole entries, many for each thread, in any number of rounds: a long message. */
+struct sw_wire_long : sw_wire_whole {
+    enum { rounds = 1 };
+};
+
 /* One word of any type, half of it beside each of two flags. */
 struct sw_wire_flags {
-    enum { words = 1, aligned = 0, rest = 1 };
-
+    enum { words = 1, aligned = 0, rest = 1, rounds = 1 };
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
         return word;
@@ -107,6 +111,10 @@ struct sw_wire_of<SW_SHAPE_aligned, true> {
 template <>
 struct sw_wire_of<SW_SHAPE_whole, true> {
     typedef sw_wire_whole type;
+};
+template <>
+struct sw_wire_of<SW_SHAPE_long, true> {
+    typedef sw_wire_long type;
 };
 
 /* What a round carries of a message: entry i of the round is its entry i. */
@@ -255,7 +263,7 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t
     const uint64_t most = room < 1u << 31 ? room : 1u << 31;
     sw_rounds rounds = {args.count * R::bytes, (uint32_t)entries, 1};
 
-    if (!W::aligned && entries > most) { /* else without divisions of 64 bits */
+    if (W::rounds && entries > most) { /* else without divisions of 64 bits */
         rounds.count = (uint32_t)((entries + most - 1) / most);
         rounds.extent = (uint32_t)((entries + rounds.count - 1) / rounds.count);
     }

@@ -12,9 +12,16 @@
  *   scatter    entry i of peer p's share, by thread (i + what lies before p's share) mod workers
  *   reduce     entry i of the own share, by thread i mod workers, and out to all peers
  *   collect    entry i of the share that p has reduced, by the same thread as in `scatter`
+ * For long messages entry i of every share goes through thread i mod workers in all three, and a thread is in all of
+ * them at once (sw_flow_round()): what comes is reduced and stored while the links carry the rest.
+ *
  * What push.cuh asks for holds. Scatter: the thread that stores entry i at p has collected entry i of p's share, which
  * p's thread i reduced and sent, and that is the one that empties it. Reduce: thread i, which stores the result's
  * entry i at p, has received entry i of its share from p, which p sent by the thread that collects entry i of it.
+ *
+ * Nobody waits in a circle, whatever the grids: in long messages too a thread reduces entry i when it has scattered
+ * that one and reduced and collected some before it, and nothing else. So by induction over i all ranks scatter and
+ * reduce entry i, and what is reduced everywhere can be collected.
  */
 #include "push.cuh"
 
@@ -76,10 +83,10 @@ SYMWIN_DEVICE sw_item sw_item_of(const struct sw_kernel_args &args,
     return item;
 }
 
-template <int N, class R, class W>
-SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &args,
-                                                   const sw_role &role, const sw_rounds &rounds,
-                                                   uint32_t each, uint32_t c)
+template <class W>
+SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_round_of(const struct sw_kernel_args &args,
+                                                      const sw_rounds &rounds, uint32_t each,
+                                                      uint32_t c)
 {
     sw_twoshot_round<W> round = {};
 
@@ -88,6 +95,16 @@ SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &
     round.extent = rounds.extent;
     round.each = each;
     round.number = c;
+    return round;
+}
+
+template <int N, class R, class W>
+SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &args,
+                                                   const sw_role &role, const sw_rounds &rounds,
+                                                   uint32_t each, uint32_t c)
+{
+    sw_twoshot_round<W> round = sw_twoshot_round_of<W>(args, rounds, each, c);
+
     if (role.works && role.index < sw_items<N>(args, round)) {
         const sw_item item = sw_item_of<N>(args, round, role.index);
 
@@ -178,50 +195,229 @@ SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, 
     }
 }
 
+/* ---- long messages --------------------------------------------------------------------------- */
+
+/* Entry i of every share goes through thread i mod workers, which is in three stages at once: it scatters entry i,
+ * reduces the one ahead, and collects the one ahead of that. So what comes is reduced and stored while the links carry
+ * the rest of the message, and not when they have. */
+template <int N, class W>
+struct sw_flow {
+    uint64_t word[N - 1][W::words]; /* entry `i` of the peers' shares of the input, by steps */
+    bool there[N - 1];              /* the last shares may have fewer */
+};
+
+/* Where entry i of the share of the rank `step` after this one is in the round. */
+template <int N, class W>
+SYMWIN_DEVICE uint32_t sw_flow_entry(const struct sw_kernel_args &args,
+                                     const sw_twoshot_round<W> &round, int32_t step, uint32_t i)
+{
+    return (uint32_t)sw_rank_after<N>(args, step) * round.each + i;
+}
+
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_flow_load(const struct sw_kernel_args &args, const sw_twoshot_round<W> &round,
+                                uint32_t i, sw_flow<N, W> &flow)
+{
+    SYMWIN_UNROLL
+    for (int32_t step = 1; step < N; step++) {
+        const uint32_t entry = sw_flow_entry<N>(args, round, step, i);
+
+        flow.there[step - 1] = i < round.each && entry < round.extent;
+        if (flow.there[step - 1])
+            sw_entry_load<R, W>(round.in, entry, flow.word[step - 1]);
+    }
+}
+
+template <int N, class W>
+SYMWIN_DEVICE void sw_flow_scatter(const struct sw_kernel_args &args, const sw_call &call,
+                                   const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
+                                   uint32_t i, const sw_flow<N, W> &flow)
+{
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0) +
+                           (uint64_t)i * SW_ENTRY_BYTES;
+
+    SYMWIN_UNROLL
+    for (int32_t step = 1; step < N; step++)
+        if (flow.there[step - 1])
+            symwin_store_relaxed_v16(doors.after(args, step) + place,
+                                     W::encode(flow.word[step - 1]));
+}
+
+/* False when it was given up. */
+template <int N, class R, class W>
+SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &call,
+                                  const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
+                                  uint32_t i)
+{
+    const uint32_t number = call.round + round.number, begin = (uint32_t)args.rank * round.each;
+    const uint64_t at = (uint64_t)i * SW_ENTRY_BYTES;
+    const uint64_t from = call.state + sw_slot_place<N>(args, number, 0, 0) + at;
+    uint64_t own[W::words], result[W::words];
+
+    if (begin + i >= round.extent)
+        return true;
+    sw_entry_load<R, W>(round.in, begin + i, own);
+    if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
+        return false;
+    sw_entry_send_all<N>(args, doors, sw_slot_place<N>(args, number, args.rank, 1) + at,
+                         W::encode(result));
+    sw_entry_store<R, W>(round.out, begin + i, result);
+    sw_entries_empty<N>(args, from);
+    return true;
+}
+
+/* The same. The peers' entries are polled together: their loads overlap. */
+template <int N, class R, class W>
+SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &call,
+                                   const sw_twoshot_round<W> &round, uint32_t i)
+{
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 1) +
+                           (uint64_t)i * SW_ENTRY_BYTES;
+    symwin_v16 entry[N - 1];
+    sw_wait wait = {0, 0, 0};
+
+    for (;;) {
+        int32_t missing = -1;
+
+        SYMWIN_UNROLL
+        for (int32_t step = 1; step < N; step++) {
+            const int32_t p = sw_rank_after<N>(args, step);
+
+            entry[step - 1] = {1, 1}; /* of a share that has none */
+            symwin_load_relaxed_v16_if(sw_flow_entry<N>(args, round, step, i) < round.extent,
+                                       slots + (uint64_t)(uint32_t)p * 2 * args.slot_bytes,
+                                       &entry[step - 1]);
+        }
+        SYMWIN_UNROLL
+        for (int32_t step = 1; step < N; step++)
+            if (!sw_entry_is_there(entry[step - 1]))
+                missing = sw_rank_after<N>(args, step);
+        if (missing < 0)
+            break;
+        if (!sw_wait_on(args, call, wait, missing))
+            return false;
+    }
+    SYMWIN_UNROLL
+    for (int32_t step = 1; step < N; step++) {
+        const uint32_t p = (uint32_t)sw_rank_after<N>(args, step);
+        const uint32_t index = sw_flow_entry<N>(args, round, step, i);
+        uint64_t word[W::words];
+
+        if (index >= round.extent)
+            continue;
+        W::decode(entry[step - 1], word);
+        sw_entry_store<R, W>(round.out, index, word);
+        symwin_store_relaxed_v16(slots + (uint64_t)p * 2 * args.slot_bytes, {0, 0});
+    }
+    return true;
+}
+
+/* A round of which the thread's first entries are on their way. */
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &call,
+                                 const sw_role &role, const sw_doors<N> &doors,
+                                 const sw_twoshot_round<W> &round)
+{
+    const uint32_t step = role.workers;
+    sw_flow<N, W> next;
+
+    sw_flow_load<N, R, W>(args, round, role.index + step, next);
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = role.index; i < round.each + step; i += step) {
+        sw_flow_scatter<N, W>(args, call, doors, round, i + step, next);
+        sw_flow_load<N, R, W>(args, round, i + 2 * step, next);
+        if (i < round.each && !sw_flow_reduce<N, R, W>(args, call, doors, round, i))
+            return;
+        if (i != role.index && !sw_flow_collect<N, R, W>(args, call, round, i - step))
+            return;
+    }
+}
+
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 /* The first load does not wait for the communicator's state: they overlap. */
 template <int N, sw_kernel_shape shape, class R>
-SYMWIN_DEVICE void sw_twoshot_push(const struct sw_kernel_args &args)
-{
-    typedef typename sw_wire_of<shape, R::spares>::type W;
-    const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
-    const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
-    const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
-    const uint32_t each = sw_share_of(rounds, ranks, room);
-    const sw_role role = sw_role_of_thread();
-    sw_twoshot_round<W> round;
-    sw_doors<N> doors;
-    sw_call call;
+struct sw_twoshot_push {
+    SYMWIN_DEVICE void run(const struct sw_kernel_args &args)
+    {
+        typedef typename sw_wire_of<shape, R::spares>::type W;
+        const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
+        const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
+        const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
+        const uint32_t each = sw_share_of(rounds, ranks, room);
+        const sw_role role = sw_role_of_thread();
+        sw_twoshot_round<W> round;
+        sw_doors<N> doors;
+        sw_call call;
 
-    sw_call_order();
-    round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, 0);
-    call = sw_call_read(args);
-    doors.find(args);
-    SYMWIN_NO_UNROLL
-    for (uint32_t c = 0;;) {
-        if (role.works && !call.failed)
-            sw_scatter<N, R, W>(args, call, role, round);
-        if (c == 0)
-            sw_push_settle(args, call, role, rounds.count);
-        if (!role.works || call.failed)
-            break;
-        sw_reduce_share<N, R, W>(args, call, role, doors, round);
-        if (!call.failed)
-            sw_collect<N, R, W>(args, call, role, round);
-        if (W::aligned || call.failed || ++c == rounds.count)
-            break;
-        symwin_fence();
-        round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, c);
+        sw_call_order();
+        round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, 0);
+        call = sw_call_read(args);
+        doors.find(args);
+        SYMWIN_NO_UNROLL
+        for (uint32_t c = 0;;) {
+            if (role.works && !call.failed)
+                sw_scatter<N, R, W>(args, call, role, round);
+            if (c == 0)
+                sw_push_settle(args, call, role, rounds.count);
+            if (!role.works || call.failed)
+                break;
+            sw_reduce_share<N, R, W>(args, call, role, doors, round);
+            if (!call.failed)
+                sw_collect<N, R, W>(args, call, role, round);
+            if (!W::rounds || call.failed || ++c == rounds.count)
+                break;
+            symwin_fence();
+            round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, c);
+        }
+        sw_call_done(args, call);
     }
-    sw_call_done(args, call);
-}
+};
+
+template <int N, class R>
+struct sw_twoshot_push<N, SW_SHAPE_long, R> {
+    SYMWIN_DEVICE void run(const struct sw_kernel_args &args)
+    {
+        typedef typename sw_wire_of<SW_SHAPE_long, R::spares>::type W;
+        const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES;
+        const sw_rounds rounds = sw_rounds_of<R, W>(args, room * N);
+        const uint32_t each = sw_share_of(rounds, N, room);
+        const sw_role role = sw_role_of_thread();
+        sw_twoshot_round<W> round;
+        sw_flow<N, W> first;
+        sw_doors<N> doors;
+        sw_call call;
+
+        sw_call_order();
+        round = sw_twoshot_round_of<W>(args, rounds, each, 0);
+        if (role.works)
+            sw_flow_load<N, R, W>(args, round, role.index, first);
+        call = sw_call_read(args);
+        doors.find(args);
+        SYMWIN_NO_UNROLL
+        for (uint32_t c = 0;;) {
+            if (role.works && !call.failed)
+                sw_flow_scatter<N, W>(args, call, doors, round, role.index, first);
+            if (c == 0)
+                sw_push_settle(args, call, role, rounds.count);
+            if (!role.works || call.failed)
+                break;
+            sw_flow_round<N, R, W>(args, call, role, doors, round);
+            if (call.failed || ++c == rounds.count)
+                break;
+            symwin_fence();
+            round = sw_twoshot_round_of<W>(args, rounds, each, c);
+            sw_flow_load<N, R, W>(args, round, role.index, first);
+        }
+        sw_call_done(args, call);
+    }
+};
 
 #define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
     SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
         sw_twoshot_push<SW_RANKS_##ranks, SW_SHAPE_##shape,                                        \
-                        sw_reduce<sw_type_##type, sw_op_##op>>(args);                              \
+                        sw_reduce<sw_type_##type, sw_op_##op>>::run(args);                         \
     }
 SW_KERNEL_LIST_TWOSHOT_PUSH(SW_DEFINE)
 #undef SW_DEFINE

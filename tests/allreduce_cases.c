@@ -196,6 +196,54 @@ void allreduce_shapes(int nranks, size_t large_bytes)
     run(nranks, &s, shapes_body, "shapes");
 }
 
+/* ---- long messages ---- */
+
+/* Those of which every thread has several entries: kernels of their own, that send, reduce and collect at the same time.
+ * By ranks of different grids, in one round and several, with shares of all lengths. */
+static void long_body(struct harness_team *team, int rank, void *arg)
+{
+    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH};
+    static const symwin_type types[] = {SYMWIN_F32, SYMWIN_F16, SYMWIN_BF16, SYMWIN_F8E4M3,
+                                        SYMWIN_F8E5M2};
+    const struct member_shared *s = arg;
+    const size_t least = s->slot_bytes,
+                 lengths[] = {least, least + 16, 2 * least + 1040, 5 * least + 48};
+    char name[64];
+    struct member m;
+    int a, t, i;
+
+    if (member_create(&m, team, rank))
+        for (a = 0; a < 2; a++)
+            for (t = 0; t < 5; t++) {
+                for (i = 0; i < 12; i++) {
+                    const struct placement p = {
+                        .algo = algos[a],
+                        .count = lengths[i % 4] / symwin_type_bytes(types[t]),
+                        .in_offset = (size_t)(i % 3) * 16,
+                        .out_offset = (size_t)(i % 2) * 16,
+                        .in_place = i % 5 == 0,
+                        .blocks = i % 4 == 3 ? 0 : 1 + (rank + i) % 3,
+                        .threads = i < 6 ? 0 : 32 * (1 + rank % 2),
+                    };
+
+                    member_prepare(&m, types[t], SYMWIN_SUM, 0, (unsigned)i, p.count);
+                    member_call(&m, types[t], SYMWIN_SUM, &p);
+                }
+                snprintf(name, sizeof name, "long messages, %s %s", symwin_algo_name(algos[a]),
+                         symwin_type_name(types[t]));
+                report(&m, name);
+            }
+    member_destroy(&m);
+}
+
+void allreduce_long(int nranks)
+{
+    const size_t least = sw_driver_is_emulated() ? 4 << 10 : 4 << 20; /* choice.c */
+    struct member_shared s = {.bytes = 6 * least, .slot_bytes = least};
+
+    run(nranks, &s, long_body, "long messages");
+}
+
 /* ---- graphs and streams ---- */
 
 static symwin_status capture(struct member *m, size_t count, CUgraphExec *exec)

@@ -13,6 +13,9 @@ void allreduce_matrix(int nranks, const size_t *counts, int thin);
 /* Messages of several slots in one-shot rounds, plain memory, count 0, a large message. */
 void allreduce_shapes(int nranks, size_t large_bytes);
 
+/* Messages of several entries a thread, by ranks of different grids. */
+void allreduce_long(int nranks);
+
 /* A captured graph replayed while the inputs change; calls over several streams in flight. */
 void allreduce_graphs(int nranks, int replays);
 void allreduce_streams(int nranks, int calls);

@@ -30,6 +30,7 @@ int main(void)
         devices++;
     allreduce_matrix(ranks, thin > 1 ? small : counts, thin);
     allreduce_shapes(ranks, thin > 1 ? 1 << 20 : 64 << 20);
+    allreduce_long(ranks);
     allreduce_graphs(ranks, thin > 1 ? 10 : 200);
     /* Two streams may share one hardware queue, and then one rank's wait holds up another's kernel. */
     if (harness_device(ranks - 1) == ranks - 1)

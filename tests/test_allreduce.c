@@ -26,6 +26,7 @@ int main(void)
     if (harness_processes > 0) { /* tests/test_allreduce_processes.t */
         allreduce_matrix(harness_processes, few, 3 * THIN);
         allreduce_shapes(harness_processes, LARGE);
+        allreduce_long(harness_processes);
         allreduce_graphs(harness_processes, 20);
         allreduce_streams(harness_processes, 60);
         allreduce_random(harness_processes, RUNS, 1 << 16, 3);
@@ -39,6 +40,9 @@ int main(void)
     allreduce_matrix(16, some, 11 * THIN); /* two ranks a device */
     allreduce_shapes(1, 100000);
     allreduce_shapes(4, LARGE);
+    allreduce_long(2);
+    allreduce_long(4);
+    allreduce_long(8);
     allreduce_graphs(4, 20);
     allreduce_graphs(REPLAYED, 6);
     allreduce_streams(4, 60);
