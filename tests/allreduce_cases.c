@@ -223,7 +223,7 @@ static void long_body(struct harness_team *team, int rank, void *arg)
                         .out_offset = (size_t)(i % 2) * 16,
                         .in_place = i % 5 == 0,
                         .blocks = i % 4 == 3 ? 0 : 1 + (rank + i) % 3,
-                        .threads = i < 6 ? 0 : 32 * (1 + rank % 2),
+                        .threads = i < 6 || rank % 2 != 0 ? 0 : 32,
                     };
 
                     member_prepare(&m, types[t], SYMWIN_SUM, 0, (unsigned)i, p.count);
