@@ -178,17 +178,16 @@ typedef sw_type_plain<uint32_t, uint32_t> sw_type_u32;
 typedef sw_type_plain<int64_t, uint64_t> sw_type_i64;
 typedef sw_type_plain<uint64_t, uint64_t> sw_type_u64;
 
-/* Pairs of a small type in the low bits of a word; the hardware converts two at a time. */
-struct sw_pair_f16 {
+/* 32 bits of a small type: what the hardware converts without taking a word apart. */
+struct sw_some_f16 {
     enum { bytes = 2 };
-    SYMWIN_DEVICE void unpack(uint32_t pair, float *a)
+    SYMWIN_DEVICE void unpack(uint32_t some, float *a)
     {
 #if SYMWIN_EMULATED
-        a[0] = sw_f32_from_f16((uint16_t)pair);
-        a[1] = sw_f32_from_f16((uint16_t)(pair >> 16));
+        a[0] = sw_f32_from_f16((uint16_t)some);
+        a[1] = sw_f32_from_f16((uint16_t)(some >> 16));
 #else
-        a[0] = symwin_cvt_f32_f16((uint16_t)pair);
-        a[1] = symwin_cvt_f32_f16((uint16_t)(pair >> 16));
+        symwin_cvt_f32_f16x2(some, &a[0], &a[1]);
 #endif
     }
     SYMWIN_DEVICE uint32_t pack(const float *a)
@@ -201,12 +200,12 @@ struct sw_pair_f16 {
     }
 };
 
-struct sw_pair_bf16 {
+struct sw_some_bf16 {
     enum { bytes = 2 };
-    SYMWIN_DEVICE void unpack(uint32_t pair, float *a)
+    SYMWIN_DEVICE void unpack(uint32_t some, float *a)
     {
-        a[0] = sw_f32_from_bf16((uint16_t)pair);
-        a[1] = sw_f32_from_bf16((uint16_t)(pair >> 16));
+        a[0] = sw_f32_from_bf16((uint16_t)some);
+        a[1] = sw_f32_from_bf16((uint16_t)(some >> 16));
     }
     SYMWIN_DEVICE uint32_t pack(const float *a)
     {
@@ -218,71 +217,81 @@ struct sw_pair_bf16 {
     }
 };
 
-struct sw_pair_e4m3 {
+struct sw_some_e4m3 {
     enum { bytes = 1 };
-    SYMWIN_DEVICE void unpack(uint32_t pair, float *a)
+    SYMWIN_DEVICE void unpack(uint32_t some, float *a)
     {
 #if !SYMWIN_EMULATED && SYMWIN_HAS_CVT_F8
-        sw_pair_f16::unpack(symwin_cvt_f16x2_e4m3x2((uint16_t)pair), a);
+        uint32_t lo, hi;
+
+        symwin_cvt_f16x2_e4m3x4(some, &lo, &hi);
+        sw_some_f16::unpack(lo, a);
+        sw_some_f16::unpack(hi, a + 2);
 #else
-        a[0] = sw_f32_from_e4m3((uint8_t)pair);
-        a[1] = sw_f32_from_e4m3((uint8_t)(pair >> 8));
+        SYMWIN_UNROLL
+        for (int i = 0; i < 4; i++)
+            a[i] = sw_f32_from_e4m3((uint8_t)(some >> 8 * i));
 #endif
     }
     SYMWIN_DEVICE uint32_t pack(const float *a)
     {
 #if !SYMWIN_EMULATED && SYMWIN_HAS_CVT_F8
-        return symwin_cvt_e4m3x2(a[0], a[1]);
+        return symwin_cvt_e4m3x4(a);
 #else
-        return sw_e4m3_from_f32(a[0]) | (uint32_t)sw_e4m3_from_f32(a[1]) << 8;
+        return sw_e4m3_from_f32(a[0]) | (uint32_t)sw_e4m3_from_f32(a[1]) << 8 |
+               (uint32_t)sw_e4m3_from_f32(a[2]) << 16 | (uint32_t)sw_e4m3_from_f32(a[3]) << 24;
 #endif
     }
 };
 
-struct sw_pair_e5m2 {
+struct sw_some_e5m2 {
     enum { bytes = 1 };
-    SYMWIN_DEVICE void unpack(uint32_t pair, float *a)
+    SYMWIN_DEVICE void unpack(uint32_t some, float *a)
     {
-        /* An e5m2 is the upper half of an f16. */
-        sw_pair_f16::unpack((pair & 0xffu) << 8 | (pair & 0xff00u) << 16, a);
+#if SYMWIN_EMULATED
+        SYMWIN_UNROLL
+        for (int i = 0; i < 4; i++)
+            a[i] = sw_f32_from_e5m2((uint8_t)(some >> 8 * i));
+#else
+        uint32_t lo, hi;
+
+        symwin_cvt_f16x2_e5m2x4(some, &lo, &hi);
+        sw_some_f16::unpack(lo, a);
+        sw_some_f16::unpack(hi, a + 2);
+#endif
     }
     SYMWIN_DEVICE uint32_t pack(const float *a)
     {
 #if !SYMWIN_EMULATED && SYMWIN_HAS_CVT_F8
-        return symwin_cvt_e5m2x2(a[0], a[1]);
+        return symwin_cvt_e5m2x4(a);
 #else
-        return sw_e5m2_from_f32(a[0]) | (uint32_t)sw_e5m2_from_f32(a[1]) << 8;
+        return sw_e5m2_from_f32(a[0]) | (uint32_t)sw_e5m2_from_f32(a[1]) << 8 |
+               (uint32_t)sw_e5m2_from_f32(a[2]) << 16 | (uint32_t)sw_e5m2_from_f32(a[3]) << 24;
 #endif
     }
 };
 
-template <typename Pair>
+template <typename Some>
 struct sw_type_small {
     typedef float acc;
-    enum { bytes = Pair::bytes, per = 8 / bytes, pair_bits = 16 * bytes, spares = 1 };
+    enum { bytes = Some::bytes, per = 8 / bytes, spares = 1 };
 
     SYMWIN_DEVICE void unpack(uint64_t word, float *a)
     {
-        SYMWIN_UNROLL
-        for (int i = 0; i < per; i += 2)
-            Pair::unpack((uint32_t)(word >> (i / 2 * pair_bits)), a + i);
+        Some::unpack((uint32_t)word, a);
+        Some::unpack((uint32_t)(word >> 32), a + per / 2);
     }
 
     SYMWIN_DEVICE uint64_t pack(const float *a)
     {
-        uint64_t word = 0;
-
-        SYMWIN_UNROLL
-        for (int i = 0; i < per; i += 2)
-            word |= (uint64_t)Pair::pack(a + i) << (i / 2 * pair_bits);
-        return word;
+        return Some::pack(a) | (uint64_t)Some::pack(a + per / 2) << 32;
     }
 };
 
-typedef sw_type_small<sw_pair_f16> sw_type_f16;
-typedef sw_type_small<sw_pair_bf16> sw_type_bf16;
-typedef sw_type_small<sw_pair_e4m3> sw_type_e4m3;
-typedef sw_type_small<sw_pair_e5m2> sw_type_e5m2;
+typedef sw_type_small<sw_some_f16> sw_type_f16;
+typedef sw_type_small<sw_some_bf16> sw_type_bf16;
+typedef sw_type_small<sw_some_e4m3> sw_type_e4m3;
+typedef sw_type_small<sw_some_e5m2> sw_type_e5m2;
 
 /* ---- a reduction of eight bytes -------------------------------------------------------------- */
 
