@@ -80,19 +80,21 @@ symwin_algo sw_choice_kernel(const struct sw_question *q, symwin_algo algo)
 }
 
 /* Of the model, fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
-#define HOP_US 1.3   /* from a rank's memory to a peer's, until the peer has seen it */
-#define PUT_US 2.2   /* of the two-shot put: its barrier */
-#define PEER_US 14.0 /* of the two-shot over windows for each peer: barriers, and loads that meet */
-#define COPIES_US 20.0 /* of the copies: events and flags */
-#define COPY_US 30.0   /* and for each peer: four of them, one after another */
+#define HOP_US 1.3  /* from a rank's memory to a peer's, until the peer has seen it */
+#define PUT_US 5.0  /* of the two-shot put: its barriers */
+#define PEER_US 8.0 /* of the two-shot over windows for each peer: barriers, and loads that meet */
+#define COPIES_US 5.0 /* of the copies: events and flags */
+#define COPY_US 35.0  /* and for each peer: four of them, one after another */
 #define COPY_BYTES_US 390e3
-#define LINK_BYTES_US 340e3 /* what a rank sends, or receives, in a microsecond */
-#define BULK_BYTES_US 300e3 /* by bulk copies */
-#define LOCAL_BYTES_US 1300e3
-#define PUSH_BLOCK_US 18.5e3 /* and what a block of few does: of all that pushes, */
-#define LOAD_BLOCK_US 35e3   /* the two-shot over windows, */
-#define BULK_BLOCK_US 39e3   /* that by bulk copies, */
-#define SUM_BLOCK_US 84e3    /* the sum between copies, of what it reads and writes */
+#define LINK_BYTES_US 340e3    /* what a rank sends, or receives, in a microsecond */
+#define BULK_BYTES_US 300e3    /* by bulk copies */
+#define LOCAL_BYTES_US 1300e3  /* what it handles after that, */
+#define BESIDE_BYTES_US 3000e3 /* and meanwhile, where it does both at once */
+#define PUSH_BLOCK_US 17.5e3   /* and what a block of few does: of all that pushes, */
+#define PUSH_FEW_US 290e3      /* but all of them no more than this, */
+#define LOAD_BLOCK_US 35e3     /* the two-shot over windows, */
+#define BULK_BLOCK_US 39e3     /* that by bulk copies, */
+#define SUM_BLOCK_US 84e3      /* the sum between copies, of what it reads and writes */
 
 static double least(double a, double b)
 {
@@ -116,18 +118,19 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     const double pushed = is_float && algo != SYMWIN_ALGO_ONESHOT ? message : 2 * message;
     const double both_ways = 2 * (n - 1) / n * message;
     const double blocks = most_blocks > 0 ? most_blocks : 1e6;
-    const double push_rate = least(LINK_BYTES_US, blocks * PUSH_BLOCK_US);
+    const double push_rate = most_blocks > 0 ? least(PUSH_FEW_US, blocks * PUSH_BLOCK_US)
+                                             : LINK_BYTES_US;
+    const double local = is_float && bytes >= LONG_BYTES ? BESIDE_BYTES_US : LOCAL_BYTES_US;
 
     switch (algo) {
     case SYMWIN_ALGO_ONESHOT:
     case SYMWIN_ALGO_ONESHOT_SENTINEL:
-        return HOP_US + (n - 1) * pushed / push_rate + n * pushed / LOCAL_BYTES_US;
+        return HOP_US + (n - 1) * pushed / push_rate + n * pushed / local;
     case SYMWIN_ALGO_TWOSHOT_PUSH:
-        return 2 * HOP_US + 2 * (n - 1) / n * pushed / push_rate +
-               (n - 1) / n * pushed / LOCAL_BYTES_US;
+        return 2 * HOP_US + 2 * (n - 1) / n * pushed / push_rate + (n - 1) / n * pushed / local;
     case SYMWIN_ALGO_TWOSHOT_PUT:
         return 2 * HOP_US + PUT_US + (n - 1) / n * (pushed + message) / push_rate +
-               (n - 1) / n * pushed / 2 / LOCAL_BYTES_US;
+               (n - 1) / n * pushed / 2 / BESIDE_BYTES_US;
     case SYMWIN_ALGO_TWOSHOT_BULK:
         return 2 * HOP_US + PEER_US * (n - 1) +
                both_ways / least(BULK_BYTES_US, blocks * BULK_BLOCK_US);
@@ -136,7 +139,7 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     default: /* loads over windows */
         return 2 * HOP_US + PEER_US * (n - 1) +
                both_ways / least(LINK_BYTES_US, blocks * LOAD_BLOCK_US) +
-               both_ways / 2 / LOCAL_BYTES_US;
+               both_ways / 2 / BESIDE_BYTES_US;
     }
 }
 

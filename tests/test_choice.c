@@ -44,13 +44,12 @@ static void measured(void)
     prefers(2, (size_t)MIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(2, 2 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(2, 8 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(2, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(2, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(2, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
     prefers(2, 64 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 128 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(4, 256 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 4 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
-    prefers(4, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
     prefers(4, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
     prefers(4, 256 * (size_t)MIB, 1, 1, SYMWIN_ALGO_COPIES);
     prefers(2, 256 * (size_t)MIB, 1, 1, SYMWIN_ALGO_COPIES);
@@ -76,17 +75,18 @@ static void others(void)
            "flags cost as much whatever the type");
 }
 
-/* With few blocks. Two H200s took with bulk copies 114 us for 16 MiB by 4 blocks and 225 for 64 MiB by 8, where loads took
- * 118 and 292, copies 147 and 292; and with copies 769 for 256 MiB by 16, where loads took 827. */
+/* With few blocks. Two H200s took with bulk copies 114 us for 16 MiB by 4 blocks and 225 for 64 MiB by 8, where loads
+ * took 118 and 292, copies 147 and 292; with copies 760 for 256 MiB by 16 and 211 for 64 MiB by 32, where loads took
+ * 843 and 220; and with loads 62.5 for 16 MiB by 16 and 59.7 by 32, where puts took 66.7 and 61.9. */
 static void few_blocks(void)
 {
     static const struct {
         int blocks;
         size_t bytes;
         symwin_algo want;
-    } cases[] = {{4, 16 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
-                 {8, 64 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
-                 {16, 256 * MIB, SYMWIN_ALGO_COPIES}};
+    } cases[] = {{4, 16 * MIB, SYMWIN_ALGO_TWOSHOT_BULK}, {8, 64 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
+                 {16, 16 * MIB, SYMWIN_ALGO_TWOSHOT},     {32, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {32, 64 * MIB, SYMWIN_ALGO_COPIES},      {16, 256 * MIB, SYMWIN_ALGO_COPIES}};
     size_t i;
 
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
