@@ -35,28 +35,43 @@ static uint64_t round_bytes(const symwin_comm *comm, symwin_algo algo)
     }
 }
 
-/* Long messages have kernels of their own for these. */
-static int is_long(const struct sw_question *q, symwin_algo algo)
+/* Long messages have kernels of their own for some algorithms. */
+static int is_long(const struct sw_question *q)
 {
     const uint64_t least = sw_driver_is_emulated() ? EMULATED_LONG : LONG_BYTES;
 
-    return q->bytes >= least && q->bytes % ITEM_BYTES == 0 &&
-           (algo == SYMWIN_ALGO_TWOSHOT_PUSH ||
-            (algo == SYMWIN_ALGO_ONESHOT_SENTINEL && q->comm->nranks == 2));
+    return q->aligned && q->bytes >= least && q->bytes % ITEM_BYTES == 0;
 }
 
 static enum sw_kernel_shape shape_of(const struct sw_question *q, symwin_algo algo)
 {
-    if (q->aligned && is_long(q, algo))
+    const int flows = algo == SYMWIN_ALGO_TWOSHOT_PUSH ||
+                      (algo == SYMWIN_ALGO_ONESHOT_SENTINEL && q->comm->nranks == 2);
+
+    if (flows && is_long(q))
         return SW_SHAPE_long;
     if (!q->aligned || q->bytes > round_bytes(q->comm, algo))
         return SW_SHAPE_any;
     return q->bytes % ITEM_BYTES == 0 ? SW_SHAPE_whole : SW_SHAPE_aligned;
 }
 
+static const struct sw_kernel *find(const struct sw_question *q, symwin_algo algo,
+                                    enum sw_kernel_shape shape)
+{
+    return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, shape);
+}
+
 const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo algo)
 {
-    return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, shape_of(q, algo));
+    return find(q, algo, shape_of(q, algo));
+}
+
+const struct sw_kernel *sw_choice_find_sums(const struct sw_question *q, symwin_algo algo)
+{
+    if (algo != SYMWIN_ALGO_COPIES || !q->in_place)
+        return sw_choice_find(q, algo);
+    algo = SYMWIN_ALGO_TWOSHOT_PUT;
+    return find(q, algo, is_long(q) ? SW_SHAPE_long : shape_of(q, algo));
 }
 
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
@@ -72,11 +87,6 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
     if (algo == SYMWIN_ALGO_COPIES && !q->in_place && q->comm->streams_per_rank < COPIES_STREAMS)
         return SW_NEEDS_STREAMS;
     return SW_SERVES;
-}
-
-symwin_algo sw_choice_kernel(const struct sw_question *q, symwin_algo algo)
-{
-    return algo == SYMWIN_ALGO_COPIES && q->in_place ? SYMWIN_ALGO_TWOSHOT_PUT : algo;
 }
 
 /* Of the model, fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
@@ -236,8 +246,9 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
     const symwin_comm *comm = q->comm;
-    const symwin_algo algo = sw_choice_kernel(q, choice->algo);
-    const struct sw_kernel *kernel = sw_choice_find(q, algo);
+    const int puts = choice->algo == SYMWIN_ALGO_COPIES && q->in_place;
+    const symwin_algo algo = puts ? SYMWIN_ALGO_TWOSHOT_PUT : choice->algo;
+    const struct sw_kernel *kernel = sw_choice_find_sums(q, choice->algo);
     const unsigned room = (unsigned)kernel->threads;
     unsigned most = (unsigned)(sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device);
     unsigned threads = choice->grid.threads < room ? choice->grid.threads : room;

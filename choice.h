@@ -90,8 +90,8 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 /* The kernel for the call, NULL: there is none. Ranks may have different ones, which understand each other. */
 const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo algo);
 
-/* The algorithm whose kernel takes the grid: in place, copies only copy what the two-shot put has reduced. */
-symwin_algo sw_choice_kernel(const struct sw_question *q, symwin_algo algo);
+/* That which takes the grid: of copies in place the two-shot put's, which brings what they cannot. */
+const struct sw_kernel *sw_choice_find_sums(const struct sw_question *q, symwin_algo algo);
 
 struct sw_grid {
     unsigned blocks, threads; /* of a block; 0: no matter */

@@ -362,14 +362,14 @@ static int begins_early(const symwin_comm *comm)
 static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
                                   CUfunction function, const struct sw_grid *grid)
 {
-    const symwin_algo reduces = sw_choice_kernel(&c->question, c->algo);
+    const struct sw_kernel *sums = sw_choice_find_sums(&c->question, c->algo);
     const struct sw_copies_call call = {
         .name = allreduce_call,
         .args = args,
         .element = (uint32_t)symwin_type_bytes(c->type),
         .is_float = sw_type_is_float(c->type),
         .function = function,
-        .put = reduces != c->algo ? sw_choice_find(&c->question, reduces)->function : NULL,
+        .put = c->in == c->out ? sums->function : NULL,
         .blocks = grid->blocks,
         .threads = grid->threads,
         .early = begins_early(c->comm),

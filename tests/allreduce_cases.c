@@ -199,10 +199,11 @@ void allreduce_shapes(int nranks, size_t large_bytes)
 /* ---- long messages ---- */
 
 /* Those of which every thread has several entries: kernels of their own, that send, reduce and collect at the same time.
- * By ranks of different grids, in one round and several, with shares of all lengths. */
+ * By ranks of different grids, in one round and several, with shares of all lengths. Copies have one in place. */
 static void long_body(struct harness_team *team, int rank, void *arg)
 {
-    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH};
+    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
+                                        SYMWIN_ALGO_COPIES};
     static const symwin_type types[] = {SYMWIN_F32, SYMWIN_F16, SYMWIN_BF16, SYMWIN_F8E4M3,
                                         SYMWIN_F8E5M2};
     const struct member_shared *s = arg;
@@ -213,18 +214,21 @@ static void long_body(struct harness_team *team, int rank, void *arg)
     int a, t, i;
 
     if (member_create(&m, team, rank))
-        for (a = 0; a < 2; a++)
+        for (a = 0; a < 3; a++)
             for (t = 0; t < 5; t++) {
+                const int windows = algos[a] == SYMWIN_ALGO_COPIES; /* which need equal offsets */
+
                 for (i = 0; i < 12; i++) {
                     /* Sometimes half of the ranks have the kernel for any alignment. */
-                    const size_t odd = i % 3 == 1 && rank % 2 != 0 ? symwin_type_bytes(types[t])
-                                                                   : 0;
+                    const size_t odd = !windows && i % 3 == 1 && rank % 2 != 0
+                                           ? symwin_type_bytes(types[t])
+                                           : 0;
                     const struct placement p = {
                         .algo = algos[a],
                         .count = lengths[i % 4] / symwin_type_bytes(types[t]),
                         .in_offset = (size_t)(i % 3) * 16 + odd,
                         .out_offset = (size_t)(i % 2) * 16,
-                        .in_place = i % 5 == 0,
+                        .in_place = windows || i % 5 == 0,
                         .blocks = i % 4 == 3 ? 0 : 1 + (rank + i) % 3,
                         .threads = i < 6 || rank % 2 != 0 ? 0 : 32,
                     };
