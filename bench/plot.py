@@ -28,41 +28,55 @@ class Bad(Exception):
     """What is wrong with the input, in a sentence."""
 
 
-def rows_of(path, lines):
-    """One file's rows; it may be of several runs, each with its own head."""
+def parse(path):
+    """What symwin-perf wrote, line by line: a comment as (number, its text, None), a row as (number, None, by name). A
+    file may be of several runs, each with its own names."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except (OSError, UnicodeError) as error:
+        raise Bad(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     names = None
     for number, line in enumerate(lines, 1):
-        values = next(csv.reader([line]), [])
-        if line.startswith("#") or not values:
-            continue
-        if values[0] == "library":
-            names = values
-            continue
-        try:
-            row = dict(zip(names or [], values))
-            row["bytes"] = int(row["bytes"])
-            row["time_us"] = float(row["time_us"])
-            row["busbw_gbs"] = float(row["busbw_gbs"])
-            row["library"], row["algo"], row["placement"]  # pylint: disable=pointless-statement
-        except (KeyError, ValueError) as error:
-            raise Bad(f"{path}:{number}: not a table of symwin-perf ({error!r})") from error
-        if row.get("wrong", "") not in ("", "0"):
-            raise Bad(f"{path}:{number}: {row['wrong']} elements are wrong, so its time counts for nothing")
-        yield row
+        if line.startswith("#"):
+            yield number, line[1:].strip(), None
+        elif line.startswith("library,"):
+            names = next(csv.reader([line]))
+        elif line:
+            values = next(csv.reader([line]))
+            if names is None or len(values) != len(names):
+                raise Bad(f"{path}:{number}: not a row of symwin-perf's table")
+            yield number, None, dict(zip(names, values))
+
+
+def convert(row, where, whole, figures, words):
+    """A row's numbers, in place; and that it has these words."""
+    try:
+        for name in whole:
+            row[name] = int(row[name])
+        for name in figures:
+            row[name] = float(row[name] or 0)  # the host's time is not always measured
+        for name in words:
+            row[name]  # pylint: disable=pointless-statement
+    except (KeyError, ValueError) as error:
+        raise Bad(f"{where}: not a row of symwin-perf's table ({error!r})") from error
+    if row["time_us"] <= 0 or (row["bytes"] <= 0 and row["library"] != "launch"):
+        raise Bad(f"{where}: a time and a size are above zero")
+    if row.get("wrong", "") not in ("", "0"):
+        raise Bad(f"{where}: {row['wrong']} elements are wrong, so its time counts for nothing")
 
 
 def read(paths):
     """The rows of all files as dictionaries, and the comments of the first."""
     rows, comments = [], []
-    for number, path in enumerate(paths):
-        try:
-            with open(path, newline="", encoding="utf-8") as file:
-                lines = file.read().splitlines()
-        except OSError as error:
-            raise Bad(f"{path}: {error.strerror}") from error
-        if number == 0:
-            comments = [line[1:].strip() for line in lines if line.startswith("#")]
-        rows += rows_of(path, lines)
+    for path in paths:
+        for number, comment, row in parse(path):
+            if row is not None:
+                convert(row, f"{path}:{number}", ("bytes",), ("time_us", "busbw_gbs"),
+                        ("library", "algo", "placement"))
+                rows.append(row)
+            elif path == paths[0]:
+                comments.append(comment)
     if not rows:
         raise Bad("no rows")
     return rows, comments

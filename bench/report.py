@@ -19,7 +19,6 @@ NAMES below has the names, and all must be there.
 Needs nothing but Python 3.
 """
 import argparse
-import csv
 import os
 import re
 import sys
@@ -41,35 +40,19 @@ NOTHING = "Not measured."
 
 
 class Table:
-    """One CSV file: its rows, and what its head says."""
+    """One CSV file: its rows, and what its head says, the first run's where there are several."""
 
     def __init__(self, path, date, kind, machine):
         self.path, self.date, self.kind, self.machine = path, date, kind, machine
         self.head, self.rows = {}, {}
         self.lines, self.unchecked = 0, 0
-        for row in self.read():
-            self.add(row)
+        for number, comment, row in plot.parse(path):
+            if row is None:
+                self.note(comment)
+            else:
+                self.add(f"{path}:{number}", row)
         if not self.rows:
             raise Bad(f"{path}: no rows")
-
-    def read(self):
-        """The rows; the head's lines before the names count, the first run's where there are several."""
-        try:
-            with open(self.path, newline="", encoding="utf-8") as file:
-                lines = file.read().splitlines()
-        except (OSError, UnicodeError) as error:
-            raise Bad(f"{self.path}: {getattr(error, 'strerror', None) or error}") from error
-        names = None
-        for number, line in enumerate(lines, 1):
-            if line.startswith("#"):
-                self.note(line[1:].strip())
-            elif line.startswith("library,"):
-                names = next(csv.reader([line]))
-            elif line:
-                values = next(csv.reader([line]))
-                if names is None or len(values) != len(names):
-                    raise Bad(f"{self.path}:{number}: not a row of symwin-perf's table")
-                yield number, dict(zip(names, values))
 
     def note(self, line):
         """A line of the head."""
@@ -87,34 +70,20 @@ class Table:
         if found:
             self.head.setdefault("arguments", []).append(re.sub(r"--csv[ =]\S+ ?", "", found[1]).strip())
 
-    def add(self, numbered):
-        number, row = numbered
-        where = f"{self.path}:{number}"
-        try:
-            for name in WHOLE:
-                row[name] = int(row[name])
-            for name in FIGURES:
-                row[name] = float(row[name] or 0)  # the host's time is not always measured
-            key = tuple(row[name] for name in ("library", "algo", "type", "op", "placement", "bytes"))
-            wrong, mode, blocks = row["wrong"], row["mode"], row["blocks"]
-            row["launched"]  # pylint: disable=pointless-statement
-        except (KeyError, ValueError) as error:
-            raise Bad(f"{where}: not a row of symwin-perf's table ({error!r})") from error
-        if row["time_us"] <= 0 or (row["bytes"] <= 0 and row["library"] != "launch"):
-            raise Bad(f"{where}: a time and a size are above zero")
-        if wrong not in ("", "0"):
-            raise Bad(f"{where}: {wrong} elements are wrong, so its time counts for nothing")
-        if mode != MODES[self.kind]:
-            raise Bad(f"{where}: mode {mode} in a table of {MODES[self.kind]} calls")
+    def add(self, where, row):
+        plot.convert(row, where, WHOLE, FIGURES, WORDS)
+        key = tuple(row[name] for name in ("library", "algo", "type", "op", "placement", "bytes"))
+        if row["mode"] != MODES[self.kind]:
+            raise Bad(f"{where}: mode {row['mode']} in a table of {MODES[self.kind]} calls")
         if self.kind == "sms":
-            key += (int(blocks or 0),)  # the same grid twice: the last counts
+            key += (int(row["blocks"] or 0),)  # the same grid twice: the last counts
         elif key in self.rows:
             raise Bad(f"{where}: the second row of {', '.join(str(part) for part in key)}")
         if self.lines and row["ranks"] != self.ranks:
             raise Bad(f"{where}: {row['ranks']} ranks after rows of {self.ranks}")
         self.ranks = row["ranks"]
         self.lines += 1
-        self.unchecked += wrong == ""
+        self.unchecked += row["wrong"] == ""
         self.rows[key] = row
 
     def choose(self, **want):

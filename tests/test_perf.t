@@ -200,7 +200,7 @@ SKIP: {
     $said = `python3 bench/plot.py --type f64 --output $folder/b.svg $folder/a.csv 2>&1`;
     like($said, qr/^plot.py: no row has type f64/, 'what is not there is said');
     $said = `python3 bench/plot.py --output $folder/b.svg $0 2>&1`;
-    like($said, qr/^plot.py: .*not a table of symwin-perf/, 'and what is no table');
+    like($said, qr/^plot.py: .*not a row of symwin-perf/, 'and what is no table');
     $said = `env -u TORCH_SYMM_MEM_DISABLE_MULTICAST python3 bench/rivals/torch_symm.py 2>&1`;
     like($said, qr/set TORCH_SYMM_MEM_DISABLE_MULTICAST=1/, "torch's way refuses multicast");
 }
