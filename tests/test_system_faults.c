@@ -8,8 +8,8 @@
  * nothing is left behind; and with the fault gone the same processes succeed with a new id. A call that
  * is interrupted (EINTR) fails nothing at all. A table of choices is read on the way.
  *
- * Where a rank cannot tell the others, because its way to them is what failed, they are told apart
- * from it: they get TIMEOUT or PEER_LOST, which name it.
+ * Where a rank cannot tell the others, or some of them, because its way to them is what failed, these are told
+ * apart from it: they get TIMEOUT or PEER_LOST, which name it.
  *
  *     test_system_faults [STRIDE [SWEEP [OFFSET]]]     every STRIDE-th step (make soak: 1); only sweep 0
  *                                                     to 11; not the first step but some later one
@@ -186,16 +186,21 @@ static const char *judge_alike(const struct plan *plan, const struct processes *
     return NULL;
 }
 
-/* A victim that cannot tell the others: they have one status, which names it. */
+/* A victim that cannot tell the others: they have one status, which names it. If its way fails for good on the way from
+ * one to the next, some have been told. */
 static const char *judge_divided(const struct plan *plan, const struct processes *p)
 {
-    symwin_status common = SYMWIN_OK;
+    symwin_status common = SYMWIN_OK, told = SYMWIN_OK;
     int r;
 
+    for (r = 0; r < RANKS; r++)
+        if (is_victims(plan, r))
+            told = (symwin_status)p->rank[r].status;
     for (r = 0; r < RANKS; r++) {
         const symwin_status status = (symwin_status)p->rank[r].status;
 
-        if (is_victims(plan, r))
+        if (is_victims(plan, r) ||
+            (plan->persistent && status == told && is_victims(plan, culprit(p->rank[r].text))))
             continue;
         if (status != SYMWIN_TIMEOUT && status != SYMWIN_PEER_LOST && status != SYMWIN_ABORTED &&
             strstr(p->rank[r].text, "could not open a socket") == NULL)
