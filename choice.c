@@ -66,9 +66,15 @@ const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo 
     return find(q, algo, shape_of(q, algo));
 }
 
+/* Whether the two-shot put brings what copies cannot. */
+static int puts_first(const struct sw_question *q, symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_COPIES && q->in_place;
+}
+
 const struct sw_kernel *sw_choice_find_sums(const struct sw_question *q, symwin_algo algo)
 {
-    if (algo != SYMWIN_ALGO_COPIES || !q->in_place)
+    if (!puts_first(q, algo))
         return sw_choice_find(q, algo);
     algo = SYMWIN_ALGO_TWOSHOT_PUT;
     return find(q, algo, is_long(q) ? SW_SHAPE_long : shape_of(q, algo));
@@ -246,8 +252,7 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
     const symwin_comm *comm = q->comm;
-    const int puts = choice->algo == SYMWIN_ALGO_COPIES && q->in_place;
-    const symwin_algo algo = puts ? SYMWIN_ALGO_TWOSHOT_PUT : choice->algo;
+    const symwin_algo algo = puts_first(q, choice->algo) ? SYMWIN_ALGO_TWOSHOT_PUT : choice->algo;
     const struct sw_kernel *kernel = sw_choice_find_sums(q, choice->algo);
     const unsigned room = (unsigned)kernel->threads;
     unsigned most = (unsigned)(sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device);

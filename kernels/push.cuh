@@ -357,6 +357,25 @@ SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args, const sw
         symwin_store_relaxed_v16(doors.after(args, step) + place, entry);
 }
 
+/* An entry for each peer, by steps: of a long message, on its way while another one is reduced. */
+template <int N, class W>
+struct sw_outgoing {
+    uint64_t word[N - 1][W::words];
+    bool there[N - 1]; /* the last shares may have fewer */
+};
+
+/* `place` is the entry's, in the slot for this rank. */
+template <int N, class W>
+SYMWIN_DEVICE void sw_outgoing_send(const struct sw_kernel_args &args, const sw_doors<N> &doors,
+                                    uint64_t place, const sw_outgoing<N, W> &outgoing)
+{
+    SYMWIN_UNROLL
+    for (int32_t step = 1; step < N; step++)
+        if (outgoing.there[step - 1])
+            symwin_store_relaxed_v16(doors.after(args, step) + place,
+                                     W::encode(outgoing.word[step - 1]));
+}
+
 SYMWIN_DEVICE bool sw_entry_is_there(const symwin_v16 &entry)
 {
     return ((uint32_t)entry.lo | (uint32_t)(entry.lo >> 32)) != 0 &&

@@ -200,11 +200,6 @@ SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, 
 /* Entry i of every share goes through thread i mod workers, which is in three stages at once: it scatters entry i,
  * reduces the one ahead, and collects the one ahead of that. So what comes is reduced and stored while the links carry
  * the rest of the message, and not when they have. */
-template <int N, class W>
-struct sw_flow {
-    uint64_t word[N - 1][W::words]; /* entry `i` of the peers' shares of the input, by steps */
-    bool there[N - 1];              /* the last shares may have fewer */
-};
 
 /* Where entry i of the share of the rank `step` after this one is in the round. */
 template <int N, class W>
@@ -216,7 +211,7 @@ SYMWIN_DEVICE uint32_t sw_flow_entry(const struct sw_kernel_args &args,
 
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_flow_load(const struct sw_kernel_args &args, const sw_twoshot_round<W> &round,
-                                uint32_t i, sw_flow<N, W> &flow)
+                                uint32_t i, sw_outgoing<N, W> &flow)
 {
     SYMWIN_UNROLL
     for (int32_t step = 1; step < N; step++) {
@@ -231,16 +226,12 @@ SYMWIN_DEVICE void sw_flow_load(const struct sw_kernel_args &args, const sw_twos
 template <int N, class W>
 SYMWIN_DEVICE void sw_flow_scatter(const struct sw_kernel_args &args, const sw_call &call,
                                    const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
-                                   uint32_t i, const sw_flow<N, W> &flow)
+                                   uint32_t i, const sw_outgoing<N, W> &flow)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0) +
                            (uint64_t)i * SW_ENTRY_BYTES;
 
-    SYMWIN_UNROLL
-    for (int32_t step = 1; step < N; step++)
-        if (flow.there[step - 1])
-            symwin_store_relaxed_v16(doors.after(args, step) + place,
-                                     W::encode(flow.word[step - 1]));
+    sw_outgoing_send<N, W>(args, doors, place, flow);
 }
 
 /* False when it was given up. */
@@ -319,7 +310,7 @@ SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &cal
                                  const sw_twoshot_round<W> &round)
 {
     const uint32_t step = role.workers;
-    sw_flow<N, W> next;
+    sw_outgoing<N, W> next;
 
     sw_flow_load<N, R, W>(args, round, role.index + step, next);
     SYMWIN_NO_UNROLL
@@ -384,7 +375,7 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
         const uint32_t each = sw_share_of(rounds, N, room);
         const sw_role role = sw_role_of_thread();
         sw_twoshot_round<W> round;
-        sw_flow<N, W> first;
+        sw_outgoing<N, W> first;
         sw_doors<N> doors;
         sw_call call;
 

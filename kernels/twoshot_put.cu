@@ -111,6 +111,17 @@ SYMWIN_DEVICE void sw_put_result(const struct sw_kernel_args &args, const sw_par
     }
 }
 
+/* Stores entry `i` of this rank's share where it belongs, and empties the slots at `from`, which it came from. */
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_put_deliver(const struct sw_kernel_args &args, const sw_part &out,
+                                  uint64_t from, uint32_t i, const uint64_t result[W::words])
+{
+    if (args.stage != SW_PUT_HERE)
+        sw_put_result<N, R, W>(args, out, i, result);
+    sw_entry_store<R, W>(out, i, result);
+    sw_entries_empty<N>(args, from);
+}
+
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call,
                                 const sw_role &role, const sw_put_round &round)
@@ -128,10 +139,7 @@ SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call
         sw_entry_load<R, W>(in, i, own);
         if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
             return;
-        if (args.stage != SW_PUT_HERE)
-            sw_put_result<N, R, W>(args, out, i, result);
-        sw_entry_store<R, W>(out, i, result);
-        sw_entries_empty<N>(args, from);
+        sw_put_deliver<N, R, W>(args, out, from, i, result);
     }
 }
 
@@ -156,6 +164,15 @@ SYMWIN_DEVICE void sw_put_pass(sw_call &call, const sw_role &role, const uint32_
     call.failed = call.failed || word >= SW_DOOR_SHUT;
 }
 
+/* By workers, before they store results: those that are ushers check first. */
+SYMWIN_DEVICE void sw_put_enter(const struct sw_kernel_args &args, sw_call &call,
+                                const sw_role &role, uint32_t *door)
+{
+    if (role.usher >= 0)
+        sw_put_check(args, call, role, door);
+    sw_put_pass(call, role, door);
+}
+
 /* One round, by a worker; `first` of the call. */
 template <int N, sw_kernel_shape shape, class R, class W>
 struct sw_put_stages {
@@ -163,11 +180,8 @@ struct sw_put_stages {
                            const sw_put_round &round, bool first, uint32_t *door)
     {
         sw_put_scatter<N, R, W>(args, call, role, round);
-        if (first) {
-            if (role.usher >= 0)
-                sw_put_check(args, call, role, door);
-            sw_put_pass(call, role, door);
-        }
+        if (first)
+            sw_put_enter(args, call, role, door);
         if (!call.failed)
             sw_put_share<N, R, W>(args, call, role, round);
     }
@@ -178,13 +192,8 @@ struct sw_put_stages {
  * grids: an entry is scattered when some before it have been reduced, and nothing else. */
 template <int N, class R, class W>
 struct sw_put_stages<N, SW_SHAPE_long, R, W> {
-    struct entries {
-        uint64_t word[N - 1][W::words]; /* entry `i` of the peers' shares of the input, by steps */
-        bool there[N - 1];
-    };
-
     SYMWIN_DEVICE void load(const struct sw_kernel_args &args, const sw_put_round &round,
-                            uint32_t i, entries &e)
+                            uint32_t i, sw_outgoing<N, W> &e)
     {
         SYMWIN_UNROLL
         for (int32_t step = 1; step < N; step++) {
@@ -196,20 +205,6 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
         }
     }
 
-    SYMWIN_DEVICE void scatter(const struct sw_kernel_args &args, const sw_call &call,
-                               const sw_put_round &round, uint32_t i, const entries &e)
-    {
-        const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0) +
-                               (uint64_t)i * SW_ENTRY_BYTES;
-
-        SYMWIN_UNROLL
-        for (int32_t step = 1; step < N; step++)
-            if (e.there[step - 1])
-                symwin_store_relaxed_v16(
-                    sw_state_address(args, call, sw_rank_after<N>(args, step), place),
-                    W::encode(e.word[step - 1]));
-    }
-
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                            const sw_put_round &round, bool first, uint32_t *door)
     {
@@ -217,32 +212,30 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
         const sw_part in = sw_put_part<W>(round, round.in, args.rank);
         const sw_part out = sw_put_part<W>(round, round.out, args.rank);
         const uint32_t mine = sw_put_entries<W>(round, in), step = role.workers;
-        entries next;
+        const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
+        sw_outgoing<N, W> next;
+        sw_doors<N> doors;
 
+        doors.find(args);
         load(args, round, role.index, next);
-        scatter(args, call, round, role.index, next);
+        sw_outgoing_send<N, W>(args, doors, place + (uint64_t)role.index * SW_ENTRY_BYTES, next);
         load(args, round, role.index + step, next);
-        if (first) {
-            if (role.usher >= 0)
-                sw_put_check(args, call, role, door);
-            sw_put_pass(call, role, door);
-        }
+        if (first)
+            sw_put_enter(args, call, role, door);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < round.layout.extent && !call.failed; i += step) {
             const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
             uint64_t own[W::words], result[W::words];
 
-            scatter(args, call, round, i + step, next);
+            sw_outgoing_send<N, W>(args, doors, place + (uint64_t)(i + step) * SW_ENTRY_BYTES,
+                                   next);
             load(args, round, i + 2 * step, next);
             if (i >= mine)
                 continue;
             sw_entry_load<R, W>(in, i, own);
             if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
                 return;
-            if (args.stage != SW_PUT_HERE)
-                sw_put_result<N, R, W>(args, out, i, result);
-            sw_entry_store<R, W>(out, i, result);
-            sw_entries_empty<N>(args, from);
+            sw_put_deliver<N, R, W>(args, out, from, i, result);
         }
     }
 };
