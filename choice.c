@@ -2,6 +2,7 @@
  * model of latency and bandwidth does. docs/tuning.md describes both.
  */
 #include "choice.h"
+#include <stdlib.h>
 
 enum {
     ONESHOT_MC_BYTES = 64 << 10,
@@ -66,18 +67,11 @@ const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo 
     return find(q, algo, shape_of(q, algo));
 }
 
-/* Whether the two-shot put brings what copies cannot. */
-static int puts_first(const struct sw_question *q, symwin_algo algo)
+const struct sw_kernel *sw_choice_find_put(const struct sw_question *q)
 {
-    return algo == SYMWIN_ALGO_COPIES && q->in_place;
-}
-
-const struct sw_kernel *sw_choice_find_sums(const struct sw_question *q, symwin_algo algo)
-{
-    if (!puts_first(q, algo))
-        return sw_choice_find(q, algo);
-    algo = SYMWIN_ALGO_TWOSHOT_PUT;
-    return find(q, algo, is_long(q) ? SW_SHAPE_long : shape_of(q, algo));
+    return find(q, SYMWIN_ALGO_TWOSHOT_PUT,
+                is_long(q) && getenv("SW_LONG") ? SW_SHAPE_long
+                                                : shape_of(q, SYMWIN_ALGO_TWOSHOT_PUT));
 }
 
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
@@ -90,7 +84,7 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
         return SW_NEEDS_KERNEL;
     if (algo == SYMWIN_ALGO_ONESHOT_MC && q->in_place)
         return SW_NEEDS_TWO_BUFFERS;
-    if (algo == SYMWIN_ALGO_COPIES && !q->in_place && q->comm->streams_per_rank < COPIES_STREAMS)
+    if (algo == SYMWIN_ALGO_COPIES && q->comm->streams_per_rank < COPIES_STREAMS)
         return SW_NEEDS_STREAMS;
     return SW_SERVES;
 }
@@ -248,15 +242,14 @@ static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint
 /* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, or as a table
  * says; and never more than the device holds beside those of the other ranks on it: blocks that wait for
  * blocks which cannot start would wait for ever. */
-symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice *choice,
+static symwin_status grid_of(const struct sw_question *q, symwin_algo algo,
+                             const struct sw_kernel *kernel, const struct sw_grid *measured,
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
     const symwin_comm *comm = q->comm;
-    const symwin_algo algo = puts_first(q, choice->algo) ? SYMWIN_ALGO_TWOSHOT_PUT : choice->algo;
-    const struct sw_kernel *kernel = sw_choice_find_sums(q, choice->algo);
     const unsigned room = (unsigned)kernel->threads;
     unsigned most = (unsigned)(sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device);
-    unsigned threads = choice->grid.threads < room ? choice->grid.threads : room;
+    unsigned threads = measured->threads < room ? measured->threads : room;
     const unsigned fit = (unsigned)(kernel->resident / comm->ranks_on_device);
 
     if (fit < 1)
@@ -274,8 +267,8 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u threads were asked for and a block takes %u on device %d",
                        allreduce_call, asked->threads, room, comm->device);
-    if (choice->grid.blocks > 0)
-        most = choice->grid.blocks;
+    if (measured->blocks > 0)
+        most = measured->blocks;
     else if (algo == SYMWIN_ALGO_TWOSHOT_BULK && most > BULK_BLOCKS)
         most = BULK_BLOCKS;
     else if (algo == SYMWIN_ALGO_COPIES && most > COPIES_BLOCKS)
@@ -292,4 +285,18 @@ symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice
         threads = asked->threads;
     *grid = spread(q, algo, room, most, threads);
     return SYMWIN_OK;
+}
+
+symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice *choice,
+                             const struct sw_grid *asked, struct sw_grid *grid)
+{
+    return grid_of(q, choice->algo, sw_choice_find(q, choice->algo), &choice->grid, asked, grid);
+}
+
+/* Tables have nothing of it. */
+symwin_status sw_choice_put_grid(const struct sw_question *q, const struct sw_grid *asked,
+                                 struct sw_grid *grid)
+{
+    return grid_of(q, SYMWIN_ALGO_TWOSHOT_PUT, sw_choice_find_put(q), &(struct sw_grid){0, 0},
+                   asked, grid);
 }

@@ -90,8 +90,8 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 /* The kernel for the call, NULL: there is none. Ranks may have different ones, which understand each other. */
 const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo algo);
 
-/* That which takes the grid: of copies in place the two-shot put's, which brings what they cannot. */
-const struct sw_kernel *sw_choice_find_sums(const struct sw_question *q, symwin_algo algo);
+/* The two-shot put's, which copies in place begin with. */
+const struct sw_kernel *sw_choice_find_put(const struct sw_question *q);
 
 struct sw_grid {
     unsigned blocks, threads; /* of a block; 0: no matter */
@@ -111,8 +111,11 @@ void sw_choice_make(const struct sw_question *q, struct sw_choice *out);
 double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float,
                           int most_blocks);
 
-/* `asked` are the caller's limits, 0: none. Ranks may have grids of their own. */
+/* `asked` are the caller's limits, 0: none. Ranks may have grids of their own. Copies have that of their sums, and in
+ * place one for the put. */
 symwin_status sw_choice_grid(const struct sw_question *q, const struct sw_choice *choice,
                              const struct sw_grid *asked, struct sw_grid *grid);
+symwin_status sw_choice_put_grid(const struct sw_question *q, const struct sw_grid *asked,
+                                 struct sw_grid *grid);
 
 #endif

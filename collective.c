@@ -359,19 +359,24 @@ static int begins_early(const symwin_comm *comm)
            sw_kernels_begin_early(comm->kernels);
 }
 
-static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
-                                  CUfunction function, const struct sw_grid *grid)
+/* Of a call by copies in place. */
+static int puts_first(const struct call *c)
 {
-    const struct sw_kernel *sums = sw_choice_find_sums(&c->question, c->algo);
+    return c->algo == SYMWIN_ALGO_COPIES && c->question.in_place;
+}
+
+static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
+                                  const struct sw_grid *grid, const struct sw_grid *put_grid)
+{
     const struct sw_copies_call call = {
         .name = allreduce_call,
         .args = args,
         .element = (uint32_t)symwin_type_bytes(c->type),
         .is_float = sw_type_is_float(c->type),
-        .function = function,
-        .put = c->in == c->out ? sums->function : NULL,
-        .blocks = grid->blocks,
-        .threads = grid->threads,
+        .function = sw_choice_find(&c->question, c->algo)->function,
+        .grid = *grid,
+        .put = puts_first(c) ? sw_choice_find_put(&c->question)->function : NULL,
+        .put_grid = *put_grid,
         .early = begins_early(c->comm),
         .stream = c->stream,
     };
@@ -411,10 +416,12 @@ static symwin_status launch(struct call *c)
     const struct sw_kernel *kernel = sw_choice_find(&c->question, c->algo);
     void *params[] = {&args};
     symwin_status status;
-    struct sw_grid grid = {0, 0};
+    struct sw_grid grid = {0, 0}, put_grid = {0, 0};
     unsigned long long stream_id = 0;
 
     status = make_grid(c, &grid);
+    if (status == SYMWIN_OK && puts_first(c))
+        status = sw_choice_put_grid(&c->question, &c->asked, &put_grid);
     if (status == SYMWIN_OK)
         status = order(c, &args.done, &stream_id);
     if (status != SYMWIN_OK)
@@ -424,7 +431,7 @@ static symwin_status launch(struct call *c)
     config.sharedMemBytes = kernel->shared;
     config.numAttrs = begins_early(comm);
     if (c->algo == SYMWIN_ALGO_COPIES)
-        status = queue_copies(c, &args, kernel->function, &grid);
+        status = queue_copies(c, &args, &grid, &put_grid);
     else
         status = sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
                           "%s: cuLaunchKernelEx of %u blocks", allreduce_call, grid.blocks);

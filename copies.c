@@ -23,7 +23,6 @@
  */
 #include "copies.h"
 #include "kernels/copies_layout.h"
-#include "kernels/put_layout.h"
 
 enum { FLAG_THREADS = 64 }; /* of the kernels that only wait for peers */
 
@@ -31,8 +30,8 @@ struct plan {
     symwin_comm *comm;
     const struct sw_copies_call *call;
     int captured;
-    struct sw_copies_layout layout; /* out of place */
-    CUstream side;                  /* NULL: none is needed */
+    struct sw_copies_layout layout;
+    CUstream side;
 };
 
 /* ---- streams and events ---- */
@@ -152,7 +151,7 @@ static symwin_status launch(const struct plan *p, const struct kernel *kernel)
 /* BEGIN or END. */
 static symwin_status launch_flags(const struct plan *p, enum sw_copies_stage stage)
 {
-    const unsigned most = p->call->threads;
+    const unsigned most = p->call->grid.threads;
 
     return launch(p, &(struct kernel){.function = p->call->function,
                                       .stage = stage,
@@ -167,8 +166,8 @@ static symwin_status launch_sum(const struct plan *p, enum sw_copies_stage stage
 {
     return launch(p, &(struct kernel){.function = p->call->function,
                                       .stage = stage,
-                                      .blocks = p->call->blocks,
-                                      .threads = p->call->threads,
+                                      .blocks = p->call->grid.blocks,
+                                      .threads = p->call->grid.threads,
                                       .stream = p->side});
 }
 
@@ -194,33 +193,46 @@ static symwin_status push_to(const struct plan *p, int peer, CUdeviceptr from, u
 {
     const struct sw_kernel_args *args = p->call->args;
 
+    if (peer == args->rank) /* a communicator of one rank */
+        return SYMWIN_OK;
     return sw_check(sw_drv.cuMemcpyAsync(
                         sw_group_address(p->comm->group, peer, (size_t)(args->out_offset + at)),
                         from, bytes, p->call->stream),
                     "%s: cuMemcpyAsync of %zu bytes to rank %d", p->call->name, bytes, peer);
 }
 
-/* ---- out of place ---- */
+/* ---- the stages ---- */
 
-/* A chunk of this rank's input for each peer's share (scatter), or of its result for all (gather), to where the
- * peers' outputs have this rank's share. */
-static symwin_status push(const struct plan *p, int chunk, int gather)
+/* Bytes begin .. end - 1 of this rank's input for each peer's share, to where that peer's output keeps them until they
+ * are added; to the peers `from` to `to` steps after this rank. */
+static symwin_status scatter(const struct plan *p, int from, int to, uint64_t begin, uint64_t end)
 {
     const struct sw_kernel_args *args = p->call->args;
     const struct sw_copies_layout *l = &p->layout;
-    const uint64_t begin = chunk == 0 ? 0 : l->first;
-    const size_t bytes = (size_t)(chunk == 0 ? l->first : l->share - l->first);
-    const uint64_t mine = l->head + (uint64_t)args->rank * l->share + begin;
+    const uint64_t place = l->head + (uint32_t)args->rank * l->share + l->landing + begin;
     symwin_status status = SYMWIN_OK;
     int step;
 
-    for (step = 1; step < args->nranks && bytes > 0 && status == SYMWIN_OK; step++) {
+    for (step = from; step <= to && begin < end && status == SYMWIN_OK; step++) {
         const int peer = peer_after(p, step);
-        const uint64_t from = gather ? args->out + mine
-                                     : args->in + l->head + (uint64_t)peer * l->share + begin;
+        const uint64_t theirs = l->head + (uint32_t)peer * l->share + begin;
 
-        status = push_to(p, peer, (CUdeviceptr)from, mine, bytes);
+        status = push_to(p, peer, (CUdeviceptr)(args->in + theirs), place, (size_t)(end - begin));
     }
+    return status;
+}
+
+/* The same of this rank's share, reduced, to its place. */
+static symwin_status gather(const struct plan *p, int from, int to, uint64_t begin, uint64_t end)
+{
+    const struct sw_kernel_args *args = p->call->args;
+    const uint64_t share = p->layout.head + (uint32_t)args->rank * p->layout.share;
+    symwin_status status = SYMWIN_OK;
+    int step;
+
+    for (step = from; step <= to && begin < end && status == SYMWIN_OK; step++)
+        status = push_to(p, peer_after(p, step), (CUdeviceptr)(args->out + share + begin),
+                         share + begin, (size_t)(end - begin));
     return status;
 }
 
@@ -239,27 +251,72 @@ static symwin_status sum_beside(const struct plan *p, int chunk)
     return status;
 }
 
-/* All behind BEGIN. */
-static symwin_status queue_chunks(const struct plan *p)
+/* BEGIN, or in place the put. */
+static symwin_status queue_begin(const struct plan *p)
 {
-    const CUevent join = p->comm->copies.join;
-    const int chunks = p->layout.first < p->layout.share ? 2 : 1;
-    symwin_status status = SYMWIN_OK;
-    int c;
+    const struct sw_copies_call *call = p->call;
 
-    for (c = 0; c < chunks && status == SYMWIN_OK; c++) {
-        status = push(p, c, 0);
-        if (status == SYMWIN_OK && c > 0)
-            status = await(p, join, p->call->stream);
+    if (call->put == NULL)
+        return launch_flags(p, SW_COPIES_BEGIN);
+    return launch(p, &(struct kernel){.function = call->put,
+                                      .stage = SW_PUT_HERE,
+                                      .blocks = call->put_grid.blocks,
+                                      .threads = call->put_grid.threads,
+                                      .stream = call->stream,
+                                      .first = 1});
+}
+
+static symwin_status queue_scatter(const struct plan *p, int last)
+{
+    const struct sw_copies_layout *l = &p->layout;
+    symwin_status status = scatter(p, 1, last - 1, 0, l->copied);
+
+    if (status == SYMWIN_OK)
+        status = scatter(p, last, last, 0, l->first);
+    if (status == SYMWIN_OK)
+        status = sum_beside(p, 0);
+    if (status == SYMWIN_OK)
+        status = scatter(p, last, last, l->first, l->copied);
+    if (status == SYMWIN_OK)
+        status = await(p, p->comm->copies.join, p->call->stream);
+    return status;
+}
+
+/* `mine`: bytes of this rank's share, of which the last ones in place may have fewer. */
+static symwin_status queue_gather(const struct plan *p, int last, uint64_t mine)
+{
+    const uint64_t first = p->layout.first < p->layout.copied ? p->layout.first : 0;
+    symwin_status status = SYMWIN_OK;
+
+    if (first > 0) {
+        status = sum_beside(p, 1);
         if (status == SYMWIN_OK)
-            status = sum_beside(p, c);
-        if (status == SYMWIN_OK && c > 0)
-            status = push(p, c - 1, 1);
+            status = gather(p, 1, 1, 0, first);
+        if (status == SYMWIN_OK)
+            status = await(p, p->comm->copies.join, p->call->stream);
     }
     if (status == SYMWIN_OK)
-        status = await(p, join, p->call->stream);
+        status = gather(p, 2, last, 0, mine);
     if (status == SYMWIN_OK)
-        status = push(p, chunks - 1, 1);
+        status = gather(p, 1, 1, first, mine);
+    return status;
+}
+
+/* All behind the first. */
+static symwin_status queue_stages(const struct plan *p)
+{
+    const struct sw_kernel_args *args = p->call->args;
+    const struct sw_copies_layout *l = &p->layout;
+    const uint64_t ahead = l->head + (uint32_t)args->rank * l->share;
+    const uint64_t bytes = args->count * p->call->element;
+    const uint64_t left = ahead < bytes ? bytes - ahead : 0;
+    const int last = args->nranks - 1;
+    symwin_status status = SYMWIN_OK;
+
+    if (p->call->put == NULL || l->copied > 0)
+        status = queue_scatter(p, last);
+    if (status == SYMWIN_OK)
+        status = queue_gather(p, last, left < l->share ? left : l->share);
     return status == SYMWIN_OK ? launch_flags(p, SW_COPIES_END) : status;
 }
 
@@ -272,79 +329,28 @@ static void abandon(const struct plan *p)
     if (p->captured)
         return;
     (void)symwin_comm_abort(p->comm);
-    if (p->side == NULL)
-        return;
     copies->loose = 1;
     if (sw_drv.cuEventRecord(copies->join, p->side) == CUDA_SUCCESS)
         sw_drop(sw_drv.cuStreamWaitEvent(p->call->stream, copies->join, 0), "cuStreamWaitEvent");
 }
 
-static symwin_status queue_out_of_place(struct plan *p)
-{
-    const struct sw_kernel_args *args = p->call->args;
-    symwin_status status = create_late(p->comm, p->call->name);
-
-    if (status == SYMWIN_OK && p->captured)
-        status = check_capture(p->comm, p->call->name);
-    if (status != SYMWIN_OK)
-        return status;
-    p->side = p->captured ? p->comm->copies.captured_side : p->comm->copies.side;
-    p->layout = sw_copies_layout_of(args->count, p->call->element, args->nranks, args->out_offset);
-    status = launch_flags(p, SW_COPIES_BEGIN);
-    if (status != SYMWIN_OK)
-        return status;
-    status = queue_chunks(p);
-    if (status != SYMWIN_OK)
-        abandon(p);
-    return status;
-}
-
-/* ---- in place ---- */
-
-/* This rank's share, which the kernel has left reduced in its output, to all peers. */
-static symwin_status push_share(const struct plan *p)
-{
-    const struct sw_kernel_args *args = p->call->args;
-    const uint32_t payload = SW_PUT_PAYLOAD(p->call->is_float);
-    const uint64_t bytes = args->count * p->call->element;
-    const struct sw_put_layout l = sw_put_layout_of(bytes, payload, args->nranks,
-                                                    SW_PUT_ROOM(args->slot_bytes));
-    const uint64_t share = l.share * payload, mine = (uint32_t)args->rank * share;
-    symwin_status status = SYMWIN_OK;
-    uint64_t length;
-    int step;
-
-    if (mine >= bytes)
-        return SYMWIN_OK;
-    length = bytes - mine < share ? bytes - mine : share;
-    for (step = 1; step < args->nranks && status == SYMWIN_OK; step++)
-        status = push_to(p, peer_after(p, step), (CUdeviceptr)(args->out + mine), mine,
-                         (size_t)length);
-    return status;
-}
-
-static symwin_status queue_in_place(const struct plan *p)
-{
-    symwin_status status = launch(p, &(struct kernel){.function = p->call->put,
-                                                      .stage = SW_PUT_HERE,
-                                                      .blocks = p->call->blocks,
-                                                      .threads = p->call->threads,
-                                                      .stream = p->call->stream,
-                                                      .first = 1});
-
-    if (status != SYMWIN_OK)
-        return status;
-    status = push_share(p);
-    if (status == SYMWIN_OK)
-        status = launch_flags(p, SW_COPIES_END);
-    if (status != SYMWIN_OK)
-        abandon(p);
-    return status;
-}
-
 symwin_status sw_copies_queue(symwin_comm *comm, const struct sw_copies_call *call)
 {
     struct plan p = {.comm = comm, .call = call, .captured = call->args->done == 0};
+    const struct sw_kernel_args *args = call->args;
+    symwin_status status = create_late(comm, call->name);
 
-    return call->put != NULL ? queue_in_place(&p) : queue_out_of_place(&p);
+    if (status == SYMWIN_OK && p.captured)
+        status = check_capture(comm, call->name);
+    if (status != SYMWIN_OK)
+        return status;
+    p.side = p.captured ? comm->copies.captured_side : comm->copies.side;
+    p.layout = sw_copies_layout_of(args, call->element, call->is_float);
+    status = queue_begin(&p);
+    if (status != SYMWIN_OK)
+        return status;
+    status = queue_stages(&p);
+    if (status != SYMWIN_OK)
+        abandon(&p);
+    return status;
 }

@@ -2,7 +2,7 @@
 #ifndef SYMWIN_COPIES_H
 #define SYMWIN_COPIES_H
 
-#include "internal.h"
+#include "choice.h"
 
 /* Makes what is missing of comm->copies. */
 symwin_status sw_copies_create(symwin_comm *comm);
@@ -14,9 +14,10 @@ struct sw_copies_call {
     uint32_t element;                  /* bytes */
     int is_float;
     CUfunction function;
-    CUfunction put;           /* in place: the kernel of the two-shot put; else NULL */
-    unsigned blocks, threads; /* of the sum, or of the put */
-    int early;                /* the first kernel may begin before the one ahead of it has ended */
+    CUfunction put;      /* in place: the kernel of the two-shot put; else NULL */
+    struct sw_grid grid; /* of the sums */
+    struct sw_grid put_grid;
+    int early; /* the first kernel may begin before the one ahead of it has ended */
     CUstream stream;
 };
 

@@ -95,12 +95,14 @@ SYMWIN_DEVICE void sw_copies_await(const struct sw_kernel_args &args, sw_call &c
 
 /* ---- the sum --------------------------------------------------------------------------------- */
 
-/* Where the addends of this rank's share are. */
+/* Where the addends of a chunk are. */
 struct sw_addends {
-    uint64_t own;   /* address of its own, in the input */
-    uint64_t out;   /* address of share 0 in the output: rank p's is where share p will be */
-    uint64_t share; /* bytes */
-    bool aligned;   /* own, to 16 bytes */
+    uint64_t own;    /* address of this rank's own, */
+    uint64_t pieces; /* of rank 0's, */
+    uint64_t share;  /* and how far on the next rank's is */
+    uint64_t result;
+    uint64_t bytes;
+    bool aligned; /* own, to 16 bytes: all else is */
 };
 
 /* U vectors `step` apart; several only where all are aligned, for the registers' sake. */
@@ -124,7 +126,7 @@ template <class R, int U>
 SYMWIN_DEVICE void sw_addends_sum(const struct sw_kernel_args &args, const sw_addends &addends,
                                   uint64_t at, uint64_t step)
 {
-    uint64_t from = addends.out + at; /* rank p + 1's */
+    uint64_t from = addends.pieces + at; /* rank p + 1's */
     symwin_v16 now[U], next[U];
     R lo[U] = {}, hi[U] = {};
 
@@ -141,26 +143,32 @@ SYMWIN_DEVICE void sw_addends_sum(const struct sw_kernel_args &args, const sw_ad
                                   args.rank != p + 1 || addends.aligned, step, next);
         sw_vectors_add<R, U>(now, p == 0, lo, hi);
     }
-    from = addends.out + (uint32_t)args.rank * addends.share + at;
+    from = addends.result + at;
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++)
         symwin_store_v16(from + (uint64_t)u * step, {lo[u].result(args.average, args.nranks),
                                                      hi[u].result(args.average, args.nranks)});
 }
 
+SYMWIN_DEVICE sw_addends sw_addends_of(const struct sw_kernel_args &args,
+                                       const sw_copies_layout &layout, int chunk)
+{
+    const uint64_t begin = chunk == 0 ? 0 : layout.first;
+    const uint64_t end = chunk == 0 ? layout.first : layout.copied;
+    const uint64_t mine = layout.head + (uint32_t)args.rank * layout.share + begin;
+
+    return {args.in + mine, args.out + layout.head + layout.landing + begin,
+            layout.share,   args.out + mine,
+            end - begin,    (args.in + mine) % 16 == 0};
+}
+
 template <class R>
-SYMWIN_DEVICE void sw_copies_chunk(const struct sw_kernel_args &args, const sw_call &call,
-                                   int chunk)
+SYMWIN_DEVICE void sw_copies_add(const struct sw_kernel_args &args, const sw_addends &addends)
 {
     /* Eight accumulators a word make four vectors too many for the registers. */
     const int unroll = R::bytes == 1 ? SW_WINDOW_UNROLL / 2 : SW_WINDOW_UNROLL;
-    const sw_copies_layout layout = sw_copies_layout_of(args.count, R::bytes, args.nranks,
-                                                        args.out_offset);
-    const uint64_t own = args.in + layout.head + (uint32_t)args.rank * layout.share;
-    const sw_addends addends = {own, args.out + layout.head, layout.share, own % 16 == 0};
-    const uint64_t end = (chunk == 0 ? layout.first : layout.share) / 16;
-    const uint64_t threads = symwin_thread_count();
-    uint64_t v = (chunk == 0 ? 0 : layout.first) / 16 + symwin_thread_index();
+    const uint64_t end = addends.bytes / 16, threads = symwin_thread_count();
+    uint64_t v = symwin_thread_index();
 
     SYMWIN_NO_UNROLL
     for (; addends.aligned && v + (unroll - 1) * threads < end; v += unroll * threads)
@@ -168,7 +176,16 @@ SYMWIN_DEVICE void sw_copies_chunk(const struct sw_kernel_args &args, const sw_c
     SYMWIN_NO_UNROLL
     for (; v < end; v += threads)
         sw_addends_sum<R, 1>(args, addends, v * 16, 0);
-    if (chunk == 0) {
+}
+
+template <class R>
+SYMWIN_DEVICE void sw_copies_chunk(const struct sw_kernel_args &args, const sw_call &call,
+                                   int chunk)
+{
+    const sw_copies_layout layout = sw_copies_layout_of(&args, R::bytes, R::spares);
+
+    sw_copies_add<R>(args, sw_addends_of(args, layout, chunk));
+    if (chunk == 0 && !sw_copies_in_place(&args)) {
         const uint64_t shared = (uint32_t)args.nranks * layout.share;
         const sw_cut cut = {layout.head / R::bytes, shared / 16, args.count - shared / R::bytes};
 

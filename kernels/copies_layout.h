@@ -1,16 +1,20 @@
 /* How the all-reduce by copies cuts a message, for the host, which makes the copies, and for the kernels, which sum
  * what they bring. Plain C99, C++17 and CUDA; a pure function of what the digest covers, so all ranks agree.
  *
- *   | head | share 0 | share 1 | ... | share nranks - 1 | tail |
- *          ^ a multiple of SW_COPIES_ALIGN in the output, as is every share's length
+ *   | head | share 0             | share 1             | ... | share nranks - 1     | tail |
+ *          | first | second      | first | second      |     | first | second       |       out of place
+ *          | first | second |put | first | second |put |     | first | second | put |        in place
  *
- * Shares are equal. A share has a first chunk and, if it is long enough for two, a second. Head and tail, fewer bytes
- * than (nranks + 1) * SW_COPIES_ALIGN together, are reduced by loads from all ranks' inputs.
+ * Out of place a share, and its length, is a multiple of SW_COPIES_ALIGN in the output, and copies bring all of it.
+ * Head and tail, fewer bytes than (nranks + 1) * SW_COPIES_ALIGN together, are reduced by loads from all ranks'
+ * inputs. In place there are none, the last shares may be shorter, and the put brings what it says (put_layout.h):
+ * what copies bring is kept where that was, until it is added.
  */
 #ifndef SYMWIN_KERNELS_COPIES_LAYOUT_H
 #define SYMWIN_KERNELS_COPIES_LAYOUT_H
 
-#include <stdint.h>
+#include "kernel_args.h"
+#include "put_layout.h"
 
 #ifdef __CUDACC__
 #define SW_COPIES_FN static __host__ __device__ __forceinline__
@@ -25,7 +29,9 @@ enum sw_copies_stage {
     SW_COPIES_BEGIN = 0,
     SW_COPIES_SUM_FIRST = 1, /* of the first chunk, with head and tail */
     SW_COPIES_SUM_SECOND = 2,
-    SW_COPIES_END = 3
+    SW_COPIES_END = 3,
+    SW_COPIES_MEET =
+        4 /* in place: the pieces of the first chunk are there, and have left where they were */
 };
 
 /* Words of SW_STATE_COPIES. */
@@ -36,22 +42,44 @@ enum sw_copies_word {
 };
 
 struct sw_copies_layout {
-    uint64_t head;  /* bytes */
-    uint64_t share; /* bytes of each */
-    uint64_t first; /* bytes of the first chunk of each */
+    uint64_t head;    /* bytes */
+    uint64_t share;   /* from one share to the next */
+    uint64_t copied;  /* of each, by copies */
+    uint64_t first;   /* bytes of the first chunk of these */
+    uint64_t landing; /* how far into a share they are kept until they are added */
 };
 
-/* `size`: bytes of an element, of which out_offset is a multiple. */
-SW_COPIES_FN struct sw_copies_layout sw_copies_layout_of(uint64_t count, uint32_t size,
-                                                         int32_t nranks, uint64_t out_offset)
+SW_COPIES_FN int sw_copies_in_place(const struct sw_kernel_args *args)
 {
-    const uint64_t bytes = count * size;
-    struct sw_copies_layout layout = {(0 - out_offset) % SW_COPIES_ALIGN, 0, 0};
+    return args->in_offset == args->out_offset;
+}
 
-    if (layout.head > bytes)
-        layout.head = bytes;
-    layout.share = (bytes - layout.head) / (uint32_t)nranks / SW_COPIES_ALIGN * SW_COPIES_ALIGN;
-    layout.first = (layout.share / SW_COPIES_ALIGN + 1) / 2 * SW_COPIES_ALIGN;
+/* `size`: bytes of an element, of which out_offset is a multiple; `spares`: its type has a pattern to spare. */
+SW_COPIES_FN struct sw_copies_layout sw_copies_layout_of(const struct sw_kernel_args *args,
+                                                         uint32_t size, int spares)
+{
+    const uint64_t bytes = args->count * size;
+    struct sw_copies_layout layout = {(0 - args->out_offset) % SW_COPIES_ALIGN, 0, 0, 0, 0};
+
+    if (sw_copies_in_place(args)) {
+        const uint32_t entry = SW_PUT_PAYLOAD(spares);
+        const struct sw_put_layout put = sw_put_layout_of(bytes, entry, args->nranks,
+                                                          SW_PUT_ROOM(args->slot_bytes),
+                                                          SW_PUT_COPIES(args->out_offset));
+
+        layout.head = 0;
+        layout.share = put.share * entry;
+        layout.copied = layout.landing = put.copied * entry;
+    } else {
+        if (layout.head > bytes)
+            layout.head = bytes;
+        layout.share = (bytes - layout.head) / (uint32_t)args->nranks / SW_COPIES_ALIGN *
+                       SW_COPIES_ALIGN;
+        layout.copied = layout.share;
+    }
+    layout.first = (layout.copied / 2 + SW_COPIES_ALIGN - 1) / SW_COPIES_ALIGN * SW_COPIES_ALIGN;
+    if (layout.first > layout.copied)
+        layout.first = layout.copied;
     return layout;
 }
 

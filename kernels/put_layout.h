@@ -24,7 +24,8 @@ enum sw_put_stage {
 };
 
 struct sw_put_layout {
-    uint64_t share;  /* entries of a share */
+    uint64_t share;  /* entries from one share to the next */
+    uint64_t copied; /* of these the first, which copies bring */
     uint32_t extent; /* entries of a share in a round */
     uint32_t rounds;
 };
@@ -32,27 +33,35 @@ struct sw_put_layout {
 /* What an entry of a message carries, in bytes: half of it is flags where no pattern can be spared. */
 #define SW_PUT_PAYLOAD(spares) ((spares) ? 16u : 8u)
 
+/* Whether copies may bring chunks: they are added by whole vectors. */
+#define SW_PUT_COPIES(out_offset) ((out_offset) % 16 == 0)
+
 /* Entries that a receive slot has: slots are for two stages, of which a put has one. */
 #define SW_PUT_ROOM(slot_bytes) (2 * (uint64_t)(slot_bytes) / 16)
 
-/* `payload` and `room`: see above. Shares are whole lines of 128 bytes, if there is room for them. */
+/* `payload` and `room`: see above. Shares are whole lines of 8 entries, the last ones shorter, or empty. With `copies`
+ * a half of each is left to these, or somewhat less: so that what is not, of every share, has room for it. */
 SW_PUT_FN struct sw_put_layout sw_put_layout_of(uint64_t bytes, uint32_t payload, int32_t nranks,
-                                                uint64_t room)
+                                                uint64_t room, int copies)
 {
     const uint64_t most = room < (uint64_t)1 << 31 ? room : (uint64_t)1 << 31;
     const uint64_t entries = (bytes + payload - 1) / payload;
     const uint64_t even = (entries + (uint32_t)nranks - 1) / (uint32_t)nranks;
-    struct sw_put_layout layout = {0, (uint32_t)even, 1};
-    uint32_t lines;
+    const uint64_t lacking = 16 * (uint64_t)(uint32_t)nranks; /* in the last share, at the most */
+    struct sw_put_layout layout = {(even + 7) / 8 * 8, 0, 0, 1};
+    uint64_t left, lines;
 
-    if (even > most) {
-        layout.rounds = (uint32_t)((even + most - 1) / most);
-        layout.extent = (uint32_t)((even + layout.rounds - 1) / layout.rounds);
+    if (copies && layout.share > lacking)
+        layout.copied = (layout.share - lacking) / 2 / 8 * 8;
+    left = layout.share - layout.copied;
+    layout.extent = (uint32_t)left;
+    if (left > most) {
+        layout.rounds = (uint32_t)((left + most - 1) / most);
+        layout.extent = (uint32_t)((left + layout.rounds - 1) / layout.rounds);
     }
-    lines = (layout.extent + 7) / 8 * 8;
+    lines = ((uint64_t)layout.extent + 7) / 8 * 8;
     if (lines <= most)
-        layout.extent = lines;
-    layout.share = (uint64_t)layout.rounds * layout.extent;
+        layout.extent = (uint32_t)lines;
     return layout;
 }
 

@@ -30,8 +30,9 @@ struct sw_put_round {
     uint64_t in, out; /* addresses of the message */
     uint64_t bytes;
     sw_put_layout layout;
-    uint64_t before; /* entries of a share in the rounds before */
-    uint32_t number; /* over all calls */
+    uint64_t before;  /* entries of a share ahead of it */
+    uint32_t entries; /* of a share in it: in the last round fewer than in the others */
+    uint32_t number;  /* over all calls */
 };
 
 /* Rank p's share of a round, of the message at `address`. */
@@ -39,7 +40,7 @@ template <class W>
 SYMWIN_DEVICE sw_part sw_put_part(const sw_put_round &round, uint64_t address, int32_t p)
 {
     return sw_part_at<W>(address, round.bytes, (uint32_t)p * round.layout.share + round.before,
-                         round.layout.extent);
+                         round.entries);
 }
 
 /* Its entries that are sent. */
@@ -245,8 +246,9 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
 {
     typedef typename sw_wire_of<shape, R::spares>::type W;
     const uint64_t bytes = args.count * R::bytes;
-    const sw_put_layout layout = sw_put_layout_of(bytes, SW_PUT_PAYLOAD(R::spares),
-                                                  sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes));
+    const sw_put_layout layout = sw_put_layout_of(
+        bytes, SW_PUT_PAYLOAD(R::spares), sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes),
+        args.stage == SW_PUT_HERE && SW_PUT_COPIES(args.out_offset));
     const sw_role role = sw_role_of_thread();
     __shared__ uint32_t door;
     sw_call call = sw_call_begin(args);
@@ -266,10 +268,17 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
     }
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0; role.works && c < layout.rounds && !call.failed; c++) {
-        const sw_put_round round = {
-            in, out, bytes, layout, (uint64_t)c * layout.extent, call.round + c};
+        const uint64_t before = layout.copied + (uint64_t)c * layout.extent;
+        const uint64_t left = before < layout.share ? layout.share - before : 0;
+        const sw_put_round round = {in,
+                                    out,
+                                    bytes,
+                                    layout,
+                                    before,
+                                    (uint32_t)(left < layout.extent ? left : layout.extent),
+                                    call.round + c};
 
-        if (c > 0)
+        if (c > 0 && c + 1 < layout.rounds) /* see the head: only where a third round follows */
             symwin_fence();
         sw_put_stages<N, shape, R, W>::run(args, call, role, round, c == 0, &door);
     }
