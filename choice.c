@@ -2,7 +2,6 @@
  * model of latency and bandwidth does. docs/tuning.md describes both.
  */
 #include "choice.h"
-#include <stdlib.h>
 
 enum {
     ONESHOT_MC_BYTES = 64 << 10,
@@ -11,12 +10,14 @@ enum {
     USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
     LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
     BULK_BLOCKS = 8,    /* with bulk copies; more are slower (H200s) */
-    COPIES_BLOCKS = 32, /* that sum beside copies; more take bandwidth from these (H200s) */
+    COPIES_BLOCKS = 64, /* that sum beside copies; more are no quicker (H200s) */
     COPIES_STREAMS = 3, /* the caller's and the communicator's two */
     ENOUGH_BLOCKS = 64, /* more make no algorithm much quicker */
-    LARGE_BYTES = 1 << 20,  /* of a message that feels it when there are fewer */
-    LONG_BYTES = 4 << 20,   /* of one whose stages overlap (H200s) */
-    EMULATED_LONG = 4 << 10 /* of which the emulated driver's threads have several entries */
+    LARGE_BYTES = 1 << 20,       /* of a message that feels it when there are fewer */
+    LONG_SHARE = 2 << 20,        /* of a rank, of one whose stages overlap (H200s) */
+    EMULATED_LONG = 4 << 10,     /* of which the emulated driver's threads have several entries */
+    IN_PLACE_BYTES = 256 << 20,  /* of one that copies may serve in place (H200s), */
+    IN_PLACE_BYTES_2 = 512 << 20 /* and by two ranks */
 };
 
 static const char allreduce_call[] = "symwin_allreduce";
@@ -39,7 +40,8 @@ static uint64_t round_bytes(const symwin_comm *comm, symwin_algo algo)
 /* Long messages have kernels of their own for some algorithms. */
 static int is_long(const struct sw_question *q)
 {
-    const uint64_t least = sw_driver_is_emulated() ? EMULATED_LONG : LONG_BYTES;
+    const uint64_t least = sw_driver_is_emulated() ? EMULATED_LONG
+                                                   : LONG_SHARE * (uint64_t)q->comm->nranks;
 
     return q->aligned && q->bytes >= least && q->bytes % ITEM_BYTES == 0;
 }
@@ -69,9 +71,9 @@ const struct sw_kernel *sw_choice_find(const struct sw_question *q, symwin_algo 
 
 const struct sw_kernel *sw_choice_find_put(const struct sw_question *q)
 {
-    return find(q, SYMWIN_ALGO_TWOSHOT_PUT,
-                is_long(q) && getenv("SW_LONG") ? SW_SHAPE_long
-                                                : shape_of(q, SYMWIN_ALGO_TWOSHOT_PUT));
+    const symwin_algo put = SYMWIN_ALGO_TWOSHOT_PUT;
+
+    return find(q, put, is_long(q) ? SW_SHAPE_long : shape_of(q, put));
 }
 
 enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
@@ -93,9 +95,9 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 #define HOP_US 1.3  /* from a rank's memory to a peer's, until the peer has seen it */
 #define PUT_US 5.0  /* of the two-shot put: its barriers */
 #define PEER_US 8.0 /* of the two-shot over windows for each peer: barriers, and loads that meet */
-#define COPIES_US 5.0 /* of the copies: events and flags */
-#define COPY_US 35.0  /* and for each peer: four of them, one after another */
-#define COPY_BYTES_US 390e3
+#define COPIES_US 12.0 /* of the copies: events and flags */
+#define COPY_US 7.0    /* and of each of them */
+#define COPY_BYTES_US 392e3
 #define LINK_BYTES_US 340e3    /* what a rank sends, or receives, in a microsecond */
 #define BULK_BYTES_US 300e3    /* by bulk copies */
 #define LOCAL_BYTES_US 1300e3  /* what it handles after that, */
@@ -104,21 +106,22 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 #define PUSH_FEW_US 290e3      /* but all of them no more than this, */
 #define LOAD_BLOCK_US 35e3     /* the two-shot over windows, */
 #define BULK_BLOCK_US 39e3     /* that by bulk copies, */
-#define SUM_BLOCK_US 84e3      /* the sum between copies, of what it reads and writes */
+#define SUM_BLOCK_US 70e3      /* the sum between copies, of what it reads and writes */
+#define BESIDE_BYTES (4 << 20) /* from which message on stages of pushes go on at once */
 
 static double least(double a, double b)
 {
     return a < b ? a : b;
 }
 
-/* Two chunks, in each of which the sum and one of the copies go side by side. */
+/* Two chunks, the sums of which go beside a copy of one to one peer. */
 static double copies_us(double n, double message, double blocks)
 {
     const double chunk = message / n / 2;
-    const double copy = (n - 1) * chunk / COPY_BYTES_US;
+    const double copy = chunk / COPY_BYTES_US;
     const double sum = (n + 1) * chunk / (blocks * SUM_BLOCK_US);
 
-    return COPIES_US + COPY_US * (n - 1) + 2 * copy + 2 * (sum > copy ? sum : copy);
+    return COPIES_US + COPY_US * 2 * n + 4 * (n - 1) * copy + 2 * (sum > copy ? sum - copy : 0);
 }
 
 double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks)
@@ -130,7 +133,7 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     const double blocks = most_blocks > 0 ? most_blocks : 1e6;
     const double push_rate = most_blocks > 0 ? least(PUSH_FEW_US, blocks * PUSH_BLOCK_US)
                                              : LINK_BYTES_US;
-    const double local = is_float && bytes >= LONG_BYTES ? BESIDE_BYTES_US : LOCAL_BYTES_US;
+    const double local = is_float && bytes >= BESIDE_BYTES ? BESIDE_BYTES_US : LOCAL_BYTES_US;
 
     switch (algo) {
     case SYMWIN_ALGO_ONESHOT:
@@ -154,11 +157,15 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
 }
 
 /* Whether what the caller has not asked for may serve the call: copies want hardware queues, which ranks that share a
- * device may not have, and in place they are no faster than puts on two H200s, and were not measured on more. */
+ * device may not have, and in place they are ahead of puts for the largest messages only. */
 static int may_serve(const struct sw_question *q, symwin_algo algo)
 {
-    return sw_choice_service(q, algo) == SW_SERVES &&
-           (algo != SYMWIN_ALGO_COPIES || (!q->comm->shares_devices && !q->in_place));
+    const size_t least = q->comm->nranks == 2 ? IN_PLACE_BYTES_2 : IN_PLACE_BYTES;
+
+    if (algo == SYMWIN_ALGO_COPIES &&
+        (q->comm->shares_devices || (q->in_place && q->bytes < least)))
+        return 0;
+    return sw_choice_service(q, algo) == SW_SERVES;
 }
 
 /* The limit to the blocks, where a large message feels it: 0, there is none. Tables are measured without. */

@@ -1,10 +1,14 @@
 /* All-reduce by copies: queues the kernels and copies of kernels/copies.cu, which says what they do and why it is
  * right.
  *
- * Out of place, the caller's stream has the copies, a stream of the communicator the sums, events fork and join them:
+ * The caller's stream has the copies, a stream of the communicator the sums, events fork and join them. With ranks 1 to
+ * k after this one:
  *
- *   caller's   BEGIN  scatter 0  F  scatter 1  J F  gather 0  J  gather 1  END
- *   side                         F SUM 0 J       F SUM 1      J
+ *   caller's   BEGIN  scatter to 1 .. k - 1   to k: first  F  to k: second  J F  gather to 1: first  J  2 .. k  1: rest  END
+ *   side                                                   F SUM first      J F SUM second           J
+ *
+ * A copy costs several microseconds beside what its bytes take, so only one in each half is made in two pieces: enough
+ * to hide a sum behind.
  *
  * One stream of copies pushes to one peer after another, from the right neighbour on, so that no two ranks push to
  * the same one: a GPU's links are then busy both ways. Streams of their own would share them and gain nothing.
@@ -16,10 +20,8 @@
  *
  * Captures have a side stream of their own: it belongs to the capture until that ends, and a call outside must not.
  *
- * In place, where pieces cannot wait in the output, the kernel of the two-shot put brings them through the slots, and
- * only its results are copied, all in the caller's stream:
- *
- *   caller's   put, results here  gather  END
+ * In place the kernel of the two-shot put comes instead of BEGIN and reduces what copies do not bring
+ * (copies_layout.h): the places where that was are free then for what they bring.
  */
 #include "copies.h"
 #include "kernels/copies_layout.h"

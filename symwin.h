@@ -286,7 +286,7 @@ typedef struct symwin_comm_options {
     int bootstrap_timeout_ms;
     int kernel_timeout_ms;
     /* What a rank can push to another in one round and one stage, a multiple of 16; larger messages go in rounds.
-     * 4 * nranks * slot_bytes of device memory are allocated: up to 64 MiB, on the emulated driver 4 MiB. */
+     * 4 * (nranks - 1) * slot_bytes of device memory are allocated: up to 128 MiB, on the emulated driver 4 MiB. */
     size_t slot_bytes;
     int max_blocks; /* most blocks in use at once: no kernel begins before the one ahead has ended */
 } symwin_comm_options;
@@ -547,7 +547,7 @@ typedef struct symwin_allreduce_options {
 
 /* The same with a choice of algorithm and grid. Ranks may choose grids of their own.
  *
- * COPIES is for the largest messages; in place only results are copied. It queues copies, which no failure stops: where
+ * COPIES is for the largest messages; in place kernels bring a quarter of it. It queues copies, which no failure stops: where
  * the ranks' calls differ, or one of them does not come, the peers' outputs of this call are overwritten all the same,
  * then with undefined contents, until this rank's stream has passed the call. So after a failure let all ranks' streams
  * drain before an output is used for anything else. Without failures an output is written, like everywhere, between the
@@ -555,9 +555,9 @@ typedef struct symwin_allreduce_options {
  *
  *   SYMWIN_INVALID      as symwin_allreduce(); or options->size, algo, blocks or threads make no sense
  *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast, a type that
- *                       multicast cannot reduce, ONESHOT_MC in place, TWOSHOT_BULK before sm_90, COPIES out of place
- *                       with too many ranks on any device; or more blocks or threads than fit
- *   SYMWIN_BUSY         COPIES out of place in a capture while the communicator has one in another capture
+ *                       multicast cannot reduce, ONESHOT_MC in place, TWOSHOT_BULK before sm_90, COPIES with too many
+ *                       ranks on any device; or more blocks or threads than fit
+ *   SYMWIN_BUSY         COPIES in a capture while the communicator has one in another capture
  *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: outside a capture the communicator was aborted */
 SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
                                                uint64_t count, symwin_type type, symwin_op op,

@@ -2,47 +2,51 @@
  * the multiprocessors only sum. This file has what kernels do in it; copies.c queues them, and the copies.
  *
  *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere; any element
- *              alignment; out of place (in place: see the end)
+ *              alignment; equal (in place: see below), but not partly overlapping
  *   grid       BEGIN and END one block; SUM any, and ranks' grids may differ; all blocks must be resident together
  *              with the peers'
  *   result     reduced in rank order by one rank and copied to all, so all ranks get the same bits
  *
- * Two shots, in two chunks (copies_layout.h), so that a chunk is summed while the other one travels. A rank q, in its
- * stream and in a stream beside it:
+ * Two shots, in two chunks (copies_layout.h), so that a chunk is summed while something is copied. A rank q, in its
+ * stream and in a stream beside it (copies.c says which copy of a chunk goes to whom when):
  *
  *   stream   BEGIN  scatter 0  scatter 1             gather 0             gather 1  END
  *   beside                     SUM 0 ................^ SUM 1 .............^
  *                              ^ after scatter 0       ^ after scatter 1
  *
  *   BEGIN      tells every peer the call's digest and waits for theirs
- *   scatter c  copies chunk c of q's input for share p to where p's OUTPUT has chunk c of share q: no scratch
+ *   scatter c  copies chunk c of q's input for share p to where p's OUTPUT has share q: no scratch
  *   SUM c      tells the peers that these are there (HERE c) and waits for all peers' word; adds chunk c of q's
  *              share, own input and n - 1 pieces, in rank order into q's output; when all blocks have, tells the
  *              peers (SUMMED c) and waits for theirs. The first also reduces what is in no share
  *   gather c   copies q's result of chunk c to the same place of every peer's output
  *   END        tells the peers (ENDED) and waits for theirs
  *
+ * In place, pieces cannot come to where p's input is. So the two-shot put with SW_PUT_HERE comes instead of BEGIN: it
+ * counts the call, and reduces the last half of each share. When it ends at q it has ended at every p, but for its
+ * finish words, so p has read its input there, and pieces of the first half, in two chunks, are kept in that place. Its
+ * results are copied with those of chunk 1.
+ *
  * Words carry the number N of the call among those by copies, counted in the state by END: 64 bits, never reset,
  * never come round; one that is equal has arrived. All are stored with release and loaded with acquire at system
  * scope, what comes before a kernel in stream order included.
  *
  * No piece is written early: scatter at q comes after BEGIN at q, which has acquired p's header of this call, which p
- *   released after all that its stream did with its output before.
+ *   released after all that its stream did with its output before. In place: after the put, as said.
  * No piece is read early: SUM c at p has acquired HERE c of q, which q released after its scatter c.
- * No piece is overwritten early: only q's result c comes to the place of q's piece c, in gather c at q, after SUM c
- *   at q, which has acquired SUMMED c of p, which p's last block released when all its blocks had read theirs. p's
- *   own result goes to share p, where no piece is.
+ * No piece is overwritten early: out of place, only q's result c comes to the place of q's piece c, in gather c at q,
+ *   after SUM c at q, which has acquired SUMMED c of p, which p's last block released when all its blocks had read
+ *   theirs. In place, only q's results of the put come there, in gather 1 at q, so after both. p's own result goes to
+ *   share p, where no piece is.
+ * No input is overwritten early, in place: q's result c comes to where p had its chunk c for q, in gather c at q, which
+ *   has acquired HERE c of p, which p released after its scatter c had read it.
  * No result is read early: END at p has acquired ENDED of q, which q released after both gathers; what p's stream has
  *   after END comes later.
  * Inputs: q's own, and its head and tail, which peers load in SUM 0: before their END, so before q's ends.
  * Calls one after the other, and graphs that replay: a word of call N + 1 is written to p after BEGIN of N + 1 at its
  *   writer, so after p's header of N + 1, so after p's END of N, when p waits for no word of N any more.
- * Nobody waits in a circle: BEGIN, SUM 0, SUM 1, END come in this order on every rank in whatever order its streams
+ * Nobody waits in a circle: BEGIN (or the put), SUM 0, SUM 1, END come in this order on every rank in whatever order its streams
  *   are run, each tells before it waits, and waits for words of the same stage only.
- *
- * In place, the two-shot put with SW_PUT_HERE comes instead of all up to the gathers: it counts the call, and when it
- * ends at q, it has ended at every p but for its finish words, so p has read its input in share q, where q's result
- * goes. END is the same.
  *
  * Failure: the kernels behind leave at once, but the copies are made. They stay within the peers' output.
  */

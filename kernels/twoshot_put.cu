@@ -21,6 +21,11 @@
  * that its stream had done with the output, and only then let the workers store there. In place, an output is a
  * peer's input as well: a rank stores entry i of its share there after it has received it, and it was sent when it
  * had been loaded. These accesses are relaxed (SW_SHARED), so that is all they need. After: as in twoshot.cu.
+ *
+ * Fences between rounds (push.cuh) are there for the entries of the round after the next, of the same call: a call ends
+ * with a barrier of all ranks, by which all that they have emptied is visible before the next one. The last round needs
+ * none before it, and the second slots none before they are first used: p emptied them in a call that had ended before
+ * p's header of this one was posted, which r's workers wait for ahead of their first result, so ahead of round 1.
  */
 #include "push.cuh"
 #include "put_layout.h"
@@ -54,15 +59,15 @@ SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, const sw_part &
 
 /* One peer after another; the next entry is on its way while one is sent. */
 template <int N, class R, class W>
-SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_call &call,
-                                  const sw_role &role, const sw_put_round &round)
+SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_role &role,
+                                  const sw_put_round &round)
 {
-    const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
+    const uint64_t place = sw_slot_place<N>(args, round.number, 0);
 
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
         const int32_t p = sw_rank_after<N>(args, step);
-        const uint64_t to = sw_state_address(args, call, p, place);
+        const uint64_t to = sw_door<N>(args, p) + place;
         const sw_part in = sw_put_part<W>(round, round.in, p);
         const uint32_t entries = sw_put_entries<W>(round, in);
         uint64_t next[W::words] = {};
@@ -127,7 +132,7 @@ template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call,
                                 const sw_role &role, const sw_put_round &round)
 {
-    const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0);
     const sw_part in = sw_put_part<W>(round, round.in, args.rank);
     const sw_part out = sw_put_part<W>(round, round.out, args.rank);
     const uint32_t entries = sw_put_entries<W>(round, in);
@@ -180,7 +185,7 @@ struct sw_put_stages {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                            const sw_put_round &round, bool first, uint32_t *door)
     {
-        sw_put_scatter<N, R, W>(args, call, role, round);
+        sw_put_scatter<N, R, W>(args, role, round);
         if (first)
             sw_put_enter(args, call, role, door);
         if (!call.failed)
@@ -209,11 +214,11 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                            const sw_put_round &round, bool first, uint32_t *door)
     {
-        const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
+        const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0);
         const sw_part in = sw_put_part<W>(round, round.in, args.rank);
         const sw_part out = sw_put_part<W>(round, round.out, args.rank);
         const uint32_t mine = sw_put_entries<W>(round, in), step = role.workers;
-        const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
+        const uint64_t place = sw_slot_place<N>(args, round.number, 0);
         sw_outgoing<N, W> next;
         sw_doors<N> doors;
 
@@ -278,7 +283,7 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
                                     (uint32_t)(left < layout.extent ? left : layout.extent),
                                     call.round + c};
 
-        if (c > 0 && c + 1 < layout.rounds) /* see the head: only where a third round follows */
+        if (c > 0 && c + 1 < layout.rounds)
             symwin_fence();
         sw_put_stages<N, shape, R, W>::run(args, call, role, round, c == 0, &door);
     }
