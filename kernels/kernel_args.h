@@ -86,7 +86,7 @@ struct sw_kernel_args {
     ((sizeof(struct sw_comm_state) + 8 * (uint64_t)(nranks)*8 + 127) & ~(uint64_t)127)
 #define SW_STATE_SLOT(nranks, slot_bytes, parity)                                                  \
     (SW_STATE_SLOTS(nranks) +                                                                      \
-     (uint64_t)(parity) * ((uint64_t)(nranks) - 1) * 2 * (uint64_t)(slot_bytes))
+     (uint64_t)(parity) * ((uint64_t)(nranks)-1) * 2 * (uint64_t)(slot_bytes))
 #define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_SLOT(nranks, slot_bytes, 2)
 
 #endif
