@@ -106,7 +106,7 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 #define PUSH_FEW_US 290e3      /* but all of them no more than this, */
 #define LOAD_BLOCK_US 35e3     /* the two-shot over windows, */
 #define BULK_BLOCK_US 39e3     /* that by bulk copies, */
-#define SUM_BLOCK_US 70e3      /* the sum between copies, of what it reads and writes */
+#define SUM_BLOCK_US 63e3      /* the sum between copies, of what it reads and writes */
 #define BESIDE_BYTES (4 << 20) /* from which message on stages of pushes go on at once */
 
 static double least(double a, double b)

@@ -202,17 +202,23 @@ static void comm_calls(void)
     harness_no_leaks("communicators", &before);
 }
 
-static void slots_too_large(void)
+static void ask_for_too_much(struct harness_team *team, int rank, void *arg)
 {
     const symwin_comm_options options = {.size = sizeof options, .slot_bytes = (size_t)1 << 32};
-    const struct harness_leaks before = harness_leaks_now();
     symwin_comm *comm = SENTINEL;
-    symwin_unique_id id;
 
-    host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
-    host_expect("slots larger than the device", symwin_comm_create(&id, 1, 0, 0, &options, &comm),
+    (void)arg;
+    host_expect("slots larger than the device",
+                symwin_comm_create(&team->id, team->nranks, rank, rank, &options, &comm),
                 SYMWIN_NO_MEMORY, "symwin_comm_create|rank 0|CUDA_ERROR_OUT_OF_MEMORY");
     tap_ok(comm == SENTINEL, "symwin_comm_create: the result is untouched");
+}
+
+static void slots_too_large(void)
+{
+    const struct harness_leaks before = harness_leaks_now();
+
+    harness_run(2, ask_for_too_much, NULL);
     harness_no_leaks("slots larger than the device", &before);
 }
 

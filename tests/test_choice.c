@@ -122,11 +122,12 @@ static void crosses_once(int nranks)
 
 /* ---- calls ---- */
 
-enum { RANKS = 2, BYTES = 8 << 20 };
+enum { RANKS = 2, BYTES = 8 << 20, LARGE = 512 << 20 };
 
 struct place {
     symwin_comm *comm;
-    unsigned char *window, *plain; /* BYTES each */
+    unsigned char *window, *plain; /* of as many bytes each */
+    size_t bytes;
     int rank;
 };
 
@@ -210,6 +211,13 @@ static const struct ask few_asks[] = {
     {"no window", MIB, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 8, 32, 1},
 };
 
+/* Messages of hundreds of megabytes, of which no row says anything: they are not made. */
+static const struct ask large_asks[] = {
+    {"copies", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
+    {"as large, in place", 64 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"the largest, in place", 128 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
+};
+
 static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
                            "symwin emulated GPU,2,4,float,0,64,oneshot,9,32\n"
                            "symwin emulated GPU,2,4,float,1,64,twoshot,1,64\n"
@@ -218,7 +226,7 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n";
 
 static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags,
-                       int max_blocks)
+                       int max_blocks, size_t bytes)
 {
     const symwin_comm_options options = {
         .size = sizeof options, .flags = flags, .max_blocks = max_blocks};
@@ -226,9 +234,10 @@ static void open_place(struct place *p, struct harness_team *team, int rank, uns
 
     host_must(symwin_comm_create(&team->id, RANKS, rank, rank, &options, &p->comm), "create");
     p->rank = rank;
-    p->window = host_alloc(rank, BYTES);
-    p->plain = host_alloc(rank, BYTES);
-    host_must(symwin_window_register(p->comm, p->window, BYTES, 0, &window), "register");
+    p->bytes = bytes;
+    p->window = host_alloc(rank, bytes);
+    p->plain = host_alloc(rank, bytes);
+    host_must(symwin_window_register(p->comm, p->window, bytes, 0, &window), "register");
 }
 
 static void close_place(struct place *p)
@@ -242,7 +251,7 @@ static void asked(const struct place *p, const struct ask *a)
 {
     const unsigned char *out = a->plain      ? p->plain
                                : a->in_place ? p->window
-                                             : p->window + BYTES / 2;
+                                             : p->window + p->bytes / 2;
     symwin_allreduce_options options = a->options;
     symwin_allreduce_info info = {SYMWIN_ALGO_AUTO, -1, -1, -1};
     symwin_status status;
@@ -322,7 +331,7 @@ static void calls(struct harness_team *team, int rank, void *arg)
     size_t i;
 
     (void)arg;
-    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, 0);
+    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, 0, BYTES);
     for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
         asked(&p, &asks[i]);
     runs(&p);
@@ -334,6 +343,7 @@ static void calls(struct harness_team *team, int rank, void *arg)
 struct questions {
     unsigned flags;
     int max_blocks;
+    size_t bytes; /* of the window */
     const struct ask *asks;
     size_t count;
 };
@@ -344,7 +354,7 @@ static void answers(struct harness_team *team, int rank, void *arg)
     struct place p;
     size_t i;
 
-    open_place(&p, team, rank, q->flags, q->max_blocks);
+    open_place(&p, team, rank, q->flags, q->max_blocks, q->bytes);
     for (i = 0; i < q->count; i++)
         asked(&p, &q->asks[i]);
     close_place(&p);
@@ -362,9 +372,11 @@ static void set_table(void)
 
 int main(void)
 {
-    struct questions few = {SYMWIN_COMM_NO_MULTICAST, 8, few_asks,
+    struct questions few = {SYMWIN_COMM_NO_MULTICAST, 8, BYTES, few_asks,
                             sizeof few_asks / sizeof few_asks[0]};
-    struct questions multicast = {SYMWIN_COMM_MULTICAST, 0, multicast_asks,
+    struct questions large = {SYMWIN_COMM_NO_MULTICAST, 0, LARGE, large_asks,
+                              sizeof large_asks / sizeof large_asks[0]};
+    struct questions multicast = {SYMWIN_COMM_MULTICAST, 0, BYTES, multicast_asks,
                                   sizeof multicast_asks / sizeof multicast_asks[0]};
     struct harness_leaks before;
     int nranks;
@@ -379,6 +391,7 @@ int main(void)
     set_table();
     harness_run(RANKS, calls, NULL);
     harness_run(RANKS, answers, &few);
+    harness_run(RANKS, answers, &large);
     if (sw_driver_is_emulated())
         harness_run(RANKS, answers, &multicast);
     unlink(getenv("SYMWIN_TUNING"));
