@@ -29,9 +29,7 @@ enum sw_copies_stage {
     SW_COPIES_BEGIN = 0,
     SW_COPIES_SUM_FIRST = 1, /* of the first chunk, with head and tail */
     SW_COPIES_SUM_SECOND = 2,
-    SW_COPIES_END = 3,
-    SW_COPIES_MEET =
-        4 /* in place: the pieces of the first chunk are there, and have left where they were */
+    SW_COPIES_END = 3
 };
 
 /* Words of SW_STATE_COPIES. */

@@ -1,10 +1,11 @@
-/* How the two-shot put cuts a message, for its kernel, and for the host, which has results copied (copies.c). Plain
- * C99, C++17 and CUDA; a pure function of what the digest and the communicator say, so all ranks agree.
+/* How the two-shot put cuts a message, for its kernel, and for copies in place, which begin with one (copies_layout.h).
+ * Plain C99, C++17 and CUDA; a pure function of what the digest and the communicator say, so all ranks agree.
  *
- *   | share 0                      | share 1                      | ... | share nranks - 1 |
- *   | round 0 | round 1 | ...      | round 0 | round 1 | ...      |     | round 0 | ...    |
+ *   | share 0                      | share 1                      | ... | share nranks - 1      |
+ *   | round 0 | round 1 | ...      | round 0 | round 1 | ...      |     | round 0 | ...         |
+ *   | copied  | round 0 | ...      | copied  | round 0 | ...      |     | copied | round 0 | .. |  with copies
  *
- * In entries: a share has rounds * extent, the last shares fewer, or none. The message need not be aligned.
+ * In entries; the message need not be aligned. The last rounds and shares may have fewer, or none.
  */
 #ifndef SYMWIN_KERNELS_PUT_LAYOUT_H
 #define SYMWIN_KERNELS_PUT_LAYOUT_H
@@ -26,21 +27,21 @@ enum sw_put_stage {
 struct sw_put_layout {
     uint64_t share;  /* entries from one share to the next */
     uint64_t copied; /* of these the first, which copies bring */
-    uint32_t extent; /* entries of a share in a round */
+    uint32_t extent; /* entries of a share in a round, at the most */
     uint32_t rounds;
 };
 
 /* What an entry of a message carries, in bytes: half of it is flags where no pattern can be spared. */
 #define SW_PUT_PAYLOAD(spares) ((spares) ? 16u : 8u)
 
-/* Whether copies may bring chunks: they are added by whole vectors. */
+/* Whether copies may bring a part: they are added by whole vectors. */
 #define SW_PUT_COPIES(out_offset) ((out_offset) % 16 == 0)
 
 /* Entries that a receive slot has: slots are for two stages, of which a put has one. */
 #define SW_PUT_ROOM(slot_bytes) (2 * (uint64_t)(slot_bytes) / 16)
 
-/* `payload` and `room`: see above. Shares are whole lines of 8 entries, the last ones shorter, or empty. With `copies`
- * a half of each is left to these, or somewhat less: so that what is not, of every share, has room for it. */
+/* `payload` and `room`: see above. Shares are whole lines of 8 entries, but for the last ones. With `copies` half of
+ * each is left to these, or somewhat less: so that the rest of every share, the last one too, has room for it. */
 SW_PUT_FN struct sw_put_layout sw_put_layout_of(uint64_t bytes, uint32_t payload, int32_t nranks,
                                                 uint64_t room, int copies)
 {
