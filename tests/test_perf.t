@@ -121,7 +121,7 @@ is($json->{ranks}, 3, 'it has the ranks');
 is(scalar @{$json->{devices}}, 3, 'and the devices');
 is("$json->{mode} $json->{exit_status}", 'graph 0', 'and how it ran and ended');
 like($json->{arguments}, qr/^-t 3 -b 96 /, 'and the arguments');
-is(scalar @{$json->{results}}, 6, 'and a result a row');
+is(scalar @{$json->{results}}, 7, 'and a result a row');
 
 my @lines = do { local @ARGV = "$folder/a.csv"; <> };
 chomp @lines;
@@ -129,7 +129,7 @@ ok(6 <= grep({ /^# / } @lines), 'the CSV file has a head');
 @lines = grep { !/^#/ } @lines;
 my @names = split /,/, shift @lines;
 is($names[12], 'time_us', 'its columns have names');
-is(scalar @lines, 6, 'it has as many rows');
+is(scalar @lines, 7, 'it has as many rows');
 for my $i (0 .. $#lines) {
     my %row;
     @row{@names} = split /,/, $lines[$i], -1;
@@ -143,7 +143,7 @@ for my $i (0 .. $#lines) {
     cmp_ok(abs($row{bytes} / $row{time_us} / 1e3 / $row{algbw_gbs} - 1), '<', 1e-3, "row $i: and its");
     is($row{wrong}, 0, "row $i: is right");
 }
-is_deeply([map { (split /,/)[1] } @lines[4, 5]], [qw(link-engine link-stores)], 'links come last');
+is_deeply([map { (split /,/)[1] } @lines[4 .. 6]], [qw(link-engine link-stores link-spread)], 'links come last');
 
 # A file has another name until the run has gone through everything, so a run that fails leaves that of before.
 is_deeply([sort glob "$folder/a.*"], ["$folder/a.csv", "$folder/a.json"], 'no draft is left');
@@ -194,7 +194,7 @@ SKIP: {
     my $picture = do { local (@ARGV, $/) = "$folder/a.svg"; <> };
     like($picture, qr{^<svg xmlns="http://www.w3.org/2000/svg".*</svg>\s*\z}s, 'it is SVG');
     like($picture, qr/all-reduce, 3 ranks, bf16 sum, graph, out of place/, 'with a title');
-    like($picture, qr/link-(engine|stores): \d/, 'and the limit of the links');
+    like($picture, qr/link-(engine|stores|spread): \d/, 'and the limit of the links');
     is(scalar(() = $picture =~ /<polyline /g), 4, 'two lines a panel');
     is(scalar(() = $picture =~ /<circle /g), 8, 'with a dot a size');
     $said = `python3 bench/plot.py --type f64 --output $folder/b.svg $folder/a.csv 2>&1`;
@@ -217,7 +217,7 @@ if ($sanitized) {
     good('', '-t 2 -b 4K -e 4K -n 2 --blocks 2 --threads 40 --sm-limit 3 --seed 9', 1, 'grid');
     good('', '-t 1 -b 4K -e 4K -n 2',                                  1, 'one rank');
     @rows = good('', '-t 2 -b 4K -e 4K -n 2 --algo=none --link', 2, 'links alone');
-    is(join(' ', map { $_->[4] } @rows), 'link-engine link-stores', 'are two');
+    is(join(' ', map { $_->[4] } @rows), 'link-engine link-stores', 'are two, where there is one peer');
     @rows = good('', '-t 2 -b 4K -e 4K -n 1 --algo all', '3+', 'all algorithms');
     my $algos = join ' ', map { $_->[4] } @rows;
     like($algos, qr/^auto oneshot twoshot\b/, 'are these');
@@ -246,7 +246,7 @@ like($output, qr/^# Not checked: 1 of 1 results$/m, 'is said');
 
 # ---- processes ---------------------------------------------------------------------------------
 
-@rows = good('', '--nproc 3 -b 1K -e 4K -n 2 --link --in-place both', 4, '--nproc 3');
+@rows = good('', '--nproc 3 -b 1K -e 4K -n 2 --link --in-place both', 5, '--nproc 3');
 good('', '--nproc 2 -t 2 -b 1K -e 1K -n 2 -G 0', 1, 'two processes of two threads') unless $sanitized;
 my $processes = join ' ', map {
     "env RANK=$_ WORLD_SIZE=2 LOCAL_RANK=$_ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29519 "
@@ -259,10 +259,10 @@ like($output, qr/^# Wrong elements: 0 OK$/m, 'and it is right');
 # ---- what is wrong is found --------------------------------------------------------------------
 
 for my $arguments ('-t 2 -b 1K -e 1K -n 1', '--nproc 2 -b 3 -e 3 -d u8 -n 1 -G 0 --in-place 1',
-    '-t 2 --algo none --link -b 1K -e 1K') {
+    '-t 2 --algo none --link -b 1K -e 1K', '-t 4 --algo none --link -b 1K -e 1K') {
     ($status, $output, $error) = perf('SYMWIN_PERF_BREAK=1', $arguments);
     is($status, 1, "spoilt, $arguments: exit status");
-    like($output, qr/^# Wrong elements: [24] FAILED$/m, 'counted at both checks');
+    like($output, qr/^# Wrong elements: [246] FAILED$/m, 'counted at both checks');
     like($error, qr/rank 0: .* 1 wrong; element \d+ is 0x\w+ and must be 0x\w+/, 'and described');
 }
 

@@ -34,6 +34,14 @@ struct perf_copy_args {
     uint64_t bytes; /* a multiple of 16 */
 };
 
+/* The same to each of the peers, to its place among what comes there: `to` is that of rank 0, `stride` from one to the
+ * next. */
+struct perf_spread_args {
+    uint64_t from, to, stride;
+    uint64_t bytes; /* to each, a multiple of 16 */
+    int32_t rank, nranks;
+};
+
 /* As many bytes as the library's kernels get. */
 struct perf_nothing_args {
     unsigned char bytes[sizeof(struct sw_kernel_args)];

@@ -82,6 +82,8 @@ symwin_status kernels_load(struct rank *r)
     if (status == SYMWIN_OK)
         status = load_kernel("symwin_perf_copy", &r->threads, &r->copy);
     if (status == SYMWIN_OK)
+        status = load_kernel("symwin_perf_spread", &r->threads, &r->spread);
+    if (status == SYMWIN_OK)
         status = load_kernel("symwin_perf_nothing", &r->threads, &r->nothing);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDeviceGetAttribute(
@@ -230,6 +232,22 @@ symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes)
     if (r->copy == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel copies");
     return launch(r, r->copy, bytes / 16, &args);
+}
+
+symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t bytes)
+{
+    struct perf_spread_args args = {
+        .from = (uint64_t)(uintptr_t)from,
+        .to = (uint64_t)(uintptr_t)to,
+        .stride = r->comm->group->stride,
+        .bytes = bytes,
+        .rank = r->rank,
+        .nranks = r->job->nranks,
+    };
+
+    if (r->spread == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel stores");
+    return launch(r, r->spread, bytes / 16, &args);
 }
 
 symwin_status launch_nothing(struct rank *r, int early)

@@ -1,5 +1,5 @@
-/* The kernels of symwin-perf: fill buffers with test data, count wrong elements, copy to a peer, do nothing. For
- * any grid. Compiled by nvcc, and by the host compiler for the emulated driver, as the library's are.
+/* The kernels of symwin-perf: fill buffers with test data, count wrong elements, copy to a peer or to all, do nothing.
+ * For any grid. Compiled by nvcc, and by the host compiler for the emulated driver, as the library's are.
  */
 #include "kernel_args.h"
 #include "kernels/words.cuh"
@@ -125,4 +125,31 @@ SYMWIN_KERNEL(symwin_perf_copy, struct perf_copy_args, args, PERF_THREADS)
     SYMWIN_NO_UNROLL
     for (; i < vectors; i += threads)
         symwin_store_v16(args.to + i * 16, symwin_load_v16(args.from + i * 16));
+}
+
+/* Peers from the next rank on, so that the ranks do not all knock at one door: as the library's kernels do. */
+SYMWIN_KERNEL(symwin_perf_spread, struct perf_spread_args, args, PERF_THREADS)
+{
+    const uint64_t vectors = args.bytes / 16, threads = symwin_thread_count();
+
+    SYMWIN_NO_UNROLL
+    for (uint64_t i = symwin_thread_index(); i < vectors; i += 4 * threads) {
+        symwin_v16 v[4] = {};
+
+        SYMWIN_UNROLL
+        for (int k = 0; k < 4; k++)
+            if (i + (uint64_t)k * threads < vectors)
+                v[k] = symwin_load_v16(args.from + (i + (uint64_t)k * threads) * 16);
+        SYMWIN_NO_UNROLL
+        for (int32_t step = 1; step < args.nranks; step++) {
+            const int32_t p = (args.rank + step) % args.nranks;
+            const uint32_t place = (uint32_t)(args.rank - (args.rank > p));
+            const uint64_t to = args.to + (uint32_t)p * args.stride + place * args.bytes;
+
+            SYMWIN_UNROLL
+            for (int k = 0; k < 4; k++)
+                if (i + (uint64_t)k * threads < vectors)
+                    symwin_store_v16(to + (i + (uint64_t)k * threads) * 16, v[k]);
+        }
+    }
 }

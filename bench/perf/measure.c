@@ -90,18 +90,36 @@ static symwin_status queue_first(struct rank *r, void *context)
 
 /* ---- data ---- */
 
-/* Whose elements the output must be. */
-static int expected(const struct rank *r, const struct plan *plan)
+/* The output is made of equal parts: one, or where all peers store to it one for each. */
+static int parts_of(const struct rank *r, const struct plan *plan)
+{
+    return plan->result->way->kind == WAY_LINK_SPREAD ? r->job->nranks - 1 : 1;
+}
+
+/* Whose elements a part must be, the first of them. */
+static int expected(const struct rank *r, const struct plan *plan, int part)
 {
     const int n = r->job->nranks;
 
+    if (plan->result->way->kind == WAY_LINK_SPREAD)
+        return part < r->rank ? part : part + 1;
     return way_is_limit(plan->result->way) ? (r->rank + n - 1) % n : PERF_RESULT;
+}
+
+static void *part_at(const struct rank *r, const struct plan *plan, int pair, int part)
+{
+    const struct result *result = plan->result;
+    const uint64_t each = result->count / (uint64_t)parts_of(r, plan);
+
+    return (unsigned char *)plan->pairs[pair].out +
+           (uint64_t)part * each * symwin_type_bytes(result->type);
 }
 
 /* The inputs, and outputs that are wrong in every element. */
 static symwin_status prepare(struct rank *r, const struct plan *plan)
 {
     const struct result *result = plan->result;
+    const int parts = parts_of(r, plan);
     symwin_status status = SYMWIN_OK;
 
     for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
@@ -111,8 +129,9 @@ static symwin_status prepare(struct rank *r, const struct plan *plan)
             status = fill(r, &plan->data, r->rank, 0, result->count, pair->in);
         if (status == SYMWIN_OK && result->in_place)
             status = fill(r, &plan->data, r->rank, 0, result->count, pair->out);
-        else if (status == SYMWIN_OK)
-            status = fill(r, &plan->data, expected(r, plan), 1, result->count, pair->out);
+        for (int k = 0; k < parts && !result->in_place && status == SYMWIN_OK; k++)
+            status = fill(r, &plan->data, expected(r, plan, k), 1, result->count / (uint64_t)parts,
+                          part_at(r, plan, i, k));
     }
     return status;
 }
@@ -154,18 +173,20 @@ static int checkable(const struct rank *r, const struct result *result)
  * meet before and after. */
 static symwin_status check(struct rank *r, const struct plan *plan, uint64_t *wrong)
 {
+    const int parts = parts_of(r, plan);
     symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
 
     if (!checkable(r, plan->result))
         return status;
     if (status == SYMWIN_OK && r->job->broken && r->rank == 0)
         status = spoil(r, plan);
-    for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < plan->rotate * parts && status == SYMWIN_OK; i++) {
         char text[128] = "";
         uint64_t found = 0;
 
-        status = compare(r, &plan->data, expected(r, plan), plan->result->count, plan->pairs[i].out,
-                         &found, text, sizeof text);
+        status = compare(r, &plan->data, expected(r, plan, i % parts),
+                         plan->result->count / (uint64_t)parts,
+                         part_at(r, plan, i / parts, i % parts), &found, text, sizeof text);
         if (found > 0 && *wrong == 0)
             complain(r, plan->result, found, text);
         *wrong += found;

@@ -60,7 +60,7 @@ static const char usage_more[] =
     "                 SYMWIN_TUNING (docs/tuning.md): 8 B to 1 GiB or what memory holds, by factor 2, bf16, f32\n"
     "                 and i32, unless -b -e -f -i -d say otherwise; one type for each width and kind\n"
     "  --link         also measures what the links carry, at the last size: each GPU to the next, by its\n"
-    "                 copy engine and by stores of a kernel\n"
+    "                 copy engine and by stores of a kernel; and by stores to all peers, if there are several\n"
     "  --launch       also times a kernel that does nothing, launched with as many arguments as the library's: what\n"
     "                 a call takes at the least; and the same where it may begin early, as the library's may\n"
     "  --csv FILE, --json FILE   everything, with the machine\n"

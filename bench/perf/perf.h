@@ -36,6 +36,7 @@ enum way_kind {
     WAY_TORCH,
     WAY_LINK_ENGINE,
     WAY_LINK_STORES,
+    WAY_LINK_SPREAD,
     WAY_LAUNCH,
     WAY_LAUNCH_EARLY
 };
@@ -171,7 +172,7 @@ struct rank {
     uint32_t gate_value;
     CUdeviceptr gate_data; /* owned: what the tiny all-reduce of the gate reduces */
     CUdeviceptr report;    /* owned: a struct perf_report */
-    CUfunction fill, compare, copy, nothing;
+    CUfunction fill, compare, copy, spread, nothing;
     int blocks, threads; /* of those */
     void *staging;       /* owned, host: for filling and comparing without kernels */
     struct pair memory[MEMORY_KINDS][PERF_MOST_ROTATE];
@@ -219,6 +220,9 @@ symwin_status compare(struct rank *r, const struct perf_data *data, int who, uin
 
 /* Queues a copy by a kernel; `bytes` is a multiple of 16. */
 symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes);
+
+/* The same to all peers: `to` is rank 0's output, where each peer has `bytes` from every other rank. */
+symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t bytes);
 
 /* Queues a kernel that does nothing. `early`: it may begin before what is ahead of it has ended. */
 symwin_status launch_nothing(struct rank *r, int early);

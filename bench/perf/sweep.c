@@ -89,23 +89,34 @@ static symwin_status sweep_sizes(struct rank *r, symwin_type type, symwin_op op,
     return status;
 }
 
-/* What the machine gives: links at the largest size, in bytes that a copy can have; launches. */
+/* The bytes that a link's call sends: the largest size, in whole vectors to each that gets some. 0: it has nothing to
+ * do that another has not. */
+static size_t link_bytes(const struct job *job, const struct way *way)
+{
+    const size_t to = way->kind == WAY_LINK_SPREAD ? (size_t)job->nranks - 1 : 1;
+
+    return way->kind == WAY_LINK_SPREAD && to == 1 ? 0 : job->options.end / (16 * to) * (16 * to);
+}
+
+/* What the machine gives: links, launches. */
 static symwin_status sweep_limits(struct rank *r, int64_t begun)
 {
     const struct job *job = r->job;
-    const size_t bytes = job->options.end / 16 * 16;
     symwin_status status = SYMWIN_OK;
 
     for (int i = 0; i < job->ways.limits && status == SYMWIN_OK; i++) {
         const struct way *way = &job->ways.list[job->ways.count + i];
+        const size_t bytes = way_is_launch(way) ? 0 : link_bytes(job, way);
         struct result result = {
             .way = way,
             .type = SYMWIN_U64,
             .op = SYMWIN_MAX,
-            .bytes = way_is_launch(way) ? 0 : bytes,
-            .count = way_is_launch(way) ? 0 : bytes / 8,
+            .bytes = bytes,
+            .count = bytes / 8,
         };
 
+        if (bytes == 0 && !way_is_launch(way))
+            continue;
         show_progress(r, &result, begun);
         status = measure(r, &result);
         if (status == SYMWIN_OK && r->rank == 0 && result.supported) {

@@ -29,6 +29,7 @@ void ways_list(const struct perf_options *options, struct ways *ways)
     static const struct way links[] = {
         {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0, 0, 0},
         {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
+        {"link", "link-spread", WAY_LINK_SPREAD, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
     };
     static const struct way launches[] = {
         {"launch", "launch", WAY_LAUNCH, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
@@ -166,13 +167,16 @@ void ways_close(struct rank *r, int failed)
 static symwin_status link_call(struct rank *r, const struct way *way, const struct pair *pair,
                                size_t bytes)
 {
-    const int next = (r->rank + 1) % r->job->nranks;
+    const int spreads = way->kind == WAY_LINK_SPREAD;
+    const int next = spreads ? 0 : (r->rank + 1) % r->job->nranks;
     symwin_status status;
     void *to = NULL;
 
     status = symwin_window_peer_pointer(r->comm, pair->out_window, next, 0, &to);
     if (status != SYMWIN_OK)
         return status;
+    if (spreads)
+        return store_to_all(r, to, pair->in, bytes / (size_t)(r->job->nranks - 1));
     if (way->kind == WAY_LINK_STORES)
         return copy(r, to, pair->in, bytes);
     return sw_check(sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)to,
