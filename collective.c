@@ -353,6 +353,11 @@ void sw_collective_release(symwin_comm *comm)
 
 /* ---- launch ---- */
 
+_Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN_PROD &&
+                   (int)SW_KERNEL_MIN == SYMWIN_MIN && (int)SW_KERNEL_MAX == SYMWIN_MAX &&
+                   (int)SW_KERNEL_AVERAGE == SYMWIN_AVG,
+               "kernels and callers name operations alike");
+
 static int begins_early(const symwin_comm *comm)
 {
     return comm->ranks_on_device == 1 && comm->max_blocks == 0 &&
@@ -399,7 +404,7 @@ static symwin_status launch(struct call *c)
         .out_offset = c->out_offset,
         .count = c->count,
         .digest = digest(c),
-        .average = c->op == SYMWIN_AVG,
+        .op = (uint32_t)c->op,
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,
         .timeout_ns = comm->kernel_timeout_ms < 0 ? 0

@@ -441,7 +441,7 @@ enum sw_found sw_registry_find(struct sw_registry *registry, uintptr_t begin, si
 /* ---- launch.c: kernels of either driver ------------------------------------------------------ */
 
 #define SW_TYPES 12
-#define SW_OPS 4 /* an average is a sum */
+#define SW_OPS 5
 #define SW_ALGOS 10
 
 struct sw_kernels; /* a device's; constant while the caller holds the reference */

@@ -20,6 +20,7 @@ enum {
 #define ALGO_INDEX(name, value, text) ALGO_##text = value,
 #define TYPE_INDEX(name, value, text, bytes) TYPE_##text = value,
 #define OP_INDEX(name, value, text) OP_##text = value,
+    OP_other = SYMWIN_AVG, /* which has none of its own */
     SYMWIN_ALGO_LIST(ALGO_INDEX) SYMWIN_TYPE_LIST(TYPE_INDEX) SYMWIN_OP_LIST(OP_INDEX)
 };
 
@@ -298,11 +299,13 @@ void sw_kernels_release(struct sw_kernels *kernels)
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape)
 {
-    const symwin_op base = op == SYMWIN_AVG ? SYMWIN_SUM : op;
-    const struct sw_kernel *of = kernels->table[algo][type][base];
+    const int own = op == SYMWIN_AVG ? OP_sum : (int)op;
+    const struct sw_kernel *of = kernels->table[algo][type][own];
 
+    if (of[SW_SHAPE_any].function == NULL && own != OP_sum)
+        of = kernels->table[algo][type][OP_other];
     if (of[SW_SHAPE_any].function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
-        of = kernels->table[SYMWIN_ALGO_ONESHOT][type][base];
+        return sw_kernels_get(kernels, SYMWIN_ALGO_ONESHOT, type, op, shape);
     if (of[shape].function != NULL)
         return &of[shape];
     return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;

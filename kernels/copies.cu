@@ -145,13 +145,13 @@ SYMWIN_DEVICE void sw_addends_sum(const struct sw_kernel_args &args, const sw_ad
         if (p + 1 < args.nranks)
             sw_addends_load<R, U>(args.rank == p + 1 ? addends.own + at : from,
                                   args.rank != p + 1 || addends.aligned, step, next);
-        sw_vectors_add<R, U>(now, p == 0, lo, hi);
+        sw_vectors_add<R, U>(args, now, p == 0, lo, hi);
     }
     from = addends.result + at;
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++)
-        symwin_store_v16(from + (uint64_t)u * step, {lo[u].result(args.average, args.nranks),
-                                                     hi[u].result(args.average, args.nranks)});
+        symwin_store_v16(from + (uint64_t)u * step,
+                         {lo[u].result(args.op, args.nranks), hi[u].result(args.op, args.nranks)});
 }
 
 SYMWIN_DEVICE sw_addends sw_addends_of(const struct sw_kernel_args &args,

@@ -54,6 +54,14 @@ struct sw_kernel_report {
     uint32_t theirs;
 };
 
+enum sw_kernel_op { /* as symwin_op has them */
+                    SW_KERNEL_SUM = 0,
+                    SW_KERNEL_PROD = 1,
+                    SW_KERNEL_MIN = 2,
+                    SW_KERNEL_MAX = 3,
+                    SW_KERNEL_AVERAGE = 4 /* the sum divided by nranks */
+};
+
 struct sw_kernel_args {
     uint64_t base;
     uint64_t stride;
@@ -66,7 +74,7 @@ struct sw_kernel_args {
     uint64_t out_offset; /* equal on all ranks */
     uint64_t count;      /* elements, > 0 */
     uint32_t digest;     /* of count, type, operation, algorithm, offsets: must agree */
-    uint32_t average;    /* nonzero: divide the sum by nranks */
+    uint32_t op;         /* enum sw_kernel_op; a kernel is for some of them (kernel_list.h) */
     uint32_t done;       /* nonzero: each block adds one to sw_comm_state.done when it ends */
     uint32_t stage;      /* of a call by copies (copies_layout.h); else 0 */
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */

@@ -1,9 +1,11 @@
 /* Every collective kernel, each named once, by the file that defines it.
  *
  * X(file, algo, type, op, ranks, shape): kernels/<file>.cu has SW_KERNEL_NAME(algo, type, op, ranks, shape); the words
- * are the short names of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST. `ranks` is n, any number, or
+ * are the short names of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but that `sum` is for averages
+ * too, and `other` for all that is neither: args.op says what it is. `ranks` is n, any number, or
  * 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c looks): any, aligned, whole or long. What is asked for
- * most so has kernels without the code that it does not need. An average is a sum with args.average. All take one
+ * most so has kernels without the code that it does not need; what is asked for least shares one, since each takes a
+ * third of a millisecond to load when a communicator is created (H200). All take one
  * struct sw_kernel_args by value, in grids of one dimension, any number of blocks, of as many threads as the function's
  * attribute says; those of copies once for each args.stage.
  *
@@ -31,13 +33,8 @@
 enum sw_kernel_shape { SW_SHAPE_any, SW_SHAPE_aligned, SW_SHAPE_whole, SW_SHAPE_long, SW_SHAPES };
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
-#define SW_KERNEL_NO_PROD(X, file, algo, type)                                                     \
-    X(file, algo, type, sum, n, any)                                                               \
-    X(file, algo, type, min, n, any) X(file, algo, type, max, n, any)
-
 #define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
-    SW_KERNEL_NO_PROD(X, file, algo, type)                                                         \
-    X(file, algo, type, prod, n, any)
+    X(file, algo, type, sum, n, any) X(file, algo, type, other, n, any)
 
 #define SW_KERNEL_FLOATS(X, file, algo)                                                            \
     SW_KERNEL_ALL_OPS(X, file, algo, f64)                                                          \
@@ -73,15 +70,19 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_OF(X, file, algo, 4)                                                                 \
     SW_KERNEL_OF(X, file, algo, 8)
 
+#define SW_KERNEL_MULTICAST_OPS(X, file, algo, type)                                               \
+    X(file, algo, type, sum, n, any)                                                               \
+    X(file, algo, type, min, n, any) X(file, algo, type, max, n, any)
+
 #define SW_KERNEL_MULTICAST_TYPES(X, file, algo)                                                   \
     X(file, algo, f64, sum, n, any)                                                                \
     X(file, algo, f32, sum, n, any)                                                                \
-    SW_KERNEL_NO_PROD(X, file, algo, f16)                                                          \
-    SW_KERNEL_NO_PROD(X, file, algo, bf16)                                                         \
-    SW_KERNEL_NO_PROD(X, file, algo, i32)                                                          \
-    SW_KERNEL_NO_PROD(X, file, algo, u32)                                                          \
-    SW_KERNEL_NO_PROD(X, file, algo, i64)                                                          \
-    SW_KERNEL_NO_PROD(X, file, algo, u64)
+    SW_KERNEL_MULTICAST_OPS(X, file, algo, f16)                                                    \
+    SW_KERNEL_MULTICAST_OPS(X, file, algo, bf16)                                                   \
+    SW_KERNEL_MULTICAST_OPS(X, file, algo, i32)                                                    \
+    SW_KERNEL_MULTICAST_OPS(X, file, algo, u32)                                                    \
+    SW_KERNEL_MULTICAST_OPS(X, file, algo, i64)                                                    \
+    SW_KERNEL_MULTICAST_OPS(X, file, algo, u64)
 
 #define SW_KERNEL_LIST_ONESHOT(X)                                                                  \
     SW_KERNEL_ALL_TYPES(X, oneshot, oneshot)                                                       \

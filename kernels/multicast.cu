@@ -83,11 +83,11 @@ SYMWIN_DEVICE symwin_v16 sw_multicast_result(const struct sw_kernel_args &args, 
 {
     R lo, hi;
 
-    if (args.average == 0)
+    if (args.op != SW_KERNEL_AVERAGE)
         return v;
     lo.first(v.lo);
     hi.first(v.hi);
-    return {lo.result(args.average, args.nranks), hi.result(args.average, args.nranks)};
+    return {lo.result(args.op, args.nranks), hi.result(args.op, args.nranks)};
 }
 
 /* Combines U vectors a turn, `step` apart. */

@@ -469,13 +469,13 @@ SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call 
                 if (first + j == 0)
                     sum[k].first(operand);
                 else
-                    sum[k].add(operand);
+                    sum[k].add(operand, args.op);
             }
         }
     }
     SYMWIN_UNROLL
     for (int k = 0; k < W::words; k++)
-        result[k] = W::spare(sum[k].result(args.average, sw_ranks<N>(args)));
+        result[k] = W::spare(sum[k].result(args.op, sw_ranks<N>(args)));
     return true;
 }
 

@@ -15,6 +15,7 @@
 #define SYMWIN_KERNELS_REDUCE_CUH
 
 #include "../symwin_device.cuh"
+#include "kernel_args.h"
 #include "types.h"
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
@@ -58,7 +59,19 @@ SYMWIN_DEVICE bool sw_is_nan(T)
     return false;
 }
 
-struct sw_op_sum {
+/* What kernels do with all accumulators of a word: `op` says what it is where they do not know. */
+template <class One>
+struct sw_op_of {
+    template <int n, typename A>
+    SYMWIN_DEVICE void combine_all(A *a, const A *b, uint32_t)
+    {
+        SYMWIN_UNROLL
+        for (int i = 0; i < n; i++)
+            a[i] = One::combine(a[i], b[i]);
+    }
+};
+
+struct sw_op_sum : sw_op_of<sw_op_sum> {
     enum { averages = 1 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
@@ -68,7 +81,7 @@ struct sw_op_sum {
     }
 };
 
-struct sw_op_prod {
+struct sw_op_prod : sw_op_of<sw_op_prod> {
     enum { averages = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
@@ -78,7 +91,7 @@ struct sw_op_prod {
     }
 };
 
-struct sw_op_min {
+struct sw_op_min : sw_op_of<sw_op_min> {
     enum { averages = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
@@ -87,12 +100,27 @@ struct sw_op_min {
     }
 };
 
-struct sw_op_max {
+struct sw_op_max : sw_op_of<sw_op_max> {
     enum { averages = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {
         return b > a || sw_is_nan(a) ? b : a;
+    }
+};
+
+/* Any of those above but the sum. */
+struct sw_op_other {
+    enum { averages = 0 };
+    template <int n, typename A>
+    SYMWIN_DEVICE void combine_all(A *a, const A *b, uint32_t op)
+    {
+        if (op == SW_KERNEL_MIN)
+            sw_op_min::combine_all<n>(a, b, op);
+        else if (op == SW_KERNEL_MAX)
+            sw_op_max::combine_all<n>(a, b, op);
+        else
+            sw_op_prod::combine_all<n>(a, b, op);
     }
 };
 
@@ -305,20 +333,17 @@ struct sw_reduce {
         T::unpack(word, sum);
     }
 
-    SYMWIN_MEMBER void add(uint64_t word)
+    SYMWIN_MEMBER void add(uint64_t word, uint32_t op)
     {
         typename T::acc operand[T::per];
 
         T::unpack(word, operand);
-        SYMWIN_UNROLL
-        for (int i = 0; i < T::per; i++)
-            sum[i] = O::combine(sum[i], operand[i]);
+        O::template combine_all<T::per>(sum, operand, op);
     }
 
-    /* `average`: the sum divided by nranks. */
-    SYMWIN_MEMBER uint64_t result(uint32_t average, int32_t nranks)
+    SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)
     {
-        if (O::averages && average != 0) {
+        if (O::averages && op != SW_KERNEL_SUM) {
             SYMWIN_UNROLL
             for (int i = 0; i < T::per; i++)
                 sum[i] = sw_divide(sum[i], nranks);

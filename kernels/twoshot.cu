@@ -37,11 +37,11 @@ SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const s
                 next[u] = symwin_load_v16(
                     symwin_peer_address(peers, p + 1, in + (uint64_t)u * step));
         }
-        sw_vectors_add<R, U>(now, p == 0, lo, hi);
+        sw_vectors_add<R, U>(args, now, p == 0, lo, hi);
     }
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++)
-        now[u] = {lo[u].result(args.average, args.nranks), hi[u].result(args.average, args.nranks)};
+        now[u] = {lo[u].result(args.op, args.nranks), hi[u].result(args.op, args.nranks)};
     SYMWIN_NO_UNROLL
     for (int32_t p = 0; p < args.nranks; p++) {
         SYMWIN_UNROLL

@@ -119,10 +119,9 @@ SYMWIN_DEVICE void sw_bulk_sum(const struct sw_kernel_args &args, sw_bulk_vector
             const sw_bulk_vector from = stage[(uint32_t)p * piece + v];
             const symwin_v16 now[1] = {{from.lo, from.hi}};
 
-            sw_vectors_add<R, 1>(now, p == 0, lo, hi);
+            sw_vectors_add<R, 1>(args, now, p == 0, lo, hi);
         }
-        stage[v] = {lo[0].result(args.average, args.nranks),
-                    hi[0].result(args.average, args.nranks)};
+        stage[v] = {lo[0].result(args.op, args.nranks), hi[0].result(args.op, args.nranks)};
     }
 }
 

@@ -53,7 +53,8 @@ SYMWIN_DEVICE sw_range sw_share(uint64_t total, int32_t part, int32_t parts)
 
 /* Adds U vectors of one rank to the sums of their halves; `first`: they are the first ones. */
 template <class R, int U>
-SYMWIN_DEVICE void sw_vectors_add(const symwin_v16 now[U], bool first, R lo[U], R hi[U])
+SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwin_v16 now[U],
+                                  bool first, R lo[U], R hi[U])
 {
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++) {
@@ -61,8 +62,8 @@ SYMWIN_DEVICE void sw_vectors_add(const symwin_v16 now[U], bool first, R lo[U], 
             lo[u].first(now[u].lo);
             hi[u].first(now[u].hi);
         } else {
-            lo[u].add(now[u].lo);
-            hi[u].add(now[u].hi);
+            lo[u].add(now[u].lo, args.op);
+            hi[u].add(now[u].hi, args.op);
         }
     }
 }
@@ -88,8 +89,9 @@ SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symw
         SYMWIN_NO_UNROLL
         for (int32_t p = 1; p < args.nranks; p++)
             sum.add(sw_element_load<R::bytes, SW_OWN>(
-                symwin_peer_address(peers, p, args.in_offset + at)));
-        word = sum.result(args.average, args.nranks);
+                        symwin_peer_address(peers, p, args.in_offset + at)),
+                    args.op);
+        word = sum.result(args.op, args.nranks);
         if (reach == SW_STORE_HERE) {
             sw_element_store<R::bytes, SW_OWN>(args.out + at, word);
             continue;

@@ -222,19 +222,20 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
         SYMWIN_TYPE_LIST(NAME)
 #undef NAME
     };
-    static const char *const ops[] = {
-#define NAME(name, value, text) [value] = #text,
-        SYMWIN_OP_LIST(NAME)
-#undef NAME
-    };
+    const int multicast = algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
+    const char *const kind = op == SYMWIN_SUM || op == SYMWIN_AVG ? "sum"
+                             : !multicast                         ? "other"
+                             : op == SYMWIN_MIN                   ? "min"
+                             : op == SYMWIN_MAX                   ? "max"
+                                                                  : "prod";
     CUkernel kernel = NULL;
     char name[64], number[16] = "n";
     int i;
 
     if (ranks > 0)
         snprintf(number, sizeof number, "%d", ranks);
-    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s_%s", algos[algo], types[type],
-             ops[op == SYMWIN_AVG ? SYMWIN_SUM : op], number, shape);
+    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s_%s", algos[algo], types[type], kind,
+             number, shape);
     for (i = 0; i < team->libraries; i++)
         if (sw_drv.cuLibraryGetKernel(&kernel, team->library[i], name) == CUDA_SUCCESS)
             return kernel;
@@ -290,7 +291,7 @@ struct sw_kernel_args team_args(const struct team *team, const struct team_call 
     args.out = address_of(team, rank, args.out_offset);
     args.count = call->count;
     args.digest = digest_of(call);
-    args.average = call->op == SYMWIN_AVG;
+    args.op = (uint32_t)call->op;
     args.done = call->done;
     args.slot_bytes = team->slot_bytes;
     args.timeout_ns = call->timeout_ns;
