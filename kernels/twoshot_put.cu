@@ -194,7 +194,8 @@ struct sw_put_stages {
 };
 
 /* The same of a long message: a thread scatters entry i of every share and reduces the one ahead of it. That gains
- * what the second stage takes, where that sends nothing: with SW_PUT_HERE. Nobody waits in a circle, whatever the
+ * what the second stage takes, where that sends nothing: with SW_PUT_HERE (four H200s: 2248 us instead of 2297 at 512 MiB
+ * in place). Nobody waits in a circle, whatever the
  * grids: an entry is scattered when some before it have been reduced, and nothing else. */
 template <int N, class R, class W>
 struct sw_put_stages<N, SW_SHAPE_long, R, W> {
@@ -214,11 +215,10 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                            const sw_put_round &round, bool first, uint32_t *door)
     {
-        const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0);
+        const uint64_t place = sw_slot_place<N>(args, round.number, 0);
         const sw_part in = sw_put_part<W>(round, round.in, args.rank);
         const sw_part out = sw_put_part<W>(round, round.out, args.rank);
         const uint32_t mine = sw_put_entries<W>(round, in), step = role.workers;
-        const uint64_t place = sw_slot_place<N>(args, round.number, 0);
         sw_outgoing<N, W> next;
         sw_doors<N> doors;
 
@@ -230,7 +230,7 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
             sw_put_enter(args, call, role, door);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < round.layout.extent && !call.failed; i += step) {
-            const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
+            const uint64_t from = call.state + place + (uint64_t)i * SW_ENTRY_BYTES;
             uint64_t own[W::words], result[W::words];
 
             sw_outgoing_send<N, W>(args, doors, place + (uint64_t)(i + step) * SW_ENTRY_BYTES,
