@@ -12,9 +12,9 @@
 #include "steps.h"
 
 #if defined(__SANITIZE_THREAD__) /* a kernel takes a second */
-enum { SLOWER = 4, KERNELS_SLOWER = 16, STRIDE = 541 };
+enum { SLOWER = 4, KERNELS_SLOWER = 16, STRIDE = 271 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SLOWER = 4, KERNELS_SLOWER = 4, STRIDE = 191 };
+enum { SLOWER = 4, KERNELS_SLOWER = 4, STRIDE = 151 };
 #else
 enum { SLOWER = 1, KERNELS_SLOWER = 1, STRIDE = 29 };
 #endif
