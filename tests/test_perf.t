@@ -140,7 +140,7 @@ for my $i (0 .. $#lines) {
     cmp_ok($row{time_us}, '==', $result->{time_us}, "row $i: and the time");
     my $factor = $row{library} eq 'link' ? 1 : 4 / 3;
     cmp_ok(abs($row{busbw_gbs} / $row{algbw_gbs} - $factor), '<', 1e-4, "row $i: bus bandwidth");
-    cmp_ok(abs($row{bytes} / $row{time_us} / 1e3 / $row{algbw_gbs} - 1), '<', 1e-3, "row $i: and its");
+    cmp_ok(abs($row{bytes} / $row{time_us} / 1e3 / $row{algbw_gbs} - 1), '<', 1e-2, "row $i: and its");
     is($row{wrong}, 0, "row $i: is right");
 }
 is_deeply([map { (split /,/)[1] } @lines[4 .. 6]], [qw(link-engine link-stores link-spread)], 'links come last');
