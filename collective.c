@@ -171,7 +171,8 @@ static struct sw_question question(const struct call *c)
         .type = c->type,
         .op = c->op,
         .bytes = c->bytes,
-        .in_place = c->in == c->out,
+        /* A buffer may have two addresses; offsets all ranks have alike, and kernels go by them. */
+        .in_place = c->windows ? c->in_offset == c->out_offset : c->in == c->out,
         .aligned = (c->in | c->out | c->in_offset | c->out_offset) % 16 == 0,
         .windows = c->windows,
         .transports = c->transports,

@@ -1,5 +1,6 @@
 /* How the all-reduce by copies cuts a message, for the host, which makes the copies, and for the kernels, which sum
- * what they bring. Plain C99, C++17 and CUDA; a pure function of what the digest covers, so all ranks agree.
+ * what they bring. Plain C99, C++17 and CUDA; a pure function of what the digest and the communicator say, so all ranks
+ * agree.
  *
  *   | head | share 0             | share 1             | ... | share nranks - 1     | tail |
  *          | first | second      | first | second      |     | first | second       |       out of place

@@ -133,6 +133,43 @@ static void run_unlike_counts(struct harness_team *team, int rank, void *arg)
     run_unlike(team, rank, arg, 1);
 }
 
+/* In place by two addresses of one buffer, on rank 1 only: what counts is where it lies. */
+static void run_two_addresses(struct harness_team *team, int rank, void *arg)
+{
+    symwin_mem_handle handle;
+    symwin_window *window = NULL;
+    void *other = NULL;
+    struct caller c;
+
+    (void)arg;
+    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    host_must(symwin_mem_export(c.member.memory, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
+    host_must(symwin_mem_import(c.member.device, &handle, &other), "import");
+    close(handle.fd);
+    host_must(symwin_window_register(c.member.comm, other, c.member.bytes, 0, &window), "register");
+    c.out = c.in;
+    caller_fill(&c, (uint32_t)rank + 1, (uint32_t)rank + 1);
+    if (rank == 1)
+        c.out = (void *)((unsigned char *)other +
+                         ((unsigned char *)c.in - (unsigned char *)c.member.memory));
+    host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    tap_ok(symwin_comm_check(c.member.comm) == SYMWIN_OK && caller_differences(&c, 6) == 0,
+           "rank %d: in place, by two addresses of rank 1's buffer", rank);
+    harness_barrier(team);
+    symwin_window_deregister(c.member.comm, window);
+    caller_close(&c);
+    host_must(symwin_mem_free(other), "symwin_mem_free");
+}
+
+static void two_addresses(void)
+{
+    struct harness_leaks before = harness_leaks_now();
+
+    harness_run(3, run_two_addresses, NULL);
+    harness_no_leaks("two addresses", &before);
+}
+
 static void must_be(int right, const char *what, int rank)
 {
     if (!right)
@@ -220,6 +257,7 @@ int main(void)
     copies_chain(8, CALLS / 3, 2, 10007 / SHORTER);
     copies_graphs(4, REPLAYS, 5003);
     copies_graphs(2, REPLAYS, 40);
+    two_addresses();
     run(run_missing, "a missing rank");
     run(run_aborted, "an abort");
     run(run_unlike_operations, "operations that differ");
