@@ -108,12 +108,13 @@ static symwin_status check_options(const symwin_comm_options *o)
     return SYMWIN_OK;
 }
 
-/* So that all slots together have 128 MiB: 64 MiB go in one round of a two-shot (4 H200s: 2 % quicker than in two,
- * larger ones more). Less on the emulated driver, where that is the host's memory. */
+/* So that all slots for peers together have 128 MiB: 64 MiB go in one round of a two-shot (4 H200s: 2 % quicker than in
+ * two, larger ones more). Less on the emulated driver, where that is the host's memory, and for one rank, which needs
+ * none. */
 static size_t default_slot_bytes(int nranks)
 {
     const size_t all = (size_t)(sw_driver_is_emulated() ? 4 : 128) << 20;
-    size_t bytes = (size_t)32 << 20;
+    size_t bytes = (size_t)(nranks > 1 ? 32 : 1) << 20;
 
     while (4 * bytes * (size_t)(nranks - 1) > all)
         bytes /= 2;

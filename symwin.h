@@ -286,7 +286,7 @@ typedef struct symwin_comm_options {
     int bootstrap_timeout_ms;
     int kernel_timeout_ms;
     /* What a rank can push to another in one round and one stage, a multiple of 16; larger messages go in rounds.
-     * 4 * (nranks - 1) * slot_bytes of device memory are allocated: up to 128 MiB, on the emulated driver 4 MiB. */
+     * 4 * nranks * slot_bytes of device memory are allocated: by default up to 256 MiB, on the emulated driver 8. */
     size_t slot_bytes;
     int max_blocks; /* most blocks in use at once: no kernel begins before the one ahead has ended */
 } symwin_comm_options;

@@ -13,7 +13,7 @@
  *                                 none grows 2^32 calls old
  *   uint64_t copies[5][nranks]    written by peer p at [which][p]: the call by copies that has come so far there
  *                                 (copies.cu), as counted in sw_comm_state.copies
- *   entries  slot[2][nranks - 1][...] receive slots of what each peer pushes (push.cuh), 2 * slot_bytes each; zero
+ *   entries  slot[2][nranks][...] receive slots of what each rank pushes (push.cuh), 2 * slot_bytes each; zero
  *                                 but for what is under way
  *
  * The epoch counts collective calls on this communicator, on the device, so that graphs replay. Rounds are
@@ -92,9 +92,9 @@ struct sw_kernel_args {
      ((3 + (uint64_t)(which)) * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
 #define SW_STATE_SLOTS(nranks)                                                                     \
     ((sizeof(struct sw_comm_state) + 8 * (uint64_t)(nranks)*8 + 127) & ~(uint64_t)127)
-#define SW_STATE_SLOT(nranks, slot_bytes, parity)                                                  \
+#define SW_STATE_SLOT(nranks, slot_bytes, parity, src)                                             \
     (SW_STATE_SLOTS(nranks) +                                                                      \
-     (uint64_t)(parity) * ((uint64_t)(nranks)-1) * 2 * (uint64_t)(slot_bytes))
-#define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_SLOT(nranks, slot_bytes, 2)
+     ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 2 * (uint64_t)(slot_bytes))
+#define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_SLOT(nranks, slot_bytes, 2, 0)
 
 #endif

@@ -51,7 +51,7 @@ SYMWIN_DEVICE void sw_oneshot_send(const struct sw_kernel_args &args, const sw_c
                                    const sw_role &role, const sw_doors<N> &doors,
                                    const sw_oneshot_round<W> &round)
 {
-    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, 0);
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
     symwin_v16 next = W::encode(round.first);
 
     SYMWIN_NO_UNROLL
@@ -72,7 +72,7 @@ template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call &call,
                                       const sw_role &role, const sw_oneshot_round<W> &round)
 {
-    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
 
     SYMWIN_NO_UNROLL
     for (uint32_t i = role.index; i < round.extent; i += role.workers) {
@@ -96,7 +96,7 @@ SYMWIN_DEVICE void sw_oneshot_start(const struct sw_kernel_args &args, const sw_
                                     const sw_role &role, const sw_doors<N> &doors,
                                     const sw_oneshot_round<W> &round)
 {
-    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, 0);
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
 
     if (role.index < round.extent)
         sw_entry_send_all<N>(args, doors, place + (uint64_t)role.index * SW_ENTRY_BYTES,
@@ -110,8 +110,8 @@ SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &c
                                    const sw_role &role, const sw_doors<N> &doors,
                                    const sw_oneshot_round<W> &round)
 {
-    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, 0);
-    const uint64_t slots = call.state + place;
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
     const uint32_t step = role.workers;
     uint64_t own[W::words], next[W::words] = {}, after[W::words] = {}, result[W::words];
 

@@ -295,38 +295,30 @@ SYMWIN_DEVICE sw_part sw_part_of(uint64_t address, const sw_rounds &rounds, uint
 
 /* ---- ranks and slots ------------------------------------------------------------------------- */
 
-/* A rank has a slot for each peer, in the order of ranks: how far from the first is that for what `source` sends to
- * `owner`. */
+/* Address of the communicator's memory at the rank `step` after this one. */
 template <int N>
-SYMWIN_DEVICE uint64_t sw_slot_of(const struct sw_kernel_args &args, int32_t owner, int32_t source)
-{
-    return N == 2 ? 0 : (uint64_t)(uint32_t)(source - (source > owner)) * 2 * args.slot_bytes;
-}
-
-/* Where this rank sends to at rank p: sw_slot_place() of an entry from here is the entry's address. */
-template <int N>
-SYMWIN_DEVICE uint64_t sw_door(const struct sw_kernel_args &args, int32_t p)
+SYMWIN_DEVICE uint64_t sw_state_after(const struct sw_kernel_args &args, int32_t step)
 {
     const symwin_peers peers = {args.base, args.stride, args.rank, args.nranks};
 
-    return symwin_peer_address(peers, p, args.state) + sw_slot_of<N>(args, p, args.rank);
+    return symwin_peer_address(peers, sw_rank_after<N>(args, step), args.state);
 }
 
-/* The same for the ranks after this one, by steps, ready before they are needed where there are few. */
+/* The same for all steps, ready before they are needed where there are few. */
 template <int N>
 struct sw_doors {
-    uint64_t door[N - 1];
+    uint64_t state[N - 1];
 
     SYMWIN_MEMBER void find(const struct sw_kernel_args &args)
     {
         SYMWIN_UNROLL
         for (int step = 1; step < N; step++)
-            door[step - 1] = sw_door<N>(args, sw_rank_after<N>(args, step));
+            state[step - 1] = sw_state_after<N>(args, step);
     }
 
     SYMWIN_MEMBER uint64_t after(const struct sw_kernel_args &, int32_t step) const
     {
-        return door[step - 1];
+        return state[step - 1];
     }
 };
 
@@ -338,23 +330,24 @@ struct sw_doors<0> {
 
     SYMWIN_MEMBER uint64_t after(const struct sw_kernel_args &args, int32_t step) const
     {
-        return sw_door<0>(args, sw_rank_after<0>(args, step));
+        return sw_state_after<0>(args, step);
     }
 };
 
-/* Offset of entry 0 of the first slot of a round, in half `half` of it: two-shots have one half for each of their
- * stages, one-shots the whole. */
+/* Offset of entry 0 of the slot for what `source` sends in a round, in half `half` of it: two-shots have one half for
+ * each of their stages, one-shots the whole. */
 template <int N>
 SYMWIN_DEVICE uint64_t sw_slot_place(const struct sw_kernel_args &args, uint32_t round,
-                                     uint32_t half)
+                                     int32_t source, uint32_t half)
 {
-    return SW_STATE_SLOT(sw_ranks<N>(args), args.slot_bytes, round & 1) + half * args.slot_bytes;
+    return SW_STATE_SLOT(sw_ranks<N>(args), args.slot_bytes, round & 1, source) +
+           half * args.slot_bytes;
 }
 
 /* ---- sending and receiving ------------------------------------------------------------------- */
 
 /* Stores an entry into slots of all peers, beginning with the next rank, so that the ranks do not all knock at one
- * door. `place` is the entry's, in a slot. */
+ * door. `place` is the entry's, in the slot for this rank. */
 template <int N>
 SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args, const sw_doors<N> &doors,
                                      uint64_t place, const symwin_v16 &entry)
@@ -371,6 +364,7 @@ struct sw_outgoing {
     bool there[N - 1]; /* the last shares may have fewer */
 };
 
+/* `place` is the entry's, in the slot for this rank. */
 template <int N, class W>
 SYMWIN_DEVICE void sw_outgoing_send(const struct sw_kernel_args &args, const sw_doors<N> &doors,
                                     uint64_t place, const sw_outgoing<N, W> &outgoing)
@@ -400,28 +394,28 @@ SYMWIN_DEVICE bool sw_is_peer(const struct sw_kernel_args &args, int32_t p)
     return (N > 0 || p < args.nranks) && p != args.rank;
 }
 
-/* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is its in the first slot. False
+/* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is that of rank `first`'s. False
  * when the wait was given up. */
 template <int N>
 SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &call,
                                     uint64_t address, int32_t first,
                                     symwin_v16 entry[sw_batch<N>::ranks])
 {
+    const uint64_t pitch = 2 * args.slot_bytes;
     sw_wait wait = {0, 0, 0};
 
     for (;;) {
         bool all = true;
 
         if (N == 2) { /* one peer: both places get what it sent */
-            entry[0] = symwin_load_relaxed_v16(address);
+            entry[0] = symwin_load_relaxed_v16(address + (uint64_t)(1 - args.rank) * pitch);
             entry[sw_batch<N>::ranks - 1] = entry[0];
         } else {
             SYMWIN_UNROLL
             for (int j = 0; j < sw_batch<N>::ranks; j++) {
                 entry[j] = {0, 0};
                 symwin_load_relaxed_v16_if(sw_is_peer<N>(args, first + j),
-                                           address + sw_slot_of<N>(args, args.rank, first + j),
-                                           &entry[j]);
+                                           address + (uint64_t)j * pitch, &entry[j]);
             }
         }
         SYMWIN_UNROLL
@@ -441,7 +435,7 @@ SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &
     }
 }
 
-/* Reduces what has come from all peers with this rank's own, in rank order; `address` is the entry's in the first slot.
+/* Reduces what has come from all peers with this rank's own, in rank order; `address` is that of rank 0's entry.
  * What comes out has been spared as if it had travelled: it is the same on all ranks. False when it was given up. */
 template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call &call,
@@ -453,7 +447,8 @@ SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call 
     for (int32_t first = 0; first < sw_ranks<N>(args); first += sw_batch<N>::ranks) {
         symwin_v16 entry[sw_batch<N>::ranks];
 
-        if (!sw_entries_await<N>(args, call, address, first, entry))
+        if (!sw_entries_await<N>(args, call, address + (uint64_t)first * 2 * args.slot_bytes, first,
+                                 entry))
             return false;
         SYMWIN_UNROLL
         for (int j = 0; j < sw_batch<N>::ranks; j++) {
@@ -486,7 +481,7 @@ SYMWIN_DEVICE void sw_entries_empty(const struct sw_kernel_args &args, uint64_t 
     SYMWIN_UNROLL
     for (int32_t p = 0; p < sw_ranks<N>(args); p++)
         if (p != args.rank)
-            symwin_store_relaxed_v16(address + sw_slot_of<N>(args, args.rank, p), {0, 0});
+            symwin_store_relaxed_v16(address + (uint64_t)p * 2 * args.slot_bytes, {0, 0});
 }
 
 #endif

@@ -121,7 +121,7 @@ template <int N, class R, class W>
 SYMWIN_DEVICE void sw_scatter(const struct sw_kernel_args &args, const sw_call &call,
                               const sw_role &role, const sw_twoshot_round<W> &round)
 {
-    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, 0);
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
     const uint32_t items = sw_items<N>(args, round);
     symwin_v16 next = W::encode(round.first);
 
@@ -139,8 +139,9 @@ SYMWIN_DEVICE void sw_scatter(const struct sw_kernel_args &args, const sw_call &
             next = W::encode(word);
         }
         if (item.entry < round.extent)
-            symwin_store_relaxed_v16(
-                sw_door<N>(args, item.peer) + place + (uint64_t)item.i * SW_ENTRY_BYTES, entry);
+            symwin_store_relaxed_v16(sw_state_address(args, call, item.peer, place) +
+                                         (uint64_t)item.i * SW_ENTRY_BYTES,
+                                     entry);
     }
 }
 
@@ -149,8 +150,8 @@ SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &c
                                    const sw_role &role, const sw_doors<N> &doors,
                                    const sw_twoshot_round<W> &round)
 {
-    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0);
-    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, 1);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 1);
     const uint32_t begin = (uint32_t)args.rank * round.each;
 
     SYMWIN_NO_UNROLL
@@ -171,13 +172,13 @@ template <int N, class R, class W>
 SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                               const sw_twoshot_round<W> &round)
 {
-    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 1);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 1);
     const uint32_t items = sw_items<N>(args, round);
 
     SYMWIN_NO_UNROLL
     for (uint32_t n = role.index; n < items; n += role.workers) {
         const sw_item item = sw_item_of<N>(args, round, n);
-        const uint64_t from = slots + sw_slot_of<N>(args, args.rank, item.peer) +
+        const uint64_t from = slots + (uint64_t)(uint32_t)item.peer * 2 * args.slot_bytes +
                               (uint64_t)item.i * SW_ENTRY_BYTES;
         sw_wait wait = {0, 0, 0};
         uint64_t word[W::words];
@@ -227,7 +228,7 @@ SYMWIN_DEVICE void sw_flow_scatter(const struct sw_kernel_args &args, const sw_c
                                    const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
                                    uint32_t i, const sw_outgoing<N, W> &flow)
 {
-    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, 0) +
+    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0) +
                            (uint64_t)i * SW_ENTRY_BYTES;
 
     sw_outgoing_send<N, W>(args, doors, place, flow);
@@ -241,7 +242,7 @@ SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &ca
 {
     const uint32_t number = call.round + round.number, begin = (uint32_t)args.rank * round.each;
     const uint64_t at = (uint64_t)i * SW_ENTRY_BYTES;
-    const uint64_t from = call.state + sw_slot_place<N>(args, number, 0) + at;
+    const uint64_t from = call.state + sw_slot_place<N>(args, number, 0, 0) + at;
     uint64_t own[W::words], result[W::words];
 
     if (begin + i >= round.extent)
@@ -249,7 +250,8 @@ SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &ca
     sw_entry_load<R, W>(round.in, begin + i, own);
     if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
         return false;
-    sw_entry_send_all<N>(args, doors, sw_slot_place<N>(args, number, 1) + at, W::encode(result));
+    sw_entry_send_all<N>(args, doors, sw_slot_place<N>(args, number, args.rank, 1) + at,
+                         W::encode(result));
     sw_entry_store<R, W>(round.out, begin + i, result);
     sw_entries_empty<N>(args, from);
     return true;
@@ -260,7 +262,7 @@ template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &call,
                                    const sw_twoshot_round<W> &round, uint32_t i)
 {
-    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 1) +
+    const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 1) +
                            (uint64_t)i * SW_ENTRY_BYTES;
     symwin_v16 entry[N - 1];
     sw_wait wait = {0, 0, 0};
@@ -274,7 +276,8 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
 
             entry[step - 1] = {1, 1}; /* of a share that has none */
             symwin_load_relaxed_v16_if(sw_flow_entry<N>(args, round, step, i) < round.extent,
-                                       slots + sw_slot_of<N>(args, args.rank, p), &entry[step - 1]);
+                                       slots + (uint64_t)(uint32_t)p * 2 * args.slot_bytes,
+                                       &entry[step - 1]);
         }
         SYMWIN_UNROLL
         for (int32_t step = 1; step < N; step++)
@@ -287,7 +290,7 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
     }
     SYMWIN_UNROLL
     for (int32_t step = 1; step < N; step++) {
-        const int32_t p = sw_rank_after<N>(args, step);
+        const uint32_t p = (uint32_t)sw_rank_after<N>(args, step);
         const uint32_t index = sw_flow_entry<N>(args, round, step, i);
         uint64_t word[W::words];
 
@@ -295,7 +298,7 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
             continue;
         W::decode(entry[step - 1], word);
         sw_entry_store<R, W>(round.out, index, word);
-        symwin_store_relaxed_v16(slots + sw_slot_of<N>(args, args.rank, p), {0, 0});
+        symwin_store_relaxed_v16(slots + (uint64_t)p * 2 * args.slot_bytes, {0, 0});
     }
     return true;
 }

@@ -59,15 +59,15 @@ SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, const sw_part &
 
 /* One peer after another; the next entry is on its way while one is sent. */
 template <int N, class R, class W>
-SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_role &role,
-                                  const sw_put_round &round)
+SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_call &call,
+                                  const sw_role &role, const sw_put_round &round)
 {
-    const uint64_t place = sw_slot_place<N>(args, round.number, 0);
+    const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
 
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step < sw_ranks<N>(args); step++) {
         const int32_t p = sw_rank_after<N>(args, step);
-        const uint64_t to = sw_door<N>(args, p) + place;
+        const uint64_t to = sw_state_address(args, call, p, place);
         const sw_part in = sw_put_part<W>(round, round.in, p);
         const uint32_t entries = sw_put_entries<W>(round, in);
         uint64_t next[W::words] = {};
@@ -132,7 +132,7 @@ template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call,
                                 const sw_role &role, const sw_put_round &round)
 {
-    const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0);
+    const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
     const sw_part in = sw_put_part<W>(round, round.in, args.rank);
     const sw_part out = sw_put_part<W>(round, round.out, args.rank);
     const uint32_t entries = sw_put_entries<W>(round, in);
@@ -185,7 +185,7 @@ struct sw_put_stages {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                            const sw_put_round &round, bool first, uint32_t *door)
     {
-        sw_put_scatter<N, R, W>(args, role, round);
+        sw_put_scatter<N, R, W>(args, call, role, round);
         if (first)
             sw_put_enter(args, call, role, door);
         if (!call.failed)
@@ -215,7 +215,8 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                            const sw_put_round &round, bool first, uint32_t *door)
     {
-        const uint64_t place = sw_slot_place<N>(args, round.number, 0);
+        const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
+        const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
         const sw_part in = sw_put_part<W>(round, round.in, args.rank);
         const sw_part out = sw_put_part<W>(round, round.out, args.rank);
         const uint32_t mine = sw_put_entries<W>(round, in), step = role.workers;
@@ -230,7 +231,7 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
             sw_put_enter(args, call, role, door);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < round.layout.extent && !call.failed; i += step) {
-            const uint64_t from = call.state + place + (uint64_t)i * SW_ENTRY_BYTES;
+            const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
             uint64_t own[W::words], result[W::words];
 
             sw_outgoing_send<N, W>(args, doors, place + (uint64_t)(i + step) * SW_ENTRY_BYTES,
