@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "kernels/kernel_args.h"
 #include "kernels/kernel_list.h"
+#include "memory.h"
 
 /* ---- error.c --------------------------------------------------------------------------------- */
 
@@ -193,24 +194,7 @@ int sw_exchange_is_quiet(const struct sw_exchange *x, int rank);
 void sw_exchange_leave(struct sw_exchange *x, int rank);
 int sw_exchange_has_left(const struct sw_exchange *x, int rank);
 
-/* ---- vmm_alloc.c: one rank's memory ---------------------------------------------------------- */
-
-/* A window holds its allocation: sw_memory_hold() finds the owned allocation at `ptr`, if it is one
- * of ours, and keeps it from being freed until sw_memory_drop() with the same base. */
-int sw_memory_hold(CUdeviceptr base);
-void sw_memory_drop(CUdeviceptr base);
-
-/* The physical allocation under an address. */
-struct sw_physical {
-    CUdeviceptr base; /* of the mapping */
-    size_t bytes;
-    int device;
-    uint64_t buffer_id;
-};
-symwin_status sw_physical_find(const char *call, CUdeviceptr ptr, struct sw_physical *out);
-
-/* Read-write access for each of `devices`. */
-symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count);
+/* ---- physical.c, vmm_alloc.c: see memory.h ------------------------------------------------------ */
 
 /* ---- multicast.c ----------------------------------------------------------------------------- */
 

@@ -425,7 +425,7 @@ static symwin_status make_memory(symwin_comm *comm)
 {
     const size_t bytes = SW_STATE_BYTES(comm->nranks, comm->slot_bytes);
     CUstream stream = NULL;
-    symwin_status status = symwin_mem_alloc(comm->device, bytes, 0, &comm->memory);
+    symwin_status status = symwin_mem_alloc(comm->device, bytes, SYMWIN_MEM_OWN, &comm->memory);
 
     if (status != SYMWIN_OK)
         return status;

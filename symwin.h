@@ -35,7 +35,7 @@
  *
  * The environment: SYMWIN_DRIVER=auto|cuda|emu chooses the driver (auto: CUDA where there is a
  * device, else the emulated driver); SYMWIN_NVLS=1 allows multicast objects on real hardware;
- * SYMWIN_TUNING names a table by which algorithms are chosen. README.md has the others.
+ * SYMWIN_TUNING names a table by which algorithms are chosen. symwin_memory.h has those of memory, README.md the others.
  */
 #ifndef SYMWIN_H
 #define SYMWIN_H
@@ -121,79 +121,9 @@ typedef struct symwin_device_info {
 /* SYMWIN_INVALID: no such device. */
 SYMWIN_API symwin_status symwin_device_query(int device, symwin_device_info *info);
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory: in a file of its own ------------------------------------------------------------- */
 
-enum { SYMWIN_HANDLE_POSIX_FD = 1, SYMWIN_HANDLE_FABRIC = 8 };
-
-enum {
-    SYMWIN_MEM_PEERS = 1 /* access for all peer devices, not for `device` alone */
-};
-
-/* Allocates device memory that can be a window on every rank and exported to other processes.
- *
- *   device  ordinal, or SYMWIN_DEVICE_CURRENT
- *   bytes   > 0; address and size are rounded up to the recommended granularity (2 MiB on today's
- *           GPUs), as ncclMemAlloc does
- *   flags   0, or SYMWIN_MEM_PEERS: peers of `device` may use this address too (ncclMemAlloc does
- *           that; it costs milliseconds, and windows do not need it)
- *   ptr     free with symwin_mem_free(). Contents start undefined.
- *
- * The allocation can be exported as a POSIX file descriptor always, and as a fabric handle where the
- * system permits it.
- *
- *   SYMWIN_INVALID      bytes 0 or beyond the address space, unknown flag, no such device, or
- *                       SYMWIN_DEVICE_CURRENT without a current context
- *   SYMWIN_NO_MEMORY    the device has not so much left
- *   SYMWIN_UNSUPPORTED  the device has no virtual memory management */
-SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **ptr);
-
-/* Gives back what symwin_mem_alloc() or symwin_mem_import() returned. NULL is fine. Call it when the
- * work that uses the memory is done: it does not wait, and what still runs would fault.
- *
- *   SYMWIN_INVALID  not such a pointer: freed before, inside an allocation, or foreign
- *   SYMWIN_BUSY     registered as a window: deregister first; nothing was freed */
-SYMWIN_API symwin_status symwin_mem_free(void *ptr);
-
-typedef struct symwin_mem_info {
-    void *base;            /* first address of the mapping that holds the pointer */
-    size_t bytes;          /* its length */
-    int device;            /* where the memory is */
-    unsigned handle_types; /* SYMWIN_HANDLE_* that an export will accept */
-    uint64_t buffer_id;    /* the physical allocation's, unique in this process for ever */
-    int owned;             /* 1: from symwin_mem_alloc(); 2: imported; 0: another allocator's */
-    int registrations; /* windows on it, on any communicator of this process; owned memory only */
-} symwin_mem_info;
-
-/* What an address of VMM memory is, whoever allocated it.
- *
- *   SYMWIN_INVALID  no VMM allocation is mapped there (cudaMalloc and host memory are none) */
-SYMWIN_API symwin_status symwin_mem_query(const void *ptr, symwin_mem_info *info);
-
-/* An allocation in a form that another process can import. `fd` is owned by whoever holds the
- * struct: close it once it was imported or sent; -1 for a fabric handle. */
-typedef struct symwin_mem_handle {
-    unsigned type; /* SYMWIN_HANDLE_POSIX_FD or SYMWIN_HANDLE_FABRIC */
-    int fd;
-    size_t bytes;
-    unsigned char fabric[64];
-} symwin_mem_handle;
-
-/* Exports the physical allocation that `ptr` lies in. Every export is a descriptor of its own.
- *
- *   type  one SYMWIN_HANDLE_*
- *
- *   SYMWIN_INVALID      no VMM allocation there, or no such type
- *   SYMWIN_UNSUPPORTED  the allocation was not created for that type (see handle_types), or was itself
- *                       imported */
-SYMWIN_API symwin_status symwin_mem_export(const void *ptr, unsigned type,
-                                           symwin_mem_handle *handle);
-
-/* Maps an exported allocation, wherever it lies, for access by `device`. The handle is not consumed.
- *
- *   SYMWIN_INVALID      not such a handle, or it names memory that is gone
- *   SYMWIN_DENIED       the system does not permit the import (no common IMEX channel)
- *   SYMWIN_UNSUPPORTED  this machine cannot import that type */
-SYMWIN_API symwin_status symwin_mem_import(int device, const symwin_mem_handle *handle, void **ptr);
+#include "symwin_memory.h"
 
 /* ---- communicators --------------------------------------------------------------------------- */
 

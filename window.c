@@ -28,7 +28,7 @@ struct attempt {
     const char *call;
     struct sw_physical physical;
     CUmemGenericAllocationHandle memory; /* owned until a segment takes it, 0: none */
-    CUdeviceptr held;                    /* base of owned memory, 0: none */
+    CUdeviceptr held;                    /* an address in owned memory, 0: none */
     struct sw_segment *segment;          /* holds a reference, NULL: none */
     size_t offset;                       /* of the window in the allocation */
 };
@@ -42,7 +42,9 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
 {
     const unsigned known = SYMWIN_WINDOW_MULTICAST | SYMWIN_WINDOW_NO_MULTICAST;
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+    struct sw_allocation ours;
     symwin_status status;
+    CUdeviceptr end;
 
     if (ptr == NULL)
         return sw_fail(SYMWIN_INVALID, "ptr is NULL");
@@ -53,25 +55,35 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
                        "flags are 0x%x; pass 0, SYMWIN_WINDOW_MULTICAST or "
                        "SYMWIN_WINDOW_NO_MULTICAST",
                        flags);
-    status = sw_physical_find(a->call, address, &a->physical);
-    if (status != SYMWIN_OK)
-        return status;
+    switch (sw_allocation_hold(address, &ours)) {
+    case SW_OWNED_LIVE:
+        a->held = address;
+        a->physical = ours.physical;
+        end = ours.begin + ours.bytes;
+        break;
+    case SW_OWNED_FREE:
+        return sw_fail(SYMWIN_INVALID, "%p was freed, or never allocated", ptr);
+    default:
+        status = sw_physical_find(a->call, address, &a->physical);
+        if (status != SYMWIN_OK)
+            return status;
+        end = a->physical.base + a->physical.bytes;
+    }
     if (a->physical.device != comm->device)
         return sw_fail(SYMWIN_INVALID,
                        "%p is memory of device %d and this rank's communicator is on device %d",
                        ptr, a->physical.device, comm->device);
     a->offset = (size_t)(address - a->physical.base);
-    if (bytes > a->physical.bytes - a->offset)
+    if (bytes > end - address)
         return sw_fail(
             SYMWIN_INVALID,
             "the window of %zu bytes at %p passes the end of its allocation by %zu bytes", bytes,
-            ptr, bytes - (a->physical.bytes - a->offset));
+            ptr, bytes - (size_t)(end - address));
     if ((flags & SYMWIN_WINDOW_MULTICAST) != 0 && !comm->group->multicast)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "SYMWIN_WINDOW_MULTICAST was asked for, but this communicator has no "
                        "multicast (it needs one device a rank, support by all devices, and on real "
                        "hardware SYMWIN_NVLS=1)");
-    a->held = sw_memory_hold(a->physical.base) ? a->physical.base : 0;
     a->segment = sw_segment_find(comm->group, comm->rank, a->physical.buffer_id);
     if (a->segment != NULL)
         return SYMWIN_OK;
@@ -90,7 +102,7 @@ static void abandon(symwin_comm *comm, struct attempt *a)
     if (a->memory != 0)
         sw_drop(sw_drv.cuMemRelease(a->memory), "cuMemRelease");
     if (a->held != 0)
-        sw_memory_drop(a->held);
+        sw_allocation_drop(a->held);
     *a = (struct attempt){.call = a->call};
 }
 
@@ -347,7 +359,7 @@ void sw_window_detach(symwin_comm *comm, struct sw_window *window)
 {
     sw_segment_release(comm->group, window->segment, comm->rank);
     if (window->held != 0)
-        sw_memory_drop(window->held);
+        sw_allocation_drop(window->held);
     window->segment = NULL;
     window->held = 0;
 }

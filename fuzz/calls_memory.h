@@ -15,7 +15,8 @@ static void step_alloc(const struct step *s, int rank, struct call *c)
                                    0,           SIZE_MAX,    SIZE_MAX / 4, (size_t)2 << 30};
     static const size_t large[] = {(size_t)300 << 20, (size_t)600 << 20, (size_t)256 << 20,
                                    (size_t)1 << 30,   5 * GRANULE,       7 * GRANULE};
-    static const unsigned flags[] = {0, 0, 0, SYMWIN_MEM_PEERS, 0, 2, 0x80000001u, 0};
+    static const unsigned flags[] = {
+        0, SYMWIN_MEM_NCCL, SYMWIN_MEM_OWN, SYMWIN_MEM_PEERS, 0, 8, 0x80000001u, 0};
     static const int devices[] = {0, 0, 0, 0, 0, 0, NO_DEVICE, SYMWIN_DEVICE_CURRENT};
     const size_t shift = rank == s->odd ? s->twist : 0;
 
@@ -34,7 +35,7 @@ static void step_alloc(const struct step *s, int rank, struct call *c)
     c->want = OK_ONLY | (ranks_on(c->device) > 1 ? ONLY(SYMWIN_NO_MEMORY) : 0);
     if (c->bytes > memory_left(c->device))
         c->want = ONLY(SYMWIN_NO_MEMORY);
-    if (c->bytes == 0 || c->bytes == SIZE_MAX || c->flags > SYMWIN_MEM_PEERS || c->no_result ||
+    if (c->bytes == 0 || c->bytes == SIZE_MAX || c->flags > 7 || c->no_result ||
         c->device != model.device[rank])
         c->want = INVALID_ONLY;
 }

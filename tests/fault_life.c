@@ -191,6 +191,7 @@ static void wait_until_clean(struct board *b, int process, int fds)
 {
     int i;
 
+    symwin_mem_trim(SYMWIN_DEVICE_ALL, 0);
     for (i = 0; i < SETTLE_MS; i++) {
         sw_service_settle();
         b->left[process].objects = (int)sw_emu_live_objects();

@@ -177,6 +177,7 @@ HARNESS_UNUSED void processes_fork(struct processes *p, int rank,
         before = (struct harness_leaks){0, harness_count_entries("/proc/self/fd"), 0, 0};
         body(p, rank);
         /* Memory that peers still have mapped lives until they are done with it. */
+        symwin_mem_trim(SYMWIN_DEVICE_ALL, 0);
         for (i = 0; i < 5000 && processes_leave_something(before.fds); i++) {
             sw_service_settle();
             usleep(1000);

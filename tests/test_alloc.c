@@ -10,14 +10,16 @@
 static void sizes(void)
 {
     static const struct {
-        size_t bytes, rounded;
+        size_t bytes;
+        unsigned flags;
+        size_t rounded;
     } cases[] = {
-        {1, GRANULE},
-        {GRANULE - 1, GRANULE},
-        {GRANULE, GRANULE},
-        {GRANULE + 1, 2 * GRANULE},
-        {3 * GRANULE - 1, 3 * GRANULE},
-        {64 * MIB + 1, 66 * MIB},
+        {1, SYMWIN_MEM_OWN, GRANULE},
+        {GRANULE - 1, SYMWIN_MEM_OWN, GRANULE},
+        {GRANULE, 0, GRANULE},
+        {GRANULE + 1, 0, 2 * GRANULE},
+        {3 * GRANULE - 1, 0, 3 * GRANULE},
+        {64 * MIB + 1, SYMWIN_MEM_NCCL, 66 * MIB},
     };
     const struct harness_leaks before = harness_leaks_now();
     uint64_t last_id = 0;
@@ -26,11 +28,13 @@ static void sizes(void)
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const size_t bytes = cases[i].bytes;
         symwin_mem_info info = {0};
-        void *ptr = host_alloc(1, bytes);
+        void *ptr = NULL;
 
+        host_must(symwin_mem_alloc(1, bytes, cases[i].flags, &ptr), "symwin_mem_alloc");
         host_must(symwin_mem_query(ptr, &info), "symwin_mem_query");
         tap_ok(info.base == ptr && info.bytes == cases[i].rounded && info.device == 1 &&
-                   info.owned == 1 && info.registrations == 0,
+                   info.owned == 1 && info.registrations == 0 && info.ptr == ptr &&
+                   info.size == cases[i].rounded,
                "%zu bytes are an allocation of %zu", bytes, cases[i].rounded);
         tap_ok((uintptr_t)ptr % GRANULE == 0, "%zu bytes: the head is aligned", bytes);
         tap_ok((info.handle_types & SYMWIN_HANDLE_POSIX_FD) != 0, "%zu bytes: exportable", bytes);
@@ -43,6 +47,7 @@ static void sizes(void)
                    host_get_u32(1, host_at(ptr, cases[i].rounded - 4)) == 8,
                "%zu bytes: usable from the first byte to the last", bytes);
         host_must(symwin_mem_free(ptr), "symwin_mem_free");
+        host_must(symwin_mem_trim(1, 0), "symwin_mem_trim");
     }
     harness_no_leaks("sizes", &before);
 }
@@ -63,7 +68,7 @@ static void wrong_sizes(void)
         {"half the address space", 0, SIZE_MAX / 2, 0, SYMWIN_INVALID, "symwin_mem_alloc"},
         {"a quarter and one", 0, SIZE_MAX / 4 + 1, 0, SYMWIN_INVALID, "symwin_mem_alloc"},
         {"a quarter", 0, SIZE_MAX / 4, 0, SYMWIN_NO_MEMORY, "symwin_mem_alloc|device 0"},
-        {"an unknown flag", 0, 1, 2, SYMWIN_INVALID, "symwin_mem_alloc|0x2"},
+        {"an unknown flag", 0, 1, 8, SYMWIN_INVALID, "symwin_mem_alloc|0x8"},
         {"a known and an unknown flag", 0, 1, 0x80000001u, SYMWIN_INVALID, "0x80000001"},
         {"no such device", 99, 1, 0, SYMWIN_INVALID, "symwin_mem_alloc|no device 99"},
         {"a negative device", -2, 1, 0, SYMWIN_INVALID, "symwin_mem_alloc|no device -2"},
@@ -321,7 +326,7 @@ static int step(struct worker *w, void **slot, uint32_t *stamp, uint64_t *state)
         return host_copy(device, *slot, stamp, sizeof *stamp) == SYMWIN_OK;
     }
     if (host_random(state) % 4 == 0)
-        return symwin_mem_query(*slot, &info) == SYMWIN_OK && info.base == *slot &&
+        return symwin_mem_query(*slot, &info) == SYMWIN_OK && info.ptr == *slot &&
                info.device == device;
     if (host_get_u32(device, *slot) != *stamp || symwin_mem_free(*slot) != SYMWIN_OK)
         return 0;

@@ -72,6 +72,7 @@ static symwin_status cycle(symwin_comm *comm, void *memory, int i)
 
 static void note(struct growth *g, int after)
 {
+    symwin_mem_trim(SYMWIN_DEVICE_ALL, 0);
     *(after ? &g->maps_after : &g->maps_before) = count_lines("/proc/self/maps");
     *(after ? &g->pages_after : &g->pages_before) = resident_pages();
     *(after ? &g->objects_after : &g->objects_before) = sw_emu_live_objects();

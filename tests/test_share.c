@@ -220,7 +220,7 @@ static void wrong_imports(void)
 
     close(closed);
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const symwin_mem_handle handle = {cases[i].type, cases[i].fd, cases[i].bytes, {0}};
+        const symwin_mem_handle handle = {cases[i].type, cases[i].fd, cases[i].bytes, {0}, 0};
 
         host_expect(cases[i].name, symwin_mem_import(cases[i].device, &handle, &out), cases[i].want,
                     cases[i].words);
@@ -239,21 +239,31 @@ static void wrong_imports(void)
 
 /* ---- fabric handles: each in a process of its own, since a refusal is remembered ---- */
 
+static unsigned alloc_calls;
+
+static void *count_alloc(void *ptr)
+{
+    sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 0); /* counts, and fails nothing */
+    *(void **)ptr = host_alloc(0, GRANULE);
+    alloc_calls = sw_emu_calls();
+    sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+    return NULL;
+}
+
+/* By a thread of its own, whose pool is new. */
 static unsigned calls_of_alloc(void **ptr)
 {
-    unsigned calls;
+    pthread_t id;
 
-    sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 0); /* counts, and fails nothing */
-    *ptr = host_alloc(0, 1);
-    calls = sw_emu_calls();
-    sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
-    return calls;
+    if (pthread_create(&id, NULL, count_alloc, ptr) != 0 || pthread_join(id, NULL) != 0)
+        abort();
+    return alloc_calls;
 }
 
 static void fabric_refused(int claims, symwin_status import_gives)
 {
     const struct harness_leaks before = harness_leaks_now();
-    symwin_mem_handle handle = {SYMWIN_HANDLE_FABRIC, -1, GRANULE, {0}};
+    symwin_mem_handle handle = {SYMWIN_HANDLE_FABRIC, -1, GRANULE, {0}, 0};
     symwin_device_info device;
     void *first, *second;
     unsigned calls = calls_of_alloc(&first);
@@ -276,7 +286,7 @@ static void fabric_refused(int claims, symwin_status import_gives)
 static void fabric_works(void)
 {
     const struct harness_leaks before = harness_leaks_now();
-    void *ptr = host_alloc(2, 1);
+    void *ptr = host_alloc(2, GRANULE);
     symwin_mem_handle handle = exported(ptr, SYMWIN_HANDLE_FABRIC);
     symwin_mem_handle forged = handle;
     void *copy = SENTINEL;
@@ -299,6 +309,7 @@ static void fabric_works(void)
     host_must(symwin_mem_free(ptr), "symwin_mem_free");
     host_must(symwin_mem_free(copy), "symwin_mem_free");
     copy = SENTINEL;
+    host_must(symwin_mem_trim(2, 0), "symwin_mem_trim");
     host_expect("a handle keeps no memory", symwin_mem_import(3, &handle, &copy), SYMWIN_INVALID,
                 "symwin_mem_import|names no");
     tap_ok(copy == SENTINEL, "the out-pointer is untouched");

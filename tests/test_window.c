@@ -109,7 +109,7 @@ static const struct odd {
     {"cuMemAlloc's memory on one rank", 3, D_PLAIN, 0, SYMWIN_INVALID, "rank 3|VMM"},
     {"another device's memory on one rank", 0, D_DEVICE, 0, SYMWIN_INVALID,
      "rank 0|memory of device"},
-    {"freed memory on one rank", 3, D_FREED, 0, SYMWIN_INVALID, "rank 3|VMM"},
+    {"freed memory on one rank", 3, D_FREED, 0, SYMWIN_INVALID, "rank 3|freed"},
     {"past the end on one rank", 2, D_PTR, BYTES - 4095, SYMWIN_INVALID, "rank 2|by 1 bytes"},
     {"no bytes on one rank", 1, D_BYTES, 0, SYMWIN_INVALID, "rank 1|bytes is 0"},
     {"an unknown flag on one rank", 3, D_FLAGS, 16, SYMWIN_INVALID, "rank 3|0x10"},

@@ -1,0 +1,270 @@
+/* Physical memory: one cuMemCreate, or an import, behind one address range of its own.
+ *
+ *   create (POSIX fd, and fabric where permitted) -> reserve -> map -> access
+ *
+ * with one way back, sw_memory_release(), from any step. And what an address of VMM memory is, whoever allocated it. Any
+ * thread.
+ */
+#include <stdlib.h>
+
+#include "internal.h"
+
+/* A device whose driver refused fabric handles once is not asked again: a bit per device below 64. */
+static _Atomic uint64_t fabric_refused;
+
+void sw_memory_release(struct sw_memory *m)
+{
+    switch (m->stage) {
+    case SW_MEMORY_MAPPED:
+        sw_drop(sw_drv.cuMemUnmap(m->base, m->bytes), "cuMemUnmap");
+        /* fallthrough */
+    case SW_MEMORY_RESERVED:
+        sw_drop(sw_drv.cuMemAddressFree(m->base, m->range_bytes), "cuMemAddressFree");
+        /* fallthrough */
+    case SW_MEMORY_CREATED:
+        sw_drop(sw_drv.cuMemRelease(m->handle), "cuMemRelease");
+        /* fallthrough */
+    case SW_MEMORY_NONE:
+        break;
+    }
+    m->stage = SW_MEMORY_NONE;
+}
+
+symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count)
+{
+    CUmemAccessDesc *access = calloc((size_t)count, sizeof *access);
+    symwin_status status;
+    int i;
+
+    if (access == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d access descriptors", count);
+    for (i = 0; i < count; i++) {
+        access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access[i].location.id = devices[i];
+        access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    status = sw_check(sw_drv.cuMemSetAccess(ptr, bytes, access, (size_t)count),
+                      "cuMemSetAccess: %zu bytes for %d devices", bytes, count);
+    free(access);
+    return status;
+}
+
+/* Gives `device`, and with SYMWIN_MEM_PEERS every peer of it, access to the memory. */
+static symwin_status memory_access(const struct sw_memory *m, int device, unsigned flags)
+{
+    symwin_status status;
+    int count = 0;
+    int *devices;
+    int used = 1;
+    int i;
+
+    if ((flags & SYMWIN_MEM_PEERS) == 0)
+        return sw_memory_access(m->base, m->bytes, &device, 1);
+    status = sw_check(sw_drv.cuDeviceGetCount(&count), "cuDeviceGetCount");
+    if (status != SYMWIN_OK)
+        return status;
+    devices = calloc((size_t)count + 1, sizeof *devices);
+    if (devices == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for a list of %d devices", count);
+    devices[0] = device;
+    for (i = 0; i < count && status == SYMWIN_OK; i++) {
+        int can = 0;
+
+        if (i == device)
+            continue;
+        status = sw_check(sw_drv.cuDeviceCanAccessPeer(&can, i, device),
+                          "cuDeviceCanAccessPeer: device %d to %d", i, device);
+        if (can)
+            devices[used++] = i;
+    }
+    if (status == SYMWIN_OK)
+        status = sw_memory_access(m->base, m->bytes, devices, used);
+    free(devices);
+    return status;
+}
+
+/* An import's size is what its handle says, which may be anything. */
+static symwin_status check_show(CUresult result, const char *call, const char *step,
+                                const struct sw_memory *m)
+{
+    if (m->imported && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: the handle says %zu bytes, which its allocation has not; pass what "
+                       "symwin_mem_export filled",
+                       call, m->bytes);
+    return sw_check(result, "%s: %s of %zu bytes", call, step, m->bytes);
+}
+
+symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granularity, int device,
+                             unsigned flags)
+{
+    const size_t slot = granularity > SW_MEMORY_SLOT ? granularity : SW_MEMORY_SLOT;
+    unsigned long long id = 0;
+    symwin_status status;
+
+    /* An import may say any size: what no address space holds the driver refuses. */
+    m->range_bytes = m->bytes > SIZE_MAX - slot ? m->bytes : (m->bytes + slot - 1) / slot * slot;
+    status = check_show(sw_drv.cuMemAddressReserve(&m->base, m->range_bytes, slot, 0, 0), call,
+                        "cuMemAddressReserve", m);
+    if (status != SYMWIN_OK)
+        return status;
+    m->stage = SW_MEMORY_RESERVED;
+    status = check_show(sw_drv.cuMemMap(m->base, m->bytes, 0, m->handle, 0), call, "cuMemMap", m);
+    if (status != SYMWIN_OK)
+        return status;
+    m->stage = SW_MEMORY_MAPPED;
+    status = memory_access(m, device, flags);
+    if (status != SYMWIN_OK)
+        return sw_fail_in(status, call, "");
+    status = sw_check(sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, m->base),
+                      "%s: cuPointerGetAttribute (buffer id)", call);
+    m->buffer_id = id;
+    return status;
+}
+
+static symwin_status attribute(int device, CUdevice_attribute which, const char *name, int *value)
+{
+    *value = 0;
+    return sw_check(sw_drv.cuDeviceGetAttribute(value, which, device),
+                    "cuDeviceGetAttribute: %s of device %d", name, device);
+}
+
+/* The properties that ncclMemAlloc asks for, fabric handles included where the device claims them. */
+static symwin_status properties(const char *call, int device, CUmemAllocationProp *prop)
+{
+    symwin_status status;
+    int managed, fabric, rdma;
+
+    *prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop->location.id = device;
+    status = attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                       "virtual memory management", &managed);
+    if (status == SYMWIN_OK && !managed)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: device %d has no virtual memory management; use a GPU of compute "
+                       "capability 7.0 or later",
+                       call, device);
+    if (status == SYMWIN_OK)
+        status = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                           "GPUDirect RDMA", &rdma);
+    if (status == SYMWIN_OK)
+        status = attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+                           "fabric handles", &fabric);
+    if (status != SYMWIN_OK)
+        return status;
+    if (device < 64 && (atomic_load(&fabric_refused) >> device & 1) != 0)
+        fabric = 0;
+    prop->allocFlags.gpuDirectRDMACapable = rdma != 0;
+    prop->requestedHandleTypes =
+        (CUmemAllocationHandleType)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
+                                    (fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0));
+    return SYMWIN_OK;
+}
+
+symwin_status sw_memory_kind_find(const char *call, int device, struct sw_memory_kind *kind)
+{
+    symwin_status status = properties(call, device, &kind->prop);
+
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuMemGetAllocationGranularity(&kind->granularity, &kind->prop,
+                                                 CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+            "%s: cuMemGetAllocationGranularity of device %d", call, device);
+    return status;
+}
+
+symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, size_t bytes,
+                               unsigned flags, struct sw_memory *m)
+{
+    CUmemAllocationProp *prop = &kind->prop;
+    const int device = prop->location.id;
+    symwin_status status;
+    CUresult result;
+
+    *m = (struct sw_memory){.bytes = bytes, .device = device};
+    result = sw_drv.cuMemCreate(&m->handle, bytes, prop, 0);
+    /* The attribute says that the GPU could; whether the system lets it shows only here. */
+    if ((result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED) &&
+        (prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
+        if (device < 64)
+            atomic_fetch_or(&fabric_refused, (uint64_t)1 << device);
+        prop->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        result = sw_drv.cuMemCreate(&m->handle, bytes, prop, 0);
+    }
+    if (result == CUDA_SUCCESS)
+        m->stage = SW_MEMORY_CREATED;
+    status = sw_check(result, "%s: cuMemCreate of %zu bytes on device %d", call, bytes, device);
+    if (status == SYMWIN_OK)
+        status = sw_memory_show(call, m, kind->granularity, device, flags);
+    if (status != SYMWIN_OK)
+        sw_memory_release(m);
+    return status;
+}
+
+/* ---- what an address is ---- */
+
+/* The handle of the allocation mapped at `ptr`, with a reference for the caller. */
+static symwin_status retain_handle(const char *call, CUdeviceptr ptr,
+                                   CUmemGenericAllocationHandle *handle)
+{
+    CUresult result;
+
+    result = sw_drv.cuMemRetainAllocationHandle(handle, (void *)(uintptr_t)ptr);
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: 0x%llx is not in VMM memory; allocate it with symwin_mem_alloc, "
+                       "ncclMemAlloc or another cuMemCreate allocator (cudaMalloc is none)",
+                       call, ptr);
+    return sw_check(result, "%s: cuMemRetainAllocationHandle of 0x%llx", call, ptr);
+}
+
+/* Fills `out` and the properties for an address under which `handle` is mapped. */
+static symwin_status describe(const char *call, CUdeviceptr ptr,
+                              CUmemGenericAllocationHandle handle, struct sw_physical *out,
+                              CUmemAllocationProp *prop)
+{
+    unsigned long long id = 0;
+    symwin_status status;
+
+    *out = (struct sw_physical){.device = -1};
+    status = sw_check(sw_drv.cuMemGetAllocationPropertiesFromHandle(prop, handle),
+                      "%s: cuMemGetAllocationPropertiesFromHandle", call);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemGetAddressRange(&out->base, &out->bytes, ptr),
+                          "%s: cuMemGetAddressRange of 0x%llx", call, ptr);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr),
+                          "%s: cuPointerGetAttribute (buffer id) of 0x%llx", call, ptr);
+    if (status != SYMWIN_OK)
+        return status;
+    if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        out->device = prop->location.id;
+    out->buffer_id = id;
+    return SYMWIN_OK;
+}
+
+symwin_status sw_physical_open(const char *call, CUdeviceptr ptr,
+                               CUmemGenericAllocationHandle *handle, struct sw_physical *out,
+                               CUmemAllocationProp *prop)
+{
+    symwin_status status = retain_handle(call, ptr, handle);
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = describe(call, ptr, *handle, out, prop);
+    if (status != SYMWIN_OK)
+        sw_drop(sw_drv.cuMemRelease(*handle), "cuMemRelease");
+    return status;
+}
+
+symwin_status sw_physical_find(const char *call, CUdeviceptr ptr, struct sw_physical *out)
+{
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAllocationProp prop;
+    symwin_status status = sw_physical_open(call, ptr, &handle, out, &prop);
+
+    if (status == SYMWIN_OK)
+        sw_drop(sw_drv.cuMemRelease(handle), "cuMemRelease");
+    return status;
+}
