@@ -254,7 +254,7 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
     }
     arena->keep = sw_pool_settings.off        ? 0
                   : sw_pool_settings.keep_set ? sw_pool_settings.keep
-                                              : total / 64;
+                                              : total / 32;
     *out = arena;
     return SYMWIN_OK;
 }

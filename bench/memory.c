@@ -6,9 +6,10 @@
  *                                   unset
  *
  * Prints CSV: call, library, bytes, ranks, the first time and the median of the later ones, in
- * microseconds. A collective call's time is its slowest rank's, from a common start. Each round
- * allocates afresh, so that "register" is always the first window on its allocation, and
- * "register again" the second.
+ * microseconds. A collective call's time is its slowest rank's, from a common start. "register" is always the
+ * first window on its allocation, and "register again" the second. What symwin frees it gives back to the device, but
+ * for rows "kept", where it may serve again; "in a chunk" is a window on 64 KiB of a chunk of which another part is one.
+ * "start" is 200 allocations of 1 MiB and a window on each, from nothing but the communicator; "end" gives them back.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,7 +21,7 @@
 #include "../internal.h"
 #include "rivals/multicast.h"
 
-enum { ROUNDS = 9, MOST_RANKS = 64, CALLS = 6, LIBRARIES = 2 };
+enum { ROUNDS = 9, MOST_RANKS = 64, LIBRARIES = 2, WINDOWS = 200, MIB = 1 << 20 };
 
 /* What this program uses of nccl.h; the names and values are NCCL's. */
 typedef struct nccl_comm *nccl_comm_t;
@@ -40,10 +41,11 @@ static struct {
     int (*ncclCommWindowDeregister)(nccl_comm_t comm, nccl_window_t win);
 } nccl;
 
-enum call { CREATE, ALLOC, REGISTER, AGAIN, DEREGISTER, FREE };
+enum call { CREATE, ALLOC, REGISTER, AGAIN, DEREGISTER, FREE, EACH, START = EACH, END, CALLS };
 
-static const char *const call_names[CALLS] = {"create communicator", "alloc",      "register",
-                                              "register again",      "deregister", "free"};
+static const char *const call_names[CALLS] = {
+    "create communicator", "alloc", "register", "register again",
+    "deregister",          "free",  "start",    "end"};
 
 static struct {
     int ranks, devices;
@@ -99,11 +101,17 @@ static void load_nccl(void)
 
 struct rank {
     int rank, device;
+    int keeps; /* what it frees may serve again */
     symwin_comm *comm;
     symwin_window *windows[2];
     nccl_comm_t nccl_comm;
     nccl_window_t nccl_windows[2];
     void *memory;
+    struct {
+        void *memory;
+        symwin_window *window;
+        nccl_window_t nccl_window;
+    } many[WINDOWS];
 };
 
 static void check(symwin_status status, const char *what)
@@ -114,6 +122,8 @@ static void check(symwin_status status, const char *what)
 
 static void symwin_call(struct rank *r, enum call call, size_t bytes)
 {
+    int i;
+
     switch (call) {
     case CREATE:
         check(symwin_comm_create(&run.id, run.ranks, r->rank, r->device, NULL, &r->comm), "create");
@@ -133,6 +143,23 @@ static void symwin_call(struct rank *r, enum call call, size_t bytes)
         break;
     case FREE:
         check(symwin_mem_free(r->memory), "free");
+        if (!r->keeps)
+            check(symwin_mem_trim(r->device, 0), "trim");
+        break;
+    case START:
+        for (i = 0; i < WINDOWS; i++) {
+            check(symwin_mem_alloc(r->device, bytes, 0, &r->many[i].memory), "alloc");
+            check(symwin_window_register(r->comm, r->many[i].memory, bytes, 0, &r->many[i].window),
+                  "register");
+        }
+        break;
+    case END:
+        for (i = 0; i < WINDOWS; i++) {
+            check(symwin_window_deregister(r->comm, r->many[i].window), "deregister");
+            check(symwin_mem_free(r->many[i].memory), "free");
+        }
+        break;
+    case CALLS:
         break;
     }
 }
@@ -149,6 +176,7 @@ static void check_nccl(int result, const char *what)
 static void nccl_call(struct rank *r, enum call call, size_t bytes)
 {
     enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
+    int i;
 
     switch (call) {
     case CREATE:
@@ -173,6 +201,24 @@ static void nccl_call(struct rank *r, enum call call, size_t bytes)
         break;
     case FREE:
         check_nccl(nccl.ncclMemFree(r->memory), "ncclMemFree");
+        break;
+    case START:
+        for (i = 0; i < WINDOWS; i++) {
+            check_nccl(nccl.ncclMemAlloc(&r->many[i].memory, bytes), "ncclMemAlloc");
+            check_nccl(nccl.ncclCommWindowRegister(r->nccl_comm, r->many[i].memory, bytes,
+                                                   &r->many[i].nccl_window,
+                                                   NCCL_WIN_COLL_SYMMETRIC),
+                       "ncclCommWindowRegister");
+        }
+        break;
+    case END:
+        for (i = 0; i < WINDOWS; i++) {
+            check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, r->many[i].nccl_window),
+                       "deregister");
+            check_nccl(nccl.ncclMemFree(r->many[i].memory), "ncclMemFree");
+        }
+        break;
+    case CALLS:
         break;
     }
 }
@@ -206,24 +252,71 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(struct rank *r, int library, size_t bytes)
+static void print(const char *name, int library, size_t bytes, double *us, int rounds)
 {
-    static const char *const names[LIBRARIES] = {"symwin", "nccl"};
+    const double first = us[0];
+
+    if (rounds > 1)
+        qsort(us + 1, (size_t)rounds - 1, sizeof *us, compare);
+    printf("%s,%s,%zu,%d,%.1f,%.1f\n", name, library == 0 ? "symwin" : "nccl", bytes, run.ranks,
+           first, us[rounds > 1 ? 1 + (rounds - 1) / 2 : 0]);
+    fflush(stdout);
+}
+
+static void measure(struct rank *r, int library, size_t bytes, int kept)
+{
     double us[CALLS][ROUNDS];
+    char name[64];
     int call, round;
 
+    r->keeps = kept;
     for (round = 0; round < ROUNDS; round++)
-        for (call = ALLOC; call < CALLS; call++)
+        for (call = ALLOC; call < EACH; call++)
             us[call][round] = timed(r, library, (enum call)call, bytes);
-    if (r->rank != 0)
-        return;
-    for (call = ALLOC; call < CALLS; call++) {
-        const double first = us[call][0];
-
-        qsort(us[call] + 1, ROUNDS - 1, sizeof(double), compare);
-        printf("%s,%s,%zu,%d,%.1f,%.1f\n", call_names[call], names[library], bytes, run.ranks,
-               first, us[call][1 + (ROUNDS - 1) / 2]);
+    for (call = ALLOC; call < EACH && r->rank == 0; call++) {
+        snprintf(name, sizeof name, "%s%s", call_names[call], kept ? " kept" : "");
+        print(name, library, bytes, us[call], ROUNDS);
     }
+}
+
+/* A window on a part of a chunk that peers have mapped. */
+static void measure_in_chunk(struct rank *r)
+{
+    enum { BYTES = 64 << 10 };
+    symwin_window *first;
+    void *memory[2];
+    double us[ROUNDS];
+    int round;
+
+    check(symwin_mem_alloc(r->device, BYTES, 0, &memory[0]), "alloc");
+    check(symwin_mem_alloc(r->device, BYTES, 0, &memory[1]), "alloc");
+    check(symwin_window_register(r->comm, memory[0], BYTES, 0, &first), "register");
+    r->memory = memory[1];
+    for (round = 0; round < ROUNDS; round++) {
+        us[round] = timed(r, 0, REGISTER, BYTES);
+        check(symwin_window_deregister(r->comm, r->windows[0]), "deregister");
+    }
+    check(symwin_window_deregister(r->comm, first), "deregister");
+    check(symwin_mem_free(memory[0]), "free");
+    check(symwin_mem_free(memory[1]), "free");
+    if (r->rank == 0)
+        print("register in a chunk", 0, BYTES, us, ROUNDS);
+}
+
+static void measure_start(struct rank *r, int library)
+{
+    enum { MANY = 3 };
+    const int rounds = library == 0 ? MANY : 1; /* NCCL takes seconds */
+    double us[2][MANY];
+    int round, call;
+
+    for (round = 0; round < rounds; round++) {
+        check(symwin_mem_trim(r->device, 0), "trim");
+        for (call = START; call <= END; call++)
+            us[call - START][round] = timed(r, library, (enum call)call, MIB);
+    }
+    for (call = START; call <= END && r->rank == 0; call++)
+        print(call_names[call], library, MIB, us[call - START], rounds);
 }
 
 static void *rank_main(void *arg)
@@ -239,12 +332,16 @@ static void *rank_main(void *arg)
     for (library = 0; library <= run.with_nccl; library++) {
         us = timed(r, library, CREATE, 0);
         if (r->rank == 0)
-            printf("%s,%s,0,%d,%.1f,%.1f\n", call_names[CREATE], library == 0 ? "symwin" : "nccl",
-                   run.ranks, us, us);
+            print(call_names[CREATE], library, 0, &us, 1);
     }
-    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         for (library = 0; library <= run.with_nccl; library++)
-            measure(r, library, sizes[i]);
+            measure(r, library, sizes[i], 0);
+        measure(r, 0, sizes[i], 1);
+    }
+    measure_in_chunk(r);
+    for (library = 0; library <= run.with_nccl; library++)
+        measure_start(r, library);
     pthread_barrier_wait(&run.barrier);
     symwin_comm_destroy(r->comm);
     if (run.with_nccl)

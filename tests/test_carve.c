@@ -78,11 +78,14 @@ static uint32_t longest_free(const struct model *m)
 {
     uint32_t longest = 0, run, i, c;
 
-    for (c = 0; c < 64 && m->used[c] != NULL; c++)
-        for (i = 0, run = 0; i < UNITS && !is_empty(m, c); i++) {
+    for (c = 0; c < 64 && m->used[c] != NULL; c++) {
+        if (is_empty(m, c))
+            continue;
+        for (i = 0, run = 0; i < UNITS; i++) {
             run = m->used[c][i] ? 0 : run + 1;
             longest = run > longest ? run : longest;
         }
+    }
     return longest;
 }
 

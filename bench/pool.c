@@ -1,0 +1,198 @@
+/* What the pool takes: allocations that are served out of kept memory, new ones, and how much memory small ones take.
+ *
+ *     build/bench/pool [threads]          default: 8, for the contended rows
+ *
+ * Prints CSV: what, threads, bytes of an allocation, and the median over rounds of a call in nanoseconds, the slowest thread's;
+ * the last rows are bytes that the device gave over bytes that were asked for. "warm" is an allocation and its free one
+ * after the other; "handed" the same where another thread frees what one has allocated. All on the current driver's device 0.
+ * NCCL's allocator is timed by bench/memory.c.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "../symwin.h"
+
+enum { ROUNDS = 9, MOST_THREADS = 64, HANDS = 64 };
+
+struct job {
+    size_t bytes;
+    int turns, number, threads;
+    pthread_barrier_t *barrier;
+    double ns[ROUNDS];
+};
+
+/* What a thread hands to the next one: NULL, or an allocation. */
+static _Atomic(void *) hands[MOST_THREADS][HANDS];
+
+static void check(symwin_status status)
+{
+    if (status == SYMWIN_OK)
+        return;
+    fprintf(stderr, "pool: %s\n", symwin_last_error());
+    exit(1);
+}
+
+static double now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, by_size);
+    return values[count / 2];
+}
+
+static void *alloc(size_t bytes)
+{
+    void *ptr = NULL;
+
+    check(symwin_mem_alloc(0, bytes, 0, &ptr));
+    return ptr;
+}
+
+static void *warm(void *arg)
+{
+    struct job *job = arg;
+    int round, i;
+
+    check(symwin_mem_free(alloc(job->bytes)));
+    for (round = 0; round < ROUNDS; round++) {
+        double start;
+
+        pthread_barrier_wait(job->barrier);
+        start = now_ns();
+        for (i = 0; i < job->turns; i++)
+            check(symwin_mem_free(alloc(job->bytes)));
+        job->ns[round] = (now_ns() - start) / job->turns / 2;
+    }
+    return NULL;
+}
+
+/* Puts an allocation into an empty hand of the next thread, and frees what is in its own. */
+static void *handed(void *arg)
+{
+    struct job *job = arg;
+    _Atomic(void *) *to = hands[(job->number + 1) % job->threads], *own = hands[job->number];
+    int round, i;
+
+    for (round = 0; round < ROUNDS; round++) {
+        double start;
+
+        pthread_barrier_wait(job->barrier);
+        start = now_ns();
+        for (i = 0; i < job->turns; i++) {
+            void *none = NULL, *ptr = alloc(job->bytes);
+
+            if (!atomic_compare_exchange_strong(&to[i % HANDS], &none, ptr))
+                check(symwin_mem_free(ptr));
+            check(symwin_mem_free(atomic_exchange(&own[i % HANDS], NULL)));
+        }
+        job->ns[round] = (now_ns() - start) / job->turns / 2;
+    }
+    pthread_barrier_wait(job->barrier);
+    for (i = 0; i < HANDS; i++)
+        check(symwin_mem_free(atomic_exchange(&own[i], NULL)));
+    return NULL;
+}
+
+static void run(const char *what, void *(*body)(void *), int threads, size_t bytes, int turns)
+{
+    static struct job jobs[MOST_THREADS];
+    pthread_t ids[MOST_THREADS];
+    pthread_barrier_t barrier;
+    double slowest = 0;
+    int i;
+
+    pthread_barrier_init(&barrier, NULL, (unsigned)threads);
+    for (i = 0; i < threads; i++) {
+        jobs[i] = (struct job){bytes, turns, i, threads, &barrier, {0}};
+        if (pthread_create(&ids[i], NULL, body, &jobs[i]) != 0)
+            exit(1);
+    }
+    for (i = 0; i < threads; i++) {
+        double ns;
+
+        pthread_join(ids[i], NULL);
+        ns = median(jobs[i].ns, ROUNDS);
+        slowest = ns > slowest ? ns : slowest;
+    }
+    pthread_barrier_destroy(&barrier);
+    printf("%s,%d,%zu,%.1f\n", what, threads, bytes, slowest);
+    fflush(stdout);
+}
+
+static void cold(size_t bytes)
+{
+    double alloc_ns[ROUNDS], free_ns[ROUNDS];
+    int i;
+
+    for (i = 0; i < ROUNDS; i++) {
+        double start;
+        void *ptr;
+
+        check(symwin_mem_trim(0, 0));
+        start = now_ns();
+        ptr = alloc(bytes);
+        alloc_ns[i] = now_ns() - start;
+        check(symwin_mem_free(ptr)); /* kept, or given back where it is more than is kept */
+        start = now_ns();
+        check(symwin_mem_trim(0, 0));
+        free_ns[i] = now_ns() - start;
+    }
+    printf("cold alloc,1,%zu,%.1f\ntrim,1,%zu,%.1f\n", bytes, median(alloc_ns, ROUNDS), bytes,
+           median(free_ns, ROUNDS));
+}
+
+/* Bytes of the device for each byte of 10,000 allocations. */
+static void overhead(size_t bytes)
+{
+    enum { COUNT = 10000 };
+    static void *ptrs[COUNT];
+    symwin_mem_usage usage;
+    int i;
+
+    check(symwin_mem_trim(0, 0));
+    for (i = 0; i < COUNT; i++)
+        ptrs[i] = alloc(bytes);
+    check(symwin_mem_stats(0, &usage));
+    printf("overhead of 10000,1,%zu,%.4f\n", bytes,
+           (double)usage.reserved_bytes / ((double)COUNT * (double)bytes));
+    for (i = 0; i < COUNT; i++)
+        check(symwin_mem_free(ptrs[i]));
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t sizes[] = {64 << 10, 2 << 20, 64 << 20};
+    const int many = argc > 1 ? atoi(argv[1]) : 8;
+    size_t i;
+
+    if (many < 1 || many > MOST_THREADS) {
+        fprintf(stderr, "pool: %s threads; pass 1 to %d\n", argv[1], MOST_THREADS);
+        return 2;
+    }
+    printf("what,threads,bytes,ns\n");
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        run("warm", warm, 1, sizes[i], 100000);
+        run("warm", warm, many, sizes[i], 20000);
+    }
+    run("handed", handed, many, 64 << 10, 20000);
+    cold(128 << 20);
+    cold((size_t)1 << 30);
+    overhead(100 << 10);
+    return 0;
+}
