@@ -70,6 +70,7 @@ struct sw_allocation {
     size_t bytes; /* rounded up */
     size_t asked;
     struct sw_physical physical;
+    int owned; /* ours */
     int imported;
     int holds;
 };
@@ -77,10 +78,15 @@ struct sw_allocation {
 /* Fills `out` for LIVE; for FREE only its physical memory. */
 enum sw_owned sw_allocation_find(CUdeviceptr ptr, struct sw_allocation *out);
 
-/* The same, and what is LIVE is not freed until sw_allocation_drop() of the same address: a window holds its
- * allocation. */
+/* The same, and what is LIVE is not freed until sw_allocation_drop() of the same address. */
 enum sw_owned sw_allocation_hold(CUdeviceptr ptr, struct sw_allocation *out);
 void sw_allocation_drop(CUdeviceptr ptr);
+
+/* ---- share.c: memory as others see it --------------------------------------------------------- */
+
+/* What a window is to be on: an allocation of ours, which is not freed until sw_allocation_drop() of the address, or
+ * another allocator's mapping. SYMWIN_INVALID: neither. */
+symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_allocation *out);
 
 /* ---- pool.c: see pool.h; and imported memory ------------------------------------------------- */
 

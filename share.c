@@ -3,6 +3,31 @@
 
 #include "internal.h"
 
+static symwin_status fail_freed(const char *call, CUdeviceptr ptr)
+{
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: 0x%llx is in no live allocation of VMM memory: it was freed", call, ptr);
+}
+
+symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_allocation *out)
+{
+    symwin_status status = SYMWIN_OK;
+
+    *out = (struct sw_allocation){0};
+    switch (sw_allocation_hold(ptr, out)) {
+    case SW_OWNED_FREE:
+        return fail_freed(call, ptr);
+    case SW_OWNED_NOT:
+        status = sw_physical_find(call, ptr, &out->physical);
+        out->begin = out->physical.base;
+        out->bytes = out->physical.bytes;
+        break;
+    case SW_OWNED_LIVE:
+        break;
+    }
+    return status;
+}
+
 /* Opens the physical memory at an address that is handed out; memory of other allocators is. */
 static symwin_status open_live(const char *call, CUdeviceptr ptr,
                                CUmemGenericAllocationHandle *handle, struct sw_physical *out,
@@ -10,9 +35,7 @@ static symwin_status open_live(const char *call, CUdeviceptr ptr,
 {
     *ours = (struct sw_allocation){0};
     if (sw_allocation_find(ptr, ours) == SW_OWNED_FREE)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: 0x%llx is in no live allocation of VMM memory: it was freed", call,
-                       ptr);
+        return fail_freed(call, ptr);
     return sw_physical_open(call, ptr, handle, out, prop);
 }
 
@@ -42,7 +65,7 @@ symwin_status symwin_mem_query(const void *ptr, symwin_mem_info *info)
                         (SYMWIN_HANDLE_POSIX_FD | SYMWIN_HANDLE_FABRIC),
         .buffer_id = physical.buffer_id,
     };
-    if (ours.begin == 0)
+    if (!ours.owned)
         return SYMWIN_OK;
     info->owned = ours.imported ? 2 : 1;
     info->ptr = (void *)(uintptr_t)ours.begin;

@@ -108,6 +108,7 @@ static struct sw_allocation describe(const struct sw_locked *locked)
         .bytes = m->bytes - chunk->offset,
         .asked = chunk->asked,
         .physical = {m->base, m->bytes, m->device, m->buffer_id},
+        .owned = 1,
         .imported = m->imported,
         .holds = chunk->holds,
     };

@@ -37,6 +37,18 @@ enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_ALLOCATION, V_COUNT };
 
 /* ---- preparing: everything that one rank can find out and undo alone ---- */
 
+static symwin_status retain(struct attempt *a)
+{
+    const CUdeviceptr base = a->physical.base;
+    symwin_status status;
+
+    status = sw_check(sw_drv.cuMemRetainAllocationHandle(&a->memory, (void *)(uintptr_t)base),
+                      "cuMemRetainAllocationHandle of 0x%llx", base);
+    if (status != SYMWIN_OK)
+        a->memory = 0;
+    return status;
+}
+
 static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, size_t bytes,
                              unsigned flags)
 {
@@ -44,7 +56,7 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
     struct sw_allocation ours;
     symwin_status status;
-    CUdeviceptr end;
+    size_t left;
 
     if (ptr == NULL)
         return sw_fail(SYMWIN_INVALID, "ptr is NULL");
@@ -55,30 +67,22 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
                        "flags are 0x%x; pass 0, SYMWIN_WINDOW_MULTICAST or "
                        "SYMWIN_WINDOW_NO_MULTICAST",
                        flags);
-    switch (sw_allocation_hold(address, &ours)) {
-    case SW_OWNED_LIVE:
-        a->held = address;
-        a->physical = ours.physical;
-        end = ours.begin + ours.bytes;
-        break;
-    case SW_OWNED_FREE:
-        return sw_fail(SYMWIN_INVALID, "%p was freed, or never allocated", ptr);
-    default:
-        status = sw_physical_find(a->call, address, &a->physical);
-        if (status != SYMWIN_OK)
-            return status;
-        end = a->physical.base + a->physical.bytes;
-    }
+    status = sw_memory_hold(a->call, address, &ours);
+    if (status != SYMWIN_OK)
+        return status;
+    a->held = ours.owned ? address : 0;
+    a->physical = ours.physical;
+    left = (size_t)(ours.begin + ours.bytes - address);
     if (a->physical.device != comm->device)
         return sw_fail(SYMWIN_INVALID,
                        "%p is memory of device %d and this rank's communicator is on device %d",
                        ptr, a->physical.device, comm->device);
     a->offset = (size_t)(address - a->physical.base);
-    if (bytes > end - address)
+    if (bytes > left)
         return sw_fail(
             SYMWIN_INVALID,
             "the window of %zu bytes at %p passes the end of its allocation by %zu bytes", bytes,
-            ptr, bytes - (size_t)(end - address));
+            ptr, bytes - left);
     if ((flags & SYMWIN_WINDOW_MULTICAST) != 0 && !comm->group->multicast)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "SYMWIN_WINDOW_MULTICAST was asked for, but this communicator has no "
@@ -87,11 +91,7 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
     a->segment = sw_segment_find(comm->group, comm->rank, a->physical.buffer_id);
     if (a->segment != NULL)
         return SYMWIN_OK;
-    status = sw_check(sw_drv.cuMemRetainAllocationHandle(&a->memory, ptr),
-                      "cuMemRetainAllocationHandle of %p", ptr);
-    if (status != SYMWIN_OK)
-        a->memory = 0;
-    return status;
+    return retain(a);
 }
 
 /* The only way back, for every rank that did not get its window. */
@@ -109,27 +109,29 @@ static void abandon(symwin_comm *comm, struct attempt *a)
 /* ---- agreeing ---- */
 
 /* The ranks must have voted for the same value `i`. */
-static symwin_status agreed(symwin_comm *comm, const char *call, int i, const char *what)
+static symwin_status agreed(symwin_comm *comm, const char *call, int i, const char *what,
+                            const char *advice)
 {
     int r;
 
     for (r = 1; r < comm->nranks; r++)
         if (comm->votes[r].values[i] != comm->votes[0].values[i])
-            return sw_fail(SYMWIN_MISMATCH,
-                           "%s: %s differs: %llu on rank 0, %llu on rank %d; it must agree", call,
-                           what, (unsigned long long)comm->votes[0].values[i],
-                           (unsigned long long)comm->votes[r].values[i], r);
+            return sw_fail(SYMWIN_MISMATCH, "%s: %s differs: %llu on rank 0, %llu on rank %d; %s",
+                           call, what, (unsigned long long)comm->votes[0].values[i],
+                           (unsigned long long)comm->votes[r].values[i], r, advice);
     return SYMWIN_OK;
 }
 
 static symwin_status compare(symwin_comm *comm, const char *call)
 {
-    symwin_status status = agreed(comm, call, V_BYTES, "bytes");
+    symwin_status status = agreed(comm, call, V_BYTES, "bytes", "it must agree");
 
     if (status == SYMWIN_OK)
-        status = agreed(comm, call, V_FLAGS, "flags");
+        status = agreed(comm, call, V_FLAGS, "flags", "it must agree");
     if (status == SYMWIN_OK)
-        status = agreed(comm, call, V_OFFSET, "the offset in the allocation");
+        status = agreed(
+            comm, call, V_OFFSET, "the offset in the allocation",
+            "it must agree: let all ranks' threads allocate alike, or with SYMWIN_MEM_OWN");
     return status;
 }
 
@@ -214,11 +216,7 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
     if (a->segment != NULL) {
         sw_segment_release(comm->group, a->segment, comm->rank);
         a->segment = NULL;
-        status = sw_check(
-            sw_drv.cuMemRetainAllocationHandle(&a->memory, (void *)(uintptr_t)a->physical.base),
-            "cuMemRetainAllocationHandle of 0x%llx", a->physical.base);
-        if (status != SYMWIN_OK)
-            a->memory = 0;
+        status = retain(a);
     }
     status = find_offset(comm, a, status, bytes, &offset);
     if (status != SYMWIN_OK)
