@@ -565,13 +565,15 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call);
 symwin_status sw_comm_enter(symwin_comm *comm, const char *call);
 void sw_comm_leave(symwin_comm *comm);
 
-/* ---- window.c: windows ----------------------------------------------------------------------- */
+/* ---- attach.c: registration ------------------------------------------------------------------- */
 
 /* The collective part of a registration: fills `window`, which then holds its memory. `status` is
  * what this rank's preparations gave; an error there becomes every rank's. */
 symwin_status sw_window_attach(symwin_comm *comm, const char *call, symwin_status status, void *ptr,
                                size_t bytes, unsigned flags, struct sw_window *window);
 void sw_window_detach(symwin_comm *comm, struct sw_window *window);
+
+/* ---- window.c: windows ----------------------------------------------------------------------- */
 
 /* Deregisters all windows of the communicator. */
 void sw_window_detach_all(symwin_comm *comm);

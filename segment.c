@@ -7,7 +7,7 @@
  * rank maps its own part, the lowest one those of the ranks in other processes (handles.c); the last
  * rank of the process to leave unmaps all parts, in the order that the driver wants: multicast
  * addresses, bindings, the multicast object, then the memory. Offsets are the same in all processes,
- * which agree on one that is free everywhere (window.c).
+ * which agree on one that is free everywhere (attach.c).
  */
 #include <stdlib.h>
 

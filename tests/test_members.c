@@ -139,7 +139,7 @@ static const struct votes votes[] = {
 /* Its part of a registration, by hand, until the others have had enough. */
 static void vote_otherwise(symwin_comm *comm, int higher)
 {
-    enum { BYTES, FLAGS, OFFSET, SEGMENT, ALLOCATION, COUNT }; /* as in window.c */
+    enum { BYTES, FLAGS, OFFSET, SEGMENT, ALLOCATION, COUNT }; /* as in attach.c */
     static const char call[] = "symwin_window_register";
     const uint64_t usual[COUNT] = {[BYTES] = 1, [ALLOCATION] = GRANULE};
     const int64_t end = host_now_ms() + 4 * votes[1].timeout_ms;
