@@ -11,7 +11,6 @@
  *   multicast create, agree, add devices, agree, bind, agree, map, agree; or do without, all alike
  *   publish   the handle, and the registry entry (window.c)
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"

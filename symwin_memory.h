@@ -147,6 +147,19 @@ SYMWIN_API symwin_status symwin_mem_export(const void *ptr, unsigned type,
  *   SYMWIN_UNSUPPORTED  this machine cannot import that type */
 SYMWIN_API symwin_status symwin_mem_import(int device, const symwin_mem_handle *handle, void **ptr);
 
+/* ---- for PyTorch ------------------------------------------------------------------------------ */
+
+/* The two functions of a torch.cuda.memory.CUDAPluggableAllocator:
+ *
+ *     allocator = CUDAPluggableAllocator("libsymwin.so", "symwin_torch_alloc", "symwin_torch_free")
+ *     pool = torch.cuda.MemPool(allocator.allocator())
+ *
+ * Memory is as ncclMemAlloc's: SYMWIN_MEM_NCCL and SYMWIN_MEM_PEERS. NULL: there is none, as symwin_last_error() says. The
+ * free waits for the device, as cudaFree does; it cannot tell of a failure, and what is a window of symwin then stays. */
+SYMWIN_API void *symwin_torch_alloc(ptrdiff_t bytes, int device, struct CUstream_st *stream);
+SYMWIN_API void symwin_torch_free(void *ptr, ptrdiff_t bytes, int device,
+                                  struct CUstream_st *stream);
+
 #ifdef __cplusplus
 }
 #endif

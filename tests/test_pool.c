@@ -219,8 +219,17 @@ static void kept(void)
     a = alloc_with(0, 4 * MIB, 0);
     b = alloc_with(0, 4 * MIB, 0);
     host_must(symwin_mem_free(a), "symwin_mem_free");
-    TAP_EQ("of its size only", alloc_with(0, 4 * MIB, 0) == a, 1);
+    TAP_EQ("again", alloc_with(0, 4 * MIB, 0) == a, 1);
     host_must(symwin_mem_free(a), "symwin_mem_free");
+    a = alloc_with(0, 132 * MIB, 0);
+    host_must(symwin_mem_free(a), "symwin_mem_free");
+    a = alloc_with(0, 4 * MIB, 0);
+    TAP_EQ("of its size only", described(a).bytes, 4 * MIB);
+    host_must(symwin_mem_free(a), "symwin_mem_free");
+    host_must(symwin_mem_trim(0, 0), "symwin_mem_trim");
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        calls_of(sizes[i], 1);
+    host_must(symwin_mem_free(alloc_with(0, 4 * MIB, 0)), "symwin_mem_free");
     usage = usage_of(0);
     TAP_EQ("kept: 64 KiB's chunk, 2, 64 and 4 MiB", usage.kept_bytes, CHUNK + 70 * (size_t)MIB);
     host_must(symwin_mem_trim(0, 68 * (size_t)MIB), "symwin_mem_trim");
