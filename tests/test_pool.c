@@ -222,6 +222,7 @@ static void kept(void)
     TAP_EQ("again", alloc_with(0, 4 * MIB, 0) == a, 1);
     host_must(symwin_mem_free(a), "symwin_mem_free");
     a = alloc_with(0, 132 * MIB, 0);
+    TAP_EQ("more has more", described(a).bytes, 132 * (size_t)MIB);
     host_must(symwin_mem_free(a), "symwin_mem_free");
     a = alloc_with(0, 4 * MIB, 0);
     TAP_EQ("of its size only", described(a).bytes, 4 * MIB);
