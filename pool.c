@@ -44,6 +44,17 @@ static struct total *total_of(int device)
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
+/* All but the arena: whoever has an address that was freed may be reading that, to lock it. */
+static void chunk_set(struct sw_chunk *chunk, const struct sw_memory *memory)
+{
+    chunk->memory = *memory;
+    chunk->number = SW_CARVE_NONE;
+    chunk->in_use = 0;
+    chunk->offset = chunk->asked = 0;
+    chunk->holds = chunk->kept = 0;
+    chunk->older = chunk->newer = chunk->next = chunk->prev = NULL;
+}
+
 /* A chunk with memory, which nobody else knows yet. NULL: no host memory. */
 static struct sw_chunk *chunk_new(struct sw_arena *arena, const struct sw_memory *memory)
 {
@@ -53,10 +64,10 @@ static struct sw_chunk *chunk_new(struct sw_arena *arena, const struct sw_memory
     chunk = arena->unused;
     if (chunk != NULL)
         arena->unused = chunk->next;
-    else
-        chunk = malloc(sizeof *chunk);
+    else if ((chunk = malloc(sizeof *chunk)) != NULL)
+        chunk->arena = arena;
     if (chunk != NULL)
-        *chunk = (struct sw_chunk){.arena = arena, .memory = *memory, .number = SW_CARVE_NONE};
+        chunk_set(chunk, memory);
     pthread_mutex_unlock(&arena->mutex);
     return chunk;
 }
@@ -66,7 +77,8 @@ static void chunk_drop(struct sw_chunk *chunk)
     struct sw_arena *arena = chunk->arena;
 
     pthread_mutex_lock(&arena->mutex);
-    *chunk = (struct sw_chunk){.arena = arena, .next = arena->unused};
+    chunk_set(chunk, &(struct sw_memory){.stage = SW_MEMORY_NONE});
+    chunk->next = arena->unused;
     arena->unused = chunk;
     pthread_mutex_unlock(&arena->mutex);
 }
