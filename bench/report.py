@@ -31,6 +31,8 @@ FILE = re.compile(r"(\d{4}-\d\d-\d\d)-(.+?)-(?:(\d+)-ranks-)?perf-(graph|stream|
 MARKER = re.compile(r"^<!-- (begin|end) (\S+) -->$")
 MODES = {"graph": "graph", "stream": "stream", "types": "graph", "sms": "graph"}
 RIVALS = {"nccl": "NCCL", "nccl-window": "NCCL, symmetric windows", "nccl-plain": "NCCL, plain memory",
+          "nccl-reg": "NCCL, registered", "nccl-reg-symwin": "NCCL, registered memory of symwin",
+          "nccl-window-symwin": "NCCL, symmetric windows on memory of symwin",
           "torch-one-shot": "PyTorch, one-shot", "torch-two-shot": "PyTorch, two-shot"}
 PLACES = {"out": "out of place", "in": "in place"}
 WHOLE = ("bytes", "ranks")

@@ -1,5 +1,5 @@
 #!/usr/bin/env perl
-# symwin.h as its users meet it: C and C++ of several years take it without a warning, alone and
+# symwin.h and symwin_memory.h, which it includes, as their users meet them: C and C++ of several years take it without a warning, alone and
 # without CUDA's headers; every public function has a comment; the link map names exactly those.
 use strict;
 use warnings;
@@ -15,7 +15,7 @@ sub slurp {
     return scalar <$file>;
 }
 
-my $header = slurp('symwin.h');
+my $header = slurp('symwin.h') . slurp('symwin_memory.h');
 
 # A comment documents the declarations below it, up to the next empty line.
 my (@functions, @undocumented);
@@ -27,7 +27,7 @@ for my $paragraph (split /\n\s*\n/, $header) {
         push @undocumented, $2 unless $commented;
     }
 }
-cmp_ok(scalar @functions, '>', 20, 'symwin.h declares functions');
+cmp_ok(scalar @functions, '>', 20, 'they declare functions');
 is("@undocumented", '', 'each has a comment');
 
 my ($global) = slurp('symwin.map') =~ /global:(.*?)local:/s;
@@ -46,10 +46,12 @@ my @dialects = (
 for (@dialects) {
     my ($name, $compiler) = @$_;
     my $flags = '-Wall -Wextra -Wpedantic -Wshadow -Werror -I. -fsyntax-only -H -';
-    my $output = `printf '#include "symwin.h"\\nint main(void) { return SYMWIN_OK; }\\n' \\
-                  | $compiler $flags 2>&1`;
-    is($?, 0, "compiles as $name") or diag($output);
-    unlike($output, qr/cuda/i, "needs no header of CUDA's in $name");
+    for my $file ('symwin.h', 'symwin_memory.h') {
+        my $output = `printf '#include "$file"\\nint main(void) { return SYMWIN_OK; }\\n' \\
+                      | $compiler $flags 2>&1`;
+        is($?, 0, "$file compiles as $name") or diag($output);
+        unlike($output, qr/cuda/i, "needs no header of CUDA's in $name");
+    }
 }
 
 done_testing();

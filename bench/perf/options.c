@@ -50,8 +50,9 @@ static const char usage[] =
     "  --seed N       of the random data                                              1\n";
 
 static const char usage_more[] =
-    "  --against LIST rivals: nccl (memory of ncclMemAlloc), nccl-window (symmetric windows), nccl-plain\n"
-    "                 (memory of cuMemAlloc), torch (PyTorch's symmetric memory, by\n"
+    "  --against LIST rivals: nccl (memory of ncclMemAlloc), nccl-reg (which ncclCommRegister registers),\n"
+    "                 nccl-window (symmetric windows), nccl-reg-symwin and nccl-window-symwin (the same on\n"
+    "                 memory of symwin's pool), nccl-plain (of cuMemAlloc), torch (PyTorch's symmetric memory, by\n"
     "                 bench/rivals/torch_symm.py under torchrun when all else is done: f32 and bf16 sums of\n"
     "                 multiples of 16 bytes); the ratio rival/ours is printed. SYMWIN_NCCL is the path of\n"
     "                 libnccl.so.2, SYMWIN_TORCHRUN that of torchrun. Multicast stays off: NCCL_NVLS_ENABLE\n"
@@ -78,7 +79,8 @@ static const char usage_more[] =
 static const char *const types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
 static const char *const ops[] = {SYMWIN_OP_LIST(NAME) NULL};
 static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
-static const char *const rivals[] = {"nccl", "nccl-window", "nccl-plain", "torch", NULL};
+static const char *const rivals[] = {"nccl",     "nccl-window",     "nccl-plain",         "torch",
+                                     "nccl-reg", "nccl-reg-symwin", "nccl-window-symwin", NULL};
 
 static void print_names(FILE *to, const char *what, const char *const *names)
 {

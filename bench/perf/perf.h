@@ -46,6 +46,9 @@ enum memory_kind {
     MEMORY_PLAIN,
     MEMORY_NCCL,
     MEMORY_NCCL_WINDOW,
+    MEMORY_NCCL_REG,
+    MEMORY_POOL_REG, /* of symwin's pool, for NCCL */
+    MEMORY_POOL_WINDOW,
     MEMORY_TORCH, /* in its own processes */
     MEMORY_KINDS
 };
@@ -155,7 +158,7 @@ struct job {
 struct pair {
     void *in, *out;
     symwin_window *in_window, *out_window;
-    void *nccl_in_window, *nccl_out_window;
+    void *nccl_in, *nccl_out; /* windows, or registrations */
 };
 
 struct rank {
@@ -242,8 +245,9 @@ int rivals_version(void); /* as ncclGetVersion(): 22809 is 2.28.9; 0: not loaded
 symwin_status rival_open(struct rank *r);
 void rival_close(struct rank *r);
 symwin_status rival_alloc(struct rank *r, size_t bytes, void **out);
-symwin_status rival_register(struct rank *r, void *memory, size_t bytes, void **window);
-void rival_deregister(struct rank *r, void *window);
+symwin_status rival_register(struct rank *r, void *memory, size_t bytes, int as_window,
+                             void **handle);
+void rival_deregister(struct rank *r, int as_window, void *handle);
 void rival_free(void *memory);
 symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_t count,
                               symwin_type type, symwin_op op);

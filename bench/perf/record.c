@@ -11,6 +11,9 @@ static const char *memory_name(const struct result *result)
                                         [MEMORY_PLAIN] = "plain",
                                         [MEMORY_NCCL] = "ncclMemAlloc",
                                         [MEMORY_NCCL_WINDOW] = "ncclWindow",
+                                        [MEMORY_NCCL_REG] = "ncclRegister",
+                                        [MEMORY_POOL_REG] = "ncclRegister, pool",
+                                        [MEMORY_POOL_WINDOW] = "ncclWindow, pool",
                                         [MEMORY_TORCH] = "symmetric"};
 
     return names[result->way->memory];

@@ -25,6 +25,8 @@ static struct {
     int (*ncclMemFree)(void *ptr);
     int (*ncclCommWindowRegister)(void *comm, void *ptr, size_t bytes, void **window, int flags);
     int (*ncclCommWindowDeregister)(void *comm, void *window);
+    int (*ncclCommRegister)(void *comm, void *ptr, size_t bytes, void **handle);
+    int (*ncclCommDeregister)(void *comm, void *handle);
     int (*ncclAllReduce)(const void *in, void *out, size_t count, int type, int op, void *comm,
                          CUstream stream);
 } nccl;
@@ -32,7 +34,8 @@ static struct {
 static const char *const names[] = {
     "ncclGetVersion",         "ncclGetUniqueId",          "ncclCommInitRank", "ncclCommDestroy",
     "ncclGetErrorString",     "ncclGetLastError",         "ncclMemAlloc",     "ncclMemFree",
-    "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclAllReduce"};
+    "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclCommRegister", "ncclCommDeregister",
+    "ncclAllReduce"};
 
 static int version;
 
@@ -172,21 +175,28 @@ void rival_free(void *memory)
     nccl.ncclMemFree(memory);
 }
 
-symwin_status rival_register(struct rank *r, void *memory, size_t bytes, void **window)
+symwin_status rival_register(struct rank *r, void *memory, size_t bytes, int as_window,
+                             void **handle)
 {
+    const char *call = as_window ? "ncclCommWindowRegister" : "ncclCommRegister";
     symwin_status status;
 
-    stage_begin(r, "ncclCommWindowRegister");
-    status = check(
-        r, nccl.ncclCommWindowRegister(r->nccl, memory, bytes, window, NCCL_WIN_COLL_SYMMETRIC),
-        "ncclCommWindowRegister");
+    stage_begin(r, call);
+    status = check(r,
+                   as_window ? nccl.ncclCommWindowRegister(r->nccl, memory, bytes, handle,
+                                                           NCCL_WIN_COLL_SYMMETRIC)
+                             : nccl.ncclCommRegister(r->nccl, memory, bytes, handle),
+                   call);
     stage_end(r);
     return status;
 }
 
-void rival_deregister(struct rank *r, void *window)
+void rival_deregister(struct rank *r, int as_window, void *handle)
 {
-    nccl.ncclCommWindowDeregister(r->nccl, window);
+    if (as_window)
+        nccl.ncclCommWindowDeregister(r->nccl, handle);
+    else
+        nccl.ncclCommDeregister(r->nccl, handle);
 }
 
 symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_t count,

@@ -25,6 +25,11 @@ void ways_list(const struct perf_options *options, struct ways *ways)
          {"nccl", "nccl-window", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_WINDOW, 0, 0, 0}},
         {PERF_NCCL_PLAIN,
          {"nccl", "nccl-plain", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_PLAIN, 0, 0, 0}},
+        {PERF_NCCL_REG, {"nccl", "nccl-reg", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_REG, 0, 0, 0}},
+        {PERF_NCCL_REG_OURS,
+         {"nccl", "nccl-reg-symwin", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_POOL_REG, 0, 0, 0}},
+        {PERF_NCCL_WINDOW_OURS,
+         {"nccl", "nccl-window-symwin", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_POOL_WINDOW, 0, 0, 0}},
     };
     static const struct way links[] = {
         {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0, 0, 0},
@@ -73,54 +78,84 @@ static size_t buffer_bytes(const struct perf_options *options)
     return (options->end + 255) / 256 * 256;
 }
 
-static symwin_status alloc(struct rank *r, enum memory_kind kind, void **out)
+/* Where memory is from, and what it becomes. */
+enum source { FROM_SYMWIN, FROM_POOL, FROM_DRIVER, FROM_NCCL };
+enum purpose { AS_IT_IS, SYMWIN_WINDOW, NCCL_WINDOW, NCCL_REG };
+
+static const struct {
+    enum source source;
+    enum purpose purpose;
+} kinds[MEMORY_KINDS] = {
+    [MEMORY_WINDOW] = {FROM_SYMWIN, SYMWIN_WINDOW},
+    [MEMORY_PLAIN] = {FROM_DRIVER, AS_IT_IS},
+    [MEMORY_NCCL] = {FROM_NCCL, AS_IT_IS},
+    [MEMORY_NCCL_WINDOW] = {FROM_NCCL, NCCL_WINDOW},
+    [MEMORY_NCCL_REG] = {FROM_NCCL, NCCL_REG},
+    [MEMORY_POOL_REG] = {FROM_POOL, NCCL_REG},
+    [MEMORY_POOL_WINDOW] = {FROM_POOL, NCCL_WINDOW},
+};
+
+static symwin_status alloc(struct rank *r, enum source source, void **out)
 {
     const size_t bytes = buffer_bytes(&r->job->options);
     CUdeviceptr plain = 0;
     symwin_status status;
 
-    switch (kind) {
-    case MEMORY_WINDOW:
+    switch (source) {
+    case FROM_SYMWIN:
         return symwin_mem_alloc(r->device, bytes, 0, out);
-    case MEMORY_PLAIN:
+    case FROM_POOL: /* as libsymwin-nccl.so does */
+        return symwin_mem_alloc(r->device, bytes, SYMWIN_MEM_NCCL | SYMWIN_MEM_PEERS, out);
+    case FROM_DRIVER:
         status = sw_check(sw_drv.cuMemAlloc(&plain, bytes), "cuMemAlloc of %zu bytes", bytes);
         *out = (void *)(uintptr_t)plain;
         return status;
-    default:
-        return rival_alloc(r, bytes, out);
+    case FROM_NCCL:
+        break;
     }
+    return rival_alloc(r, bytes, out);
 }
 
-static void release(enum memory_kind kind, void *memory)
+static void release(enum source source, void *memory)
 {
     if (memory == NULL)
         return;
-    if (kind == MEMORY_WINDOW)
-        symwin_mem_free(memory);
-    else if (kind == MEMORY_PLAIN)
+    if (source == FROM_DRIVER)
         sw_drop(sw_drv.cuMemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree");
-    else
+    else if (source == FROM_NCCL)
         rival_free(memory);
+    else
+        symwin_mem_free(memory);
+}
+
+static symwin_status make_window(struct rank *r, enum purpose purpose, void *memory,
+                                 symwin_window **window, void **handle)
+{
+    const size_t bytes = buffer_bytes(&r->job->options);
+
+    switch (purpose) {
+    case SYMWIN_WINDOW:
+        return symwin_window_register(r->comm, memory, bytes, SYMWIN_WINDOW_NO_MULTICAST, window);
+    case NCCL_WINDOW:
+    case NCCL_REG:
+        return rival_register(r, memory, bytes, purpose == NCCL_WINDOW, handle);
+    case AS_IT_IS:
+        break;
+    }
+    return SYMWIN_OK;
 }
 
 static symwin_status open_pair(struct rank *r, enum memory_kind kind, struct pair *pair)
 {
-    const size_t bytes = buffer_bytes(&r->job->options);
-    symwin_status status = alloc(r, kind, &pair->in);
+    symwin_status status = alloc(r, kinds[kind].source, &pair->in);
 
     if (status == SYMWIN_OK)
-        status = alloc(r, kind, &pair->out);
+        status = alloc(r, kinds[kind].source, &pair->out);
     status = meet(r, status, NULL, 0);
-    if (status == SYMWIN_OK && kind == MEMORY_WINDOW)
-        status = symwin_window_register(r->comm, pair->in, bytes, SYMWIN_WINDOW_NO_MULTICAST,
-                                        &pair->in_window);
-    if (status == SYMWIN_OK && kind == MEMORY_WINDOW)
-        status = symwin_window_register(r->comm, pair->out, bytes, SYMWIN_WINDOW_NO_MULTICAST,
-                                        &pair->out_window);
-    if (status == SYMWIN_OK && kind == MEMORY_NCCL_WINDOW)
-        status = rival_register(r, pair->in, bytes, &pair->nccl_in_window);
-    if (status == SYMWIN_OK && kind == MEMORY_NCCL_WINDOW)
-        status = rival_register(r, pair->out, bytes, &pair->nccl_out_window);
+    if (status == SYMWIN_OK)
+        status = make_window(r, kinds[kind].purpose, pair->in, &pair->in_window, &pair->nccl_in);
+    if (status == SYMWIN_OK)
+        status = make_window(r, kinds[kind].purpose, pair->out, &pair->out_window, &pair->nccl_out);
     return meet(r, status, NULL, 0);
 }
 
@@ -144,20 +179,21 @@ void ways_close(struct rank *r, int failed)
 {
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         for (int i = 0; i < PERF_MOST_ROTATE; i++) {
+            const int as_window = kinds[kind].purpose == NCCL_WINDOW;
             struct pair *pair = &r->memory[kind][i];
 
-            if (failed && (kind == MEMORY_NCCL || kind == MEMORY_NCCL_WINDOW))
+            if (failed && (kinds[kind].source == FROM_NCCL || pair->nccl_in != NULL))
                 continue;
             if (pair->in_window != NULL)
                 symwin_window_deregister(r->comm, pair->in_window);
             if (pair->out_window != NULL)
                 symwin_window_deregister(r->comm, pair->out_window);
-            if (pair->nccl_in_window != NULL)
-                rival_deregister(r, pair->nccl_in_window);
-            if (pair->nccl_out_window != NULL)
-                rival_deregister(r, pair->nccl_out_window);
-            release((enum memory_kind)kind, pair->in);
-            release((enum memory_kind)kind, pair->out);
+            if (pair->nccl_in != NULL)
+                rival_deregister(r, as_window, pair->nccl_in);
+            if (pair->nccl_out != NULL)
+                rival_deregister(r, as_window, pair->nccl_out);
+            release(kinds[kind].source, pair->in);
+            release(kinds[kind].source, pair->out);
             memset(pair, 0, sizeof *pair);
         }
 }
