@@ -90,6 +90,8 @@ PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
 PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
+NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
+NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
 
 objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(BUILD)/obj/tables.o $(call objects,$(LIB_SOURCES))
@@ -111,18 +113,21 @@ VERSION := $(MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
 STATIC := $(BUILD)/libsymwin.a
 SHARED := $(BUILD)/libsymwin.so.$(VERSION)
 SONAME := libsymwin.so.$(MAJOR)
+# NCCL's allocator on symwin's memory: nccl/README.md.
+NCCL   := $(BUILD)/libsymwin-nccl.so
+NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window libtool.so cuda/libcuda.so.1)
 
 # ---- what people type -------------------------------------------------------------------------
 
 .PHONY: all run test tests test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
-all: $(STATIC) $(SHARED) $(BUILD)/allreduce_sm
+all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm
 
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
 
-tests: all $(TESTS) $(PERF)
+tests: all $(TESTS) $(NCCL_TESTS) $(PERF)
 
 test: tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) test $(TESTS_ONLY)
@@ -164,7 +169,7 @@ clean:
 help:
 	@sed -n 's/^# *| \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-# | make                 both libraries and the example, in build/
+# | make                 both libraries, libsymwin-nccl.so and the example, in build/
 # | make run             the example with four ranks, on GPUs or on the emulated driver
 # | make test            all tests; TESTS_ONLY="test_a test_b" runs some
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
@@ -267,6 +272,12 @@ $(SHARED): $(LIB_OBJECTS) symwin.map
 	@ln -sf $(@F) $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $(BUILD)/libsymwin.so
 
+# It has its libsymwin.so beside it.
+$(NCCL): $(call objects,$(NCCL_SOURCES)) nccl/nccl.map $(SHARED)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=nccl/nccl.map -Wl,--as-needed \
+	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN' -o $@ \
+	    $(call objects,$(NCCL_SOURCES)) -L$(BUILD) -lsymwin $(LIBS)
+
 $(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
@@ -315,6 +326,37 @@ $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
   $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))
 
+# Programs that use NCCL's allocator, and an NCCL and a libcuda for them: linked to NCCL alone, to libsymwin-nccl before
+# it, and to that alone.
+NCCL_FAKE := $(BUILD)/tests/nccl/libnccl.so.2
+LINK_NCCL = $(LINK) -Wl,--no-as-needed -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
+
+$(NCCL_FAKE): $(BUILD)/obj/tests/nccl/fake_nccl.c.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -o $@ $<
+
+$(BUILD)/tests/nccl/libtool.so: $(BUILD)/obj/tests/nccl/fake_tool.c.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -o $@ $<
+
+$(BUILD)/tests/nccl/cuda/libcuda.so.1: $(BUILD)/obj/tests/nccl/fake_cuda.c.o $(STATIC)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/nccl/program: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL_FAKE)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/nccl/program-both: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL) $(NCCL_FAKE)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl $(NCCL_FAKE) $(LIBS)
+
+$(BUILD)/tests/nccl/program-alone: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl $(LIBS)
+
+$(BUILD)/tests/nccl/window: $(BUILD)/obj/tests/nccl/window.c.o $(NCCL)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl -lsymwin $(LIBS)
+
 $(BUILD)/obj/tests/test_join.c.o: private OWN_CPPFLAGS += -Itests
 
 $(BUILD)/obj/tests/abi_cuda.c.o: $(BUILD)/flags.headers
@@ -323,15 +365,15 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS))
 -include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(PERF_SOURCES) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS) \
-    $(FUZZ_SOURCES) fuzz/main.c))
+    $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
 
 # ---- install ----------------------------------------------------------------------------------
 
-install: $(STATIC) $(SHARED)
+install: $(STATIC) $(SHARED) $(NCCL)
 	install -d $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 $(PUBLIC_HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
-	install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)
+	install -m 755 $(SHARED) $(NCCL) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SHARED)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libsymwin.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
@@ -340,13 +382,13 @@ install: $(STATIC) $(SHARED)
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(PUBLIC_HEADERS)) \
 	    $(addprefix $(DESTDIR)$(LIBDIR)/,libsymwin.a libsymwin.so $(SONAME) $(notdir $(SHARED)) \
-	    pkgconfig/symwin.pc)
+	    $(notdir $(NCCL)) pkgconfig/symwin.pc)
 
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels tests examples/*,\
-    $(addprefix $(d)/*.,c h cc cu cuh))))
+FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl \
+    examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:
 	@command -v $(CLANG_FORMAT) >/dev/null || { echo "$(CLANG_FORMAT) is not installed"; exit 1; }

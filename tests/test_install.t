@@ -47,6 +47,8 @@ my ($version) = slurp('symwin.h') =~ /#define SYMWIN_VERSION "(.*)"/;
 is(readlink "$lib/libsymwin.so", 'libsymwin.so.0', 'libsymwin.so points to the soname');
 is(readlink "$lib/libsymwin.so.0", "libsymwin.so.$version", 'which points to the version');
 ok(-s "$lib/libsymwin.a", 'static library');
+ok(-x "$lib/libsymwin-nccl.so", "NCCL's allocator");
+unlike(scalar `SYMWIN_DRIVER= ldd $lib/libsymwin-nccl.so`, qr/not found/, 'which finds libsymwin.so');
 ok(-s "$root/opt/symwin/include/symwin.h", 'header');
 ok(-s "$root/opt/symwin/include/symwin_device.cuh", 'device header');
 

@@ -1,0 +1,302 @@
+/* ncclMemAlloc and ncclMemFree for programs that nobody changed: their memory comes out of symwin's pool.
+ *
+ *   the program -> this library -> symwin_mem_alloc()
+ *                               -> or the next ncclMemAlloc, as a rule NCCL's own
+ *
+ * A call goes to the next one where NCCL itself would use cudaMalloc (no pointer, no size, cuMem off) and where symwin
+ * cannot serve it (no driver, no virtual memory management, no current context). So a program is never worse off than
+ * without this library. Nothing is printed, and the emulated driver serves only where SYMWIN_DRIVER=emu asks for it.
+ *
+ * It calls nothing of symwin but the public functions of libsymwin.so: one process, one pool. README.md says what to
+ * look out for.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../symwin.h"
+
+/* As in nccl.h, which need not be installed. */
+typedef enum {
+    ncclSuccess = 0,
+    ncclUnhandledCudaError = 1,
+    ncclSystemError = 2,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5
+} ncclResult_t;
+
+typedef ncclResult_t (*alloc_fn)(void **ptr, size_t size);
+typedef ncclResult_t (*free_fn)(void *ptr);
+
+/* ---- the next one ---------------------------------------------------------------------------- */
+
+/* Each of the four names is passed on to its own: a profiler's ncclMemAlloc calls pncclMemAlloc, and would be called
+ * again by it for ever if that went on to ncclMemAlloc. */
+struct next {
+    const char *name;
+    const char *or_else; /* an NCCL without the profiler's names */
+    _Atomic(void *) found;
+};
+
+static struct next next_alloc = {.name = "ncclMemAlloc"};
+static struct next next_free = {.name = "ncclMemFree"};
+static struct next next_palloc = {.name = "pncclMemAlloc", .or_else = "ncclMemAlloc"};
+static struct next next_pfree = {.name = "pncclMemFree", .or_else = "ncclMemFree"};
+
+/* SYMWIN_NCCL could name this library. */
+static int is_own(void *symbol)
+{
+    Dl_info theirs, own;
+
+    return dladdr(symbol, &theirs) != 0 && dladdr(&next_alloc, &own) != 0 &&
+           theirs.dli_fbase == own.dli_fbase;
+}
+
+static void *find_in(void *where, const struct next *next)
+{
+    void *symbol = dlsym(where, next->name);
+
+    if (symbol == NULL && next->or_else != NULL)
+        symbol = dlsym(where, next->or_else);
+    return symbol != NULL && !is_own(symbol) ? symbol : NULL;
+}
+
+/* What the program was linked to comes first. An NCCL that was loaded later, as Python does it, is not in that order:
+ * it is asked for by its name. Only where there is none one is loaded, SYMWIN_NCCL's if that is set: two in one process
+ * would not know each other's memory. What was found is kept; what was not may be there next time. NULL: none. */
+static void *find_next(struct next *next)
+{
+    void *symbol = atomic_load_explicit(&next->found, memory_order_acquire);
+    const char *path = getenv("SYMWIN_NCCL");
+    void *library;
+
+    if (symbol != NULL)
+        return symbol;
+    symbol = find_in(RTLD_NEXT, next);
+    if (symbol == NULL) {
+        library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+        if (library == NULL)
+            library = dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2",
+                             RTLD_NOW | RTLD_LOCAL);
+        if (library != NULL)
+            symbol = find_in(library, next); /* and the library stays: its memory is about */
+    }
+    if (symbol != NULL)
+        atomic_store_explicit(&next->found, symbol, memory_order_release);
+    return symbol;
+}
+
+static ncclResult_t pass_alloc(struct next *next, void **ptr, size_t size)
+{
+    void *symbol = find_next(next);
+    alloc_fn call;
+
+    if (symbol == NULL)
+        return ptr == NULL ? ncclInvalidArgument : ncclSystemError;
+    memcpy(&call, &symbol, sizeof call);
+    return call(ptr, size);
+}
+
+static ncclResult_t pass_free(struct next *next, void *ptr)
+{
+    void *symbol = find_next(next);
+    free_fn call;
+
+    if (symbol == NULL)
+        return ncclInvalidArgument;
+    memcpy(&call, &symbol, sizeof call);
+    return call(ptr);
+}
+
+/* ---- whether symwin serves ------------------------------------------------------------------- */
+
+/* Of CUDA's driver. */
+typedef int (*init_fn)(unsigned flags);
+typedef int (*number_fn)(int *value);
+typedef int (*retain_fn)(unsigned long long *handle, void *address);
+typedef int (*release_fn)(unsigned long long handle);
+
+static struct {
+    pthread_once_t once;
+    int usable;
+    int emulated;
+    unsigned flags;   /* of symwin_mem_alloc() */
+    retain_fn retain; /* NULL: no CUDA driver */
+    release_fn release;
+} setup = {.once = PTHREAD_ONCE_INIT};
+
+static atomic_int served; /* whether symwin gave any memory out here */
+
+/* NCCL_CUMEM_ENABLE as NCCL reads it: -2, the default, is on where the GPU can, other negative numbers are off. */
+static int cumem_is_off(void)
+{
+    const char *text = getenv("NCCL_CUMEM_ENABLE");
+    long long value;
+
+    if (text == NULL || text[0] == '\0')
+        return 0;
+    errno = 0;
+    value = strtoll(text, NULL, 0);
+    return errno == 0 && (value == 0 || (value < 0 && value != -2));
+}
+
+/* Whether there is a GPU and a driver that symwin can use. With SYMWIN_DRIVER=auto symwin itself would go over to the
+ * emulated driver where there is none, and say so on stderr. */
+static int gpu_is_there(void *cuda)
+{
+    void *init_symbol = dlsym(cuda, "cuInit");
+    void *version_symbol = dlsym(cuda, "cuDriverGetVersion");
+    void *count_symbol = dlsym(cuda, "cuDeviceGetCount");
+    number_fn get_version, get_count;
+    int version = 0, count = 0;
+    init_fn init;
+
+    if (init_symbol == NULL || version_symbol == NULL || count_symbol == NULL ||
+        dlsym(cuda, "cuGetProcAddress_v2") == NULL)
+        return 0;
+    memcpy(&init, &init_symbol, sizeof init);
+    memcpy(&get_version, &version_symbol, sizeof get_version);
+    memcpy(&get_count, &count_symbol, sizeof get_count);
+    return init(0) == 0 && get_version(&version) == 0 && version >= 12000 &&
+           get_count(&count) == 0 && count > 0;
+}
+
+static void set_up(void)
+{
+    const char *driver = getenv("SYMWIN_DRIVER");
+    const char *peers = getenv("SYMWIN_NCCL_PEERS");
+    const int chooses = driver == NULL || driver[0] == '\0' || strcmp(driver, "auto") == 0;
+    symwin_driver_info info;
+    void *cuda;
+
+    if (cumem_is_off())
+        return;
+    setup.flags = SYMWIN_MEM_NCCL;
+    if (peers == NULL || strcmp(peers, "0") != 0)
+        setup.flags |= SYMWIN_MEM_PEERS;
+    if (driver != NULL && strcmp(driver, "emu") == 0) {
+        setup.emulated = 1;
+        setup.usable = 1;
+        return;
+    }
+    cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* stays, as CUDA expects */
+    if (cuda != NULL) {
+        void *retain = dlsym(cuda, "cuMemRetainAllocationHandle");
+        void *release = dlsym(cuda, "cuMemRelease");
+
+        if (retain != NULL && release != NULL) {
+            memcpy(&setup.retain, &retain, sizeof setup.retain);
+            memcpy(&setup.release, &release, sizeof setup.release);
+        }
+    }
+    if (!chooses) /* symwin says what is wrong with it, or that it cannot */
+        setup.usable = 1;
+    else if (cuda != NULL && gpu_is_there(cuda))
+        setup.usable = symwin_driver_query(&info) == SYMWIN_OK && strcmp(info.name, "cuda") == 0;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int has_current_device(void)
+{
+    symwin_device_info info;
+
+    return symwin_device_query(SYMWIN_DEVICE_CURRENT, &info) == SYMWIN_OK;
+}
+
+static ncclResult_t allocate(struct next *next, void **ptr, size_t size)
+{
+    void *memory = NULL;
+    symwin_status status;
+
+    pthread_once(&setup.once, set_up);
+    if (ptr == NULL || size == 0 || !setup.usable)
+        return pass_alloc(next, ptr, size);
+    status = symwin_mem_alloc(SYMWIN_DEVICE_CURRENT, size, setup.flags, &memory);
+    if (status == SYMWIN_INVALID && !has_current_device()) {
+        /* NCCL asks the CUDA runtime, which has a device, 0, also for a thread without a context. So NCCL knows better.
+         * But where memory is emulated there is no runtime and no NCCL that could use it. */
+        if (!setup.emulated)
+            return pass_alloc(next, ptr, size);
+        status = symwin_mem_alloc(0, size, setup.flags, &memory);
+    }
+    switch (status) {
+    case SYMWIN_OK:
+        atomic_store_explicit(&served, 1, memory_order_relaxed);
+        *ptr = memory;
+        return ncclSuccess;
+    case SYMWIN_UNSUPPORTED:
+        return pass_alloc(next, ptr, size);
+    case SYMWIN_NO_MEMORY: /* NCCL's result for a cuMemCreate that fails, whatever the reason */
+        return ncclUnhandledCudaError;
+    case SYMWIN_INVALID:
+        return ncclInvalidArgument;
+    default:
+        return ncclSystemError;
+    }
+}
+
+/* Whether an address that symwin does not free lies in memory of symwin all the same: inside an allocation, or in a
+ * part of the pool that is free. NCCL would take it for its own and unmap all that is mapped there, other buffers too.
+ * The emulated driver is not asked, since no NCCL can unmap its memory. */
+static int is_in_pool(void *ptr)
+{
+    unsigned long long handle = 0;
+    symwin_mem_info info;
+
+    if (!atomic_load_explicit(&served, memory_order_relaxed))
+        return 0;
+    if (symwin_mem_query(ptr, &info) == SYMWIN_OK)
+        return info.owned != 0;
+    /* Nothing is handed out there. If the driver has something there, it is the pool's. */
+    if (setup.retain == NULL || setup.retain(&handle, ptr) != 0)
+        return 0;
+    setup.release(handle);
+    return 1;
+}
+
+static ncclResult_t give_back(struct next *next, void *ptr)
+{
+    if (ptr == NULL)
+        return ncclSuccess; /* as cudaFree(), which NCCL calls then */
+    switch (symwin_mem_free(ptr)) {
+    case SYMWIN_OK:
+        return ncclSuccess;
+    case SYMWIN_INVALID:
+        return is_in_pool(ptr) ? ncclInvalidArgument : pass_free(next, ptr);
+    case SYMWIN_BUSY: /* a window of symwin's is on it */
+        return ncclInvalidUsage;
+    default:
+        return ncclSystemError;
+    }
+}
+
+/* ---- what is exported ------------------------------------------------------------------------ */
+
+SYMWIN_API ncclResult_t ncclMemAlloc(void **ptr, size_t size);
+SYMWIN_API ncclResult_t ncclMemFree(void *ptr);
+SYMWIN_API ncclResult_t pncclMemAlloc(void **ptr, size_t size);
+SYMWIN_API ncclResult_t pncclMemFree(void *ptr);
+
+ncclResult_t ncclMemAlloc(void **ptr, size_t size)
+{
+    return allocate(&next_alloc, ptr, size);
+}
+
+ncclResult_t ncclMemFree(void *ptr)
+{
+    return give_back(&next_free, ptr);
+}
+
+ncclResult_t pncclMemAlloc(void **ptr, size_t size)
+{
+    return allocate(&next_palloc, ptr, size);
+}
+
+ncclResult_t pncclMemFree(void *ptr)
+{
+    return give_back(&next_pfree, ptr);
+}

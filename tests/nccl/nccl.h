@@ -1,0 +1,24 @@
+/* What the programs here have of NCCL's header. */
+#ifndef FAKE_NCCL_H
+#define FAKE_NCCL_H
+
+#include <stddef.h>
+
+#define FAKE_API __attribute__((visibility("default")))
+
+typedef enum {
+    ncclSuccess = 0,
+    ncclUnhandledCudaError = 1,
+    ncclSystemError = 2,
+    ncclInternalError = 3,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5,
+    ncclRemoteError = 6
+} ncclResult_t;
+
+FAKE_API ncclResult_t ncclMemAlloc(void **ptr, size_t size);
+FAKE_API ncclResult_t ncclMemFree(void *ptr);
+FAKE_API ncclResult_t pncclMemAlloc(void **ptr, size_t size);
+FAKE_API ncclResult_t pncclMemFree(void *ptr);
+
+#endif
