@@ -108,7 +108,7 @@ typedef struct symwin_mem_info {
     int owned;             /* 1: from symwin_mem_alloc(); 2: imported; 0: another allocator's */
     int registrations; /* windows on the allocation, on any communicator of this process; owned memory only */
     void *
-        ptr; /* the allocation that holds the pointer, as it was returned; NULL: free, or another allocator's */
+        ptr; /* the allocation that holds the pointer, as it was returned; NULL: another allocator's */
     size_t size; /* its length, rounded up; 0 where ptr is NULL */
 } symwin_mem_info;
 
