@@ -28,6 +28,8 @@
       (int *value, CUdevice_attribute attribute, CUdevice dev))                                    \
     X(cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", 4000, REQUIRED,                              \
       (int *can, CUdevice dev, CUdevice peer))                                                     \
+    X(cuDeviceGetP2PAttribute, "cuDeviceGetP2PAttribute", 8000, OPTIONAL,                          \
+      (int *value, CUdevice_P2PAttribute attribute, CUdevice dev, CUdevice peer))                  \
     /* contexts */                                                                                 \
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, REQUIRED,                        \
       (CUcontext * ctx, CUdevice dev))                                                             \

@@ -158,6 +158,28 @@ CUresult sw_emu_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
     return CUDA_SUCCESS;
 }
 
+/* All links are alike. A device and itself are refused, as drivers do it. */
+CUresult sw_emu_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice dev,
+                                        CUdevice peer)
+{
+    CUresult result = enter_device(EMU_cuDeviceGetP2PAttribute, value, dev);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!emu_device_exists(peer) || dev == peer)
+        return CUDA_ERROR_INVALID_DEVICE;
+    switch (attribute) {
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+        *value = 0;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+        *value = !emu_machine.strangers;
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
 /* ---- contexts -------------------------------------------------------------------------------- */
 
 /* What the thread has pushed; the last one is current. */

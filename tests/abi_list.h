@@ -25,6 +25,7 @@
     X(CUhostFn)                                                                                    \
     X(CUresult)                                                                                    \
     X(CUdevice_attribute)                                                                          \
+    X(CUdevice_P2PAttribute)                                                                       \
     X(CUpointer_attribute)                                                                         \
     X(CUmemorytype)                                                                                \
     X(CUmemLocationType)                                                                           \
@@ -174,6 +175,9 @@
     X(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)                                                     \
     X(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)                                                            \
     X(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)                           \
+    X(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)                                                    \
+    X(CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)                                                    \
+    X(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)                                             \
     X(CU_POINTER_ATTRIBUTE_CONTEXT)                                                                \
     X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE)                                                            \
     X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER)                                                         \

@@ -38,7 +38,17 @@ static void devices(void)
     if (conf.peer >= 0) {
         TAP_EQ("a peer", sw_drv.cuDeviceCanAccessPeer(&can, 0, conf.peer), OK);
         TAP_EQ("it can be reached", can, 1);
+        TAP_EQ("the link to it",
+               sw_drv.cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0,
+                                              conf.peer),
+               OK);
+        TAP_EQ("it says the same", can, 1);
+        TAP_EQ("no such attribute of a link",
+               sw_drv.cuDeviceGetP2PAttribute(&can, (CUdevice_P2PAttribute)0, 0, conf.peer), IV);
     }
+    TAP_EQ("a link to itself",
+           sw_drv.cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 0),
+           ID);
     TAP_EQ("a device and itself", sw_drv.cuDeviceCanAccessPeer(&can, 0, 0), OK);
     TAP_EQ("it is no peer", can, 0);
     TAP_EQ("a peer past the last", sw_drv.cuDeviceCanAccessPeer(&can, 0, conf.devices), ID);

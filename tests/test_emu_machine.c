@@ -265,6 +265,11 @@ static void configure(void)
         conf_must(sw_drv.cuDeviceCanAccessPeer(&can, dev, (dev + 1) % 3), "cuDeviceCanAccessPeer");
         TAP_EQ("the last device is old", major * 10 + multicast, dev == 2 ? 80 : 91);
         TAP_EQ("and none has a peer", can, 0);
+        can = 1;
+        conf_must(sw_drv.cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED,
+                                                 dev, (dev + 1) % 3),
+                  "cuDeviceGetP2PAttribute");
+        TAP_EQ("nor a link", can, 0);
     }
     machine.devices = 0;
     TAP_EQ("configure of no device", sw_emu_configure(&machine), IV);
