@@ -7,6 +7,42 @@
 
 #include "internal.h"
 
+/* ---- all of this process ---- */
+
+static struct {
+    pthread_mutex_t mutex; /* taken before those of communicators and groups */
+    symwin_comm *first;
+} all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void sw_comm_list(symwin_comm *comm)
+{
+    pthread_mutex_lock(&all.mutex);
+    comm->next = all.first;
+    if (all.first != NULL)
+        all.first->prev = comm;
+    all.first = comm;
+    pthread_mutex_unlock(&all.mutex);
+}
+
+void sw_comm_forget(symwin_comm *comm)
+{
+    pthread_mutex_lock(&all.mutex);
+    if (comm->next != NULL)
+        comm->next->prev = comm->prev;
+    *(comm->prev != NULL ? &comm->prev->next : &all.first) = comm->next;
+    pthread_mutex_unlock(&all.mutex);
+}
+
+void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context)
+{
+    symwin_comm *comm;
+
+    pthread_mutex_lock(&all.mutex);
+    for (comm = all.first; comm != NULL; comm = comm->next)
+        see(comm, context);
+    pthread_mutex_unlock(&all.mutex);
+}
+
 /* ---- agreement ---- */
 
 symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,

@@ -503,6 +503,7 @@ struct sw_copies {          /* copies.c: what calls by copies have beside the ca
 };
 
 struct symwin_comm {
+    struct symwin_comm *next, *prev; /* of this process's: comm.c */
     enum sw_comm_stage stage;
     int rank;
     int nranks;
@@ -556,6 +557,12 @@ struct symwin_comm {
  * lowest rank that failed, with its text; SYMWIN_MISMATCH if the ranks are in different calls. */
 symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
                        const uint64_t *values, int value_count);
+
+/* The communicators of this process: those that were created, until they are about to be destroyed. Calls see() for each
+ * under a mutex that sw_comm_forget() waits for. */
+void sw_comm_list(symwin_comm *comm);
+void sw_comm_forget(symwin_comm *comm);
+void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context);
 
 /* SYMWIN_OK, or what has ended this communicator. */
 symwin_status sw_comm_status(symwin_comm *comm, const char *call);

@@ -44,7 +44,7 @@ static struct total *total_of(int device)
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-/* All but the arena: whoever has an address that was freed may be reading that, to lock it. */
+/* All but what is set once: whoever has an address that was freed may be reading the arena, to lock it. */
 static void chunk_set(struct sw_chunk *chunk, const struct sw_memory *memory)
 {
     chunk->memory = *memory;
@@ -64,8 +64,11 @@ static struct sw_chunk *chunk_new(struct sw_arena *arena, const struct sw_memory
     chunk = arena->unused;
     if (chunk != NULL)
         arena->unused = chunk->next;
-    else if ((chunk = malloc(sizeof *chunk)) != NULL)
+    else if ((chunk = malloc(sizeof *chunk)) != NULL) {
         chunk->arena = arena;
+        chunk->every = arena->every;
+        arena->every = chunk;
+    }
     if (chunk != NULL)
         chunk_set(chunk, memory);
     pthread_mutex_unlock(&arena->mutex);
@@ -582,4 +585,21 @@ void sw_pool_usage(int device, symwin_mem_usage *usage)
     sum.creates = atomic_load(&total->creates);
     sum.releases = atomic_load(&total->releases);
     *usage = sum;
+}
+
+void sw_pool_each(void (*see)(const struct sw_arena *arena, void *context), void *context)
+{
+    struct sw_arena *arena;
+
+    pthread_mutex_lock(&pool.mutex);
+    for (arena = pool.arenas;; arena = arena->next) {
+        struct sw_arena *const seen = arena != NULL ? arena : &imports;
+
+        pthread_mutex_lock(&seen->mutex);
+        see(seen, context);
+        pthread_mutex_unlock(&seen->mutex);
+        if (arena == NULL)
+            break;
+    }
+    pthread_mutex_unlock(&pool.mutex);
 }

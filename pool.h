@@ -11,6 +11,7 @@ struct sw_arena;
 
 struct sw_chunk {
     struct sw_arena *arena;  /* for ever; the rest is under its mutex */
+    struct sw_chunk *every;  /* of all that the arena ever had, in use or not; set once */
     struct sw_memory memory; /* SW_MEMORY_NONE: not in use */
     uint32_t number;         /* in the arena's carve; SW_CARVE_NONE: one allocation's own */
     uint32_t in_use;         /* allocations */
@@ -38,7 +39,7 @@ struct sw_arena {
     uint32_t carved_room;
     struct sw_chunk *oldest, *newest;    /* kept */
     struct sw_chunk *bins[SW_POOL_BINS]; /* of these, own ones by size */
-    struct sw_chunk *unused;
+    struct sw_chunk *every, *unused;
     symwin_mem_usage usage; /* but for what is counted by device */
 };
 
@@ -72,5 +73,9 @@ void sw_pool_settle(struct sw_chunk *chunk);
 int sw_pool_shed(int device, size_t bytes, const struct sw_arena *own);
 
 void sw_pool_usage(int device, symwin_mem_usage *usage);
+
+/* Calls see() for every arena, last for that of imported memory (its device is -1), under a mutex of all of them and
+ * the arena's own: it may look at all of the arena, and call nothing that locks. */
+void sw_pool_each(void (*see)(const struct sw_arena *arena, void *context), void *context);
 
 #endif

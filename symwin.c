@@ -71,6 +71,7 @@ void symwin_comm_destroy(symwin_comm *comm)
 
     if (comm == NULL || sw_fork_check("symwin_comm_destroy") != SYMWIN_OK)
         return; /* in a forked child all of it is the parent's */
+    sw_comm_forget(comm);
     /* Not sw_scope_enter_context(): teardown sets no error, and goes on whatever this says. */
     scope.pushed = sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
     comm_release(comm, &scope);
@@ -544,6 +545,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         return status;
     }
     sw_scope_leave(&scope);
+    sw_comm_list(comm);
     *out = comm;
     return SYMWIN_OK;
 }
