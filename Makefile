@@ -7,6 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+BINDIR ?= $(PREFIX)/bin
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -88,6 +89,7 @@ PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
 PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
+INFO_SOURCES := $(sort $(wildcard tools/info/*.c))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
@@ -100,6 +102,7 @@ FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
 PERF_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(PERF_KERNELS)))
 PERF        := $(BUILD)/bench/symwin-perf
+INFO        := $(BUILD)/symwin-info
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_fork_steps test_kill test_system_faults)
@@ -122,7 +125,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 .PHONY: all run test tests test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
-all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm
+all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(INFO)
 
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
@@ -169,7 +172,7 @@ clean:
 help:
 	@sed -n 's/^# *| \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-# | make                 both libraries, libsymwin-nccl.so and the example, in build/
+# | make                 both libraries, libsymwin-nccl.so, symwin-info and the example, in build/
 # | make run             the example with four ranks, on GPUs or on the emulated driver
 # | make test            all tests; TESTS_ONLY="test_a test_b" runs some
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
@@ -289,6 +292,9 @@ $(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(call objects,$(PERF_SOURCES)) $(STA
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
+$(INFO): $(call objects,$(INFO_SOURCES)) $(STATIC)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
 $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/obj/fuzz/%.c.o $(if $(LIBFUZZER),,$(BUILD)/obj/fuzz/main.c.o) $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) $(if $(LIBFUZZER),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
@@ -364,16 +370,17 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS))
--include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(PERF_SOURCES) $(TEST_SOURCES) $(GPU_SOURCES) $(TEST_HELPERS) \
-    $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
+    $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
 
 # ---- install ----------------------------------------------------------------------------------
 
-install: $(STATIC) $(SHARED) $(NCCL)
-	install -d $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig
+install: $(STATIC) $(SHARED) $(NCCL) $(INFO)
+	install -d $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
 	install -m 644 $(PUBLIC_HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
 	install -m 755 $(SHARED) $(NCCL) $(DESTDIR)$(LIBDIR)
+	install -m 755 $(INFO) $(DESTDIR)$(BINDIR)
 	ln -sf $(notdir $(SHARED)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libsymwin.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
@@ -382,12 +389,12 @@ install: $(STATIC) $(SHARED) $(NCCL)
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(PUBLIC_HEADERS)) \
 	    $(addprefix $(DESTDIR)$(LIBDIR)/,libsymwin.a libsymwin.so $(SONAME) $(notdir $(SHARED)) \
-	    $(notdir $(NCCL)) pkgconfig/symwin.pc)
+	    $(notdir $(NCCL)) pkgconfig/symwin.pc) $(DESTDIR)$(BINDIR)/$(notdir $(INFO))
 
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl \
+FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

@@ -1,5 +1,5 @@
-/* symwin_dump(): every chunk, allocation and window has its line, with the numbers that the queries give; descriptors that
- * cannot be written to; a reader that is slow, and other threads that allocate meanwhile. */
+/* symwin_dump(): every chunk, allocation and window has its line, with the numbers that the queries give; descriptors
+ * that cannot be written to; a reader that is slow, and other threads that allocate meanwhile. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/socket.h>

@@ -1,0 +1,269 @@
+#!/usr/bin/env perl
+# symwin-info on the emulated driver: words and JSON say what the machine was told to be, what was tried is gone, exit
+# statuses, what it refuses; folders, limits and IMEX as they were made up; dumps of symwin_dump(), whole or not.
+use strict;
+use warnings;
+use File::Temp qw(tempdir);
+use JSON::PP;
+use Test::More;
+
+my $build     = $ENV{SYMWIN_BUILD} || 'build';
+my $info      = "$build/symwin-info";
+my $folder    = tempdir('/tmp/sw.XXXXXX', CLEANUP => 1);
+my $sanitized = slurp("$build/flags") =~ /-fsanitize/;
+my $python    = `python3 -c 'print(1)' 2>/dev/null`;
+delete $ENV{XDG_RUNTIME_DIR};
+mkdir "$folder/tmp";
+$ENV{TMPDIR} = "$folder/tmp";
+
+sub slurp {
+    my ($path) = @_;
+    open my $file, '<', $path or return '';
+    local $/;
+    return scalar <$file> // '';
+}
+
+sub spew {
+    my ($path, $text) = @_;
+    open my $file, '>', $path or BAIL_OUT("$path: $!");
+    print $file $text;
+    close $file;
+}
+
+# What comes before the program in a shell, with limits for this shell alone, and its arguments. Returns the exit status
+# and both channels.
+sub info {
+    my ($before, $arguments) = @_;
+    my $output = `export SYMWIN_DRIVER=emu; sh -c '$before exec timeout 60 $info $arguments' 2>$folder/stderr`;
+    return ($? >> 8, $output, slurp("$folder/stderr"));
+}
+
+# The same as JSON, decoded.
+sub facts {
+    my ($before, $arguments, $want) = @_;
+    my ($status, $output, $error) = info($before, "$arguments --json");
+    my $facts = eval { decode_json($output) };
+    ok($status == ($want // 0) && defined $facts && $error eq '', "$before $arguments --json: exit status, and parses")
+      or diag("exit status $status\n$@$output$error");
+    return $facts // {};
+}
+
+# ---- the machine --------------------------------------------------------------------------------
+
+my $facts = facts('SYMWIN_EMU_DEVICES=3 SYMWIN_EMU_MEM=4G SYMWIN_EMU_OLD=1', '');
+my @devices = @{ $facts->{devices} };
+my ($version) = slurp('symwin.h') =~ /#define SYMWIN_VERSION "(.*)"/;
+is($facts->{driver}{name}, 'emu', 'driver');
+is($facts->{driver}{libsymwin}, $version, 'version of the library');
+ok($facts->{driver}{kernels} && $facts->{driver}{version} >= 12000, 'kernels and version');
+is(scalar @devices, 3, 'devices');
+is("@{[map { $_->{ordinal} } @devices]}", '0 1 2', 'their ordinals');
+is("@{[map { $_->{total_bytes} >> 30 } @devices]}", '4 4 4', 'memory');
+is("@{[map { $_->{capability} } @devices]}", '90 90 80', 'compute capability');
+is("@{[map { $_->{multicast} + 0 } @devices]}", '1 1 0', 'multicast attribute');
+is("@{[map { $_->{multicast_granularity} // 'none' } @devices]}", '2097152 2097152 none', 'and granularity');
+is("@{[map { $_->{granularity} } @devices]}", '2097152 2097152 2097152', 'granularity');
+is(scalar(keys %{ { map { $_->{uuid} => 1 } @devices } }), 3, 'UUIDs differ');
+like($devices[1]{uuid}, qr/^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, 'and look as nvidia-smi has them');
+is(scalar(grep { $_->{usable} && $_->{kernels} && !defined $_->{problem} } @devices), 3, 'all can be used');
+is(scalar(grep { $_->{vmm} && $_->{posix_fd}{works} && $_->{posix_fd}{tried} } @devices), 3, 'descriptors work');
+is(scalar(grep { $_->{access} && $_->{p2p_access} && $_->{p2p_atomics} && $_->{p2p_rank} == 0 } @{ $facts->{links} }),
+    6, 'all pairs are peers');
+ok($facts->{usable}, 'so the machine can be used');
+
+my @fabric = (
+    [0, 0, 0, 0, 'attribute no, not tried'],
+    [1, 1, 1, 0, 'attribute yes, tried: cuMemCreate gave CUDA_ERROR_NOT_PERMITTED (no IMEX channel?)'],
+    [2, 1, 1, 1, 'attribute yes, tried: works'],
+);
+for (@fabric) {
+    my ($kind, $attribute, $tried, $works, $words) = @$_;
+    my $handles = facts("SYMWIN_EMU_DEVICES=1 SYMWIN_EMU_FABRIC=$kind", '')->{devices}[0]{fabric};
+    is(join(' ', map { $handles->{$_} + 0 } qw(attribute tried works)), "$attribute $tried $works", "fabric $kind");
+    is($handles->{words}, $words, "fabric $kind in words");
+    my ($status, $output) = info("SYMWIN_EMU_DEVICES=1 SYMWIN_EMU_FABRIC=$kind", '');
+    like($output, qr/^ +fabric handles: \Q$words\E$/m, "fabric $kind in the report");
+    is($status, 0, 'which symwin can do without');
+}
+
+$facts = facts('SYMWIN_EMU_DEVICES=2 SYMWIN_EMU_MULTICAST=0 SYMWIN_EMU_STRANGERS=1', '');
+is(scalar(grep { $_->{multicast} || defined $_->{multicast_granularity} } @{ $facts->{devices} }), 0, 'no multicast');
+is(scalar(grep { $_->{access} || $_->{p2p_access} } @{ $facts->{links} }), 0, 'strangers');
+
+sub words {
+    my ($before, $name, @want) = @_;
+    my ($status, $output, $error) = info($before, '');
+    like($output, $_, "$name: $_") for @want;
+    is($error, '', "$name: nothing on stderr");
+    return $output;
+}
+
+words('SYMWIN_EMU_DEVICES=3 SYMWIN_EMU_MEM=4G SYMWIN_EMU_OLD=1', 'words',
+    qr/^  emu, version \d+\.\d+, 3 devices\n  libsymwin \Q$version\E, which has kernels for it$/m,
+    qr/^  2: symwin emulated GPU, 4 GiB, 32 multiprocessors, compute capability 8\.0$/m,
+    qr/^     POSIX descriptors: attribute yes, tried: works$/m,
+    qr/^     multicast: attribute yes; granularity 2 MiB, recommended 2 MiB$/m,
+    qr/^     multicast: attribute no$/m,
+    qr/^        1 yes   - yes$/m,
+    qr/^  All are peers/m,
+    qr/^  All links: access yes, native atomics yes, performance rank 0$/m,
+    qr/^  2 of 3 devices claim it\n  the library would use it here/m,
+    qr/^symwin can use every device\.$/m);
+words('SYMWIN_EMU_DEVICES=3 SYMWIN_EMU_STRANGERS=1', 'strangers',
+    qr/^        1  no   -  no$/m, qr/^  6 of 6 pairs are no peers/m);
+words('SYMWIN_EMU_DEVICES=1', 'one device', qr/^  emu, version \S+, 1 device$/m, qr/^  There is one device/m);
+
+# ---- what cannot be used ------------------------------------------------------------------------
+
+my ($status, $output, $error) = info('SYMWIN_DRIVER=other', '');
+is($status, 1, 'no driver: exit status');
+like($output, qr/^  none: SYMWIN_DRIVER is "other"/m, 'no driver: why');
+like($output, qr/^symwin cannot use every device/m, 'no driver: the last line');
+$facts = facts('SYMWIN_DRIVER=other', '', 1);
+like($facts->{driver}{problem}, qr/SYMWIN_DRIVER is "other"/, 'no driver: JSON');
+ok(!$facts->{usable} && @{ $facts->{devices} } == 0, 'no driver: no devices');
+is((info('SYMWIN_EMU_DEVICES=0', ''))[0], 1, 'a machine without devices');
+
+# One descriptor more than those of every process: memory takes it, and there is none to export it.
+if (!$sanitized) {
+    ($status, $output) = info('ulimit -n 4;', '');
+    is($status, 1, 'no descriptors: exit status');
+    like($output, qr/^     NOT USABLE: memory that can be exported as a descriptor: .*cuMem\w+ gave CUDA_ERROR/m,
+        'no descriptors: why');
+    $facts = facts('ulimit -n 4;', '', 1);
+    is(scalar(grep { $_->{usable} || $_->{posix_fd}{works} || !$_->{problem} } @{ $facts->{devices} }), 0,
+        'no descriptors: JSON');
+}
+
+# ---- the system ---------------------------------------------------------------------------------
+
+sub limit {
+    my ($name, $facts) = @_;
+    return (grep { $_->{name} eq $name } @{ $facts->{limits} })[0];
+}
+
+$facts = facts('ulimit -n 50;', '');
+is(limit('RLIMIT_NOFILE', $facts)->{value}, 50, 'limit of descriptors');
+like(limit('RLIMIT_NOFILE', $facts)->{warning}, qr/^\d+ are left/, 'is low');
+$facts = facts('ulimit -n 1000;', '');
+is(limit('RLIMIT_NOFILE', $facts)->{warning}, undef, 'or is not');
+ok(limit('vm.max_map_count', $facts)->{value} >= limit('vm.max_map_count', $facts)->{used}, 'mappings are counted');
+chomp(my $overcommit = slurp('/proc/sys/vm/overcommit_memory'));
+is(limit('vm.overcommit_memory', $facts)->{value} // '', $overcommit, 'overcommit');
+if (!$sanitized) {
+    $facts = facts('ulimit -v 60000000;', '');
+    is(limit('RLIMIT_AS', $facts)->{value}, 60000000 * 1024, 'limit of addresses');
+    like(limit('RLIMIT_AS', $facts)->{warning}, qr/a communicator on all devices takes 72 GiB/, 'is low');
+}
+
+sub folders {
+    my ($before, $want, $name) = @_;
+    my $facts = facts("$before SYMWIN_EMU_DEVICES=1", '');
+    my @said = map { ($_->{used} ? 'used' : $_->{usable} ? 'usable' : defined $_->{folder} ? 'bad' : 'unset') }
+      @{ $facts->{folders} };
+    is("@said", $want, "folders: $name");
+    return $facts->{folders};
+}
+
+folders('', 'used unset usable', 'TMPDIR');
+is(join(' ', glob "$folder/tmp/* $folder/tmp/.??*"), '', 'nothing is left in it');
+folders("XDG_RUNTIME_DIR=$folder TMPDIR=$folder/none", 'bad used usable', 'XDG_RUNTIME_DIR');
+like(folders("TMPDIR=$folder/none", 'bad unset used', 'none')->[0]{words}, qr/No such file/, 'folders: why not');
+my $long = "$folder/" . 'x' x 60;
+mkdir $long;
+like(folders("TMPDIR=$long", 'bad unset used', 'too long')->[0]{words}, qr/too long/, 'folders: too long');
+mkdir "$folder/open";
+mkdir "$folder/open/symwin-$>";
+chmod 0755, "$folder/open/symwin-$>";
+like(folders("TMPDIR=$folder/open", 'bad unset used', 'open to others')->[0]{words}, qr/this user alone/,
+    'folders: open to others, why');
+
+my $root = "$folder/root";
+my $none = facts('', "--root $root")->{imex};
+ok(!$none->{channels_folder} && $none->{channel_count} == 0 && !$none->{nodes_config}, 'no IMEX');
+mkdir $_ for $root, "$root/dev", "$root/etc", "$root/etc/nvidia-imex", "$root/dev/nvidia-caps-imex-channels";
+spew("$root/dev/nvidia-caps-imex-channels/$_", '') for qw(channel10 channel2 other);
+symlink '/nowhere', "$root/dev/nvidia-caps-imex-channels/channel0";
+spew("$root/etc/nvidia-imex/nodes_config.cfg", "# a comment\n10.0.0.1\n\n10.0.0.2\n");
+my $imex = facts('', "--root $root")->{imex};
+is(join(' ', map { "$_->{name}:" . ($_->{usable} + 0) } @{ $imex->{channels} }), 'channel0:0 channel2:1 channel10:1',
+    'channels');
+is($imex->{nodes}, 2, 'nodes');
+($status, $output) = info('', "--root $root");
+like($output, $_, "IMEX: $_")
+  for qr/has 3 channels$/m, qr/^    channel0: NOT for this process/m, qr/^    channel2: can be read and written$/m,
+  qr/nodes_config.cfg names 2 nodes$/m;
+
+# ---- the command line ---------------------------------------------------------------------------
+
+for (['--other', qr/unknown: --other/], ['-j', qr/unknown/], ['word', qr/unknown: word/], ['--root', qr/missing/],
+    ['--show', qr/missing/], ['--pools --show x', qr/two different/], ['--root / --pools', qr/--root/],
+    ['--json --nothing', qr/unknown/]) {
+    my ($arguments, $want) = @$_;
+    my ($status, $output, $error) = info('', $arguments);
+    is("$status$output", '2', "$arguments: exit status, and no output");
+    like($error, $want, "$arguments: why");
+}
+($status, $output, $error) = info('', '--help');
+ok($status == 0 && $error eq '', '--help');
+like($output, qr/^ +\Q$_\E /m, "--help names $_") for qw(--json --root --pools --show --help);
+is((info('', '>/dev/full'))[0], 1, 'output that cannot be written');
+is((info('SYMWIN_DRIVER=other', '--help'))[0], 0, '--help needs no driver');
+
+# ---- dumps --------------------------------------------------------------------------------------
+
+my $lines = facts('SYMWIN_EMU_DEVICES=1', '--pools');
+my %counts;
+$counts{ $_->{what} }++ for ref $lines eq 'ARRAY' ? @$lines : ();
+is(join(' ', map { "$_:$counts{$_}" } sort keys %counts),
+    'alloc:4 arena:1 chunk:3 comm:1 device:1 symwin-dump:1 window:1', '--pools: lines');
+my ($small) = grep { $_->{what} eq 'alloc' && $_->{asked} == 100 << 10 } @$lines;
+is($small->{windows}, 1, '--pools: a window on an allocation');
+is((grep { $_->{what} eq 'window' } @$lines)[0]{name}, $small->{name}, '--pools: the window is there');
+($status, $output) = info('SYMWIN_EMU_DEVICES=1', '--pools');
+is($status, 0, '--pools: exit status');
+like($output, $_, "--pools: $_")
+  for qr/^Process \d+, libsymwin \Q$version\E$/m, qr/^Device 0: 4 allocations of/m,
+  qr/^  chunk 0x\w+ on device 0, 64 MiB, carved, 2 allocations$/m,
+  qr/^    0x\w+ +at +0: +1000 bytes in +1024, 0 windows$/m, qr/^Communicator 0: rank 0 of 1 on device 0, 1 windows/m;
+is(join(' ', glob "$folder/tmp/*/*"), '', '--pools: nothing is left where processes meet');
+
+my $dump = "symwin-dump 1 pid=7 version=9\ndevice 0 allocations=1 asked_bytes=5 later=x\nlater 3 a=1\n";
+sub shown {
+    my ($text, $want_status, $want_error, $name) = @_;
+    spew("$folder/dump", $text);
+    for my $json ('', '--json') {
+        my ($status, $output, $error) = info('SYMWIN_DRIVER=other', "--show $folder/dump $json");
+        is($status, $want_status, "$name $json: exit status");
+        like($error, $want_error, "$name $json: what it says");
+        ok(eval { decode_json($output) }, "$name: JSON all the same") if $json;
+    }
+}
+shown("${dump}end lines=3\n", 0, qr/^$/, 'a dump of a later version');
+shown($dump, 1, qr/a part of/, 'one without its end');
+shown("${dump}end lines=4\n", 1, qr/a part of/, 'one with a line lost');
+shown('symwin-dump 2 pid=7', 1, qr/not what/, 'another format');
+shown('', 1, qr/not what/, 'nothing');
+shown("\n\n", 1, qr/not what/, 'empty lines');
+shown("\0\xff\xfe" x 3000, 1, qr/not what/, 'no text');
+shown("symwin-dump 1\n" . ('a' x 5000) . "\n", 1, qr/a part of/, 'a long line');
+is((info('', '--show - </dev/null'))[0], 1, 'standard input');
+($status, $output, $error) = info('', "--show $folder/none");
+is($status, 1, 'no such file: exit status');
+like($error, qr/none cannot be read: No such file/, 'no such file: why');
+
+# ---- by others' eyes ----------------------------------------------------------------------------
+
+SKIP: {
+    skip 'no python3', 2 unless $python;
+    for ('', '--pools') {
+        system("SYMWIN_DRIVER=emu $info --json $_ | python3 -m json.tool >/dev/null 2>&1");
+        is($?, 0, "python3 parses --json $_");
+    }
+}
+
+# A faulty multicast program can put a host's GPUs out of service: this one has no call that makes anything of it.
+is(join(' ', map { slurp($_) =~ /(cuMulticast(?!GetGranularity)\w+)/ ? "$_: $1" : () } glob 'tools/info/*'), '',
+    'only asks about multicast');
+
+done_testing();

@@ -1,0 +1,128 @@
+/* symwin-info: what a machine can do for symwin. Facts are gathered first and printed then, in words or as JSON. */
+#ifndef SYMWIN_INFO_H
+#define SYMWIN_INFO_H
+
+#include <stdio.h>
+
+#include "../../bootstrap.h"
+
+enum { INFO_TEXT = 600, INFO_UNKNOWN = -1 };
+
+/* ---- gather.c: what the driver says ---------------------------------------------------------- */
+
+struct info_handles { /* of one type, tried out with one granule of memory */
+    int claimed;      /* by the device's attribute; INFO_UNKNOWN: it has none */
+    int tried, works;
+    char words[INFO_TEXT]; /* "works", or which step failed and why */
+};
+
+struct info_device {
+    char name[128];
+    char uuid[48];
+    size_t total_bytes;
+    int multiprocessors;
+    int capability; /* 90 is 9.0 */
+    int compute_mode;
+    int vmm;
+    size_t granularity, granularity_recommended; /* 0: not known */
+    struct info_handles posix_fd, fabric;
+    int multicast;
+    size_t multicast_granularity, multicast_recommended; /* 0: not known */
+    int kernels;                                         /* the library's load on it */
+    char problem[INFO_TEXT];                             /* why symwin cannot use it; "": it can */
+};
+
+struct info_link { /* INFO_UNKNOWN: the driver does not say */
+    int access;
+    int rank, native_access, atomics; /* P2P attributes */
+};
+
+struct info_machine {
+    char problem[INFO_TEXT]; /* why there is no driver; "": there is */
+    symwin_driver_info driver;
+    int multicast_allowed; /* this process, by its environment */
+    char multicast_why[INFO_TEXT];
+    struct info_device *devices; /* owned, driver.device_count of them */
+    struct info_link *links;     /* owned: from device i to j at i * device_count + j */
+};
+
+/* 0: no host memory. What it makes for trying it has released, on every path. */
+int info_gather(struct info_machine *machine);
+void info_release(struct info_machine *machine);
+int info_all_usable(const struct info_machine *machine);
+
+/* ---- system.c: what the system says ---------------------------------------------------------- */
+
+#define INFO_CHANNELS "/dev/nvidia-caps-imex-channels"
+#define INFO_NODES "/etc/nvidia-imex/nodes_config.cfg"
+
+enum { INFO_MOST_CHANNELS = 64, INFO_LIMITS = 5 };
+
+struct info_channel {
+    char name[64];
+    int usable; /* by this process: read and written */
+};
+
+struct info_imex {
+    int folder; /* exists and can be listed */
+    struct info_channel channels[INFO_MOST_CHANNELS];
+    int channel_count; /* may be more than are in the list */
+    int config;        /* exists */
+    int nodes;         /* lines of it that name one; INFO_UNKNOWN: cannot be read */
+};
+
+struct info_folder {
+    const char *variable; /* where it comes from; NULL: nowhere, it is /tmp */
+    char name[4096];      /* "": not set */
+    int usable;
+    char words[INFO_TEXT];
+};
+
+struct info_limit {
+    const char *name;
+    int known;
+    unsigned long long value; /* ULLONG_MAX: none */
+    unsigned long long used;  /* ULLONG_MAX: not counted */
+    const char *of;           /* what it limits */
+    char warning[INFO_TEXT];  /* "": it is fine */
+};
+
+struct info_system {
+    struct info_imex imex;
+    struct info_folder folders[SW_PLACES];
+    int folder; /* that is used; INFO_UNKNOWN: none */
+    struct info_limit limits[INFO_LIMITS];
+};
+
+/* `root` is put before INFO_CHANNELS and INFO_NODES. */
+void info_look(struct info_system *system, const char *root, const struct info_machine *machine);
+
+/* ---- words.c, json.c ------------------------------------------------------------------------- */
+
+void info_words(FILE *out, const struct info_machine *machine, const struct info_system *system);
+void info_json(FILE *out, const struct info_machine *machine, const struct info_system *system);
+
+/* "64 MiB": a number of bytes as people read it. */
+const char *info_bytes(unsigned long long bytes, char text[32]);
+
+/* A writer of JSON. Names are NULL in arrays and at the top. */
+struct info_writer {
+    FILE *out;
+    int depth;
+    int first; /* nothing was written at this depth */
+};
+void info_open(struct info_writer *w, const char *name, char bracket);
+void info_close(struct info_writer *w, char bracket);
+void info_string(struct info_writer *w, const char *name, const char *value); /* NULL: null */
+void info_number(struct info_writer *w, const char *name, unsigned long long value);
+void info_bool(struct info_writer *w, const char *name, int value); /* INFO_UNKNOWN: null */
+
+/* ---- show.c: what a process has, from the lines of symwin_dump() ----------------------------- */
+
+/* 1: shown, and whole. 0: not, and said why on stderr. */
+int info_show(FILE *out, FILE *dump, const char *name, int json);
+
+/* The same of this process, with a few allocations and a window. */
+int info_sample(FILE *out, int json);
+
+#endif
