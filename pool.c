@@ -270,55 +270,58 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
     arena->keep = sw_pool_settings.off        ? 0
                   : sw_pool_settings.keep_set ? sw_pool_settings.keep
                                               : total / 32;
+    pthread_mutex_lock(&pool.mutex);
+    arena->next = pool.arenas;
+    pool.arenas = arena;
+    pthread_mutex_unlock(&pool.mutex);
     *out = arena;
+    return SYMWIN_OK;
+}
+
+static struct sw_arena *arena_mine(int device, unsigned flags)
+{
+    struct sw_arena *arena = mine;
+
+    while (arena != NULL && (arena->device != device || arena->flags != flags))
+        arena = arena->sibling;
+    return arena;
+}
+
+static symwin_status arena_begin(const char *call, int device, unsigned flags,
+                                 struct sw_arena **out)
+{
+    symwin_status status = SYMWIN_OK;
+
+    pthread_once(&pool.once, make_key);
+    if (!pool.has_key)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no thread-specific key is left", call);
+    pthread_mutex_lock(&pool.mutex);
+    *out = arena_adopt(device, flags);
+    pthread_mutex_unlock(&pool.mutex);
+    if (*out == NULL)
+        status = arena_make(call, device, flags, out);
+    if (status != SYMWIN_OK)
+        return status;
+    (*out)->sibling = mine;
+    mine = *out;
+    pthread_setspecific(pool.key, mine); /* fails without memory: then the arena stays */
     return SYMWIN_OK;
 }
 
 symwin_status sw_arena_of(const char *call, int device, unsigned flags, struct sw_arena **out)
 {
-    struct sw_arena *arena = NULL;
     symwin_status status = sw_fork_check(call);
-    struct sw_arena *made = NULL;
 
     if (status != SYMWIN_OK)
         return status;
-    if (device >= 0) /* what it has is of a device that is there */
-        for (arena = mine; arena != NULL; arena = arena->sibling)
-            if (arena->device == device && arena->flags == flags)
-                break;
-    if (arena == NULL) {
-        status = sw_device_resolve(call, device, &device);
-        if (status != SYMWIN_OK)
-            return status;
-        for (arena = mine; arena != NULL; arena = arena->sibling)
-            if (arena->device == device && arena->flags == flags)
-                break;
-    }
-    if (arena != NULL) {
-        *out = arena;
+    *out = device >= 0 ? arena_mine(device, flags) : NULL; /* then the device is there */
+    if (*out != NULL)
         return SYMWIN_OK;
-    }
-    pthread_once(&pool.once, make_key);
-    if (!pool.has_key)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no thread-specific key is left", call);
-    pthread_mutex_lock(&pool.mutex);
-    arena = arena_adopt(device, flags);
-    pthread_mutex_unlock(&pool.mutex);
-    if (arena == NULL) {
-        status = arena_make(call, device, flags, &made);
-        if (status != SYMWIN_OK)
-            return status;
-        pthread_mutex_lock(&pool.mutex);
-        made->next = pool.arenas;
-        pool.arenas = made;
-        pthread_mutex_unlock(&pool.mutex);
-        arena = made;
-    }
-    arena->sibling = mine;
-    mine = arena;
-    pthread_setspecific(pool.key, mine); /* fails without memory: then the arena stays */
-    *out = arena;
-    return SYMWIN_OK;
+    status = sw_device_resolve(call, device, &device);
+    if (status != SYMWIN_OK)
+        return status;
+    *out = arena_mine(device, flags);
+    return *out != NULL ? SYMWIN_OK : arena_begin(call, device, flags, out);
 }
 
 /* ---- allocation ------------------------------------------------------------------------------ */
@@ -553,38 +556,16 @@ void sw_pool_settle(struct sw_chunk *chunk)
 
 /* ---- accounts -------------------------------------------------------------------------------- */
 
-void sw_pool_usage(int device, symwin_mem_usage *usage)
+void sw_pool_totals(int device, symwin_mem_usage *usage)
 {
     const struct total *total = total_of(device);
-    symwin_mem_usage sum = {0};
-    struct sw_arena *arena;
 
-    pthread_mutex_lock(&pool.mutex);
-    for (arena = pool.arenas; arena != NULL; arena = arena->next) {
-        uint64_t largest;
-
-        if (arena->device != device)
-            continue;
-        pthread_mutex_lock(&arena->mutex);
-        largest = (uint64_t)sw_carve_largest(&arena->carve) << arena->unit_bits;
-        sum.asked_bytes += arena->usage.asked_bytes;
-        sum.used_bytes += arena->usage.used_bytes;
-        sum.peak_used_bytes += arena->usage.peak_used_bytes;
-        sum.allocations += arena->usage.allocations;
-        sum.allocs += arena->usage.allocs;
-        sum.frees += arena->usage.frees;
-        pthread_mutex_unlock(&arena->mutex);
-        if (largest > sum.largest_free_bytes)
-            sum.largest_free_bytes = largest;
-    }
-    pthread_mutex_unlock(&pool.mutex);
-    sum.reserved_bytes = atomic_load(&total->reserved);
-    sum.peak_reserved_bytes = atomic_load(&total->peak_reserved);
-    sum.kept_bytes = atomic_load(&total->kept);
-    sum.chunks = atomic_load(&total->chunks);
-    sum.creates = atomic_load(&total->creates);
-    sum.releases = atomic_load(&total->releases);
-    *usage = sum;
+    usage->reserved_bytes = atomic_load(&total->reserved);
+    usage->peak_reserved_bytes = atomic_load(&total->peak_reserved);
+    usage->kept_bytes = atomic_load(&total->kept);
+    usage->chunks = atomic_load(&total->chunks);
+    usage->creates = atomic_load(&total->creates);
+    usage->releases = atomic_load(&total->releases);
 }
 
 void sw_pool_each(void (*see)(const struct sw_arena *arena, void *context), void *context)

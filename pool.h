@@ -72,7 +72,9 @@ void sw_pool_settle(struct sw_chunk *chunk);
  * `own`, or of all where that is NULL. Whether there was any. */
 int sw_pool_shed(int device, size_t bytes, const struct sw_arena *own);
 
-void sw_pool_usage(int device, symwin_mem_usage *usage);
+/* Fills in what is counted by device. */
+void sw_pool_totals(int device, symwin_mem_usage *usage);
+void sw_pool_usage(int device, symwin_mem_usage *usage); /* all of it: vmm_alloc.c */
 
 /* Calls see() for every arena, last for that of imported memory (its device is -1), under a mutex of all of them and
  * the arena's own: it may look at all of the arena, and call nothing that locks. */

@@ -303,6 +303,40 @@ symwin_status symwin_mem_trim(int device, size_t keep_bytes)
     return status;
 }
 
+struct sum {
+    int device;
+    symwin_mem_usage usage;
+};
+
+static void add_arena(const struct sw_arena *arena, void *context)
+{
+    const symwin_mem_usage *one = &arena->usage;
+    struct sum *sum = context;
+    symwin_mem_usage *all = &sum->usage;
+    uint64_t largest;
+
+    if (arena->device != sum->device)
+        return;
+    largest = (uint64_t)sw_carve_largest(&arena->carve) << arena->unit_bits;
+    all->asked_bytes += one->asked_bytes;
+    all->used_bytes += one->used_bytes;
+    all->peak_used_bytes += one->peak_used_bytes;
+    all->allocations += one->allocations;
+    all->allocs += one->allocs;
+    all->frees += one->frees;
+    if (largest > all->largest_free_bytes)
+        all->largest_free_bytes = largest;
+}
+
+void sw_pool_usage(int device, symwin_mem_usage *usage)
+{
+    struct sum sum = {.device = device};
+
+    sw_pool_each(add_arena, &sum);
+    sw_pool_totals(device, &sum.usage);
+    *usage = sum.usage;
+}
+
 symwin_status symwin_mem_stats(int device, symwin_mem_usage *usage)
 {
     static const char call[] = "symwin_mem_stats";
