@@ -162,6 +162,7 @@ static void configure(int old, int strangers)
 {
     struct sw_emu_machine machine;
 
+    symwin_mem_trim(SYMWIN_DEVICE_ALL, 0); /* a machine changes only when nothing is on it */
     sw_emu_machine(&machine);
     machine.devices = RANKS;
     machine.old = old;
