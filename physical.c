@@ -99,7 +99,6 @@ symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granu
                              unsigned flags)
 {
     const size_t slot = granularity > SW_MEMORY_SLOT ? granularity : SW_MEMORY_SLOT;
-    unsigned long long id = 0;
     symwin_status status;
 
     /* An import may say any size: what no address space holds the driver refuses. */
@@ -114,12 +113,7 @@ symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granu
         return status;
     m->stage = SW_MEMORY_MAPPED;
     status = memory_access(m, device, flags);
-    if (status != SYMWIN_OK)
-        return sw_fail_in(status, call, "");
-    status = sw_check(sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, m->base),
-                      "%s: cuPointerGetAttribute (buffer id)", call);
-    m->buffer_id = id;
-    return status;
+    return status == SYMWIN_OK ? SYMWIN_OK : sw_fail_in(status, call, "");
 }
 
 static symwin_status attribute(int device, CUdevice_attribute which, const char *name, int *value)
