@@ -144,8 +144,8 @@ test-sanitize:
 soak: $(STEP_TESTS)
 	@tools/soak.sh $(BUILD)
 
-# The conformance suite is one program for both drivers (tests/gpu_conformance.t).
-gpu-tests: all $(GPU_TESTS) $(PERF) $(BUILD)/tests/test_emu_memory
+# The conformance suite and the pool's tests are programs for both drivers (tests/gpu_conformance.t, gpu_pool.t).
+gpu-tests: all $(GPU_TESTS) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool
 
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
