@@ -522,7 +522,7 @@ struct symwin_comm {
     struct sw_kernels *kernels;
     struct sw_kernel_report *report; /* owned, in pinned host memory */
     CUdeviceptr report_address;
-    void *memory;             /* owned: struct sw_comm_state and the slots */
+    struct sw_memory memory;  /* owned: struct sw_comm_state and the slots */
     struct sw_window state;   /* the window on it */
     struct sw_vote *votes;    /* owned, nranks: the last agreement's */
     struct sw_tuning *tuning; /* owned; NULL: nothing was measured for these GPUs */

@@ -93,6 +93,9 @@ symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_alloca
 
 /* ---- pool.c: see pool.h; and imported memory ------------------------------------------------- */
 
+/* Gives back what the pools keep of a device. 0: nothing. */
+int sw_pool_make_room(int device);
+
 /* Takes it over; it was handed out at byte `offset`. */
 symwin_status sw_pool_import(const char *call, const struct sw_memory *m, size_t offset);
 

@@ -40,7 +40,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
         sw_window_detach(comm, &comm->state);
         /* fallthrough */
     case SW_COMM_MEMORY:
-        symwin_mem_free(comm->memory);
+        sw_memory_release(&comm->memory);
         /* fallthrough */
     case SW_COMM_REPORT:
         publish_report(comm, NULL);
@@ -421,22 +421,29 @@ static void agree_limits(symwin_comm *comm)
         comm->group->limit = limit;
 }
 
-/* The communicator's own device memory, all zero. */
+/* The communicator's own device memory, all zero. Not the pool's: where a call has failed, peers' kernels may write to it
+ * until they have ended. Their mapping keeps the physical memory for them, which so must not serve anything else. */
 static symwin_status make_memory(symwin_comm *comm)
 {
-    const size_t bytes = SW_STATE_BYTES(comm->nranks, comm->slot_bytes);
+    struct sw_memory_kind kind;
     CUstream stream = NULL;
-    symwin_status status = symwin_mem_alloc(comm->device, bytes, SYMWIN_MEM_OWN, &comm->memory);
+    symwin_status status = sw_memory_kind_find(create_call, comm->device, &kind);
+    size_t bytes = SW_STATE_BYTES(comm->nranks, comm->slot_bytes);
 
+    if (status != SYMWIN_OK)
+        return status;
+    bytes = (bytes + kind.granularity - 1) / kind.granularity * kind.granularity;
+    status = sw_memory_create(create_call, &kind, bytes, 0, &comm->memory);
+    if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(comm->device))
+        status = sw_memory_create(create_call, &kind, bytes, 0, &comm->memory);
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_MEMORY;
     status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     if (status != SYMWIN_OK)
         return status;
-    status = sw_check(
-        sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)comm->memory, 0, bytes, stream),
-        "cuMemsetD8Async of %zu bytes", bytes);
+    status = sw_check(sw_drv.cuMemsetD8Async(comm->memory.base, 0, bytes, stream),
+                      "cuMemsetD8Async of %zu bytes", bytes);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
     sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
@@ -485,7 +492,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     if (status != SYMWIN_OK)
         return status;
     agree_limits(comm);
-    status = sw_window_attach(comm, create_call, SYMWIN_OK, comm->memory,
+    status = sw_window_attach(comm, create_call, SYMWIN_OK, (void *)(uintptr_t)comm->memory.base,
                               SW_STATE_BYTES(comm->nranks, comm->slot_bytes),
                               SYMWIN_WINDOW_NO_MULTICAST, &comm->state);
     if (status == SYMWIN_OK)

@@ -57,7 +57,8 @@ enum {
 SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **ptr);
 
 /* Gives back what symwin_mem_alloc() or symwin_mem_import() returned. NULL is fine. Call it when the work that uses the
- * memory is done: it does not wait, and the next allocation may have the memory at once.
+ * memory is done, its peers' too where it was a window: it does not wait, and the next allocation may have the memory
+ * at once. (After a failure see symwin_allreduce(): peers may write until their streams have drained.)
  *
  *   SYMWIN_INVALID  not such a pointer: freed before, inside an allocation, or foreign; or, with SYMWIN_MEM_DEBUG, the
  *                   guard behind it was overwritten: then the memory is free all the same

@@ -291,6 +291,11 @@ symwin_status symwin_mem_free(void *ptr)
     return guarded;
 }
 
+int sw_pool_make_room(int device)
+{
+    return sw_pool_shed(device, 0, NULL);
+}
+
 /* ---- trim and stats -------------------------------------------------------------------------- */
 
 symwin_status symwin_mem_trim(int device, size_t keep_bytes)

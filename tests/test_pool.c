@@ -401,6 +401,25 @@ static void team_windows(int apart)
     harness_no_leaks(apart > 1 ? "windows in chunks" : "windows in chunks of one device", &before);
 }
 
+/* What a communicator has for itself is not the pool's, and goes when it goes: peers may write there to the end. */
+static void communicators(void)
+{
+    const struct harness_leaks before = harness_leaks_now();
+    const symwin_mem_usage start = usage_of(0);
+    symwin_mem_usage with;
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+
+    host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+    host_must(symwin_comm_create(&id, 1, 0, 0, NULL, &comm), "symwin_comm_create");
+    with = usage_of(0);
+    tap_ok(memcmp(&start, &with, sizeof start) == 0, "a communicator takes nothing of the pools");
+    symwin_comm_destroy(comm);
+    with = usage_of(0);
+    tap_ok(memcmp(&start, &with, sizeof start) == 0, "and leaves nothing there");
+    harness_no_leaks("a communicator's memory", &before);
+}
+
 /* ---- export ---- */
 
 static void export_of_a_part(void)
@@ -550,6 +569,8 @@ static void full_device(void)
     const struct harness_leaks before = harness_leaks_now();
     void *chunk = alloc_with(0, 1, 0);
     void *ptrs[31], *ptr = SENTINEL;
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
     int i;
 
     TAP_EQ("a chunk where there is room for it", described(chunk).bytes, CHUNK);
@@ -564,6 +585,10 @@ static void full_device(void)
            "without room for a chunk, memory of its own");
     free_all(ptrs, 31);
     host_must(symwin_mem_free(ptr), "symwin_mem_free");
+    TAP_EQ("all of the device is kept", usage_of(0).kept_bytes, 64 * (size_t)MIB);
+    host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+    host_expect("a communicator", symwin_comm_create(&id, 1, 0, 0, NULL, &comm), SYMWIN_OK, "");
+    symwin_comm_destroy(comm);
     harness_no_leaks("a full device", &before);
 }
 
@@ -617,6 +642,7 @@ int main(int argc, char **argv)
         accounts(); /* of a device that nothing else was on */
     team_windows(3);
     team_windows(1);
+    communicators();
     export_of_a_part();
     if (sw_driver_is_emulated())
         faults();
