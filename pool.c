@@ -214,8 +214,8 @@ static void thread_ends(void *first)
     for (arena = first; arena != NULL; arena = arena->sibling)
         arena->orphan = 1;
     pthread_mutex_unlock(&pool.mutex);
-    mine =
-        NULL; /* what other destructors of this thread allocate gets arenas of its own, which stay */
+    /* What other destructors of this thread allocate is of arenas that end by the next call of this one. */
+    mine = NULL;
 }
 
 static void make_key(void)
@@ -256,7 +256,6 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
     arena->device = device;
     arena->flags = flags;
     arena->unit_bits = (flags & SYMWIN_MEM_NCCL) != 0 ? 12 : 9;
-    sw_carve_init(&arena->carve, chunk >> arena->unit_bits);
     status = sw_memory_kind_find(call, device, &arena->kind);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDeviceTotalMem(&total, device),
@@ -267,6 +266,10 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
         free(arena);
         return status;
     }
+    /* No unit: nothing is carved. Of granules that no chunk is made of, too. */
+    sw_carve_init(&arena->carve, sw_pool_settings.off || chunk % arena->kind.granularity != 0
+                                     ? 0
+                                     : chunk >> arena->unit_bits);
     arena->keep = sw_pool_settings.off        ? 0
                   : sw_pool_settings.keep_set ? sw_pool_settings.keep
                                               : total / 32;
@@ -501,7 +504,7 @@ static symwin_status take_carved(const char *call, struct sw_arena *arena, size_
 symwin_status sw_arena_take(const char *call, struct sw_arena *arena, size_t asked, size_t bytes,
                             int own, CUdeviceptr *ptr)
 {
-    const int carved = !own && !sw_pool_settings.off && bytes < arena->kind.granularity;
+    const int carved = !own && arena->carve.chunk_units > 0 && bytes < arena->kind.granularity;
     symwin_status status = SYMWIN_OK;
 
     if (carved)

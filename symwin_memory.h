@@ -8,7 +8,7 @@
  * Each thread has pools of its own, one for each device and kind of memory. So the same calls give the same offsets on
  * every rank, whatever other threads allocate in between, also where ranks are threads and share a device. Memory may be
  * freed by any thread; it goes back to the pool that it came from. What a thread leaves when it ends is taken over by
- * another one when all of it is free.
+ * another one when all of it is free: so what outlives many short threads is best allocated by one that stays.
  *
  * The environment, read at the first allocation:
  *
