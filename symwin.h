@@ -541,7 +541,7 @@ SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, s
  *                                      physical memory. use: carved, own or imported; kept=1: all of it is free
  *   alloc ADDRESS chunk= offset= asked= bytes= windows=
  *                                      what symwin_mem_alloc() or _import() returned, in its chunk; windows= counts
- *                                      those on it (and a communicator's own memory counts one)
+ *                                      those on it
  *   comm N rank= nranks= device= base= stride= multicast= allocations= windows=
  *   window ADDRESS comm= bytes= offset= transports=
  *                                      offset in the flat range; transports: peer, multicast

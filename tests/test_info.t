@@ -216,14 +216,14 @@ my $lines = facts('SYMWIN_EMU_DEVICES=1', '--pools');
 my %counts;
 $counts{ $_->{what} }++ for ref $lines eq 'ARRAY' ? @$lines : ();
 is(join(' ', map { "$_:$counts{$_}" } sort keys %counts),
-    'alloc:4 arena:1 chunk:3 comm:1 device:1 symwin-dump:1 window:1', '--pools: lines');
+    'alloc:3 arena:1 chunk:2 comm:1 device:1 symwin-dump:1 window:1', '--pools: lines');
 my ($small) = grep { $_->{what} eq 'alloc' && $_->{asked} == 100 << 10 } @$lines;
 is($small->{windows}, 1, '--pools: a window on an allocation');
 is((grep { $_->{what} eq 'window' } @$lines)[0]{name}, $small->{name}, '--pools: the window is there');
 ($status, $output) = info('SYMWIN_EMU_DEVICES=1', '--pools');
 is($status, 0, '--pools: exit status');
 like($output, $_, "--pools: $_")
-  for qr/^Process \d+, libsymwin \Q$version\E$/m, qr/^Device 0: 4 allocations of/m,
+  for qr/^Process \d+, libsymwin \Q$version\E$/m, qr/^Device 0: 3 allocations of/m,
   qr/^  chunk 0x\w+ on device 0, 64 MiB, carved, 2 allocations$/m,
   qr/^    0x\w+ +at +0: +1000 bytes in +1024, 0 windows$/m, qr/^Communicator 0: rank 0 of 1 on device 0, 1 windows/m;
 is(join(' ', glob "$folder/tmp/*/*"), '', '--pools: nothing is left where processes meet');
