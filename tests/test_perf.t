@@ -406,7 +406,7 @@ for ('--csv', '--json') {
     refused('', "-t 2 $_ /nowhere/a", 1, qr/$_ \/nowhere\/a: No such/, "$_: no such folder");
     unlike((perf('', "-t 2 $_ /nowhere/a"))[1], qr/^ +\d/m, "$_: known before anything is timed");
 }
-refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/symwin_mem_alloc/, 'no memory');
+refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/CUDA_ERROR_OUT_OF_MEMORY/, 'no memory');
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '-b 1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');
 # Before the ranks have met there are no devices for the JSON file to name.
 refused('', "-t 1 --link --json $folder/none.json", 1, qr/--link needs two ranks/, 'JSON without ranks');
