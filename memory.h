@@ -28,7 +28,7 @@ struct sw_memory_kind { /* what allocations of a device are like */
 };
 symwin_status sw_memory_kind_find(const char *call, int device, struct sw_memory_kind *kind);
 
-/* Mapped, with access. `flags`: SYMWIN_MEM_PEERS or 0. One thread at a time for a `kind`. */
+/* Mapped, with access. `flags`: SYMWIN_MEM_PEERS or 0. `kind` then says what the system permits. */
 symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, size_t bytes,
                                unsigned flags, struct sw_memory *m);
 

@@ -165,7 +165,7 @@ symwin_status sw_memory_kind_find(const char *call, int device, struct sw_memory
             sw_drv.cuMemGetAllocationGranularity(&kind->granularity, &kind->prop,
                                                  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
             "%s: cuMemGetAllocationGranularity of device %d", call, device);
-    return status;
+    return status == SYMWIN_OK ? SYMWIN_OK : sw_fail_in(status, call, "");
 }
 
 symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, size_t bytes,

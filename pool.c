@@ -130,7 +130,7 @@ static void keep(struct sw_arena *arena, struct sw_chunk *chunk)
     arena->newest = chunk;
     if (chunk->number == SW_CARVE_NONE) {
         struct sw_chunk **bin =
-            &arena->bins[chunk->memory.bytes / arena->kind.granularity % SW_POOL_BINS];
+            &arena->bins[chunk->memory.bytes / arena->granularity % SW_POOL_BINS];
 
         chunk->prev = NULL;
         chunk->next = *bin;
@@ -148,7 +148,7 @@ static void unkeep(struct sw_arena *arena, struct sw_chunk *chunk)
     chunk->kept = 0;
     if (chunk->number == SW_CARVE_NONE) {
         struct sw_chunk **bin =
-            &arena->bins[chunk->memory.bytes / arena->kind.granularity % SW_POOL_BINS];
+            &arena->bins[chunk->memory.bytes / arena->granularity % SW_POOL_BINS];
 
         if (chunk->next != NULL)
             chunk->next->prev = chunk->prev;
@@ -159,7 +159,7 @@ static void unkeep(struct sw_arena *arena, struct sw_chunk *chunk)
 
 static struct sw_chunk *kept_find(const struct sw_arena *arena, size_t bytes)
 {
-    struct sw_chunk *chunk = arena->bins[bytes / arena->kind.granularity % SW_POOL_BINS];
+    struct sw_chunk *chunk = arena->bins[bytes / arena->granularity % SW_POOL_BINS];
 
     while (chunk != NULL && chunk->memory.bytes != bytes)
         chunk = chunk->next;
@@ -248,6 +248,7 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
 {
     const uint32_t chunk = (flags & SYMWIN_MEM_NCCL) != 0 ? CARVED_CHUNK_NCCL : CARVED_CHUNK;
     struct sw_arena *arena = calloc(1, sizeof *arena);
+    struct sw_memory_kind kind;
     size_t total = 0;
     symwin_status status;
 
@@ -256,7 +257,7 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
     arena->device = device;
     arena->flags = flags;
     arena->unit_bits = (flags & SYMWIN_MEM_NCCL) != 0 ? 12 : 9;
-    status = sw_memory_kind_find(call, device, &arena->kind);
+    status = sw_memory_kind_find(call, device, &kind);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDeviceTotalMem(&total, device),
                           "%s: cuDeviceTotalMem of device %d", call, device);
@@ -266,8 +267,9 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
         free(arena);
         return status;
     }
+    arena->granularity = kind.granularity;
     /* No unit: nothing is carved. Of granules that no chunk is made of, too. */
-    sw_carve_init(&arena->carve, sw_pool_settings.off || chunk % arena->kind.granularity != 0
+    sw_carve_init(&arena->carve, sw_pool_settings.off || chunk % arena->granularity != 0
                                      ? 0
                                      : chunk >> arena->unit_bits);
     arena->keep = sw_pool_settings.off        ? 0
@@ -350,15 +352,19 @@ static symwin_status chunk_make(const char *call, struct sw_arena *arena, size_t
                                 struct sw_chunk **out)
 {
     const unsigned flags = arena->flags & SYMWIN_MEM_PEERS;
+    struct sw_memory_kind kind;
     struct sw_memory memory;
     char text[SW_TEXT_BYTES];
     symwin_status status;
 
+    status = sw_memory_kind_find(call, arena->device, &kind);
+    if (status != SYMWIN_OK)
+        return status;
     strcpy(text, symwin_last_error());
-    status = sw_memory_create(call, &arena->kind, bytes, flags, &memory);
+    status = sw_memory_create(call, &kind, bytes, flags, &memory);
     if (status == SYMWIN_NO_MEMORY && sw_pool_shed(arena->device, 0, NULL)) {
         sw_error_restore(text);
-        status = sw_memory_create(call, &arena->kind, bytes, flags, &memory);
+        status = sw_memory_create(call, &kind, bytes, flags, &memory);
     }
     if (status != SYMWIN_OK)
         return status;
@@ -396,7 +402,7 @@ static void count_given(struct sw_arena *arena, size_t asked, size_t used)
 static symwin_status take_own(const char *call, struct sw_arena *arena, size_t asked, size_t bytes,
                               CUdeviceptr *ptr)
 {
-    const size_t granularity = arena->kind.granularity;
+    const size_t granularity = arena->granularity;
     const size_t size = (bytes + granularity - 1) / granularity * granularity;
     struct sw_chunk *chunk;
 
@@ -504,7 +510,7 @@ static symwin_status take_carved(const char *call, struct sw_arena *arena, size_
 symwin_status sw_arena_take(const char *call, struct sw_arena *arena, size_t asked, size_t bytes,
                             int own, CUdeviceptr *ptr)
 {
-    const int carved = !own && arena->carve.chunk_units > 0 && bytes < arena->kind.granularity;
+    const int carved = !own && arena->carve.chunk_units > 0 && bytes < arena->granularity;
     symwin_status status = SYMWIN_OK;
 
     if (carved)

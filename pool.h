@@ -31,7 +31,7 @@ struct sw_arena {
     int device;
     unsigned flags; /* SYMWIN_MEM_PEERS, SYMWIN_MEM_NCCL */
     int orphan;     /* its thread has ended; under pool.mutex */
-    struct sw_memory_kind kind;
+    size_t granularity;
     size_t keep; /* of all of the device */
     unsigned unit_bits;
     struct sw_carve carve;

@@ -85,7 +85,7 @@ static struct sw_locked lock(CUdeviceptr ptr)
     }
     b = sw_carve_find(&chunk->arena->carve, chunk->number,
                       (uint32_t)((ptr - chunk->memory.base) >> chunk->arena->unit_bits),
-                      (uint32_t)(chunk->arena->kind.granularity >> chunk->arena->unit_bits));
+                      (uint32_t)(chunk->arena->granularity >> chunk->arena->unit_bits));
     if (b != SW_CARVE_NONE) {
         locked.owned = SW_OWNED_LIVE;
         locked.block = &chunk->arena->carve.blocks[b];
