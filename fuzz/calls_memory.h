@@ -209,6 +209,7 @@ static void done_export(const struct step *s, int rank, const struct call *c)
         return;
     *e = (struct exported){1, c->result.handle, m->device, m->id};
     fuzz_must(e->handle.type == c->type && e->handle.bytes == m->bytes &&
+                  e->handle.offset == (size_t)((char *)c->ptr - m->ptr) &&
                   (c->type == SYMWIN_HANDLE_POSIX_FD
                        ? (fcntl(e->handle.fd, F_GETFD) & FD_CLOEXEC) != 0
                        : e->handle.fd == -1),
@@ -245,6 +246,7 @@ static void step_import(const struct step *s, int rank, struct call *c)
     c->kind = CALL_IMPORT;
     c->device = model.device[rank];
     *h = e->handle;
+    h->offset = 0; /* the model knows memory by its first byte */
     c->handle = h;
     c->no_result = s->a / MEMORIES == 1;
     c->want = c->no_result || !is_held(e->id) ? INVALID_ONLY : OK_ONLY;
