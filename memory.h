@@ -37,6 +37,9 @@ symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granu
                              unsigned flags);
 void sw_memory_release(struct sw_memory *m); /* at any stage */
 
+/* Fills memory of the current context's device, and waits for that alone. */
+symwin_status sw_memory_fill(CUdeviceptr ptr, int byte, size_t bytes);
+
 /* Read-write access for each of `devices`. */
 symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count);
 

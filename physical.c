@@ -196,6 +196,22 @@ symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, si
     return status;
 }
 
+symwin_status sw_memory_fill(CUdeviceptr ptr, int byte, size_t bytes)
+{
+    CUstream stream = NULL;
+    symwin_status status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                                    "cuStreamCreate");
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_check(sw_drv.cuMemsetD8Async(ptr, (unsigned char)byte, bytes, stream),
+                      "cuMemsetD8Async of %zu bytes", bytes);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
+    return status;
+}
+
 /* ---- what an address is ---- */
 
 /* The handle of the allocation mapped at `ptr`, with a reference for the caller. */

@@ -121,6 +121,11 @@ static void count_chunk(const struct sw_memory *m)
 
 /* ---- what is kept ---- */
 
+static struct sw_chunk **bin_of(struct sw_arena *arena, size_t bytes)
+{
+    return &arena->bins[bytes / arena->granularity % SW_POOL_BINS];
+}
+
 static void keep(struct sw_arena *arena, struct sw_chunk *chunk)
 {
     chunk->kept = 1;
@@ -129,8 +134,7 @@ static void keep(struct sw_arena *arena, struct sw_chunk *chunk)
     *(arena->newest != NULL ? &arena->newest->newer : &arena->oldest) = chunk;
     arena->newest = chunk;
     if (chunk->number == SW_CARVE_NONE) {
-        struct sw_chunk **bin =
-            &arena->bins[chunk->memory.bytes / arena->granularity % SW_POOL_BINS];
+        struct sw_chunk **bin = bin_of(arena, chunk->memory.bytes);
 
         chunk->prev = NULL;
         chunk->next = *bin;
@@ -147,8 +151,7 @@ static void unkeep(struct sw_arena *arena, struct sw_chunk *chunk)
     *(chunk->older != NULL ? &chunk->older->newer : &arena->oldest) = chunk->newer;
     chunk->kept = 0;
     if (chunk->number == SW_CARVE_NONE) {
-        struct sw_chunk **bin =
-            &arena->bins[chunk->memory.bytes / arena->granularity % SW_POOL_BINS];
+        struct sw_chunk **bin = bin_of(arena, chunk->memory.bytes);
 
         if (chunk->next != NULL)
             chunk->next->prev = chunk->prev;
@@ -157,9 +160,9 @@ static void unkeep(struct sw_arena *arena, struct sw_chunk *chunk)
     atomic_fetch_sub(&total_of(arena->device)->kept, chunk->memory.bytes);
 }
 
-static struct sw_chunk *kept_find(const struct sw_arena *arena, size_t bytes)
+static struct sw_chunk *kept_find(struct sw_arena *arena, size_t bytes)
 {
-    struct sw_chunk *chunk = arena->bins[bytes / arena->granularity % SW_POOL_BINS];
+    struct sw_chunk *chunk = *bin_of(arena, bytes);
 
     while (chunk != NULL && chunk->memory.bytes != bytes)
         chunk = chunk->next;

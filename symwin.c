@@ -426,7 +426,6 @@ static void agree_limits(symwin_comm *comm)
 static symwin_status make_memory(symwin_comm *comm)
 {
     struct sw_memory_kind kind;
-    CUstream stream = NULL;
     symwin_status status = sw_memory_kind_find(create_call, comm->device, &kind);
     size_t bytes = SW_STATE_BYTES(comm->nranks, comm->slot_bytes);
 
@@ -439,15 +438,7 @@ static symwin_status make_memory(symwin_comm *comm)
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_MEMORY;
-    status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    if (status != SYMWIN_OK)
-        return status;
-    status = sw_check(sw_drv.cuMemsetD8Async(comm->memory.base, 0, bytes, stream),
-                      "cuMemsetD8Async of %zu bytes", bytes);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
-    sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
-    return status;
+    return sw_memory_fill(comm->memory.base, 0, bytes);
 }
 
 /* The agreed steps, with this rank's context current. `status` is what joined so far gave. */

@@ -165,19 +165,11 @@ void sw_allocation_identify(CUdeviceptr ptr, uint64_t buffer_id)
 static symwin_status fill(int device, CUdeviceptr ptr, int byte, size_t bytes)
 {
     struct sw_scope scope;
-    CUstream stream = NULL;
     symwin_status status = sw_scope_enter(device, &scope);
 
     if (status != SYMWIN_OK)
         return status;
-    status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    if (status == SYMWIN_OK) {
-        status = sw_check(sw_drv.cuMemsetD8Async(ptr, (unsigned char)byte, bytes, stream),
-                          "cuMemsetD8Async of %zu bytes", bytes);
-        if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
-        sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
-    }
+    status = sw_memory_fill(ptr, byte, bytes);
     sw_scope_leave(&scope);
     return status;
 }
