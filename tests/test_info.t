@@ -7,6 +7,8 @@ use File::Temp qw(tempdir);
 use JSON::PP;
 use Test::More;
 
+require './tests/files.pl';
+
 my $build     = $ENV{SYMWIN_BUILD} || 'build';
 my $info      = "$build/symwin-info";
 my $folder    = tempdir('/tmp/sw.XXXXXX', CLEANUP => 1);
@@ -15,20 +17,6 @@ my $python    = `python3 -c 'print(1)' 2>/dev/null`;
 delete $ENV{XDG_RUNTIME_DIR};
 mkdir "$folder/tmp";
 $ENV{TMPDIR} = "$folder/tmp";
-
-sub slurp {
-    my ($path) = @_;
-    open my $file, '<', $path or return '';
-    local $/;
-    return scalar <$file> // '';
-}
-
-sub spew {
-    my ($path, $text) = @_;
-    open my $file, '>', $path or BAIL_OUT("$path: $!");
-    print $file $text;
-    close $file;
-}
 
 # What comes before the program in a shell, with limits for this shell alone, and its arguments. Returns the exit status
 # and both channels.

@@ -8,6 +8,8 @@ use File::Temp qw(tempdir);
 use JSON::PP;
 use Test::More;
 
+require './tests/files.pl';
+
 my $build  = $ENV{SYMWIN_BUILD} || 'build';
 our $perf  = "$build/bench/symwin-perf";
 my $folder = tempdir(CLEANUP => 1);
@@ -18,13 +20,6 @@ my $sanitized = $flags =~ /-fsanitize/;
 
 # What has one thread's work alone is for another sanitizer than that of threads.
 my $threads = $flags =~ /-fsanitize=thread/;
-
-sub slurp {
-    my ($path) = @_;
-    open my $file, '<', $path or return '';
-    local $/;
-    return scalar <$file> // '';
-}
 
 # An environment, then arguments. Returns the exit status, and what was printed on either channel.
 sub perf {
@@ -147,13 +142,6 @@ is_deeply([map { (split /,/)[1] } @lines[4 .. 6]], [qw(link-engine link-stores l
 
 # A file has another name until the run has gone through everything, so a run that fails leaves that of before.
 is_deeply([sort glob "$folder/a.*"], ["$folder/a.csv", "$folder/a.json"], 'no draft is left');
-
-sub spew {
-    my ($path, $text) = @_;
-    open my $file, '>', $path or die;
-    print $file $text;
-    close $file or die;
-}
 
 FILES: {
 last FILES if $threads;

@@ -7,6 +7,8 @@ use Cwd qw(getcwd);
 use File::Temp qw(tempdir);
 use Test::More;
 
+require './tests/files.pl';
+
 my $build  = $ENV{SYMWIN_BUILD} || 'build';
 my $cc     = $ENV{CC}           || 'gcc';
 my $perf   = "$build/bench/symwin-perf";
@@ -28,20 +30,6 @@ sub perf {
     my $output = `env SYMWIN_DRIVER=emu $environment timeout 60 $perf $arguments 2>$folder/stderr`;
     my $status = $? >> 8;
     return ($status, $output, slurp("$folder/stderr"));
-}
-
-sub slurp {
-    my ($path) = @_;
-    open my $file, '<', $path or return '';
-    local $/;
-    return scalar <$file> // '';
-}
-
-sub spew {
-    my ($path, $text) = @_;
-    open my $file, '>', $path or BAIL_OUT("$path: $!");
-    print $file $text;
-    close $file or BAIL_OUT("$path: $!");
 }
 
 # What the calls of a run launched, by size.
