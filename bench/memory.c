@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "../internal.h"
+#include "median.h"
 #include "rivals/multicast.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 64, LIBRARIES = 2, WINDOWS = 200, MIB = 1 << 20 };
@@ -244,22 +245,13 @@ static double timed(struct rank *r, int library, enum call call, size_t bytes)
     return slowest;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void print(const char *name, int library, size_t bytes, double *us, int rounds)
 {
     const double first = us[0];
+    const double later = rounds > 1 ? median(us + 1, rounds - 1) : first;
 
-    if (rounds > 1)
-        qsort(us + 1, (size_t)rounds - 1, sizeof *us, compare);
     printf("%s,%s,%zu,%d,%.1f,%.1f\n", name, library == 0 ? "symwin" : "nccl", bytes, run.ranks,
-           first, us[rounds > 1 ? 1 + (rounds - 1) / 2 : 0]);
+           first, later);
     fflush(stdout);
 }
 

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "../symwin.h"
+#include "median.h"
 
 enum { ROUNDS = 9, MOST_THREADS = 64, HANDS = 64 };
 
@@ -41,19 +42,6 @@ static double now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_size);
-    return values[count / 2];
 }
 
 static void *alloc(size_t bytes)

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "../internal.h"
+#include "median.h"
 #include "rivals/multicast.h"
 
 enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
@@ -76,19 +77,6 @@ static void meet(void)
 
     while (atomic_load(&job->arrived) < target)
         pause_for_others();
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_size);
-    return values[count / 2];
 }
 
 static double slowest(const double *values)

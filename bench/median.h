@@ -1,0 +1,21 @@
+/* The median of some times, the upper one where their number is even. */
+#ifndef SYMWIN_BENCH_MEDIAN_H
+#define SYMWIN_BENCH_MEDIAN_H
+
+#include <stdlib.h>
+
+static inline int median_by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Sorts the values. */
+static inline double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, median_by_size);
+    return values[count / 2];
+}
+
+#endif
