@@ -102,7 +102,7 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 #define BULK_BYTES_US 300e3    /* by bulk copies */
 #define LOCAL_BYTES_US 1300e3  /* what it handles after that, */
 #define BESIDE_BYTES_US 3000e3 /* and meanwhile, where it does both at once */
-#define PUSH_BLOCK_US 17.5e3   /* and what a block of few does: of all that pushes, */
+#define PUSH_BLOCK_US 15.5e3   /* and what a block of few does: of all that pushes, */
 #define PUSH_FEW_US 290e3      /* but all of them no more than this, */
 #define LOAD_BLOCK_US 35e3     /* the two-shot over windows, */
 #define BULK_BLOCK_US 39e3     /* that by bulk copies, */
