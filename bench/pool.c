@@ -4,7 +4,8 @@
  *
  * Prints CSV: what, threads, bytes of an allocation, and the median over rounds of a call in nanoseconds, the slowest thread's;
  * the last rows are bytes that the device gave over bytes that were asked for. "warm" is an allocation and its free one
- * after the other; "handed" the same where another thread frees what one has allocated. All on the current driver's device 0.
+ * after the other; "handed" the same where another thread frees what one has allocated. All on the current driver's device 0,
+ * whose primary context is held: without one the driver sets a device up and shuts it down at each call, which takes 1 ms.
  * NCCL's allocator is timed by bench/memory.c.
  */
 #include <pthread.h>
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../symwin.h"
+#include "../internal.h"
 #include "median.h"
 
 enum { ROUNDS = 9, MOST_THREADS = 64, HANDS = 64 };
@@ -167,12 +168,15 @@ int main(int argc, char **argv)
 {
     static const size_t sizes[] = {64 << 10, 2 << 20, 64 << 20};
     const int many = argc > 1 ? atoi(argv[1]) : 8;
+    CUcontext context;
     size_t i;
 
     if (many < 1 || many > MOST_THREADS) {
         fprintf(stderr, "pool: %s threads; pass 1 to %d\n", argv[1], MOST_THREADS);
         return 2;
     }
+    check(sw_driver_load());
+    check(sw_check(sw_drv.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain"));
     printf("what,threads,bytes,ns\n");
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         run("warm", warm, 1, sizes[i], 100000);
