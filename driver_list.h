@@ -101,8 +101,6 @@
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer", 3020, REQUIRED,                      \
       (CUdeviceptr * dptr, void *ptr, unsigned int flags))                                         \
     X(cuMemGetInfo, "cuMemGetInfo", 3020, REQUIRED, (size_t * free_bytes, size_t * total_bytes))   \
-    X(cuMemGetAddressRange, "cuMemGetAddressRange", 3020, REQUIRED,                                \
-      (CUdeviceptr * base, size_t * size, CUdeviceptr ptr))                                        \
     X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, REQUIRED,                              \
       (void *data, CUpointer_attribute attribute, CUdeviceptr ptr))                                \
     X(cuMemcpyHtoD, "cuMemcpyHtoD", 3020, REQUIRED,                                                \

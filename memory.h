@@ -19,7 +19,7 @@ struct sw_memory {
     CUdeviceptr base;                    /* owned from RESERVED on, range_bytes long */
     size_t bytes, range_bytes;
     int device;
-    uint64_t buffer_id; /* 0: nobody has asked yet, since that may take a context */
+    uint64_t buffer_id; /* when MAPPED */
 };
 
 struct sw_memory_kind { /* what allocations of a device are like */
@@ -84,9 +84,6 @@ enum sw_owned sw_allocation_find(CUdeviceptr ptr, struct sw_allocation *out);
 /* The same, and what is LIVE is not freed until sw_allocation_drop() of the same address. */
 enum sw_owned sw_allocation_hold(CUdeviceptr ptr, struct sw_allocation *out);
 void sw_allocation_drop(CUdeviceptr ptr);
-
-/* Notes the buffer id of its physical memory. */
-void sw_allocation_identify(CUdeviceptr ptr, uint64_t buffer_id);
 
 /* ---- share.c: memory as others see it --------------------------------------------------------- */
 

@@ -95,6 +95,13 @@ static symwin_status check_show(CUresult result, const char *call, const char *s
     return sw_check(result, "%s: %s of %zu bytes", call, step, m->bytes);
 }
 
+static symwin_status ask(const char *call, CUdeviceptr ptr, CUpointer_attribute attribute,
+                         const char *name, void *answer)
+{
+    return sw_check(sw_drv.cuPointerGetAttribute(answer, attribute, ptr),
+                    "%s: cuPointerGetAttribute (%s) of 0x%llx", call, name, ptr);
+}
+
 symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granularity, int device,
                              unsigned flags)
 {
@@ -113,6 +120,8 @@ symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granu
         return status;
     m->stage = SW_MEMORY_MAPPED;
     status = memory_access(m, device, flags);
+    if (status == SYMWIN_OK)
+        status = ask(call, m->base, CU_POINTER_ATTRIBUTE_BUFFER_ID, "buffer id", &m->buffer_id);
     return status == SYMWIN_OK ? SYMWIN_OK : sw_fail_in(status, call, "");
 }
 
@@ -229,7 +238,8 @@ static symwin_status retain_handle(const char *call, CUdeviceptr ptr,
     return sw_check(result, "%s: cuMemRetainAllocationHandle of 0x%llx", call, ptr);
 }
 
-/* Fills `out` and the properties for an address under which `handle` is mapped. */
+/* Fills `out` and the properties for an address under which `handle` is mapped. Takes no context:
+ * cuMemGetAddressRange would. */
 static symwin_status describe(const char *call, CUdeviceptr ptr,
                               CUmemGenericAllocationHandle handle, struct sw_physical *out,
                               CUmemAllocationProp *prop)
@@ -241,11 +251,11 @@ static symwin_status describe(const char *call, CUdeviceptr ptr,
     status = sw_check(sw_drv.cuMemGetAllocationPropertiesFromHandle(prop, handle),
                       "%s: cuMemGetAllocationPropertiesFromHandle", call);
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemGetAddressRange(&out->base, &out->bytes, ptr),
-                          "%s: cuMemGetAddressRange of 0x%llx", call, ptr);
+        status = ask(call, ptr, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, "base", &out->base);
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr),
-                          "%s: cuPointerGetAttribute (buffer id) of 0x%llx", call, ptr);
+        status = ask(call, ptr, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, "size", &out->bytes);
+    if (status == SYMWIN_OK)
+        status = ask(call, ptr, CU_POINTER_ATTRIBUTE_BUFFER_ID, "buffer id", &id);
     if (status != SYMWIN_OK)
         return status;
     if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)

@@ -9,21 +9,6 @@ static symwin_status fail_freed(const char *call, CUdeviceptr ptr)
                    "%s: 0x%llx is in no live allocation of VMM memory: it was freed", call, ptr);
 }
 
-/* The first time that anybody asks. */
-static symwin_status identify(const char *call, CUdeviceptr ptr, struct sw_allocation *a)
-{
-    struct sw_physical physical;
-    symwin_status status = sw_physical_find(call, ptr, &physical);
-
-    if (status != SYMWIN_OK) {
-        sw_allocation_drop(ptr);
-        return status;
-    }
-    a->physical.buffer_id = physical.buffer_id;
-    sw_allocation_identify(ptr, physical.buffer_id);
-    return SYMWIN_OK;
-}
-
 symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_allocation *out)
 {
     symwin_status status = SYMWIN_OK;
@@ -38,8 +23,6 @@ symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_alloca
         out->bytes = out->physical.bytes;
         break;
     case SW_OWNED_LIVE:
-        if (out->physical.buffer_id == 0)
-            status = identify(call, ptr, out);
         break;
     }
     return status;

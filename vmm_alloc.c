@@ -151,15 +151,6 @@ void sw_allocation_drop(CUdeviceptr ptr)
     find(ptr, &gone, -1);
 }
 
-void sw_allocation_identify(CUdeviceptr ptr, uint64_t buffer_id)
-{
-    struct sw_locked locked = lock(ptr);
-
-    if (locked.owned != SW_OWNED_NOT)
-        locked.chunk->memory.buffer_id = buffer_id;
-    unlock(&locked);
-}
-
 /* ---- for searching faults -------------------------------------------------------------------- */
 
 static symwin_status fill(int device, CUdeviceptr ptr, int byte, size_t bytes)

@@ -9,27 +9,6 @@
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-CUresult sw_emu_cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
-{
-    CUresult result = emu_enter(EMU_cuMemGetAddressRange);
-    const struct emu_view *view;
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    pthread_mutex_lock(&emu_memory_mutex);
-    view = emu_view_at(ptr);
-    if (view == NULL) {
-        result = CUDA_ERROR_NOT_FOUND;
-    } else {
-        if (base != NULL)
-            *base = view->seen.va;
-        if (size != NULL)
-            *size = view->seen.bytes;
-    }
-    pthread_mutex_unlock(&emu_memory_mutex);
-    return result;
-}
-
 /* An answer and how many bytes of it the caller has room for. */
 struct answer {
     union {

@@ -17,7 +17,7 @@
 #include "../driver.h"
 #include "tap.h"
 
-#define CONF_RULES 84
+#define CONF_RULES 85
 
 #define OK CUDA_SUCCESS
 #define IV CUDA_ERROR_INVALID_VALUE
@@ -159,6 +159,6 @@ void conf_child_no_core(void);
 
 void conf_rules_create(void); /* 1 to 25: addresses, allocations, references */
 void conf_rules_map(void);    /* 26 to 50: mappings and access rights */
-void conf_rules_share(void);  /* 51 to 65: export, import, queries */
+void conf_rules_share(void);  /* 51 to 65 and 85: export, import, queries */
 
 #endif

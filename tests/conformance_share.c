@@ -285,6 +285,52 @@ static void properties(void)
         sw_drv.cuMemGetAllocationGranularity(&minimum, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 }
 
+/* What is mapped at `at`: its base and size are `base` and `size`, and it has an id. */
+static void check_mapping(const char *what, CUdeviceptr at, CUdeviceptr base, size_t size)
+{
+    unsigned long long id = 0;
+    CUdeviceptr got_base = 0;
+    size_t got_size = 0;
+
+    conf_accepted(
+        85, "base of a mapping",
+        sw_drv.cuPointerGetAttribute(&got_base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, at));
+    conf_accepted(85, "size of a mapping",
+                  sw_drv.cuPointerGetAttribute(&got_size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, at));
+    conf_accepted(85, "buffer id of a mapping",
+                  sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at));
+    conf_value(85, ACCEPTED, what, got_base == base && got_size == size && id != 0, 1);
+}
+
+/* Rule 85: what an address is, which is told without a context too. */
+static void what_an_address_is(void)
+{
+    const size_t g = conf.granule;
+    const CUdeviceptr va = conf_reserve(3 * g);
+    const CUmemGenericAllocationHandle a = conf_create(conf.device, g, FD);
+    const CUmemGenericAllocationHandle b = conf_create(conf.device, 2 * g, FD);
+    CUdeviceptr base = 0;
+    CUcontext context;
+
+    conf_must(sw_drv.cuMemMap(va, g, 0, a, 0), "cuMemMap");
+    conf_must(sw_drv.cuMemMap(va + g, 2 * g, 0, b, 0), "cuMemMap");
+    conf_must(conf_access(va, 3 * g, conf.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+              "cuMemSetAccess");
+    check_mapping("the first of two in a reservation", va + 8, va, g);
+    check_mapping("the second, from its middle", va + 2 * g, va + g, 2 * g);
+    conf_must(sw_drv.cuCtxPopCurrent(&context), "cuCtxPopCurrent");
+    check_mapping("with no context current", va + 2 * g + 1, va + g, 2 * g);
+    conf_must(sw_drv.cuCtxPushCurrent(context), "cuCtxPushCurrent");
+    conf_must(sw_drv.cuMemUnmap(va, g), "cuMemUnmap");
+    conf_refused(85, "base of what is not mapped",
+                 sw_drv.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, va),
+                 WANT(IV));
+    conf_must(sw_drv.cuMemUnmap(va + g, 2 * g), "cuMemUnmap");
+    conf_must(sw_drv.cuMemAddressFree(va, 3 * g), "cuMemAddressFree");
+    conf_must(sw_drv.cuMemRelease(a), "cuMemRelease");
+    conf_must(sw_drv.cuMemRelease(b), "cuMemRelease");
+}
+
 void conf_rules_share(void)
 {
     conf_group("export", export_fd);
@@ -293,4 +339,5 @@ void conf_rules_share(void)
     conf_group("fabric handles", fabric);
     conf_group("retain", retain);
     conf_group("properties", properties);
+    conf_group("what an address is", what_an_address_is);
 }

@@ -1,4 +1,4 @@
-/* The rules on memory (1 to 65, less those on multicast), on the driver that SYMWIN_DRIVER names;
+/* The rules on memory (1 to 65 and 85, less those on multicast), on the driver that SYMWIN_DRIVER names;
  * SYMWIN_CONFORMANCE_CSV=path writes a table of them. The cases are in conformance_*.c; here are
  * those that need a process of their own, which is this program with an argument. */
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ static int child_all_before_init(void)
         sw_emu_driver.cuMemAlloc(&va, 1),
         sw_emu_driver.cuMemHostAlloc(&host, 1, 0),
         sw_emu_driver.cuMemGetInfo(&bytes, &bytes),
-        sw_emu_driver.cuMemGetAddressRange(&va, &bytes, 4096),
+        sw_emu_driver.cuPointerGetAttribute(&va, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 4096),
         sw_emu_driver.cuMulticastUnbind(1, 0, 0, 0),
     };
     int wrong = 0;
@@ -180,7 +180,7 @@ static int is_mine(int rule)
     case 62:
         return 0;
     default:
-        return rule <= 65;
+        return rule <= 65 || rule == 85;
     }
 }
 

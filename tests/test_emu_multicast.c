@@ -485,8 +485,8 @@ static void teardown(void)
 
 static int is_mine(int rule)
 {
-    return rule >= 66 || rule == 29 || rule == 30 || rule == 35 || rule == 36 || rule == 47 ||
-           rule == 54 || rule == 62;
+    return (rule >= 66 && rule <= 84) || rule == 29 || rule == 30 || rule == 35 || rule == 36 ||
+           rule == 47 || rule == 54 || rule == 62;
 }
 
 int main(int argc, char **argv)

@@ -92,9 +92,10 @@ static void look_at(CUdeviceptr at)
 
     if (at == 0)
         return;
-    result = sw_drv.cuMemGetAddressRange(&base, &size, at);
-    expect(result == IV || result == CUDA_ERROR_NOT_FOUND ||
-           (result == OK && base == at && size == conf.granule));
+    result = sw_drv.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, at);
+    expect(result == IV || (result == OK && base == at));
+    result = sw_drv.cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, at);
+    expect(result == IV || (result == OK && size == conf.granule));
     result = sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at);
     expect(result == IV || (result == OK && id != 0));
     expect(conf_rights(at, conf.device) <= RW);

@@ -81,8 +81,10 @@ static void print_where(int i)
 
     CALL("cuPointerGetAttribute", 4000, (void *, CUpointer_attribute, CUdeviceptr),
          (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr));
-    CALL("cuMemGetAddressRange", 3020, (CUdeviceptr *, size_t *, CUdeviceptr),
-         (&base, &bytes, ptr));
+    CALL("cuPointerGetAttribute", 4000, (void *, CUpointer_attribute, CUdeviceptr),
+         (&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, ptr));
+    CALL("cuPointerGetAttribute", 4000, (void *, CUpointer_attribute, CUdeviceptr),
+         (&bytes, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, ptr));
     CALL("cuDeviceGetCount", 2000, (int *), (&devices));
     while (devices-- > 0) {
         const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = devices};
