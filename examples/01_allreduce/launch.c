@@ -30,7 +30,7 @@ static int fork_ranks(int nproc)
     int failed = 0;
     char job[64];
 
-    snprintf(job, sizeof job, "allreduce_sm-%ld", (long)getpid());
+    snprintf(job, sizeof job, "%s-%ld", program, (long)getpid());
     setenv("SYMWIN_JOB", job, 1);
     set_number("SYMWIN_NRANKS", nproc);
     set_number("SYMWIN_LOCAL_NRANKS", nproc);
@@ -43,7 +43,7 @@ static int fork_ranks(int nproc)
             return -1;
         }
         if (pid < 0) {
-            fprintf(stderr, "allreduce_sm: cannot fork process %d: %s\n", p, strerror(errno));
+            fprintf(stderr, "%s: cannot fork process %d: %s\n", program, p, strerror(errno));
             failed = 1; /* the others wait for it until their time is up */
             break;
         }
@@ -70,7 +70,7 @@ static int ask_mpi(symwin_launch_info *info)
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
         return 0;
     if (level < MPI_THREAD_FUNNELED) {
-        fprintf(stderr, "allreduce_sm: this MPI takes no program with threads\n");
+        fprintf(stderr, "%s: this MPI takes no program with threads\n", program);
         MPI_Finalize();
         return 0;
     }
@@ -85,7 +85,7 @@ static int ask_environment(symwin_launch_info *info)
 {
     if (symwin_launch_query(info) == SYMWIN_OK)
         return 1;
-    fprintf(stderr, "allreduce_sm: %s\n", symwin_last_error());
+    fprintf(stderr, "%s: %s\n", program, symwin_last_error());
     return 0;
 }
 

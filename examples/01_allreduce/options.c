@@ -1,4 +1,4 @@
-/* The command line of allreduce_sm. */
+/* The command line. */
 #include "options.h"
 
 #include <errno.h>
@@ -7,15 +7,15 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: [NTHREADS=N] allreduce_sm [--nproc N] [--algo ALGO] [COUNT [TYPE [OP]]]\n"
+    "usage: [NTHREADS=N] %s [--nproc N] [--algo ALGO] [COUNT [TYPE [OP]]]\n"
     "\n"
-    "All-reduces COUNT elements over symmetric-memory windows and compares every element on every rank\n"
+    "%s and compares every element on every rank\n"
     "with the host's own result. Ranks are threads of this process, or processes: under mpirun, srun\n"
     "and torchrun, and with --nproc; or NTHREADS threads in each of these.\n"
     "\n"
     "  --nproc N      forks N processes\n"
     "  NTHREADS       ranks of a process; without it one, or one for each device where there is only\n"
-    "                 one process. Rank r of a host uses device r % devices\n"
+    "                 one process. Rank r of a host uses device r %% devices\n"
     "  SYMWIN_DRIVER  auto, cuda or emu: which driver; auto takes CUDA where there is a GPU\n"
     "  COUNT          elements, 1048576 by default; the suffixes K, M and G are powers of 1024\n";
 
@@ -34,7 +34,7 @@ static void print_names(FILE *to, const char *what, const char *const *names)
 
 static void print_usage(FILE *to)
 {
-    fputs(usage, to);
+    fprintf(to, usage, program, purpose);
     print_names(to, "TYPE", types);
     print_names(to, "OP", ops);
     print_names(to, "ALGO", algos);
@@ -46,7 +46,7 @@ static int find(const char *what, const char *const *names, const char *name)
     for (int i = 0; names[i] != NULL; i++)
         if (strcmp(names[i], name) == 0)
             return i;
-    fprintf(stderr, "allreduce_sm: no %s \"%s\"\n", what, name);
+    fprintf(stderr, "%s: no %s \"%s\"\n", program, what, name);
     return -1;
 }
 
@@ -66,7 +66,7 @@ static uint64_t number(const char *what, const char *text, uint64_t most)
         end++;
     }
     if (value == 0 || *end != '\0' || errno != 0 || value > most >> shift) {
-        fprintf(stderr, "allreduce_sm: %s is \"%s\": give a number from 1 to %llu\n", what, text,
+        fprintf(stderr, "%s: %s is \"%s\": give a number from 1 to %llu\n", program, what, text,
                 (unsigned long long)most);
         return 0;
     }
@@ -96,7 +96,7 @@ int options_parse(int argc, char **argv, struct options *options)
         } else if (argv[i][0] != '-' && count < 3) {
             words[count++] = argv[i];
         } else {
-            fprintf(stderr, "allreduce_sm: what is \"%s\"?\n", argv[i]);
+            fprintf(stderr, "%s: what is \"%s\"?\n", program, argv[i]);
             print_usage(stderr);
             return 2;
         }

@@ -18,6 +18,9 @@ struct options {
     int nproc;              /* processes to be forked; 0: none */
 };
 
+/* Of the program: its name, and what it does, in the words that "and compares" goes on from. */
+extern const char program[], purpose[];
+
 /* Returns -1 to go on, else the program's exit status: --help has been printed, or what is wrong. */
 int options_parse(int argc, char **argv, struct options *options);
 

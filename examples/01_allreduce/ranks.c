@@ -1,0 +1,227 @@
+/* A thread for every rank of this process, and what the threads say and have to compute. */
+#if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
+#endif
+#include "ranks.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host.h"
+
+enum { CHUNK = 1 << 18 }; /* elements that a rank has in host memory at a time */
+
+/* ---- what the ranks say --------------------------------------------------------------------- */
+
+int step(struct rank *self, symwin_status status, const char *format, ...)
+{
+    struct job *job = self->job;
+    va_list args;
+
+    self->failed = status != SYMWIN_OK;
+    va_start(args, format);
+    vsnprintf(self->line, sizeof self->line, format, args);
+    va_end(args);
+    if (self->failed)
+        snprintf(self->line, sizeof self->line, "failed: %s: %s", symwin_status_name(status),
+                 self->complaint[0] != '\0' ? self->complaint : symwin_last_error());
+
+    pthread_barrier_wait(&job->barrier);
+    if (self->rank == job->launch.first) {
+        for (int i = 0; i < job->launch.count; i++) {
+            const struct rank *rank = &job->ranks[i];
+
+            if (rank->line[0] != '\0')
+                fprintf(rank->failed ? stderr : stdout, "  Rank %d %s\n", rank->rank, rank->line);
+            job->failed |= rank->failed;
+        }
+    }
+    pthread_barrier_wait(&job->barrier);
+    if (job->failed && self->comm != NULL)
+        symwin_comm_abort(self->comm); /* for those in other processes */
+    return !job->failed;
+}
+
+void announce(const struct rank *self, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    if (self->rank == 0)
+        vprintf(format, args);
+    va_end(args);
+}
+
+static symwin_status complain(struct rank *self, symwin_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(self->complaint, sizeof self->complaint, format, args);
+    va_end(args);
+    return status;
+}
+
+/* ---- their data --------------------------------------------------------------------------------- */
+
+/* The elements of the chunk that begins at element `first`. */
+static size_t chunk(const struct problem *problem, uint64_t first)
+{
+    return problem->count - first < CHUNK ? (size_t)(problem->count - first) : CHUNK;
+}
+
+symwin_status initialise(struct rank *self)
+{
+    const struct job *job = self->job;
+    const struct problem *problem = &job->problem;
+    const size_t bytes = symwin_type_bytes(problem->type);
+
+    self->staging = malloc(CHUNK * bytes);
+    if (self->staging == NULL)
+        return complain(self, SYMWIN_NO_MEMORY, "no host memory for the staging buffer");
+    for (uint64_t i = 0; i < problem->count; i += CHUNK) {
+        const size_t n = chunk(problem, i);
+        symwin_status status;
+
+        host_fill(problem, self->rank, i, n, self->staging);
+        status = symwin_memcpy(self->device, (char *)self->send + i * bytes, self->staging,
+                               n * bytes, self->stream);
+        if (status != SYMWIN_OK)
+            return status;
+        if (i / CHUNK % (unsigned)job->launch.count == (unsigned)(self->rank - job->launch.first))
+            host_fill(problem, HOST_RESULT, i, n, job->expected + i * bytes);
+    }
+    return symwin_stream_synchronize(self->device, self->stream);
+}
+
+symwin_status verify(struct rank *self)
+{
+    const struct job *job = self->job;
+    const struct problem *problem = &job->problem;
+    const size_t bytes = symwin_type_bytes(problem->type);
+
+    for (uint64_t i = 0; i < problem->count; i += CHUNK) {
+        const size_t n = chunk(problem, i);
+        const unsigned char *want = job->expected + i * bytes;
+        symwin_status status;
+        size_t at = 0;
+
+        status = symwin_memcpy(self->device, self->staging, (char *)self->recv + i * bytes,
+                               n * bytes, self->stream);
+        if (status == SYMWIN_OK)
+            status = symwin_stream_synchronize(self->device, self->stream);
+        if (status != SYMWIN_OK)
+            return status;
+        if (memcmp(self->staging, want, n * bytes) == 0)
+            continue;
+        while (self->staging[at] == want[at])
+            at++;
+        return complain(
+            self, SYMWIN_DRIVER, "wrong result: byte %zu of element %llu is 0x%02x, must be 0x%02x",
+            at % bytes, (unsigned long long)(i + at / bytes), self->staging[at], want[at]);
+    }
+    return SYMWIN_OK;
+}
+
+void announce_verified(const struct rank *self)
+{
+    const struct job *job = self->job;
+    const struct problem *problem = &job->problem;
+
+    if (self->rank != job->launch.first)
+        return;
+    if (job->launch.processes == 1)
+        printf("Verification - %llu elements on each of %d ranks equal the host's own %s\n",
+               (unsigned long long)problem->count, problem->nranks, symwin_op_name(problem->op));
+    else
+        printf("Verification - %llu elements on ranks %d to %d equal the host's own %s\n",
+               (unsigned long long)problem->count, job->launch.first,
+               job->launch.first + job->launch.count - 1, symwin_op_name(problem->op));
+    printf("Results verified correctly\n");
+}
+
+/* ---- all ranks ------------------------------------------------------------------------------ */
+
+static void *run_rank(void *argument)
+{
+    struct rank *self = argument;
+
+    run_steps(self);
+    step(self, clean_up(self), "%s", "");
+    free(self->staging);
+    return NULL;
+}
+
+/* Starts a thread for every rank and waits for them. Returns whether all went well. */
+static int run(struct job *job, pthread_t *threads)
+{
+    const int nranks = job->launch.count;
+
+    pthread_barrier_init(&job->barrier, NULL, (unsigned)nranks);
+    for (int r = 0; r < nranks; r++) {
+        job->ranks[r].job = job;
+        job->ranks[r].rank = job->launch.first + r;
+        job->ranks[r].device = (job->launch.local_first + r) % job->driver.device_count;
+    }
+    for (int r = 0; r < nranks; r++) {
+        if (pthread_create(&threads[r], NULL, run_rank, &job->ranks[r]) != 0) {
+            fprintf(stderr, "%s: cannot start a thread for rank %d\n", program, r);
+            exit(EXIT_FAILURE); /* the ranks before it wait for it */
+        }
+    }
+    for (int r = 0; r < nranks; r++)
+        pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&job->barrier);
+    return !job->failed;
+}
+
+static int run_all(struct job *job)
+{
+    const size_t count = (size_t)job->launch.count;
+    pthread_t *threads = calloc(count, sizeof *threads);
+    int ok = 0;
+
+    job->bytes = (size_t)job->problem.count * symwin_type_bytes(job->problem.type);
+    job->ranks = calloc(count, sizeof *job->ranks);
+    job->expected = malloc(job->bytes);
+    if (threads == NULL || job->ranks == NULL || job->expected == NULL)
+        fprintf(stderr, "%s: no host memory for a result of %zu bytes\n", program, job->bytes);
+    else
+        ok = run(job, threads);
+    free(job->expected);
+    free(job->ranks);
+    free(threads);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.nproc = 0};
+    struct job job = {.failed = 0};
+    int exit_status = options_parse(argc, argv, &options);
+    int ok = 0;
+
+    if (exit_status < 0)
+        exit_status = launch_begin(&options, &job.launch);
+    if (exit_status >= 0)
+        return exit_status;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
+    if (symwin_driver_query(&job.driver) == SYMWIN_OK) {
+        if (job.launch.count == 0)
+            job.launch.nranks = job.launch.count = job.driver.device_count;
+        ok = launch_id(&job.launch, &job.id) == SYMWIN_OK;
+    }
+    job.problem = options.problem;
+    job.problem.nranks = job.launch.nranks;
+    if (ok)
+        ok = run_all(&job);
+    else
+        fprintf(stderr, "%s: %s\n", program, symwin_last_error());
+    if (ok && job.launch.first == 0)
+        printf("All resources cleaned up successfully\n");
+    launch_end(&job.launch);
+    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+}
