@@ -92,6 +92,7 @@ PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
 INFO_SOURCES := $(sort $(wildcard tools/info/*.c))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
+WITH_NCCL_SOURCES := $(sort $(wildcard examples/03_with_nccl/*.c))
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
 
@@ -118,14 +119,15 @@ SHARED := $(BUILD)/libsymwin.so.$(VERSION)
 SONAME := libsymwin.so.$(MAJOR)
 # NCCL's allocator on symwin's memory: nccl/README.md.
 NCCL   := $(BUILD)/libsymwin-nccl.so
-NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window libtool.so cuda/libcuda.so.1)
+NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window libtool.so cuda/libcuda.so.1 \
+    collectives/libnccl.so.2)
 
 # ---- what people type -------------------------------------------------------------------------
 
 .PHONY: all run test tests test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
-all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(INFO)
+all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/with_nccl $(INFO)
 
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
@@ -172,7 +174,7 @@ clean:
 help:
 	@sed -n 's/^# *| \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-# | make                 both libraries, libsymwin-nccl.so, symwin-info and the example, in build/
+# | make                 both libraries, libsymwin-nccl.so, symwin-info and the examples, in build/
 # | make run             the example with four ranks, on GPUs or on the emulated driver
 # | make test            all tests; TESTS_ONLY="test_a test_b" runs some
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
@@ -284,6 +286,10 @@ $(NCCL): $(call objects,$(NCCL_SOURCES)) nccl/nccl.map $(SHARED)
 $(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
+# It has nothing of symwin in it: libsymwin-nccl.so is preloaded.
+$(BUILD)/with_nccl: $(call objects,$(WITH_NCCL_SOURCES))
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
@@ -341,6 +347,10 @@ $(NCCL_FAKE): $(BUILD)/obj/tests/nccl/fake_nccl.c.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -o $@ $<
 
+$(BUILD)/tests/nccl/collectives/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_collectives.c.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -o $@ $<
+
 $(BUILD)/tests/nccl/libtool.so: $(BUILD)/obj/tests/nccl/fake_tool.c.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -o $@ $<
@@ -370,7 +380,7 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS))
--include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(WITH_NCCL_SOURCES) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
 
 # ---- install ----------------------------------------------------------------------------------
