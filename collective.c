@@ -17,6 +17,7 @@
 
 #include "choice.h"
 #include "copies.h"
+#include "register.h"
 
 static const char allreduce_call[] = "symwin_allreduce";
 
@@ -91,30 +92,38 @@ struct call {
 static symwin_status check_buffer(const struct call *c, const char *which, CUdeviceptr address,
                                   struct sw_registry_entry *entry, int *in_window)
 {
+    struct sw_registry_entry registered;
     CUmemorytype kind = 0;
+    enum sw_found found;
     int device = -1;
     CUresult result;
 
-    *in_window = 0;
     if (address == 0)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", allreduce_call, which);
     if (address % symwin_type_bytes(c->type) != 0)
         return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes",
                        allreduce_call, which, address, symwin_type_name(c->type),
                        symwin_type_bytes(c->type));
-    switch (sw_registry_find(c->comm->registry, (uintptr_t)address, c->bytes, entry)) {
+    found = sw_registry_find(c->comm->registry, (uintptr_t)address, c->bytes, entry);
+    *in_window = found == SW_FOUND_ALL;
+    if (found == SW_FOUND_ALL)
+        return SYMWIN_OK;
+    switch (sw_registered_find(c->comm, (uintptr_t)address, c->bytes, &registered)) {
     case SW_FOUND_ALL:
-        *in_window = 1;
+        *in_window = registered.transports != 0;
+        *entry = registered;
         return SYMWIN_OK;
     case SW_FOUND_PART:
+        return SYMWIN_OK;
+    case SW_FOUND_NONE:
+        break;
+    }
+    if (found == SW_FOUND_PART)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
                        "%zu bytes from there",
                        allreduce_call, (unsigned long long)c->count, c->bytes, which,
                        (size_t)(entry->end - (uintptr_t)address));
-    case SW_FOUND_NONE:
-        break;
-    }
     result = sw_drv.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
     if (result == CUDA_ERROR_INVALID_VALUE ||
         (result == CUDA_SUCCESS && kind != CU_MEMORYTYPE_DEVICE))
@@ -154,6 +163,8 @@ static symwin_status check_buffers(struct call *c)
     if (status != SYMWIN_OK)
         return status;
     c->windows = in_window && out_window;
+    c->in_offset = c->out_offset = 0;
+    c->transports = 0;
     if (c->windows) {
         c->in_offset = in.offset + (size_t)(c->in - in.begin);
         c->out_offset = out.offset + (size_t)(c->out - out.begin);
@@ -466,8 +477,14 @@ static symwin_status run(struct call *c, symwin_allreduce_info *info)
 {
     struct sw_scope scope;
     symwin_status status = sw_scope_enter_context(c->comm->context, &scope);
+    int changed = 0;
 
     if (status == SYMWIN_OK)
+        status = check_buffers(c);
+    if (status == SYMWIN_OK && info == NULL && sw_registrations_any(c->comm))
+        status = sw_registrations_prepare(c->comm, allreduce_call, c->in, c->out, c->bytes,
+                                          c->stream, c->windows, &changed);
+    if (status == SYMWIN_OK && changed)
         status = check_buffers(c);
     if (status == SYMWIN_OK)
         status = choose(c);

@@ -26,6 +26,7 @@ typedef struct CUkern_st *CUkernel;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUuserObject_st *CUuserObject;
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
 typedef void (*CUhostFn)(void *user_data);
@@ -212,6 +213,8 @@ typedef enum CUevent_flags {
     CU_EVENT_BLOCKING_SYNC = 1,
     CU_EVENT_DISABLE_TIMING = 2
 } CUevent_flags;
+
+enum { CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1, CU_GRAPH_USER_OBJECT_MOVE = 1 };
 
 typedef enum CUstreamCaptureMode {
     CU_STREAM_CAPTURE_MODE_GLOBAL = 0,

@@ -184,6 +184,13 @@
     X(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, REQUIRED, (CUgraphExec exec))               \
     X(cuGraphDestroy, "cuGraphDestroy", 10000, REQUIRED, (CUgraph graph))                          \
     X(cuGraphGetNodes, "cuGraphGetNodes", 10000, REQUIRED,                                         \
-      (CUgraph graph, CUgraphNode * nodes, size_t * count))
+      (CUgraph graph, CUgraphNode * nodes, size_t * count))                                        \
+    X(cuUserObjectCreate, "cuUserObjectCreate", 11030, REQUIRED,                                   \
+      (CUuserObject * object, void *ptr, CUhostFn destroy, unsigned int count,                     \
+       unsigned int flags))                                                                        \
+    X(cuUserObjectRelease, "cuUserObjectRelease", 11030, REQUIRED,                                 \
+      (CUuserObject object, unsigned int count))                                                   \
+    X(cuGraphRetainUserObject, "cuGraphRetainUserObject", 11030, REQUIRED,                         \
+      (CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags))
 
 #endif

@@ -411,7 +411,8 @@ struct sw_registry *sw_registry_create(void); /* NULL: no memory */
 void sw_registry_destroy(struct sw_registry *registry);
 
 /* One writer at a time; readers are never blocked. */
-symwin_status sw_registry_reserve(struct sw_registry *registry); /* room for one entry more */
+symwin_status sw_registry_reserve(struct sw_registry *registry,
+                                  size_t entries); /* room for so many more */
 void sw_registry_insert(struct sw_registry *registry, const struct sw_registry_entry *entry);
 void sw_registry_remove(struct sw_registry *registry, uintptr_t window);
 
@@ -534,6 +535,7 @@ struct symwin_comm {
     size_t window_slots;
     int window_count;
     struct sw_registry *registry;
+    struct sw_registrations *registrations; /* owned: register.h */
 
     /* collective.c, under `busy`: what the next call has to come after */
     uint32_t done;              /* blocks of all calls outside captures: what state.done comes to */

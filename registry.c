@@ -54,12 +54,12 @@ void sw_registry_destroy(struct sw_registry *registry)
     free(registry);
 }
 
-static int reserve(struct table *t)
+static int reserve(struct table *t, size_t entries)
 {
-    const size_t room = t->room == 0 ? 16 : t->room * 2;
+    const size_t room = 2 * t->room + 16; /* callers want one or two */
     struct record *records;
 
-    if (t->count < t->room)
+    if (entries <= t->room - t->count)
         return 1;
     records = realloc(t->records, room * sizeof *records);
     if (records == NULL)
@@ -143,17 +143,17 @@ static struct table *swap(struct sw_registry *registry)
     return &registry->tables[old];
 }
 
-symwin_status sw_registry_reserve(struct sw_registry *registry)
+symwin_status sw_registry_reserve(struct sw_registry *registry, size_t entries)
 {
-    struct table *idle;
+    struct table *idle, *live;
     int room;
 
     pthread_mutex_lock(&registry->writer);
     idle = &registry->tables[!atomic_load(&registry->live)];
-    room = reserve(idle);
-    if (room && registry->tables[!(idle - registry->tables)].count ==
-                    registry->tables[!(idle - registry->tables)].room)
-        room = reserve(swap(registry)); /* readers are off the other one now */
+    live = &registry->tables[!(idle - registry->tables)];
+    room = reserve(idle, entries);
+    if (room && live->room - live->count < entries)
+        room = reserve(swap(registry), entries); /* readers are off the other one now */
     pthread_mutex_unlock(&registry->writer);
     if (!room)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory to list another window");

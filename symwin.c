@@ -11,6 +11,7 @@
 
 #include "choice.h"
 #include "copies.h"
+#include "register.h"
 
 static const char create_call[] = "symwin_comm_create";
 
@@ -35,6 +36,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     sw_copies_release(comm);
     switch (comm->stage) {
     case SW_COMM_REGISTERED:
+        sw_registrations_destroy(comm);
         sw_window_detach_all(comm);
         sw_collective_release(comm);
         sw_window_detach(comm, &comm->state);
@@ -57,6 +59,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
         break;
     }
     sw_tuning_close(comm->tuning);
+    sw_registrations_destroy(comm); /* there are none before */
     sw_registry_destroy(comm->registry);
     pthread_mutex_destroy(&comm->mutex);
     free(comm->windows);
@@ -81,17 +84,18 @@ void symwin_comm_destroy(symwin_comm *comm)
 
 static symwin_status check_options(const symwin_comm_options *o)
 {
-    const unsigned known = SYMWIN_COMM_MULTICAST | SYMWIN_COMM_NO_MULTICAST;
+    const unsigned multicast = SYMWIN_COMM_MULTICAST | SYMWIN_COMM_NO_MULTICAST;
+    const unsigned known = multicast | SYMWIN_COMM_GRAPH_REGISTER;
 
     if (o->size != sizeof *o)
         return sw_fail(SYMWIN_INVALID,
                        "%s: options->size is %zu; set it to "
                        "sizeof(symwin_comm_options), %zu",
                        create_call, o->size, sizeof *o);
-    if ((o->flags & ~known) != 0 || (o->flags & known) == known)
+    if ((o->flags & ~known) != 0 || (o->flags & multicast) == multicast)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: options->flags is 0x%x; pass 0, SYMWIN_COMM_MULTICAST or "
-                       "SYMWIN_COMM_NO_MULTICAST",
+                       "%s: options->flags is 0x%x; pass 0, or SYMWIN_COMM_MULTICAST or "
+                       "SYMWIN_COMM_NO_MULTICAST, and SYMWIN_COMM_GRAPH_REGISTER",
                        create_call, o->flags);
     if (o->timeout_ms < 0 || o->bootstrap_timeout_ms < 0 || o->kernel_timeout_ms < -1 ||
         o->max_blocks < 0)
@@ -145,8 +149,10 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     atomic_flag_clear(&comm->busy);
     comm->votes = calloc((size_t)nranks, sizeof *comm->votes);
     comm->registry = sw_registry_create();
-    if (comm->votes == NULL || comm->registry == NULL ||
+    comm->registrations = sw_registrations_create();
+    if (comm->votes == NULL || comm->registry == NULL || comm->registrations == NULL ||
         pthread_mutex_init(&comm->mutex, NULL) != 0) {
+        sw_registrations_destroy(comm);
         sw_registry_destroy(comm->registry);
         free(comm->votes);
         free(comm);

@@ -202,8 +202,9 @@ SYMWIN_API symwin_status symwin_unique_id_share(int nranks, int rank, symwin_all
                                                 void *context, symwin_unique_id *id);
 
 enum {
-    SYMWIN_COMM_MULTICAST = 1,   /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */
-    SYMWIN_COMM_NO_MULTICAST = 2 /* never create one, on any driver */
+    SYMWIN_COMM_MULTICAST = 1,     /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */
+    SYMWIN_COMM_NO_MULTICAST = 2,  /* never create one, on any driver */
+    SYMWIN_COMM_GRAPH_REGISTER = 4 /* captured calls register their buffers: symwin_register.h */
 };
 
 typedef struct symwin_comm_options {
@@ -557,6 +558,8 @@ SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, s
  *   SYMWIN_DENIED     it cannot be written for another reason, which the text names: the same
  *   SYMWIN_FORKED     in a forked child of a process that used symwin */
 SYMWIN_API symwin_status symwin_dump(int fd);
+
+#include "symwin_register.h"
 
 #ifdef __cplusplus
 }

@@ -62,7 +62,7 @@ SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned fla
  *
  *   SYMWIN_INVALID  not such a pointer: freed before, inside an allocation, or foreign; or, with SYMWIN_MEM_DEBUG, the
  *                   guard behind it was overwritten: then the memory is free all the same
- *   SYMWIN_BUSY     registered as a window: deregister first; nothing was freed */
+ *   SYMWIN_BUSY     registered, as a window or by symwin_register(): deregister first; nothing was freed */
 SYMWIN_API symwin_status symwin_mem_free(void *ptr);
 
 #define SYMWIN_DEVICE_ALL (-2)

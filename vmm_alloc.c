@@ -1,5 +1,6 @@
 /* Memory for callers: out of the pools (pool.c), and looked at where SYMWIN_MEM_DEBUG asks for it. Any thread. */
 #include "pool.h"
+#include "register.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -257,14 +258,23 @@ symwin_status symwin_mem_free(void *ptr)
     locked = lock(address);
     if (locked.owned == SW_OWNED_LIVE)
         a = describe(&locked);
+    if (locked.owned == SW_OWNED_LIVE && a.holds > 0) { /* maybe by graphs that are gone */
+        unlock(&locked);
+        sw_registrations_settle_all();
+        locked = lock(address);
+        if (locked.owned == SW_OWNED_LIVE)
+            a = describe(&locked);
+    }
     if (locked.owned != SW_OWNED_LIVE || a.begin != address)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: %p is not an address that symwin_mem_alloc or symwin_mem_import "
                          "returned, or it was freed before",
                          call, ptr);
     else if (a.holds > 0)
-        status = sw_fail(SYMWIN_BUSY, "%s: %p is registered as a window %d times; deregister first",
-                         call, ptr, a.holds);
+        status = sw_fail(
+            SYMWIN_BUSY,
+            "%s: %p is registered %d times, as a window or by symwin_register; deregister first",
+            call, ptr, a.holds);
     else
         sw_arena_give(&locked, &a);
     unlock(&locked);

@@ -119,7 +119,7 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
     if (status == SYMWIN_OK)
         status = reserve_slot(comm);
     if (status == SYMWIN_OK)
-        status = sw_registry_reserve(comm->registry);
+        status = sw_registry_reserve(comm->registry, 1);
     status = sw_window_attach(comm, call, status, ptr, bytes, flags, window);
     if (status == SYMWIN_OK)
         *out = publish(comm, window);

@@ -509,3 +509,28 @@ CUresult sw_emu_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     *mode = old;
     return CUDA_SUCCESS;
 }
+
+/* A graph that is being captured is one too, and changes under the lock of captures. */
+CUresult sw_emu_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
+                                        unsigned int flags)
+{
+    const struct emu_capture *c;
+    CUresult result = emu_enter(EMU_cuGraphRetainUserObject);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (count == 0 || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) != 0 ||
+        !emu_handle_is(EMU_HANDLE_USER_OBJECT, object))
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&mutex);
+    for (c = captures; c != NULL && c->graph != graph; c = c->next)
+        ;
+    if (c == NULL && !emu_handle_is(EMU_HANDLE_GRAPH, graph))
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (emu_graph_hold(graph, object, count) != 0)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0)
+        emu_user_object_ref(object, count);
+    pthread_mutex_unlock(&mutex);
+    return result;
+}

@@ -301,6 +301,7 @@ static const struct {
     [EMU_LIVE_LIBRARY] = {"library", offsetof(struct sw_emu_live, libraries)},
     [EMU_LIVE_GRAPH] = {"graph", offsetof(struct sw_emu_live, graphs)},
     [EMU_LIVE_GRAPH_EXEC] = {"executable graph", offsetof(struct sw_emu_live, graph_execs)},
+    [EMU_LIVE_USER_OBJECT] = {"user object", offsetof(struct sw_emu_live, user_objects)},
 };
 
 void emu_live_add(enum emu_kind kind, long delta)

@@ -56,6 +56,7 @@ struct sw_emu_live {
     size_t libraries;
     size_t graphs;
     size_t graph_execs;
+    size_t user_objects;
 };
 
 void sw_emu_live_count(struct sw_emu_live *live);

@@ -90,6 +90,7 @@ enum emu_kind {
     EMU_LIVE_LIBRARY,
     EMU_LIVE_GRAPH,
     EMU_LIVE_GRAPH_EXEC,
+    EMU_LIVE_USER_OBJECT,
     EMU_LIVE_KINDS
 };
 void emu_live_add(enum emu_kind kind, long delta);

@@ -17,7 +17,8 @@ enum emu_handle {
     EMU_HANDLE_KERNEL,
     EMU_HANDLE_FUNCTION,
     EMU_HANDLE_GRAPH,
-    EMU_HANDLE_GRAPH_EXEC
+    EMU_HANDLE_GRAPH_EXEC,
+    EMU_HANDLE_USER_OBJECT
 };
 
 int emu_handle_add(enum emu_handle kind, const void *handle);  /* -1: no memory */

@@ -17,9 +17,19 @@ struct CUgraphNode_st {
     CUgraphNode deps[];
 };
 
+/* User objects, and how many references of each. */
+struct holds {
+    size_t count;
+    struct hold {
+        CUuserObject object;
+        unsigned refs;
+    } * list;
+};
+
 struct CUgraph_st {
     size_t count, room;
     CUgraphNode *nodes;
+    struct holds holds;
 };
 
 struct step {
@@ -33,6 +43,7 @@ struct step {
 
 struct CUgraphExec_st {
     atomic_int refs; /* the handle and launches */
+    struct holds holds;
     size_t count;
     struct step *steps;
     size_t *edges;
@@ -44,6 +55,43 @@ struct CUgraphExec_st {
     pthread_cond_t done;
     size_t unfinished; /* steps of this run */
 };
+
+/* ---- user objects ---------------------------------------------------------------------------- */
+
+/* Takes the references over. */
+static int holds_add(struct holds *h, CUuserObject object, unsigned refs)
+{
+    struct hold *list = realloc(h->list, (h->count + 1) * sizeof *list);
+
+    if (list == NULL)
+        return -1;
+    h->list = list;
+    list[h->count++] = (struct hold){object, refs};
+    return 0;
+}
+
+static int holds_copy(struct holds *to, const struct holds *from)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        if (holds_add(to, from->list[i].object, 1) != 0)
+            return -1;
+        emu_user_object_ref(from->list[i].object, 1);
+    }
+    return 0;
+}
+
+static void holds_drop(struct holds *h)
+{
+    for (size_t i = 0; i < h->count; i++)
+        emu_user_object_unref(h->list[i].object, h->list[i].refs);
+    free(h->list);
+    *h = (struct holds){0};
+}
+
+int emu_graph_hold(struct CUgraph_st *g, CUuserObject object, unsigned count)
+{
+    return holds_add(&g->holds, object, count);
+}
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
@@ -61,6 +109,7 @@ void emu_graph_free(struct CUgraph_st *g)
         free(g->nodes[i]);
     }
     free(g->nodes);
+    holds_drop(&g->holds);
     free(g);
 }
 
@@ -160,6 +209,7 @@ static void exec_free(struct CUgraphExec_st *x)
     pthread_cond_destroy(&x->done);
     free(x->steps);
     free(x->edges);
+    holds_drop(&x->holds);
     free(x);
 }
 
@@ -207,7 +257,7 @@ static struct CUgraphExec_st *exec_create(const struct CUgraph_st *g)
     x->count = g->count;
     x->steps = calloc(g->count + 1, sizeof *x->steps);
     x->edges = calloc(edges + 1, sizeof *x->edges);
-    if (x->steps == NULL || x->edges == NULL) {
+    if (x->steps == NULL || x->edges == NULL || holds_copy(&x->holds, &g->holds) != 0) {
         exec_free(x);
         return NULL;
     }

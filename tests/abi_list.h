@@ -20,6 +20,7 @@
     X(CUgraph)                                                                                     \
     X(CUgraphNode)                                                                                 \
     X(CUgraphExec)                                                                                 \
+    X(CUuserObject)                                                                                \
     X(cuuint32_t)                                                                                  \
     X(cuuint64_t)                                                                                  \
     X(CUhostFn)                                                                                    \
@@ -219,6 +220,8 @@
     X(CU_EVENT_DEFAULT)                                                                            \
     X(CU_EVENT_BLOCKING_SYNC)                                                                      \
     X(CU_EVENT_DISABLE_TIMING)                                                                     \
+    X(CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)                                                           \
+    X(CU_GRAPH_USER_OBJECT_MOVE)                                                                   \
     X(CU_STREAM_CAPTURE_MODE_GLOBAL)                                                               \
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)                                                         \
     X(CU_STREAM_CAPTURE_MODE_RELAXED)                                                              \

@@ -60,7 +60,7 @@ static void add(struct sw_registry *registry, struct model *m, uint64_t *random,
     e->end = e->begin + 1 + next_random(random) % (next_random(random) % 4 == 0 ? SPAN : 50);
     e->window = id;
     e->offset = id * 3;
-    if (sw_registry_reserve(registry) != SYMWIN_OK)
+    if (sw_registry_reserve(registry, 1) != SYMWIN_OK)
         exit(1);
     sw_registry_insert(registry, e);
 }
@@ -146,7 +146,7 @@ static void test_readers(void)
     pthread_t threads[READERS];
     int i;
 
-    if (sw_registry_reserve(t.registry) != SYMWIN_OK)
+    if (sw_registry_reserve(t.registry, 1) != SYMWIN_OK)
         exit(1);
     sw_registry_insert(t.registry, &whole);
     for (i = 0; i < READERS; i++)
@@ -157,7 +157,7 @@ static void test_readers(void)
                                             .window = (uintptr_t)i,
                                             .offset = (size_t)i * 3};
 
-        if (sw_registry_reserve(t.registry) != SYMWIN_OK)
+        if (sw_registry_reserve(t.registry, 1) != SYMWIN_OK)
             exit(1);
         sw_registry_insert(t.registry, &e);
         if (i > 40)

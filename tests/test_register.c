@@ -1,0 +1,508 @@
+/* Registered buffers: references, how they become windows, what does not, and captures. Ranks are threads, or processes with
+ * SYMWIN_TEST_PROCESSES. */
+#include "host_cases.h"
+
+enum { COUNT = 4096, BYTES = 4 * COUNT, SHORT_MS = 1500 };
+
+struct member {
+    struct harness_team *team;
+    int rank, nranks, device;
+    symwin_comm *comm;
+    CUstream stream;
+    struct sw_scope scope;
+};
+
+static void open_member(struct member *m, struct harness_team *team, int rank, unsigned flags,
+                        int timeout_ms)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options,
+        .flags = flags,
+        .timeout_ms = timeout_ms,
+        .kernel_timeout_ms = 20000,
+    };
+
+    *m = (struct member){team, rank, team->nranks, harness_device(rank), NULL, NULL, {0}};
+    host_must(symwin_comm_create(&team->id, team->nranks, rank, m->device, &options, &m->comm),
+              "symwin_comm_create");
+    host_must(sw_scope_enter(m->device, &m->scope), "sw_scope_enter");
+    host_must(symwin_stream_create(m->device, &m->stream), "symwin_stream_create");
+}
+
+static void close_member(struct member *m)
+{
+    symwin_comm_destroy(m->comm);
+    host_must(symwin_stream_destroy(m->device, m->stream), "symwin_stream_destroy");
+    sw_scope_leave(&m->scope);
+}
+
+static void put(const struct member *m, void *at, float value)
+{
+    float values[COUNT];
+    int i;
+
+    for (i = 0; i < COUNT; i++)
+        values[i] = value + (float)(m->rank + 1);
+    host_must(host_copy(m->device, at, values, BYTES), "copy to the device");
+}
+
+/* What put(value) on all ranks adds up to. */
+static int is_sum(const struct member *m, const void *at, float value)
+{
+    const float want = (float)m->nranks * value + (float)(m->nranks * (m->nranks + 1) / 2);
+    float values[COUNT];
+    int i, wrong = 0;
+
+    host_must(symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    host_must(symwin_comm_check(m->comm), "symwin_comm_check");
+    host_must(host_copy(m->device, values, at, BYTES), "copy from the device");
+    for (i = 0; i < COUNT; i++)
+        wrong += values[i] != want;
+    return wrong == 0;
+}
+
+static symwin_status reduce(const struct member *m, const void *in, void *out)
+{
+    return symwin_allreduce(m->comm, in, out, COUNT, SYMWIN_F32, SYMWIN_SUM, m->stream);
+}
+
+/* Reduces, and looks at the result. */
+static void expect_sum(const struct member *m, const char *name, void *in, void *out, float value)
+{
+    symwin_status status;
+
+    put(m, in, value);
+    status = reduce(m, in, out);
+    tap_ok(status == SYMWIN_OK && is_sum(m, out, value), "%s: the sum%s%s", name,
+           status == SYMWIN_OK ? "" : ": ", status == SYMWIN_OK ? "" : symwin_last_error());
+}
+
+/* Whether an algorithm that needs windows would serve. */
+static int is_connected(const struct member *m, const void *in, const void *out)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+    symwin_allreduce_info info;
+
+    return symwin_allreduce_query(m->comm, in, out, COUNT, SYMWIN_F32, SYMWIN_SUM, &options,
+                                  &info) == SYMWIN_OK;
+}
+
+static symwin_registration *enter(const struct member *m, void *ptr, size_t bytes)
+{
+    symwin_registration *registration = NULL;
+
+    host_must(symwin_register(m->comm, ptr, bytes, &registration), "symwin_register");
+    return registration;
+}
+
+static void leave(const struct member *m, symwin_registration *registration)
+{
+    host_must(symwin_deregister(m->comm, registration), "symwin_deregister");
+}
+
+static symwin_registration_info query(const struct member *m, symwin_registration *registration)
+{
+    symwin_registration_info info;
+
+    host_must(symwin_registration_query(m->comm, registration, &info), "query");
+    return info;
+}
+
+static int allocations(const struct member *m)
+{
+    symwin_comm_info info;
+
+    host_must(symwin_comm_query(m->comm, &info), "symwin_comm_query");
+    return info.allocations;
+}
+
+/* ---- a buffer's life ---- */
+
+static void life(struct harness_team *team, int rank, void *arg)
+{
+    symwin_registration *first, *second, *again;
+    symwin_registration_info info;
+    symwin_window *window;
+    struct member m;
+    unsigned char *in, *out;
+    int before;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, 20000);
+    in = host_alloc(m.device, BYTES);
+    out = host_alloc(m.device, BYTES);
+    before = allocations(&m);
+    first = enter(&m, in, BYTES);
+    info = query(&m, first);
+    tap_ok(info.local_references == 1 && info.graph_references == 0 && info.transports == 0 &&
+               info.refused[0] == '\0' && info.ptr == in && info.bytes == BYTES &&
+               info.buffer_id != 0,
+           "registered and not connected");
+    expect_sum(&m, "one of two registered", in, out, 1);
+    tap_ok(query(&m, first).transports == 0, "which connects nothing");
+    second = enter(&m, out, BYTES);
+    tap_ok(!is_connected(&m, in, out), "no window before the first call");
+    expect_sum(&m, "the first call", in, out, 2);
+    harness_barrier(team);
+    tap_ok(is_connected(&m, in, out), "windows after it");
+    tap_ok((query(&m, first).transports & SYMWIN_TRANSPORT_PEER) != 0 &&
+               (query(&m, second).transports & SYMWIN_TRANSPORT_PEER) != 0,
+           "which the query says");
+    tap_ok(allocations(&m) > before, "and memory is mapped");
+    expect_sum(&m, "the second call", in, out, 3);
+    expect_sum(&m, "in place", in, in, 4);
+    host_expect("they are not public windows", symwin_window_find(m.comm, in, 1, &window),
+                SYMWIN_INVALID, "no window");
+    again = enter(&m, in, BYTES);
+    tap_ok(again == first && query(&m, first).local_references == 2, "known: one more reference");
+    host_expect("free of what is registered", symwin_mem_free(in), SYMWIN_BUSY, "deregister");
+    leave(&m, first);
+    tap_ok(is_connected(&m, in, out), "one reference is left");
+    leave(&m, first);
+    harness_barrier(team);
+    tap_ok(!is_connected(&m, in, out), "disconnected with the last reference");
+    host_expect("a third time", symwin_deregister(m.comm, first), SYMWIN_INVALID,
+                "no live registration");
+    leave(&m, second);
+    harness_barrier(team);
+    tap_ok(allocations(&m) == before, "nothing is mapped any more");
+    again = enter(&m, in, BYTES);
+    tap_ok(again != first, "a handle is never used again");
+    leave(&m, again);
+    host_expect("free", symwin_mem_free(in), SYMWIN_OK, "");
+    host_expect("free", symwin_mem_free(out), SYMWIN_OK, "");
+    in = host_alloc(m.device, BYTES);
+    enter(&m, in, BYTES);
+    enter(&m, in, BYTES);
+    expect_sum(&m, "registered twice and left so", in, in, 5);
+    close_member(&m);
+    host_expect("the communicator has let go of it", symwin_mem_free(in), SYMWIN_OK, "");
+}
+
+/* ---- ranges ---- */
+
+static void ranges(struct harness_team *team, int rank, void *arg)
+{
+    const size_t half = (size_t)2 << 20;
+    symwin_registration *low, *high, *small[2];
+    unsigned char *memory, *buffers[2];
+    struct member m;
+    int i;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, 20000);
+    memory = host_alloc(m.device, 2 * half);
+    low = enter(&m, memory + 100, half - 100);
+    tap_ok(query(&m, low).ptr == memory && query(&m, low).bytes == half, "rounded out to pages");
+    expect_sum(&m, "in the first half", memory + 256, memory + 256, 1);
+    tap_ok(is_connected(&m, memory + half - BYTES, memory), "all of the range was connected");
+    high = enter(&m, memory + half, half);
+    tap_ok(!is_connected(&m, memory + half - 512, memory), "across two ranges: not yet");
+    expect_sum(&m, "across two ranges that adjoin", memory + half - 512, memory + half - 512, 2);
+    tap_ok(is_connected(&m, memory + half - 512, memory + half - 512), "they are one");
+    tap_ok(is_connected(&m, memory + 2 * half - BYTES, memory), "all of both");
+    leave(&m, low);
+    tap_ok(is_connected(&m, memory + half, memory + half), "the second stays without the first");
+    leave(&m, high);
+    harness_barrier(team);
+    tap_ok(!is_connected(&m, memory + half, memory + half), "nothing stays without both");
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+
+    for (i = 0; i < 2; i++) {
+        buffers[i] = host_alloc(m.device, 1000);
+        small[i] = enter(&m, buffers[i], 1000);
+    }
+    tap_ok(small[0] != small[1], "two allocations in a page are two ranges");
+    leave(&m, small[0]);
+    host_expect("one is freed", symwin_mem_free(buffers[0]), SYMWIN_OK, "");
+    host_expect("the other one not", symwin_mem_free(buffers[1]), SYMWIN_BUSY, "deregister");
+    leave(&m, small[1]);
+    host_must(symwin_mem_free(buffers[1]), "symwin_mem_free");
+    close_member(&m);
+}
+
+/* ---- what cannot be connected ---- */
+
+static void refusals(struct harness_team *team, int rank, void *arg)
+{
+    symwin_registration *registration, *plain;
+    const int odd = team->nranks - 1;
+    symwin_registration_info info;
+    CUdeviceptr memory = 0;
+    struct member m;
+    unsigned char *own;
+    uint64_t sequence;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, 20000);
+    own = host_alloc(m.device, 8 * BYTES);
+    registration = enter(&m, own, 8 * BYTES);
+    /* One rank's buffer lies elsewhere in its allocation. */
+    expect_sum(&m, "offsets differ", own + (rank == odd ? BYTES : 0), own + 4 * BYTES, 1);
+    info = query(&m, registration);
+    tap_ok(info.transports == (m.nranks == 1 ? SYMWIN_TRANSPORT_PEER : 0) &&
+               (m.nranks == 1 || rank == odd || strstr(info.refused, "let all ranks") != NULL),
+           "the query says why: %s", info.refused);
+    sequence = m.comm->sequence;
+    expect_sum(&m, "and again", own + (rank == odd ? BYTES : 0), own + 4 * BYTES, 2);
+    tap_ok(m.comm->sequence == sequence, "nobody asks twice");
+    leave(&m, registration);
+    host_must(symwin_mem_free(own), "symwin_mem_free");
+
+    /* One rank's memory cannot be shared. */
+    own = host_alloc(m.device, BYTES);
+    host_must_cuda(sw_drv.cuMemAlloc(&memory, BYTES), "cuMemAlloc");
+    plain = enter(&m, rank == odd ? (void *)(uintptr_t)memory : own, BYTES);
+    expect_sum(&m, "one rank has no VMM memory", rank == odd ? (void *)(uintptr_t)memory : own,
+               rank == odd ? (void *)(uintptr_t)memory : own, 3);
+    info = query(&m, plain);
+    tap_ok(info.transports == 0 && strstr(info.refused, "VMM memory") != NULL,
+           "all ranks hear of it: %s", info.refused);
+    leave(&m, plain);
+    host_must_cuda(sw_drv.cuMemFree(memory), "cuMemFree");
+    host_must(symwin_mem_free(own), "symwin_mem_free");
+    close_member(&m);
+}
+
+/* Memory of another allocator is freed while it is registered, and the address is used again. */
+static void reused_address(struct harness_team *team, int rank, void *arg)
+{
+    symwin_registration *old, *new;
+    struct host_raw raw, other;
+    struct member m;
+    void *at;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, 20000);
+    raw = host_raw_alloc(m.device, GRANULE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    other = host_raw_alloc(m.device, GRANULE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    at = (void *)(uintptr_t)raw.ptr;
+    old = enter(&m, at, GRANULE);
+    expect_sum(&m, "another allocator's memory", at, at, 1);
+    tap_ok(is_connected(&m, at, at), "it connects");
+    harness_barrier(team);
+    {
+        CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+        access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location.id = m.device;
+        host_must_cuda(sw_drv.cuMemUnmap(raw.ptr, raw.bytes), "cuMemUnmap");
+        host_must_cuda(sw_drv.cuMemMap(raw.ptr, raw.bytes, 0, other.handle, 0), "cuMemMap");
+        host_must_cuda(sw_drv.cuMemSetAccess(raw.ptr, raw.bytes, &access, 1), "cuMemSetAccess");
+    }
+    harness_barrier(team);
+    expect_sum(&m, "another buffer at its address", at, at, 2);
+    tap_ok(!is_connected(&m, at, at), "it is not taken for the old one");
+    new = enter(&m, at, GRANULE);
+    tap_ok(new != old, "registering it gives a handle of its own");
+    expect_sum(&m, "the new buffer", at, at, 3);
+    tap_ok(is_connected(&m, at, at), "it connects");
+    leave(&m, old);
+    tap_ok(is_connected(&m, at, at), "the old one's end does not touch it");
+    leave(&m, new);
+    close_member(&m);
+    host_raw_free(&raw);
+    host_raw_free(&other);
+}
+
+/* ---- ranks that do not agree ---- */
+
+static void alone(struct harness_team *team, int rank, void *arg)
+{
+    symwin_status status;
+    struct member m;
+    void *memory;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, SHORT_MS);
+    memory = host_alloc(m.device, BYTES);
+    if (rank == 0)
+        enter(&m, memory, BYTES);
+    status = rank == 0 ? reduce(&m, memory, memory) : SYMWIN_OK;
+    if (rank == 0)
+        host_expect("the others have registered nothing", status, SYMWIN_TIMEOUT, "rank 1");
+    harness_barrier(team);
+    close_member(&m);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
+static void differing_counts(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+    void *memory;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, 20000);
+    memory = host_alloc(m.device, BYTES);
+    enter(&m, memory, BYTES);
+    host_expect("a rank passes less",
+                symwin_allreduce(m.comm, memory, memory, rank == 0 ? COUNT : COUNT / 2, SYMWIN_F32,
+                                 SYMWIN_SUM, m.stream),
+                SYMWIN_MISMATCH, "rank 0 passes 16384 bytes and rank 1 8192");
+    expect_sum(&m, "the next call", memory, memory, 1);
+    tap_ok(is_connected(&m, memory, memory), "which connects");
+    close_member(&m);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
+/* ---- captures ---- */
+
+static CUgraphExec capture(struct member *m, void *in, void *out, CUgraph *graph)
+{
+    CUgraphExec exec = NULL;
+
+    host_must_cuda(sw_drv.cuStreamBeginCapture(m->stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                   "cuStreamBeginCapture");
+    host_must(reduce(m, in, out), "a captured call");
+    host_must(reduce(m, in, out), "a captured call");
+    host_must_cuda(sw_drv.cuStreamEndCapture(m->stream, graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, *graph, 0), "instantiate");
+    return exec;
+}
+
+static void replay(struct member *m, const char *name, CUgraphExec exec, void *in, void *out,
+                   float value)
+{
+    put(m, in, value);
+    harness_barrier(m->team);
+    host_must_cuda(sw_drv.cuGraphLaunch(exec, m->stream), "cuGraphLaunch");
+    tap_ok(is_sum(m, out, value), "%s: the sum", name);
+}
+
+/* `arg`: whether captures register by themselves. */
+static void graphs(struct harness_team *team, int rank, void *arg)
+{
+    const unsigned flags = arg != NULL ? SYMWIN_COMM_GRAPH_REGISTER : 0;
+    symwin_registration *registration = NULL;
+    unsigned char *in, *out;
+    CUgraphExec exec;
+    CUgraph graph;
+    struct member m;
+
+    open_member(&m, team, rank, flags, 20000);
+    in = host_alloc(m.device, BYTES);
+    out = host_alloc(m.device, BYTES);
+    exec = capture(&m, in, out, &graph);
+    tap_ok(is_connected(&m, in, out) == (flags != 0), "a capture registers where it is to");
+    replay(&m, "a graph", exec, in, out, 1);
+    host_expect("memory that the graph uses", symwin_mem_free(in),
+                flags != 0 ? SYMWIN_BUSY : SYMWIN_OK, "deregister");
+    if (flags == 0)
+        in = host_alloc(m.device, BYTES);
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    if (flags != 0) {
+        host_expect("the graph is gone and not what was made of it", symwin_mem_free(in),
+                    SYMWIN_BUSY, "deregister");
+        replay(&m, "without its graph", exec, in, out, 2);
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    host_expect("nothing stays", symwin_mem_free(in), SYMWIN_OK, "");
+    in = host_alloc(m.device, BYTES);
+    tap_ok(!is_connected(&m, in, out), "and nothing is connected");
+
+    enter(&m, out, BYTES);
+    registration = enter(&m, in, BYTES);
+    exec = capture(&m, in, out, &graph);
+    tap_ok(is_connected(&m, in, out) && query(&m, registration).graph_references == 1 &&
+               query(&m, registration).local_references == 1,
+           "a capture holds what is registered, once");
+    leave(&m, registration);
+    host_expect("only the graph has it", symwin_deregister(m.comm, registration), SYMWIN_INVALID,
+                "only graphs hold it");
+    tap_ok(is_connected(&m, in, out), "deregistered, and connected as long as the graph is");
+    replay(&m, "deregistered", exec, in, out, 3);
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    harness_barrier(team);
+    host_expect("free, when all are gone", symwin_mem_free(in), SYMWIN_OK, "");
+    in = host_alloc(m.device, BYTES);
+    enter(&m, in, BYTES);
+    exec = capture(&m, in, out, &graph);
+    harness_barrier(team);
+    close_member(&m);
+    host_expect("the communicator goes before the graph", symwin_mem_free(in), SYMWIN_OK, "");
+    host_must(symwin_mem_free(out), "symwin_mem_free");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+}
+
+/* ---- arguments ---- */
+
+static void arguments(struct harness_team *team, int rank, void *arg)
+{
+    symwin_registration *r = NULL;
+    symwin_registration_info info;
+    int on_host = 0;
+    struct member m;
+    char *memory;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, 20000);
+    memory = host_alloc(m.device, BYTES);
+    host_expect("comm NULL", symwin_register(NULL, memory, 1, &r), SYMWIN_INVALID, "comm is NULL");
+    host_expect("ptr NULL", symwin_register(m.comm, NULL, 1, &r), SYMWIN_INVALID, "ptr is NULL");
+    host_expect("no place", symwin_register(m.comm, memory, 1, NULL), SYMWIN_INVALID,
+                "registration is NULL");
+    host_expect("0 bytes", symwin_register(m.comm, memory, 0, &r), SYMWIN_INVALID, "bytes is 0");
+    host_expect("all bytes", symwin_register(m.comm, memory, SIZE_MAX, &r), SYMWIN_INVALID,
+                "bytes is");
+    host_expect("past the end", symwin_register(m.comm, memory + 1, BYTES, &r), SYMWIN_INVALID,
+                "pass the end of their allocation by 1");
+    host_expect("the host's memory", symwin_register(m.comm, &on_host, 4, &r), SYMWIN_INVALID,
+                "no device memory");
+    host_expect("not a handle", symwin_deregister(m.comm, (symwin_registration *)(uintptr_t)4096),
+                SYMWIN_INVALID, "no live registration");
+    host_expect("NULL", symwin_deregister(m.comm, NULL), SYMWIN_INVALID, "no live registration");
+    host_expect("comm NULL", symwin_deregister(NULL, r), SYMWIN_INVALID, "comm is NULL");
+    host_expect("query of NULL", symwin_registration_query(m.comm, NULL, &info), SYMWIN_INVALID,
+                "no live registration");
+    host_expect("query to NULL", symwin_registration_query(m.comm, NULL, NULL), SYMWIN_INVALID,
+                "info is NULL");
+    host_expect("no NCCL here", symwin_comm_attach_nccl(m.comm, (struct ncclComm *)(uintptr_t)1),
+                SYMWIN_UNSUPPORTED, "ncclCommRegister");
+    host_expect("none is attached", symwin_comm_attach_nccl(m.comm, NULL), SYMWIN_OK, "");
+    if (harness_device_count() > 1) {
+        void *far = host_alloc((m.device + 1) % harness_device_count(), BYTES);
+
+        host_expect("another device's", symwin_register(m.comm, far, BYTES, &r), SYMWIN_INVALID,
+                    "memory of device");
+        host_must(symwin_mem_free(far), "symwin_mem_free");
+    }
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+    host_expect("freed memory", symwin_register(m.comm, memory, 1, &r), SYMWIN_INVALID, "freed");
+    tap_ok(r == NULL, "the out-pointer is untouched");
+    close_member(&m);
+}
+
+static void run(const char *name, int nranks, void (*body)(struct harness_team *, int, void *),
+                void *arg)
+{
+    const struct harness_leaks before = harness_leaks_now();
+
+    if (harness_processes > 0)
+        nranks = harness_processes;
+    harness_run(nranks, body, arg);
+    harness_no_leaks(name, &before);
+}
+
+int main(void)
+{
+    static int yes;
+
+    harness_fork();
+    harness_start();
+    run("a reused address", 2, reused_address, NULL);
+    return 0;
+}
+run("arguments", 1, arguments, NULL);
+run("life", 4, life, NULL);
+run("life of a lonely rank", 1, life, NULL);
+run("ranges", 2, ranges, NULL);
+run("refusals", 3, refusals, NULL);
+run("a reused address", 2, reused_address, NULL);
+run("alone", 2, alone, NULL);
+run("differing counts", 2, differing_counts, NULL);
+run("graphs", 2, graphs, NULL);
+run("graphs that register", 4, graphs, &yes);
+return harness_done();
+}
