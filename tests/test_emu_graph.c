@@ -434,6 +434,56 @@ static void test_arguments(CUstream s)
     (void)sw_emu_cuGraphDestroy(graph);
 }
 
+/* ---- user objects ---------------------------------------------------------------------------- */
+
+static void test_user_objects(CUstream s)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL, captured = NULL;
+    CUuserObject object = NULL;
+    CUstreamCaptureStatus status;
+    int gone = 0;
+
+    TAP_EQ("no callback", sw_emu_cuUserObjectCreate(&object, &gone, NULL, 1, 1),
+           CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("no references", sw_emu_cuUserObjectCreate(&object, &gone, count_up, 0, 1),
+           CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("no flag", sw_emu_cuUserObjectCreate(&object, &gone, count_up, 1, 0),
+           CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("a user object", sw_emu_cuUserObjectCreate(&object, &gone, count_up, 2, 1),
+           CUDA_SUCCESS);
+    begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    TAP_EQ("capture info",
+           sw_emu_cuStreamGetCaptureInfo_v2(s, &status, NULL, &captured, NULL, NULL), CUDA_SUCCESS);
+    TAP_EQ("retained by what is captured",
+           sw_emu_cuGraphRetainUserObject(captured, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
+           CUDA_SUCCESS);
+    TAP_EQ("not by a graph that is none",
+           sw_emu_cuGraphRetainUserObject((CUgraph)(void *)&gone, object, 1, 0),
+           CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("a launch", launch_bump(s, &host_words[COUNT]), CUDA_SUCCESS);
+    TAP_EQ("end capture", sw_emu_cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+    TAP_EQ("release of the other reference", sw_emu_cuUserObjectRelease(object, 1), CUDA_SUCCESS);
+    TAP_EQ("the graph keeps it", gone, 0);
+    exec = instantiate(graph);
+    TAP_EQ("destroy graph", sw_emu_cuGraphDestroy(graph), CUDA_SUCCESS);
+    TAP_EQ("what was instantiated keeps it", gone, 0);
+    TAP_EQ("destroy exec", sw_emu_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    TAP_EQ("then it goes, once", gone, 1);
+    TAP_EQ("release of what is gone", sw_emu_cuUserObjectRelease(object, 1),
+           CUDA_ERROR_INVALID_VALUE);
+    TAP_EQ("another one", sw_emu_cuUserObjectCreate(&object, &gone, count_up, 1, 1), CUDA_SUCCESS);
+    begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    (void)sw_emu_cuStreamGetCaptureInfo_v2(s, &status, NULL, &captured, NULL, NULL);
+    TAP_EQ("retained without a move", sw_emu_cuGraphRetainUserObject(captured, object, 1, 0),
+           CUDA_SUCCESS);
+    TAP_EQ("end capture", sw_emu_cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+    TAP_EQ("destroy graph", sw_emu_cuGraphDestroy(graph), CUDA_SUCCESS);
+    TAP_EQ("the caller's reference is its own", gone, 1);
+    TAP_EQ("release", sw_emu_cuUserObjectRelease(object, 1), CUDA_SUCCESS);
+    TAP_EQ("then it goes", gone, 2);
+}
+
 int main(void)
 {
     CUlibrary library = NULL;
@@ -460,6 +510,7 @@ int main(void)
     test_unsafe_calls(s);
     test_other_threads(s);
     test_arguments(s);
+    test_user_objects(s);
     (void)sw_emu_cuStreamDestroy(s);
     (void)sw_emu_cuLibraryUnload(library);
     (void)sw_emu_cuMemFreeHost(p);

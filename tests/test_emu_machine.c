@@ -143,8 +143,7 @@ static void live_counts(void)
     TAP_EQ("live: the sum", sw_emu_live_objects(),
            now.handle_refs + now.allocations + now.reservations + now.mappings + now.multicasts +
                now.binds + now.device_blocks + now.host_blocks + now.contexts + now.streams +
-               now.events + now.libraries + now.graphs + now.graph_execs +
-                   now.user_objects);
+               now.events + now.libraries + now.graphs + now.graph_execs + now.user_objects);
     tap_ok(printed_lines() > lines, "live: what lives is printed, a line each");
     conf_must(sw_drv.cuMulticastUnbind(mc, 0, 0, conf.granule), "cuMulticastUnbind");
     conf_must(sw_drv.cuMemRelease(mc), "cuMemRelease");

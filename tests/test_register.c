@@ -491,18 +491,15 @@ int main(void)
 
     harness_fork();
     harness_start();
+    run("arguments", 1, arguments, NULL);
+    run("life", 4, life, NULL);
+    run("life of a lonely rank", 1, life, NULL);
+    run("ranges", 2, ranges, NULL);
+    run("refusals", 3, refusals, NULL);
     run("a reused address", 2, reused_address, NULL);
-    return 0;
-}
-run("arguments", 1, arguments, NULL);
-run("life", 4, life, NULL);
-run("life of a lonely rank", 1, life, NULL);
-run("ranges", 2, ranges, NULL);
-run("refusals", 3, refusals, NULL);
-run("a reused address", 2, reused_address, NULL);
-run("alone", 2, alone, NULL);
-run("differing counts", 2, differing_counts, NULL);
-run("graphs", 2, graphs, NULL);
-run("graphs that register", 4, graphs, &yes);
-return harness_done();
+    run("alone", 2, alone, NULL);
+    run("differing counts", 2, differing_counts, NULL);
+    run("graphs", 2, graphs, NULL);
+    run("graphs that register", 4, graphs, &yes);
+    return harness_done();
 }
