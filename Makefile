@@ -92,6 +92,8 @@ PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
 INFO_SOURCES := $(sort $(wildcard tools/info/*.c))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
+# What the first has but its steps, the second has too.
+BUFFERS      := examples/02_user_buffers/main.c $(filter-out %/main.c,$(EXAMPLE))
 WITH_NCCL_SOURCES := $(sort $(wildcard examples/03_with_nccl/*.c))
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
@@ -127,7 +129,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 .PHONY: all run test tests test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
-all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/with_nccl $(INFO)
+all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(INFO)
 
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
@@ -286,6 +288,11 @@ $(NCCL): $(call objects,$(NCCL_SOURCES)) nccl/nccl.map $(SHARED)
 $(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
+$(BUILD)/obj/examples/02_user_buffers/main.c.o: private OWN_CPPFLAGS += -Iexamples/01_allreduce
+
+$(BUILD)/allreduce_ub: $(call objects,$(BUFFERS)) $(STATIC)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
 # It has nothing of symwin in it: libsymwin-nccl.so is preloaded.
 $(BUILD)/with_nccl: $(call objects,$(WITH_NCCL_SOURCES))
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
@@ -380,7 +387,7 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS))
--include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(WITH_NCCL_SOURCES) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
 
 # ---- install ----------------------------------------------------------------------------------
