@@ -1,0 +1,152 @@
+/* What the registration cache takes: symwin_register() of a range that is known, and of one that is not, with its
+ * symwin_deregister(), and the search that a call makes.
+ *
+ *     build/bench/registration            rows for 1, 100 and 10,000 ranges
+ *
+ * Prints CSV: what, how many ranges there are, and the median over rounds of a call in nanoseconds. "known" and "first" are of
+ * memory of symwin's, "first foreign" is of memory of cuMemAlloc, for which the driver is asked. "find" is the search for the
+ * span around random buffers, by a thread that has the cache in its caches as far as it fits. One rank, on device 0.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../register.h"
+#include "median.h"
+
+enum { ROUNDS = 9, CALLS = 20000, MOST = 10000, BYTES = 8192 };
+
+static char *memory; /* MOST + 1 ranges of BYTES, every other page or so */
+
+static void check(symwin_status status)
+{
+    if (status == SYMWIN_OK)
+        return;
+    fprintf(stderr, "registration: %s\n", symwin_last_error());
+    exit(1);
+}
+
+static double now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void print(const char *what, int ranges, double rounds[ROUNDS])
+{
+    printf("%s,%d,%.1f\n", what, ranges, median(rounds, ROUNDS));
+    fflush(stdout);
+}
+
+/* Ranges that do not adjoin, so that each is a span. */
+static char *range(int i)
+{
+    return memory + (size_t)i * 2 * BYTES;
+}
+
+static void known(symwin_comm *comm, int ranges)
+{
+    double take[ROUNDS], give[ROUNDS];
+    symwin_registration *registration = NULL;
+    int round, i;
+
+    for (round = 0; round < ROUNDS; round++) {
+        double start = now_ns();
+
+        for (i = 0; i < CALLS; i++)
+            check(symwin_register(comm, range(i * 7919 % ranges), BYTES, &registration));
+        take[round] = (now_ns() - start) / CALLS;
+        start = now_ns();
+        for (i = 0; i < CALLS; i++) {
+            check(symwin_register(comm, range(i * 7919 % ranges), BYTES, &registration));
+            check(symwin_deregister(comm, registration));
+        }
+        give[round] = (now_ns() - start) / CALLS - take[round];
+    }
+    print("known", ranges, take);
+    print("deregister known", ranges, give);
+}
+
+static void first(symwin_comm *comm, const char *what, char *at, int ranges)
+{
+    double take[ROUNDS], give[ROUNDS];
+    symwin_registration *registration = NULL;
+    int round, i;
+
+    for (round = 0; round < ROUNDS; round++) {
+        double taken = 0, given = 0;
+
+        for (i = 0; i < CALLS / 20; i++) {
+            double start = now_ns();
+
+            check(symwin_register(comm, at, BYTES, &registration));
+            taken += now_ns() - start;
+            start = now_ns();
+            check(symwin_deregister(comm, registration));
+            given += now_ns() - start;
+        }
+        take[round] = taken / (CALLS / 20.0);
+        give[round] = given / (CALLS / 20.0);
+    }
+    printf("%s", what);
+    print("", ranges, take);
+    printf("deregister %s", what);
+    print("", ranges, give);
+}
+
+static void find(symwin_comm *comm, int ranges)
+{
+    static uintptr_t places[CALLS];
+    double ns[ROUNDS];
+    int round, i, found = 0;
+
+    for (i = 0; i < CALLS; i++)
+        places[i] = (uintptr_t)range((int)((unsigned)rand() % (unsigned)ranges)) + 100;
+    for (round = 0; round < ROUNDS; round++) {
+        const double start = now_ns();
+
+        for (i = 0; i < CALLS; i++)
+            found += sw_cache_find(&comm->registrations->cache, places[i], places[i] + 4096) !=
+                     NULL;
+        ns[round] = (now_ns() - start) / CALLS;
+    }
+    if (found != CALLS * ROUNDS) {
+        fprintf(stderr, "registration: %d of %d found\n", found, CALLS * ROUNDS);
+        exit(1);
+    }
+    print("find", ranges, ns);
+}
+
+int main(void)
+{
+    const symwin_comm_options options = {.size = sizeof options};
+    symwin_registration *registration;
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+    CUdeviceptr foreign = 0;
+    struct sw_scope scope;
+    int ranges, i = 0;
+
+    check(symwin_unique_id_create(&id));
+    check(symwin_comm_create(&id, 1, 0, 0, &options, &comm));
+    check(symwin_mem_alloc(0, (size_t)(MOST + 1) * 2 * BYTES, 0, (void **)&memory));
+    check(sw_scope_enter(0, &scope));
+    check(sw_check(sw_drv.cuMemAlloc(&foreign, BYTES), "cuMemAlloc"));
+    printf("what,ranges,ns\n");
+    for (ranges = 1; ranges <= MOST; ranges *= 100) {
+        for (; i < ranges; i++)
+            check(symwin_register(comm, range(i), BYTES, &registration));
+        known(comm, ranges);
+        first(comm, "first", range(MOST), ranges);
+        first(comm, "first foreign", (char *)(uintptr_t)foreign, ranges);
+        find(comm, ranges);
+    }
+    symwin_comm_destroy(comm);
+    check(sw_check(sw_drv.cuMemFree(foreign), "cuMemFree"));
+    sw_scope_leave(&scope);
+    check(symwin_mem_free(memory));
+    return 0;
+}
