@@ -285,6 +285,9 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
     if (exec == NULL || (flags & ~(unsigned long long)(AUTO_FREE_ON_LAUNCH | USE_NODE_PRIORITY)) ||
         !emu_handle_is(EMU_HANDLE_GRAPH, graph))
         return CUDA_ERROR_INVALID_VALUE;
+    result = emu_capture_forbids(); /* as an H200 has it, while another thread captures for all */
+    if (result != CUDA_SUCCESS)
+        return result;
     x = exec_create(graph);
     if (x == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -28,11 +28,26 @@
 
 /* ---- start ---- */
 
+/* A real driver sets a device up and shuts it down in each call that maps memory, in a process without a context: for as
+ * long as the process lives, there is one of each device. */
+HARNESS_UNUSED void harness_hold_contexts(void)
+{
+    CUcontext context;
+    int count = 0, i;
+
+    if (sw_driver_is_emulated())
+        return;
+    (void)sw_drv.cuDeviceGetCount(&count);
+    for (i = 0; i < count; i++)
+        (void)sw_drv.cuDevicePrimaryCtxRetain(&context, i);
+}
+
 HARNESS_UNUSED void harness_start(void)
 {
     setenv("SYMWIN_DRIVER", "emu", 0);
     if (sw_driver_load() != SYMWIN_OK)
         tap_skip_all(symwin_last_error());
+    harness_hold_contexts();
 }
 
 HARNESS_UNUSED int harness_device_count(void)

@@ -302,6 +302,7 @@ static void test_unsafe_calls(CUstream s)
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUstreamCaptureStatus status;
     CUevent e = event_new();
+    CUgraphExec exec = NULL;
     CUgraph graph = NULL;
     uint32_t x = 0;
 
@@ -314,6 +315,13 @@ static void test_unsafe_calls(CUstream s)
     TAP_EQ("query", sw_emu_cuStreamQuery(s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     end_fails("end", s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
+    begin(blocking, CU_STREAM_CAPTURE_MODE_RELAXED);
+    TAP_EQ("end", sw_emu_cuStreamEndCapture(blocking, &graph), CUDA_SUCCESS);
+    begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    TAP_EQ("instantiate, global", sw_emu_cuGraphInstantiateWithFlags(&exec, graph, 0),
+           CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    (void)sw_emu_cuGraphDestroy(graph);
+    end_fails("end", s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
     TAP_EQ("query any event, global", sw_emu_cuEventQuery(e),
            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

@@ -351,7 +351,8 @@ static CUgraphExec capture(struct member *m, void *in, void *out, CUgraph *graph
 {
     CUgraphExec exec = NULL;
 
-    host_must_cuda(sw_drv.cuStreamBeginCapture(m->stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+    /* Not for all threads: another rank's would be in the way of what this one instantiates. */
+    host_must_cuda(sw_drv.cuStreamBeginCapture(m->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
     host_must(reduce(m, in, out), "a captured call");
     host_must(reduce(m, in, out), "a captured call");
@@ -367,6 +368,19 @@ static void replay(struct member *m, const char *name, CUgraphExec exec, void *i
     harness_barrier(m->team);
     host_must_cuda(sw_drv.cuGraphLaunch(exec, m->stream), "cuGraphLaunch");
     tap_ok(is_sum(m, out, value), "%s: the sum", name);
+}
+
+/* A driver may take its time with what a graph has held. */
+static void expect_free(const char *name, void *ptr)
+{
+    symwin_status status = symwin_mem_free(ptr);
+    int turns = 0;
+
+    for (; status == SYMWIN_BUSY && turns < 5000; turns++) {
+        host_pause_ms(1);
+        status = symwin_mem_free(ptr);
+    }
+    host_expect(name, status, SYMWIN_OK, "");
 }
 
 /* `arg`: whether captures register by themselves. */
@@ -396,7 +410,7 @@ static void graphs(struct harness_team *team, int rank, void *arg)
         replay(&m, "without its graph", exec, in, out, 2);
     }
     host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
-    host_expect("nothing stays", symwin_mem_free(in), SYMWIN_OK, "");
+    expect_free("nothing stays", in);
     in = host_alloc(m.device, BYTES);
     tap_ok(!is_connected(&m, in, out), "and nothing is connected");
 
@@ -414,7 +428,7 @@ static void graphs(struct harness_team *team, int rank, void *arg)
     host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
     harness_barrier(team);
-    host_expect("free, when all are gone", symwin_mem_free(in), SYMWIN_OK, "");
+    expect_free("free, when all are gone", in);
     in = host_alloc(m.device, BYTES);
     enter(&m, in, BYTES);
     exec = capture(&m, in, out, &graph);
