@@ -60,6 +60,10 @@ int sw_id_read(const char *name, struct sw_id *id,
 #define SW_PLACES 3
 int sw_place_name(int which, const char *tail, char *name, size_t room);
 
+/* The same with the folder of this user, which no other can enter; made where it is not there, if `make` is set. 0: no
+ * such folder. Any thread. */
+int sw_own_folder(int which, int make, char *name, size_t room);
+
 /* What all ranks of a process get once all ranks of the communicator have come. All owned. */
 struct sw_place {
     int nranks;

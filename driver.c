@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dump.h"
 #include "emu/emu.h"
 #include "internal.h"
 
@@ -139,6 +140,8 @@ static void load(void)
     }
     if (loaded.status != SYMWIN_OK)
         snprintf(loaded.text, sizeof loaded.text, "%s", symwin_last_error());
+    else
+        sw_listen_start();
 }
 
 void sw_driver_forked(void)

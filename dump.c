@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dump.h"
 #include "pool.h"
 
 enum { DEVICES = 256 };
@@ -233,12 +234,11 @@ static symwin_status write_status(int error)
     }
 }
 
-symwin_status symwin_dump(int fd)
+symwin_status sw_dump_text(const char *call, char **bytes, size_t *count)
 {
-    static const char call[] = "symwin_dump";
     symwin_status status = sw_fork_check(call);
     struct text t = {0};
-    int device, error;
+    int device;
 
     if (status != SYMWIN_OK)
         return status; /* whoever had the locks at the fork is not here */
@@ -254,8 +254,23 @@ symwin_status symwin_dump(int fd)
         free(t.bytes);
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for the text", call);
     }
-    error = write_quietly(fd, t.bytes, t.used);
-    free(t.bytes);
+    *bytes = t.bytes;
+    *count = t.used;
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_dump(int fd)
+{
+    static const char call[] = "symwin_dump";
+    size_t count = 0;
+    char *bytes = NULL;
+    symwin_status status = sw_dump_text(call, &bytes, &count);
+    int error;
+
+    if (status != SYMWIN_OK)
+        return status;
+    error = write_quietly(fd, bytes, count);
+    free(bytes);
     if (error != 0)
         return sw_fail(write_status(error), "%s: descriptor %d cannot be written to: %s", call, fd,
                        strerror(error));

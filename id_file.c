@@ -22,12 +22,14 @@ int sw_place_name(int which, const char *tail, char *name, size_t room)
     return 1;
 }
 
-/* A folder of this user that no other can enter, made where it is not there. */
-static int folder_ready(const char *name)
+int sw_own_folder(int which, int make, char *name, size_t room)
 {
+    char tail[64];
     struct stat folder;
 
-    if (mkdir(name, 0700) != 0 && errno != EEXIST)
+    snprintf(tail, sizeof tail, "/symwin-%lu", (unsigned long)geteuid());
+    if (!sw_place_name(which, tail, name, room) ||
+        (make && mkdir(name, 0700) != 0 && errno != EEXIST))
         return 0;
     return lstat(name, &folder) == 0 && S_ISDIR(folder.st_mode) && folder.st_uid == geteuid() &&
            (folder.st_mode & 077) == 0;
@@ -37,14 +39,12 @@ symwin_status sw_id_file(const struct sw_part *parts, int count, const char *cal
                          char name[SW_FILE_NAME_BYTES])
 {
     unsigned char digest[SW_DIGEST_BYTES];
-    char folder[64];
     size_t length;
     int which, i;
 
     sw_sha256(parts, count, digest);
-    snprintf(folder, sizeof folder, "/symwin-%lu", (unsigned long)geteuid());
     for (which = 0; which < SW_PLACES; which++)
-        if (sw_place_name(which, folder, name, SW_FILE_NAME_BYTES - 40) && folder_ready(name))
+        if (sw_own_folder(which, 1, name, SW_FILE_NAME_BYTES - 40))
             break;
     if (which == SW_PLACES)
         return sw_fail(

@@ -1,0 +1,333 @@
+/* Where symwin-info --pid finds this process: a socket in the private folder of its user.
+ *
+ * A thread of its own: a dump waits for mutexes, which the service thread must not. Readers are few, and each has its
+ * text and a deadline, so that whoever does not read holds up nobody. A forked child has neither the thread nor a
+ * descriptor of it, and leaves the socket alone.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bootstrap.h"
+#include "dump.h"
+
+enum {
+    MOST_READERS = 8, /* at the same time; others wait in the socket's queue */
+    READER_MS = 5000, /* for all of the text */
+    PAUSE_MS = 100,   /* before another try to accept without descriptors */
+    LEAVE_S = 2       /* for the thread to end, when the process does */
+};
+
+#define NAME "info-" /* and the number of the process */
+#define DRAFT ".new" /* until it can be connected to */
+#define NAME_ROOM 24 /* of all that, with its slash */
+#define OVER (-1)
+
+struct reader {
+    int fd;     /* owned and kept; -1: none */
+    char *text; /* owned */
+    size_t sent, bytes;
+    int64_t deadline;
+};
+
+static struct {
+    atomic_int owner; /* the process whose thread runs; 0: none, OVER: none any more */
+    pthread_t thread;
+    int socket, kick; /* owned and kept; the second ends the thread */
+    uid_t user;
+    int64_t pause; /* nobody is accepted until then */
+    struct sockaddr_un address;
+    struct reader readers[MOST_READERS];
+} listener = {.socket = -1, .kick = -1};
+
+int sw_listen_address(int which, int make, pid_t pid, struct sockaddr_un *address)
+{
+    char *path = address->sun_path;
+    size_t length;
+
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (!sw_place_name(which, "", path, sizeof address->sun_path - NAME_ROOM) || path[0] != '/' ||
+        !sw_own_folder(which, make, path, sizeof address->sun_path - NAME_ROOM))
+        return 0;
+    length = strlen(path);
+    snprintf(path + length, sizeof address->sun_path - length, "/" NAME "%ld", (long)pid);
+    return 1;
+}
+
+/* What a forked child will not hold. Under the service lock, as the descriptor was made. */
+static int keep(int fd)
+{
+    if (fd < 0 || sw_service_keep(fd))
+        return fd;
+    close(fd);
+    errno = EMFILE;
+    return -1;
+}
+
+static void let_go(int *fd)
+{
+    sw_service_forget(*fd);
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static int new_socket(void)
+{
+    int fd;
+
+    sw_service_lock();
+    fd = keep(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sw_service_unlock();
+    return fd;
+}
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+static void reader_drop(struct reader *r)
+{
+    sw_service_close(r->fd);
+    free(r->text);
+    *r = (struct reader){.fd = -1};
+}
+
+static void reader_send(struct reader *r)
+{
+    const ssize_t sent = send(r->fd, r->text + r->sent, r->bytes - r->sent,
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    if (sent >= 0)
+        r->sent += (size_t)sent;
+    else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        r->sent = r->bytes; /* it has gone */
+    if (r->sent == r->bytes)
+        reader_drop(r);
+}
+
+/* The folder keeps others out already; root it does not. */
+static int is_own(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == listener.user;
+}
+
+static void reader_accept(struct reader *r)
+{
+    int error;
+
+    sw_service_lock();
+    r->fd = keep(accept4(listener.socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    error = errno;
+    sw_service_unlock();
+    if (r->fd < 0) {
+        if (error != EAGAIN && error != EINTR && error != ECONNABORTED)
+            listener.pause = sw_now_ms() + PAUSE_MS;
+    } else if (is_own(r->fd) && sw_dump_text("symwin_dump", &r->text, &r->bytes) == SYMWIN_OK) {
+        r->deadline = sw_now_ms() + READER_MS;
+        reader_send(r);
+    } else {
+        reader_drop(r);
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* 0: the process ends. */
+static int turn(void)
+{
+    const int64_t now = sw_now_ms();
+    struct pollfd polls[2 + MOST_READERS] = {{.fd = listener.kick, .events = POLLIN}, {.fd = -1}};
+    int64_t until = INT64_MAX;
+    struct reader *idle = NULL;
+    int i;
+
+    for (i = 0; i < MOST_READERS; i++) {
+        struct reader *r = &listener.readers[i];
+
+        if (r->fd >= 0 && r->deadline <= now)
+            reader_drop(r);
+        polls[2 + i] = (struct pollfd){.fd = r->fd, .events = POLLOUT};
+        if (r->fd < 0)
+            idle = r;
+        else if (r->deadline < until)
+            until = r->deadline;
+    }
+    if (listener.pause > now)
+        until = listener.pause < until ? listener.pause : until;
+    else if (idle != NULL)
+        polls[1] = (struct pollfd){.fd = listener.socket, .events = POLLIN};
+    if (poll(polls, 2 + MOST_READERS, until == INT64_MAX ? -1 : (int)(until - now)) < 0) {
+        const struct timespec moment = {.tv_nsec = 10000000};
+
+        if (errno != EINTR)
+            nanosleep(&moment, NULL); /* it would fail again at once */
+        return 1;
+    }
+    for (i = 0; i < MOST_READERS; i++)
+        if (polls[2 + i].revents != 0)
+            reader_send(&listener.readers[i]);
+    if (polls[1].revents != 0)
+        reader_accept(idle);
+    return polls[0].revents == 0;
+}
+
+/* Whether nobody answers at a socket of this folder any more. */
+static int is_stale(const struct sockaddr_un *address)
+{
+    int fd = new_socket();
+    const int stale = fd >= 0 &&
+                      connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 &&
+                      errno == ECONNREFUSED;
+
+    if (fd >= 0)
+        sw_service_close(fd);
+    return stale;
+}
+
+/* Processes that were killed leave their sockets. One that is not seen here may be of another container, and answer. */
+static void sweep(void)
+{
+    struct sockaddr_un address = listener.address;
+    const size_t folder = (size_t)(strrchr(address.sun_path, '/') - address.sun_path);
+    struct dirent *entry;
+    DIR *entries;
+    int fd;
+
+    address.sun_path[folder] = '\0';
+    sw_service_lock();
+    fd = keep(open(address.sun_path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    sw_service_unlock();
+    entries = fd >= 0 ? fdopendir(fd) : NULL;
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        char *end = NULL;
+        long pid = 0;
+
+        if (strncmp(entry->d_name, NAME, sizeof NAME - 1) == 0)
+            pid = strtol(entry->d_name + sizeof NAME - 1, &end, 10);
+        if (pid <= 0 || *end != '\0' || strlen(entry->d_name) >= NAME_ROOM - 1 ||
+            kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+            continue;
+        snprintf(address.sun_path + folder, sizeof address.sun_path - folder, "/%.*s",
+                 NAME_ROOM - 2, entry->d_name);
+        if (is_stale(&address))
+            unlink(address.sun_path);
+    }
+    sw_service_forget(fd);
+    if (entries != NULL)
+        closedir(entries);
+    else if (fd >= 0)
+        close(fd);
+}
+
+static void *serve(void *arg)
+{
+    int i;
+
+    (void)arg;
+    pthread_setname_np(pthread_self(), "symwin-info");
+    symwin_last_error(); /* this thread's: made now, and not while the library is being unloaded */
+    sweep();
+    while (turn())
+        ;
+    for (i = 0; i < MOST_READERS; i++)
+        if (listener.readers[i].fd >= 0)
+            reader_drop(&listener.readers[i]);
+    return NULL;
+}
+
+/* ---- begin and end --------------------------------------------------------------------------- */
+
+/* What has the name can be connected to: it gets that when all is ready. */
+static int open_in(int which)
+{
+    struct sockaddr_un draft;
+
+    if (!sw_listen_address(which, 1, getpid(), &listener.address))
+        return 0;
+    draft = listener.address;
+    strcat(draft.sun_path, DRAFT);
+    listener.socket = new_socket();
+    unlink(draft.sun_path);
+    if (listener.socket >= 0 &&
+        bind(listener.socket, (struct sockaddr *)&draft, sizeof draft) == 0) {
+        if (listen(listener.socket, MOST_READERS) == 0 &&
+            rename(draft.sun_path, listener.address.sun_path) == 0)
+            return 1;
+        unlink(draft.sun_path);
+    }
+    let_go(&listener.socket);
+    return 0;
+}
+
+/* With all signals blocked: they are the program's. */
+static int thread_start(void)
+{
+    sigset_t all, before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&listener.thread, NULL, serve, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+/* The thread may wait for a mutex that the end of the process has come upon: then it is left to that end. */
+static void stop(void)
+{
+    const uint64_t one = 1;
+    struct timespec until;
+
+    unlink(listener.address.sun_path);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LEAVE_S;
+    if (write(listener.kick, &one, sizeof one) < 0 ||
+        pthread_timedjoin_np(listener.thread, NULL, &until) != 0)
+        return;
+    let_go(&listener.socket);
+    let_go(&listener.kick);
+}
+
+void sw_listen_start(void)
+{
+    const char *wish = getenv("SYMWIN_INFO");
+    int nobody = 0;
+    int which, i;
+
+    if (wish == NULL || strcmp(wish, "1") != 0)
+        return;
+    for (i = 0; i < MOST_READERS; i++)
+        listener.readers[i].fd = -1;
+    listener.user = geteuid();
+    sw_service_lock();
+    listener.kick = keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    sw_service_unlock();
+    for (which = 0; which < SW_PLACES && listener.kick >= 0; which++)
+        if (open_in(which))
+            break;
+    if (listener.socket < 0 || !thread_start()) {
+        if (listener.socket >= 0)
+            unlink(listener.address.sun_path);
+        let_go(&listener.socket);
+        let_go(&listener.kick);
+    } else if (!atomic_compare_exchange_strong(&listener.owner, &nobody, (int)getpid())) {
+        stop(); /* another thread ends the process */
+    }
+}
+
+__attribute__((destructor)) static void process_ends(void)
+{
+    if (atomic_exchange(&listener.owner, OVER) == (int)getpid())
+        stop();
+}
