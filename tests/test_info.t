@@ -1,10 +1,13 @@
 #!/usr/bin/env perl
 # symwin-info on the emulated driver: words and JSON say what the machine was told to be, what was tried is gone, exit
-# statuses, what it refuses; folders, limits and IMEX as they were made up; dumps of symwin_dump(), whole or not.
+# statuses, what it refuses; folders, limits and IMEX as they were made up; dumps of symwin_dump(), whole or not; what a
+# running process says, and why one does not.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
+use IPC::Open2;
 use JSON::PP;
+use POSIX ();
 use Test::More;
 
 require './tests/files.pl';
@@ -185,7 +188,10 @@ like($output, $_, "IMEX: $_")
 # ---- the command line ---------------------------------------------------------------------------
 
 for (['--other', qr/unknown: --other/], ['-j', qr/unknown/], ['word', qr/unknown: word/], ['--root', qr/missing/],
-    ['--show', qr/missing/], ['--pools --show x', qr/two different/], ['--root / --pools', qr/--root/],
+    ['--show', qr/missing/], ['--pools --show x', qr/different things/], ['--pid', qr/missing/],
+    ['--pid 1 --pools', qr/different things/], ['--pid 1 --show x', qr/different things/],
+    (map { ["--pid $_", qr/takes the number of a process, not \Q$_\E;/] } '0', '-1', 'x', '7x', '99999999999'),
+    ['--table', qr/--table is for/], ['--pid 1 --root /', qr/--root/], ['--root / --pools', qr/--root/],
     ['--json --nothing', qr/unknown/]) {
     my ($arguments, $want) = @$_;
     my ($status, $output, $error) = info('', $arguments);
@@ -194,7 +200,7 @@ for (['--other', qr/unknown: --other/], ['-j', qr/unknown/], ['word', qr/unknown
 }
 ($status, $output, $error) = info('', '--help');
 ok($status == 0 && $error eq '', '--help');
-like($output, qr/^ +\Q$_\E /m, "--help names $_") for qw(--json --root --pools --show --help);
+like($output, qr/^ +\Q$_\E /m, "--help names $_") for qw(--json --root --pid --table --pools --show --help);
 is((info('', '>/dev/full'))[0], 1, 'output that cannot be written');
 is((info('SYMWIN_DRIVER=other', '--help'))[0], 0, '--help needs no driver');
 
@@ -239,6 +245,118 @@ is((info('', '--show - </dev/null'))[0], 1, 'standard input');
 ($status, $output, $error) = info('', "--show $folder/none");
 is($status, 1, 'no such file: exit status');
 like($error, qr/none cannot be read: No such file/, 'no such file: why');
+
+# The tables of a dump: for each its heading, as one word with commas, and its rows.
+sub tables {
+    my ($text) = @_;
+    my (@tables, $columns);
+    for (split /\n\n/, $text) {
+        my ($heading, @rows) = map { [ split ' ' ] } split /\n/;
+        push @tables, [ join(',', @$heading), scalar @rows, scalar(grep { @$_ != @$heading } @rows) ];
+    }
+    return @tables;
+}
+($status, $output) = info('SYMWIN_EMU_DEVICES=1', '--pools --table');
+is($status, 0, '--table: exit status');
+my @tables = tables($output);
+is(join(' ', map { $_->[0] =~ s/,.*//r . ":$_->[1]" } @tables),
+    'symwin-dump:1 device:1 arena:1 chunk:2 alloc:3 comm:1 window:1', '--table: one for each kind of line');
+is(scalar(grep { $_->[2] } @tables), 0, '--table: rows have all columns');
+is($tables[4][0], 'alloc,chunk,offset,asked,bytes,windows', '--table: columns');
+spew("$folder/dump", $dump . "device 1 asked_bytes=6 allocations=2\nend lines=4\n");
+($status, $output) = info('', "--show $folder/dump --table");
+is($output, "symwin-dump  pid  version\n1              7        9\n\n"
+      . "device  allocations  asked_bytes  later\n0                 1            5      x\n"
+      . "1                 2            6      ?\n\nlater  a\n3      1\n", '--table: to the letter');
+shown($dump, 1, qr/a part of/, 'a table without its end');
+
+# ---- running processes --------------------------------------------------------------------------
+
+# A process with one allocation, a communicator and a window. Its number, and what ends it when it is closed.
+sub start {
+    my @settings = @_;
+    my $pid = open2(my $from, my $to, 'env', 'SYMWIN_DRIVER=emu', @settings, "$build/tests/test_listen", 'hold');
+    is(scalar <$from>, "ready\n", "a process with @settings");
+    return ($pid, $to);
+}
+
+sub end {
+    my ($pid, $to) = @_;
+    close $to;
+    waitpid $pid, 0;
+    is($?, 0, 'which ends well');
+}
+
+my ($pid, $to) = start('SYMWIN_INFO=1');
+$lines = facts('', "--pid $pid");
+%counts = ();
+$counts{ $_->{what} }++ for ref $lines eq 'ARRAY' ? @$lines : ();
+is(join(' ', map { "$_:$counts{$_}" } sort keys %counts),
+    'alloc:1 arena:1 chunk:1 comm:1 device:1 symwin-dump:1 window:1', '--pid: what it has');
+is($lines->[0]{pid}, $pid, '--pid: and not what this program has');
+($status, $output, $error) = info('SYMWIN_DRIVER=other', "--pid $pid");
+is("$status$error", '0', '--pid: exit status, without a driver');
+like($output, $_, "--pid: $_")
+  for qr/^Process $pid, libsymwin \Q$version\E$/m, qr/^    0x\w+ +at +0: +102400 bytes in +102400, 1 windows$/m,
+  qr/^Communicator 0: rank 0 of 1 on device 0, 1 windows/m;
+($status, $output) = info('', "--pid $pid --table");
+is(join(':', @{ (tables($output))[-1] }), 'window,comm,bytes,offset,transports:1:0', '--pid --table');
+mkdir "$folder/other";
+is((info("TMPDIR=$folder/other XDG_RUNTIME_DIR=", "--pid $pid"))[0], 0, 'from where TMPDIR is another');
+my $all = `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do $info --pid $pid & done; wait`;
+is(scalar(() = $all =~ /^Process $pid,/mg), 20, 'many at the same time');
+is(join(' ', glob "$folder/tmp/symwin-$>/*"), "$folder/tmp/symwin-$>/info-$pid", 'its socket');
+kill 'STOP', $pid;
+($status, $output, $error) = info('', "--pid $pid");
+is("$status$output", '1', 'a stopped process');
+like($error, qr/process $pid does not answer within \d+ s: is it stopped \(kill -CONT $pid\)/, 'why');
+kill 'CONT', $pid;
+is((info('', "--pid $pid"))[0], 0, 'and when it goes on');
+end($pid, $to);
+is(join(' ', glob "$folder/tmp/symwin-$>/*"), '', 'nothing is left of its socket');
+
+sub refused {
+    my ($number, $want, $name) = @_;
+    my ($status, $output, $error) = info('', "--pid $number");
+    is("$status$output", '1', "$name: exit status, and no output");
+    like($error, $want, "$name: why");
+}
+refused($pid, qr/there is no process $pid here/, 'no such process');
+my $zombie = fork // BAIL_OUT("fork: $!");
+POSIX::_exit(0) if !$zombie;
+select undef, undef, undef, 0.05 until slurp("/proc/$zombie/stat") =~ /\) Z/;
+refused($zombie, qr/there is no process $zombie here, or it has ended/, 'a process that has ended');
+waitpid $zombie, 0;
+for my $setting ('SYMWIN_INFO=', 'SYMWIN_INFO=0') {
+    my ($other, $ends) = start($setting);
+    refused($other, qr/process $other was not started with SYMWIN_INFO=1.*: set that, and start it again$/m,
+        $setting);
+    end($other, $ends);
+}
+
+# A process without symwin, of this user or another one.
+sub asleep {
+    my ($user) = @_;
+    my $sleeper = fork // BAIL_OUT("fork: $!");
+    if (!$sleeper) {
+        $ENV{SYMWIN_INFO} = 1;
+        POSIX::setuid($user) if $user;
+        exec 'sleep', '60';
+    }
+    select undef, undef, undef, 0.05 until slurp("/proc/$sleeper/comm") eq "sleep\n";
+    return $sleeper;
+}
+my $sleeper = asleep(0);
+refused($sleeper, qr/process $sleeper does not listen: it has not used symwin yet/, 'a process without symwin');
+kill 'KILL', $sleeper;
+waitpid $sleeper, 0;
+SKIP: {
+    skip 'only root can be another user', 2 if $>;
+    $sleeper = asleep(65534);
+    refused($sleeper, qr/process $sleeper is of user 65534, whom alone it answers: sudo -u '#65534'/, "another user's");
+    kill 'KILL', $sleeper;
+    waitpid $sleeper, 0;
+}
 
 # ---- by others' eyes ----------------------------------------------------------------------------
 

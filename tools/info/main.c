@@ -1,5 +1,7 @@
 /* symwin-info: what this machine can do for symwin, and why something will not work. `--help` has the options. */
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -8,7 +10,7 @@
 
 static const char help[] =
     "usage: symwin-info [--json] [--root DIR]\n"
-    "       symwin-info [--json] --pools | --show FILE\n"
+    "       symwin-info [--table | --json] --pid PID | --show FILE | --pools\n"
     "\n"
     "Tells what this machine can do for symwin: driver, devices, who reaches whose memory, which\n"
     "handles work (tried with a granule of memory, which is released), IMEX, multicast (only asked\n"
@@ -17,16 +19,21 @@ static const char help[] =
     "\n"
     "  --json       the same as JSON\n"
     "  --root DIR   look for /dev and /etc of IMEX under DIR\n"
-    "  --show FILE  pools, allocations and windows that a process has written down by\n"
-    "               symwin_dump(); -: from standard input\n"
+    "  --pid PID    pools, allocations and windows of a running process of this user, which was\n"
+    "               started with SYMWIN_INFO=1\n"
+    "  --show FILE  the same as a process has written it down by symwin_dump(); -: from standard\n"
+    "               input\n"
     "  --pools      the same of this process, with a few allocations and a window: an example\n"
+    "  --table      these in tables, each value as symwin_dump() writes it, and not in words\n"
     "  --help       this\n"
     "\n"
-    "Exit status: 0 where symwin can use every device (or the dump was whole), 1 where it cannot,\n"
-    "2 for a wrong command line.\n";
+    "Exit status: 0 where symwin can use every device (or what a process has was shown whole), 1\n"
+    "where it cannot, 2 for a wrong command line.\n";
 
 struct options {
-    int json, pools;
+    int pools;
+    enum info_form form;
+    int pid; /* 0: not given */
     const char *root, *show;
 };
 
@@ -36,6 +43,29 @@ static int wrong(const char *text, const char *what)
     return 2;
 }
 
+/* A number of a process; 0: it is none. */
+static int read_pid(const char *text)
+{
+    char *end = NULL;
+    const long pid = strtol(text, &end, 10);
+
+    return text[0] >= '1' && text[0] <= '9' && *end == '\0' && pid <= INT_MAX ? (int)pid : 0;
+}
+
+/* What cannot go together; -1: all can. */
+static int check_options(const struct options *o)
+{
+    const int things = (o->show != NULL) + o->pools + (o->pid != 0);
+
+    if (things > 1)
+        return wrong("--pid, --show and --pools are different things", "");
+    if (o->root[0] != '\0' && things > 0)
+        return wrong("--root is for looking at the machine", "");
+    if (o->form == INFO_TABLES && things == 0)
+        return wrong("--table is for --pid, --show and --pools", "");
+    return -1;
+}
+
 /* -1: go on; else the exit status. */
 static int read_options(int argc, char **argv, struct options *o)
 {
@@ -43,7 +73,8 @@ static int read_options(int argc, char **argv, struct options *o)
 
     *o = (struct options){.root = ""};
     for (i = 1; i < argc; i++) {
-        const int value = strcmp(argv[i], "--root") == 0 || strcmp(argv[i], "--show") == 0;
+        const int value = strcmp(argv[i], "--root") == 0 || strcmp(argv[i], "--show") == 0 ||
+                          strcmp(argv[i], "--pid") == 0;
 
         if (value && i + 1 == argc)
             return wrong("a value is missing behind ", argv[i]);
@@ -52,21 +83,23 @@ static int read_options(int argc, char **argv, struct options *o)
             return fflush(stdout) != 0;
         }
         if (strcmp(argv[i], "--json") == 0)
-            o->json = 1;
+            o->form = INFO_JSON;
+        else if (strcmp(argv[i], "--table") == 0)
+            o->form = INFO_TABLES;
         else if (strcmp(argv[i], "--pools") == 0)
             o->pools = 1;
         else if (strcmp(argv[i], "--root") == 0)
             o->root = argv[++i];
         else if (strcmp(argv[i], "--show") == 0)
             o->show = argv[++i];
-        else
+        else if (strcmp(argv[i], "--pid") == 0) {
+            o->pid = read_pid(argv[++i]);
+            if (o->pid == 0)
+                return wrong("--pid takes the number of a process, not ", argv[i]);
+        } else
             return wrong("unknown: ", argv[i]);
     }
-    if (o->show != NULL && o->pools)
-        return wrong("--show and --pools are two different things", "");
-    if (o->root[0] != '\0' && (o->show != NULL || o->pools))
-        return wrong("--root is for looking at the machine", "");
-    return -1;
+    return check_options(o);
 }
 
 static int show(const struct options *o)
@@ -78,7 +111,7 @@ static int show(const struct options *o)
         fprintf(stderr, "symwin-info: %s cannot be read: %s\n", o->show, strerror(errno));
         return 1;
     }
-    right = info_show(stdout, file, o->show, o->json);
+    right = info_show(stdout, file, o->show, o->form);
     if (file != stdin)
         fclose(file);
     return !right;
@@ -92,7 +125,7 @@ static int report(const struct options *o)
 
     if (info_gather(&machine)) {
         info_look(&system, o->root, &machine);
-        (o->json ? info_json : info_words)(stdout, &machine, &system);
+        (o->form == INFO_JSON ? info_json : info_words)(stdout, &machine, &system);
         usable = info_all_usable(&machine);
     } else {
         fprintf(stderr, "symwin-info: no host memory for lists of devices\n");
@@ -120,8 +153,10 @@ int main(int argc, char **argv)
         return status;
     if (o.show != NULL) {
         status = show(&o);
+    } else if (o.pid != 0) {
+        status = !info_process(stdout, o.pid, o.form);
     } else {
-        status = o.pools ? !info_sample(stdout, o.json) : report(&o);
+        status = o.pools ? !info_sample(stdout, o.form) : report(&o);
         if (left_behind())
             status = 1;
     }

@@ -1,4 +1,4 @@
-/* What a process has: the lines of symwin_dump() as tables, or each line as a JSON object. */
+/* What a process has: the lines of symwin_dump() in words, as tables, or each line as a JSON object. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,21 +7,8 @@
 
 #include "info.h"
 
-enum { LINE_BYTES = 2048, MOST_PAIRS = 32 };
-
-struct pair {
-    const char *key, *value;
-};
-
-struct line {
-    char text[LINE_BYTES];
-    const char *what, *name; /* name "": it has none */
-    struct pair pairs[MOST_PAIRS];
-    int count;
-};
-
 /* Cuts a line up. 0: it is none of a dump. */
-static int cut(struct line *l)
+static int cut(struct info_line *l)
 {
     char *rest = l->text, *word;
 
@@ -36,15 +23,16 @@ static int cut(struct line *l)
 
         if (equal == NULL) {
             l->name = word;
-        } else if (l->count < MOST_PAIRS) {
+        } else if (l->count < INFO_MOST_PAIRS) {
             *equal = '\0';
-            l->pairs[l->count++] = (struct pair){word, equal + 1};
+            l->pairs[l->count].key = word;
+            l->pairs[l->count++].value = equal + 1;
         }
     }
     return 1;
 }
 
-static const char *text_of(const struct line *l, const char *key)
+const char *info_value(const struct info_line *l, const char *key)
 {
     int i;
 
@@ -54,14 +42,14 @@ static const char *text_of(const struct line *l, const char *key)
     return "?";
 }
 
-static unsigned long long number_of(const struct line *l, const char *key)
+static unsigned long long number_of(const struct info_line *l, const char *key)
 {
-    return strtoull(text_of(l, key), NULL, 0);
+    return strtoull(info_value(l, key), NULL, 0);
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */
 
-static void device_line(FILE *out, const struct line *l)
+static void device_line(FILE *out, const struct info_line *l)
 {
     const unsigned long long reserved = number_of(l, "reserved_bytes");
     const unsigned long long used = number_of(l, "used_bytes"), kept = number_of(l, "kept_bytes");
@@ -70,50 +58,50 @@ static void device_line(FILE *out, const struct line *l)
     fprintf(out,
             "\nDevice %s: %s allocations of %s (%s rounded up) in %s chunks of %s\n"
             "  %s are kept, ",
-            l->name, text_of(l, "allocations"), info_bytes(number_of(l, "asked_bytes"), a),
-            info_bytes(used, b), text_of(l, "chunks"), info_bytes(reserved, c),
+            l->name, info_value(l, "allocations"), info_bytes(number_of(l, "asked_bytes"), a),
+            info_bytes(used, b), info_value(l, "chunks"), info_bytes(reserved, c),
             info_bytes(kept, d));
     fprintf(out, "%s are free in chunks in use, at most %s of it in one piece\n",
             info_bytes(reserved - used - kept, a),
             info_bytes(number_of(l, "largest_free_bytes"), b));
     fprintf(out, "  at most %s were used and %s reserved; %s allocations and %s frees so far\n",
             info_bytes(number_of(l, "peak_used_bytes"), a),
-            info_bytes(number_of(l, "peak_reserved_bytes"), b), text_of(l, "allocs"),
-            text_of(l, "frees"));
+            info_bytes(number_of(l, "peak_reserved_bytes"), b), info_value(l, "allocs"),
+            info_value(l, "frees"));
 }
 
-static void show_line(FILE *out, const struct line *l)
+static void show_line(FILE *out, const struct info_line *l)
 {
     char a[32];
 
     if (strcmp(l->what, "symwin-dump") == 0)
-        fprintf(out, "Process %s, libsymwin %s\n", text_of(l, "pid"), text_of(l, "version"));
+        fprintf(out, "Process %s, libsymwin %s\n", info_value(l, "pid"), info_value(l, "version"));
     else if (strcmp(l->what, "device") == 0)
         device_line(out, l);
     else if (strcmp(l->what, "arena") == 0)
         fprintf(out, "\nArena %s: device %s, flags %s, its thread %s; %s allocations\n", l->name,
-                text_of(l, "device"), text_of(l, "flags"),
-                strcmp(text_of(l, "thread"), "alive") == 0 ? "is alive" : "has ended",
-                text_of(l, "allocations"));
+                info_value(l, "device"), info_value(l, "flags"),
+                strcmp(info_value(l, "thread"), "alive") == 0 ? "is alive" : "has ended",
+                info_value(l, "allocations"));
     else if (strcmp(l->what, "chunk") == 0)
         fprintf(out, "  chunk %s on device %s, %s, %s%s, %s allocations\n", l->name,
-                text_of(l, "device"), info_bytes(number_of(l, "bytes"), a), text_of(l, "use"),
-                number_of(l, "kept") ? ", kept" : "", text_of(l, "allocations"));
+                info_value(l, "device"), info_bytes(number_of(l, "bytes"), a), info_value(l, "use"),
+                number_of(l, "kept") ? ", kept" : "", info_value(l, "allocations"));
     else if (strcmp(l->what, "alloc") == 0)
         fprintf(out, "    %-18s at %10s: %12s bytes in %12s, %s windows\n", l->name,
-                text_of(l, "offset"), text_of(l, "asked"), text_of(l, "bytes"),
-                text_of(l, "windows"));
+                info_value(l, "offset"), info_value(l, "asked"), info_value(l, "bytes"),
+                info_value(l, "windows"));
     else if (strcmp(l->what, "comm") == 0)
         fprintf(out,
                 "\nCommunicator %s: rank %s of %s on device %s, %s windows on %s allocations%s\n"
                 "  flat range at %s, %s for each rank\n",
-                l->name, text_of(l, "rank"), text_of(l, "nranks"), text_of(l, "device"),
-                text_of(l, "windows"), text_of(l, "allocations"),
-                number_of(l, "multicast") ? ", with multicast" : "", text_of(l, "base"),
+                l->name, info_value(l, "rank"), info_value(l, "nranks"), info_value(l, "device"),
+                info_value(l, "windows"), info_value(l, "allocations"),
+                number_of(l, "multicast") ? ", with multicast" : "", info_value(l, "base"),
                 info_bytes(number_of(l, "stride"), a));
     else if (strcmp(l->what, "window") == 0)
         fprintf(out, "    %-18s: %12s bytes at %12s of each rank's part, %s\n", l->name,
-                text_of(l, "bytes"), text_of(l, "offset"), text_of(l, "transports"));
+                info_value(l, "bytes"), info_value(l, "offset"), info_value(l, "transports"));
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
@@ -135,7 +123,7 @@ static void write_value(struct info_writer *w, const char *name, const char *val
         info_string(w, name, value);
 }
 
-static void write_line(struct info_writer *w, const struct line *l)
+static void write_line(struct info_writer *w, const struct info_line *l)
 {
     int i;
 
@@ -150,29 +138,38 @@ static void write_line(struct info_writer *w, const struct line *l)
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-int info_show(FILE *out, FILE *dump, const char *name, int json)
+int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
 {
     struct info_writer w = {.out = out};
     unsigned long long lines = 0, promised = 0;
-    static struct line l;
-    int whole = 0, right = 1;
+    struct info_table table = {NULL, NULL};
+    static struct info_line l;
+    int whole = 0, right = 1, room = 1;
 
-    if (json)
+    if (form == INFO_JSON)
         info_open(&w, NULL, '[');
-    while (right && !whole && fgets(l.text, sizeof l.text, dump) != NULL) {
+    while (right && room && !whole && fgets(l.text, sizeof l.text, dump) != NULL) {
         right = cut(&l) &&
                 (lines > 0 || (strcmp(l.what, "symwin-dump") == 0 && strcmp(l.name, "1") == 0));
         whole = right && strcmp(l.what, "end") == 0;
         if (whole)
             promised = number_of(&l, "lines");
-        else if (right && json)
+        else if (right && form == INFO_JSON)
             write_line(&w, &l);
+        else if (right && form == INFO_TABLES)
+            room = info_table_add(&table, &l);
         else if (right)
             show_line(out, &l);
         lines += right && !whole;
     }
-    if (json)
+    if (form == INFO_JSON)
         info_close(&w, ']');
+    info_table_print(out, &table);
+    info_table_release(&table);
+    if (!room) {
+        fprintf(stderr, "symwin-info: no host memory for all lines of %s\n", name);
+        return 0;
+    }
     if (right && whole && lines == promised)
         return 1;
     fprintf(stderr, "symwin-info: %s is %s\n", name,
@@ -184,7 +181,7 @@ int info_show(FILE *out, FILE *dump, const char *name, int json)
 /* ---- this process, for an example ------------------------------------------------------------ */
 
 /* Writes down what is there now, and shows it. */
-static int show_now(FILE *out, int json)
+static int show_now(FILE *out, enum info_form form)
 {
     const int fd = memfd_create("symwin-dump", MFD_CLOEXEC);
     FILE *dump = fd >= 0 ? fdopen(fd, "r") : NULL;
@@ -195,7 +192,7 @@ static int show_now(FILE *out, int json)
     else if (symwin_dump(fd) != SYMWIN_OK)
         fprintf(stderr, "symwin-info: %s\n", symwin_last_error());
     else if (lseek(fd, 0, SEEK_SET) == 0)
-        right = info_show(out, dump, "the dump", json);
+        right = info_show(out, dump, "the dump", form);
     if (dump != NULL)
         fclose(dump);
     else if (fd >= 0)
@@ -203,7 +200,7 @@ static int show_now(FILE *out, int json)
     return right;
 }
 
-int info_sample(FILE *out, int json)
+int info_sample(FILE *out, enum info_form form)
 {
     static const size_t sizes[] = {1000, 100 << 10, 3 << 20};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
@@ -229,7 +226,7 @@ int info_sample(FILE *out, int json)
     if (status == SYMWIN_OK)
         status = symwin_window_register(comm, ptrs[1], sizes[1], 0, &window);
     if (status == SYMWIN_OK)
-        right = show_now(out, json);
+        right = show_now(out, form);
     else
         fprintf(stderr, "symwin-info: %s\n", symwin_last_error());
     symwin_comm_destroy(comm);
