@@ -76,6 +76,11 @@ static symwin_status connect_one(symwin_comm *comm, const char *call,
         if (sw_exchange_status(comm->group->exchange, call) != SYMWIN_OK)
             return status;
         snprintf(made->refused, sizeof made->refused, "%s", symwin_last_error());
+        /* Nobody launches before all have taken down what they had: a driver that waits for kernels before it unmaps would
+         * wait for one that waits for this rank's. */
+        status = sw_agree(comm, call, SYMWIN_OK, NULL, 0);
+        if (status != SYMWIN_OK)
+            return status;
     }
     /* All of this rank's range, whatever the others have: they refuse all of theirs. */
     made->window = (struct sw_window){

@@ -185,14 +185,12 @@ void sw_emu_machine(struct sw_emu_machine *machine)
 
 /* Calls that only free, and calls that only name an error. */
 static const unsigned char is_teardown[EMU_ENTRY_COUNT] = {
-    [EMU_cuMemRelease] = 1,     [EMU_cuMemUnmap] = 1,
-    [EMU_cuMemAddressFree] = 1, [EMU_cuMulticastUnbind] = 1,
-    [EMU_cuStreamDestroy] = 1,  [EMU_cuEventDestroy] = 1,
-    [EMU_cuGraphDestroy] = 1,   [EMU_cuGraphExecDestroy] = 1,
-    [EMU_cuMemFree] = 1,        [EMU_cuMemFreeHost] = 1,
-    [EMU_cuLibraryUnload] = 1,  [EMU_cuCtxPopCurrent] = 1,
-    [EMU_cuCtxSetCurrent] = 1,  [EMU_cuDevicePrimaryCtxRelease] = 1,
-    [EMU_cuGetErrorName] = 1,   [EMU_cuGetErrorString] = 1,
+    [EMU_cuMemRelease] = 1,      [EMU_cuMemUnmap] = 1,         [EMU_cuMemAddressFree] = 1,
+    [EMU_cuMulticastUnbind] = 1, [EMU_cuStreamDestroy] = 1,    [EMU_cuEventDestroy] = 1,
+    [EMU_cuGraphDestroy] = 1,    [EMU_cuGraphExecDestroy] = 1, [EMU_cuUserObjectRelease] = 1,
+    [EMU_cuMemFree] = 1,         [EMU_cuMemFreeHost] = 1,      [EMU_cuLibraryUnload] = 1,
+    [EMU_cuCtxPopCurrent] = 1,   [EMU_cuCtxSetCurrent] = 1,    [EMU_cuDevicePrimaryCtxRelease] = 1,
+    [EMU_cuGetErrorName] = 1,    [EMU_cuGetErrorString] = 1,
 };
 
 static _Thread_local struct {

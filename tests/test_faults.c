@@ -32,6 +32,10 @@ struct state {
     symwin_comm *comm;
     symwin_window *known, *window;
     void *memory, *out;
+    symwin_registration *registration;
+    struct sw_scope scope;
+    CUdeviceptr foreign;
+    int capturing;
     struct CUstream_st *stream;
     symwin_mem_handle handle;
     symwin_mem_info info;
@@ -300,6 +304,72 @@ static symwin_status with_call_before(struct harness_team *team, int rank, struc
     return status;
 }
 
+static symwin_status with_foreign(struct harness_team *team, int rank, struct state *s)
+{
+    symwin_status status = with_comm(team, rank, s);
+
+    if (status == SYMWIN_OK)
+        status = sw_scope_enter(s->on, &s->scope);
+    return status == SYMWIN_OK ? sw_check(sw_drv.cuMemAlloc(&s->foreign, BYTES), "cuMemAlloc")
+                               : status;
+}
+
+static symwin_status register_foreign(struct harness_team *team, int rank, struct state *s)
+{
+    (void)team;
+    (void)rank;
+    return symwin_register(s->comm, (void *)(uintptr_t)s->foreign, BYTES, &s->registration);
+}
+
+static int made_registration(const struct state *s)
+{
+    return s->registration != NULL;
+}
+
+static symwin_status with_registered(struct harness_team *team, int rank, struct state *s)
+{
+    symwin_status status = with_comm(team, rank, s);
+
+    return status == SYMWIN_OK ? symwin_register(s->comm, s->memory, BYTES, &s->registration)
+                               : status;
+}
+
+/* The first call on registered memory, and its end. */
+static symwin_status connect_and_leave(struct harness_team *team, int rank, struct state *s)
+{
+    symwin_status status = allreduce_oneshot(team, rank, s), after;
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = symwin_stream_synchronize(s->on, s->stream);
+    after = symwin_deregister(s->comm, s->registration);
+    return status != SYMWIN_OK ? status : after;
+}
+
+static symwin_status with_graph_register(struct harness_team *team, int rank, struct state *s)
+{
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .flags = SYMWIN_COMM_GRAPH_REGISTER,
+                                         .timeout_ms = 20000,
+                                         .kernel_timeout_ms = 20000};
+    symwin_status status = with_stream(team, rank, s);
+
+    return status == SYMWIN_OK
+               ? symwin_comm_create(&team->id, team->nranks, rank, s->on, &options, &s->comm)
+               : status;
+}
+
+/* In a capture, which clear() ends. */
+static symwin_status capture(struct harness_team *team, int rank, struct state *s)
+{
+    const symwin_status status = sw_check(
+        sw_drv.cuStreamBeginCapture(s->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+        "cuStreamBeginCapture");
+
+    s->capturing = status == SYMWIN_OK;
+    return status == SYMWIN_OK ? allreduce_oneshot(team, rank, s) : status;
+}
+
 static const struct fault_case cases[] = {
     {"driver_query", 1, NULL, driver_query, made_driver, 0},
     {"device_query", 1, NULL, device_query, made_device, 0},
@@ -326,15 +396,29 @@ static const struct fault_case cases[] = {
     {"allreduce copies", 2, with_window, allreduce_copies, NULL, 0},
     {"allreduce copies", 3, with_window, allreduce_copies, NULL, 0},
     {"allreduce on another stream", 2, with_call_before, allreduce_oneshot, NULL, 0},
+    {"register, another allocator's", 1, with_foreign, register_foreign, made_registration, 0},
+    {"allreduce that connects", 2, with_registered, connect_and_leave, NULL, 0},
+    {"allreduce that connects", 4, with_registered, connect_and_leave, NULL, 0},
+    {"allreduce in a capture that registers", 2, with_graph_register, capture, NULL, 0},
 };
 
 /* ---- one run ---- */
 
 static void clear(struct state *s)
 {
+    CUgraph graph = NULL;
+
+    if (s->capturing)
+        (void)sw_drv.cuStreamEndCapture(s->stream, &graph);
+    if (graph != NULL)
+        (void)sw_drv.cuGraphDestroy(graph);
     if (s->stream != NULL && s->comm != NULL)
         (void)symwin_stream_synchronize(s->on, s->stream);
     symwin_comm_destroy(s->comm);
+    if (s->foreign != 0)
+        (void)sw_drv.cuMemFree(s->foreign);
+    if (s->scope.pushed)
+        sw_scope_leave(&s->scope);
     if (s->handle.bytes != 0)
         close(s->handle.fd);
     (void)symwin_mem_free(s->memory);

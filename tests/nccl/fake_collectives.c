@@ -3,7 +3,8 @@
  * collectives take registered buffers only, windows begin at multiples of 4 KiB and nothing outlives its
  * communicator.
  *
- * FAKE_NCCL=wrong adds wrongly, =null registers nothing, =old has no version.
+ * FAKE_NCCL=wrong adds wrongly, =null registers nothing, =refuse registers nothing of 16 KiB or more and says so, =stuck
+ * deregisters and says that it failed, =old has no version.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -100,12 +101,13 @@ FAKE_API ncclResult_t ncclCommDestroy(struct ncclComm *comm)
 
 FAKE_API ncclResult_t ncclCommRegister(struct ncclComm *comm, void *ptr, size_t size, void **handle)
 {
-    struct range *range = malloc(sizeof *range);
+    struct range *range = NULL;
 
-    if (is("null")) {
-        free(range);
+    if (is("null"))
         return ncclSuccess;
-    }
+    if (is("refuse") && size >= 16384)
+        return ncclInvalidUsage;
+    range = malloc(sizeof *range);
     *range = (struct range){ptr, (char *)ptr + size, comm->ranges};
     comm->ranges = range;
     *handle = range;
@@ -122,7 +124,7 @@ FAKE_API ncclResult_t ncclCommDeregister(struct ncclComm *comm, void *handle)
         return ncclInvalidUsage;
     *at = (*at)->next;
     free(handle);
-    return ncclSuccess;
+    return is("stuck") ? ncclInternalError : ncclSuccess;
 }
 
 FAKE_API ncclResult_t ncclCommWindowRegister(struct ncclComm *comm, void *ptr, size_t size,
