@@ -1,7 +1,11 @@
-/* A million random allocations and frees by eight threads, against a model: what is handed out overlaps nothing else that is,
- * and what the pools count comes to what the model has. Threads free each other's memory, end and begin anew.
+/* A million random allocations, frees, registrations and their ends by eight threads, against a model: what is handed out
+ * overlaps nothing else that is, what the pools count comes to what the model has, and a range has as many references as were
+ * taken and keeps its memory from being freed. Threads free each other's memory, end and begin anew; communicators, one of
+ * one rank for each device, are all threads'.
  *
  *   SYMWIN_TEST_TURNS   of all threads, 1,000,000 where it is not set */
+#include "../register.h"
+
 #include "host_cases.h"
 
 enum { THREADS = 8, HELD = 48, HANDS = 32, LIVES = 10, MOST = THREADS * (HELD + 1) + HANDS };
@@ -73,10 +77,22 @@ static struct live model_remove(const void *begin)
     return live;
 }
 
+enum { DEVICES = 3, REGISTERED = 24 };
+
+static symwin_comm *comms[DEVICES];
+
+struct registered {
+    char *begin; /* of its allocation, which this thread holds */
+    symwin_registration *handle;
+    int device;
+};
+
 struct worker {
     int number, turns;
     uint64_t state;
     int wrong;
+    struct registered registered[REGISTERED];
+    int registered_count;
 };
 
 static size_t random_size(uint64_t *state)
@@ -114,6 +130,30 @@ static void give(struct worker *w, void *ptr)
     w->wrong += symwin_mem_free(ptr) != SYMWIN_OK;
 }
 
+/* What this thread has of the same range, in the same communicator. */
+static unsigned references(const struct worker *w, const symwin_registration *handle)
+{
+    unsigned count = 0;
+    int i;
+
+    for (i = 0; i < w->registered_count; i++)
+        count += w->registered[i].handle == handle;
+    return count;
+}
+
+/* Ranges of an allocation of this thread's. */
+static int ranges(const struct worker *w, const void *ptr)
+{
+    int count = 0, i, k;
+
+    for (i = 0; i < w->registered_count; i++) {
+        for (k = 0; k < i && w->registered[k].handle != w->registered[i].handle; k++)
+            ;
+        count += w->registered[i].begin == ptr && k == i;
+    }
+    return count;
+}
+
 static void look(struct worker *w, void *ptr)
 {
     symwin_mem_info info = {0};
@@ -121,7 +161,60 @@ static void look(struct worker *w, void *ptr)
     if (ptr == NULL)
         return;
     w->wrong += symwin_mem_query((char *)ptr, &info) != SYMWIN_OK || info.ptr != ptr ||
-                info.owned != 1 || info.registrations != 0;
+                info.owned != 1 || info.registrations != ranges(w, ptr);
+}
+
+/* Registers some bytes of an allocation. Nobody else registers any of it, so the references are this thread's. */
+static void enter(struct worker *w, void *ptr)
+{
+    struct registered *r = &w->registered[w->registered_count];
+    symwin_registration_info info;
+    const struct live *live;
+    size_t offset, bytes;
+
+    if (ptr == NULL || w->registered_count == REGISTERED)
+        return;
+    pthread_mutex_lock(&model.mutex);
+    live = &model.list[position(ptr)];
+    *r = (struct registered){ptr, NULL, live->device};
+    offset = host_random(&w->state) % live->bytes;
+    bytes = 1 + host_random(&w->state) % (live->bytes - offset);
+    pthread_mutex_unlock(&model.mutex);
+    if (symwin_register(comms[r->device], r->begin + offset, bytes, &r->handle) != SYMWIN_OK) {
+        w->wrong++;
+        return;
+    }
+    w->registered_count++;
+    w->wrong += symwin_registration_query(comms[r->device], r->handle, &info) != SYMWIN_OK ||
+                info.local_references != references(w, r->handle) || info.graph_references != 0 ||
+                (char *)info.ptr > r->begin + offset || (char *)info.ptr < r->begin ||
+                (char *)info.ptr + info.bytes < r->begin + offset + bytes;
+    w->wrong += symwin_mem_free(ptr) != SYMWIN_BUSY;
+}
+
+static void leave(struct worker *w, int i)
+{
+    const struct registered r = w->registered[i];
+    symwin_registration_info info;
+    int last;
+
+    w->registered[i] = w->registered[--w->registered_count];
+    last = references(w, r.handle) == 0;
+    w->wrong += symwin_deregister(comms[r.device], r.handle) != SYMWIN_OK;
+    w->wrong += symwin_registration_query(comms[r.device], r.handle, &info) !=
+                (last ? SYMWIN_INVALID : SYMWIN_OK);
+}
+
+/* Before an allocation is freed or another thread's. */
+static void leave_all(struct worker *w, const void *ptr)
+{
+    int i = 0;
+
+    while (ptr != NULL && i < w->registered_count)
+        if (w->registered[i].begin == ptr)
+            leave(w, i);
+        else
+            i++;
 }
 
 static void *work(void *arg)
@@ -140,17 +233,38 @@ static void *work(void *arg)
         } else if (random % 256 < 8) {
             look(w, *slot);
         } else if (random % 256 < 40) { /* what this thread has for what another one has left */
+            leave_all(w, *slot);
             *slot = atomic_exchange(&hands[random / 65536 % HANDS], *slot);
+        } else if (random % 256 < 90) {
+            enter(w, *slot);
+        } else if (random % 256 < 130) {
+            if (w->registered_count > 0)
+                leave(w, (int)(random / 65536 % (unsigned)w->registered_count));
         } else if (*slot == NULL) {
             *slot = take(w);
         } else {
+            leave_all(w, *slot);
             give(w, *slot);
             *slot = NULL;
         }
     }
-    for (i = 0; i < HELD; i++)
+    for (i = 0; i < HELD; i++) {
+        leave_all(w, held[i]);
         give(w, held[i]);
+    }
     return NULL;
+}
+
+static void make_comms(void)
+{
+    const symwin_comm_options options = {.size = sizeof options};
+    symwin_unique_id id;
+    int d;
+
+    for (d = 0; d < DEVICES; d++) {
+        host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+        host_must(symwin_comm_create(&id, 1, 0, d, &options, &comms[d]), "symwin_comm_create");
+    }
 }
 
 /* What the pools say when nobody is at work. */
@@ -188,6 +302,7 @@ int main(void)
     setenv("SYMWIN_MEM_KEEP", "150M", 0);
     harness_start();
     before = harness_leaks_now();
+    make_comms();
     for (life = 0; life < LIVES; life++) {
         for (i = 0; i < THREADS; i++) {
             workers[i].number = i;
@@ -202,6 +317,11 @@ int main(void)
     }
     for (i = 0; i < HANDS; i++)
         give(&workers[0], hands[i]);
+    for (i = 0; i < DEVICES; i++) {
+        wrong += comms[i]->registrations->cache.range_count != 0 ||
+                 comms[i]->registrations->cache.span_count != 0;
+        symwin_comm_destroy(comms[i]);
+    }
     for (i = 0; i < THREADS; i++)
         wrong += workers[i].wrong;
     TAP_EQ("calls that went wrong", wrong, 0);
