@@ -1,6 +1,6 @@
 /* How registered memory becomes windows: in the first all-reduce on it, by an agreement of all ranks.
  *
- * Each rank says where in its allocation the buffer begins, and how much before and behind it is registered. The window is
+ * Each rank says how much before and behind the buffer is registered. The window is
  * what all ranks have around it, so that it is equally long on all, and whether a later call lies in it is alike on all as
  * well. Where they cannot have one, each remembers all of its range as refused, and nobody asks again.
  */
@@ -13,7 +13,7 @@
 enum { F_REGISTERED = 1, F_CAN = 2, F_SAME = 4 };
 
 /* The places of the values in the vote: the bytes of a buffer, and of each of two, */
-enum { V_FLAGS, V_OFFSET, V_BEFORE, V_AFTER, V_BUFFER };
+enum { V_FLAGS, V_BEFORE, V_AFTER, V_BUFFER };
 enum { V_BYTES = 2 * V_BUFFER, V_COUNT };
 
 static uint64_t vote(const symwin_comm *comm, int rank, int buffer, int what)
@@ -21,24 +21,14 @@ static uint64_t vote(const symwin_comm *comm, int rank, int buffer, int what)
     return comm->votes[rank].values[buffer * V_BUFFER + what];
 }
 
-/* Writes why the ranks' buffers cannot be a window; "": they can, as far as is known. */
-static void compare(const symwin_comm *comm, int buffer, char *why, size_t room)
+/* The first rank whose buffer cannot be shared; -1: all can. */
+static int unable(const symwin_comm *comm, int buffer)
 {
-    int r;
+    int r = 0;
 
-    why[0] = '\0';
-    for (r = 0; r < comm->nranks && why[0] == '\0'; r++)
-        if ((vote(comm, r, buffer, V_FLAGS) & F_CAN) == 0)
-            snprintf(why, room,
-                     "rank %d's buffer is not in one allocation of VMM memory; allocate it with "
-                     "symwin_mem_alloc, ncclMemAlloc or another cuMemCreate allocator",
-                     r);
-        else if (vote(comm, r, buffer, V_OFFSET) != vote(comm, 0, buffer, V_OFFSET))
-            snprintf(why, room,
-                     "the buffer begins at byte %llu of rank 0's allocation and at byte %llu of "
-                     "rank %d's; let all ranks' threads allocate alike",
-                     (unsigned long long)vote(comm, 0, buffer, V_OFFSET),
-                     (unsigned long long)vote(comm, r, buffer, V_OFFSET), r);
+    while (r < comm->nranks && (vote(comm, r, buffer, V_FLAGS) & F_CAN) != 0)
+        r++;
+    return r < comm->nranks ? r : -1;
 }
 
 static uint64_t least(const symwin_comm *comm, int buffer, int what)
@@ -112,7 +102,11 @@ static symwin_status connect_both(symwin_comm *comm, const char *call,
         wanted[b] = ranks_with(comm, b, F_REGISTERED) > 0 && !(b == 1 && same);
         extents[b][0] = least(comm, b, V_BEFORE);
         extents[b][1] = least(comm, b, V_AFTER);
-        compare(comm, b, spare[b]->refused, sizeof spare[b]->refused);
+        if (unable(comm, b) >= 0)
+            snprintf(spare[b]->refused, sizeof spare[b]->refused,
+                     "rank %d's buffer is not in one allocation of VMM memory; allocate it with "
+                     "symwin_mem_alloc, ncclMemAlloc or another cuMemCreate allocator",
+                     unable(comm, b));
     }
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         if (!wanted[b])
@@ -144,7 +138,6 @@ symwin_status sw_connect(symwin_comm *comm, const char *call, symwin_status stat
 
         v[V_FLAGS] = (buffers[b].registered ? F_REGISTERED : 0u) | (buffers[b].can ? F_CAN : 0u) |
                      (same ? F_SAME : 0u);
-        v[V_OFFSET] = buffers[b].offset;
         v[V_BEFORE] = buffers[b].before;
         v[V_AFTER] = buffers[b].after;
     }

@@ -104,7 +104,6 @@ struct sw_surroundings {
     int can;        /* be shared: it is VMM memory, and one allocation */
     CUdeviceptr address;
     uint64_t buffer_id;
-    size_t offset;        /* of the buffer in its physical allocation */
     size_t before, after; /* registered bytes, within the allocation */
 };
 

@@ -194,7 +194,6 @@ static void look_around(CUdeviceptr ptr, size_t bytes, const struct sw_span *spa
         high = low + a.physical.bytes;
     }
     s->can = s->can && begin >= low && end <= high;
-    s->offset = (size_t)(ptr - a.physical.base);
     if (span == NULL)
         return;
     s->buffer_id = span->buffer_id;

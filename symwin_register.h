@@ -72,6 +72,7 @@ typedef struct symwin_registration_info {
     char refused[256];  /* why it does not connect, "" if it does or nobody has tried */
 } symwin_registration_info;
 
+/* What a range is and how it fares. SYMWIN_INVALID: no live registration of this communicator. */
 SYMWIN_API symwin_status symwin_registration_query(symwin_comm *comm,
                                                    const symwin_registration *registration,
                                                    symwin_registration_info *info);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs every benchmark that is built and keeps what it prints in bench/results, under the date and the
-# machine, with driver, GPUs and commit at the top: memory, pool, startup, and symwin-perf's standard tables (graph
+# machine, with driver, GPUs and commit at the top: memory, pool, registration, startup, and symwin-perf's standard tables (graph
 # replays and stream launches, against NCCL and PyTorch where they are found; types; grids of few blocks). bench/report.py then makes
 # docs/performance.md and its pictures from them; what the emulated driver gives is only drawn.
 #
@@ -8,7 +8,7 @@
 #
 #   PERF="-d f16 -e 64M"   options for symwin-perf in addition
 #   RANKS=2                ranks of symwin-perf, one a GPU otherwise
-#   ONLY=perf              only symwin-perf; or memory, pool, startup
+#   ONLY=perf              only symwin-perf; or memory, pool, registration, startup
 set -eu
 
 # No program here may make a multicast object (docs/hardware.md).
@@ -24,7 +24,7 @@ machine=$(echo "${gpus:-emulated}" | tr -c 'A-Za-z0-9\n' '-' | tr -s - | tr 'A-Z
 results=bench/results/$(date +%F)-$machine
 mkdir -p bench/results
 
-for program in memory pool startup; do
+for program in memory pool registration startup; do
     [ "${ONLY:-$program}" = "$program" ] && [ -x "$build/bench/$program" ] || continue
     file=$results-$program.csv
     {

@@ -12,8 +12,8 @@ static const char *memory_name(const struct result *result)
                                         [MEMORY_NCCL] = "ncclMemAlloc",
                                         [MEMORY_NCCL_WINDOW] = "ncclWindow",
                                         [MEMORY_NCCL_REG] = "ncclRegister",
-                                        [MEMORY_POOL_REG] = "ncclRegister, pool",
-                                        [MEMORY_POOL_WINDOW] = "ncclWindow, pool",
+                                        [MEMORY_POOL_REG] = "ncclRegister-pool",
+                                        [MEMORY_POOL_WINDOW] = "ncclWindow-pool",
                                         [MEMORY_TORCH] = "symmetric"};
 
     return names[result->way->memory];
