@@ -148,8 +148,8 @@ test-sanitize:
 soak: $(STEP_TESTS)
 	@tools/soak.sh $(BUILD)
 
-# The conformance suite and the pool's tests are programs for both drivers (tests/gpu_conformance.t, gpu_pool.t).
-gpu-tests: all $(GPU_TESTS) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool
+# The conformance suite, and the tests of the pool and of registered buffers, are programs for both drivers (tests/gpu_*.t).
+gpu-tests: all $(GPU_TESTS) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register
 
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)

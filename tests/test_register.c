@@ -252,6 +252,8 @@ static void refusals(struct harness_team *team, int rank, void *arg)
     sequence = m.comm->sequence;
     expect_sum(&m, "and again", own + (rank == odd ? BYTES : 0), own + 4 * BYTES, 2);
     tap_ok(m.comm->sequence == sequence, "nobody asks twice");
+    tap_ok(!is_connected(&m, own, own + 4 * BYTES) || m.nranks == 1,
+           "what was refused is no window");
     leave(&m, registration);
     host_must(symwin_mem_free(own), "symwin_mem_free");
 
