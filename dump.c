@@ -15,6 +15,7 @@
 
 #include "dump.h"
 #include "pool.h"
+#include "register.h"
 
 enum { DEVICES = 256 };
 
@@ -152,6 +153,23 @@ static void see_arena(const struct sw_arena *arena, void *context)
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
+static void see_range(const struct sw_range *range, const struct sw_connected *c, void *context)
+{
+    struct text *t = context;
+    const unsigned transports = c != NULL ? c->window.transports : 0;
+    const char *how = "none";
+
+    if (c != NULL && c->refused[0] != '\0')
+        how = "refused";
+    else if ((transports & SYMWIN_TRANSPORT_MULTICAST) != 0)
+        how = "peer,multicast";
+    else if (transports != 0)
+        how = "peer";
+    line(t, "range 0x%llx comm=%u bytes=%zu local=%u graph=%u nccl=%d transports=%s",
+         (unsigned long long)range->begin, t->comms - 1, (size_t)(range->end - range->begin),
+         range->refs[SW_REF_LOCAL], range->refs[SW_REF_GRAPH], range->nccl != NULL, how);
+}
+
 static void see_comm(symwin_comm *comm, void *context)
 {
     struct text *t = context;
@@ -174,6 +192,7 @@ static void see_comm(symwin_comm *comm, void *context)
                  (w->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? "peer,multicast" : "peer");
     }
     pthread_mutex_unlock(&comm->mutex);
+    sw_registrations_each(comm, see_range, t);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

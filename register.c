@@ -448,3 +448,30 @@ symwin_status symwin_registration_query(symwin_comm *comm, const symwin_registra
     pthread_mutex_unlock(&comm->registrations->mutex);
     return status;
 }
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+struct visit {
+    const struct sw_registrations *r;
+    void (*see)(const struct sw_range *range, const struct sw_connected *connected, void *context);
+    void *context;
+};
+
+static void visit(struct sw_range *range, void *context)
+{
+    const struct visit *v = context;
+
+    v->see(range, connected_at(v->r, range->begin, range->buffer_id), v->context);
+}
+
+void sw_registrations_each(symwin_comm *comm,
+                           void (*see)(const struct sw_range *range,
+                                       const struct sw_connected *connected, void *context),
+                           void *context)
+{
+    struct visit v = {comm->registrations, see, context};
+
+    pthread_mutex_lock(&comm->registrations->mutex);
+    sw_cache_each(&comm->registrations->cache, visit, &v);
+    pthread_mutex_unlock(&comm->registrations->mutex);
+}

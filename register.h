@@ -56,6 +56,12 @@ int sw_span_is_current(struct sw_registrations *r, struct sw_span *span, CUdevic
  * for a peer's, which waits for this launch. */
 void sw_retire_untouched(struct sw_registrations *r);
 
+/* Calls see() for each range, with what was refused or connected at its first byte, or NULL; under the mutex. */
+void sw_registrations_each(symwin_comm *comm,
+                           void (*see)(const struct sw_range *range,
+                                       const struct sw_connected *connected, void *context),
+                           void *context);
+
 /* Gives back what graphs that are gone have held, and takes down what is retired. Without the mutex. */
 void sw_registrations_settle(symwin_comm *comm);
 void sw_registrations_settle_all(void); /* of all communicators of this process */

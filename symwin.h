@@ -542,13 +542,16 @@ SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, s
  *                                      physical memory. use: carved, own or imported; kept=1: all of it is free
  *   alloc ADDRESS chunk= offset= asked= bytes= windows=
  *                                      what symwin_mem_alloc() or _import() returned, in its chunk; windows= counts
- *                                      those on it
+ *                                      those on it, and registered ranges
  *   comm N rank= nranks= device= base= stride= multicast= allocations= windows=
  *   window ADDRESS comm= bytes= offset= transports=
  *                                      offset in the flat range; transports: peer, multicast
+ *   range ADDRESS comm= bytes= local= graph= nccl= transports=
+ *                                      what symwin_register() knows, with its references; nccl=1: an attached NCCL
+ *                                      has it; transports: as a window's, none before the first call, or refused
  *   end lines=                         so many lines before it: what has no such line is not whole
  *
- * Chunks follow their arena, and their allocations follow them; windows their communicator. Any thread, at any time;
+ * Chunks follow their arena, and their allocations follow them; windows and ranges their communicator. Any thread, at any time;
  * calls no driver. Lines of one arena, or of one communicator, are of one moment; the whole is not, where other threads
  * go on. Waits for whoever reads the descriptor, but holds up no other call then. A pipe or socket that nobody reads
  * gives a status and no SIGPIPE.

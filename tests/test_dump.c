@@ -193,6 +193,7 @@ static void windows_body(struct harness_team *team, int rank, void *arg)
     struct dump *d = arg;
     struct member m;
     symwin_window *first, *second, *third = NULL;
+    symwin_registration *registration;
     symwin_window_info info;
     char name[64], line[512];
     void *small;
@@ -232,6 +233,21 @@ static void windows_body(struct harness_team *team, int rank, void *arg)
     if (rank == 0) {
         take(d);
         TAP_EQ("windows when one of each rank is gone", count_of(d, "window"), 4);
+        TAP_EQ("registered ranges", count_of(d, "range"), 0);
+        host_must(symwin_register(m.comm, small, 3000, &registration), "symwin_register");
+        host_must(symwin_register(m.comm, small, 2999, &registration), "symwin_register");
+        take(d);
+        snprintf(name, sizeof name, "range %p", small);
+        tap_ok(line_of(d, name, line, sizeof line) != NULL && value(line, "local") == 2 &&
+                   value(line, "graph") == 0 && value(line, "nccl") == 0 &&
+                   value(line, "bytes") >= 3000 && value(line, "bytes") <= 4096 + 5000 &&
+                   has(line, " transports=none"),
+               "a range's line");
+        whole(d);
+        host_must(symwin_deregister(m.comm, registration), "symwin_deregister");
+        host_must(symwin_deregister(m.comm, registration), "symwin_deregister");
+        take(d);
+        TAP_EQ("ranges that are gone", count_of(d, "range"), 0);
     }
     harness_barrier(team);
     member_close(&m);

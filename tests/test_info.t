@@ -210,7 +210,7 @@ my $lines = facts('SYMWIN_EMU_DEVICES=1', '--pools');
 my %counts;
 $counts{ $_->{what} }++ for ref $lines eq 'ARRAY' ? @$lines : ();
 is(join(' ', map { "$_:$counts{$_}" } sort keys %counts),
-    'alloc:3 arena:1 chunk:2 comm:1 device:1 symwin-dump:1 window:1', '--pools: lines');
+    'alloc:3 arena:1 chunk:2 comm:1 device:1 range:1 symwin-dump:1 window:1', '--pools: lines');
 my ($small) = grep { $_->{what} eq 'alloc' && $_->{asked} == 100 << 10 } @$lines;
 is($small->{windows}, 1, '--pools: a window on an allocation');
 is((grep { $_->{what} eq 'window' } @$lines)[0]{name}, $small->{name}, '--pools: the window is there');
@@ -260,7 +260,7 @@ sub tables {
 is($status, 0, '--table: exit status');
 my @tables = tables($output);
 is(join(' ', map { $_->[0] =~ s/,.*//r . ":$_->[1]" } @tables),
-    'symwin-dump:1 device:1 arena:1 chunk:2 alloc:3 comm:1 window:1', '--table: one for each kind of line');
+    'symwin-dump:1 device:1 arena:1 chunk:2 alloc:3 comm:1 window:1 range:1', '--table: one for each kind of line');
 is(scalar(grep { $_->[2] } @tables), 0, '--table: rows have all columns');
 is($tables[4][0], 'alloc,chunk,offset,asked,bytes,windows', '--table: columns');
 spew("$folder/dump", $dump . "device 1 asked_bytes=6 allocations=2\nend lines=4\n");

@@ -102,6 +102,10 @@ static void show_line(FILE *out, const struct info_line *l)
     else if (strcmp(l->what, "window") == 0)
         fprintf(out, "    %-18s: %12s bytes at %12s of each rank's part, %s\n", l->name,
                 info_value(l, "bytes"), info_value(l, "offset"), info_value(l, "transports"));
+    else if (strcmp(l->what, "range") == 0)
+        fprintf(out, "    %-18s: %12s bytes registered, %s references and %s of graphs, %s%s\n",
+                l->name, info_value(l, "bytes"), info_value(l, "local"), info_value(l, "graph"),
+                info_value(l, "transports"), number_of(l, "nccl") ? ", with NCCL" : "");
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
@@ -207,6 +211,7 @@ int info_sample(FILE *out, enum info_form form)
     void *ptrs[COUNT] = {NULL};
     symwin_status status = SYMWIN_OK;
     symwin_comm *comm = NULL;
+    symwin_registration *registration;
     symwin_window *window;
     symwin_unique_id id;
     int i, right = 0;
@@ -225,6 +230,8 @@ int info_sample(FILE *out, enum info_form form)
     }
     if (status == SYMWIN_OK)
         status = symwin_window_register(comm, ptrs[1], sizes[1], 0, &window);
+    if (status == SYMWIN_OK)
+        status = symwin_register(comm, ptrs[2], sizes[2], &registration);
     if (status == SYMWIN_OK)
         right = show_now(out, form);
     else
