@@ -1,8 +1,8 @@
 /* How registered memory becomes windows: in the first all-reduce on it, by an agreement of all ranks.
  *
- * Each rank says how much before and behind the buffer is registered. The window is
- * what all ranks have around it, so that it is equally long on all, and whether a later call lies in it is alike on all as
- * well. Where they cannot have one, each remembers all of its range as refused, and nobody asks again.
+ * Each rank says how much before and behind the buffer is registered. The window is what all ranks have around it, so that
+ * it is equally long on all, and whether a later call lies in it is alike on all as well. Where they cannot have one, each
+ * remembers all of its range as refused, and nobody asks again.
  */
 #include <stdio.h>
 #include <stdlib.h>

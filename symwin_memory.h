@@ -110,7 +110,8 @@ typedef struct symwin_mem_info {
     unsigned handle_types; /* SYMWIN_HANDLE_* that an export will accept */
     uint64_t buffer_id;    /* the physical allocation's, unique in this process for ever */
     int owned;             /* 1: from symwin_mem_alloc(); 2: imported; 0: another allocator's */
-    int registrations; /* windows on the allocation, on any communicator of this process; owned memory only */
+    int registrations; /* what keeps it from being freed: windows, registered ranges and what they are connected by, of all
+                        * communicators of this process; owned memory only */
     void *
         ptr; /* the allocation that holds the pointer, as it was returned; NULL: another allocator's */
     size_t size; /* its length, rounded up; 0 where ptr is NULL */
