@@ -1,5 +1,5 @@
 #!/usr/bin/env perl
-# examples/04_torch on real GPUs, where there is a PyTorch.
+# examples/torch on real GPUs, where there is a PyTorch.
 use strict;
 use warnings;
 use Test::More;
@@ -14,7 +14,7 @@ plan skip_all => "no $library" unless -e $library;
 
 for my $ranks (grep { $_ <= $gpus } 1, 2, 4) {
     my $output = `timeout 100 python3 -m torch.distributed.run --nproc-per-node $ranks --master-port 29617 \\
-        examples/04_torch/train_step.py $library 2>&1`;
+        examples/torch/train_step.py $library 2>&1`;
     my $lines = () = $output =~ /^rank \d+: \d+ bytes of gradients in symwin's pool, .*; the step equals the plain one$/mg;
     ok($? == 0 && $lines == $ranks, "$ranks ranks") or diag("exit status $?\n$output");
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env perl
-# examples/04_torch without a GPU: the sentence for each thing that is missing. PyTorch is one of a few lines.
+# examples/torch without a GPU: the sentence for each thing that is missing. PyTorch is one of a few lines.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -22,7 +22,7 @@ sub refused {
         print $file $all{$module};
         close $file;
     }
-    my $output = `env PYTHONPATH=$folder $environment python3 examples/04_torch/train_step.py $arguments 2>&1`;
+    my $output = `env PYTHONPATH=$folder $environment python3 examples/torch/train_step.py $arguments 2>&1`;
     is($? >> 8, 1, "$name: exit status");
     like($output, qr/\Atrain_step\.py: [^\n]*$want[^\n]*\n\z/, "$name: a sentence");
 }

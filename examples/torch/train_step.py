@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One step of training whose gradients NCCL all-reduces in memory of symwin's pool.
 
-    torchrun --nproc-per-node 2 examples/04_torch/train_step.py [build/libsymwin.so]
+    torchrun --nproc-per-node 2 examples/torch/train_step.py [build/libsymwin.so]
 
 The same step with gradients in PyTorch's own memory must give the same model.
 """
