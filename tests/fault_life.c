@@ -27,8 +27,9 @@ struct life {
     int rank, device;
     symwin_comm *comm;
     struct CUstream_st *stream;
-    uint32_t *memory;
+    uint32_t *memory, *buffer;
     symwin_window *window, *again;
+    symwin_registration *registration;
 };
 
 static symwin_status allocate(struct life *l)
@@ -36,20 +37,21 @@ static symwin_status allocate(struct life *l)
     symwin_status status = symwin_mem_alloc(l->device, 2 * BYTES, 0, (void **)&l->memory);
 
     if (status == SYMWIN_OK)
+        status = symwin_mem_alloc(l->device, BYTES, 0, (void **)&l->buffer);
+    if (status == SYMWIN_OK)
         status = symwin_stream_create(l->device, &l->stream);
     return status;
 }
 
-static symwin_status reduce(struct life *l)
+static symwin_status reduce(struct life *l, uint32_t *in, uint32_t *out)
 {
-    uint32_t *out = l->memory + BYTES / sizeof *out;
     const uint32_t mine = 1u << l->rank;
     uint32_t sum = 0;
     symwin_status status;
 
-    status = symwin_memcpy(l->device, l->memory, &mine, sizeof mine, l->stream);
+    status = symwin_memcpy(l->device, in, &mine, sizeof mine, l->stream);
     if (status == SYMWIN_OK)
-        status = symwin_allreduce(l->comm, l->memory, out, 1, SYMWIN_U32, SYMWIN_SUM, l->stream);
+        status = symwin_allreduce(l->comm, in, out, 1, SYMWIN_U32, SYMWIN_SUM, l->stream);
     if (status == SYMWIN_OK)
         status = symwin_memcpy(l->device, &sum, out, sizeof sum, l->stream);
     if (status == SYMWIN_OK)
@@ -93,11 +95,16 @@ static symwin_status live(struct processes *p, struct life *l, enum stage stage)
     case REGISTER:
         return symwin_window_register(l->comm, l->memory, 2 * BYTES, 0, &l->window);
     case REDUCE:
-        return reduce(l);
+        return reduce(l, l->memory, l->memory + BYTES / sizeof *l->memory);
+    case CONNECT:
+        status = symwin_register(l->comm, l->buffer, BYTES, &l->registration);
+        return status == SYMWIN_OK ? reduce(l, l->buffer, l->buffer) : status;
     case AGAIN:
         return symwin_window_register(l->comm, l->memory, 64, 0, &l->again);
     case DEREGISTER:
-        status = symwin_window_deregister(l->comm, l->window);
+        status = symwin_deregister(l->comm, l->registration);
+        if (status == SYMWIN_OK)
+            status = symwin_window_deregister(l->comm, l->window);
         return status == SYMWIN_OK ? symwin_window_deregister(l->comm, l->again) : status;
     case ENDED:
     case STAGES:
@@ -114,6 +121,7 @@ static void end(struct life *l)
     if (l->stream != NULL)
         (void)symwin_stream_destroy(l->device, l->stream);
     (void)symwin_mem_free(l->memory);
+    (void)symwin_mem_free(l->buffer);
 }
 
 struct rank {
