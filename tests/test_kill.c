@@ -29,9 +29,9 @@ enum {
     MOST_DELAYS = 1 << 16
 };
 
-enum stage { CREATE, REGISTER, REDUCE, AGAIN, DEREGISTER, DESTROY, STAGES };
+enum stage { CREATE, REGISTER, REDUCE, CONNECT, AGAIN, DEREGISTER, DESTROY, STAGES };
 
-static const char *const stage_names[] = {"create",         "register",   "reduce",
+static const char *const stage_names[] = {"create",         "register",   "reduce", "connect",
                                           "register again", "deregister", "destroy"};
 
 struct plan {
@@ -62,6 +62,17 @@ static int wait_for_id(struct processes *p, int rank)
     return p->id_made;
 }
 
+static symwin_status reduce(symwin_comm *comm, int device, const void *in, void *out,
+                            struct CUstream_st *stream)
+{
+    symwin_status status = symwin_allreduce(comm, in, out, BYTES / 4, SYMWIN_U32, SYMWIN_SUM,
+                                            stream);
+
+    if (status == SYMWIN_OK)
+        status = symwin_stream_synchronize(device, stream);
+    return status == SYMWIN_OK ? symwin_comm_check(comm) : status;
+}
+
 static symwin_status life(struct processes *p, int rank, const struct plan *plan)
 {
     const int device = rank % harness_device_count();
@@ -74,7 +85,8 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
     struct CUstream_st *stream = NULL;
     symwin_status status = SYMWIN_OK;
     symwin_comm *comm = NULL;
-    void *memory = NULL;
+    symwin_registration *registration = NULL;
+    void *memory = NULL, *buffer = NULL;
     int stage;
 
     for (stage = CREATE; stage < STAGES && status == SYMWIN_OK; stage++) {
@@ -93,12 +105,14 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
                 status = symwin_window_register(comm, memory, 2 * BYTES, 0, &window);
             break;
         case REDUCE:
-            status = symwin_allreduce(comm, memory, host_at(memory, BYTES), BYTES / 4, SYMWIN_U32,
-                                      SYMWIN_SUM, stream);
+            status = reduce(comm, device, memory, host_at(memory, BYTES), stream);
+            break;
+        case CONNECT:
+            status = symwin_mem_alloc(device, BYTES, 0, &buffer);
             if (status == SYMWIN_OK)
-                status = symwin_stream_synchronize(device, stream);
+                status = symwin_register(comm, buffer, BYTES, &registration);
             if (status == SYMWIN_OK)
-                status = symwin_comm_check(comm);
+                status = reduce(comm, device, buffer, buffer, stream);
             break;
         case AGAIN:
             status = symwin_window_register(comm, memory, 64, 0, &again);
@@ -107,6 +121,8 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
             status = symwin_window_deregister(comm, window);
             if (status == SYMWIN_OK)
                 status = symwin_window_deregister(comm, again);
+            if (status == SYMWIN_OK)
+                status = symwin_deregister(comm, registration);
             break;
         case DESTROY:
         case STAGES:
@@ -121,8 +137,8 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
     symwin_comm_destroy(comm);
     if (stream != NULL)
         host_must(symwin_stream_destroy(device, stream), "symwin_stream_destroy");
-    if (memory != NULL)
-        host_must(symwin_mem_free(memory), "symwin_mem_free");
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+    host_must(symwin_mem_free(buffer), "symwin_mem_free");
     return status;
 }
 
@@ -254,8 +270,7 @@ static void judge_agreement(const struct plan *plan, struct processes *p)
         if (r == plan->victim || a == b)
             continue;
         /* Not all are needed to finish a reduction, nor to begin the next call. */
-        if ((a == REDUCE || a == AGAIN || a >= DEREGISTER) &&
-            (b == REDUCE || b == AGAIN || b >= DEREGISTER) && a != DEREGISTER)
+        if (a >= REDUCE && b >= REDUCE && a != DEREGISTER)
             continue;
         if (may_differ(plan, first, r))
             seen->divided++;
