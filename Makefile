@@ -103,6 +103,7 @@ LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(BUILD)/obj/tables.o $(call objects,$(LIB
 TABLES      := $(sort $(wildcard tuning/*.csv))
 FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
+TEST_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(sort $(wildcard tests/*.cu)))) # compiled only
 PERF_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(PERF_KERNELS)))
 PERF        := $(BUILD)/bench/symwin-perf
 INFO        := $(BUILD)/symwin-info
@@ -149,7 +150,7 @@ soak: $(STEP_TESTS)
 	@tools/soak.sh $(BUILD)
 
 # The conformance suite, and the tests of the pool and of registered buffers, are programs for both drivers (tests/gpu_*.t).
-gpu-tests: all $(GPU_TESTS) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register
+gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register
 
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
@@ -386,7 +387,7 @@ $(BUILD)/obj/tests/abi_cuda.c.o: $(BUILD)/flags.headers
 $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) $(TEST_FATBINS))
 -include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
 

@@ -1,0 +1,286 @@
+/* One-sided access to a peer's memory: copies by any number of threads, signals that need no reset, packets.
+ *
+ *   groups     who takes part in a copy: a thread, a warp, a block, the grid
+ *   copies     put and get of any number of bytes, at any alignment
+ *   signals    counters of 64 bits that only grow; waiting for one, with a limit
+ *   packets    eight bytes that say themselves that they have arrived
+ *   channels   all of it between two ranks' memory
+ *
+ * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the host. Like all of the
+ * device API this is compiled by nvcc and for the emulated driver. symwin_device.cuh says what memory order means.
+ */
+#ifndef SYMWIN_CHANNEL_CUH
+#define SYMWIN_CHANNEL_CUH
+
+#include "symwin_device.cuh"
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* This thread is `index` of `count` that make one call together. */
+struct symwin_group {
+    uint64_t index, count;
+};
+
+SYMWIN_DEVICE symwin_group symwin_group_thread(void)
+{
+    return {0, 1};
+}
+
+/* Of the 32 consecutive threads of a block; the last one of a block may have less. */
+SYMWIN_DEVICE symwin_group symwin_group_warp(void)
+{
+    const uint32_t first = threadIdx.x / 32 * 32, left = blockDim.x - first;
+
+    return {threadIdx.x - first, left < 32 ? left : 32};
+}
+
+SYMWIN_DEVICE symwin_group symwin_group_block(void)
+{
+    return {threadIdx.x, blockDim.x};
+}
+
+SYMWIN_DEVICE symwin_group symwin_group_grid(void)
+{
+    return {symwin_thread_index(), symwin_thread_count()};
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+template <uint32_t BYTES>
+struct symwin_unit;
+
+#define SYMWIN_UNIT(bytes, word, suffix)                                                           \
+    template <>                                                                                    \
+    struct symwin_unit<bytes> {                                                                    \
+        typedef word type;                                                                         \
+        static SYMWIN_MEMBER type load(uint64_t addr)                                              \
+        {                                                                                          \
+            return symwin_load_##suffix(addr);                                                     \
+        }                                                                                          \
+        static SYMWIN_MEMBER void store(uint64_t addr, type value)                                 \
+        {                                                                                          \
+            symwin_store_##suffix(addr, value);                                                    \
+        }                                                                                          \
+    };
+SYMWIN_UNIT(1, uint8_t, u8)
+SYMWIN_UNIT(2, uint16_t, u16)
+SYMWIN_UNIT(4, uint32_t, u32)
+SYMWIN_UNIT(8, uint64_t, u64)
+SYMWIN_UNIT(16, symwin_v16, v16)
+#undef SYMWIN_UNIT
+
+/* Several loads of a thread are under way before its first store: a peer's memory is a microsecond away. */
+template <uint32_t BYTES>
+SYMWIN_DEVICE void symwin_copy_units(symwin_group group, uint64_t to, uint64_t from, uint64_t units)
+{
+    enum { AT_ONCE = 8 };
+    typedef symwin_unit<BYTES> unit;
+    typename unit::type value[AT_ONCE];
+    uint64_t i = group.index;
+
+    for (; i + (AT_ONCE - 1) * group.count < units; i += AT_ONCE * group.count) {
+        SYMWIN_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++)
+            value[k] = unit::load(from + (i + k * group.count) * BYTES);
+        SYMWIN_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++)
+            unit::store(to + (i + k * group.count) * BYTES, value[k]);
+    }
+    for (; i < units; i += group.count)
+        unit::store(to + i * BYTES, unit::load(from + i * BYTES));
+}
+
+/* In units of BYTES, and what is before the first and behind the last aligned one byte by byte. Both addresses have the
+ * same rest by BYTES. */
+template <uint32_t BYTES>
+SYMWIN_DEVICE void symwin_copy_by(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
+{
+    const uint64_t ahead = (BYTES - to % BYTES) % BYTES, head = ahead < bytes ? ahead : bytes;
+    const uint64_t units = (bytes - head) / BYTES, done = head + units * BYTES;
+
+    symwin_copy_units<1>(group, to, from, head);
+    symwin_copy_units<BYTES>(group, to + head, from + head, units);
+    symwin_copy_units<1>(group, to + done, from + done, bytes - done);
+}
+
+/* Copies `bytes` bytes, at any alignment; quickest where both addresses have the same rest by 16. A put where `to` is a
+ * peer's, a get where `from` is. The two do not overlap. By all threads of the group, each of which does its part and
+ * waits for nobody.
+ *
+ * Weak accesses: who is to see what was put needs a release of this group's threads behind it (symwin_signal() behind a
+ * barrier of the group), and what is got must have been acquired before. */
+SYMWIN_DEVICE void symwin_copy(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
+{
+    const uint64_t differ = to ^ from;
+
+    if (differ % 16 == 0)
+        symwin_copy_by<16>(group, to, from, bytes);
+    else if (differ % 8 == 0)
+        symwin_copy_by<8>(group, to, from, bytes);
+    else if (differ % 4 == 0)
+        symwin_copy_by<4>(group, to, from, bytes);
+    else if (differ % 2 == 0)
+        symwin_copy_by<2>(group, to, from, bytes);
+    else
+        symwin_copy_by<1>(group, to, from, bytes);
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+/* How long to wait: whichever comes first. */
+struct symwin_limit {
+    uint64_t timeout_ns; /* 0: for ever */
+    uint64_t
+        abort; /* address of a word of 32 bits that is not 0 when waiting is to end; 0: there is none */
+};
+
+/* A wait under way; begins as {0, 0}. */
+struct symwin_waiting {
+    uint64_t since;
+    uint32_t turns;
+};
+
+/* Each turn of a poll loop: false when it is time to give up. Looks at clock and abort word now and then. */
+SYMWIN_DEVICE bool symwin_keep_waiting(symwin_waiting *waiting, symwin_limit limit)
+{
+    uint64_t now;
+
+    symwin_pause();
+    if (++waiting->turns % 64 != 0)
+        return true;
+    if (limit.abort != 0 && symwin_load_relaxed_u32(limit.abort) != 0)
+        return false;
+    if (limit.timeout_ns == 0)
+        return true;
+    now = symwin_clock_ns();
+    if (waiting->since == 0)
+        waiting->since = now;
+    return now - waiting->since <= limit.timeout_ns;
+}
+
+/* Adds `value` to a counter of 64 bits, this rank's or a peer's, and does not wait for it. Release, system scope: all
+ * that is ordered before it in this thread, and by a barrier in the threads of its block, is visible to whoever waits for
+ * the count. By one thread. (PTX ISA, "red") */
+SYMWIN_DEVICE void symwin_signal(uint64_t counter, uint64_t value)
+{
+#if SYMWIN_EMULATED
+    emu_dev_add64(symwin_emu_target(counter, 8), value, __ATOMIC_RELEASE);
+#else
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;"
+                 :
+                 : "l"(counter), "l"(value)
+                 : "memory");
+#endif
+}
+
+/* The same, and returns what there was before; acquires too. (PTX ISA, "atom") */
+SYMWIN_DEVICE uint64_t symwin_fetch_add(uint64_t counter, uint64_t value)
+{
+#if SYMWIN_EMULATED
+    return emu_dev_add64(symwin_emu_target(counter, 8), value, __ATOMIC_ACQ_REL);
+#else
+    uint64_t old;
+    asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(counter), "l"(value)
+                 : "memory");
+    return old;
+#endif
+}
+
+/* Waits until a counter has reached `count`; false where the limit came first. Acquire: all that the adders released up
+ * to there is visible to this thread, and behind a barrier to its block. By one thread, or by several that all may go on.
+ * Counters only grow: no reset, and none that wraps in a lifetime. */
+SYMWIN_DEVICE bool symwin_wait(uint64_t counter, uint64_t count, symwin_limit limit)
+{
+    symwin_waiting waiting = {0, 0};
+
+    while (symwin_load_acquire_u64(counter) < count)
+        if (!symwin_keep_waiting(&waiting, limit))
+            return false;
+    return true;
+}
+
+/* ---- packets --------------------------------------------------------------------------------- */
+
+/* Sixteen bytes: a word of data, the flag, a word of data, the flag. Each half is one access, so whoever finds the flag
+ * in both has the data: no fence, no signal, half of the bandwidth. The flag is one that the place has not held before, as
+ * the number of a call from 1 on; 32 bits. A place may be put again when its reader is known to have read it: with two
+ * places used in turn, the reader's own next packets say so. (PTX ISA, "Memory Consistency Model", vector data types) */
+
+/* Puts `bytes` bytes, a multiple of 8, as packets of twice that. `to` is aligned to 16 bytes and `from` to 8. By all
+ * threads of the group. */
+SYMWIN_DEVICE void symwin_put_packets(symwin_group group, uint64_t to, uint64_t from,
+                                      uint64_t bytes, uint32_t flag)
+{
+    for (uint64_t i = group.index; i < bytes / 8; i += group.count) {
+        const uint64_t data = symwin_load_u64(from + 8 * i);
+
+        symwin_store_relaxed_v16(to + 16 * i, {(data & 0xffffffffu) | (uint64_t)flag << 32,
+                                               data >> 32 | (uint64_t)flag << 32});
+    }
+}
+
+/* Waits for packets and writes what they hold to `to`, aligned to 8 bytes; false where the limit came first for this
+ * thread: then a part is written. By all threads of the group, each for its own packets. */
+SYMWIN_DEVICE bool symwin_get_packets(symwin_group group, uint64_t to, uint64_t from,
+                                      uint64_t bytes, uint32_t flag, symwin_limit limit)
+{
+    for (uint64_t i = group.index; i < bytes / 8; i += group.count) {
+        symwin_v16 packet = symwin_load_relaxed_v16(from + 16 * i);
+        symwin_waiting waiting = {0, 0};
+
+        while (packet.lo >> 32 != flag || packet.hi >> 32 != flag) {
+            if (!symwin_keep_waiting(&waiting, limit))
+                return false;
+            packet = symwin_load_relaxed_v16(from + 16 * i);
+        }
+        symwin_store_u64(to + 8 * i, (packet.lo & 0xffffffffu) | packet.hi << 32);
+    }
+    return true;
+}
+
+/* ---- channels -------------------------------------------------------------------------------- */
+
+/* Between this rank's memory and a peer's; a kernel argument. Zeroed once, the three words are never reset. */
+struct symwin_channel {
+    uint64_t own;     /* address of this rank's memory */
+    uint64_t theirs;  /* and of the peer's */
+    uint64_t signals; /* of a word of 64 bits in this rank's memory: the peer's signals so far */
+    uint64_t their_signals; /* of the peer's such word */
+    uint64_t waited;        /* of a word in this rank's memory: how many signals were waited for */
+};
+
+/* symwin_copy() to the peer's memory at `to`, from this rank's at `from`, or the other way round: bytes from the
+ * beginning of each. */
+SYMWIN_DEVICE void symwin_channel_put(const symwin_channel &channel, symwin_group group,
+                                      uint64_t to, uint64_t from, uint64_t bytes)
+{
+    symwin_copy(group, channel.theirs + to, channel.own + from, bytes);
+}
+
+SYMWIN_DEVICE void symwin_channel_get(const symwin_channel &channel, symwin_group group,
+                                      uint64_t to, uint64_t from, uint64_t bytes)
+{
+    symwin_copy(group, channel.own + to, channel.theirs + from, bytes);
+}
+
+/* Tells the peer that all before it is done: symwin_signal(). By one thread, behind a barrier of those that put. */
+SYMWIN_DEVICE void symwin_channel_signal(const symwin_channel &channel)
+{
+    symwin_signal(channel.their_signals, 1);
+}
+
+/* Waits for the next signal of the peer: symwin_wait(). By one thread at a time. Where it gives up, the signal stays to be
+ * waited for. */
+SYMWIN_DEVICE bool symwin_channel_wait(const symwin_channel &channel, symwin_limit limit)
+{
+    const uint64_t next = 1 + symwin_load_u64(channel.waited);
+
+    if (!symwin_wait(channel.signals, next, limit))
+        return false;
+    symwin_store_u64(channel.waited, next);
+    return true;
+}
+
+#endif

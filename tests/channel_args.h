@@ -1,0 +1,25 @@
+/* What tests/test_channel.c passes to the kernels of tests/channel_kernels.cuh. */
+#ifndef SYMWIN_TESTS_CHANNEL_ARGS_H
+#define SYMWIN_TESTS_CHANNEL_ARGS_H
+
+#include <stdint.h>
+
+enum { CHANNEL_THREAD, CHANNEL_WARP, CHANNEL_BLOCK, CHANNEL_GRID, CHANNEL_GROUPS };
+enum { CHANNEL_THREADS = 64 };
+
+struct channel_copy_args {
+    uint64_t to, from, bytes;
+    uint32_t group, unused;
+};
+
+struct channel_play_args {
+    uint64_t own, theirs, signals, their_signals, waited;
+    uint64_t bytes, turns;
+    uint64_t first, their_first; /* what the words count from */
+    uint64_t first_flag;
+    uint64_t
+        wrong; /* two words of 32 bits: words that are wrong, and whether a wait was given up */
+    uint64_t timeout_ns, abort;
+};
+
+#endif

@@ -1,0 +1,13 @@
+/* The kernels of channel_kernels.cuh for the emulated driver. */
+#include "channel_kernels.h"
+
+#include "channel_kernels.cuh"
+
+static const struct sw_emu_kernel kernels[] = {
+    {"channel_copy", channel_copy, sizeof(channel_copy_args), 0},
+    {"channel_play", channel_play, sizeof(channel_play_args), 0},
+    {"channel_packets", channel_packets, sizeof(channel_play_args), 0},
+    {"channel_draw", channel_draw, sizeof(channel_play_args), 0},
+};
+
+const struct sw_emu_image channel_image = {SW_EMU_IMAGE_MAGIC, 4, kernels};
