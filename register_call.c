@@ -133,7 +133,7 @@ static symwin_status hand_over(const char *call, struct sw_registrations *r, str
     return status;
 }
 
-/* In a capture, holds the buffer for the graph, once; out of one it does nothing. */
+/* Holds a buffer for the graph, once, if it is registered or captures register by themselves. */
 static symwin_status hold(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
                           cuuint64_t capture, CUgraph graph)
 {
@@ -246,49 +246,71 @@ static symwin_status connect(symwin_comm *comm, const char *call,
     return status;
 }
 
+/* In a capture, lets its graph hold what is registered of the buffers. */
+static symwin_status hold_captured(symwin_comm *comm, const char *call,
+                                   const CUdeviceptr buffers[2], size_t bytes, CUstream stream)
+{
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t capture = 0;
+    CUgraph graph = NULL;
+    symwin_status status = sw_check(
+        sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &capture, &graph, NULL, NULL),
+        "%s: cuStreamGetCaptureInfo", call);
+    int b;
+
+    for (b = 0; b < 2 && status == SYMWIN_OK && capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE; b++)
+        status = hold(call, comm, buffers[b], bytes, capture, graph);
+    return status;
+}
+
+/* Copies the spans around the buffers, of no ranges where there is none. Whether one has turned out to be stale. */
+static int find_spans(struct sw_registrations *r, const CUdeviceptr buffers[2], size_t bytes,
+                      struct sw_span spans[2])
+{
+    int stale = 0, b;
+
+    pthread_mutex_lock(&r->mutex);
+    for (b = 0; b < 2; b++) {
+        const uintptr_t begin = (uintptr_t)buffers[b];
+        struct sw_span *span = sw_cache_find(&r->cache, begin, begin + bytes);
+
+        spans[b] = (struct sw_span){0};
+        if (span != NULL && sw_span_is_current(r, span, buffers[b]))
+            spans[b] = *span;
+        else
+            stale |= span != NULL;
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return stale;
+}
+
 symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, CUdeviceptr in,
                                        CUdeviceptr out, size_t bytes, CUstream stream, int served,
                                        int *changed)
 {
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUdeviceptr buffers[2] = {in, out};
-    struct sw_registrations *r = comm->registrations;
     struct sw_surroundings around[2];
-    struct sw_span spans[2], *span;
-    int registered[2], settled[2], b;
-    cuuint64_t capture = 0;
+    struct sw_span spans[2];
+    int settled[2], b;
     symwin_status status;
-    CUgraph graph = NULL;
 
     *changed = 0;
     sw_returns_collect(comm);
-    status = sw_check(
-        sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &capture, &graph, NULL, NULL),
-        "%s: cuStreamGetCaptureInfo", call);
-    for (b = 0; b < 2 && status == SYMWIN_OK && capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE; b++)
-        status = hold(call, comm, buffers[b], bytes, capture, graph);
+    status = hold_captured(comm, call, buffers, bytes, stream);
     if (status != SYMWIN_OK)
         return status;
-    pthread_mutex_lock(&r->mutex);
-    for (b = 0; b < 2; b++) {
-        span = sw_cache_find(&r->cache, (uintptr_t)buffers[b], (uintptr_t)buffers[b] + bytes);
-        if (span != NULL && !sw_span_is_current(r, span, buffers[b])) {
-            span = NULL;
-            *changed = 1;
-        }
-        registered[b] = span != NULL;
-        spans[b] = span != NULL ? *span : (struct sw_span){0};
-    }
-    pthread_mutex_unlock(&r->mutex);
+    *changed = find_spans(comm->registrations, buffers, bytes, spans);
     if (served && !*changed)
         return SYMWIN_OK;
-    for (b = 0; b < 2; b++)
+    for (b = 0; b < 2; b++) {
         settled[b] = is_settled(comm, buffers[b], bytes);
-    if ((!registered[0] && !settled[0]) || (!registered[1] && !settled[1]) ||
-        (settled[0] && settled[1]))
+        if (!settled[b] && spans[b].ranges == NULL)
+            return SYMWIN_OK; /* a buffer that is not registered: nothing to connect */
+    }
+    if (settled[0] && settled[1])
         return SYMWIN_OK;
     for (b = 0; b < 2; b++)
-        look_around(buffers[b], bytes, registered[b] && !settled[b] ? &spans[b] : NULL, &around[b]);
+        look_around(buffers[b], bytes, settled[b] ? NULL : &spans[b], &around[b]);
     *changed = 1;
     return connect(comm, call, around, bytes);
 }
