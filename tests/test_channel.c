@@ -1,9 +1,38 @@
 /* symwin_channel.cuh: copies by all groups at all alignments, signals that are never reset, packets, limits of waits. Two
- * ranks as threads, on windows. */
+ * ranks as threads, on windows.
+ *
+ *   SYMWIN_TEST_FATBIN   on GPUs, where the kernels are; ../obj/tests/channel_kernels.fatbin beside the program where it is
+ *                        not set, which is where make gpu-tests puts them */
 #include "channel_kernels.h"
 #include "host_cases.h"
 
 enum { BYTES = 1 << 16, MARGIN = 32, COPIES = 400, TURNS = 200, DRAWS = 50 };
+
+static const void *image = &channel_image; /* the emulated driver's, or a fat binary */
+
+/* Reads the fat binary, which stays for as long as the process lives. */
+static void load_fatbin(void)
+{
+    const char *named = getenv("SYMWIN_TEST_FATBIN");
+    char path[4096], *end, *bytes = NULL;
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    FILE *file;
+    long size;
+
+    path[length > 0 ? length : 0] = '\0';
+    end = strrchr(path, '/');
+    strcpy(end != NULL ? end + 1 : path, "../obj/tests/channel_kernels.fatbin");
+    file = fopen(named != NULL ? named : path, "rb");
+    if (file == NULL)
+        tap_skip_all("there is no channel_kernels.fatbin: make gpu-tests, or SYMWIN_TEST_FATBIN");
+    if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) > 0 &&
+        fseek(file, 0, SEEK_SET) == 0) {
+        bytes = malloc((size_t)size);
+        if (bytes != NULL && fread(bytes, 1, (size_t)size, file) == (size_t)size)
+            image = bytes;
+    }
+    fclose(file);
+}
 
 struct member {
     struct harness_team *team;
@@ -29,9 +58,8 @@ static void open_member(struct member *m, struct harness_team *team, int rank)
     host_must(symwin_window_register(m->comm, m->memory, BYTES, 0, &m->window), "register");
     host_must(symwin_window_peer_pointer(m->comm, m->window, 1 - rank, 0, (void **)&m->theirs),
               "peer_pointer");
-    host_must_cuda(
-        sw_drv.cuLibraryLoadData(&m->library, &channel_image, NULL, NULL, 0, NULL, NULL, 0),
-        "cuLibraryLoadData");
+    host_must_cuda(sw_drv.cuLibraryLoadData(&m->library, image, NULL, NULL, 0, NULL, NULL, 0),
+                   "cuLibraryLoadData");
 }
 
 static void close_member(struct member *m)
@@ -240,8 +268,9 @@ int main(void)
 {
     struct harness_leaks before;
 
-    setenv("SYMWIN_DRIVER", "emu", 1); /* the kernels are for that one */
     harness_start();
+    if (!sw_driver_is_emulated())
+        load_fatbin();
     before = harness_leaks_now();
     harness_run(2, copies, NULL);
     harness_run(2, play, NULL);
