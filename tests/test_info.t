@@ -307,6 +307,10 @@ my $all = `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do $info
 is(scalar(() = $all =~ /^Process $pid,/mg), 20, 'many at the same time');
 is(join(' ', glob "$folder/tmp/symwin-$>/*"), "$folder/tmp/symwin-$>/info-$pid", 'its socket');
 kill 'STOP', $pid;
+for (1 .. 1000) { # it takes a moment
+    last if slurp("/proc/$pid/stat") =~ /\) T /;
+    select undef, undef, undef, 0.01;
+}
 ($status, $output, $error) = info('', "--pid $pid");
 is("$status$output", '1', 'a stopped process');
 like($error, qr/process $pid does not answer within \d+ s: is it stopped \(kill -CONT $pid\)/, 'why');

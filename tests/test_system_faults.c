@@ -2,9 +2,9 @@
  * library makes in the life of a communicator fails, one after the other, once or for good.
  *
  * Four ranks, as four processes, as four threads of one, and as two processes of two threads, make a
- * communicator, register, reduce, register again, deregister and destroy. One process (of the driver:
- * one rank) is the victim of a fault. Whatever it is, every rank returns, and soon; in calls that
- * ranks agree on all have one status that names one rank, the victim's; every failure has a sentence;
+ * communicator, register, reduce, connect what is registered, register again, deregister and destroy. One
+ * process (of the driver: one rank) is the victim of a fault. Whatever it is, every rank returns, and soon; in
+ * calls that ranks agree on all have one status that names one rank, the victim's; every failure has a sentence;
  * nothing is left behind; and with the fault gone the same processes succeed with a new id. A call that
  * is interrupted (EINTR) fails nothing at all. A table of choices is read on the way.
  *
@@ -31,8 +31,9 @@ enum {
     RETRY_EACH = 8   /* across processes: a life without a fault after so many with one */
 };
 
-static const char *const stage_names[STAGES] = {
-    "id", "create", "alloc", "register", "reduce", "register again", "deregister", "end"};
+static const char *const stage_names[STAGES] = {"id",     "create",  "alloc",          "register",
+                                                "reduce", "connect", "register again", "deregister",
+                                                "end"};
 
 static const char *const kind_names[KINDS] = {"nothing", "system", "interruption", "driver"};
 
@@ -284,6 +285,8 @@ static const char *judge(const struct plan *plan, const struct processes *p, con
         return "fails for a signal";
     if (first == ID) /* nobody else has begun */
         return is_victims(plan, 0) ? NULL : "another rank cannot make an id";
+    if (first == CONNECT && judge_alike(plan, p, first) == NULL)
+        return NULL; /* in the agreement that connects; what comes before and after it is each rank's own */
     if (!is_agreed(first))
         return b->hosts != NULL && is_mute(plan, p) ? NULL : judge_divided(plan, p);
     wrong = judge_alike(plan, p, first);
