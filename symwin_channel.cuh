@@ -3,6 +3,7 @@
  *   groups     who takes part in a copy: a thread, a warp, a block, the grid
  *   copies     put and get of any number of bytes, at any alignment
  *   signals    counters of 64 bits that only grow; waiting for one, with a limit
+ *   barriers   of a block, or of the whole grid, with those of the other ranks of a team
  *   packets    eight bytes that say themselves that they have arrived
  *   channels   all of it between two ranks' memory
  *
@@ -199,6 +200,100 @@ SYMWIN_DEVICE bool symwin_wait(uint64_t counter, uint64_t count, symwin_limit li
         if (!symwin_keep_waiting(&waiting, limit))
             return false;
     return true;
+}
+
+/* ---- barriers -------------------------------------------------------------------------------- */
+
+/* Ranks first, first + step, ...: `count` of them, this one among them. */
+struct symwin_team {
+    symwin_peers peers;
+    int32_t first, step, count;
+};
+
+SYMWIN_DEVICE symwin_team symwin_team_all(const symwin_peers &peers)
+{
+    return {peers, 0, 1, peers.nranks};
+}
+
+SYMWIN_DEVICE int32_t symwin_team_rank(const symwin_team &team, int32_t index)
+{
+    return team.first + index * team.step;
+}
+
+/* Bytes of the words that a barrier needs at `offset` in the memory of each rank, aligned to 8: for each block of the
+ * grid one for each rank of the communicator. Zeroed once, by all ranks before the first kernel, and never reset. Words
+ * serve one team, and either barriers of blocks or those of grids. */
+SYMWIN_DEVICE uint64_t symwin_barrier_bytes(const symwin_peers &peers, uint32_t blocks)
+{
+    return 8 * (uint64_t)peers.nranks * (blocks > 2 ? blocks : 2);
+}
+
+/* Address of a word of a row in the memory of rank `at`: that which rank `of` adds to. */
+SYMWIN_DEVICE uint64_t symwin_barrier_word(const symwin_team &team, int32_t at, uint64_t offset,
+                                           uint32_t row, int32_t of)
+{
+    return symwin_peer_address(
+        team.peers, at, offset + 8 * ((uint64_t)row * (uint64_t)team.peers.nranks + (uint64_t)of));
+}
+
+/* Tells all other ranks of the team and waits for them: the words of a row but this rank's own, which counts the
+ * barriers that were passed. By the threads of a block; false, for those that noticed, where the limit came first. */
+SYMWIN_DEVICE bool symwin_barrier_row(const symwin_team &team, uint64_t offset, uint32_t row,
+                                      symwin_limit limit)
+{
+    const int32_t me = team.peers.rank;
+    const uint64_t passed = symwin_barrier_word(team, me, offset, row, me);
+    const uint64_t next = 1 + symwin_load_u64(passed);
+    bool right = true;
+
+    for (int32_t i = (int32_t)threadIdx.x; i < team.count; i += (int32_t)blockDim.x)
+        if (symwin_team_rank(team, i) != me)
+            symwin_signal(symwin_barrier_word(team, symwin_team_rank(team, i), offset, row, me), 1);
+    for (int32_t i = (int32_t)threadIdx.x; i < team.count && right; i += (int32_t)blockDim.x)
+        if (symwin_team_rank(team, i) != me)
+            right = symwin_wait(
+                symwin_barrier_word(team, me, offset, row, symwin_team_rank(team, i)), next, limit);
+    __syncthreads(); /* all have read what was passed */
+    if (threadIdx.x == 0)
+        symwin_store_u64(passed, next);
+    return right;
+}
+
+/* Block b of each rank of the team waits for block b of the others. By all threads of the block; what they all did before
+ * is visible to all of them afterwards, on every rank. False, for all threads of the block, where the limit came first:
+ * then the words serve no more. */
+SYMWIN_DEVICE bool symwin_barrier_block(const symwin_team &team, uint64_t offset,
+                                        symwin_limit limit)
+{
+    __syncthreads();
+    return !symwin_block_any(!symwin_barrier_row(team, offset, blockIdx.x, limit));
+}
+
+/* All blocks of all ranks of the team wait for each other. By all threads of the grid, which must be on the device all at
+ * once, and of as many blocks in each call on these words. What they all did before is visible to all of them afterwards.
+ * False, for all threads of a block, where the limit came first there: then the words serve no more. */
+SYMWIN_DEVICE bool symwin_barrier_grid(const symwin_team &team, uint64_t offset, symwin_limit limit)
+{
+    const int32_t me = team.peers.rank;
+    const uint64_t row = offset + 8 * (uint64_t)team.peers.nranks; /* row 0 is that of the ranks */
+    const uint64_t arrived = symwin_peer_address(team.peers, me, row);
+    const uint64_t released = arrived + 8;
+    __shared__ uint64_t place;
+    bool right = true;
+
+    __syncthreads();
+    if (threadIdx.x == 0)
+        place = symwin_fetch_add(arrived, 1);
+    __syncthreads();
+    if (place % gridDim.x == gridDim.x - 1) { /* the last one, which has all that the others did */
+        right = !symwin_block_any(!symwin_barrier_row(team, offset, 0, limit));
+        if (right && threadIdx.x == 0)
+            symwin_signal(released, 1);
+        return right;
+    }
+    if (threadIdx.x == 0)
+        right = symwin_wait(released, place / gridDim.x + 1, limit);
+    return !symwin_block_any(!right);
 }
 
 /* ---- packets --------------------------------------------------------------------------------- */

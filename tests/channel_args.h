@@ -22,4 +22,13 @@ struct channel_play_args {
     uint64_t timeout_ns, abort;
 };
 
+/* Offsets are those of the ranks' parts of the flat range. */
+struct channel_meet_args {
+    uint64_t base, stride;
+    int32_t rank, nranks, first, step, count, unused;
+    uint64_t words, barrier, wrong;
+    uint64_t turns, launched; /* turns of the launches before */
+    uint64_t timeout_ns;
+};
+
 #endif

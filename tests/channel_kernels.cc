@@ -8,6 +8,9 @@ static const struct sw_emu_kernel kernels[] = {
     {"channel_play", channel_play, sizeof(channel_play_args), 0},
     {"channel_packets", channel_packets, sizeof(channel_play_args), 0},
     {"channel_draw", channel_draw, sizeof(channel_play_args), 0},
+    {"channel_blocks", channel_blocks, sizeof(channel_meet_args), 0},
+    {"channel_grids", channel_grids, sizeof(channel_meet_args), 0},
 };
 
-const struct sw_emu_image channel_image = {SW_EMU_IMAGE_MAGIC, 4, kernels};
+const struct sw_emu_image channel_image = {SW_EMU_IMAGE_MAGIC, sizeof kernels / sizeof kernels[0],
+                                           kernels};

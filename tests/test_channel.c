@@ -56,7 +56,8 @@ static void open_member(struct member *m, struct harness_team *team, int rank)
                    "memset");
     host_must(symwin_stream_synchronize(m->device, m->stream), "synchronize");
     host_must(symwin_window_register(m->comm, m->memory, BYTES, 0, &m->window), "register");
-    host_must(symwin_window_peer_pointer(m->comm, m->window, 1 - rank, 0, (void **)&m->theirs),
+    host_must(symwin_window_peer_pointer(m->comm, m->window, (rank + 1) % team->nranks, 0,
+                                         (void **)&m->theirs),
               "peer_pointer");
     host_must_cuda(sw_drv.cuLibraryLoadData(&m->library, image, NULL, NULL, 0, NULL, NULL, 0),
                    "cuLibraryLoadData");
@@ -264,8 +265,71 @@ static void draw(struct harness_team *team, int rank, void *unused)
     close_member(&m);
 }
 
+/* ---- barriers ---- */
+
+static struct channel_meet_args meet_args(const struct member *m, int step)
+{
+    symwin_window_info info;
+
+    host_must(symwin_window_query(m->comm, m->window, &info), "symwin_window_query");
+    return (struct channel_meet_args){
+        .base = (uint64_t)(uintptr_t)info.base,
+        .stride = info.stride,
+        .rank = info.rank,
+        .nranks = info.nranks,
+        .first = m->rank % step,
+        .step = step,
+        .count = info.nranks / step,
+        .words = info.offset,
+        .barrier = info.offset + BYTES / 2,
+        .wrong = info.offset + BYTES - 24,
+        .turns = 20,
+        .timeout_ns = 20000000000u,
+    };
+}
+
+/* `arg`: 1, all ranks; 2, the even ones and the odd ones. */
+static void meet(struct harness_team *team, int rank, void *arg)
+{
+    const int step = *(const int *)arg;
+    struct channel_meet_args args;
+    struct member m;
+    int launches;
+
+    open_member(&m, team, rank);
+    harness_barrier(team);
+    args = meet_args(&m, step);
+    for (launches = 0; launches < 3; launches++) { /* the words go on where they were */
+        launch(&m, "channel_blocks", 3, 33, &args);
+        args.launched += args.turns;
+    }
+    harness_barrier(team);
+    args.barrier += BYTES / 4;
+    for (launches = 0; launches < 3; launches++) {
+        launch(&m, "channel_grids", 3, 33, &args);
+        args.launched += args.turns;
+    }
+    TAP_EQ("words that were not those of the turn", host_get_u32(m.device, m.memory + BYTES - 24),
+           0);
+    TAP_EQ("barriers that were given up", host_get_u32(m.device, m.memory + BYTES - 20), 0);
+    harness_barrier(team);
+    if (rank == 0) { /* the others never come */
+        args.timeout_ns = 30000000;
+        launch(&m, "channel_grids", 3, 32, &args);
+        TAP_EQ("a grid's barrier ends for all threads when its time is over",
+               host_get_u32(m.device, m.memory + BYTES - 20), team->nranks > step ? 3 * 32 : 0);
+        host_put_u32(m.device, m.memory + BYTES - 20, 0);
+        args.barrier -= BYTES / 4;
+        launch(&m, "channel_blocks", 3, 32, &args);
+        TAP_EQ("and a block's", host_get_u32(m.device, m.memory + BYTES - 20),
+               team->nranks > step ? 3 * 32 : 0);
+    }
+    close_member(&m);
+}
+
 int main(void)
 {
+    static int all = 1, halves = 2;
     struct harness_leaks before;
 
     harness_start();
@@ -276,6 +340,10 @@ int main(void)
     harness_run(2, play, NULL);
     harness_run(2, limits, NULL);
     harness_run(2, draw, NULL);
+    harness_run(1, meet, &all);
+    harness_run(2, meet, &all);
+    harness_run(4, meet, &all);
+    harness_run(4, meet, &halves);
     harness_no_leaks("channels", &before);
     return tap_done();
 }
