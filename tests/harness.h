@@ -80,20 +80,23 @@ HARNESS_UNUSED int harness_count_entries(const char *folder)
     return count;
 }
 
-HARNESS_UNUSED int harness_service_threads_now(void)
+/* Threads of this process by that name. */
+HARNESS_UNUSED int harness_threads(const char *name)
 {
     DIR *dir = opendir("/proc/self/task");
     struct dirent *entry;
     int count = 0;
 
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        char path[300], name[32] = "";
+        char path[300], found[32] = "";
         FILE *file;
 
         snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
         file = fopen(path, "r");
-        if (file != NULL && fgets(name, sizeof name, file) != NULL)
-            count += strcmp(name, "symwin-service\n") == 0;
+        if (file != NULL && fgets(found, sizeof found, file) != NULL) {
+            found[strcspn(found, "\n")] = '\0';
+            count += strcmp(found, name) == 0;
+        }
         if (file != NULL)
             fclose(file);
     }
@@ -106,11 +109,11 @@ HARNESS_UNUSED int harness_service_threads_now(void)
  * joins before it takes the thread off its list. */
 HARNESS_UNUSED int harness_service_threads(void)
 {
-    int turns = 50, count = harness_service_threads_now();
+    int turns = 50, count = harness_threads("symwin-service");
 
     for (; count > 0 && turns > 0; turns--) {
         usleep(1000);
-        count = harness_service_threads_now();
+        count = harness_threads("symwin-service");
     }
     return count;
 }

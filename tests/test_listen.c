@@ -117,28 +117,6 @@ static int count_own(void)
     return count;
 }
 
-static int count_threads(const char *want)
-{
-    DIR *dir = opendir("/proc/self/task");
-    struct dirent *entry;
-    int count = 0;
-
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        char path[300], name[32] = "";
-        FILE *file;
-
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-        file = fopen(path, "r");
-        if (file != NULL && fgets(name, sizeof name, file) != NULL)
-            count += strncmp(name, want, strlen(want)) == 0;
-        if (file != NULL)
-            fclose(file);
-    }
-    if (dir != NULL)
-        closedir(dir);
-    return count;
-}
-
 /* What the thread still has to close may take a moment. */
 static bool owns(int want)
 {
@@ -220,7 +198,7 @@ static void begins(char *text)
     char *dumped;
     int fd;
 
-    tap_ok(!exists(getpid()) && count_threads("symwin-info") == 0,
+    tap_ok(!exists(getpid()) && harness_threads("symwin-info") == 0,
            "nobody listens before the first call");
     harness_start();
     tap_ok(lstat(own.sun_path, &file) == 0 && S_ISSOCK(file.st_mode),
@@ -228,7 +206,7 @@ static void begins(char *text)
     tap_ok(lstat(folder, &file) == 0 && (file.st_mode & 0777) == 0700, "which is private");
     host_must(symwin_mem_free(host_alloc(0, 100)), "alloc");
     tap_ok(answers(getpid(), text), "who connects gets a whole dump");
-    TAP_EQ("of one thread", count_threads("symwin-info"), 1);
+    TAP_EQ("of one thread", harness_threads("symwin-info"), 1);
     dumped = calloc(1, TEXT_BYTES);
     fd = memfd_create("dump", MFD_CLOEXEC);
     host_must(symwin_dump(fd), "symwin_dump");
@@ -419,7 +397,7 @@ static int inherits(void)
 
 static bool is_silent(void)
 {
-    return !exists(getpid()) && count_threads("symwin-info") == 0 && count_own() == 0;
+    return !exists(getpid()) && harness_threads("symwin-info") == 0 && count_own() == 0;
 }
 
 /* Without a wish, or with another one. */
