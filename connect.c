@@ -12,7 +12,7 @@
 
 enum { F_REGISTERED = 1, F_CAN = 2, F_SAME = 4 };
 
-/* The places of the values in the vote: the bytes of a buffer, and of each of two, */
+/* The places of the values in the vote: of each of the two buffers, and then their bytes. */
 enum { V_FLAGS, V_BEFORE, V_AFTER, V_BUFFER };
 enum { V_BYTES = 2 * V_BUFFER, V_COUNT };
 
@@ -102,11 +102,12 @@ static symwin_status connect_both(symwin_comm *comm, const char *call,
         wanted[b] = ranks_with(comm, b, F_REGISTERED) > 0 && !(b == 1 && same);
         extents[b][0] = least(comm, b, V_BEFORE);
         extents[b][1] = least(comm, b, V_AFTER);
-        if (unable(comm, b) >= 0)
+        r = unable(comm, b);
+        if (r >= 0)
             snprintf(spare[b]->refused, sizeof spare[b]->refused,
                      "rank %d's buffer is not in one allocation of VMM memory; allocate it with "
                      "symwin_mem_alloc, ncclMemAlloc or another cuMemCreate allocator",
-                     unable(comm, b));
+                     r);
     }
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         if (!wanted[b])

@@ -53,7 +53,6 @@ void sw_retire_untouched(struct sw_registrations *r)
         }
         *at = c->next;
         sw_registry_remove(c->refused[0] != '\0' ? r->refusals : r->windows, (uintptr_t)c);
-        atomic_fetch_sub(&r->refused, c->refused[0] != '\0');
         c->next = atomic_load(&r->retired);
         atomic_store(&r->retired, c);
     }

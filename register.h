@@ -23,7 +23,6 @@ struct sw_registrations {
     _Atomic(struct sw_connected *) retired; /* owned: to be taken down; written under the mutex */
     /* Owned; where they are, for calls, without the mutex. An entry's window is its struct sw_connected. */
     struct sw_registry *windows, *refusals;
-    atomic_size_t refused;      /* how many refusals there are */
     struct sw_returns *returns; /* a reference. No mutex */
     struct ncclComm *nccl;      /* attached; NULL: none */
     int (*nccl_register)(struct ncclComm *comm, void *ptr, size_t bytes, void **handle);

@@ -71,10 +71,8 @@ enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t byte
 
     if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
         return SW_FOUND_NONE;
-    if (atomic_load_explicit(&r->refused, memory_order_relaxed) > 0 &&
-        sw_registry_find(r->refusals, begin, bytes, out) == SW_FOUND_ALL)
-        return SW_FOUND_ALL;
-    if (sw_registry_find(r->windows, begin, bytes, out) == SW_FOUND_ALL)
+    if (sw_registry_find(r->refusals, begin, bytes, out) == SW_FOUND_ALL ||
+        sw_registry_find(r->windows, begin, bytes, out) == SW_FOUND_ALL)
         return SW_FOUND_ALL;
     pthread_mutex_lock(&r->mutex);
     if (bytes > 0 && sw_cache_find(&r->cache, begin, begin + bytes) != NULL)
@@ -209,12 +207,11 @@ static void publish(struct sw_registrations *r, struct sw_connected *made)
     pthread_mutex_lock(&r->mutex);
     while (made != NULL) {
         struct sw_connected *c = made;
-        const int is_refused = c->refused[0] != '\0';
 
         made = c->next;
         c->next = r->connected;
         r->connected = c;
-        sw_registry_insert(is_refused ? r->refusals : r->windows,
+        sw_registry_insert(c->refused[0] != '\0' ? r->refusals : r->windows,
                            &(struct sw_registry_entry){
                                .begin = (uintptr_t)c->window.ptr,
                                .end = (uintptr_t)c->window.ptr + c->window.bytes,
@@ -222,7 +219,6 @@ static void publish(struct sw_registrations *r, struct sw_connected *made)
                                .offset = c->window.offset,
                                .transports = c->window.transports,
                            });
-        atomic_fetch_add(&r->refused, is_refused);
     }
     sw_retire_untouched(r);
     pthread_mutex_unlock(&r->mutex);
