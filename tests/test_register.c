@@ -128,6 +128,7 @@ static void life(struct harness_team *team, int rank, void *arg)
 {
     symwin_registration *first, *second, *again;
     symwin_registration_info info;
+    symwin_comm_info comm;
     symwin_window *window;
     struct member m;
     unsigned char *in, *out;
@@ -154,6 +155,9 @@ static void life(struct harness_team *team, int rank, void *arg)
     tap_ok((query(&m, first).transports & SYMWIN_TRANSPORT_PEER) != 0 &&
                (query(&m, second).transports & SYMWIN_TRANSPORT_PEER) != 0,
            "which the query says");
+    host_must(symwin_comm_query(m.comm, &comm), "symwin_comm_query");
+    TAP_EQ("by multicast too where the communicator has it",
+           (query(&m, first).transports & SYMWIN_TRANSPORT_MULTICAST) != 0, comm.multicast);
     tap_ok(allocations(&m) > before, "and memory is mapped");
     expect_sum(&m, "the second call", in, out, 3);
     expect_sum(&m, "in place", in, in, 4);
