@@ -481,7 +481,7 @@ static symwin_status run(struct call *c, symwin_allreduce_info *info)
 
     if (status == SYMWIN_OK)
         status = check_buffers(c);
-    if (status == SYMWIN_OK && info == NULL && sw_registrations_any(c->comm))
+    if (status == SYMWIN_OK && info == NULL && sw_registrations_any(c->comm, c->windows))
         status = sw_registrations_prepare(c->comm, allreduce_call, c->in, c->out, c->bytes,
                                           c->stream, c->windows, &changed);
     if (status == SYMWIN_OK && changed)

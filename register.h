@@ -72,8 +72,8 @@ symwin_status sw_nccl_take(const char *call, struct sw_registrations *r, struct 
 
 /* ---- register_call.c: what calls do about registered buffers; without the mutex ----------------- */
 
-/* Whether there is anything that the next two could find or do. A load. */
-int sw_registrations_any(const symwin_comm *comm);
+/* Whether sw_registrations_prepare() could find or do anything, `served` as there. A load. */
+int sw_registrations_any(const symwin_comm *comm, int served);
 
 /* Where all of [begin, begin + bytes) is connected, as sw_registry_find() for windows; its transports are 0 where that
  * was refused. SW_FOUND_PART: it is registered and not connected. Any thread. */

@@ -57,10 +57,26 @@ static void give_back(void *context)
     sw_returns_unref(returns);
 }
 
-int sw_registrations_any(const symwin_comm *comm)
+static int captures_register(const symwin_comm *comm)
 {
-    return (comm->flags & SYMWIN_COMM_GRAPH_REGISTER) != 0 ||
-           atomic_load_explicit(&comm->registrations->count, memory_order_relaxed) > 0;
+    return (comm->flags & SYMWIN_COMM_NO_GRAPH_REGISTER) == 0;
+}
+
+static int is_any_registered(const symwin_comm *comm)
+{
+    return atomic_load_explicit(&comm->registrations->count, memory_order_relaxed) > 0;
+}
+
+int sw_registrations_any(const symwin_comm *comm, int served)
+{
+    return is_any_registered(comm) || (!served && captures_register(comm));
+}
+
+static int is_in_window(symwin_comm *comm, CUdeviceptr ptr, size_t bytes)
+{
+    struct sw_registry_entry entry;
+
+    return sw_registry_find(comm->registry, (uintptr_t)ptr, bytes, &entry) == SW_FOUND_ALL;
 }
 
 enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
@@ -69,7 +85,7 @@ enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t byte
     struct sw_registrations *r = comm->registrations;
     enum sw_found found = SW_FOUND_NONE;
 
-    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
+    if (!is_any_registered(comm))
         return SW_FOUND_NONE;
     if (sw_registry_find(r->refusals, begin, bytes, out) == SW_FOUND_ALL ||
         sw_registry_find(r->windows, begin, bytes, out) == SW_FOUND_ALL)
@@ -131,18 +147,18 @@ static symwin_status hand_over(const char *call, struct sw_registrations *r, str
     return status;
 }
 
-/* Holds a buffer for the graph, once, if it is registered or captures register by themselves. */
+/* Holds a buffer for the graph, once, if it is registered or captures are to register it. */
 static symwin_status hold(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
                           cuuint64_t capture, CUgraph graph)
 {
     struct sw_registrations *r = comm->registrations;
+    const int unasked = captures_register(comm) && !is_in_window(comm, ptr, bytes);
     struct sw_range *range = NULL;
     symwin_status status = SYMWIN_OK;
     int known;
 
     pthread_mutex_lock(&r->mutex);
-    if ((comm->flags & SYMWIN_COMM_GRAPH_REGISTER) == 0 &&
-        sw_cache_find(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes) == NULL) {
+    if (!unasked && sw_cache_find(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes) == NULL) {
         pthread_mutex_unlock(&r->mutex);
         return SYMWIN_OK;
     }
@@ -165,7 +181,7 @@ static int is_settled(symwin_comm *comm, CUdeviceptr ptr, size_t bytes)
 {
     struct sw_registry_entry entry;
 
-    return sw_registry_find(comm->registry, (uintptr_t)ptr, bytes, &entry) == SW_FOUND_ALL ||
+    return is_in_window(comm, ptr, bytes) ||
            sw_registered_find(comm, (uintptr_t)ptr, bytes, &entry) == SW_FOUND_ALL;
 }
 
@@ -293,7 +309,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, CUde
     *changed = 0;
     sw_returns_collect(comm);
     status = hold_captured(comm, call, buffers, bytes, stream);
-    if (status != SYMWIN_OK)
+    if (status != SYMWIN_OK || !is_any_registered(comm))
         return status;
     *changed = find_spans(comm->registrations, buffers, bytes, spans);
     if (served && !*changed)

@@ -85,7 +85,7 @@ void symwin_comm_destroy(symwin_comm *comm)
 static symwin_status check_options(const symwin_comm_options *o)
 {
     const unsigned multicast = SYMWIN_COMM_MULTICAST | SYMWIN_COMM_NO_MULTICAST;
-    const unsigned known = multicast | SYMWIN_COMM_GRAPH_REGISTER;
+    const unsigned known = multicast | SYMWIN_COMM_NO_GRAPH_REGISTER;
 
     if (o->size != sizeof *o)
         return sw_fail(SYMWIN_INVALID,
@@ -95,7 +95,7 @@ static symwin_status check_options(const symwin_comm_options *o)
     if ((o->flags & ~known) != 0 || (o->flags & multicast) == multicast)
         return sw_fail(SYMWIN_INVALID,
                        "%s: options->flags is 0x%x; pass 0, or SYMWIN_COMM_MULTICAST or "
-                       "SYMWIN_COMM_NO_MULTICAST, and SYMWIN_COMM_GRAPH_REGISTER",
+                       "SYMWIN_COMM_NO_MULTICAST, and SYMWIN_COMM_NO_GRAPH_REGISTER",
                        create_call, o->flags);
     if (o->timeout_ms < 0 || o->bootstrap_timeout_ms < 0 || o->kernel_timeout_ms < -1 ||
         o->max_blocks < 0)
@@ -131,6 +131,7 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
 {
     static const symwin_comm_options none;
     const symwin_comm_options *o = options == NULL ? &none : options;
+    const char *text = getenv("SYMWIN_GRAPH_REGISTER");
     symwin_comm *comm = calloc(1, sizeof *comm);
 
     if (comm == NULL)
@@ -140,6 +141,8 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->nranks = nranks;
     comm->group = group;
     comm->flags = o->flags;
+    if (text != NULL && strcmp(text, "0") == 0)
+        comm->flags |= SYMWIN_COMM_NO_GRAPH_REGISTER;
     comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms
                                          : sw_milliseconds("SYMWIN_TIMEOUT_MS", DEFAULT_TIMEOUT_MS);
     comm->kernel_timeout_ms = o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms

@@ -202,9 +202,10 @@ SYMWIN_API symwin_status symwin_unique_id_share(int nranks, int rank, symwin_all
                                                 void *context, symwin_unique_id *id);
 
 enum {
-    SYMWIN_COMM_MULTICAST = 1,     /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */
-    SYMWIN_COMM_NO_MULTICAST = 2,  /* never create one, on any driver */
-    SYMWIN_COMM_GRAPH_REGISTER = 4 /* captured calls register their buffers: symwin_register.h */
+    SYMWIN_COMM_MULTICAST = 1,    /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */
+    SYMWIN_COMM_NO_MULTICAST = 2, /* never create one, on any driver */
+    SYMWIN_COMM_NO_GRAPH_REGISTER =
+        4 /* captured calls register nothing, as SYMWIN_GRAPH_REGISTER=0 */
 };
 
 typedef struct symwin_comm_options {

@@ -21,9 +21,10 @@
  * calls on all ranks.
  *
  * Graphs. A captured all-reduce on registered buffers holds them until the graph and what was instantiated of it are
- * destroyed, and the driver has said so, which it may do later: deregistered, they stay connected as long. Where the
- * communicator has SYMWIN_COMM_GRAPH_REGISTER, capturing registers by itself, for the graph alone; then all ranks must
- * capture alike.
+ * destroyed, and the driver has said so, which it may do later: deregistered, they stay connected as long. Captured on
+ * buffers that lie in no window and are not registered, it registers them by itself, for the graph alone. So all ranks
+ * capture the same calls, each by a thread of its own: the first capture of a buffer waits for the other ranks. Not so
+ * where the communicator has SYMWIN_COMM_NO_GRAPH_REGISTER or the environment SYMWIN_GRAPH_REGISTER=0.
  *
  * Threads. Any thread, at any time; other threads' collectives go on. A buffer must not be deregistered while a call on it
  * is being made or has not ended.

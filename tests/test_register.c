@@ -395,28 +395,34 @@ static void expect_free(const char *name, void *ptr)
     host_expect(name, status, SYMWIN_OK, "");
 }
 
-/* `arg`: whether captures register by themselves. */
+struct graphs_case {
+    unsigned flags;
+    const char *environment; /* SYMWIN_GRAPH_REGISTER */
+    int unasked;             /* captures register what nobody has registered */
+};
+
 static void graphs(struct harness_team *team, int rank, void *arg)
 {
-    const unsigned flags = arg != NULL ? SYMWIN_COMM_GRAPH_REGISTER : 0;
+    const struct graphs_case *c = arg;
+    const int unasked = c->unasked;
     symwin_registration *registration = NULL;
     unsigned char *in, *out;
     CUgraphExec exec;
     CUgraph graph;
     struct member m;
 
-    open_member(&m, team, rank, flags, 20000);
+    open_member(&m, team, rank, c->flags, 20000);
     in = host_alloc(m.device, BYTES);
     out = host_alloc(m.device, BYTES);
     exec = capture(&m, in, out, &graph);
-    tap_ok(is_connected(&m, in, out) == (flags != 0), "a capture registers where it is to");
+    tap_ok(is_connected(&m, in, out) == unasked, "a capture registers where it is to");
     replay(&m, "a graph", exec, in, out, 1);
     host_expect("memory that the graph uses", symwin_mem_free(in),
-                flags != 0 ? SYMWIN_BUSY : SYMWIN_OK, "deregister");
-    if (flags == 0)
+                unasked ? SYMWIN_BUSY : SYMWIN_OK, "deregister");
+    if (!unasked)
         in = host_alloc(m.device, BYTES);
     host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
-    if (flags != 0) {
+    if (unasked) {
         host_expect("the graph is gone and not what was made of it", symwin_mem_free(in),
                     SYMWIN_BUSY, "deregister");
         replay(&m, "without its graph", exec, in, out, 2);
@@ -609,7 +615,9 @@ static void run(const char *name, int nranks, void (*body)(struct harness_team *
 int main(void)
 {
     static struct nccl nccl;
-    static int yes;
+    static struct graphs_case graphs_cases[] = {
+        {SYMWIN_COMM_NO_GRAPH_REGISTER, "1", 0}, {0, "0", 0}, {0, "", 1}};
+    size_t i;
 
     harness_fork();
     harness_start();
@@ -621,10 +629,12 @@ int main(void)
     run("a reused address", 2, reused_address, NULL);
     run("alone", 2, alone, NULL);
     run("differing counts", 2, differing_counts, NULL);
-    run("graphs", 2, graphs, NULL);
-    /* On a real device that ranks share, one's graph may wait for another's to be launched. */
-    run("graphs that register", sw_driver_is_emulated() || harness_device_count() > 3 ? 4 : 2,
-        graphs, &yes);
+    for (i = 0; i < sizeof graphs_cases / sizeof graphs_cases[0]; i++) {
+        setenv("SYMWIN_GRAPH_REGISTER", graphs_cases[i].environment, 1);
+        /* On a real device that ranks share, one's graph may wait for another's to be launched. */
+        run("graphs", sw_driver_is_emulated() || harness_device_count() > 3 ? 4 : 2, graphs,
+            &graphs_cases[i]);
+    }
     if (open_nccl(&nccl))
         run("an attached NCCL", 1, attached, &nccl);
     else

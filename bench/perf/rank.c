@@ -63,7 +63,7 @@ static symwin_status open_comms(struct rank *r)
     const struct job *job = r->job;
     symwin_comm_options options = {
         .size = sizeof options,
-        .flags = SYMWIN_COMM_NO_MULTICAST,
+        .flags = SYMWIN_COMM_NO_MULTICAST | SYMWIN_COMM_NO_GRAPH_REGISTER, /* plain stays plain */
         .timeout_ms = job->options.timeout_s * 1000,
         .kernel_timeout_ms = job->options.timeout_s * 1000,
     };
