@@ -4,8 +4,9 @@
  *     build/bench/registration            rows for 1, 100 and 10,000 ranges
  *
  * Prints CSV: what, how many ranges there are, and the median over rounds of a call in nanoseconds. "known" and "first" are of
- * memory of symwin's, "first foreign" is of memory of cuMemAlloc, for which the driver is asked. "find" is the search for the
- * span around random buffers, by a thread that has the cache in its caches as far as it fits. One rank, on device 0.
+ * memory of symwin's, "known foreign" and "first foreign" of memory of cuMemAlloc, for which the driver is asked whose it is
+ * now. "find" is the search for the span around random buffers, by a thread that has the cache in its caches as far as it
+ * fits. One rank, on device 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 
 enum { ROUNDS = 9, CALLS = 20000, MOST = 10000, BYTES = 8192 };
 
-static char *memory; /* MOST + 1 ranges of BYTES, every other page or so */
+static char *memory, *foreign; /* MOST + 1 ranges of BYTES, every other page or so */
 
 static void check(symwin_status status)
 {
@@ -42,12 +43,12 @@ static void print(const char *what, int ranges, double rounds[ROUNDS])
 }
 
 /* Ranges that do not adjoin, so that each is a span. */
-static char *range(int i)
+static char *range(char *at, int i)
 {
-    return memory + (size_t)i * 2 * BYTES;
+    return at + (size_t)i * 2 * BYTES;
 }
 
-static void known(symwin_comm *comm, int ranges)
+static void known(symwin_comm *comm, const char *what, char *at, int ranges)
 {
     double take[ROUNDS], give[ROUNDS];
     symwin_registration *registration = NULL;
@@ -57,17 +58,19 @@ static void known(symwin_comm *comm, int ranges)
         double start = now_ns();
 
         for (i = 0; i < CALLS; i++)
-            check(symwin_register(comm, range(i * 7919 % ranges), BYTES, &registration));
+            check(symwin_register(comm, range(at, i * 7919 % ranges), BYTES, &registration));
         take[round] = (now_ns() - start) / CALLS;
         start = now_ns();
         for (i = 0; i < CALLS; i++) {
-            check(symwin_register(comm, range(i * 7919 % ranges), BYTES, &registration));
+            check(symwin_register(comm, range(at, i * 7919 % ranges), BYTES, &registration));
             check(symwin_deregister(comm, registration));
         }
         give[round] = (now_ns() - start) / CALLS - take[round];
     }
-    print("known", ranges, take);
-    print("deregister known", ranges, give);
+    printf("%s", what);
+    print("", ranges, take);
+    printf("deregister %s", what);
+    print("", ranges, give);
 }
 
 static void first(symwin_comm *comm, const char *what, char *at, int ranges)
@@ -104,7 +107,7 @@ static void find(symwin_comm *comm, int ranges)
     int round, i, found = 0;
 
     for (i = 0; i < CALLS; i++)
-        places[i] = (uintptr_t)range((int)((unsigned)rand() % (unsigned)ranges)) + 100;
+        places[i] = (uintptr_t)range(memory, (int)((unsigned)rand() % (unsigned)ranges)) + 100;
     for (round = 0; round < ROUNDS; round++) {
         const double start = now_ns();
 
@@ -126,7 +129,7 @@ int main(void)
     symwin_registration *registration;
     symwin_comm *comm = NULL;
     symwin_unique_id id;
-    CUdeviceptr foreign = 0;
+    CUdeviceptr address = 0;
     struct sw_scope scope;
     int ranges, i = 0;
 
@@ -134,18 +137,24 @@ int main(void)
     check(symwin_comm_create(&id, 1, 0, 0, &options, &comm));
     check(symwin_mem_alloc(0, (size_t)(MOST + 1) * 2 * BYTES, 0, (void **)&memory));
     check(sw_scope_enter(0, &scope));
-    check(sw_check(sw_drv.cuMemAlloc(&foreign, BYTES), "cuMemAlloc"));
+    check(sw_check(sw_drv.cuMemAlloc(&address, (size_t)(MOST + 1) * 2 * BYTES), "cuMemAlloc"));
+    foreign = (char *)(uintptr_t)address;
     printf("what,ranges,ns\n");
     for (ranges = 1; ranges <= MOST; ranges *= 100) {
         for (; i < ranges; i++)
-            check(symwin_register(comm, range(i), BYTES, &registration));
-        known(comm, ranges);
-        first(comm, "first", range(MOST), ranges);
-        first(comm, "first foreign", (char *)(uintptr_t)foreign, ranges);
+            check(symwin_register(comm, range(memory, i), BYTES, &registration));
+        known(comm, "known", memory, ranges);
+        first(comm, "first", range(memory, MOST), ranges);
+        first(comm, "first foreign", foreign, ranges);
         find(comm, ranges);
     }
+    for (i = 0, ranges = 1; ranges <= MOST; ranges *= 100) { /* beside all of those */
+        for (; i < ranges; i++)
+            check(symwin_register(comm, range(foreign, i), BYTES, &registration));
+        known(comm, "known foreign", foreign, ranges);
+    }
     symwin_comm_destroy(comm);
-    check(sw_check(sw_drv.cuMemFree(foreign), "cuMemFree"));
+    check(sw_check(sw_drv.cuMemFree(address), "cuMemFree"));
     sw_scope_leave(&scope);
     check(symwin_mem_free(memory));
     return 0;
