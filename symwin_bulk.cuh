@@ -72,6 +72,8 @@ static inline void symwin_emu_bulk_ask(void *to, const void *from, uint32_t byte
 {
     struct symwin_emu_bulk *b = &symwin_emu_bulk;
 
+    if ((((uintptr_t)to | (uintptr_t)from | bytes) & 15) != 0 || bytes == 0)
+        emu_dev_fault(from, bytes, barrier == NULL);
     if (b->count == SYMWIN_EMU_BULK_MOST)
         symwin_emu_bulk_make(b->copy[0].barrier, b->copy[0].group);
     b->copy[b->count++] = {to, from, bytes, b->group, barrier};
@@ -89,6 +91,19 @@ SYMWIN_DEVICE void symwin_bulk_init(uint64_t *barrier)
 #else
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\t"
                  "fence.mbarrier_init.release.cluster;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(barrier))
+                 : "memory");
+#endif
+}
+
+/* The barrier is one no more: its memory may serve for something else. Nothing is under way on it. By one thread. */
+SYMWIN_DEVICE void symwin_bulk_end(uint64_t *barrier)
+{
+#if SYMWIN_EMULATED
+    (void)barrier;
+#else
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];"
                  :
                  : "r"((uint32_t)__cvta_generic_to_shared(barrier))
                  : "memory");

@@ -1,7 +1,5 @@
-/* One-sided access to a peer's memory: copies by any number of threads, signals that need no reset, packets.
+/* One-sided access to a peer's memory: signals that need no reset, barriers, packets; and the copies of symwin_copy.cuh.
  *
- *   groups     who takes part in a copy: a thread, a warp, a block, the grid
- *   copies     put and get of any number of bytes, at any alignment
  *   signals    counters of 64 bits that only grow; waiting for one, with a limit
  *   barriers   of a block, or of the whole grid, with those of the other ranks of a team
  *   packets    eight bytes that say themselves that they have arrived
@@ -13,118 +11,7 @@
 #ifndef SYMWIN_CHANNEL_CUH
 #define SYMWIN_CHANNEL_CUH
 
-#include "symwin_device.cuh"
-
-/* ---- groups ---------------------------------------------------------------------------------- */
-
-/* This thread is `index` of `count` that make one call together. */
-struct symwin_group {
-    uint64_t index, count;
-};
-
-SYMWIN_DEVICE symwin_group symwin_group_thread(void)
-{
-    return {0, 1};
-}
-
-/* Of the 32 consecutive threads of a block; the last one of a block may have less. */
-SYMWIN_DEVICE symwin_group symwin_group_warp(void)
-{
-    const uint32_t first = threadIdx.x / 32 * 32, left = blockDim.x - first;
-
-    return {threadIdx.x - first, left < 32 ? left : 32};
-}
-
-SYMWIN_DEVICE symwin_group symwin_group_block(void)
-{
-    return {threadIdx.x, blockDim.x};
-}
-
-SYMWIN_DEVICE symwin_group symwin_group_grid(void)
-{
-    return {symwin_thread_index(), symwin_thread_count()};
-}
-
-/* ---- copies ---------------------------------------------------------------------------------- */
-
-template <uint32_t BYTES>
-struct symwin_unit;
-
-#define SYMWIN_UNIT(bytes, word, suffix)                                                           \
-    template <>                                                                                    \
-    struct symwin_unit<bytes> {                                                                    \
-        typedef word type;                                                                         \
-        static SYMWIN_MEMBER type load(uint64_t addr)                                              \
-        {                                                                                          \
-            return symwin_load_##suffix(addr);                                                     \
-        }                                                                                          \
-        static SYMWIN_MEMBER void store(uint64_t addr, type value)                                 \
-        {                                                                                          \
-            symwin_store_##suffix(addr, value);                                                    \
-        }                                                                                          \
-    };
-SYMWIN_UNIT(1, uint8_t, u8)
-SYMWIN_UNIT(2, uint16_t, u16)
-SYMWIN_UNIT(4, uint32_t, u32)
-SYMWIN_UNIT(8, uint64_t, u64)
-SYMWIN_UNIT(16, symwin_v16, v16)
-#undef SYMWIN_UNIT
-
-/* Several loads of a thread are under way before its first store: a peer's memory is a microsecond away. */
-template <uint32_t BYTES>
-SYMWIN_DEVICE void symwin_copy_units(symwin_group group, uint64_t to, uint64_t from, uint64_t units)
-{
-    enum { AT_ONCE = 8 };
-    typedef symwin_unit<BYTES> unit;
-    typename unit::type value[AT_ONCE];
-    uint64_t i = group.index;
-
-    for (; i + (AT_ONCE - 1) * group.count < units; i += AT_ONCE * group.count) {
-        SYMWIN_UNROLL
-        for (uint32_t k = 0; k < AT_ONCE; k++)
-            value[k] = unit::load(from + (i + k * group.count) * BYTES);
-        SYMWIN_UNROLL
-        for (uint32_t k = 0; k < AT_ONCE; k++)
-            unit::store(to + (i + k * group.count) * BYTES, value[k]);
-    }
-    for (; i < units; i += group.count)
-        unit::store(to + i * BYTES, unit::load(from + i * BYTES));
-}
-
-/* In units of BYTES, and what is before the first and behind the last aligned one byte by byte. Both addresses have the
- * same rest by BYTES. */
-template <uint32_t BYTES>
-SYMWIN_DEVICE void symwin_copy_by(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
-{
-    const uint64_t ahead = (BYTES - to % BYTES) % BYTES, head = ahead < bytes ? ahead : bytes;
-    const uint64_t units = (bytes - head) / BYTES, done = head + units * BYTES;
-
-    symwin_copy_units<1>(group, to, from, head);
-    symwin_copy_units<BYTES>(group, to + head, from + head, units);
-    symwin_copy_units<1>(group, to + done, from + done, bytes - done);
-}
-
-/* Copies `bytes` bytes, at any alignment; quickest where both addresses have the same rest by 16. A put where `to` is a
- * peer's, a get where `from` is. The two do not overlap. By all threads of the group, each of which does its part and
- * waits for nobody.
- *
- * Weak accesses: who is to see what was put needs a release of this group's threads behind it (symwin_signal() behind a
- * barrier of the group), and what is got must have been acquired before. */
-SYMWIN_DEVICE void symwin_copy(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
-{
-    const uint64_t differ = to ^ from;
-
-    if (differ % 16 == 0)
-        symwin_copy_by<16>(group, to, from, bytes);
-    else if (differ % 8 == 0)
-        symwin_copy_by<8>(group, to, from, bytes);
-    else if (differ % 4 == 0)
-        symwin_copy_by<4>(group, to, from, bytes);
-    else if (differ % 2 == 0)
-        symwin_copy_by<2>(group, to, from, bytes);
-    else
-        symwin_copy_by<1>(group, to, from, bytes);
-}
+#include "symwin_copy.cuh"
 
 /* ---- signals --------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* What tests/test_channel.c passes to the kernels of tests/channel_kernels.cuh. */
+/* What tests pass to the kernels of tests/channel_kernels.cuh and copy_kernels.cuh. */
 #ifndef SYMWIN_TESTS_CHANNEL_ARGS_H
 #define SYMWIN_TESTS_CHANNEL_ARGS_H
 
@@ -12,6 +12,12 @@ struct channel_copy_args {
     uint32_t group, unused;
 };
 
+struct channel_bulk_args {
+    struct channel_copy_args copy;
+    uint32_t pieces, piece_bytes;
+    uint64_t cuts;
+};
+
 struct channel_play_args {
     uint64_t own, theirs, signals, their_signals, waited;
     uint64_t bytes, turns;
@@ -20,6 +26,19 @@ struct channel_play_args {
     uint64_t
         wrong; /* two words of 32 bits: words that are wrong, and whether a wait was given up */
     uint64_t timeout_ns, abort;
+};
+
+struct channel_bulk_play_args {
+    struct channel_play_args play;
+    uint32_t pieces, piece_bytes;
+};
+
+struct channel_rate_args {
+    uint64_t to, from, bytes;
+    uint64_t signals, their_signals, waited;
+    uint64_t gave_up;             /* a word of 32 bits */
+    uint32_t pieces, piece_bytes; /* of the ring; no pieces: by threads */
+    uint64_t timeout_ns;
 };
 
 /* Offsets are those of the ranks' parts of the flat range. */

@@ -1,31 +1,10 @@
 /* Kernels for tests/test_channel.c: each makes calls of symwin_channel.cuh. Compiled for the emulated driver by
- * channel_kernels.cc, and by nvcc from channel_kernels.cu. */
+ * channel_kernels.cc, and by nvcc from channel_kernels.cu, with those of copy_kernels.cuh. */
+#ifndef SYMWIN_TESTS_CHANNEL_KERNELS_CUH
+#define SYMWIN_TESTS_CHANNEL_KERNELS_CUH
+
 #include "../symwin_channel.cuh"
 #include "channel_args.h"
-
-SYMWIN_DEVICE symwin_group group_of(uint32_t which)
-{
-    switch (which) {
-    case CHANNEL_THREAD:
-        return symwin_group_thread();
-    case CHANNEL_WARP:
-        return symwin_group_warp();
-    case CHANNEL_BLOCK:
-        return symwin_group_block();
-    default:
-        return symwin_group_grid();
-    }
-}
-
-/* One copy by a group: of all groups of the grid the first. */
-SYMWIN_KERNEL(channel_copy, channel_copy_args, args, CHANNEL_THREADS)
-{
-    const symwin_group group = group_of(args.group);
-    const uint64_t i = symwin_thread_index();
-
-    if (i < group.count)
-        symwin_copy(group, args.to, args.from, args.bytes);
-}
 
 SYMWIN_DEVICE symwin_channel channel_of(const channel_play_args &args)
 {
@@ -141,3 +120,5 @@ SYMWIN_KERNEL(channel_grids, channel_meet_args, args, CHANNEL_THREADS)
 {
     meet(args, true);
 }
+
+#endif

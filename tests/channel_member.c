@@ -1,0 +1,85 @@
+/* Ranks with memory in a window, and the kernels of channel_kernels.cuh on either driver. */
+#include "channel_member.h"
+
+#include "channel_kernels.h"
+
+static const void *image = &channel_image; /* the emulated driver's, or a fat binary */
+
+/* Reads the fat binary, which stays for as long as the process lives. */
+static void load_fatbin(void)
+{
+    const char *named = getenv("SYMWIN_TEST_FATBIN");
+    char path[4096], *end, *bytes = NULL;
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    FILE *file;
+    long size;
+
+    path[length > 0 ? length : 0] = '\0';
+    end = strrchr(path, '/');
+    strcpy(end != NULL ? end + 1 : path, "../obj/tests/channel_kernels.fatbin");
+    file = fopen(named != NULL ? named : path, "rb");
+    if (file == NULL)
+        tap_skip_all("there is no channel_kernels.fatbin: make gpu-tests, or SYMWIN_TEST_FATBIN");
+    if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) > 0 &&
+        fseek(file, 0, SEEK_SET) == 0) {
+        bytes = malloc((size_t)size);
+        if (bytes != NULL && fread(bytes, 1, (size_t)size, file) == (size_t)size)
+            image = bytes;
+    }
+    fclose(file);
+}
+
+void channel_start(void)
+{
+    harness_start();
+    if (!sw_driver_is_emulated())
+        load_fatbin();
+}
+
+void member_open(struct member *m, struct harness_team *team, int rank, size_t bytes)
+{
+    *m = (struct member){
+        .team = team, .rank = rank, .device = harness_device(rank), .bytes = bytes};
+    host_must(harness_comm(team, rank, &m->comm), "symwin_comm_create");
+    host_must(sw_scope_enter(m->device, &m->scope), "sw_scope_enter");
+    host_must(symwin_stream_create(m->device, &m->stream), "symwin_stream_create");
+    m->memory = host_alloc(m->device, bytes);
+    host_must_cuda(sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)m->memory, 0, bytes, m->stream),
+                   "memset");
+    host_must(symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    host_must(symwin_window_register(m->comm, m->memory, bytes, 0, &m->window), "register");
+    host_must(symwin_window_peer_pointer(m->comm, m->window, (rank + 1) % team->nranks, 0,
+                                         (void **)&m->theirs),
+              "peer_pointer");
+    host_must_cuda(sw_drv.cuLibraryLoadData(&m->library, image, NULL, NULL, 0, NULL, NULL, 0),
+                   "cuLibraryLoadData");
+}
+
+void member_close(struct member *m)
+{
+    harness_barrier(m->team);
+    host_must_cuda(sw_drv.cuLibraryUnload(m->library), "cuLibraryUnload");
+    symwin_comm_destroy(m->comm);
+    host_must(symwin_mem_free(m->memory), "symwin_mem_free");
+    host_must(symwin_stream_destroy(m->device, m->stream), "symwin_stream_destroy");
+    sw_scope_leave(&m->scope);
+}
+
+void member_launch(const struct member *m, const char *name, unsigned blocks, unsigned threads,
+                   size_t shared, void *args)
+{
+    void *params[] = {args};
+    CUfunction function;
+    CUkernel kernel;
+
+    host_must_cuda(sw_drv.cuLibraryGetKernel(&kernel, m->library, name), name);
+    host_must_cuda(sw_drv.cuKernelGetFunction(&function, kernel), name);
+    if (shared > 48 * 1024) /* what a launch may have without being asked for */
+        host_must_cuda(sw_drv.cuFuncSetAttribute(
+                           function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
+                       name);
+    host_must_cuda(sw_drv.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, (unsigned)shared,
+                                         m->stream, params, NULL),
+                   name);
+    host_must(symwin_stream_synchronize(m->device, m->stream), name);
+}
