@@ -65,8 +65,8 @@ void member_close(struct member *m)
     sw_scope_leave(&m->scope);
 }
 
-void member_launch(const struct member *m, const char *name, unsigned blocks, unsigned threads,
-                   size_t shared, void *args)
+void member_launch_only(const struct member *m, const char *name, unsigned blocks, unsigned threads,
+                        size_t shared, void *args)
 {
     void *params[] = {args};
     CUfunction function;
@@ -81,5 +81,11 @@ void member_launch(const struct member *m, const char *name, unsigned blocks, un
     host_must_cuda(sw_drv.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, (unsigned)shared,
                                          m->stream, params, NULL),
                    name);
+}
+
+void member_launch(const struct member *m, const char *name, unsigned blocks, unsigned threads,
+                   size_t shared, void *args)
+{
+    member_launch_only(m, name, blocks, threads, shared, args);
     host_must(symwin_stream_synchronize(m->device, m->stream), name);
 }

@@ -27,9 +27,11 @@ void channel_start(void);
 void member_open(struct member *m, struct harness_team *team, int rank, size_t bytes);
 void member_close(struct member *m); /* waits for the others */
 
-/* Waits for it too. `shared`: bytes of dynamic shared memory. */
+/* `shared`: bytes of dynamic shared memory. The first waits for the kernel's end too. */
 void member_launch(const struct member *m, const char *name, unsigned blocks, unsigned threads,
                    size_t shared, void *args);
+void member_launch_only(const struct member *m, const char *name, unsigned blocks, unsigned threads,
+                        size_t shared, void *args);
 
 /* The address of a byte of `memory` or `theirs`, as kernels take it. */
 static inline uint64_t member_at(const char *memory, size_t offset)
