@@ -14,7 +14,8 @@
  *
  * A load that has arrived is visible to who has seen that. (PTX ISA, "cp.async.bulk", "mbarrier", "Async proxy")
  *
- * The emulated driver makes a copy as late as it may: a load when it is waited for, a store when its reading is.
+ * The emulated driver makes a copy as late as it may: a load when it is waited for and asked about a second time, a store
+ * when its reading is waited for.
  */
 #ifndef SYMWIN_BULK_CUH
 #define SYMWIN_BULK_CUH
@@ -42,6 +43,7 @@ struct symwin_emu_bulk {
         uint64_t *barrier; /* of a load; NULL: a store */
     } copy[SYMWIN_EMU_BULK_MOST];
     uint32_t count, group, thread;
+    const uint64_t *asked; /* of whether it is over, a first time */
 };
 
 static thread_local struct symwin_emu_bulk symwin_emu_bulk;
@@ -86,6 +88,7 @@ SYMWIN_DEVICE void symwin_bulk_init(uint64_t *barrier)
 {
 #if SYMWIN_EMULATED
     symwin_emu_bulk.count = symwin_emu_bulk.group = 0;
+    symwin_emu_bulk.asked = NULL;
     symwin_emu_bulk.thread = threadIdx.x;
     __atomic_store_n(barrier, 0, __ATOMIC_RELAXED);
 #else
@@ -141,8 +144,11 @@ SYMWIN_DEVICE void symwin_bulk_load(void *shared, uint64_t from, uint32_t bytes,
 SYMWIN_DEVICE bool symwin_bulk_loaded(uint64_t *barrier, uint32_t phase)
 {
 #if SYMWIN_EMULATED
-    if (threadIdx.x == symwin_emu_bulk.thread)
-        symwin_emu_bulk_make(barrier, 0);
+    if (threadIdx.x == symwin_emu_bulk.thread) {
+        if (symwin_emu_bulk.asked == barrier)
+            symwin_emu_bulk_make(barrier, 0);
+        symwin_emu_bulk.asked = symwin_emu_bulk.asked == barrier ? NULL : barrier;
+    }
     return ((__atomic_load_n(barrier, __ATOMIC_ACQUIRE) ^ phase) & 1) != 0;
 #else
     uint32_t over;
