@@ -1,4 +1,4 @@
-/* What tests pass to the kernels of tests/channel_kernels.cuh and copy_kernels.cuh. */
+/* What tests pass to the kernels of tests/channel_kernels.cuh, copy_kernels.cuh, packet_kernels.cuh. */
 #ifndef SYMWIN_TESTS_CHANNEL_ARGS_H
 #define SYMWIN_TESTS_CHANNEL_ARGS_H
 
@@ -39,6 +39,19 @@ struct channel_rate_args {
     uint64_t gave_up;             /* a word of 32 bits */
     uint32_t pieces, piece_bytes; /* of the ring; no pieces: by threads */
     uint64_t timeout_ns;
+};
+
+enum { PACKETS_8, PACKETS_16, PACKETS_LINES, PACKETS_KINDS };
+
+/* Places, source and target are two each, `room` bytes apart. */
+struct packet_args {
+    uint64_t places, their_places, source, target, room, bytes;
+    uint64_t epoch;              /* address of the words of the epoch */
+    uint64_t since;              /* epochs that are over before the first call */
+    uint64_t first, their_first; /* what the words count from */
+    uint64_t wrong;              /* as in channel_play_args */
+    uint32_t kind, group;
+    uint64_t timeout_ns, abort;
 };
 
 /* Offsets are those of the ranks' parts of the flat range. */

@@ -1,14 +1,17 @@
-/* The kernels of channel_kernels.cuh and copy_kernels.cuh for the emulated driver. */
+/* The kernels of channel_kernels.cuh, copy_kernels.cuh and packet_kernels.cuh for the emulated driver. */
 #include "channel_kernels.h"
 
 #include "channel_kernels.cuh"
 #include "copy_kernels.cuh"
+#include "packet_kernels.cuh"
 
 static const struct sw_emu_kernel kernels[] = {
     {"channel_copy", channel_copy, sizeof(channel_copy_args), 0},
     {"channel_bulk", channel_bulk, sizeof(channel_bulk_args), 0},
     {"channel_bulk_play", channel_bulk_play, sizeof(channel_bulk_play_args), 0},
     {"channel_rate", channel_rate, sizeof(channel_rate_args), 0},
+    {"packet_swap", packet_swap, sizeof(packet_args), 0},
+    {"packet_get", packet_get, sizeof(packet_args), 0},
     {"channel_play", channel_play, sizeof(channel_play_args), 0},
     {"channel_packets", channel_packets, sizeof(channel_play_args), 0},
     {"channel_draw", channel_draw, sizeof(channel_play_args), 0},

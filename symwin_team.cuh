@@ -1,0 +1,182 @@
+/* Who works together: windows as kernel arguments, teams of ranks, barriers.
+ *
+ *   spans      a window as a kernel takes it, and its addresses on all ranks
+ *   teams      all ranks of a communicator, or a part of them
+ *   barriers   of a block, or of the whole grid, with those of the other ranks of a team
+ *
+ * Like all of the device API this is compiled by nvcc and for the emulated driver. symwin_device.cuh says what
+ * memory order means.
+ */
+#ifndef SYMWIN_TEAM_CUH
+#define SYMWIN_TEAM_CUH
+
+#include "symwin.h"
+#include "symwin_signal.cuh"
+
+/* ---- spans ----------------------------------------------------------------------------------- */
+
+/* A window as a kernel takes it: the same number of bytes at the same offset of each rank's part of the flat range. */
+struct symwin_span {
+    symwin_peers peers;
+    uint64_t offset, bytes;
+    uint32_t multicast; /* whether there are multicast addresses */
+    uint32_t unused;
+};
+
+/* On the host, of what symwin_window_query() has told. */
+static inline symwin_span symwin_span_of(const symwin_window_info &info)
+{
+    return {{(uint64_t)(uintptr_t)info.base, info.stride, info.rank, info.nranks},
+            info.offset,
+            info.bytes,
+            (info.transports & SYMWIN_TRANSPORT_MULTICAST) != 0,
+            0};
+}
+
+/* Address of byte `at` of the window of rank `rank`, of this rank, of all ranks at once. */
+SYMWIN_DEVICE uint64_t symwin_span_peer(const symwin_span &span, int32_t rank, uint64_t at)
+{
+    return symwin_peer_address(span.peers, rank, span.offset + at);
+}
+
+SYMWIN_DEVICE uint64_t symwin_span_own(const symwin_span &span, uint64_t at)
+{
+    return symwin_own_address(span.peers, span.offset + at);
+}
+
+SYMWIN_DEVICE uint64_t symwin_span_multicast(const symwin_span &span, uint64_t at)
+{
+    return symwin_multicast_address(span.peers, span.offset + at);
+}
+
+/* ---- teams ----------------------------------------------------------------------------------- */
+
+/* Ranks first, first + step, ...: `count` of them, this one among them. `step` is not 0. */
+struct symwin_team {
+    symwin_peers peers;
+    int32_t first, step, count;
+};
+
+SYMWIN_DEVICE symwin_team symwin_team_all(const symwin_peers &peers)
+{
+    return {peers, 0, 1, peers.nranks};
+}
+
+/* Of teams of `size` consecutive ranks, the last of which may have fewer, that which this rank is in. */
+SYMWIN_DEVICE symwin_team symwin_team_near(const symwin_peers &peers, int32_t size)
+{
+    const int32_t first = peers.rank / size * size, left = peers.nranks - first;
+
+    return {peers, first, 1, left < size ? left : size};
+}
+
+/* The ranks that have this one's place in those teams: every `size`-th rank. */
+SYMWIN_DEVICE symwin_team symwin_team_across(const symwin_peers &peers, int32_t size)
+{
+    const int32_t first = peers.rank % size;
+
+    return {peers, first, size, (peers.nranks - first + size - 1) / size};
+}
+
+/* The rank at place `index`: 0, 1, ... count - 1. */
+SYMWIN_DEVICE int32_t symwin_team_rank(const symwin_team &team, int32_t index)
+{
+    return team.first + index * team.step;
+}
+
+/* The place of a rank, -1 where it is not in the team. */
+SYMWIN_DEVICE int32_t symwin_team_index(const symwin_team &team, int32_t rank)
+{
+    const int32_t far = rank - team.first, index = far / team.step;
+
+    return far % team.step == 0 && index >= 0 && index < team.count ? index : -1;
+}
+
+/* The rank `places` (0, 1, ... count - 1) places after this one, the first after the last: who goes round the team from here
+ * does not knock at the same door as all others. */
+SYMWIN_DEVICE int32_t symwin_team_after(const symwin_team &team, int32_t places)
+{
+    const int32_t index = symwin_team_index(team, team.peers.rank) + places;
+
+    return symwin_team_rank(team, index < team.count ? index : index - team.count);
+}
+
+/* ---- barriers -------------------------------------------------------------------------------- */
+
+/* Bytes of the words that a barrier needs at `offset` in the memory of each rank, aligned to 8: for each block of the
+ * grid one for each rank of the communicator. Zeroed once, by all ranks before the first kernel, and never reset. Words
+ * serve one team, and either barriers of blocks or those of grids. */
+SYMWIN_DEVICE uint64_t symwin_barrier_bytes(const symwin_peers &peers, uint32_t blocks)
+{
+    return 8 * (uint64_t)peers.nranks * (blocks > 2 ? blocks : 2);
+}
+
+/* Address of a word of a row in the memory of rank `at`: that which rank `of` adds to. */
+SYMWIN_DEVICE uint64_t symwin_barrier_word(const symwin_team &team, int32_t at, uint64_t offset,
+                                           uint32_t row, int32_t of)
+{
+    return symwin_peer_address(
+        team.peers, at, offset + 8 * ((uint64_t)row * (uint64_t)team.peers.nranks + (uint64_t)of));
+}
+
+/* Tells all other ranks of the team and waits for them: the words of a row but this rank's own, which counts the
+ * barriers that were passed. By the threads of a block; false, for those that noticed, where the limit came first. */
+SYMWIN_DEVICE bool symwin_barrier_row(const symwin_team &team, uint64_t offset, uint32_t row,
+                                      symwin_limit limit)
+{
+    const int32_t me = team.peers.rank;
+    const uint64_t passed = symwin_barrier_word(team, me, offset, row, me);
+    const uint64_t next = 1 + symwin_load_u64(passed);
+    bool right = true;
+
+    for (int32_t i = (int32_t)threadIdx.x; i < team.count; i += (int32_t)blockDim.x)
+        if (symwin_team_rank(team, i) != me)
+            symwin_signal(symwin_barrier_word(team, symwin_team_rank(team, i), offset, row, me), 1);
+    for (int32_t i = (int32_t)threadIdx.x; i < team.count && right; i += (int32_t)blockDim.x)
+        if (symwin_team_rank(team, i) != me)
+            right = symwin_wait(
+                symwin_barrier_word(team, me, offset, row, symwin_team_rank(team, i)), next, limit);
+    __syncthreads(); /* all have read what was passed */
+    if (threadIdx.x == 0)
+        symwin_store_u64(passed, next);
+    return right;
+}
+
+/* Block b of each rank of the team waits for block b of the others. By all threads of the block; what they all did before
+ * is visible to all of them afterwards, on every rank. False, for all threads of the block, where the limit came first:
+ * then the words serve no more. */
+SYMWIN_DEVICE bool symwin_barrier_block(const symwin_team &team, uint64_t offset,
+                                        symwin_limit limit)
+{
+    __syncthreads();
+    return !symwin_block_any(!symwin_barrier_row(team, offset, blockIdx.x, limit));
+}
+
+/* All blocks of all ranks of the team wait for each other. By all threads of the grid, which must be on the device all at
+ * once, and of as many blocks in each call on these words. What they all did before is visible to all of them afterwards.
+ * False, for all threads of a block, where the limit came first there: then the words serve no more. */
+SYMWIN_DEVICE bool symwin_barrier_grid(const symwin_team &team, uint64_t offset, symwin_limit limit)
+{
+    const int32_t me = team.peers.rank;
+    const uint64_t row = offset + 8 * (uint64_t)team.peers.nranks; /* row 0 is that of the ranks */
+    const uint64_t arrived = symwin_peer_address(team.peers, me, row);
+    const uint64_t released = arrived + 8;
+    __shared__ uint64_t place;
+    bool right = true;
+
+    __syncthreads();
+    if (threadIdx.x == 0)
+        place = symwin_fetch_add(arrived, 1);
+    __syncthreads();
+    if (place % gridDim.x == gridDim.x - 1) { /* the last one, which has all that the others did */
+        right = !symwin_block_any(!symwin_barrier_row(team, offset, 0, limit));
+        if (right && threadIdx.x == 0)
+            symwin_signal(released, 1);
+        return right;
+    }
+    if (threadIdx.x == 0)
+        right = symwin_wait(released, place / gridDim.x + 1, limit);
+    return !symwin_block_any(!right);
+}
+
+#endif
