@@ -31,6 +31,8 @@ static void load_fatbin(void)
 
 void channel_start(void)
 {
+    /* A function that is loaded at its first launch waits for the kernels of its device, of which one may wait for it. */
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     harness_start();
     if (!sw_driver_is_emulated())
         load_fatbin();
@@ -53,6 +55,7 @@ void member_open(struct member *m, struct harness_team *team, int rank, size_t b
               "peer_pointer");
     host_must_cuda(sw_drv.cuLibraryLoadData(&m->library, image, NULL, NULL, 0, NULL, NULL, 0),
                    "cuLibraryLoadData");
+    harness_barrier(team); /* nobody launches before all have loaded */
 }
 
 void member_close(struct member *m)
