@@ -8,24 +8,31 @@ enum { PAGE_BITS = 12 };
 
 /* ---- known ranges: a hash --------------------------------------------------------------------- */
 
-static size_t bucket_of(const struct sw_cache *cache, uintptr_t first_page, uintptr_t last_page)
+static size_t bucket_of(const struct sw_cache *cache, uintptr_t begin, uintptr_t end)
 {
-    const uint64_t mix = first_page * 0x9e3779b97f4a7c15u ^ last_page * 0xbf58476d1ce4e5b9u;
+    const uint64_t mix = (begin >> PAGE_BITS) * 0x9e3779b97f4a7c15u ^
+                         ((end - 1) >> PAGE_BITS) * 0xbf58476d1ce4e5b9u;
 
     return (size_t)(mix >> 32) & (cache->bucket_count - 1);
 }
 
+/* A range that was cut off at its allocation's ends still has their pages. */
+static int same_pages(const struct sw_range *range, uintptr_t begin, uintptr_t end)
+{
+    return range->begin >> PAGE_BITS == begin >> PAGE_BITS &&
+           (range->end - 1) >> PAGE_BITS == (end - 1) >> PAGE_BITS;
+}
+
 struct sw_range *sw_cache_known(const struct sw_cache *cache, uintptr_t begin, uintptr_t end)
 {
-    const uintptr_t first = begin >> PAGE_BITS, last = (end - 1) >> PAGE_BITS;
     struct sw_range *range;
 
     if (cache->bucket_count == 0)
         return NULL;
-    range = cache->buckets[bucket_of(cache, first, last)];
+    range = cache->buckets[bucket_of(cache, begin, end)];
     /* Two allocations may share a page, and then a range of each has the same pages. */
-    while (range != NULL && (range->first_page != first || range->last_page != last ||
-                             range->span == NULL || begin < range->begin || end > range->end))
+    while (range != NULL && (!same_pages(range, begin, end) || range->span == NULL ||
+                             begin < range->begin || end > range->end))
         range = range->next;
     return range;
 }
@@ -49,7 +56,7 @@ static int grow(struct sw_cache *cache)
     for (i = 0; i < old_count; i++)
         while (old[i] != NULL) {
             struct sw_range *range = old[i];
-            struct sw_range **to = &buckets[bucket_of(cache, range->first_page, range->last_page)];
+            struct sw_range **to = &buckets[bucket_of(cache, range->begin, range->end)];
 
             old[i] = range->next;
             range->next = *to;
@@ -61,7 +68,7 @@ static int grow(struct sw_cache *cache)
 
 static void unhash(struct sw_cache *cache, struct sw_range *range)
 {
-    struct sw_range **at = &cache->buckets[bucket_of(cache, range->first_page, range->last_page)];
+    struct sw_range **at = &cache->buckets[bucket_of(cache, range->begin, range->end)];
 
     while (*at != range)
         at = &(*at)->next;
@@ -89,7 +96,7 @@ struct sw_span *sw_cache_find(const struct sw_cache *cache, uintptr_t begin, uin
 {
     const size_t i = spans_up_to(cache, begin);
 
-    return i > 0 && end <= cache->spans[i - 1]->end ? cache->spans[i - 1] : NULL;
+    return i > 0 && end <= cache->ends[i - 1] ? cache->spans[i - 1] : NULL;
 }
 
 /* Room for a span for each range, and one range more: so that no other step needs memory. */
@@ -97,7 +104,7 @@ static int reserve(struct sw_cache *cache)
 {
     const size_t room = cache->span_room == 0 ? 16 : 2 * cache->span_room;
     struct sw_span **spans;
-    uintptr_t *begins;
+    uintptr_t *begins, *ends;
 
     if (cache->range_count < cache->span_room)
         return 1;
@@ -105,6 +112,10 @@ static int reserve(struct sw_cache *cache)
     if (begins == NULL)
         return 0;
     cache->begins = begins;
+    ends = realloc(cache->ends, room * sizeof *ends);
+    if (ends == NULL)
+        return 0;
+    cache->ends = ends;
     spans = realloc(cache->spans, room * sizeof(struct sw_span *));
     if (spans == NULL)
         return 0;
@@ -118,8 +129,10 @@ static void insert(struct sw_cache *cache, struct sw_span *span)
     const size_t at = spans_up_to(cache, span->begin), after = cache->span_count - at;
 
     memmove(&cache->begins[at + 1], &cache->begins[at], after * sizeof *cache->begins);
+    memmove(&cache->ends[at + 1], &cache->ends[at], after * sizeof *cache->ends);
     memmove(&cache->spans[at + 1], &cache->spans[at], after * sizeof(struct sw_span *));
     cache->begins[at] = span->begin;
+    cache->ends[at] = span->end;
     cache->spans[at] = span;
     cache->span_count++;
 }
@@ -129,6 +142,7 @@ static void take_out(struct sw_cache *cache, size_t i)
     const size_t after = cache->span_count - i - 1;
 
     memmove(&cache->begins[i], &cache->begins[i + 1], after * sizeof *cache->begins);
+    memmove(&cache->ends[i], &cache->ends[i + 1], after * sizeof *cache->ends);
     memmove(&cache->spans[i], &cache->spans[i + 1], after * sizeof(struct sw_span *));
     cache->span_count--;
 }
@@ -151,7 +165,7 @@ static void place(struct sw_cache *cache, struct sw_range *range)
 
     *span = (struct sw_span){range->begin, range->end, range->buffer_id, NULL};
     join(span, range);
-    while (i > 0 && cache->spans[i - 1]->end >= range->begin) {
+    while (i > 0 && cache->ends[i - 1] >= range->begin) {
         struct sw_span *other = cache->spans[--i];
         const int same = other->buffer_id == range->buffer_id;
 
@@ -176,17 +190,18 @@ struct sw_range *sw_cache_add(struct sw_cache *cache, uintptr_t begin, uintptr_t
                               uintptr_t high, uint64_t buffer_id)
 {
     const uintptr_t page = (uintptr_t)1 << PAGE_BITS;
-    struct sw_range *range = reserve(cache) && grow(cache) ? calloc(1, sizeof *range) : NULL;
+    struct sw_range *range = reserve(cache) && grow(cache)
+                                 ? aligned_alloc(_Alignof(struct sw_range), sizeof *range)
+                                 : NULL;
     struct sw_range **bucket;
 
     if (range == NULL)
         return NULL;
-    range->first_page = begin >> PAGE_BITS;
-    range->last_page = (end - 1) >> PAGE_BITS;
+    memset(range, 0, sizeof *range);
     range->begin = begin / page * page > low ? begin / page * page : low;
-    range->end = high - end > page - 1 - (end - 1) % page ? (range->last_page + 1) * page : high;
+    range->end = high - end > page - 1 - (end - 1) % page ? ((end - 1) / page + 1) * page : high;
     range->buffer_id = buffer_id;
-    bucket = &cache->buckets[bucket_of(cache, range->first_page, range->last_page)];
+    bucket = &cache->buckets[bucket_of(cache, range->begin, range->end)];
     range->next = *bucket;
     *bucket = range;
     cache->range_count++;
@@ -220,7 +235,7 @@ int sw_cache_touches(const struct sw_cache *cache, uintptr_t begin, uintptr_t en
 {
     size_t i = spans_up_to(cache, end - 1);
 
-    while (i > 0 && cache->spans[i - 1]->end > begin)
+    while (i > 0 && cache->ends[i - 1] > begin)
         if (cache->spans[--i]->buffer_id == buffer_id)
             return 1;
     return 0;
@@ -272,6 +287,7 @@ void sw_cache_clear(struct sw_cache *cache)
     sw_cache_each(cache, free_range, NULL);
     free(cache->buckets);
     free(cache->begins);
+    free(cache->ends);
     free(cache->spans);
     *cache = (struct sw_cache){.buckets = NULL};
 }

@@ -18,29 +18,27 @@ struct sw_span {
 };
 
 struct sw_range {
+    /* A known range is found and counted by these: one line of the processor's cache. */
+    _Alignas(64) struct sw_range *next; /* in its bucket */
     uintptr_t begin, end;
-    uintptr_t first_page,
-        last_page;      /* of what was registered, not cut off at the allocation's ends */
-    uint64_t buffer_id; /* of the physical allocation, unique for ever */
+    struct sw_span *span; /* NULL: stale */
+    uint64_t buffer_id;   /* of the physical allocation, unique for ever */
     uint32_t refs[2];
-    struct sw_range *next;   /* in its bucket */
-    struct sw_span *span;    /* NULL: stale */
+    uintptr_t handle; /* this and the next: the owner's, see register.c */
+    int foreign;      /* not memory of ours, so that nothing keeps it from being freed */
+
     struct sw_range *beside; /* the next of its span */
     struct sw_span own;      /* so that a span that falls apart needs no memory */
-
-    /* The owner's: see register.c. */
-    uintptr_t handle;
-    int foreign;      /* not memory of ours, so that nothing keeps it from being freed */
-    void *nccl;       /* what ncclCommRegister() gave, NULL: nothing */
-    uint64_t capture; /* that took the last graph reference, 0: none did */
+    void *nccl;              /* the owner's too: what ncclCommRegister() gave, NULL: nothing */
+    uint64_t capture;        /* that took the last graph reference, 0: none did */
 };
 
 struct sw_cache {
-    struct sw_range **buckets; /* owned; by pages */
+    struct sw_range **buckets; /* owned; by first and last page */
     size_t bucket_count;       /* a power of two, or 0 */
     size_t range_count;
-    uintptr_t *begins;      /* owned; of the spans, sorted: what a search reads */
-    struct sw_span **spans; /* owned; the spans are their ranges' */
+    uintptr_t *begins, *ends; /* owned; of the spans, sorted: what a search reads */
+    struct sw_span **spans;   /* owned; the spans are their ranges' */
     size_t span_count, span_room;
 };
 

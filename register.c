@@ -323,7 +323,7 @@ symwin_status sw_range_take(const char *call, symwin_comm *comm, CUdeviceptr ptr
     struct sw_registrations *r = comm->registrations;
     struct sw_range *range = sw_cache_known(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes);
 
-    if (range != NULL && !sw_span_is_current(r, range->span, ptr))
+    if (range != NULL && range->foreign && !sw_span_is_current(r, range->span, ptr))
         range = NULL;
     if (range == NULL)
         return add(call, comm, ptr, bytes, kind, out);
