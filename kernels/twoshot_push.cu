@@ -234,26 +234,34 @@ SYMWIN_DEVICE void sw_flow_scatter(const struct sw_kernel_args &args, const sw_c
     sw_outgoing_send<N, W>(args, doors, place, flow);
 }
 
+/* Entry i of this rank's own share, of which `index` is the place in the round. */
+template <class R, class W>
+SYMWIN_DEVICE void sw_flow_load_own(const sw_twoshot_round<W> &round, uint32_t i, uint32_t index,
+                                    uint64_t own[W::words])
+{
+    if (i < round.each && index < round.extent)
+        sw_entry_load<R, W>(round.in, index, own);
+}
+
 /* False when it was given up. */
 template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &call,
                                   const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
-                                  uint32_t i)
+                                  uint32_t i, const uint64_t own[W::words])
 {
     const uint32_t number = call.round + round.number, begin = (uint32_t)args.rank * round.each;
     const uint64_t at = (uint64_t)i * SW_ENTRY_BYTES;
     const uint64_t from = call.state + sw_slot_place<N>(args, number, 0, 0) + at;
-    uint64_t own[W::words], result[W::words];
+    uint64_t result[W::words];
 
     if (begin + i >= round.extent)
         return true;
-    sw_entry_load<R, W>(round.in, begin + i, own);
     if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
         return false;
+    sw_entries_empty<N>(args, from);
     sw_entry_send_all<N>(args, doors, sw_slot_place<N>(args, number, args.rank, 1) + at,
                          W::encode(result));
     sw_entry_store<R, W>(round.out, begin + i, result);
-    sw_entries_empty<N>(args, from);
     return true;
 }
 
@@ -303,21 +311,27 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
     return true;
 }
 
-/* A round of which the thread's first entries are on their way. */
+/* A round of which the thread's first entries are on their way. What a thread has in a block of 768 is 80 registers, so that
+ * addresses take turns in them, and one that is behind stores waits until these have left. So the own entry is loaded ahead
+ * of the stores, and slots are emptied before the sum is sent: 4 blocks of 4 ranks on two H200s 359 us at 16 MiB, and 393
+ * the other way. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &call,
                                  const sw_role &role, const sw_doors<N> &doors,
                                  const sw_twoshot_round<W> &round)
 {
-    const uint32_t step = role.workers;
+    const uint32_t step = role.workers, begin = (uint32_t)args.rank * round.each;
     sw_outgoing<N, W> next;
 
     sw_flow_load<N, R, W>(args, round, role.index + step, next);
     SYMWIN_NO_UNROLL
     for (uint32_t i = role.index; i < round.each + step; i += step) {
+        uint64_t own[W::words] = {};
+
+        sw_flow_load_own<R, W>(round, i, begin + i, own);
         sw_flow_scatter<N, W>(args, call, doors, round, i + step, next);
         sw_flow_load<N, R, W>(args, round, i + 2 * step, next);
-        if (i < round.each && !sw_flow_reduce<N, R, W>(args, call, doors, round, i))
+        if (i < round.each && !sw_flow_reduce<N, R, W>(args, call, doors, round, i, own))
             return;
         if (i != role.index && !sw_flow_collect<N, R, W>(args, call, round, i - step))
             return;

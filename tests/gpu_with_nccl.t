@@ -13,8 +13,8 @@ my %environment = (NCCL => '', symwin => "LD_PRELOAD=$build/libsymwin-nccl.so");
 delete $ENV{NCCL_NVLS_ENABLE}; # the program switches it off
 
 sub with_nccl {
-    my ($owner, $arguments) = @_;
-    my $output = `env $environment{$owner} timeout 100 $build/with_nccl $arguments 2>&1`;
+    my ($owner, $arguments, $more) = @_;
+    my $output = `env $environment{$owner} @{[$more // '']} timeout 100 $build/with_nccl $arguments 2>&1`;
     return ($? >> 8, $output);
 }
 
@@ -37,5 +37,30 @@ for my $order (qw(forward backward mixed)) {
     verified('symwin', "--order $order --free $_ window") for qw(before after);
 }
 verified('symwin', '--order mixed --free after register');
+
+# What NCCL says it does (NCCL_DEBUG): symmetric kernels load and store the windows themselves, and on a buffer that is
+# registered by IPC its ring stores into the peer's. Neither has a copy through NCCL's own buffers.
+sub said {
+    my ($owner, $mode, $more) = @_;
+    my (undef, $output) = with_nccl($owner, "--windows 3 $mode", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=REG,TUNING $more");
+    my @kernels = $output =~ /NCCL INFO (AllReduce.* Bytes -> .*)/g;
+    my @direct = $output =~ /IPC register buffer \S+ (size \d+) .*? to peer \d+ regAddr/g;
+    my @symmetric = grep { /\[Symmetric\]/ } @kernels;
+    return {kernels => \@kernels, direct => [sort @direct], symmetric => \@symmetric};
+}
+
+my $own = said('NCCL', 'window', '');
+my $ours = said('symwin', 'window', '');
+my $off = said('symwin', 'window', 'NCCL_WIN_ENABLE=0');
+ok(@{$ours->{kernels}} && @{$ours->{symmetric}} == @{$ours->{kernels}}, 'windows: all all-reduces are symmetric kernels');
+is_deeply($ours->{kernels}, $own->{kernels}, 'the same ones as on memory of NCCL');
+ok(@{$off->{kernels}} && !@{$off->{symmetric}}, 'without windows NCCL says so');
+
+$own = said('NCCL', 'register', '');
+$ours = said('symwin', 'register', '');
+$off = said('symwin', 'register', 'NCCL_LOCAL_REGISTER=0');
+ok(scalar(grep { $_ eq 'size 4194304' } @{$ours->{direct}}) >= 2, 'registered buffers are mapped by the peers');
+is_deeply([$ours->{direct}, $ours->{kernels}], [$own->{direct}, $own->{kernels}], 'the same ones as of memory of NCCL');
+ok(@{$off->{kernels}} && !@{$off->{direct}}, 'without registration NCCL says so');
 
 done_testing();
