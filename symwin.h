@@ -439,13 +439,14 @@ SYMWIN_API const char *symwin_op_name(symwin_op op);
 SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
 
 /* Reduces `count` elements over all ranks, the result on every rank. Asynchronous on `stream`, and
- * capturable in a CUDA graph. Collective, but the host does not wait for other ranks (registered buffers: see below).
+ * capturable in a CUDA graph. Collective, but the host does not wait for other ranks (captures and registered buffers: see
+ * below).
  *
  *   in, out  device memory of `count` elements, aligned to the element; equal, or not overlapping.
  *            Any device memory works; where both lie in windows large messages are reduced without a
  *            copy: on all ranks, at equal offsets, or on none, else large calls end in SYMWIN_MISMATCH.
- *            Registered buffers become windows in the first call on them, for which the host waits for
- *            the other ranks: see symwin_register.h.
+ *            Registered buffers become windows in the first call on them, and others in the first capture, for which
+ *            the host waits for the other ranks: see symwin_register.h.
  *   count    elements; 0 does nothing
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
  *            AVG divides the sum (integers toward zero); MIN and MAX pass over NaN
