@@ -122,8 +122,8 @@ SHARED := $(BUILD)/libsymwin.so.$(VERSION)
 SONAME := libsymwin.so.$(MAJOR)
 # NCCL's allocator on symwin's memory: nccl/README.md.
 NCCL   := $(BUILD)/libsymwin-nccl.so
-NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window libtool.so cuda/libcuda.so.1 \
-    collectives/libnccl.so.2)
+NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window faults faults-both libtool.so \
+    cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2)
 
 # ---- what people type -------------------------------------------------------------------------
 
@@ -364,15 +364,31 @@ $(BUILD)/tests/nccl/libtool.so: $(BUILD)/obj/tests/nccl/fake_tool.c.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -o $@ $<
 
-$(BUILD)/tests/nccl/cuda/libcuda.so.1: $(BUILD)/obj/tests/nccl/fake_cuda.c.o $(STATIC)
+NCCL_ENGINE := $(BUILD)/obj/tests/nccl/engine.c.o
+
+$(BUILD)/tests/nccl/cuda/libcuda.so.1: $(BUILD)/obj/tests/nccl/fake_cuda.c.o $(NCCL_ENGINE) $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -o $@ $^ $(LIBS)
+
+# A libsymwin.so whose emulated driver can be told to fail.
+$(BUILD)/tests/nccl/emulated/$(SONAME): $(LIB_OBJECTS) $(NCCL_ENGINE) symwin.map tests/nccl/engine.map
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=symwin.map \
+	    -Wl,--version-script=tests/nccl/engine.map -o $@ $(LIB_OBJECTS) $(NCCL_ENGINE) $(LIBS)
 
 $(BUILD)/tests/nccl/program: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL_FAKE)
 	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $^ $(LIBS)
 
 $(BUILD)/tests/nccl/program-both: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL) $(NCCL_FAKE)
 	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl $(NCCL_FAKE) $(LIBS)
+
+NCCL_FAULTS := $(patsubst %,$(BUILD)/obj/tests/nccl/%.c.o,faults fault_cases)
+
+$(BUILD)/tests/nccl/faults: $(NCCL_FAULTS) $(NCCL_FAKE)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/nccl/faults-both: $(NCCL_FAULTS) $(NCCL) $(NCCL_FAKE)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $(NCCL_FAULTS) -L$(BUILD) -lsymwin-nccl $(NCCL_FAKE) $(LIBS)
 
 $(BUILD)/tests/nccl/program-alone: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL)
 	@mkdir -p $(@D)

@@ -174,8 +174,12 @@ static symwin_status debug_fill(const char *call, int device, CUdeviceptr ptr, s
     if (status == SYMWIN_OK)
         status = fill(device, ptr + bytes, FILL_GUARD, GUARD);
     if (status != SYMWIN_OK) {
+        char text[SW_TEXT_BYTES];
+
         sw_fail_in(status, call, "SYMWIN_MEM_DEBUG: ");
-        symwin_mem_free((void *)(uintptr_t)ptr);
+        strcpy(text, symwin_last_error());
+        symwin_mem_free((void *)(uintptr_t)ptr); /* which may miss the guard */
+        sw_error_restore(text);
     }
     return status;
 }
@@ -199,6 +203,22 @@ static symwin_status check_guard(const char *call, const struct sw_allocation *a
                    "%s: byte %zu of the %zu at 0x%llx was written, which is past the end; it is "
                    "free now",
                    call, a->asked + i, a->asked, a->begin);
+}
+
+/* Looks at the guard of what is about to be freed, and fills it. The first failure counts, with its sentence. */
+static symwin_status debug_free(const char *call, const struct sw_allocation *a)
+{
+    const symwin_status guarded = check_guard(call, a);
+    symwin_status status;
+    char text[SW_TEXT_BYTES];
+
+    strcpy(text, symwin_last_error());
+    status = fill(a->physical.device, a->begin, FILL_FREE, a->asked);
+    if (guarded != SYMWIN_OK) {
+        sw_error_restore(text);
+        return guarded;
+    }
+    return status == SYMWIN_OK ? SYMWIN_OK : sw_fail_in(status, call, "SYMWIN_MEM_DEBUG: ");
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -248,13 +268,8 @@ symwin_status symwin_mem_free(void *ptr)
     if (ptr == NULL || status != SYMWIN_OK)
         return status;
     if (sw_pool_settings.debug && sw_allocation_find(address, &a) == SW_OWNED_LIVE &&
-        a.begin == address && a.holds == 0 && !a.imported) {
-        guarded = check_guard(call, &a);
-        status = fill(a.physical.device, address, FILL_FREE, a.asked);
-        if (status != SYMWIN_OK && guarded == SYMWIN_OK)
-            guarded = sw_fail_in(status, call, "SYMWIN_MEM_DEBUG: ");
-        status = SYMWIN_OK;
-    }
+        a.begin == address && a.holds == 0 && !a.imported)
+        guarded = debug_free(call, &a);
     locked = lock(address);
     if (locked.owned == SW_OWNED_LIVE)
         a = describe(&locked);

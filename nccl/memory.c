@@ -119,6 +119,9 @@ typedef int (*number_fn)(int *value);
 typedef int (*retain_fn)(unsigned long long *handle, void *address);
 typedef int (*release_fn)(unsigned long long handle);
 
+/* What cuMemRetainAllocationHandle says of addresses without VMM memory: CUDA_ERROR_INVALID_VALUE and _NOT_SUPPORTED. */
+enum { NOTHING_THERE = 1, NOTHING_OF_THAT_KIND = 801 };
+
 static struct {
     pthread_once_t once;
     int usable;
@@ -239,34 +242,48 @@ static ncclResult_t allocate(struct next *next, void **ptr, size_t size)
     }
 }
 
-/* Whether an address that symwin does not free lies in memory of symwin all the same: inside an allocation, or in a
- * part of the pool that is free. NCCL would take it for its own and unmap all that is mapped there, other buffers too.
- * The emulated driver is not asked, since no NCCL can unmap its memory. */
-static int is_in_pool(void *ptr)
+/* The result for an address that symwin does not free, or ncclSuccess: it is to be passed on. It may lie in memory of symwin
+ * all the same: inside an allocation, or in a part of the pool that is free. NCCL would take it for its own and unmap all
+ * that is mapped there, other buffers too. So where the driver does not say what is there, nobody frees it. The emulated
+ * driver is not asked, since no NCCL can unmap its memory. */
+static ncclResult_t objection(void *ptr)
 {
     unsigned long long handle = 0;
     symwin_mem_info info;
+    symwin_status status;
+    int result;
 
     if (!atomic_load_explicit(&served, memory_order_relaxed))
-        return 0;
-    if (symwin_mem_query(ptr, &info) == SYMWIN_OK)
-        return info.owned != 0;
+        return ncclSuccess;
+    status = symwin_mem_query(ptr, &info);
+    if (status == SYMWIN_OK)
+        return info.owned != 0 ? ncclInvalidArgument : ncclSuccess;
+    if (status != SYMWIN_INVALID)
+        return ncclSystemError;
     /* Nothing is handed out there. If the driver has something there, it is the pool's. */
-    if (setup.retain == NULL || setup.retain(&handle, ptr) != 0)
-        return 0;
-    setup.release(handle);
-    return 1;
+    if (setup.retain == NULL)
+        return ncclSuccess;
+    result = setup.retain(&handle, ptr);
+    if (result == 0) {
+        setup.release(handle);
+        return ncclInvalidArgument;
+    }
+    return result == NOTHING_THERE || result == NOTHING_OF_THAT_KIND ? ncclSuccess
+                                                                     : ncclSystemError;
 }
 
 static ncclResult_t give_back(struct next *next, void *ptr)
 {
+    ncclResult_t refused;
+
     if (ptr == NULL)
         return ncclSuccess; /* as cudaFree(), which NCCL calls then */
     switch (symwin_mem_free(ptr)) {
     case SYMWIN_OK:
         return ncclSuccess;
     case SYMWIN_INVALID:
-        return is_in_pool(ptr) ? ncclInvalidArgument : pass_free(next, ptr);
+        refused = objection(ptr);
+        return refused != ncclSuccess ? refused : pass_free(next, ptr);
     case SYMWIN_BUSY: /* a window of symwin's is on it */
         return ncclInvalidUsage;
     default:

@@ -21,4 +21,11 @@ FAKE_API ncclResult_t ncclMemFree(void *ptr);
 FAKE_API ncclResult_t pncclMemAlloc(void **ptr, size_t size);
 FAKE_API ncclResult_t pncclMemFree(void *ptr);
 
+/* Of the fake allocator: what has reached it. */
+struct fake_nccl {
+    int quiet; /* set: it prints nothing */
+    int allocs, frees, live;
+};
+FAKE_API struct fake_nccl *fake_nccl(void);
+
 #endif
