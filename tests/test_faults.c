@@ -111,6 +111,45 @@ static symwin_status with_memory(struct harness_team *team, int rank, struct sta
     return symwin_mem_alloc(s->on, BYTES, 0, &s->memory);
 }
 
+static symwin_status torch_alloc(struct harness_team *team, int rank, struct state *s)
+{
+    (void)team;
+    (void)rank;
+    s->out = symwin_torch_alloc(BYTES, s->on, NULL);
+    return s->out != NULL ? SYMWIN_OK : SYMWIN_DRIVER;
+}
+
+static symwin_status torch_alloc_small(struct harness_team *team, int rank, struct state *s)
+{
+    (void)team;
+    (void)rank;
+    s->out = symwin_torch_alloc(5000, s->on, NULL);
+    return s->out != NULL ? SYMWIN_OK : SYMWIN_DRIVER;
+}
+
+static symwin_status with_torch_memory(struct harness_team *team, int rank, struct state *s)
+{
+    const symwin_status status = torch_alloc(team, rank, s);
+
+    s->memory = s->out;
+    s->out = NULL;
+    return status;
+}
+
+/* Which says nothing of a failure: the memory is there still, for clear() to free. */
+static symwin_status torch_free(struct harness_team *team, int rank, struct state *s)
+{
+    struct sw_allocation a;
+
+    (void)team;
+    (void)rank;
+    symwin_torch_free(s->memory, BYTES, s->on, NULL);
+    if (sw_allocation_find((CUdeviceptr)(uintptr_t)s->memory, &a) == SW_OWNED_LIVE)
+        return SYMWIN_DRIVER;
+    s->memory = NULL;
+    return SYMWIN_OK;
+}
+
 static symwin_status mem_query(struct harness_team *team, int rank, struct state *s)
 {
     (void)team;
@@ -365,6 +404,9 @@ static const struct fault_case cases[] = {
     {"mem_query", 1, with_memory, mem_query, made_info, 0},
     {"mem_export", 1, with_memory, mem_export, made_handle, 0},
     {"mem_import", 1, with_handle, mem_import, made_memory, 0},
+    {"torch_alloc", 1, NULL, torch_alloc, made_memory, 0},
+    {"torch_alloc, small", 1, NULL, torch_alloc_small, made_memory, 0},
+    {"torch_free", 1, with_torch_memory, torch_free, NULL, 0},
     {"stream_create", 1, NULL, stream_create, made_stream, 0},
     {"stream_synchronize", 1, with_stream, stream_synchronize, NULL, 0},
     {"memcpy", 1, with_stream, copy, NULL, 0},
