@@ -93,10 +93,7 @@ static symwin_status check_buffer(const struct call *c, const char *which, CUdev
                                   struct sw_registry_entry *entry, int *in_window)
 {
     struct sw_registry_entry registered;
-    CUmemorytype kind = 0;
     enum sw_found found;
-    int device = -1;
-    CUresult result;
 
     if (address == 0)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", allreduce_call, which);
@@ -124,21 +121,7 @@ static symwin_status check_buffer(const struct call *c, const char *which, CUdev
                        "%zu bytes from there",
                        allreduce_call, (unsigned long long)c->count, c->bytes, which,
                        (size_t)(entry->end - (uintptr_t)address));
-    result = sw_drv.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
-    if (result == CUDA_ERROR_INVALID_VALUE ||
-        (result == CUDA_SUCCESS && kind != CU_MEMORYTYPE_DEVICE))
-        return sw_fail(SYMWIN_INVALID, "%s: %s (0x%llx) is not device memory", allreduce_call,
-                       which, address);
-    if (result == CUDA_SUCCESS)
-        result = sw_drv.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                              address);
-    if (result == CUDA_SUCCESS && device != c->comm->device)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
-                       "device %d",
-                       allreduce_call, which, address, device, c->comm->rank, c->comm->device);
-    return sw_check(result, "%s: cuPointerGetAttribute of %s (0x%llx)", allreduce_call, which,
-                    address);
+    return sw_comm_check_device(c->comm, allreduce_call, which, address, -1);
 }
 
 static symwin_status check_buffers(struct call *c)

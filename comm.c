@@ -127,6 +127,38 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
 }
 
+/* The device of an address, as the driver has it; `name` is what the caller calls the address. */
+static symwin_status ask_device(const char *call, const char *name, CUdeviceptr ptr, int *device)
+{
+    CUmemorytype type = CU_MEMORYTYPE_DEVICE;
+    CUresult result;
+
+    result = sw_drv.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
+    if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE)
+        result = sw_drv.cuPointerGetAttribute(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr);
+    if (result == CUDA_ERROR_INVALID_VALUE ||
+        (result == CUDA_SUCCESS && type != CU_MEMORYTYPE_DEVICE))
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %s (0x%llx) is not device memory; allocate it on the device", call,
+                       name, ptr);
+    return sw_check(result, "%s: cuPointerGetAttribute of %s (0x%llx)", call, name, ptr);
+}
+
+symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, const char *name,
+                                   CUdeviceptr ptr, int device)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (device < 0)
+        status = ask_device(call, name, ptr, &device);
+    if (status == SYMWIN_OK && device != comm->device)
+        status = sw_fail(SYMWIN_INVALID,
+                         "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
+                         "device %d",
+                         call, name, ptr, device, comm->rank, comm->device);
+    return status;
+}
+
 symwin_status sw_comm_enter(symwin_comm *comm, const char *call)
 {
     symwin_status status;
@@ -194,7 +226,7 @@ symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
         .allocations = sw_segment_count(comm->group) - 1, /* less the communicator's own */
     };
     pthread_mutex_lock(&comm->mutex);
-    out.windows = comm->window_count;
+    out.windows = (int)comm->windows.count;
     pthread_mutex_unlock(&comm->mutex);
     *info = out;
     return SYMWIN_OK;

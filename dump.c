@@ -175,22 +175,19 @@ static void see_comm(symwin_comm *comm, void *context)
     struct text *t = context;
     const unsigned number = t->comms++;
     const int allocations = sw_segment_count(comm->group) - 1; /* less the communicator's own */
-    size_t slot;
+    const struct sw_window *w;
+    size_t at = 0;
 
     pthread_mutex_lock(&comm->mutex);
     line(t,
          "comm %u rank=%d nranks=%d device=%d base=0x%llx stride=%zu multicast=%d allocations=%d "
-         "windows=%d",
+         "windows=%zu",
          number, comm->rank, comm->nranks, comm->device, comm->group->base, comm->group->stride,
-         comm->group->multicast, allocations, comm->window_count);
-    for (slot = 0; slot < comm->window_slots; slot++) {
-        const struct sw_window *w = comm->windows[slot];
-
-        if (w != NULL)
-            line(t, "window 0x%llx comm=%u bytes=%zu offset=%zu transports=%s",
-                 (unsigned long long)(uintptr_t)w->ptr, number, w->bytes, w->offset,
-                 (w->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? "peer,multicast" : "peer");
-    }
+         comm->group->multicast, allocations, comm->windows.count);
+    while ((w = sw_tickets_next(&comm->windows, &at)) != NULL)
+        line(t, "window 0x%llx comm=%u bytes=%zu offset=%zu transports=%s",
+             (unsigned long long)(uintptr_t)w->ptr, number, w->bytes, w->offset,
+             (w->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? "peer,multicast" : "peer");
     pthread_mutex_unlock(&comm->mutex);
     sw_registrations_each(comm, see_range, t);
 }

@@ -9,6 +9,7 @@
 #include "kernels/kernel_args.h"
 #include "kernels/kernel_list.h"
 #include "memory.h"
+#include "tickets.h"
 
 /* ---- error.c --------------------------------------------------------------------------------- */
 
@@ -528,12 +529,10 @@ struct symwin_comm {
     struct sw_vote *votes;    /* owned, nranks: the last agreement's */
     struct sw_tuning *tuning; /* owned; NULL: nothing was measured for these GPUs */
 
-    atomic_flag busy;           /* a thread is inside a collective call */
-    uint64_t sequence;          /* collective host calls so far */
-    pthread_mutex_t mutex;      /* the windows */
-    struct sw_window **windows; /* owned; by slot, NULL: free */
-    size_t window_slots;
-    int window_count;
+    atomic_flag busy;          /* a thread is inside a collective call */
+    uint64_t sequence;         /* collective host calls so far */
+    pthread_mutex_t mutex;     /* the windows */
+    struct sw_tickets windows; /* owned, and they: struct sw_window */
     struct sw_registry *registry;
     struct sw_registrations *registrations; /* owned: register.h */
 
@@ -568,6 +567,11 @@ void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context);
 
 /* SYMWIN_OK, or what has ended this communicator. */
 symwin_status sw_comm_status(symwin_comm *comm, const char *call);
+
+/* Whether `ptr`, which the call named `call` calls `name`, is memory of this communicator's device. `device` has it; below 0:
+ * the driver is asked. */
+symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, const char *name,
+                                   CUdeviceptr ptr, int device);
 
 /* Begins a collective call of this thread: SYMWIN_BUSY if another is inside one, or what has ended
  * the communicator. sw_comm_leave() ends it. */

@@ -8,12 +8,6 @@
 
 #include "register.h"
 
-/* Handles are no addresses: slot in the low bits, a number that is never reused above. */
-#define SLOT_BITS 20
-#define SLOTS_MOST ((size_t)1 << SLOT_BITS)
-
-static _Atomic uintptr_t generation;
-
 /* ---- a communicator's ------------------------------------------------------------------------- */
 
 struct sw_registrations *sw_registrations_create(void)
@@ -22,7 +16,6 @@ struct sw_registrations *sw_registrations_create(void)
 
     if (r == NULL)
         return NULL;
-    r->first_free = SLOTS_MOST;
     r->returns = sw_returns_create();
     r->windows = sw_registry_create();
     r->refusals = sw_registry_create();
@@ -98,14 +91,11 @@ void sw_registrations_settle_all(void)
 /* A range without references goes, with all that it has but windows. The first failure is returned. */
 static symwin_status forget(const char *call, struct sw_registrations *r, struct sw_range *range)
 {
-    const size_t slot = range->handle & (SLOTS_MOST - 1);
     const symwin_status status = sw_nccl_take(call, r, range);
 
     sw_cache_remove(&r->cache, range);
-    if (range->handle != 0) {
-        r->slots[slot] = (struct sw_slot){NULL, r->first_free};
-        r->first_free = slot;
-    }
+    if (range->handle != 0)
+        sw_tickets_remove(&r->handles, range->handle);
     if (!range->foreign)
         sw_allocation_drop(range->begin);
     free(range);
@@ -124,17 +114,6 @@ symwin_status sw_range_drop(const char *call, struct sw_registrations *r, struct
     status = forget(call, r, range);
     sw_retire_untouched(r);
     return status;
-}
-
-/* The range behind a handle, NULL: none is. */
-struct sw_range *sw_range_lookup(const struct sw_registrations *r, uintptr_t handle)
-{
-    const size_t slot = handle & (SLOTS_MOST - 1);
-
-    if (slot >= r->slot_count || r->slots[slot].range == NULL ||
-        r->slots[slot].range->handle != handle)
-        return NULL;
-    return r->slots[slot].range;
 }
 
 static void undo(struct sw_range *range, void *context)
@@ -162,7 +141,7 @@ void sw_registrations_destroy(symwin_comm *comm)
     sw_registry_destroy(r->refusals);
     pthread_mutex_destroy(&r->mutex);
     sw_returns_unref(r->returns);
-    free(r->slots);
+    sw_tickets_release(&r->handles);
     free(r);
     comm->registrations = NULL;
     sw_error_restore(text);
@@ -177,39 +156,22 @@ struct place {
     int foreign;
 };
 
-static symwin_status ask(const char *call, CUdeviceptr ptr, CUpointer_attribute what, void *answer)
+/* Another allocator's device memory. */
+static symwin_status find_foreign(const char *call, CUdeviceptr ptr, struct place *p)
 {
-    const CUresult result = sw_drv.cuPointerGetAttribute(answer, what, ptr);
-
-    if (result == CUDA_ERROR_INVALID_VALUE)
-        return sw_fail(SYMWIN_INVALID, "%s: 0x%llx is no device memory; allocate it on the device",
-                       call, ptr);
-    return sw_check(result, "%s: cuPointerGetAttribute of 0x%llx", call, ptr);
-}
-
-/* Memory of other allocators. */
-static symwin_status find_foreign(const char *call, CUdeviceptr ptr, int *device, struct place *p)
-{
-    CUmemorytype type = CU_MEMORYTYPE_DEVICE;
     CUdeviceptr low = 0;
     size_t bytes = 0;
-    symwin_status status = ask(call, ptr, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, &type);
+    CUresult result;
 
-    if (status == SYMWIN_OK && type != CU_MEMORYTYPE_DEVICE)
-        return sw_fail(SYMWIN_INVALID, "%s: 0x%llx is no device memory; allocate it on the device",
-                       call, ptr);
-    if (status == SYMWIN_OK)
-        status = ask(call, ptr, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, device);
-    if (status == SYMWIN_OK)
-        status = ask(call, ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, &low);
-    if (status == SYMWIN_OK)
-        status = ask(call, ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE, &bytes);
-    if (status == SYMWIN_OK)
-        status = ask(call, ptr, CU_POINTER_ATTRIBUTE_BUFFER_ID, &p->buffer_id);
+    result = sw_drv.cuPointerGetAttribute(&low, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr);
+    if (result == CUDA_SUCCESS)
+        result = sw_drv.cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, ptr);
+    if (result == CUDA_SUCCESS)
+        result = sw_drv.cuPointerGetAttribute(&p->buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr);
     p->low = (uintptr_t)low;
     p->high = (uintptr_t)low + bytes;
     p->foreign = 1;
-    return status;
+    return sw_check(result, "%s: cuPointerGetAttribute of 0x%llx", call, ptr);
 }
 
 /* Finds the allocation; one of ours is not freed until sw_allocation_drop(). */
@@ -217,8 +179,8 @@ static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr
                           struct place *p)
 {
     struct sw_allocation a = {0};
-    symwin_status status = SYMWIN_OK;
-    int device = -1;
+    int device = -1; /* not known */
+    symwin_status status;
 
     *p = (struct place){0};
     switch (sw_allocation_hold(ptr, &a)) {
@@ -229,14 +191,11 @@ static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr
         device = a.physical.device;
         break;
     case SW_OWNED_NOT:
-        status = find_foreign(call, ptr, &device, p);
         break;
     }
-    if (status == SYMWIN_OK && device != comm->device)
-        status = sw_fail(SYMWIN_INVALID,
-                         "%s: 0x%llx is memory of device %d and rank %d's communicator is on "
-                         "device %d",
-                         call, ptr, device, comm->rank, comm->device);
+    status = sw_comm_check_device(comm, call, "ptr", ptr, device);
+    if (status == SYMWIN_OK && !a.owned)
+        status = find_foreign(call, ptr, p);
     if (status == SYMWIN_OK && bytes > p->high - ptr)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: %zu bytes at 0x%llx pass the end of their allocation by %zu", call,
@@ -244,26 +203,6 @@ static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr
     if (status != SYMWIN_OK && a.owned)
         sw_allocation_drop(ptr);
     return status;
-}
-
-static symwin_status make_slots(struct sw_registrations *r)
-{
-    const size_t count = r->slot_count == 0 ? 64 : 2 * r->slot_count;
-    struct sw_slot *slots = NULL;
-
-    if (r->first_free < SLOTS_MOST)
-        return SYMWIN_OK;
-    if (count <= SLOTS_MOST)
-        slots = realloc(r->slots, count * sizeof *slots);
-    if (slots == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for more than %zu registrations",
-                       r->slot_count);
-    r->slots = slots;
-    while (r->slot_count < count) {
-        slots[r->slot_count] = (struct sw_slot){NULL, r->first_free};
-        r->first_free = r->slot_count++;
-    }
-    return SYMWIN_OK;
 }
 
 /* A new range, with one reference. */
@@ -277,10 +216,10 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
 
     if (status != SYMWIN_OK)
         return status;
-    status = make_slots(r);
-    range = status == SYMWIN_OK ? sw_cache_add(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes,
-                                               p.low, p.high, p.buffer_id)
-                                : NULL;
+    range = sw_tickets_reserve(&r->handles)
+                ? sw_cache_add(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes, p.low, p.high,
+                               p.buffer_id)
+                : NULL;
     if (range == NULL) {
         if (!p.foreign)
             sw_allocation_drop(ptr);
@@ -294,9 +233,7 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
         forget(call, r, range);
         return status;
     }
-    range->handle = (atomic_fetch_add(&generation, 1) + 1) << SLOT_BITS | r->first_free;
-    r->first_free = r->slots[range->handle & (SLOTS_MOST - 1)].next_free;
-    r->slots[range->handle & (SLOTS_MOST - 1)].range = range;
+    range->handle = sw_tickets_add(&r->handles, range);
     range->refs[kind] = 1;
     *out = range;
     return SYMWIN_OK;
@@ -388,7 +325,7 @@ symwin_status symwin_deregister(symwin_comm *comm, symwin_registration *registra
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
     pthread_mutex_lock(&comm->registrations->mutex);
-    range = sw_range_lookup(comm->registrations, (uintptr_t)registration);
+    range = sw_tickets_find(&comm->registrations->handles, (uintptr_t)registration);
     if (range == NULL || range->refs[SW_REF_LOCAL] == 0)
         status = fail_handle(call, comm, registration, range);
     else
@@ -426,7 +363,7 @@ symwin_status symwin_registration_query(symwin_comm *comm, const symwin_registra
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "info");
     sw_registrations_settle(comm);
     pthread_mutex_lock(&comm->registrations->mutex);
-    range = sw_range_lookup(comm->registrations, (uintptr_t)registration);
+    range = sw_tickets_find(&comm->registrations->handles, (uintptr_t)registration);
     if (range == NULL) {
         status = fail_handle(call, comm, registration, NULL);
     } else {

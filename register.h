@@ -7,18 +7,12 @@
 
 /* ---- a communicator's registrations ------------------------------------------------------------- */
 
-struct sw_slot {
-    struct sw_range *range; /* NULL: free */
-    size_t next_free;
-};
-
 /* Under the mutex, where it says nothing else. */
 struct sw_registrations {
     atomic_size_t count; /* of ranges; written under the mutex */
     pthread_mutex_t mutex;
     struct sw_cache cache;
-    struct sw_slot *slots; /* owned: what handles name */
-    size_t slot_count, first_free;
+    struct sw_tickets handles;              /* owned: of the cache's struct sw_range */
     struct sw_connected *connected;         /* owned: windows and refusals */
     _Atomic(struct sw_connected *) retired; /* owned: to be taken down; written under the mutex */
     /* Owned; where they are, for calls, without the mutex. An entry's window is its struct sw_connected. */
@@ -43,9 +37,6 @@ symwin_status sw_range_take(const char *call, symwin_comm *comm, CUdeviceptr ptr
 /* Gives up a reference that is there; with the last one the range goes. The first failure is returned. */
 symwin_status sw_range_drop(const char *call, struct sw_registrations *r, struct sw_range *range,
                             enum sw_reference kind);
-
-/* The range behind a handle; NULL: none is. */
-struct sw_range *sw_range_lookup(const struct sw_registrations *r, uintptr_t handle);
 
 /* Whether the address is the span's buffer's still. If not, its ranges are stale from now on. */
 int sw_span_is_current(struct sw_registrations *r, struct sw_span *span, CUdeviceptr address);

@@ -110,7 +110,7 @@ void sw_returns_collect(symwin_comm *comm)
         struct sw_range *range;
 
         pthread_mutex_lock(&r->mutex);
-        range = sw_range_lookup(r, held->handle);
+        range = sw_tickets_find(&r->handles, held->handle);
         if (range != NULL && range->refs[SW_REF_GRAPH] > 0)
             sw_range_drop("symwin_deregister", r, range, SW_REF_GRAPH);
         pthread_mutex_unlock(&r->mutex);

@@ -62,7 +62,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     sw_registrations_destroy(comm); /* there are none before */
     sw_registry_destroy(comm->registry);
     pthread_mutex_destroy(&comm->mutex);
-    free(comm->windows);
+    sw_tickets_release(&comm->windows);
     free(comm->votes);
     free(comm);
     sw_bootstrap_leave(group, rank);

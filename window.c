@@ -1,54 +1,22 @@
-/* Windows' handles, and what a window tells. How one is made: attach.c. */
+/* Windows by their handles, and what a window tells. How one is made: attach.c. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "internal.h"
-
-/* Handles are no addresses: slot in the low bits, a number that is never reused above. */
-#define SLOT_BITS 20
-#define SLOT_MASK (((uintptr_t)1 << SLOT_BITS) - 1)
-
-/* Of the last handle given out, by any communicator: a handle of another one is known as such. */
-static _Atomic uintptr_t generation;
 
 /* ---- handles ---- */
 
 /* Makes room for one more window, so that giving it a handle cannot fail. */
-static symwin_status reserve_slot(symwin_comm *comm)
+static symwin_status reserve(symwin_comm *comm)
 {
-    struct sw_window **windows = NULL;
-    symwin_status status = SYMWIN_OK;
+    size_t room;
+    int reserved;
 
     pthread_mutex_lock(&comm->mutex);
-    if ((size_t)comm->window_count == comm->window_slots) {
-        const size_t slots = comm->window_slots == 0 ? 16 : comm->window_slots * 2;
-
-        if (slots <= SLOT_MASK)
-            windows = realloc(comm->windows, slots * sizeof(struct sw_window *));
-        if (windows == NULL) {
-            status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for more than %zu windows",
-                             comm->window_slots);
-        } else {
-            memset(windows + comm->window_slots, 0,
-                   (slots - comm->window_slots) * sizeof(struct sw_window *));
-            comm->windows = windows;
-            comm->window_slots = slots;
-        }
-    }
+    room = comm->windows.room;
+    reserved = sw_tickets_reserve(&comm->windows);
     pthread_mutex_unlock(&comm->mutex);
-    return status;
-}
-
-/* The live window behind a handle, NULL if there is none. Under the mutex. */
-static struct sw_window *lookup(const symwin_comm *comm, const symwin_window *window)
-{
-    const uintptr_t handle = (uintptr_t)window;
-    const size_t slot = handle & SLOT_MASK;
-
-    if (slot >= comm->window_slots || comm->windows[slot] == NULL ||
-        comm->windows[slot]->handle != handle)
-        return NULL;
-    return comm->windows[slot];
+    return reserved ? SYMWIN_OK
+                    : sw_fail(SYMWIN_NO_MEMORY, "no host memory for more than %zu windows", room);
 }
 
 /* Copies the live window behind a handle. */
@@ -63,7 +31,7 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
     pthread_mutex_lock(&comm->mutex);
-    found = lookup(comm, window);
+    found = sw_tickets_find(&comm->windows, (uintptr_t)window);
     if (found != NULL)
         *out = *found;
     pthread_mutex_unlock(&comm->mutex);
@@ -78,15 +46,8 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
 /* Publishes a window in room that was reserved: cannot fail. */
 static symwin_window *publish(symwin_comm *comm, struct sw_window *window)
 {
-    size_t slot = 0;
-
     pthread_mutex_lock(&comm->mutex);
-    while (comm->windows[slot] != NULL)
-        slot++;
-    /* Generations start at 1, so no handle is NULL. */
-    window->handle = (atomic_fetch_add(&generation, 1) + 1) << SLOT_BITS | slot;
-    comm->windows[slot] = window;
-    comm->window_count++;
+    window->handle = sw_tickets_add(&comm->windows, window);
     sw_registry_insert(comm->registry, &(struct sw_registry_entry){
                                            .begin = (uintptr_t)window->ptr,
                                            .end = (uintptr_t)window->ptr + window->bytes,
@@ -117,7 +78,7 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
     if (status == SYMWIN_OK && window == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for a window");
     if (status == SYMWIN_OK)
-        status = reserve_slot(comm);
+        status = reserve(comm);
     if (status == SYMWIN_OK)
         status = sw_registry_reserve(comm->registry, 1);
     status = sw_window_attach(comm, call, status, ptr, bytes, flags, window);
@@ -140,10 +101,9 @@ symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&comm->mutex);
-    found = lookup(comm, window); /* another thread may have been faster */
+    found = sw_tickets_find(&comm->windows, copy.handle); /* another thread may have been faster */
     if (found != NULL) {
-        comm->windows[found->handle & SLOT_MASK] = NULL;
-        comm->window_count--;
+        sw_tickets_remove(&comm->windows, copy.handle);
         sw_registry_remove(comm->registry, found->handle);
     }
     pthread_mutex_unlock(&comm->mutex);
@@ -157,15 +117,14 @@ symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
 
 void sw_window_detach_all(symwin_comm *comm)
 {
-    size_t slot;
+    struct sw_window *window;
+    size_t at = 0;
 
-    for (slot = 0; slot < comm->window_slots; slot++)
-        if (comm->windows[slot] != NULL) {
-            sw_window_detach(comm, comm->windows[slot]);
-            free(comm->windows[slot]);
-            comm->windows[slot] = NULL;
-        }
-    comm->window_count = 0;
+    while ((window = sw_tickets_next(&comm->windows, &at)) != NULL) {
+        sw_tickets_remove(&comm->windows, window->handle);
+        sw_window_detach(comm, window);
+        free(window);
+    }
 }
 
 /* ---- queries ---- */

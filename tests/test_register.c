@@ -481,7 +481,7 @@ static void arguments(struct harness_team *team, int rank, void *arg)
     host_expect("past the end", symwin_register(m.comm, memory + 1, BYTES, &r), SYMWIN_INVALID,
                 "pass the end of their allocation by 1");
     host_expect("the host's memory", symwin_register(m.comm, &on_host, 4, &r), SYMWIN_INVALID,
-                "no device memory");
+                "not device memory");
     host_expect("not a handle", symwin_deregister(m.comm, (symwin_registration *)(uintptr_t)4096),
                 SYMWIN_INVALID, "no live registration");
     host_expect("NULL", symwin_deregister(m.comm, NULL), SYMWIN_INVALID, "no live registration");
