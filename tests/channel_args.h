@@ -1,4 +1,4 @@
-/* What tests pass to the kernels of tests/channel_kernels.cuh, copy_kernels.cuh, packet_kernels.cuh. */
+/* What tests pass to the kernels of tests/channel_kernels.cuh and its neighbours. */
 #ifndef SYMWIN_TESTS_CHANNEL_ARGS_H
 #define SYMWIN_TESTS_CHANNEL_ARGS_H
 
@@ -54,13 +54,18 @@ struct packet_args {
     uint64_t timeout_ns, abort;
 };
 
-/* Offsets are those of the ranks' parts of the flat range. */
-struct channel_meet_args {
+enum { TEAM_ALL, TEAM_NEAR, TEAM_ACROSS };
+
+/* A window, and a team of its ranks. `words` and `wrong` are offsets in the window, `barrier` in the flat range. */
+struct team_args {
     uint64_t base, stride;
-    int32_t rank, nranks, first, step, count, unused;
+    int32_t rank, nranks;
+    uint64_t offset, bytes;
+    uint32_t team;
+    int32_t size;
     uint64_t words, barrier, wrong;
     uint64_t turns, launched; /* turns of the launches before */
-    uint64_t timeout_ns;
+    uint64_t timeout_ns, abort;
 };
 
 #endif

@@ -1,9 +1,10 @@
-/* The kernels of channel_kernels.cuh, copy_kernels.cuh and packet_kernels.cuh for the emulated driver. */
+/* The kernels of channel_kernels.cuh and its neighbours for the emulated driver. */
 #include "channel_kernels.h"
 
 #include "channel_kernels.cuh"
 #include "copy_kernels.cuh"
 #include "packet_kernels.cuh"
+#include "team_kernels.cuh"
 
 static const struct sw_emu_kernel kernels[] = {
     {"channel_copy", channel_copy, sizeof(channel_copy_args), 0},
@@ -12,11 +13,12 @@ static const struct sw_emu_kernel kernels[] = {
     {"channel_rate", channel_rate, sizeof(channel_rate_args), 0},
     {"packet_swap", packet_swap, sizeof(packet_args), 0},
     {"packet_get", packet_get, sizeof(packet_args), 0},
+    {"team_check", team_check, sizeof(team_args), 0},
     {"channel_play", channel_play, sizeof(channel_play_args), 0},
     {"channel_packets", channel_packets, sizeof(channel_play_args), 0},
     {"channel_draw", channel_draw, sizeof(channel_play_args), 0},
-    {"channel_blocks", channel_blocks, sizeof(channel_meet_args), 0},
-    {"channel_grids", channel_grids, sizeof(channel_meet_args), 0},
+    {"team_blocks", team_blocks, sizeof(team_args), 0},
+    {"team_grids", team_grids, sizeof(team_args), 0},
 };
 
 const struct sw_emu_image channel_image = {SW_EMU_IMAGE_MAGIC, sizeof kernels / sizeof kernels[0],

@@ -1,4 +1,5 @@
-/* The kernels of channel_kernels.cuh, copy_kernels.cuh and packet_kernels.cuh for GPUs. */
+/* The kernels of channel_kernels.cuh and its neighbours for GPUs. */
 #include "channel_kernels.cuh"
 #include "copy_kernels.cuh"
 #include "packet_kernels.cuh"
+#include "team_kernels.cuh"

@@ -77,48 +77,4 @@ SYMWIN_KERNEL(channel_draw, channel_play_args, args, CHANNEL_THREADS)
     }
 }
 
-/* `turns` times: each thread writes the turn's number into its word, and after a barrier looks at the words of all ranks of
- * the team: those of its own block, or of all blocks. A second barrier lets nobody go on before all have looked. */
-SYMWIN_DEVICE void meet(const channel_meet_args &args, bool whole_grid)
-{
-    const symwin_peers peers = {args.base, args.stride, args.rank, args.nranks};
-    const symwin_team team = {peers, args.first, args.step, args.count};
-    const symwin_limit limit = {args.timeout_ns, 0};
-    const uint64_t threads = symwin_thread_count();
-    uint32_t wrong = 0;
-    bool right = true;
-
-    for (uint64_t turn = 1; turn <= args.turns && right; turn++) {
-        symwin_store_u64(symwin_own_address(peers, args.words + 8 * symwin_thread_index()),
-                         args.launched + turn);
-        right = whole_grid ? symwin_barrier_grid(team, args.barrier, limit)
-                           : symwin_barrier_block(team, args.barrier, limit);
-        for (int32_t i = 0; i < team.count && right; i++) {
-            const uint64_t from = symwin_peer_address(peers, symwin_team_rank(team, i), args.words);
-            const uint64_t begin = whole_grid ? 0 : (uint64_t)blockIdx.x * blockDim.x;
-            const uint64_t end = whole_grid ? threads : begin + blockDim.x;
-
-            for (uint64_t w = begin; w < end; w++)
-                wrong += symwin_load_u64(from + 8 * w) != args.launched + turn;
-        }
-        if (right)
-            right = whole_grid ? symwin_barrier_grid(team, args.barrier, limit)
-                               : symwin_barrier_block(team, args.barrier, limit);
-    }
-    if (wrong != 0)
-        symwin_atomic_add_u32(symwin_own_address(peers, args.wrong), wrong);
-    if (!right)
-        symwin_atomic_add_u32(symwin_own_address(peers, args.wrong + 4), 1);
-}
-
-SYMWIN_KERNEL(channel_blocks, channel_meet_args, args, CHANNEL_THREADS)
-{
-    meet(args, false);
-}
-
-SYMWIN_KERNEL(channel_grids, channel_meet_args, args, CHANNEL_THREADS)
-{
-    meet(args, true);
-}
-
 #endif

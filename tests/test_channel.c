@@ -1,4 +1,4 @@
-/* symwin_channel.cuh: signals that are never reset, packets, barriers, limits of waits. Ranks as threads, on windows. */
+/* symwin_channel.cuh: signals that are never reset, packets, limits of waits, fetch and add. Ranks as threads, on windows. */
 #include "channel_member.h"
 
 enum { BYTES = 1 << 16, TURNS = 200, DRAWS = 50 };
@@ -131,71 +131,8 @@ static void draw(struct harness_team *team, int rank, void *unused)
     member_close(&m);
 }
 
-/* ---- barriers ---- */
-
-static struct channel_meet_args meet_args(const struct member *m, int step)
-{
-    symwin_window_info info;
-
-    host_must(symwin_window_query(m->comm, m->window, &info), "symwin_window_query");
-    return (struct channel_meet_args){
-        .base = (uint64_t)(uintptr_t)info.base,
-        .stride = info.stride,
-        .rank = info.rank,
-        .nranks = info.nranks,
-        .first = m->rank % step,
-        .step = step,
-        .count = info.nranks / step,
-        .words = info.offset,
-        .barrier = info.offset + BYTES / 2,
-        .wrong = info.offset + BYTES - 24,
-        .turns = 20,
-        .timeout_ns = 20000000000u,
-    };
-}
-
-/* `arg`: 1, all ranks; 2, the even ones and the odd ones. */
-static void meet(struct harness_team *team, int rank, void *arg)
-{
-    const int step = *(const int *)arg;
-    struct channel_meet_args args;
-    struct member m;
-    int launches;
-
-    member_open(&m, team, rank, BYTES);
-    harness_barrier(team);
-    args = meet_args(&m, step);
-    for (launches = 0; launches < 3; launches++) { /* the words go on where they were */
-        member_launch(&m, "channel_blocks", 3, 33, 0, &args);
-        args.launched += args.turns;
-    }
-    harness_barrier(team);
-    args.barrier += BYTES / 4;
-    for (launches = 0; launches < 3; launches++) {
-        member_launch(&m, "channel_grids", 3, 33, 0, &args);
-        args.launched += args.turns;
-    }
-    TAP_EQ("words that were not those of the turn", host_get_u32(m.device, m.memory + BYTES - 24),
-           0);
-    TAP_EQ("barriers that were given up", host_get_u32(m.device, m.memory + BYTES - 20), 0);
-    harness_barrier(team);
-    if (rank == 0) { /* the others never come */
-        args.timeout_ns = 30000000;
-        member_launch(&m, "channel_grids", 3, 32, 0, &args);
-        TAP_EQ("a grid's barrier ends for all threads when its time is over",
-               host_get_u32(m.device, m.memory + BYTES - 20), team->nranks > step ? 3 * 32 : 0);
-        host_put_u32(m.device, m.memory + BYTES - 20, 0);
-        args.barrier -= BYTES / 4;
-        member_launch(&m, "channel_blocks", 3, 32, 0, &args);
-        TAP_EQ("and a block's", host_get_u32(m.device, m.memory + BYTES - 20),
-               team->nranks > step ? 3 * 32 : 0);
-    }
-    member_close(&m);
-}
-
 int main(void)
 {
-    static int all = 1, halves = 2;
     struct harness_leaks before;
 
     channel_start();
@@ -203,10 +140,6 @@ int main(void)
     harness_run(2, play, NULL);
     harness_run(2, limits, NULL);
     harness_run(2, draw, NULL);
-    harness_run(1, meet, &all);
-    harness_run(2, meet, &all);
-    harness_run(4, meet, &all);
-    harness_run(4, meet, &halves);
     harness_no_leaks("channels", &before);
     return tap_done();
 }
