@@ -26,7 +26,7 @@
 
 #if SYMWIN_EMULATED
 
-#include "kernels/types.h"
+#include "symwin_float.h"
 
 template <typename T>
 static inline T symwin_emu_same(T value)

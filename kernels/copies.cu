@@ -264,7 +264,7 @@ SYMWIN_DEVICE void sw_copies(const struct sw_kernel_args &args)
 #define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
     SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
-        sw_copies<sw_reduce<sw_type_##type, sw_op_##op>>(args);                                    \
+        sw_copies<sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                            \
     }
 SW_KERNEL_LIST_COPIES(SW_DEFINE)
 #undef SW_DEFINE

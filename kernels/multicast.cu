@@ -26,7 +26,7 @@ struct sw_multimem;
 
 #define SW_MULTIMEM_VECTOR(type, op, access)                                                       \
     template <>                                                                                    \
-    struct sw_multimem<sw_type_##type, sw_op_##op> {                                               \
+    struct sw_multimem<symwin_type_##type, symwin_op_##op> {                                       \
         SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
         {                                                                                          \
             return symwin_multimem_##access(addr);                                                 \
@@ -35,7 +35,7 @@ struct sw_multimem;
 
 #define SW_MULTIMEM_TWO(type, op, access)                                                          \
     template <>                                                                                    \
-    struct sw_multimem<sw_type_##type, sw_op_##op> {                                               \
+    struct sw_multimem<symwin_type_##type, symwin_op_##op> {                                       \
         SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
         {                                                                                          \
             const uint64_t lo = symwin_multimem_##access(addr);                                    \
@@ -45,7 +45,7 @@ struct sw_multimem;
 
 #define SW_MULTIMEM_FOUR(type, op, access)                                                         \
     template <>                                                                                    \
-    struct sw_multimem<sw_type_##type, sw_op_##op> {                                               \
+    struct sw_multimem<symwin_type_##type, symwin_op_##op> {                                       \
         SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
         {                                                                                          \
             const uint32_t w0 = symwin_multimem_##access(addr);                                    \
@@ -144,7 +144,8 @@ SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reac
     sw_call_end(args, call, 0);
 }
 
-#define SW_RUN(algo, type, op) sw_multicast<sw_type_##type, sw_op_##op>(args, SW_REACH_##algo)
+#define SW_RUN(algo, type, op)                                                                     \
+    sw_multicast<symwin_type_##type, symwin_op_##op>(args, SW_REACH_##algo)
 #else
 /* This architecture has no multicast; the host knows, and does not launch these. */
 #define SW_RUN(algo, type, op) (void)args

@@ -179,8 +179,8 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
 #define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
     SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
-        sw_oneshot<SW_RANKS_##ranks, SW_SHAPE_##shape, sw_reduce<sw_type_##type, sw_op_##op>,      \
-                   SW_SPARES_##algo>(args);                                                        \
+        sw_oneshot<SW_RANKS_##ranks, SW_SHAPE_##shape,                                             \
+                   sw_reduce<symwin_type_##type, symwin_op_##op>, SW_SPARES_##algo>(args);         \
     }
 SW_KERNEL_LIST_ONESHOT(SW_DEFINE)
 #undef SW_DEFINE

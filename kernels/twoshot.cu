@@ -86,7 +86,7 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 #define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
     SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
-        sw_twoshot<sw_reduce<sw_type_##type, sw_op_##op>>(args);                                   \
+        sw_twoshot<sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                           \
     }
 SW_KERNEL_LIST_TWOSHOT(SW_DEFINE)
 #undef SW_DEFINE

@@ -197,7 +197,7 @@ SYMWIN_DEVICE void sw_bulk(const struct sw_kernel_args &args)
     sw_call_end(args, call, 0);
 }
 
-#define SW_RUN(type, op) sw_bulk<sw_reduce<sw_type_##type, sw_op_##op>>(args)
+#define SW_RUN(type, op) sw_bulk<sw_reduce<symwin_type_##type, symwin_op_##op>>(args)
 #else
 /* This architecture has no bulk copies; the host knows, and does not launch these. */
 #define SW_RUN(type, op) (void)args

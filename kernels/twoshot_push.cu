@@ -422,7 +422,7 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
     SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
         sw_twoshot_push<SW_RANKS_##ranks, SW_SHAPE_##shape,                                        \
-                        sw_reduce<sw_type_##type, sw_op_##op>>::run(args);                         \
+                        sw_reduce<symwin_type_##type, symwin_op_##op>>::run(args);                 \
     }
 SW_KERNEL_LIST_TWOSHOT_PUSH(SW_DEFINE)
 #undef SW_DEFINE

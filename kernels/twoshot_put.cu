@@ -294,8 +294,8 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
 #define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
     SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
-        sw_twoshot_put<SW_RANKS_##ranks, SW_SHAPE_##shape, sw_reduce<sw_type_##type, sw_op_##op>>( \
-            args);                                                                                 \
+        sw_twoshot_put<SW_RANKS_##ranks, SW_SHAPE_##shape,                                         \
+                       sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                       \
     }
 SW_KERNEL_LIST_TWOSHOT_PUT(SW_DEFINE)
 #undef SW_DEFINE

@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-#include "../kernels/types.h"
+#include "../symwin_float.h"
 #include "harness.h"
 #include "reference.h"
 

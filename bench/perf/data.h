@@ -21,7 +21,7 @@
 
 #include <stdint.h>
 
-#include "kernels/types.h"
+#include "symwin_float.h"
 #include "symwin.h"
 
 #define PERF_FN SW_TYPES_FN
