@@ -15,67 +15,10 @@
  *
  * Order: as in twoshot.cu, headers before and finish words after.
  */
-#include "../symwin_multimem.cuh"
+#include "../symwin_multicast.cuh"
 #include "window.cuh"
 
 #if SYMWIN_HAS_MULTIMEM
-
-/* Sixteen bytes of elements <type>, combined by <op> over all ranks. */
-template <class T, class O>
-struct sw_multimem;
-
-#define SW_MULTIMEM_VECTOR(type, op, access)                                                       \
-    template <>                                                                                    \
-    struct sw_multimem<symwin_type_##type, symwin_op_##op> {                                       \
-        SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
-        {                                                                                          \
-            return symwin_multimem_##access(addr);                                                 \
-        }                                                                                          \
-    };
-
-#define SW_MULTIMEM_TWO(type, op, access)                                                          \
-    template <>                                                                                    \
-    struct sw_multimem<symwin_type_##type, symwin_op_##op> {                                       \
-        SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
-        {                                                                                          \
-            const uint64_t lo = symwin_multimem_##access(addr);                                    \
-            return symwin_v16{lo, symwin_multimem_##access(addr + 8)};                             \
-        }                                                                                          \
-    };
-
-#define SW_MULTIMEM_FOUR(type, op, access)                                                         \
-    template <>                                                                                    \
-    struct sw_multimem<symwin_type_##type, symwin_op_##op> {                                       \
-        SYMWIN_DEVICE symwin_v16 load(uint64_t addr)                                               \
-        {                                                                                          \
-            const uint32_t w0 = symwin_multimem_##access(addr);                                    \
-            const uint32_t w1 = symwin_multimem_##access(addr + 4);                                \
-            const uint32_t w2 = symwin_multimem_##access(addr + 8);                                \
-            const uint32_t w3 = symwin_multimem_##access(addr + 12);                               \
-            return symwin_v16{w0 | (uint64_t)w1 << 32, w2 | (uint64_t)w3 << 32};                   \
-        }                                                                                          \
-    };
-
-SW_MULTIMEM_TWO(f64, sum, add_f64)
-SW_MULTIMEM_VECTOR(f32, sum, add_f32x4)
-SW_MULTIMEM_VECTOR(f16, sum, add_f16x8)
-SW_MULTIMEM_VECTOR(f16, min, min_f16x8)
-SW_MULTIMEM_VECTOR(f16, max, max_f16x8)
-SW_MULTIMEM_VECTOR(bf16, sum, add_bf16x8)
-SW_MULTIMEM_VECTOR(bf16, min, min_bf16x8)
-SW_MULTIMEM_VECTOR(bf16, max, max_bf16x8)
-SW_MULTIMEM_FOUR(i32, sum, add_u32)
-SW_MULTIMEM_FOUR(i32, min, min_s32)
-SW_MULTIMEM_FOUR(i32, max, max_s32)
-SW_MULTIMEM_FOUR(u32, sum, add_u32)
-SW_MULTIMEM_FOUR(u32, min, min_u32)
-SW_MULTIMEM_FOUR(u32, max, max_u32)
-SW_MULTIMEM_TWO(i64, sum, add_u64)
-SW_MULTIMEM_TWO(i64, min, min_s64)
-SW_MULTIMEM_TWO(i64, max, max_s64)
-SW_MULTIMEM_TWO(u64, sum, add_u64)
-SW_MULTIMEM_TWO(u64, min, min_u64)
-SW_MULTIMEM_TWO(u64, max, max_u64)
 
 /* What becomes of a combined vector: a sum may still have to be divided. */
 template <class R>
@@ -99,7 +42,7 @@ SYMWIN_DEVICE void sw_multicast_vectors(const struct sw_kernel_args &args, uint6
 
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++)
-        v[u] = sw_multimem<T, O>::load(in + (uint64_t)u * step);
+        v[u] = symwin_multimem<T, O>::load(in + (uint64_t)u * step);
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++) {
         v[u] = sw_multicast_result<sw_reduce<T, O>>(args, v[u]);

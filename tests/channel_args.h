@@ -68,4 +68,18 @@ struct team_args {
     uint64_t timeout_ns, abort;
 };
 
+enum { REDUCE_TO_SELF, REDUCE_TO_ALL };
+
+/* A message of `count` elements at `offset` of the flat range, of the ranks of a team as above. */
+struct reduce_args {
+    uint64_t base, stride;
+    int32_t rank, nranks;
+    uint32_t team;
+    int32_t size;
+    uint64_t to; /* an address, or of REDUCE_TO_ALL an offset */
+    uint64_t offset, count;
+    uint32_t op, group; /* symwin_op, as symwin.h has it */
+    uint32_t reach, unused;
+};
+
 #endif

@@ -4,6 +4,7 @@
 #include "channel_kernels.cuh"
 #include "copy_kernels.cuh"
 #include "packet_kernels.cuh"
+#include "reduce_kernels.cuh"
 #include "team_kernels.cuh"
 
 static const struct sw_emu_kernel kernels[] = {
@@ -13,6 +14,11 @@ static const struct sw_emu_kernel kernels[] = {
     {"channel_rate", channel_rate, sizeof(channel_rate_args), 0},
     {"packet_swap", packet_swap, sizeof(packet_args), 0},
     {"packet_get", packet_get, sizeof(packet_args), 0},
+#define REDUCE_ENTRY(type) {"reduce_" #type, reduce_##type, sizeof(reduce_args), 0},
+    REDUCE_TYPES(REDUCE_ENTRY)
+#define MULTICAST_ENTRY(type) {"multicast_" #type, multicast_##type, sizeof(reduce_args), 0},
+        MULTICAST_SUMS(MULTICAST_ENTRY) MULTICAST_TYPES(MULTICAST_ENTRY){
+            "multicast_put", multicast_put, sizeof(reduce_args), 0},
     {"team_check", team_check, sizeof(team_args), 0},
     {"channel_play", channel_play, sizeof(channel_play_args), 0},
     {"channel_packets", channel_packets, sizeof(channel_play_args), 0},

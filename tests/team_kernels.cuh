@@ -10,13 +10,11 @@ SYMWIN_DEVICE symwin_span span_of(const team_args &args)
     return {{args.base, args.stride, args.rank, args.nranks}, args.offset, args.bytes, 0, 0};
 }
 
-SYMWIN_DEVICE symwin_team team_of(const team_args &args)
+SYMWIN_DEVICE symwin_team team_of(const symwin_peers &peers, uint32_t team, int32_t size)
 {
-    const symwin_peers peers = span_of(args).peers;
-
-    return args.team == TEAM_ALL    ? symwin_team_all(peers)
-           : args.team == TEAM_NEAR ? symwin_team_near(peers, args.size)
-                                    : symwin_team_across(peers, args.size);
+    return team == TEAM_ALL    ? symwin_team_all(peers)
+           : team == TEAM_NEAR ? symwin_team_near(peers, size)
+                               : symwin_team_across(peers, size);
 }
 
 /* What is wrong with a team: who is in it has one place, from which all others are reached. */
@@ -64,7 +62,7 @@ SYMWIN_KERNEL(team_check, team_args, args, CHANNEL_THREADS)
 SYMWIN_DEVICE void meet(const team_args &args, bool whole_grid)
 {
     const symwin_span span = span_of(args);
-    const symwin_team team = team_of(args);
+    const symwin_team team = team_of(span.peers, args.team, args.size);
     const symwin_limit limit = {args.timeout_ns, args.abort};
     const uint64_t threads = symwin_thread_count();
     uint32_t wrong = 0;

@@ -79,22 +79,28 @@ static void meet(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* Barriers for ever, which the others never come to, end by the abort word. */
+/* Barriers for ever, which the others never come to, end by the abort word: in the host's memory, which it may store to while
+ * a kernel runs. */
 static void aborts(struct harness_team *team, int rank, void *unused)
 {
     static const struct meeting all = {TEAM_ALL, 1};
     struct team_args args;
+    void *word = NULL;
     struct member m;
 
     (void)unused;
     member_open(&m, team, rank, BYTES);
     args = args_of(&m, &all);
     args.timeout_ns = 0;
-    args.abort = member_at(m.memory, BYTES - 32);
     if (rank == 0) {
+        host_must_cuda(sw_drv.cuMemHostAlloc(&word, 4096,
+                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                       "cuMemHostAlloc");
+        __atomic_store_n((uint32_t *)word, 0, __ATOMIC_RELAXED);
+        args.abort = (uint64_t)(uintptr_t)word;
         member_launch_only(&m, "team_grids", 3, 32, 0, &args);
         host_pause_ms(20);
-        host_put_u32(m.device, (void *)(uintptr_t)args.abort, 1);
+        __atomic_store_n((uint32_t *)word, 1, __ATOMIC_RELAXED);
         host_must(symwin_stream_synchronize(m.device, m.stream), "synchronize");
         TAP_EQ("a grid's barrier ends by the abort word",
                host_get_u32(m.device, m.memory + WRONG + 4), 3 * 32);
@@ -102,6 +108,7 @@ static void aborts(struct harness_team *team, int rank, void *unused)
         args.barrier += BYTES / 4;
         member_launch(&m, "team_blocks", 3, 32, 0, &args);
         TAP_EQ("and a block's", host_get_u32(m.device, m.memory + WRONG + 4), 3 * 32);
+        host_must_cuda(sw_drv.cuMemFreeHost(word), "cuMemFreeHost");
     }
     member_close(&m);
 }
