@@ -175,7 +175,7 @@ SYMWIN_DEVICE void symwin_bulk_ring_end(const symwin_bulk_ring &ring)
 #if SYMWIN_HAS_BULK
 
 /* A few bytes. */
-SYMWIN_DEVICE void symwin_copy_bytes(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
+SYMWIN_DEVICE void sw_copy_bytes(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
 {
     SYMWIN_NO_UNROLL
     for (uint64_t i = group.index; i < bytes; i += group.count)
@@ -183,13 +183,13 @@ SYMWIN_DEVICE void symwin_copy_bytes(symwin_group group, uint64_t to, uint64_t f
 }
 
 /* What a block copies by pieces: the last one may be shorter. */
-struct symwin_bulk_part {
+struct sw_ring_part {
     uint64_t to, from, bytes;
 };
 
 /* Part `index` of `count`: of whole lines of 128 bytes, all but the last one. */
-SYMWIN_DEVICE symwin_bulk_part symwin_bulk_part_of(uint64_t to, uint64_t from, uint64_t bytes,
-                                                   uint64_t index, uint64_t count)
+SYMWIN_DEVICE sw_ring_part sw_ring_part_of(uint64_t to, uint64_t from, uint64_t bytes,
+                                           uint64_t index, uint64_t count)
 {
     const uint64_t lines = (bytes + 127) / 128, share = (lines + count - 1) / count * 128;
     const uint64_t begin = index * share < bytes ? index * share : bytes;
@@ -197,15 +197,15 @@ SYMWIN_DEVICE symwin_bulk_part symwin_bulk_part_of(uint64_t to, uint64_t from, u
     return {to + begin, from + begin, bytes - begin < share ? bytes - begin : share};
 }
 
-SYMWIN_DEVICE uint32_t symwin_bulk_piece_bytes(const symwin_bulk_ring &ring, uint64_t left)
+SYMWIN_DEVICE uint32_t sw_ring_piece_bytes(const symwin_bulk_ring &ring, uint64_t left)
 {
     return left < ring.piece_bytes ? (uint32_t)left : ring.piece_bytes;
 }
 
-SYMWIN_DEVICE void symwin_bulk_piece_load(const symwin_bulk_ring &ring, uint32_t stage,
-                                          const symwin_bulk_part &part, uint64_t at)
+SYMWIN_DEVICE void sw_ring_load(const symwin_bulk_ring &ring, uint32_t stage,
+                                const sw_ring_part &part, uint64_t at)
 {
-    const uint32_t bytes = symwin_bulk_piece_bytes(ring, part.bytes - at);
+    const uint32_t bytes = sw_ring_piece_bytes(ring, part.bytes - at);
 
     symwin_bulk_expect(&ring.arrived[stage], bytes);
     symwin_bulk_load(ring.pieces + stage * ring.piece_bytes, part.from + at, bytes,
@@ -213,14 +213,13 @@ SYMWIN_DEVICE void symwin_bulk_piece_load(const symwin_bulk_ring &ring, uint32_t
 }
 
 /* The loads that the ring has room for, before the first one is waited for; returns how many bytes that are. */
-SYMWIN_DEVICE uint64_t symwin_bulk_part_begin(const symwin_bulk_ring &ring,
-                                              const symwin_bulk_part &part)
+SYMWIN_DEVICE uint64_t sw_ring_begin(const symwin_bulk_ring &ring, const sw_ring_part &part)
 {
     uint32_t stage = ring.next;
     uint64_t asked = 0;
 
     for (uint32_t i = 0; i < ring.count && asked < part.bytes; i++) {
-        symwin_bulk_piece_load(ring, stage, part, asked);
+        sw_ring_load(ring, stage, part, asked);
         asked += ring.piece_bytes;
         stage = stage + 1 < ring.count ? stage + 1 : 0;
     }
@@ -229,8 +228,7 @@ SYMWIN_DEVICE uint64_t symwin_bulk_part_begin(const symwin_bulk_ring &ring,
 
 /* Piece after piece is waited for and stored. When the next one is being stored, a piece has been read by its own store, and
  * takes the next load. */
-SYMWIN_DEVICE void symwin_bulk_part_end(symwin_bulk_ring *ring, const symwin_bulk_part &part,
-                                        uint64_t asked)
+SYMWIN_DEVICE void sw_ring_end(symwin_bulk_ring *ring, const sw_ring_part &part, uint64_t asked)
 {
     uint32_t before = 0;
 
@@ -241,11 +239,11 @@ SYMWIN_DEVICE void symwin_bulk_part_end(symwin_bulk_ring *ring, const symwin_bul
         while (!symwin_bulk_loaded(&ring->arrived[stage], ring->phase))
             symwin_pause();
         symwin_bulk_store(part.to + at, ring->pieces + stage * ring->piece_bytes,
-                          symwin_bulk_piece_bytes(*ring, part.bytes - at));
+                          sw_ring_piece_bytes(*ring, part.bytes - at));
         symwin_bulk_commit();
         if (at > 0 && asked < part.bytes) {
             symwin_bulk_wait_read();
-            symwin_bulk_piece_load(*ring, before, part, asked);
+            sw_ring_load(*ring, before, part, asked);
             asked += ring->piece_bytes;
         }
         before = stage;
@@ -273,18 +271,18 @@ SYMWIN_DEVICE void symwin_copy_bulk(symwin_bulk_ring *ring, symwin_group group, 
     if ((to ^ from) % 16 == 0 && ring->count > 1) {
         const uint64_t ahead = (128 - to % 128) % 128, head = ahead < bytes ? ahead : bytes;
         const uint64_t whole = (bytes - head) / 16 * 16, done = head + whole;
-        const symwin_bulk_part part = symwin_bulk_part_of(
+        const sw_ring_part part = sw_ring_part_of(
             to + head, from + head, whole, group.index / blockDim.x, group.count / blockDim.x);
         uint64_t asked = 0;
 
         if (threadIdx.x == 0) {
             symwin_bulk_fence();
-            asked = symwin_bulk_part_begin(*ring, part);
+            asked = sw_ring_begin(*ring, part);
         }
-        symwin_copy_bytes(group, to, from, head);
-        symwin_copy_bytes(group, to + done, from + done, bytes - done);
+        sw_copy_bytes(group, to, from, head);
+        sw_copy_bytes(group, to + done, from + done, bytes - done);
         if (threadIdx.x == 0) {
-            symwin_bulk_part_end(ring, part, asked);
+            sw_ring_end(ring, part, asked);
             symwin_bulk_fence();
         }
         __syncthreads();

@@ -12,8 +12,8 @@
  *
  * C11, C++17 and CUDA. Pure functions of their arguments; any thread.
  */
-#ifndef SYMWIN_KERNELS_TYPES_H
-#define SYMWIN_KERNELS_TYPES_H
+#ifndef SYMWIN_FLOAT_H
+#define SYMWIN_FLOAT_H
 
 #include <stdint.h>
 #include <string.h>

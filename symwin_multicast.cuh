@@ -91,8 +91,7 @@ struct symwin_multimem<T, symwin_op_avg> : symwin_multimem<T, symwin_op_sum> {
 
 /* Combines U vectors, `step` bytes apart. */
 template <class T, class O, int U>
-SYMWIN_DEVICE void symwin_multicast_load(uint64_t from, uint64_t step, int32_t nranks,
-                                         symwin_v16 v[U])
+SYMWIN_DEVICE void sw_mc_load(uint64_t from, uint64_t step, int32_t nranks, symwin_v16 v[U])
 {
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++)
@@ -109,12 +108,11 @@ SYMWIN_DEVICE void symwin_multicast_load(uint64_t from, uint64_t step, int32_t n
 
 /* U vectors of a message, to `to`: an address of this rank, or a multicast address. */
 template <class T, class O, int U, bool EVERYWHERE>
-SYMWIN_DEVICE void symwin_multicast_vectors(uint64_t to, uint64_t from, uint64_t step,
-                                            int32_t nranks)
+SYMWIN_DEVICE void sw_mc_vectors(uint64_t to, uint64_t from, uint64_t step, int32_t nranks)
 {
     symwin_v16 v[U];
 
-    symwin_multicast_load<T, O, U>(from, step, nranks, v);
+    sw_mc_load<T, O, U>(from, step, nranks, v);
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++) {
         if (EVERYWHERE)
@@ -126,7 +124,7 @@ SYMWIN_DEVICE void symwin_multicast_vectors(uint64_t to, uint64_t from, uint64_t
 
 /* An element to `to`: an address, or an offset in all ranks. */
 template <uint32_t SIZE, bool EVERYWHERE>
-SYMWIN_DEVICE void symwin_multicast_element(const symwin_peers &peers, uint64_t to, uint64_t value)
+SYMWIN_DEVICE void sw_mc_element(const symwin_peers &peers, uint64_t to, uint64_t value)
 {
     typedef symwin_unit<SIZE> unit;
 
@@ -138,11 +136,11 @@ SYMWIN_DEVICE void symwin_multicast_element(const symwin_peers &peers, uint64_t 
 }
 
 template <class T, class O, bool EVERYWHERE>
-SYMWIN_DEVICE void symwin_multicast_message(symwin_group group, const symwin_peers &peers,
-                                            uint64_t to, uint64_t offset, uint64_t count)
+SYMWIN_DEVICE void sw_mc_message(symwin_group group, const symwin_peers &peers, uint64_t to,
+                                 uint64_t offset, uint64_t count)
 {
     enum { SIZE = T::bytes, AT_ONCE = 4 };
-    const symwin_message_cut cut = symwin_message_cut_of(to, offset, count, SIZE);
+    const sw_between cut = sw_cut_between(to, offset, count, SIZE);
     const uint64_t edge = cut.head + cut.tail, step = group.count * 16;
     const uint64_t in = symwin_multicast_address(peers, offset) + cut.head * SIZE;
     const uint64_t out = (EVERYWHERE ? symwin_multicast_address(peers, to) : to) + cut.head * SIZE;
@@ -150,17 +148,15 @@ SYMWIN_DEVICE void symwin_multicast_message(symwin_group group, const symwin_pee
 
     SYMWIN_NO_UNROLL
     for (; v + (AT_ONCE - 1) * group.count < cut.vectors; v += AT_ONCE * group.count)
-        symwin_multicast_vectors<T, O, AT_ONCE, EVERYWHERE>(out + v * 16, in + v * 16, step,
-                                                            peers.nranks);
+        sw_mc_vectors<T, O, AT_ONCE, EVERYWHERE>(out + v * 16, in + v * 16, step, peers.nranks);
     SYMWIN_NO_UNROLL
     for (; v < cut.vectors; v += group.count)
-        symwin_multicast_vectors<T, O, 1, EVERYWHERE>(out + v * 16, in + v * 16, step,
-                                                      peers.nranks);
+        sw_mc_vectors<T, O, 1, EVERYWHERE>(out + v * 16, in + v * 16, step, peers.nranks);
     SYMWIN_NO_UNROLL
     for (uint64_t e = group.index; e < edge; e += group.count) {
         const uint64_t at = e * SIZE + (e < cut.head ? 0 : cut.vectors * 16);
 
-        symwin_multicast_element<SIZE, EVERYWHERE>(
+        sw_mc_element<SIZE, EVERYWHERE>(
             peers, to + at, symwin_reduce_element<T, O>(symwin_team_all(peers), offset + at));
     }
 }
@@ -175,7 +171,7 @@ template <class T, class O>
 SYMWIN_DEVICE void symwin_multicast_reduce(symwin_group group, const symwin_peers &peers,
                                            uint64_t to, uint64_t offset, uint64_t count)
 {
-    symwin_multicast_message<T, O, false>(group, peers, to, offset, count);
+    sw_mc_message<T, O, false>(group, peers, to, offset, count);
 }
 
 /* The same to offset `to` of all ranks, which may be `offset`. Ranks that do it at the same time do it for messages that do
@@ -184,7 +180,7 @@ template <class T, class O>
 SYMWIN_DEVICE void symwin_multicast_reduce_put(symwin_group group, const symwin_peers &peers,
                                                uint64_t to, uint64_t offset, uint64_t count)
 {
-    symwin_multicast_message<T, O, true>(group, peers, to, offset, count);
+    sw_mc_message<T, O, true>(group, peers, to, offset, count);
 }
 
 /* Puts `bytes` bytes of this rank's memory at `from` to `offset` of all ranks, this one too, at any alignment. By all threads
@@ -193,7 +189,7 @@ SYMWIN_DEVICE void symwin_multicast_reduce_put(symwin_group group, const symwin_
 SYMWIN_DEVICE void symwin_multicast_put(symwin_group group, const symwin_peers &peers,
                                         uint64_t offset, uint64_t from, uint64_t bytes)
 {
-    const symwin_message_cut cut = symwin_message_cut_of(offset, from, bytes, 1);
+    const sw_between cut = sw_cut_between(offset, from, bytes, 1);
     const uint64_t out = symwin_multicast_address(peers, offset) + cut.head;
     const uint64_t edge = cut.head + cut.tail;
 
@@ -204,7 +200,7 @@ SYMWIN_DEVICE void symwin_multicast_put(symwin_group group, const symwin_peers &
     for (uint64_t e = group.index; e < edge; e += group.count) {
         const uint64_t at = e < cut.head ? e : e + cut.vectors * 16;
 
-        symwin_multicast_element<1, true>(peers, offset + at, symwin_load_u8(from + at));
+        sw_mc_element<1, true>(peers, offset + at, symwin_load_u8(from + at));
     }
 }
 

@@ -158,7 +158,7 @@ SYMWIN_DEVICE uint64_t symwin_lines_bytes(uint64_t bytes)
 }
 
 /* Words `word`, `word` + 1 of the data, as far as there are so many; zeros beyond. */
-SYMWIN_DEVICE symwin_v16 symwin_line_data(uint64_t from, uint64_t words, uint64_t word, bool two)
+SYMWIN_DEVICE symwin_v16 sw_line_data(uint64_t from, uint64_t words, uint64_t word, bool two)
 {
     symwin_v16 data = {0, 0};
 
@@ -169,8 +169,8 @@ SYMWIN_DEVICE symwin_v16 symwin_line_data(uint64_t from, uint64_t words, uint64_
     return data;
 }
 
-SYMWIN_DEVICE void symwin_line_keep(uint64_t to, uint64_t words, uint64_t word, bool two,
-                                    const symwin_v16 &data)
+SYMWIN_DEVICE void sw_line_keep(uint64_t to, uint64_t words, uint64_t word, bool two,
+                                const symwin_v16 &data)
 {
     if (word < words)
         symwin_store_u64(to + 8 * word, data.lo);
@@ -180,7 +180,7 @@ SYMWIN_DEVICE void symwin_line_keep(uint64_t to, uint64_t words, uint64_t word, 
 
 #if !SYMWIN_EMULATED
 /* The lanes of this thread's eight. */
-SYMWIN_DEVICE uint32_t symwin_line_lanes(void)
+SYMWIN_DEVICE uint32_t sw_line_lanes(void)
 {
     return 0xffu << (threadIdx.x & 24);
 }
@@ -200,15 +200,15 @@ SYMWIN_DEVICE void symwin_put_lines(symwin_group group, uint64_t to, uint64_t fr
         const uint64_t word = line * 15, at = to + line * SYMWIN_LINE_BYTES;
 #if SYMWIN_EMULATED
         for (uint64_t k = 0; k < 15 && place == 7; k++)
-            symwin_store_relaxed_u64(at + 8 * k, symwin_line_data(from, words, word + k, false).lo);
+            symwin_store_relaxed_u64(at + 8 * k, sw_line_data(from, words, word + k, false).lo);
         if (place == 7)
             symwin_store_release_u64(at + 120, epoch);
 #else
-        symwin_v16 data = symwin_line_data(from, words, word + 2 * place, place < 7);
+        symwin_v16 data = sw_line_data(from, words, word + 2 * place, place < 7);
 
         if (place == 7)
             data.hi = epoch;
-        __syncwarp(symwin_line_lanes());
+        __syncwarp(sw_line_lanes());
         symwin_store_relaxed_v16(at + 16 * place, data);
 #endif
     }
@@ -231,15 +231,15 @@ SYMWIN_DEVICE bool symwin_get_lines(symwin_group group, uint64_t to, uint64_t fr
             if (!symwin_keep_waiting(&waiting, limit))
                 return false;
         for (uint64_t k = 0; k < 15 && place == 7; k++)
-            symwin_line_keep(to, words, word + k, false, {symwin_load_relaxed_u64(at + 8 * k), 0});
+            sw_line_keep(to, words, word + k, false, {symwin_load_relaxed_u64(at + 8 * k), 0});
 #else
-        const uint32_t lanes = symwin_line_lanes();
+        const uint32_t lanes = sw_line_lanes();
 
         while (__any_sync(lanes, place == 7 && symwin_load_relaxed_v16(at + 112).hi != epoch))
             if (__any_sync(lanes, !symwin_keep_waiting(&waiting, limit)))
                 return false;
-        symwin_line_keep(to, words, word + 2 * place, place < 7,
-                         symwin_load_relaxed_v16(at + 16 * place));
+        sw_line_keep(to, words, word + 2 * place, place < 7,
+                     symwin_load_relaxed_v16(at + 16 * place));
 #endif
     }
     return true;

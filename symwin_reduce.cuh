@@ -28,45 +28,45 @@
 /* Sums and products of integers go through this type: unsigned, and never narrower than int, so
  * that they wrap and are not promoted to something that overflows. */
 template <typename T>
-struct symwin_wrap {
+struct sw_wrap {
     typedef uint32_t type;
 };
 template <>
-struct symwin_wrap<float> {
+struct sw_wrap<float> {
     typedef float type;
 };
 template <>
-struct symwin_wrap<double> {
+struct sw_wrap<double> {
     typedef double type;
 };
 template <>
-struct symwin_wrap<int64_t> {
+struct sw_wrap<int64_t> {
     typedef uint64_t type;
 };
 template <>
-struct symwin_wrap<uint64_t> {
+struct sw_wrap<uint64_t> {
     typedef uint64_t type;
 };
 
-SYMWIN_DEVICE bool symwin_is_nan(float a)
+SYMWIN_DEVICE bool sw_is_nan(float a)
 {
     return a != a;
 }
 
-SYMWIN_DEVICE bool symwin_is_nan(double a)
+SYMWIN_DEVICE bool sw_is_nan(double a)
 {
     return a != a;
 }
 
 template <typename T>
-SYMWIN_DEVICE bool symwin_is_nan(T)
+SYMWIN_DEVICE bool sw_is_nan(T)
 {
     return false;
 }
 
 /* What kernels do with all accumulators of a word: `op` says what it is where they do not know. */
 template <class One>
-struct symwin_op_of {
+struct sw_op_of {
     template <int n, typename A>
     SYMWIN_DEVICE void combine_all(A *a, const A *b, uint32_t)
     {
@@ -76,12 +76,12 @@ struct symwin_op_of {
     }
 };
 
-struct symwin_op_sum : symwin_op_of<symwin_op_sum> {
+struct symwin_op_sum : sw_op_of<symwin_op_sum> {
     enum { averages = 1, divides = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {
-        typedef typename symwin_wrap<A>::type W;
+        typedef typename sw_wrap<A>::type W;
         return (A)((W)a + (W)b);
     }
 };
@@ -91,71 +91,71 @@ struct symwin_op_avg : symwin_op_sum {
     enum { divides = 1 };
 };
 
-struct symwin_op_prod : symwin_op_of<symwin_op_prod> {
+struct symwin_op_prod : sw_op_of<symwin_op_prod> {
     enum { averages = 0, divides = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {
-        typedef typename symwin_wrap<A>::type W;
+        typedef typename sw_wrap<A>::type W;
         return (A)((W)a * (W)b);
     }
 };
 
-struct symwin_op_min : symwin_op_of<symwin_op_min> {
+struct symwin_op_min : sw_op_of<symwin_op_min> {
     enum { averages = 0, divides = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {
-        return b < a || symwin_is_nan(a) ? b : a;
+        return b < a || sw_is_nan(a) ? b : a;
     }
 };
 
-struct symwin_op_max : symwin_op_of<symwin_op_max> {
+struct symwin_op_max : sw_op_of<symwin_op_max> {
     enum { averages = 0, divides = 0 };
     template <typename A>
     SYMWIN_DEVICE A combine(A a, A b)
     {
-        return b > a || symwin_is_nan(a) ? b : a;
+        return b > a || sw_is_nan(a) ? b : a;
     }
 };
 
 /* The divisor as the accumulator's type, or as int where a rank count may not fit. */
-SYMWIN_DEVICE float symwin_divide(float sum, int32_t nranks)
+SYMWIN_DEVICE float sw_divide(float sum, int32_t nranks)
 {
     return sum / (float)nranks;
 }
 
-SYMWIN_DEVICE double symwin_divide(double sum, int32_t nranks)
+SYMWIN_DEVICE double sw_divide(double sum, int32_t nranks)
 {
     return sum / (double)nranks;
 }
 
-SYMWIN_DEVICE int8_t symwin_divide(int8_t sum, int32_t nranks)
+SYMWIN_DEVICE int8_t sw_divide(int8_t sum, int32_t nranks)
 {
     return (int8_t)(sum / nranks);
 }
 
-SYMWIN_DEVICE uint8_t symwin_divide(uint8_t sum, int32_t nranks)
+SYMWIN_DEVICE uint8_t sw_divide(uint8_t sum, int32_t nranks)
 {
     return (uint8_t)(sum / nranks);
 }
 
-SYMWIN_DEVICE int32_t symwin_divide(int32_t sum, int32_t nranks)
+SYMWIN_DEVICE int32_t sw_divide(int32_t sum, int32_t nranks)
 {
     return sum / nranks;
 }
 
-SYMWIN_DEVICE uint32_t symwin_divide(uint32_t sum, int32_t nranks)
+SYMWIN_DEVICE uint32_t sw_divide(uint32_t sum, int32_t nranks)
 {
     return sum / (uint32_t)nranks;
 }
 
-SYMWIN_DEVICE int64_t symwin_divide(int64_t sum, int32_t nranks)
+SYMWIN_DEVICE int64_t sw_divide(int64_t sum, int32_t nranks)
 {
     return sum / nranks;
 }
 
-SYMWIN_DEVICE uint64_t symwin_divide(uint64_t sum, int32_t nranks)
+SYMWIN_DEVICE uint64_t sw_divide(uint64_t sum, int32_t nranks)
 {
     return sum / (uint64_t)nranks;
 }
@@ -164,7 +164,7 @@ SYMWIN_DEVICE uint64_t symwin_divide(uint64_t sum, int32_t nranks)
 
 /* An integer, or a float that is its own accumulator. */
 template <typename T, typename Bits>
-struct symwin_type_plain {
+struct sw_type_plain {
     typedef T acc;
     /* spares: all ones is a NaN, which another can stand for */
     enum { bytes = sizeof(T), per = 8 / sizeof(T), spares = (T)0.5f != (T)0 };
@@ -192,17 +192,17 @@ struct symwin_type_plain {
     }
 };
 
-typedef symwin_type_plain<double, uint64_t> symwin_type_f64;
-typedef symwin_type_plain<float, uint32_t> symwin_type_f32;
-typedef symwin_type_plain<int8_t, uint8_t> symwin_type_i8;
-typedef symwin_type_plain<uint8_t, uint8_t> symwin_type_u8;
-typedef symwin_type_plain<int32_t, uint32_t> symwin_type_i32;
-typedef symwin_type_plain<uint32_t, uint32_t> symwin_type_u32;
-typedef symwin_type_plain<int64_t, uint64_t> symwin_type_i64;
-typedef symwin_type_plain<uint64_t, uint64_t> symwin_type_u64;
+typedef sw_type_plain<double, uint64_t> symwin_type_f64;
+typedef sw_type_plain<float, uint32_t> symwin_type_f32;
+typedef sw_type_plain<int8_t, uint8_t> symwin_type_i8;
+typedef sw_type_plain<uint8_t, uint8_t> symwin_type_u8;
+typedef sw_type_plain<int32_t, uint32_t> symwin_type_i32;
+typedef sw_type_plain<uint32_t, uint32_t> symwin_type_u32;
+typedef sw_type_plain<int64_t, uint64_t> symwin_type_i64;
+typedef sw_type_plain<uint64_t, uint64_t> symwin_type_u64;
 
 /* 32 bits of a small type: what the hardware converts without taking a word apart. */
-struct symwin_some_f16 {
+struct sw_some_f16 {
     enum { bytes = 2 };
     SYMWIN_DEVICE void unpack(uint32_t some, float *a)
     {
@@ -223,7 +223,7 @@ struct symwin_some_f16 {
     }
 };
 
-struct symwin_some_bf16 {
+struct sw_some_bf16 {
     enum { bytes = 2 };
     SYMWIN_DEVICE void unpack(uint32_t some, float *a)
     {
@@ -240,7 +240,7 @@ struct symwin_some_bf16 {
     }
 };
 
-struct symwin_some_e4m3 {
+struct sw_some_e4m3 {
     enum { bytes = 1 };
     SYMWIN_DEVICE void unpack(uint32_t some, float *a)
     {
@@ -248,8 +248,8 @@ struct symwin_some_e4m3 {
         uint32_t lo, hi;
 
         symwin_cvt_f16x2_e4m3x4(some, &lo, &hi);
-        symwin_some_f16::unpack(lo, a);
-        symwin_some_f16::unpack(hi, a + 2);
+        sw_some_f16::unpack(lo, a);
+        sw_some_f16::unpack(hi, a + 2);
 #else
         SYMWIN_UNROLL
         for (int i = 0; i < 4; i++)
@@ -267,7 +267,7 @@ struct symwin_some_e4m3 {
     }
 };
 
-struct symwin_some_e5m2 {
+struct sw_some_e5m2 {
     enum { bytes = 1 };
     SYMWIN_DEVICE void unpack(uint32_t some, float *a)
     {
@@ -279,8 +279,8 @@ struct symwin_some_e5m2 {
         uint32_t lo, hi;
 
         symwin_cvt_f16x2_e5m2x4(some, &lo, &hi);
-        symwin_some_f16::unpack(lo, a);
-        symwin_some_f16::unpack(hi, a + 2);
+        sw_some_f16::unpack(lo, a);
+        sw_some_f16::unpack(hi, a + 2);
 #endif
     }
     SYMWIN_DEVICE uint32_t pack(const float *a)
@@ -295,7 +295,7 @@ struct symwin_some_e5m2 {
 };
 
 template <typename Some>
-struct symwin_type_small {
+struct sw_type_small {
     typedef float acc;
     enum { bytes = Some::bytes, per = 8 / bytes, spares = 1 };
 
@@ -311,10 +311,10 @@ struct symwin_type_small {
     }
 };
 
-typedef symwin_type_small<symwin_some_f16> symwin_type_f16;
-typedef symwin_type_small<symwin_some_bf16> symwin_type_bf16;
-typedef symwin_type_small<symwin_some_e4m3> symwin_type_e4m3;
-typedef symwin_type_small<symwin_some_e5m2> symwin_type_e5m2;
+typedef sw_type_small<sw_some_f16> symwin_type_f16;
+typedef sw_type_small<sw_some_bf16> symwin_type_bf16;
+typedef sw_type_small<sw_some_e4m3> symwin_type_e4m3;
+typedef sw_type_small<sw_some_e5m2> symwin_type_e5m2;
 
 /* ---- a reduction of eight bytes -------------------------------------------------------------- */
 
@@ -342,7 +342,7 @@ struct symwin_accumulator {
         if (divide) {
             SYMWIN_UNROLL
             for (int i = 0; i < T::per; i++)
-                sum[i] = symwin_divide(sum[i], count);
+                sum[i] = sw_divide(sum[i], count);
         }
         return T::pack(sum);
     }
@@ -366,8 +366,8 @@ SYMWIN_DEVICE uint64_t symwin_reduce_element(const symwin_team &team, uint64_t o
 
 /* Combines U vectors, `step` bytes apart; a rank's loads are under way while the one before is added. */
 template <typename T, typename O, int U>
-SYMWIN_DEVICE void symwin_reduce_vectors(const symwin_team &team, uint64_t to, uint64_t offset,
-                                         uint64_t step)
+SYMWIN_DEVICE void sw_reduce_vectors(const symwin_team &team, uint64_t to, uint64_t offset,
+                                     uint64_t step)
 {
     symwin_accumulator<T, O> lo[U] = {}, hi[U] = {};
     symwin_v16 now[U], next[U];
@@ -406,12 +406,11 @@ SYMWIN_DEVICE void symwin_reduce_vectors(const symwin_team &team, uint64_t to, u
 
 /* How a message of `count` elements lies between two places: vectors of 16 bytes, where both have the same rest by 16, and
  * elements before and behind them. */
-struct symwin_message_cut {
+struct sw_between {
     uint64_t head, vectors, tail; /* elements, vectors, elements */
 };
 
-SYMWIN_DEVICE symwin_message_cut symwin_message_cut_of(uint64_t to, uint64_t from, uint64_t count,
-                                                       uint32_t size)
+SYMWIN_DEVICE sw_between sw_cut_between(uint64_t to, uint64_t from, uint64_t count, uint32_t size)
 {
     const uint64_t ahead = (0 - to) % 16 / size, head = ahead < count ? ahead : count;
     const uint64_t vectors = (count - head) * size / 16;
@@ -433,18 +432,18 @@ SYMWIN_DEVICE void symwin_reduce_peers(symwin_group group, const symwin_team &te
                                        uint64_t offset, uint64_t count)
 {
     enum { SIZE = T::bytes, AT_ONCE = SIZE == 1 ? 2 : 4 };
-    const symwin_message_cut cut = symwin_message_cut_of(to, offset, count, SIZE);
+    const sw_between cut = sw_cut_between(to, offset, count, SIZE);
     const uint64_t edge = cut.head + cut.tail, step = group.count * 16;
     uint64_t v = group.index;
 
     SYMWIN_NO_UNROLL
     for (; v + (AT_ONCE - 1) * group.count < cut.vectors; v += AT_ONCE * group.count)
-        symwin_reduce_vectors<T, O, AT_ONCE>(team, to + cut.head * SIZE + v * 16,
-                                             offset + cut.head * SIZE + v * 16, step);
+        sw_reduce_vectors<T, O, AT_ONCE>(team, to + cut.head * SIZE + v * 16,
+                                         offset + cut.head * SIZE + v * 16, step);
     SYMWIN_NO_UNROLL
     for (; v < cut.vectors; v += group.count)
-        symwin_reduce_vectors<T, O, 1>(team, to + cut.head * SIZE + v * 16,
-                                       offset + cut.head * SIZE + v * 16, step);
+        sw_reduce_vectors<T, O, 1>(team, to + cut.head * SIZE + v * 16,
+                                   offset + cut.head * SIZE + v * 16, step);
     SYMWIN_NO_UNROLL
     for (uint64_t e = group.index; e < edge; e += group.count) {
         const uint64_t at = e * SIZE + (e < cut.head ? 0 : cut.vectors * 16);

@@ -21,8 +21,8 @@
 
 #include <stdint.h>
 
-#include "symwin_float.h"
 #include "symwin.h"
+#include "symwin_float.h"
 
 #define PERF_FN SW_TYPES_FN
 
