@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "channels.h"
 #include "dump.h"
 #include "pool.h"
 #include "register.h"
@@ -170,6 +171,20 @@ static void see_range(const struct sw_range *range, const struct sw_connected *c
          range->refs[SW_REF_LOCAL], range->refs[SW_REF_GRAPH], range->nccl != NULL, how);
 }
 
+static void see_channel(const struct sw_end *end, void *context)
+{
+    struct text *t = context;
+
+    line(t, "channel 0x%llx comm=%u peer=%d bytes=%zu lanes=%u state=%s memory=%s",
+         (unsigned long long)(uintptr_t)end->ptr, t->comms - 1, end->peer, end->bytes, end->lanes,
+         end->state == SW_END_CONNECTED ? "connected"
+         : end->state == SW_END_FAILED  ? "failed"
+                                        : "offered",
+         end->bytes == 0 ? "none"
+         : end->window   ? "window"
+                         : "other");
+}
+
 static void see_comm(symwin_comm *comm, void *context)
 {
     struct text *t = context;
@@ -190,6 +205,7 @@ static void see_comm(symwin_comm *comm, void *context)
              (w->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? "peer,multicast" : "peer");
     pthread_mutex_unlock(&comm->mutex);
     sw_registrations_each(comm, see_range, t);
+    sw_channels_each(comm, see_channel, t);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -369,6 +369,11 @@ static int whom_it_waits_for(const struct sw_exchange *x, int rank)
     return rank;
 }
 
+int sw_exchange_blame(const struct sw_exchange *x, int rank)
+{
+    return whom_it_waits_for(x, rank);
+}
+
 static int is_elsewhere(const struct sw_exchange *x, int rank)
 {
     return x->hosts != NULL && x->hosts->elsewhere[rank];

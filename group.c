@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "bootstrap.h"
+#include "letters.h"
 
 static const char call[] = "symwin_comm_create";
 
@@ -119,6 +120,7 @@ void sw_group_free(struct sw_group *group)
     if (group->base != 0)
         sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
     pthread_mutex_destroy(&group->mutex);
+    sw_letters_destroy(group);
     sw_exchange_destroy(group->exchange);
     sw_handles_destroy(group->trade);
     free(group->lines);
@@ -138,6 +140,7 @@ static void group_ended(void *context)
     sw_group_abort_kernels(group);
     sw_group_break_lines(group);
     sw_links_end(group);
+    pthread_cond_broadcast(&group->mail_came);
 }
 
 /* A process is lost with all its ranks that have not left. */
@@ -161,18 +164,26 @@ static void process_lost(struct sw_group *group, int process)
 }
 
 /* The line to a process has broken: it has left, or died, or heard of an end. On the service thread. */
-static void line_broken(struct sw_watch *watch, short events)
+static void line_broken(struct sw_line *line)
 {
-    struct sw_line *line = (struct sw_line *)(void *)watch;
     struct sw_group *group = line->group;
 
-    (void)events;
-    sw_service_remove(watch);
-    sw_service_keep(watch->fd); /* or a forked child would hold it open */
+    sw_service_remove(&line->watch);
+    sw_service_keep(line->watch.fd); /* or a forked child would hold it open */
     if (!sw_exchange_is_quiet(group->exchange, sw_group_leader_of(group, line->process)))
         process_lost(group, line->process);
     if (sw_exchange_ended(group->exchange))
         group_ended(group);
+}
+
+/* Something came over a line, perhaps its end. On the service thread. */
+static void line_ready(struct sw_watch *watch, short events)
+{
+    struct sw_line *line = (struct sw_line *)(void *)watch;
+    const int error = sw_letters_read(line);
+
+    if (error != 0 || (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+        line_broken(line);
 }
 
 void sw_group_abort_kernels(struct sw_group *group)
@@ -229,9 +240,9 @@ static symwin_status group_connect(struct sw_group *group, struct sw_place *plac
         line->group = group;
         line->process = p;
         line->watch = (struct sw_watch){.fd = place->lines[p],
-                                        .events = POLLRDHUP,
+                                        .events = POLLIN | POLLRDHUP,
                                         .deadline = INT64_MAX,
-                                        .ready = line_broken};
+                                        .ready = line_ready};
         place->lines[p] = -1;
         status = sw_service_add(&line->watch);
     }
@@ -286,6 +297,8 @@ symwin_status sw_group_create(struct sw_place *place, struct sw_group **out)
     struct sw_group *group = calloc(1, sizeof *group);
     symwin_status status;
 
+    if (group != NULL)
+        pthread_cond_init(&group->mail_came, NULL);
     if (group != NULL && pthread_mutex_init(&group->mutex, NULL) != 0) {
         free(group);
         group = NULL;
@@ -308,6 +321,7 @@ void sw_bootstrap_leave(struct sw_group *group, int rank)
 {
     sw_exchange_leave(group->exchange, rank);
     sw_links_leave(group, rank, -1);
+    sw_letters_drop(group, rank);
     if (atomic_fetch_sub(&group->refs, 1) != 1)
         return;
     sw_service_lock();

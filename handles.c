@@ -4,7 +4,7 @@
  * is not in the registration under way, and only the processes of the communicator have a line. A rank
  * whose memory cannot be exported sends that instead of a descriptor, so nobody waits for it. What
  * comes is imported and closed at once, and whatever fails, all that is due is received: the next
- * registration finds the lines empty.
+ * registration finds the lines empty, but for letters of one rank to another (letters.c).
  */
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "wire.h"
+#include "letters.h"
 
 enum { SLICE_MS = 20 }; /* between two looks at whether the exchange has ended */
 
@@ -54,19 +54,19 @@ static int next_local(const struct sw_group *group, int rank)
 }
 
 /* A descriptor pins the memory, so a forked child must hold none, from the moment that it is there. */
-static symwin_status export_one(struct sw_trade *t, int r)
+symwin_status sw_handles_export(CUmemGenericAllocationHandle memory, int rank, int *out)
 {
     CUresult result;
     int fd = -1;
     int kept;
 
     sw_service_lock();
-    result = sw_drv.cuMemExportToShareableHandle(&fd, t->segment->rank[r].memory,
+    result = sw_drv.cuMemExportToShareableHandle(&fd, memory,
                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     kept = result == CUDA_SUCCESS && sw_service_keep(fd);
     sw_service_unlock();
     if (kept) {
-        t->fds[r] = fd;
+        *out = fd;
         return SYMWIN_OK;
     }
     if (result == CUDA_SUCCESS) {
@@ -74,14 +74,14 @@ static symwin_status export_one(struct sw_trade *t, int r)
         return sw_fail(SYMWIN_NO_MEMORY,
                        "rank %d's memory cannot be shown to other processes: descriptor %d is "
                        "beyond what the library can use; close some",
-                       r, fd);
+                       rank, fd);
     }
     if (result == CUDA_ERROR_INVALID_VALUE)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "rank %d's memory cannot be shown to other processes: it was not "
                        "created for export as a file descriptor, or was itself imported",
-                       r);
-    return sw_check(result, "cuMemExportToShareableHandle of rank %d's memory", r);
+                       rank);
+    return sw_check(result, "cuMemExportToShareableHandle of rank %d's memory", rank);
 }
 
 static void export_all(struct sw_trade *t)
@@ -89,7 +89,7 @@ static void export_all(struct sw_trade *t)
     int r;
 
     for (r = next_local(t->group, 0); r < t->group->nranks; r = next_local(t->group, r + 1)) {
-        t->exported[r] = export_one(t, r);
+        t->exported[r] = sw_handles_export(t->segment->rank[r].memory, r, &t->fds[r]);
         if (t->status == SYMWIN_OK)
             t->status = t->exported[r];
     }
@@ -148,30 +148,15 @@ static symwin_status import_one(struct sw_trade *t, const struct sw_wire_handle 
     return sw_segment_map(t->group, t->segment, handle->rank, memory, (size_t)handle->bytes, 0);
 }
 
-/* A frame of this registration from the rank that it says. */
-static int fits(const struct sw_trade *t, int process, const union sw_wire_frame *frame, int fd)
+/* A frame of this registration from the rank that it says. `lost`: its descriptor was. */
+static int fits(const struct sw_trade *t, int process, const union sw_wire_frame *frame, int fd,
+                int lost)
 {
     const struct sw_wire_handle *h = &frame->handle;
 
     return frame->header.type == SW_WIRE_HANDLE && h->rank < t->group->nranks &&
            t->group->process_of[h->rank] == process && h->sequence == t->segment->id &&
-           !t->came[h->rank] && (fd >= 0) == (h->status == SYMWIN_OK);
-}
-
-/* As for what is exported. */
-static int receive(struct sw_trade *t, int process, union sw_wire_frame *frame, int *fd)
-{
-    int error;
-
-    sw_service_lock();
-    error = sw_wire_receive_now(t->group->lines[process].watch.fd, frame, fd);
-    if (error == 0 && !sw_service_keep(*fd)) {
-        close(*fd);
-        *fd = -1;
-        error = EMFILE;
-    }
-    sw_service_unlock();
-    return error;
+           !t->came[h->rank] && (fd >= 0 || lost) == (h->status == SYMWIN_OK);
 }
 
 static void receive_one(struct sw_trade *t, int process)
@@ -182,26 +167,27 @@ static void receive_one(struct sw_trade *t, int process)
     int error;
 
     memcpy(text, symwin_last_error(), sizeof text);
-    error = receive(t, process, &frame, &fd);
+    error = sw_letters_next_handle(&t->group->lines[process], &frame, &fd);
     if (error == EAGAIN)
         return;
     if (error == EPIPE) {
         lost(t, process, SYMWIN_PEER_LOST);
         return;
     }
-    if (error == EMFILE) {
+    if (error == EMFILE && fits(t, process, &frame, -1, 1)) {
         t->errands[process].to_receive--;
+        t->came[frame.handle.rank] = 1;
         note(t,
              sw_fail(SYMWIN_NO_MEMORY,
                      "no descriptor is left to take in another process's memory; raise ulimit -n"),
              text);
         return;
     }
-    if (error != 0 && error != EPROTO) {
+    if (error != 0 && error != EPROTO && error != EMFILE) {
         stuck(t);
         return;
     }
-    if (error != 0 || !fits(t, process, &frame, fd)) {
+    if (error != 0 || !fits(t, process, &frame, fd, 0)) {
         if (fd >= 0)
             sw_service_close(fd);
         lost(t, process, SYMWIN_MISMATCH);
@@ -244,6 +230,9 @@ static symwin_status exchange_all(struct sw_trade *t)
     int count, ready;
     int i;
 
+    for (i = 0; i < group->processes; i++) /* what came before this process began */
+        while (group->lines[i].early != NULL && t->errands[i].to_receive > 0)
+            receive_one(t, i);
     while ((count = fill_polls(t)) > 0) {
         if (sw_exchange_ended(group->exchange))
             return sw_exchange_status(group->exchange, t->call);
@@ -329,8 +318,10 @@ symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segmen
     t->call = call;
     t->deadline = sw_now_ms() + timeout_ms;
     prepare(t);
+    sw_letters_trade(group, 1);
     export_all(t);
     status = exchange_all(t);
+    sw_letters_trade(group, 0);
     sw_exchange_waits_for(group->exchange, group->leader, -1);
     for (r = 0; r < group->nranks; r++)
         if (t->fds[r] >= 0)
@@ -340,11 +331,10 @@ symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segmen
 
 /* ---- between hosts ---- */
 
-symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
-                                uint64_t words[SW_FABRIC_WORDS])
+symwin_status sw_handles_export_fabric(CUmemGenericAllocationHandle memory,
+                                       CUmemFabricHandle *handle)
 {
-    CUmemFabricHandle handle;
-    const CUresult result = sw_drv.cuMemExportToShareableHandle(&handle, segment->rank[rank].memory,
+    const CUresult result = sw_drv.cuMemExportToShareableHandle(handle, memory,
                                                                 CU_MEM_HANDLE_TYPE_FABRIC, 0);
 
     if (result == CUDA_ERROR_INVALID_VALUE)
@@ -353,8 +343,17 @@ symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
             "the memory cannot be shown to other hosts: it was not created for fabric "
             "handles (which need NVLink between the hosts and a common IMEX channel), or "
             "was itself imported");
-    if (result != CUDA_SUCCESS)
-        return sw_check(result, "cuMemExportToShareableHandle as a fabric handle");
+    return sw_check(result, "cuMemExportToShareableHandle as a fabric handle");
+}
+
+symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
+                                uint64_t words[SW_FABRIC_WORDS])
+{
+    CUmemFabricHandle handle;
+    const symwin_status status = sw_handles_export_fabric(segment->rank[rank].memory, &handle);
+
+    if (status != SYMWIN_OK)
+        return status;
     memcpy(words, &handle, sizeof handle);
     words[SW_FABRIC_WORDS - 1] = segment->rank[rank].bytes;
     return SYMWIN_OK;

@@ -187,6 +187,9 @@ int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int 
  * names that one. To be said again every few hundredths of a second. */
 void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other);
 
+/* Whom to name for a rank that is late: it, or the one that it says it waits for. */
+int sw_exchange_blame(const struct sw_exchange *x, int rank);
+
 /* The lowest rank of a process that shuts its lines because the exchange has ended, not because it dies. */
 void sw_exchange_be_quiet(struct sw_exchange *x, int rank);
 int sw_exchange_is_quiet(const struct sw_exchange *x, int rank);
@@ -245,6 +248,8 @@ struct sw_line {
     struct sw_watch watch; /* .fd is owned; -1: this process's own place */
     struct sw_group *group;
     int process;
+    struct sw_early
+        *early; /* owned: handles of a registration that has yet to begin here; letters.c */
 };
 
 /* What the ranks of one communicator share in this process. */
@@ -264,6 +269,10 @@ struct sw_group {
     unsigned char *elsewhere; /* owned: of each rank, if there are more hosts */
     uint64_t *posts_sent;     /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
+    struct sw_letter
+        *mail; /* owned: for ranks of this process; under the service lock, as the next two */
+    pthread_cond_t mail_came;
+    int trading;                  /* handles are being traded: the service thread reads no line */
     struct sw_watch pulse;        /* of the process that links this host with others */
     _Atomic uint64_t rounds_sent; /* by the deciding host's linking process */
     atomic_int refs;              /* ranks that joined and have not left */
@@ -322,6 +331,11 @@ symwin_status sw_segment_join(struct sw_group *group, int rank, uint64_t id, siz
  * handle. `buffer_id` is 0 for a rank of another process. */
 symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment, int rank,
                              CUmemGenericAllocationHandle memory, size_t bytes, uint64_t buffer_id);
+
+/* The segment that shows `rank` at [offset, offset + bytes) of the flat range, with a reference for rank `holder`, of this
+ * process; NULL: there is none. */
+struct sw_segment *sw_segment_hold(struct sw_group *group, int rank, size_t offset, size_t bytes,
+                                   int holder);
 
 /* Gives up one reference of the rank; the last rank's last one tears the segment down. */
 void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int rank);
@@ -391,6 +405,12 @@ symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segmen
 
 /* Between hosts: a rank's memory as a fabric handle, in words of a vote, and that of another host's rank
  * from its words. */
+/* Memory of a rank as a descriptor, which a forked child does not get, the caller's to close by sw_service_close(); or as
+ * a fabric handle. */
+symwin_status sw_handles_export(CUmemGenericAllocationHandle memory, int rank, int *fd);
+symwin_status sw_handles_export_fabric(CUmemGenericAllocationHandle memory,
+                                       CUmemFabricHandle *handle);
+
 #define SW_FABRIC_WORDS 9
 symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
                                 uint64_t words[SW_FABRIC_WORDS]);
@@ -535,6 +555,7 @@ struct symwin_comm {
     struct sw_tickets windows; /* owned, and they: struct sw_window */
     struct sw_registry *registry;
     struct sw_registrations *registrations; /* owned: register.h */
+    struct sw_channels *channels;           /* owned: channels.h */
 
     /* collective.c, under `busy`: what the next call has to come after */
     uint32_t done;              /* blocks of all calls outside captures: what state.done comes to */

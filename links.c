@@ -2,7 +2,7 @@
  *
  * One host decides (exchange.c): the one on which the id was made. Its linking process has a connection
  * to that of every other host. Posts are sent by the rank that relays them, which may wait for room until its
- * call's deadline. That a rank leaves, and an end, are sent by whoever comes to them, the service thread too:
+ * call's deadline. Letters of one rank to another, that a rank leaves, and an end, are sent by whoever comes to them, the service thread too:
  * nobody waits there for another sender, and hardly for room. What cannot be sent breaks the connection.
  */
 #include <netinet/in.h>
@@ -103,6 +103,32 @@ static void send_end(struct sw_link *link)
     transmit(link, &frame, sw_now_ms() + WORD_MS);
 }
 
+static struct sw_letter *next_letter(struct sw_link *link)
+{
+    struct sw_letter *letter;
+
+    pthread_mutex_lock(&link->queue);
+    letter = link->letters;
+    if (letter != NULL)
+        link->letters = letter->next;
+    pthread_mutex_unlock(&link->queue);
+    return letter;
+}
+
+/* Under link->mutex. */
+static void send_letters(struct sw_link *link)
+{
+    union sw_wire_frame frame;
+    struct sw_letter *letter;
+
+    while ((letter = next_letter(link)) != NULL) {
+        frame.letter = letter->words;
+        transmit(link, &frame, sw_now_ms() + WORD_MS);
+        memset(&frame.letter, 0, sizeof frame.letter);
+        sw_letter_free(letter);
+    }
+}
+
 /* Sends what is to be told, unless another is at sending: that one does it when it is done. */
 static void send_news(struct sw_link *link)
 {
@@ -111,7 +137,8 @@ static void send_news(struct sw_link *link)
 
     while (atomic_load(&link->news) && pthread_mutex_trylock(&link->mutex) == 0) {
         atomic_store(&link->news, 0);
-        send_end(link); /* first: why they leave */
+        send_letters(link); /* first: they were sent before */
+        send_end(link);     /* then why they leave */
         for (r = 0; r < link->group->nranks; r++)
             if (atomic_exchange(&link->leaves[r], 0)) {
                 fill_end(&frame, SW_WIRE_LEAVE, SYMWIN_OK, r);
@@ -125,6 +152,25 @@ static void tell_news(struct sw_link *link)
 {
     atomic_store(&link->news, 1);
     send_news(link);
+}
+
+int sw_links_letter(struct sw_group *group, int host, const struct sw_wire_letter *words)
+{
+    struct sw_link *link = &group->links[host];
+    struct sw_letter *letter = calloc(1, sizeof *letter);
+    struct sw_letter **at = &link->letters;
+
+    if (letter == NULL)
+        return 0;
+    letter->fd = -1;
+    letter->words = *words;
+    pthread_mutex_lock(&link->queue);
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = letter;
+    pthread_mutex_unlock(&link->queue);
+    tell_news(link);
+    return 1;
 }
 
 void sw_links_end(struct sw_group *group)
@@ -231,6 +277,8 @@ static int take(struct sw_link *link, const union sw_wire_frame *frame)
             sw_exchange_decide(x, (symwin_status)frame->end.status, frame->end.rank);
         }
         return 1;
+    case SW_WIRE_LETTER:
+        return speaks_for(link, frame->letter.from) && sw_letters_forward(group, &frame->letter);
     default:
         return 0;
     }
@@ -319,13 +367,17 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
 
 void sw_links_stop(struct sw_group *group)
 {
+    struct sw_letter *letter;
     int h;
 
     sw_service_remove(&group->pulse);
     for (h = 0; h < group->hosts && group->links != NULL; h++) {
         sw_service_remove(&group->links[h].watch);
         sw_channel_close(&group->links[h].channel);
+        while ((letter = next_letter(&group->links[h])) != NULL)
+            sw_letter_free(letter);
         pthread_mutex_destroy(&group->links[h].mutex);
+        pthread_mutex_destroy(&group->links[h].queue);
         free(group->links[h].leaves);
     }
     free(group->links);
@@ -347,6 +399,7 @@ int sw_links_create(struct sw_group *group)
 
         link->channel.fd = link->watch.fd = -1;
         pthread_mutex_init(&link->mutex, NULL);
+        pthread_mutex_init(&link->queue, NULL);
         link->leaves = calloc(nranks, sizeof *link->leaves);
         complete &= link->leaves != NULL;
     }

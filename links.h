@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "wire.h"
+#include "letters.h"
 
 struct sw_link {
     struct sw_watch watch;
@@ -14,8 +14,10 @@ struct sw_link {
     pthread_mutex_t mutex; /* sending, and the next two */
     int broken;
     atomic_int end_sent;
-    atomic_int news;      /* somebody leaves, or it has ended: to be told by whoever sends */
-    atomic_uchar *leaves; /* owned: of each rank, to be told */
+    atomic_int news;           /* somebody leaves, or it has ended: to be told by whoever sends */
+    atomic_uchar *leaves;      /* owned: of each rank, to be told */
+    pthread_mutex_t queue;     /* the next one; taken last */
+    struct sw_letter *letters; /* owned: to be sent, the oldest first */
 };
 
 /* The process that links this host with the others. */
@@ -32,6 +34,9 @@ void sw_links_stop(struct sw_group *group);
  * left (all but host `but`, -1: all). */
 void sw_links_end(struct sw_group *group);
 void sw_links_leave(struct sw_group *group, int rank, int but);
+
+/* Has a letter sent to another host, by this process, which links them: whoever comes to it does so. 0: no host memory. */
+int sw_links_letter(struct sw_group *group, int host, const struct sw_wire_letter *words);
 
 /* Says over a connection between hosts that the exchange has ended, or shall never begin. */
 void sw_links_say_end(struct sw_channel *channel, symwin_status status, int culprit);

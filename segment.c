@@ -32,6 +32,23 @@ struct sw_segment *sw_segment_find(struct sw_group *group, int rank, uint64_t bu
     return s;
 }
 
+struct sw_segment *sw_segment_hold(struct sw_group *group, int rank, size_t offset, size_t bytes,
+                                   int holder)
+{
+    struct sw_segment *s;
+
+    pthread_mutex_lock(&group->mutex);
+    for (s = group->segments; s != NULL; s = s->next)
+        if (s->holders > 0 && s->rank[rank].mapped && offset >= s->offset &&
+            offset - s->offset < s->rank[rank].bytes &&
+            bytes <= s->rank[rank].bytes - (offset - s->offset))
+            break;
+    if (s != NULL && s->rank[holder].refs++ == 0)
+        s->holders++;
+    pthread_mutex_unlock(&group->mutex);
+    return s;
+}
+
 int sw_segment_count(struct sw_group *group)
 {
     int count;

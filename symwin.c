@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "channels.h"
 #include "choice.h"
 #include "copies.h"
 #include "register.h"
@@ -36,6 +37,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     sw_copies_release(comm);
     switch (comm->stage) {
     case SW_COMM_REGISTERED:
+        sw_channels_destroy(comm);
         sw_registrations_destroy(comm);
         sw_window_detach_all(comm);
         sw_collective_release(comm);
@@ -60,6 +62,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     }
     sw_tuning_close(comm->tuning);
     sw_registrations_destroy(comm); /* there are none before */
+    sw_channels_destroy(comm);
     sw_registry_destroy(comm->registry);
     pthread_mutex_destroy(&comm->mutex);
     sw_tickets_release(&comm->windows);
@@ -153,8 +156,10 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->votes = calloc((size_t)nranks, sizeof *comm->votes);
     comm->registry = sw_registry_create();
     comm->registrations = sw_registrations_create();
+    comm->channels = sw_channels_create(nranks);
     if (comm->votes == NULL || comm->registry == NULL || comm->registrations == NULL ||
-        pthread_mutex_init(&comm->mutex, NULL) != 0) {
+        comm->channels == NULL || pthread_mutex_init(&comm->mutex, NULL) != 0) {
+        sw_channels_destroy(comm);
         sw_registrations_destroy(comm);
         sw_registry_destroy(comm->registry);
         free(comm->votes);

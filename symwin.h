@@ -218,7 +218,8 @@ typedef struct symwin_comm_options {
     int bootstrap_timeout_ms;
     int kernel_timeout_ms;
     /* What a rank can push to another in one round and one stage, a multiple of 16; larger messages go in rounds.
-     * 4 * nranks * slot_bytes of device memory are allocated: by default up to 256 MiB, on the emulated driver 8. */
+     * 4 * nranks * slot_bytes of device memory are allocated: by default up to 256 MiB, on the emulated driver 8; and 256 KiB
+     * for the counters of channels. */
     size_t slot_bytes;
     int max_blocks; /* most blocks in use at once: no kernel begins before the one ahead has ended */
 } symwin_comm_options;
@@ -553,9 +554,11 @@ SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, s
  *   range ADDRESS comm= bytes= local= graph= nccl= transports=
  *                                      what symwin_register() knows, with its references; nccl=1: an attached NCCL
  *                                      has it; transports: as a window's, none before the first call, or refused
+ *   channel ADDRESS comm= peer= bytes= lanes= state= memory=
+ *                                      this rank's end of one. state: offered, connected, failed; memory: window, other, none
  *   end lines=                         so many lines before it: what has no such line is not whole
  *
- * Chunks follow their arena, and their allocations follow them; windows and ranges their communicator. Any thread, at any time;
+ * Chunks follow their arena, and their allocations follow them; windows, ranges and channels their communicator. Any thread, at any time;
  * calls no driver. Lines of one arena, or of one communicator, are of one moment; the whole is not, where other threads
  * go on. Waits for whoever reads the descriptor, but holds up no other call then. A pipe or socket that nobody reads
  * gives a status and no SIGPIPE.
@@ -567,6 +570,8 @@ SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, s
 SYMWIN_API symwin_status symwin_dump(int fd);
 
 #include "symwin_register.h"
+
+#include "symwin_channel.h"
 
 #ifdef __cplusplus
 }

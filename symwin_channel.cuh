@@ -6,12 +6,13 @@
  *   symwin_packet.cuh   data that says itself that it has arrived
  *   channels            all of it between two ranks' memory
  *
- * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the host. Like all of the
- * device API this is compiled by nvcc and for the emulated driver. symwin_device.cuh says what memory order means.
+ * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the host; or a channel's, which
+ * the host makes: symwin_channel.h. Like all of the device API this is compiled by nvcc and for the emulated driver. symwin_device.cuh says what memory order means.
  */
 #ifndef SYMWIN_CHANNEL_CUH
 #define SYMWIN_CHANNEL_CUH
 
+#include "symwin_channel.h"
 #include "symwin_copy.cuh"
 #include "symwin_packet.cuh"
 #include "symwin_signal.cuh"
@@ -19,14 +20,17 @@
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-/* Between this rank's memory and a peer's; a kernel argument. Zeroed once, the three words are never reset. */
-struct symwin_channel {
-    uint64_t own;     /* address of this rank's memory */
-    uint64_t theirs;  /* and of the peer's */
-    uint64_t signals; /* of a word of 64 bits in this rank's memory: the peer's signals so far */
-    uint64_t their_signals; /* of the peer's such word */
-    uint64_t waited;        /* of a word in this rank's memory: how many signals were waited for */
-};
+/* struct symwin_channel is in symwin_channel.h, whose symwin_channel_connect() fills it in; kernels get it by value. */
+
+/* Lane i of a channel that has more than i: the same memory, and counters of its own. So the blocks of two grids, of as
+ * many blocks each, can signal and wait each for the other's block of its number. */
+SYMWIN_DEVICE symwin_channel symwin_channel_lane(const symwin_channel &channel, uint64_t i)
+{
+    const uint64_t behind = i * SYMWIN_CHANNEL_LANE_BYTES;
+
+    return {channel.own, channel.theirs, channel.signals + behind, channel.their_signals + behind,
+            channel.waited + behind};
+}
 
 /* symwin_copy() to the peer's memory at `to`, from this rank's at `from`, or the other way round: bytes from the
  * beginning of each. */
@@ -42,22 +46,45 @@ SYMWIN_DEVICE void symwin_channel_get(const symwin_channel &channel, symwin_grou
     symwin_copy(group, channel.own + to, channel.theirs + from, bytes);
 }
 
+/* symwin_put_packets() to the peer's memory at `to`, from this rank's at `from`; and of what the peer has put to this
+ * rank's at `from`, symwin_get_packets() to this rank's at `to`. */
+SYMWIN_DEVICE void symwin_channel_put_packets(const symwin_channel &channel, symwin_group group,
+                                              uint64_t to, uint64_t from, uint64_t bytes,
+                                              uint32_t flag)
+{
+    symwin_put_packets(group, channel.theirs + to, channel.own + from, bytes, flag);
+}
+
+SYMWIN_DEVICE bool symwin_channel_get_packets(const symwin_channel &channel, symwin_group group,
+                                              uint64_t to, uint64_t from, uint64_t bytes,
+                                              uint32_t flag, symwin_limit limit)
+{
+    return symwin_get_packets(group, channel.own + to, channel.own + from, bytes, flag, limit);
+}
+
 /* Tells the peer that all before it is done: symwin_signal(). By one thread, behind a barrier of those that put. */
 SYMWIN_DEVICE void symwin_channel_signal(const symwin_channel &channel)
 {
     symwin_signal(channel.their_signals, 1);
 }
 
-/* Waits for the next signal of the peer: symwin_wait(). By one thread at a time. Where it gives up, the signal stays to be
- * waited for. */
-SYMWIN_DEVICE bool symwin_channel_wait(const symwin_channel &channel, symwin_limit limit)
+/* Waits for `count` more signals of the peer, as many as it has blocks if each of them signals: symwin_wait(). By one
+ * thread at a time. Where it gives up, the signals stay to be waited for. */
+SYMWIN_DEVICE bool symwin_channel_wait_for(const symwin_channel &channel, uint64_t count,
+                                           symwin_limit limit)
 {
-    const uint64_t next = 1 + symwin_load_u64(channel.waited);
+    const uint64_t next = count + symwin_load_u64(channel.waited);
 
     if (!symwin_wait(channel.signals, next, limit))
         return false;
     symwin_store_u64(channel.waited, next);
     return true;
+}
+
+/* Waits for the next one. */
+SYMWIN_DEVICE bool symwin_channel_wait(const symwin_channel &channel, symwin_limit limit)
+{
+    return symwin_channel_wait_for(channel, 1, limit);
 }
 
 #endif

@@ -65,7 +65,8 @@ SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned fla
  *
  *   SYMWIN_INVALID  not such a pointer: freed before, inside an allocation, or foreign; or, with SYMWIN_MEM_DEBUG, the
  *                   guard behind it was overwritten: then the memory is free all the same
- *   SYMWIN_BUSY     registered, as a window or by symwin_register(): deregister first; nothing was freed */
+ *   SYMWIN_BUSY     registered, as a window or by symwin_register(): deregister first; or in a channel: destroy it; nothing
+ *                   was freed */
 SYMWIN_API symwin_status symwin_mem_free(void *ptr);
 
 #define SYMWIN_DEVICE_ALL (-2)
@@ -110,8 +111,8 @@ typedef struct symwin_mem_info {
     unsigned handle_types; /* SYMWIN_HANDLE_* that an export will accept */
     uint64_t buffer_id;    /* the physical allocation's, unique in this process for ever */
     int owned;             /* 1: from symwin_mem_alloc(); 2: imported; 0: another allocator's */
-    int registrations; /* what keeps it from being freed: windows, registered ranges and what they are connected by, of all
-                        * communicators of this process; owned memory only */
+    int registrations; /* what keeps it from being freed: windows, channels, registered ranges and what they are connected
+                        * by, of all communicators of this process; owned memory only */
     void *
         ptr; /* the allocation that holds the pointer, as it was returned; NULL: another allocator's */
     size_t size; /* its length, rounded up; 0 where ptr is NULL */

@@ -9,15 +9,9 @@
 #define SYMWIN_SIGNAL_CUH
 
 #include "symwin_device.cuh"
+#include "symwin_kernel.h"
 
 /* ---- limits of waits ------------------------------------------------------------------------- */
-
-/* How long to wait: whichever comes first. */
-struct symwin_limit {
-    uint64_t timeout_ns; /* 0: for ever */
-    uint64_t
-        abort; /* address of a word of 32 bits that is not 0 when waiting is to end; 0: there is none */
-};
 
 /* A wait under way; begins as {0, 0}. */
 struct symwin_waiting {

@@ -288,7 +288,8 @@ symwin_status symwin_mem_free(void *ptr)
     else if (a.holds > 0)
         status = sw_fail(
             SYMWIN_BUSY,
-            "%s: %p is registered %d times, as a window or by symwin_register; deregister first",
+            "%s: %p is registered %d times, as a window or by symwin_register, or in a channel; "
+            "deregister, or destroy the channel, first",
             call, ptr, a.holds);
     else
         sw_arena_give(&locked, &a);

@@ -46,6 +46,8 @@ static size_t frame_bytes(const union sw_wire_frame *frame)
     case SW_WIRE_LEAVE:
     case SW_WIRE_END:
         return sizeof frame->end;
+    case SW_WIRE_LETTER:
+        return sizeof frame->letter;
     }
     return 0;
 }
@@ -80,6 +82,16 @@ static int table_valid(const struct sw_wire_table *table, size_t bytes)
 static int status_valid(int32_t status)
 {
     return status >= 0 && status <= SYMWIN_STATUS_LAST;
+}
+
+/* What it says of memory is judged by who knows how much there is. */
+static int letter_valid(struct sw_wire_letter *letter)
+{
+    letter->text[sizeof letter->text - 1] = '\0';
+    return rank_in(letter->from, SW_MAX_RANKS) && rank_in(letter->to, SW_MAX_RANKS) &&
+           letter->kind >= SW_LETTER_OFFER && letter->kind <= SW_LETTER_GONE &&
+           letter->memory >= SW_LETTER_NONE && letter->memory <= SW_LETTER_OTHER &&
+           status_valid(letter->status) && (letter->is_fabric == 0 || letter->is_fabric == 1);
 }
 
 int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
@@ -120,6 +132,8 @@ int sw_wire_valid(union sw_wire_frame *frame, size_t bytes)
     case SW_WIRE_END:
         return rank_in(frame->end.rank, SW_MAX_RANKS) && frame->end.status != SYMWIN_OK &&
                status_valid(frame->end.status);
+    case SW_WIRE_LETTER:
+        return letter_valid(&frame->letter);
     default:
         return 1;
     }
@@ -255,7 +269,9 @@ int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
         return errno == ECONNRESET ? EPIPE : errno;
     count = take_descriptors(&message, fd != NULL, &came);
     if ((message.msg_flags & MSG_CTRUNC) != 0 && count == 0)
-        error = EMFILE; /* the system found no number for it */
+        error = (message.msg_flags & MSG_TRUNC) == 0 && sw_wire_valid(frame, (size_t)got)
+                    ? EMFILE /* the system found no number for it */
+                    : EPROTO;
     else if (count > (fd != NULL) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
         error = EPROTO;
     else if (got == 0)

@@ -23,9 +23,10 @@
  * Over TCP both ends key their channel (stream.c) with both nonces once there is a CHALLENGE: JOIN and all after it are
  * followed by an HMAC, and so is a REFUSAL that meets a JOIN on its way.
  *
- * Between processes, over their line: HANDLE, with the descriptor of a rank's memory.
+ * Between processes, over their line: HANDLE, with the descriptor of a rank's memory; LETTER, from one rank to another,
+ * with the descriptor of memory where it offers any.
  *
- * Between hosts, over TCP (links.c): POST, LEAVE, END.
+ * Between hosts, over TCP (links.c): POST, LEAVE, END, LETTER.
  */
 #ifndef SYMWIN_WIRE_H
 #define SYMWIN_WIRE_H
@@ -51,12 +52,13 @@ enum sw_wire_type {
     SW_WIRE_POST,
     SW_WIRE_LEAVE,
     SW_WIRE_END,
-    SW_WIRE_READY
+    SW_WIRE_READY,
+    SW_WIRE_LETTER
 };
 
 #define SW_WIRE_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_WIRE_FORM 1            /* of header, HELLO, CHALLENGE and REFUSAL: stays */
-#define SW_WIRE_PROTOCOL 2        /* of all that comes after a proof */
+#define SW_WIRE_PROTOCOL 3        /* of all that comes after a proof */
 #define SW_NAME_BYTES 16
 
 struct sw_wire_header {
@@ -154,6 +156,37 @@ struct sw_wire_handle {
     int32_t status;    /* SYMWIN_OK: a descriptor comes along; else there is none to be had */
 };
 
+enum sw_letter_kind {
+    SW_LETTER_OFFER,   /* an end of a channel was made, or could not be */
+    SW_LETTER_VERDICT, /* and has the other's memory, or cannot have it */
+    SW_LETTER_GONE     /* and is destroyed */
+};
+
+enum sw_letter_memory { /* what an offer offers */
+                        SW_LETTER_NONE,
+                        SW_LETTER_WINDOW, /* place: in the flat range */
+                        SW_LETTER_OTHER   /* place: in the allocation, which comes along */
+};
+
+#define SW_LETTER_TEXT 256
+
+struct sw_wire_letter { /* of one rank to another */
+    struct sw_wire_header header;
+    int32_t from, to;
+    int32_t kind;
+    int32_t status;  /* the sender's */
+    uint64_t number; /* of the channel, among those of the two ranks */
+    uint64_t words;  /* where the sender's counters are in the flat range */
+    uint32_t lanes;
+    int32_t memory;
+    uint64_t place, bytes;
+    uint64_t buffer_id, allocation; /* of the allocation: its id and size */
+    int32_t is_fabric;              /* it comes as such a handle, and not as a descriptor */
+    int32_t zero;
+    unsigned char fabric[64];
+    char text[SW_LETTER_TEXT]; /* if status is an error */
+};
+
 union sw_wire_frame {
     struct sw_wire_header header;
     struct sw_wire_hello hello;
@@ -167,12 +200,14 @@ union sw_wire_frame {
     struct sw_wire_link link;
     struct sw_wire_post post;
     struct sw_wire_end end;
+    struct sw_wire_letter letter;
 };
 
 _Static_assert(sizeof(struct sw_wire_header) == 16, "no padding");
 _Static_assert(sizeof(struct sw_wire_join) == 16 + 6 * 4 + 8 + 2 * SW_NAME_BYTES + SW_DIGEST_BYTES,
                "no padding");
 _Static_assert(sizeof(struct sw_wire_handle) == 16 + 24, "no padding");
+_Static_assert(sizeof(struct sw_wire_letter) == 16 + 8 * 4 + 6 * 8 + 64 + 256, "no padding");
 
 /* Whether an errno says something of the other end; else it is about this process. */
 int sw_wire_is_theirs(int error);
@@ -197,7 +232,8 @@ int sw_wire_send_now(int socket, const union sw_wire_frame *frame, int fd);
 
 /* Receives one frame, and its descriptor into *fd (-1: it had none), close-on-exec, the caller's to
  * close. 0, or an errno: EAGAIN none is there, EPIPE the other end is gone, EPROTO no valid frame,
- * EMFILE the descriptor had no room here. With fd NULL a descriptor is EPROTO. On failure none is kept.
+ * EMFILE the descriptor had no room here, but the frame is valid. With fd NULL a descriptor is EPROTO. On failure none is
+ * kept.
  * sw_channel_receive() waits for one. */
 int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd);
 

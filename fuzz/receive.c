@@ -44,17 +44,19 @@ static int sample_fd = -1; /* what is sent */
 /* A frame of the input's choice, whole or a little too long. */
 static void begin_frame(struct run *run, struct message *m)
 {
-    static const size_t sizes[] = {
-        sizeof(struct sw_wire_handle),  sizeof(struct sw_wire_pass),
-        sizeof(struct sw_wire_refusal), sizeof(struct sw_wire_join),
-        sizeof(struct sw_wire_hello),   sizeof(struct sw_wire_challenge)};
+    static const size_t sizes[] = {sizeof(struct sw_wire_handle),  sizeof(struct sw_wire_pass),
+                                   sizeof(struct sw_wire_refusal), sizeof(struct sw_wire_join),
+                                   sizeof(struct sw_wire_hello),   sizeof(struct sw_wire_challenge),
+                                   sizeof(struct sw_wire_letter)};
     static const uint16_t types[] = {SW_WIRE_HANDLE, SW_WIRE_LINE,  SW_WIRE_REFUSAL,
-                                     SW_WIRE_JOIN,   SW_WIRE_HELLO, SW_WIRE_CHALLENGE};
+                                     SW_WIRE_JOIN,   SW_WIRE_HELLO, SW_WIRE_CHALLENGE,
+                                     SW_WIRE_LETTER};
+    enum { TYPES = sizeof types / sizeof types[0] };
     const unsigned choice = fuzz_byte(&run->in);
     struct sw_wire_header header = {.magic = SW_WIRE_MAGIC, .form = SW_WIRE_FORM};
 
-    header.type = types[choice % 6];
-    m->bytes = sizes[choice % 6] + (choice >= 240);
+    header.type = types[choice % TYPES];
+    m->bytes = sizes[choice % TYPES] + (choice >= 240);
     header.bytes = (uint32_t)m->bytes;
     memset(m->data, (int)(choice >> 7), m->bytes);
     memcpy(m->data, &header, sizeof header);
@@ -116,14 +118,14 @@ static int expected(const struct message *m, int place, int room)
 {
     union sw_wire_frame frame;
 
-    if (m->fds > 0 && room == 0)
-        return EMFILE;
-    if (m->fds > place || m->bytes > sizeof frame)
+    const int lost = m->fds > 0 && room == 0;
+
+    if ((m->fds > place && !lost) || m->bytes > sizeof frame)
         return EPROTO;
     if (m->bytes == 0)
-        return EPIPE; /* beside descriptors, or after another */
+        return lost ? EPROTO : EPIPE; /* beside descriptors, or after another */
     memcpy(&frame, m->data, m->bytes);
-    return sw_wire_valid(&frame, m->bytes) ? 0 : EPROTO;
+    return !sw_wire_valid(&frame, m->bytes) ? EPROTO : lost ? EMFILE : 0;
 }
 
 /* The same bytes, but for the end that a text may have been given. */

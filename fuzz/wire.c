@@ -51,6 +51,8 @@ static size_t right_length(const uint8_t *data, size_t bytes)
     case SW_WIRE_LEAVE:
     case SW_WIRE_END:
         return sizeof(struct sw_wire_end);
+    case SW_WIRE_LETTER:
+        return sizeof(struct sw_wire_letter);
     }
     return 0;
 }
@@ -98,6 +100,19 @@ static void check_rank(int rank, int status)
     fuzz_must(status >= SYMWIN_OK && status <= SYMWIN_STATUS_LAST, "there is no status %d", status);
 }
 
+static size_t check_letter(const struct sw_wire_letter *l)
+{
+    check_rank(l->from, l->status);
+    check_rank(l->to, SYMWIN_OK);
+    fuzz_must(l->kind >= SW_LETTER_OFFER && l->kind <= SW_LETTER_GONE, "a letter of kind %d",
+              l->kind);
+    fuzz_must(l->memory >= SW_LETTER_NONE && l->memory <= SW_LETTER_OTHER, "memory of kind %d",
+              l->memory);
+    fuzz_must(l->is_fabric == 0 || l->is_fabric == 1, "a fabric handle or not: %d", l->is_fabric);
+    fuzz_must(memchr(l->text, 0, sizeof l->text) != NULL, "a text without an end");
+    return sizeof *l;
+}
+
 /* Between hosts. Returns how long the frame has to be, 0: it is none of these. */
 static size_t check_far(const union sw_wire_frame *frame)
 {
@@ -123,6 +138,8 @@ static size_t check_far(const union sw_wire_frame *frame)
         check_rank(frame->end.rank, frame->end.status);
         fuzz_must(frame->end.status != SYMWIN_OK, "ended well");
         return sizeof frame->end;
+    case SW_WIRE_LETTER:
+        return check_letter(&frame->letter);
     }
     return 0;
 }
@@ -189,6 +206,8 @@ static void check_unchanged(const unsigned char *before, const union sw_wire_fra
         end = offsetof(struct sw_wire_refusal, text) + SW_TEXT_BYTES - 1;
     if (bytes == sizeof frame->here)
         end = sizeof frame->here - 1;
+    if (bytes == sizeof frame->letter)
+        end = sizeof frame->letter - 1;
     for (i = 0; i < bytes; i++)
         fuzz_must(before[i] == after[i] || (i == end && after[i] == 0),
                   "byte %zu of %zu was changed", i, bytes);

@@ -15,6 +15,7 @@
  *                                 (copies.cu), as counted in sw_comm_state.copies
  *   entries  slot[2][nranks][...] receive slots of what each rank pushes (push.cuh), 2 * slot_bytes each; zero
  *                                 but for what is under way
+ *   uint64_t lane[...][2]         of channels with peers (channel.c): signals of the peer, and those waited for
  *
  * The epoch counts collective calls on this communicator, on the device, so that graphs replay. Rounds are
  * those of the slots: several a call when the message exceeds them.
@@ -95,6 +96,11 @@ struct sw_kernel_args {
 #define SW_STATE_SLOT(nranks, slot_bytes, parity, src)                                             \
     (SW_STATE_SLOTS(nranks) +                                                                      \
      ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 2 * (uint64_t)(slot_bytes))
-#define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_SLOT(nranks, slot_bytes, 2, 0)
+#define SW_STATE_CHANNELS(nranks, slot_bytes)                                                      \
+    ((SW_STATE_SLOT(nranks, slot_bytes, 2, 0) + 127) & ~(uint64_t)127)
+#define SW_STATE_LANES 16384
+#define SW_STATE_LANE_BYTES 16
+#define SW_STATE_BYTES(nranks, slot_bytes)                                                         \
+    (SW_STATE_CHANNELS(nranks, slot_bytes) + (uint64_t)SW_STATE_LANES * SW_STATE_LANE_BYTES)
 
 #endif

@@ -209,7 +209,7 @@ static void test_chain(struct team *team, symwin_algo window_algo)
 static int slots_are_empty(const struct team *team, int rank)
 {
     const size_t begin = SW_STATE_SLOTS(team->nranks);
-    const size_t bytes = SW_STATE_BYTES(team->nranks, team->slot_bytes) - begin;
+    const size_t bytes = SW_STATE_CHANNELS(team->nranks, team->slot_bytes) - begin;
     unsigned char *slots = job_alloc(bytes);
     size_t i;
 

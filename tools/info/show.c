@@ -106,6 +106,10 @@ static void show_line(FILE *out, const struct info_line *l)
         fprintf(out, "    %-18s: %12s bytes registered, %s references and %s of graphs, %s%s\n",
                 l->name, info_value(l, "bytes"), info_value(l, "local"), info_value(l, "graph"),
                 info_value(l, "transports"), number_of(l, "nccl") ? ", with NCCL" : "");
+    else if (strcmp(l->what, "channel") == 0)
+        fprintf(out, "    %-18s: %12s bytes in a channel with rank %s, %s lanes, memory: %s, %s\n",
+                l->name, info_value(l, "bytes"), info_value(l, "peer"), info_value(l, "lanes"),
+                info_value(l, "memory"), info_value(l, "state"));
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
