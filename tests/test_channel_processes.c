@@ -1,0 +1,322 @@
+/* Channels between processes, on one host and on several: deaths, descriptors that run out, letters that lie. */
+#include <sys/resource.h>
+
+#include "../channels.h"
+#include "ends_member.h"
+#include "processes.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { AT_ONCE_MS = 5000 };
+#else
+enum { AT_ONCE_MS = 1000 };
+#endif
+
+enum { PATIENCE_MS = 20000 };
+
+static void open_process(struct ends_member *m, struct processes *p, int rank)
+{
+    ends_open_with(m, processes_id(p, rank), p->count, rank, PATIENCE_MS);
+}
+
+static int peer_of(int rank)
+{
+    return rank ^ 1;
+}
+
+static void must_fail(symwin_status got, symwin_status want, const char *words, const char *what,
+                      int rank)
+{
+    if (got == want && host_error_has(words))
+        return;
+    fprintf(stderr, "rank %d: %s: %s, not %s with \"%s\": %s\n", rank, what,
+            symwin_status_name(got), symwin_status_name(want), words, symwin_last_error());
+    tap_failures++;
+}
+
+/* ---- the ordinary, also between hosts ---- */
+
+/* Each pair by a window, and by memory of its own. `arg`: a letter a rank, or NULL. */
+static void play(struct processes *p, int rank)
+{
+    const char *hosts = p->arg;
+    const int peer = peer_of(rank);
+    symwin_window *window = NULL;
+    symwin_channel_end *ends[2];
+    symwin_channel channels[2];
+    struct ends_member m;
+    void *memory[2];
+    int i;
+
+    if (hosts != NULL) {
+        const char host[] = {hosts[rank], '\0'};
+
+        setenv("SYMWIN_HOST_ID", host, 1);
+        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+        setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    }
+    open_process(&m, p, rank);
+    for (i = 0; i < 2; i++)
+        memory[i] = ends_alloc(&m, 2 * ENDS_BYTES);
+    host_must(symwin_window_register(m.comm, memory[0], 2 * ENDS_BYTES, 0, &window), "register");
+    for (i = 0; i < 2; i++)
+        ends[i] = ends_offer(&m, peer, host_at(memory[i], rank % 2 * ENDS_BYTES), ENDS_BYTES, 0);
+    for (i = 1; i >= 0; i--)
+        channels[i] = ends_connect(&m, ends[i]);
+    processes_barrier(p);
+    for (i = 0; i < 2; i++) {
+        must_be(ends_play(&m, peer, &channels[i], "ends_lanes", 1), "put, signal and wait", rank);
+        processes_barrier(p);
+        must_be(ends_play(&m, peer, &channels[i], "ends_packed", 1), "packets", rank);
+        processes_barrier(p);
+    }
+    ends_destroy(&m, ends[0]);
+    ends[0] = ends_offer(&m, peer, NULL, 0, 0);
+    (void)ends_connect(&m, ends[0]);
+    processes_barrier(p);
+    ends_close(&m);
+    for (i = 0; i < 2; i++)
+        host_must(symwin_mem_free(memory[i]), "symwin_mem_free");
+}
+
+/* ---- what one rank gives up ---- */
+
+static void given_up(struct processes *p, int rank)
+{
+    symwin_window *window = NULL;
+    symwin_channel_end *end;
+    symwin_channel channel;
+    struct ends_member m;
+    void *memory;
+
+    open_process(&m, p, rank);
+    memory = ends_alloc(&m, GRANULE);
+    host_must(symwin_window_register(m.comm, memory, GRANULE, 0, &window), "register");
+    processes_barrier(p);
+    if (rank == 1)
+        host_must(symwin_window_deregister(m.comm, window), "deregister");
+    processes_barrier(p);
+    end = ends_offer(&m, peer_of(rank), rank == 0 ? memory : NULL, rank == 0 ? 64 : 0, 0);
+    must_fail(symwin_channel_connect(m.comm, end, &channel), SYMWIN_MISMATCH,
+              "rank 1: |window that rank 1 has given up", "a window that the peer has given up",
+              rank);
+    processes_barrier(p);
+    ends_close(&m);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
+/* Rank 0 has no number for the descriptor that comes. */
+static void no_descriptor(struct processes *p, int rank)
+{
+    symwin_channel_end *end, *next;
+    symwin_channel channel;
+    struct ends_member m;
+    struct rlimit was, tight;
+    void *memory;
+    int fd;
+
+    open_process(&m, p, rank);
+    memory = ends_alloc(&m, GRANULE);
+    processes_barrier(p);
+    getrlimit(RLIMIT_NOFILE, &was);
+    tight = was;
+    fd = dup(0); /* the lowest that is free: none below is */
+    close(fd);
+    tight.rlim_cur = (rlim_t)fd;
+    if (rank == 0)
+        setrlimit(RLIMIT_NOFILE, &tight);
+    processes_barrier(p);
+    end = ends_offer(&m, peer_of(rank), rank == 1 ? memory : NULL, rank == 1 ? 64 : 0, 0);
+    must_fail(symwin_channel_connect(m.comm, end, &channel), SYMWIN_NO_MEMORY,
+              "rank 0: |no descriptor was left|ulimit -n", "no descriptor", rank);
+    processes_barrier(p);
+    setrlimit(RLIMIT_NOFILE, &was);
+    processes_barrier(p);
+    next = ends_offer(&m, peer_of(rank), memory, 64, 0);
+    must_be(symwin_channel_connect(m.comm, next, &channel) == SYMWIN_OK, "it works again", rank);
+    processes_barrier(p);
+    ends_close(&m);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
+/* ---- deaths ---- */
+
+enum death { IN_CONNECT, IN_KERNEL, STOPPED };
+
+/* Rank 1 ends while rank 0 waits for its end, or for its kernel. */
+static void die(struct processes *p, int rank)
+{
+    const enum death how = *(const enum death *)p->arg;
+    symwin_channel channel = {0};
+    symwin_channel_end *end;
+    symwin_status status;
+    struct ends_member m;
+    struct ends_args args;
+    int64_t start, took;
+    void *memory;
+
+    ends_open_with(&m, processes_id(p, rank), 2, rank, how == STOPPED ? 500 : PATIENCE_MS);
+    memory = ends_alloc(&m, ENDS_BYTES);
+    processes_barrier(p);
+    end = NULL;
+    if (rank == 0 || how == IN_KERNEL)
+        end = ends_offer(&m, peer_of(rank), memory, ENDS_BYTES, 0);
+    if (how == IN_KERNEL)
+        channel = ends_connect(&m, end);
+    processes_barrier(p);
+    if (rank == 1) {
+        host_pause_ms(30);
+        p->rank[1].at_us = processes_now_us();
+        if (how == STOPPED)
+            raise(SIGSTOP);
+        _exit(0);
+    }
+    start = host_now_ms();
+    if (how == IN_KERNEL) {
+        args = ends_args_of(&m, 1, &channel);
+        args.limit.timeout_ns = 0;
+        ends_launch(&m, "ends_lanes", 1, &args);
+        host_must(symwin_stream_synchronize(m.device, m.stream), "synchronize");
+        status = symwin_comm_check(m.comm);
+    } else {
+        status = symwin_channel_connect(m.comm, end, &channel);
+    }
+    took = host_now_ms() - start;
+    must_fail(status, how == STOPPED ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST, "rank 1",
+              "the peer has ended", rank);
+    must_be(took < AT_ONCE_MS + (how == STOPPED ? 500 : 30), "at once", rank);
+    if (how == STOPPED)
+        kill(p->pids[1], SIGKILL);
+    must_be(symwin_channel_destroy(m.comm, end) == SYMWIN_OK, "it is destroyed all the same", rank);
+    ends_close(&m);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
+static void death(const char *name, enum death how)
+{
+    struct processes *p = processes_new(2, &how);
+    int statuses[2];
+
+    processes_fork(p, 1, die); /* rank 0 has to know its number */
+    processes_fork(p, 0, die);
+    statuses[0] = processes_wait(p, 0);
+    statuses[1] = processes_wait(p, 1);
+    tap_ok(statuses[0] == 0 && (how == STOPPED ? WIFSIGNALED(statuses[1]) : statuses[1] == 0),
+           "%s (wait statuses 0x%x, 0x%x)", name, (unsigned)statuses[0], (unsigned)statuses[1]);
+    processes_free(p);
+}
+
+/* ---- letters that lie ---- */
+
+enum lie { WORDS, UNALIGNED, MANY_LANES, PLACE, LONG, NOTHING, WINDOW, LIES };
+
+/* What rank 0 writes in place of the offer that it should. */
+static void lie(enum lie which, const struct ends_member *m, struct sw_wire_letter *w)
+{
+    const uint64_t first = sw_lanes_offset(m->comm, 0);
+
+    w->words = first;
+    w->lanes = 1;
+    switch (which) {
+    case WORDS:
+        w->words = first - 16;
+        break;
+    case UNALIGNED:
+        w->words = first + 8;
+        break;
+    case MANY_LANES:
+        w->words = sw_lanes_offset(m->comm, SW_STATE_LANES - 1) + 16;
+        break;
+    case PLACE:
+        w->memory = SW_LETTER_OTHER;
+        w->allocation = w->place = 4096;
+        w->bytes = 1;
+        break;
+    case LONG:
+        w->memory = SW_LETTER_OTHER;
+        w->allocation = 4096;
+        w->place = 64;
+        w->bytes = UINT64_MAX - 32;
+        break;
+    case NOTHING: /* to be imported */
+        w->memory = SW_LETTER_OTHER;
+        w->allocation = GRANULE;
+        w->bytes = 64;
+        break;
+    case WINDOW:
+        w->memory = SW_LETTER_WINDOW;
+        w->place = UINT64_MAX - 32;
+        w->bytes = 64;
+        break;
+    case LIES:
+        break;
+    }
+}
+
+static void lies(struct processes *p, int rank)
+{
+    static const struct {
+        symwin_status status;
+        const char *words;
+    } want[] = {
+        [WORDS] = {SYMWIN_MISMATCH, "rank 1: |counters"},
+        [UNALIGNED] = {SYMWIN_MISMATCH, "counters"},
+        [MANY_LANES] = {SYMWIN_MISMATCH, "counters"},
+        [PLACE] = {SYMWIN_MISMATCH, "1 bytes at byte 4096 of an allocation of 4096"},
+        [LONG] = {SYMWIN_MISMATCH, "at byte 64 of an allocation of 4096"},
+        [NOTHING] = {SYMWIN_NO_MEMORY, "no descriptor"},
+        [WINDOW] = {SYMWIN_MISMATCH, "given up"},
+    };
+    struct sw_wire_letter letter;
+    symwin_channel_end *end;
+    symwin_channel channel;
+    struct ends_member m;
+    int i;
+
+    open_process(&m, p, rank);
+    for (i = 0; i < LIES; i++) {
+        if (rank == 1) {
+            end = ends_offer(&m, 0, NULL, 0, 0);
+            must_fail(symwin_channel_connect(m.comm, end, &channel), want[i].status, want[i].words,
+                      "a letter that lies", rank);
+            ends_destroy(&m, end);
+            continue;
+        }
+        sw_letter_fill(m.comm, 1, SW_LETTER_OFFER, (uint64_t)i + 1, SYMWIN_OK, "", &letter);
+        lie((enum lie)i, &m, &letter);
+        host_must(sw_letters_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "a lie"),
+                  "a lie");
+        sw_letter_fill(m.comm, 1, SW_LETTER_VERDICT, (uint64_t)i + 1, SYMWIN_OK, "", &letter);
+        host_must(sw_letters_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "a lie"),
+                  "a lie");
+    }
+    processes_barrier(p);
+    /* A letter in another rank's name, and one to a rank that is not there, end the communicator. */
+    if (rank == 0) {
+        sw_letter_fill(m.comm, 1, SW_LETTER_GONE, 1, SYMWIN_OK, "", &letter);
+        letter.from = 1;
+        (void)sw_letters_try(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000);
+    }
+    for (i = 0; i < 5000 && symwin_comm_check(m.comm) == SYMWIN_OK; i++)
+        host_pause_ms(1);
+    must_fail(symwin_comm_check(m.comm), SYMWIN_MISMATCH, "rank 0", "another rank's name", rank);
+    ends_close(&m);
+}
+
+int main(void)
+{
+    static char two[] = "ab", four[] = "aabb", mixed[] = "abba", three[] = "abcabc";
+
+    processes_run("channels of two", 2, play, NULL);
+    processes_run("of six", 6, play, NULL);
+    processes_run("on two hosts", 2, play, two);
+    processes_run("on two hosts, beside each other", 4, play, four);
+    processes_run("on two hosts, across", 4, play, mixed);
+    processes_run("on three hosts", 6, play, three);
+    processes_run("a window that is given up", 2, given_up, NULL);
+    processes_run("no descriptor", 2, no_descriptor, NULL);
+    death("a peer that ends instead of coming", IN_CONNECT);
+    death("a peer that ends while a kernel waits for it", IN_KERNEL);
+    death("a peer that is stopped", STOPPED);
+    processes_run("letters that lie", 2, lies, NULL);
+    return tap_done();
+}
