@@ -331,7 +331,6 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
     static const char call[] = "symwin_channel_connect";
     enum sw_end_state state = SW_END_OFFERED;
     symwin_channel channel = {0};
-    struct sw_scope scope;
     symwin_status status;
     int64_t deadline;
     int peer = 0;
@@ -342,7 +341,6 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
     if (status != SYMWIN_OK)
         return status;
     deadline = sw_now_ms() + comm->timeout_ms;
-    status = sw_scope_enter_context(comm->context, &scope);
     while (status == SYMWIN_OK) {
         status = sw_channels_meet(comm, call, deadline);
         if (status == SYMWIN_OK)
@@ -351,7 +349,6 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
             break;
         status = sw_letters_wait(comm->group, comm->rank, peer, deadline, call);
     }
-    sw_scope_leave(&scope);
     sw_comm_leave(comm);
     if (status == SYMWIN_OK)
         *out = channel;

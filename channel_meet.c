@@ -105,18 +105,22 @@ static symwin_status import_memory(symwin_comm *comm, const char *call, struct s
                                    struct sw_import **out)
 {
     struct sw_import *import = calloc(1, sizeof *import);
+    struct sw_scope scope;
     symwin_status status;
 
     if (import == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for rank %d's memory", letter->words.from);
+    status = sw_scope_enter_context(comm->context, &scope);
     import->peer = letter->words.from;
     import->buffer_id = letter->words.buffer_id;
     import->memory = (struct sw_memory){.imported = 1, .bytes = letter->words.allocation};
-    status = open_memory(letter, &import->memory.handle);
+    if (status == SYMWIN_OK)
+        status = open_memory(letter, &import->memory.handle);
     if (status == SYMWIN_OK) {
         import->memory.stage = SW_MEMORY_CREATED;
         status = sw_memory_show(call, &import->memory, comm->group->granularity, comm->device, 0);
     }
+    sw_scope_leave(&scope);
     if (status != SYMWIN_OK) {
         sw_memory_release(&import->memory);
         free(import);

@@ -1,30 +1,7 @@
-/* The fault sweep: every driver call that a public call makes is failed, one after the other.
- *
- * For each case the N-th driver call of one rank fails, N = 1, 2, ... until the call outruns the
- * fault; once only that call, once it and all later ones. Whatever happens, all ranks of a collective
- * host call return one status, out-pointers are set on success only, a failure has a text, nothing is
- * left behind, and without a fault the call succeeds.
- */
-#include <string.h>
-#include <unistd.h>
-
+/* The fault sweep of the public calls: fault_sweep.h says what is done to each. */
 #include "harness.h"
 
-#if defined(__SANITIZE_THREAD__)
-enum { STEP = 1201, ALL_UP_TO = 2 }; /* of N: each run costs more than ten times as much */
-#elif defined(__SANITIZE_ADDRESS__)
-enum { STEP = 13, ALL_UP_TO = 20 };
-#else
-enum { STEP = 1, ALL_UP_TO = 1 };
-#endif
-
-/* Of N where kernels are loaded, hundreds by the same few calls each; no multiple of how many these are. */
-enum { KERNEL_STEP = 11 };
-
-enum { MOST_RANKS = 4, BYTES = 3 << 20, MOST_CALLS = 5000 };
-
-static const CUresult codes[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN,
-                                 CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_INVALID_VALUE};
+enum { BYTES = 3 << 20 };
 
 /* What a rank holds between setting up, the call under test and clearing up. */
 struct state {
@@ -43,29 +20,7 @@ struct state {
     symwin_device_info device;
 };
 
-struct fault_case {
-    const char *name;
-    int nranks;
-    /* Sets up without faults; NULL: nothing to do. */
-    symwin_status (*before)(struct harness_team *team, int rank, struct state *s);
-    symwin_status (*call)(struct harness_team *team, int rank, struct state *s);
-    /* Whether the call has set its out-pointer; NULL: it has none. */
-    int (*made)(const struct state *s);
-    int alike; /* all ranks must return one status */
-};
-
-/* One run of a case. */
-struct trial {
-    const struct fault_case *c;
-    int victim, persistent;
-    unsigned nth;
-    CUresult code;
-    int fired;
-    symwin_status status[MOST_RANKS];
-    int made[MOST_RANKS];
-    int silent; /* a failure without a text */
-    int loads;  /* the victim's was at a call that loads a kernel */
-};
+#include "fault_sweep.h"
 
 /* ---- the cases ---- */
 
@@ -431,7 +386,7 @@ static const struct fault_case cases[] = {
     {"allreduce in a capture", 2, with_comm, capture, NULL, 0},
 };
 
-/* ---- one run ---- */
+/* ---- the way back ---- */
 
 static void clear(struct state *s)
 {
@@ -456,110 +411,7 @@ static void clear(struct state *s)
         (void)symwin_stream_destroy(s->on, s->stream);
 }
 
-static void trial_body(struct harness_team *team, int rank, void *arg)
-{
-    struct trial *t = arg;
-    struct state s = {.on = harness_device(rank)};
-    symwin_status status = SYMWIN_OK;
-
-    if (t->c->before != NULL)
-        status = t->c->before(team, rank, &s);
-    if (status != SYMWIN_OK) {
-        fprintf(stderr, "%s: rank %d cannot set up: %s\n", t->c->name, rank, symwin_last_error());
-        exit(1);
-    }
-    harness_barrier(team);
-    if (rank == t->victim)
-        sw_emu_fail_nth(t->nth, t->code, t->persistent, 0);
-    status = t->c->call(team, rank, &s);
-    if (rank == t->victim) {
-        t->fired = sw_emu_fault_fired();
-        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
-    }
-    t->status[rank] = status;
-    t->made[rank] = t->c->made != NULL && t->c->made(&s);
-    if (status != SYMWIN_OK && symwin_last_error()[0] == '\0')
-        t->silent = 1;
-    if (rank == t->victim)
-        t->loads = status != SYMWIN_OK && strstr(symwin_last_error(), " of sw_allreduce_") != NULL;
-    /* A rank that failed alone leaves the kernels of the others waiting for it. */
-    if (status != SYMWIN_OK && s.comm != NULL && !t->c->alike)
-        (void)symwin_comm_abort(s.comm);
-    harness_barrier(team);
-    clear(&s);
-}
-
-static const char *verdict(const struct trial *t, const struct harness_leaks *before)
-{
-    const struct harness_leaks now = harness_leaks_now();
-    int r;
-
-    for (r = 0; r < t->c->nranks; r++) {
-        if (t->c->alike && t->status[r] != t->status[0])
-            return "the ranks' statuses differ";
-        if (t->c->made != NULL && t->made[r] != (t->status[r] == SYMWIN_OK))
-            return "an out-pointer and its status disagree";
-        if (!t->fired && t->status[r] != SYMWIN_OK)
-            return "fails without a fault";
-    }
-    if (t->silent)
-        return "a failure has no text";
-    if (now.objects != before->objects)
-        return "driver objects are left behind";
-    if (now.fds != before->fds)
-        return "descriptors are left behind";
-    return NULL;
-}
-
-/* ---- the sweep ---- */
-
-static int total;
-
-static void sweep(const struct fault_case *c, int victim, int persistent)
-{
-    const struct harness_leaks before = harness_leaks_now();
-    int failures = 0; /* runs in which the call failed */
-    int runs = 0;
-    unsigned nth, step = 1;
-
-    for (nth = 1; nth < MOST_CALLS; nth += step) {
-        struct trial t = {.c = c, .victim = victim, .persistent = persistent, .nth = nth};
-        const char *wrong;
-
-        t.code = codes[nth % (sizeof codes / sizeof codes[0])];
-        harness_run(c->nranks, trial_body, &t);
-        runs++;
-        failures += t.status[victim] != SYMWIN_OK;
-        wrong = verdict(&t, &before);
-        if (wrong != NULL) {
-            tap_ok(0, "%s, %d ranks: call %u of rank %d gives %d%s: %s", c->name, c->nranks, nth,
-                   victim, (int)t.code, persistent ? " for good" : "", wrong);
-            sw_emu_live_print(2);
-            return;
-        }
-        if (!t.fired)
-            break;
-        step = nth < ALL_UP_TO ? 1 : STEP;
-        if (t.loads && step < KERNEL_STEP)
-            step = KERNEL_STEP;
-    }
-    total += runs;
-    tap_ok(nth < MOST_CALLS && failures > 0, "%s, %d ranks: %d faults on rank %d%s, %d failed it",
-           c->name, c->nranks, runs - 1, victim, persistent ? ", each for good" : "", failures);
-}
-
 int main(void)
 {
-    size_t i;
-    int victim, persistent;
-
-    setenv("SYMWIN_DRIVER", "emu", 1);
-    harness_start();
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        for (victim = 0; victim < cases[i].nranks; victim++)
-            for (persistent = 0; persistent < 2; persistent++)
-                if (victim == 0 || victim == cases[i].nranks - 1 || !cases[i].alike)
-                    sweep(&cases[i], victim, persistent);
-    printf("# %d runs with a fault\n", total);
-    return tap_done();
+    return sweep_all(cases, sizeof cases / sizeof cases[0]);
 }
