@@ -7,7 +7,8 @@
  *   channels            all of it between two ranks' memory
  *
  * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the host; or a channel's, which
- * the host makes: symwin_channel.h. Like all of the device API this is compiled by nvcc and for the emulated driver. symwin_device.cuh says what memory order means.
+ * the host makes: symwin_channel.h. Like all of the device API this is compiled by nvcc and for the emulated driver.
+ * symwin_device.cuh says what memory order means.
  */
 #ifndef SYMWIN_CHANNEL_CUH
 #define SYMWIN_CHANNEL_CUH
