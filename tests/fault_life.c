@@ -43,6 +43,15 @@ static symwin_status allocate(struct life *l)
     return status;
 }
 
+static void abort_for_all(const struct life *l)
+{
+    char text[SW_TEXT_BYTES];
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    symwin_comm_abort(l->comm);
+    sw_error_restore(text);
+}
+
 static symwin_status reduce(struct life *l, uint32_t *in, uint32_t *out)
 {
     const uint32_t mine = 1u << l->rank;
@@ -63,13 +72,33 @@ static symwin_status reduce(struct life *l, uint32_t *in, uint32_t *out)
         abort();
     }
     /* A rank that failed alone leaves the kernels of the others waiting for it. */
-    if (status != SYMWIN_OK) {
-        char text[SW_TEXT_BYTES];
+    if (status != SYMWIN_OK)
+        abort_for_all(l);
+    return status;
+}
 
-        snprintf(text, sizeof text, "%s", symwin_last_error());
-        symwin_comm_abort(l->comm);
-        sw_error_restore(text);
-    }
+/* Two channels with a neighbour, on a window and on memory of one's own; one is left to the communicator's end. Who fails
+ * first tells all others; its neighbour has the same status. */
+static symwin_status make_channels(struct life *l)
+{
+    symwin_channel_end *ends[2] = {NULL, NULL};
+    const int peer = l->rank ^ 1;
+    symwin_channel channel;
+    symwin_status status;
+    char name[16];
+
+    status = symwin_channel_create(l->comm, peer, l->memory, BYTES, NULL, &ends[0]);
+    if (status == SYMWIN_OK)
+        status = symwin_channel_create(l->comm, peer, l->buffer, BYTES, NULL, &ends[1]);
+    if (status == SYMWIN_OK)
+        status = symwin_channel_connect(l->comm, ends[0], &channel);
+    if (status == SYMWIN_OK)
+        status = symwin_channel_connect(l->comm, ends[1], &channel);
+    if (status == SYMWIN_OK)
+        return symwin_channel_destroy(l->comm, ends[0]);
+    snprintf(name, sizeof name, "rank %d:", peer);
+    if (strstr(symwin_last_error(), name) == NULL)
+        abort_for_all(l);
     return status;
 }
 
@@ -96,6 +125,8 @@ static symwin_status live(struct processes *p, struct life *l, enum stage stage)
         return symwin_window_register(l->comm, l->memory, 2 * BYTES, 0, &l->window);
     case REDUCE:
         return reduce(l, l->memory, l->memory + BYTES / sizeof *l->memory);
+    case CHANNEL:
+        return make_channels(l);
     case CONNECT:
         status = symwin_register(l->comm, l->buffer, BYTES, &l->registration);
         return status == SYMWIN_OK ? reduce(l, l->buffer, l->buffer) : status;

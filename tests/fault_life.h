@@ -15,7 +15,19 @@ enum { SLOWER = 1 };
 
 enum { RANKS = 4 };
 
-enum stage { ID, CREATE, ALLOC, REGISTER, REDUCE, CONNECT, AGAIN, DEREGISTER, ENDED, STAGES };
+enum stage {
+    ID,
+    CREATE,
+    ALLOC,
+    REGISTER,
+    REDUCE,
+    CHANNEL,
+    CONNECT,
+    AGAIN,
+    DEREGISTER,
+    ENDED,
+    STAGES
+};
 
 enum kind { NOTHING, SYSTEM, INTERRUPTION, DRIVER, KINDS };
 

@@ -29,10 +29,10 @@ enum {
     MOST_DELAYS = 1 << 16
 };
 
-enum stage { CREATE, REGISTER, REDUCE, CONNECT, AGAIN, DEREGISTER, DESTROY, STAGES };
+enum stage { CREATE, REGISTER, REDUCE, CHANNEL, CONNECT, AGAIN, DEREGISTER, DESTROY, STAGES };
 
-static const char *const stage_names[] = {"create",         "register",   "reduce", "connect",
-                                          "register again", "deregister", "destroy"};
+static const char *const stage_names[] = {"create",  "register",       "reduce",     "channel",
+                                          "connect", "register again", "deregister", "destroy"};
 
 struct plan {
     int victim;
@@ -73,6 +73,22 @@ static symwin_status reduce(symwin_comm *comm, int device, const void *in, void 
     return status == SYMWIN_OK ? symwin_comm_check(comm) : status;
 }
 
+/* Two channels with a neighbour, on a window and on memory of one's own; one is left to the communicator's end. */
+static symwin_status make_channels(symwin_comm *comm, int peer, void *memory, void *own)
+{
+    symwin_channel_end *ends[2] = {NULL, NULL};
+    symwin_channel channel;
+    symwin_status status = symwin_channel_create(comm, peer, memory, BYTES, NULL, &ends[0]);
+
+    if (status == SYMWIN_OK)
+        status = symwin_channel_create(comm, peer, own, BYTES, NULL, &ends[1]);
+    if (status == SYMWIN_OK)
+        status = symwin_channel_connect(comm, ends[1], &channel);
+    if (status == SYMWIN_OK)
+        status = symwin_channel_connect(comm, ends[0], &channel);
+    return status == SYMWIN_OK ? symwin_channel_destroy(comm, ends[0]) : status;
+}
+
 static symwin_status life(struct processes *p, int rank, const struct plan *plan)
 {
     const int device = rank % harness_device_count();
@@ -86,7 +102,7 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
     symwin_status status = SYMWIN_OK;
     symwin_comm *comm = NULL;
     symwin_registration *registration = NULL;
-    void *memory = NULL, *buffer = NULL;
+    void *memory = NULL, *buffer = NULL, *own = NULL;
     int stage;
 
     for (stage = CREATE; stage < STAGES && status == SYMWIN_OK; stage++) {
@@ -106,6 +122,11 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
             break;
         case REDUCE:
             status = reduce(comm, device, memory, host_at(memory, BYTES), stream);
+            break;
+        case CHANNEL:
+            status = symwin_mem_alloc(device, BYTES, 0, &own);
+            if (status == SYMWIN_OK)
+                status = make_channels(comm, rank ^ 1, memory, own);
             break;
         case CONNECT:
             status = symwin_mem_alloc(device, BYTES, 0, &buffer);
@@ -139,6 +160,7 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
         host_must(symwin_stream_destroy(device, stream), "symwin_stream_destroy");
     host_must(symwin_mem_free(memory), "symwin_mem_free");
     host_must(symwin_mem_free(buffer), "symwin_mem_free");
+    host_must(symwin_mem_free(own), "symwin_mem_free");
     return status;
 }
 

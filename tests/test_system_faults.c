@@ -2,7 +2,7 @@
  * library makes in the life of a communicator fails, one after the other, once or for good.
  *
  * Four ranks, as four processes, as four threads of one, and as two processes of two threads, make a
- * communicator, register, reduce, connect what is registered, register again, deregister and destroy. One
+ * communicator, register, reduce, make channels, connect what is registered, register again, deregister and destroy. One
  * process (of the driver: one rank) is the victim of a fault. Whatever it is, every rank returns, and soon; in
  * calls that ranks agree on all have one status that names one rank, the victim's; every failure has a sentence;
  * nothing is left behind; and with the fault gone the same processes succeed with a new id. A call that
@@ -31,9 +31,9 @@ enum {
     RETRY_EACH = 8   /* across processes: a life without a fault after so many with one */
 };
 
-static const char *const stage_names[STAGES] = {"id",     "create",  "alloc",          "register",
-                                                "reduce", "connect", "register again", "deregister",
-                                                "end"};
+static const char *const stage_names[STAGES] = {
+    "id",      "create",  "alloc",          "register",   "reduce",
+    "channel", "connect", "register again", "deregister", "end"};
 
 static const char *const kind_names[KINDS] = {"nothing", "system", "interruption", "driver"};
 
@@ -187,21 +187,28 @@ static const char *judge_alike(const struct plan *plan, const struct processes *
     return NULL;
 }
 
-/* A victim that cannot tell the others: they have one status, which names it. If its way fails for good on the way from
- * one to the next, some have been told. */
-static const char *judge_divided(const struct plan *plan, const struct processes *p)
+/* Whether a rank has a status that one of the victim's ranks has, and blames that. */
+static int was_told(const struct plan *plan, const struct processes *p, int rank)
 {
-    symwin_status common = SYMWIN_OK, told = SYMWIN_OK;
-    int r;
+    int r, equal = 0;
 
     for (r = 0; r < RANKS; r++)
-        if (is_victims(plan, r))
-            told = (symwin_status)p->rank[r].status;
+        equal |= is_victims(plan, r) && p->rank[r].status == p->rank[rank].status;
+    return equal && is_victims(plan, culprit(p->rank[rank].text));
+}
+
+/* A victim that cannot tell the others: they have one status, which names it. If its way fails for good on the way from
+ * one to the next, some have been told; and of a channel the other end has, or all where its letters cannot be read, which
+ * come early. */
+static const char *judge_divided(const struct plan *plan, const struct processes *p, int stage)
+{
+    symwin_status common = SYMWIN_OK;
+    int r;
+
     for (r = 0; r < RANKS; r++) {
         const symwin_status status = (symwin_status)p->rank[r].status;
 
-        if (is_victims(plan, r) ||
-            (plan->persistent && status == told && is_victims(plan, culprit(p->rank[r].text))))
+        if (is_victims(plan, r) || ((plan->persistent || stage >= REDUCE) && was_told(plan, p, r)))
             continue;
         if (status != SYMWIN_TIMEOUT && status != SYMWIN_PEER_LOST && status != SYMWIN_ABORTED &&
             strstr(p->rank[r].text, "could not open a socket") == NULL)
@@ -288,7 +295,7 @@ static const char *judge(const struct plan *plan, const struct processes *p, con
     if (first == CONNECT && judge_alike(plan, p, first) == NULL)
         return NULL; /* in the agreement that connects; what comes before and after it is each rank's own */
     if (!is_agreed(first))
-        return b->hosts != NULL && is_mute(plan, p) ? NULL : judge_divided(plan, p);
+        return b->hosts != NULL && is_mute(plan, p) ? NULL : judge_divided(plan, p, first);
     wrong = judge_alike(plan, p, first);
     if (wrong == NULL || !may_divide(plan, first))
         return wrong;
@@ -297,7 +304,7 @@ static const char *judge(const struct plan *plan, const struct processes *p, con
         return NULL;
     if (b->hosts != NULL && first == CREATE)
         return judge_hosts(plan, p);
-    return judge_divided(plan, p);
+    return judge_divided(plan, p, first);
 }
 
 static void complain(const struct plan *plan, const char *what)
