@@ -194,6 +194,8 @@ static void windows_body(struct harness_team *team, int rank, void *arg)
     struct member m;
     symwin_window *first, *second, *third = NULL;
     symwin_registration *registration;
+    symwin_channel_end *end = NULL;
+    symwin_channel channel;
     symwin_window_info info;
     char name[64], line[512];
     void *small;
@@ -248,6 +250,28 @@ static void windows_body(struct harness_team *team, int rank, void *arg)
         host_must(symwin_deregister(m.comm, registration), "symwin_deregister");
         take(d);
         TAP_EQ("ranges that are gone", count_of(d, "range"), 0);
+        TAP_EQ("channels", count_of(d, "channel"), 0);
+    }
+    harness_barrier(team);
+    host_must(symwin_channel_create(m.comm, 1 - rank, small, 77, NULL, &end), "a channel");
+    harness_barrier(team);
+    if (rank == 0) {
+        take(d);
+        TAP_EQ("ends of both ranks", count_of(d, "channel"), 2);
+        snprintf(name, sizeof name, "channel %p", small);
+        tap_ok(line_of(d, name, line, sizeof line) != NULL && value(line, "peer") == 1 &&
+                   value(line, "bytes") == 77 && value(line, "lanes") == 1 &&
+                   has(line, " state=offered memory=window"),
+               "an end's line");
+        whole(d);
+    }
+    harness_barrier(team);
+    host_must(symwin_channel_connect(m.comm, end, &channel), "a channel");
+    harness_barrier(team);
+    if (rank == 0) {
+        take(d);
+        tap_ok(line_of(d, name, line, sizeof line) != NULL && has(line, " state=connected "),
+               "when it is connected");
     }
     harness_barrier(team);
     member_close(&m);
