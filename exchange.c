@@ -369,11 +369,6 @@ static int whom_it_waits_for(const struct sw_exchange *x, int rank)
     return rank;
 }
 
-int sw_exchange_blame(const struct sw_exchange *x, int rank)
-{
-    return whom_it_waits_for(x, rank);
-}
-
 static int is_elsewhere(const struct sw_exchange *x, int rank)
 {
     return x->hosts != NULL && x->hosts->elsewhere[rank];
@@ -438,6 +433,16 @@ static int allowance_ms(const struct sw_exchange *x, int missing)
     if (!is_elsewhere(x, missing))
         return 0;
     return x->hosts->decides ? DECIDE_MS : 4 * DECIDE_MS;
+}
+
+int sw_exchange_blame(const struct sw_exchange *x, int rank)
+{
+    return or_who_links(x, whom_it_waits_for(x, rank));
+}
+
+int sw_exchange_allowance(const struct sw_exchange *x, int rank)
+{
+    return allowance_ms(x, rank);
 }
 
 /* All ranks of this host have posted the round. */

@@ -187,8 +187,10 @@ int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int 
  * names that one. To be said again every few hundredths of a second. */
 void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other);
 
-/* Whom to name for a rank that is late: it, or the one that it says it waits for. */
+/* Whom to name for a rank that is late: it, or the one that it says it waits for, or who links this host with its; and how
+ * many milliseconds longer than its own time a rank waits for one of another host. */
 int sw_exchange_blame(const struct sw_exchange *x, int rank);
+int sw_exchange_allowance(const struct sw_exchange *x, int rank);
 
 /* The lowest rank of a process that shuts its lines because the exchange has ended, not because it dies. */
 void sw_exchange_be_quiet(struct sw_exchange *x, int rank);

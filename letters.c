@@ -409,6 +409,7 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
     struct sw_exchange *x = group->exchange;
     symwin_status status = SYMWIN_OK;
 
+    deadline += sw_exchange_allowance(x, peer);
     sw_service_lock();
     while (*mail_of(group, rank) == NULL) {
         const int64_t now = sw_now_ms();
