@@ -97,6 +97,7 @@ BUFFERS      := examples/02_user_buffers/main.c $(filter-out %/main.c,$(EXAMPLE)
 WITH_NCCL_SOURCES := $(sort $(wildcard examples/03_with_nccl/*.c))
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
+USER_SOURCES := $(sort $(wildcard tests/user/*.cu))
 
 objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(BUILD)/obj/tables.o $(call objects,$(LIB_SOURCES))
@@ -111,6 +112,9 @@ BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_fork_steps test_kill test_system_faults)
 GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
+# A user's two files with the device headers: by the host compiler for the emulated driver, by nvcc for the CUDA runtime.
+USER_EMU    := $(BUILD)/tests/user/ring-emu
+USER_CUDART := $(if $(NVCC),$(BUILD)/tests/user/ring)
 
 # The header is the one place that knows the version.
 version_part = $(shell sed -n 's/^.define SYMWIN_VERSION_$(1) //p' symwin.h)
@@ -135,7 +139,7 @@ all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(B
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
 
-tests: all $(TESTS) $(NCCL_TESTS) $(PERF)
+tests: all $(TESTS) $(NCCL_TESTS) $(PERF) $(USER_EMU)
 
 test: tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) test $(TESTS_ONLY)
@@ -150,7 +154,7 @@ soak: $(STEP_TESTS)
 	@tools/soak.sh $(BUILD)
 
 # The conformance suite, and the tests of the pool, of registered buffers and of the device API, are programs for both drivers (tests/gpu_*.t).
-gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register \
+gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(USER_CUDART) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register \
     $(BUILD)/tests/test_channel $(BUILD)/tests/test_copy $(BUILD)/tests/test_packet $(BUILD)/tests/test_team $(BUILD)/tests/test_reduce
 
 test-gpu: gpu-tests
@@ -238,6 +242,15 @@ $(BUILD)/obj/%.cc.o: %.cc $(BUILD)/flags
 $(BUILD)/obj/%.fatbin: %.cu $(BUILD)/flags.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)$(COMPILE_CU) -MMD -MP -MF $@.d -MT $@ --fatbin -o $@ $<
+
+$(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)$(COMPILE_CC) -x c++ -c -o $@ $<
+
+$(BUILD)/obj/%.nvcc.o: %.cu $(BUILD)/flags.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)$(COMPILE_CU) -Xcompiler -Wall,-Wextra $(if $(WERROR),-Werror all-warnings) \
+	    -MMD -MP -MF $@.d -MT $@ -c -o $@ $<
 
 $(BUILD)/obj/fatbins.c: tools/embed.sh $(FATBINS) $(BUILD)/flags.cu
 	@mkdir -p $(@D)
@@ -347,6 +360,14 @@ $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
   $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))
 
+$(USER_EMU): $(call objects,$(USER_SOURCES)) $(STATIC)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
+$(USER_CUDART): $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(NVCC) -o $@ $^ -lpthread -ldl -lm
+
 # Programs that use NCCL's allocator, and an NCCL and a libcuda for them: linked to NCCL alone, to libsymwin-nccl before
 # it, and to that alone.
 NCCL_FAKE := $(BUILD)/tests/nccl/libnccl.so.2
@@ -404,7 +425,8 @@ $(BUILD)/obj/tests/abi_cuda.c.o: $(BUILD)/flags.headers
 $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) $(TEST_FATBINS))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) $(TEST_FATBINS)) \
+    $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(USER_SOURCES:%=$(BUILD)/obj/%.d)
 -include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
 
@@ -429,7 +451,7 @@ uninstall:
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tools/info \
+FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tests/user tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

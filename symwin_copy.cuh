@@ -45,11 +45,11 @@ SYMWIN_DEVICE symwin_group symwin_group_grid(void)
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 template <uint32_t BYTES>
-struct symwin_unit;
+struct sw_unit;
 
 #define SYMWIN_UNIT(bytes, word, suffix)                                                           \
     template <>                                                                                    \
-    struct symwin_unit<bytes> {                                                                    \
+    struct sw_unit<bytes> {                                                                        \
         typedef word type;                                                                         \
         static SYMWIN_MEMBER type load(uint64_t addr)                                              \
         {                                                                                          \
@@ -72,7 +72,7 @@ template <uint32_t BYTES>
 SYMWIN_DEVICE void symwin_copy_units(symwin_group group, uint64_t to, uint64_t from, uint64_t units)
 {
     enum { AT_ONCE = 8 };
-    typedef symwin_unit<BYTES> unit;
+    typedef sw_unit<BYTES> unit;
     typename unit::type value[AT_ONCE];
     uint64_t i = group.index;
 

@@ -5,7 +5,7 @@
  *   multimem    load-reduce from and store to a multicast address (sm_90 and later)
  *   launch      what a kernel says to the one before and the one after it
  *   waiting     pause and clock for poll loops
- *   cvt         f32 to and from the small floating-point types
+ *   cvt         f32 to and from the small floating-point types: symwin_cvt.cuh
  *
  * One source, two compilers. nvcc makes PTX of it; the host compiler makes the same kernels for the
  * emulated driver (emu/emu_device.h), where each function has a twin that checks the address and is
@@ -30,9 +30,18 @@
 #define SYMWIN_NO_UNROLL _Pragma("unroll 1")
 /* Multicast addresses exist from sm_90 on; elsewhere the functions below are not declared. The host
  * pass of nvcc generates no code and declares them all. */
-#define SYMWIN_HAS_MULTIMEM (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
-#define SYMWIN_HAS_LAUNCH_CONTROL (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
-#define SYMWIN_HAS_CVT_F8 (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define SYMWIN_HAS_MULTIMEM 1
+#define SYMWIN_HAS_LAUNCH_CONTROL 1
+#else
+#define SYMWIN_HAS_MULTIMEM 0
+#define SYMWIN_HAS_LAUNCH_CONTROL 0
+#endif
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+#define SYMWIN_HAS_CVT_F8 1
+#else
+#define SYMWIN_HAS_CVT_F8 0
+#endif
 #else
 #include "emu/emu_device.h"
 #define SYMWIN_EMULATED 1
@@ -41,6 +50,7 @@
 #define SYMWIN_UNROLL
 #define SYMWIN_NO_UNROLL
 #define SYMWIN_HAS_MULTIMEM 1
+#define SYMWIN_HAS_LAUNCH_CONTROL 0
 #define SYMWIN_HAS_CVT_F8 0
 #endif
 
@@ -511,80 +521,6 @@ SYMWIN_DEVICE uint64_t symwin_clock_ns(void)
 #endif
 }
 
-/* ---- conversions in hardware ----------------------------------------------------------------- */
-
-#if !SYMWIN_EMULATED
-
-/* As many as 32 bits hold, first value lowest; to nearest even. f16 and bf16 overflow to infinity,
- * the 8-bit types saturate to their largest finite value; NaN stays NaN. f16x2 and bf16x2 need
- * sm_80, the 8-bit types sm_89 (SYMWIN_HAS_CVT_F8). (PTX ISA, "cvt") */
-SYMWIN_DEVICE uint32_t symwin_cvt_f16x2(float lo, float hi)
-{
-    uint32_t d;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
-    return d;
-}
-
-SYMWIN_DEVICE uint32_t symwin_cvt_bf16x2(float lo, float hi)
-{
-    uint32_t d;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
-    return d;
-}
-
-SYMWIN_DEVICE void symwin_cvt_f32_f16x2(uint32_t pair, float *lo, float *hi)
-{
-    asm("{\n\t"
-        ".reg .b16 l, h;\n\t"
-        "mov.b32 {l, h}, %2;\n\t"
-        "cvt.f32.f16 %0, l;\n\t"
-        "cvt.f32.f16 %1, h;\n\t"
-        "}"
-        : "=f"(*lo), "=f"(*hi)
-        : "r"(pair));
-}
-
-/* Four e5m2: each is the upper half of an f16. */
-SYMWIN_DEVICE void symwin_cvt_f16x2_e5m2x4(uint32_t four, uint32_t *lo, uint32_t *hi)
-{
-    asm("prmt.b32 %0, %1, 0, 0x1404;" : "=r"(*lo) : "r"(four));
-    asm("prmt.b32 %0, %1, 0, 0x3424;" : "=r"(*hi) : "r"(four));
-}
-
-#if SYMWIN_HAS_CVT_F8
-SYMWIN_DEVICE void symwin_cvt_f16x2_e4m3x4(uint32_t four, uint32_t *lo, uint32_t *hi)
-{
-    asm("{\n\t"
-        ".reg .b16 l, h;\n\t"
-        "mov.b32 {l, h}, %2;\n\t"
-        "cvt.rn.f16x2.e4m3x2 %0, l;\n\t"
-        "cvt.rn.f16x2.e4m3x2 %1, h;\n\t"
-        "}"
-        : "=r"(*lo), "=r"(*hi)
-        : "r"(four));
-}
-
-#define SYMWIN_CVT_F8(name)                                                                        \
-    SYMWIN_DEVICE uint32_t symwin_cvt_##name##x4(const float *a)                                   \
-    {                                                                                              \
-        uint32_t d;                                                                                \
-        asm("{\n\t"                                                                                \
-            ".reg .b16 l, h;\n\t"                                                                  \
-            "cvt.rn.satfinite." #name "x2.f32 l, %2, %1;\n\t"                                      \
-            "cvt.rn.satfinite." #name "x2.f32 h, %4, %3;\n\t"                                      \
-            "mov.b32 %0, {l, h};\n\t"                                                              \
-            "}"                                                                                    \
-            : "=r"(d)                                                                              \
-            : "f"(a[0]), "f"(a[1]), "f"(a[2]), "f"(a[3]));                                         \
-        return d;                                                                                  \
-    }
-SYMWIN_CVT_F8(e4m3)
-SYMWIN_CVT_F8(e5m2)
-#undef SYMWIN_CVT_F8
-#endif
-
-#endif /* !SYMWIN_EMULATED */
-
 #undef SYMWIN_WEAK
 #undef SYMWIN_STRONG
 #undef SYMWIN_REGISTER
@@ -592,5 +528,7 @@ SYMWIN_CVT_F8(e5m2)
 #undef SYMWIN_REGISTER_16
 #undef SYMWIN_REGISTER_32
 #undef SYMWIN_REGISTER_64
+
+#include "symwin_cvt.cuh"
 
 #endif

@@ -126,7 +126,7 @@ SYMWIN_DEVICE void sw_mc_vectors(uint64_t to, uint64_t from, uint64_t step, int3
 template <uint32_t SIZE, bool EVERYWHERE>
 SYMWIN_DEVICE void sw_mc_element(const symwin_peers &peers, uint64_t to, uint64_t value)
 {
-    typedef symwin_unit<SIZE> unit;
+    typedef sw_unit<SIZE> unit;
 
     if (!EVERYWHERE)
         unit::store(to, (typename unit::type)value);

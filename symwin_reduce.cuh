@@ -354,7 +354,7 @@ struct symwin_accumulator {
 template <typename T, typename O>
 SYMWIN_DEVICE uint64_t symwin_reduce_element(const symwin_team &team, uint64_t offset)
 {
-    typedef symwin_unit<(uint32_t)T::bytes> unit;
+    typedef sw_unit<(uint32_t)T::bytes> unit;
     symwin_accumulator<T, O> sum;
 
     sum.first(unit::load(symwin_peer_address(team.peers, symwin_team_rank(team, 0), offset)));
@@ -447,7 +447,7 @@ SYMWIN_DEVICE void symwin_reduce_peers(symwin_group group, const symwin_team &te
     SYMWIN_NO_UNROLL
     for (uint64_t e = group.index; e < edge; e += group.count) {
         const uint64_t at = e * SIZE + (e < cut.head ? 0 : cut.vectors * 16);
-        typedef symwin_unit<SIZE> unit;
+        typedef sw_unit<SIZE> unit;
 
         unit::store(to + at, (typename unit::type)symwin_reduce_element<T, O>(team, offset + at));
     }
