@@ -31,8 +31,7 @@ static void load_fatbin(void)
 
 void channel_start(void)
 {
-    /* A function that is loaded at its first launch waits for the kernels of its device, of which one may wait for it. */
-    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    harness_load_ahead();
     harness_start();
     if (!sw_driver_is_emulated())
         load_fatbin();

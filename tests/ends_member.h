@@ -75,6 +75,7 @@ HARNESS_UNUSED void ends_open(struct ends_member *m, struct harness_team *team, 
 {
     ends_open_with(m, &team->id, team->nranks, rank, 20000);
     m->team = team;
+    harness_barrier(team); /* nobody launches before all have loaded */
 }
 
 HARNESS_UNUSED void ends_close(struct ends_member *m)

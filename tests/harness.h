@@ -146,6 +146,13 @@ HARNESS_UNUSED void harness_no_leaks(const char *name, const struct harness_leak
 
 /* ---- ranks ---- */
 
+/* For tests whose own kernels wait for each other, before harness_start(): on a device that ranks share, a function that is
+ * loaded at its first launch waits for the device's kernels, of which one may wait for it. */
+HARNESS_UNUSED void harness_load_ahead(void)
+{
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+}
+
 /* With SYMWIN_TEST_PROCESSES=N, harness_fork() makes N processes of the test, and each is one rank of
  * every team of N: it runs the body once, for itself. What ranks share beyond the id, the barrier and
  * harness_count(), they then have to compute for themselves. */

@@ -408,6 +408,7 @@ int main(void)
     size_t i;
 
     harness_fork();
+    harness_load_ahead();
     harness_start();
     (void)ends_code();
     before = harness_leaks_now();
