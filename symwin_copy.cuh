@@ -130,8 +130,7 @@ struct symwin_bulk_ring {
     unsigned char *pieces;
     uint64_t *arrived; /* a barrier for each piece */
     uint32_t count, piece_bytes;
-    uint32_t next,
-        phase; /* where the next copy begins, and what its barrier's phase is; of the thread that asks */
+    uint32_t next, phase; /* of the thread that asks: where the next copy begins, its phase */
 };
 
 /* Bytes of shared memory that a ring takes. A ring has at least two pieces; a piece is a multiple of 128 bytes. */
