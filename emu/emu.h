@@ -100,6 +100,18 @@ sw_emu_configure(const struct sw_emu_machine *machine); /* ILLEGAL_STATE if anyt
 void sw_emu_machine(struct sw_emu_machine *machine);
 #endif
 
+/* ---- delays ----------------------------------------------------------------------------------- */
+
+/* Holds up threads of kernels that were compiled with SYMWIN_RACE, before some of their memory accesses. Set while no such
+ * kernel runs. */
+struct sw_emu_race {
+    uint64_t seed;
+    unsigned one_in;         /* accesses of those meant below; 0: none */
+    unsigned most_ns;        /* of a delay, less than a second */
+    int device, block, warp; /* of the threads that are meant, -1: any */
+};
+void sw_emu_race_set(const struct sw_emu_race *race);
+
 /* ---- kernel faults ---------------------------------------------------------------------------- */
 
 /* What the process's last kernel fault was: device, kernel, address, read or write, block and thread.

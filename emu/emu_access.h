@@ -25,6 +25,9 @@ extern "C" {
 #define EMU_GRANULE_SHIFT 21
 #define EMU_MAX_DEVICES 128
 
+/* What kernels refer to is visible to those that symwin-perf loads as shared objects. */
+#define EMU_VISIBLE __attribute__((visibility("default")))
+
 struct emu_multicast; /* mcast.c */
 
 /* What one stretch of device addresses shows. Immutable but for access[] while in the table. */
@@ -37,9 +40,10 @@ struct emu_mapping {
     EMU_ATOMIC(unsigned char) access[EMU_MAX_DEVICES]; /* CUmemAccess_flags per device */
 };
 
-extern unsigned char *emu_arena; /* first address; NULL before cuInit */
-extern size_t emu_arena_bytes;
-extern EMU_ATOMIC(struct emu_mapping *) * emu_table; /* one entry per granule of the arena */
+EMU_VISIBLE extern unsigned char *emu_arena; /* first address; NULL before cuInit */
+EMU_VISIBLE extern size_t emu_arena_bytes;
+EMU_VISIBLE extern EMU_ATOMIC(struct emu_mapping *) *
+    emu_table; /* one entry per granule of the arena */
 
 /* Host pointer to `bytes` bytes at `addr` if `device` may read (or write) all of them and they lie
  * in one mapping of memory, else NULL. Addresses outside the arena are NULL: pageable host memory

@@ -43,12 +43,13 @@ struct emu_dev_thread {
     void *shared; /* the block's dynamic shared memory */
     unsigned shared_bytes;
     int device;
-    int stored; /* since its last pause: a thread that stores is no idle poller */
+    int stored;        /* since its last pause: a thread that stores is no idle poller */
+    unsigned accesses; /* counted with SYMWIN_RACE */
 };
 
 /* The running thread. The sanitizer does not know that fibers of one OS thread never overlap, hence
  * the atomic (and otherwise free) access. */
-extern __thread struct emu_dev_thread *emu_dev_self;
+EMU_VISIBLE extern __thread struct emu_dev_thread *emu_dev_self;
 
 static inline struct emu_dev_thread *emu_dev_me(void)
 {
@@ -58,30 +59,42 @@ static inline struct emu_dev_thread *emu_dev_me(void)
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Ends the grid as an illegal access does, or a misaligned one if only the alignment is wrong. */
-__attribute__((noreturn)) void emu_dev_fault(const void *p, size_t n, int write);
+EMU_VISIBLE __attribute__((noreturn)) void emu_dev_fault(const void *p, size_t n, int write);
 
 /* To be called in every poll loop, once a turn. */
-void emu_dev_pause(void);
+EMU_VISIBLE void emu_dev_pause(void);
 
 /* __syncthreads(): all threads of the block that have not ended. */
-void emu_dev_barrier(void);
+EMU_VISIBLE void emu_dev_barrier(void);
 
 /* Nanoseconds of a clock that all devices share. */
-uint64_t emu_dev_globaltimer(void);
+EMU_VISIBLE uint64_t emu_dev_globaltimer(void);
+
+/* Holds the thread up now and then (race.c). */
+EMU_VISIBLE void emu_dev_race(const void *p);
 
 /* Host pointers to the `n` bytes at multicast address `p` in each member's memory; returns how
  * many. An address that is no usable multicast address ends the grid. */
-int emu_dev_multicast(const void *p, size_t n, int write, void *targets[EMU_MAX_DEVICES]);
+EMU_VISIBLE int emu_dev_multicast(const void *p, size_t n, int write,
+                                  void *targets[EMU_MAX_DEVICES]);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
+
+#ifdef SYMWIN_RACE
+#define EMU_RACE(p) emu_dev_race(p)
+#else
+#define EMU_RACE(p) (void)0
+#endif
 
 /* Host pointers for reading, for writing `n` bytes. n of 2, 4, 8 or 16 is one access of that size,
  * which must be aligned as on the device; any other n is a stretch of bytes. */
 static inline void *emu_dev_load_addr(const void *p, size_t n)
 {
     const uintptr_t mask = (n == 2 || n == 4 || n == 8 || n == 16) ? n - 1 : 0;
-    void *host = emu_access(emu_dev_me()->device, (CUdeviceptr)(uintptr_t)p, n, 0);
+    void *host;
 
+    EMU_RACE(p);
+    host = emu_access(emu_dev_me()->device, (CUdeviceptr)(uintptr_t)p, n, 0);
     if (__builtin_expect(host == NULL || ((uintptr_t)p & mask) != 0, 0))
         emu_dev_fault(p, n, 0);
     return host;
@@ -91,8 +104,10 @@ static inline void *emu_dev_store_addr(void *p, size_t n)
 {
     const uintptr_t mask = (n == 2 || n == 4 || n == 8 || n == 16) ? n - 1 : 0;
     struct emu_dev_thread *me = emu_dev_me();
-    void *host = emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, 1);
+    void *host;
 
+    EMU_RACE(p);
+    host = emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, 1);
     if (__builtin_expect(host == NULL || ((uintptr_t)p & mask) != 0, 0))
         emu_dev_fault(p, n, 1);
     me->stored = 1;
@@ -176,7 +191,7 @@ static inline uint64_t emu_dev_cas64(void *p, uint64_t expected, uint64_t value,
 
 /* fence.acq_rel.sys. Under ThreadSanitizer an access to one word that all fences share. */
 #ifdef EMU_TSAN
-void emu_dev_fence(void);
+EMU_VISIBLE void emu_dev_fence(void);
 #else
 static inline void emu_dev_fence(void)
 {
@@ -194,6 +209,7 @@ static inline void emu_dev_fence(void)
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static thread_local /* no initialiser, as in CUDA: it outlives the block */
 
 #define threadIdx (emu_dev_me()->thread)

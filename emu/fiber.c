@@ -13,6 +13,7 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -38,6 +39,7 @@ void *__tsan_create_fiber(unsigned flags);
 void *__tsan_get_current_fiber(void);
 void __tsan_destroy_fiber(void *fiber);
 void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+void __tsan_set_fiber_name(void *fiber, const char *name);
 void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);
 #define ORDERS_NOTHING 1u
@@ -271,6 +273,9 @@ UNSEEN static void thread_assign(struct emu_fibers *w, struct fiber *f)
 {
     const unsigned *size = w->grid->block;
     const unsigned i = w->started++;
+#if defined(EMU_TSAN)
+    char name[64]; /* for its reports */
+#endif
 
     f->self.thread.x = i % size[0];
     f->self.thread.y = i / size[0] % size[1];
@@ -282,7 +287,13 @@ UNSEEN static void thread_assign(struct emu_fibers *w, struct fiber *f)
     f->self.grid_dim = (struct emu_dev_dim){w->grid->grid[0], w->grid->grid[1], w->grid->grid[2]};
     f->self.device = w->grid->device;
     f->self.stored = 0;
+    f->self.accesses = 0;
     w->turns = 0;
+#if defined(EMU_TSAN)
+    snprintf(name, sizeof name, "%.24s device %d block %u thread %u", w->grid->kernel->name,
+             w->grid->device, w->block.x, i);
+    __tsan_set_fiber_name(f->tsan, name);
+#endif
 }
 
 /* Who runs next: a thread not started, a ready one, or the OS thread when all is over. */

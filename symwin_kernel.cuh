@@ -1,0 +1,132 @@
+/* For kernels of one's own that `symwin-perf --kernel FILE.cu[:NAME]` checks and times.
+ *
+ *   about      what a kernel says of itself
+ *   elements   floats in memory
+ *   epochs     the number of a call, counted on the device
+ *
+ * A kernel takes a struct symwin_kernel_args by value, whose comment says what it may count on:
+ *
+ *     #include "symwin_kernel.cuh"
+ *
+ *     SYMWIN_KERNEL_ABOUT(NAME, "types=f32 ops=sum windows")
+ *
+ *     extern "C" __global__ void NAME(const struct symwin_kernel_args args)
+ *
+ * The file is compiled by nvcc and by the host compiler for the emulated driver, so it has device code only and reaches
+ * memory through the functions of the symwin_*.cuh headers. docs/your-own-kernel.md has the rest.
+ */
+#ifndef SYMWIN_KERNEL_CUH
+#define SYMWIN_KERNEL_CUH
+
+#include <string.h>
+
+#include "symwin_channel.cuh"
+#include "symwin_kernel.h"
+
+/* ---- about ----------------------------------------------------------------------------------- */
+
+/* What a kernel can do: words with spaces between them, in a string. Without any it is taken to serve every call.
+ *
+ *   types=LIST    element types, with commas: f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i32 u32 i64 u64             all
+ *   ops=LIST      operations: sum prod min max avg                                                         all
+ *   bytes=N       of the longest message; suffixes K, M, G                                                 any
+ *   multiple=N    elements come in multiples of N                                                            1
+ *   align=N       in and out are aligned to N bytes                                                 an element
+ *   ranks=N       most ranks                                                                               any
+ *   windows       in and out are in windows, at equal offsets: peers can reach them
+ *   out-of-place  in and out are never the same
+ *   no-limit      waits have none: a rank that does not come is waited for for ever
+ *   blocks=N      most blocks of the grid                                                                   16
+ *   threads=N     most threads of a block, whole warps                                                     512
+ *   fixed         the grid is always of so many blocks of so many threads. Else it is of any less, too
+ *   shared=N      bytes of dynamic shared memory of a block                                                  0
+ *   scratch=N     bytes of scratch                                                                         64K
+ *   slots=N       bytes of slots                                                                             0 */
+#if SYMWIN_EMULATED
+#define SYMWIN_KERNEL_ABOUT(name, text)                                                            \
+    extern "C" const char name##_about[];                                                          \
+    const char name##_about[] = text;
+#else
+/* A kernel that tells it: what a symbol of the text is called is the compiler's affair. */
+#define SYMWIN_KERNEL_ABOUT(name, text)                                                            \
+    extern "C" __global__ void name##_about(uint64_t to)                                           \
+    {                                                                                              \
+        for (uint32_t i = 0; i < sizeof(text); i++)                                                \
+            symwin_store_u8(to + i, (uint8_t)(text)[i]);                                           \
+    }
+#endif
+
+/* Behind the kernel in a file that is compiled for the emulated driver by hand, to a shared object that symwin-perf
+ * takes as FILE.so:NAME. symwin-perf does it by itself for a FILE.cu. Nothing on GPUs. */
+#if SYMWIN_EMULATED
+#define SYMWIN_KERNEL_EMULATED(name)                                                               \
+    extern "C" void name##_emulated(const void *params);                                           \
+    extern "C" void name##_emulated(const void *params)                                            \
+    {                                                                                              \
+        name(*static_cast<const struct symwin_kernel_args *>(params));                             \
+    }
+#else
+#define SYMWIN_KERNEL_EMULATED(name)
+#endif
+
+/* Tells the host that a wait came to its limit. */
+SYMWIN_DEVICE void symwin_give_up(const struct symwin_kernel_args &args)
+{
+    symwin_store_relaxed_u32(args.gave_up, 1);
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+SYMWIN_DEVICE float symwin_f32_of(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+SYMWIN_DEVICE uint32_t symwin_f32_bits(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* Weak, as symwin_load_u32() is. */
+SYMWIN_DEVICE float symwin_load_f32(uint64_t addr)
+{
+    return symwin_f32_of(symwin_load_u32(addr));
+}
+
+SYMWIN_DEVICE void symwin_store_f32(uint64_t addr, float value)
+{
+    symwin_store_u32(addr, symwin_f32_bits(value));
+}
+
+/* ---- epochs ---------------------------------------------------------------------------------- */
+
+/* How many bytes at `offset` in this rank's scratch the two functions below need, aligned to 8 and zero at first. */
+#define SYMWIN_EPOCH_BYTES 16
+
+/* The number of this call, from 1 on: equal on all ranks, as they make the same calls, and another one in each replay
+ * of a graph. By all threads of the grid. */
+SYMWIN_DEVICE uint64_t symwin_epoch_begin(const symwin_peers &peers, uint64_t offset)
+{
+    return 1 + symwin_load_relaxed_u64(symwin_own_address(peers, offset) + 8);
+}
+
+/* By all threads of the block that have not ended, when they have no more to do in this call. The last block of the
+ * grid counts the call: blocks that begin late still read the old number, and grids may differ from call to call. */
+SYMWIN_DEVICE void symwin_epoch_end(const symwin_peers &peers, uint64_t offset)
+{
+    const uint64_t arrived = symwin_own_address(peers, offset), epoch = arrived + 8;
+
+    __syncthreads();
+    if (threadIdx.x == 0 && symwin_atomic_add_u32(arrived, 1) == gridDim.x - 1) {
+        symwin_store_relaxed_u32(arrived, 0);
+        symwin_store_relaxed_u64(epoch, 1 + symwin_load_relaxed_u64(epoch));
+    }
+}
+
+#endif
