@@ -89,6 +89,8 @@ PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
 PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
+CARRIED := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh kernels/*.h kernels/*.cuh)) cuda_abi.h emu/emu_access.h \
+    emu/emu_device.h bench/plot.py
 INFO_SOURCES := $(sort $(wildcard tools/info/*.c))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
@@ -131,7 +133,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 
 # ---- what people type -------------------------------------------------------------------------
 
-.PHONY: all run test tests test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
+.PHONY: all run test tests race test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
 all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(INFO)
@@ -139,7 +141,17 @@ all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(B
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
 
-tests: all $(TESTS) $(NCCL_TESTS) $(PERF) $(USER_EMU)
+tests: all $(TESTS) $(NCCL_TESTS) $(PERF) $(USER_EMU) race
+
+# symwin-perf under ThreadSanitizer, which --race runs on the emulated driver. What test-sanitize builds too.
+ifdef SANITIZE
+race:
+else
+race:
+	@if echo 'int main(void) { return 0; }' | $(CC) -fsanitize=thread -x c -o /dev/null - 2>/dev/null; then \
+	    $(MAKE) NVCC= BUILD=$(BUILD)/tsan SANITIZE=thread $(BUILD)/tsan/bench/symwin-perf; \
+	else echo '  (no ThreadSanitizer: symwin-perf --race goes without)'; fi
+endif
 
 test: tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) test $(TESTS_ONLY)
@@ -160,7 +172,7 @@ gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(USER_CUDART) $(PERF) $(BUILD)/test
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
 
-benches: $(BENCHES) $(PERF)
+benches: $(BENCHES) $(PERF) race
 
 bench: benches
 	bench/run.sh $(BUILD)
@@ -188,6 +200,7 @@ help:
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
 # | make soak            a rank killed at 2,000 steps and more, 20,000 faults; a quarter of an hour
 # | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
+# | make race            symwin-perf under ThreadSanitizer, for symwin-perf --race; make benches does it too
 # | make bench           times, kept in bench/results, and docs/performance.md; make benches only builds
 # | make fuzz            clang's libFuzzer on the fuzzers of fuzz/, each for SECONDS=600
 # | make fuzz-check      the same for a minute in all; with gcc, random changes of the kept inputs
@@ -224,7 +237,8 @@ endef
 COMMANDS_OF.cu = $(CU_COMMANDS)
 COMMANDS_OF.headers = $(CUDA_INCLUDE)
 COMMANDS_OF.tables = $(TABLES)
-$(BUILD)/flags $(BUILD)/flags.cu $(BUILD)/flags.headers $(BUILD)/flags.tables: FORCE | $(BUILD)
+COMMANDS_OF.carried = $(CARRIED)
+$(BUILD)/flags $(BUILD)/flags.cu $(BUILD)/flags.headers $(BUILD)/flags.tables $(BUILD)/flags.carried: FORCE | $(BUILD)
 	$(file >$@.new,$(if $(suffix $@),$(COMMANDS_OF$(suffix $@)),$(COMMANDS)))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
@@ -273,6 +287,17 @@ $(BUILD)/obj/bench/perf/fatbins.c: tools/embed.sh $(PERF_FATBINS) $(BUILD)/flags
 $(BUILD)/obj/bench/perf/fatbins.o: $(BUILD)/obj/bench/perf/fatbins.c $(BUILD)/flags
 	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
+# What symwin-perf compiles kernels of one's own with, and draws with: one text, which it carries.
+$(BUILD)/obj/bench/perf/carried.txt: $(CARRIED) $(BUILD)/flags.carried
+	@mkdir -p $(@D)
+	@for file in $(CARRIED); do printf '\001%s\n' "$$file"; cat "$$file"; done >$@
+
+$(BUILD)/obj/bench/perf/carried.c: tools/embed.sh $(BUILD)/obj/bench/perf/carried.txt
+	@KIND=table TABLE=perf tools/embed.sh $(BUILD)/obj/bench/perf/carried.txt >$@
+
+$(BUILD)/obj/bench/perf/carried.o: $(BUILD)/obj/bench/perf/carried.c $(BUILD)/flags
+	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
+
 # The commit that symwin-perf's files name; touched only when it is another one.
 $(BUILD)/perf_commit.h: FORCE | $(BUILD)
 	@commit=$(COMMIT); [ -n "$$commit" ] || commit=$$(git describe --always --dirty --match=- 2>/dev/null) || \
@@ -281,6 +306,14 @@ $(BUILD)/perf_commit.h: FORCE | $(BUILD)
 
 $(BUILD)/obj/bench/perf/machine.c.o: private OWN_CPPFLAGS += -I$(BUILD)
 $(BUILD)/obj/bench/perf/machine.c.o: $(BUILD)/perf_commit.h
+
+# The library's kernels can be held up by symwin-perf --race, where ThreadSanitizer reads them.
+ifeq ($(SANITIZE),thread)
+$(BUILD)/obj/kernels/%.cc.o: private OWN_CPPFLAGS += -DSYMWIN_RACE
+endif
+
+# The compiler of kernels of one's own, and the sanitizer that they need to go with it.
+$(BUILD)/obj/bench/perf/compile.c.o: private OWN_CPPFLAGS += -DPERF_CXX='"$(CXX)"' -DPERF_SANITIZE='"$(SANITIZE)"'
 
 # Made anew: an archive would keep the members of files that are gone.
 $(STATIC): $(LIB_OBJECTS)
@@ -316,9 +349,11 @@ $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
-$(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(call objects,$(PERF_SOURCES)) $(STATIC)
+# Kernels that it loads as shared objects find the emulated driver in it.
+$(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(BUILD)/obj/bench/perf/carried.o $(call objects,$(PERF_SOURCES)) $(STATIC) \
+    bench/perf/module.list
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+	$(call say,LINK,$@)$(LINK) -Wl,--dynamic-list=bench/perf/module.list -o $@ $(filter-out %.list,$^) $(LIBS)
 
 $(INFO): $(call objects,$(INFO_SOURCES)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
@@ -432,12 +467,14 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
 
 # ---- install ----------------------------------------------------------------------------------
 
-install: $(STATIC) $(SHARED) $(NCCL) $(INFO)
+install: $(STATIC) $(SHARED) $(NCCL) $(INFO) $(PERF)
 	install -d $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
 	install -m 644 $(PUBLIC_HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
 	install -m 755 $(SHARED) $(NCCL) $(DESTDIR)$(LIBDIR)
-	install -m 755 $(INFO) $(DESTDIR)$(BINDIR)
+	install -m 755 $(INFO) $(PERF) $(DESTDIR)$(BINDIR)
+	! [ -x $(BUILD)/tsan/bench/symwin-perf ] || install -m 755 $(BUILD)/tsan/bench/symwin-perf \
+	    $(DESTDIR)$(BINDIR)/symwin-perf-tsan
 	ln -sf $(notdir $(SHARED)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libsymwin.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
@@ -446,12 +483,13 @@ install: $(STATIC) $(SHARED) $(NCCL) $(INFO)
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(PUBLIC_HEADERS)) \
 	    $(addprefix $(DESTDIR)$(LIBDIR)/,libsymwin.a libsymwin.so $(SONAME) $(notdir $(SHARED)) \
-	    $(notdir $(NCCL)) pkgconfig/symwin.pc) $(DESTDIR)$(BINDIR)/$(notdir $(INFO))
+	    $(notdir $(NCCL)) pkgconfig/symwin.pc) \
+	    $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(INFO)) $(notdir $(PERF)) symwin-perf-tsan)
 
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tests/user tools/info \
+FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tests/race tests/user tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

@@ -51,7 +51,7 @@ struct symwin_limit {
  *             counted in scratch */
 struct symwin_kernel_args {
     struct symwin_peers peers;
-    /* Addresses in this rank's memory, aligned to an element, or as the kernel says it needs. Equal, or not overlapping. */
+    /* Addresses in this rank's memory, aligned to an element, or as the kernel says. Equal, or not overlapping. */
     uint64_t in, out;
     /* The same in the flat range, alike on all ranks: rank r's input is at symwin_peer_address(peers, r, in_offset).
      * SYMWIN_NO_OFFSET unless the kernel says that it needs windows. */

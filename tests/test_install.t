@@ -40,7 +40,7 @@ sub spew {
 
 # Without the jobserver of the make that may have started this test: its descriptors are not passed.
 my $make = 'MAKEFLAGS= MFLAGS= make --no-print-directory';
-run("$make -o $build/flags -o $build/flags.cu -o $build/flags.tables BUILD=$build DESTDIR=$root PREFIX=/opt/symwin "
+run("$make -o $build/flags -o $build/flags.cu -o $build/flags.tables -o $build/flags.carried BUILD=$build DESTDIR=$root PREFIX=/opt/symwin "
       . 'install', 'make install');
 
 my ($version) = slurp('symwin.h') =~ /#define SYMWIN_VERSION "(.*)"/;

@@ -42,6 +42,11 @@ struct perf_spread_args {
     int32_t rank, nranks;
 };
 
+/* One thread waits. */
+struct perf_delay_args {
+    uint64_t ns;
+};
+
 /* As many bytes as the library's kernels get. */
 struct perf_nothing_args {
     unsigned char bytes[sizeof(struct sw_kernel_args)];

@@ -63,6 +63,11 @@ static symwin_status load_kernel(const char *name, int *threads, CUfunction *out
     return status;
 }
 
+int kernels_are_there(void)
+{
+    return perf_fatbin_count > 0;
+}
+
 symwin_status kernels_load(struct rank *r)
 {
     symwin_status status;
@@ -85,6 +90,8 @@ symwin_status kernels_load(struct rank *r)
         status = load_kernel("symwin_perf_spread", &r->threads, &r->spread);
     if (status == SYMWIN_OK)
         status = load_kernel("symwin_perf_nothing", &r->threads, &r->nothing);
+    if (status == SYMWIN_OK)
+        status = load_kernel("symwin_perf_delay", &r->threads, &r->delay);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDeviceGetAttribute(
                               &r->blocks, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
@@ -185,16 +192,27 @@ symwin_status fill(struct rank *r, const struct perf_data *data, int who, int po
     return launch(r, r->fill, count * args.element_bytes / 8, &args);
 }
 
-static symwin_status device_compare(struct rank *r, struct perf_fill_args *args,
-                                    struct perf_report *report)
+symwin_status compare_queue(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                            const void *with, CUdeviceptr report)
 {
+    struct perf_fill_args args = arguments(data, who, count, with);
     symwin_status status;
 
-    args->report = r->report;
-    status = sw_check(sw_drv.cuMemsetD8Async(r->report, 0, sizeof *report, r->stream),
+    if (r->compare == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "--host-data, or built without nvcc: no kernel compares");
+    args.report = report;
+    status = sw_check(sw_drv.cuMemsetD8Async(report, 0, sizeof(struct perf_report), r->stream),
                       "cuMemsetD8Async of the report");
-    if (status == SYMWIN_OK)
-        status = launch(r, r->compare, args->count * args->element_bytes / 8, args);
+    return status == SYMWIN_OK ? launch(r, r->compare, count * args.element_bytes / 8, &args)
+                               : status;
+}
+
+static symwin_status device_compare(struct rank *r, const struct perf_data *data, int who,
+                                    uint64_t count, const void *with, struct perf_report *report)
+{
+    symwin_status status = compare_queue(r, data, who, count, with, r->report);
+
     if (status == SYMWIN_OK)
         status = rank_synchronize(r, "comparing results");
     if (status == SYMWIN_OK)
@@ -205,22 +223,27 @@ static symwin_status device_compare(struct rank *r, struct perf_fill_args *args,
     return status;
 }
 
+symwin_status compare_report(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                             const void *with, struct perf_report *report)
+{
+    memset(report, 0, sizeof *report);
+    return r->compare == NULL ? host_compare(r, data, who, count, with, report)
+                              : device_compare(r, data, who, count, with, report);
+}
+
 symwin_status compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
                       const void *with, uint64_t *wrong, char *text, size_t text_bytes)
 {
-    struct perf_fill_args args = arguments(data, who, count, with);
-    struct perf_report report = {0};
-    const symwin_status status = r->compare == NULL
-                                     ? host_compare(r, data, who, count, with, &report)
-                                     : device_compare(r, &args, &report);
+    const int digits = 2 * (int)symwin_type_bytes((symwin_type)data->type);
+    struct perf_report report;
+    const symwin_status status = compare_report(r, data, who, count, with, &report);
 
     if (status != SYMWIN_OK)
         return status;
     *wrong = report.wrong;
     if (report.wrong > 0)
         snprintf(text, text_bytes, "element %llu is 0x%0*llx and must be 0x%0*llx",
-                 (unsigned long long)report.index, (int)args.element_bytes * 2,
-                 (unsigned long long)report.got, (int)args.element_bytes * 2,
+                 (unsigned long long)report.index, digits, (unsigned long long)report.got, digits,
                  (unsigned long long)report.want);
     return SYMWIN_OK;
 }
@@ -248,6 +271,17 @@ symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t by
     if (r->spread == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel stores");
     return launch(r, r->spread, bytes / 16, &args);
+}
+
+symwin_status launch_delay(struct rank *r, uint64_t ns)
+{
+    struct perf_delay_args args = {ns};
+    void *params[] = {&args};
+
+    if (r->delay == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel waits");
+    return sw_check(sw_drv.cuLaunchKernel(r->delay, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
+                    "cuLaunchKernel of a delay");
 }
 
 symwin_status launch_nothing(struct rank *r, int early)

@@ -1,4 +1,5 @@
-/* The kernels of symwin-perf: fill buffers with test data, count wrong elements, copy to a peer or to all, do nothing.
+/* The kernels of symwin-perf: fill buffers with test data, count wrong elements, copy to a peer or to all, wait, do
+ * nothing.
  * For any grid. Compiled by nvcc, and by the host compiler for the emulated driver, as the library's are.
  */
 #include "kernel_args.h"
@@ -96,6 +97,14 @@ SYMWIN_KERNEL(symwin_perf_compare, struct perf_fill_args, args, PERF_THREADS)
         perf_compare<4>(args);
     else
         perf_compare<8>(args);
+}
+
+SYMWIN_KERNEL(symwin_perf_delay, struct perf_delay_args, args, PERF_THREADS)
+{
+    const uint64_t begun = symwin_clock_ns();
+
+    while (symwin_clock_ns() - begun < args.ns)
+        symwin_pause();
 }
 
 SYMWIN_KERNEL(symwin_perf_nothing, struct perf_nothing_args, args, PERF_THREADS)

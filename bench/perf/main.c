@@ -170,10 +170,26 @@ static void say(struct job *job, const struct rank *r)
     pthread_mutex_unlock(&job->mutex);
     if (!first)
         return;
+    if (job->page != NULL &&
+        job->page->stage != STAGE_TIME) { /* the parent says it, with the line */
+        stage_died(text);
+        return;
+    }
     if (strncmp(text, "symwin-perf: ", 13) == 0)
         fprintf(stderr, "%s\n", text); /* from a meeting, which says whose it is */
     else
         fprintf(stderr, "symwin-perf: rank %d: %s\n", r->rank, text);
+}
+
+static symwin_status work(struct rank *r)
+{
+    const struct job *job = r->job;
+
+    if (job->page != NULL && job->page->stage == STAGE_CHECK)
+        return check_all(r);
+    if (job->page != NULL && job->page->stage == STAGE_RACE)
+        return race_all(r);
+    return job->options.tune != NULL ? tune(r) : sweep(r);
 }
 
 static void *rank_main(void *argument)
@@ -187,7 +203,7 @@ static void *rank_main(void *argument)
     if (status == SYMWIN_OK)
         status = meet(r, r->rank == 0 ? record_open(job) : SYMWIN_OK, NULL, 0);
     if (status == SYMWIN_OK)
-        status = job->options.tune != NULL ? tune(r) : sweep(r);
+        status = work(r);
     if (status == SYMWIN_OK)
         status = meet(r, SYMWIN_OK, NULL, 0); /* nobody goes while another uses its memory */
     if (status != SYMWIN_OK) {
@@ -218,11 +234,15 @@ static int running(struct job *job)
 static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage)
 {
     const int64_t until = sw_now_ms() + 1000;
+    char text[256];
 
     pthread_mutex_lock(&job->mutex);
-    if (!job->failed)
-        fprintf(stderr, "symwin-perf: rank %d: %s took more than %d s (--timeout)\n", r->rank,
-                stage, job->options.timeout_s);
+    snprintf(text, sizeof text, "rank %d: %s took more than %d s (--timeout)", r->rank, stage,
+             job->options.timeout_s);
+    if (!job->failed && job->page != NULL && job->page->stage != STAGE_TIME)
+        stage_died(text);
+    else if (!job->failed)
+        fprintf(stderr, "symwin-perf: %s\n", text);
     job->failed = 1;
     pthread_mutex_unlock(&job->mutex);
     rank_abort(r);
@@ -274,6 +294,7 @@ static symwin_status run(struct job *job, pthread_t *threads)
     for (int i = 0; i < job->count; i++)
         pthread_join(threads[i], NULL);
     kernels_unload();
+    own_unload();
     return job->failed ? SYMWIN_ABORTED : SYMWIN_OK; /* and was said */
 }
 
@@ -282,7 +303,7 @@ static symwin_status run_all(struct job *job)
     pthread_t *threads;
     symwin_status status;
 
-    ways_list(&job->options, &job->ways);
+    ways_list(&job->options, job->page, &job->ways);
     if ((job->options.rivals & PERF_ANY_NCCL) != 0) {
         status = rivals_load();
         if (status != SYMWIN_OK)
@@ -330,6 +351,22 @@ static symwin_status set_environment(const struct perf_options *o)
     return status;
 }
 
+/* --kernel and --race: this process only starts others. */
+static int begin_stages(char **argv, const struct perf_options *options)
+{
+    struct perf_options completed = *options;
+    const char *wrong = options_complete(&completed, 1);
+    symwin_launch_info info;
+
+    if (wrong == NULL && symwin_launch_query(&info) == SYMWIN_OK && info.launcher != NULL)
+        wrong =
+            "--kernel and --race start processes of their own: without a launcher, by -t or --nproc";
+    if (wrong == NULL)
+        return stages_run(argv, options);
+    fprintf(stderr, "symwin-perf: %s\n", wrong);
+    return 2;
+}
+
 static int perf_main(int argc, char **argv)
 {
     struct job job = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -338,6 +375,11 @@ static int perf_main(int argc, char **argv)
     symwin_status status;
     const char *wrong;
 
+    job.page = stage_page();
+    if (exit_status < 0 && job.page == NULL && (job.options.kernel_count > 0 || job.options.race))
+        exit_status = begin_stages(argv, &job.options);
+    if (exit_status < 0 && job.page != NULL)
+        stage_options(job.page, &job.options);
     if (exit_status < 0 && set_environment(&job.options) != SYMWIN_OK) {
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
         return 1;
@@ -363,9 +405,12 @@ static int perf_main(int argc, char **argv)
     }
     if (status == SYMWIN_OK)
         status = run_all(&job);
-    if (status == SYMWIN_OK && job.first == 0 && job.options.tune == NULL)
+    if (status == SYMWIN_OK && job.first == 0 && job.options.tune == NULL &&
+        (job.page == NULL || job.page->stage == STAGE_TIME))
         status = finish(&job);
-    if (status != SYMWIN_OK && !job.failed)
+    if (status != SYMWIN_OK && !job.failed && job.page != NULL && job.page->stage != STAGE_TIME)
+        stage_died(symwin_last_error());
+    else if (status != SYMWIN_OK && !job.failed)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
     exit_status = status != SYMWIN_OK || job.wrong > 0;
     if (job.first == 0 && record_close(&job, status == SYMWIN_OK, exit_status) != SYMWIN_OK) {

@@ -421,7 +421,8 @@ static symwin_status try(struct rank *r, struct plan *plan)
             status = sw_fail(SYMWIN_MISMATCH, "%s can serve the call on some ranks only",
                              plan->result->way->name);
     plan->result->supported = !plan->unsupported;
-    if (status == SYMWIN_OK && plan->result->supported && plan->result->way->kind == WAY_SYMWIN)
+    if (status == SYMWIN_OK && plan->result->supported &&
+        (plan->result->way->kind == WAY_SYMWIN || plan->result->way->kind == WAY_OWN))
         status = way_query(r, plan->result, &plan->result->launched);
     return status;
 }

@@ -62,6 +62,18 @@ static const char usage_more[] =
     "                 and i32, unless -b -e -f -i -d say otherwise; one type for each width and kind\n"
     "  --link         also measures what the links carry, at the last size: each GPU to the next, by its\n"
     "                 copy engine and by stores of a kernel; and by stores to all peers, if there are several\n"
+    "  --kernel FILE[:NAME]\n"
+    "                 a kernel of one's own (docs/your-own-kernel.md): FILE.cu is compiled, by nvcc and for the\n"
+    "                 emulated driver; or FILE.cubin, FILE.fatbin for GPUs, FILE.so for the emulated driver. It is\n"
+    "                 checked on the emulated driver and then on GPUs, in processes that may die; then timed beside\n"
+    "                 all algorithms, and NCCL if it is found; then drawn. Several times: up to 8 kernels\n"
+    "  --compile WORDS\n"
+    "                 for its compilers: -I, -D\n"
+    "  --picture FILE of that table, as SVG                          the first kernel's name, .svg\n"
+    "  --race         hunts for missing synchronisation in place of check and table: holds up ranks, blocks and\n"
+    "                 warps, shuffles, changes and replays calls, on the emulated driver under ThreadSanitizer,\n"
+    "                 then on GPUs. Without --kernel in the library's algorithms. --seed is the first burst's\n"
+    "  --seconds N    of the hunt, on each driver                                    30\n"
     "  --launch       also times a kernel that does nothing, launched with as many arguments as the library's: what\n"
     "                 a call takes at the least; and the same where it may begin early, as the library's may\n"
     "  --csv FILE, --json FILE   everything, with the machine\n"
@@ -166,7 +178,7 @@ static unsigned list(const char *option, const char *const *names, const char *t
 
 /* ---- the table of options ---- */
 
-enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, RIVALS, PLACE, TEXT, FLAG };
+enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, RIVALS, PLACE, KERNEL, TEXT, FLAG };
 
 static const struct {
     const char *name;
@@ -200,6 +212,11 @@ static const struct {
     {"--host-data", FLAG, MEMBER(host_data), 0, 0},
     {"--seed", COUNT, MEMBER(seed), 0, INT32_MAX},
     {"--against", RIVALS, MEMBER(rivals), 0, 0},
+    {"--kernel", KERNEL, 0, 0, 0},
+    {"--compile", TEXT, MEMBER(compile), 0, 0},
+    {"--picture", TEXT, MEMBER(picture), 0, 0},
+    {"--race", FLAG, MEMBER(race), 0, 0},
+    {"--seconds", COUNT, MEMBER(seconds), 1, 86400},
     {"--link", FLAG, MEMBER(link), 0, 0},
     {"--launch", FLAG, MEMBER(launch), 0, 0},
     {"--tune", TEXT, MEMBER(tune), 0, 0},
@@ -227,6 +244,7 @@ static int option_index(const char *word)
 static int set_algos(struct perf_options *options, const char *value)
 {
     options->all_algos = strcmp(value, "all") == 0;
+    options->algos_given = 1;
     options->algos = 0;
     if (strcmp(value, "none") == 0)
         return 1;
@@ -243,6 +261,16 @@ static int set_place(struct perf_options *options, const char *value)
         fprintf(stderr, "symwin-perf: --in-place is \"%s\": give 0, 1 or both\n", value);
     options->placements = (unsigned)i + 1; /* the words' order is that of the bits */
     return i >= 0;
+}
+
+static int add_kernel(struct perf_options *options, const char *value)
+{
+    if (options->kernel_count == PERF_MOST_KERNELS) {
+        fprintf(stderr, "symwin-perf: --kernel: at most %d of them\n", PERF_MOST_KERNELS);
+        return 0;
+    }
+    options->kernels[options->kernel_count++] = value;
+    return 1;
 }
 
 /* Whether the value was good. */
@@ -267,11 +295,14 @@ static int set(struct perf_options *options, int i, const char *value)
     case OPS:
         return (*(unsigned *)member = list("-o", ops, value)) != 0;
     case RIVALS:
+        options->rivals_given = 1;
         return (*(unsigned *)member = list("--against", rivals, value)) != 0;
     case ALGOS:
         return set_algos(options, value);
     case PLACE:
         return set_place(options, value);
+    case KERNEL:
+        return add_kernel(options, value);
     case TEXT:
         *(const char **)member = value;
         return 1;
@@ -356,8 +387,31 @@ static const char *check_tune(const struct perf_options *o)
     return NULL;
 }
 
+/* What --kernel and --race do by themselves. */
+static const char *check_own(struct perf_options *o)
+{
+    if (o->kernel_count == 0 && !o->race)
+        return o->picture != NULL || o->seconds > 0 || o->compile != NULL
+                   ? "--compile, --picture and --seconds go with --kernel or --race"
+                   : NULL;
+    if (o->tune != NULL)
+        return "--tune goes without --kernel and --race";
+    if (o->race && (o->picture != NULL || o->csv != NULL || o->json != NULL || o->link ||
+                    o->launch || o->rivals != 0 || o->nproc > 0))
+        return "--race times nothing: without --picture --csv --json --link --launch --against --nproc";
+    if (!o->race && o->seconds > 0)
+        return "--seconds goes with --race";
+    if (!o->algos_given) {
+        o->algos = (1u << (sizeof algos / sizeof algos[0] - 1)) - 1;
+        o->all_algos = 1;
+    }
+    return NULL;
+}
+
 const char *options_complete(struct perf_options *options, int emulated)
 {
+    if (check_own(options) != NULL)
+        return check_own(options);
     if (options->tune != NULL && check_tune(options) != NULL) /* before defaults are filled in */
         return check_tune(options);
     if (options->begin == 0)
@@ -381,8 +435,9 @@ const char *options_complete(struct perf_options *options, int emulated)
     if (options->replays == 0 && options->calls > PERF_MOST_STREAM_CALLS)
         return "-n: without a graph at most 400 calls, since they wait in the stream until the gate "
                "opens";
-    if (options->algos == 0 && options->rivals == 0 && !options->link && !options->launch)
-        return "--algo none needs --against, --link or --launch";
+    if (options->algos == 0 && options->rivals == 0 && !options->link && !options->launch &&
+        options->kernel_count == 0)
+        return "--algo none needs --against, --link, --launch or --kernel";
     if (options->link && options->end < 16)
         return "--link needs -e of 16 bytes at least: a kernel copies so many at a time";
     if ((options->rivals & PERF_ANY_NCCL) != 0 && emulated)

@@ -10,7 +10,8 @@ enum {
     PERF_MOST_RANKS = 1024,
     PERF_MOST_ROTATE = 64,
     PERF_MOST_CALLS = 10000,
-    PERF_MOST_REPETITIONS = 1000
+    PERF_MOST_REPETITIONS = 1000,
+    PERF_MOST_KERNELS = 8
 };
 
 /* Stream calls all wait in the queue behind the start gate, and a CUDA stream holds about a thousand operations before a
@@ -54,7 +55,12 @@ struct perf_options {
     int progress;
     int timeout_s;
     unsigned seed;
-    const char *csv, *json, *tune;
+    const char *csv, *json, *tune, *picture;
+    const char *kernels[PERF_MOST_KERNELS]; /* of one's own */
+    int kernel_count;
+    const char *compile; /* words for their compilers */
+    int race, seconds;   /* of it; 0: the default */
+    int algos_given, rivals_given;
     char arguments[1024]; /* as they were given */
 };
 

@@ -8,6 +8,7 @@
  *   ways.c      what is timed: symwin's algorithms, NCCL, links
  *   rank.c      what a rank holds
  *   kernels.c   fill and compare on the device, or on the host
+ *   own.h       kernels of one's own, and the files that they have
  *   rivals.c    NCCL, by dlopen; torch.c PyTorch, in processes of its own
  *   table.c     what is printed; record.c what is written to files; machine.c where it ran
  *   draft.c     a file until it is complete
@@ -27,11 +28,13 @@
 #include "data.h"
 #include "kernel_args.h"
 #include "options.h"
+#include "own.h"
 
 /* ---- ways.c: what is timed ------------------------------------------------------------------- */
 
 enum way_kind {
     WAY_SYMWIN,
+    WAY_OWN,
     WAY_NCCL,
     WAY_TORCH,
     WAY_LINK_ENGINE,
@@ -54,13 +57,14 @@ enum memory_kind {
 };
 
 struct way {
-    const char *library; /* "symwin", "nccl", "torch", "link" or "launch" */
+    const char *library; /* "symwin", "own", "nccl", "torch", "link" or "launch" */
     const char *name;
     enum way_kind kind;
     symwin_algo algo;
     enum memory_kind memory;
     int optional;        /* passed over where it cannot serve a call */
     int blocks, threads; /* of the grid; 0: the library's choice */
+    int own;             /* of WAY_OWN: which --kernel */
 };
 
 enum { MOST_WAYS = 40 };
@@ -82,7 +86,9 @@ static inline int way_is_limit(const struct way *way)
     return way->kind >= WAY_LINK_ENGINE;
 }
 
-void ways_list(const struct perf_options *options, struct ways *ways);
+/* `page`: of --kernel's, NULL: there are none. */
+void ways_list(const struct perf_options *options, const struct stage_page *page,
+               struct ways *ways);
 
 /* ---- results ---------------------------------------------------------------------------------- */
 
@@ -100,13 +106,15 @@ struct result {
         max_us;     /* of a call; of the repetitions, or with --percentiles of single calls */
     double host_us; /* to launch a call: median, of the slowest rank; 0: not measured */
     double ratio;   /* a rival's time to that of ours, 0: none */
-    symwin_allreduce_info launched; /* by symwin's ways on rank 0; blocks 0: by another's */
+    symwin_allreduce_info
+        launched; /* by symwin's ways and one's own on rank 0; blocks 0: by another's */
     int checked;
     uint64_t wrong; /* elements, on all ranks */
 };
 
 double result_algbw(const struct result *result); /* 10^9 bytes a second */
 double result_busbw(const struct result *result, int nranks);
+const char *result_launched(const struct result *result); /* an algorithm's name, or a kernel's */
 
 /* ---- draft.c ---------------------------------------------------------------------------------- */
 
@@ -133,6 +141,7 @@ struct rank;
 
 struct job {
     struct perf_options options;
+    struct stage_page *page; /* what this process is for, where there is --kernel or --race; NULL */
     symwin_driver_info driver;
     int emulated;
     int processes, nranks;
@@ -158,7 +167,8 @@ struct job {
 struct pair {
     void *in, *out;
     symwin_window *in_window, *out_window;
-    void *nccl_in, *nccl_out; /* windows, or registrations */
+    uint64_t in_offset, out_offset; /* of the windows */
+    void *nccl_in, *nccl_out;       /* windows, or registrations */
 };
 
 struct rank {
@@ -175,11 +185,12 @@ struct rank {
     uint32_t gate_value;
     CUdeviceptr gate_data; /* owned: what the tiny all-reduce of the gate reduces */
     CUdeviceptr report;    /* owned: a struct perf_report */
-    CUfunction fill, compare, copy, spread, nothing;
+    CUfunction fill, compare, copy, spread, delay, nothing;
     int blocks, threads; /* of those */
     void *staging;       /* owned, host: for filling and comparing without kernels */
     struct pair memory[MEMORY_KINDS][PERF_MOST_ROTATE];
     double *host_us; /* owned: of every call of a stream repetition */
+    struct own_kernel own[PERF_MOST_KERNELS];
 
     /* Read by the watchdog. */
     const char *_Atomic stage;  /* what may take no longer than the timeout, NULL: nothing */
@@ -209,6 +220,9 @@ symwin_status rank_synchronize(struct rank *r, const char *what);
 
 /* ---- kernels.c -------------------------------------------------------------------------------- */
 
+/* Whether this program has any for GPUs. */
+int kernels_are_there(void);
+
 symwin_status kernels_load(struct rank *r);
 void kernels_unload(void); /* when no rank is left */
 
@@ -221,11 +235,21 @@ symwin_status fill(struct rank *r, const struct perf_data *data, int who, int po
 symwin_status compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
                       const void *with, uint64_t *wrong, char *text, size_t text_bytes);
 
+/* The same with a report of them; and queued, for a report in device memory. */
+struct perf_report;
+symwin_status compare_report(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                             const void *with, struct perf_report *report);
+symwin_status compare_queue(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                            const void *with, CUdeviceptr report);
+
 /* Queues a copy by a kernel; `bytes` is a multiple of 16. */
 symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes);
 
 /* The same to all peers: `to` is rank 0's output, where each peer has `bytes` from every other rank. */
 symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t bytes);
+
+/* Queues a kernel that takes so long. */
+symwin_status launch_delay(struct rank *r, uint64_t ns);
 
 /* Queues a kernel that does nothing. `early`: it may begin before what is ahead of it has ended. */
 symwin_status launch_nothing(struct rank *r, int early);
@@ -237,6 +261,9 @@ symwin_status rivals_without_multicast(void);
 
 /* --sm-limit for NCCL; before anything has threads, too. */
 symwin_status rivals_limit(int sm_limit);
+
+/* Whether there is an NCCL to load. */
+int rivals_found(void);
 
 /* Loads NCCL; once a process, after that. */
 symwin_status rivals_load(void);
@@ -254,6 +281,9 @@ symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_
 
 /* ---- torch.c ---------------------------------------------------------------------------------- */
 
+/* Whether execvp() would find it. */
+int program_exists(const char *name);
+
 /* Whether it could be run, before it is its turn. */
 symwin_status torch_find(const struct job *job);
 
@@ -266,7 +296,7 @@ symwin_status torch_run(struct job *job);
 symwin_status ways_open(struct rank *r);
 void ways_close(struct rank *r, int failed);
 
-/* What a call by one of symwin's ways launches on this rank. */
+/* What a call by one of symwin's ways, or one's own, launches on this rank. */
 symwin_status way_query(struct rank *r, const struct result *result, symwin_allreduce_info *info);
 
 /* One call, queued. */

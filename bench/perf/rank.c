@@ -73,6 +73,8 @@ static symwin_status open_comms(struct rank *r)
     if (status != SYMWIN_OK)
         return status;
     options.max_blocks = job->options.sm_limit;
+    if (job->page != NULL)
+        stage_comm(job->page, &options);
     return symwin_comm_split(r->control, 0, r->rank, &options, &r->comm);
 }
 
@@ -134,6 +136,8 @@ symwin_status rank_open(struct rank *r)
     status = meet(r, status, NULL, 0);
     if (status == SYMWIN_OK && (r->job->options.rivals & PERF_ANY_NCCL) != 0)
         status = rival_open(r);
+    if (status == SYMWIN_OK && r->job->page != NULL)
+        status = own_open(r);
     if (status == SYMWIN_OK)
         status = ways_open(r);
     return status;
@@ -151,6 +155,7 @@ void rank_close(struct rank *r, int failed)
         stage_end(r);
     }
     ways_close(r, failed);
+    own_close(r);
     if (!failed)
         rival_close(r);
     symwin_comm_destroy(r->comm);

@@ -78,8 +78,8 @@ static void write_csv(const struct job *job, const struct result *r)
     if (r->ratio > 0)
         fprintf(to, "%.3f", r->ratio);
     if (r->launched.blocks > 0)
-        fprintf(to, ",%s,%d,%d,%d\n", symwin_algo_name(r->launched.algo), r->launched.blocks,
-                r->launched.threads, r->launched.measured);
+        fprintf(to, ",%s,%d,%d,%d\n", result_launched(r), r->launched.blocks, r->launched.threads,
+                r->launched.measured);
     else
         fprintf(to, ",,,,\n");
     fflush(to);
@@ -115,8 +115,7 @@ static void write_json(const struct job *job, const struct result *r)
         fprintf(to, "\"ratio\": null, ");
     if (r->launched.blocks > 0)
         fprintf(to, "\"launched\": \"%s\", \"blocks\": %d, \"threads\": %d, \"measured\": %d}",
-                symwin_algo_name(r->launched.algo), r->launched.blocks, r->launched.threads,
-                r->launched.measured);
+                result_launched(r), r->launched.blocks, r->launched.threads, r->launched.measured);
     else
         fprintf(to, "\"launched\": null}");
     fflush(to);

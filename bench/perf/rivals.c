@@ -74,17 +74,27 @@ symwin_status rivals_limit(int sm_limit)
                : sw_fail(SYMWIN_NO_MEMORY, "NCCL_MAX_CTAS cannot be set");
 }
 
-symwin_status rivals_load(void)
+static void *open_nccl(void)
 {
     const char *path = getenv("SYMWIN_NCCL");
+
+    return dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+}
+
+int rivals_found(void)
+{
+    return rivals_without_multicast() == SYMWIN_OK && open_nccl() != NULL;
+}
+
+symwin_status rivals_load(void)
+{
     unsigned char *table = (unsigned char *)&nccl;
     void *library;
     size_t i;
 
     if (getenv("NCCL_NVLS_ENABLE") == NULL || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0)
         return sw_fail(SYMWIN_DENIED, "NCCL is not loaded where NVLS is not switched off");
-    library = dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2",
-                     RTLD_NOW | RTLD_LOCAL);
+    library = open_nccl();
     if (library == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "NCCL cannot be loaded (%s): set SYMWIN_NCCL to its path", dlerror());

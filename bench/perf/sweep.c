@@ -33,7 +33,7 @@ static void compare_ways(struct result *result, struct reference *reference)
 {
     if (result->way->kind == WAY_SYMWIN)
         reference_take(reference, result);
-    if (result->way->kind == WAY_NCCL && reference->us > 0)
+    if ((result->way->kind == WAY_NCCL || result->way->kind == WAY_OWN) && reference->us > 0)
         result->ratio = result->us / reference->us;
 }
 

@@ -15,23 +15,30 @@ double result_busbw(const struct result *result, int nranks)
     return result_algbw(result) * (way_is_limit(result->way) ? 1 : 2.0 * (nranks - 1) / nranks);
 }
 
+const char *result_launched(const struct result *result)
+{
+    return result->way->kind == WAY_OWN ? result->way->name
+                                        : symwin_algo_name(result->launched.algo);
+}
+
 void table_head(const struct job *job)
 {
     const struct perf_options *o = &job->options;
+    const int rivals = o->rivals != 0 || o->kernel_count > 0;
 
     machine_print(job, stdout, "# ");
     printf("#\n");
-    if (o->rivals != 0)
+    if (rivals)
         printf("# ratio: a rival's time to that of symwin's %s at the same size; above 1 symwin is "
                "ahead\n#\n",
                (o->algos & 1u << SYMWIN_ALGO_AUTO) != 0 ? "own choice (auto)" : "fastest row");
     printf("#%11s %11s %6s %5s %-16s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "", "",
            "out of place              ", "in place                ", "p50", "p99", "max", "host",
-           "launched:", o->rivals != 0 ? "ratio" : "");
+           "launched:", rivals ? "ratio" : "");
     printf("#%11s %11s %6s %5s %-16s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s %-24s %s\n",
            "size", "count", "type", "op", "algo", "time", "algbw", "busbw", "#wrong", "time",
            "algbw", "busbw", "#wrong", "", "", "", "launch", "algorithm:blocksxthreads",
-           o->rivals != 0 ? "out/in" : "");
+           rivals ? "out/in" : "");
     printf("#%11s %11s %6s %5s %-16s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s\n", "(B)",
            "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "",
            "(us)", "(us)", "(us)", "(us)");
@@ -57,8 +64,8 @@ static void print_launched(const struct result *result)
     char text[64] = "-";
 
     if (result->launched.blocks > 0)
-        snprintf(text, sizeof text, "%s:%dx%d", symwin_algo_name(result->launched.algo),
-                 result->launched.blocks, result->launched.threads);
+        snprintf(text, sizeof text, "%s:%dx%d", result_launched(result), result->launched.blocks,
+                 result->launched.threads);
     printf(" %-24s", text);
 }
 

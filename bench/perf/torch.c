@@ -23,8 +23,8 @@ enum {
 };
 
 static const struct way ways[] = {
-    {"torch", "torch-one-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0},
-    {"torch", "torch-two-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0},
+    {"torch", "torch-one-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0, 0},
+    {"torch", "torch-two-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0, 0},
 };
 
 /* ---- before it is its turn ---- */
@@ -36,8 +36,7 @@ static const char *program(void)
     return given != NULL && given[0] != '\0' ? given : "torchrun";
 }
 
-/* Whether execvp() would find it. */
-static int can_be_run(const char *name)
+int program_exists(const char *name)
 {
     const char *path = getenv("PATH");
     char file[4096];
@@ -95,7 +94,7 @@ symwin_status torch_find(const struct job *job)
                        "--against torch: there is no " SCRIPT " here (%s): run symwin-perf in "
                        "symwin's source folder",
                        strerror(errno));
-    if (!can_be_run(program()))
+    if (!program_exists(program()))
         return sw_fail(SYMWIN_INVALID,
                        "--against torch: %s cannot be run: set SYMWIN_TORCHRUN to its path",
                        program());

@@ -14,31 +14,48 @@ static void add(struct ways *ways, const struct way *way)
     ways->count += !way_is_limit(way);
 }
 
-void ways_list(const struct perf_options *options, struct ways *ways)
+/* --kernel's. A kernel that does not need windows has none. */
+static void add_own(const struct stage_page *page, struct ways *ways)
+{
+    for (int k = 0; page != NULL && page->stage == STAGE_TIME && k < page->kernels; k++) {
+        const struct way way = {.library = "own",
+                                .name = page->sources[k].name,
+                                .kind = WAY_OWN,
+                                .memory = page->about[k].windows ? MEMORY_WINDOW : MEMORY_PLAIN,
+                                .optional = 1,
+                                .own = k};
+
+        add(ways, &way);
+    }
+}
+
+void ways_list(const struct perf_options *options, const struct stage_page *page, struct ways *ways)
 {
     static const struct {
         unsigned bit;
         struct way way;
     } rivals[] = {
-        {PERF_NCCL, {"nccl", "nccl", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL, 0, 0, 0}},
+        {PERF_NCCL, {"nccl", "nccl", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL, 0, 0, 0, 0}},
         {PERF_NCCL_WINDOW,
-         {"nccl", "nccl-window", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_WINDOW, 0, 0, 0}},
+         {"nccl", "nccl-window", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_WINDOW, 0, 0, 0, 0}},
         {PERF_NCCL_PLAIN,
-         {"nccl", "nccl-plain", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_PLAIN, 0, 0, 0}},
-        {PERF_NCCL_REG, {"nccl", "nccl-reg", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_REG, 0, 0, 0}},
+         {"nccl", "nccl-plain", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_PLAIN, 0, 0, 0, 0}},
+        {PERF_NCCL_REG,
+         {"nccl", "nccl-reg", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_REG, 0, 0, 0, 0}},
         {PERF_NCCL_REG_OURS,
-         {"nccl", "nccl-reg-symwin", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_POOL_REG, 0, 0, 0}},
+         {"nccl", "nccl-reg-symwin", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_POOL_REG, 0, 0, 0, 0}},
         {PERF_NCCL_WINDOW_OURS,
-         {"nccl", "nccl-window-symwin", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_POOL_WINDOW, 0, 0, 0}},
+         {"nccl", "nccl-window-symwin", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_POOL_WINDOW, 0, 0, 0,
+          0}},
     };
     static const struct way links[] = {
-        {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0, 0, 0},
-        {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
-        {"link", "link-spread", WAY_LINK_SPREAD, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
+        {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0, 0, 0, 0},
+        {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0, 0},
+        {"link", "link-spread", WAY_LINK_SPREAD, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0, 0},
     };
     static const struct way launches[] = {
-        {"launch", "launch", WAY_LAUNCH, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
-        {"launch", "launch-early", WAY_LAUNCH_EARLY, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0},
+        {"launch", "launch", WAY_LAUNCH, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0, 0},
+        {"launch", "launch-early", WAY_LAUNCH_EARLY, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0, 0},
     };
     struct way ours = {.library = "symwin",
                        .kind = WAY_SYMWIN,
@@ -48,6 +65,8 @@ void ways_list(const struct perf_options *options, struct ways *ways)
                        .threads = options->block_threads};
 
     memset(ways, 0, sizeof *ways);
+    if (page != NULL && page->stage != STAGE_TIME) /* calls are check's and race's own matter */
+        return;
     if (options->tune != NULL) { /* the algorithms are tune()'s matter */
         ours.memory = MEMORY_WINDOW;
         add(ways, &ours);
@@ -62,6 +81,7 @@ void ways_list(const struct perf_options *options, struct ways *ways)
         ours.name = symwin_algo_name(ours.algo);
         add(ways, &ours);
     }
+    add_own(page, ways);
     for (size_t i = 0; i < sizeof rivals / sizeof rivals[0]; i++)
         if ((options->rivals & rivals[i].bit) != 0)
             add(ways, &rivals[i].way);
@@ -145,6 +165,20 @@ static symwin_status make_window(struct rank *r, enum purpose purpose, void *mem
     return SYMWIN_OK;
 }
 
+static symwin_status find_offsets(struct rank *r, struct pair *pair)
+{
+    symwin_window_info in, out;
+    symwin_status status = symwin_window_query(r->comm, pair->in_window, &in);
+
+    if (status == SYMWIN_OK)
+        status = symwin_window_query(r->comm, pair->out_window, &out);
+    if (status != SYMWIN_OK)
+        return status;
+    pair->in_offset = in.offset;
+    pair->out_offset = out.offset;
+    return SYMWIN_OK;
+}
+
 static symwin_status open_pair(struct rank *r, enum memory_kind kind, struct pair *pair)
 {
     symwin_status status = alloc(r, kinds[kind].source, &pair->in);
@@ -156,6 +190,8 @@ static symwin_status open_pair(struct rank *r, enum memory_kind kind, struct pai
         status = make_window(r, kinds[kind].purpose, pair->in, &pair->in_window, &pair->nccl_in);
     if (status == SYMWIN_OK)
         status = make_window(r, kinds[kind].purpose, pair->out, &pair->out_window, &pair->nccl_out);
+    if (status == SYMWIN_OK && kinds[kind].purpose == SYMWIN_WINDOW)
+        status = find_offsets(r, pair);
     return meet(r, status, NULL, 0);
 }
 
@@ -228,11 +264,37 @@ static symwin_allreduce_options call_options(const struct way *way)
                                       .threads = way->threads};
 }
 
+static symwin_status own_way_call(struct rank *r, const struct way *way, const struct pair *pair,
+                                  int in_place, uint64_t count, symwin_type type, symwin_op op)
+{
+    struct own_kernel *k = &r->own[way->own];
+    const void *in = in_place ? pair->out : pair->in;
+    struct own_call call = {.in = (uint64_t)(uintptr_t)in,
+                            .out = (uint64_t)(uintptr_t)pair->out,
+                            .in_offset = in_place ? pair->out_offset : pair->in_offset,
+                            .out_offset = pair->out_offset,
+                            .count = count,
+                            .type = type,
+                            .op = op};
+    const char *refused = own_refusal(&k->about, r->job->nranks, type, op, count, in_place, 256);
+
+    if (refused != NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s does not serve %s (SYMWIN_KERNEL_ABOUT)", k->name,
+                       refused);
+    own_grid(r, k, count * symwin_type_bytes(type), &call.blocks, &call.threads);
+    return own_launch(r, k, &call);
+}
+
 symwin_status way_query(struct rank *r, const struct result *result, symwin_allreduce_info *info)
 {
     const struct pair *pair = &r->memory[result->way->memory][0];
     const symwin_allreduce_options options = call_options(result->way);
 
+    if (result->way->kind == WAY_OWN) {
+        *info = (symwin_allreduce_info){0};
+        own_grid(r, &r->own[result->way->own], result->bytes, &info->blocks, &info->threads);
+        return SYMWIN_OK;
+    }
     return symwin_allreduce_query(r->comm, result->in_place ? pair->out : pair->in, pair->out,
                                   result->count, result->type, result->op, &options, info);
 }
@@ -246,6 +308,8 @@ symwin_status way_call(struct rank *r, const struct way *way, const struct pair 
     switch (way->kind) {
     case WAY_SYMWIN:
         return symwin_allreduce_with(r->comm, in, pair->out, count, type, op, &options, r->stream);
+    case WAY_OWN:
+        return own_way_call(r, way, pair, in_place, count, type, op);
     case WAY_NCCL:
         return rival_allreduce(r, in, pair->out, count, type, op);
     case WAY_LAUNCH:

@@ -1,0 +1,415 @@
+/* Many calls in a row, with nobody waiting in between. A rank's stream gets, for each call of a burst,
+ *
+ *     input filled, output made wrong | wait | the call | output copied away | input and output overwritten
+ *
+ * on the same buffers each time, so that what a peer still reads when the call has ended is not there any more, and
+ * what a peer writes when it has ended is not in the copy. In a graph each call has buffers of its own, which are
+ * filled before each replay with data of their own; the rest is the same. At the end all copies are compared.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "bursts.h"
+
+enum {
+    REPORTS = BURST_CALLS * BURST_REPLAYS,
+    OVERWRITE = 0xa5,
+    TURN_MS = 200,
+    AROUND_A_CALL = 512
+};
+
+/* ---- what a call of a burst is ---------------------------------------------------------------- */
+
+static uint64_t at_most(uint64_t count, uint64_t most)
+{
+    return count > most ? most : count;
+}
+
+/* Small numbers as often as large ones. */
+static uint64_t random_count(uint64_t *state, uint64_t most)
+{
+    const uint32_t magnitude = random_next(state) % 16;
+
+    return 1 + random_next(state) % at_most(UINT64_C(1) << magnitude, most);
+}
+
+static int random_bit(uint64_t *state, unsigned bits, int length)
+{
+    int i;
+
+    do
+        i = (int)(random_next(state) % (unsigned)length);
+    while ((bits & 1u << i) == 0);
+    return i;
+}
+
+/* Mostly a few blocks: they are held up one by one, and on the emulated driver each is a thread. */
+static void random_grid(const struct rank *r, uint64_t *state, const struct subject *subject,
+                        struct own_case *c)
+{
+    const struct own_kernel *k = subject->own;
+    const int most = k == NULL ? 4 : k->most_blocks, few = most < 4 ? most : 4;
+    const int all = !r->job->emulated && random_next(state) % 4 == 0 ? most : few;
+    const int warps = k == NULL ? 0 : k->about.threads / 32;
+
+    c->blocks = 1 + (int)(random_next(state) % (unsigned)all);
+    c->threads = warps > 0 ? 32 * (1 + (int)(random_next(state) % (unsigned)warps)) : 0;
+    if (k != NULL && (k->about.fixed || warps == 0)) {
+        c->blocks = k->about.fixed ? k->about.blocks : c->blocks;
+        c->threads = k->about.threads;
+    }
+}
+
+/* The ranks draw the same. */
+static void draw(const struct rank *r, const struct bursts *bursts, const struct burst *burst,
+                 uint64_t *state, struct own_case cases[])
+{
+    const struct own_about *about = bursts->subject->about;
+
+    for (int i = 0; i < burst->calls; i++) {
+        struct own_case *c = &cases[i];
+        uint64_t most, step;
+
+        *c = cases[i > 0 ? i - 1 : 0];
+        if (i == 0 || (burst->vary & VARY_TYPE) != 0) {
+            c->type = (symwin_type)random_bit(state, about->types, SW_TYPES);
+            c->op = (symwin_op)random_bit(state, about->ops, SW_OPS);
+        }
+        most = (bursts->pitch - AROUND_A_CALL) / symwin_type_bytes(c->type);
+        if (about->bytes > 0)
+            most = at_most(most, about->bytes / symwin_type_bytes(c->type));
+        most = most / about->multiple > 0 ? most / about->multiple : 1;
+        if (i == 0 || (burst->vary & (VARY_SIZE | VARY_TYPE)) != 0)
+            c->count = random_count(state, most) * about->multiple;
+        if (i == 0 || (burst->vary & VARY_GRID) != 0)
+            random_grid(r, state, bursts->subject, c);
+        step = symwin_type_bytes(c->type) > about->align ? symwin_type_bytes(c->type)
+                                                         : about->align;
+        c->in_place = (burst->vary & VARY_PLACE) != 0 && !about->out_of_place &&
+                      random_next(state) % 3 == 0;
+        c->in_shift = (burst->vary & VARY_PLACE) != 0 && random_next(state) % 2
+                          ? (unsigned)(random_next(state) % 16 / step * step)
+                          : 0;
+        c->out_shift = (burst->vary & VARY_PLACE) != 0 && random_next(state) % 2
+                           ? (unsigned)(random_next(state) % 16 / step * step)
+                           : 0;
+        if (c->in_place)
+            c->in_shift = c->out_shift;
+    }
+}
+
+/* In a graph each call has its part of the buffers. */
+static struct own_case placed(const struct bursts *bursts, const struct burst *burst,
+                              const struct own_case *c, int i)
+{
+    const unsigned at = burst->replays > 0 ? (unsigned)(bursts->pitch * (size_t)i) : 0;
+    struct own_case moved = *c;
+
+    moved.in_shift += at;
+    moved.out_shift += at;
+    return moved;
+}
+
+static uint32_t data_seed(const struct burst *burst, int replay, int i)
+{
+    return (uint32_t)(burst->seed * 2654435761u) ^
+           (uint32_t)(replay * BURST_CALLS + i) * 0x9e3779b9u;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+symwin_status bursts_open(struct rank *r, const struct subject *subject, size_t pitch,
+                          struct bursts *bursts)
+{
+    const size_t least = (size_t)subject->about->multiple * 8 + AROUND_A_CALL;
+    symwin_status status;
+
+    pitch = pitch < least ? (least + AROUND_A_CALL - 1) / AROUND_A_CALL * AROUND_A_CALL : pitch;
+    *bursts = (struct bursts){.subject = subject, .pitch = pitch};
+    status = room_open(r, subject, pitch * BURST_CALLS, &bursts->room);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemAlloc(&bursts->logs, pitch * BURST_CALLS),
+                          "cuMemAlloc of %zu bytes", pitch * BURST_CALLS);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemAlloc(&bursts->reports, REPORTS * sizeof(struct perf_report)),
+                          "cuMemAlloc for reports");
+    return meet(r, status, NULL, 0);
+}
+
+void bursts_close(struct rank *r, struct bursts *bursts)
+{
+    room_close(r, &bursts->room);
+    if (bursts->logs != 0)
+        sw_drop(sw_drv.cuMemFree(bursts->logs), "cuMemFree");
+    if (bursts->reports != 0)
+        sw_drop(sw_drv.cuMemFree(bursts->reports), "cuMemFree");
+    *bursts = (struct bursts){0};
+}
+
+/* ---- turns ------------------------------------------------------------------------------------ */
+
+/* How many ranks of this process have queued a call. */
+static _Atomic uint64_t queued;
+
+/* Waits until it is this rank's turn with call `i`, or for long enough. */
+static void take_turn(const struct rank *r, const struct burst *burst, int i, uint64_t *state)
+{
+    const struct timespec moment = {.tv_nsec = 20000};
+    const int n = r->job->nranks;
+    const int64_t begun = sw_now_ms();
+    int order[PERF_MOST_RANKS], place = 0;
+
+    for (int k = 0; k < n; k++)
+        order[k] = k;
+    for (int k = n - 1; k > 0; k--) {
+        const int other = (int)(random_next(state) % (unsigned)(k + 1)), kept = order[k];
+
+        order[k] = order[other];
+        order[other] = kept;
+    }
+    while (order[place] != r->rank)
+        place++;
+    while (burst->shuffled && atomic_load(&queued) < (uint64_t)(i * n + place) &&
+           sw_now_ms() - begun < TURN_MS)
+        nanosleep(&moment, NULL);
+}
+
+/* ---- the stream ------------------------------------------------------------------------------- */
+
+static symwin_status overwrite(struct rank *r, void *at, size_t bytes)
+{
+    return sw_check(sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)at, OVERWRITE, bytes, r->stream),
+                    "cuMemsetD8Async");
+}
+
+/* The call, and what the caller does next: takes the output, uses the buffers for something else. */
+static symwin_status queue_call(struct rank *r, const struct bursts *bursts,
+                                const struct own_case *c, int i)
+{
+    const size_t bytes = c->count * symwin_type_bytes(c->type);
+    symwin_status status = case_call(r, bursts->subject, &bursts->room, c);
+
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemcpyAsync(bursts->logs + bursts->pitch * (size_t)i,
+                                               (CUdeviceptr)(uintptr_t)case_out(&bursts->room, c),
+                                               bytes, r->stream),
+                          "cuMemcpyAsync of an output");
+    if (status == SYMWIN_OK)
+        status = overwrite(r, case_in(&bursts->room, c), bytes);
+    if (status == SYMWIN_OK && !c->in_place)
+        status = overwrite(r, case_out(&bursts->room, c), bytes);
+    return status;
+}
+
+static symwin_status queue_compare(struct rank *r, const struct bursts *bursts,
+                                   const struct burst *burst, const struct own_case cases[],
+                                   int replay)
+{
+    symwin_status status = SYMWIN_OK;
+
+    for (int i = 0; i < burst->calls && status == SYMWIN_OK; i++) {
+        const struct perf_data data = case_data(r, &cases[i], data_seed(burst, replay, i));
+
+        status = compare_queue(r, &data, PERF_RESULT, cases[i].count,
+                               (void *)(uintptr_t)(bursts->logs + bursts->pitch * (size_t)i),
+                               bursts->reports +
+                                   (size_t)(replay * BURST_CALLS + i) * sizeof(struct perf_report));
+    }
+    return status;
+}
+
+/* A wait of this rank alone, for as long as the sequence says; most are short. */
+static symwin_status queue_wait(struct rank *r, const struct burst *burst, int i)
+{
+    uint64_t mine = burst->seed ^ (uint64_t)(r->rank + 1) * 0xd1b54a32d192ed03u ^ (uint64_t)i << 40;
+    uint32_t random;
+
+    (void)random_next(&mine);
+    random = random_next(&mine);
+    return burst->wait_ns == 0 || random % 2 == 0
+               ? SYMWIN_OK
+               : launch_delay(r, (uint64_t)(random >> 8) % burst->wait_ns + 1);
+}
+
+static symwin_status run_stream(struct rank *r, struct bursts *bursts, const struct burst *burst,
+                                const struct own_case cases[], uint64_t *state)
+{
+    symwin_status status = SYMWIN_OK;
+
+    for (int i = 0; i < burst->calls && status == SYMWIN_OK; i++) {
+        const struct perf_data data = case_data(r, &cases[i], data_seed(burst, 0, i));
+
+        take_turn(r, burst, i, state);
+        status = case_fill(r, &bursts->room, &cases[i], &data);
+        if (status == SYMWIN_OK)
+            status = queue_wait(r, burst, i);
+        if (status == SYMWIN_OK)
+            status = queue_call(r, bursts, &cases[i], i);
+        atomic_fetch_add(&queued, 1);
+    }
+    return status == SYMWIN_OK ? queue_compare(r, bursts, burst, cases, 0) : status;
+}
+
+static symwin_status capture(struct rank *r, struct bursts *bursts, const struct burst *burst,
+                             const struct own_case cases[])
+{
+    CUgraph graph = NULL;
+    symwin_status status, ended;
+
+    status = sw_check(sw_drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                      "cuStreamBeginCapture");
+    if (status != SYMWIN_OK)
+        return status;
+    for (int i = 0; i < burst->calls && status == SYMWIN_OK; i++) {
+        const struct own_case c = placed(bursts, burst, &cases[i], i);
+
+        status = queue_wait(r, burst, i);
+        if (status == SYMWIN_OK)
+            status = queue_call(r, bursts, &c, i);
+    }
+    ended = sw_check(sw_drv.cuStreamEndCapture(r->stream, &graph), "cuStreamEndCapture");
+    status = status == SYMWIN_OK ? ended : status;
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&bursts->graph, graph, 0),
+                          "cuGraphInstantiate");
+    if (graph != NULL)
+        sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    return status;
+}
+
+static symwin_status run_graph(struct rank *r, struct bursts *bursts, const struct burst *burst,
+                               const struct own_case cases[], uint64_t *state)
+{
+    symwin_status status = meet(r, capture(r, bursts, burst, cases), NULL, 0);
+
+    for (int replay = 0; replay < burst->replays && status == SYMWIN_OK; replay++) {
+        for (int i = 0; i < burst->calls && status == SYMWIN_OK; i++) {
+            const struct own_case c = placed(bursts, burst, &cases[i], i);
+            const struct perf_data data = case_data(r, &c, data_seed(burst, replay, i));
+
+            status = case_fill(r, &bursts->room, &c, &data);
+        }
+        take_turn(r, burst, replay, state);
+        if (status == SYMWIN_OK)
+            status = queue_wait(r, burst, BURST_CALLS + replay);
+        if (status == SYMWIN_OK)
+            status = sw_check(sw_drv.cuGraphLaunch(bursts->graph, r->stream), "cuGraphLaunch");
+        atomic_fetch_add(&queued, 1);
+        if (status == SYMWIN_OK)
+            status = queue_compare(r, bursts, burst, cases, replay);
+    }
+    return status;
+}
+
+/* ---- what came of it -------------------------------------------------------------------------- */
+
+/* The first call that is wrong, here and then on any rank. */
+static symwin_status judge(struct rank *r, const struct bursts *bursts, const struct burst *burst,
+                           const struct own_case cases[], struct burst_wrong *wrong)
+{
+    const int replays = burst->replays > 0 ? burst->replays : 1;
+    struct perf_report reports[REPORTS];
+    uint64_t first = UINT64_MAX, all = UINT64_MAX;
+    symwin_status status;
+
+    status = symwin_memcpy(r->device, reports, (const void *)(uintptr_t)bursts->reports,
+                           sizeof reports, r->stream);
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "reading the reports");
+    for (int n = 0; n < replays * BURST_CALLS && status == SYMWIN_OK && first == UINT64_MAX; n++)
+        if (n % BURST_CALLS < burst->calls && reports[n].wrong > 0)
+            first = (uint64_t)n;
+    status = meet(r, status, &first, 1);
+    for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
+        all = met(r, i, 0) < all ? met(r, i, 0) : all;
+    wrong->outcome = (struct outcome){.gave_up = bursts->subject->own != NULL &&
+                                                 own_gave_up(bursts->subject->own)};
+    if (all != UINT64_MAX) {
+        wrong->call = (int)(all % BURST_CALLS);
+        wrong->replay = (int)(all / BURST_CALLS);
+        wrong->of = cases[wrong->call];
+        wrong->before = cases[wrong->call > 0 ? wrong->call - 1 : 0];
+        if (reports[all].wrong > 0)
+            wrong->outcome = (struct outcome){
+                WRONG_RESULT,       wrong->outcome.gave_up, 0,
+                reports[all].index, reports[all].got,       reports[all].want};
+    }
+    return status == SYMWIN_OK ? outcome_meet(r, &wrong->outcome) : status;
+}
+
+void burst_print(const struct burst *burst, const struct burst_wrong *wrong, char text[BURST_TEXT])
+{
+    char of[CASE_TEXT], before[CASE_TEXT] = "", came[CASE_TEXT], replay[32] = "";
+
+    case_print(&wrong->of, of);
+    outcome_print(&wrong->outcome, wrong->of.type, came);
+    if (burst->replays > 0)
+        snprintf(replay, sizeof replay, " in replay %d", wrong->replay + 1);
+    if (wrong->call > 0 && wrong->outcome.wrong != RIGHT) {
+        char call[CASE_TEXT];
+
+        case_print(&wrong->before, call);
+        snprintf(before, sizeof before, " (after %.200s)", call);
+    }
+    if (wrong->outcome.wrong == RIGHT)
+        snprintf(text, BURST_TEXT, "%s", came);
+    else
+        snprintf(text, BURST_TEXT, "call %d of %d%s, %s%s: %s", wrong->call + 1, burst->calls,
+                 replay, of, before, came);
+}
+
+/* ---- all of it -------------------------------------------------------------------------------- */
+
+/* The delays at memory accesses: the emulated driver's are set once, a GPU's by a kernel. */
+static symwin_status set_race(struct rank *r, const struct bursts *bursts,
+                              const struct sw_emu_race *race)
+{
+    struct {
+        uint64_t seed;
+        uint32_t one_in, most_ns;
+        int32_t block, warp;
+    } plan = {race->seed, race->device < 0 || race->device == r->rank ? race->one_in : 0,
+              race->most_ns, race->block, race->warp};
+    void *params[] = {&plan};
+
+    if (r->job->emulated) {
+        if (r->rank == 0)
+            sw_emu_race_set(race);
+        return SYMWIN_OK;
+    }
+    if (bursts->subject->own == NULL || bursts->subject->own->race == NULL)
+        return SYMWIN_OK;
+    return sw_check(sw_drv.cuLaunchKernel(bursts->subject->own->race, 1, 1, 1, 1, 1, 1, 0,
+                                          r->stream, params, NULL),
+                    "cuLaunchKernel of symwin_race_set");
+}
+
+symwin_status burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
+                        struct burst_wrong *wrong)
+{
+    uint64_t state = burst->seed * 0x9e3779b97f4a7c15u + 1;
+    struct own_case cases[BURST_CALLS] = {{0}};
+    symwin_status status;
+
+    *wrong = (struct burst_wrong){0};
+    draw(r, bursts, burst, &state, cases);
+    status = set_race(r, bursts, &burst->race);
+    if (status == SYMWIN_OK && burst->poison && bursts->subject->own != NULL)
+        status = own_poison(r, bursts->subject->own);
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "preparing a burst");
+    if (r->rank == 0)
+        atomic_store(&queued, 0);
+    status = meet(r, status, NULL, 0);
+    if (status == SYMWIN_OK)
+        status = burst->replays > 0 ? run_graph(r, bursts, burst, cases, &state)
+                                    : run_stream(r, bursts, burst, cases, &state);
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "a burst of calls");
+    if (bursts->graph != NULL)
+        sw_drop(sw_drv.cuGraphExecDestroy(bursts->graph), "cuGraphExecDestroy");
+    bursts->graph = NULL;
+    status = meet(r, status, NULL, 0);
+    return status == SYMWIN_OK ? judge(r, bursts, burst, cases, wrong) : status;
+}

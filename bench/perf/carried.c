@@ -1,0 +1,77 @@
+/* The headers that a kernel includes, and the program that draws: symwin-perf carries what it was built with, so that
+ * it needs no folder of its own to compile for it, and what it compiles goes with the emulated driver in it.
+ *
+ * One text: before each file a line that begins with the character 1 and has its path (Makefile: carried.txt).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../../tables.h"
+#include "perf.h"
+
+extern const struct sw_table perf_tables[]; /* one; made by tools/embed.sh */
+
+enum { BEFORE_PATH = 1 };
+
+uint64_t carried_digest(void)
+{
+    const unsigned char *text = perf_tables[0].data;
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < perf_tables[0].bytes; i++)
+        hash = (hash ^ text[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static symwin_status failed(const char *path)
+{
+    return sw_fail(SYMWIN_DENIED, "%s cannot be written: %s", path, strerror(errno));
+}
+
+/* The folders on the way to a file. */
+static void make_folders(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(path, 0700);
+        *slash = '/';
+    }
+}
+
+static symwin_status write_file(char *path, const char *text, size_t bytes)
+{
+    FILE *file;
+    int wrong;
+
+    make_folders(path);
+    file = fopen(path, "w");
+    if (file == NULL)
+        return failed(path);
+    wrong = fwrite(text, 1, bytes, file) != bytes;
+    wrong |= fclose(file) != 0;
+    return wrong ? failed(path) : SYMWIN_OK;
+}
+
+symwin_status carried_write(const char *folder)
+{
+    const char *at = perf_tables[0].data, *const end = at + perf_tables[0].bytes;
+    symwin_status status = SYMWIN_OK;
+
+    while (at < end && status == SYMWIN_OK) {
+        const char *line = memchr(at, '\n', (size_t)(end - at)), *next;
+        char path[512];
+
+        if (*at != BEFORE_PATH || line == NULL)
+            return sw_fail(SYMWIN_INVALID,
+                           "symwin-perf was built with headers that it cannot read");
+        snprintf(path, sizeof path, "%s/%.*s", folder, (int)(line - at - 1), at + 1);
+        next = memchr(line, BEFORE_PATH, (size_t)(end - line));
+        next = next != NULL ? next : end;
+        status = write_file(path, line + 1, (size_t)(next - line - 1));
+        at = next;
+    }
+    return status;
+}

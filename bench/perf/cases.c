@@ -1,0 +1,342 @@
+/* One call, and what came of it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cases.h"
+
+/* Before and behind each message, a part of which is looked at. */
+enum { AROUND = 1024, LOOKED_AT = 64, MARK = 0x5c };
+
+uint32_t random_next(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+struct perf_data case_data(const struct rank *r, const struct own_case *c, uint32_t seed)
+{
+    return (struct perf_data){r->job->nranks, (int32_t)c->type, (int32_t)c->op, seed};
+}
+
+/* ---- buffers ---------------------------------------------------------------------------------- */
+
+static symwin_status plain(size_t bytes, unsigned char **out)
+{
+    CUdeviceptr memory = 0;
+    const symwin_status status = sw_check(sw_drv.cuMemAlloc(&memory, bytes),
+                                          "cuMemAlloc of %zu bytes", bytes);
+
+    *out = (unsigned char *)(uintptr_t)memory;
+    return status;
+}
+
+static symwin_status window(struct rank *r, unsigned char *memory, size_t bytes,
+                            symwin_window **out, uint64_t *offset)
+{
+    symwin_window_info info;
+    symwin_status status = symwin_window_register(r->comm, memory, bytes,
+                                                  SYMWIN_WINDOW_NO_MULTICAST, out);
+
+    if (status == SYMWIN_OK)
+        status = symwin_window_query(r->comm, *out, &info);
+    if (status == SYMWIN_OK)
+        *offset = info.offset;
+    return status;
+}
+
+/* A kernel that does not ask for windows gets none, so that it cannot need them. */
+symwin_status room_open(struct rank *r, const struct subject *subject, size_t bytes,
+                        struct room *room)
+{
+    const size_t whole = bytes + 2 * AROUND;
+    symwin_status status;
+
+    *room = (struct room){.bytes = bytes, .from_driver = !subject->about->windows};
+    if (room->from_driver) {
+        status = plain(whole, &room->in);
+        if (status == SYMWIN_OK)
+            status = plain(whole, &room->out);
+        return meet(r, status, NULL, 0);
+    }
+    status = symwin_mem_alloc(r->device, whole, 0, (void **)&room->in);
+    if (status == SYMWIN_OK)
+        status = symwin_mem_alloc(r->device, whole, 0, (void **)&room->out);
+    status = meet(r, status, NULL, 0);
+    if (status == SYMWIN_OK)
+        status = window(r, room->in, whole, &room->in_window, &room->in_offset);
+    if (status == SYMWIN_OK)
+        status = window(r, room->out, whole, &room->out_window, &room->out_offset);
+    return status;
+}
+
+static void release(struct room *room, unsigned char *memory)
+{
+    if (memory == NULL)
+        return;
+    if (room->from_driver)
+        sw_drop(sw_drv.cuMemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree");
+    else
+        symwin_mem_free(memory);
+}
+
+void room_close(struct rank *r, struct room *room)
+{
+    if (room->in_window != NULL)
+        symwin_window_deregister(r->comm, room->in_window);
+    if (room->out_window != NULL)
+        symwin_window_deregister(r->comm, room->out_window);
+    release(room, room->in);
+    release(room, room->out);
+    *room = (struct room){0};
+}
+
+/* ---- the call --------------------------------------------------------------------------------- */
+
+unsigned char *case_in(const struct room *room, const struct own_case *c)
+{
+    return (c->in_place ? room->out : room->in) + AROUND + c->in_shift;
+}
+
+unsigned char *case_out(const struct room *room, const struct own_case *c)
+{
+    return room->out + AROUND + c->out_shift;
+}
+
+symwin_status case_call(struct rank *r, const struct subject *subject, const struct room *room,
+                        const struct own_case *c)
+{
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = subject->algo, .blocks = c->blocks, .threads = c->threads};
+    const struct own_call call = {
+        .in = (uint64_t)(uintptr_t)case_in(room, c),
+        .out = (uint64_t)(uintptr_t)case_out(room, c),
+        .in_offset = (c->in_place ? room->out_offset : room->in_offset) + AROUND + c->in_shift,
+        .out_offset = room->out_offset + AROUND + c->out_shift,
+        .count = c->count,
+        .type = c->type,
+        .op = c->op,
+        .blocks = c->blocks,
+        .threads = c->threads,
+    };
+
+    if (subject->own != NULL)
+        return own_launch(r, subject->own, &call);
+    return symwin_allreduce_with(r->comm, case_in(room, c), case_out(room, c), c->count, c->type,
+                                 c->op, &options, r->stream);
+}
+
+symwin_status case_fill(struct rank *r, const struct room *room, const struct own_case *c,
+                        const struct perf_data *data)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (!c->in_place)
+        status = fill(r, data, PERF_RESULT, 1, c->count, case_out(room, c));
+    return status == SYMWIN_OK ? fill(r, data, r->rank, 0, c->count, case_in(room, c)) : status;
+}
+
+/* ---- what came of it -------------------------------------------------------------------------- */
+
+/* Marks what is before and behind the output. */
+static symwin_status mark(struct rank *r, const struct room *room, const struct own_case *c)
+{
+    const CUdeviceptr out = (CUdeviceptr)(uintptr_t)case_out(room, c);
+    symwin_status status = sw_check(
+        sw_drv.cuMemsetD8Async(out - LOOKED_AT, MARK, LOOKED_AT, r->stream), "cuMemsetD8Async");
+
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemsetD8Async(out + c->count * symwin_type_bytes(c->type), MARK,
+                                                 LOOKED_AT, r->stream),
+                          "cuMemsetD8Async");
+    return status;
+}
+
+static symwin_status look(struct rank *r, const unsigned char *at, int64_t from,
+                          struct outcome *outcome)
+{
+    unsigned char bytes[LOOKED_AT];
+    symwin_status status = symwin_memcpy(r->device, bytes, at, sizeof bytes, r->stream);
+
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "looking beside the output");
+    for (int i = 0; i < LOOKED_AT && status == SYMWIN_OK; i++)
+        if (bytes[i] != MARK && outcome->wrong == RIGHT) {
+            outcome->wrong = WROTE_BESIDE;
+            outcome->index = (uint64_t)(from + i);
+        }
+    return status;
+}
+
+static symwin_status judge(struct rank *r, const struct subject *subject, const struct room *room,
+                           const struct own_case *c, const struct perf_data *data,
+                           struct outcome *outcome)
+{
+    const size_t bytes = c->count * symwin_type_bytes(c->type);
+    struct perf_report report;
+    symwin_status status;
+
+    outcome->gave_up = subject->own != NULL && own_gave_up(subject->own);
+    status = compare_report(r, data, PERF_RESULT, c->count, case_out(room, c), &report);
+    if (status == SYMWIN_OK && report.wrong > 0)
+        *outcome = (struct outcome){WRONG_RESULT, outcome->gave_up, 0,
+                                    report.index, report.got,       report.want};
+    if (status == SYMWIN_OK && outcome->wrong == RIGHT)
+        status = look(r, case_out(room, c) - LOOKED_AT, -LOOKED_AT, outcome);
+    if (status == SYMWIN_OK && outcome->wrong == RIGHT)
+        status = look(r, case_out(room, c) + bytes, (int64_t)bytes, outcome);
+    if (status != SYMWIN_OK || outcome->wrong != RIGHT || c->in_place)
+        return status;
+    status = compare_report(r, data, r->rank, c->count, case_in(room, c), &report);
+    if (status == SYMWIN_OK && report.wrong > 0)
+        *outcome = (struct outcome){CHANGED_INPUT, outcome->gave_up, 0,
+                                    report.index,  report.got,       report.want};
+    return status;
+}
+
+symwin_status outcome_meet(struct rank *r, struct outcome *outcome)
+{
+    const uint64_t mine[] = {(uint64_t)outcome->wrong, (uint64_t)(outcome->gave_up != 0),
+                             outcome->index, outcome->got, outcome->want};
+    const symwin_status status = meet(r, SYMWIN_OK, mine, 5);
+
+    *outcome = (struct outcome){0};
+    for (int i = r->job->nranks - 1; i >= 0 && status == SYMWIN_OK; i--) {
+        if (met(r, i, 1) != 0)
+            outcome->gave_up = i + 1;
+        if (met(r, i, 0) == RIGHT)
+            continue;
+        outcome->wrong = (enum wrong)met(r, i, 0);
+        outcome->rank = i;
+        outcome->index = met(r, i, 2);
+        outcome->got = met(r, i, 3);
+        outcome->want = met(r, i, 4);
+    }
+    return status;
+}
+
+/* The call on all ranks, on buffers that are ready. */
+static symwin_status call_alone(struct rank *r, const struct subject *subject,
+                                const struct room *room, const struct own_case *c)
+{
+    symwin_status status = case_call(r, subject, room, c);
+
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "the call");
+    return meet(r, status, NULL, 0);
+}
+
+symwin_status case_try(struct rank *r, const struct subject *subject, const struct room *room,
+                       const struct own_case *c, uint32_t seed, struct outcome *outcome)
+{
+    const struct perf_data data = case_data(r, c, seed);
+    symwin_status status = mark(r, room, c);
+    char text[CASE_TEXT];
+
+    *outcome = (struct outcome){0};
+    case_print(c, text);
+    if (r->rank == 0)
+        stage_says("%s", text);
+    if (status == SYMWIN_OK)
+        status = case_fill(r, room, c, &data);
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "filling buffers");
+    status = meet(r, status, NULL, 0);
+    if (status == SYMWIN_OK)
+        status = call_alone(r, subject, room, c);
+    if (status != SYMWIN_OK)
+        return status;
+    status = meet(r, judge(r, subject, room, c, &data, outcome), NULL, 0);
+    return status == SYMWIN_OK ? outcome_meet(r, outcome) : status;
+}
+
+/* ---- in words --------------------------------------------------------------------------------- */
+
+void case_print(const struct own_case *c, char text[CASE_TEXT])
+{
+    char where[96] = "", grid[64] = "";
+
+    if (c->in_place)
+        snprintf(where, sizeof where, " in place");
+    if (c->in_place && c->in_shift > 0)
+        snprintf(where, sizeof where, " in place, %u bytes off", c->in_shift);
+    else if (c->in_shift + c->out_shift > 0)
+        snprintf(where, sizeof where, ", input %u and output %u bytes off", c->in_shift,
+                 c->out_shift);
+    if (c->blocks > 0)
+        snprintf(grid, sizeof grid, ", %d block%s of %d threads", c->blocks,
+                 c->blocks > 1 ? "s" : "", c->threads);
+    snprintf(text, CASE_TEXT, "%s %s, %llu element%s%s%s", symwin_type_name(c->type),
+             symwin_op_name(c->op), (unsigned long long)c->count, c->count > 1 ? "s" : "", where,
+             grid);
+}
+
+static void value_print(symwin_type type, uint64_t bits, char text[64])
+{
+    const int digits = 2 * (int)symwin_type_bytes(type);
+    double value = 0;
+
+    switch (type) {
+    case SYMWIN_F64:
+        value = sw_f64_of_bits(bits);
+        break;
+    case SYMWIN_F32:
+        value = (double)sw_f32_of_bits((uint32_t)bits);
+        break;
+    case SYMWIN_F16:
+        value = (double)sw_f32_from_f16((uint16_t)bits);
+        break;
+    case SYMWIN_BF16:
+        value = (double)sw_f32_from_bf16((uint16_t)bits);
+        break;
+    case SYMWIN_F8E4M3:
+        value = (double)sw_f32_from_e4m3((uint8_t)bits);
+        break;
+    case SYMWIN_F8E5M2:
+        value = (double)sw_f32_from_e5m2((uint8_t)bits);
+        break;
+    case SYMWIN_I8:
+        value = (int8_t)bits;
+        break;
+    case SYMWIN_I32:
+        value = (int32_t)bits;
+        break;
+    case SYMWIN_I64:
+        value = (double)(int64_t)bits;
+        break;
+    default:
+        value = (double)bits;
+    }
+    snprintf(text, 64, "%.9g (0x%0*llx)", value, digits, (unsigned long long)bits);
+}
+
+void outcome_print(const struct outcome *outcome, symwin_type type, char text[CASE_TEXT])
+{
+    char got[64], want[64], limit[64] = "";
+
+    value_print(type, outcome->got, got);
+    value_print(type, outcome->want, want);
+    if (outcome->got == (outcome->want ^ 1)) /* case_fill() made it so */
+        snprintf(got, sizeof got, "nothing, it was not written");
+    if (outcome->gave_up > 0)
+        snprintf(limit, sizeof limit, "; a wait of rank %d came to its limit",
+                 outcome->gave_up - 1);
+    switch (outcome->wrong) {
+    case WRONG_RESULT:
+        snprintf(text, CASE_TEXT, "rank %d, element %llu: got %s, expected %s%s", outcome->rank,
+                 (unsigned long long)outcome->index, got, want, limit);
+        break;
+    case WROTE_BESIDE:
+        snprintf(
+            text, CASE_TEXT,
+            "rank %d: something was written beside the output, %lld bytes from its beginning%s",
+            outcome->rank, (long long)outcome->index, limit);
+        break;
+    case CHANGED_INPUT:
+        snprintf(text, CASE_TEXT, "rank %d: the input was changed, element %llu is %s and was %s%s",
+                 outcome->rank, (unsigned long long)outcome->index, got, want, limit);
+        break;
+    case RIGHT:
+        snprintf(text, CASE_TEXT, "%s", outcome->gave_up > 0 ? limit + 2 : "right");
+        break;
+    }
+}

@@ -1,0 +1,335 @@
+/* The check of a kernel of one's own: line by line, each a property. What fails is described by the first case in
+ * which it does; cases come in the order of their size.
+ *
+ * Each line stands for itself: what a failure leaves behind is cleared, and where a kernel dies or does not end, the
+ * parent of this process goes on with the next line in another one.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bursts.h"
+
+enum {
+    EMULATED_ROOM = 512 << 10,
+    GPU_ROOM = 96 << 20,
+    EMULATED_PITCH = 16 << 10,
+    GPU_PITCH = 1 << 20
+};
+enum { LATE_MS = 300 };
+
+/* The check of one kernel by one rank. */
+struct check {
+    struct rank *r;
+    struct subject subject;
+    struct room room;
+    int cases, failed;
+    char text[4 * CASE_TEXT]; /* what failed */
+};
+
+/* ---- cases ------------------------------------------------------------------------------------ */
+
+/* Whether it fits, and the kernel serves it. */
+static int is_served(const struct check *c, const struct own_case *of)
+{
+    const size_t bytes = (size_t)of->count * symwin_type_bytes(of->type);
+
+    return bytes + 256 <= c->room.bytes &&
+           own_refusal(c->subject.about, c->r->job->nranks, of->type, of->op, of->count,
+                       of->in_place, 256) == NULL;
+}
+
+/* One call, if the kernel serves it; the first that is wrong is described. */
+static symwin_status try(struct check *c, struct own_case of)
+{
+    char call[CASE_TEXT], came[CASE_TEXT];
+    struct outcome outcome;
+    symwin_status status;
+
+    if (c->failed || !is_served(c, &of))
+        return SYMWIN_OK;
+    if (of.blocks == 0)
+        own_grid(c->r, c->subject.own, of.count * symwin_type_bytes(of.type), &of.blocks,
+                 &of.threads);
+    c->cases++;
+    status = case_try(c->r, &c->subject, &c->room, &of, (uint32_t)c->cases, &outcome);
+    if (status != SYMWIN_OK || (outcome.wrong == RIGHT && outcome.gave_up == 0))
+        return status;
+    c->failed = 1;
+    case_print(&of, call);
+    outcome_print(&outcome, of.type, came);
+    snprintf(c->text, sizeof c->text, "%s: %s", call, came);
+    return SYMWIN_OK;
+}
+
+static int first_bit(unsigned bits)
+{
+    int i = 0;
+
+    while ((bits & 1u << i) == 0)
+        i++;
+    return i;
+}
+
+static struct own_case simplest(const struct check *c)
+{
+    return (struct own_case){.type = (symwin_type)first_bit(c->subject.about->types),
+                             .op = (symwin_op)first_bit(c->subject.about->ops)};
+}
+
+/* ---- lines: single calls ---------------------------------------------------------------------- */
+
+/* All small numbers, and those around powers of two and tens. */
+static symwin_status counts(struct check *c)
+{
+    static const uint64_t more[] = {
+        63,    64,     65,     127,     128,     129,     255,     256,      257,     511,  512,
+        513,   1023,   1024,   1025,    2047,    2048,    2049,    4095,     4096,    4097, 10007,
+        50021, 131071, 262145, 1000003, 1048577, 4194303, 4194305, 16777215, 16777217};
+    struct own_case of = simplest(c);
+    symwin_status status = SYMWIN_OK;
+
+    for (uint64_t n = 1; n <= 33 && status == SYMWIN_OK; n++) {
+        of.count = n * c->subject.about->multiple;
+        status = try(c, of);
+    }
+    for (size_t i = 0; i < sizeof more / sizeof more[0] && status == SYMWIN_OK; i++) {
+        of.count = more[i] * c->subject.about->multiple;
+        status = try(c, of);
+    }
+    return status;
+}
+
+static symwin_status types(struct check *c)
+{
+    static const uint64_t some[] = {1, 5, 64, 1000, 4099};
+    symwin_status status = SYMWIN_OK;
+
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
+        for (int type = 0; type < SW_TYPES; type++)
+            for (int op = 0; op < SW_OPS && status == SYMWIN_OK; op++) {
+                const struct own_case of = {.type = (symwin_type)type,
+                                            .op = (symwin_op)op,
+                                            .count = some[i] * c->subject.about->multiple};
+
+                status = try(c, of);
+            }
+    return status;
+}
+
+/* Input and output beyond a multiple of 16 bytes, each by as many as an element permits: for one type of each size. */
+static symwin_status shifts(struct check *c, int in_place)
+{
+    static const uint64_t some[] = {1, 3, 17, 100, 1001};
+    const struct own_about *about = c->subject.about;
+    symwin_status status = SYMWIN_OK;
+    unsigned sizes = 0;
+
+    for (int type = 0; type < SW_TYPES; type++) {
+        const unsigned size = (unsigned)symwin_type_bytes((symwin_type)type);
+        const unsigned step = size > about->align ? size : (unsigned)about->align;
+        const unsigned coarse = step < 4 ? 3 * step : step; /* else there are hundreds */
+
+        if ((about->types & 1u << type) == 0 || (sizes & size) != 0)
+            continue;
+        sizes |= size;
+        for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
+            for (unsigned in = 0; in < 16; in += coarse)
+                for (unsigned out = in_place ? in : 0;
+                     out < (in_place ? in + 1 : 16) && status == SYMWIN_OK; out += coarse) {
+                    struct own_case of = simplest(c);
+
+                    of.type = (symwin_type)type;
+                    of.count = some[i] * about->multiple;
+                    of.in_shift = in;
+                    of.out_shift = out;
+                    of.in_place = in_place;
+                    status = try(c, of);
+                }
+    }
+    return status;
+}
+
+static symwin_status alignment(struct check *c)
+{
+    return shifts(c, 0);
+}
+
+static symwin_status in_place(struct check *c)
+{
+    static const uint64_t some[] = {4096, 50021};
+    struct own_case of = simplest(c);
+    symwin_status status = shifts(c, 1);
+
+    of.in_place = 1;
+    for (size_t i = 0; i < sizeof some / sizeof some[0] && status == SYMWIN_OK; i++) {
+        of.count = some[i] * c->subject.about->multiple;
+        status = try(c, of);
+    }
+    return status;
+}
+
+static symwin_status grids(struct check *c)
+{
+    static const uint64_t some[] = {1, 100, 5003};
+    const struct own_kernel *k = c->subject.own;
+    const int blocks[] = {1, 2, 3, 5, k->most_blocks}, threads[] = {32, 64, 96, k->about.threads};
+    symwin_status status = SYMWIN_OK;
+
+    for (size_t i = 0; i < sizeof some / sizeof some[0] && !k->about.fixed; i++)
+        for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++)
+            for (size_t t = 0; t < sizeof threads / sizeof threads[0] && status == SYMWIN_OK; t++) {
+                struct own_case of = simplest(c);
+
+                if (blocks[b] > k->most_blocks || threads[t] > k->about.threads)
+                    continue;
+                of.count = some[i] * c->subject.about->multiple;
+                of.blocks = blocks[b];
+                of.threads = threads[t];
+                status = try(c, of);
+            }
+    return status;
+}
+
+/* ---- lines: many calls ------------------------------------------------------------------------ */
+
+static symwin_status bursts(struct check *c, int count, struct burst burst)
+{
+    const size_t pitch = c->r->job->emulated ? EMULATED_PITCH : GPU_PITCH;
+    struct bursts made;
+    symwin_status status = bursts_open(c->r, &c->subject, pitch, &made);
+
+    for (int i = 0; i < count && status == SYMWIN_OK && !c->failed; i++) {
+        struct burst_wrong wrong;
+
+        if (tsan_is_there() && i % 4 != 0)
+            continue;
+        burst.seed = 1 + (uint64_t)i;
+        burst.poison = i % 8 == 4;
+        c->cases += burst.calls * (burst.replays > 0 ? burst.replays : 1);
+        if (c->r->rank == 0)
+            stage_says("calls in a row, %d", i + 1);
+        status = burst_run(c->r, &made, &burst, &wrong);
+        if (status != SYMWIN_OK || (wrong.outcome.wrong == RIGHT && wrong.outcome.gave_up == 0))
+            continue;
+        c->failed = 1;
+        burst_print(&burst, &wrong, c->text);
+    }
+    bursts_close(c->r, &made);
+    return status;
+}
+
+static symwin_status changing_sizes(struct check *c)
+{
+    return bursts(c, 24, (struct burst){.calls = 5, .vary = VARY_SIZE | VARY_PLACE | VARY_TYPE});
+}
+
+static symwin_status changing_grids(struct check *c)
+{
+    return c->subject.about->fixed
+               ? SYMWIN_OK
+               : bursts(c, 24, (struct burst){.calls = 6, .vary = VARY_SIZE | VARY_GRID});
+}
+
+static symwin_status replays(struct check *c)
+{
+    return bursts(
+        c, 12,
+        (struct burst){.calls = 3, .replays = 6, .vary = VARY_SIZE | VARY_GRID | VARY_PLACE});
+}
+
+/* Rank 0 does not come. That the others leave is all that is asked for. */
+static symwin_status late(struct check *c)
+{
+    struct own_case of = simplest(c);
+    symwin_status status = SYMWIN_OK;
+
+    if (c->subject.about->no_limit || c->r->job->nranks < 2)
+        return SYMWIN_OK;
+    of.count = 100 * c->subject.about->multiple;
+    if (!is_served(c, &of))
+        of.count = c->subject.about->multiple;
+    own_grid(c->r, c->subject.own, of.count, &of.blocks, &of.threads);
+    if (c->r->rank == 0)
+        stage_says("rank 0 makes no call, and the others are to leave after %d ms (args.limit)",
+                   LATE_MS);
+    c->subject.own->limit_ns = LATE_MS * UINT64_C(1000000);
+    c->cases++;
+    if (c->r->rank != 0)
+        status = case_call(c->r, &c->subject, &c->room, &of);
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(c->r, "a call without rank 0");
+    c->subject.own->limit_ns = (uint64_t)c->r->comm->kernel_timeout_ms * 1000000u;
+    status = meet(c->r, status, NULL, 0);
+    if (status != SYMWIN_OK && c->r->rank == 0)
+        stage_died(
+            "the other ranks did not leave (no-limit among the words about it says that they need not)");
+    (void)own_gave_up(c->subject.own);
+    return status == SYMWIN_OK ? own_reset(c->r, c->subject.own) : status;
+}
+
+/* ---- all of it -------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    symwin_status (*run)(struct check *c);
+} lines[] = {
+    {"numbers of elements", counts},
+    {"types and operations", types},
+    {"alignment", alignment},
+    {"in place", in_place},
+    {"grids", grids},
+    {"sizes that change from call to call", changing_sizes},
+    {"grids that change from call to call", changing_grids},
+    {"replays of a graph", replays},
+    {"a rank that does not come", late},
+};
+
+enum { LINES = sizeof lines / sizeof lines[0] };
+
+static symwin_status check_line(struct check *c, int i)
+{
+    struct stage_page *page = c->r->job->page;
+    symwin_status status;
+
+    c->cases = c->failed = 0;
+    if (c->r->rank == 0) {
+        page->line = i;
+        snprintf(page->line_name, sizeof page->line_name, "%s", lines[i].name);
+    }
+    status = lines[i].run(c);
+    if (status != SYMWIN_OK)
+        return status;
+    if (c->r->rank == 0) {
+        page->failed += c->failed;
+        stage_line(c->failed, c->cases, c->text);
+    }
+    return c->failed ? own_reset(c->r, c->subject.own) : SYMWIN_OK;
+}
+
+symwin_status check_all(struct rank *r)
+{
+    struct stage_page *page = r->job->page;
+    struct own_kernel *k = &r->own[page->kernel];
+    struct check c = {.r = r, .subject = {.own = k, .about = &k->about}};
+    size_t bytes = r->job->emulated ? EMULATED_ROOM : GPU_ROOM;
+    symwin_status status;
+
+    if (tsan_is_there()) /* which takes its time */
+        bytes /= 16;
+    if (k->about.bytes > 0 && k->about.bytes + 256 < bytes)
+        bytes = (size_t)k->about.bytes + 256;
+    if (k->about.ranks > 0 && r->job->nranks > k->about.ranks) {
+        if (r->rank == 0)
+            page->line = LINES;
+        return SYMWIN_OK;
+    }
+    stage_about(r, k);
+    status = room_open(r, &c.subject, bytes, &c.room);
+    for (int i = page->from; i < LINES && status == SYMWIN_OK; i++)
+        status = check_line(&c, i);
+    if (status == SYMWIN_OK && r->rank == 0)
+        page->line = LINES;
+    room_close(r, &c.room);
+    return status;
+}

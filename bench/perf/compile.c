@@ -1,0 +1,360 @@
+/* A FILE.cu becomes modules: a shared object for the emulated driver, another for ThreadSanitizer, and code for a GPU.
+ * Compilers run side by side, each in a process; what they say is shown where they fail.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+enum { MOST_WORDS = 40, COMPILE_MS = 100000, SHOWN_LINES = 30 };
+
+const char own_sanitizer[] = PERF_SANITIZE;
+
+/* ---- the folder ------------------------------------------------------------------------------- */
+
+symwin_status compile_begin(char folder[256])
+{
+    const char *in = getenv("TMPDIR");
+    char headers[300];
+
+    snprintf(folder, 256, "%s/symwin-perf.XXXXXX", in != NULL && in[0] == '/' ? in : "/tmp");
+    if (mkdtemp(folder) == NULL) {
+        const int error = errno;
+
+        folder[0] = '\0';
+        return sw_fail(SYMWIN_DENIED, "no folder to compile in: %s: %s", in != NULL ? in : "/tmp",
+                       strerror(error));
+    }
+    snprintf(headers, sizeof headers, "%s/include", folder);
+    return carried_write(headers);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+void compile_end(const char *folder)
+{
+    if (folder[0] == '\0')
+        return;
+    if (getenv("SYMWIN_PERF_KEEP") != NULL)
+        printf("# what was compiled is kept in %s\n", folder);
+    else
+        (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void own_module_path(const char *folder, int k, enum own_module which, char *path, size_t bytes)
+{
+    static const char *const ends[] = {[OWN_FOR_EMU] = "so",
+                                       [OWN_FOR_EMU_RACE] = "race.so",
+                                       [OWN_FOR_GPU] = "cubin",
+                                       [OWN_FOR_GPU_RACE] = "race.cubin"};
+
+    snprintf(path, bytes, "%s/%d.%s", folder, k, ends[which]);
+}
+
+/* ---- compilers -------------------------------------------------------------------------------- */
+
+static symwin_status find_cxx(const char **out)
+{
+    const char *given = getenv("CXX");
+
+    *out = given != NULL && given[0] != '\0' ? given : PERF_CXX;
+    if (!program_exists(*out))
+        *out = "c++";
+    return program_exists(*out)
+               ? SYMWIN_OK
+               : sw_fail(
+                     SYMWIN_UNSUPPORTED,
+                     "--kernel: %s cannot be run; the emulated driver needs a C++ compiler: set CXX",
+                     PERF_CXX);
+}
+
+static symwin_status find_nvcc(char *out, size_t bytes)
+{
+    const char *given = getenv("NVCC"), *home = getenv("CUDA_HOME");
+
+    snprintf(out, bytes, "%s", given != NULL && given[0] != '\0' ? given : "nvcc");
+    if (program_exists(out))
+        return SYMWIN_OK;
+    snprintf(out, bytes, "%s/bin/nvcc", home != NULL ? home : "/usr/local/cuda");
+    if (program_exists(out))
+        return SYMWIN_OK;
+    snprintf(out, bytes, "/usr/local/cuda/bin/nvcc");
+    if (program_exists(out))
+        return SYMWIN_OK;
+    return sw_fail(
+        SYMWIN_UNSUPPORTED,
+        "--kernel: nvcc is neither in PATH nor in CUDA_HOME, so there is no code for the GPU; set "
+        "CUDA_HOME, or SYMWIN_DRIVER=emu to go without a GPU");
+}
+
+/* ---- one compilation -------------------------------------------------------------------------- */
+
+struct job_of {
+    enum own_module which;
+    const struct own_source *source;
+    char include[300], wrapper[300], output[300], said[300];
+    char gencode[64], sanitize[64], compiler[4096], more[1024];
+    const char *words[MOST_WORDS];
+    int count;
+    pid_t pid;
+    int64_t begun, ended;
+    int status; /* of the process */
+};
+
+static void word(struct job_of *job, const char *text)
+{
+    if (job->count < MOST_WORDS - 1)
+        job->words[job->count++] = text;
+}
+
+/* What --compile gives, with spaces between. */
+static void more_words(struct job_of *job, const char *words)
+{
+    char *rest = job->more, *one;
+
+    snprintf(job->more, sizeof job->more, "%s", words != NULL ? words : "");
+    while ((one = strtok_r(rest, " ", &rest)) != NULL)
+        word(job, one);
+}
+
+/* What the emulated driver calls is put behind the kernel. */
+static symwin_status write_wrapper(struct job_of *job)
+{
+    FILE *file = fopen(job->wrapper, "w");
+    int wrong;
+
+    if (file == NULL)
+        return sw_fail(SYMWIN_DENIED, "%s: %s", job->wrapper, strerror(errno));
+    fprintf(file, "#include \"symwin_kernel.cuh\"\n#include \"%s\"\nSYMWIN_KERNEL_EMULATED(%s)\n",
+            job->source->path, job->source->name);
+    wrong = ferror(file);
+    wrong |= fclose(file) != 0;
+    return wrong ? sw_fail(SYMWIN_DENIED, "%s cannot be written", job->wrapper) : SYMWIN_OK;
+}
+
+/* As the emulated driver's own kernels are compiled. For ThreadSanitizer without any optimisation: its reports name the
+ * line of the kernel that called a function of the headers. */
+static void host_words(struct job_of *job, const char *sanitizer, int race)
+{
+    static const char *const words[] = {
+        "-std=c++17",
+        "-g",
+        "-fPIC",
+        "-shared",
+        "-pthread",
+        "-fno-exceptions",
+        "-fno-rtti",
+        "-fno-threadsafe-statics",
+        "-Wall",
+        "-Wno-unknown-pragmas",
+        "-Wno-unused-function",
+    };
+
+    word(job, job->compiler);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        word(job, words[i]);
+    word(job, race ? "-O0" : "-O1");
+    if (race)
+        word(job, "-DSYMWIN_RACE");
+    snprintf(job->sanitize, sizeof job->sanitize, "-fsanitize=%s", sanitizer);
+    if (sanitizer[0] != '\0')
+        word(job, job->sanitize);
+    word(job, "-I");
+    word(job, job->include);
+    word(job, "-o");
+    word(job, job->output);
+    word(job, job->wrapper);
+}
+
+static void gpu_words(struct job_of *job, int race)
+{
+    word(job, job->compiler);
+    word(job, "-std=c++17");
+    word(job, "-O3");
+    word(job, "-lineinfo");
+    word(job, "-gencode");
+    word(job, job->gencode);
+    if (race)
+        word(job, "-DSYMWIN_RACE");
+    word(job, "-I");
+    word(job, job->include);
+    word(job, "--cubin");
+    word(job, "-o");
+    word(job, job->output);
+    word(job, job->source->path);
+}
+
+static symwin_status prepare(struct job_of *job, const char *folder, int k, int capability,
+                             const char *sanitizer, const char *more)
+{
+    const int race = job->which == OWN_FOR_EMU_RACE || job->which == OWN_FOR_GPU_RACE;
+    symwin_status status;
+    const char *cxx;
+
+    snprintf(job->include, sizeof job->include, "%s/include", folder);
+    snprintf(job->wrapper, sizeof job->wrapper, "%s/%d.cc", folder, k);
+    own_module_path(folder, k, job->which, job->output, sizeof job->output);
+    snprintf(job->said, sizeof job->said, "%s/%d.%d.said", folder, k, (int)job->which);
+    if (job->which == OWN_FOR_GPU || job->which == OWN_FOR_GPU_RACE) {
+        status = find_nvcc(job->compiler, sizeof job->compiler);
+        snprintf(job->gencode, sizeof job->gencode, "arch=compute_%d,code=sm_%d", capability,
+                 capability);
+        gpu_words(job, race);
+        more_words(job, more);
+        return status;
+    }
+    status = find_cxx(&cxx);
+    if (status != SYMWIN_OK)
+        return status;
+    snprintf(job->compiler, sizeof job->compiler, "%s", cxx);
+    host_words(job, race ? sanitizer : own_sanitizer, race);
+    more_words(job, more);
+    return write_wrapper(job);
+}
+
+static symwin_status start(struct job_of *job)
+{
+    const pid_t parent = getpid();
+
+    job->words[job->count] = NULL;
+    job->begun = sw_now_ms();
+    fflush(NULL);
+    job->pid = fork();
+    if (job->pid == 0) {
+        const int said = open(job->said, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent || said < 0 || dup2(said, STDOUT_FILENO) < 0 ||
+            dup2(said, STDERR_FILENO) < 0)
+            _exit(126);
+        execvp(job->words[0], (char *const *)job->words);
+        _exit(127);
+    }
+    return job->pid > 0
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_NO_MEMORY, "%s: no process: %s", job->words[0], strerror(errno));
+}
+
+/* Its first lines. */
+static void show(const struct job_of *job)
+{
+    FILE *file = fopen(job->said, "r");
+    char line[1024];
+
+    for (int i = 0; file != NULL && i < SHOWN_LINES && fgets(line, sizeof line, file) != NULL; i++)
+        fputs(line, stderr);
+    if (file != NULL)
+        fclose(file);
+}
+
+static symwin_status judge(const struct job_of *job)
+{
+    static const char *const what[] = {[OWN_FOR_EMU] = "the emulated driver",
+                                       [OWN_FOR_EMU_RACE] = "the emulated driver, with delays",
+                                       [OWN_FOR_GPU] = "the GPU",
+                                       [OWN_FOR_GPU_RACE] = "the GPU, with delays"};
+    const char *slash = strrchr(job->source->path, '/');
+
+    if (WIFEXITED(job->status) && WEXITSTATUS(job->status) == 0) {
+        printf("# %s:%s compiled for %s in %.1f s\n", slash + 1, job->source->name,
+               what[job->which], (double)(job->ended - job->begun) / 1e3);
+        return SYMWIN_OK;
+    }
+    show(job);
+    if (WIFSIGNALED(job->status))
+        return sw_fail(SYMWIN_TIMEOUT, "%s: %s took more than %d s, or was ended by signal %d",
+                       job->source->path, job->words[0], COMPILE_MS / 1000, WTERMSIG(job->status));
+    return sw_fail(SYMWIN_INVALID, "%s does not compile for %s by %s%s", job->source->path,
+                   what[job->which], job->words[0],
+                   job->which == OWN_FOR_EMU
+                       ? "; it can have device code only, on what the symwin_*.cuh headers give"
+                       : "");
+}
+
+/* Of those that still run, how many. */
+static int poll_jobs(struct job_of *jobs, int count)
+{
+    int running = 0;
+
+    for (int i = 0; i < count; i++) {
+        struct job_of *job = &jobs[i];
+
+        if (job->ended != 0)
+            continue;
+        if (waitpid(job->pid, &job->status, WNOHANG) == job->pid) {
+            job->ended = sw_now_ms();
+            continue;
+        }
+        running++;
+        if (sw_now_ms() - job->begun > COMPILE_MS)
+            kill(job->pid, SIGKILL);
+    }
+    return running;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------ */
+
+/* One that is there already is taken as it is. */
+static symwin_status link_image(const char *folder, int k, const struct own_source *source,
+                                unsigned wanted)
+{
+    for (int which = 0; which < OWN_MODULES; which++) {
+        const int is_gpu = which == OWN_FOR_GPU || which == OWN_FOR_GPU_RACE;
+        char path[300];
+
+        if ((wanted & 1u << which) == 0 || is_gpu != (source->kind == OWN_IMAGE))
+            continue;
+        own_module_path(folder, k, (enum own_module)which, path, sizeof path);
+        if (symlink(source->path, path) != 0)
+            return sw_fail(SYMWIN_DENIED, "%s: %s", path, strerror(errno));
+    }
+    return SYMWIN_OK;
+}
+
+symwin_status compile_all(const char *folder, const struct own_source *sources, int count,
+                          unsigned wanted, int capability, const char *sanitizer, const char *more)
+{
+    const struct timespec moment = {.tv_nsec = 2000000};
+    static struct job_of jobs[PERF_MOST_KERNELS * OWN_MODULES];
+    symwin_status status = SYMWIN_OK, ended;
+    int started = 0;
+
+    for (int k = 0; k < count && status == SYMWIN_OK; k++) {
+        if (sources[k].kind != OWN_SOURCE)
+            status = link_image(folder, k, &sources[k], wanted);
+        for (int which = 0; which < OWN_MODULES && sources[k].kind == OWN_SOURCE; which++) {
+            struct job_of *job = &jobs[started];
+
+            if ((wanted & 1u << which) == 0 || status != SYMWIN_OK)
+                continue;
+            *job = (struct job_of){.which = (enum own_module)which, .source = &sources[k]};
+            status = prepare(job, folder, k, capability, sanitizer, more);
+            if (status == SYMWIN_OK)
+                status = start(job);
+            started += status == SYMWIN_OK;
+        }
+    }
+    while (poll_jobs(jobs, started) > 0)
+        nanosleep(&moment, NULL);
+    for (int i = 0; i < started; i++) {
+        ended = judge(&jobs[i]);
+        if (status == SYMWIN_OK)
+            status = ended;
+    }
+    return status;
+}

@@ -1,0 +1,374 @@
+/* A module of kernels of one's own, loaded: what it says of itself, what it needs, launches.
+ *
+ * A process loads a module once, a rank has its own memory for it. On the emulated driver the module is a shared
+ * object, which finds the driver's functions in this program (module.list), and the image is made here.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf.h"
+
+enum { ABOUT_BYTES = 1024, SCRATCH_ALIGN = 256, EMULATED_THREADS = 64 };
+
+/* A process's. */
+struct module {
+    void *object; /* dlopen's */
+    void *bytes;  /* owned: the file */
+    char name[128];
+    struct sw_emu_kernel kernel;
+    struct sw_emu_image image;
+    CUlibrary library;
+    struct own_about about;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    struct module modules[PERF_MOST_KERNELS];
+} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- loading: under the mutex ----------------------------------------------------------------- */
+
+static symwin_status load_object(struct module *m, const char *path)
+{
+    char symbol[160];
+    void *run;
+
+    m->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (m->object == NULL)
+        return sw_fail(SYMWIN_INVALID, "--kernel: %s", dlerror());
+    snprintf(symbol, sizeof symbol, "%s_emulated", m->name);
+    run = dlsym(m->object, symbol);
+    if (run == NULL)
+        return sw_fail(
+            SYMWIN_INVALID,
+            "--kernel: there is no %s in it; SYMWIN_KERNEL_EMULATED(%s) behind the kernel makes it",
+            symbol, m->name);
+    m->kernel = (struct sw_emu_kernel){m->name, NULL, sizeof(struct symwin_kernel_args), 0};
+    memcpy(&m->kernel.run, &run, sizeof run);
+    m->image = (struct sw_emu_image){SW_EMU_IMAGE_MAGIC, 1, &m->kernel};
+    return SYMWIN_OK;
+}
+
+static symwin_status load_file(struct module *m, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    long size = -1;
+
+    if (file != NULL && fseek(file, 0, SEEK_END) == 0)
+        size = ftell(file);
+    if (size > 0 && fseek(file, 0, SEEK_SET) == 0)
+        m->bytes = malloc((size_t)size);
+    if (m->bytes == NULL || fread(m->bytes, 1, (size_t)size, file) != (size_t)size) {
+        if (file != NULL)
+            fclose(file);
+        return sw_fail(SYMWIN_INVALID, "--kernel: %s cannot be read", path);
+    }
+    fclose(file);
+    return SYMWIN_OK;
+}
+
+static symwin_status find_function(struct module *m, const char *name, CUfunction *out)
+{
+    CUkernel kernel = NULL;
+    symwin_status status;
+
+    *out = NULL;
+    if (sw_drv.cuLibraryGetKernel(&kernel, m->library, name) != CUDA_SUCCESS)
+        return SYMWIN_OK;
+    status = sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s", name);
+    if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
+        status = sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name);
+    return status;
+}
+
+/* On a GPU a kernel tells it, into the report. */
+static symwin_status read_about(struct rank *r, struct module *m, char text[ABOUT_BYTES])
+{
+    char symbol[160];
+    uint64_t to;
+    void *params[] = {&to};
+    CUdeviceptr memory = 0;
+    CUfunction function;
+    symwin_status status;
+
+    snprintf(symbol, sizeof symbol, "%s_about", m->name);
+    text[0] = '\0';
+    if (m->object != NULL) {
+        const char *words = dlsym(m->object, symbol);
+
+        snprintf(text, ABOUT_BYTES, "%s", words != NULL ? words : "");
+        return SYMWIN_OK;
+    }
+    status = find_function(m, symbol, &function);
+    if (status != SYMWIN_OK || function == NULL)
+        return status;
+    status = sw_check(sw_drv.cuMemAlloc(&memory, ABOUT_BYTES), "cuMemAlloc for %s", symbol);
+    to = memory;
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
+            "cuLaunchKernel of %s", symbol);
+    if (status == SYMWIN_OK)
+        status = symwin_memcpy(r->device, text, (const void *)(uintptr_t)memory, ABOUT_BYTES,
+                               r->stream);
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "reading what a kernel says of itself");
+    if (memory != 0)
+        sw_drop(sw_drv.cuMemFree(memory), "cuMemFree");
+    text[ABOUT_BYTES - 1] = '\0';
+    return status;
+}
+
+static enum own_module kind_of(const struct rank *r)
+{
+    const int race = r->job->page->stage == STAGE_RACE;
+
+    if (!r->job->emulated)
+        return race ? OWN_FOR_GPU_RACE : OWN_FOR_GPU;
+    return race ? OWN_FOR_EMU_RACE : OWN_FOR_EMU;
+}
+
+static symwin_status load(struct rank *r, int k, struct module *m)
+{
+    const struct stage_page *page = r->job->page;
+    char path[300], about[ABOUT_BYTES];
+    symwin_status status;
+
+    own_module_path(page->folder, k, kind_of(r), path, sizeof path);
+    snprintf(m->name, sizeof m->name, "%s", page->sources[k].name);
+    status = r->job->emulated ? load_object(m, path) : load_file(m, path);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuLibraryLoadData(&m->library,
+                                                   m->object != NULL ? (void *)&m->image : m->bytes,
+                                                   NULL, NULL, 0, NULL, NULL, 0),
+                          "cuLibraryLoadData of %s", page->sources[k].path);
+    if (status == SYMWIN_OK)
+        status = read_about(r, m, about);
+    return status == SYMWIN_OK ? own_about_parse(m->name, about, &m->about) : status;
+}
+
+void own_unload(void)
+{
+    for (int k = 0; k < PERF_MOST_KERNELS; k++) {
+        struct module *m = &loaded.modules[k];
+
+        if (m->library != NULL)
+            sw_drop(sw_drv.cuLibraryUnload(m->library), "cuLibraryUnload");
+        free(m->bytes);
+        *m = (struct module){0}; /* the object stays: a thread may have its thread-local storage */
+    }
+}
+
+/* ---- a rank's --------------------------------------------------------------------------------- */
+
+static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct module *m)
+{
+    int blocks = 0, processors = 0, most = 0;
+    symwin_status status = find_function(m, m->name, &k->function);
+
+    if (status == SYMWIN_OK && k->function == NULL)
+        return sw_fail(SYMWIN_INVALID, "--kernel: there is no kernel %s in it", m->name);
+    if (status == SYMWIN_OK)
+        status = find_function(m, "symwin_race_set", &k->race);
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, k->function),
+            "cuFuncGetAttribute of %s", m->name);
+    if (status == SYMWIN_OK && most < k->about.threads && k->about.fixed)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "--kernel: a block of %s can have %d threads at most, and it wants %d",
+                       m->name, most, k->about.threads);
+    if (most < k->about.threads)
+        k->about.threads = most;
+    if (r->job->emulated && !k->about.fixed && k->about.threads > EMULATED_THREADS)
+        k->about.threads =
+            EMULATED_THREADS; /* a CUDA thread costs the CPU a stack, and gains nothing */
+    if (status == SYMWIN_OK && k->about.shared > 0)
+        status = sw_check(sw_drv.cuFuncSetAttribute(k->function,
+                                                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                    (int)k->about.shared),
+                          "cuFuncSetAttribute of %s", m->name);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                              &blocks, k->function, k->about.threads, k->about.shared),
+                          "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", m->name);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuDeviceGetAttribute(
+                              &processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
+                          "cuDeviceGetAttribute: multiprocessors of device %d", r->device);
+    k->most_blocks = blocks * processors /
+                     (r->comm->ranks_on_device > 0 ? r->comm->ranks_on_device : 1);
+    if (status == SYMWIN_OK &&
+        (k->most_blocks == 0 || (k->about.fixed && k->most_blocks < k->about.blocks)))
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "--kernel: %d blocks of %s fit on the device at the same time, and it wants %d",
+            k->most_blocks, m->name, k->about.blocks);
+    if (k->most_blocks > k->about.blocks)
+        k->most_blocks = k->about.blocks;
+    return status;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+}
+
+static symwin_status find_memory(struct rank *r, struct own_kernel *k)
+{
+    symwin_window_info info;
+    symwin_status status;
+    void *word = NULL;
+
+    k->limit_ns = (uint64_t)r->comm->kernel_timeout_ms * 1000000u;
+    k->scratch_bytes = aligned(k->about.scratch);
+    k->room = k->scratch_bytes + aligned(k->about.slots);
+    status = symwin_mem_alloc(r->device, k->room, 0, &k->scratch);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemHostAlloc(&word, 64, CU_MEMHOSTALLOC_PORTABLE),
+                          "cuMemHostAlloc");
+    k->gave_up = word;
+    if (status == SYMWIN_OK) {
+        memset(word, 0, 64);
+        status = sw_check(sw_drv.cuMemHostGetDevicePointer(&k->gave_up_address, word, 0),
+                          "cuMemHostGetDevicePointer");
+    }
+    status = meet(r, status, NULL, 0);
+    if (status == SYMWIN_OK)
+        status = symwin_window_register(r->comm, k->scratch, k->room, SYMWIN_WINDOW_NO_MULTICAST,
+                                        &k->window);
+    if (status == SYMWIN_OK)
+        status = symwin_window_query(r->comm, k->window, &info);
+    if (status == SYMWIN_OK)
+        k->offset = info.offset;
+    return status == SYMWIN_OK ? own_reset(r, k) : status;
+}
+
+symwin_status own_open(struct rank *r)
+{
+    const struct stage_page *page = r->job->page;
+    symwin_status status = SYMWIN_OK;
+
+    for (int i = 0; i < page->kernels && status == SYMWIN_OK; i++) {
+        struct module *m = &loaded.modules[i];
+        struct own_kernel *k = &r->own[i];
+
+        if (page->stage != STAGE_TIME && i != page->kernel)
+            continue;
+        pthread_mutex_lock(&loaded.mutex);
+        if (m->library == NULL)
+            status = load(r, i, m);
+        pthread_mutex_unlock(&loaded.mutex);
+        k->name = page->sources[i].name;
+        k->about = m->about;
+        if (r->rank == 0)
+            r->job->page->about[i] = m->about;
+        if (status == SYMWIN_OK)
+            status = find_functions(r, k, m);
+        status = meet(r, status, NULL, 0);
+        if (status == SYMWIN_OK)
+            status = find_memory(r, k);
+    }
+    return status;
+}
+
+void own_close(struct rank *r)
+{
+    for (int i = 0; i < PERF_MOST_KERNELS; i++) {
+        struct own_kernel *k = &r->own[i];
+
+        if (k->window != NULL)
+            symwin_window_deregister(r->comm, k->window);
+        if (k->scratch != NULL)
+            symwin_mem_free(k->scratch);
+        if (k->gave_up != NULL)
+            sw_drop(sw_drv.cuMemFreeHost(k->gave_up), "cuMemFreeHost");
+        *k = (struct own_kernel){0};
+    }
+}
+
+/* ---- calls ------------------------------------------------------------------------------------ */
+
+symwin_status own_reset(struct rank *r, struct own_kernel *k)
+{
+    symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
+
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)k->scratch, 0, k->room, r->stream),
+            "cuMemsetD8Async of scratch");
+    if (status == SYMWIN_OK)
+        status = rank_synchronize(r, "zeroing scratch");
+    return meet(r, status, NULL, 0);
+}
+
+symwin_status own_poison(struct rank *r, struct own_kernel *k)
+{
+    if (k->room == k->scratch_bytes)
+        return SYMWIN_OK;
+    return sw_check(sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)k->scratch + k->scratch_bytes,
+                                           0xff, k->room - k->scratch_bytes, r->stream),
+                    "cuMemsetD8Async of slots");
+}
+
+int own_gave_up(struct own_kernel *k)
+{
+    return __atomic_exchange_n(k->gave_up, 0, __ATOMIC_RELAXED) != 0;
+}
+
+void own_grid(const struct rank *r, const struct own_kernel *k, uint64_t bytes, int *blocks,
+              int *threads)
+{
+    const struct perf_options *o = &r->job->options;
+    uint64_t wanted;
+
+    *threads = o->block_threads > 0 && o->block_threads < k->about.threads && !k->about.fixed
+                   ? o->block_threads
+                   : k->about.threads;
+    *blocks = o->blocks > 0 && o->blocks < k->most_blocks ? o->blocks : k->most_blocks;
+    wanted = (bytes + 16 * (uint64_t)*threads - 1) / (16 * (uint64_t)*threads);
+    if (k->about.fixed)
+        *blocks = k->about.blocks;
+    else if (wanted < (uint64_t)*blocks)
+        *blocks = wanted > 0 ? (int)wanted : 1;
+}
+
+/* What ends waits early: when kernels are timed, what ends the library's, too. Else the word that says that a wait
+ * was given up: the calls behind that one would only wait as long. */
+static uint64_t abort_word(const struct rank *r, const struct own_kernel *k)
+{
+    if (r->job->page->stage != STAGE_TIME)
+        return k->gave_up_address;
+    return r->comm->report_address + offsetof(struct sw_kernel_report, abort);
+}
+
+symwin_status own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call)
+{
+    struct symwin_kernel_args args = {
+        .peers = {r->comm->group->base, r->comm->group->stride, r->rank, r->job->nranks},
+        .in = call->in,
+        .out = call->out,
+        .in_offset = k->about.windows ? call->in_offset : SYMWIN_NO_OFFSET,
+        .out_offset = k->about.windows ? call->out_offset : SYMWIN_NO_OFFSET,
+        .count = call->count,
+        .type = (int32_t)call->type,
+        .op = (int32_t)call->op,
+        .scratch = k->offset,
+        .scratch_bytes = k->scratch_bytes,
+        .slots = k->offset + k->scratch_bytes,
+        .slots_bytes = k->room - k->scratch_bytes,
+        .limit = {k->limit_ns, abort_word(r, k)},
+        .gave_up = k->gave_up_address,
+        .call = k->calls,
+    };
+    void *params[] = {&args};
+
+    k->calls++;
+    return sw_check(
+        sw_drv.cuLaunchKernel(k->function, (unsigned)call->blocks, 1, 1, (unsigned)call->threads, 1,
+                              1, (unsigned)k->about.shared, r->stream, params, NULL),
+        "cuLaunchKernel of %s: %d blocks of %d threads", k->name, call->blocks, call->threads);
+}

@@ -1,0 +1,349 @@
+/* The words of --kernel and of SYMWIN_KERNEL_ABOUT. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf.h"
+
+enum { MOST_SOURCE = 4 << 20 };
+
+/* ---- which kernels a source has --------------------------------------------------------------- */
+
+/* Behind a comment, a string or a character that begins at `at`; `at` itself if none does. */
+static const char *behind_text(const char *at)
+{
+    const char *end = at;
+
+    if (strncmp(at, "//", 2) == 0)
+        return at + strcspn(at, "\n");
+    if (strncmp(at, "/*", 2) == 0)
+        return (end = strstr(at + 2, "*/")) != NULL ? end + 2 : at + strlen(at);
+    if (*at != '"' && *at != '\'')
+        return at;
+    for (end = at + 1; *end != '\0' && *end != *at && *end != '\n'; end++)
+        end += *end == '\\' && end[1] != '\0';
+    return *end == '\0' ? end : end + 1;
+}
+
+/* The next word or sign of C from `at` on, *length characters; NULL: none. */
+static const char *next_token(const char *at, size_t *length)
+{
+    for (;;) {
+        const char *behind;
+
+        while (isspace((unsigned char)*at))
+            at++;
+        behind = behind_text(at);
+        if (behind == at)
+            break;
+        at = behind;
+    }
+    for (*length = 0; isalnum((unsigned char)at[*length]) || at[*length] == '_';)
+        ++*length;
+    if (*length == 0 && *at != '\0')
+        *length = 1;
+    return *length > 0 ? at : NULL;
+}
+
+/* The names behind __global__: of each the last word before the parenthesis that is no attribute's. Writes them with
+ * spaces before each; returns how many. */
+static int kernels_of(const char *text, char *names, size_t bytes)
+{
+    size_t length, last_length = 0, used = 0;
+    const char *last = NULL;
+    int count = 0, open = 0;
+
+    names[0] = '\0';
+    for (const char *at = text; (at = next_token(at, &length)) != NULL; at += length) {
+        if (length == 10 && memcmp(at, "__global__", 10) == 0) {
+            open = 1;
+            last = NULL;
+        } else if (open && *at == '(' && last != NULL && memcmp(last, "__", 2) != 0) {
+            if (used + last_length + 2 < bytes)
+                used += (size_t)snprintf(names + used, bytes - used, " %.*s", (int)last_length,
+                                         last);
+            count++;
+            open = 0;
+        } else if (isalpha((unsigned char)*at) || *at == '_') {
+            last = at;
+            last_length = length;
+        }
+    }
+    return count;
+}
+
+static symwin_status read_text(const char *path, char **out)
+{
+    FILE *file = fopen(path, "r");
+    size_t got;
+
+    *out = NULL;
+    if (file == NULL)
+        return sw_fail(SYMWIN_INVALID, "--kernel %s: %s", path, strerror(errno));
+    *out = calloc(1, MOST_SOURCE + 1);
+    got = *out != NULL ? fread(*out, 1, MOST_SOURCE, file) : 0;
+    if (*out != NULL && ferror(file)) {
+        free(*out);
+        fclose(file);
+        return sw_fail(SYMWIN_INVALID, "--kernel %s: it cannot be read", path);
+    }
+    fclose(file);
+    if (*out == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory to read %s", path);
+    (*out)[got] = '\0';
+    return SYMWIN_OK;
+}
+
+/* Without a name the only kernel is meant. A name that is not found may be made by a macro. */
+static symwin_status find_name(const char *argument, struct own_source *out)
+{
+    char names[1024], *text;
+    symwin_status status = read_text(out->path, &text);
+    int count;
+
+    if (status != SYMWIN_OK)
+        return status;
+    count = kernels_of(text, names, sizeof names);
+    free(text);
+    if (out->name[0] != '\0')
+        return SYMWIN_OK;
+    if (count == 1)
+        snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, names + 1);
+    else if (count == 0)
+        status = sw_fail(
+            SYMWIN_INVALID,
+            "--kernel %s: there is no __global__ function in it; name what makes one: %s:NAME",
+            argument, argument);
+    else
+        status = sw_fail(SYMWIN_INVALID,
+                         "--kernel %s: which of its kernels? %s:NAME, where NAME is one of%s",
+                         argument, argument, names);
+    return status;
+}
+
+/* ---- FILE[:NAME] ------------------------------------------------------------------------------ */
+
+static int ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), most = strlen(end);
+
+    return length > most && strcmp(text + length - most, end) == 0;
+}
+
+symwin_status own_source_find(const char *argument, struct own_source *out)
+{
+    const char *slash = strrchr(argument, '/');
+    const char *colon = strrchr(slash != NULL ? slash : argument, ':');
+    const size_t length = colon != NULL ? (size_t)(colon - argument) : strlen(argument);
+    char given[4096], *whole;
+
+    memset(out, 0, sizeof *out);
+    snprintf(given, sizeof given, "%.*s", (int)length, argument);
+    if (colon != NULL)
+        snprintf(out->name, sizeof out->name, "%s", colon + 1);
+    for (const char *c = out->name; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_')
+            return sw_fail(SYMWIN_INVALID, "--kernel %s: \"%s\" is no name of a function", argument,
+                           out->name);
+    if (ends_with(given, ".cu"))
+        out->kind = OWN_SOURCE;
+    else if (ends_with(given, ".so"))
+        out->kind = OWN_OBJECT;
+    else if (ends_with(given, ".cubin") || ends_with(given, ".fatbin"))
+        out->kind = OWN_IMAGE;
+    else
+        return sw_fail(
+            SYMWIN_INVALID,
+            "--kernel %s: give a FILE.cu, which is compiled, or a FILE.so (emulated driver), FILE.cubin "
+            "or FILE.fatbin (GPUs), each with :NAME of the kernel behind it",
+            argument);
+    whole = realpath(given, NULL);
+    if (whole == NULL)
+        return sw_fail(SYMWIN_INVALID, "--kernel %s: %s", given, strerror(errno));
+    snprintf(out->path, sizeof out->path, "%s", whole);
+    free(whole);
+    if (out->kind == OWN_SOURCE)
+        return find_name(given, out);
+    return out->name[0] != '\0'
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_INVALID, "--kernel %s: which kernel of it? %s:NAME", argument,
+                         argument);
+}
+
+/* ---- about ------------------------------------------------------------------------------------ */
+
+#define TYPE_NAME(name, value, text, bytes) #text,
+#define NAME(name, value, text) #text,
+static const char *const type_names[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
+static const char *const op_names[] = {SYMWIN_OP_LIST(NAME) NULL};
+
+static unsigned bits_of(const char *const *names, const char *list, size_t length)
+{
+    unsigned bits = 0;
+
+    while (length > 0) {
+        const char *comma = memchr(list, ',', length);
+        const size_t one = comma != NULL ? (size_t)(comma - list) : length;
+        int i = 0;
+
+        while (names[i] != NULL && (strlen(names[i]) != one || memcmp(names[i], list, one) != 0))
+            i++;
+        if (names[i] == NULL)
+            return 0;
+        bits |= 1u << i;
+        length -= comma != NULL ? one + 1 : one;
+        list += comma != NULL ? one + 1 : one;
+    }
+    return bits;
+}
+
+/* A number above zero; 0: it is none. */
+static uint64_t number_of(const char *text, size_t length)
+{
+    uint64_t value = 0;
+    size_t i;
+
+    for (i = 0; i < length && isdigit((unsigned char)text[i]) && value < UINT64_C(1) << 40; i++)
+        value = 10 * value + (uint64_t)(text[i] - '0');
+    if (i + 1 == length && i > 0 && strchr("KMG", text[i]) != NULL)
+        return value << (text[i] == 'K' ? 10 : text[i] == 'M' ? 20 : 30);
+    return i == length ? value : 0;
+}
+
+/* Whether it is a word that there is, with a value that it can have. */
+static int take_word(struct own_about *about, const char *word, size_t length)
+{
+    const char *equals = memchr(word, '=', length);
+    const size_t key = equals != NULL ? (size_t)(equals - word) : length;
+    const char *value = equals != NULL ? equals + 1 : "";
+    const size_t rest = equals != NULL ? length - key - 1 : 0;
+    const uint64_t n = number_of(value, rest);
+
+#define IS(text) (key == sizeof(text) - 1 && memcmp(word, text, key) == 0)
+    if (equals == NULL) {
+        about->windows |= IS("windows");
+        about->out_of_place |= IS("out-of-place");
+        about->fixed |= IS("fixed");
+        about->no_limit |= IS("no-limit");
+        return IS("windows") || IS("out-of-place") || IS("fixed") || IS("no-limit");
+    }
+    if (IS("types"))
+        return (about->types = bits_of(type_names, value, rest)) != 0;
+    if (IS("ops"))
+        return (about->ops = bits_of(op_names, value, rest)) != 0;
+    if (IS("bytes"))
+        return (about->bytes = n) != 0;
+    if (IS("multiple"))
+        return (about->multiple = n) != 0;
+    if (IS("align"))
+        return (about->align = n) != 0 && (n & (n - 1)) == 0 && n <= 256;
+    if (IS("ranks"))
+        return (about->ranks = (int)n) > 0 && n <= PERF_MOST_RANKS;
+    if (IS("blocks"))
+        return (about->blocks = (int)n) > 0 && n <= 65536;
+    if (IS("threads"))
+        return (about->threads = (int)n) > 0 && n <= 1024;
+    if (IS("shared"))
+        return (about->shared = n) != 0 && n <= 1 << 20;
+    if (IS("scratch"))
+        return (about->scratch = n) != 0 && n <= UINT64_C(1) << 36;
+    if (IS("slots"))
+        return (about->slots = n) != 0 && n <= UINT64_C(1) << 36;
+#undef IS
+    return 0;
+}
+
+symwin_status own_about_parse(const char *name, const char *words, struct own_about *out)
+{
+    *out = (struct own_about){
+        .types = (1u << SW_TYPES) - 1,
+        .ops = (1u << SW_OPS) - 1,
+        .multiple = 1,
+        .align = 1,
+        .blocks = 16,
+        .threads = 512,
+        .scratch = 64 << 10,
+    };
+    while (*(words += strspn(words, " ")) != '\0') {
+        const size_t length = strcspn(words, " ");
+
+        if (!take_word(out, words, length))
+            return sw_fail(
+                SYMWIN_INVALID,
+                "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is not one of its words, which symwin_kernel.cuh lists, "
+                "or has a value that makes no sense",
+                name, (int)length, words);
+        words += length;
+    }
+    return SYMWIN_OK;
+}
+
+/* Adds to a text as much as there is room for. */
+static void add(char *text, size_t bytes, const char *format, ...)
+{
+    const size_t used = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
+}
+
+static void add_bits(char *text, size_t bytes, unsigned bits, const char *const *names,
+                     const char *all)
+{
+    int i = 0, first = 1;
+
+    while (names[i] != NULL)
+        i++;
+    if (bits == (1u << i) - 1)
+        add(text, bytes, "%s", all);
+    else
+        for (i = 0; names[i] != NULL; i++)
+            if ((bits & 1u << i) != 0) {
+                add(text, bytes, "%s%s", first ? "" : ",", names[i]);
+                first = 0;
+            }
+}
+
+void own_about_print(const struct own_about *about, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    add_bits(text, bytes, about->types, type_names, "all types");
+    add(text, bytes, "; ");
+    add_bits(text, bytes, about->ops, op_names, "all operations");
+    if (about->bytes > 0)
+        add(text, bytes, "; at most %llu bytes", (unsigned long long)about->bytes);
+    if (about->multiple > 1)
+        add(text, bytes, "; multiples of %llu elements", (unsigned long long)about->multiple);
+    if (about->align > 1)
+        add(text, bytes, "; aligned to %llu bytes", (unsigned long long)about->align);
+    if (about->ranks > 0)
+        add(text, bytes, "; at most %d ranks", about->ranks);
+    add(text, bytes, "%s%s; %d blocks of %d threads%s", about->windows ? "; in windows" : "",
+        about->out_of_place ? "; out of place" : "", about->blocks, about->threads,
+        about->fixed ? "" : ", or fewer");
+}
+
+const char *own_refusal(const struct own_about *about, int nranks, symwin_type type, symwin_op op,
+                        uint64_t count, int in_place, uint64_t align)
+{
+    if ((about->types & 1u << type) == 0)
+        return "the type";
+    if ((about->ops & 1u << op) == 0)
+        return "the operation";
+    if (about->bytes > 0 && count * symwin_type_bytes(type) > about->bytes)
+        return "so many bytes";
+    if (count % about->multiple != 0)
+        return "the number of elements";
+    if (in_place && about->out_of_place)
+        return "calls in place";
+    if (align % about->align != 0)
+        return "the alignment";
+    if (about->ranks > 0 && nranks > about->ranks)
+        return "so many ranks";
+    return NULL;
+}

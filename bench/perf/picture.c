@@ -1,0 +1,50 @@
+/* The picture of a table, by the program that draws bench/results' too: plot.py, which this one carries. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+void picture_csv(const struct stage_page *page, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/table.csv", page->folder);
+}
+
+/* What is drawn where nothing was said: the first kernel's name in this folder. */
+static void find_name(const struct perf_options *o, const struct stage_page *page, char *path,
+                      size_t bytes)
+{
+    if (o->picture != NULL)
+        snprintf(path, bytes, "%s", o->picture);
+    else
+        snprintf(path, bytes, "%s.svg", page->sources[0].name);
+}
+
+symwin_status picture_draw(const struct perf_options *o, const struct stage_page *page)
+{
+    char path[4096], table[300], script[300];
+    int status = 0;
+    pid_t pid;
+
+    find_name(o, page, path, sizeof path);
+    picture_csv(page, table, sizeof table);
+    snprintf(script, sizeof script, "%s/include/bench/plot.py", page->folder);
+    if (!program_exists("python3"))
+        return sw_fail(SYMWIN_UNSUPPORTED, "no picture: python3 is not in PATH");
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        execlp("python3", "python3", script, "--output", path, o->csv != NULL ? o->csv : table,
+               (char *)NULL);
+        _exit(127);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (pid < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return sw_fail(SYMWIN_UNSUPPORTED, "no picture: python3 %s failed", script);
+    printf("# picture: %s\n", path);
+    return SYMWIN_OK;
+}

@@ -1,0 +1,228 @@
+/* The hunt for missing synchronisation: bursts of calls in which a random rank, block or warp is held up, or many a
+ * little, ranks queue their calls in another order each time, grids and sizes change, slots are overwritten in
+ * between, and graphs are replayed. A result that is wrong, a wait that comes to its limit, or two accesses that
+ * ThreadSanitizer finds unordered end it. Each burst follows from one number, with which it can be had again.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bursts.h"
+
+enum { EMULATED_PITCH = 8 << 10, GPU_PITCH = 256 << 10 };
+
+/* What the library's algorithms say of themselves; all but the multicast ones. */
+static const struct own_about of_library = {.types = (1u << SW_TYPES) - 1,
+                                            .ops = (1u << SW_OPS) - 1,
+                                            .multiple = 1,
+                                            .align = 1,
+                                            .windows = 1};
+
+/* ---- a burst ---------------------------------------------------------------------------------- */
+
+/* Somebody is held up: a rank, a block, a warp, or all of them now and then. */
+static struct sw_emu_race draw_race(const struct rank *r, uint64_t *state)
+{
+    static const unsigned ones[] = {3, 8, 32, 128}, ns[] = {20000, 100000, 400000, 2000000};
+    const uint32_t who = random_next(state) % 8;
+    struct sw_emu_race race = {.seed = (uint64_t)random_next(state) << 32 | random_next(state),
+                               .device = -1,
+                               .block = -1,
+                               .warp = -1};
+    const uint32_t how = random_next(state) % 4;
+
+    if (who == 0)
+        return race;
+    if (who <= 4)
+        race.device = (int)(random_next(state) % (unsigned)r->job->nranks);
+    if (who == 2 || who == 3)
+        race.block = (int)(random_next(state) % 3);
+    if (who == 3 || who == 4)
+        race.warp = (int)(random_next(state) % 2);
+    race.one_in = ones[how];
+    race.most_ns = ns[how]; /* the rarer, the longer */
+    return race;
+}
+
+static struct burst draw_burst(const struct rank *r, uint64_t seed)
+{
+    uint64_t state = seed * 0xd1b54a32d192ed03u + 7;
+    struct burst burst = {.seed = seed, .vary = VARY_SIZE | VARY_PLACE | VARY_TYPE};
+
+    (void)random_next(&state);
+    burst.calls = 2 + (int)(random_next(&state) % (BURST_CALLS - 1));
+    if (random_next(&state) % 3 == 0) {
+        burst.calls = 1 + (int)(random_next(&state) % 3);
+        burst.replays = 3 + (int)(random_next(&state) % (BURST_REPLAYS - 2));
+    }
+    if (random_next(&state) % 2 == 0)
+        burst.vary |= VARY_GRID;
+    burst.shuffled = random_next(&state) % 4 != 0;
+    burst.poison = random_next(&state) % 2 == 0;
+    burst.wait_ns = random_next(&state) % 3 == 0 ? 0 : 1u << (14 + random_next(&state) % 7);
+    burst.race = draw_race(r, &state);
+    return burst;
+}
+
+static void describe(const struct burst *burst, char text[CASE_TEXT])
+{
+    char held[96] = "nobody is held up";
+    char who[64] = "all", replays[64] = "";
+
+    if (burst->race.one_in > 0) {
+        if (burst->race.device >= 0)
+            snprintf(who, sizeof who, "rank %d", burst->race.device);
+        if (burst->race.block >= 0)
+            snprintf(who + strlen(who), sizeof who - strlen(who), " block %d", burst->race.block);
+        if (burst->race.warp >= 0)
+            snprintf(who + strlen(who), sizeof who - strlen(who), " warp %d", burst->race.warp);
+        snprintf(held, sizeof held, "%s held up before 1 access in %u", who, burst->race.one_in);
+    }
+    if (burst->replays > 0)
+        snprintf(replays, sizeof replays, " in a graph, %d replays", burst->replays);
+    snprintf(text, CASE_TEXT, "%d call%s%s, %s", burst->calls, burst->calls > 1 ? "s" : "", replays,
+             held);
+}
+
+/* ---- the hunt --------------------------------------------------------------------------------- */
+
+struct hunt {
+    struct rank *r;
+    struct subject subject;
+    const char *name;
+    struct bursts bursts;
+    uint64_t seed;
+    int count, found;
+    char text[6 * CASE_TEXT];
+};
+
+static void name_memory(const struct hunt *h)
+{
+    const struct rank *r = h->r;
+    const size_t bytes = h->bursts.room.bytes;
+
+    tsan_name(r, h->bursts.room.in, bytes, "input");
+    tsan_name(r, h->bursts.room.out, bytes, "output");
+    if (h->subject.own == NULL)
+        return;
+    tsan_name(r, h->subject.own->scratch, h->subject.own->scratch_bytes, "scratch");
+    if (h->subject.own->room > h->subject.own->scratch_bytes)
+        tsan_name(r, (char *)h->subject.own->scratch + h->subject.own->scratch_bytes,
+                  h->subject.own->room - h->subject.own->scratch_bytes, "slots");
+}
+
+/* Before anything is held up: what is wrong then is no matter of timing. */
+static struct burst quiet(uint64_t seed)
+{
+    return (struct burst){.seed = seed, .calls = 1, .vary = VARY_SIZE};
+}
+
+static symwin_status one_burst(struct hunt *h)
+{
+    const struct burst burst = h->count == 0 ? quiet(h->seed) : draw_burst(h->r, h->seed);
+    char what[CASE_TEXT], came[BURST_TEXT], reported[BURST_TEXT] = "";
+    struct burst_wrong wrong;
+    uint64_t found;
+    symwin_status status;
+
+    describe(&burst, what);
+    if (h->r->rank == 0)
+        stage_says("%s: burst %d (--seed %llu): %s", h->name, h->count, (unsigned long long)h->seed,
+                   what);
+    status = burst_run(h->r, &h->bursts, &burst, &wrong);
+    if (status != SYMWIN_OK)
+        return status;
+    found = h->r->rank == 0 && tsan_found(reported, sizeof reported) > 0;
+    status = meet(h->r, SYMWIN_OK, &found, 1);
+    if (status != SYMWIN_OK)
+        return status;
+    burst_print(&burst, &wrong, came);
+    h->found = met(h->r, 0, 0) != 0 || wrong.outcome.wrong != RIGHT || wrong.outcome.gave_up != 0;
+    if (!h->found)
+        return SYMWIN_OK;
+    if (met(h->r, 0, 0) != 0)
+        snprintf(h->text, sizeof h->text, "%s", reported);
+    else
+        snprintf(h->text, sizeof h->text, "%s%s",
+                 h->count == 0 ? "wrong although nobody is held up: " : "", came);
+    snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text),
+             "\n        burst %d: %s; again: --race --seed %llu", h->count, what,
+             (unsigned long long)h->seed);
+    return SYMWIN_OK;
+}
+
+/* Bursts until the time is over, or something is found. The ranks end together. */
+static symwin_status hunt(struct hunt *h, int64_t until)
+{
+    const size_t pitch = h->r->job->emulated ? EMULATED_PITCH : GPU_PITCH;
+    symwin_status status = bursts_open(h->r, &h->subject, pitch, &h->bursts);
+    uint64_t over = 0;
+
+    h->count = h->found = 0;
+    if (status == SYMWIN_OK)
+        name_memory(h);
+    while (status == SYMWIN_OK && !h->found && over == 0) {
+        status = one_burst(h);
+        h->count++;
+        h->seed = (h->seed * 0x9e3779b1u + 12345) % INT32_MAX;
+        over = sw_now_ms() > until;
+        if (status == SYMWIN_OK)
+            status = meet(h->r, SYMWIN_OK, &over, 1);
+        if (status == SYMWIN_OK)
+            over = met(h->r, 0, 0);
+    }
+    bursts_close(h->r, &h->bursts);
+    return status;
+}
+
+static void report(struct hunt *h)
+{
+    struct stage_page *page = h->r->job->page;
+
+    if (h->r->rank != 0)
+        return;
+    page->failed += h->found;
+    snprintf(page->line_name, sizeof page->line_name, "%s", h->name);
+    stage_line(h->found, h->count, h->text);
+}
+
+symwin_status race_all(struct rank *r)
+{
+    struct stage_page *page = r->job->page;
+    const struct perf_options *o = &r->job->options;
+    const int64_t begun = sw_now_ms(), all = (int64_t)page->seconds * 1000;
+    struct hunt h = {.r = r, .seed = page->seed};
+    symwin_status status = SYMWIN_OK;
+    int count = 0, done = 0;
+
+    if (page->kernel >= 0) {
+        h.subject = (struct subject){.own = &r->own[page->kernel],
+                                     .about = &r->own[page->kernel].about};
+        h.name = h.subject.own->name;
+        if (h.subject.about->ranks > 0 && r->job->nranks > h.subject.about->ranks) {
+            page->fewer = h.subject.about->ranks;
+            return SYMWIN_OK;
+        }
+        stage_about(r, h.subject.own);
+        status = hunt(&h, begun + all);
+        if (status == SYMWIN_OK)
+            report(&h);
+        return status;
+    }
+    for (int i = 0; i < SW_ALGOS; i++)
+        count += (o->algos & r->comm->algos & 1u << i) != 0 && i != SYMWIN_ALGO_ONESHOT_MC &&
+                 i != SYMWIN_ALGO_TWOSHOT_MC;
+    for (int i = page->from; i < SW_ALGOS && status == SYMWIN_OK; i++) {
+        if ((o->algos & r->comm->algos & 1u << i) == 0 || i == SYMWIN_ALGO_ONESHOT_MC ||
+            i == SYMWIN_ALGO_TWOSHOT_MC)
+            continue;
+        if (r->rank == 0)
+            page->line = i;
+        h.subject = (struct subject){.algo = (symwin_algo)i, .about = &of_library};
+        h.name = symwin_algo_name((symwin_algo)i);
+        status = hunt(&h, begun + all * ++done / count);
+        if (status == SYMWIN_OK)
+            report(&h);
+    }
+    return status;
+}

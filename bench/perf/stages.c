@@ -1,0 +1,512 @@
+/* What is done to kernels of one's own, one stage after the other, each in a process of its own: a kernel that crashes,
+ * hangs or writes where it should not takes that process with it, and the next line of the check gets another one.
+ *
+ *     compile | check on the emulated driver | check on GPUs | time beside the others | draw
+ *     compile | hunt on the emulated driver, under ThreadSanitizer | hunt on GPUs                       (--race)
+ *
+ * The processes are this program again, with the same arguments; a page that both have tells them what to do.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+/* In the page's process. */
+#define PAGE_VARIABLE "SYMWIN_PERF_STAGE"
+
+enum {
+    CHECK_S = 10, /* that a step may take, unless --timeout gives less */
+    RACE_S = 20,
+    CASE_MS = 30000, /* of a process that does not even notice that */
+    SLOW_MS = 1500,
+    MOST_DEATHS = 16,
+    MOST_SLOW_DEATHS = 2,
+    DEFAULT_SECONDS = 30
+};
+
+static struct stage_page *attached;
+
+/* ---- the page --------------------------------------------------------------------------------- */
+
+static uint64_t magic(void)
+{
+    return carried_digest() ^ sizeof(struct stage_page);
+}
+
+static struct stage_page *map_page(int fd)
+{
+    void *page = mmap(NULL, sizeof(struct stage_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return page != MAP_FAILED ? page : NULL;
+}
+
+struct stage_page *stage_page(void)
+{
+    const char *fd = getenv(PAGE_VARIABLE);
+
+    if (attached != NULL || fd == NULL)
+        return attached;
+    attached = map_page(atoi(fd));
+    if (attached != NULL && attached->magic == magic())
+        return attached;
+    fprintf(
+        stderr,
+        "symwin-perf: it was built from other headers than the one that started it: make benches\n");
+    exit(1);
+}
+
+void stage_says(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(attached->doing, sizeof attached->doing, format, args);
+    va_end(args);
+    atomic_store(&attached->since, sw_now_ms());
+}
+
+void stage_about(const struct rank *r, const struct own_kernel *k)
+{
+    char text[512];
+
+    if (r->rank != 0 || (attached->told & 1 << attached->kernel) != 0)
+        return;
+    attached->told |= 1 << attached->kernel;
+    own_about_print(&attached->about[attached->kernel], text, sizeof text);
+    printf("# %s: %s\n", k->name, text);
+    fflush(stdout);
+}
+
+void stage_died(const char *text)
+{
+    const char *begin = strncmp(text, "symwin-perf: ", 13) == 0 ? text + 13 : text;
+    char fault[256] = "";
+
+    if (attached->died[0] != '\0') /* what was first counts */
+        return;
+    if (sw_driver_is_emulated())
+        (void)sw_emu_last_fault(fault, sizeof fault);
+    snprintf(attached->died, sizeof attached->died, "%.600s%s%s", begin,
+             fault[0] != '\0' ? ": " : "", fault);
+}
+
+/* Of --kernel's what the kernels say of themselves is the default. */
+static void time_options(const struct stage_page *page, struct perf_options *o)
+{
+    static char table[300];
+    uint64_t most = 0;
+    int limited = 1;
+
+    for (int k = 0; k < page->kernels; k++) {
+        limited &= page->about[k].bytes > 0;
+        most = page->about[k].bytes > most ? page->about[k].bytes : most;
+    }
+    if (o->types == 0 && page->about[0].types != 0)
+        o->types = (page->about[0].types & 1u << SYMWIN_F32) != 0
+                       ? 1u << SYMWIN_F32
+                       : page->about[0].types & (0 - page->about[0].types);
+    if (o->end == 0 && limited)
+        o->end = (size_t)most;
+    if (!o->rivals_given && page->gpus > 1 && o->threads <= page->gpus && o->nproc == 0 &&
+        rivals_found())
+        o->rivals = PERF_NCCL | PERF_NCCL_WINDOW;
+    if (o->csv == NULL) {
+        picture_csv(page, table, sizeof table);
+        o->csv = table;
+    }
+}
+
+void stage_options(const struct stage_page *page, struct perf_options *o)
+{
+    if (page->stage == STAGE_TIME) {
+        time_options(page, o);
+        return;
+    }
+    o->threads = page->ranks;
+    o->per_thread = 1;
+    o->nproc = 0;
+    o->csv = o->json = o->picture = NULL;
+    o->rivals = 0;
+    o->link = o->launch = 0;
+    o->host_data = 0;
+    if (o->timeout_s > (page->stage == STAGE_RACE ? RACE_S : CHECK_S))
+        o->timeout_s = page->stage == STAGE_RACE ? RACE_S : CHECK_S;
+    o->sm_limit = 0;
+}
+
+/* Short waits: nobody is late for good. Small slots, so that the library's algorithms have rounds. */
+void stage_comm(const struct stage_page *page, symwin_comm_options *options)
+{
+    if (page->stage == STAGE_TIME)
+        return;
+    options->kernel_timeout_ms = options->timeout_ms * 2 / 5;
+    if (page->kernel < 0)
+        options->slot_bytes = 1024;
+}
+
+static void print_line(const struct stage_page *page, int failed, int cases, const char *text)
+{
+    char more[64] = "";
+
+    if (!failed && cases > 0)
+        snprintf(more, sizeof more, " (%d %s%s)", cases,
+                 page->stage == STAGE_RACE ? "burst" : "call", cases > 1 ? "s" : "");
+    if (!failed && cases == 0)
+        snprintf(more, sizeof more, " (not its affair)");
+    printf("%-7s %s, %d ranks: %s%s%s%s\n",
+           failed ? page->stage == STAGE_RACE ? "FOUND" : "FAILED" : "ok", page->driver,
+           page->ranks, page->line_name, more, failed ? ": " : "", failed ? text : "");
+    fflush(stdout);
+}
+
+void stage_line(int failed, int cases, const char *text)
+{
+    print_line(attached, failed, cases, text);
+}
+
+/* ---- a process -------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t asked_to_end;
+
+static void ask_to_end(int signal_number)
+{
+    asked_to_end = signal_number;
+}
+
+static void nap(void)
+{
+    const struct timespec moment = {.tv_nsec = 5000000};
+
+    nanosleep(&moment, NULL);
+}
+
+/* ThreadSanitizer does not start where the kernel randomises more address bits than it knows of. */
+static void begin_process(const char *program, char **argv, int fd, const char *driver,
+                          pid_t parent)
+{
+    char number[16];
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    snprintf(number, sizeof number, "%d", fd);
+    setenv(PAGE_VARIABLE, number, 1);
+    if (driver != NULL)
+        setenv("SYMWIN_DRIVER", driver, 1);
+    (void)personality(ADDR_NO_RANDOMIZE);
+    execv(program, argv);
+    _exit(127);
+}
+
+/* Runs it to its end; returns its status as waitpid() has it. *late: it did not end, and was killed. */
+static int run_process(struct stage_page *page, const char *program, char **argv, int fd,
+                       const char *driver, int limit_ms, int *late)
+{
+    const pid_t parent = getpid();
+    int status = 0;
+    pid_t pid;
+
+    *late = 0;
+    page->since = sw_now_ms();
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0)
+        begin_process(program, argv, fd, driver, parent);
+    if (pid < 0)
+        return 127 << 8;
+    while (waitpid(pid, &status, WNOHANG) != pid) {
+        const int64_t since = atomic_load(&page->since);
+
+        if (asked_to_end)
+            kill(pid, SIGKILL);
+        if (limit_ms > 0 && since > 0 && sw_now_ms() - since > limit_ms) {
+            *late = 1;
+            kill(pid, SIGKILL);
+        }
+        nap();
+    }
+    return status;
+}
+
+/* ---- who runs it ------------------------------------------------------------------------------ */
+
+struct stages {
+    char **argv;
+    const struct perf_options *o;
+    struct stage_page *page;
+    int fd;
+    int gpus, capability;
+    char self[4096], runner[4096];
+    const char *sanitizer; /* of the runner */
+    int failed;
+};
+
+/* Beside this program: build/bench has build/tsan/bench, and an installed one has it in its own folder. */
+static void find_runner(struct stages *s)
+{
+    static const char *const places[] = {"../tsan/bench/symwin-perf", "symwin-perf-tsan"};
+    const char *given = getenv("SYMWIN_PERF_TSAN");
+    const char *slash = strrchr(s->self, '/');
+
+    s->sanitizer = own_sanitizer;
+    snprintf(s->runner, sizeof s->runner, "%s", s->self);
+    if (tsan_is_there())
+        return;
+    if (given != NULL) {
+        snprintf(s->runner, sizeof s->runner, "%s", given);
+        s->sanitizer = "thread";
+        return;
+    }
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(s->runner, sizeof s->runner, "%.*s/%s", (int)(slash - s->self), s->self,
+                 places[i]);
+        s->sanitizer = "thread";
+        if (access(s->runner, X_OK) == 0)
+            return;
+    }
+    snprintf(s->runner, sizeof s->runner, "%s", s->self);
+    s->sanitizer = own_sanitizer;
+    printf(
+        "# no symwin-perf with ThreadSanitizer is found (make race builds it, SYMWIN_PERF_TSAN names it): "
+        "missing releases and acquires are not looked for\n");
+}
+
+static void set_tsan_options(const struct stages *s)
+{
+    const char *given = getenv("TSAN_OPTIONS");
+    char options[1024];
+
+    snprintf(
+        options, sizeof options,
+        "%.400s log_path=%s/reports halt_on_error=0 exitcode=0 report_thread_leaks=0 die_after_fork=0 history_size=5",
+        given != NULL ? given : "", s->page->folder);
+    setenv("TSAN_OPTIONS", options, 1);
+}
+
+static symwin_status find_driver(struct stages *s)
+{
+    symwin_driver_info driver;
+    symwin_device_info device;
+    symwin_status status = symwin_driver_query(&driver);
+
+    if (status != SYMWIN_OK || strcmp(driver.name, "emu") == 0)
+        return status;
+    if (!kernels_are_there())
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "--kernel and --race need a symwin-perf that was built with nvcc, where there are GPUs: make "
+            "benches, or SYMWIN_DRIVER=emu to go without them");
+    s->gpus = driver.device_count;
+    status = symwin_device_query(0, &device);
+    s->capability = device.capability;
+    return status;
+}
+
+static symwin_status make_page(struct stages *s)
+{
+    s->fd = memfd_create("symwin-perf", 0);
+    if (s->fd < 0 || ftruncate(s->fd, sizeof *s->page) != 0 || (s->page = map_page(s->fd)) == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no memory for a page: %s", strerror(errno));
+    s->page->magic = magic();
+    s->page->kernels = s->o->kernel_count;
+    s->page->seed = s->o->seed;
+    s->page->gpus = s->gpus;
+    for (int i = 0; i < s->o->kernel_count; i++) {
+        symwin_status status = own_source_find(s->o->kernels[i], &s->page->sources[i]);
+
+        if (status != SYMWIN_OK)
+            return status;
+    }
+    if (readlink("/proc/self/exe", s->self, sizeof s->self - 1) < 0)
+        return sw_fail(SYMWIN_DENIED, "/proc/self/exe cannot be read: %s", strerror(errno));
+    return compile_begin(s->page->folder);
+}
+
+/* ---- lines ------------------------------------------------------------------------------------ */
+
+/* Why a process ended in the middle of a line. `slow`: it had been at that for long. */
+static void say_death(const struct stage_page *page, int status, int late, int slow)
+{
+    const char *hint = slow ? " (does each loop that waits call symwin_wait(), or "
+                              "symwin_keep_waiting() with args.limit?)"
+                            : "";
+    char why[sizeof page->died + sizeof page->doing + 256];
+
+    if (late)
+        snprintf(why, sizeof why, "did not end in %d s: %s%s", CASE_MS / 1000, page->doing, hint);
+    else if (WIFSIGNALED(status))
+        snprintf(why, sizeof why, "ended by signal %d (%s): %s", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)), page->doing);
+    else
+        snprintf(why, sizeof why, "%s; %s%s",
+                 page->died[0] != '\0' ? page->died : "the process ended", page->doing, hint);
+    print_line(page, 1, 0, why);
+}
+
+/* All lines of a stage on a driver by so many ranks, in as many processes as it takes. */
+static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks, int on_gpus,
+                      const char *program)
+{
+    struct stage_page *page = s->page;
+    int late, status, slow, deaths = 0, slow_deaths = 0;
+
+    page->stage = stage;
+    page->kernel = kernel;
+    page->ranks = ranks;
+    page->from = 0;
+    page->failed = 0;
+    page->seconds = s->o->seconds > 0 ? s->o->seconds : DEFAULT_SECONDS;
+    snprintf(page->driver, sizeof page->driver, "%s", on_gpus ? "GPUs" : "emulated driver");
+    do {
+        page->line = -1;
+        page->died[0] = '\0';
+        snprintf(page->line_name, sizeof page->line_name, "%s",
+                 kernel >= 0 ? page->sources[kernel].name : "start");
+        snprintf(page->doing, sizeof page->doing, "before the first call");
+        status = run_process(page, program, s->argv, s->fd, on_gpus ? NULL : "emu", CASE_MS, &late);
+        if (asked_to_end || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+            break;
+        slow = sw_now_ms() - page->since > SLOW_MS;
+        say_death(page, status, late, slow);
+        page->failed++;
+        page->from = page->line + 1;
+        slow_deaths += slow;
+        if (slow_deaths == MOST_SLOW_DEATHS && page->line >= 0)
+            printf("# the lines after it are left out, since this takes its time\n");
+    } while (page->line >= 0 && ++deaths < MOST_DEATHS && slow_deaths < MOST_SLOW_DEATHS &&
+             (stage == STAGE_CHECK || kernel < 0));
+    s->failed += page->failed;
+}
+
+/* What is checked on the emulated driver, first of all, and then on GPUs. */
+static void check(struct stages *s, int kernel)
+{
+    const enum own_kind kind = s->page->sources[kernel].kind;
+    const int ranks = s->o->threads * (s->o->per_thread > 0 ? s->o->per_thread : 1);
+
+    if (kind != OWN_IMAGE) {
+        run_lines(s, STAGE_CHECK, kernel, 2, 0, s->self);
+        if (s->failed == 0 && !asked_to_end)
+            run_lines(s, STAGE_CHECK, kernel, 3, 0, s->self);
+    }
+    if (s->failed == 0 && s->gpus > 0 && kind != OWN_OBJECT && !asked_to_end)
+        run_lines(s, STAGE_CHECK, kernel,
+                  ranks > 1     ? ranks
+                  : s->gpus > 1 ? s->gpus
+                                : 2,
+                  1, s->self);
+}
+
+/* By fewer ranks than that, where the kernel can have no more. */
+static void race_by(struct stages *s, int kernel, int ranks, int on_gpus, const char *program)
+{
+    s->page->fewer = 0;
+    run_lines(s, STAGE_RACE, kernel, ranks, on_gpus, program);
+    if (s->page->fewer > 0 && s->failed == 0)
+        run_lines(s, STAGE_RACE, kernel, s->page->fewer, on_gpus, program);
+}
+
+static void race(struct stages *s, int kernel)
+{
+    const enum own_kind kind = kernel >= 0 ? s->page->sources[kernel].kind : OWN_SOURCE;
+    const int ranks = s->o->threads * (s->o->per_thread > 0 ? s->o->per_thread : 1);
+
+    if (kind != OWN_IMAGE)
+        race_by(s, kernel, ranks > 1 ? ranks : 3, 0, kind == OWN_OBJECT ? s->self : s->runner);
+    if (s->failed == 0 && s->gpus > 0 && kind != OWN_OBJECT && !asked_to_end)
+        race_by(s, kernel, ranks > 1 ? ranks : s->gpus > 1 ? s->gpus : 2, 1, s->self);
+}
+
+/* ---- all of it -------------------------------------------------------------------------------- */
+
+static symwin_status compile(struct stages *s)
+{
+    const int emu = s->o->race ? OWN_FOR_EMU_RACE : OWN_FOR_EMU,
+              gpu = s->o->race ? OWN_FOR_GPU_RACE : OWN_FOR_GPU;
+
+    return compile_all(s->page->folder, s->page->sources, s->page->kernels,
+                       1u << emu | (s->gpus > 0 ? 1u << gpu : 0), s->capability, s->sanitizer,
+                       s->o->compile);
+}
+
+/* Beside the library's, and NCCL; what is printed is the table, and the picture is made of its file. */
+static int time_all(struct stages *s)
+{
+    int late, status;
+
+    for (int i = 0; i < s->o->kernel_count; i++)
+        if (s->page->sources[i].kind == OWN_OBJECT && s->gpus > 0) {
+            printf("# %s is for the emulated driver: nothing is timed\n", s->o->kernels[i]);
+            return 0;
+        }
+    s->page->stage = STAGE_TIME;
+    status = run_process(s->page, s->self, s->argv, s->fd, s->gpus > 0 ? NULL : "emu", 0, &late);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    if (picture_draw(s->o, s->page) == SYMWIN_OK)
+        return 0;
+    fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
+    return s->o->picture != NULL; /* else nobody has asked for it */
+}
+
+static symwin_status run_stages(struct stages *s)
+{
+    symwin_status status = find_driver(s);
+
+    if (status == SYMWIN_OK)
+        status = make_page(s);
+    for (int i = 0; i < s->o->kernel_count && status == SYMWIN_OK; i++)
+        if (s->page->sources[i].kind == OWN_IMAGE && s->gpus == 0)
+            status = sw_fail(SYMWIN_UNSUPPORTED, "--kernel %s is for GPUs, and there is none",
+                             s->o->kernels[i]);
+    if (status != SYMWIN_OK)
+        return status;
+    s->sanitizer = own_sanitizer;
+    if (s->o->race)
+        find_runner(s);
+    set_tsan_options(s);
+    status = compile(s);
+    for (int i = 0; i < s->o->kernel_count && status == SYMWIN_OK && !asked_to_end; i++) {
+        if (s->o->race)
+            race(s, i);
+        else
+            check(s, i);
+    }
+    if (s->o->race && s->o->kernel_count == 0)
+        race(s, -1);
+    return status;
+}
+
+int stages_run(char **argv, const struct perf_options *options)
+{
+    struct stages s = {.argv = argv, .o = options, .fd = -1};
+    symwin_status status;
+    int exit_status;
+
+    signal(SIGINT, ask_to_end);
+    signal(SIGTERM, ask_to_end);
+    status = run_stages(&s);
+    if (status != SYMWIN_OK)
+        fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
+    exit_status = status != SYMWIN_OK || s.failed > 0;
+    if (status == SYMWIN_OK && !asked_to_end)
+        printf("# %s\n", exit_status != 0 ? "FAILED"
+                         : options->race  ? "nothing was found"
+                                          : "all of it is right");
+    if (exit_status == 0 && !options->race && !asked_to_end)
+        exit_status = time_all(&s);
+    if (s.page != NULL)
+        compile_end(s.page->folder);
+    return asked_to_end ? 128 + asked_to_end : exit_status;
+}

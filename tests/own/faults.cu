@@ -1,0 +1,61 @@
+/* Kernels that go wrong in one case, and are right otherwise. */
+#include "../../examples/05_your_own_allreduce/allreduce.cu"
+
+/* A pointer into nowhere takes the process with it. */
+SYMWIN_KERNEL_ABOUT(crash, "types=f32 ops=sum windows")
+
+extern "C" __global__ void crash(const struct symwin_kernel_args args)
+{
+    if (args.count == 7)
+        *(volatile int *)16 = 1;
+    pull(args);
+}
+
+/* An address that is nobody's is the driver's to refuse. */
+SYMWIN_KERNEL_ABOUT(wild, "types=f32 ops=sum windows")
+
+extern "C" __global__ void wild(const struct symwin_kernel_args args)
+{
+    if (args.count == 17)
+        symwin_store_u32(args.out + (UINT64_C(1) << 30), 1);
+    pull(args);
+}
+
+/* A loop that never ends, and lets nobody else run. */
+SYMWIN_KERNEL_ABOUT(hang, "types=f32 ops=sum windows")
+
+extern "C" __global__ void hang(const struct symwin_kernel_args args)
+{
+    while (args.count == 17 && symwin_load_relaxed_u32(args.gave_up) == 0)
+        ;
+    pull(args);
+}
+
+/* Waits without a limit. */
+SYMWIN_KERNEL_ABOUT(patient, "types=f32 ops=sum windows")
+
+extern "C" __global__ void patient(const struct symwin_kernel_args args)
+{
+    if (symwin_barrier_block(symwin_team_all(args.peers), args.scratch + (32 << 10), {0, 0}))
+        pull(args);
+}
+
+/* What is beside the output is not its. */
+SYMWIN_KERNEL_ABOUT(beside, "types=f32 ops=sum windows")
+
+extern "C" __global__ void beside(const struct symwin_kernel_args args)
+{
+    pull(args);
+    if (args.count == 9)
+        symwin_store_u32(args.out + 36, 0);
+}
+
+/* Nor is the input, where it is another buffer. */
+SYMWIN_KERNEL_ABOUT(greedy, "types=f32 ops=sum windows")
+
+extern "C" __global__ void greedy(const struct symwin_kernel_args args)
+{
+    pull(args);
+    if (args.count == 9 && args.in != args.out)
+        symwin_store_u32(args.in + 4, 0);
+}
