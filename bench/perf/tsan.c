@@ -58,7 +58,9 @@ int __tsan_get_report_thread(void *report, unsigned long index, int *tid, unsign
 void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t bytes);
 void __tsan_on_report(void *report) __attribute__((visibility("default")));
 
-/* Memory that has a name: where all accesses to it are seen. */
+/* Memory that has a name: where all accesses to it are seen. The mutex is of those who give names. A report takes
+ * none: it is made under locks of the runtime's, which others may wait for with a mutex of theirs; reports do not
+ * overlap. */
 static struct {
     pthread_mutex_t mutex;
     struct {
@@ -68,7 +70,7 @@ static struct {
     } places[PLACES];
     int count;
     char first[SENTENCE];
-    int found; /* reports */
+    _Atomic int found; /* reports; `first` is written when it is 0, and read when it is not */
 } seen = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 int tsan_is_there(void)
@@ -97,13 +99,11 @@ void tsan_name(const struct rank *r, const void *address, size_t bytes, const ch
 
 int tsan_found(char *text, size_t bytes)
 {
-    int found;
+    const int found = atomic_load(&seen.found);
 
-    pthread_mutex_lock(&seen.mutex);
-    found = seen.found;
-    seen.found = 0;
     snprintf(text, bytes, "%s", found > 0 ? seen.first : "");
-    pthread_mutex_unlock(&seen.mutex);
+    if (found > 0)
+        atomic_store(&seen.found, 0);
     return found;
 }
 
@@ -111,7 +111,7 @@ int tsan_found(char *text, size_t bytes)
 
 struct access {
     char who[128], where[160], what[96];
-    int write, size;
+    int write, size, by_kernel;
 };
 
 /* The line of the kernel from which the access was made: the first that is in no header of ours. "": none is. */
@@ -151,11 +151,12 @@ static void find_who(void *report, int threads, int tid, struct access *a)
         if (sscanf(name, "%31s device %d block %u thread %u", kernel, &device, &block, &thread) !=
             4)
             break;
-        if (strncmp(kernel, "symwin_perf_", 12) == 0)
+        a->by_kernel = strncmp(kernel, "symwin_perf_", 12) != 0;
+        if (a->by_kernel)
+            snprintf(a->who, sizeof a->who, "rank %d (block %u, thread %u)", device, block, thread);
+        else
             snprintf(a->who, sizeof a->who,
                      "what the caller does in rank %d's stream before or after the call", device);
-        else
-            snprintf(a->who, sizeof a->who, "rank %d (block %u, thread %u)", device, block, thread);
         return;
     }
     snprintf(a->who, sizeof a->who, "what the caller does in the stream before or after the call");
@@ -186,7 +187,8 @@ void __tsan_on_report(void *report)
     struct access of[2] = {{.who = ""}, {.who = ""}};
     char first[320], second[320];
 
-    pthread_mutex_lock(&seen.mutex);
+    if (atomic_load(&seen.found) > 0)
+        return;
     __tsan_get_report_data(report, &description, &count, &stacks, &mops, &locs, &mutexes, &threads,
                            &unique_tids, sleep_trace, 1);
     for (int i = 0; i < mops && i < 2; i++) {
@@ -197,18 +199,17 @@ void __tsan_on_report(void *report)
                               &atomic, trace, FRAMES);
         find_who(report, threads, tid, &of[i]);
         find_what((uintptr_t)address, &of[i]);
-        find_line(trace, of[i].where, sizeof of[i].where);
+        if (of[i].by_kernel)
+            find_line(trace, of[i].where, sizeof of[i].where);
     }
-    if (seen.found++ == 0) {
-        print_access(&of[0], of[0].what, first, sizeof first);
-        print_access(&of[1], "it", second, sizeof second);
-        if (mops == 2)
-            snprintf(seen.first, sizeof seen.first,
-                     "%s, and %s: nothing says which comes first (ThreadSanitizer)", first, second);
-        else
-            snprintf(seen.first, sizeof seen.first, "ThreadSanitizer reports: %s", description);
-    }
-    pthread_mutex_unlock(&seen.mutex);
+    print_access(&of[0], of[0].what, first, sizeof first);
+    print_access(&of[1], "it", second, sizeof second);
+    if (mops == 2)
+        snprintf(seen.first, sizeof seen.first,
+                 "%s, and %s: nothing says which comes first (ThreadSanitizer)", first, second);
+    else
+        snprintf(seen.first, sizeof seen.first, "ThreadSanitizer reports: %s", description);
+    atomic_store(&seen.found, 1);
 }
 
 #endif
