@@ -2,7 +2,6 @@
  *
  *   about      what a kernel says of itself
  *   elements   floats in memory
- *   epochs     the number of a call, counted on the device
  *
  * A kernel takes a struct symwin_kernel_args by value, whose comment says what it may count on:
  *
@@ -102,31 +101,6 @@ SYMWIN_DEVICE float symwin_load_f32(uint64_t addr)
 SYMWIN_DEVICE void symwin_store_f32(uint64_t addr, float value)
 {
     symwin_store_u32(addr, symwin_f32_bits(value));
-}
-
-/* ---- epochs ---------------------------------------------------------------------------------- */
-
-/* How many bytes at `offset` in this rank's scratch the two functions below need, aligned to 8 and zero at first. */
-#define SYMWIN_EPOCH_BYTES 16
-
-/* The number of this call, from 1 on: equal on all ranks, as they make the same calls, and another one in each replay
- * of a graph. By all threads of the grid. */
-SYMWIN_DEVICE uint64_t symwin_epoch_begin(const symwin_peers &peers, uint64_t offset)
-{
-    return 1 + symwin_load_relaxed_u64(symwin_own_address(peers, offset) + 8);
-}
-
-/* By all threads of the block that have not ended, when they have no more to do in this call. The last block of the
- * grid counts the call: blocks that begin late still read the old number, and grids may differ from call to call. */
-SYMWIN_DEVICE void symwin_epoch_end(const symwin_peers &peers, uint64_t offset)
-{
-    const uint64_t arrived = symwin_own_address(peers, offset), epoch = arrived + 8;
-
-    __syncthreads();
-    if (threadIdx.x == 0 && symwin_atomic_add_u32(arrived, 1) == gridDim.x - 1) {
-        symwin_store_relaxed_u32(arrived, 0);
-        symwin_store_relaxed_u64(epoch, 1 + symwin_load_relaxed_u64(epoch));
-    }
 }
 
 #endif

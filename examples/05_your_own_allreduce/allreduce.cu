@@ -33,15 +33,15 @@ SYMWIN_KERNEL_ABOUT(push, "types=f32 ops=sum bytes=64K ranks=8 slots=2M")
 extern "C" __global__ void push(const struct symwin_kernel_args args)
 {
     const symwin_peers &peers = args.peers;
-    const uint64_t epoch = symwin_epoch_begin(peers, args.scratch), threads = symwin_thread_count();
+    const uint64_t at = symwin_own_address(peers, args.scratch), epoch = symwin_epoch_begin(at);
     const uint64_t slot = 128 << 10, slots = args.slots + epoch % 2 * 8 * slot; /* two in turn */
 
-    for (uint64_t i = symwin_thread_index(); i < args.count; i += threads)
+    for (uint64_t i = symwin_thread_index(); i < args.count; i += symwin_thread_count())
         for (int32_t p = 0; p < peers.nranks; p++)
             symwin_store_relaxed_u64(
                 symwin_peer_address(peers, p, slots + (uint64_t)peers.rank * slot + 8 * i),
                 epoch << 32 | symwin_load_u32(args.in + 4 * i));
-    for (uint64_t i = symwin_thread_index(); i < args.count; i += threads) {
+    for (uint64_t i = symwin_thread_index(); i < args.count; i += symwin_thread_count()) {
         float sum = 0;
 
         for (int32_t p = 0; p < peers.nranks; p++) {
@@ -56,5 +56,5 @@ extern "C" __global__ void push(const struct symwin_kernel_args args)
         }
         symwin_store_f32(args.out + 4 * i, sum);
     }
-    symwin_epoch_end(peers, args.scratch);
+    symwin_epoch_end(at);
 }

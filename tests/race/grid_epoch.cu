@@ -5,29 +5,28 @@
 
 #ifdef MENDED
 #define OF_BLOCK 0
-#define EPOCH_END(peers, place) symwin_epoch_end(peers, place)
+#define EPOCH_END(at) symwin_epoch_end(at)
 #else
 #define OF_BLOCK SYMWIN_EPOCH_BYTES *blockIdx.x
-#define EPOCH_END(peers, place) block_end(peers, place)
+#define EPOCH_END(at) block_end(at)
 #endif
 
 SYMWIN_KERNEL_ABOUT(grid_epoch, "types=f32 ops=sum bytes=16K ranks=8 slots=512K")
 
 #ifndef MENDED
-SYMWIN_DEVICE void block_end(const symwin_peers &peers, uint64_t place)
+SYMWIN_DEVICE void block_end(uint64_t at)
 {
-    const uint64_t epoch = symwin_own_address(peers, place) + 8;
-
     __syncthreads();
     if (threadIdx.x == 0)
-        symwin_store_relaxed_u64(epoch, 1 + symwin_load_relaxed_u64(epoch));
+        symwin_store_relaxed_u64(at, 1 + symwin_load_relaxed_u64(at));
 }
 #endif
 
 extern "C" __global__ void grid_epoch(const struct symwin_kernel_args args)
 {
     const symwin_peers &peers = args.peers;
-    const uint64_t place = args.scratch + OF_BLOCK, epoch = symwin_epoch_begin(peers, place);
+    const uint64_t at = symwin_own_address(peers, args.scratch + OF_BLOCK);
+    const uint64_t epoch = symwin_epoch_begin(at);
     const uint64_t slot = 32 << 10, slots = args.slots + epoch % 2 * 8 * slot;
 
     for (uint64_t i = symwin_thread_index(); i < args.count; i += symwin_thread_count())
@@ -50,5 +49,5 @@ extern "C" __global__ void grid_epoch(const struct symwin_kernel_args args)
         }
         symwin_store_f32(args.out + 4 * i, sum);
     }
-    EPOCH_END(peers, place);
+    EPOCH_END(at);
 }

@@ -8,8 +8,9 @@ SYMWIN_KERNEL_ABOUT(host_epoch, "types=f32 ops=sum bytes=16K ranks=8 slots=512K"
 extern "C" __global__ void host_epoch(const struct symwin_kernel_args args)
 {
     const symwin_peers &peers = args.peers;
+    const uint64_t at = symwin_own_address(peers, args.scratch);
 #ifdef MENDED
-    const uint64_t epoch = symwin_epoch_begin(peers, args.scratch);
+    const uint64_t epoch = symwin_epoch_begin(at);
 #else
     const uint64_t epoch = args.call + 1;
 #endif
@@ -35,5 +36,5 @@ extern "C" __global__ void host_epoch(const struct symwin_kernel_args args)
         }
         symwin_store_f32(args.out + 4 * i, sum);
     }
-    symwin_epoch_end(peers, args.scratch);
+    symwin_epoch_end(at);
 }

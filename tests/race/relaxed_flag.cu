@@ -26,9 +26,9 @@ SYMWIN_DEVICE uint64_t flag_of(const struct symwin_kernel_args &args, int32_t p)
 extern "C" __global__ void relaxed_flag(const struct symwin_kernel_args args)
 {
     const symwin_peers &peers = args.peers;
-    const uint64_t epoch = symwin_epoch_begin(peers, args.scratch), threads = symwin_thread_count();
+    const uint64_t at = symwin_own_address(peers, args.scratch), epoch = symwin_epoch_begin(at);
 
-    for (uint64_t i = symwin_thread_index(); i < args.count; i += threads)
+    for (uint64_t i = symwin_thread_index(); i < args.count; i += symwin_thread_count())
         for (int32_t p = 0; p < peers.nranks; p++)
             symwin_store_u32(
                 symwin_peer_address(peers, p, slot_of(args, epoch, peers.rank) + 4 * i),
@@ -42,12 +42,12 @@ extern "C" __global__ void relaxed_flag(const struct symwin_kernel_args args)
                      args.limit))
         symwin_give_up(args);
     __syncthreads();
-    for (uint64_t i = symwin_thread_index(); i < args.count; i += threads) {
+    for (uint64_t i = symwin_thread_index(); i < args.count; i += symwin_thread_count()) {
         float sum = 0;
 
         for (int32_t p = 0; p < peers.nranks; p++)
             sum += symwin_load_f32(symwin_own_address(peers, slot_of(args, epoch, p) + 4 * i));
         symwin_store_f32(args.out + 4 * i, sum);
     }
-    symwin_epoch_end(peers, args.scratch);
+    symwin_epoch_end(at);
 }
