@@ -25,7 +25,7 @@ sub hunt {
 
 # ---- what is found ------------------------------------------------------------------------------
 
-my $result = qr/call \d of \d(?: in replay \d)?, f32 sum, .*: rank \d, element \d+: got .*, expected /;
+my $result = qr/(?:wrong although nobody is held up: )?call \d of \d(?: in replay \d)?, f32 sum, .*: rank \d, element \d+: got .*, expected /;
 my $unordered = qr/: nothing says which comes first \(ThreadSanitizer\)$/m;
 my %bugs = (
     no_end_barrier => $tsan ? qr/.*rank \d's input.* at no_end_barrier\.cu:18.*$unordered/m : $result,

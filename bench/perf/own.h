@@ -69,6 +69,7 @@ struct stage_page {
     int kernel; /* of --kernel's, -1: the library's algorithms */
     int kernels;
     int ranks;
+    int unrandomised; /* addresses, as ThreadSanitizer needs it */
     int gpus;         /* of the machine; 0: the emulated driver is meant */
     int from;         /* the line to begin with */
     char driver[32];  /* as lines name it */

@@ -192,8 +192,8 @@ static void nap(void)
 }
 
 /* ThreadSanitizer does not start where the kernel randomises more address bits than it knows of. */
-static void begin_process(const char *program, char **argv, int fd, const char *driver,
-                          pid_t parent)
+static void begin_process(const struct stage_page *page, const char *program, char **argv, int fd,
+                          const char *driver, pid_t parent)
 {
     char number[16];
 
@@ -204,7 +204,8 @@ static void begin_process(const char *program, char **argv, int fd, const char *
     setenv(PAGE_VARIABLE, number, 1);
     if (driver != NULL)
         setenv("SYMWIN_DRIVER", driver, 1);
-    (void)personality(ADDR_NO_RANDOMIZE);
+    if (page->unrandomised)
+        (void)personality(ADDR_NO_RANDOMIZE);
     execv(program, argv);
     _exit(127);
 }
@@ -222,7 +223,7 @@ static int run_process(struct stage_page *page, const char *program, char **argv
     fflush(NULL);
     pid = fork();
     if (pid == 0)
-        begin_process(program, argv, fd, driver, parent);
+        begin_process(page, program, argv, fd, driver, parent);
     if (pid < 0)
         return 127 << 8;
     while (waitpid(pid, &status, WNOHANG) != pid) {
@@ -282,16 +283,28 @@ static void find_runner(struct stages *s)
         "missing releases and acquires are not looked for\n");
 }
 
-static void set_tsan_options(const struct stages *s)
+static void add_options(const char *variable, const char *separator, const char *more)
 {
-    const char *given = getenv("TSAN_OPTIONS");
+    const char *given = getenv(variable);
     char options[1024];
+
+    snprintf(options, sizeof options, "%.500s%s%s", given != NULL ? given : "", separator, more);
+    setenv(variable, options, 1);
+}
+
+/* ThreadSanitizer's own reports go to the folder. Where this program looks for leaks, that is not for processes that
+ * have loaded a module: the search does not get over its thread-local storage. */
+static void set_sanitizer_options(const struct stages *s)
+{
+    char options[512];
 
     snprintf(
         options, sizeof options,
-        "%.400s log_path=%s/reports halt_on_error=0 exitcode=0 report_thread_leaks=0 die_after_fork=0 history_size=5",
-        given != NULL ? given : "", s->page->folder);
-    setenv("TSAN_OPTIONS", options, 1);
+        "log_path=%s/reports halt_on_error=0 exitcode=0 report_thread_leaks=0 die_after_fork=0 "
+        "history_size=5",
+        s->page->folder);
+    add_options("TSAN_OPTIONS", " ", options);
+    add_options("ASAN_OPTIONS", ":", "detect_leaks=0");
 }
 
 static symwin_status find_driver(struct stages *s)
@@ -475,7 +488,8 @@ static symwin_status run_stages(struct stages *s)
     s->sanitizer = own_sanitizer;
     if (s->o->race)
         find_runner(s);
-    set_tsan_options(s);
+    s->page->unrandomised = strcmp(s->sanitizer, "thread") == 0;
+    set_sanitizer_options(s);
     status = compile(s);
     for (int i = 0; i < s->o->kernel_count && status == SYMWIN_OK && !asked_to_end; i++) {
         if (s->o->race)
