@@ -62,9 +62,9 @@
 #include "symwin_race.cuh"
 #endif
 #if defined(SYMWIN_RACE) && !SYMWIN_EMULATED
-#define SYMWIN_ACCESS(addr) symwin_race_point(addr)
+#define SW_ACCESS(addr) sw_race_point(addr)
 #else
-#define SYMWIN_ACCESS(addr) (void)0
+#define SW_ACCESS(addr) (void)0
 #endif
 
 /* A condition that nearly always holds: what is done otherwise goes out of the way. */
@@ -244,13 +244,13 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
     SYMWIN_DEVICE type symwin_load_##suffix(uint64_t addr)                                         \
     {                                                                                              \
         uint##bits##_t value;                                                                      \
-        SYMWIN_ACCESS(addr);                                                                       \
+        SW_ACCESS(addr);                                                                       \
         asm volatile("ld.global." ptx " %0, [%1];" : "=" reg(value) : "l"(addr) : "memory");       \
         return (type)value;                                                                        \
     }                                                                                              \
     SYMWIN_DEVICE void symwin_store_##suffix(uint64_t addr, type value)                            \
     {                                                                                              \
-        SYMWIN_ACCESS(addr);                                                                       \
+        SW_ACCESS(addr);                                                                       \
         asm volatile("st.global." ptx " [%0], %1;"                                                 \
                      :                                                                             \
                      : "l"(addr), reg((uint##bits##_t)value)                                       \
@@ -262,13 +262,13 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
     SYMWIN_DEVICE uint##bits##_t symwin_load_##load_name##_u##bits(uint64_t addr)                  \
     {                                                                                              \
         SYMWIN_REGISTER(bits) value;                                                               \
-        SYMWIN_ACCESS(addr);                                                                       \
+        SW_ACCESS(addr);                                                                       \
         asm volatile(load_ptx " %0, [%1];" : "=" reg(value) : "l"(addr) : "memory");               \
         return (uint##bits##_t)value;                                                              \
     }                                                                                              \
     SYMWIN_DEVICE void symwin_store_##store_name##_u##bits(uint64_t addr, uint##bits##_t value)    \
     {                                                                                              \
-        SYMWIN_ACCESS(addr);                                                                       \
+        SW_ACCESS(addr);                                                                       \
         asm volatile(store_ptx " [%0], %1;"                                                        \
                      :                                                                             \
                      : "l"(addr), reg((SYMWIN_REGISTER(bits))value)                                \
@@ -319,7 +319,7 @@ SYMWIN_DEVICE symwin_v16 symwin_load_v16(uint64_t addr)
     return symwin_emu_load<symwin_v16>(addr);
 #else
     symwin_v16 v;
-    SYMWIN_ACCESS(addr);
+    SW_ACCESS(addr);
     asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];"
                  : "=l"(v.lo), "=l"(v.hi)
                  : "l"(addr)
@@ -333,7 +333,7 @@ SYMWIN_DEVICE void symwin_store_v16(uint64_t addr, symwin_v16 v)
 #if SYMWIN_EMULATED
     symwin_emu_store<symwin_v16>(addr, v);
 #else
-    SYMWIN_ACCESS(addr);
+    SW_ACCESS(addr);
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" : : "l"(addr), "l"(v.lo), "l"(v.hi) : "memory");
 #endif
 }
@@ -351,7 +351,7 @@ SYMWIN_DEVICE symwin_v16 symwin_load_relaxed_v16(uint64_t addr)
     v.lo = emu_dev_load64(from, __ATOMIC_RELAXED);
     v.hi = emu_dev_load64(from + 8, __ATOMIC_RELAXED);
 #else
-    SYMWIN_ACCESS(addr);
+    SW_ACCESS(addr);
     asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
                  : "=l"(v.lo), "=l"(v.hi)
                  : "l"(addr)
@@ -386,7 +386,7 @@ SYMWIN_DEVICE void symwin_store_relaxed_v16(uint64_t addr, symwin_v16 v)
     emu_dev_store64(to, v.lo, __ATOMIC_RELAXED);
     emu_dev_store64(to + 8, v.hi, __ATOMIC_RELAXED);
 #else
-    SYMWIN_ACCESS(addr);
+    SW_ACCESS(addr);
     asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
                  :
                  : "l"(addr), "l"(v.lo), "l"(v.hi)
@@ -404,7 +404,7 @@ SYMWIN_DEVICE uint32_t symwin_atomic_add_u32(uint64_t addr, uint32_t value)
     return emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_ACQ_REL);
 #else
     uint32_t old;
-    SYMWIN_ACCESS(addr);
+    SW_ACCESS(addr);
     asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;"
                  : "=r"(old)
                  : "l"(addr), "r"(value)
@@ -420,7 +420,7 @@ SYMWIN_DEVICE uint32_t symwin_add_relaxed_u32(uint64_t addr, uint32_t value)
     return emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_RELAXED);
 #else
     uint32_t old;
-    SYMWIN_ACCESS(addr);
+    SW_ACCESS(addr);
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
                  : "=r"(old)
                  : "l"(addr), "r"(value)
@@ -435,7 +435,7 @@ SYMWIN_DEVICE void symwin_add_release_u32(uint64_t addr, uint32_t value)
 #if SYMWIN_EMULATED
     emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_RELEASE);
 #else
-    SYMWIN_ACCESS(addr);
+    SW_ACCESS(addr);
     asm volatile("red.release.sys.global.add.u32 [%0], %1;" : : "l"(addr), "r"(value) : "memory");
 #endif
 }
@@ -446,7 +446,7 @@ SYMWIN_DEVICE uint32_t symwin_atomic_cas_u32(uint64_t addr, uint32_t expected, u
     return emu_dev_cas32(symwin_emu_target(addr, 4), expected, value, __ATOMIC_ACQ_REL);
 #else
     uint32_t old;
-    SYMWIN_ACCESS(addr);
+    SW_ACCESS(addr);
     asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
                  : "=r"(old)
                  : "l"(addr), "r"(expected), "r"(value)

@@ -7,7 +7,7 @@
 #ifndef SYMWIN_RACE_CUH
 #define SYMWIN_RACE_CUH
 
-struct symwin_race_plan {
+struct sw_race_plan {
     uint64_t seed;
     uint32_t one_in;     /* accesses of those meant below; 0: none */
     uint32_t most_ns;    /* of a delay */
@@ -16,24 +16,24 @@ struct symwin_race_plan {
 
 #if !SYMWIN_EMULATED
 
-__device__ struct symwin_race_plan symwin_race_now;
+__device__ struct sw_race_plan sw_race_now;
 
 /* One thread, before the kernels that it is for. */
-extern "C" __global__ void symwin_race_set(struct symwin_race_plan plan)
+extern "C" __global__ void sw_race_set(struct sw_race_plan plan)
 {
-    symwin_race_now = plan;
+    sw_race_now = plan;
 }
 
-SYMWIN_DEVICE uint64_t symwin_race_clock(void)
+SYMWIN_DEVICE uint64_t sw_race_clock(void)
 {
     uint64_t ns;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns) : : "memory");
     return ns;
 }
 
-static __device__ __noinline__ void symwin_race_point(uint64_t addr)
+static __device__ __noinline__ void sw_race_point(uint64_t addr)
 {
-    const symwin_race_plan plan = symwin_race_now;
+    const sw_race_plan plan = sw_race_now;
     const uint32_t warp = threadIdx.x / 32;
     uint64_t hash = plan.seed ^ addr / 128;
     uint64_t begun;
@@ -45,8 +45,7 @@ static __device__ __noinline__ void symwin_race_point(uint64_t addr)
     hash = (hash ^ hash >> 29) * 0xbf58476d1ce4e5b9u;
     if (hash >> 32 > 0xffffffffu / plan.one_in)
         return;
-    for (begun = symwin_race_clock();
-         symwin_race_clock() - begun < ((hash & 0xffff) * plan.most_ns >> 16);)
+    for (begun = sw_race_clock(); sw_race_clock() - begun < ((hash & 0xffff) * plan.most_ns >> 16);)
         ;
 }
 

@@ -47,7 +47,7 @@ SYMWIN_DEVICE void symwin_signal(uint64_t counter, uint64_t value)
 #if SYMWIN_EMULATED
     emu_dev_add64(symwin_emu_target(counter, 8), value, __ATOMIC_RELEASE);
 #else
-    SYMWIN_ACCESS(counter);
+    SW_ACCESS(counter);
     asm volatile("red.release.sys.global.add.u64 [%0], %1;"
                  :
                  : "l"(counter), "l"(value)
@@ -62,7 +62,7 @@ SYMWIN_DEVICE uint64_t symwin_fetch_add(uint64_t counter, uint64_t value)
     return emu_dev_add64(symwin_emu_target(counter, 8), value, __ATOMIC_ACQ_REL);
 #else
     uint64_t old;
-    SYMWIN_ACCESS(counter);
+    SW_ACCESS(counter);
     asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;"
                  : "=l"(old)
                  : "l"(counter), "l"(value)

@@ -9,7 +9,7 @@ use Test::More;
 my $cxx     = $ENV{CXX}          || 'g++';
 my $build   = $ENV{SYMWIN_BUILD} || 'build';
 my $scratch = tempdir(CLEANUP => 1);
-my @headers = sort glob 'symwin_*.cuh';
+my @headers = grep { $_ ne 'symwin_race.cuh' } sort glob 'symwin_*.cuh'; # a part of symwin_device.cuh
 my $warn    = '-Wall -Wextra -Wpedantic -Wshadow -Werror -I.';
 
 sub slurp {

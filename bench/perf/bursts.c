@@ -382,7 +382,7 @@ static symwin_status set_race(struct rank *r, const struct bursts *bursts,
         return SYMWIN_OK;
     return sw_check(sw_drv.cuLaunchKernel(bursts->subject->own->race, 1, 1, 1, 1, 1, 1, 0,
                                           r->stream, params, NULL),
-                    "cuLaunchKernel of symwin_race_set");
+                    "cuLaunchKernel of sw_race_set");
 }
 
 symwin_status burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,

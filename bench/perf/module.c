@@ -172,7 +172,7 @@ static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct
     if (status == SYMWIN_OK && k->function == NULL)
         return sw_fail(SYMWIN_INVALID, "--kernel: there is no kernel %s in it", m->name);
     if (status == SYMWIN_OK)
-        status = find_function(m, "symwin_race_set", &k->race);
+        status = find_function(m, "sw_race_set", &k->race);
     if (status == SYMWIN_OK)
         status = sw_check(
             sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, k->function),

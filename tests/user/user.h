@@ -13,6 +13,7 @@
 #include "symwin_copy.cuh"
 #include "symwin_cvt.cuh"
 #include "symwin_device.cuh"
+#include "symwin_kernel.cuh"
 #include "symwin_multicast.cuh"
 #include "symwin_multimem.cuh"
 #include "symwin_packet.cuh"
