@@ -462,6 +462,7 @@ static symwin_status run(struct call *c, symwin_allreduce_info *info)
     symwin_status status = sw_scope_enter_context(c->comm->context, &scope);
     int changed = 0;
 
+    sw_returns_collect(c->comm); /* before anything is found that this would retire */
     if (status == SYMWIN_OK)
         status = check_buffers(c);
     if (status == SYMWIN_OK && info == NULL && sw_registrations_any(c->comm, c->windows))

@@ -82,7 +82,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, CUde
 struct sw_returns *sw_returns_create(void); /* NULL: no host memory */
 void sw_returns_unref(struct sw_returns *returns);
 
-/* Gives it back, without taking anything down. */
+/* Gives it back, without taking anything down: before a call looks at its buffers, or it would use what is retired. */
 void sw_returns_collect(symwin_comm *comm);
 
 /* ---- connect.c: registered memory becomes windows -------------------------------------------- */

@@ -307,7 +307,6 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, CUde
     symwin_status status;
 
     *changed = 0;
-    sw_returns_collect(comm);
     status = hold_captured(comm, call, buffers, bytes, stream);
     if (status != SYMWIN_OK || !is_any_registered(comm))
         return status;
