@@ -11,9 +11,9 @@
 
 #include "../emu/emu.h"
 #include "calls_comms.h"
+#include "calls_graphs.h"
 #include "calls_memory.h"
-#include "calls_reduce.h"
-#include "calls_windows.h"
+#include "calls_register.h"
 
 enum { MOST_STEPS = 48, SCANNED = 300 };
 
@@ -47,6 +47,12 @@ static const struct kind {
     {step_reduce, done_reduce},
     {step_reduce, done_reduce},
     {step_register_twice, done_register},
+    {step_enter, done_enter},
+    {step_enter, done_enter},
+    {step_leave, done_leave},
+    {step_range_query, done_range_query},
+    {step_capture, done_capture},
+    {step_graph, NULL},
 };
 
 /* ---- one step ---- */
@@ -218,12 +224,14 @@ static void finish(void)
 {
     int r, i;
 
-    for (r = 0; r < model.nranks; r++) {
+    for (r = 0; r < model.nranks; r++)
         for (i = 0; i < COMMS; i++)
             if (model.comm[i].ptr[r] != NULL) {
                 symwin_comm_destroy(model.comm[i].ptr[r]);
                 comm_leave(&model.comm[i], r);
             }
+    destroy_graphs(); /* which outlive what they were captured of */
+    for (r = 0; r < model.nranks; r++) {
         if (model.stream[r] != NULL)
             fuzz_must(symwin_stream_destroy(model.device[r], model.stream[r]) == SYMWIN_OK, "%s",
                       symwin_last_error());

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "calls_model.h"
+#include "calls_ranges.h"
 
 /* ---- steps: memory ---- */
 
@@ -68,7 +68,6 @@ static void done_alloc(const struct step *s, int rank, const struct call *c)
     m->bytes = c->bytes;
     m->device = c->device;
     m->id = 0;
-    m->holds = 0;
     memory_note(m);
     physical_note(m);
     for (r = 0; r < model.nranks; r++)
@@ -90,13 +89,18 @@ static void check_exhausted(void)
                       memory_left(calls[r].device));
 }
 
+/* A free of what is held looks first whether it was by graphs that are gone. */
+static int frees_settle;
+
 static void step_free(const struct step *s, int rank, struct call *c)
 {
     const struct memory *m = &model.memory[rank][s->a % MEMORIES];
 
     c->kind = CALL_FREE;
     c->ptr = m->owner != NOBODY ? m->ptr : NULL;
-    c->want = m->owner == NOBODY ? OK_ONLY : m->holds > 0 ? ONLY(SYMWIN_BUSY) : OK_ONLY;
+    c->want = m->owner != NOBODY && holds_settled(m) > 0 ? ONLY(SYMWIN_BUSY) : OK_ONLY;
+    if (rank == 0)
+        frees_settle = 0;
     switch (s->b % 16) {
     case 1:
         if (m->owner == NOBODY)
@@ -128,12 +132,17 @@ static void step_free(const struct step *s, int rank, struct call *c)
     }
     if (rank == s->odd && c->ptr == m->ptr)
         c->kind = CALL_NONE;
+    m = c->kind != CALL_NONE && c->ptr != NULL ? memory_of(c->ptr) : NULL;
+    frees_settle |= m != NULL && holds_of(m) > 0;
 }
 
 static void done_free(const struct step *s, int rank, const struct call *c)
 {
     struct memory *m = &model.memory[rank][s->a % MEMORIES];
 
+    if (frees_settle)
+        settle_all();
+    frees_settle = 0;
     if (c->got != SYMWIN_OK || c->ptr == NULL)
         return;
     m->stale = m->ptr;
@@ -173,9 +182,9 @@ static void done_mem_query(const struct step *s, int rank, const struct call *c)
         return;
     fuzz_must(info->base == m->ptr && info->bytes == m->bytes && info->device == m->device &&
                   info->buffer_id == m->id && info->owned == (int)m->owner &&
-                  info->registrations == m->holds && info->handle_types == handle_types(),
-              "memory of %zu bytes with %d windows has %zu and %d", m->bytes, m->holds, info->bytes,
-              info->registrations);
+                  info->registrations == holds_of(m) && info->handle_types == handle_types(),
+              "memory of %zu bytes that is held %d times has %zu and %d", m->bytes, holds_of(m),
+              info->bytes, info->registrations);
 }
 
 /* ---- steps: export and import ---- */
@@ -303,7 +312,6 @@ static void done_import(const struct step *s, int rank, const struct call *c)
     m->bytes = c->handle->bytes;
     m->device = e->device;
     m->id = e->id;
-    m->holds = 0;
     memory_note(m);
 }
 

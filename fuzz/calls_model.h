@@ -9,7 +9,10 @@ enum {
     EXPORTS = 3,  /* of a rank */
     COMMS = 2,
     WINDOWS = 8, /* of a communicator */
-    SEGMENTS = WINDOWS,
+    RANGES = 10, /* registered by a rank with a communicator */
+    CONNECTED = 8,
+    SEGMENTS = WINDOWS + CONNECTED,
+    GRAPHS = 3,
     HANDLES = 512, /* that were given out while an input runs */
     PHYSICALS = 256,
     GRANULE = 2 << 20,
@@ -35,7 +38,6 @@ struct memory {
     size_t bytes;
     int device;
     uint64_t id; /* of the physical allocation */
-    int holds;   /* windows on it */
     char *stale; /* what was freed last */
 };
 
@@ -65,6 +67,42 @@ struct window {
     uint64_t id;
 };
 
+/* What symwin_register() has made, or a capture. */
+struct range {
+    unsigned local, graph;       /* references; none: it is gone */
+    unsigned returned;           /* of graphs that are gone: given up at a call that goes by */
+    symwin_registration *handle; /* also of one that is gone; NULL: nobody was told */
+    char *begin, *end;           /* rounded out */
+    struct memory *memory;
+    uint64_t id;
+    unsigned serial;  /* of all ranges, which one */
+    unsigned capture; /* that took the last of the graphs' references, 0: none did */
+};
+
+/* What the first call on registered ranges has made of them. */
+struct connected {
+    enum { NOT_CONNECTED, IS_CONNECTED, IS_RETIRED /* nobody finds it; it is there still */ } state;
+    int refused; /* and so it has nothing */
+    char *begin;
+    size_t bytes, offset;
+    int segment;
+    struct memory *memory;
+    unsigned transports;
+    uint64_t id; /* 0: nothing was registered here */
+};
+
+/* What a capture has made, on each rank. */
+struct graph {
+    int comm;             /* its index; of that name there may be another one by now */
+    unsigned comm_serial; /* 0: there is no graph */
+    int lasts;            /* it holds all that it uses */
+    struct {
+        CUgraph graph;     /* NULL: destroyed */
+        CUgraphExec exec;  /* NULL: destroyed */
+        unsigned holds[2]; /* serials of ranges, 0: none */
+    } rank[RANKS];
+};
+
 struct segment {
     int holders; /* references of all ranks; 0: there is none */
     size_t offset, bytes;
@@ -78,8 +116,12 @@ struct comm {
     int left;                /* ranks that have destroyed it while others have not */
     symwin_status ended;     /* what every collective gives from now on */
     symwin_comm_info info;
+    int graph_register; /* captures register by themselves */
+    unsigned serial;    /* which one of all */
     struct segment segments[SEGMENTS];
     struct window windows[RANKS][WINDOWS];
+    struct range ranges[RANKS][RANGES];
+    struct connected connected[RANKS][CONNECTED];
 };
 
 static struct model {
@@ -91,11 +133,13 @@ static struct model {
     struct memory memory[RANKS][MEMORIES];
     struct exported exported[RANKS][EXPORTS];
     struct comm comm[COMMS];
+    struct graph graph[GRAPHS];
     struct physical physicals[PHYSICALS];
     int physical_count;
-    symwin_window *handles[HANDLES];
+    const void *handles[HANDLES];
     int handle_count;
     int comms_made;
+    unsigned ranges_made, captures_made;
 } model;
 
 static struct call calls[RANKS]; /* of the step under way */
@@ -208,9 +252,8 @@ static int is_held(uint64_t id)
     return 0;
 }
 
-/* Whether the flat range has a place for a new segment: behind the communicator's own, the first that
- * is free. */
-static int segment_fits(const struct comm *comm, size_t bytes)
+/* The place in the flat range for a new segment: behind the communicator's own, the first that is free. 0: there is none. */
+static size_t segment_room(const struct comm *comm, size_t bytes)
 {
     size_t at = GRANULE;
     int s;
@@ -223,7 +266,7 @@ static int segment_fits(const struct comm *comm, size_t bytes)
             s = -1; /* look again from there */
         }
     }
-    return at + bytes <= comm->info.stride;
+    return at + bytes <= comm->info.stride ? at : 0;
 }
 
 /* ---- how much memory is left ---- */
@@ -295,7 +338,42 @@ static void window_close(struct comm *comm, struct window *w)
 {
     w->live = 0;
     comm->segments[w->segment].holders--;
-    w->memory->holds--;
+}
+
+static void connected_close(struct comm *comm, struct connected *c)
+{
+    if (c->state != NOT_CONNECTED && !c->refused)
+        comm->segments[c->segment].holders--;
+    c->state = NOT_CONNECTED;
+}
+
+/* How often a memory is held: by windows, by ranges, and by what these are connected by. */
+static int holds_in(const struct comm *comm, const struct memory *m)
+{
+    int count = 0;
+    int r, i;
+
+    for (r = 0; r < model.nranks; r++) {
+        for (i = 0; i < WINDOWS; i++)
+            count += comm->windows[r][i].live && comm->windows[r][i].memory == m;
+        for (i = 0; i < RANGES; i++)
+            count += comm->ranges[r][i].local + comm->ranges[r][i].graph > 0 &&
+                     comm->ranges[r][i].memory == m;
+        for (i = 0; i < CONNECTED; i++)
+            count += comm->connected[r][i].state != NOT_CONNECTED &&
+                     !comm->connected[r][i].refused && comm->connected[r][i].memory == m;
+    }
+    return count;
+}
+
+static int holds_of(const struct memory *m)
+{
+    int count = 0;
+    int i;
+
+    for (i = 0; i < COMMS; i++)
+        count += holds_in(&model.comm[i], m);
+    return count;
 }
 
 enum found {
@@ -335,13 +413,12 @@ static enum found window_of(const struct comm *comm, int rank, const char *ptr, 
 }
 
 /* A handle that nobody was given before. */
-static void handle_note(symwin_window *handle)
+static void handle_note(const void *handle)
 {
     int i;
 
     for (i = 0; i < model.handle_count; i++)
-        fuzz_must(model.handles[i] != handle, "window handle %p is given out again",
-                  (void *)handle);
+        fuzz_must(model.handles[i] != handle, "handle %p is given out again", handle);
     if (model.handle_count < HANDLES)
         model.handles[model.handle_count++] = handle;
 }
@@ -356,6 +433,10 @@ static void comm_leave(struct comm *comm, int rank)
     for (w = 0; w < WINDOWS; w++)
         if (comm->windows[rank][w].live)
             window_close(comm, &comm->windows[rank][w]);
+    for (w = 0; w < CONNECTED; w++)
+        connected_close(comm, &comm->connected[rank][w]);
+    for (w = 0; w < RANGES; w++)
+        comm->ranges[rank][w].local = comm->ranges[rank][w].graph = 0;
     comm->ptr[rank] = NULL;
     comm->left++;
     if (--comm->members == 0)

@@ -2,78 +2,117 @@
 #ifndef SYMWIN_FUZZ_CALLS_REDUCE_H
 #define SYMWIN_FUZZ_CALLS_REDUCE_H
 
-#include "calls_model.h"
+#include "../register.h"
+#include "calls_ranges.h"
 
 enum { MOST_ELEMENTS = 600 };
 
 /* One rank's buffer, and what the library must make of it. */
 struct buffer {
     char *ptr;
-    const struct window *window; /* NULL: in none */
-    const struct memory *memory; /* NULL: no memory of this rank's device */
-    int skip;                    /* nobody says what comes of it */
+    struct memory *memory; /* NULL: none */
+    int in_window;         /* public, or what ranges are connected by */
+    size_t offset;         /* then: in the flat range */
+    unsigned transports;
+    int is_public;
+    int settled;          /* in a window, or refused */
+    int registered;       /* all of it */
+    size_t before, after; /* so much around it, too, within its allocation */
+    int skip;             /* nobody says what comes of it */
     symwin_status status;
 };
 
 static struct reduction {
     struct buffer in, out;
-    size_t in_offset, out_offset; /* in the flat range, where both are in windows */
     int windows;
+    int connects; /* with the other ranks, before the call */
     unsigned transports;
     symwin_status status;
 } reductions[RANKS];
 
-static struct buffer choose_buffer(const struct comm *comm, int rank, unsigned slot, unsigned place,
-                                   size_t bytes, size_t align)
-{
-    static const size_t offsets[] = {0, 64, 4096, 8192, GRANULE / 2, 4, 1, 128};
-    const struct memory *m = &model.memory[rank][slot % MEMORIES];
-    struct buffer b = {.status = SYMWIN_OK};
-    size_t left;
-    enum found found;
+static struct comm after; /* the communicator when the calls have been made */
+static int is_planned;    /* they may change it */
 
-    if (m->owner == NOBODY) {
-        b.ptr = (place & 1) != 0 ? host_memory : NULL;
-        b.status = SYMWIN_INVALID;
-        return b;
+/* Where a buffer lies, in one of the rank's memories. */
+static void look(const struct comm *comm, int rank, struct buffer *b, size_t bytes, size_t align)
+{
+    const size_t left = (size_t)(b->memory->ptr + b->memory->bytes - b->ptr);
+    const struct connected *connected = NULL;
+    const struct window *window = NULL;
+    const enum found found = window_of(comm, rank, b->ptr, bytes, &window);
+    const enum found also = connected_of(comm, rank, b->ptr, bytes, &connected);
+    char *begin = NULL, *end = NULL;
+
+    *b = (struct buffer){.ptr = b->ptr, .memory = b->memory};
+    b->registered = span_of(comm, rank, b->ptr, bytes, &begin, &end);
+    if (b->registered && bytes <= left) {
+        begin = begin > b->memory->ptr ? begin : b->memory->ptr;
+        end = end < b->ptr + left ? end : b->ptr + left;
+        b->before = (size_t)(b->ptr - begin);
+        b->after = (size_t)(end - b->ptr) - bytes;
     }
-    b.ptr = m->ptr + offsets[place % 8];
-    if (place == 15)
-        b.ptr = m->ptr + m->bytes - 64;
-    b.memory = m;
-    left = (size_t)(m->ptr + m->bytes - b.ptr);
-    found = window_of(comm, rank, b.ptr, bytes, &b.window);
-    if ((uintptr_t)b.ptr % align != 0 || found == FOUND_PART ||
-        (found == FOUND_NONE && m->device != model.device[rank]))
-        b.status = SYMWIN_INVALID;
-    else
-        b.skip = found == FOUND_SEVERAL || (found == FOUND_NONE && bytes > left);
-    return b;
+    b->is_public = found >= FOUND_ONE;
+    b->settled = b->is_public || also >= FOUND_ONE;
+    b->skip = found == FOUND_SEVERAL || (found != FOUND_ONE && also == FOUND_SEVERAL);
+    if ((uintptr_t)b->ptr % align != 0) {
+        b->status = SYMWIN_INVALID;
+    } else if (b->is_public) {
+        b->in_window = 1;
+        b->offset = window->offset + (size_t)(b->ptr - window->begin);
+        b->transports = window->transports;
+    } else if (b->settled) {
+        b->in_window = !connected->refused;
+        b->offset = connected->offset + (size_t)(b->ptr - connected->begin);
+        b->transports = connected->transports;
+    } else if (!b->registered && (found == FOUND_PART || b->memory->device != model.device[rank])) {
+        b->status = SYMWIN_INVALID;
+    }
+    b->skip |= b->status == SYMWIN_OK && bytes > left;
 }
 
-static void plan_reduction(const struct step *s, int rank, const struct call *c)
+static struct buffer choose_buffer(int rank, unsigned slot, unsigned place)
 {
-    const struct comm *comm = &model.comm[s->a % COMMS];
+    static const size_t offsets[] = {0, 64, 4096, 8192, GRANULE / 2, 4, 1, 128};
+    struct memory *m = &model.memory[rank][slot % MEMORIES];
+
+    if (m->owner == NOBODY)
+        return (struct buffer){.ptr = (place & 1) != 0 ? host_memory : NULL};
+    if (place == 14) /* across a page's end */
+        return (struct buffer){.memory = m, .ptr = m->ptr + PAGE - 64};
+    if (place == 15)
+        return (struct buffer){.memory = m, .ptr = m->ptr + m->bytes - 64};
+    return (struct buffer){.memory = m, .ptr = m->ptr + offsets[place % 8]};
+}
+
+/* What the call makes of its buffers, as the communicator is. */
+static void judge_buffers(const struct comm *comm, int rank, const struct call *c)
+{
     const size_t size = symwin_type_bytes((symwin_type)c->type);
     const size_t bytes = c->bytes * size;
     struct reduction *r = &reductions[rank];
+    struct buffer *const both[2] = {&r->in, &r->out};
+    int b;
 
-    *r = (struct reduction){.status = SYMWIN_OK};
-    r->in = choose_buffer(comm, rank, s->b, s->c, bytes, size);
-    r->out = choose_buffer(comm, rank, s->b / MEMORIES, s->c / 16, bytes, size);
+    r->status = SYMWIN_OK;
+    for (b = 0; b < 2; b++)
+        if (both[b]->memory != NULL)
+            look(comm, rank, both[b], bytes, size);
+        else
+            both[b]->status = SYMWIN_INVALID;
     if (r->in.status != SYMWIN_OK || r->out.status != SYMWIN_OK ||
         (r->in.ptr != r->out.ptr && r->in.ptr < r->out.ptr + bytes &&
-         r->out.ptr < r->in.ptr + bytes)) {
+         r->out.ptr < r->in.ptr + bytes))
         r->status = SYMWIN_INVALID;
-        return;
-    }
-    r->windows = r->in.window != NULL && r->out.window != NULL;
-    if (r->windows) {
-        r->in_offset = r->in.window->offset + (size_t)(r->in.ptr - r->in.window->begin);
-        r->out_offset = r->out.window->offset + (size_t)(r->out.ptr - r->out.window->begin);
-        r->transports = r->in.window->transports & r->out.window->transports;
-    }
-    if (c->how.algo == SYMWIN_ALGO_AUTO || c->how.algo == SYMWIN_ALGO_ONESHOT)
+    r->windows = r->in.in_window && r->out.in_window;
+    r->transports = r->windows ? r->in.transports & r->out.transports : 0;
+}
+
+static void judge_algorithm(int rank, const struct call *c)
+{
+    struct reduction *r = &reductions[rank];
+
+    if (r->status != SYMWIN_OK || c->how.algo == SYMWIN_ALGO_AUTO ||
+        c->how.algo == SYMWIN_ALGO_ONESHOT)
         return;
     if (!r->windows ||
         (c->how.algo != SYMWIN_ALGO_TWOSHOT &&
@@ -82,27 +121,106 @@ static void plan_reduction(const struct step *s, int rank, const struct call *c)
         r->status = SYMWIN_UNSUPPORTED;
 }
 
-/* Whether the ranks' calls fit together, or all fail alone: else ranks would wait for others. */
-static int agree_on_reduction(void)
+/* A capture, which is number `number`, lets its graph hold a buffer. 0: the model has no place for that. */
+static int hold(struct comm *comm, int rank, const struct buffer *b, size_t bytes, unsigned number)
 {
-    const struct reduction *first = &reductions[0];
-    int failed = 0;
-    int r;
+    struct range *range;
+
+    if (!b->registered && !comm->graph_register)
+        return 1;
+    if (known_range(comm, rank, b->ptr, bytes) == NULL && !has_room_for_ranges(comm, rank, 1))
+        return 0;
+    range = find_or_make(comm, rank, b->memory, b->ptr, bytes);
+    if (range->capture == number && range->graph > 0)
+        return 1;
+    range->graph++;
+    range->capture = number;
+    return 1;
+}
+
+/* What a rank does before the others need know: `capture` is a capture's number, 0: it is none. 0: no place. */
+static int prepare(struct comm *comm, int rank, const struct call *c, unsigned capture)
+{
+    const size_t size = symwin_type_bytes((symwin_type)c->type);
+    struct reduction *r = &reductions[rank];
+    const int served = r->windows;
+
+    if (capture != 0 && (!hold(comm, rank, &r->in, c->bytes * size, capture) ||
+                         !hold(comm, rank, &r->out, c->bytes * size, capture)))
+        return 0;
+    judge_buffers(comm, rank, c);
+    r->connects = !served && (r->in.settled || r->in.registered) &&
+                  (r->out.settled || r->out.registered) && !(r->in.settled && r->out.settled);
+    return 1;
+}
+
+static struct part part_of(const struct buffer *b)
+{
+    return (struct part){b->memory, b->ptr, b->registered && !b->settled,
+                         b->settled ? 0 : b->before, b->settled ? 0 : b->after};
+}
+
+/* Whether the ranks' calls fit together, or all fail alone, else ranks would wait for others; if so, what comes of them. */
+static int plan_all(struct comm *comm, const struct call *c, unsigned capture)
+{
+    static struct part parts[2][RANKS];
+    int failed = 0, connects = 0, r;
 
     for (r = 0; r < model.nranks; r++) {
+        judge_buffers(&after, r, c);
         failed += reductions[r].status != SYMWIN_OK;
         if (reductions[r].in.skip || reductions[r].out.skip)
             return 0;
     }
     if (failed > 0)
         return failed == model.nranks;
-    for (r = 1; r < model.nranks; r++)
-        if (reductions[r].windows != first->windows ||
-            reductions[r].in_offset != first->in_offset ||
-            reductions[r].out_offset != first->out_offset ||
-            reductions[r].transports != first->transports ||
-            (reductions[r].in.ptr == reductions[r].out.ptr) != (first->in.ptr == first->out.ptr))
+    for (r = 0; r < model.nranks; r++) {
+        if (!prepare(&after, r, c, capture))
             return 0;
+        connects += reductions[r].connects;
+        parts[0][r] = part_of(&reductions[r].in);
+        parts[1][r] = part_of(&reductions[r].out);
+    }
+    if (connects > 0 &&
+        (connects < model.nranks || comm->left > 0 ||
+         !connect_both(&after, parts, c->bytes * symwin_type_bytes((symwin_type)c->type))))
+        return 0;
+    for (r = 0; r < model.nranks; r++) {
+        judge_buffers(&after, r, c);
+        judge_algorithm(r, c);
+        if (reductions[r].in.skip || reductions[r].out.skip)
+            return 0;
+    }
+    return 1;
+}
+
+/* What is to be alike of two addresses. */
+static int alignments_differ(const char *a, const char *b)
+{
+    return ((uintptr_t)a ^ (uintptr_t)b) % 16 != 0;
+}
+
+/* Whether what each rank launches is one collective, or none launches any. */
+static int agree_on_launch(void)
+{
+    const struct reduction *first = &reductions[0];
+    int failed = 0, r;
+
+    for (r = 0; r < model.nranks; r++)
+        failed += reductions[r].status != SYMWIN_OK;
+    if (failed > 0)
+        return failed == model.nranks;
+    for (r = 1; r < model.nranks; r++) {
+        const struct reduction *other = &reductions[r];
+
+        if (other->windows != first->windows || other->transports != first->transports ||
+            (first->windows &&
+             (other->in.offset != first->in.offset || other->out.offset != first->out.offset)) ||
+            alignments_differ(other->in.ptr, first->in.ptr) ||
+            alignments_differ(other->out.ptr, first->out.ptr) ||
+            (other->in.ptr == other->out.ptr) != (first->in.ptr == first->out.ptr))
+            return 0;
+    }
     return 1;
 }
 
@@ -132,21 +250,37 @@ static int reduce_wrongly(const struct step *s, struct call *c)
     return 0;
 }
 
-static void step_reduce(const struct step *s, int rank, struct call *c)
+/* The call of each rank, by itself or in capture number `capture`. */
+static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned capture)
 {
     static const size_t counts[] = {1, 3, 16, MOST_ELEMENTS, 0, 5, 64, SIZE_MAX};
     struct comm *comm = &model.comm[s->a % COMMS];
+    static int fits;
     int wrong, r;
 
-    c->kind = CALL_REDUCE;
+    c->kind = capture != 0 ? CALL_CAPTURE : CALL_REDUCE;
     c->comm = comm->ptr[rank];
+    c->device = model.device[rank];
     c->bytes = counts[s->twist % 8];
     c->type = (s->a & 64) != 0 ? SYMWIN_I8 : SYMWIN_U32;
     c->op = SYMWIN_SUM;
     c->how = (symwin_allreduce_options){.size = sizeof c->how,
                                         .algo = (symwin_algo)(s->a / COMMS % 5)};
-    for (r = 0; r < model.nranks && rank == 0 && c->bytes != SIZE_MAX; r++)
-        plan_reduction(s, r, c);
+    if (rank == 0) {
+        for (r = 0; r < model.nranks; r++) {
+            /* One rank's buffer may lie elsewhere in its memory. */
+            const unsigned shift = r == s->odd && s->twist / 4 % 16 > 11 ? 2 : 0;
+
+            reductions[r] = (struct reduction){.in = choose_buffer(r, s->b, s->c % 16 ^ shift),
+                                               .out = choose_buffer(r, s->b / MEMORIES, s->c / 16)};
+        }
+        after = *comm;
+        for (r = 0; r < model.nranks; r++)
+            collect(&after, r); /* before it looks at anything but its arguments */
+        is_planned = c->bytes > 0;
+        fits = c->bytes > 0 && c->bytes < SIZE_MAX && plan_all(comm, c, capture) &&
+               agree_on_launch();
+    }
     c->ptr = reductions[rank].in.ptr;
     c->out = reductions[rank].out.ptr;
     wrong = reduce_wrongly(s, c);
@@ -157,17 +291,24 @@ static void step_reduce(const struct step *s, int rank, struct call *c)
     } else if (c->bytes == 0 || c->bytes == SIZE_MAX) {
         c->want = c->bytes == 0 ? OK_ONLY : INVALID_ONLY;
         c->ptr = c->out = NULL;
-    } else if (agree_on_reduction() && (reductions[0].status != SYMWIN_OK || comm->left == 0)) {
+    } else if (fits && (reductions[0].status != SYMWIN_OK || comm->left == 0)) {
         c->want = ONLY(reductions[rank].status);
     } else {
         c->kind = CALL_NONE;
     }
+    if (wrong || comm->ended != SYMWIN_OK || c->kind == CALL_NONE)
+        is_planned = 0; /* nobody comes as far as that */
     if (c->kind == CALL_NONE)
         return;
     if (model.stream[rank] == NULL)
         fuzz_must(symwin_stream_create(model.device[rank], &model.stream[rank]) == SYMWIN_OK, "%s",
                   symwin_last_error());
     c->stream = model.stream[rank];
+}
+
+static void step_reduce(const struct step *s, int rank, struct call *c)
+{
+    plan_reduce(s, rank, c, 0);
 }
 
 /* Whether two buffers are apart, also where they are one memory at two addresses. */
@@ -201,25 +342,27 @@ static uint32_t element(int rank, size_t i)
     return (uint32_t)(rank + 1) * 0x9e3779b9u + (uint32_t)i;
 }
 
-/* The inputs, before the calls. */
-static void fill_inputs(void)
+static void fill_input(int rank, const struct call *c)
 {
     uint32_t data[MOST_ELEMENTS];
     size_t i;
+
+    for (i = 0; i < c->bytes; i++)
+        data[i] = element(rank, i);
+    fuzz_must(symwin_memcpy(model.device[rank], c->ptr, data,
+                            c->bytes * symwin_type_bytes((symwin_type)c->type),
+                            c->stream) == SYMWIN_OK,
+              "%s", symwin_last_error());
+}
+
+/* The inputs, before the calls. */
+static void fill_inputs(void)
+{
     int r;
 
-    for (r = 0; r < model.nranks; r++) {
-        const struct call *c = &calls[r];
-
-        if (c->kind != CALL_REDUCE || c->want != OK_ONLY || c->bytes == 0)
-            continue;
-        for (i = 0; i < c->bytes; i++)
-            data[i] = element(r, i);
-        fuzz_must(symwin_memcpy(model.device[r], c->ptr, data,
-                                c->bytes * symwin_type_bytes((symwin_type)c->type),
-                                c->stream) == SYMWIN_OK,
-                  "%s", symwin_last_error());
-    }
+    for (r = 0; r < model.nranks; r++)
+        if (calls[r].kind == CALL_REDUCE && calls[r].want == OK_ONLY && calls[r].bytes > 0)
+            fill_input(r, &calls[r]);
 }
 
 static void check_output(int rank, const struct call *c)
@@ -240,20 +383,52 @@ static void check_output(int rank, const struct call *c)
     }
 }
 
-static void done_reduce(const struct step *s, int rank, const struct call *c)
+/* The calls' ends, and their sums where no rank's writes are in the way of another's reads. */
+static void check_sums(const struct call made[RANKS])
 {
     int r;
 
-    (void)s;
-    if (rank < model.nranks - 1 || c->got != SYMWIN_OK || c->bytes == 0)
-        return;
     for (r = 0; r < model.nranks; r++)
         fuzz_must(symwin_stream_synchronize(model.device[r], model.stream[r]) == SYMWIN_OK &&
-                      symwin_comm_check(calls[r].comm) == SYMWIN_OK,
+                      symwin_comm_check(made[r].comm) == SYMWIN_OK,
                   "%s", symwin_last_error());
-    for (r = 0; r < model.nranks && c->type == SYMWIN_U32; r++)
-        if (all_apart(c->bytes * sizeof(uint32_t)))
-            check_output(r, &calls[r]);
+    for (r = 0; r < model.nranks && made[r].type == SYMWIN_U32; r++)
+        if (all_apart(made[r].bytes * sizeof(uint32_t)))
+            check_output(r, &made[r]);
+}
+
+/* Where the library says that the buffers lie, which is not public for what it has connected. */
+static void check_place(const struct comm *comm, int rank, const struct call *c)
+{
+    const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
+    const struct connected *connected;
+    struct sw_registry_entry entry;
+
+    if (connected_of(comm, rank, c->ptr, bytes, &connected) != FOUND_ONE || connected->refused)
+        return;
+    fuzz_must(sw_registered_find(c->comm, (uintptr_t)c->ptr, bytes, &entry) == SW_FOUND_ALL &&
+                  entry.begin == (uintptr_t)connected->begin &&
+                  entry.end == entry.begin + connected->bytes &&
+                  entry.offset == connected->offset && entry.transports == connected->transports,
+              "what was connected lies elsewhere");
+}
+
+/* What the calls have made of the communicator, whether they were launched or not. */
+static void reduce_note(const struct step *s, int rank, const struct call *c)
+{
+    if (!is_planned)
+        return;
+    if (rank == model.nranks - 1)
+        model.comm[s->a % COMMS] = after;
+    if (c->got == SYMWIN_OK)
+        check_place(&after, rank, c);
+}
+
+static void done_reduce(const struct step *s, int rank, const struct call *c)
+{
+    reduce_note(s, rank, c);
+    if (rank == model.nranks - 1 && c->got == SYMWIN_OK && c->bytes > 0)
+        check_sums(calls);
 }
 
 #endif

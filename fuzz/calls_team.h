@@ -34,6 +34,10 @@ enum call_kind {
     CALL_MULTICAST_POINTER,
     CALL_FIND,
     CALL_REDUCE,
+    CALL_ENTER,
+    CALL_LEAVE,
+    CALL_RANGE_QUERY,
+    CALL_CAPTURE, /* of all-reduces, which make a graph */
     CALLS
 };
 
@@ -59,20 +63,26 @@ static const char *const call_names[CALLS] = {
     [CALL_MULTICAST_POINTER] = "symwin_window_multicast_pointer",
     [CALL_FIND] = "symwin_window_find",
     [CALL_REDUCE] = "symwin_allreduce",
+    [CALL_ENTER] = "symwin_register",
+    [CALL_LEAVE] = "symwin_deregister",
+    [CALL_RANGE_QUERY] = "symwin_registration_query",
+    [CALL_CAPTURE] = "symwin_allreduce",
 };
 
 union result {
     void *pointer;
     symwin_comm *comm;
     symwin_window *window;
+    symwin_registration *registration;
     symwin_mem_info memory;
     symwin_mem_handle handle;
     symwin_comm_info about;
     symwin_window_info view;
+    symwin_registration_info range;
     symwin_unique_id id;
-    unsigned char bytes[256];
+    unsigned char bytes[296];
 };
-_Static_assert(sizeof(union result) == 256, "bytes covers it");
+_Static_assert(sizeof(union result) == 296, "bytes covers it");
 
 /* One rank's call: arguments, what may come, what came. */
 struct call {
@@ -80,18 +90,22 @@ struct call {
     unsigned want; /* 1 << status for every one that may come */
     symwin_comm *comm;
     symwin_window *window;
+    symwin_registration *registration;
     void *ptr, *out;
     const symwin_mem_handle *handle;
     symwin_unique_id id;
     size_t bytes, offset;
     unsigned flags, type, op;
     int device, rank, nranks, no_result, no_id;
+    int settles;  /* registering: also where it fails */
+    int captures; /* so many all-reduces */
     symwin_comm_options options;
     symwin_allreduce_options how;
     struct CUstream_st *stream;
 
     symwin_status got;
     union result result;
+    CUgraph graph; /* of a capture, also where it failed */
 };
 
 /* Where the result goes: nowhere, for a call that is to be refused for it. */
@@ -141,6 +155,30 @@ static symwin_status perform_comm(struct call *c)
     }
 }
 
+static symwin_status reduce(const struct call *c)
+{
+    return symwin_allreduce_with(c->comm, c->ptr, c->out, c->bytes, (symwin_type)c->type,
+                                 (symwin_op)c->op, &c->how, c->stream);
+}
+
+static symwin_status capture(struct call *c)
+{
+    symwin_status status = SYMWIN_OK;
+    struct sw_scope scope;
+    int i;
+
+    fuzz_must(sw_scope_enter(c->device, &scope) == SYMWIN_OK, "%s", symwin_last_error());
+    fuzz_must(sw_drv.cuStreamBeginCapture(c->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) ==
+                  CUDA_SUCCESS,
+              "no capture");
+    for (i = 0; i < c->captures && status == SYMWIN_OK; i++)
+        status = reduce(c);
+    fuzz_must(sw_drv.cuStreamEndCapture(c->stream, &c->graph) == CUDA_SUCCESS,
+              "a capture has failed");
+    sw_scope_leave(&scope);
+    return status;
+}
+
 static symwin_status perform(struct call *c)
 {
     switch (c->kind) {
@@ -157,8 +195,15 @@ static symwin_status perform(struct call *c)
     case CALL_FIND:
         return symwin_window_find(c->comm, c->ptr, c->bytes, RESULT(window));
     case CALL_REDUCE:
-        return symwin_allreduce_with(c->comm, c->ptr, c->out, c->bytes, (symwin_type)c->type,
-                                     (symwin_op)c->op, &c->how, c->stream);
+        return reduce(c);
+    case CALL_ENTER:
+        return symwin_register(c->comm, c->ptr, c->bytes, RESULT(registration));
+    case CALL_LEAVE:
+        return symwin_deregister(c->comm, c->registration);
+    case CALL_RANGE_QUERY:
+        return symwin_registration_query(c->comm, c->registration, RESULT(range));
+    case CALL_CAPTURE:
+        return capture(c);
     default:
         return perform_comm(c);
     }

@@ -2,7 +2,7 @@
 #ifndef SYMWIN_FUZZ_CALLS_WINDOWS_H
 #define SYMWIN_FUZZ_CALLS_WINDOWS_H
 
-#include "calls_model.h"
+#include "calls_ranges.h"
 
 /* ---- registering ---- */
 
@@ -109,7 +109,8 @@ static symwin_status judge_all(const struct comm *comm)
         on[r] = registrations[r].memory;
         most = on[r]->bytes > most ? on[r]->bytes : most;
     }
-    return common_segment(comm, on) < 0 && !segment_fits(comm, most) ? SYMWIN_NO_MEMORY : SYMWIN_OK;
+    return common_segment(comm, on) < 0 && segment_room(comm, most) == 0 ? SYMWIN_NO_MEMORY
+                                                                         : SYMWIN_OK;
 }
 
 static void step_register(const struct step *s, int rank, struct call *c)
@@ -178,19 +179,6 @@ static void window_note(struct comm *comm, int rank, struct window *w, const str
                          .memory = r->memory,
                          .transports = info.transports,
                          .id = r->memory->id};
-    r->memory->holds++;
-}
-
-/* Whether the windows of a segment that was there or not can have a multicast address. */
-static int gets_multicast(const struct comm *comm, struct segment *segment, unsigned flags,
-                          int is_new)
-{
-    if (!comm->info.multicast)
-        return 0;
-    if ((is_new && (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0) ||
-        (flags & SYMWIN_WINDOW_MULTICAST) != 0)
-        segment->multicast = 1;
-    return segment->multicast && (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0;
 }
 
 static void done_register(const struct step *s, int rank, const struct call *c)

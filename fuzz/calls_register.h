@@ -1,0 +1,178 @@
+/* Steps of fuzz/calls.c on registered buffers: each rank registers by itself, and calls connect (calls_reduce.h). */
+#ifndef SYMWIN_FUZZ_CALLS_REGISTER_H
+#define SYMWIN_FUZZ_CALLS_REGISTER_H
+
+#include "calls_windows.h"
+
+/* ---- registering ---- */
+
+static void step_enter(const struct step *s, int rank, struct call *c)
+{
+    struct comm *comm = &model.comm[s->a % COMMS];
+    struct registration *r = &registrations[rank];
+
+    plan_registration(s, rank); /* a place and a shape, as for a window */
+    if (rank == s->odd && s->twist % 8 == 6)
+        return;
+    c->kind = CALL_ENTER;
+    c->comm = comm->ptr[rank];
+    c->ptr = r->ptr;
+    c->bytes = r->bytes;
+    c->no_result = s->a / COMMS == 1;
+    if (c->comm == NULL || c->ptr == NULL || c->no_result || c->bytes == 0 ||
+        c->bytes > UINTPTR_MAX - (uintptr_t)c->ptr)
+        c->want = INVALID_ONLY;
+    else if (comm->ended != SYMWIN_OK)
+        c->want = ONLY(comm->ended);
+    else if (r->memory == NULL || r->memory->device != model.device[rank] ||
+             r->bytes > r->memory->bytes - r->offset)
+        c->want = INVALID_ONLY;
+    else if (!has_room_for_ranges(comm, rank, 1))
+        c->kind = CALL_NONE;
+    else
+        c->want = OK_ONLY;
+    /* Refused for what the arguments are, it looks at nothing. */
+    c->settles = c->comm != NULL && c->ptr != NULL && !c->no_result && c->bytes > 0 &&
+                 c->bytes <= UINTPTR_MAX - (uintptr_t)c->ptr && comm->ended == SYMWIN_OK;
+}
+
+/* What the library says of a range, less what a graph that is gone may have left. */
+static void check_range(const struct comm *comm, int rank, const struct range *r,
+                        const symwin_registration_info *info)
+{
+    const struct connected *c = NULL;
+    unsigned transports = 0, others = 0;
+    int refused = 0, i;
+
+    for (i = 0; i < CONNECTED; i++) {
+        const struct connected *one = &comm->connected[rank][i];
+
+        if (one->state != IS_CONNECTED || one->id != r->id || r->begin < one->begin ||
+            r->begin >= one->begin + one->bytes)
+            continue;
+        refused |= one->refused;
+        others |= c != NULL && !one->refused && one->transports != transports;
+        transports = one->refused ? transports : one->transports;
+        c = one;
+    }
+    fuzz_must(info->ptr == r->begin && info->bytes == (size_t)(r->end - r->begin) &&
+                  info->buffer_id == r->id,
+              "a range of %zu bytes at %p is %zu at %p", (size_t)(r->end - r->begin),
+              (void *)r->begin, info->bytes, info->ptr);
+    fuzz_must(info->local_references == r->local && info->graph_references == r->graph,
+              "%u and %u references, not %u and %u", info->local_references, info->graph_references,
+              r->local, r->graph);
+    fuzz_must((info->refused[0] != '\0') == refused, "refused: \"%s\"", info->refused);
+    fuzz_must(refused ? info->transports == 0 : others || info->transports == transports,
+              "a range has transports %u, not %u", info->transports, transports);
+}
+
+static void done_enter(const struct step *s, int rank, const struct call *c)
+{
+    struct comm *comm = &model.comm[s->a % COMMS];
+    symwin_registration_info info;
+    struct range *r;
+
+    if (c->got != SYMWIN_OK) {
+        if (c->settles)
+            settle(comm, rank);
+        return;
+    }
+    r = find_or_make(comm, rank, registrations[rank].memory, c->ptr, c->bytes);
+    r->local++;
+    fuzz_must(r->handle == NULL || r->handle == c->result.registration,
+              "a range that is known has another handle");
+    if (r->handle == NULL)
+        handle_note(c->result.registration);
+    r->handle = c->result.registration;
+    settle(comm, rank);
+    fuzz_must(symwin_registration_query(c->comm, r->handle, &info) == SYMWIN_OK, "%s",
+              symwin_last_error());
+    check_range(comm, rank, r, &info);
+}
+
+/* ---- one range ---- */
+
+/* A handle, right or wrong; *live is its range, NULL: the communicator must not know it. */
+static symwin_registration *choose_range(const struct step *s, int rank, struct range **live)
+{
+    struct comm *comm = &model.comm[s->a % COMMS];
+    struct range *r = &comm->ranges[rank][s->b % RANGES];
+    const struct range *other = r;
+
+    *live = NULL;
+    switch (s->c % 16) {
+    case 1: /* another rank's */
+        other = &comm->ranges[(rank + 1) % model.nranks][s->b % RANGES];
+        break;
+    case 2: /* another communicator's */
+        other = &model.comm[(s->a + 1) % COMMS].ranges[rank][s->b % RANGES];
+        break;
+    case 3:
+        return NULL;
+    case 4:
+        return (symwin_registration *)(void *)host_memory;
+    case 5: /* the right slot, a wrong number */
+        return (symwin_registration *)((uintptr_t)r->handle ^ (uintptr_t)1 << (20 + s->twist % 40));
+    case 6:
+        return (symwin_registration *)((uintptr_t)r->handle ^ (uintptr_t)1 << s->twist % 20);
+    case 7: /* a window's */
+        return (symwin_registration *)(void *)comm->windows[rank][s->b % WINDOWS].handle;
+    }
+    if (other == r && is_live(r) && r->handle != NULL)
+        *live = r;
+    if (other != r && other->handle == r->handle)
+        return NULL; /* there is one rank, or neither was ever there */
+    return other->handle;
+}
+
+static void step_leave(const struct step *s, int rank, struct call *c)
+{
+    struct range *live;
+
+    if (rank == s->odd && s->twist % 8 == 1)
+        return;
+    c->kind = CALL_LEAVE;
+    c->comm = model.comm[s->a % COMMS].ptr[rank];
+    c->registration = choose_range(s, rank, &live);
+    c->want = c->comm != NULL && live != NULL && live->local > 0 ? OK_ONLY : INVALID_ONLY;
+}
+
+static void done_leave(const struct step *s, int rank, const struct call *c)
+{
+    struct comm *comm = &model.comm[s->a % COMMS];
+    struct range *live;
+
+    choose_range(s, rank, &live);
+    if (c->got == SYMWIN_OK)
+        live->local--;
+    if (c->comm == NULL)
+        return;
+    retire(comm, rank);
+    settle(comm, rank);
+}
+
+static void step_range_query(const struct step *s, int rank, struct call *c)
+{
+    struct comm *comm = &model.comm[s->a % COMMS];
+    struct range *live;
+
+    c->kind = CALL_RANGE_QUERY;
+    c->comm = comm->ptr[rank];
+    c->no_result = s->a / COMMS == 1;
+    if (c->comm != NULL && !c->no_result)
+        settle(comm, rank); /* before it looks for the range */
+    c->registration = choose_range(s, rank, &live);
+    c->want = c->comm != NULL && live != NULL && !c->no_result ? OK_ONLY : INVALID_ONLY;
+}
+
+static void done_range_query(const struct step *s, int rank, const struct call *c)
+{
+    struct range *live;
+
+    choose_range(s, rank, &live);
+    if (c->got == SYMWIN_OK)
+        check_range(&model.comm[s->a % COMMS], rank, live, &c->result.range);
+}
+
+#endif
