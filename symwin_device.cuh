@@ -244,13 +244,13 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
     SYMWIN_DEVICE type symwin_load_##suffix(uint64_t addr)                                         \
     {                                                                                              \
         uint##bits##_t value;                                                                      \
-        SW_ACCESS(addr);                                                                       \
+        SW_ACCESS(addr);                                                                           \
         asm volatile("ld.global." ptx " %0, [%1];" : "=" reg(value) : "l"(addr) : "memory");       \
         return (type)value;                                                                        \
     }                                                                                              \
     SYMWIN_DEVICE void symwin_store_##suffix(uint64_t addr, type value)                            \
     {                                                                                              \
-        SW_ACCESS(addr);                                                                       \
+        SW_ACCESS(addr);                                                                           \
         asm volatile("st.global." ptx " [%0], %1;"                                                 \
                      :                                                                             \
                      : "l"(addr), reg((uint##bits##_t)value)                                       \
@@ -262,13 +262,13 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
     SYMWIN_DEVICE uint##bits##_t symwin_load_##load_name##_u##bits(uint64_t addr)                  \
     {                                                                                              \
         SYMWIN_REGISTER(bits) value;                                                               \
-        SW_ACCESS(addr);                                                                       \
+        SW_ACCESS(addr);                                                                           \
         asm volatile(load_ptx " %0, [%1];" : "=" reg(value) : "l"(addr) : "memory");               \
         return (uint##bits##_t)value;                                                              \
     }                                                                                              \
     SYMWIN_DEVICE void symwin_store_##store_name##_u##bits(uint64_t addr, uint##bits##_t value)    \
     {                                                                                              \
-        SW_ACCESS(addr);                                                                       \
+        SW_ACCESS(addr);                                                                           \
         asm volatile(store_ptx " [%0], %1;"                                                        \
                      :                                                                             \
                      : "l"(addr), reg((SYMWIN_REGISTER(bits))value)                                \

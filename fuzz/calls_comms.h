@@ -145,7 +145,7 @@ static void step_create(const struct step *s, int rank, struct call *c)
     want = create_wrongly(shape, c);
     create_oddly(shape, rank == odd ? c : &other, &want);
     if (shape <= WITHOUT_MULTICAST && (s->twist & 32) != 0)
-        c->options.flags |= SYMWIN_COMM_GRAPH_REGISTER;
+        c->options.flags |= SYMWIN_COMM_NO_GRAPH_REGISTER;
     c->want = want == OK_ONLY && !comm_fits() ? ONLY(SYMWIN_NO_MEMORY) : want;
 }
 
@@ -183,7 +183,7 @@ static void comm_note(struct comm *comm, int rank, const struct call *c)
     if (rank == 0) {
         comm->info = about;
         comm->info.multicast = has_multicast(c);
-        comm->graph_register = (c->options.flags & SYMWIN_COMM_GRAPH_REGISTER) != 0;
+        comm->graph_register = (c->options.flags & SYMWIN_COMM_NO_GRAPH_REGISTER) == 0;
         comm->serial = (unsigned)model.comms_made + 1;
         model.comms_made++;
     }

@@ -126,7 +126,7 @@ static int hold(struct comm *comm, int rank, const struct buffer *b, size_t byte
 {
     struct range *range;
 
-    if (!b->registered && !comm->graph_register)
+    if (!b->registered && (!comm->graph_register || b->is_public))
         return 1;
     if (known_range(comm, rank, b->ptr, bytes) == NULL && !has_room_for_ranges(comm, rank, 1))
         return 0;
