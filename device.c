@@ -24,6 +24,37 @@ symwin_status symwin_driver_query(symwin_driver_info *info)
     return SYMWIN_OK;
 }
 
+symwin_status symwin_driver_find(const char *name, void **function)
+{
+    static const char call[] = "symwin_driver_find";
+    static const char *const names[] = {
+#define NAME(name, symbol, version, need, params) #name,
+        SW_DRIVER_LIST(NAME)
+#undef NAME
+    };
+    enum { COUNT = sizeof names / sizeof names[0] };
+    symwin_status status;
+    void *found = NULL;
+    size_t i = 0;
+
+    if (name == NULL || function == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, name == NULL ? "name" : "function");
+    status = sw_driver_load();
+    if (status != SYMWIN_OK)
+        return status;
+    while (i < COUNT && strcmp(names[i], name) != 0)
+        i++;
+    if (i == COUNT)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: symwin uses no %s of the driver; take it from libcuda.so.1", call,
+                       name);
+    memcpy(&found, (const char *)&sw_drv + i * sizeof found, sizeof found);
+    if (found == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: this driver has no %s", call, name);
+    *function = found;
+    return SYMWIN_OK;
+}
+
 symwin_status symwin_device_query(int device, symwin_device_info *info)
 {
     static const char call[] = "symwin_device_query";

@@ -519,6 +519,16 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
 
 /* ---- for programs without the CUDA runtime --------------------------------------------------- */
 
+/* An entry point of the driver that answers, libcuda's or the emulated one's, by CUDA's name for it, as "cuLaunchKernel": for
+ * what there is no call here, as kernels, graphs and events. Those that symwin itself uses can be had, as cuda.h of CUDA 12
+ * declares them. They work in the current context: make one current first, as with cuCtxSetCurrent().
+ *
+ *   function  what is to be called, as cuda.h declares it: copy its bytes to a pointer of that type
+ *
+ *   SYMWIN_INVALID      symwin uses none of that name
+ *   SYMWIN_UNSUPPORTED  this driver has none of that name */
+SYMWIN_API symwin_status symwin_driver_find(const char *name, void **function);
+
 /* A stream of `device` that does not wait for the legacy default stream. */
 SYMWIN_API symwin_status symwin_stream_create(int device, struct CUstream_st **stream);
 SYMWIN_API symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream);

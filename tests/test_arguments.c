@@ -35,6 +35,9 @@ static void driver_calls(void)
     struct untouched watched;
     symwin_device_info device;
     symwin_driver_info driver;
+    CUresult (*count_devices)(int *);
+    void *function;
+    int count = 0;
 
     host_expect("symwin_driver_query: NULL", symwin_driver_query(NULL), SYMWIN_INVALID,
                 "symwin_driver_query|info is NULL");
@@ -42,6 +45,18 @@ static void driver_calls(void)
     tap_ok(strcmp(driver.name, "emu") == 0 && driver.version >= 12000 && driver.device_count == 8 &&
                driver.has_kernels == 1,
            "it says which driver answers");
+    watched = watch(&function, sizeof function);
+    host_expect("symwin_driver_find: no name", symwin_driver_find(NULL, &function), SYMWIN_INVALID,
+                "symwin_driver_find|name is NULL");
+    host_expect("symwin_driver_find: nowhere to put it", symwin_driver_find("cuInit", NULL),
+                SYMWIN_INVALID, "function is NULL");
+    host_expect("symwin_driver_find: a name that is none", symwin_driver_find("cuIni", &function),
+                SYMWIN_INVALID, "no cuIni of the driver");
+    expect_untouched("symwin_driver_find", watched);
+    host_expect("symwin_driver_find", symwin_driver_find("cuDeviceGetCount", &function), SYMWIN_OK,
+                "");
+    memcpy(&count_devices, &function, sizeof count_devices);
+    tap_ok(count_devices(&count) == 0 && count == 8, "what it finds is the driver's");
     watched = watch(&device, sizeof device);
     host_expect("symwin_device_query: NULL", symwin_device_query(0, NULL), SYMWIN_INVALID,
                 "symwin_device_query|info is NULL");

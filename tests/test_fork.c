@@ -122,11 +122,16 @@ static void every_call(const struct all *all)
     symwin_window_info window_info;
     symwin_comm_info comm_info;
     symwin_mem_info mem_info;
+    symwin_channel_info channel_info;
+    symwin_channel_end *end;
+    symwin_channel channel;
     symwin_window *window;
+    symwin_limit limit;
     symwin_comm *comm;
     void *ptr;
 
     FORKED(symwin_driver_query(&driver));
+    FORKED(symwin_driver_find("cuInit", &ptr));
     FORKED(symwin_device_query(0, &device));
     FORKED(symwin_mem_alloc(0, 1, 0, &ptr));
     FORKED(symwin_mem_free(all->memory));
@@ -152,6 +157,11 @@ static void every_call(const struct all *all)
                             all->stream));
     FORKED(symwin_allreduce_with(all->comm, all->memory, all->memory, 1, SYMWIN_U32, SYMWIN_SUM,
                                  NULL, all->stream));
+    FORKED(symwin_channel_create(all->comm, 1, NULL, 0, NULL, &end));
+    FORKED(symwin_channel_connect(all->comm, NULL, &channel));
+    FORKED(symwin_channel_query(all->comm, NULL, &channel_info));
+    FORKED(symwin_channel_limit(all->comm, &limit));
+    FORKED(symwin_channel_destroy(all->comm, NULL));
     FORKED(symwin_stream_create(0, &stream));
     FORKED(symwin_stream_synchronize(0, all->stream));
     FORKED(symwin_stream_destroy(0, all->stream));
