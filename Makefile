@@ -97,6 +97,9 @@ EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
 # What the first has but its steps, the second has too.
 BUFFERS      := examples/02_user_buffers/main.c $(filter-out %/main.c,$(EXAMPLE))
 WITH_NCCL_SOURCES := $(sort $(wildcard examples/03_with_nccl/*.c))
+# Kernels of its own, and the first one's processes.
+CHANNEL      := $(sort $(wildcard examples/04_memory_channel/*.c examples/04_memory_channel/*.cc)) examples/01_allreduce/launch.c
+CHANNEL_FATBIN := $(if $(NVCC),$(BUILD)/obj/examples/04_memory_channel/kernels.fatbin)
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
 USER_SOURCES := $(sort $(wildcard tests/user/*.cu))
@@ -136,7 +139,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 .PHONY: all run test tests race test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
-all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(INFO)
+all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(BUILD)/memory_channel $(INFO)
 
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
@@ -345,6 +348,13 @@ $(BUILD)/allreduce_ub: $(call objects,$(BUFFERS)) $(STATIC)
 $(BUILD)/with_nccl: $(call objects,$(WITH_NCCL_SOURCES))
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
+$(foreach s,$(filter-out examples/01_allreduce/%,$(CHANNEL)),$(BUILD)/obj/$(s).o): private OWN_CPPFLAGS += -Iexamples/01_allreduce
+$(BUILD)/obj/examples/04_memory_channel/image.c.o: $(CHANNEL_FATBIN) $(BUILD)/flags.cu
+$(BUILD)/obj/examples/04_memory_channel/image.c.o: private OWN_CPPFLAGS += $(if $(NVCC),-DKERNELS_FATBIN='"$(CHANNEL_FATBIN)"')
+
+$(BUILD)/memory_channel: $(call objects,$(CHANNEL)) $(STATIC)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
@@ -460,9 +470,9 @@ $(BUILD)/obj/tests/abi_cuda.c.o: $(BUILD)/flags.headers
 $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) $(TEST_FATBINS)) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) $(TEST_FATBINS) $(CHANNEL_FATBIN)) \
     $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(USER_SOURCES:%=$(BUILD)/obj/%.d)
--include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(CHANNEL) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
 
 # ---- install ----------------------------------------------------------------------------------
