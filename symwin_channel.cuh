@@ -47,6 +47,21 @@ SYMWIN_DEVICE void symwin_channel_get(const symwin_channel &channel, symwin_grou
     symwin_copy(group, channel.own + to, channel.theirs + from, bytes);
 }
 
+/* symwin_copy_bulk() likewise: large messages, through the block's shared memory. */
+SYMWIN_DEVICE void symwin_channel_put_bulk(const symwin_channel &channel, symwin_bulk_ring *ring,
+                                           symwin_group group, uint64_t to, uint64_t from,
+                                           uint64_t bytes)
+{
+    symwin_copy_bulk(ring, group, channel.theirs + to, channel.own + from, bytes);
+}
+
+SYMWIN_DEVICE void symwin_channel_get_bulk(const symwin_channel &channel, symwin_bulk_ring *ring,
+                                           symwin_group group, uint64_t to, uint64_t from,
+                                           uint64_t bytes)
+{
+    symwin_copy_bulk(ring, group, channel.own + to, channel.theirs + from, bytes);
+}
+
 /* symwin_put_packets() to the peer's memory at `to`, from this rank's at `from`; and of what the peer has put to this
  * rank's at `from`, symwin_get_packets() to this rank's at `to`. */
 SYMWIN_DEVICE void symwin_channel_put_packets(const symwin_channel &channel, symwin_group group,
