@@ -103,6 +103,7 @@ CHANNEL_FATBIN := $(if $(NVCC),$(BUILD)/obj/examples/04_memory_channel/kernels.f
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
 USER_SOURCES := $(sort $(wildcard tests/user/*.cu))
+FAST_SOURCES := examples/06_fast_allreduce/fast_allreduce.cu
 
 objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(BUILD)/obj/tables.o $(call objects,$(LIB_SOURCES))
@@ -120,6 +121,9 @@ GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
 # A user's two files with the device headers: by the host compiler for the emulated driver, by nvcc for the CUDA runtime.
 USER_EMU    := $(BUILD)/tests/user/ring-emu
 USER_CUDART := $(if $(NVCC),$(BUILD)/tests/user/ring)
+# So is this example, of one file.
+FAST_EMU    := $(BUILD)/fast_allreduce-emu
+FAST_CUDART := $(if $(NVCC),$(BUILD)/fast_allreduce)
 
 # The header is the one place that knows the version.
 version_part = $(shell sed -n 's/^.define SYMWIN_VERSION_$(1) //p' symwin.h)
@@ -139,7 +143,8 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 .PHONY: all run test tests race test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
-all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(BUILD)/memory_channel $(INFO)
+all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(BUILD)/memory_channel $(INFO) \
+    $(FAST_EMU) $(FAST_CUDART)
 
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
@@ -355,6 +360,12 @@ $(BUILD)/obj/examples/04_memory_channel/image.c.o: private OWN_CPPFLAGS += $(if 
 $(BUILD)/memory_channel: $(call objects,$(CHANNEL)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
+$(FAST_EMU): $(call objects,$(FAST_SOURCES)) $(STATIC)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
+$(FAST_CUDART): $(FAST_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
+	$(call say,LINK,$@)$(NVCC) -o $@ $^ -lpthread -ldl -lm
+
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
@@ -471,7 +482,8 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) $(TEST_FATBINS) $(CHANNEL_FATBIN)) \
-    $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(USER_SOURCES:%=$(BUILD)/obj/%.d)
+    $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(USER_SOURCES:%=$(BUILD)/obj/%.d) \
+    $(FAST_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(FAST_SOURCES:%=$(BUILD)/obj/%.d)
 -include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(CHANNEL) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
 

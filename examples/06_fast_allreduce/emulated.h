@@ -1,0 +1,144 @@
+/* What fast_allreduce.cu calls of the CUDA runtime, on symwin's emulated driver: for machines without nvcc, which never
+ * reads this file. Only symwin's source tree has what it includes. */
+#ifndef EMULATED_H
+#define EMULATED_H
+
+#include <pthread.h>
+
+#include "driver.h"
+#include "emu/emu.h"
+
+typedef CUresult cudaError_t;
+typedef CUstream cudaStream_t;
+typedef CUevent cudaEvent_t;
+typedef CUgraph cudaGraph_t;
+typedef CUgraphExec cudaGraphExec_t;
+
+static const cudaError_t cudaSuccess = CUDA_SUCCESS;
+static const CUstreamCaptureMode cudaStreamCaptureModeThreadLocal =
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+
+static inline const char *cudaGetErrorString(cudaError_t error)
+{
+    const char *text = NULL;
+
+    return sw_drv.cuGetErrorString(error, &text) == CUDA_SUCCESS ? text : "unknown error";
+}
+
+/* As the runtime does: the device's primary context becomes this thread's, and lives as long as the program. */
+static inline cudaError_t cudaSetDevice(int device)
+{
+    CUcontext context;
+    const cudaError_t error = sw_drv.cuDevicePrimaryCtxRetain(&context, device);
+
+    return error == CUDA_SUCCESS ? sw_drv.cuCtxSetCurrent(context) : error;
+}
+
+static inline cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return sw_drv.cuEventCreate(event, 0);
+}
+
+static inline cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    return sw_drv.cuEventDestroy(event);
+}
+
+static inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    return sw_drv.cuEventRecord(event, stream);
+}
+
+static inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    return sw_drv.cuEventElapsedTime(ms, start, end);
+}
+
+static inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, CUstreamCaptureMode mode)
+{
+    return sw_drv.cuStreamBeginCapture(stream, mode);
+}
+
+static inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    return sw_drv.cuStreamEndCapture(stream, graph);
+}
+
+static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, int flags)
+{
+    return sw_drv.cuGraphInstantiateWithFlags(exec, graph, (unsigned long long)flags);
+}
+
+/* A launch finds all that it needs on the host. */
+static inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+{
+    return CUDA_SUCCESS;
+}
+
+static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    return sw_drv.cuGraphLaunch(exec, stream);
+}
+
+static inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    return sw_drv.cuGraphExecDestroy(exec);
+}
+
+static inline cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    return sw_drv.cuGraphDestroy(graph);
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------- */
+
+/* A kernel is loaded at its first launch, and for as long as the program lives. */
+struct emulated_kernel {
+    struct sw_emu_kernel entry;
+    struct sw_emu_image image;
+    CUlibrary library;
+};
+
+static pthread_mutex_t emulated_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct emulated_kernel emulated_kernels[32];
+
+static inline CUlibrary emulated_library(void (*run)(const void *), size_t params_bytes,
+                                         unsigned most_threads)
+{
+    struct emulated_kernel *k = emulated_kernels;
+    CUlibrary library;
+
+    pthread_mutex_lock(&emulated_lock);
+    while (k->library != NULL && k->entry.run != run)
+        k++;
+    if (k->library == NULL) {
+        k->entry = {"kernel", run, params_bytes, most_threads};
+        k->image = {SW_EMU_IMAGE_MAGIC, 1, &k->entry};
+        (void)sw_drv.cuLibraryLoadData(&k->library, &k->image, NULL, NULL, 0, NULL, NULL, 0);
+    }
+    library = k->library;
+    pthread_mutex_unlock(&emulated_lock);
+    return library;
+}
+
+template <typename Args>
+static cudaError_t emulated_launch(void (*run)(const void *), unsigned most_threads,
+                                   unsigned blocks, unsigned threads, cudaStream_t stream,
+                                   Args args)
+{
+    void *params[] = {&args};
+    CUfunction function = NULL;
+    CUkernel kernel = NULL;
+    cudaError_t error;
+
+    error = sw_drv.cuLibraryGetKernel(&kernel, emulated_library(run, sizeof args, most_threads),
+                                      "kernel");
+    if (error == CUDA_SUCCESS)
+        error = sw_drv.cuKernelGetFunction(&function, kernel);
+    if (error == CUDA_SUCCESS)
+        error = sw_drv.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, params,
+                                      NULL);
+    return error;
+}
+
+#endif

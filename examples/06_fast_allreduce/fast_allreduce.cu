@@ -1,0 +1,911 @@
+/* fast_allreduce: an all-reduce of one's own, one-shot and two-shot, in one file: the kernels, and a program that proves
+ * them and times them.
+ *
+ *     nvcc -O3 -std=c++17 -arch=sm_90 -I../.. -o fast_allreduce fast_allreduce.cu ../../build/libsymwin.a
+ *     NTHREADS=4 ./fast_allreduce               four ranks as threads
+ *     ./fast_allreduce --nproc 4                four processes; also under mpirun, srun and torchrun
+ *
+ * The host compiler makes the same program of it for the emulated driver: see the Makefile.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "symwin.h"
+#include "symwin_packet.cuh"
+#include "symwin_reduce.cuh"
+
+enum { THREADS = 512, BLOCKS = 36 }; /* at most; of both kernels' grids */
+
+#ifdef __CUDACC__
+#define LAUNCH(kernel, blocks, threads, stream, args)                                              \
+    (kernel<<<blocks, threads, 0, stream>>>(args), cudaGetLastError())
+#else
+#include "emulated.h"
+#define LAUNCH(kernel, blocks, threads, stream, args)                                              \
+    emulated_launch(kernel, THREADS, blocks, threads, stream, args)
+#endif
+
+/* ---- kernels ---------------------------------------------------------------------------------- */
+
+enum { NEITHER, START, END }; /* the two signals */
+
+/* The window: what the peers read, and the words by which they are told. Offsets in it; the input is at 0. */
+struct fast_args {
+    symwin_span span;
+    symwin_limit limit; /* of each wait */
+    uint64_t results;   /* two-shot: of each rank's share */
+    uint64_t barrier;   /* symwin_barrier_bytes() of words */
+
+    /* This rank's memory, which no peer sees. */
+    uint64_t words, output, inputs, sums;
+
+    uint64_t count, bytes; /* of a message */
+    uint32_t turns;        /* of the barrier's test */
+    uint32_t late_ns;      /* how much later than the others a rank is, in tests */
+    uint32_t without;      /* START or END is left out, to see what comes of it */
+    uint32_t unused;
+};
+
+/* What `words` has, in bytes from there. CALLS is an epoch's: it counts the calls of the tests. */
+enum { CALLS = 0, GAVE_UP = 16, WRONG = 20, BEHIND = 24, AHEAD = 28, WORDS = 32 };
+
+/* Block b of each rank tells block b of the others, and waits for theirs: all that these blocks did before is visible to
+ * them afterwards. False: it has waited for too long, or the communicator was aborted. What comes behind does not wait. */
+SYMWIN_DEVICE bool signal_all(const fast_args &args, uint32_t which)
+{
+    symwin_limit limit = args.limit;
+
+    if (args.without == which) {
+        __syncthreads();
+        return true;
+    }
+    if (symwin_load_relaxed_u32(args.words + GAVE_UP) != 0)
+        limit.timeout_ns = 1;
+    if (symwin_barrier_block(symwin_team_all(args.span.peers), args.span.offset + args.barrier,
+                             limit))
+        return true;
+    symwin_store_relaxed_u32(args.words + GAVE_UP, 1);
+    return false;
+}
+
+/* For tests: now this rank is late, now that one, and not with all blocks. */
+SYMWIN_DEVICE void be_late(const fast_args &args, uint64_t turn)
+{
+    if (args.late_ns != 0 && threadIdx.x == 0 &&
+        (turn + blockIdx.x) % (uint32_t)args.span.peers.nranks == (uint32_t)args.span.peers.rank)
+        for (uint64_t since = symwin_clock_ns(); symwin_clock_ns() - since < args.late_ns;)
+            symwin_pause();
+    __syncthreads();
+}
+
+SYMWIN_DEVICE bool begin(const fast_args &args)
+{
+    const bool right = signal_all(args, START);
+
+    if (args.late_ns != 0)
+        be_late(args, symwin_epoch_begin(args.words + CALLS) + 1);
+    return right;
+}
+
+/* Some consecutive elements. */
+struct part {
+    uint64_t first, count;
+};
+
+/* Part `i` of `n` of those, in whole vectors of 16 bytes; the last ones may have less, or nothing. */
+SYMWIN_DEVICE part part_of(part whole, uint32_t i, uint32_t n, uint32_t vector)
+{
+    const uint64_t each = (whole.count + (uint64_t)n * vector - 1) / ((uint64_t)n * vector) *
+                          vector;
+    const uint64_t first = i * each < whole.count ? i * each : whole.count;
+    const uint64_t left = whole.count - first;
+
+    return {whole.first + first, each < left ? each : left};
+}
+
+/* Each rank adds up everything for itself. The start signal says that the peers' inputs are there. The end signal says
+ * that the peers have read this rank's, which may then be written again by what is behind in its stream. */
+template <class T>
+SYMWIN_DEVICE void one_shot(const fast_args &args)
+{
+    const part mine = part_of({0, args.count}, blockIdx.x, gridDim.x, 16 / T::bytes);
+    const uint64_t at = mine.first * T::bytes;
+
+    if (!begin(args))
+        return;
+    symwin_reduce_peers<T, symwin_op_sum>(symwin_group_block(), symwin_team_all(args.span.peers),
+                                          args.output + at, args.span.offset + at, mine.count);
+    signal_all(args, END);
+}
+
+/* Each rank adds up its share, and gathers the others' results. The start signal says that the peers' inputs are there,
+ * and that they have gathered this rank's result of the call before. The end signal, between the shots, says that the
+ * peers' results are there, and that they have read this rank's input. Behind the second shot there is none. */
+template <class T>
+SYMWIN_DEVICE void two_shot(const fast_args &args)
+{
+    const symwin_team team = symwin_team_all(args.span.peers);
+    const symwin_group block = symwin_group_block();
+    const part all = {0, args.count};
+    part share = part_of(all, (uint32_t)args.span.peers.rank, (uint32_t)team.count, 16 / T::bytes);
+    part mine = part_of(share, blockIdx.x, gridDim.x, 16 / T::bytes);
+    uint64_t at = mine.first * T::bytes;
+
+    if (!begin(args))
+        return;
+    symwin_reduce_peers<T, symwin_op_sum>(block, team,
+                                          symwin_span_own(args.span, args.results + at),
+                                          args.span.offset + at, mine.count);
+    if (!signal_all(args, END))
+        return;
+    for (int32_t i = 0; i < team.count; i++) {
+        const int32_t rank = symwin_team_after(team, i);
+
+        share = part_of(all, (uint32_t)rank, (uint32_t)team.count, 16 / T::bytes);
+        mine = part_of(share, blockIdx.x, gridDim.x, 16 / T::bytes);
+        at = mine.first * T::bytes;
+        symwin_copy_by<16>(block, args.output + at,
+                           symwin_span_peer(args.span, rank, args.results + at),
+                           mine.count * T::bytes);
+    }
+}
+
+#define KERNELS(type)                                                                              \
+    SYMWIN_KERNEL(one_shot_##type, fast_args, args, THREADS)                                       \
+    {                                                                                              \
+        one_shot<symwin_type_##type>(args);                                                        \
+    }                                                                                              \
+    SYMWIN_KERNEL(two_shot_##type, fast_args, args, THREADS)                                       \
+    {                                                                                              \
+        two_shot<symwin_type_##type>(args);                                                        \
+    }
+KERNELS(f32)
+KERNELS(f16)
+KERNELS(bf16)
+
+/* ---- kernels of the tests --------------------------------------------------------------------- */
+
+/* The barrier alone. In each turn every thread writes the turn's number where the peers see it; all of them find just
+ * that number between the signals. An older one: the start signal let a rank go that should have waited. A newer one: the
+ * end signal did. */
+SYMWIN_KERNEL(barrier_turns, fast_args, args, THREADS)
+{
+    const uint64_t before = (symwin_epoch_begin(args.words + CALLS) - 1) * args.turns;
+    const uint64_t place = 4 * ((uint64_t)blockIdx.x * THREADS + threadIdx.x);
+    const uint64_t other = 4 * ((uint64_t)blockIdx.x * THREADS + (threadIdx.x + 1) % blockDim.x);
+    uint32_t behind = 0, ahead = 0;
+
+    for (uint32_t turn = 1; turn <= args.turns; turn++) {
+        const uint32_t number = (uint32_t)before + turn;
+
+        be_late(args, number);
+        symwin_store_u32(symwin_span_own(args.span, place), number);
+        if (!signal_all(args, START))
+            break;
+        be_late(args, number + 1);
+        for (int32_t rank = 0; rank < args.span.peers.nranks; rank++) {
+            const uint32_t found = symwin_load_u32(symwin_span_peer(args.span, rank, other));
+
+            behind += (int32_t)(found - number) < 0;
+            ahead += (int32_t)(found - number) > 0;
+        }
+        if (!signal_all(args, END))
+            break;
+    }
+    if (behind != 0)
+        symwin_add_relaxed_u32(args.words + BEHIND, behind);
+    if (ahead != 0)
+        symwin_add_relaxed_u32(args.words + AHEAD, ahead);
+    symwin_epoch_end(args.words + CALLS);
+}
+
+/* Each call has another input: the same elements, further on. */
+enum { SHIFTS = 16, SHIFT_BYTES = 16 };
+
+SYMWIN_DEVICE uint64_t shift_of_call(const fast_args &args)
+{
+    return symwin_epoch_begin(args.words + CALLS) % SHIFTS * SHIFT_BYTES;
+}
+
+SYMWIN_KERNEL(next_input, fast_args, args, THREADS)
+{
+    be_late(args, symwin_epoch_begin(args.words + CALLS));
+    symwin_copy_by<16>(symwin_group_grid(), symwin_span_own(args.span, 0),
+                       args.inputs + shift_of_call(args), args.bytes);
+}
+
+/* The output, against the sums that the host has computed; and the call is over. */
+SYMWIN_KERNEL(check_output, fast_args, args, THREADS)
+{
+    const uint64_t sums = args.sums + shift_of_call(args);
+    uint32_t wrong = 0;
+
+    for (uint64_t i = symwin_thread_index(); i < args.bytes / 2; i += symwin_thread_count())
+        wrong += symwin_load_u16(args.output + 2 * i) != symwin_load_u16(sums + 2 * i);
+    if (wrong != 0)
+        symwin_add_relaxed_u32(args.words + WRONG, wrong);
+    symwin_epoch_end(args.words + CALLS);
+}
+
+/* ---- the program ------------------------------------------------------------------------------ */
+
+#ifdef __CUDACC__
+typedef void kernel_fn(fast_args);
+#else
+typedef void kernel_fn(const void *);
+#endif
+
+enum { TYPES = 3, SHOTS = 2 };
+
+static const struct {
+    const char *name;
+    uint64_t bytes;
+    int32_t exact; /* integers up to there are */
+    kernel_fn *kernels[SHOTS];
+} types[TYPES] = {{"f32", 4, 1 << 24, {one_shot_f32, two_shot_f32}},
+                  {"f16", 2, 1 << 11, {one_shot_f16, two_shot_f16}},
+                  {"bf16", 2, 1 << 8, {one_shot_bf16, two_shot_bf16}}};
+static const char *const shots[SHOTS] = {"one-shot", "two-shot"};
+
+enum { DIRECT = 5, REPLAYS = 10, IN_GRAPH = 4, TIMED = 20, TURNS = 10, GUARD = 64, MOST = 64 };
+
+/* What was asked for, and what all ranks share. */
+static struct {
+    int nproc, nthreads, blocks, threads, timeout_ms, absent;
+    uint32_t without;
+    uint64_t most_bytes;
+    int nranks, first; /* of all, and the first of this process */
+    int local_first;   /* and its number on this host */
+    symwin_driver_info driver;
+    symwin_unique_id id;
+} job;
+
+struct rank {
+    int rank, device;
+    symwin_comm *comm;
+    cudaStream_t stream;
+    void *window, *memory;                        /* what peers see, and what not */
+    char *host;                                   /* as `memory` */
+    uint64_t inputs, sums, output, scratch, room; /* offsets in `memory`, and its bytes */
+    struct fast_args args;
+    uint32_t wrong_before;
+    bool failed, wrong;
+};
+
+/* Says what has failed, once a rank, and ends it for all of them. */
+static bool must(struct rank *r, bool right, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+
+    if (right || r->failed)
+        return right && !r->failed;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "fast_allreduce: rank %d: %s\n", r->rank, text);
+    r->failed = true;
+    if (r->comm != NULL)
+        symwin_comm_abort(r->comm);
+    return false;
+}
+
+static bool symwin_must(struct rank *r, symwin_status status)
+{
+    return must(r, status == SYMWIN_OK, "%s: %s", symwin_status_name(status), symwin_last_error());
+}
+
+static bool cuda_must(struct rank *r, cudaError_t error, const char *what)
+{
+    return must(r, error == cudaSuccess, "%s: %s", what, cudaGetErrorString(error));
+}
+
+/* Between host and device, and waits for the stream. */
+static bool copy(struct rank *r, void *to, const void *from, uint64_t bytes)
+{
+    return symwin_must(r, symwin_memcpy(r->device, to, from, bytes, r->stream)) &&
+           symwin_must(r, symwin_stream_synchronize(r->device, r->stream));
+}
+
+static char *memory_at(const struct rank *r, uint64_t offset)
+{
+    return (char *)r->memory + offset;
+}
+
+/* The sum, or the largest, of what all ranks have: by the library's own all-reduce, which takes any memory. */
+static bool agree(struct rank *r, double *value, symwin_op op)
+{
+    double *const word = (double *)memory_at(r, r->scratch);
+
+    return copy(r, word, value, sizeof *value) &&
+           symwin_must(r, symwin_allreduce(r->comm, word, word, 1, SYMWIN_F64, op, r->stream)) &&
+           copy(r, value, word, sizeof *value) && symwin_must(r, symwin_comm_check(r->comm));
+}
+
+/* Waits until all ranks are here, so that nobody's kernels wait for what a host has yet to do. */
+static bool meet(struct rank *r)
+{
+    double nothing = 0;
+
+    return agree(r, &nothing, SYMWIN_SUM);
+}
+
+/* What the kernels have left in `words`, once they are through. */
+static bool read_words(struct rank *r, uint32_t words[WORDS / 4])
+{
+    if (!copy(r, words, (void *)(uintptr_t)r->args.words, WORDS))
+        return false;
+    if (words[GAVE_UP / 4] == 0)
+        return true;
+    if (symwin_comm_check(r->comm) != SYMWIN_OK) /* it was aborted, or a rank is gone */
+        return must(r, false, "gave up: %s", symwin_last_error());
+    return must(r, false, "gave up: a rank has not signalled for %d ms", job.timeout_ms);
+}
+
+static bool launch(struct rank *r, kernel_fn *kernel, const char *name, int blocks)
+{
+    return cuda_must(r, LAUNCH(kernel, blocks, job.threads, r->stream, r->args), name);
+}
+
+/* ---- their data */
+
+/* An integer in -top .. top, of rank and index alone. */
+static int32_t number_of(int rank, uint64_t index, int32_t top)
+{
+    uint64_t x = index * UINT64_C(0x9e3779b97f4a7c15) +
+                 (uint64_t)(rank + 1) * UINT64_C(0xd1b54a32d192ed03);
+
+    x = (x ^ (x >> 31)) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (int32_t)((x >> 33) % (uint64_t)(2 * top + 1)) - top;
+}
+
+/* The same in a type that has it exactly. */
+static void put_number(char *at, int type, int32_t number)
+{
+    const float value = (float)number;
+    uint32_t bits;
+    uint16_t half;
+
+    memcpy(&bits, &value, sizeof bits);
+    if (types[type].bytes == 4) {
+        memcpy(at, &bits, sizeof bits);
+        return;
+    }
+    if (strcmp(types[type].name, "bf16") == 0 || number == 0)
+        half = (uint16_t)(bits >> 16);
+    else /* another bias, and fewer bits */
+        half = (uint16_t)((bits >> 16 & 0x8000) | (((bits & 0x7fffffff) - (112u << 23)) >> 13));
+    memcpy(at, &half, sizeof half);
+}
+
+/* This rank's elements, and everybody's sums, from which calls of all lengths begin. Sums of all orders are exact. */
+static bool fill(struct rank *r, int type)
+{
+    const uint64_t bytes = types[type].bytes, some = r->sums - r->inputs;
+    const int32_t top = types[type].exact / job.nranks;
+
+    for (uint64_t i = 0; i < some / bytes; i++) {
+        int32_t sum = 0;
+
+        for (int rank = 0; rank < job.nranks; rank++)
+            sum += number_of(rank, i, top);
+        put_number(r->host + r->inputs + i * bytes, type, number_of(r->rank, i, top));
+        put_number(r->host + r->sums + i * bytes, type, sum);
+    }
+    return copy(r, memory_at(r, r->inputs), r->host + r->inputs, 2 * some);
+}
+
+/* ---- what is done with the kernels */
+
+/* Blocks for so many bytes a rank: a thread has a vector of 16 at least. */
+static int blocks_for(uint64_t bytes)
+{
+    const uint64_t blocks = (bytes + 16 * (uint64_t)job.threads - 1) / (16 * (uint64_t)job.threads);
+
+    return blocks < (uint64_t)job.blocks ? (int)blocks : job.blocks;
+}
+
+/* A graph of `count` times what `queue` queues. */
+typedef bool (*queue_fn)(struct rank *r, int type, int shot);
+
+static bool capture(struct rank *r, queue_fn queue, int type, int shot, int count,
+                    cudaGraphExec_t *exec)
+{
+    cudaGraph_t graph = NULL;
+    bool right = cuda_must(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal),
+                           "cudaStreamBeginCapture");
+
+    if (!right)
+        return false;
+    for (int i = 0; i < count && right; i++)
+        right = queue(r, type, shot);
+    right &= cuda_must(r, cudaStreamEndCapture(r->stream, &graph), "cudaStreamEndCapture");
+    right = right && cuda_must(r, cudaGraphInstantiate(exec, graph, 0), "cudaGraphInstantiate") &&
+            cuda_must(r, cudaGraphUpload(*exec, r->stream), "cudaGraphUpload");
+    if (graph != NULL)
+        cudaGraphDestroy(graph);
+    return right;
+}
+
+static bool replay(struct rank *r, cudaGraphExec_t exec, int times)
+{
+    for (int i = 0; i < times; i++)
+        if (!cuda_must(r, cudaGraphLaunch(exec, r->stream), "cudaGraphLaunch"))
+            return false;
+    return true;
+}
+
+static bool queue_turns(struct rank *r, int, int)
+{
+    return launch(r, barrier_turns, "barrier_turns", job.blocks);
+}
+
+static bool queue_allreduce(struct rank *r, int type, int shot)
+{
+    return launch(r, types[type].kernels[shot], shots[shot], blocks_for(r->args.bytes));
+}
+
+static bool queue_checked(struct rank *r, int type, int shot)
+{
+    return launch(r, next_input, "next_input", blocks_for(r->args.bytes)) &&
+           queue_allreduce(r, type, shot) &&
+           launch(r, check_output, "check_output", blocks_for(r->args.bytes));
+}
+
+/* First as they are launched, then from a graph, which has the same arguments each time. */
+static bool run_both(struct rank *r, queue_fn queue, int type, int shot)
+{
+    cudaGraphExec_t exec = NULL;
+    bool right = capture(r, queue, type, shot, IN_GRAPH, &exec) && meet(r);
+
+    if (r->rank == job.absent)
+        usleep((useconds_t)job.timeout_ms * 3000); /* longer than the others wait */
+    for (int i = 0; i < DIRECT && right; i++)
+        right = queue(r, type, shot);
+    right = right && replay(r, exec, REPLAYS) &&
+            symwin_must(r, symwin_stream_synchronize(r->device, r->stream));
+    if (exec != NULL)
+        cudaGraphExecDestroy(exec);
+    return right;
+}
+
+/* ---- tests */
+
+/* How often something went wrong, of all ranks; the program then fails when it ends. */
+static bool add_up(struct rank *r, double *wrong)
+{
+    const bool right = agree(r, wrong, SYMWIN_SUM);
+
+    r->wrong |= *wrong != 0;
+    return right;
+}
+
+static bool test_barrier(struct rank *r)
+{
+    uint32_t words[WORDS / 4];
+    double behind, ahead;
+
+    if (!run_both(r, queue_turns, 0, 0) || !read_words(r, words))
+        return false;
+    behind = words[BEHIND / 4];
+    ahead = words[AHEAD / 4];
+    if (!add_up(r, &behind) || !add_up(r, &ahead))
+        return false;
+    if (r->rank == 0)
+        printf(
+            "barrier: %d turns, %d of them from graphs: too early %.0f times after the start signal, "
+            "%.0f after the end signal\n",
+            TURNS * (DIRECT + IN_GRAPH * REPLAYS), TURNS * IN_GRAPH * REPLAYS, behind, ahead);
+    return true;
+}
+
+/* Many calls of one length. Each result is compared on the device with sums of the host's; the last one here too, and what
+ * lies behind it. */
+static bool test_count(struct rank *r, int type, int shot, uint64_t count, double *wrong)
+{
+    char *const out = r->host + r->output;
+    uint32_t words[WORDS / 4];
+    uint64_t bytes;
+
+    r->args.count = count;
+    r->args.bytes = bytes = count * types[type].bytes;
+    memset(out, 0xa5, bytes + GUARD);
+    if (!copy(r, memory_at(r, r->output), out, bytes + GUARD) ||
+        !run_both(r, queue_checked, type, shot) || !read_words(r, words) ||
+        !copy(r, out, memory_at(r, r->output), bytes + GUARD))
+        return false;
+    *wrong += words[WRONG / 4] - r->wrong_before;
+    r->wrong_before = words[WRONG / 4];
+    *wrong += memcmp(out, r->host + r->sums + words[CALLS / 4] % SHIFTS * SHIFT_BYTES, bytes) != 0;
+    for (int i = 0; i < GUARD; i++)
+        *wrong += (unsigned char)out[bytes + i] != 0xa5;
+    return true;
+}
+
+static bool test_type(struct rank *r, int type)
+{
+    const uint64_t most = job.most_bytes / types[type].bytes;
+    const uint64_t counts[] = {1, 7, 1021, 4096, 16411, most > 3 ? most - 3 : most, most};
+    double wrong[SHOTS] = {};
+    int tested = 0;
+
+    for (uint64_t count : counts) {
+        if (count > most)
+            continue;
+        tested++;
+        for (int shot = 0; shot < SHOTS; shot++)
+            if (!test_count(r, type, shot, count, &wrong[shot]))
+                return false;
+    }
+    if (!add_up(r, &wrong[0]) || !add_up(r, &wrong[1]))
+        return false;
+    if (r->rank == 0)
+        printf(
+            "%s: %d lengths, %d calls of each: one-shot wrong in %.0f places, two-shot in %.0f\n",
+            types[type].name, tested, DIRECT + IN_GRAPH * REPLAYS, wrong[0], wrong[1]);
+    return true;
+}
+
+/* ---- times */
+
+/* Microseconds of a call, of the slowest rank: the best of a few replays of a graph of many calls. Its last result is
+ * compared. */
+static bool time_calls(struct rank *r, int type, int shot, double *us)
+{
+    cudaEvent_t from = NULL, to = NULL;
+    cudaGraphExec_t exec = NULL;
+    uint32_t words[WORDS / 4];
+    float ms = 0;
+    bool right;
+
+    *us = 1e30;
+    right = cuda_must(r, cudaEventCreate(&from), "cudaEventCreate") &&
+            cuda_must(r, cudaEventCreate(&to), "cudaEventCreate") &&
+            launch(r, next_input, "next_input", blocks_for(r->args.bytes)) &&
+            capture(r, queue_allreduce, type, shot, TIMED, &exec) && meet(r) && replay(r, exec, 1);
+    for (int i = 0; i < 5 && right; i++) {
+        double mine;
+
+        right = meet(r) && cuda_must(r, cudaEventRecord(from, r->stream), "cudaEventRecord") &&
+                replay(r, exec, 1) &&
+                cuda_must(r, cudaEventRecord(to, r->stream), "cudaEventRecord") &&
+                symwin_must(r, symwin_stream_synchronize(r->device, r->stream)) &&
+                cuda_must(r, cudaEventElapsedTime(&ms, from, to), "cudaEventElapsedTime");
+        mine = (double)ms * 1000 / TIMED;
+        right = right && agree(r, &mine, SYMWIN_MAX);
+        *us = mine < *us ? mine : *us;
+    }
+    right = right && launch(r, check_output, "check_output", blocks_for(r->args.bytes)) &&
+            read_words(r, words);
+    if (right && words[WRONG / 4] != r->wrong_before)
+        right = must(r, false, "%s, timed: the result is wrong", shots[shot]);
+    if (exec != NULL)
+        cudaGraphExecDestroy(exec);
+    if (from != NULL)
+        cudaEventDestroy(from);
+    if (to != NULL)
+        cudaEventDestroy(to);
+    return right;
+}
+
+static bool time_type(struct rank *r, int type)
+{
+    for (uint64_t bytes = 1024; bytes <= job.most_bytes; bytes *= 4) {
+        const double moved = 2.0 * (job.nranks - 1) / job.nranks * (double)bytes;
+        double us[SHOTS];
+
+        r->args.bytes = bytes;
+        r->args.count = bytes / types[type].bytes;
+        for (int shot = 0; shot < SHOTS; shot++)
+            if (!time_calls(r, type, shot, &us[shot]))
+                return false;
+        if (r->rank == 0)
+            printf("%5s %10llu %12.2f %10.2f %12.2f %10.2f\n", types[type].name,
+                   (unsigned long long)bytes, us[0], moved / us[0] / 1000, us[1],
+                   moved / us[1] / 1000);
+    }
+    return true;
+}
+
+/* ---- a rank */
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* The window: input, results and barrier; the rest is this rank's alone. All words are zero before any rank's first kernel,
+ * since registering a window waits for all ranks. */
+static bool set_up(struct rank *r)
+{
+    const uint64_t largest = round_up(job.most_bytes), stamps = round_up(4 * BLOCKS * THREADS);
+    const uint64_t part = largest > stamps ? largest : stamps;
+    const uint64_t words = round_up(8 * (uint64_t)job.nranks * (BLOCKS + 2));
+    symwin_comm_options options = {};
+    symwin_window *window = NULL;
+    symwin_window_info info = {};
+    char *zeros = (char *)calloc(1, 2 * part + words);
+
+    r->sums = largest + SHIFTS * SHIFT_BYTES;
+    r->output = 2 * r->sums;
+    r->scratch = r->output + largest + round_up(GUARD);
+    r->room = r->scratch + 256 + WORDS;
+    r->host = (char *)calloc(1, r->room);
+    options.size = sizeof options;
+    options.kernel_timeout_ms = job.timeout_ms;
+    if (must(r, zeros != NULL && r->host != NULL, "no host memory") &&
+        cuda_must(r, cudaSetDevice(r->device), "cudaSetDevice") &&
+        symwin_must(r, symwin_stream_create(r->device, &r->stream)) &&
+        symwin_must(r, symwin_mem_alloc(r->device, 2 * part + words, 0, &r->window)) &&
+        symwin_must(r, symwin_mem_alloc(r->device, r->room, 0, &r->memory)) &&
+        copy(r, r->window, zeros, 2 * part + words) && copy(r, r->memory, r->host, r->room) &&
+        symwin_must(
+            r, symwin_comm_create(&job.id, job.nranks, r->rank, r->device, &options, &r->comm)) &&
+        symwin_must(r, symwin_window_register(r->comm, r->window, 2 * part + words, 0, &window)) &&
+        symwin_must(r, symwin_window_query(r->comm, window, &info)) &&
+        symwin_must(r, symwin_channel_limit(r->comm, &r->args.limit)))
+        r->args.span = symwin_span_of(info);
+    free(zeros);
+    r->args.results = part;
+    r->args.barrier = 2 * part;
+    r->args.words = (uint64_t)(uintptr_t)r->memory + r->scratch + 256;
+    r->args.output = (uint64_t)(uintptr_t)r->memory + r->output;
+    r->args.inputs = (uint64_t)(uintptr_t)r->memory + r->inputs;
+    r->args.sums = (uint64_t)(uintptr_t)r->memory + r->sums;
+    r->args.turns = TURNS;
+    r->args.without = job.without;
+    return !r->failed;
+}
+
+#ifdef __CUDACC__
+/* Before any kernel waits: the runtime loads a kernel at its first use, for which it may wait for those that run. */
+static bool load_kernels(struct rank *r)
+{
+    kernel_fn *const kernels[] = {one_shot_f32,  two_shot_f32,  one_shot_f16,
+                                  two_shot_f16,  one_shot_bf16, two_shot_bf16,
+                                  barrier_turns, next_input,    check_output};
+    cudaFuncAttributes attributes;
+
+    for (kernel_fn *kernel : kernels)
+        if (!cuda_must(r, cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes"))
+            return false;
+    return true;
+}
+#else
+static bool load_kernels(struct rank *)
+{
+    return true;
+}
+#endif
+
+static bool run_steps(struct rank *r)
+{
+    if (!set_up(r) || !load_kernels(r) || !meet(r))
+        return false;
+    if (r->rank == 0)
+        printf("fast_allreduce: %d ranks, driver %s, at most %d blocks of %d threads\n", job.nranks,
+               job.driver.name, job.blocks, job.threads);
+    r->args.late_ns = strcmp(job.driver.name, "emu") == 0 ? 300000 : 20000;
+    if (!test_barrier(r))
+        return false;
+    for (int type = 0; type < TYPES; type++)
+        if (!fill(r, type) || !test_type(r, type))
+            return false;
+    r->args.late_ns = 0;
+    if (r->wrong)
+        return meet(r);
+    if (r->rank == 0)
+        printf(" type      bytes  one-shot us       GB/s  two-shot us       GB/s\n");
+    for (int type = 0; type < TYPES; type++)
+        if (!fill(r, type) || !time_type(r, type))
+            return false;
+    return meet(r); /* nobody reads what is freed now */
+}
+
+static void *run_rank(void *argument)
+{
+    struct rank *r = (struct rank *)argument;
+
+    run_steps(r);
+    symwin_comm_destroy(r->comm); /* and its window */
+    symwin_must(r, symwin_mem_free(r->window));
+    symwin_must(r, symwin_mem_free(r->memory));
+    if (r->stream != NULL)
+        symwin_must(r, symwin_stream_destroy(r->device, r->stream));
+    free(r->host);
+    return NULL;
+}
+
+/* ---- all ranks */
+
+/* A thread for each rank of this process. */
+static bool run_ranks(void)
+{
+    static struct rank ranks[MOST];
+    pthread_t threads[MOST];
+    bool right = true;
+
+    for (int i = 0; i < job.nthreads; i++) {
+        ranks[i].rank = job.first + i;
+        ranks[i].device = (job.local_first + i) % job.driver.device_count;
+        if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]) != 0) {
+            fprintf(stderr, "fast_allreduce: cannot start a thread for rank %d\n", job.first + i);
+            exit(1); /* the ranks before it wait for it */
+        }
+    }
+    for (int i = 0; i < job.nthreads; i++) {
+        pthread_join(threads[i], NULL);
+        right &= !ranks[i].failed && !ranks[i].wrong;
+    }
+    return right;
+}
+
+static void set_number(const char *name, int number)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", number);
+    setenv(name, text, 1);
+}
+
+/* Starts processes, which find out who they are as they do under a launcher. -1 in these, else the exit status of all. */
+static int fork_processes(void)
+{
+    int failed = 0, status;
+    char name[64];
+
+    snprintf(name, sizeof name, "fast_allreduce-%ld", (long)getpid());
+    setenv("SYMWIN_JOB", name, 1);
+    set_number("SYMWIN_NRANKS", job.nproc);
+    set_number("SYMWIN_LOCAL_NRANKS", job.nproc);
+    for (int i = 0; i < job.nproc; i++) {
+        const pid_t pid = fork();
+
+        if (pid == 0) {
+            set_number("SYMWIN_RANK", i);
+            set_number("SYMWIN_LOCAL_RANK", i);
+            return -1;
+        }
+        if (pid < 0) {
+            perror("fast_allreduce: fork");
+            failed = 1;
+            break;
+        }
+    }
+    for (;;) {
+        if (wait(&status) >= 0)
+            failed |= status != 0;
+        else if (errno != EINTR)
+            return failed;
+    }
+}
+
+/* Who is here, and how many blocks of all ranks fit on a device at the same time. */
+static bool find_ranks(void)
+{
+    symwin_launch_info info;
+    symwin_device_info device;
+    int sharing, fit;
+    bool emulated;
+
+    if (symwin_launch_query(&info) != SYMWIN_OK || symwin_driver_query(&job.driver) != SYMWIN_OK ||
+        symwin_device_query(0, &device) != SYMWIN_OK)
+        return false;
+    if (job.nthreads == 0)
+        job.nthreads = info.nranks > 1 ? 1 : job.driver.device_count;
+    job.nranks = info.nranks * job.nthreads;
+    job.first = info.rank * job.nthreads;
+    job.local_first = (info.local_rank >= 0 ? info.local_rank : info.rank) * job.nthreads;
+    sharing = (job.nranks + job.driver.device_count - 1) / job.driver.device_count;
+    fit = device.multiprocessors / sharing;
+    emulated = strcmp(job.driver.name, "emu") == 0;
+    job.threads = emulated ? 64 : THREADS;
+    job.blocks = emulated ? 3 : BLOCKS;
+    job.blocks = job.blocks < fit ? job.blocks : fit > 0 ? fit : 1;
+    if (job.most_bytes == 0)
+        job.most_bytes = emulated ? 64 << 10 : 8 << 20;
+    return (info.nranks == 1 ? symwin_unique_id_create(&job.id)
+                             : symwin_unique_id_from_env(&job.id)) == SYMWIN_OK;
+}
+
+/* ---- the command line */
+
+static const char usage[] =
+    "usage: [NTHREADS=N] fast_allreduce [OPTION]... [BYTES]\n"
+    "\n"
+    "Proves and times all-reduces by this file's own kernels, of messages up to BYTES (8M, on the emulated\n"
+    "driver 64K; 1K at least). Ranks are NTHREADS threads (one for each device), or processes, or both.\n"
+    "\n"
+    "  --nproc N            forks N processes; mpirun, srun and torchrun serve as well\n"
+    "  --timeout MS         the longest wait in a kernel, 20000\n"
+    "  --without start|end  leaves one of the two signals out: what the tests say then\n"
+    "  --absent RANK        lets this rank be later than the timeout: all give up\n";
+
+/* 0: it is no such number. */
+static uint64_t number(const char *text, uint64_t least, uint64_t most)
+{
+    char *end = NULL;
+    uint64_t value = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
+
+    if (end == NULL || value > most)
+        return 0;
+    if (*end == 'K' || *end == 'M')
+        value <<= *end++ == 'K' ? 10 : 20;
+    return *end == '\0' && value >= least && value <= most ? value : 0;
+}
+
+/* Whether an option makes sense. */
+static bool option(const char *name, const char *value)
+{
+    if (strcmp(name, "--nproc") == 0)
+        return (job.nproc = (int)number(value, 1, MOST)) != 0;
+    if (strcmp(name, "--timeout") == 0)
+        return (job.timeout_ms = (int)number(value, 1, 600000)) != 0;
+    if (strcmp(name, "--without") == 0) {
+        job.without = strcmp(value, "start") == 0 ? START
+                      : strcmp(value, "end") == 0 ? END
+                                                  : NEITHER;
+        return job.without != NEITHER;
+    }
+    if (strcmp(name, "--absent") == 0) {
+        job.absent = strcmp(value, "0") == 0 ? 0 : (int)number(value, 1, MOST);
+        return job.absent != 0 || value[0] == '0';
+    }
+    return false;
+}
+
+static int parse(int argc, char **argv)
+{
+    const char *nthreads = getenv("NTHREADS"), *wrong = NULL;
+
+    job.timeout_ms = 20000;
+    job.absent = -1;
+    if (nthreads != NULL && (job.nthreads = (int)number(nthreads, 1, MOST)) == 0)
+        wrong = "NTHREADS";
+    for (int i = 1; i < argc && wrong == NULL; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            printf("%s", usage);
+            return 0;
+        }
+        if (argv[i][0] != '-')
+            wrong = (job.most_bytes = number(argv[i], 1024, UINT64_C(1) << 32)) == 0 ? argv[i]
+                                                                                     : NULL;
+        else if (i + 1 == argc || !option(argv[i], argv[i + 1]))
+            wrong = argv[i];
+        else
+            i++;
+    }
+    if (wrong != NULL)
+        fprintf(stderr, "fast_allreduce: %s: it, or its value, makes no sense\n%s", wrong, usage);
+    return wrong != NULL ? 2 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    int status = parse(argc, argv);
+
+    if (status < 0 && job.nproc > 0)
+        status = fork_processes();
+    if (status >= 0)
+        return status;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
+    if (!find_ranks()) {
+        fprintf(stderr, "fast_allreduce: %s\n", symwin_last_error());
+        return 1;
+    }
+    if (job.nranks > MOST) {
+        fprintf(stderr, "fast_allreduce: %d ranks are more than %d\n", job.nranks, MOST);
+        return 1;
+    }
+    if (!run_ranks())
+        return 1;
+    if (job.first == 0)
+        printf("All results verified\n");
+    return 0;
+}
