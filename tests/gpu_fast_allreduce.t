@@ -13,7 +13,7 @@ plan skip_all => "no $example: nvcc makes it (make gpu-tests)" unless -x $exampl
 
 sub example {
     my ($environment, $arguments) = @_;
-    my $output = `env SYMWIN_DRIVER=cuda $environment timeout 100 $example $arguments 2>&1`;
+    my $output = `env SYMWIN_DRIVER=cuda $environment timeout 300 $example $arguments 2>&1`;
     return ($? >> 8, $output);
 }
 
@@ -26,8 +26,8 @@ sub verified {
 
 verified('', '', 'a thread for each device');
 verified("NTHREADS=$_", '1M', "$_ threads") for 1, 2, 4;
-verified('', '--nproc 2 1M', 'two processes');
-verified('NTHREADS=2', '--nproc 2 64K', 'two processes of two threads');
+verified('', '--nproc 2 64K', 'two processes');
+verified('NTHREADS=2', '--nproc 2 1K', 'two processes of two threads');
 
 for my $signal (qw(start end)) {
     my ($status, $output) = example('NTHREADS=2', "--without $signal 64K");

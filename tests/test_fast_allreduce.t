@@ -42,10 +42,10 @@ bf16: $type: one-shot wrong in 0 places, two-shot in 0
 
 # ---- what it proves ----------------------------------------------------------------------------
 
-verified('NTHREADS=4', $sanitized ? '1K' : '64K', 4, 'four threads');
+verified('NTHREADS=4', $sanitized ? '1K' : '20K', 4, 'four threads');
 verified('NTHREADS=3 SYMWIN_EMU_DEVICES=2', '5000', 3, 'three threads on two devices');
 verified('NTHREADS=1', '1K', 1, 'one rank');
-verified('', '--nproc 4 16K', 4, 'four processes') unless $sanitized;
+verified('', '--nproc 4 4K', 4, 'four processes') unless $sanitized;
 verified('NTHREADS=2', '--nproc 2 1K', 4, 'two processes of two threads');
 
 # ---- that it would notice ----------------------------------------------------------------------
@@ -86,7 +86,7 @@ for ('NTHREADS=3', '--nproc 3') {
         open STDOUT, '>', "$scratch/killed.out" or die;
         open STDERR, '>', "$scratch/killed.err" or die;
         $ENV{SYMWIN_DRIVER} = 'emu';
-        exec $example, '--nproc', '3', '16M';
+        exec $example, '--nproc', '3', '1M';
         die "exec: $!";
     }
     my $until = time + 60;
