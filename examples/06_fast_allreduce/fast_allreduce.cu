@@ -74,6 +74,12 @@ SYMWIN_DEVICE bool signal_all(const fast_args &args, uint32_t which)
     return false;
 }
 
+/* For what writes ahead of a start signal: after a wait that was given up a peer may still be reading. */
+SYMWIN_DEVICE bool gave_up(const fast_args &args)
+{
+    return symwin_block_any(symwin_load_relaxed_u32(args.words + GAVE_UP) != 0);
+}
+
 /* For tests: now this rank is late, now that one, and not with all blocks. */
 SYMWIN_DEVICE void be_late(const fast_args &args, uint64_t turn)
 {
@@ -181,6 +187,8 @@ SYMWIN_KERNEL(barrier_turns, fast_args, args, THREADS)
     const uint64_t other = 4 * ((uint64_t)blockIdx.x * THREADS + (threadIdx.x + 1) % blockDim.x);
     uint32_t behind = 0, ahead = 0;
 
+    if (gave_up(args))
+        return;
     for (uint32_t turn = 1; turn <= args.turns; turn++) {
         const uint32_t number = (uint32_t)before + turn;
 
@@ -215,6 +223,8 @@ SYMWIN_DEVICE uint64_t shift_of_call(const fast_args &args)
 
 SYMWIN_KERNEL(next_input, fast_args, args, THREADS)
 {
+    if (gave_up(args))
+        return;
     be_late(args, symwin_epoch_begin(args.words + CALLS));
     symwin_copy_by<16>(symwin_group_grid(), symwin_span_own(args.span, 0),
                        args.inputs + shift_of_call(args), args.bytes);
