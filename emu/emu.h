@@ -102,8 +102,8 @@ void sw_emu_machine(struct sw_emu_machine *machine);
 
 /* ---- delays ----------------------------------------------------------------------------------- */
 
-/* Holds up threads of kernels that were compiled with SYMWIN_RACE, before some of their memory accesses. Set while no such
- * kernel runs. */
+/* Holds up threads of kernels that were compiled with SYMWIN_RACE, before some of their memory accesses. Set while no
+ * such kernel runs. */
 struct sw_emu_race {
     uint64_t seed;
     unsigned one_in;         /* accesses of those meant below; 0: none */
@@ -111,6 +111,15 @@ struct sw_emu_race {
     int device, block, warp; /* of the threads that are meant, -1: any */
 };
 void sw_emu_race_set(const struct sw_emu_race *race);
+
+/* Under ThreadSanitizer: the innermost functions emu_digit_N in the stack trace of an access by a kernel, from the
+ * outermost on, tell in octal which thread it was. */
+enum {
+    EMU_TRAIL_DEVICE = 3,
+    EMU_TRAIL_BLOCK = 3,
+    EMU_TRAIL_THREAD = 4,
+    EMU_TRAIL_DIGITS = EMU_TRAIL_DEVICE + EMU_TRAIL_BLOCK + EMU_TRAIL_THREAD
+};
 
 /* ---- kernel faults ---------------------------------------------------------------------------- */
 

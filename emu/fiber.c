@@ -13,7 +13,6 @@
  */
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -39,7 +38,6 @@ void *__tsan_create_fiber(unsigned flags);
 void *__tsan_get_current_fiber(void);
 void __tsan_destroy_fiber(void *fiber);
 void __tsan_switch_to_fiber(void *fiber, unsigned flags);
-void __tsan_set_fiber_name(void *fiber, const char *name);
 void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);
 #define ORDERS_NOTHING 1u
@@ -273,9 +271,6 @@ UNSEEN static void thread_assign(struct emu_fibers *w, struct fiber *f)
 {
     const unsigned *size = w->grid->block;
     const unsigned i = w->started++;
-#if defined(EMU_TSAN)
-    char name[64]; /* for its reports */
-#endif
 
     f->self.thread.x = i % size[0];
     f->self.thread.y = i / size[0] % size[1];
@@ -289,11 +284,6 @@ UNSEEN static void thread_assign(struct emu_fibers *w, struct fiber *f)
     f->self.stored = 0;
     f->self.accesses = 0;
     w->turns = 0;
-#if defined(EMU_TSAN)
-    snprintf(name, sizeof name, "%.24s device %d block %u thread %u", w->grid->kernel->name,
-             w->grid->device, w->block.x, i);
-    __tsan_set_fiber_name(f->tsan, name);
-#endif
 }
 
 /* Who runs next: a thread not started, a ready one, or the OS thread when all is over. */
@@ -357,7 +347,11 @@ UNSEEN static void fiber_main(void)
 #endif
     for (;;) {
         __tsan_acquire(&w->order_start);
+#if defined(EMU_TSAN)
+        emu_trail_run(&me->self, w->grid->kernel->run, w->grid->params);
+#else
         w->grid->kernel->run(w->grid->params);
+#endif
         __tsan_release(&w->order_end);
         w->ended++;
         w->turns = 0;

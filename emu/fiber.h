@@ -50,6 +50,11 @@ void emu_block_waits(struct emu_grid *grid);
  * at 0. (fiber.c) */
 void emu_rest(unsigned *turns);
 
+/* Runs a kernel's thread so that each of its stack traces tells which it is. Under ThreadSanitizer. (trail.c) */
+struct emu_dev_thread;
+void emu_trail_run(const struct emu_dev_thread *me, void (*run)(const void *params),
+                   const void *params);
+
 /* From a fiber: its grid; and away for good, which only a killed grid's threads may. */
 struct emu_grid *emu_fiber_grid(void);
 _Noreturn void emu_fiber_leave(void);

@@ -159,6 +159,8 @@ static symwin_status hunt(struct hunt *h, int64_t until)
     uint64_t over = 0;
 
     h->count = h->found = 0;
+    if (h->r->rank == 0)
+        snprintf(h->r->job->page->line_name, sizeof h->r->job->page->line_name, "%s", h->name);
     if (status == SYMWIN_OK)
         name_memory(h);
     while (status == SYMWIN_OK && !h->found && over == 0) {
@@ -182,7 +184,6 @@ static void report(struct hunt *h)
     if (h->r->rank != 0)
         return;
     page->failed += h->found;
-    snprintf(page->line_name, sizeof page->line_name, "%s", h->name);
     stage_line(h->found, h->count, h->text);
 }
 

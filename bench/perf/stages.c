@@ -391,7 +391,7 @@ static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks,
         if (asked_to_end || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
             break;
         slow = sw_now_ms() - page->since > SLOW_MS;
-        say_death(page, status, late, slow);
+        say_death(page, status, late, slow && kernel >= 0);
         page->failed++;
         page->from = page->line + 1;
         slow_deaths += slow;

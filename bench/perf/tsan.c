@@ -1,8 +1,8 @@
 /* What ThreadSanitizer reports, in sentences: who reads what, who writes it, in which line of the kernel.
  *
- * Its runtime calls __tsan_on_report() for each report and answers questions about it; CUDA threads are fibers with
- * names (emu/fiber.c). The report itself goes where TSAN_OPTIONS says. In a program without it there is nothing to
- * tell.
+ * Its runtime calls __tsan_on_report() for each report and answers questions about it. Who made an access is in its
+ * stack trace (emu/trail.c). The report itself goes where TSAN_OPTIONS says. In a program without ThreadSanitizer
+ * there is nothing to tell.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ int tsan_found(char *text, size_t bytes)
 
 #include "../../emu/emu_access.h"
 
-enum { FRAMES = 32, PLACES = 256, SENTENCE = 800 };
+enum { FRAMES = 64, PLACES = 256, SENTENCE = 900 };
 
 /* <sanitizer/tsan_interface.h> has none of these; the runtime is there for debuggers. */
 int __tsan_get_report_data(void *report, const char **description, int *count, int *stacks,
@@ -52,9 +52,6 @@ int __tsan_get_report_data(void *report, const char **description, int *count, i
                            void **sleep_trace, unsigned long trace_size);
 int __tsan_get_report_mop(void *report, unsigned long index, int *tid, void **address, int *size,
                           int *write, int *atomic, void **trace, unsigned long trace_size);
-int __tsan_get_report_thread(void *report, unsigned long index, int *tid, unsigned long *os_id,
-                             int *running, const char **name, int *parent_tid, void **trace,
-                             unsigned long trace_size);
 void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t bytes);
 void __tsan_on_report(void *report) __attribute__((visibility("default")));
 
@@ -114,52 +111,72 @@ struct access {
     int write, size, by_kernel;
 };
 
-/* The line of the kernel from which the access was made: the first that is in no header of ours. "": none is. */
-static void find_line(void **trace, char *text, size_t bytes)
+/* What a frame is: a function, and the file and line in it. */
+static void symbolize(void *pc, char name[128], char line[256])
 {
-    text[0] = '\0';
-    for (int i = 0; i < FRAMES && trace[i] != NULL; i++) {
-        char frame[512];
-        const char *slash;
+    char text[512], *bar;
 
-        __sanitizer_symbolize_pc(trace[i], "%s:%l", frame, sizeof frame);
-        if (strstr(frame, "/include/") != NULL || strstr(frame, ".c") == NULL ||
-            strstr(frame, "emu/") != NULL || strstr(frame, "../") != NULL ||
-            strstr(frame, ".cuh:") != NULL)
-            continue;
-        slash = strrchr(frame, '/');
-        snprintf(text, bytes, "%.140s", slash != NULL ? slash + 1 : frame);
-        return;
-    }
+    __sanitizer_symbolize_pc(pc, "%f|%s:%l", text, sizeof text);
+    bar = strchr(text, '|');
+    snprintf(line, 256, "%.255s", bar != NULL ? bar + 1 : "");
+    if (bar != NULL)
+        *bar = '\0';
+    snprintf(name, 128, "%.127s", text);
 }
 
-/* By the fiber's name. What is no kernel's is the caller's next use of the memory, in the stream. */
-static void find_who(void *report, int threads, int tid, struct access *a)
+static unsigned number_of(const unsigned char *digits, int count)
 {
-    for (int i = 0; i < threads; i++) {
-        void *trace[1] = {NULL};
-        unsigned long os_id;
-        const char *name = NULL;
-        char kernel[32];
-        unsigned block, thread;
-        int id, running, parent, device;
+    unsigned number = 0;
 
-        if (!__tsan_get_report_thread(report, (unsigned long)i, &id, &os_id, &running, &name,
-                                      &parent, trace, 1) ||
-            id != tid || name == NULL)
+    for (int i = 0; i < count; i++)
+        number = 8 * number + digits[i];
+    return number;
+}
+
+/* The line of the kernel from which the access was made: the first that is in no header of ours. */
+static int is_line(const char *line)
+{
+    return strstr(line, ".c") != NULL && strstr(line, "/include/") == NULL &&
+           strstr(line, ".cuh:") == NULL && strstr(line, "emu/") == NULL &&
+           strstr(line, "../") == NULL;
+}
+
+/* Who, and where, by the trace. What is no kernel's is the caller's other use of the memory, in the stream. */
+static void find_who(void **trace, struct access *a)
+{
+    unsigned char digits[EMU_TRAIL_DIGITS];
+    int found = 0, ours = 0, i;
+
+    for (i = 0; i < FRAMES && trace[i] != NULL; i++) {
+        char name[128], line[256];
+        const char *slash;
+
+        symbolize(trace[i], name, line);
+        ours |= strncmp(name, "symwin_perf_", 12) == 0;
+        if (strncmp(name, "emu_digit_", 10) == 0 && found < EMU_TRAIL_DIGITS)
+            digits[EMU_TRAIL_DIGITS - ++found] = (unsigned char)(name[10] - '0');
+        if (a->where[0] != '\0' || found > 0 || !is_line(line))
             continue;
-        if (sscanf(name, "%31s device %d block %u thread %u", kernel, &device, &block, &thread) !=
-            4)
-            break;
-        a->by_kernel = strncmp(kernel, "symwin_perf_", 12) != 0;
-        if (a->by_kernel)
-            snprintf(a->who, sizeof a->who, "rank %d (block %u, thread %u)", device, block, thread);
-        else
-            snprintf(a->who, sizeof a->who,
-                     "what the caller does in rank %d's stream before or after the call", device);
-        return;
+        slash = strrchr(line, '/');
+        snprintf(a->where, sizeof a->where, " at %.140s", slash != NULL ? slash + 1 : line);
     }
-    snprintf(a->who, sizeof a->who, "what the caller does in the stream before or after the call");
+    a->by_kernel = found == EMU_TRAIL_DIGITS && !ours;
+    if (i == 0)
+        snprintf(a->who, sizeof a->who, "somebody, who has done much since,");
+    else if (a->by_kernel)
+        snprintf(a->who, sizeof a->who, "rank %u (block %u, thread %u)",
+                 number_of(digits, EMU_TRAIL_DEVICE),
+                 number_of(digits + EMU_TRAIL_DEVICE, EMU_TRAIL_BLOCK),
+                 number_of(digits + EMU_TRAIL_DEVICE + EMU_TRAIL_BLOCK, EMU_TRAIL_THREAD));
+    else if (found == EMU_TRAIL_DIGITS)
+        snprintf(a->who, sizeof a->who,
+                 "what the caller does in rank %u's stream before or after the call",
+                 number_of(digits, EMU_TRAIL_DEVICE));
+    else
+        snprintf(a->who, sizeof a->who,
+                 "what the caller does in the stream before or after the call");
+    if (!a->by_kernel)
+        a->where[0] = '\0';
 }
 
 static void find_what(uintptr_t address, struct access *a)
@@ -175,17 +192,16 @@ static void find_what(uintptr_t address, struct access *a)
 
 static void print_access(const struct access *a, const char *what, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s %s %s%s%s", a->who, a->write ? "writes" : "reads", what,
-             a->where[0] != '\0' ? " at " : "", a->where);
+    snprintf(text, bytes, "%s %s %s%s", a->who, a->write ? "writes" : "reads", what, a->where);
 }
 
 void __tsan_on_report(void *report)
 {
     const char *description = "";
     void *sleep_trace[1] = {NULL};
-    int count, stacks, mops = 0, locs, mutexes, threads = 0, unique_tids;
+    int count, stacks, mops = 0, locs, mutexes, threads, unique_tids;
     struct access of[2] = {{.who = ""}, {.who = ""}};
-    char first[320], second[320];
+    char first[400], second[400];
 
     if (atomic_load(&seen.found) > 0)
         return;
@@ -197,10 +213,8 @@ void __tsan_on_report(void *report)
 
         __tsan_get_report_mop(report, (unsigned long)i, &tid, &address, &of[i].size, &of[i].write,
                               &atomic, trace, FRAMES);
-        find_who(report, threads, tid, &of[i]);
+        find_who(trace, &of[i]);
         find_what((uintptr_t)address, &of[i]);
-        if (of[i].by_kernel)
-            find_line(trace, of[i].where, sizeof of[i].where);
     }
     print_access(&of[0], of[0].what, first, sizeof first);
     print_access(&of[1], "it", second, sizeof second);
