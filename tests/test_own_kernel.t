@@ -37,6 +37,8 @@ sub refused {
 
 my $here = abs_path('.');
 
+cmp_ok(scalar(() = slurp($example) =~ /\n/g), '<=', 60, 'the example has 60 lines at most');
+
 # ---- what is right ------------------------------------------------------------------------------
 
 my $begin = time;

@@ -355,7 +355,7 @@ static symwin_status set_environment(const struct perf_options *o)
 static int begin_stages(char **argv, const struct perf_options *options)
 {
     struct perf_options completed = *options;
-    const char *wrong = options_complete(&completed, 1);
+    const char *wrong = options_complete(&completed, 0);
     symwin_launch_info info;
 
     if (wrong == NULL && symwin_launch_query(&info) == SYMWIN_OK && info.launcher != NULL)
