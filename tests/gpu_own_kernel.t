@@ -39,14 +39,14 @@ for my $bug (qw(host_epoch grid_epoch one_slot no_end_barrier relaxed_flag)) {
         my $code = "$folder/$bug$mended.cubin";
         is(system("$nvcc -std=c++17 -O3 -arch=native -DSYMWIN_RACE $mended -I. --cubin -o $code tests/race/$bug.cu"), 0,
             "$bug $mended: compiles");
-        ($status, $output) = perf("--race --kernel $code:$bug --seconds 10");
+        ($status, $output) = perf("--race --kernel $code:$bug --seconds 4");
         diag($output);
         is($status, 0, "$bug, mended: nothing is found") if $mended;
         is($status, 1, "$bug: is found") if !$mended && $bug =~ /epoch/;
     }
 }
 
-($status, $output) = perf('--race --seconds 20');
+($status, $output) = perf('--race --seconds 10');
 is($status, 0, "the library's algorithms: nothing is found") or diag($output);
 
 done_testing();

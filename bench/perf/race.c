@@ -165,8 +165,8 @@ static symwin_status hunt(struct hunt *h, int64_t until)
         name_memory(h);
     while (status == SYMWIN_OK && !h->found && over == 0) {
         status = one_burst(h);
-        h->count++;
-        h->seed = (h->seed * 0x9e3779b1u + 12345) % INT32_MAX;
+        if (h->count++ > 0) /* what was asked for comes behind the quiet one */
+            h->seed = (h->seed * 0x9e3779b1u + 12345) % INT32_MAX;
         over = sw_now_ms() > until;
         if (status == SYMWIN_OK)
             status = meet(h->r, SYMWIN_OK, &over, 1);

@@ -300,8 +300,7 @@ static void set_sanitizer_options(const struct stages *s)
 
     snprintf(
         options, sizeof options,
-        "log_path=%s/reports halt_on_error=0 exitcode=0 report_thread_leaks=0 die_after_fork=0 "
-        "history_size=5",
+        "log_path=%s/reports halt_on_error=0 exitcode=0 report_thread_leaks=0 die_after_fork=0",
         s->page->folder);
     add_options("TSAN_OPTIONS", " ", options);
     add_options("ASAN_OPTIONS", ":", "detect_leaks=0");
