@@ -38,11 +38,11 @@ UNSEEN static int is_meant(const struct emu_dev_thread *me)
 UNSEEN void emu_dev_race(const void *p)
 {
     struct emu_dev_thread *me = emu_dev_me();
-    uint64_t hash = mix(now.seed, (uint64_t)(uintptr_t)p - (uint64_t)(uintptr_t)emu_arena);
-    uint64_t begun, ns;
+    uint64_t hash, begun, ns;
 
     if (!is_meant(me))
         return;
+    hash = mix(now.seed, (uint64_t)(uintptr_t)p - (uint64_t)(uintptr_t)emu_arena);
     hash = mix(hash, (uint64_t)me->device << 40 | (uint64_t)me->block.x << 20 | me->thread.x);
     hash = mix(hash, me->accesses++);
     if (hash >> 32 > UINT32_MAX / now.one_in)

@@ -464,6 +464,9 @@ static int time_all(struct stages *s)
         }
     s->page->stage = STAGE_TIME;
     status = run_process(s->page, s->self, s->argv, s->fd, s->gpus > 0 ? NULL : "emu", 0, &late);
+    if (WIFSIGNALED(status) && !asked_to_end)
+        fprintf(stderr, "symwin-perf: what times the kernels ended by signal %d (%s)\n",
+                WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     if (picture_draw(s->o, s->page) == SYMWIN_OK)
