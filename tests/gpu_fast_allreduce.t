@@ -31,7 +31,7 @@ verified('NTHREADS=2', '--nproc 2 1K', 'two processes of two threads');
 
 for my $signal (qw(start end)) {
     my ($status, $output) = example('NTHREADS=2', "--without $signal 64K");
-    ok($status == 1 && $output =~ /^barrier: / && $output !~ /verified/, "without the $signal signal") or diag($output);
+    ok($status == 1 && $output =~ /^barrier: /m && $output !~ /verified/, "without the $signal signal") or diag($output);
     diag(grep { /^(?:barrier|f32)/ } map { "$_\n" } split /\n/, $output);
 }
 my ($status, $output) = example('NTHREADS=2', '--absent 1 --timeout 500 64K');

@@ -257,16 +257,19 @@ static int at_most(uint64_t value, int most)
     return value < (uint64_t)most ? (int)value : most;
 }
 
-/* Enough threads that each has a few vectors of 16 bytes, or packets, and a block for each multiprocessor at the most. */
+/* Enough threads that each has a few vectors of 16 bytes, or packets, and a block for each multiprocessor at the most. What
+ * gets, waits: smaller blocks on more multiprocessors (64 of 128 threads: 1 MiB in 6.4 us on two H200s, of 256 in 7.2). */
 static struct grid grid_of(const struct rank *self, enum kernel kernel, uint64_t bytes)
 {
     const int emulated = strcmp(self->job->driver.name, "emu") == 0;
     const uint64_t units = kernel == PUT_PACKETS ? bytes / 8 : (bytes + 15) / 16;
-    const uint64_t each = kernel == PUT ? 8 : 4; /* loads and stores under way of a thread */
+    const uint64_t each = kernel == PUT_PACKETS ? 4
+                                                : 8; /* loads and stores under way of a thread */
+    const int usual = kernel == GET ? 128 : 256;
     const int most = emulated ? 2 : at_most((uint64_t)self->gpu.multiprocessors, MOST_BLOCKS);
     struct grid grid = {1, 64};
 
-    while (!emulated && grid.threads < (units > 1 << 18 ? MOST_THREADS : 256) &&
+    while (!emulated && grid.threads < (units > 1 << 18 ? MOST_THREADS : usual) &&
            (uint64_t)grid.threads < units)
         grid.threads *= 2;
     if (kernel == GET_BULK)
