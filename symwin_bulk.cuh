@@ -131,6 +131,7 @@ SYMWIN_DEVICE void symwin_bulk_load(void *shared, uint64_t from, uint32_t bytes,
 #if SYMWIN_EMULATED
     symwin_emu_bulk_ask(shared, symwin_emu_source(from, bytes), bytes, barrier);
 #else
+    SW_ACCESS(from);
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
         :
@@ -169,6 +170,7 @@ SYMWIN_DEVICE void symwin_bulk_store(uint64_t to, const void *shared, uint32_t b
 #if SYMWIN_EMULATED
     symwin_emu_bulk_ask(symwin_emu_target(to, bytes), shared, bytes, NULL);
 #else
+    SW_ACCESS(to);
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                  :
                  : "l"(to), "r"((uint32_t)__cvta_generic_to_shared(shared)), "r"(bytes)

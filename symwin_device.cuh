@@ -367,6 +367,7 @@ SYMWIN_DEVICE void symwin_load_relaxed_v16_if(bool condition, uint64_t addr, sym
     if (condition)
         *v = symwin_load_relaxed_v16(addr);
 #else
+    SW_ACCESS(addr);
     asm volatile("{\n\t"
                  ".reg .pred p;\n\t"
                  "setp.ne.u32 p, %3, 0;\n\t"
