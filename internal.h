@@ -9,6 +9,7 @@
 #include "kernels/kernel_args.h"
 #include "kernels/kernel_list.h"
 #include "memory.h"
+#include "registry.h"
 #include "tickets.h"
 
 /* ---- error.c --------------------------------------------------------------------------------- */
@@ -418,33 +419,6 @@ symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
                                 uint64_t words[SW_FABRIC_WORDS]);
 symwin_status sw_handles_import(struct sw_group *group, struct sw_segment *segment, int rank,
                                 const uint64_t words[SW_FABRIC_WORDS]);
-
-/* ---- registry.c: which address belongs to which window --------------------------------------- */
-
-struct sw_registry_entry {
-    uintptr_t begin, end; /* addresses of this rank */
-    uintptr_t window;     /* the public handle's value */
-    size_t offset;        /* of `begin` in the flat range */
-    unsigned transports;
-};
-
-struct sw_registry;
-
-struct sw_registry *sw_registry_create(void); /* NULL: no memory */
-void sw_registry_destroy(struct sw_registry *registry);
-
-/* One writer at a time; readers are never blocked. */
-symwin_status sw_registry_reserve(struct sw_registry *registry,
-                                  size_t entries); /* room for so many more */
-void sw_registry_insert(struct sw_registry *registry, const struct sw_registry_entry *entry);
-void sw_registry_remove(struct sw_registry *registry, uintptr_t window);
-
-enum sw_found { SW_FOUND_NONE, SW_FOUND_PART, SW_FOUND_ALL };
-
-/* The smallest window that contains [begin, begin + bytes). SW_FOUND_PART: none does, but some
- * window contains `begin`; *out is then that one. Lock-free, any thread. */
-enum sw_found sw_registry_find(struct sw_registry *registry, uintptr_t begin, size_t bytes,
-                               struct sw_registry_entry *out);
 
 /* ---- launch.c: kernels of either driver ------------------------------------------------------ */
 
