@@ -199,25 +199,26 @@ static int meet(struct rank *self, double *value)
            ok(self, symwin_comm_check(self->comm));
 }
 
-/* Byte `i` of what a rank has to give. */
-static unsigned char given(int rank, uint64_t bytes, uint64_t i)
+/* Byte `i` of what a rank has to give: while it is timed, and in one more launch (`again`), so that what is left of a launch
+ * before cannot pass for what came by this one. */
+static unsigned char given(int rank, int again, uint64_t bytes, uint64_t i)
 {
     return (unsigned char)(i * 131 + (i >> 8) * 17 + (i >> 16) * 29 + (uint64_t)rank * 97 +
-                           bytes / 8);
+                           (uint64_t)again * 151 + bytes / 8);
 }
 
 /* Where what was copied comes to is made wrong. */
-static int fill(struct rank *self, uint64_t bytes)
+static int fill(struct rank *self, int again, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++)
-        self->bytes[i] = given(self->rank, bytes, i);
+        self->bytes[i] = given(self->rank, again, bytes, i);
     return ok(self,
               symwin_memcpy(self->device, self->memory, self->bytes, bytes, self->gpu.stream)) &&
            right(self, gpu_clear(&self->gpu, (char *)self->memory + self->args.to, 0xee, bytes)) &&
            ok(self, symwin_stream_synchronize(self->device, self->gpu.stream));
 }
 
-static int verify(struct rank *self, const char *test, uint64_t bytes)
+static int verify(struct rank *self, const char *test, int again, uint64_t bytes)
 {
     const int peer = 1 - self->rank;
     uint32_t gave_up = 0;
@@ -232,10 +233,10 @@ static int verify(struct rank *self, const char *test, uint64_t bytes)
     if (gave_up)
         return fail(self, "[%s] a kernel waited for the other rank's in vain", test);
     for (uint64_t i = 0; i < bytes; i++)
-        if (self->bytes[i] != given(peer, bytes, i))
+        if (self->bytes[i] != given(peer, again, bytes, i))
             return fail(self, "[%s] bytes %llu: byte %llu is 0x%02x, must be 0x%02x", test,
                         (unsigned long long)bytes, (unsigned long long)i, self->bytes[i],
-                        given(peer, bytes, i));
+                        given(peer, again, bytes, i));
     return 1;
 }
 
@@ -354,18 +355,28 @@ static int search(struct rank *self, enum kernel kernel, uint64_t bytes, struct 
     return 1;
 }
 
+/* Nobody begins before both have filled theirs, nor fills before both are through with what was there. */
+static int begin(struct rank *self, int again, uint64_t bytes)
+{
+    double nothing = 0;
+
+    return meet(self, &nothing) && fill(self, again, bytes) && meet(self, &nothing);
+}
+
 static int run_test(struct rank *self, int test, uint64_t bytes)
 {
     const enum kernel kernel = kernel_of(self, test, bytes);
     struct grid grid = grid_of(self, kernel, bytes);
-    double ms = 0, done = 0;
+    double ms = 0;
 
-    if (!fill(self, bytes) || !meet(self, &done)) /* nobody begins before both have filled theirs */
+    if (!begin(self, 0, bytes))
         return 0;
     if (asked.best ? !search(self, kernel, bytes, &grid, &ms)
                    : !measure(self, kernel, grid, bytes, &ms))
         return 0;
-    if (!verify(self, test_names[test], bytes) || !meet(self, &done))
+    if (!verify(self, test_names[test], 0, bytes) || !begin(self, 1, bytes) ||
+        !right(self, gpu_record(&self->gpu, kernel, grid, &self->args, 1)) ||
+        !right(self, gpu_replay(&self->gpu)) || !verify(self, test_names[test], 1, bytes))
         return 0;
     if (self->rank != 0)
         return 1;
