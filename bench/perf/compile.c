@@ -68,14 +68,23 @@ void own_module_path(const char *folder, int k, enum own_module which, char *pat
 
 /* ---- compilers -------------------------------------------------------------------------------- */
 
+/* Of words like "ccache g++" the first counts. */
+static int compiler_exists(const char *words)
+{
+    char first[4096];
+
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(words, " "), words);
+    return program_exists(first);
+}
+
 static symwin_status find_cxx(const char **out)
 {
     const char *given = getenv("CXX");
 
     *out = given != NULL && given[0] != '\0' ? given : PERF_CXX;
-    if (!program_exists(*out))
+    if (!compiler_exists(*out))
         *out = "c++";
-    return program_exists(*out)
+    return compiler_exists(*out)
                ? SYMWIN_OK
                : sw_fail(
                      SYMWIN_UNSUPPORTED,
@@ -122,12 +131,12 @@ static void word(struct job_of *job, const char *text)
         job->words[job->count++] = text;
 }
 
-/* What --compile gives, with spaces between. */
-static void more_words(struct job_of *job, const char *words)
+/* With spaces between; kept in `room`. */
+static void split_words(struct job_of *job, const char *words, char *room, size_t bytes)
 {
-    char *rest = job->more, *one;
+    char *rest = room, *one;
 
-    snprintf(job->more, sizeof job->more, "%s", words != NULL ? words : "");
+    snprintf(room, bytes, "%s", words != NULL ? words : "");
     while ((one = strtok_r(rest, " ", &rest)) != NULL)
         word(job, one);
 }
@@ -149,7 +158,7 @@ static symwin_status write_wrapper(struct job_of *job)
 
 /* As the emulated driver's own kernels are compiled. For ThreadSanitizer without any optimisation: its reports name the
  * line of the kernel that called a function of the headers. */
-static void host_words(struct job_of *job, const char *sanitizer, int race)
+static void host_words(struct job_of *job, const char *cxx, const char *sanitizer, int race)
 {
     static const char *const words[] = {
         "-std=c++17",
@@ -165,7 +174,7 @@ static void host_words(struct job_of *job, const char *sanitizer, int race)
         "-Wno-unused-function",
     };
 
-    word(job, job->compiler);
+    split_words(job, cxx, job->compiler, sizeof job->compiler);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         word(job, words[i]);
     word(job, race ? "-O0" : "-O1");
@@ -215,15 +224,14 @@ static symwin_status prepare(struct job_of *job, const char *folder, int k, int 
         snprintf(job->gencode, sizeof job->gencode, "arch=compute_%d,code=sm_%d", capability,
                  capability);
         gpu_words(job, race);
-        more_words(job, more);
+        split_words(job, more, job->more, sizeof job->more);
         return status;
     }
     status = find_cxx(&cxx);
     if (status != SYMWIN_OK)
         return status;
-    snprintf(job->compiler, sizeof job->compiler, "%s", cxx);
-    host_words(job, race ? sanitizer : own_sanitizer, race);
-    more_words(job, more);
+    host_words(job, cxx, race ? sanitizer : own_sanitizer, race);
+    split_words(job, more, job->more, sizeof job->more);
     return write_wrapper(job);
 }
 
