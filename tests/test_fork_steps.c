@@ -50,8 +50,8 @@ static int exit_code(pid_t pid)
 /* ---- at every step of a registration --------------------------------------------------------- */
 
 static struct {
-    pthread_t thread; /* the rank's */
-    int busy;         /* a child is being made: its own steps count for nothing */
+    pthread_t thread; /* the rank's, which alone looks at the rest */
+    int busy;         /* a child is being made: its own steps count for nothing. */
     int forks;
     int most;  /* descriptors in this process at a fork */
     int child; /* most in a child */
@@ -83,7 +83,7 @@ static void fork_here(const char *name)
     int there;
 
     (void)name;
-    if (forker.busy || !pthread_equal(forker.thread, pthread_self()) || steps_locks() > 0)
+    if (!pthread_equal(forker.thread, pthread_self()) || forker.busy || steps_locks() > 0)
         return;
     forker.busy = 1;
     there = descriptors_of_a_child();
