@@ -175,7 +175,7 @@ soak: $(STEP_TESTS)
 
 # The conformance suite, and the tests of the pool, of registered buffers and of the device API, are programs for both drivers (tests/gpu_*.t).
 gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(USER_CUDART) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register \
-    $(BUILD)/tests/test_channel $(BUILD)/tests/test_copy $(BUILD)/tests/test_packet $(BUILD)/tests/test_team $(BUILD)/tests/test_reduce
+    $(BUILD)/tests/test_channel $(BUILD)/tests/test_channel_host $(BUILD)/tests/test_copy $(BUILD)/tests/test_packet $(BUILD)/tests/test_team $(BUILD)/tests/test_reduce
 
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
