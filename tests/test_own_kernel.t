@@ -17,8 +17,8 @@ my $cxx    = $ENV{CXX} || 'g++';
 my $folder = tempdir(CLEANUP => 1);
 my $example = 'examples/05_your_own_allreduce/allreduce.cu';
 
-my $sanitizer = slurp("$build/flags") =~ /-fsanitize=(\S+)/ ? $1 : '';
-plan skip_all => 'under ThreadSanitizer, which test_race is about, this takes minutes' if $sanitizer eq 'thread';
+plan skip_all => 'its kernels run in processes of a plain symwin-perf and under ThreadSanitizer (test_race); test_perf has the tool'
+  if slurp("$build/flags") =~ /-fsanitize/;
 
 # An environment, then arguments. Returns the exit status, and what was printed on both channels.
 sub perf {
@@ -67,8 +67,7 @@ is_deeply([glob "$folder/symwin-perf.*"], [], 'nothing is left behind');
 
 # A picture by another name, a kernel that a shared object has, words for the compiler.
 spew("$folder/shared.cc", "#include \"$here/$example\"\nSYMWIN_KERNEL_EMULATED(pull)\n");
-my $flags = $sanitizer ne '' ? "-fsanitize=$sanitizer" : '';
-is(system("$cxx -std=c++17 -fPIC -shared $flags -I. -o $folder/shared.so $folder/shared.cc"), 0, 'a shared object is made');
+is(system("$cxx -std=c++17 -fPIC -shared -I. -o $folder/shared.so $folder/shared.cc"), 0, 'a shared object is made');
 ($status, $output) = perf('', "--kernel $folder/shared.so:pull -t 2 -e 1K --algo none --picture $folder/b.svg");
 is($status, 0, 'a shared object: exit status') or diag($output);
 like($output, qr/^ok .*3 ranks: a rank that does not come/m, 'is checked');
@@ -107,9 +106,7 @@ found('race/no_end_barrier.cu', '', qr/^FAILED .*sizes that change from call to 
 # ---- what it outlives ---------------------------------------------------------------------------
 
 $output = found('own/faults.cu:crash', '',
-    $sanitizer eq ''
-    ? qr/^FAILED .*numbers of elements: ended by signal 11 \(.*\): f32 sum, 7 elements, $call$/m
-    : qr/^FAILED .*numbers of elements: .*f32 sum, 7 elements, $call/m, 'a crash');
+    qr/^FAILED .*numbers of elements: ended by signal 11 \(.*\): f32 sum, 7 elements, $call$/m, 'a crash');
 like($output, qr/^ok .*2 ranks: grids \(\d+ calls\)$/m, 'a crash: the other lines are looked at');
 $output = found('own/faults.cu:wild', '',
     qr/^FAILED .*numbers of elements: .*ILLEGAL_ADDRESS.*kernel wild: illegal write of 4 bytes at \w+ by block \(0,0,0\) thread \(0,0,0\); f32 sum, 17 elements/m,
