@@ -17,9 +17,8 @@
 #ifndef SYMWIN_KERNEL_CUH
 #define SYMWIN_KERNEL_CUH
 
-#include <string.h>
-
 #include "symwin_channel.cuh"
+#include "symwin_float.h"
 #include "symwin_kernel.h"
 
 /* ---- about ----------------------------------------------------------------------------------- */
@@ -78,18 +77,12 @@ SYMWIN_DEVICE void symwin_give_up(const struct symwin_kernel_args &args)
 
 SYMWIN_DEVICE float symwin_f32_of(uint32_t bits)
 {
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return sw_f32_of_bits(bits);
 }
 
 SYMWIN_DEVICE uint32_t symwin_f32_bits(float value)
 {
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
+    return sw_f32_bits(value);
 }
 
 /* Weak, as symwin_load_u32() is. */

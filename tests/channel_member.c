@@ -5,36 +5,12 @@
 
 static const void *image = &channel_image; /* the emulated driver's, or a fat binary */
 
-/* Reads the fat binary, which stays for as long as the process lives. */
-static void load_fatbin(void)
-{
-    const char *named = getenv("SYMWIN_TEST_FATBIN");
-    char path[4096], *end, *bytes = NULL;
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    FILE *file;
-    long size;
-
-    path[length > 0 ? length : 0] = '\0';
-    end = strrchr(path, '/');
-    strcpy(end != NULL ? end + 1 : path, "../obj/tests/channel_kernels.fatbin");
-    file = fopen(named != NULL ? named : path, "rb");
-    if (file == NULL)
-        tap_skip_all("there is no channel_kernels.fatbin: make gpu-tests, or SYMWIN_TEST_FATBIN");
-    if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) > 0 &&
-        fseek(file, 0, SEEK_SET) == 0) {
-        bytes = malloc((size_t)size);
-        if (bytes != NULL && fread(bytes, 1, (size_t)size, file) == (size_t)size)
-            image = bytes;
-    }
-    fclose(file);
-}
-
 void channel_start(void)
 {
     harness_load_ahead();
     harness_start();
     if (!sw_driver_is_emulated())
-        load_fatbin();
+        image = host_fatbin("SYMWIN_TEST_FATBIN", "channel_kernels.fatbin");
 }
 
 void member_open(struct member *m, struct harness_team *team, int rank, size_t bytes)

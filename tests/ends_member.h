@@ -16,32 +16,15 @@ enum {
     ENDS_WRONG = ENDS_BYTES - 64
 };
 
-/* The kernels as the driver takes them; a fat binary stays for as long as the process lives. */
+/* The kernels as the driver takes them. */
 HARNESS_UNUSED const void *ends_code(void)
 {
     static const void *code;
-    const char *named = getenv("SYMWIN_TEST_ENDS_FATBIN");
-    char path[4096], *end, *bytes = NULL;
-    FILE *file;
-    long size;
 
-    if (code != NULL || sw_driver_is_emulated())
-        return code != NULL ? code : &ends_image;
-    memset(path, 0, sizeof path);
-    if (readlink("/proc/self/exe", path, sizeof path - 64) < 0)
-        path[0] = '\0';
-    end = strrchr(path, '/');
-    strcpy(end != NULL ? end + 1 : path, "../obj/tests/ends_kernels.fatbin");
-    file = fopen(named != NULL ? named : path, "rb");
-    if (file == NULL)
-        tap_skip_all("there is no ends_kernels.fatbin: make gpu-tests, or SYMWIN_TEST_ENDS_FATBIN");
-    if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) > 0 &&
-        fseek(file, 0, SEEK_SET) == 0) {
-        bytes = malloc((size_t)size);
-        if (bytes != NULL && fread(bytes, 1, (size_t)size, file) == (size_t)size)
-            code = bytes;
-    }
-    fclose(file);
+    if (code == NULL)
+        code = sw_driver_is_emulated()
+                   ? &ends_image
+                   : host_fatbin("SYMWIN_TEST_ENDS_FATBIN", "ends_kernels.fatbin");
     return code;
 }
 

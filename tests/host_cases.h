@@ -158,4 +158,38 @@ HARNESS_UNUSED uint64_t host_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* A fat binary of kernels for GPUs: that which the environment's `variable` names, or `file` where make gpu-tests puts it,
+ * ../obj/tests beside the program. It stays for as long as the process lives. Without it the test is skipped. */
+HARNESS_UNUSED const void *host_fatbin(const char *variable, const char *file)
+{
+    const char *named = getenv(variable);
+    char path[4096] = "", why[128], *end, *bytes = NULL;
+    FILE *stream;
+    long size;
+
+    snprintf(why, sizeof why, "there is no %s: make gpu-tests, or %s", file, variable);
+    if (readlink("/proc/self/exe", path, sizeof path - 128) < 0)
+        path[0] = '\0';
+    end = strrchr(path, '/');
+    end = end != NULL ? end + 1 : path;
+    snprintf(end, sizeof path - (size_t)(end - path), "../obj/tests/%s", file);
+    stream = fopen(named != NULL ? named : path, "rb");
+    if (stream == NULL)
+        tap_skip_all(why);
+    if (fseek(stream, 0, SEEK_END) == 0 && (size = ftell(stream)) > 0 &&
+        fseek(stream, 0, SEEK_SET) == 0) {
+        bytes = malloc((size_t)size);
+        if (bytes != NULL && fread(bytes, 1, (size_t)size, stream) != (size_t)size) {
+            free(bytes);
+            bytes = NULL;
+        }
+    }
+    fclose(stream);
+    if (bytes == NULL) {
+        fprintf(stderr, "%s: cannot be read\n", file);
+        exit(1);
+    }
+    return bytes;
+}
+
 #endif
