@@ -105,6 +105,7 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 #define PUSH_BLOCK_US 15.5e3   /* and what a block of few does: of all that pushes, */
 #define PUSH_FEW_US 290e3      /* but all of them no more than this, */
 #define LOAD_BLOCK_US 35e3     /* the two-shot over windows, */
+#define OWN_LOAD_BLOCK_US 45e3 /* the same by kernels for so many ranks, */
 #define BULK_BLOCK_US 39e3     /* that by bulk copies, */
 #define SUM_BLOCK_US 63e3      /* the sum between copies, of what it reads and writes */
 #define BESIDE_BYTES (4 << 20) /* from which message on stages of pushes go on at once */
@@ -124,7 +125,8 @@ static double copies_us(double n, double message, double blocks)
     return COPIES_US + COPY_US * 2 * n + 4 * (n - 1) * copy + 2 * (sum > copy ? sum - copy : 0);
 }
 
-double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks)
+double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,
+                          int own_loads)
 {
     const double n = nranks;
     const double message = (double)bytes;
@@ -133,6 +135,7 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     const double blocks = most_blocks > 0 ? most_blocks : 1e6;
     const double push_rate = most_blocks > 0 ? least(PUSH_FEW_US, blocks * PUSH_BLOCK_US)
                                              : LINK_BYTES_US;
+    const double load_rate = blocks * (own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US);
     const double local = is_float && bytes >= BESIDE_BYTES ? BESIDE_BYTES_US : LOCAL_BYTES_US;
 
     switch (algo) {
@@ -150,10 +153,17 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     case SYMWIN_ALGO_COPIES:
         return copies_us(n, message, blocks);
     default: /* loads over windows */
-        return 2 * HOP_US + PEER_US * (n - 1) +
-               both_ways / least(LINK_BYTES_US, blocks * LOAD_BLOCK_US) +
+        return 2 * HOP_US + PEER_US * (n - 1) + both_ways / least(LINK_BYTES_US, load_rate) +
                both_ways / 2 / BESIDE_BYTES_US;
     }
+}
+
+/* Whether the two-shot over windows has a kernel for so many ranks and such a message. */
+static int has_own_loads(const struct sw_question *q)
+{
+    const symwin_algo loads = SYMWIN_ALGO_TWOSHOT;
+
+    return sw_choice_find(q, loads) != find(q, loads, SW_SHAPE_any);
 }
 
 /* Whether what the caller has not asked for may serve the call: copies want hardware queues, which ranks that share a
@@ -183,6 +193,7 @@ static symwin_algo by_model(const struct sw_question *q)
                                          SYMWIN_ALGO_TWOSHOT_PUT,      SYMWIN_ALGO_COPIES,
                                          SYMWIN_ALGO_TWOSHOT,          SYMWIN_ALGO_TWOSHOT_BULK};
     const int is_float = sw_type_is_float(q->type), blocks = few_blocks(q);
+    const int own_loads = has_own_loads(q);
     symwin_algo best = algos[0];
     double best_us = 0;
     int i;
@@ -190,7 +201,8 @@ static symwin_algo by_model(const struct sw_question *q)
     if (q->bytes <= ONESHOT_MC_BYTES && sw_choice_service(q, SYMWIN_ALGO_ONESHOT_MC) == SW_SERVES)
         return SYMWIN_ALGO_ONESHOT_MC;
     for (i = 0; i < (blocks > 0 ? 6 : 5); i++) {
-        const double us = sw_choice_model_us(algos[i], q->comm->nranks, q->bytes, is_float, blocks);
+        const double us = sw_choice_model_us(algos[i], q->comm->nranks, q->bytes, is_float, blocks,
+                                             own_loads);
 
         if (i == 0 || (us < best_us && may_serve(q, algos[i]))) {
             best = algos[i];

@@ -101,7 +101,10 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 2, long)                                           \
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 4, long)                                           \
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 8, long)
-#define SW_KERNEL_LIST_TWOSHOT(X) SW_KERNEL_ALL_TYPES(X, twoshot, twoshot)
+#define SW_KERNEL_LIST_TWOSHOT(X)                                                                  \
+    SW_KERNEL_ALL_TYPES(X, twoshot, twoshot)                                                       \
+    SW_KERNEL_SUMS(X, twoshot, twoshot, 2, whole)                                                  \
+    SW_KERNEL_SUMS(X, twoshot, twoshot, 4, whole)
 #define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk, twoshot_bulk)
 #define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies, copies)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \

@@ -14,10 +14,17 @@
  */
 #include "window.cuh"
 
-/* Reduces U vectors a turn, `step` apart. The loads from the next rank are under way while this
+/* Vectors that a thread has under way from each rank: as many as its registers hold beside the sums. Eight accumulators
+ * a word, of types of one byte, make four too many. */
+template <int N, class R>
+struct sw_twoshot_unroll {
+    enum { value = N == 2 ? 3 : N == 4 ? 2 : R::bytes == 1 ? 2 : 4 };
+};
+
+/* Reduces U vectors, `step` bytes apart. The loads from the next rank are under way while this
  * rank's are added. The loops over ranks stay rolled: their addresses would fill the registers. */
 template <class R, int U>
-SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const symwin_peers &peers,
+SYMWIN_DEVICE void sw_twoshot_by_rank(const struct sw_kernel_args &args, const symwin_peers &peers,
                                       uint64_t in, uint64_t out, uint64_t step)
 {
     symwin_v16 now[U], next[U];
@@ -50,43 +57,98 @@ SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const s
     }
 }
 
-template <class R>
-SYMWIN_DEVICE void sw_twoshot_share(const struct sw_kernel_args &args, const symwin_peers &peers)
+/* The same with all ranks' loads under way at once, and one vector's sums after the other's. */
+template <int N, class R, int U>
+SYMWIN_DEVICE void sw_twoshot_at_once(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                      uint64_t in, uint64_t out, uint64_t step)
 {
-    /* Eight accumulators a word make four vectors too many for the registers. */
-    const int unroll = R::bytes == 1 ? SW_WINDOW_UNROLL / 2 : SW_WINDOW_UNROLL;
-    const sw_cut cut = sw_cut_of(args, args.out_offset, R::bytes);
-    const sw_range vectors = sw_share(cut.vectors, args.rank, args.nranks);
-    const uint64_t threads = symwin_thread_count(), step = threads * 16;
-    const uint64_t in = args.in_offset + cut.head * R::bytes;
-    const uint64_t out = args.out_offset + cut.head * R::bytes;
-    uint64_t v = vectors.begin + symwin_thread_index();
+    symwin_v16 from[N > 0 ? N : 1][U];
 
-    SYMWIN_NO_UNROLL
-    for (; v + (unroll - 1) * threads < vectors.end; v += unroll * threads)
-        sw_twoshot_vectors<R, unroll>(args, peers, in + v * 16, out + v * 16, step);
-    SYMWIN_NO_UNROLL
-    for (; v < vectors.end; v += threads)
-        sw_twoshot_vectors<R, 1>(args, peers, in + v * 16, out + v * 16, step);
-    sw_reduce_edges<R>(args, peers, cut, sw_share(cut.edge, args.rank, args.nranks),
-                       SW_STORE_EVERYWHERE);
+    SYMWIN_UNROLL
+    for (int p = 0; p < N; p++) {
+        SYMWIN_UNROLL
+        for (int u = 0; u < U; u++)
+            from[p][u] = symwin_load_v16(symwin_peer_address(peers, p, in + (uint64_t)u * step));
+    }
+    SYMWIN_UNROLL
+    for (int u = 0; u < U; u++) {
+        R lo[1] = {}, hi[1] = {};
+        symwin_v16 sum;
+
+        SYMWIN_UNROLL
+        for (int p = 0; p < N; p++)
+            sw_vectors_add<R, 1>(args, &from[p][u], p == 0, lo, hi);
+        sum = {lo[0].result(args.op, N), hi[0].result(args.op, N)};
+        SYMWIN_UNROLL
+        for (int p = 0; p < N; p++)
+            symwin_store_v16(symwin_peer_address(peers, p, out + (uint64_t)u * step), sum);
+    }
 }
 
-template <class R>
+template <int N, class R, int U>
+SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                      uint64_t in, uint64_t out, uint64_t step)
+{
+    if (N > 0)
+        sw_twoshot_at_once<N, R, U>(args, peers, in, out, step);
+    else
+        sw_twoshot_by_rank<R, U>(args, peers, in, out, step);
+}
+
+/* A warp's vectors of a turn are next to each other, which the links carry a few percent quicker than vectors dealt out
+ * over the grid. What is too little for a turn of all warps goes by the same turns of some of them, or, where each thread
+ * has no more than one vector, by single ones. */
+template <int N, class R>
+SYMWIN_DEVICE void sw_twoshot_range(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                    const sw_range &vectors, uint64_t in, uint64_t out)
+{
+    const int unroll = sw_twoshot_unroll<N, R>::value;
+    const uint64_t lanes = blockDim.x % 32 == 0 ? 32 : 1;
+    const uint64_t thread = symwin_thread_index(), threads = symwin_thread_count();
+    const uint64_t rest = (vectors.end - vectors.begin) % (threads * unroll);
+    const uint64_t single = rest > threads ? rest % (lanes * unroll) : rest;
+    const uint64_t turns_end = vectors.end - single;
+    uint64_t v = vectors.begin + thread / lanes * lanes * unroll + thread % lanes;
+
+    SYMWIN_NO_UNROLL
+    for (; v < turns_end; v += threads * unroll)
+        sw_twoshot_vectors<N, R, unroll>(args, peers, in + v * 16, out + v * 16, lanes * 16);
+    SYMWIN_NO_UNROLL
+    for (v = turns_end + thread; v < vectors.end; v += threads)
+        sw_twoshot_vectors<N, R, 1>(args, peers, in + v * 16, out + v * 16, 0);
+}
+
+/* Of a message in whole vectors nothing is edge. */
+template <int N, sw_kernel_shape shape, class R>
+SYMWIN_DEVICE void sw_twoshot_share(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    const sw_cut cut = shape == SW_SHAPE_whole ? sw_cut{0, args.count * R::bytes / 16, 0}
+                                               : sw_cut_of(args, args.out_offset, R::bytes);
+
+    sw_twoshot_range<N, R>(args, peers, sw_share(cut.vectors, args.rank, args.nranks),
+                           args.in_offset + cut.head * R::bytes,
+                           args.out_offset + cut.head * R::bytes);
+    if (shape != SW_SHAPE_whole)
+        sw_reduce_edges<R>(args, peers, cut, sw_share(cut.edge, args.rank, args.nranks),
+                           SW_STORE_EVERYWHERE);
+}
+
+template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 {
     sw_call call = sw_call_begin(args);
 
     sw_start_barrier(args, call);
     if (!call.failed)
-        sw_twoshot_share<R>(args, call.peers);
+        sw_twoshot_share<N, shape, R>(args, call.peers);
     sw_call_end(args, call, 0);
 }
 
 #define SW_DEFINE(file, algo, type, op, ranks, shape)                                              \
     SW_KERNEL(algo, type, op, ranks, shape)                                                        \
     {                                                                                              \
-        sw_twoshot<sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                           \
+        sw_twoshot<SW_RANKS_##ranks, SW_SHAPE_##shape,                                             \
+                   sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                           \
     }
 SW_KERNEL_LIST_TWOSHOT(SW_DEFINE)
 #undef SW_DEFINE

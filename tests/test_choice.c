@@ -22,8 +22,8 @@ static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
     int i;
 
     for (i = 1; i < 2 + 3 * windows; i++)
-        if (sw_choice_model_us(algos[i], nranks, bytes, is_float, 0) <
-            sw_choice_model_us(found, nranks, bytes, is_float, 0))
+        if (sw_choice_model_us(algos[i], nranks, bytes, is_float, 0, 0) <
+            sw_choice_model_us(found, nranks, bytes, is_float, 0, 0))
             found = algos[i];
     return found;
 }
@@ -70,23 +70,27 @@ static void others(void)
     prefers(2, 512 * KIB, 0, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(2, (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 32 * (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
-    tap_ok(sw_choice_model_us(SYMWIN_ALGO_ONESHOT, 4, 4096, 1, 0) ==
-               sw_choice_model_us(SYMWIN_ALGO_ONESHOT_SENTINEL, 4, 4096, 0, 0),
+    tap_ok(sw_choice_model_us(SYMWIN_ALGO_ONESHOT, 4, 4096, 1, 0, 0) ==
+               sw_choice_model_us(SYMWIN_ALGO_ONESHOT_SENTINEL, 4, 4096, 0, 0, 0),
            "flags cost as much whatever the type");
 }
 
 /* With few blocks. Two H200s took with bulk copies 114 us for 16 MiB by 4 blocks and 225 for 64 MiB by 8, where loads
- * took 118 and 292, copies 147 and 292; with copies 760 for 256 MiB by 16 and 211 for 64 MiB by 32, where loads took
- * 843 and 220; and with loads 62.5 for 16 MiB by 16 and 59.7 by 32, where puts took 66.7 and 61.9. */
+ * took 118 and 292, and by kernels for two ranks 100 and 215; copies 147 and 292, and 760 for 256 MiB by 16 and 211
+ * for 64 MiB by 32, where loads took 843 and 220; and loads 62.5 for 16 MiB by 16 and 59.7 by 32, where puts took 66.7
+ * and 61.9. */
 static void few_blocks(void)
 {
     static const struct {
-        int blocks;
+        int blocks, own_loads;
         size_t bytes;
         symwin_algo want;
-    } cases[] = {{4, 16 * MIB, SYMWIN_ALGO_TWOSHOT_BULK}, {8, 64 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
-                 {16, 16 * MIB, SYMWIN_ALGO_TWOSHOT},     {32, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
-                 {32, 64 * MIB, SYMWIN_ALGO_COPIES},      {16, 256 * MIB, SYMWIN_ALGO_COPIES}};
+    } cases[] = {
+        {4, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT_BULK}, {8, 0, 64 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
+        {4, 1, 16 * MIB, SYMWIN_ALGO_TWOSHOT},      {8, 1, 64 * MIB, SYMWIN_ALGO_TWOSHOT},
+        {8, 1, 256 * MIB, SYMWIN_ALGO_TWOSHOT},     {16, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+        {32, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT},     {32, 1, 64 * MIB, SYMWIN_ALGO_COPIES},
+        {16, 0, 256 * MIB, SYMWIN_ALGO_COPIES},     {16, 1, 256 * MIB, SYMWIN_ALGO_COPIES}};
     size_t i;
 
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -95,11 +99,14 @@ static void few_blocks(void)
 
         for (a = SYMWIN_ALGO_ONESHOT; symwin_algo_name((symwin_algo)a) != NULL; a++)
             if (!sw_algo_needs_multicast((symwin_algo)a) &&
-                sw_choice_model_us((symwin_algo)a, 2, cases[i].bytes, 1, cases[i].blocks) <
-                    sw_choice_model_us(found, 2, cases[i].bytes, 1, cases[i].blocks))
+                sw_choice_model_us((symwin_algo)a, 2, cases[i].bytes, 1, cases[i].blocks,
+                                   cases[i].own_loads) <
+                    sw_choice_model_us(found, 2, cases[i].bytes, 1, cases[i].blocks,
+                                       cases[i].own_loads))
                 found = (symwin_algo)a;
-        tap_ok(found == cases[i].want, "%zu bytes by %d blocks: %s", cases[i].bytes,
-               cases[i].blocks, symwin_algo_name(found));
+        tap_ok(found == cases[i].want, "%zu bytes by %d blocks%s: %s", cases[i].bytes,
+               cases[i].blocks, cases[i].own_loads ? ", loads by kernels for two ranks" : "",
+               symwin_algo_name(found));
     }
 }
 
@@ -194,8 +201,9 @@ static const struct ask multicast_asks[] = {
 
 /* The same rows, on a communicator that may use 8 blocks. */
 static const struct ask few_asks[] = {
-    {"few blocks", MIB, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 0, 0, 0},
-    {"few blocks, in place", MIB, SYMWIN_F32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 0, 0, 0},
+    {"few blocks", MIB, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"few blocks, in place", MIB, SYMWIN_F32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"few blocks, a rest", MIB - 1, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 0, 0, 0},
     {"fewer still", MIB, SYMWIN_I32, 0, 0, {.blocks = 3}, SYMWIN_ALGO_TWOSHOT_BULK, 3, 0, 0},
     {"more than it may use",
      MIB,

@@ -11,8 +11,9 @@ static const symwin_algo algos[] = {
     SYMWIN_ALGO_TWOSHOT_BULK, SYMWIN_ALGO_COPIES};
 static const symwin_type types[] = {SYMWIN_F32, SYMWIN_BF16, SYMWIN_F16};
 
-/* From one element to several slots; what is the same element of two counts has the same inputs. */
-static const size_t counts[] = {1, 9, 1027, 6151};
+/* From one element to several slots, one of them in whole vectors; what is the same element of two counts has the same
+ * inputs. */
+static const size_t counts[] = {1, 9, 1027, 4096, 6151};
 static const struct {
     int blocks, threads;
 } grids[] = {{0, 0}, {1, 33}, {3, 40}};
