@@ -10,7 +10,6 @@ plan skip_all => 'no GPU: there is no /dev/nvidiactl and no /dev/dxg'
 
 my $build = abs_path($ENV{SYMWIN_BUILD} || 'build');
 my %environment = (NCCL => '', symwin => "LD_PRELOAD=$build/libsymwin-nccl.so");
-delete $ENV{NCCL_NVLS_ENABLE}; # the program switches it off
 
 sub with_nccl {
     my ($owner, $arguments, $more) = @_;
