@@ -10,6 +10,8 @@ enum {
     USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
     LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
     BULK_BLOCKS = 8,    /* with bulk copies; more are slower (H200s) */
+    LOADS_BLOCKS = 8,   /* of the two-shot over windows by two ranks: as quick as any more, */
+    LOADS_MORE = 24,    /* up to these (H200s) */
     COPIES_BLOCKS = 64, /* that sum beside copies; more are no quicker (H200s) */
     COPIES_STREAMS = 3, /* the caller's and the communicator's two */
     ENOUGH_BLOCKS = 64, /* more make no algorithm much quicker */
@@ -300,6 +302,9 @@ static symwin_status grid_of(const struct sw_question *q, symwin_algo algo,
         most = asked->blocks;
     if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
         most = (unsigned)comm->max_blocks;
+    if (algo == SYMWIN_ALGO_TWOSHOT && comm->nranks == 2 && has_own_loads(q) &&
+        measured->blocks == 0 && asked->blocks == 0 && most > LOADS_BLOCKS && most < LOADS_MORE)
+        most = LOADS_BLOCKS;
     if (asked->threads > 0)
         threads = asked->threads;
     *grid = spread(q, algo, room, most, threads);
