@@ -5,6 +5,7 @@ enum {
     BYTES = 4096,
     BOOTSTRAP_MS = 600 * SLOWER,
     WAIT_MS = 4000 * SLOWER,
+    HEAR_MS = 500 * SLOWER,
     SETTLE_MS = 3000 * SLOWER
 };
 
@@ -49,6 +50,19 @@ static void abort_for_all(const struct life *l)
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     symwin_comm_abort(l->comm);
+    sw_error_restore(text);
+}
+
+/* Waits until this rank has heard that another one aborts, if that can tell: it would be blamed itself by who first
+ * hears that it has destroyed its communicator. */
+static void hear_of_abort(const struct life *l)
+{
+    char text[SW_TEXT_BYTES];
+    int i;
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    for (i = 0; i < HEAR_MS * 10 && symwin_comm_check(l->comm) == SYMWIN_OK; i++)
+        usleep(100);
     sw_error_restore(text);
 }
 
@@ -99,6 +113,8 @@ static symwin_status make_channels(struct life *l)
     snprintf(name, sizeof name, "rank %d:", peer);
     if (strstr(symwin_last_error(), name) == NULL)
         abort_for_all(l);
+    else
+        hear_of_abort(l);
     return status;
 }
 
