@@ -32,6 +32,8 @@ want() { # the test's name, then the names asked for; none asked for: all
 list=
 for file in tests/"$kind"_system_faults.c tests/"$kind"_kill.c tests/"$kind"_faults.c \
     tests/"$kind"_allreduce.c tests/"$kind"_perf.t tests/"$kind"_example.t tests/"$kind"_hosts.c \
+    tests/"$kind"_fast_allreduce.t tests/"$kind"_with_nccl.t tests/"$kind"_user_buffers.t \
+    tests/"$kind"_memory_channel.t tests/"$kind"_race.t tests/"$kind"_own_kernel.t \
     tests/"$kind"_*.c tests/"$kind"_*.cc tests/"$kind"_*.t; do
     [ -e "$file" ] || continue
     name=$(basename "${file%.*}")
