@@ -125,7 +125,7 @@ SYMWIN_DEVICE void sw_addends_load(uint64_t from, bool aligned, uint64_t step, s
         v[u] = symwin_load_v16(from + (uint64_t)u * step);
 }
 
-/* As sw_twoshot_vectors(): the next rank's are under way while this one's are added. */
+/* As sw_twoshot_by_rank(): the next rank's are under way while this one's are added. */
 template <class R, int U>
 SYMWIN_DEVICE void sw_addends_sum(const struct sw_kernel_args &args, const sw_addends &addends,
                                   uint64_t at, uint64_t step)
@@ -169,8 +169,7 @@ SYMWIN_DEVICE sw_addends sw_addends_of(const struct sw_kernel_args &args,
 template <class R>
 SYMWIN_DEVICE void sw_copies_add(const struct sw_kernel_args &args, const sw_addends &addends)
 {
-    /* Eight accumulators a word make four vectors too many for the registers. */
-    const int unroll = R::bytes == 1 ? SW_WINDOW_UNROLL / 2 : SW_WINDOW_UNROLL;
+    const int unroll = sw_window_unroll<R>::value;
     const uint64_t end = addends.bytes / 16, threads = symwin_thread_count();
     uint64_t v = symwin_thread_index();
 

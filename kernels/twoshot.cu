@@ -14,11 +14,10 @@
  */
 #include "window.cuh"
 
-/* Vectors that a thread has under way from each rank: as many as its registers hold beside the sums. Eight accumulators
- * a word, of types of one byte, make four too many. */
+/* Vectors that a thread has under way from each rank: as many as its registers hold beside the sums. */
 template <int N, class R>
 struct sw_twoshot_unroll {
-    enum { value = N == 2 ? 3 : N == 4 ? 2 : R::bytes == 1 ? 2 : 4 };
+    enum { value = N == 2 ? 3 : N == 4 ? 2 : (int)sw_window_unroll<R>::value };
 };
 
 /* Reduces U vectors, `step` bytes apart. The loads from the next rank are under way while this

@@ -14,8 +14,13 @@
 #include "reduce.cuh"
 #include "words.cuh"
 
-/* Vectors that a thread has in flight from each rank. */
+/* Vectors that a thread has in flight from each rank; and where it adds them itself, half as many of types of one byte, whose
+ * eight accumulators a word make four too many for the registers. */
 #define SW_WINDOW_UNROLL 4
+template <class R>
+struct sw_window_unroll {
+    enum { value = R::bytes == 1 ? SW_WINDOW_UNROLL / 2 : SW_WINDOW_UNROLL };
+};
 
 struct sw_cut {
     uint64_t head;    /* elements before the vectors */
