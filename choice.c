@@ -196,7 +196,7 @@ static symwin_algo by_model(const struct sw_question *q)
                                          SYMWIN_ALGO_TWOSHOT_PUT,      SYMWIN_ALGO_COPIES,
                                          SYMWIN_ALGO_TWOSHOT,          SYMWIN_ALGO_TWOSHOT_BULK};
     const int is_float = sw_type_is_float(q->type), blocks = few_blocks(q);
-    const int own_loads = has_own_loads(q);
+    const int own_loads = blocks > 0 && has_own_loads(q);
     symwin_algo best = algos[0];
     double best_us = 0;
     int i;
@@ -303,8 +303,8 @@ static symwin_status grid_of(const struct sw_question *q, symwin_algo algo,
         most = asked->blocks;
     if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
         most = (unsigned)comm->max_blocks;
-    if (algo == SYMWIN_ALGO_TWOSHOT && has_own_loads(q) && measured->blocks == 0 &&
-        asked->blocks == 0 && most > LOADS_BLOCKS && most < LOADS_MORE)
+    if (algo == SYMWIN_ALGO_TWOSHOT && measured->blocks == 0 && asked->blocks == 0 &&
+        most > LOADS_BLOCKS && most < LOADS_MORE && has_own_loads(q))
         most = LOADS_BLOCKS;
     if (asked->threads > 0)
         threads = asked->threads;
