@@ -7,19 +7,15 @@ use File::Temp qw(tempdir);
 use Test::More;
 use Time::HiRes qw(time sleep);
 
+require './tests/files.pl';
+
 my $build   = $ENV{SYMWIN_BUILD} || 'build';
 my $example = "$build/fast_allreduce-emu";
 my $scratch = tempdir(CLEANUP => 1);
-my ($flags) = do { open my $file, '<', "$build/flags"; local $/; ($file && <$file>) // '' };
+my $flags = slurp("$build/flags");
 my $sanitized = $flags =~ /-fsanitize/;
 my $limit = $sanitized ? 300 : 100;
 my $type = qr/\d lengths, 45 calls of each/;
-
-sub slurp {
-    open my $file, '<', $_[0] or return '';
-    local $/;
-    return <$file> // '';
-}
 
 # An environment, then arguments. Returns the exit status, what was printed, and what was said on stderr.
 sub example {

@@ -6,17 +6,18 @@ use warnings;
 use File::Temp qw(tempdir);
 use Test::More;
 
+require './tests/files.pl';
+
 my $build   = $ENV{SYMWIN_BUILD} || 'build';
 my $example = "$build/memory_channel";
 my $scratch = tempdir(CLEANUP => 1);
-my $sanitized = do { open my $flags, '<', "$build/flags"; $flags && grep { /-fsanitize/ } <$flags> };
+my $sanitized = slurp("$build/flags") =~ /-fsanitize/;
 
 # An environment, then arguments. Returns the exit status, what was printed, and what was said on stderr.
 sub example {
     my ($environment, $arguments) = @_;
     my $output = `env SYMWIN_DRIVER=emu $environment timeout 100 $example $arguments 2>$scratch/stderr`;
-    my $status = $? >> 8;
-    return ($status, $output, do { open my $file, '<', "$scratch/stderr"; local $/; <$file> // '' });
+    return ($? >> 8, $output, slurp("$scratch/stderr"));
 }
 
 my $number = qr/\d+(?:\.\d+)?(?:e[-+]\d+)?/;

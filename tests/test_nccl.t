@@ -9,6 +9,8 @@ use Cwd qw(abs_path);
 use File::Temp qw(tempdir);
 use Test::More;
 
+require './tests/files.pl';
+
 my $build   = abs_path($ENV{SYMWIN_BUILD} || 'build');
 my $library = "$build/libsymwin-nccl.so";
 my $place   = "$build/tests/nccl";
@@ -47,7 +49,7 @@ sub says {
     my $form   = join 'PLACE', map { quotemeta } split /PLACE/, $want, -1;
     $form =~ s/ADDRESS/at -?\\d+ aligned \\d+/g;
     $form =~ s/PLACE/at -?\\d+/g;
-    my $complaint = do { open my $file, '<', $errors; local $/; <$file> // '' };
+    my $complaint = slurp($errors);
     ok($status == 0 && $output =~ /\A$form\z/ && $complaint eq '', $name)
       or diag("status $status\n$output---- wanted\n$want---- on stderr\n$complaint");
 }

@@ -16,11 +16,9 @@ my $folder = tempdir(CLEANUP => 1);
 my $names  = 'gpu,nranks,width,kind,registered,bytes,algo,blocks,threads';
 my $gpu    = 'symwin emulated GPU';
 
-my ($sanitized, $threads) = (0, 0);
-if (open my $flags, '<', "$build/flags") {
-    my $text = do { local $/; <$flags> };
-    ($sanitized, $threads) = ($text =~ /-fsanitize/, $text =~ /-fsanitize=thread/);
-}
+my $flags     = slurp("$build/flags");
+my $sanitized = $flags =~ /-fsanitize/;
+my $threads   = $flags =~ /-fsanitize=thread/;
 plan(skip_all => 'under ThreadSanitizer it takes a minute, and the library has tests of its own')
   if $threads;
 

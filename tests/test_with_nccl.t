@@ -8,6 +8,8 @@ use Cwd qw(abs_path);
 use File::Temp qw(tempdir);
 use Test::More;
 
+require './tests/files.pl';
+
 my $build   = abs_path($ENV{SYMWIN_BUILD} || 'build');
 my $program = "$build/with_nccl";
 my $cuda    = "$build/tests/nccl/cuda";
@@ -34,10 +36,8 @@ my $preload = "$gpus LD_PRELOAD=$build/libsymwin-nccl.so";
 # An environment, then arguments. Returns the exit status, what was printed, and what was said on stderr.
 sub with_nccl {
     my ($environment, $arguments) = @_;
-    my $errors = "$scratch/stderr";
-    my $output = `timeout 60 env $environment $program $arguments 2>$errors`;
-    my $status = $? >> 8;
-    return ($status, $output, do { open my $file, '<', $errors; local $/; <$file> // '' });
+    my $output = `timeout 60 env $environment $program $arguments 2>$scratch/stderr`;
+    return ($? >> 8, $output, slurp("$scratch/stderr"));
 }
 
 sub refused {
