@@ -53,19 +53,6 @@ static void abort_for_all(const struct life *l)
     sw_error_restore(text);
 }
 
-/* Waits until this rank has heard that another one aborts, if that can tell: it would be blamed itself by who first
- * hears that it has destroyed its communicator. */
-static void hear_of_abort(const struct life *l)
-{
-    char text[SW_TEXT_BYTES];
-    int i;
-
-    snprintf(text, sizeof text, "%s", symwin_last_error());
-    for (i = 0; i < HEAR_MS * 10 && symwin_comm_check(l->comm) == SYMWIN_OK; i++)
-        usleep(100);
-    sw_error_restore(text);
-}
-
 static symwin_status reduce(struct life *l, uint32_t *in, uint32_t *out)
 {
     const uint32_t mine = 1u << l->rank;
@@ -113,8 +100,6 @@ static symwin_status make_channels(struct life *l)
     snprintf(name, sizeof name, "rank %d:", peer);
     if (strstr(symwin_last_error(), name) == NULL)
         abort_for_all(l);
-    else
-        hear_of_abort(l);
     return status;
 }
 
@@ -194,6 +179,21 @@ static void end_fault(struct board *b, int rank)
     sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
 }
 
+/* Waits until the others have failed as well, but no longer than they need to hear of it: who first hears that this rank has
+ * destroyed its communicator, and its end of a channel, blames it for that. */
+static void wait_for_others(const struct processes *p)
+{
+    int r, i;
+
+    for (i = 0; i < HEAR_MS * 10; i++) {
+        for (r = 0; r < RANKS && p->rank[r].status >= 0; r++)
+            ;
+        if (r == RANKS)
+            return;
+        usleep(100);
+    }
+}
+
 static void *rank_main(void *arg)
 {
     const struct rank *self = arg;
@@ -213,6 +213,8 @@ static void *rank_main(void *arg)
     if (status == SYMWIN_OK)
         p->rank[rank].step = ENDED;
     processes_note(p, rank, status);
+    if (status != SYMWIN_OK && p->rank[rank].step == CHANNEL)
+        wait_for_others(p);
     end_fault(b, rank); /* a driver that fails for good takes nothing back either */
     end(&l);
     processes_barrier(p);
