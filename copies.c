@@ -7,6 +7,10 @@
  *   caller's   BEGIN  scatter to 1 .. k - 1   to k: first  F  to k: second  J F  gather to 1: first  J  2 .. k  1: rest  END
  *   side                                                   F SUM first      J F SUM second           J
  *
+ * The copy beside a sum is queued ahead of it: a graph goes on in one queue of the device with what was captured first
+ * behind a node, and if that is the sum, the copies change queues in every call. Two H200s then took 387 us for 128 MiB
+ * by graphs of 20 calls and 401 by 80, where it is 373 by any number.
+ *
  * A copy costs several microseconds beside what its bytes take, so only one in each half is made in two pieces: enough
  * to hide a sum behind.
  *
@@ -238,14 +242,12 @@ static symwin_status gather(const struct plan *p, int from, int to, uint64_t beg
     return status;
 }
 
-/* The sum of a chunk, beside what comes next in the caller's stream. */
+/* The sum of a chunk, beside what is in the caller's stream since the fork was recorded. */
 static symwin_status sum_beside(const struct plan *p, int chunk)
 {
     const struct sw_copies *copies = &p->comm->copies;
-    symwin_status status = record(p, copies->fork, p->call->stream);
+    symwin_status status = await(p, copies->fork, p->side);
 
-    if (status == SYMWIN_OK)
-        status = await(p, copies->fork, p->side);
     if (status == SYMWIN_OK)
         status = launch_sum(p, chunk == 0 ? SW_COPIES_SUM_FIRST : SW_COPIES_SUM_SECOND);
     if (status == SYMWIN_OK)
@@ -276,9 +278,11 @@ static symwin_status queue_scatter(const struct plan *p, int last)
     if (status == SYMWIN_OK)
         status = scatter(p, last, last, 0, l->first);
     if (status == SYMWIN_OK)
-        status = sum_beside(p, 0);
+        status = record(p, p->comm->copies.fork, p->call->stream);
     if (status == SYMWIN_OK)
         status = scatter(p, last, last, l->first, l->copied);
+    if (status == SYMWIN_OK)
+        status = sum_beside(p, 0);
     if (status == SYMWIN_OK)
         status = await(p, p->comm->copies.join, p->call->stream);
     return status;
@@ -291,9 +295,11 @@ static symwin_status queue_gather(const struct plan *p, int last, uint64_t mine)
     symwin_status status = SYMWIN_OK;
 
     if (first > 0) {
-        status = sum_beside(p, 1);
+        status = record(p, p->comm->copies.fork, p->call->stream);
         if (status == SYMWIN_OK)
             status = gather(p, 1, 1, 0, first);
+        if (status == SYMWIN_OK)
+            status = sum_beside(p, 1);
         if (status == SYMWIN_OK)
             status = await(p, p->comm->copies.join, p->call->stream);
     }
