@@ -20,7 +20,9 @@ enum { MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
 #define WORSE 1.25   /* a grid that is so much slower than the best of its branch ends the branch */
 #define FAR 2.0      /* and so does one that is so much slower than the best of all */
 #define HOPELESS 3.0 /* an algorithm with its best so much slower is not tried by other threads */
-#define ALIKE 1.01   /* times so close are taken for equal */
+#define ALIKE 1.01   /* times so close are taken for equal, */
+#define ALIKE_LONG 1.003 /* and of longer calls, whose times vary less */
+#define LONG_US 10
 
 /* What was tried in one kind of memory, for one size. */
 struct tried {
@@ -139,13 +141,12 @@ static double least_of_all(const struct tuning *t)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* The numbers of blocks that are tried: the largest, then powers of two that are clearly less. 0: there are no
- * more. */
+/* The numbers of blocks that are tried: the largest, then powers of two. 0: there are no more. */
 static int fewer(int blocks)
 {
     int power = 1;
 
-    while (2 * power <= blocks * 3 / 4)
+    while (2 * power < blocks)
         power *= 2;
     return blocks > 1 ? power : 0;
 }
@@ -233,7 +234,7 @@ static int is_same(const struct choice *a, const struct choice *b)
  * can seem slower than it is by many; and what was the best for the size before, whose row goes on if it still is. */
 static symwin_status play_final(struct tuning *t, struct tried *tried)
 {
-    const int calls = calls_for(t, 300, 2, 50);
+    const int calls = calls_for(t, 300, 10, 50);
     const double near = WORSE * least_of(tried, 0);
     symwin_status status = SYMWIN_OK;
     unsigned seen = 0;
@@ -260,20 +261,21 @@ static struct choice best_of(const struct tuning *t, int registered)
 {
     const struct choice *last = &t->last[registered];
     struct choice best = {.us = 0};
-    double least = 0;
+    double least = 0, alike;
 
     for (int kind = 0; kind <= registered; kind++) {
         const double us = least_of(&t->tried[kind], 0);
 
         least = least == 0 || (us > 0 && us < least) ? us : least;
     }
+    alike = least < LONG_US ? ALIKE : ALIKE_LONG;
     for (int kind = 0; kind <= registered; kind++)
         for (int i = 0; i < t->tried[kind].count; i++) {
             const struct choice *c = &t->tried[kind].list[i];
             const int better = best.us == 0 || c->grid < best.grid ||
                                (c->grid == best.grid && c->us < best.us);
 
-            if (c->us <= ALIKE * least && (better || is_same(c, last)) &&
+            if (c->us <= alike * least && (better || is_same(c, last)) &&
                 (best.us == 0 || !is_same(&best, last)))
                 best = *c;
         }
