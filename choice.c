@@ -10,7 +10,7 @@ enum {
     USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
     LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
     BULK_BLOCKS = 8,    /* with bulk copies; more are slower (H200s) */
-    LOADS_BLOCKS = 8,   /* of the two-shot over windows by two ranks: as quick as any more, */
+    LOADS_BLOCKS = 8,   /* of the two-shot over windows by its own kernels: as quick as any more, */
     LOADS_MORE = 24,    /* up to these (H200s) */
     COPIES_BLOCKS = 64, /* that sum beside copies; more are no quicker (H200s) */
     COPIES_STREAMS = 3, /* the caller's and the communicator's two */
@@ -39,12 +39,25 @@ static uint64_t round_bytes(const symwin_comm *comm, symwin_algo algo)
     }
 }
 
-/* Long messages have kernels of their own for some algorithms. */
+/* The limit to the blocks, where a large message feels it: 0, there is none. Tables are measured without. */
+static int few_blocks(const struct sw_question *q)
+{
+    const int most = q->comm->max_blocks;
+
+    return most < ENOUGH_BLOCKS && q->bytes >= LARGE_BYTES ? most : 0;
+}
+
+/* Long messages have kernels of their own for some algorithms: where threads have several entries, so with few
+ * blocks, of half again as many threads, shorter ones are long. */
 static int is_long(const struct sw_question *q)
 {
-    const uint64_t least = sw_driver_is_emulated() ? EMULATED_LONG
-                                                   : LONG_SHARE * (uint64_t)q->comm->nranks;
+    const uint64_t blocks = (uint64_t)few_blocks(q);
+    uint64_t least = LONG_SHARE * (uint64_t)q->comm->nranks;
 
+    if (blocks > 0)
+        least = least * blocks * 3 / 2 / (uint64_t)sw_kernels_multiprocessors(q->comm->kernels);
+    if (sw_driver_is_emulated())
+        least = EMULATED_LONG;
     return q->aligned && q->bytes >= least && q->bytes % ITEM_BYTES == 0;
 }
 
@@ -96,7 +109,8 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 /* Of the model, fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
 #define HOP_US 1.3  /* from a rank's memory to a peer's, until the peer has seen it */
 #define PUT_US 5.0  /* of the two-shot put: its barriers */
-#define PEER_US 8.0 /* of the two-shot over windows for each peer: barriers, and loads that meet */
+#define PEER_US 8.0 /* of the two-shot over windows for each peer: barriers, and loads that meet; */
+#define PEERS_US 6.5   /* for all of them, by kernels for the number of ranks */
 #define COPIES_US 12.0 /* of the copies: events and flags */
 #define COPY_US 7.0    /* and of each of them */
 #define COPY_BYTES_US 392e3
@@ -104,17 +118,22 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 #define BULK_BYTES_US 300e3    /* by bulk copies */
 #define LOCAL_BYTES_US 1300e3  /* what it handles after that, */
 #define BESIDE_BYTES_US 3000e3 /* and meanwhile, where it does both at once */
-#define PUSH_BLOCK_US 15.5e3   /* and what a block of few does: of all that pushes, */
-#define PUSH_FEW_US 290e3      /* but all of them no more than this, */
-#define LOAD_BLOCK_US 35e3     /* the two-shot over windows, */
-#define OWN_LOAD_BLOCK_US 45e3 /* the same by kernels for two ranks, */
-#define BULK_BLOCK_US 39e3     /* that by bulk copies, */
-#define SUM_BLOCK_US 63e3      /* the sum between copies, of what it reads and writes */
+#define PUSH_BLOCK_US 16e3     /* and what a block of few does: of all that pushes, */
+#define PUSH_FEW_US 280e3      /* but all of them no more than this, */
+#define LOAD_BLOCK_US 66e3     /* the two-shot over windows, of what it reads and writes, */
+#define OWN_LOAD_BLOCK_US 92e3 /* the same by kernels for the number of ranks, */
+#define BULK_BLOCK_US 74e3     /* that by bulk copies, */
+#define SUM_BLOCK_US 63e3      /* and the sum between copies */
 #define BESIDE_BYTES (4 << 20) /* from which message on stages of pushes go on at once */
 
 static double least(double a, double b)
 {
     return a < b ? a : b;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
 }
 
 /* Two chunks, the sums of which go beside a copy of one to one peer. */
@@ -124,7 +143,7 @@ static double copies_us(double n, double message, double blocks)
     const double copy = chunk / COPY_BYTES_US;
     const double sum = (n + 1) * chunk / (blocks * SUM_BLOCK_US);
 
-    return COPIES_US + COPY_US * 2 * n + 4 * (n - 1) * copy + 2 * (sum > copy ? sum - copy : 0);
+    return COPIES_US + COPY_US * 2 * n + 4 * (n - 1) * copy + 2 * most(sum - copy, 0);
 }
 
 double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,
@@ -137,7 +156,8 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     const double blocks = most_blocks > 0 ? most_blocks : 1e6;
     const double push_rate = most_blocks > 0 ? least(PUSH_FEW_US, blocks * PUSH_BLOCK_US)
                                              : LINK_BYTES_US;
-    const double load_rate = blocks * (own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US);
+    const double load_block = own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
+    const double barriers = own_loads ? PEERS_US : PEER_US * (n - 1);
     const double local = is_float && bytes >= BESIDE_BYTES ? BESIDE_BYTES_US : LOCAL_BYTES_US;
 
     switch (algo) {
@@ -151,22 +171,22 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
                (n - 1) / n * pushed / 2 / BESIDE_BYTES_US;
     case SYMWIN_ALGO_TWOSHOT_BULK:
         return 2 * HOP_US + PEER_US * (n - 1) +
-               both_ways / least(BULK_BYTES_US, blocks * BULK_BLOCK_US);
+               most(both_ways / BULK_BYTES_US, 2 * message / (blocks * BULK_BLOCK_US));
     case SYMWIN_ALGO_COPIES:
         return copies_us(n, message, blocks);
     default: /* loads over windows */
-        return 2 * HOP_US + PEER_US * (n - 1) + both_ways / least(LINK_BYTES_US, load_rate) +
+        return 2 * HOP_US + barriers +
+               most(both_ways / LINK_BYTES_US, 2 * message / (blocks * load_block)) +
                both_ways / 2 / BESIDE_BYTES_US;
     }
 }
 
-/* Whether the two-shot over windows has a kernel for two ranks and such a message. That for four was not measured on four
- * GPUs yet, so the model takes it for the common one. */
+/* Whether the two-shot over windows has a kernel for this number of ranks and such a message. */
 static int has_own_loads(const struct sw_question *q)
 {
     const symwin_algo loads = SYMWIN_ALGO_TWOSHOT;
 
-    return q->comm->nranks == 2 && sw_choice_find(q, loads) != find(q, loads, SW_SHAPE_any);
+    return sw_choice_find(q, loads) != find(q, loads, SW_SHAPE_any);
 }
 
 /* Whether what the caller has not asked for may serve the call: copies want hardware queues, which ranks that share a
@@ -179,14 +199,6 @@ static int may_serve(const struct sw_question *q, symwin_algo algo)
         (q->comm->shares_devices || (q->in_place && q->bytes < least)))
         return 0;
     return sw_choice_service(q, algo) == SW_SERVES;
-}
-
-/* The limit to the blocks, where a large message feels it: 0, there is none. Tables are measured without. */
-static int few_blocks(const struct sw_question *q)
-{
-    const int most = q->comm->max_blocks;
-
-    return most < ENOUGH_BLOCKS && q->bytes >= LARGE_BYTES ? most : 0;
 }
 
 /* Multicast was never measured: small messages that it serves go by it in one shot, large ones in two. */

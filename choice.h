@@ -107,8 +107,8 @@ struct sw_choice {
 void sw_choice_make(const struct sw_question *q, struct sw_choice *out);
 
 /* The model's time for an algorithm, less what all have in common; none for those through multicast. `most_blocks`: a
- * limit that the message feels, 0 for none; with one it matters whether the two-shot over windows goes by a kernel for two
- * ranks (`own_loads`). */
+ * limit that the message feels, 0 for none; with one it matters whether the two-shot over windows goes by a kernel for
+ * that number of ranks (`own_loads`). */
 double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,
                           int own_loads);
 
