@@ -4,7 +4,7 @@
 #include "../choice.h"
 #include "host_cases.h"
 
-enum { RANKS = 3, COUNT = 1 << 20 /* f32 */, BYTES = COUNT * 4 };
+enum { RANKS = 3, COUNT = 1 << 20 /* f32 */, LARGE = 4 * COUNT, BYTES = LARGE * 4 };
 
 static const int alone[RANKS] = {0, 1, 2}, uneven[RANKS] = {0, 2, 2};
 
@@ -42,12 +42,13 @@ static void close_member(struct member *m)
     host_must(symwin_mem_free(m->out), "symwin_mem_free");
 }
 
+/* For a message of all bytes. */
 static symwin_algo chosen(const struct member *m)
 {
     symwin_allreduce_info info = {.blocks = 0};
 
     host_must(
-        symwin_allreduce_query(m->comm, m->in, m->out, COUNT, SYMWIN_F32, SYMWIN_SUM, NULL, &info),
+        symwin_allreduce_query(m->comm, m->in, m->out, LARGE, SYMWIN_F32, SYMWIN_SUM, NULL, &info),
         "symwin_allreduce_query");
     return info.algo;
 }
