@@ -16,20 +16,14 @@
  * A rank's data lies in one of two slots by the round's parity. It may be overwritten two rounds
  * later: by then every rank has posted the round between, and did so after reading this one.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "page.h"
 
 #define COUNT_MASK (((uint64_t)1 << 48) - 1)
 #define STATUS_SHIFT 60
@@ -37,128 +31,13 @@
 #define CULPRIT_MASK 0xfffu
 #define DECIDE_MS 500
 #define QUIET_MS 500 /* without a beat: it is stopped */
+#define ASK_MS 50    /* between two times that a rank says it waits beyond its time */
+#define ASK_FRESH_MS 250
+#define NO_ANSWER_MS 400 /* of asking, less than DECIDE_MS: it is stopped */
 #define WAITS_SHIFT 16
 #define WAITS_MASK 0xffffu
 #define WAITS_FRESH_MS 100
 #define SPINS 200 /* a few microseconds before a rank sleeps */
-
-struct post {
-    _Alignas(64) _Atomic uint64_t rounds; /* posted by this rank; only it writes */
-    _Atomic int gone;
-    _Atomic int quiet; /* its process has shut its lines, and lives, or did */
-    _Atomic uint64_t
-        waits; /* outside of a round: 1 + the rank waited for, and when that was said */
-    unsigned char data[2][SW_EXCHANGE_BYTES];
-};
-
-/* What the ranks share: in this process's memory, or the control page of several processes. */
-struct page {
-    _Atomic uint64_t word;
-    _Atomic uint32_t bell; /* futex: rung when a round completes or the exchange ends */
-    /* Of a host that does not decide: the end that it asks for, as in word, and since when. */
-    _Atomic uint64_t proposal;
-    _Atomic int64_t proposed_at;
-    _Atomic int64_t beat; /* when the process that links this host last said that it is well */
-    struct post posts[];  /* nranks */
-};
-
-struct sw_exchange {
-    int nranks;
-    int shared; /* the page is mapped, and other processes may have it too */
-    size_t bytes;
-    struct page *page;                     /* owned */
-    const struct sw_exchange_hosts *hosts; /* NULL: all ranks are on this host */
-    void (*on_end)(void *context);
-    void *on_end_context;
-};
-
-static size_t page_bytes(int nranks)
-{
-    const size_t bytes = sizeof(struct page) + (size_t)nranks * sizeof(struct post);
-
-    return (bytes + 4095) & ~(size_t)4095;
-}
-
-struct sw_exchange *sw_exchange_create(int nranks)
-{
-    struct sw_exchange *x = calloc(1, sizeof *x);
-
-    if (x == NULL)
-        return NULL;
-    x->nranks = nranks;
-    x->bytes = page_bytes(nranks);
-    x->page = aligned_alloc(64, x->bytes);
-    if (x->page == NULL) {
-        free(x);
-        return NULL;
-    }
-    memset(x->page, 0, x->bytes);
-    return x;
-}
-
-static int resize(int fd, size_t bytes)
-{
-    int error;
-
-    do
-        error = ftruncate(fd, (off_t)bytes);
-    while (error != 0 && errno == EINTR);
-    return error == 0;
-}
-
-symwin_status sw_exchange_page(int nranks, int *out)
-{
-    const int fd = memfd_create("symwin-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    /* Sealed: nobody can cut it short under another process's mapping. */
-    if (fd >= 0 && resize(fd, page_bytes(nranks)) &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-        *out = fd;
-        return SYMWIN_OK;
-    }
-    sw_fail(SYMWIN_NO_MEMORY, "no control page for %d ranks: %s%s", nranks, strerror(errno),
-            errno == EMFILE ? "; raise ulimit -n" : "");
-    if (fd >= 0)
-        close(fd);
-    return SYMWIN_NO_MEMORY;
-}
-
-symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out)
-{
-    const int seals = fcntl(fd, F_GET_SEALS);
-    struct sw_exchange *x;
-    struct stat file;
-    void *page;
-
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &file) != 0 ||
-        file.st_size != (off_t)page_bytes(nranks))
-        return sw_fail(SYMWIN_DENIED, "the control page is not one of %d ranks", nranks);
-    x = calloc(1, sizeof *x);
-    if (x == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the exchange");
-    x->nranks = nranks;
-    x->shared = 1;
-    x->bytes = page_bytes(nranks);
-    page = mmap(NULL, x->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED) {
-        free(x);
-        return sw_fail(SYMWIN_NO_MEMORY, "mmap of the control page: %s", strerror(errno));
-    }
-    x->page = page;
-    *out = x;
-    return SYMWIN_OK;
-}
-
-void sw_exchange_destroy(struct sw_exchange *x)
-{
-    if (x == NULL)
-        return;
-    if (x->shared)
-        munmap(x->page, x->bytes);
-    else
-        free(x->page);
-    free(x);
-}
 
 static long futex(struct sw_exchange *x, int operation, uint32_t value, const struct timespec *t)
 {
@@ -410,12 +289,41 @@ void sw_exchange_beat(struct sw_exchange *x)
     atomic_store(&x->page->beat, sw_now_ms());
 }
 
-/* Who is missing elsewhere may be here, and only the process that would say so is stopped. */
+void sw_exchange_heard(struct sw_exchange *x, int rank)
+{
+    atomic_store(&x->page->posts[rank].heard, sw_now_ms());
+}
+
+int sw_exchange_is_asked(const struct sw_exchange *x)
+{
+    return sw_now_ms() - atomic_load(&x->page->asked) < ASK_FRESH_MS;
+}
+
+void sw_exchange_ask(struct sw_exchange *x)
+{
+    const int64_t now = sw_now_ms();
+
+    if (!sw_exchange_is_asked(x))
+        atomic_store(&x->page->asked_since, now);
+    atomic_store(&x->page->asked, now);
+}
+
+/* Who is missing elsewhere may be here, and only the process that would say so is stopped: on this host, or the one that
+ * is asked and does not answer. */
 static int or_who_links(const struct sw_exchange *x, int missing)
 {
-    if (!is_elsewhere(x, missing) || sw_now_ms() - atomic_load(&x->page->beat) < QUIET_MS)
+    const int64_t now = sw_now_ms(), since = atomic_load(&x->page->asked_since);
+    int through;
+
+    if (!is_elsewhere(x, missing))
         return missing;
-    return x->hosts->links;
+    if (now - atomic_load(&x->page->beat) >= QUIET_MS)
+        return x->hosts->links;
+    through = x->hosts->through[missing];
+    if (sw_exchange_is_asked(x) && now - since >= NO_ANSWER_MS &&
+        atomic_load(&x->page->posts[through].heard) < since)
+        return through;
+    return missing;
 }
 
 static void sleep_until_rung(struct sw_exchange *x, uint32_t heard, int64_t ms)
@@ -481,6 +389,12 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
         else
             end(x, word, SYMWIN_TIMEOUT, or_who_links(x, missing));
         return 0;
+    }
+    if (missing >= 0 && is_elsewhere(x, missing)) {
+        if (deadline > now)
+            return deadline - now;
+        sw_exchange_ask(x);
+        return left < ASK_MS ? left : ASK_MS;
     }
     if (left <=
         -DECIDE_MS) { /* all have posted, and not all are counted: whoever it is, is stopped between the two */

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "driver.h"
+#include "exchange.h"
 #include "kernels/kernel_args.h"
 #include "kernels/kernel_list.h"
 #include "memory.h"
@@ -122,84 +123,7 @@ void sw_service_close(int fd);
 /* From now on a fork is noticed. */
 void sw_service_watch_forks(void);
 
-/* ---- exchange.c: what ranks tell each other -------------------------------------------------- */
-
-#define SW_EXCHANGE_BYTES 512
-#define SW_NOBODY 0xfff /* as a culprit: none can be named; no rank of fewer than 4096 */
-struct sw_exchange;
-
-struct sw_exchange *sw_exchange_create(int nranks); /* for threads; NULL: no memory */
-
-/* A control page for ranks of several processes: a descriptor to be sent to them, and what each makes
- * of it. The caller closes the descriptor. */
-symwin_status sw_exchange_page(int nranks, int *fd);
-symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out);
-
-void sw_exchange_destroy(struct sw_exchange *x);
-
-/* Every rank gives `bytes` (at most SW_EXCHANGE_BYTES) and gets all ranks' in rank order. All ranks
- * succeed, or all return one status: SYMWIN_TIMEOUT or SYMWIN_PEER_LOST naming who is missing,
- * SYMWIN_ABORTED, or what sw_exchange_fail() said; after that, every later call does too. */
-symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void *mine, size_t bytes,
-                                    void *all, int timeout_ms, const char *call);
-
-/* Ends the exchange for all ranks; the first call decides. `culprit` is a rank, or SW_NOBODY. */
-void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit);
-
-/* SYMWIN_OK, or what ended it, with the thread's last error set. */
-symwin_status sw_exchange_status(struct sw_exchange *x, const char *call);
-
-int sw_exchange_ended(const struct sw_exchange *x);
-
-/* Called, on whatever thread, when this process has ended the exchange. May not take the service lock. */
-void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *context);
-
-/* For ranks on several hosts; links.c moves what they post. */
-struct sw_exchange_hosts {
-    int decides; /* this host's page decides; the others propose ends */
-    int decider; /* the rank that speaks for the host that does */
-    int links;   /* the rank that sends this host's posts: its process has the links */
-    const unsigned char *elsewhere; /* of each rank: on another host */
-    /* Sends posts of a round: to the deciding host those of this host's ranks that are there and were not
-     * sent, from it all. */
-    void (*send)(void *context, uint64_t round, size_t bytes, int64_t deadline);
-    void *context;
-};
-void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts *hosts);
-void sw_exchange_beat(
-    struct sw_exchange *x); /* now and then, by the process that links this host */
-
-/* What a rank posted, or posts through its host; 0: the exchange has ended. */
-int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,
-                     size_t bytes);
-uint64_t sw_exchange_rounds(const struct sw_exchange *x, int rank);
-const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round);
-
-/* Rounds that are complete. */
-uint64_t sw_exchange_complete(const struct sw_exchange *x);
-
-/* The deciding host's word. */
-void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit);
-
-/* Whether it has ended, or is to end, and why. */
-int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int *culprit);
-
-/* Outside of a round, `rank` waits for `other` (-1: not any more): whoever waits for `rank` and gives up
- * names that one. To be said again every few hundredths of a second. */
-void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other);
-
-/* Whom to name for a rank that is late: it, or the one that it says it waits for, or who links this host with its; and how
- * many milliseconds longer than its own time a rank waits for one of another host. */
-int sw_exchange_blame(const struct sw_exchange *x, int rank);
-int sw_exchange_allowance(const struct sw_exchange *x, int rank);
-
-/* The lowest rank of a process that shuts its lines because the exchange has ended, not because it dies. */
-void sw_exchange_be_quiet(struct sw_exchange *x, int rank);
-int sw_exchange_is_quiet(const struct sw_exchange *x, int rank);
-
-/* This rank will not come again. */
-void sw_exchange_leave(struct sw_exchange *x, int rank);
-int sw_exchange_has_left(const struct sw_exchange *x, int rank);
+/* ---- exchange.c, page.c: see exchange.h ------------------------------------------------------------ */
 
 /* ---- physical.c, vmm_alloc.c: see memory.h ------------------------------------------------------ */
 
@@ -270,6 +194,7 @@ struct sw_group {
     struct sw_trade *trade;   /* owned; NULL: all ranks are in this process */
     struct sw_link *links;    /* owned: to each host; NULL: there is only one */
     unsigned char *elsewhere; /* owned: of each rank, if there are more hosts */
+    int *through;             /* owned, as that: see sw_exchange_hosts */
     uint64_t *posts_sent;     /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
     struct sw_letter

@@ -422,6 +422,8 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
         else if (now >= deadline)
             sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_blame(x, peer));
         else {
+            if (now >= deadline - sw_exchange_allowance(x, peer))
+                sw_exchange_ask(x);
             sw_exchange_waits_for(x, rank, peer);
             sw_service_wait(&group->mail_came,
                             now + SLICE_MS < deadline ? now + SLICE_MS : deadline);

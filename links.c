@@ -148,6 +148,22 @@ static void send_news(struct sw_link *link)
     }
 }
 
+/* A word that another frame is as good as: nothing waits for it. */
+static void send_word(struct sw_link *link, enum sw_wire_type type)
+{
+    struct pollfd room = {.fd = link->channel.fd, .events = POLLOUT};
+    union sw_wire_frame frame;
+
+    if (pthread_mutex_trylock(&link->mutex) != 0)
+        return;
+    if (poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0) {
+        sw_wire_seal(&frame, type);
+        transmit(link, &frame, sw_now_ms() + WORD_MS);
+    }
+    pthread_mutex_unlock(&link->mutex);
+    send_news(link);
+}
+
 static void tell_news(struct sw_link *link)
 {
     atomic_store(&link->news, 1);
@@ -279,6 +295,11 @@ static int take(struct sw_link *link, const union sw_wire_frame *frame)
         return 1;
     case SW_WIRE_LETTER:
         return speaks_for(link, frame->letter.from) && sw_letters_forward(group, &frame->letter);
+    case SW_WIRE_ASK:
+        send_word(link, SW_WIRE_WELL);
+        return 1;
+    case SW_WIRE_WELL:
+        return 1;
     default:
         return 0;
     }
@@ -292,9 +313,11 @@ static void link_ready(struct sw_watch *watch, short events)
     int error;
 
     (void)events;
-    do
+    do {
         error = sw_channel_receive_now(&link->channel, &frame, NULL);
-    while (error == 0 && take(link, &frame));
+        if (error == 0)
+            sw_exchange_heard(group->exchange, link->rank);
+    } while (error == 0 && take(link, &frame));
     if (error != EAGAIN)
         link_lost(link);
     if (sw_exchange_ended(group->exchange))
@@ -316,14 +339,19 @@ static void keep_alive(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &longest_ms, sizeof longest_ms);
 }
 
-/* The other processes of this host cannot see whether this one still serves the links. */
+/* The other processes of this host cannot see whether this one still serves the links, nor whether those at the other
+ * ends do. */
 static void beat(struct sw_watch *watch, short events)
 {
     struct sw_group *group = (struct sw_group *)(void *)((char *)watch -
                                                          offsetof(struct sw_group, pulse));
+    int h;
 
     (void)events;
     sw_exchange_beat(group->exchange);
+    for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
+        if (group->links[h].channel.fd >= 0)
+            send_word(&group->links[h], SW_WIRE_ASK);
     watch->deadline = sw_now_ms() + PULSE_MS;
 }
 
@@ -332,12 +360,17 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
     symwin_status status = SYMWIN_OK;
     int h, r;
 
-    for (r = 0; r < group->nranks; r++)
+    for (r = group->nranks - 1; r >= 0; r--)
+        group->links[group->host_of[r]].rank = r;
+    for (r = 0; r < group->nranks; r++) {
         group->elsewhere[r] = group->host_of[r] != group->host;
+        group->through[r] = group->links[group->host == 0 ? group->host_of[r] : 0].rank;
+    }
     group->exchange_hosts = (struct sw_exchange_hosts){.decides = group->host == 0,
                                                        .decider = lowest_of_host(group, 0),
                                                        .links = lowest_of_host(group, group->host),
                                                        .elsewhere = group->elsewhere,
+                                                       .through = group->through,
                                                        .send = send_posts,
                                                        .context = group};
     for (h = 0; h < group->hosts && status == SYMWIN_OK; h++) {
@@ -382,6 +415,7 @@ void sw_links_stop(struct sw_group *group)
     }
     free(group->links);
     free(group->elsewhere);
+    free(group->through);
     free(group->posts_sent);
 }
 
@@ -391,9 +425,11 @@ int sw_links_create(struct sw_group *group)
     int complete, h;
 
     group->elsewhere = calloc(nranks, 1);
+    group->through = calloc(nranks, sizeof *group->through);
     group->posts_sent = calloc(nranks, sizeof *group->posts_sent);
     group->links = calloc((size_t)group->hosts, sizeof *group->links);
-    complete = group->elsewhere != NULL && group->posts_sent != NULL && group->links != NULL;
+    complete = group->elsewhere != NULL && group->through != NULL && group->posts_sent != NULL &&
+               group->links != NULL;
     for (h = 0; h < group->hosts && group->links != NULL; h++) {
         struct sw_link *link = &group->links[h];
 

@@ -11,6 +11,7 @@ struct sw_link {
     struct sw_channel channel; /* .fd -1: this host's own place, or not this process's affair */
     struct sw_group *group;
     int host;
+    int rank;              /* the lowest there */
     pthread_mutex_t mutex; /* sending, and the next two */
     int broken;
     atomic_int end_sent;

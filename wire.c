@@ -48,6 +48,9 @@ static size_t frame_bytes(const union sw_wire_frame *frame)
         return sizeof frame->end;
     case SW_WIRE_LETTER:
         return sizeof frame->letter;
+    case SW_WIRE_ASK:
+    case SW_WIRE_WELL:
+        return sizeof frame->header;
     }
     return 0;
 }

@@ -26,7 +26,7 @@
  * Between processes, over their line: HANDLE, with the descriptor of a rank's memory; LETTER, from one rank to another,
  * with the descriptor of memory where it offers any.
  *
- * Between hosts, over TCP (links.c): POST, LEAVE, END, LETTER.
+ * Between hosts, over TCP (links.c): POST, LEAVE, END, LETTER; ASK, to which the answer is WELL.
  */
 #ifndef SYMWIN_WIRE_H
 #define SYMWIN_WIRE_H
@@ -53,12 +53,14 @@ enum sw_wire_type {
     SW_WIRE_LEAVE,
     SW_WIRE_END,
     SW_WIRE_READY,
-    SW_WIRE_LETTER
+    SW_WIRE_LETTER,
+    SW_WIRE_ASK,
+    SW_WIRE_WELL
 };
 
 #define SW_WIRE_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_WIRE_FORM 1            /* of header, HELLO, CHALLENGE and REFUSAL: stays */
-#define SW_WIRE_PROTOCOL 3        /* of all that comes after a proof */
+#define SW_WIRE_PROTOCOL 4        /* of all that comes after a proof */
 #define SW_NAME_BYTES 16
 
 struct sw_wire_header {

@@ -53,6 +53,9 @@ static size_t right_length(const uint8_t *data, size_t bytes)
         return sizeof(struct sw_wire_end);
     case SW_WIRE_LETTER:
         return sizeof(struct sw_wire_letter);
+    case SW_WIRE_ASK:
+    case SW_WIRE_WELL:
+        return sizeof(struct sw_wire_header);
     }
     return 0;
 }
@@ -140,6 +143,9 @@ static size_t check_far(const union sw_wire_frame *frame)
         return sizeof frame->end;
     case SW_WIRE_LETTER:
         return check_letter(&frame->letter);
+    case SW_WIRE_ASK:
+    case SW_WIRE_WELL:
+        return sizeof frame->header;
     }
     return 0;
 }

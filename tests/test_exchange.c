@@ -282,6 +282,49 @@ static void test_latency(void)
     sw_exchange_destroy(s.x);
 }
 
+/* ---- several hosts ---- */
+
+/* A rank here waits for one elsewhere beyond its time for so long, while this host's links are served. */
+static void ask_for_ms(struct sw_exchange *x, int ms)
+{
+    const int64_t end = sw_now_ms() + ms;
+
+    while (sw_now_ms() < end) {
+        sw_exchange_ask(x);
+        sw_exchange_beat(x);
+        sleep_us(20000);
+    }
+}
+
+/* Ranks 0 and 1 are here, 2 and 3 on another host, which rank 2's process links. */
+static void test_who_links(void)
+{
+    static const unsigned char elsewhere[4] = {0, 0, 1, 1};
+    static const int through[4] = {0, 0, 2, 2};
+    static const struct sw_exchange_hosts hosts = {
+        .decides = 1, .elsewhere = elsewhere, .through = through};
+    struct sw_exchange *x = sw_exchange_create(4);
+
+    if (x == NULL)
+        abort();
+    sw_exchange_set_hosts(x, &hosts);
+    sw_exchange_beat(x);
+    tap_ok(!sw_exchange_is_asked(x) && sw_exchange_blame(x, 3) == 3,
+           "nobody asked: rank 3 is late");
+    ask_for_ms(x, 200);
+    tap_ok(sw_exchange_is_asked(x) && sw_exchange_blame(x, 3) == 3 && sw_exchange_blame(x, 1) == 1,
+           "asked for a moment");
+    ask_for_ms(x, 300);
+    tap_ok(sw_exchange_blame(x, 3) == 2 && sw_exchange_blame(x, 1) == 1,
+           "no answer: it is who links rank 3's host");
+    sw_exchange_heard(x, 2);
+    tap_ok(sw_exchange_blame(x, 3) == 3, "an answer: it is rank 3");
+    sleep_us(600000);
+    tap_ok(!sw_exchange_is_asked(x) && sw_exchange_blame(x, 3) == 0,
+           "who links this host says nothing: it is that one");
+    sw_exchange_destroy(x);
+}
+
 int main(void)
 {
     setenv("SYMWIN_DRIVER", "emu", 1);
@@ -296,5 +339,6 @@ int main(void)
     test_leaving();
     test_signals();
     test_latency();
+    test_who_links();
     return tap_done();
 }

@@ -24,7 +24,7 @@ static const struct claim claims[] = {
     {"rank -1", RANKS, -1, 0, SYMWIN_INVALID, "no rank -1 of 3"},
     {"rank 3 of 3", RANKS, RANKS, 0, SYMWIN_INVALID, "no rank 3 of 3"},
     {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3"},
-    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id 3"},
+    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id 4"},
 };
 
 /* Comes when ranks 0 and 1 have, says it, and is told. */
