@@ -110,7 +110,7 @@ enum sw_service sw_choice_service(const struct sw_question *q, symwin_algo algo)
 #define HOP_US 1.3  /* from a rank's memory to a peer's, until the peer has seen it */
 #define PUT_US 5.0  /* of the two-shot put: its barriers */
 #define PEER_US 8.0 /* of the two-shot over windows for each peer: barriers, and loads that meet; */
-#define PEERS_US 6.5   /* for all of them, by kernels for the number of ranks */
+#define PEERS_US 6.0   /* for all of them, by kernels for the number of ranks */
 #define COPIES_US 12.0 /* of the copies: events and flags */
 #define COPY_US 7.0    /* and of each of them */
 #define COPY_BYTES_US 392e3
