@@ -74,7 +74,7 @@ stream_places=0
 rivals=${rivals:+--against $rivals}
 if [ -n "$gpus" ]; then
     sizes="-b 8 -e 1G -f 2 -d bf16"
-    type_sizes="-b 64K -e 64M -f 16"
+    type_sizes="-b 64K -e 64M -f 4"
     large_sizes="-b 16M -e 256M -f 4 -d bf16"
 else # the emulated driver: to see that it works
     sizes="-b 1K -e 16K -f 4 -d bf16"
@@ -85,7 +85,7 @@ fi
 {
     perf graph $sizes --algo all --in-place both $link $rivals
     perf stream $sizes -G 0 --in-place $stream_places --launch $rivals
-    perf types $type_sizes -d f32,f16,bf16,e4m3,e5m2
+    perf types $type_sizes -d f32,f16,bf16,e4m3,e5m2,i32
 }
 
 # A run for each limit, all in one file. --sm-limit holds for all kernels of the communicator, those of the copies'
@@ -94,7 +94,7 @@ table=$results-${RANKS:+$RANKS-ranks-}perf-sms.csv
 : >"$table.new"
 for limit in 4 8 16 32; do
     # shellcheck disable=SC2086
-    run "$table.part" $large_sizes --algo auto,twoshot,twoshot_put,copies,twoshot_bulk --sm-limit $limit
+    run "$table.part" $large_sizes --algo auto,twoshot,twoshot_push,twoshot_put,copies,twoshot_bulk --sm-limit $limit
     cat "$table.part" >>"$table.new"
 done
 rm "$table.part"
