@@ -250,7 +250,7 @@ static int whom_it_waits_for(const struct sw_exchange *x, int rank)
 
 static int is_elsewhere(const struct sw_exchange *x, int rank)
 {
-    return x->hosts != NULL && x->hosts->elsewhere[rank];
+    return x->hosts != NULL && x->hosts->through[rank] >= 0;
 }
 
 /* A rank that has not posted `round`: one that is gone if there is one, else the lowest of this host, else

@@ -42,16 +42,17 @@ struct sw_exchange_hosts {
     int decides; /* this host's page decides; the others propose ends */
     int decider; /* the rank that speaks for the host that does */
     int links;   /* the rank that sends this host's posts: its process has the links */
-    const unsigned char *elsewhere; /* of each rank: on another host */
-    const int *through; /* of such: by whose process it is heard of, the lowest rank of a host */
+    /* Of each rank on another host: by whose process it is heard of, the lowest rank of a host; -1: it is on this one. */
+    const int *through;
     /* Sends posts of a round: to the deciding host those of this host's ranks that are there and were not
      * sent, from it all. */
     void (*send)(void *context, uint64_t round, size_t bytes, int64_t deadline);
     void *context;
 };
 void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts *hosts);
-void sw_exchange_beat(
-    struct sw_exchange *x); /* now and then, by the process that links this host */
+
+/* Now and then, by the process that links this host. */
+void sw_exchange_beat(struct sw_exchange *x);
 
 /* Whether a rank here waits for one elsewhere beyond its time: the process that links this host asks the others then
  * whether they are well. `rank`, the lowest of a host, has been heard of by whatever came from there. */

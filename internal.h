@@ -188,14 +188,13 @@ struct sw_group {
     int processes; /* on all hosts */
     int host;      /* number of this host; 0 decides */
     int hosts;
-    uint16_t *process_of;     /* owned: of each rank */
-    uint16_t *host_of;        /* owned: of each rank */
-    struct sw_line *lines;    /* owned: to each process of this host */
-    struct sw_trade *trade;   /* owned; NULL: all ranks are in this process */
-    struct sw_link *links;    /* owned: to each host; NULL: there is only one */
-    unsigned char *elsewhere; /* owned: of each rank, if there are more hosts */
-    int *through;             /* owned, as that: see sw_exchange_hosts */
-    uint64_t *posts_sent;     /* owned, as that: rounds whose posts went to the deciding host */
+    uint16_t *process_of;   /* owned: of each rank */
+    uint16_t *host_of;      /* owned: of each rank */
+    struct sw_line *lines;  /* owned: to each process of this host */
+    struct sw_trade *trade; /* owned; NULL: all ranks are in this process */
+    struct sw_link *links;  /* owned: to each host; NULL: there is only one */
+    int *through;           /* owned, if there are more hosts: see sw_exchange_hosts */
+    uint64_t *posts_sent;   /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
     struct sw_letter
         *mail; /* owned: for ranks of this process; under the service lock, as the next two */

@@ -407,6 +407,7 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
                               const char *call)
 {
     struct sw_exchange *x = group->exchange;
+    const int64_t own = deadline; /* what comes after is the allowance */
     symwin_status status = SYMWIN_OK;
 
     deadline += sw_exchange_allowance(x, peer);
@@ -422,7 +423,7 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
         else if (now >= deadline)
             sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_blame(x, peer));
         else {
-            if (now >= deadline - sw_exchange_allowance(x, peer))
+            if (now >= own)
                 sw_exchange_ask(x);
             sw_exchange_waits_for(x, rank, peer);
             sw_service_wait(&group->mail_came,

@@ -23,25 +23,20 @@ enum {
     PROBES = 3
 };
 
-static int lowest_of_host(const struct sw_group *group, int host)
-{
-    int r = 0;
-
-    while (r < group->nranks - 1 && group->host_of[r] != host)
-        r++;
-    return r;
-}
-
 int sw_links_here(const struct sw_group *group)
 {
-    return group->process_of[lowest_of_host(group, group->host)];
+    int lowest = 0;
+
+    while (lowest < group->nranks - 1 && group->host_of[lowest] != group->host)
+        lowest++;
+    return group->process_of[lowest];
 }
 
 /* The process at the other end has ended, or cannot be reached, unless its ranks have all left in good order. */
 static void link_lost(struct sw_link *link)
 {
     struct sw_group *group = link->group;
-    const int process = group->process_of[lowest_of_host(group, link->host)];
+    const int process = group->process_of[link->rank];
     int rank = 0;
 
     sw_service_remove(&link->watch);
@@ -362,14 +357,13 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
 
     for (r = group->nranks - 1; r >= 0; r--)
         group->links[group->host_of[r]].rank = r;
-    for (r = 0; r < group->nranks; r++) {
-        group->elsewhere[r] = group->host_of[r] != group->host;
-        group->through[r] = group->links[group->host == 0 ? group->host_of[r] : 0].rank;
-    }
+    for (r = 0; r < group->nranks; r++)
+        group->through[r] = group->host_of[r] == group->host
+                                ? -1
+                                : group->links[group->host == 0 ? group->host_of[r] : 0].rank;
     group->exchange_hosts = (struct sw_exchange_hosts){.decides = group->host == 0,
-                                                       .decider = lowest_of_host(group, 0),
-                                                       .links = lowest_of_host(group, group->host),
-                                                       .elsewhere = group->elsewhere,
+                                                       .decider = group->links[0].rank,
+                                                       .links = group->links[group->host].rank,
                                                        .through = group->through,
                                                        .send = send_posts,
                                                        .context = group};
@@ -414,7 +408,6 @@ void sw_links_stop(struct sw_group *group)
         free(group->links[h].leaves);
     }
     free(group->links);
-    free(group->elsewhere);
     free(group->through);
     free(group->posts_sent);
 }
@@ -424,12 +417,10 @@ int sw_links_create(struct sw_group *group)
     const size_t nranks = (size_t)group->nranks;
     int complete, h;
 
-    group->elsewhere = calloc(nranks, 1);
     group->through = calloc(nranks, sizeof *group->through);
     group->posts_sent = calloc(nranks, sizeof *group->posts_sent);
     group->links = calloc((size_t)group->hosts, sizeof *group->links);
-    complete = group->elsewhere != NULL && group->through != NULL && group->posts_sent != NULL &&
-               group->links != NULL;
+    complete = group->through != NULL && group->posts_sent != NULL && group->links != NULL;
     for (h = 0; h < group->hosts && group->links != NULL; h++) {
         struct sw_link *link = &group->links[h];
 
