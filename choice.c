@@ -54,10 +54,10 @@ static int is_long(const struct sw_question *q)
     const uint64_t blocks = (uint64_t)few_blocks(q);
     uint64_t least = LONG_SHARE * (uint64_t)q->comm->nranks;
 
-    if (blocks > 0)
-        least = least * blocks * 3 / 2 / (uint64_t)sw_kernels_multiprocessors(q->comm->kernels);
     if (sw_driver_is_emulated())
         least = EMULATED_LONG;
+    else if (blocks > 0)
+        least = least * blocks * 3 / 2 / (uint64_t)sw_kernels_multiprocessors(q->comm->kernels);
     return q->aligned && q->bytes >= least && q->bytes % ITEM_BYTES == 0;
 }
 

@@ -9,7 +9,7 @@
  *
  * The copy beside a sum is queued ahead of it: a graph goes on in one queue of the device with what was captured first
  * behind a node, and if that is the sum, the copies change queues in every call. Two H200s then took 387 us for 128 MiB
- * by graphs of 20 calls and 401 by 80, where it is 373 by any number.
+ * by graphs of 20 calls and 400 by 80, where it is 373 by any number.
  *
  * A copy costs several microseconds beside what its bytes take, so only one in each half is made in two pieces: enough
  * to hide a sum behind.
