@@ -71,8 +71,9 @@ esac
 
 export ASAN_OPTIONS="abort_on_error=0:detect_stack_use_after_return=0:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
-# Ranks as processes are forked, from parents that may have a thread.
-export TSAN_OPTIONS="second_deadlock_stack=1:die_after_fork=0:${TSAN_OPTIONS:-}"
+# Ranks as processes are forked, from parents that may have a thread. A process with threads at its end waits for
+# what they may still do; a second, which is the default, would be the most of most tests' time.
+export TSAN_OPTIONS="second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=50:${TSAN_OPTIONS:-}"
 
 # ThreadSanitizer of gcc 12 does not start where the kernel randomises more address bits than it
 # knows of.
