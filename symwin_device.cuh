@@ -172,6 +172,26 @@ SYMWIN_DEVICE bool symwin_is_first_of_warp(void)
 #endif
 }
 
+/* Which threads of this warp run this together. */
+SYMWIN_DEVICE uint32_t symwin_warp_here(void)
+{
+#if SYMWIN_EMULATED
+    return 1;
+#else
+    return __activemask();
+#endif
+}
+
+/* Waits until all of those threads are here. */
+SYMWIN_DEVICE void symwin_warp_meet(uint32_t threads)
+{
+#if SYMWIN_EMULATED
+    (void)threads;
+#else
+    __syncwarp(threads);
+#endif
+}
+
 /* ---- memory: loads and stores ---------------------------------------------------------------- */
 
 /* Sixteen bytes in registers: low address in `lo`. */
