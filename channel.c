@@ -370,12 +370,21 @@ static void close_end(struct sw_channels *channels, struct sw_end *end, struct s
         sw_end_bury(channels, end); /* the peer cannot have what it needs to signal */
 }
 
-/* Tells the peer, if that takes no time, and gives up the rest. */
+/* Tells the peer, if that takes no time, and gives up the rest. Where a rank is lost, or one aborted, the peer may not
+ * know of it yet, on another host, and would take this rank for the one that gave up. */
 static void finish(symwin_comm *comm, const struct sw_end *rest, int64_t deadline)
 {
+    static const char call[] = "symwin_channel_destroy";
+    char text[SW_TEXT_BYTES], why[SW_LETTER_TEXT] = "";
     struct sw_wire_letter letter;
+    symwin_status status;
 
-    sw_letter_fill(comm, rest->peer, SW_LETTER_GONE, rest->number, SYMWIN_OK, "", &letter);
+    memcpy(text, symwin_last_error(), sizeof text);
+    status = sw_exchange_status(comm->group->exchange, call);
+    if (status != SYMWIN_OK)
+        sw_letter_text(why, call);
+    sw_error_restore(text);
+    sw_letter_fill(comm, rest->peer, SW_LETTER_GONE, rest->number, status, why, &letter);
     (void)sw_letters_try(comm->group, &letter, -1, 0, deadline);
     sw_end_disconnect(comm, rest->import, rest->segment);
     if (rest->held != 0)

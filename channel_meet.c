@@ -2,7 +2,8 @@
  *
  *   create    -> OFFER     this rank's memory and counters, or why there is no end
  *   connect   -> VERDICT   the peer's offer was taken and its memory mapped, or why not; once the OFFER is there
- *   destroy   -> GONE      this rank's kernels will not use the peer's counters any more
+ *   destroy   -> GONE      this rank's kernels will not use the peer's counters any more; and what the
+ *                          communicator has failed with, if it has
  *
  * An end is connected when both verdicts are good; so both ends are, or neither, and the lower rank's failure is both's.
  * Letters of all ends are dealt with by whoever waits for one of them.
@@ -309,7 +310,10 @@ static enum todo open_letter(symwin_comm *comm, const char *call, struct sw_lett
     if (w->kind == SW_LETTER_VERDICT)
         hear(end, (symwin_status)w->status, w->text);
     if (w->kind == SW_LETTER_GONE) {
-        hear(end, SYMWIN_MISMATCH, "destroyed its end before it was connected");
+        if (w->status != SYMWIN_OK) /* and why it had to */
+            hear(end, (symwin_status)w->status, w->text);
+        else
+            hear(end, SYMWIN_MISMATCH, "destroyed its end before it was connected");
         end->peer_gone = 1;
     }
     if (end->state == SW_END_DESTROYED && end->peer_gone)

@@ -23,6 +23,20 @@ static int peer_of(int rank)
     return rank ^ 1;
 }
 
+/* `arg`: a letter a rank, or NULL: all are on one host. */
+static void to_host(const struct processes *p, int rank)
+{
+    const char *hosts = p->arg;
+
+    if (hosts != NULL) {
+        const char host[] = {hosts[rank], '\0'};
+
+        setenv("SYMWIN_HOST_ID", host, 1);
+        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+        setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    }
+}
+
 static void must_fail(symwin_status got, symwin_status want, const char *words, const char *what,
                       int rank)
 {
@@ -35,10 +49,9 @@ static void must_fail(symwin_status got, symwin_status want, const char *words, 
 
 /* ---- the ordinary, also between hosts ---- */
 
-/* Each pair by a window, and by memory of its own. `arg`: a letter a rank, or NULL. */
+/* Each pair by a window, and by memory of its own. */
 static void play(struct processes *p, int rank)
 {
-    const char *hosts = p->arg;
     const int peer = peer_of(rank);
     symwin_window *window = NULL;
     symwin_channel_end *ends[2];
@@ -47,13 +60,7 @@ static void play(struct processes *p, int rank)
     void *memory[2];
     int i;
 
-    if (hosts != NULL) {
-        const char host[] = {hosts[rank], '\0'};
-
-        setenv("SYMWIN_HOST_ID", host, 1);
-        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-        setenv("SYMWIN_EMU_FABRIC", "2", 1);
-    }
+    to_host(p, rank);
     open_process(&m, p, rank);
     for (i = 0; i < 2; i++)
         memory[i] = ends_alloc(&m, 2 * ENDS_BYTES);
@@ -302,6 +309,72 @@ static void lies(struct processes *p, int rank)
     ends_close(&m);
 }
 
+/* The letter by which rank 0's destroy says that its end is gone. */
+static symwin_status said_at_destroy(struct ends_member *m, char text[SW_LETTER_TEXT])
+{
+    symwin_status status = SYMWIN_OK;
+    struct sw_letter *letter;
+    int i, came = 0;
+
+    for (i = 0; i < 5000 && !came; i++) {
+        sw_letters_collect(m->comm->group);
+        letter = sw_letters_take(m->comm->group, m->comm->rank);
+        if (letter == NULL) {
+            host_pause_ms(1);
+            continue;
+        }
+        came = letter->words.kind == SW_LETTER_GONE;
+        status = (symwin_status)letter->words.status;
+        snprintf(text, SW_LETTER_TEXT, "%s", letter->words.text);
+        sw_letter_free(letter);
+    }
+    return status;
+}
+
+/* A rank that destroys its end because the communicator has failed says so: a peer on another host may hear of the
+ * failure later. */
+static void failed_first(struct processes *p, int rank)
+{
+    static const char lost[] = "the process of rank 7 has ended";
+    char text[SW_LETTER_TEXT] = "";
+    struct sw_wire_letter letter;
+    symwin_channel_end *end;
+    symwin_channel channel;
+    struct ends_member m;
+
+    to_host(p, rank);
+    open_process(&m, p, rank);
+    if (rank == 1) {
+        end = ends_offer(&m, 0, NULL, 0, 0);
+        must_fail(symwin_channel_connect(m.comm, end, &channel), SYMWIN_PEER_LOST,
+                  "rank 0: the process of rank 7 has ended", "an end given up after a loss", rank);
+        ends_destroy(&m, end);
+    } else {
+        sw_letter_fill(m.comm, 1, SW_LETTER_GONE, 1, SYMWIN_PEER_LOST, lost, &letter);
+        host_must(sw_letters_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "gone"),
+                  "gone");
+    }
+    processes_barrier(p);
+    if (rank == 0) {
+        end = ends_offer(&m, 1, NULL, 0, 0);
+        host_must(symwin_comm_abort(m.comm), "symwin_comm_abort");
+        must_fail(symwin_comm_check(m.comm), SYMWIN_ABORTED, "abort", "an abort", rank);
+        ends_destroy(&m, end);
+        must_fail(SYMWIN_ABORTED, SYMWIN_ABORTED, "symwin_comm_check", "the text after a destroy",
+                  rank);
+    } else {
+        const symwin_status said = said_at_destroy(&m, text);
+
+        if (said != SYMWIN_ABORTED || strstr(text, "abort") == NULL) {
+            fprintf(stderr, "rank 1: rank 0's end went with %s: %s\n", symwin_status_name(said),
+                    text);
+            tap_failures++;
+        }
+    }
+    processes_barrier(p);
+    ends_close(&m);
+}
+
 int main(void)
 {
     static char two[] = "ab", four[] = "aabb", mixed[] = "abba", three[] = "abcabc";
@@ -318,5 +391,6 @@ int main(void)
     death("a peer that ends while a kernel waits for it", IN_KERNEL);
     death("a peer that is stopped", STOPPED);
     processes_run("letters that lie", 2, lies, NULL);
+    processes_run("an end given up after a failure", 2, failed_first, two);
     return tap_done();
 }
