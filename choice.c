@@ -5,7 +5,8 @@
 
 enum {
     ONESHOT_MC_BYTES = 64 << 10,
-    ITEM_BYTES = 16, /* what a thread handles at a time */
+    ITEM_BYTES = 16, /* what a thread handles at a time, */
+    WORD_BYTES = 8,  /* and of a short message */
     WARP = 32,
     USHERS = 32,        /* threads of a block that do no part of the message, if there are more */
     LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
@@ -16,6 +17,8 @@ enum {
     COPIES_STREAMS = 3, /* the caller's and the communicator's two */
     ENOUGH_BLOCKS = 64, /* more make no algorithm much quicker */
     LARGE_BYTES = 1 << 20,       /* of a message that feels it when there are fewer */
+    SHORT_BYTES = 64 << 10,      /* of a message that is quicker by words (H200s), */
+    SHORT_BLOCK_BYTES = 4 << 10, /* where blocks are not too few for a word a thread */
     LONG_SHARE = 2 << 20,        /* of a rank, of one whose stages overlap (H200s) */
     EMULATED_LONG = 4 << 10,     /* of which the emulated driver's threads have several entries */
     IN_PLACE_BYTES = 256 << 20,  /* of one that copies may serve in place (H200s), */
@@ -61,6 +64,15 @@ static int is_long(const struct sw_question *q)
     return q->aligned && q->bytes >= least && q->bytes % ITEM_BYTES == 0;
 }
 
+/* Short messages of whole entries have kernels of their own for the one-shot. */
+static int is_short(const struct sw_question *q, symwin_algo algo)
+{
+    const uint64_t blocks = (uint64_t)q->comm->max_blocks; /* 0: as many as there are */
+
+    return algo == SYMWIN_ALGO_ONESHOT_SENTINEL && q->bytes <= SHORT_BYTES &&
+           (blocks == 0 || q->bytes <= blocks * SHORT_BLOCK_BYTES);
+}
+
 static enum sw_kernel_shape shape_of(const struct sw_question *q, symwin_algo algo)
 {
     const int flows = algo == SYMWIN_ALGO_TWOSHOT_PUSH ||
@@ -70,7 +82,9 @@ static enum sw_kernel_shape shape_of(const struct sw_question *q, symwin_algo al
         return SW_SHAPE_long;
     if (!q->aligned || q->bytes > round_bytes(q->comm, algo))
         return SW_SHAPE_any;
-    return q->bytes % ITEM_BYTES == 0 ? SW_SHAPE_whole : SW_SHAPE_aligned;
+    if (q->bytes % ITEM_BYTES != 0)
+        return SW_SHAPE_aligned;
+    return is_short(q, algo) ? SW_SHAPE_short : SW_SHAPE_whole;
 }
 
 static const struct sw_kernel *find(const struct sw_question *q, symwin_algo algo,
@@ -252,6 +266,14 @@ void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
 
 /* ---- which grid ---- */
 
+static uint64_t item_bytes(const struct sw_question *q, symwin_algo algo)
+{
+    return shape_of(q, algo) == SW_SHAPE_short &&
+                   find(q, algo, SW_SHAPE_short) != find(q, algo, SW_SHAPE_any)
+               ? WORD_BYTES
+               : ITEM_BYTES;
+}
+
 /* Threads for the work, in small blocks where there are enough multiprocessors for them; or in blocks of
  * `asked_threads`, if not 0. `room`: what a block takes. */
 static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint64_t room,
@@ -260,7 +282,7 @@ static struct sw_grid spread(const struct sw_question *q, symwin_algo algo, uint
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
     const uint64_t most = whole > 0 && whole < room ? whole : room;
     const uint64_t ushers = sw_algo_has_ushers(algo) && most > USHERS ? USHERS : 0;
-    const uint64_t items = (q->bytes + ITEM_BYTES - 1) / ITEM_BYTES;
+    const uint64_t size = item_bytes(q, algo), items = (q->bytes + size - 1) / size;
     uint64_t workers = ushers > 0 && whole == 0 ? LEAST_WORKERS : most;
     uint64_t blocks;
 

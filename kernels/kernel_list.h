@@ -3,7 +3,7 @@
  * X(file, algo, type, op, ranks, shape): kernels/<file>.cu has SW_KERNEL_NAME(algo, type, op, ranks, shape); the words
  * are the short names of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but that `sum` is for averages
  * too, and `other` for all that is neither: args.op says what it is. `ranks` is n, any number, or
- * 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c looks): any, aligned, whole or long. What is asked for
+ * 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c looks): any, aligned, whole, short or long. What is asked for
  * most so has kernels without the code that it does not need; what is asked for least shares one, since each takes a
  * third of a millisecond to load when a communicator is created (H200). All take one
  * struct sw_kernel_args by value, in grids of one dimension, any number of blocks, of as many threads as the function's
@@ -30,7 +30,14 @@
 #define SW_KERNEL_THREADS_8 640
 
 /* What `shape` and `ranks` are in code. */
-enum sw_kernel_shape { SW_SHAPE_any, SW_SHAPE_aligned, SW_SHAPE_whole, SW_SHAPE_long, SW_SHAPES };
+enum sw_kernel_shape {
+    SW_SHAPE_any,
+    SW_SHAPE_aligned,
+    SW_SHAPE_whole,
+    SW_SHAPE_short,
+    SW_SHAPE_long,
+    SW_SHAPES
+};
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
 #define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
@@ -88,6 +95,9 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_ALL_TYPES(X, oneshot, oneshot)                                                       \
     SW_KERNEL_FLOATS(X, oneshot, oneshot_sentinel)                                                 \
     SW_KERNEL_COMMON(X, oneshot, oneshot_sentinel)                                                 \
+    SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, short)                                         \
+    SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 4, short)                                         \
+    SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 8, short)                                         \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, long)
 #define SW_KERNEL_LIST_TWOSHOT_PUSH(X)                                                             \
     SW_KERNEL_ALL_TYPES(X, twoshot_push, twoshot_push)                                             \

@@ -2,7 +2,8 @@
  * receives (push.cuh).
  *
  *   oneshot            entries carry eight bytes beside flags: every type
- *   oneshot_sentinel   entries are all payload: half the traffic; floating-point types
+ *   oneshot_sentinel   entries are all payload: half the traffic; floating-point types; of short messages
+ *                      an entry is a word
  *
  *   in, out    any device memory of this rank, `count` elements, any element alignment, out == in
  *              allowed; accessed in 16 or 8 bytes where aligned
@@ -52,11 +53,11 @@ SYMWIN_DEVICE void sw_oneshot_send(const struct sw_kernel_args &args, const sw_c
                                    const sw_oneshot_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
-    symwin_v16 next = W::encode(round.first);
+    typename W::entry next = W::encode(round.first);
 
     SYMWIN_NO_UNROLL
     for (uint32_t i = role.index; i < round.extent; i += role.workers) {
-        const symwin_v16 entry = next;
+        const typename W::entry entry = next;
 
         if (i + role.workers < round.extent) {
             uint64_t word[W::words];
@@ -64,7 +65,7 @@ SYMWIN_DEVICE void sw_oneshot_send(const struct sw_kernel_args &args, const sw_c
             sw_entry_load<R, W>(round.in, i + role.workers, word);
             next = W::encode(word);
         }
-        sw_entry_send_all<N>(args, doors, place + (uint64_t)i * SW_ENTRY_BYTES, entry);
+        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)i * W::bytes, entry);
     }
 }
 
@@ -76,7 +77,7 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
 
     SYMWIN_NO_UNROLL
     for (uint32_t i = role.index; i < round.extent; i += role.workers) {
-        const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
+        const uint64_t from = slots + (uint64_t)i * W::bytes;
         uint64_t own[W::words], result[W::words];
 
         if (i == role.index)
@@ -86,7 +87,7 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
         if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
             return;
         sw_entry_store<R, W>(round.out, i, result);
-        sw_entries_empty<N>(args, from);
+        sw_entries_empty<N, W>(args, from);
     }
 }
 
@@ -99,8 +100,8 @@ SYMWIN_DEVICE void sw_oneshot_start(const struct sw_kernel_args &args, const sw_
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
 
     if (role.index < round.extent)
-        sw_entry_send_all<N>(args, doors, place + (uint64_t)role.index * SW_ENTRY_BYTES,
-                             W::encode(round.first));
+        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)role.index * W::bytes,
+                                W::encode(round.first));
 }
 
 /* Sends an entry before it receives the one ahead of it, and the next one is on its way meanwhile. So what comes is
@@ -120,17 +121,17 @@ SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &c
         sw_entry_load<R, W>(round.in, role.index + step, next);
     SYMWIN_NO_UNROLL
     for (uint32_t i = role.index; i < round.extent; i += step) {
-        const uint64_t at = (uint64_t)i * SW_ENTRY_BYTES;
+        const uint64_t at = (uint64_t)i * W::bytes;
 
         if (i + step < round.extent)
-            sw_entry_send_all<N>(args, doors, place + at + (uint64_t)step * SW_ENTRY_BYTES,
-                                 W::encode(next));
+            sw_entry_send_all<N, W>(args, doors, place + at + (uint64_t)step * W::bytes,
+                                    W::encode(next));
         if (i + 2 * step < round.extent)
             sw_entry_load<R, W>(round.in, i + 2 * step, after);
         if (!sw_entries_reduce<N, R, W>(args, call, slots + at, own, result))
             return;
         sw_entry_store<R, W>(round.out, i, result);
-        sw_entries_empty<N>(args, slots + at);
+        sw_entries_empty<N, W>(args, slots + at);
         memcpy(own, next, sizeof own);
         memcpy(next, after, sizeof next);
     }
@@ -141,7 +142,7 @@ template <int N, sw_kernel_shape shape, class R, bool spares>
 SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
 {
     typedef typename sw_wire_of<shape, spares>::type W;
-    const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / SW_ENTRY_BYTES);
+    const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / W::bytes);
     const sw_role role = sw_role_of_thread();
     sw_oneshot_round<W> round;
     sw_doors<N> doors;

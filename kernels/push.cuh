@@ -5,6 +5,7 @@
  * see to that. The receiver polls until both words are there, takes them and stores zeros. Each word says by
  * itself that it has arrived, so there is no flag to fetch, no fence and no barrier. (PTX takes a vector
  * access for one relaxed access an element, in no given order: "Memory Consistency Model", vector data types.)
+ * So a kernel for short messages can take each word for an entry, whatever its peers do.
  *
  * Rounds. A message that exceeds the slots goes in rounds of one size, the last filled up with zeros. Rounds
  * are counted over all calls; round q uses the slots of parity q & 1. Every thread handles the same entries in
@@ -37,25 +38,95 @@
 
 /* ---- what travels in an entry ---------------------------------------------------------------- */
 
-/* Two words of a type that can spare a pattern: all ones, a NaN of every floating-point type here. It is
- * replaced by another NaN, and words travel inverted. */
-struct sw_wire_sentinel {
+/* An entry of two words, one access each way. */
+struct sw_entry_pair {
+    typedef symwin_v16 entry;
+    enum { bytes = 16 };
+
+    SYMWIN_DEVICE entry load(uint64_t address)
+    {
+        return symwin_load_relaxed_v16(address);
+    }
+
+    SYMWIN_DEVICE void load_if(bool condition, uint64_t address, entry *e)
+    {
+        symwin_load_relaxed_v16_if(condition, address, e);
+    }
+
+    SYMWIN_DEVICE void store(uint64_t address, const entry &e)
+    {
+        symwin_store_relaxed_v16(address, e);
+    }
+
+    SYMWIN_DEVICE entry empty(void)
+    {
+        return {0, 0};
+    }
+
+    SYMWIN_DEVICE bool is_there(const entry &e)
+    {
+        return ((uint32_t)e.lo | (uint32_t)(e.lo >> 32)) != 0 &&
+               ((uint32_t)e.hi | (uint32_t)(e.hi >> 32)) != 0;
+    }
+};
+
+/* One of the two: the same words in the same places, but twice the threads, with half the work each. */
+struct sw_entry_word {
+    typedef uint64_t entry;
+    enum { bytes = 8 };
+
+    SYMWIN_DEVICE entry load(uint64_t address)
+    {
+        return symwin_load_relaxed_u64(address);
+    }
+
+    SYMWIN_DEVICE void load_if(bool condition, uint64_t address, entry *e)
+    {
+        if (condition)
+            *e = symwin_load_relaxed_u64(address);
+    }
+
+    SYMWIN_DEVICE void store(uint64_t address, entry e)
+    {
+        symwin_store_relaxed_u64(address, e);
+    }
+
+    SYMWIN_DEVICE entry empty(void)
+    {
+        return 0;
+    }
+
+    SYMWIN_DEVICE bool is_there(entry e)
+    {
+        return ((uint32_t)e | (uint32_t)(e >> 32)) != 0;
+    }
+};
+
+/* A type that can spare a pattern: all ones, a NaN of every floating-point type here. It is replaced by another
+ * NaN, and words travel inverted. */
+SYMWIN_DEVICE uint64_t sw_spare(uint64_t word)
+{
+    return word == ~(uint64_t)0 ? ~(uint64_t)0 >> 1 : word;
+}
+
+/* Two words of such a type. */
+struct sw_wire_sentinel : sw_entry_pair {
     enum { words = 2, aligned = 0, rest = 1, rounds = 1, flows = 0 };
 
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
-        return word == ~(uint64_t)0 ? ~(uint64_t)0 >> 1 : word;
+        return sw_spare(word);
     }
 
-    SYMWIN_DEVICE symwin_v16 encode(const uint64_t *word)
+    SYMWIN_DEVICE entry encode(const uint64_t *word)
     {
         return {~spare(word[0]), ~spare(word[1])};
     }
 
-    SYMWIN_DEVICE void decode(const symwin_v16 &entry, uint64_t *word)
+    SYMWIN_DEVICE void decode(const entry &e, uint64_t *word)
     {
-        word[0] = ~entry.lo;
-        word[1] = ~entry.hi;
+        word[0] = ~e.lo;
+        word[1] = ~e.hi;
     }
 };
 
@@ -69,29 +140,49 @@ struct sw_wire_whole : sw_wire_aligned {
     enum { rest = 0 };
 };
 
+/* Whole entries, by words. */
+struct sw_wire_words : sw_entry_word {
+    enum { words = 1, aligned = 1, rest = 0, rounds = 0, flows = 0 };
+
+    SYMWIN_DEVICE uint64_t spare(uint64_t word)
+    {
+        return sw_spare(word);
+    }
+
+    SYMWIN_DEVICE entry encode(const uint64_t *word)
+    {
+        return ~spare(word[0]);
+    }
+
+    SYMWIN_DEVICE void decode(entry e, uint64_t *word)
+    {
+        word[0] = ~e;
+    }
+};
+
 /* Whole entries, many for each thread, in any number of rounds: a long message. */
 struct sw_wire_long : sw_wire_whole {
     enum { rounds = 1, flows = 1 };
 };
 
 /* One word of any type, half of it beside each of two flags. */
-struct sw_wire_flags {
+struct sw_wire_flags : sw_entry_pair {
     enum { words = 1, aligned = 0, rest = 1, rounds = 1, flows = 0 };
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
         return word;
     }
 
-    SYMWIN_DEVICE symwin_v16 encode(const uint64_t *word)
+    SYMWIN_DEVICE entry encode(const uint64_t *word)
     {
         const uint64_t flag = (uint64_t)1 << 32;
 
         return {(word[0] & 0xffffffffu) | flag, word[0] >> 32 | flag};
     }
 
-    SYMWIN_DEVICE void decode(const symwin_v16 &entry, uint64_t *word)
+    SYMWIN_DEVICE void decode(const entry &e, uint64_t *word)
     {
-        word[0] = (entry.lo & 0xffffffffu) | entry.hi << 32;
+        word[0] = (e.lo & 0xffffffffu) | e.hi << 32;
     }
 };
 
@@ -113,6 +204,10 @@ struct sw_wire_of<SW_SHAPE_whole, true> {
     typedef sw_wire_whole type;
 };
 template <>
+struct sw_wire_of<SW_SHAPE_short, true> {
+    typedef sw_wire_words type;
+};
+template <>
 struct sw_wire_of<SW_SHAPE_long, true> {
     typedef sw_wire_long type;
 };
@@ -128,7 +223,14 @@ struct sw_part {
 template <class W>
 SYMWIN_DEVICE uint32_t sw_rest(const sw_part &part, uint32_t i)
 {
-    return W::rest && i == part.whole ? (uint32_t)part.message.bytes % SW_ENTRY_BYTES : 0;
+    return W::rest && i == part.whole ? (uint32_t)part.message.bytes % W::bytes : 0;
+}
+
+/* Whether entry `i`, which the part has, is one access: of words all are. */
+template <class W>
+SYMWIN_DEVICE bool sw_is_whole(const sw_part &part, uint32_t i)
+{
+    return (W::bytes == 8 && !W::rest) || SYMWIN_LIKELY(i < part.whole);
 }
 
 /* Entry `i` of a part by words, or by elements: where the part is not aligned; and back. */
@@ -154,7 +256,7 @@ SYMWIN_DEVICE void sw_words_store(const sw_part &part, uint32_t i, const uint64_
 template <class R, class W, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
 {
-    if (SYMWIN_LIKELY(i < part.whole)) {
+    if (sw_is_whole<W>(part, i)) {
         const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
 
         if (W::words == 2) {
@@ -168,8 +270,8 @@ SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[
         }
         return;
     }
-    if (W::aligned)
-        sw_rest_load<R::bytes, access>(part.message.address + (uint64_t)i * SW_ENTRY_BYTES,
+    if (W::aligned && W::words == 2)
+        sw_rest_load<R::bytes, access>(part.message.address + (uint64_t)i * W::bytes,
                                        sw_rest<W>(part, i), word);
     else
         sw_words_load<R, W, access>(part, i, word);
@@ -178,7 +280,7 @@ SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[
 template <class R, class W, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_entry_store(const sw_part &part, uint32_t i, const uint64_t word[W::words])
 {
-    if (SYMWIN_LIKELY(i < part.whole)) {
+    if (sw_is_whole<W>(part, i)) {
         const uint64_t address = part.message.address + (uint64_t)i * (W::words * 8);
 
         if (W::words == 1)
@@ -189,8 +291,8 @@ SYMWIN_DEVICE void sw_entry_store(const sw_part &part, uint32_t i, const uint64_
             symwin_store_v16(address, {word[0], word[W::words - 1]});
         return;
     }
-    if (W::aligned)
-        sw_rest_store<R::bytes, access>(part.message.address + (uint64_t)i * SW_ENTRY_BYTES,
+    if (W::aligned && W::words == 2)
+        sw_rest_store<R::bytes, access>(part.message.address + (uint64_t)i * W::bytes,
                                         sw_rest<W>(part, i), word);
     else
         sw_words_store<R, W, access>(part, i, word);
@@ -348,13 +450,13 @@ SYMWIN_DEVICE uint64_t sw_slot_place(const struct sw_kernel_args &args, uint32_t
 
 /* Stores an entry into slots of all peers, beginning with the next rank, so that the ranks do not all knock at one
  * door. `place` is the entry's, in the slot for this rank. */
-template <int N>
+template <int N, class W>
 SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args, const sw_doors<N> &doors,
-                                     uint64_t place, const symwin_v16 &entry)
+                                     uint64_t place, const typename W::entry &entry)
 {
     SYMWIN_UNROLL
     for (int32_t step = 1; step < sw_ranks<N>(args); step++)
-        symwin_store_relaxed_v16(doors.after(args, step) + place, entry);
+        W::store(doors.after(args, step) + place, entry);
 }
 
 /* An entry for each peer, by steps: of a long message, on its way while another one is reduced. */
@@ -372,14 +474,7 @@ SYMWIN_DEVICE void sw_outgoing_send(const struct sw_kernel_args &args, const sw_
     SYMWIN_UNROLL
     for (int32_t step = 1; step < N; step++)
         if (outgoing.there[step - 1])
-            symwin_store_relaxed_v16(doors.after(args, step) + place,
-                                     W::encode(outgoing.word[step - 1]));
-}
-
-SYMWIN_DEVICE bool sw_entry_is_there(const symwin_v16 &entry)
-{
-    return ((uint32_t)entry.lo | (uint32_t)(entry.lo >> 32)) != 0 &&
-           ((uint32_t)entry.hi | (uint32_t)(entry.hi >> 32)) != 0;
+            W::store(doors.after(args, step) + place, W::encode(outgoing.word[step - 1]));
 }
 
 /* Ranks whose entries a thread polls together: their loads overlap. */
@@ -396,10 +491,10 @@ SYMWIN_DEVICE bool sw_is_peer(const struct sw_kernel_args &args, int32_t p)
 
 /* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is that of rank `first`'s. False
  * when the wait was given up. */
-template <int N>
+template <int N, class W>
 SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &call,
                                     uint64_t address, int32_t first,
-                                    symwin_v16 entry[sw_batch<N>::ranks])
+                                    typename W::entry entry[sw_batch<N>::ranks])
 {
     const uint64_t pitch = 2 * args.slot_bytes;
     sw_wait wait = {0, 0, 0};
@@ -408,26 +503,26 @@ SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &
         bool all = true;
 
         if (N == 2) { /* one peer: both places get what it sent */
-            entry[0] = symwin_load_relaxed_v16(address + (uint64_t)(1 - args.rank) * pitch);
+            entry[0] = W::load(address + (uint64_t)(1 - args.rank) * pitch);
             entry[sw_batch<N>::ranks - 1] = entry[0];
         } else {
             SYMWIN_UNROLL
             for (int j = 0; j < sw_batch<N>::ranks; j++) {
-                entry[j] = {0, 0};
-                symwin_load_relaxed_v16_if(sw_is_peer<N>(args, first + j),
-                                           address + (uint64_t)j * pitch, &entry[j]);
+                entry[j] = W::empty();
+                W::load_if(sw_is_peer<N>(args, first + j), address + (uint64_t)j * pitch,
+                           &entry[j]);
             }
         }
         SYMWIN_UNROLL
         for (int j = 0; j < sw_batch<N>::ranks; j++)
-            all = all && (sw_entry_is_there(entry[j]) || !sw_is_peer<N>(args, first + j));
+            all = all && (W::is_there(entry[j]) || !sw_is_peer<N>(args, first + j));
         if (all)
             return true;
         if (sw_wait_turn(wait)) {
             int32_t missing = args.rank;
 
             for (int j = 0; j < sw_batch<N>::ranks; j++)
-                if (sw_is_peer<N>(args, first + j) && !sw_entry_is_there(entry[j]))
+                if (sw_is_peer<N>(args, first + j) && !W::is_there(entry[j]))
                     missing = first + j;
             if (!sw_wait_look(args, call, wait, missing))
                 return false;
@@ -453,8 +548,8 @@ SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call 
     for (int32_t first = 0; first < sw_ranks<N>(args); first += sw_batch<N>::ranks) {
         const uint64_t from = address + (uint64_t)first * 2 * args.slot_bytes;
         const uint32_t warp = together ? symwin_warp_here() : 0;
-        symwin_v16 entry[sw_batch<N>::ranks];
-        const bool came = sw_entries_await<N>(args, call, from, first, entry);
+        typename W::entry entry[sw_batch<N>::ranks];
+        const bool came = sw_entries_await<N, W>(args, call, from, first, entry);
 
         if (together)
             symwin_warp_meet(warp);
@@ -485,13 +580,13 @@ SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call 
 }
 
 /* Empties the peers' entries that sw_entries_reduce() has read. */
-template <int N>
+template <int N, class W>
 SYMWIN_DEVICE void sw_entries_empty(const struct sw_kernel_args &args, uint64_t address)
 {
     SYMWIN_UNROLL
     for (int32_t p = 0; p < sw_ranks<N>(args); p++)
         if (p != args.rank)
-            symwin_store_relaxed_v16(address + (uint64_t)p * 2 * args.slot_bytes, {0, 0});
+            W::store(address + (uint64_t)p * 2 * args.slot_bytes, W::empty());
 }
 
 #endif

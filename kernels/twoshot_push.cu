@@ -162,9 +162,10 @@ SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &c
         sw_entry_load<R, W>(round.in, begin + i, own);
         if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
             return;
-        sw_entry_send_all<N>(args, doors, place + (uint64_t)i * SW_ENTRY_BYTES, W::encode(result));
+        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)i * SW_ENTRY_BYTES,
+                                W::encode(result));
         sw_entry_store<R, W>(round.out, begin + i, result);
-        sw_entries_empty<N>(args, from);
+        sw_entries_empty<N, W>(args, from);
     }
 }
 
@@ -186,7 +187,7 @@ SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, 
 
         if (item.entry >= round.extent)
             continue;
-        while (entry = symwin_load_relaxed_v16(from), !sw_entry_is_there(entry))
+        while (entry = symwin_load_relaxed_v16(from), !W::is_there(entry))
             if (!sw_wait_on(args, call, wait, item.peer))
                 return;
         W::decode(entry, word);
@@ -258,9 +259,9 @@ SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &ca
         return true;
     if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
         return false;
-    sw_entries_empty<N>(args, from);
-    sw_entry_send_all<N>(args, doors, sw_slot_place<N>(args, number, args.rank, 1) + at,
-                         W::encode(result));
+    sw_entries_empty<N, W>(args, from);
+    sw_entry_send_all<N, W>(args, doors, sw_slot_place<N>(args, number, args.rank, 1) + at,
+                            W::encode(result));
     sw_entry_store<R, W>(round.out, begin + i, result);
     return true;
 }
@@ -289,7 +290,7 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
         }
         SYMWIN_UNROLL
         for (int32_t step = 1; step < N; step++)
-            if (!sw_entry_is_there(entry[step - 1]))
+            if (!W::is_there(entry[step - 1]))
                 missing = sw_rank_after<N>(args, step);
         if (missing < 0)
             break;

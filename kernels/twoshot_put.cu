@@ -125,7 +125,7 @@ SYMWIN_DEVICE void sw_put_deliver(const struct sw_kernel_args &args, const sw_pa
     if (args.stage != SW_PUT_HERE)
         sw_put_result<N, R, W>(args, out, i, result);
     sw_entry_store<R, W>(out, i, result);
-    sw_entries_empty<N>(args, from);
+    sw_entries_empty<N, W>(args, from);
 }
 
 template <int N, class R, class W>
