@@ -20,7 +20,8 @@ enum {
     SHORT_BYTES = 64 << 10,      /* of a message that is quicker by words (H200s), */
     SHORT_BLOCK_BYTES = 4 << 10, /* where blocks are not too few for a word a thread */
     LONG_SHARE = 2 << 20,        /* of a rank, of one whose stages overlap (H200s) */
-    EMULATED_LONG = 4 << 10,     /* of which the emulated driver's threads have several entries */
+    EMULATED_SHORT = 4 << 10, /* on the emulated driver, whose threads have several entries soon, */
+    EMULATED_LONG = EMULATED_SHORT + ITEM_BYTES,
     IN_PLACE_BYTES = 256 << 20,  /* of one that copies may serve in place (H200s), */
     IN_PLACE_BYTES_2 = 512 << 20 /* and by two ranks */
 };
@@ -68,8 +69,9 @@ static int is_long(const struct sw_question *q)
 static int is_short(const struct sw_question *q, symwin_algo algo)
 {
     const uint64_t blocks = (uint64_t)q->comm->max_blocks; /* 0: as many as there are */
+    const uint64_t most = sw_driver_is_emulated() ? EMULATED_SHORT : SHORT_BYTES;
 
-    return algo == SYMWIN_ALGO_ONESHOT_SENTINEL && q->bytes <= SHORT_BYTES &&
+    return algo == SYMWIN_ALGO_ONESHOT_SENTINEL && q->bytes <= most &&
            (blocks == 0 || q->bytes <= blocks * SHORT_BLOCK_BYTES);
 }
 

@@ -14,6 +14,10 @@
 #define MOST 32
 #endif
 
+/* Blocks for so many bytes, of which a thread handles some at a time. */
+#define FITTING(bytes, size) (((bytes) + (size) * (ROOM - 32) - 1) / ((size) * (ROOM - 32)))
+#define BLOCKS(bytes, size) (FITTING(bytes, size) < MOST ? FITTING(bytes, size) : MOST)
+
 /* What has the least of the model's time. */
 static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
 {
@@ -201,6 +205,46 @@ static const struct ask {
      SYMWIN_ALGO_ONESHOT,
      0,
      64,
+     0},
+    {"a short message",
+     256,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     BLOCKS(1024, 8),
+     ROOM,
+     0},
+    {"one with a rest",
+     255,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     BLOCKS(1020, 16),
+     ROOM,
+     0},
+    {"a short one of integers",
+     256,
+     SYMWIN_I32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     BLOCKS(1024, 16),
+     ROOM,
+     0},
+    {"one that is not short",
+     1028,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     BLOCKS(4112, 16),
+     ROOM,
      0},
     {"fewer blocks", 4096, SYMWIN_F32, 0, 0, {.blocks = 2}, SYMWIN_ALGO_TWOSHOT_PUSH, 2, 64, 1},
     {"fewer threads", 4096, SYMWIN_F32, 0, 0, {.threads = 31}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 32, 1},
