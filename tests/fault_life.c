@@ -290,13 +290,7 @@ void fault_life(struct processes *p, int process)
     int round = 0;
 
     alarm(0); /* the parent has a clock for each round */
-    if (b->hosts != NULL) {
-        const char host[] = {b->hosts[process], '\0'};
-
-        setenv("SYMWIN_HOST_ID", host, 1);
-        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-        setenv("SYMWIN_EMU_FABRIC", "2", 1);
-    }
+    processes_on_host(b->hosts, process);
     host_must(sw_driver_load(), "sw_driver_load");
     for (;;) {
         while (b->round == round && !b->quit)

@@ -49,6 +49,18 @@ HARNESS_UNUSED int64_t processes_now_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+/* Makes this process one of another host: `hosts` has a letter for each rank. NULL: all are on one. */
+HARNESS_UNUSED void processes_on_host(const char *hosts, int rank)
+{
+    if (hosts != NULL) {
+        const char host[] = {hosts[rank], '\0'};
+
+        setenv("SYMWIN_HOST_ID", host, 1);
+        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+        setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    }
+}
+
 /* Keeps a rank's outcome, with its sentence, where the parent sees it. */
 HARNESS_UNUSED symwin_status processes_note(struct processes *p, int rank, symwin_status status)
 {

@@ -23,20 +23,6 @@ static int peer_of(int rank)
     return rank ^ 1;
 }
 
-/* `arg`: a letter a rank, or NULL: all are on one host. */
-static void to_host(const struct processes *p, int rank)
-{
-    const char *hosts = p->arg;
-
-    if (hosts != NULL) {
-        const char host[] = {hosts[rank], '\0'};
-
-        setenv("SYMWIN_HOST_ID", host, 1);
-        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-        setenv("SYMWIN_EMU_FABRIC", "2", 1);
-    }
-}
-
 static void must_fail(symwin_status got, symwin_status want, const char *words, const char *what,
                       int rank)
 {
@@ -49,7 +35,7 @@ static void must_fail(symwin_status got, symwin_status want, const char *words, 
 
 /* ---- the ordinary, also between hosts ---- */
 
-/* Each pair by a window, and by memory of its own. */
+/* Each pair by a window, and by memory of its own. `arg`: the hosts. */
 static void play(struct processes *p, int rank)
 {
     const int peer = peer_of(rank);
@@ -60,7 +46,7 @@ static void play(struct processes *p, int rank)
     void *memory[2];
     int i;
 
-    to_host(p, rank);
+    processes_on_host(p->arg, rank);
     open_process(&m, p, rank);
     for (i = 0; i < 2; i++)
         memory[i] = ends_alloc(&m, 2 * ENDS_BYTES);
@@ -342,7 +328,7 @@ static void failed_first(struct processes *p, int rank)
     symwin_channel channel;
     struct ends_member m;
 
-    to_host(p, rank);
+    processes_on_host(p->arg, rank);
     open_process(&m, p, rank);
     if (rank == 1) {
         end = ends_offer(&m, 0, NULL, 0, 0);

@@ -10,13 +10,6 @@ enum { SLOWER = 1 };
 
 enum { WAIT_MS = 1500 * SLOWER, SOON_MS = 500 * SLOWER, KERNEL_MS = 60000 };
 
-static void on_host(const char *host)
-{
-    setenv("SYMWIN_HOST_ID", host, 1);
-    setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-    setenv("SYMWIN_EMU_FABRIC", "2", 1);
-}
-
 static void must_end(symwin_status status, symwin_status want, const char *words, int rank)
 {
     if (status == want && host_error_has(words))
@@ -44,7 +37,7 @@ static void left(struct processes *p, int rank)
     int64_t start;
     void *memory;
 
-    on_host(rank < 2 ? "a" : "b");
+    processes_on_host(rank < 2 ? "a" : "b", 0);
     host_must(processes_comm(p, rank, WAIT_MS, &comm), "symwin_comm_create");
     memory = host_alloc(rank, 64);
     processes_barrier(p);
@@ -71,7 +64,7 @@ static void late(struct processes *p, int rank)
     symwin_comm *comm = NULL;
     void *memory;
 
-    on_host(rank == 0 ? "a" : "b");
+    processes_on_host(rank == 0 ? "a" : "b", 0);
     host_must(processes_comm(p, rank, WAIT_MS, &comm), "symwin_comm_create");
     memory = host_alloc(rank, 64);
     processes_barrier(p);
@@ -113,7 +106,7 @@ static void killed(struct processes *p, int rank)
     pthread_t thread;
     int64_t start;
 
-    on_host(rank == 0 ? "a" : "b");
+    processes_on_host(rank == 0 ? "a" : "b", 0);
     if (rank == 1) {
         processes_child_threads();
         pthread_create(&thread, NULL, join, &other);
@@ -155,7 +148,7 @@ static void stopped(struct processes *p, int rank)
     symwin_comm *comm = NULL;
     void *memory;
 
-    on_host(rank == 0 ? "a" : "b");
+    processes_on_host(rank == 0 ? "a" : "b", 0);
     host_must(processes_comm(p, rank, 20000, &comm), "symwin_comm_create");
     memory = host_alloc(rank, 64);
     processes_barrier(p);

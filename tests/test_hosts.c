@@ -27,11 +27,8 @@ struct arrangement {
 static void on_host(struct processes *p, int rank)
 {
     const struct arrangement *a = p->arg;
-    const char host[] = {a->hosts[rank], '\0'};
 
-    setenv("SYMWIN_HOST_ID", host, 1);
-    setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-    setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    processes_on_host(a->hosts, rank);
     everything(p, rank);
 }
 
@@ -477,9 +474,7 @@ static void handles(struct processes *p, int rank)
     unsigned n = 0;
     void *memory;
 
-    setenv("SYMWIN_HOST_ID", rank < p->count / 2 ? "a" : "b", 1);
-    setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-    setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    processes_on_host(rank < p->count / 2 ? "a" : "b", 0);
     host_must(processes_comm(p, rank, 20000, &comm), "symwin_comm_create");
     no_handle(comm, rank, "symwin_comm_create leaves a handle");
     memory = host_alloc(rank, 1);
@@ -519,9 +514,7 @@ static void few_descriptors(struct processes *p, int rank)
     symwin_comm *comm = NULL;
     void *memory;
 
-    setenv("SYMWIN_HOST_ID", host, 1);
-    setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-    setenv("SYMWIN_EMU_FABRIC", "2", 1);
+    processes_on_host(host, 0);
     setenv("SYMWIN_EMU_DEVICES", "2", 1);
     host_must(symwin_comm_create(processes_id(p, rank), p->count, rank, rank % 2, NULL, &comm),
               "symwin_comm_create");

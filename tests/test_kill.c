@@ -168,14 +168,7 @@ static void body(struct processes *p, int rank)
 {
     const struct plan *plan = p->arg;
 
-    if (plan->hosts != NULL) {
-        const char host[] = {plan->hosts[rank], '\0'};
-
-        setenv("SYMWIN_HOST_ID", host, 1);
-        setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-        setenv("SYMWIN_EMU_FABRIC", "2", 1);
-    }
-
+    processes_on_host(plan->hosts, rank);
     if (rank == plan->victim) {
         shared = p;
         own_rank = rank;
