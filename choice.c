@@ -197,12 +197,10 @@ double sw_choice_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     }
 }
 
-/* Whether the two-shot over windows has a kernel for this number of ranks and such a message. */
-static int has_own_loads(const struct sw_question *q)
+/* Whether there is a kernel for this number of ranks and such a message. */
+static int has_own(const struct sw_question *q, symwin_algo algo)
 {
-    const symwin_algo loads = SYMWIN_ALGO_TWOSHOT;
-
-    return sw_choice_find(q, loads) != find(q, loads, SW_SHAPE_any);
+    return sw_choice_find(q, algo) != find(q, algo, SW_SHAPE_any);
 }
 
 /* Whether what the caller has not asked for may serve the call: copies want hardware queues, which ranks that share a
@@ -224,7 +222,7 @@ static symwin_algo by_model(const struct sw_question *q)
                                          SYMWIN_ALGO_TWOSHOT_PUT,      SYMWIN_ALGO_COPIES,
                                          SYMWIN_ALGO_TWOSHOT,          SYMWIN_ALGO_TWOSHOT_BULK};
     const int is_float = sw_type_is_float(q->type), blocks = few_blocks(q);
-    const int own_loads = blocks > 0 && has_own_loads(q);
+    const int own_loads = blocks > 0 && has_own(q, SYMWIN_ALGO_TWOSHOT);
     symwin_algo best = algos[0];
     double best_us = 0;
     int i;
@@ -270,10 +268,7 @@ void sw_choice_make(const struct sw_question *q, struct sw_choice *out)
 
 static uint64_t item_bytes(const struct sw_question *q, symwin_algo algo)
 {
-    return shape_of(q, algo) == SW_SHAPE_short &&
-                   find(q, algo, SW_SHAPE_short) != find(q, algo, SW_SHAPE_any)
-               ? WORD_BYTES
-               : ITEM_BYTES;
+    return shape_of(q, algo) == SW_SHAPE_short && has_own(q, algo) ? WORD_BYTES : ITEM_BYTES;
 }
 
 /* Threads for the work, in small blocks where there are enough multiprocessors for them; or in blocks of
@@ -340,7 +335,7 @@ static symwin_status grid_of(const struct sw_question *q, symwin_algo algo,
     if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
         most = (unsigned)comm->max_blocks;
     if (algo == SYMWIN_ALGO_TWOSHOT && measured->blocks == 0 && asked->blocks == 0 &&
-        most > LOADS_BLOCKS && most < LOADS_MORE && has_own_loads(q))
+        most > LOADS_BLOCKS && most < LOADS_MORE && has_own(q, SYMWIN_ALGO_TWOSHOT))
         most = LOADS_BLOCKS;
     if (asked->threads > 0)
         threads = asked->threads;

@@ -38,39 +38,7 @@
 
 /* ---- what travels in an entry ---------------------------------------------------------------- */
 
-/* An entry of two words, one access each way. */
-struct sw_entry_pair {
-    typedef symwin_v16 entry;
-    enum { bytes = 16 };
-
-    SYMWIN_DEVICE entry load(uint64_t address)
-    {
-        return symwin_load_relaxed_v16(address);
-    }
-
-    SYMWIN_DEVICE void load_if(bool condition, uint64_t address, entry *e)
-    {
-        symwin_load_relaxed_v16_if(condition, address, e);
-    }
-
-    SYMWIN_DEVICE void store(uint64_t address, const entry &e)
-    {
-        symwin_store_relaxed_v16(address, e);
-    }
-
-    SYMWIN_DEVICE entry empty(void)
-    {
-        return {0, 0};
-    }
-
-    SYMWIN_DEVICE bool is_there(const entry &e)
-    {
-        return ((uint32_t)e.lo | (uint32_t)(e.lo >> 32)) != 0 &&
-               ((uint32_t)e.hi | (uint32_t)(e.hi >> 32)) != 0;
-    }
-};
-
-/* One of the two: the same words in the same places, but twice the threads, with half the work each. */
+/* An entry of one word, one access each way. */
 struct sw_entry_word {
     typedef uint64_t entry;
     enum { bytes = 8 };
@@ -102,21 +70,49 @@ struct sw_entry_word {
     }
 };
 
-/* A type that can spare a pattern: all ones, a NaN of every floating-point type here. It is replaced by another
+/* Of two. The words are the same in the same places, for half the threads, with twice the work each. */
+struct sw_entry_pair {
+    typedef symwin_v16 entry;
+    enum { bytes = SW_ENTRY_BYTES };
+
+    SYMWIN_DEVICE entry load(uint64_t address)
+    {
+        return symwin_load_relaxed_v16(address);
+    }
+
+    SYMWIN_DEVICE void load_if(bool condition, uint64_t address, entry *e)
+    {
+        symwin_load_relaxed_v16_if(condition, address, e);
+    }
+
+    SYMWIN_DEVICE void store(uint64_t address, const entry &e)
+    {
+        symwin_store_relaxed_v16(address, e);
+    }
+
+    SYMWIN_DEVICE entry empty(void)
+    {
+        return {0, 0};
+    }
+
+    SYMWIN_DEVICE bool is_there(const entry &e)
+    {
+        return sw_entry_word::is_there(e.lo) && sw_entry_word::is_there(e.hi);
+    }
+};
+
+/* Of a type that can spare a pattern: all ones, a NaN of every floating-point type here. It is replaced by another
  * NaN, and words travel inverted. */
-SYMWIN_DEVICE uint64_t sw_spare(uint64_t word)
-{
-    return word == ~(uint64_t)0 ? ~(uint64_t)0 >> 1 : word;
-}
-
-/* Two words of such a type. */
-struct sw_wire_sentinel : sw_entry_pair {
-    enum { words = 2, aligned = 0, rest = 1, rounds = 1, flows = 0 };
-
+struct sw_sparing {
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
-        return sw_spare(word);
+        return word == ~(uint64_t)0 ? ~(uint64_t)0 >> 1 : word;
     }
+};
+
+/* Two words of such a type. */
+struct sw_wire_sentinel : sw_entry_pair, sw_sparing {
+    enum { words = 2, aligned = 0, rest = 1, rounds = 1, flows = 0 };
 
     SYMWIN_DEVICE entry encode(const uint64_t *word)
     {
@@ -141,13 +137,8 @@ struct sw_wire_whole : sw_wire_aligned {
 };
 
 /* Whole entries, by words. */
-struct sw_wire_words : sw_entry_word {
+struct sw_wire_words : sw_entry_word, sw_sparing {
     enum { words = 1, aligned = 1, rest = 0, rounds = 0, flows = 0 };
-
-    SYMWIN_DEVICE uint64_t spare(uint64_t word)
-    {
-        return sw_spare(word);
-    }
 
     SYMWIN_DEVICE entry encode(const uint64_t *word)
     {
