@@ -315,7 +315,9 @@ SYMWIN_DEVICE sw_role sw_role_of_thread(void)
 
 /* By all threads, once they have sent the first round: tells the peers of the call, looks at what they tell, and
  * counts the block in. The last block to be counted moves the epochs: by then all threads of the grid have read them,
- * with `failed`, which they have looked at. A fence would wait until the peers have what has been sent. */
+ * with `failed`, which they have looked at. A fence would wait until the peers have what has been sent. All that
+ * comes before the wait for peers' words, which ends when a small call does: behind it, it held up kernels of one block
+ * by 0.08 us (two H200s). */
 SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &call,
                                   const sw_role &role, uint32_t rounds)
 {
@@ -328,15 +330,16 @@ SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &ca
         return;
     if (role.usher == 0)
         before = symwin_add_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
+    if (role.usher == 0 && before == gridDim.x - 1) {
+        /* Without calls over windows the finish words would keep the epoch of long ago, and 2^32 calls later
+         * pass for news. So calls that do not use them refresh one each. */
+        symwin_store_relaxed_u64(
+            call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks),
+            call.epoch);
+        sw_call_count(call, rounds);
+    }
     if (blockIdx.x == 0)
         sw_headers_check(args, call, SW_HEADER_RELAXED, role.usher, role.ushers);
-    if (role.usher != 0 || before != gridDim.x - 1)
-        return;
-    /* Without calls over windows the finish words would keep the epoch of long ago, and 2^32 calls later
-     * pass for news. So calls that do not use them refresh one each. */
-    symwin_store_relaxed_u64(
-        call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks), call.epoch);
-    sw_call_count(call, rounds);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
