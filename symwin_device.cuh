@@ -450,14 +450,15 @@ SYMWIN_DEVICE uint32_t symwin_add_relaxed_u32(uint64_t addr, uint32_t value)
 #endif
 }
 
-/* Nothing comes back, so nothing is waited for but the release. (PTX ISA, "red") */
+/* Releases to the threads of one device, which does not wait for stores to peers as system scope does; nothing comes
+ * back. (PTX ISA, "red") */
 SYMWIN_DEVICE void symwin_add_release_u32(uint64_t addr, uint32_t value)
 {
 #if SYMWIN_EMULATED
     emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_RELEASE);
 #else
     SW_ACCESS(addr);
-    asm volatile("red.release.sys.global.add.u32 [%0], %1;" : : "l"(addr), "r"(value) : "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(addr), "r"(value) : "memory");
 #endif
 }
 

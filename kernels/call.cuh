@@ -279,7 +279,9 @@ SYMWIN_DEVICE void sw_call_count(const sw_call &call, uint32_t rounds)
     symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch), call.epoch);
 }
 
-/* By all threads, last: says that the block has ended, and releases what it wrote. */
+/* By all threads, last: says that the block has ended, and releases what it wrote, for what this device does next.
+ * Peers do not go by it: at system scope it would wait until they have what was stored to them, which two H200s took
+ * 0.8 us for at 1 KiB, in every call outside a graph. */
 SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args, const sw_call &call)
 {
     if (args.done == 0)
