@@ -232,7 +232,7 @@ static int has_sentence(void)
 {
     const char *text = symwin_last_error();
 
-    return strncmp(text, "symwin_mem_", 11) == 0 && strstr(text, "9999") == NULL &&
+    return strncmp(text, "symwin_mem_", 11) == 0 && strstr(text, "device 9999") == NULL &&
            strstr(text, "past the end") == NULL;
 }
 
