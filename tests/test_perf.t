@@ -417,6 +417,7 @@ like($output, qr/--sm-limit N.*algorithms +auto, oneshot,/s, '--help names optio
 @died = ended(@died);
 is($died[0], 1, 'a rank of another process is killed: the others end with status 1');
 like($died[1], qr/rank 1/, 'and name it');
+like($died[1], qr/^symwin-perf: process 1 of --nproc died by signal 9, /m, 'and what started it says how it ended');
 @stopped = ended(@stopped);
 is($stopped[0], 1, 'a rank of another process is stopped: the others end with status 1');
 like($stopped[1], qr/rank 1/, 'and name it');

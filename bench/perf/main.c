@@ -33,13 +33,20 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
+/* A process that died could not say so, and if all do nobody else can. */
+static void say_how_it_died(int process, int status)
+{
+    fprintf(stderr, "symwin-perf: process %d of --nproc died by signal %d, %s\n", process,
+            WTERMSIG(status), strsignal(WTERMSIG(status)));
+}
+
 /* Waits for all of them: the largest exit status. When one has failed the others, which learn of it by
  * themselves, get a little time to end; then they are killed, since one may be stopped. */
 static int wait_for_processes(pid_t *pids, int count, int timeout_s)
 {
     const int64_t grace = timeout_s < 5 ? timeout_s * 1000 : 5000;
     int64_t deadline = INT64_MAX;
-    int worst = 0, status = 0, ended = 0;
+    int worst = 0, status = 0, ended = 0, killed = 0;
 
     while (ended < count) {
         const pid_t pid = waitpid(-1, &status, WNOHANG);
@@ -52,8 +59,12 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
             const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 
             for (int p = 0; p < count; p++) {
-                ended += pids[p] == pid;
-                pids[p] = pids[p] == pid ? 0 : pids[p];
+                if (pids[p] != pid)
+                    continue;
+                ended++;
+                pids[p] = 0;
+                if (WIFSIGNALED(status) && !killed)
+                    say_how_it_died(p, status);
             }
             worst = code > worst ? code : worst;
             if (code != 0 && deadline == INT64_MAX)
@@ -62,6 +73,7 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
             for (int p = 0; p < count; p++)
                 if (pids[p] > 0) /* 0: has ended */
                     kill(pids[p], SIGKILL);
+            killed = 1;
             deadline = INT64_MAX - 1;
         } else {
             nap();
