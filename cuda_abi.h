@@ -319,6 +319,21 @@ typedef struct CUlaunchConfig {
     unsigned int numAttrs;
 } CUlaunchConfig;
 
+typedef struct CUDA_KERNEL_NODE_PARAMS { /* as of 12.0: cuda.h's _v2 */
+    CUfunction func;
+    unsigned int gridDimX;
+    unsigned int gridDimY;
+    unsigned int gridDimZ;
+    unsigned int blockDimX;
+    unsigned int blockDimY;
+    unsigned int blockDimZ;
+    unsigned int sharedMemBytes;
+    void **kernelParams;
+    void **extra;
+    CUkernel kern; /* not read if func is not NULL */
+    CUcontext ctx; /* as kern */
+} CUDA_KERNEL_NODE_PARAMS;
+
 /* Only ever passed as NULL with a count of 0. */
 typedef int CUjit_option;
 typedef int CUlibraryOption;

@@ -181,6 +181,8 @@
     X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, REQUIRED,                 \
       (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                               \
     X(cuGraphLaunch, "cuGraphLaunch", 10000, REQUIRED, (CUgraphExec exec, CUstream stream))        \
+    X(cuGraphExecKernelNodeSetParams, "cuGraphExecKernelNodeSetParams", 12000, REQUIRED,           \
+      (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params))                 \
     X(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, REQUIRED, (CUgraphExec exec))               \
     X(cuGraphDestroy, "cuGraphDestroy", 10000, REQUIRED, (CUgraph graph))                          \
     X(cuGraphGetNodes, "cuGraphGetNodes", 10000, REQUIRED,                                         \

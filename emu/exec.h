@@ -72,7 +72,7 @@ struct emu_op {
             void *data;
         } host;
         unsigned memory_count;
-        struct CUgraphExec_st *exec; /* a reference */
+        struct emu_exec *exec; /* a reference */
     };
 };
 
@@ -89,6 +89,12 @@ void emu_context_fail(CUdevice device, CUresult code);
 
 /* Whether this thread is in a host function, where driver calls are not permitted. */
 extern __thread int emu_in_host_function;
+
+/* ---- launch.c -------------------------------------------------------------------------------- */
+
+/* Checks a launch of a kernel on the device and makes an op of it, with a copy of the parameters. On
+ * failure there is nothing to free. */
+CUresult emu_kernel_op(struct emu_op *op, CUdevice device, const CUDA_KERNEL_NODE_PARAMS *params);
 
 /* ---- stream.c -------------------------------------------------------------------------------- */
 
@@ -187,8 +193,9 @@ void emu_captured_invalidate(const struct emu_captured *c);
 /* The stream's handle is going away. */
 void emu_capture_abandon(struct CUstream_st *stream);
 
-/* Runs an instantiated graph on the calling thread and one more for each parallel branch. */
-CUresult emu_graph_run(struct CUgraphExec_st *exec);
-void emu_graph_exec_unref(struct CUgraphExec_st *exec);
+/* What a launch of an instantiated graph runs, on the calling thread and one more for each parallel
+ * branch. */
+CUresult emu_graph_run(struct emu_exec *exec);
+void emu_graph_exec_unref(struct emu_exec *exec);
 
 #endif

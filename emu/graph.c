@@ -3,8 +3,12 @@
  * Nodes are stored in the order in which they were captured, so what a node depends on comes before
  * it. An instantiated graph is a deep copy: its graph may go away. Its launches never overlap (each
  * waits for the mark of the last one), so the counters of a run live in it.
+ *
+ * A launch keeps what it is to run. Whoever changes a node while a launch has it changes a copy, which
+ * is that of the next launch.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec.h"
 #include "graph.h"
@@ -27,13 +31,14 @@ struct holds {
 };
 
 struct CUgraph_st {
+    uint64_t id; /* unlike the handle never used again */
     size_t count, room;
     CUgraphNode *nodes;
     struct holds holds;
 };
 
 struct step {
-    struct CUgraphExec_st *exec;
+    struct emu_exec *exec;
     struct emu_op op;
     size_t *next; /* those that depend on it, in exec->edges */
     size_t next_count;
@@ -41,19 +46,25 @@ struct step {
     atomic_uint pending; /* of them, in this run */
 };
 
-struct CUgraphExec_st {
+struct emu_exec {
     atomic_int refs; /* the handle and launches */
     struct holds holds;
-    size_t count;
+    size_t count, edge_count;
     struct step *steps;
     size_t *edges;
-
-    pthread_mutex_t launch_mutex; /* keeps marks in launch order */
-    struct emu_mark *last;        /* of the last launch */
 
     pthread_mutex_t mutex;
     pthread_cond_t done;
     size_t unfinished; /* steps of this run */
+};
+
+struct CUgraphExec_st {
+    struct CUgraph_st *graph; /* whose nodes name the steps; gone if no graph here has that id */
+    uint64_t graph_id;
+
+    pthread_mutex_t mutex; /* keeps marks in launch order */
+    struct emu_exec *exec; /* of the next launch */
+    struct emu_mark *last; /* of the last launch */
 };
 
 /* ---- user objects ---------------------------------------------------------------------------- */
@@ -97,7 +108,12 @@ int emu_graph_hold(struct CUgraph_st *g, CUuserObject object, unsigned count)
 
 struct CUgraph_st *emu_graph_create(void)
 {
-    return calloc(1, sizeof(struct CUgraph_st));
+    static _Atomic uint64_t ids;
+    struct CUgraph_st *g = calloc(1, sizeof *g);
+
+    if (g != NULL)
+        g->id = ++ids;
+    return g;
 }
 
 void emu_graph_free(struct CUgraph_st *g)
@@ -199,12 +215,10 @@ CUresult sw_emu_cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count
 
 /* ---- instantiation --------------------------------------------------------------------------- */
 
-static void exec_free(struct CUgraphExec_st *x)
+static void exec_free(struct emu_exec *x)
 {
     for (size_t i = 0; x->steps != NULL && i < x->count; i++)
         emu_op_free(&x->steps[i].op);
-    emu_mark_unref(x->last);
-    pthread_mutex_destroy(&x->launch_mutex);
     pthread_mutex_destroy(&x->mutex);
     pthread_cond_destroy(&x->done);
     free(x->steps);
@@ -213,14 +227,14 @@ static void exec_free(struct CUgraphExec_st *x)
     free(x);
 }
 
-void emu_graph_exec_unref(struct CUgraphExec_st *x)
+void emu_graph_exec_unref(struct emu_exec *x)
 {
     if (atomic_fetch_sub(&x->refs, 1) == 1)
         exec_free(x);
 }
 
 /* Turns each node's list of what it waits for into lists of who waits for it. */
-static void edges_make(struct CUgraphExec_st *x, const struct CUgraph_st *g)
+static void edges_make(struct emu_exec *x, const struct CUgraph_st *g)
 {
     size_t *edge = x->edges;
 
@@ -241,28 +255,40 @@ static void edges_make(struct CUgraphExec_st *x, const struct CUgraph_st *g)
     }
 }
 
-static struct CUgraphExec_st *exec_create(const struct CUgraph_st *g)
+/* Steps that do nothing yet. NULL: no memory. */
+static struct emu_exec *exec_new(size_t count, size_t edge_count, const struct holds *holds)
 {
-    struct CUgraphExec_st *x = calloc(1, sizeof *x);
-    size_t edges = 0;
+    struct emu_exec *x = calloc(1, sizeof *x);
 
     if (x == NULL)
         return NULL;
     atomic_init(&x->refs, 1);
-    pthread_mutex_init(&x->launch_mutex, NULL);
     pthread_mutex_init(&x->mutex, NULL);
     pthread_cond_init(&x->done, NULL);
-    for (size_t i = 0; i < g->count; i++)
-        edges += g->nodes[i]->dep_count;
-    x->count = g->count;
-    x->steps = calloc(g->count + 1, sizeof *x->steps);
-    x->edges = calloc(edges + 1, sizeof *x->edges);
-    if (x->steps == NULL || x->edges == NULL || holds_copy(&x->holds, &g->holds) != 0) {
+    x->count = count;
+    x->edge_count = edge_count;
+    x->steps = calloc(count + 1, sizeof *x->steps);
+    x->edges = calloc(edge_count + 1, sizeof *x->edges);
+    if (x->steps == NULL || x->edges == NULL || holds_copy(&x->holds, holds) != 0) {
         exec_free(x);
         return NULL;
     }
-    for (size_t i = 0; i < g->count; i++) {
+    for (size_t i = 0; i < count; i++)
         x->steps[i].exec = x;
+    return x;
+}
+
+static struct emu_exec *exec_create(const struct CUgraph_st *g)
+{
+    struct emu_exec *x;
+    size_t edges = 0;
+
+    for (size_t i = 0; i < g->count; i++)
+        edges += g->nodes[i]->dep_count;
+    x = exec_new(g->count, edges, &g->holds);
+    if (x == NULL)
+        return NULL;
+    for (size_t i = 0; i < g->count; i++) {
         x->steps[i].deps = (unsigned)g->nodes[i]->dep_count;
         if (emu_op_copy(&x->steps[i].op, &g->nodes[i]->op) != 0) {
             exec_free(x);
@@ -273,11 +299,57 @@ static struct CUgraphExec_st *exec_create(const struct CUgraph_st *g)
     return x;
 }
 
+/* May be done while the other one runs. */
+static struct emu_exec *exec_copy(const struct emu_exec *from)
+{
+    struct emu_exec *x = exec_new(from->count, from->edge_count, &from->holds);
+
+    if (x == NULL)
+        return NULL;
+    memcpy(x->edges, from->edges, from->edge_count * sizeof *x->edges);
+    for (size_t i = 0; i < from->count; i++) {
+        x->steps[i].next = x->edges + (from->steps[i].next - from->edges);
+        x->steps[i].next_count = from->steps[i].next_count;
+        x->steps[i].deps = from->steps[i].deps;
+        if (emu_op_copy(&x->steps[i].op, &from->steps[i].op) != 0) {
+            exec_free(x);
+            return NULL;
+        }
+    }
+    return x;
+}
+
+static void handle_free(struct CUgraphExec_st *h)
+{
+    if (h->exec != NULL)
+        emu_graph_exec_unref(h->exec);
+    emu_mark_unref(h->last);
+    pthread_mutex_destroy(&h->mutex);
+    free(h);
+}
+
+static struct CUgraphExec_st *handle_create(struct CUgraph_st *g)
+{
+    struct CUgraphExec_st *h = calloc(1, sizeof *h);
+
+    if (h == NULL)
+        return NULL;
+    pthread_mutex_init(&h->mutex, NULL);
+    h->graph = g;
+    h->graph_id = g->id;
+    h->exec = exec_create(g);
+    if (h->exec == NULL) {
+        handle_free(h);
+        return NULL;
+    }
+    return h;
+}
+
 CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
                                             unsigned long long flags)
 {
     enum { AUTO_FREE_ON_LAUNCH = 1, USE_NODE_PRIORITY = 8 };
-    struct CUgraphExec_st *x;
+    struct CUgraphExec_st *h;
     CUresult result = emu_enter(EMU_cuGraphInstantiateWithFlags);
 
     if (result != CUDA_SUCCESS)
@@ -288,19 +360,19 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
     result = emu_capture_forbids(); /* as an H200 has it, while another thread captures for all */
     if (result != CUDA_SUCCESS)
         return result;
-    x = exec_create(graph);
-    if (x == NULL)
+    h = handle_create(graph);
+    if (h == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (emu_handle_add(EMU_HANDLE_GRAPH_EXEC, x) != 0) {
-        exec_free(x);
+    if (emu_handle_add(EMU_HANDLE_GRAPH_EXEC, h) != 0) {
+        handle_free(h);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     emu_live_add(EMU_LIVE_GRAPH_EXEC, 1);
-    *exec = x;
+    *exec = h;
     return CUDA_SUCCESS;
 }
 
-/* Launches that are under way keep it until they have ended. */
+/* Launches that are under way keep what they run until they have ended. */
 CUresult sw_emu_cuGraphExecDestroy(CUgraphExec exec)
 {
     CUresult result = emu_enter(EMU_cuGraphExecDestroy);
@@ -309,9 +381,67 @@ CUresult sw_emu_cuGraphExecDestroy(CUgraphExec exec)
         return result;
     if (!emu_handle_drop(EMU_HANDLE_GRAPH_EXEC, exec))
         return CUDA_ERROR_INVALID_VALUE;
-    emu_graph_exec_unref(exec);
+    handle_free(exec);
     emu_live_add(EMU_LIVE_GRAPH_EXEC, -1);
     return CUDA_SUCCESS;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+/* -1: it is not, or no longer, a node of the graph that was instantiated. */
+static int step_of(const struct CUgraphExec_st *h, CUgraphNode node, size_t *step)
+{
+    if (!emu_handle_is(EMU_HANDLE_GRAPH, h->graph) || h->graph->id != h->graph_id)
+        return -1;
+    for (*step = 0; *step < h->graph->count; ++*step)
+        if (h->graph->nodes[*step] == node)
+            return 0;
+    return -1;
+}
+
+/* Under the handle's lock, without which no launch takes a reference. */
+static CUresult kernel_set(struct CUgraphExec_st *h, size_t step,
+                           const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    struct emu_exec *x = h->exec;
+    struct emu_op op;
+    CUresult result;
+
+    if (x->steps[step].op.kind != EMU_OP_KERNEL)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = emu_kernel_op(&op, x->steps[step].op.device, params);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (atomic_load(&x->refs) != 1) {
+        x = exec_copy(x);
+        if (x == NULL) {
+            emu_op_free(&op);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        emu_graph_exec_unref(h->exec);
+        h->exec = x;
+    }
+    emu_op_free(&x->steps[step].op);
+    x->steps[step].op = op;
+    return CUDA_SUCCESS;
+}
+
+/* Only by `func` can a kernel be named here. */
+CUresult sw_emu_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                               const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    size_t step;
+    CUresult result = emu_enter(EMU_cuGraphExecKernelNodeSetParams);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (params == NULL || params->kern != NULL || !emu_handle_is(EMU_HANDLE_GRAPH_EXEC, exec) ||
+        step_of(exec, node, &step) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&exec->mutex);
+    result = kernel_set(exec, step, params);
+    pthread_mutex_unlock(&exec->mutex);
+    return result;
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -330,15 +460,15 @@ CUresult sw_emu_cuGraphLaunch(CUgraphExec exec, CUstream stream)
     if (!emu_handle_is(EMU_HANDLE_GRAPH_EXEC, exec))
         return CUDA_ERROR_INVALID_VALUE;
     op.device = s->device;
-    op.exec = exec;
-    atomic_fetch_add(&exec->refs, 1);
-    pthread_mutex_lock(&exec->launch_mutex);
+    pthread_mutex_lock(&exec->mutex);
+    op.exec = exec->exec;
+    atomic_fetch_add(&op.exec->refs, 1);
     result = emu_submit(s, &op, exec->last, &mark);
     if (result == CUDA_SUCCESS) {
         emu_mark_unref(exec->last);
         exec->last = mark;
     }
-    pthread_mutex_unlock(&exec->launch_mutex);
+    pthread_mutex_unlock(&exec->mutex);
     return result;
 }
 
@@ -369,7 +499,7 @@ static void branch_start(struct step *s)
 static void branch_run(void *arg)
 {
     struct step *s = arg, *next;
-    struct CUgraphExec_st *x = s->exec;
+    struct emu_exec *x = s->exec;
 
     for (; s != NULL; s = next) {
         next = NULL;
@@ -391,7 +521,7 @@ static void branch_run(void *arg)
     }
 }
 
-CUresult emu_graph_run(struct CUgraphExec_st *x)
+CUresult emu_graph_run(struct emu_exec *x)
 {
     struct step *mine = NULL;
 

@@ -276,34 +276,58 @@ static int attributes_ok(const CUlaunchConfig *config)
     return 1;
 }
 
+CUresult emu_kernel_op(struct emu_op *op, CUdevice device, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    struct emu_op made = {.kind = EMU_OP_KERNEL,
+                          .device = device,
+                          .kernel.grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
+                          .kernel.block = {params->blockDimX, params->blockDimY, params->blockDimZ},
+                          .kernel.shared = params->sharedMemBytes};
+    CUdevice home;
+    const struct sw_emu_kernel *entry = entry_of(params->func, &home);
+
+    if (entry == NULL || (home >= 0 && home != device))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!shape_ok(entry, made.kernel.grid, made.kernel.block) ||
+        params->sharedMemBytes > (unsigned)most_shared(params->func) || params->extra != NULL ||
+        (entry->params_bytes > 0 &&
+         (params->kernelParams == NULL || params->kernelParams[0] == NULL)))
+        return CUDA_ERROR_INVALID_VALUE;
+    made.kernel.kernel = entry;
+    if (entry->params_bytes > 0) {
+        made.owned = malloc(entry->params_bytes);
+        if (made.owned == NULL)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        memcpy(made.owned, params->kernelParams[0], entry->params_bytes);
+    }
+    *op = made;
+    return CUDA_SUCCESS;
+}
+
 static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **params,
                        void **extra)
 {
-    struct emu_op op = {.kind = EMU_OP_KERNEL,
-                        .kernel.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
-                        .kernel.block = {config->blockDimX, config->blockDimY, config->blockDimZ},
-                        .kernel.shared = config->sharedMemBytes};
-    const struct sw_emu_kernel *entry;
+    const CUDA_KERNEL_NODE_PARAMS node = {.func = function,
+                                          .gridDimX = config->gridDimX,
+                                          .gridDimY = config->gridDimY,
+                                          .gridDimZ = config->gridDimZ,
+                                          .blockDimX = config->blockDimX,
+                                          .blockDimY = config->blockDimY,
+                                          .blockDimZ = config->blockDimZ,
+                                          .sharedMemBytes = config->sharedMemBytes,
+                                          .kernelParams = params,
+                                          .extra = extra};
+    struct emu_op op;
     struct CUstream_st *s;
-    CUdevice device;
     CUresult result = emu_stream_resolve(config->hStream, &s);
 
+    if (result == CUDA_SUCCESS)
+        result = emu_kernel_op(&op, s->device, &node);
     if (result != CUDA_SUCCESS)
         return result;
-    entry = entry_of(function, &device);
-    if (entry == NULL || (device >= 0 && device != s->device))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!shape_ok(entry, op.kernel.grid, op.kernel.block) || !attributes_ok(config) ||
-        config->sharedMemBytes > (unsigned)most_shared(function) || extra != NULL ||
-        (entry->params_bytes > 0 && (params == NULL || params[0] == NULL)))
+    if (!attributes_ok(config)) {
+        emu_op_free(&op);
         return CUDA_ERROR_INVALID_VALUE;
-    op.device = s->device;
-    op.kernel.kernel = entry;
-    if (entry->params_bytes > 0) {
-        op.owned = malloc(entry->params_bytes);
-        if (op.owned == NULL)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        memcpy(op.owned, params[0], entry->params_bytes);
     }
     return emu_submit(s, &op, NULL, NULL);
 }

@@ -54,6 +54,7 @@
     X(CUlaunchAttributeValue)                                                                      \
     X(CUlaunchAttribute)                                                                           \
     X(CUlaunchConfig)                                                                              \
+    X(CUDA_KERNEL_NODE_PARAMS)                                                                     \
     X(CUdriverProcAddressQueryResult)
 
 #define ABI_MEMBERS(X)                                                                             \
@@ -106,7 +107,19 @@
     X(CUlaunchConfig, sharedMemBytes)                                                              \
     X(CUlaunchConfig, hStream)                                                                     \
     X(CUlaunchConfig, attrs)                                                                       \
-    X(CUlaunchConfig, numAttrs)
+    X(CUlaunchConfig, numAttrs)                                                                    \
+    X(CUDA_KERNEL_NODE_PARAMS, func)                                                               \
+    X(CUDA_KERNEL_NODE_PARAMS, gridDimX)                                                           \
+    X(CUDA_KERNEL_NODE_PARAMS, gridDimY)                                                           \
+    X(CUDA_KERNEL_NODE_PARAMS, gridDimZ)                                                           \
+    X(CUDA_KERNEL_NODE_PARAMS, blockDimX)                                                          \
+    X(CUDA_KERNEL_NODE_PARAMS, blockDimY)                                                          \
+    X(CUDA_KERNEL_NODE_PARAMS, blockDimZ)                                                          \
+    X(CUDA_KERNEL_NODE_PARAMS, sharedMemBytes)                                                     \
+    X(CUDA_KERNEL_NODE_PARAMS, kernelParams)                                                       \
+    X(CUDA_KERNEL_NODE_PARAMS, extra)                                                              \
+    X(CUDA_KERNEL_NODE_PARAMS, kern)                                                               \
+    X(CUDA_KERNEL_NODE_PARAMS, ctx)
 
 #define ABI_CONSTANTS(X)                                                                           \
     X(CU_STREAM_LEGACY)                                                                            \
