@@ -10,7 +10,8 @@
  * A kernel may begin while the one ahead of it in the stream is ending (programmatic stream
  * serialization), and waits for that one's end before it touches memory: that hides what a launch
  * costs. Not where ranks share a device: blocks that wait would keep others from coming to theirs. Nor where
- * max_blocks says what a communicator may use, since two of its kernels would take twice that.
+ * max_blocks says what a communicator may use, since two of its kernels would take twice that; nor in launches through a
+ * graph (graph_launch.c).
  */
 #include <stddef.h>
 #include <string.h>
@@ -432,6 +433,8 @@ static symwin_status launch(struct call *c)
     config.numAttrs = begins_early(comm);
     if (c->algo == SYMWIN_ALGO_COPIES)
         status = queue_copies(c, &args, &grid, &put_grid);
+    else if (comm->graph_launch.exec != NULL && args.done != 0)
+        status = sw_graph_launch(comm, &config, kernel->function, params, allreduce_call);
     else
         status = sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
                           "%s: cuLaunchKernelEx of %u blocks", allreduce_call, grid.blocks);

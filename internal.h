@@ -424,6 +424,12 @@ struct sw_copies {          /* copies.c: what calls by copies have beside the ca
     int loose;              /* `side` may hold work that nobody waits for */
 };
 
+struct sw_graph_launch { /* graph_launch.c: all NULL without SYMWIN_COMM_GRAPH_LAUNCH */
+    CUgraph graph;       /* owned, and so is `exec`, made of it */
+    CUgraphNode node;    /* its only one */
+    CUgraphExec exec;
+};
+
 struct symwin_comm {
     struct symwin_comm *next, *prev; /* of this process's: comm.c */
     enum sw_comm_stage stage;
@@ -470,6 +476,7 @@ struct symwin_comm {
     cuuint64_t capture_id; /* of the last call in any */
     CUevent order;         /* owned, created when first needed */
     struct sw_copies copies;
+    struct sw_graph_launch graph_launch;
 };
 
 /* ---- comm.c: communicators that exist --------------------------------------------------------- */
@@ -511,6 +518,16 @@ void sw_window_detach(symwin_comm *comm, struct sw_window *window);
 
 /* Deregisters all windows of the communicator. */
 void sw_window_detach_all(symwin_comm *comm);
+
+/* ---- graph_launch.c -------------------------------------------------------------------------- */
+
+/* Nothing without SYMWIN_COMM_GRAPH_LAUNCH. The caller's context is the communicator's. */
+symwin_status sw_graph_launch_create(symwin_comm *comm);
+void sw_graph_launch_release(symwin_comm *comm);
+
+/* As cuLaunchKernelEx, less its attributes; the stream is in no capture. */
+symwin_status sw_graph_launch(const symwin_comm *comm, const CUlaunchConfig *config,
+                              CUfunction function, void **params, const char *call);
 
 /* ---- collective.c ---------------------------------------------------------------------------- */
 

@@ -35,6 +35,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     const int rank = comm->rank;
 
     sw_copies_release(comm);
+    sw_graph_launch_release(comm);
     switch (comm->stage) {
     case SW_COMM_REGISTERED:
         sw_channels_destroy(comm);
@@ -88,7 +89,7 @@ void symwin_comm_destroy(symwin_comm *comm)
 static symwin_status check_options(const symwin_comm_options *o)
 {
     const unsigned multicast = SYMWIN_COMM_MULTICAST | SYMWIN_COMM_NO_MULTICAST;
-    const unsigned known = multicast | SYMWIN_COMM_NO_GRAPH_REGISTER;
+    const unsigned known = multicast | SYMWIN_COMM_NO_GRAPH_REGISTER | SYMWIN_COMM_GRAPH_LAUNCH;
 
     if (o->size != sizeof *o)
         return sw_fail(SYMWIN_INVALID,
@@ -98,7 +99,8 @@ static symwin_status check_options(const symwin_comm_options *o)
     if ((o->flags & ~known) != 0 || (o->flags & multicast) == multicast)
         return sw_fail(SYMWIN_INVALID,
                        "%s: options->flags is 0x%x; pass 0, or SYMWIN_COMM_MULTICAST or "
-                       "SYMWIN_COMM_NO_MULTICAST, and SYMWIN_COMM_NO_GRAPH_REGISTER",
+                       "SYMWIN_COMM_NO_MULTICAST, SYMWIN_COMM_NO_GRAPH_REGISTER, "
+                       "SYMWIN_COMM_GRAPH_LAUNCH",
                        create_call, o->flags);
     if (o->timeout_ms < 0 || o->bootstrap_timeout_ms < 0 || o->kernel_timeout_ms < -1 ||
         o->max_blocks < 0)
@@ -134,7 +136,8 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
 {
     static const symwin_comm_options none;
     const symwin_comm_options *o = options == NULL ? &none : options;
-    const char *text = getenv("SYMWIN_GRAPH_REGISTER");
+    const char *registers = getenv("SYMWIN_GRAPH_REGISTER");
+    const char *launches = getenv("SYMWIN_GRAPH_LAUNCH");
     symwin_comm *comm = calloc(1, sizeof *comm);
 
     if (comm == NULL)
@@ -144,8 +147,10 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->nranks = nranks;
     comm->group = group;
     comm->flags = o->flags;
-    if (text != NULL && strcmp(text, "0") == 0)
+    if (registers != NULL && strcmp(registers, "0") == 0)
         comm->flags |= SYMWIN_COMM_NO_GRAPH_REGISTER;
+    if (launches != NULL && strcmp(launches, "1") == 0)
+        comm->flags |= SYMWIN_COMM_GRAPH_LAUNCH;
     comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms
                                          : sw_milliseconds("SYMWIN_TIMEOUT_MS", DEFAULT_TIMEOUT_MS);
     comm->kernel_timeout_ms = o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms
@@ -490,6 +495,8 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     /* Where ranks share a device, every stream more may share a queue with one that waits for it: only if needed. */
     if (status == SYMWIN_OK && comm->ranks_on_device == 1)
         status = sw_copies_create(comm);
+    if (status == SYMWIN_OK)
+        status = sw_graph_launch_create(comm);
     second[V_RANKS_ON_DEVICE] = (uint64_t)comm->ranks_on_device;
     second[V_STREAMS] = (uint64_t)comm->streams_per_rank;
     second[V_ALGOS] = comm->kernels != NULL ? sw_kernels_algos(comm->kernels) : 0;

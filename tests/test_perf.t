@@ -363,6 +363,8 @@ ok($_->[5] > 0 && $_->[16] > 0, "$_->[4]: times") for @rows;
 good('', '-t 2 --algo none --launch -n 3 -G 0 --nproc 1', 2, 'in a stream');
 @rows = good('SYMWIN_EMU_DEVICES=1', '-t 2 --algo none --launch', 1, 'ranks that share a GPU do not begin early');
 
+@rows = good('', '-t 2 --graph-launch -b 1K -e 4K -n 3 -G 0 --in-place both', 2, 'launches as graphs');
+
 # ---- what it refuses ---------------------------------------------------------------------------
 
 refused('', '-b 0', 2, qr/-b is "0": give a number/, 'no bytes');

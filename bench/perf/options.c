@@ -74,6 +74,7 @@ static const char usage_more[] =
     "                 warps, shuffles, changes and replays calls, on the emulated driver under ThreadSanitizer,\n"
     "                 then on GPUs. Without --kernel in the library's algorithms. --seed is the first burst's\n"
     "  --seconds N    of the hunt, on each driver                                    30\n"
+    "  --graph-launch calls without a graph (-G 0) are launched as graphs of one kernel: SYMWIN_COMM_GRAPH_LAUNCH\n"
     "  --launch       also times a kernel that does nothing, launched with as many arguments as the library's: what\n"
     "                 a call takes at the least; and the same where it may begin early, as the library's may\n"
     "  --csv FILE, --json FILE   everything, with the machine\n"
@@ -218,6 +219,7 @@ static const struct {
     {"--race", FLAG, MEMBER(race), 0, 0},
     {"--seconds", COUNT, MEMBER(seconds), 1, 86400},
     {"--link", FLAG, MEMBER(link), 0, 0},
+    {"--graph-launch", FLAG, MEMBER(graph_launch), 0, 0},
     {"--launch", FLAG, MEMBER(launch), 0, 0},
     {"--tune", TEXT, MEMBER(tune), 0, 0},
     {"--csv", TEXT, MEMBER(csv), 0, 0},

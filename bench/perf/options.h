@@ -51,6 +51,7 @@ struct perf_options {
     unsigned placements; /* PERF_OUT_OF_PLACE, PERF_IN_PLACE */
     int rotate;
     unsigned rivals; /* PERF_NCCL... */
+    int graph_launch;
     int link, launch;
     int progress;
     int timeout_s;

@@ -73,6 +73,8 @@ static symwin_status open_comms(struct rank *r)
     if (status != SYMWIN_OK)
         return status;
     options.max_blocks = job->options.sm_limit;
+    if (job->options.graph_launch)
+        options.flags |= SYMWIN_COMM_GRAPH_LAUNCH;
     if (job->page != NULL)
         stage_comm(job->page, &options);
     return symwin_comm_split(r->control, 0, r->rank, &options, &r->comm);
