@@ -207,8 +207,8 @@ enum {
     SYMWIN_COMM_NO_GRAPH_REGISTER =
         4, /* captured calls register nothing, as SYMWIN_GRAPH_REGISTER=0 */
     SYMWIN_COMM_GRAPH_LAUNCH =
-        8 /* calls outside captures are launched as a graph of one kernel, as SYMWIN_GRAPH_LAUNCH=1: about half the
-           * host's time, but no kernel begins before the one ahead has ended (docs/performance.md) */
+        8 /* calls outside captures are launched as a graph of one kernel, as SYMWIN_GRAPH_LAUNCH=1: less of
+           * the host's time, but no kernel begins before the one ahead has ended (docs/performance.md) */
 };
 
 typedef struct symwin_comm_options {
