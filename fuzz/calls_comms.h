@@ -146,6 +146,8 @@ static void step_create(const struct step *s, int rank, struct call *c)
     create_oddly(shape, rank == odd ? c : &other, &want);
     if (shape <= WITHOUT_MULTICAST && (s->twist & 32) != 0)
         c->options.flags |= SYMWIN_COMM_NO_GRAPH_REGISTER;
+    if (shape <= WITHOUT_MULTICAST && (s->twist & 16) != 0)
+        c->options.flags |= SYMWIN_COMM_GRAPH_LAUNCH;
     c->want = want == OK_ONLY && !comm_fits() ? ONLY(SYMWIN_NO_MEMORY) : want;
 }
 
