@@ -69,12 +69,11 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
             worst = code > worst ? code : worst;
             if (code != 0 && deadline == INT64_MAX)
                 deadline = sw_now_ms() + grace;
-        } else if (sw_now_ms() > deadline) {
+        } else if (!killed && sw_now_ms() > deadline) {
             for (int p = 0; p < count; p++)
                 if (pids[p] > 0) /* 0: has ended */
                     kill(pids[p], SIGKILL);
             killed = 1;
-            deadline = INT64_MAX - 1;
         } else {
             nap();
         }
