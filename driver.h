@@ -30,6 +30,27 @@ symwin_status sw_driver_load(void);
 /* Whether sw_drv is the emulated driver. Valid after sw_driver_load(). */
 int sw_driver_is_emulated(void);
 
+/* What a launch is as a kernel node of a graph: all but its stream and attributes. */
+static inline CUDA_KERNEL_NODE_PARAMS
+sw_kernel_node(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
+{
+    CUDA_KERNEL_NODE_PARAMS node;
+
+    node.func = function;
+    node.gridDimX = config->gridDimX;
+    node.gridDimY = config->gridDimY;
+    node.gridDimZ = config->gridDimZ;
+    node.blockDimX = config->blockDimX;
+    node.blockDimY = config->blockDimY;
+    node.blockDimZ = config->blockDimZ;
+    node.sharedMemBytes = config->sharedMemBytes;
+    node.kernelParams = params;
+    node.extra = extra;
+    node.kern = NULL;
+    node.ctx = NULL;
+    return node;
+}
+
 #ifdef __cplusplus
 }
 #endif

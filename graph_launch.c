@@ -18,21 +18,15 @@ static symwin_status capture_kernel(const symwin_comm *comm, CUstream stream, CU
                                                     SYMWIN_SUM, SW_SHAPE_any);
     struct sw_kernel_args args = {0};
     void *params[] = {&args};
-    CUlaunchConfig config = {.gridDimX = 1,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = 32,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = stream};
     symwin_status status;
 
     status = sw_check(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
                       "cuStreamBeginCapture");
     if (status != SYMWIN_OK)
         return status;
-    status = sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
-                      "cuLaunchKernelEx in a capture");
+    status = sw_check(
+        sw_drv.cuLaunchKernel(kernel->function, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL),
+        "cuLaunchKernel in a capture");
     if (status != SYMWIN_OK)
         sw_drop(sw_drv.cuStreamEndCapture(stream, graph), "cuStreamEndCapture");
     else
@@ -92,15 +86,7 @@ symwin_status sw_graph_launch(const symwin_comm *comm, const CUlaunchConfig *con
                               CUfunction function, void **params, const char *call)
 {
     const struct sw_graph_launch *g = &comm->graph_launch;
-    const CUDA_KERNEL_NODE_PARAMS node = {.func = function,
-                                          .gridDimX = config->gridDimX,
-                                          .gridDimY = config->gridDimY,
-                                          .gridDimZ = config->gridDimZ,
-                                          .blockDimX = config->blockDimX,
-                                          .blockDimY = config->blockDimY,
-                                          .blockDimZ = config->blockDimZ,
-                                          .sharedMemBytes = config->sharedMemBytes,
-                                          .kernelParams = params};
+    const CUDA_KERNEL_NODE_PARAMS node = sw_kernel_node(config, function, params, NULL);
     symwin_status status = sw_check(sw_drv.cuGraphExecKernelNodeSetParams(g->exec, g->node, &node),
                                     "%s: cuGraphExecKernelNodeSetParams of %u blocks", call,
                                     config->gridDimX);

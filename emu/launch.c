@@ -307,16 +307,7 @@ CUresult emu_kernel_op(struct emu_op *op, CUdevice device, const CUDA_KERNEL_NOD
 static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **params,
                        void **extra)
 {
-    const CUDA_KERNEL_NODE_PARAMS node = {.func = function,
-                                          .gridDimX = config->gridDimX,
-                                          .gridDimY = config->gridDimY,
-                                          .gridDimZ = config->gridDimZ,
-                                          .blockDimX = config->blockDimX,
-                                          .blockDimY = config->blockDimY,
-                                          .blockDimZ = config->blockDimZ,
-                                          .sharedMemBytes = config->sharedMemBytes,
-                                          .kernelParams = params,
-                                          .extra = extra};
+    const CUDA_KERNEL_NODE_PARAMS node = sw_kernel_node(config, function, params, extra);
     struct emu_op op;
     struct CUstream_st *s;
     CUresult result = emu_stream_resolve(config->hStream, &s);
