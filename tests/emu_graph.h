@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "../emu/emu.h"
+#include "emu_device.h"
 #include "tap.h"
 
 #define GRAPH_UNUSED __attribute__((unused)) static
@@ -17,23 +17,6 @@ enum { COUNT = 0, LEFT = 1, RIGHT = 2, GATE = 3, WORDS = 64 };
 GRAPH_UNUSED CUdeviceptr word(int i)
 {
     return device_words + (CUdeviceptr)i * 4;
-}
-
-GRAPH_UNUSED CUcontext use_device(int device)
-{
-    CUcontext ctx = NULL;
-
-    (void)sw_emu_cuDevicePrimaryCtxRetain(&ctx, device);
-    (void)sw_emu_cuCtxSetCurrent(ctx);
-    return ctx;
-}
-
-GRAPH_UNUSED CUstream stream_new(unsigned flags)
-{
-    CUstream s = NULL;
-
-    (void)sw_emu_cuStreamCreate(&s, flags);
-    return s;
 }
 
 GRAPH_UNUSED CUevent event_new(void)

@@ -3,29 +3,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../emu/emu.h"
+#include "emu_device.h"
 #include "tap.h"
 
 void sw_emu_clear_sticky(void);
 
 /* ---- helpers --------------------------------------------------------------------------------- */
-
-static CUcontext use_device(int device)
-{
-    CUcontext ctx = NULL;
-
-    (void)sw_emu_cuDevicePrimaryCtxRetain(&ctx, device);
-    (void)sw_emu_cuCtxSetCurrent(ctx);
-    return ctx;
-}
-
-static CUstream stream_new(unsigned flags)
-{
-    CUstream s = NULL;
-
-    (void)sw_emu_cuStreamCreate(&s, flags);
-    return s;
-}
 
 static CUevent event_new(void)
 {
