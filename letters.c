@@ -1,7 +1,7 @@
 /* What one rank tells another: letters, which are delivered whatever the other one is doing.
  *
  *   same process    into the mail of the process's group
- *   same host       over the line between the two processes; there the service thread reads it into the mail
+ *   same host       over the line between the two processes; there the service thread reads it into the mail, or who waits
  *   another host    to the process that links this host with the others, over TCP (links.c), and on to the rank's process
  *
  * Lines carry the handles of registrations too (handles.c). While one is under way here, its thread reads the lines and
@@ -393,16 +393,6 @@ void sw_letters_collect(struct sw_group *group)
     sw_service_unlock();
 }
 
-/* Whether the peer is gone with nothing of it under way: what it sent is on this process's lines before it says that it
- * leaves. Under the service lock. */
-static int is_gone(struct sw_group *group, int rank, int peer)
-{
-    if (!sw_exchange_has_left(group->exchange, peer))
-        return 0;
-    collect(group);
-    return *mail_of(group, rank) == NULL;
-}
-
 symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_t deadline,
                               const char *call)
 {
@@ -414,11 +404,17 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
     sw_service_lock();
     while (*mail_of(group, rank) == NULL) {
         const int64_t now = sw_now_ms();
+        const int gone = sw_exchange_has_left(x, peer);
 
         status = sw_exchange_status(x, call);
         if (status != SYMWIN_OK)
             break;
-        if (is_gone(group, rank, peer))
+        /* What a peer sent is on this process's lines before it says that it leaves, and the service thread may be late to
+         * read it, or unable: nobody is blamed for a letter that is there. */
+        collect(group);
+        if (*mail_of(group, rank) != NULL)
+            break;
+        if (gone)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, peer);
         else if (now >= deadline)
             sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_blame(x, peer));

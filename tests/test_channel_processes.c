@@ -131,6 +131,32 @@ static void no_descriptor(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
+/* Rank 0's service thread cannot poll: letters are read by who waits for them, and nobody is blamed. */
+static void no_poll(struct processes *p, int rank)
+{
+    symwin_channel_end *end;
+    struct ends_member m;
+    struct rlimit was, tight;
+
+    ends_open_with(&m, processes_id(p, rank), 2, rank, AT_ONCE_MS);
+    getrlimit(RLIMIT_NOFILE, &was);
+    tight = was;
+    tight.rlim_cur = 1; /* fewer than it polls: EINVAL */
+    if (rank == 0) {
+        setrlimit(RLIMIT_NOFILE, &tight);
+        sw_service_lock();
+        sw_service_changed();
+        sw_service_unlock();
+        host_pause_ms(20);
+    }
+    processes_barrier(p);
+    end = ends_offer(&m, peer_of(rank), NULL, 0, 0);
+    (void)ends_connect(&m, end);
+    processes_barrier(p);
+    setrlimit(RLIMIT_NOFILE, &was);
+    ends_close(&m);
+}
+
 /* ---- deaths ---- */
 
 enum death { IN_CONNECT, IN_KERNEL, STOPPED };
@@ -373,6 +399,7 @@ int main(void)
     processes_run("on three hosts", 6, play, three);
     processes_run("a window that is given up", 2, given_up, NULL);
     processes_run("no descriptor", 2, no_descriptor, NULL);
+    processes_run("a service thread that cannot poll", 2, no_poll, NULL);
     death("a peer that ends instead of coming", IN_CONNECT);
     death("a peer that ends while a kernel waits for it", IN_KERNEL);
     death("a peer that is stopped", STOPPED);
