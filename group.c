@@ -1,5 +1,6 @@
 /* A communicator as its processes share it: what the meeting gave each of them (a place), and what it makes
  * of that (a group): the exchange, the lines to the other processes, the links to other hosts. */
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,14 +164,16 @@ static void process_lost(struct sw_group *group, int process)
     }
 }
 
-/* The line to a process has broken: it has left, or died, or heard of an end. On the service thread. */
-static void line_broken(struct sw_line *line)
+/* The line to a process has broken: it has left, or died, or heard of an end; or this process could not read it, which has
+ * ended the exchange: the other end is not lost for that (`can_read` 0). On the service thread. */
+static void line_broken(struct sw_line *line, int can_read)
 {
     struct sw_group *group = line->group;
 
     sw_service_remove(&line->watch);
     sw_service_keep(line->watch.fd); /* or a forked child would hold it open */
-    if (!sw_exchange_is_quiet(group->exchange, sw_group_leader_of(group, line->process)))
+    if (can_read &&
+        !sw_exchange_is_quiet(group->exchange, sw_group_leader_of(group, line->process)))
         process_lost(group, line->process);
     if (sw_exchange_ended(group->exchange))
         group_ended(group);
@@ -183,7 +186,7 @@ static void line_ready(struct sw_watch *watch, short events)
     const int error = sw_letters_read(line);
 
     if (error != 0 || (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
-        line_broken(line);
+        line_broken(line, error == 0 || error == EPIPE);
 }
 
 void sw_group_abort_kernels(struct sw_group *group)

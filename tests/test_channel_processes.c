@@ -321,6 +321,29 @@ static void lies(struct processes *p, int rank)
     ends_close(&m);
 }
 
+/* Rank 1, which links a host, writes to rank 3 of it in rank 3's name. It is to be named for that and not taken for lost,
+ * which no other host could decide on. */
+static void lie_of_who_links(struct processes *p, int rank)
+{
+    struct sw_wire_letter letter;
+    struct ends_member m;
+    int i;
+
+    processes_on_host(p->arg, rank);
+    open_process(&m, p, rank);
+    processes_barrier(p);
+    if (rank == 1) {
+        sw_letter_fill(m.comm, 3, SW_LETTER_GONE, 1, SYMWIN_OK, "", &letter);
+        letter.from = 3;
+        (void)sw_letters_try(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000);
+    }
+    for (i = 0; i < 5000 && symwin_comm_check(m.comm) == SYMWIN_OK; i++)
+        host_pause_ms(1);
+    must_fail(symwin_comm_check(m.comm), SYMWIN_MISMATCH, "rank 1", "another rank's name", rank);
+    processes_barrier(p);
+    ends_close(&m);
+}
+
 /* The letter by which rank 0's destroy says that its end is gone. */
 static symwin_status said_at_destroy(struct ends_member *m, char text[SW_LETTER_TEXT])
 {
@@ -389,7 +412,8 @@ static void failed_first(struct processes *p, int rank)
 
 int main(void)
 {
-    static char two[] = "ab", four[] = "aabb", mixed[] = "abba", three[] = "abcabc";
+    static char two[] = "ab", four[] = "aabb", mixed[] = "abba", turns[] = "abab",
+                three[] = "abcabc";
 
     processes_run("channels of two", 2, play, NULL);
     processes_run("of six", 6, play, NULL);
@@ -404,6 +428,7 @@ int main(void)
     death("a peer that ends while a kernel waits for it", IN_KERNEL);
     death("a peer that is stopped", STOPPED);
     processes_run("letters that lie", 2, lies, NULL);
+    processes_run("a letter that lies, of who links a host", 4, lie_of_who_links, turns);
     processes_run("an end given up after a failure", 2, failed_first, two);
     return tap_done();
 }
