@@ -116,7 +116,7 @@ PERF        := $(BUILD)/bench/symwin-perf
 INFO        := $(BUILD)/symwin-info
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
-STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_fork_steps test_kill test_system_faults)
+STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_fork_steps test_kill test_system_faults)
 GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
 # A user's two files with the device headers: by the host compiler for the emulated driver, by nvcc for the CUDA runtime.
 USER_EMU    := $(BUILD)/tests/user/ring-emu

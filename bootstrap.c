@@ -6,9 +6,7 @@
  * all are, and then meet once more among themselves, with an id that their lowest makes.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bootstrap.h"
 
@@ -21,21 +19,6 @@ enum {
     WORD_MS = 40,    /* for a word that should be there already */
     ANSWER_MS = 500  /* for an answer of a process that runs */
 };
-
-/* A group that its lowest rank has brought home, for the other ranks of this process. */
-struct arrival {
-    struct arrival *next;
-    unsigned char name[SW_NAME_BYTES]; /* of the id */
-    int waiting;                       /* ranks that are still to take it */
-    symwin_status status;
-    struct sw_group *group;
-    char text[SW_TEXT_BYTES];
-};
-
-static struct {
-    pthread_cond_t changed;
-    struct arrival *arrivals;
-} bootstrap = {.changed = PTHREAD_COND_INITIALIZER};
 
 /* ---- what the lowest rank of a process brings home ---- */
 
@@ -306,66 +289,7 @@ static symwin_status bring_home(struct sw_channel *channel, const struct sw_wire
     return status;
 }
 
-/* ---- ranks of one process that did not make the id ---- */
-
-/* Leaves the outcome for the other ranks of this process, in `a`, which it takes over. */
-static void announce(struct arrival *a, const struct sw_id *id, int mates, symwin_status status,
-                     struct sw_group *group)
-{
-    if (mates == 0) {
-        free(a);
-        return;
-    }
-    sw_id_name(id, a->name);
-    a->waiting = mates;
-    a->status = status;
-    a->group = group;
-    if (status != SYMWIN_OK)
-        snprintf(a->text, sizeof a->text, "%s", symwin_last_error());
-    sw_service_lock();
-    a->next = bootstrap.arrivals;
-    bootstrap.arrivals = a;
-    pthread_cond_broadcast(&bootstrap.changed);
-    sw_service_unlock();
-}
-
-static struct arrival **arrival_of(const unsigned char name[SW_NAME_BYTES])
-{
-    struct arrival **at = &bootstrap.arrivals;
-
-    while (*at != NULL && memcmp((*at)->name, name, SW_NAME_BYTES) != 0)
-        at = &(*at)->next;
-    return at;
-}
-
-static symwin_status await(const struct sw_id *id, int64_t deadline, struct sw_group **out)
-{
-    unsigned char name[SW_NAME_BYTES];
-    symwin_status status = SYMWIN_OK;
-    struct arrival **at;
-
-    sw_id_name(id, name);
-    sw_service_lock();
-    for (at = arrival_of(name); *at == NULL; at = arrival_of(name))
-        if (!sw_service_wait(&bootstrap.changed, deadline) && *arrival_of(name) == NULL) {
-            sw_service_unlock();
-            return sw_fail(
-                SYMWIN_TIMEOUT,
-                "%s: the lowest rank of this process did not bring the communicator home", call);
-        }
-    status = (*at)->status;
-    *out = (*at)->group;
-    if (status != SYMWIN_OK)
-        sw_fail(status, "%s", (*at)->text);
-    if (--(*at)->waiting == 0) {
-        struct arrival *gone = *at;
-
-        *at = gone->next;
-        free(gone);
-    }
-    sw_service_unlock();
-    return status;
-}
+/* ---- the ranks of a host that is not the maker's ---- */
 
 static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join,
                                struct sw_channel *first, const struct sw_wire_table *wide, int host,
@@ -476,10 +400,11 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
                                     int host, int64_t deadline, struct sw_group **out)
 {
     int64_t patience = deadline; /* once all have come */
+    const int own = wide == NULL ? join->rank : rank_of_all(wide, host, join->rank);
     /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
-    struct arrival *arrival = calloc(1, sizeof *arrival);
+    struct sw_arrival *arrival = sw_arrival_new(id, own);
+    union sw_wire_frame frame = {.header = {.type = 0}};
     struct sw_channel channel = {.fd = -1};
-    union sw_wire_frame frame;
     struct sw_wire_table table;
     symwin_status status;
     int mates = 0;
@@ -491,13 +416,21 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         struct sw_id local = *id;
 
         sw_channel_close(&channel);
-        free(arrival);
+        sw_arrival_free(arrival);
         memcpy(local.folder, frame.here.folder, sizeof local.folder);
         local.folder[sizeof local.folder - 1] = '\0';
         local.family = 0; /* not over the network again */
         return join_by_socket(&local, join, first, wide, host, deadline, out);
     }
-    if (status == SYMWIN_OK && frame.table.nranks != join->nranks)
+    if (status != SYMWIN_OK) {
+        sw_channel_close(&channel);
+        if (frame.header.type == SW_WIRE_REFUSAL) /* as all are */
+            sw_arrival_free(arrival);
+        else /* the others may go without it */
+            sw_arrival_decline(arrival, own, status, deadline);
+        return status;
+    }
+    if (frame.table.nranks != join->nranks)
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id counts %d ranks, not %d",
                          call, frame.table.nranks, join->nranks);
     table = frame.table;
@@ -507,13 +440,14 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         status = meet_here(id, join, &table, &channel, deadline, out);
     } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
         status = bring_home(&channel, &table, join->rank, wide, host, patience, out);
-        announce(arrival, id, mates, status, status == SYMWIN_OK ? *out : NULL);
+        sw_arrival_announce(arrival, mates, status, status == SYMWIN_OK ? *out : NULL);
         arrival = NULL;
     } else if (status == SYMWIN_OK) {
-        status = await(id, patience + SW_GRACE_MS, out);
+        status = sw_arrival_await(arrival, own, patience + SW_GRACE_MS, out);
+        arrival = NULL;
     }
     sw_channel_close(&channel);
-    free(arrival);
+    sw_arrival_free(arrival);
     return status;
 }
 
@@ -558,8 +492,7 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
 
 void sw_bootstrap_forked(void)
 {
-    bootstrap.arrivals = NULL;
-    pthread_cond_init(&bootstrap.changed, NULL);
+    sw_arrivals_forked();
     sw_id_forked();
     sw_root_forked();
 }

@@ -1,6 +1,6 @@
 /* How ranks find each other: what bootstrap.c (the rank that joins), knock.c (its way to the process that made
- * the id), root.c and handout.c (that process), door.c (its sockets), id.c, id_file.c and group.c share. Called under the
- * service lock unless it says otherwise. */
+ * the id), arrivals.c (what that gives its process), root.c and handout.c (that process), door.c (its sockets), id.c,
+ * id_file.c and group.c share. Called under the service lock unless it says otherwise. */
 #ifndef SYMWIN_BOOTSTRAP_H
 #define SYMWIN_BOOTSTRAP_H
 
@@ -130,6 +130,26 @@ symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
  * read. */
 symwin_status sw_speak(struct sw_channel *channel, const union sw_wire_frame *frame,
                        int64_t deadline);
+
+/* ---- arrivals.c: without the lock ---- */
+
+/* For rank `rank` of all, which is about to go: what it will need whatever becomes of it. One of the next four calls
+ * takes it back. NULL: no memory. */
+struct sw_arrival *sw_arrival_new(const struct sw_id *id, int rank);
+void sw_arrival_free(struct sw_arrival *own);
+
+/* The lowest rank of a process has made the group, or failed as last said, for `mates` others of the process. */
+void sw_arrival_announce(struct sw_arrival *own, int mates, symwin_status status,
+                         struct sw_group *group);
+
+/* The others wait for that. */
+symwin_status sw_arrival_await(struct sw_arrival *own, int rank, int64_t deadline,
+                               struct sw_group **out);
+
+/* Or they have failed on their way, and will not come for it; the ranks that did come hear of it. */
+void sw_arrival_decline(struct sw_arrival *own, int rank, symwin_status status, int64_t deadline);
+
+void sw_arrivals_forked(void); /* under the lock: in a forked child, forgets all */
 
 /* ---- root.c ---- */
 

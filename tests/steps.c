@@ -30,7 +30,8 @@ static struct {
     atomic_int hit_who;
     void (*before)(void);
     void (*_Atomic each)(const char *name);
-} steps;
+    atomic_int only;
+} steps = {.only = -1};
 
 static _Thread_local int who = -1;
 static _Thread_local int locks;
@@ -71,6 +72,11 @@ void steps_i_am(int rank)
     who = rank;
 }
 
+void steps_only(int rank)
+{
+    atomic_store(&steps.only, rank);
+}
+
 void steps_before(void (*f)(void))
 {
     steps.before = f;
@@ -97,7 +103,8 @@ static int step(const char *name, int can_fail)
 
     if (each != NULL)
         each(name);
-    if (nth == 0 || (!can_fail && (steps.action == STEPS_FAIL || steps.action == STEPS_INTERRUPT)))
+    if (nth == 0 || (steps.only >= 0 && who != steps.only) ||
+        (!can_fail && (steps.action == STEPS_FAIL || steps.action == STEPS_INTERRUPT)))
         return 0;
     taken = atomic_fetch_add(&steps.taken, 1) + 1;
     if (taken != nth && !(steps.persistent && taken > nth))

@@ -25,6 +25,8 @@ long steps_taken(void);      /* since steps_plan() */
 const char *steps_hit(void); /* the call that was hit first, NULL: none yet */
 int steps_hit_who(void);     /* what that thread had said of itself, -1: nothing */
 void steps_i_am(int rank);
+void steps_only(
+    int rank); /* threads that have said so of themselves take steps, and no others; -1: all do */
 void steps_before(void (*f)(void)); /* called just before the process is ended or stopped */
 
 /* Called at every step, whether there is a plan or not, by the thread that takes it; NULL: no more. */

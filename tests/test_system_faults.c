@@ -197,18 +197,20 @@ static int was_told(const struct plan *plan, const struct processes *p, int rank
     return equal && is_victims(plan, culprit(p->rank[rank].text));
 }
 
-/* A victim that cannot tell the others: they have one status, which names it. If its way fails for good on the way from
- * one to the next, some have been told; and of a channel the other end has, or all where its letters cannot be read, which
- * come early. */
+/* A victim that cannot tell the others: they have one status, which names it. Some may have been told: by another rank of
+ * its process, or before its way failed for good; and of a channel the other end has been, or all where its letters cannot
+ * be read, which come early. */
 static const char *judge_divided(const struct plan *plan, const struct processes *p, int stage)
 {
+    const int some_may_be_told = plan->persistent || stage >= REDUCE ||
+                                 pool.arrangement->processes < RANKS;
     symwin_status common = SYMWIN_OK;
     int r;
 
     for (r = 0; r < RANKS; r++) {
         const symwin_status status = (symwin_status)p->rank[r].status;
 
-        if (is_victims(plan, r) || ((plan->persistent || stage >= REDUCE) && was_told(plan, p, r)))
+        if (is_victims(plan, r) || (some_may_be_told && was_told(plan, p, r)))
             continue;
         if (status != SYMWIN_TIMEOUT && status != SYMWIN_PEER_LOST && status != SYMWIN_ABORTED &&
             strstr(p->rank[r].text, "could not open a socket") == NULL)
