@@ -393,6 +393,35 @@ void sw_letters_collect(struct sw_group *group)
     sw_service_unlock();
 }
 
+/* The lowest rank of a process that has left with all its ranks; -1: it has not. */
+static int left_of(const struct sw_group *group, int process)
+{
+    int lowest = -1;
+    int r;
+
+    for (r = group->nranks - 1; r >= 0; r--) {
+        if (group->process_of[r] != process)
+            continue;
+        if (!sw_exchange_has_left(group->exchange, r))
+            return -1;
+        lowest = r;
+    }
+    return lowest;
+}
+
+/* The rank that has left, so that no letter of `peer` can come any more: itself, or one whose process passes them on. -1:
+ * nobody. */
+static int who_left(const struct sw_group *group, int peer)
+{
+    const int hosts[] = {group->host, 0, group->host_of[peer]}; /* through which it comes */
+    int left = sw_exchange_has_left(group->exchange, peer) ? peer : -1;
+    int h;
+
+    for (h = 0; h < 3 && left < 0 && group->host_of[peer] != group->host; h++)
+        left = left_of(group, sw_links_of(group, hosts[h]));
+    return left;
+}
+
 symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_t deadline,
                               const char *call)
 {
@@ -404,18 +433,18 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
     sw_service_lock();
     while (*mail_of(group, rank) == NULL) {
         const int64_t now = sw_now_ms();
-        const int gone = sw_exchange_has_left(x, peer);
+        const int left = who_left(group, peer);
 
         status = sw_exchange_status(x, call);
         if (status != SYMWIN_OK)
             break;
-        /* What a peer sent is on this process's lines before it says that it leaves, and the service thread may be late to
-         * read it, or unable: nobody is blamed for a letter that is there. */
+        /* What came through is on this process's lines before the word that somebody leaves, and the service thread may be
+         * late to read it, or unable: nobody is blamed for a letter that is there. */
         collect(group);
         if (*mail_of(group, rank) != NULL)
             break;
-        if (gone)
-            sw_exchange_fail(x, SYMWIN_PEER_LOST, peer);
+        if (left >= 0)
+            sw_exchange_fail(x, SYMWIN_PEER_LOST, left);
         else if (now >= deadline)
             sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_blame(x, peer));
         else {

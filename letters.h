@@ -35,8 +35,8 @@ void sw_letters_collect(struct sw_group *group);
 /* The oldest letter to a rank of this process, the caller's to free; NULL: there is none. */
 struct sw_letter *sw_letters_take(struct sw_group *group, int rank);
 
-/* Waits until there is a letter for `rank`. Ends the exchange where none comes from `peer` before the deadline, or `peer`
- * has left. */
+/* Waits until there is a letter for `rank`. Ends the exchange where none comes from `peer` before the deadline, or none can
+ * come, since `peer` has left, or a process between two hosts. */
 symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_t deadline,
                               const char *call);
 

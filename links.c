@@ -23,13 +23,18 @@ enum {
     PROBES = 3
 };
 
-int sw_links_here(const struct sw_group *group)
+int sw_links_of(const struct sw_group *group, int host)
 {
     int lowest = 0;
 
-    while (lowest < group->nranks - 1 && group->host_of[lowest] != group->host)
+    while (lowest < group->nranks - 1 && group->host_of[lowest] != host)
         lowest++;
     return group->process_of[lowest];
+}
+
+int sw_links_here(const struct sw_group *group)
+{
+    return sw_links_of(group, group->host);
 }
 
 /* The process at the other end has ended, or cannot be reached, unless its ranks have all left in good order. */

@@ -224,6 +224,40 @@ static void death(const char *name, enum death how)
     processes_free(p);
 }
 
+/* Ranks 2 and 3 connect from one host to the other, of which a process that links them has left: nothing comes through. */
+struct leaving {
+    char hosts[5];
+    int rank;
+};
+
+static void leave(struct processes *p, int rank)
+{
+    const struct leaving *leaving = p->arg;
+    char words[16];
+    symwin_channel_end *end;
+    symwin_channel channel;
+    struct ends_member m;
+    int64_t start;
+
+    processes_on_host(leaving->hosts, rank);
+    open_process(&m, p, rank);
+    processes_barrier(p);
+    if (rank == leaving->rank)
+        ends_close(&m);
+    processes_barrier(p);
+    snprintf(words, sizeof words, "rank %d has", leaving->rank);
+    if (rank > 1) {
+        end = ends_offer(&m, peer_of(rank), NULL, 0, 0);
+        start = host_now_ms();
+        must_fail(symwin_channel_connect(m.comm, end, &channel), SYMWIN_PEER_LOST, words,
+                  "who links the hosts has left", rank);
+        must_be(host_now_ms() - start < AT_ONCE_MS, "at once", rank);
+    }
+    processes_barrier(p);
+    if (rank != leaving->rank)
+        ends_close(&m);
+}
+
 /* ---- letters that lie ---- */
 
 enum lie { WORDS, UNALIGNED, MANY_LANES, PLACE, LONG, NOTHING, WINDOW, LIES };
@@ -427,6 +461,8 @@ int main(void)
     death("a peer that ends instead of coming", IN_CONNECT);
     death("a peer that ends while a kernel waits for it", IN_KERNEL);
     death("a peer that is stopped", STOPPED);
+    processes_run("who links a host leaves", 4, leave, &(struct leaving){"abab", 1});
+    processes_run("who links the first host leaves", 4, leave, &(struct leaving){"abab", 0});
     processes_run("letters that lie", 2, lies, NULL);
     processes_run("a letter that lies, of who links a host", 4, lie_of_who_links, turns);
     processes_run("an end given up after a failure", 2, failed_first, two);
