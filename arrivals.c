@@ -10,9 +10,7 @@
 
 #include "bootstrap.h"
 
-enum {
-    REMEMBERED_MS = 60000
-}; /* beyond the time of the rank that declined: another may have more */
+enum { REMEMBERED_MS = 60000 }; /* beyond the time of who declined: another rank may have more */
 
 struct sw_arrival {
     struct sw_arrival *next;
@@ -20,9 +18,9 @@ struct sw_arrival {
     symwin_status status;
     struct sw_group *group; /* brought home */
     char text[SW_TEXT_BYTES];
+    int rank;      /* who has this, or has declined */
     int waiting;   /* ranks that are still to take it */
-    int rank;      /* declined: by which */
-    int64_t until; /* and until when that is remembered */
+    int64_t until; /* when it was declined: until when that is remembered */
 };
 
 static struct {
@@ -78,7 +76,7 @@ static struct sw_arrival *take_declined(const unsigned char name[SW_NAME_BYTES],
     return taken;
 }
 
-static void remember(struct sw_arrival *own, int rank, symwin_status status, int64_t deadline)
+static void remember(struct sw_arrival *own, symwin_status status, int64_t deadline)
 {
     struct sw_arrival **at = &arrivals.declined;
     const int64_t now = sw_now_ms();
@@ -93,7 +91,6 @@ static void remember(struct sw_arrival *own, int rank, symwin_status status, int
         *at = a->next;
         free(a);
     }
-    own->rank = rank;
     own->status = status;
     own->until = deadline + REMEMBERED_MS;
     own->next = arrivals.declined;
@@ -116,6 +113,7 @@ struct sw_arrival *sw_arrival_new(const struct sw_id *id, int rank)
     if (own == NULL)
         return NULL;
     sw_id_name(id, own->name);
+    own->rank = rank;
     sw_service_lock();
     before = take_declined(own->name, rank); /* it comes after all */
     sw_service_unlock();
@@ -158,8 +156,7 @@ void sw_arrival_announce(struct sw_arrival *own, int mates, symwin_status status
     }
 }
 
-symwin_status sw_arrival_await(struct sw_arrival *own, int rank, int64_t deadline,
-                               struct sw_group **out)
+symwin_status sw_arrival_await(struct sw_arrival *own, int64_t deadline, struct sw_group **out)
 {
     symwin_status status = SYMWIN_OK;
 
@@ -171,7 +168,7 @@ symwin_status sw_arrival_await(struct sw_arrival *own, int rank, int64_t deadlin
         status = take(home_of(own->name), out);
         free(own);
     } else {
-        remember(own, rank, status, deadline);
+        remember(own, status, deadline);
         sw_fail(status, "symwin_comm_create: the lowest rank of this process did not bring the "
                         "communicator home");
     }
@@ -179,15 +176,16 @@ symwin_status sw_arrival_await(struct sw_arrival *own, int rank, int64_t deadlin
     return status;
 }
 
-void sw_arrival_decline(struct sw_arrival *own, int rank, symwin_status status, int64_t deadline)
+void sw_arrival_decline(struct sw_arrival *own, symwin_status status, int64_t deadline)
 {
+    const int rank = own->rank;
     struct sw_group *group = NULL;
     char text[SW_TEXT_BYTES];
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     sw_service_lock();
     if (*home_of(own->name) == NULL) {
-        remember(own, rank, status, deadline);
+        remember(own, status, deadline);
         own = NULL;
     } else {
         take(home_of(own->name), &group);

@@ -400,9 +400,9 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
                                     int host, int64_t deadline, struct sw_group **out)
 {
     int64_t patience = deadline; /* once all have come */
-    const int own = wide == NULL ? join->rank : rank_of_all(wide, host, join->rank);
     /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
-    struct sw_arrival *arrival = sw_arrival_new(id, own);
+    struct sw_arrival *arrival = sw_arrival_new(
+        id, wide == NULL ? join->rank : rank_of_all(wide, host, join->rank));
     union sw_wire_frame frame = {.header = {.type = 0}};
     struct sw_channel channel = {.fd = -1};
     struct sw_wire_table table;
@@ -427,7 +427,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         if (frame.header.type == SW_WIRE_REFUSAL) /* as all are */
             sw_arrival_free(arrival);
         else /* the others may go without it */
-            sw_arrival_decline(arrival, own, status, deadline);
+            sw_arrival_decline(arrival, status, deadline);
         return status;
     }
     if (frame.table.nranks != join->nranks)
@@ -443,7 +443,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         sw_arrival_announce(arrival, mates, status, status == SYMWIN_OK ? *out : NULL);
         arrival = NULL;
     } else if (status == SYMWIN_OK) {
-        status = sw_arrival_await(arrival, own, patience + SW_GRACE_MS, out);
+        status = sw_arrival_await(arrival, patience + SW_GRACE_MS, out);
         arrival = NULL;
     }
     sw_channel_close(&channel);

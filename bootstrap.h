@@ -143,11 +143,10 @@ void sw_arrival_announce(struct sw_arrival *own, int mates, symwin_status status
                          struct sw_group *group);
 
 /* The others wait for that. */
-symwin_status sw_arrival_await(struct sw_arrival *own, int rank, int64_t deadline,
-                               struct sw_group **out);
+symwin_status sw_arrival_await(struct sw_arrival *own, int64_t deadline, struct sw_group **out);
 
 /* Or they have failed on their way, and will not come for it; the ranks that did come hear of it. */
-void sw_arrival_decline(struct sw_arrival *own, int rank, symwin_status status, int64_t deadline);
+void sw_arrival_decline(struct sw_arrival *own, symwin_status status, int64_t deadline);
 
 void sw_arrivals_forked(void); /* under the lock: in a forked child, forgets all */
 
