@@ -393,33 +393,19 @@ void sw_letters_collect(struct sw_group *group)
     sw_service_unlock();
 }
 
-/* The lowest rank of a process that has left with all its ranks; -1: it has not. */
-static int left_of(const struct sw_group *group, int process)
-{
-    int lowest = -1;
-    int r;
-
-    for (r = group->nranks - 1; r >= 0; r--) {
-        if (group->process_of[r] != process)
-            continue;
-        if (!sw_exchange_has_left(group->exchange, r))
-            return -1;
-        lowest = r;
-    }
-    return lowest;
-}
-
 /* The rank that has left, so that no letter of `peer` can come any more: itself, or one whose process passes them on. -1:
  * nobody. */
 static int who_left(const struct sw_group *group, int peer)
 {
     const int hosts[] = {group->host, 0, group->host_of[peer]}; /* through which it comes */
-    int left = sw_exchange_has_left(group->exchange, peer) ? peer : -1;
     int h;
 
-    for (h = 0; h < 3 && left < 0 && group->host_of[peer] != group->host; h++)
-        left = left_of(group, sw_links_of(group, hosts[h]));
-    return left;
+    if (sw_exchange_has_left(group->exchange, peer))
+        return peer;
+    for (h = 0; h < 3 && group->host_of[peer] != group->host; h++)
+        if (sw_links_staying(group, hosts[h]) < 0)
+            return group->links[hosts[h]].rank;
+    return -1;
 }
 
 symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_t deadline,

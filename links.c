@@ -23,33 +23,35 @@ enum {
     PROBES = 3
 };
 
-int sw_links_of(const struct sw_group *group, int host)
+int sw_links_here(const struct sw_group *group)
 {
     int lowest = 0;
 
-    while (lowest < group->nranks - 1 && group->host_of[lowest] != host)
+    while (lowest < group->nranks - 1 && group->host_of[lowest] != group->host)
         lowest++;
     return group->process_of[lowest];
 }
 
-int sw_links_here(const struct sw_group *group)
+int sw_links_staying(const struct sw_group *group, int host)
 {
-    return sw_links_of(group, group->host);
+    const int process = group->process_of[group->links[host].rank];
+    int rank = 0;
+
+    while (rank < group->nranks &&
+           (group->process_of[rank] != process || sw_exchange_has_left(group->exchange, rank)))
+        rank++;
+    return rank < group->nranks ? rank : -1;
 }
 
 /* The process at the other end has ended, or cannot be reached, unless its ranks have all left in good order. */
 static void link_lost(struct sw_link *link)
 {
     struct sw_group *group = link->group;
-    const int process = group->process_of[link->rank];
-    int rank = 0;
+    const int rank = sw_links_staying(group, link->host);
 
     sw_service_remove(&link->watch);
     sw_service_keep(link->channel.fd); /* or a forked child would hold it open */
-    while (rank < group->nranks &&
-           (group->process_of[rank] != process || sw_exchange_has_left(group->exchange, rank)))
-        rank++;
-    if (rank == group->nranks)
+    if (rank < 0)
         return;
     if (group->host == 0)
         sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, rank);

@@ -21,9 +21,11 @@ struct sw_link {
     struct sw_letter *letters; /* owned: to be sent, the oldest first */
 };
 
-/* The process that links a host with the others: that of its lowest rank. */
-int sw_links_of(const struct sw_group *group, int host);
-int sw_links_here(const struct sw_group *group); /* this host */
+/* The process that links this host with the others. */
+int sw_links_here(const struct sw_group *group);
+
+/* Of several hosts: the lowest rank of the process that links that one which has not left; -1: all of them have. */
+int sw_links_staying(const struct sw_group *group, int host);
 
 /* Room for the links of a group of several hosts; 0: no memory. sw_links_stop() frees it all. */
 int sw_links_create(struct sw_group *group);
