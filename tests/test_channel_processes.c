@@ -305,6 +305,24 @@ static void lie(enum lie which, const struct ends_member *m, struct sw_wire_lett
     }
 }
 
+/* A letter to `to` in the name of `from`, which is another rank, ends the communicator: every rank hears that `liar` did. */
+static void must_catch(struct ends_member *m, int liar, int from, int to)
+{
+    struct sw_wire_letter letter;
+    char words[16];
+    int i;
+
+    if (m->rank == liar) {
+        sw_letter_fill(m->comm, to, SW_LETTER_GONE, 1, SYMWIN_OK, "", &letter);
+        letter.from = (int32_t)from;
+        (void)sw_letters_try(m->comm->group, &letter, -1, 0, sw_now_ms() + 1000);
+    }
+    for (i = 0; i < 5000 && symwin_comm_check(m->comm) == SYMWIN_OK; i++)
+        host_pause_ms(1);
+    snprintf(words, sizeof words, "rank %d", liar);
+    must_fail(symwin_comm_check(m->comm), SYMWIN_MISMATCH, words, "another rank's name", m->rank);
+}
+
 static void lies(struct processes *p, int rank)
 {
     static const struct {
@@ -343,15 +361,7 @@ static void lies(struct processes *p, int rank)
                   "a lie");
     }
     processes_barrier(p);
-    /* A letter in another rank's name, and one to a rank that is not there, end the communicator. */
-    if (rank == 0) {
-        sw_letter_fill(m.comm, 1, SW_LETTER_GONE, 1, SYMWIN_OK, "", &letter);
-        letter.from = 1;
-        (void)sw_letters_try(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000);
-    }
-    for (i = 0; i < 5000 && symwin_comm_check(m.comm) == SYMWIN_OK; i++)
-        host_pause_ms(1);
-    must_fail(symwin_comm_check(m.comm), SYMWIN_MISMATCH, "rank 0", "another rank's name", rank);
+    must_catch(&m, 0, 1, 1);
     ends_close(&m);
 }
 
@@ -359,21 +369,12 @@ static void lies(struct processes *p, int rank)
  * which no other host could decide on. */
 static void lie_of_who_links(struct processes *p, int rank)
 {
-    struct sw_wire_letter letter;
     struct ends_member m;
-    int i;
 
     processes_on_host(p->arg, rank);
     open_process(&m, p, rank);
     processes_barrier(p);
-    if (rank == 1) {
-        sw_letter_fill(m.comm, 3, SW_LETTER_GONE, 1, SYMWIN_OK, "", &letter);
-        letter.from = 3;
-        (void)sw_letters_try(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000);
-    }
-    for (i = 0; i < 5000 && symwin_comm_check(m.comm) == SYMWIN_OK; i++)
-        host_pause_ms(1);
-    must_fail(symwin_comm_check(m.comm), SYMWIN_MISMATCH, "rank 1", "another rank's name", rank);
+    must_catch(&m, 1, 3, 3);
     processes_barrier(p);
     ends_close(&m);
 }
