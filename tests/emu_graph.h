@@ -2,22 +2,11 @@
 #ifndef SYMWIN_TESTS_EMU_GRAPH_H
 #define SYMWIN_TESTS_EMU_GRAPH_H
 
-#include <unistd.h>
-
-#include "emu_device.h"
-#include "tap.h"
+#include "emu_words.h"
 
 #define GRAPH_UNUSED __attribute__((unused)) static
 
-static uint32_t *host_words;
-static CUdeviceptr device_words;
-
-enum { COUNT = 0, LEFT = 1, RIGHT = 2, GATE = 3, WORDS = 64 };
-
-GRAPH_UNUSED CUdeviceptr word(int i)
-{
-    return device_words + (CUdeviceptr)i * 4;
-}
+enum { COUNT = 0, LEFT = 1, RIGHT = 2, GATE = 3 };
 
 GRAPH_UNUSED CUevent event_new(void)
 {
@@ -105,14 +94,8 @@ GRAPH_UNUSED int graph_tests(void (*run)(CUstream s))
     CUlibrary library = NULL;
     CUkernel kernel = NULL;
     CUstream s;
-    void *p = NULL;
 
-    alarm(120); /* a test that fails here may wait for ever */
-    (void)sw_emu_cuInit(0);
-    use_device(0);
-    (void)sw_emu_cuMemHostAlloc(&p, WORDS * 4, CU_MEMHOSTALLOC_PORTABLE);
-    (void)sw_emu_cuMemHostGetDevicePointer(&device_words, p, 0);
-    host_words = p;
+    words_begin();
     (void)sw_emu_cuLibraryLoadData(&library, &image, NULL, NULL, 0, NULL, NULL, 0);
     (void)sw_emu_cuLibraryGetKernel(&kernel, library, "bump");
     (void)sw_emu_cuKernelGetFunction(&bump_function, kernel);
@@ -122,10 +105,7 @@ GRAPH_UNUSED int graph_tests(void (*run)(CUstream s))
     run(s);
     (void)sw_emu_cuStreamDestroy(s);
     (void)sw_emu_cuLibraryUnload(library);
-    (void)sw_emu_cuMemFreeHost(p);
-    (void)sw_emu_cuDevicePrimaryCtxRelease(0);
-    TAP_EQ("nothing left behind", sw_emu_live_objects(), 0);
-    return tap_done();
+    return words_end();
 }
 
 #endif

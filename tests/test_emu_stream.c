@@ -1,10 +1,8 @@
 /* The emulated driver's streams: order, the legacy stream, copies, memory operations, events. */
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "emu_device.h"
-#include "tap.h"
+#include "emu_words.h"
 
 void sw_emu_clear_sticky(void);
 
@@ -25,15 +23,6 @@ static void nap_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* Pinned words that streams and this file talk through. */
-static uint32_t *host_words;
-static CUdeviceptr device_words;
-
-static CUdeviceptr word(int i)
-{
-    return device_words + (CUdeviceptr)i * 4;
-}
-
 static void set(int i, uint32_t value)
 {
     __atomic_store_n(&host_words[i], value, __ATOMIC_RELEASE);
@@ -45,7 +34,7 @@ static uint32_t get(int i)
 }
 
 /* The gate: work behind it in a stream runs when the test opens it. */
-enum { GATE = 0, SEEN = 1, OTHER = 2, WIDE = 4, WORDS = 64 };
+enum { GATE = 0, SEEN = 1, OTHER = 2, WIDE = 4 };
 
 static void gate_close(CUstream s)
 {
@@ -496,15 +485,8 @@ static void test_threads(void)
 
 int main(void)
 {
-    void *p = NULL;
-
-    alarm(120); /* a test that fails here may wait for ever */
-    (void)sw_emu_cuInit(0);
-    use_device(0);
-    (void)sw_emu_cuMemHostAlloc(&p, WORDS * 4, CU_MEMHOSTALLOC_PORTABLE);
-    (void)sw_emu_cuMemHostGetDevicePointer(&device_words, p, 0);
-    host_words = p;
-    memset(p, 0, WORDS * 4);
+    words_begin();
+    memset(host_words, 0, WORDS * 4);
     test_create_and_destroy();
     test_ids();
     test_order();
@@ -515,8 +497,5 @@ int main(void)
     test_events();
     test_devices();
     test_threads();
-    (void)sw_emu_cuMemFreeHost(p);
-    (void)sw_emu_cuDevicePrimaryCtxRelease(0);
-    TAP_EQ("nothing left behind", sw_emu_live_objects(), 0);
-    return tap_done();
+    return words_end();
 }
