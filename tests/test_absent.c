@@ -13,30 +13,36 @@ enum { AFTER_JOIN = 2, AFTER_READY = 3 };
 
 struct order {
     const char *name;
-    int held_after;       /* rank 1 receives nothing more until rank 3 has failed; 0: it goes on */
-    int pause_ms;         /* then, until rank 3 fails */
+    int held_after; /* rank 1 receives nothing more until rank 3 has failed; 0: it goes on */
+    int waits_for;  /* rank 3 fails when this rank is where it is waited for: its number is 1 */
     symwin_status status; /* of the others */
     const char *words;
 };
 
 static const struct order *order;
-static atomic_int is_held, has_gone, has_failed;
+static struct processes *shared;
+static atomic_int has_failed;
 static _Thread_local int self, sent, held;
 
-static void wait_until(const atomic_int *is_so)
+/* It is waited for until it is held, is about to say READY and will be held then, or has gone and uses the driver. Held
+ * before READY, it is so until the maker knows. */
+static void rank_1(int receives, int uses_driver)
 {
-    while (!*is_so)
+    if (sent == AFTER_READY && (order->held_after == AFTER_READY || uses_driver))
+        shared->rank[1].number = 1;
+    if (!receives || held || sent != order->held_after)
+        return;
+    held = 1;
+    shared->rank[1].number = 1;
+    while (sent == AFTER_JOIN ? shared->rank[0].status < 0 : !has_failed)
         usleep(1000);
 }
 
-static void rank_1(int receives, int uses_driver)
+/* In the other process: it has gone, behind READY, so rank 1 has been told to go too. */
+static void rank_2(int uses_driver)
 {
-    if (uses_driver && sent == AFTER_READY)
-        has_gone = 1;
-    if (!receives || held || sent != order->held_after)
-        return;
-    held = is_held = 1;
-    wait_until(&has_failed);
+    if (uses_driver && shared->rank[1].number)
+        shared->rank[2].number = 1;
 }
 
 static void rank_3(int receives)
@@ -44,18 +50,20 @@ static void rank_3(int receives)
     if (!receives || held || sent != AFTER_JOIN)
         return;
     held = 1;
-    wait_until(order->held_after != 0 ? &is_held : &has_gone);
-    usleep((useconds_t)order->pause_ms * 1000);
+    while (!shared->rank[order->waits_for].number)
+        usleep(1000);
     steps_i_am(FAILS); /* whose first step fails */
 }
 
 static void hold(const char *name)
 {
-    const int receives = strcmp(name, "recvmsg") == 0;
+    const int receives = strcmp(name, "recvmsg") == 0, uses_driver = strcmp(name, "driver") == 0;
 
     sent += strcmp(name, "sendmsg") == 0;
     if (self == 1)
-        rank_1(receives, strcmp(name, "driver") == 0);
+        rank_1(receives, uses_driver);
+    if (self == 2)
+        rank_2(uses_driver);
     if (self == FAILS)
         rank_3(receives);
 }
@@ -95,8 +103,7 @@ static void live(struct processes *p, int rank)
             "the sentence", rank);
     must_be(host_now_ms() - start < AT_ONCE_MS, "at once", rank);
     processes_barrier(p);
-    if (rank == FAILS)
-        steps_each(NULL);
+    steps_each(NULL);
     must_be(create(p, rank, next_id(p, rank), &comm) == SYMWIN_OK, "with a new id", rank);
     processes_barrier(p);
     symwin_comm_destroy(comm);
@@ -121,8 +128,9 @@ static void process(struct processes *p, int number)
     pthread_t thread;
 
     order = p->arg;
+    shared = p;
+    steps_each(hold);
     if (number == FAILS % PROCESSES) {
-        steps_each(hold);
         steps_only(FAILS);
         steps_plan(1, STEPS_FAIL, 0, 0);
     }
@@ -150,10 +158,10 @@ int main(void)
 {
     static const char ran_out[] = "the process of rank 3 has no memory";
 
-    absent((struct order){"a rank fails before its process is ready", AFTER_JOIN, 0,
+    absent((struct order){"a rank fails before its process is ready", AFTER_JOIN, 1,
                           SYMWIN_PEER_LOST, "rank 3"});
-    absent((struct order){"while its process is told to go", AFTER_READY, 500, SYMWIN_NO_MEMORY,
+    absent((struct order){"when its process is told to go", AFTER_READY, 2, SYMWIN_NO_MEMORY,
                           ran_out});
-    absent((struct order){"when its process has gone", 0, 0, SYMWIN_NO_MEMORY, ran_out});
+    absent((struct order){"when its process has gone", 0, 1, SYMWIN_NO_MEMORY, ran_out});
     return tap_done();
 }
