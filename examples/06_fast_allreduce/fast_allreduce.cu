@@ -90,13 +90,16 @@ SYMWIN_DEVICE void be_late(const fast_args &args, uint64_t turn)
     __syncthreads();
 }
 
+/* False for good once a rank has given up: its signals then are no longer of the calls that its peers are in, which may
+ * write what it would read. It looks at the word behind the signals, which do not wait for it. */
 SYMWIN_DEVICE bool begin(const fast_args &args)
 {
+    const bool over = symwin_load_relaxed_u32(args.words + GAVE_UP) != 0;
     const bool right = signal_all(args, START);
 
     if (args.late_ns != 0)
         be_late(args, symwin_epoch_begin(args.words + CALLS) + 1);
-    return right;
+    return !symwin_block_any(over) && right;
 }
 
 /* Some consecutive elements. */
