@@ -180,6 +180,7 @@
       (CUstreamCaptureMode * mode))                                                                \
     X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, REQUIRED,                 \
       (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                               \
+    X(cuGraphUpload, "cuGraphUpload", 11010, REQUIRED, (CUgraphExec exec, CUstream stream))        \
     X(cuGraphLaunch, "cuGraphLaunch", 10000, REQUIRED, (CUgraphExec exec, CUstream stream))        \
     X(cuGraphExecKernelNodeSetParams, "cuGraphExecKernelNodeSetParams", 12000, REQUIRED,           \
       (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params))                 \

@@ -1,8 +1,8 @@
 /* Launches through a graph of one kernel (SYMWIN_COMM_GRAPH_LAUNCH): the host needs less time for one (1.6 to 3.0 us
  * instead of 2.6 to 4.0), and the GPU begins later, since nothing in a graph begins before what is ahead has ended.
  *
- * There is one graph a communicator, which is instantiated when that is created: later it might wait for the device,
- * where kernels wait for this rank's. Each call gives its node another kernel, grid and arguments. That holds for
+ * There is one graph a communicator, which is instantiated and uploaded when that is created: later it might wait for
+ * the device, where kernels wait for this rank's. Each call gives its node another kernel, grid and arguments. That holds for
  * launches that come later ("modifications only affect future launches of hGraphExec", CUDA's documentation of
  * cuGraphExecKernelNodeSetParams), so calls that are queued keep theirs.
  *
@@ -45,6 +45,10 @@ static symwin_status make_graph(symwin_comm *comm, CUstream stream)
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&g->exec, g->graph, 0),
                           "cuGraphInstantiate");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuGraphUpload(g->exec, stream), "cuGraphUpload");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
     return status;
 }
 

@@ -249,7 +249,9 @@ typedef struct symwin_comm_options {
  * from or to pageable memory, the legacy default stream) then also waits for the other ranks' kernels, and holds up
  * their launches: make it when no collective of theirs waits for this rank. And streams in use beyond
  * CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other. Ranks on one device need a stream each: on a common
- * one, the first rank's kernel would wait for the second's behind it. These are CUDA's rules (tests/gpu_waits.c).
+ * one, the first rank's kernel would wait for the second's behind it. And a graph's first launch uploads it: of two that
+ * do so at the same time one may wait until the other has run, so upload it before (cuGraphUpload), and synchronize.
+ * These are CUDA's rules (tests/gpu_waits.c, docs/hardware.md).
  *
  * Kernels wait for peers on multiprocessors that they hold. Communicators know nothing of each other: where calls of
  * several can be under way on a device at once, make them in the same order on all devices, on a stream each, or give

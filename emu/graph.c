@@ -446,6 +446,21 @@ CUresult sw_emu_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode nod
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
+/* A launch finds all that it needs on the host. */
+CUresult sw_emu_cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+    struct CUstream_st *s;
+    CUresult result = emu_enter(EMU_cuGraphUpload);
+
+    if (result == CUDA_SUCCESS)
+        result = emu_stream_resolve(stream, &s);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!emu_handle_is(EMU_HANDLE_GRAPH_EXEC, exec))
+        return CUDA_ERROR_INVALID_VALUE;
+    return atomic_load(&s->capture) == NULL ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 CUresult sw_emu_cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
     struct emu_op op = {.kind = EMU_OP_GRAPH};

@@ -18,6 +18,8 @@ struct probe {
     CUdeviceptr ptr;
     void *memory;
     struct CUstream_st *stream;
+    CUgraph graph;
+    CUgraphExec exec;
     atomic_int returned;
     int result;
 };
@@ -60,6 +62,40 @@ static int call_host_alloc(struct probe *p)
 static int call_host_free(struct probe *p)
 {
     return (int)sw_drv.cuMemFreeHost(p->memory);
+}
+
+/* A graph of two memsets of what call_vmm_alloc() made. */
+static int call_capture(struct probe *p)
+{
+    int result = (int)symwin_mem_alloc(p->device, 64 << 20, 0, &p->memory);
+
+    if (result == 0)
+        result = (int)symwin_stream_create(p->device, &p->stream);
+    if (result == 0)
+        result = (int)sw_drv.cuStreamBeginCapture(p->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    for (int i = 0; i < 2 && result == 0; i++)
+        result = (int)sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)p->memory, 0, 4096, p->stream);
+    return result != 0 ? result : (int)sw_drv.cuStreamEndCapture(p->stream, &p->graph);
+}
+
+static int call_instantiate(struct probe *p)
+{
+    return (int)sw_drv.cuGraphInstantiateWithFlags(&p->exec, p->graph, 0);
+}
+
+static int call_graph_launch(struct probe *p)
+{
+    return (int)sw_drv.cuGraphLaunch(p->exec, p->stream);
+}
+
+static int call_exec_destroy(struct probe *p)
+{
+    return (int)sw_drv.cuGraphExecDestroy(p->exec);
+}
+
+static int call_graph_destroy(struct probe *p)
+{
+    return (int)sw_drv.cuGraphDestroy(p->graph);
 }
 
 static void *probe_main(void *arg)
@@ -137,6 +173,14 @@ int main(void)
         {"cuStreamDestroy", call_stream_destroy},
         {"cuMemHostAlloc", call_host_alloc},
         {"cuMemFreeHost", call_host_free},
+        {"capture of two memsets", call_capture},
+        {"cuGraphInstantiate", call_instantiate},
+        {"cuGraphLaunch", call_graph_launch},
+        {"cuGraphLaunch, the second", call_graph_launch},
+        {"cuGraphExecDestroy", call_exec_destroy},
+        {"cuGraphDestroy", call_graph_destroy},
+        {"cuStreamDestroy, of launches", call_stream_destroy},
+        {"symwin_mem_free", call_vmm_free},
     };
     struct probe p = {0};
     struct sw_scope keep[2];

@@ -328,8 +328,12 @@ static void test_arguments(CUstream s)
     TAP_EQ("instantiate no graph", sw_emu_cuGraphInstantiateWithFlags(&exec, NULL, 0),
            CUDA_ERROR_INVALID_VALUE);
     exec = instantiate(graph);
+    TAP_EQ("upload", sw_emu_cuGraphUpload(exec, s), CUDA_SUCCESS);
+    TAP_EQ("upload no graph", sw_emu_cuGraphUpload(NULL, s), CUDA_ERROR_INVALID_VALUE);
     TAP_EQ("launch an empty graph", sw_emu_cuGraphLaunch(exec, s), CUDA_SUCCESS);
     begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+    TAP_EQ("upload in a capture", sw_emu_cuGraphUpload(exec, s),
+           CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     TAP_EQ("a graph within a graph", sw_emu_cuGraphLaunch(exec, s),
            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     end_fails("end", s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);

@@ -40,6 +40,7 @@ enum {
     X(cuStreamBeginCapture, (CUstream, int))                                                       \
     X(cuStreamEndCapture, (CUstream, CUgraph *))                                                   \
     X(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))                   \
+    X(cuGraphUpload, (CUgraphExec, CUstream))                                                      \
     X(cuGraphLaunch, (CUgraphExec, CUstream))                                                      \
     X(cuGraphExecDestroy, (CUgraphExec))                                                           \
     X(cuGraphDestroy, (CUgraph))                                                                   \
@@ -204,6 +205,7 @@ const char *gpu_record(struct gpu *gpu, enum kernel kernel, struct grid grid,
     if (wrong == NULL)
         wrong = check(ended, "cuStreamEndCapture");
     TRY(wrong, cuGraphInstantiateWithFlags, (&gpu->replayed, graph, 0));
+    TRY(wrong, cuGraphUpload, (gpu->replayed, gpu->stream)); /* else its first launch does it */
     if (graph != NULL)
         drv.cuGraphDestroy(graph);
     return wrong;

@@ -69,10 +69,9 @@ static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_
     return sw_drv.cuGraphInstantiateWithFlags(exec, graph, (unsigned long long)flags);
 }
 
-/* A launch finds all that it needs on the host. */
-static inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+static inline cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    return CUDA_SUCCESS;
+    return sw_drv.cuGraphUpload(exec, stream);
 }
 
 static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
