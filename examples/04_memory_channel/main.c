@@ -141,7 +141,7 @@ struct job {
 
 struct rank {
     const struct job *job;
-    int rank, device, sharers; /* ranks of this process on the device */
+    int rank, device;
     struct gpu gpu;
     symwin_comm *comm;
     symwin_channel_end *end;
@@ -455,8 +455,10 @@ static void *run_rank(void *argument)
         gpu_close(&self->gpu);
         return NULL;
     }
-    /* A kernel that waits for the other rank's keeps its multiprocessors from it: there have to be enough for both. */
-    self->gpu.multiprocessors /= self->sharers;
+    /* A kernel that waits for the other rank's keeps its multiprocessors from it: on one GPU there have to be enough for
+     * both. */
+    if (self->job->driver.device_count < self->job->launch.count)
+        self->gpu.multiprocessors /= RANKS;
     self->args.pieces = asked.pieces > 1 ? (uint32_t)asked.pieces : 2;
     self->args.piece_bytes = 16384;
     while (self->args.pieces * (self->args.piece_bytes + 8) > self->gpu.shared_bytes)
@@ -482,7 +484,6 @@ static int run(const struct job *job)
         ranks[i].job = job;
         ranks[i].rank = job->launch.first + i;
         ranks[i].device = (job->launch.local_first + i) % job->driver.device_count;
-        ranks[i].sharers = job->driver.device_count < job->launch.count ? job->launch.count : 1;
         for (int s = 0; s < asked.count; s++)
             if (asked.sizes[s] > ranks[i].most)
                 ranks[i].most = (asked.sizes[s] + 127) / 128 * 128;
