@@ -2,9 +2,9 @@
  * instead of 2.6 to 4.0), and the GPU begins later, since nothing in a graph begins before what is ahead has ended.
  *
  * There is one graph a communicator, which is instantiated and uploaded when that is created: later it might wait for
- * the device, where kernels wait for this rank's. Each call gives its node another kernel, grid and arguments. That holds for
- * launches that come later ("modifications only affect future launches of hGraphExec", CUDA's documentation of
- * cuGraphExecKernelNodeSetParams), so calls that are queued keep theirs.
+ * the device, where kernels wait for this rank's. Each call gives its node another kernel, grid and arguments. That
+ * holds for launches that come later ("modifications only affect future launches of hGraphExec", CUDA's documentation
+ * of cuGraphExecKernelNodeSetParams), so calls that are queued keep theirs.
  *
  * The node is captured: that needs no calls of the driver but those that captures of copies need too.
  */
@@ -34,6 +34,15 @@ static symwin_status capture_kernel(const symwin_comm *comm, CUstream stream, CU
     return status;
 }
 
+symwin_status sw_graph_upload(CUgraphExec exec, CUstream stream)
+{
+    symwin_status status = sw_check(sw_drv.cuGraphUpload(exec, stream), "cuGraphUpload");
+
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    return status;
+}
+
 static symwin_status make_graph(symwin_comm *comm, CUstream stream)
 {
     struct sw_graph_launch *g = &comm->graph_launch;
@@ -46,9 +55,7 @@ static symwin_status make_graph(symwin_comm *comm, CUstream stream)
         status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&g->exec, g->graph, 0),
                           "cuGraphInstantiate");
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuGraphUpload(g->exec, stream), "cuGraphUpload");
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
+        status = sw_graph_upload(g->exec, stream);
     return status;
 }
 

@@ -521,6 +521,10 @@ void sw_window_detach_all(symwin_comm *comm);
 
 /* ---- graph_launch.c -------------------------------------------------------------------------- */
 
+/* Ahead of a graph's first launch, which otherwise does so: of two that do it at the same time on a device one may wait
+ * until the other has run. Waits for the stream. */
+symwin_status sw_graph_upload(CUgraphExec exec, CUstream stream);
+
 /* Nothing without SYMWIN_COMM_GRAPH_LAUNCH. The caller's context is the communicator's. */
 symwin_status sw_graph_launch_create(symwin_comm *comm);
 void sw_graph_launch_release(symwin_comm *comm);

@@ -446,19 +446,27 @@ CUresult sw_emu_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode nod
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
+static CUresult enter_launch(enum emu_entry entry, CUgraphExec exec, CUstream stream,
+                             struct CUstream_st **s)
+{
+    CUresult result = emu_enter(entry);
+
+    if (result == CUDA_SUCCESS)
+        result = emu_stream_resolve(stream, s);
+    if (result == CUDA_SUCCESS && !emu_handle_is(EMU_HANDLE_GRAPH_EXEC, exec))
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result;
+}
+
 /* A launch finds all that it needs on the host. */
 CUresult sw_emu_cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuGraphUpload);
+    CUresult result = enter_launch(EMU_cuGraphUpload, exec, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!emu_handle_is(EMU_HANDLE_GRAPH_EXEC, exec))
-        return CUDA_ERROR_INVALID_VALUE;
-    return atomic_load(&s->capture) == NULL ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (result == CUDA_SUCCESS && atomic_load(&s->capture) != NULL)
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return result;
 }
 
 CUresult sw_emu_cuGraphLaunch(CUgraphExec exec, CUstream stream)
@@ -466,14 +474,10 @@ CUresult sw_emu_cuGraphLaunch(CUgraphExec exec, CUstream stream)
     struct emu_op op = {.kind = EMU_OP_GRAPH};
     struct emu_mark *mark = NULL;
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuGraphLaunch);
+    CUresult result = enter_launch(EMU_cuGraphLaunch, exec, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!emu_handle_is(EMU_HANDLE_GRAPH_EXEC, exec))
-        return CUDA_ERROR_INVALID_VALUE;
     op.device = s->device;
     pthread_mutex_lock(&exec->mutex);
     op.exec = exec->exec;

@@ -278,10 +278,8 @@ static symwin_status capture(struct member *m, size_t count, CUgraphExec *exec)
         status = sw_check(ended, "cuStreamEndCapture");
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuGraphInstantiateWithFlags(exec, graph, 0), "cuGraphInstantiate");
-    if (status == SYMWIN_OK) /* or its first launch does so, at the same time as other ranks' */
-        status = sw_check(sw_drv.cuGraphUpload(*exec, m->stream), "cuGraphUpload");
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuStreamSynchronize(m->stream), "cuStreamSynchronize");
+        status = sw_graph_upload(*exec, m->stream);
     if (graph != NULL)
         sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     return status;

@@ -167,7 +167,7 @@ static void graphs(struct harness_team *team, int rank, void *arg)
     member_launch_only(&m, "packet_swap", 2, 32, 0, &args);
     host_must_cuda(sw_drv.cuStreamEndCapture(m.stream, &graph), "end");
     host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "instantiate");
-    host_must_cuda(sw_drv.cuGraphUpload(exec, m.stream), "upload");
+    host_must(sw_graph_upload(exec, m.stream), "upload");
     for (i = 0; i < REPLAYS; i++)
         host_must_cuda(sw_drv.cuGraphLaunch(exec, m.stream), "launch");
     host_must(symwin_stream_synchronize(m.device, m.stream), "synchronize");

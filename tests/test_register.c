@@ -379,9 +379,7 @@ static CUgraphExec capture(struct member *m, void *in, void *out, CUgraph *graph
     host_must(reduce(m, in, out), "a captured call");
     host_must_cuda(sw_drv.cuStreamEndCapture(m->stream, graph), "cuStreamEndCapture");
     host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, *graph, 0), "instantiate");
-    /* Or its first launch does so, and of two that do it at once on a device one may wait for the other's end. */
-    host_must_cuda(sw_drv.cuGraphUpload(exec, m->stream), "upload");
-    host_must(symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    host_must(sw_graph_upload(exec, m->stream), "upload");
     return exec;
 }
 

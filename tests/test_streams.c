@@ -148,7 +148,7 @@ static CUgraphExec end(CUstream stream)
 
     host_must_cuda(sw_drv.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
     host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
-    host_must_cuda(sw_drv.cuGraphUpload(exec, stream), "cuGraphUpload");
+    host_must(sw_graph_upload(exec, stream), "upload");
     host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     return exec;
 }

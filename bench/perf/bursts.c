@@ -273,10 +273,8 @@ static symwin_status capture(struct rank *r, struct bursts *bursts, const struct
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&bursts->graph, graph, 0),
                           "cuGraphInstantiate");
-    if (status == SYMWIN_OK) /* or its first launch does so, at the same time as other ranks' */
-        status = sw_check(sw_drv.cuGraphUpload(bursts->graph, r->stream), "cuGraphUpload");
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuStreamSynchronize(r->stream), "cuStreamSynchronize");
+        status = sw_graph_upload(bursts->graph, r->stream);
     if (graph != NULL)
         sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     return status;

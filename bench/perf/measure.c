@@ -224,10 +224,8 @@ static symwin_status capture(struct rank *r, struct plan *plan)
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&plan->graph, graph, 0),
                           "cuGraphInstantiate of %d calls", plan->calls);
-    if (status == SYMWIN_OK) /* or its first launch does so, at the same time as other ranks' */
-        status = sw_check(sw_drv.cuGraphUpload(plan->graph, r->stream), "cuGraphUpload");
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuStreamSynchronize(r->stream), "cuStreamSynchronize");
+        status = sw_graph_upload(plan->graph, r->stream);
     if (graph != NULL)
         sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     stage_end(r);
