@@ -116,7 +116,8 @@ PERF        := $(BUILD)/bench/symwin-perf
 INFO        := $(BUILD)/symwin-info
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
-STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_fork_steps test_kill test_system_faults)
+STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_flood test_fork_steps test_kill test_register_memory \
+    test_system_faults)
 GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
 # A user's two files with the device headers: by the host compiler for the emulated driver, by nvcc for the CUDA runtime.
 USER_EMU    := $(BUILD)/tests/user/ring-emu
@@ -140,7 +141,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 
 # ---- what people type -------------------------------------------------------------------------
 
-.PHONY: all run test tests race test-sanitize soak test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
+.PHONY: all run test tests race test-sanitize soak mutants mutants-check test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
 all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(BUILD)/memory_channel $(INFO) \
@@ -149,7 +150,8 @@ all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(B
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
 
-tests: all $(TESTS) $(NCCL_TESTS) $(PERF) $(USER_EMU) race
+# A sanitizer's fuzzers are those of fuzz-check.
+tests: all $(TESTS) $(NCCL_TESTS) $(PERF) $(USER_EMU) $(if $(SANITIZE),,$(FUZZERS)) race
 
 # symwin-perf under ThreadSanitizer, which --race runs on the emulated driver. What test-sanitize builds too.
 ifdef SANITIZE
@@ -173,9 +175,16 @@ test-sanitize:
 soak: $(STEP_TESTS)
 	@tools/soak.sh $(BUILD)
 
+# Whether tests notice when the code is broken: tests/mutants/README.md. JOBS tests at a time.
+mutants:
+	@MAKE='$(MAKE)' tests/mutants/run --build $(BUILD) --jobs $(or $(JOBS),2) $(ONLY)
+
+mutants-check:
+	@tests/mutants/run --check
+
 # The conformance suite, and the tests of the pool, of registered buffers and of the device API, are programs for both drivers (tests/gpu_*.t).
 gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(USER_CUDART) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register \
-    $(BUILD)/tests/test_channel $(BUILD)/tests/test_channel_host $(BUILD)/tests/test_copy $(BUILD)/tests/test_packet $(BUILD)/tests/test_team $(BUILD)/tests/test_reduce
+    $(BUILD)/tests/test_span $(BUILD)/tests/test_span_register $(BUILD)/tests/test_channel $(BUILD)/tests/test_channel_host $(BUILD)/tests/test_copy $(BUILD)/tests/test_packet $(BUILD)/tests/test_team $(BUILD)/tests/test_reduce
 
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
@@ -207,6 +216,7 @@ help:
 # | make test            all tests; TESTS_ONLY="test_a test_b" runs some
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
 # | make soak            a rank killed at 2,000 steps and more, 20,000 faults; a quarter of an hour
+# | make mutants         breaks the code in 200 places, one at a time: do tests notice? An hour; ONLY="area or name"
 # | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
 # | make race            symwin-perf under ThreadSanitizer, for symwin-perf --race; make benches does it too
 # | make bench           times, kept in bench/results, and docs/performance.md; make benches only builds
@@ -415,6 +425,9 @@ $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $
 	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
   $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))
+
+# It votes in a rank's name.
+$(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room
 
 $(USER_EMU): $(call objects,$(USER_SOURCES)) $(STATIC)
 	@mkdir -p $(@D)

@@ -56,8 +56,7 @@ static int neighbours(const struct sw_place *place, int rank)
 
 static symwin_status wrong(const char *what, int fd)
 {
-    if (fd >= 0)
-        sw_let_go(fd);
+    sw_service_discard(fd);
     return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong %s", call, what);
 }
 
@@ -66,7 +65,7 @@ static symwin_status take_link(struct sw_place *place, const struct sw_wire_link
     struct sw_channel *channel = &place->channels[link->host];
 
     if (sw_channel_open(channel, fd, 1) != 0) {
-        sw_let_go(fd);
+        sw_service_close(fd);
         *channel = (struct sw_channel){.fd = -1};
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
@@ -92,7 +91,7 @@ static symwin_status collect(struct sw_channel *channel, struct sw_place *place,
         status = sw_expect(channel, frame, SW_WIRE_LINE, &fd, deadline);
         if (status != SYMWIN_OK)
             break;
-        if (fd < 0 || frame->pass.process >= place->processes ||
+        if (!sw_wire_is_socket(fd, 0) || frame->pass.process >= place->processes ||
             frame->pass.process == place->process || place->lines[frame->pass.process] >= 0)
             return wrong("line", fd);
         place->lines[frame->pass.process] = fd;
@@ -103,9 +102,11 @@ static symwin_status collect(struct sw_channel *channel, struct sw_place *place,
         status = sw_expect(channel, frame, SW_WIRE_LINK, &fd, deadline);
         if (status != SYMWIN_OK)
             break;
-        if (fd < 0 || frame->link.host >= place->hosts || place->channels[frame->link.host].fd >= 0)
+        if (!sw_wire_is_socket(fd, 1) || frame->link.host >= place->hosts ||
+            place->channels[frame->link.host].fd >= 0)
             return wrong("link", fd);
         status = take_link(place, &frame->link, fd);
+        sw_wipe(frame->link.key, sizeof frame->link.key);
     }
     return status;
 }
@@ -138,14 +139,19 @@ static symwin_status settle_in(struct sw_channel *channel, const struct sw_wire_
     memcpy(place.seats, table->seats, (size_t)table->nranks * sizeof *place.seats);
     place.process = table->seats[rank].process;
     status = collect(channel, &place, rank, frame, maker, deadline);
-    if (status == SYMWIN_OK && wide != NULL)
+    if (status == SYMWIN_OK && wide != NULL) {
+        sw_service_lock();
         status = sw_place_widen(&place, wide, host);
-    if (status != SYMWIN_OK) {
+        sw_service_unlock();
+    }
+    if (status != SYMWIN_OK)
         sw_place_end(&place, status, whose_fault(status, frame, *maker, rank));
+    sw_service_lock();
+    if (status != SYMWIN_OK) {
         sw_place_release(&place);
+        sw_service_unlock();
         return status;
     }
-    sw_service_lock();
     for (p = 0; p < place.processes; p++)
         sw_service_forget(place.lines[p]); /* they are watched from now on */
     sw_service_forget(place.page);
@@ -304,13 +310,14 @@ static symwin_status await_refusal(struct sw_channel *channel, union sw_wire_fra
 
 /* Waits until the lowest rank of the host has written down its id, or the maker says that nothing will come of
  * it. */
-static symwin_status await_id(const char *name, struct sw_id *local, struct sw_channel *channel,
+static symwin_status await_id(const char *tail, struct sw_id *local, struct sw_channel *channel,
                               union sw_wire_frame *frame, int lowest, int64_t deadline)
 {
     char text[SW_TEXT_BYTES];
+    unsigned turn = 0;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    while (!sw_id_read(name, local, deadline)) {
+    while (!sw_id_read(tail, turn++, local, deadline)) {
         const symwin_status status = await_refusal(channel, frame, sw_now_ms() + LOOK_MS);
 
         if (status != SYMWIN_TIMEOUT)
@@ -353,7 +360,7 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
 {
     const int host = table->seats[join->rank].host;
     const struct sw_part parts[] = {{id->secret, sizeof id->secret}, {&host, sizeof host}};
-    char name[SW_FILE_NAME_BYTES];
+    char tail[SW_TAIL_BYTES], name[SW_FILE_NAME_BYTES];
     struct sw_id_options options = {.file = name, .table = table, .host = host, .channel = channel};
     union sw_wire_frame frame = {.header = {.type = 0}};
     const int lowest = rank_of_all(table, host, 0);
@@ -368,13 +375,15 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
     }
     if (lowest == join->rank)
         status = sw_expect(channel, &frame, SW_WIRE_GO, NULL, deadline);
-    if (status == SYMWIN_OK)
-        status = sw_id_file(parts, 2, call, name);
+    sw_id_tail(parts, 2, tail);
+    if (status == SYMWIN_OK && lowest == join->rank)
+        status = sw_id_file(tail, call, name);
     if (status == SYMWIN_OK)
         status = lowest == join->rank
                      ? sw_id_make(&local, &options, call)
-                     : await_id(name, &local, channel, &frame, lowest, deadline - SW_GRACE_MS);
+                     : await_id(tail, &local, channel, &frame, lowest, deadline - SW_GRACE_MS);
     if (status != SYMWIN_OK) {
+        sw_wipe(&local, sizeof local);
         if (lowest != join->rank && frame.header.type != SW_WIRE_REFUSAL)
             return last_word(channel, join->rank, lowest, status);
         if (frame.header.type == SW_WIRE_GO)
@@ -389,6 +398,7 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_wire_join
                           ? (int)(deadline - SW_GRACE_MS - sw_now_ms())
                           : 1;
     status = join_wide(&local, &mine, lowest == join->rank ? NULL : channel, table, host, out);
+    sw_wipe(&local, sizeof local);
     if (status == SYMWIN_OK || lowest == join->rank || channel->fd < 0)
         return status;
     return last_word(channel, join->rank, lowest, status);
@@ -420,7 +430,9 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_wire_join 
         memcpy(local.folder, frame.here.folder, sizeof local.folder);
         local.folder[sizeof local.folder - 1] = '\0';
         local.family = 0; /* not over the network again */
-        return join_by_socket(&local, join, first, wide, host, deadline, out);
+        status = join_by_socket(&local, join, first, wide, host, deadline, out);
+        sw_wipe(&local, sizeof local);
+        return status;
     }
     if (status != SYMWIN_OK) {
         sw_channel_close(&channel);
@@ -456,17 +468,16 @@ static symwin_status join_wide(const struct sw_id *id, struct sw_wire_join *join
                                struct sw_group **out)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms + SW_GRACE_MS;
-    symwin_status status = SYMWIN_OK;
-    int mine;
+    symwin_status status;
 
-    sw_service_lock();
-    mine = memcmp(join->process, id->maker, sizeof id->maker) == 0;
-    if (mine && first != NULL)
+    if (memcmp(join->process, id->maker, sizeof id->maker) != 0)
+        return join_by_socket(id, join, first, wide, host, deadline, out);
+    if (first != NULL)
         sw_knock_ready(first);
-    if (mine)
-        status = sw_root_join(id, join, out);
+    sw_service_lock();
+    status = sw_root_join(id, join, out);
     sw_service_unlock();
-    return mine ? status : join_by_socket(id, join, first, wide, host, deadline, out);
+    return status;
 }
 
 symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int rank,
@@ -484,6 +495,8 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     sw_service_unlock();
     if (status == SYMWIN_OK)
         status = join_wide(&id, &join, NULL, NULL, 0, out);
+    sw_claim_drop(&id);
+    sw_wipe(&id, sizeof id);
     if (status != SYMWIN_OK)
         sw_fail_in(status, call, ""); /* what failed may not know in which call it was */
     sw_service_settle();
@@ -493,6 +506,7 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
 void sw_bootstrap_forked(void)
 {
     sw_arrivals_forked();
+    sw_claims_forked();
     sw_id_forked();
     sw_root_forked();
 }

@@ -4,6 +4,8 @@
 #ifndef SYMWIN_BOOTSTRAP_H
 #define SYMWIN_BOOTSTRAP_H
 
+#include <sys/socket.h>
+
 #include "links.h"
 #include "wire.h"
 
@@ -25,9 +27,11 @@ _Static_assert(sizeof(struct sw_id) == sizeof(symwin_unique_id), "fills it");
 /* What is known when an id is made; all but `secret` and `address` for meetings of one host's ranks. */
 struct sw_id_options {
     const unsigned char *secret; /* that all ranks make the same id of; NULL: a random one */
+    int everywhere;              /* the address has to mean the same on all hosts */
     const char *address; /* to be reached at by TCP, host name or number; NULL: not at all */
-    int port;            /* 0: any */
-    const char *file;    /* where to write the id down; removed when it has served; NULL */
+    const struct sockaddr_storage *at; /* or this one */
+    int port;                          /* 0: any */
+    const char *file; /* where to write the id down; removed when it has served; NULL */
     const struct sw_wire_table
         *table; /* this is a meeting of the ranks of `host` of that table; NULL */
     int host;
@@ -43,26 +47,50 @@ symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, c
 int sw_id_is_valid(const struct sw_id *id);
 void sw_id_forked(void);
 
+/* The address and port of an id for the system, with its length; and the other way, but for the port. Where a link-local
+ * address has zeros, bytes 4 to 7, an id has the number of the interface, which is this host's own. */
+socklen_t sw_id_address(const struct sw_id *id, struct sockaddr_storage *out);
+int sw_id_set_address(struct sw_id *id, const struct sockaddr_storage *address); /* 0: of no use */
+uint32_t sw_id_interface(const struct sw_id *id);            /* 0: the address needs none */
+void sw_id_set_interface(struct sw_id *id, uint32_t number); /* if it does */
+
 /* Whether the maker of an id still waits for ranks with it. Without the lock. */
 int sw_id_is_open(const struct sw_id *id, int64_t deadline);
 
-/* Where ranks of this user on this host look for an id: the file's name, writing it, and whether it has the id of
- * a maker that answers. Any thread. */
+/* Where ranks of this user on this host look for an id: the end of the file's name, the whole name for the maker, which may
+ * make a folder, and writing it. Any thread. */
 #define SW_FILE_NAME_BYTES 256
-symwin_status sw_id_file(const struct sw_part *parts, int count, const char *call,
-                         char name[SW_FILE_NAME_BYTES]);
+#define SW_TAIL_BYTES 34
+void sw_id_tail(const struct sw_part *parts, int count, char tail[SW_TAIL_BYTES]);
+symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_NAME_BYTES]);
 symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call);
-int sw_id_read(const char *name, struct sw_id *id,
-               int64_t deadline); /* to answer; does not wait for the file */
+
+/* Whether there is the id of a maker that answers, wherever it was written. Does not wait for the file; `turn` counts the
+ * looks, from 0. */
+int sw_id_read(const char *tail, unsigned turn, struct sw_id *id, int64_t deadline);
 
 /* Puts "<place><tail>" into `name`: a place for files that come and go, number `which`. 0: there is none
  * of that number, or it is too long. */
 #define SW_PLACES 3
 int sw_place_name(int which, const char *tail, char *name, size_t room);
 
-/* The same with the folder of this user, which no other can enter; made where it is not there, if `make` is set. 0: no
- * such folder. Any thread. */
+/* The same with a folder of this user, which no other can enter; made where it is not there, if `make` is set. 0: no
+ * such folder. Any thread, without the lock. */
 int sw_own_folder(int which, int make, char *name, size_t room);
+
+/* ---- claim.c: a rank's number in a launched job on one host; without the lock, but for the last two ---- */
+
+struct sw_claim;
+
+/* Claims the number for this process as long as it is on its way; `file` is the id's. SYMWIN_INVALID: another process has it.
+ * *out NULL: the file system cannot tell. */
+symwin_status sw_claim_take(const char *file, int rank, const char *job, const char *call,
+                            struct sw_claim **out);
+void sw_claim_free(struct sw_claim *claim);
+void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id); /* until it is dropped */
+void sw_claim_drop(const struct sw_id *id);                         /* if there is one */
+int sw_claim_disputed(const char *file, int nranks); /* a rank that two processes claim; -1 */
+void sw_claims_forked(void);
 
 /* What all ranks of a process get once all ranks of the communicator have come. All owned. */
 struct sw_place {
@@ -194,6 +222,7 @@ struct sw_visitor *sw_door_next(const struct meeting *meeting, const struct sw_v
 void sw_door_drop(struct sw_visitor *visitor);
 void sw_door_refuse(struct sw_visitor *visitor, symwin_status status, int culprit,
                     const char *text);
+void sw_door_clear(void); /* sends all away who have no seat: their descriptors are needed */
 void sw_door_forked(void);
 
 /* A host name or number as an id has it, or an interface of this host unless the name is to mean the same `everywhere`.
@@ -204,8 +233,8 @@ symwin_status sw_door_resolve(const char *name, int port, int everywhere, struct
 
 /* What door.c asks root.c. */
 struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES]);
-symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES],
-                              int *culprit); /* there is no such meeting */
+symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
+                              const unsigned char **secret); /* there is no such meeting */
 const unsigned char *sw_root_secret(const struct meeting *meeting);
 void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join);
 void sw_root_ended(

@@ -1,69 +1,86 @@
-/* Which ranges of memory are registered: one communicator's, one thread at a time. Knows nothing of devices.
+/* Which bytes are registered: one communicator's, one thread at a time. Knows nothing of devices.
  *
- * A range is what was registered, rounded out to pages within its allocation, with counts of local and of graph
- * references. Where ranges of one buffer overlap or adjoin, a search takes them as one: a span. A range whose addresses have
- * become another buffer's is stale: it is in no span and is not found any more, but goes only when its references do. */
+ * A range is what was registered, byte for byte, with a count of references. The bytes of all ranges are kept as pieces,
+ * sorted: each has the ranges of one buffer on it, and what serves it, which is the owner's affair. A piece's bytes were
+ * registered without a break since that began to serve them. A range whose addresses have become another buffer's is stale: it
+ * has no piece and is not found any more, but goes only when its references do. */
 #ifndef SYMWIN_CACHE_H
 #define SYMWIN_CACHE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum sw_reference { SW_REF_LOCAL, SW_REF_GRAPH };
+/* The head of what serves pieces. */
+struct sw_use {
+    size_t pieces; /* so many */
+    int firm;      /* others do not take its pieces, nor it theirs */
+};
 
-struct sw_span {
+struct sw_piece {
     uintptr_t begin, end;
     uint64_t buffer_id;
-    struct sw_range *ranges;
+    struct sw_use *use; /* NULL: nothing serves it */
+    uint32_t ranges;    /* that have all of it */
+    uint32_t begins;    /* of ranges, here */
+    int foreign;        /* not memory of ours, so that nothing keeps it from being freed */
+    uint64_t born;      /* when its bytes came, as sw_cache.births has it */
 };
 
 struct sw_range {
     /* A known range is found and counted by these: one line of the processor's cache. */
     _Alignas(64) struct sw_range *next; /* in its bucket */
     uintptr_t begin, end;
-    struct sw_span *span; /* NULL: stale */
-    uint64_t buffer_id;   /* of the physical allocation, unique for ever */
-    uint32_t refs[2];
-    uintptr_t handle; /* this and the next: the owner's, see register.c */
-    int foreign;      /* not memory of ours, so that nothing keeps it from being freed */
-
-    struct sw_range *beside; /* the next of its span */
-    struct sw_span own;      /* so that a span that falls apart needs no memory */
-    void *nccl;              /* the owner's too: what ncclCommRegister() gave, NULL: nothing */
-    uint64_t capture;        /* that took the last graph reference, 0: none did */
+    uint64_t buffer_id; /* of the physical allocation, unique for ever */
+    uintptr_t handle;   /* the owner's, see register.c */
+    uint32_t refs;      /* and this */
+    int stale;
+    int foreign;
+    void *nccl; /* the owner's too: what ncclCommRegister() gave, NULL: nothing */
 };
 
 struct sw_cache {
-    struct sw_range **buckets; /* owned; by first and last page */
+    struct sw_range **buckets; /* owned; by first and last byte */
     size_t bucket_count;       /* a power of two, or 0 */
     size_t range_count;
-    uintptr_t *begins, *ends; /* owned; of the spans, sorted: what a search reads */
-    struct sw_span **spans;   /* owned; the spans are their ranges' */
-    size_t span_count, span_room;
+    struct sw_piece *pieces; /* owned */
+    size_t piece_count, piece_room;
+    size_t reserved; /* of the room, for sw_cache_serve() */
+    uint64_t births; /* ranges added so far */
 };
 
-/* The range that is not stale, of the same pages, and has all of [begin, end); NULL: none. */
+/* The range of just these bytes that is not stale; NULL: none. */
 struct sw_range *sw_cache_known(const struct sw_cache *cache, uintptr_t begin, uintptr_t end);
 
-/* A new one, without references. It does not go beyond [low, high), its allocation, which is `buffer_id`'s: what other
- * buffers have there is stale from now on. NULL: no host memory. */
-struct sw_range *sw_cache_add(struct sw_cache *cache, uintptr_t begin, uintptr_t end, uintptr_t low,
-                              uintptr_t high, uint64_t buffer_id);
+/* A new one, without references. What other buffers have there is stale from now on. NULL: no host memory. */
+struct sw_range *sw_cache_add(struct sw_cache *cache, uintptr_t begin, uintptr_t end,
+                              uint64_t buffer_id, int foreign);
 
 /* Takes out a range, which is the caller's to free. */
 void sw_cache_remove(struct sw_cache *cache, struct sw_range *range);
 
-/* The span that holds all of [begin, end), or NULL. */
-struct sw_span *sw_cache_find(const struct sw_cache *cache, uintptr_t begin, uintptr_t end);
+/* The piece that has the byte, or NULL. */
+const struct sw_piece *sw_cache_piece(const struct sw_cache *cache, uintptr_t at);
 
-/* Whether any range of the buffer has a byte of [begin, end). */
-int sw_cache_touches(const struct sw_cache *cache, uintptr_t begin, uintptr_t end,
-                     uint64_t buffer_id);
+/* Whether ranges of one buffer have all of [begin, end), which is not empty; *use is what serves all of it, or NULL. Returns
+ * its first piece, or NULL. */
+const struct sw_piece *sw_cache_find(const struct sw_cache *cache, uintptr_t begin, uintptr_t end,
+                                     struct sw_use **use);
 
-/* Makes all ranges of the span stale. */
-void sw_cache_forget(struct sw_cache *cache, struct sw_span *span);
+/* The bytes without a gap around one that a range has, which are of its buffer. */
+void sw_cache_span(const struct sw_cache *cache, uintptr_t at, uintptr_t *begin, uintptr_t *end);
 
-/* Calls see() for each range, which may not change the cache. */
+/* Keeps room for so many calls of sw_cache_serve(). 0: no host memory. */
+int sw_cache_reserve(struct sw_cache *cache, size_t calls);
+
+/* From now on `use` serves the buffer's pieces of [begin, end), but for those that came after `births`, and, unless `all`, those
+ * that have another use, if either is firm. */
+void sw_cache_serve(struct sw_cache *cache, uintptr_t begin, uintptr_t end, uint64_t buffer_id,
+                    uint64_t births, int all, struct sw_use *use);
+
+/* Makes all ranges of the buffer that have a byte of [begin, end) stale. */
+void sw_cache_forget(struct sw_cache *cache, uintptr_t begin, uintptr_t end, uint64_t buffer_id);
+
+/* Calls see() for each range, which may not change which ranges there are. */
 void sw_cache_each(const struct sw_cache *cache, void (*see)(struct sw_range *range, void *context),
                    void *context);
 

@@ -18,8 +18,9 @@ struct sw_block {
     uint32_t next,
         prev; /* of a free one: in the list of its class. `next` of an unused one: the next such */
     uint32_t in_use;
-    size_t asked; /* the owner's, as is the next */
+    size_t asked; /* the owner's, as are the next two */
     int holds;
+    int late;
 };
 
 struct sw_carve {

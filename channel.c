@@ -409,6 +409,7 @@ symwin_status symwin_channel_destroy(symwin_comm *comm, symwin_channel_end *hand
     if (end == NULL)
         return SYMWIN_INVALID;
     finish(comm, &rest, sw_now_ms() + GOODBYE_MS);
+    sw_allocations_settle();
     return SYMWIN_OK;
 }
 
@@ -496,7 +497,7 @@ symwin_status symwin_channel_limit(symwin_comm *comm, symwin_limit *limit)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "limit");
     *limit = (symwin_limit){
         .timeout_ns = comm->kernel_timeout_ms > 0 ? (uint64_t)comm->kernel_timeout_ms * 1000000 : 0,
-        .abort = comm->report_address + offsetof(struct sw_kernel_report, abort),
+        .abort = comm->report_address + offsetof(struct sw_kernel_report, ended),
     };
     return SYMWIN_OK;
 }

@@ -81,6 +81,7 @@ static symwin_status open_memory(struct sw_letter *letter, CUmemGenericAllocatio
 {
     struct sw_wire_letter *w = &letter->words;
     CUmemFabricHandle fabric;
+    symwin_status status;
 
     if (letter->memory != 0) {
         *out = letter->memory;
@@ -97,9 +98,15 @@ static symwin_status open_memory(struct sw_letter *letter, CUmemGenericAllocatio
         return sw_fail(SYMWIN_NO_MEMORY,
                        "no descriptor was left to take in rank %d's memory; raise ulimit -n",
                        w->from);
-    return sw_check(sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)letter->fd,
-                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                    "cuMemImportFromShareableHandle of rank %d's memory", w->from);
+    status = sw_check(
+        sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)letter->fd,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+        "cuMemImportFromShareableHandle of rank %d's memory", w->from);
+    if (status == SYMWIN_OK) { /* the driver knows it: it is memory, and needs no closer */
+        sw_service_close(letter->fd);
+        letter->fd = -1;
+    }
+    return status;
 }
 
 static symwin_status import_memory(symwin_comm *comm, const char *call, struct sw_letter *letter,

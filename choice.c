@@ -300,22 +300,26 @@ static symwin_status grid_of(const struct sw_question *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
     const symwin_comm *comm = q->comm;
+    const unsigned sharers = (unsigned)comm->ranks_on_device;
+    const unsigned whole = (unsigned)sw_kernels_multiprocessors(comm->kernels);
+    const unsigned part = q->multiprocessors > 0 ? q->multiprocessors : whole;
     const unsigned room = (unsigned)kernel->threads;
-    unsigned most = (unsigned)(sw_kernels_multiprocessors(comm->kernels) / comm->ranks_on_device);
+    const unsigned resident = (unsigned)kernel->resident / whole * part;
+    const unsigned fit = resident / sharers;
+    unsigned most = part / sharers;
     unsigned threads = measured->threads < room ? measured->threads : room;
-    const unsigned fit = (unsigned)(kernel->resident / comm->ranks_on_device);
 
     if (fit < 1)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "%s: %d ranks share device %d, which holds %d blocks of this kernel at a time; "
-            "use fewer ranks a device",
-            allreduce_call, comm->ranks_on_device, comm->device, kernel->resident);
+            "%s: %u ranks share device %d, and the %u multiprocessors of the stream's context hold "
+            "%u blocks of this kernel at a time; use fewer ranks a device, or a larger context",
+            allreduce_call, sharers, comm->device, part, resident);
     if (asked->blocks > fit)
-        return sw_fail(
-            SYMWIN_UNSUPPORTED,
-            "%s: %u blocks were asked for and %u fit on device %d beside the other ranks'",
-            allreduce_call, asked->blocks, fit, comm->device);
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %u blocks were asked for and %u fit on device %d beside the other "
+                       "ranks', on the %u multiprocessors of the stream's context",
+                       allreduce_call, asked->blocks, fit, comm->device, part);
     if (asked->threads > room)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u threads were asked for and a block takes %u on device %d",
@@ -337,6 +341,8 @@ static symwin_status grid_of(const struct sw_question *q, symwin_algo algo,
     if (algo == SYMWIN_ALGO_TWOSHOT && measured->blocks == 0 && asked->blocks == 0 &&
         most > LOADS_BLOCKS && most < LOADS_MORE && has_own(q, SYMWIN_ALGO_TWOSHOT))
         most = LOADS_BLOCKS;
+    if (q->most_blocks > 0 && q->most_blocks < most)
+        most = q->most_blocks;
     if (asked->threads > 0)
         threads = asked->threads;
     *grid = spread(q, algo, room, most, threads);

@@ -67,6 +67,10 @@ struct sw_question {
     int aligned;         /* so are both buffers, to 16 bytes */
     int windows;         /* both buffers lie in windows */
     unsigned transports; /* that both windows have */
+
+    /* Of the grid alone; 0: those of the whole device, and no limit. */
+    unsigned multiprocessors; /* of the stream's part of the device */
+    unsigned most_blocks;
 };
 
 /* Whether the last warp of its blocks does no part of the message (kernels/push.cuh). */

@@ -1,23 +1,15 @@
-/* Collectives: what the call is about, in which order; launch. Which algorithm and grid: choice.c.
- *
- * Calls on one communicator must run one after another on the device, since they share an epoch and
- * receive slots. On one stream they do. When the stream changes, the new one first waits until all
- * blocks of the calls so far have counted themselves (state.done): no event has to be recorded at
- * every call, and it does not matter whether the old stream still exists. Streams are told apart by their
- * ids: a handle can be that of a new stream, or each thread's own. Inside a stream capture the order becomes
- * edges of the graph instead.
+/* Collectives: what the call is about; launch. Which algorithm and grid: choice.c. After which other calls: order.c.
  *
  * A kernel may begin while the one ahead of it in the stream is ending (programmatic stream
  * serialization), and waits for that one's end before it touches memory: that hides what a launch
- * costs. Not where ranks share a device: blocks that wait would keep others from coming to theirs. Nor where
- * max_blocks says what a communicator may use, since two of its kernels would take twice that; nor in launches through a
- * graph (graph_launch.c).
+ * costs. Not in launches through a graph (graph_launch.c), and order.c says where else not.
  */
 #include <stddef.h>
 #include <string.h>
 
 #include "choice.h"
 #include "copies.h"
+#include "order.h"
 #include "register.h"
 
 static const char allreduce_call[] = "symwin_allreduce";
@@ -83,17 +75,18 @@ struct call {
     struct sw_grid asked; /* 0: as fits */
     struct sw_choice choice;
     CUstream stream;
-    int windows;         /* in and out both lie in windows: the offsets are theirs */
-    unsigned transports; /* that both windows have */
+    struct sw_buffer buffers[2]; /* in and out, as they lie */
+    int windows;                 /* both in windows: the offsets are theirs */
+    unsigned transports;         /* that both windows have */
     size_t in_offset, out_offset;
     struct sw_question question; /* what the choice depends on: all of the above */
 };
 
 /* One buffer: in a window, or else any device memory of this rank. */
-static symwin_status check_buffer(const struct call *c, const char *which, CUdeviceptr address,
-                                  struct sw_registry_entry *entry, int *in_window)
+static symwin_status check_buffer(const struct call *c, const char *which, struct sw_buffer *buffer)
 {
-    struct sw_registry_entry registered;
+    const CUdeviceptr address = buffer->address;
+    struct sw_registry_entry *entry = &buffer->entry;
     enum sw_found found;
 
     if (address == 0)
@@ -103,19 +96,12 @@ static symwin_status check_buffer(const struct call *c, const char *which, CUdev
                        allreduce_call, which, address, symwin_type_name(c->type),
                        symwin_type_bytes(c->type));
     found = sw_registry_find(c->comm->registry, (uintptr_t)address, c->bytes, entry);
-    *in_window = found == SW_FOUND_ALL;
+    buffer->in_window = found == SW_FOUND_ALL;
     if (found == SW_FOUND_ALL)
         return SYMWIN_OK;
-    switch (sw_registered_find(c->comm, (uintptr_t)address, c->bytes, &registered)) {
-    case SW_FOUND_ALL:
-        *in_window = registered.transports != 0;
-        *entry = registered;
+    buffer->found = sw_registered_find(c->comm, (uintptr_t)address, c->bytes, entry);
+    if (buffer->found != SW_FOUND_NONE)
         return SYMWIN_OK;
-    case SW_FOUND_PART:
-        return SYMWIN_OK;
-    case SW_FOUND_NONE:
-        break;
-    }
     if (found == SW_FOUND_PART)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
@@ -125,36 +111,57 @@ static symwin_status check_buffer(const struct call *c, const char *which, CUdev
     return sw_comm_check_device(c->comm, allreduce_call, which, address, -1);
 }
 
+/* Whether there is a window of all ranks around the buffer. */
+static int is_in_window(const struct sw_buffer *b)
+{
+    return b->in_window || (b->found == SW_FOUND_ALL && b->entry.transports != 0);
+}
+
+static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
+{
+    return in != out && in < out + c->bytes && out < in + c->bytes;
+}
+
+/* Goes by windows, if both buffers are in any. */
+static symwin_status place_buffers(struct call *c)
+{
+    const struct sw_registry_entry *in = &c->buffers[0].entry, *out = &c->buffers[1].entry;
+
+    c->windows = is_in_window(&c->buffers[0]) && is_in_window(&c->buffers[1]);
+    c->in_offset = c->out_offset = 0;
+    c->transports = 0;
+    if (c->windows) {
+        c->in_offset = in->offset + (size_t)(c->in - in->begin);
+        c->out_offset = out->offset + (size_t)(c->out - out->begin);
+        c->transports = in->transports & out->transports;
+    }
+    /* By addresses they do not. Offsets are alike on all ranks, and so is this. */
+    if (c->windows && overlap_in_part(c, c->in_offset, c->out_offset))
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: in (0x%llx) and out (0x%llx) are addresses of the same memory and "
+                       "overlap in part there; pass the same memory or two parts that do not touch",
+                       allreduce_call, c->in, c->out);
+    return SYMWIN_OK;
+}
+
 static symwin_status check_buffers(struct call *c)
 {
-    struct sw_registry_entry in, out;
     symwin_status status;
-    int in_window, out_window;
 
     if (c->count > SIZE_MAX / 16)
         return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds",
                        allreduce_call, (unsigned long long)c->count);
     c->bytes = (size_t)c->count * symwin_type_bytes(c->type);
-    if (c->in != c->out && c->in < c->out + c->bytes && c->out < c->in + c->bytes)
+    if (overlap_in_part(c, c->in, c->out))
         return sw_fail(
             SYMWIN_INVALID,
             "%s: in (0x%llx) and out (0x%llx) overlap in part; pass the same buffer or two "
             "that do not touch",
             allreduce_call, c->in, c->out);
-    status = check_buffer(c, "in", c->in, &in, &in_window);
-    if (status == SYMWIN_OK)
-        status = check_buffer(c, "out", c->out, &out, &out_window);
-    if (status != SYMWIN_OK)
-        return status;
-    c->windows = in_window && out_window;
-    c->in_offset = c->out_offset = 0;
-    c->transports = 0;
-    if (c->windows) {
-        c->in_offset = in.offset + (size_t)(c->in - in.begin);
-        c->out_offset = out.offset + (size_t)(c->out - out.begin);
-        c->transports = in.transports & out.transports;
-    }
-    return SYMWIN_OK;
+    c->buffers[0].address = c->in;
+    c->buffers[1].address = c->out;
+    status = check_buffer(c, "in", &c->buffers[0]);
+    return status == SYMWIN_OK ? check_buffer(c, "out", &c->buffers[1]) : status;
 }
 
 /* ---- which algorithm, which grid ---- */
@@ -253,112 +260,12 @@ static uint32_t digest(const struct call *c)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* ---- order ---- */
-
-/* What is remembered of a capture; the one that was seen first makes room for a new one. */
-static struct sw_captured *captured(symwin_comm *comm, cuuint64_t id)
-{
-    struct sw_captured *c;
-    int i;
-
-    for (i = 0; i < SW_CAPTURES; i++)
-        if (comm->captured[i].id == id)
-            return &comm->captured[i];
-    c = &comm->captured[comm->oldest];
-    comm->oldest = (comm->oldest + 1) % SW_CAPTURES;
-    *c = (struct sw_captured){0};
-    return c;
-}
-
-static symwin_status order_in_capture(symwin_comm *comm, CUstream stream, cuuint64_t id)
-{
-    struct sw_captured *last = captured(comm, id);
-    symwin_status status = SYMWIN_OK;
-
-    if (last->id == id && last->stream != stream) {
-        if (comm->order == NULL)
-            status = sw_check(sw_drv.cuEventCreate(&comm->order, CU_EVENT_DISABLE_TIMING),
-                              "%s: cuEventCreate", allreduce_call);
-        if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuEventRecord(comm->order, last->stream), "%s: cuEventRecord",
-                              allreduce_call);
-        if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuStreamWaitEvent(stream, comm->order, 0),
-                              "%s: cuStreamWaitEvent", allreduce_call);
-    }
-    if (status == SYMWIN_OK) {
-        *last = (struct sw_captured){id, stream};
-        comm->capture_id = id;
-    }
-    return status;
-}
-
-/* Whether the stream is that of the last call outside captures; *id becomes its id, 0: the driver tells none. */
-static symwin_status is_last_stream(const struct call *c, unsigned long long *id, int *is)
-{
-    const symwin_comm *comm = c->comm;
-    symwin_status status = SYMWIN_OK;
-
-    *id = 0;
-    if (sw_drv.cuStreamGetId != NULL)
-        status = sw_check(sw_drv.cuStreamGetId(c->stream, id), "%s: cuStreamGetId", allreduce_call);
-    if (*id != 0 && comm->last_id != 0)
-        *is = *id == comm->last_id;
-    else
-        *is = c->stream == comm->last_stream && c->stream != CU_STREAM_PER_THREAD;
-    return status;
-}
-
-/* Puts the call after the one before; *counts says whether its blocks shall count themselves, and *id is its stream's,
- * if it is in no capture. */
-static symwin_status order(const struct call *c, uint32_t *counts, unsigned long long *id)
-{
-    symwin_comm *comm = c->comm;
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    symwin_status status = SYMWIN_OK;
-    cuuint64_t capture = 0;
-    int same = 0;
-
-    *counts = 0;
-    status = sw_check(
-        sw_drv.cuStreamGetCaptureInfo_v2(c->stream, &capturing, &capture, NULL, NULL, NULL),
-        "%s: cuStreamGetCaptureInfo", allreduce_call);
-    if (status != SYMWIN_OK)
-        return status;
-    if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
-        return order_in_capture(comm, c->stream, capture);
-    status = is_last_stream(c, id, &same);
-    if (status == SYMWIN_OK && comm->has_last && !same)
-        status = sw_check(
-            sw_drv.cuStreamWaitValue32(
-                c->stream,
-                sw_group_address(comm->group, comm->rank,
-                                 comm->state.offset + offsetof(struct sw_comm_state, done)),
-                comm->done, CU_STREAM_WAIT_VALUE_GEQ),
-            "%s: cuStreamWaitValue32", allreduce_call);
-    *counts = 1;
-    return status;
-}
-
-void sw_collective_release(symwin_comm *comm)
-{
-    if (comm->order != NULL)
-        sw_drop(sw_drv.cuEventDestroy(comm->order), "cuEventDestroy");
-    comm->order = NULL;
-}
-
 /* ---- launch ---- */
 
 _Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN_PROD &&
                    (int)SW_KERNEL_MIN == SYMWIN_MIN && (int)SW_KERNEL_MAX == SYMWIN_MAX &&
                    (int)SW_KERNEL_AVERAGE == SYMWIN_AVG,
                "kernels and callers name operations alike");
-
-static int begins_early(const symwin_comm *comm)
-{
-    return comm->ranks_on_device == 1 && comm->max_blocks == 0 &&
-           sw_kernels_begin_early(comm->kernels);
-}
 
 /* Of a call by copies in place. */
 static int puts_first(const struct call *c)
@@ -367,7 +274,8 @@ static int puts_first(const struct call *c)
 }
 
 static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
-                                  const struct sw_grid *grid, const struct sw_grid *put_grid)
+                                  const struct sw_grid *grid, const struct sw_grid *put_grid,
+                                  int early)
 {
     const struct sw_copies_call call = {
         .name = allreduce_call,
@@ -378,17 +286,19 @@ static symwin_status queue_copies(const struct call *c, const struct sw_kernel_a
         .grid = *grid,
         .put = puts_first(c) ? sw_choice_find_put(&c->question)->function : NULL,
         .put_grid = *put_grid,
-        .early = begins_early(c->comm),
+        .early = early,
         .stream = c->stream,
     };
 
     return sw_copies_queue(c->comm, &call);
 }
 
-static symwin_status launch(struct call *c)
+/* What the kernels are told. */
+static struct sw_kernel_args args_of(const struct call *c, CUdeviceptr done)
 {
-    symwin_comm *comm = c->comm;
-    struct sw_kernel_args args = {
+    const symwin_comm *comm = c->comm;
+
+    return (struct sw_kernel_args){
         .base = comm->group->base,
         .stride = comm->group->stride,
         .state = comm->state.offset,
@@ -400,58 +310,74 @@ static symwin_status launch(struct call *c)
         .out_offset = c->out_offset,
         .count = c->count,
         .digest = digest(c),
+        .what = SW_WHAT(c->type, c->op, c->algo, c->windows),
         .op = (uint32_t)c->op,
+        .done = done,
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,
         .timeout_ns = comm->kernel_timeout_ms < 0 ? 0
                                                   : (uint64_t)comm->kernel_timeout_ms * 1000000u,
     };
+}
+
+/* Into the stream, by what `turn` has found. */
+static symwin_status queue(const struct call *c, const struct sw_turn *turn,
+                           const struct sw_grid *grid, const struct sw_grid *put_grid)
+{
+    symwin_comm *comm = c->comm;
+    const struct sw_kernel *kernel = sw_choice_find(&c->question, c->algo);
+    struct sw_kernel_args args = args_of(c, turn->captured ? 0 : comm->done_address);
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value = {.programmaticStreamSerializationAllowed = 1}};
-    CUlaunchConfig config = {.gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = c->stream,
-                             .attrs = &early};
-    const struct sw_kernel *kernel = sw_choice_find(&c->question, c->algo);
+    const CUlaunchConfig config = {.gridDimX = grid->blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = grid->threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .sharedMemBytes = kernel->shared,
+                                   .hStream = c->stream,
+                                   .attrs = &early,
+                                   .numAttrs = (unsigned)turn->early};
     void *params[] = {&args};
-    symwin_status status;
-    struct sw_grid grid = {0, 0}, put_grid = {0, 0};
-    unsigned long long stream_id = 0;
 
+    if (c->algo == SYMWIN_ALGO_COPIES)
+        return queue_copies(c, &args, grid, put_grid, turn->early);
+    if (comm->graph_launch.exec != NULL && !turn->captured && turn->partition == NULL)
+        return sw_graph_launch(comm, &config, kernel->function, params, allreduce_call);
+    return sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
+                    "%s: cuLaunchKernelEx of %u blocks", allreduce_call, grid->blocks);
+}
+
+static symwin_status launch(struct call *c)
+{
+    struct sw_grid grid = {0, 0}, put_grid = {0, 0};
+    struct sw_turn turn;
+    symwin_status status = sw_turn_begin(c->comm, allreduce_call, c->stream, &turn);
+
+    if (status != SYMWIN_OK)
+        return status;
+    c->question.multiprocessors = turn.multiprocessors;
+    c->question.most_blocks = turn.most_blocks;
     status = make_grid(c, &grid);
     if (status == SYMWIN_OK && puts_first(c))
         status = sw_choice_put_grid(&c->question, &c->asked, &put_grid);
     if (status == SYMWIN_OK)
-        status = order(c, &args.done, &stream_id);
-    if (status != SYMWIN_OK)
-        return status;
-    config.gridDimX = grid.blocks;
-    config.blockDimX = grid.threads;
-    config.sharedMemBytes = kernel->shared;
-    config.numAttrs = begins_early(comm);
-    if (c->algo == SYMWIN_ALGO_COPIES)
-        status = queue_copies(c, &args, &grid, &put_grid);
-    else if (comm->graph_launch.exec != NULL && args.done != 0)
-        status = sw_graph_launch(comm, &config, kernel->function, params, allreduce_call);
-    else
-        status = sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
-                          "%s: cuLaunchKernelEx of %u blocks", allreduce_call, grid.blocks);
-    if (status == SYMWIN_OK && args.done != 0) {
-        comm->done += c->algo == SYMWIN_ALGO_COPIES ? 1 : grid.blocks;
-        comm->has_last = 1;
-        comm->last_stream = c->stream;
-        comm->last_id = stream_id;
-    }
+        status = sw_turn_order(&turn, grid.blocks > put_grid.blocks ? grid.blocks
+                                                                    : put_grid.blocks);
+    if (status == SYMWIN_OK)
+        status = queue(c, &turn, &grid, &put_grid);
+    sw_turn_end(&turn, status == SYMWIN_OK, c->algo == SYMWIN_ALGO_COPIES ? 1 : grid.blocks);
     return status;
 }
 
-static symwin_status answer(const struct call *c, symwin_allreduce_info *info)
+static symwin_status answer(struct call *c, symwin_allreduce_info *info)
 {
     struct sw_grid grid = {0, 0};
-    const symwin_status status = make_grid(c, &grid);
+    symwin_status status;
 
+    c->question.most_blocks = sw_order_most_blocks(c->comm);
+    status = make_grid(c, &grid);
     if (status == SYMWIN_OK)
         *info = (symwin_allreduce_info){c->algo, (int)grid.blocks, (int)grid.threads,
                                         c->choice.measured};
@@ -463,16 +389,13 @@ static symwin_status run(struct call *c, symwin_allreduce_info *info)
 {
     struct sw_scope scope;
     symwin_status status = sw_scope_enter_context(c->comm->context, &scope);
-    int changed = 0;
 
-    sw_returns_collect(c->comm); /* before anything is found that this would retire */
     if (status == SYMWIN_OK)
         status = check_buffers(c);
-    if (status == SYMWIN_OK && info == NULL && sw_registrations_any(c->comm, c->windows))
-        status = sw_registrations_prepare(c->comm, allreduce_call, c->in, c->out, c->bytes,
-                                          c->stream, c->windows, &changed);
-    if (status == SYMWIN_OK && changed)
-        status = check_buffers(c);
+    if (status == SYMWIN_OK && info == NULL && sw_registrations_any(c->comm, c->buffers))
+        status = sw_registrations_prepare(c->comm, allreduce_call, c->buffers, c->bytes, c->stream);
+    if (status == SYMWIN_OK)
+        status = place_buffers(c);
     if (status == SYMWIN_OK)
         status = choose(c);
     if (status == SYMWIN_OK)

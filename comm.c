@@ -1,9 +1,11 @@
-/* Communicators that exist: how their ranks agree, what has ended them, abort, queries.
+/* Communicators that exist: how their ranks agree and leave, what has ended them, abort, queries.
  *
  * An agreement is one all-gather of every rank's status, call and values: all ranks come out of it alike.
  */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "internal.h"
 
@@ -92,37 +94,96 @@ symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
     return SYMWIN_OK;
 }
 
+/* ---- leaving ---- */
+
+enum { LEAVE_MS = 2000, NAP_NS = 50000 };
+
+/* The peers' kernels look at this word while they wait for this rank (kernels/call.cuh). */
+static symwin_status say_left(symwin_comm *comm, CUstream stream)
+{
+    const CUdeviceptr left = sw_group_address(
+        comm->group, comm->rank, comm->state.offset + offsetof(struct sw_comm_state, left));
+    symwin_status status = sw_check(sw_drv.cuStreamWriteValue32(stream, left, 1, 0),
+                                    "cuStreamWriteValue32");
+
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    return status;
+}
+
+/* Until the calls outside graphs have ended; where the communicator has ended, their kernels leave by themselves, but for
+ * those that something else keeps from starting. */
+static void await_calls(symwin_comm *comm, CUstream stream)
+{
+    const CUdeviceptr seen = comm->report_address + offsetof(struct sw_kernel_report, last_done);
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    int64_t ended_at = INT64_MAX;
+
+    for (;;) {
+        if (sw_drv.cuMemcpyAsync(seen, comm->done_address, sizeof comm->done, stream) !=
+                CUDA_SUCCESS ||
+            sw_drv.cuStreamSynchronize(stream) != CUDA_SUCCESS ||
+            __atomic_load_n(&comm->report->last_done, __ATOMIC_ACQUIRE) == comm->done)
+            return;
+        if (sw_exchange_ended(comm->group->exchange) && ended_at == INT64_MAX)
+            ended_at = sw_now_ms();
+        if (ended_at != INT64_MAX && sw_now_ms() - ended_at > LEAVE_MS)
+            return;
+        nanosleep(&nap, NULL);
+    }
+}
+
+void sw_comm_take_leave(symwin_comm *comm)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct sw_exchange *x = comm->group->exchange;
+    CUstream stream = NULL;
+    symwin_status status;
+
+    if (comm->nranks == 1 && comm->done == 0)
+        return;
+    /* While another thread captures for all. */
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    if (status == SYMWIN_OK) {
+        sw_exchange_take_leave(x, comm->rank);
+        await_calls(comm, stream);
+        status = say_left(comm, stream);
+    }
+    if (status != SYMWIN_OK) { /* peers' kernels must not wait for it */
+        sw_exchange_is_lost(x, comm->rank);
+        if (!sw_exchange_ended(x))
+            sw_exchange_fail(x, SYMWIN_PEER_LOST, comm->rank);
+        else
+            sw_group_abort_kernels(comm->group);
+    }
+    if (stream != NULL)
+        sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+}
+
 /* ---- state ---- */
 
+/* What the kernels have found is the word of all ranks' hosts too, unless another came first. */
 symwin_status sw_comm_status(symwin_comm *comm, const char *call)
 {
+    struct sw_exchange *x = comm->group->exchange;
     const struct sw_kernel_report *report = comm->report;
-    symwin_status status = sw_fork_check(call);
+    symwin_status status = sw_fork_check(call), outcome = SYMWIN_OK;
+    int culprit = 0, found_culprit = 0;
     uint32_t code;
 
     if (status != SYMWIN_OK)
         return status;
     code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
-    switch ((enum sw_kernel_code)code) {
-    case SW_KERNEL_OK:
-        return sw_exchange_status(comm->group->exchange, call);
-    case SW_KERNEL_MISMATCH:
-        return sw_fail(
-            SYMWIN_MISMATCH,
-            "%s: in collective %u, rank %d's arguments differ from rank %d's (digest %08x, "
-            "not %08x): count, type, operation, algorithm and window offsets must agree; "
-            "destroy the communicator",
-            call, report->epoch, report->rank, comm->rank, report->theirs, report->ours);
-    case SW_KERNEL_TIMEOUT:
-        return sw_fail(SYMWIN_TIMEOUT,
-                       "%s: in collective %u, rank %d waited %d ms for rank %d; destroy the "
-                       "communicator",
-                       call, report->epoch, comm->rank, comm->kernel_timeout_ms, report->rank);
-    case SW_KERNEL_ABORTED:
-        break;
-    }
-    status = sw_exchange_status(comm->group->exchange, call); /* who is lost, or who aborted */
-    if (status != SYMWIN_OK)
+    status = sw_report_status(report, &found_culprit);
+    if (status != SYMWIN_OK && !sw_exchange_ended(x))
+        sw_exchange_fail(x, status, found_culprit);
+    if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&
+        culprit == found_culprit)
+        return sw_report_tell(report, call);
+    status = sw_exchange_status(x, call); /* who is lost, or who aborted */
+    if (status != SYMWIN_OK || code == SW_KERNEL_OK)
         return status;
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
 }

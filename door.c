@@ -5,7 +5,6 @@
  * nobody: handshakes run side by side, each with a deadline, and the oldest strangers make room for new
  * ones.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -16,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -43,6 +43,7 @@ static struct {
     struct sw_visitor *visitors;
     int strangers;
     struct sw_watch local; /* .fd -1: there is none */
+    int is_shut; /* to descriptors; else a visitor may have sent some that take their time to close */
     char folder[sizeof((struct sw_id *)NULL)->folder];
     struct port ports[MOST_PORTS]; /* the first `count` are open */
     int count;
@@ -91,6 +92,8 @@ static void watch_close(struct sw_watch *watch)
 static void door_close(void)
 {
     folder_remove();
+    while (door.visitors != NULL) /* strangers: nobody is expected any more */
+        sw_door_drop(door.visitors);
     watch_close(&door.local);
     while (door.count > 0)
         watch_close(&door.ports[--door.count].watch);
@@ -147,6 +150,8 @@ static symwin_status local_open(void)
         return SYMWIN_OK;
     socket_address(door.folder, &address);
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0)
+        door.is_shut = sw_wire_take_descriptors(fd, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
         listen(fd, SOMAXCONN) != 0) {
         error = errno;
@@ -162,10 +167,11 @@ static symwin_status local_open(void)
     return watch_open(&door.local, fd);
 }
 
-/* The address of a network interface of that name; 0: there is none. */
+/* The address of a network interface of that name, but for link-local ones; 0: there is none. */
 static int interface_address(const char *name, struct sockaddr_storage *out)
 {
     struct ifaddrs *all = NULL, *i;
+    struct sw_id id = {.family = 0};
     int found = 0;
 
     if (getifaddrs(&all) != 0)
@@ -173,11 +179,12 @@ static int interface_address(const char *name, struct sockaddr_storage *out)
     for (i = all; i != NULL && !found; i = i->ifa_next) {
         if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
             continue;
-        found = i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6;
-        if (found)
-            memcpy(out, i->ifa_addr,
-                   i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-                                                     : sizeof(struct sockaddr_in6));
+        memset(out, 0, sizeof *out);
+        if (i->ifa_addr->sa_family == AF_INET)
+            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in));
+        else if (i->ifa_addr->sa_family == AF_INET6)
+            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in6));
+        found = sw_id_set_address(&id, out) && sw_id_interface(&id) == 0;
     }
     freeifaddrs(all);
     return found;
@@ -203,35 +210,31 @@ symwin_status sw_door_resolve(const char *name, int port, int everywhere, struct
         memcpy(&address, found->ai_addr, found->ai_addrlen);
         freeaddrinfo(found);
     }
-    id->family = address.ss_family;
     id->port = htons((uint16_t)port);
-    if (address.ss_family == AF_INET)
-        memcpy(id->address, &((struct sockaddr_in *)(void *)&address)->sin_addr, 4);
-    else
-        memcpy(id->address, &((struct sockaddr_in6 *)(void *)&address)->sin6_addr, 16);
+    if (!sw_id_set_address(id, &address))
+        return sw_fail(SYMWIN_INVALID, "%s: \"%s\" has no IP address", for_call, name);
+    /* Ranks of other hosts get the id as it is, and reach their own link by it. */
+    if (!everywhere && sw_id_interface(id) != 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: \"%s\" is a link-local address, and other hosts cannot tell of which "
+                       "link: set SYMWIN_ADDR to an address that all hosts reach",
+                       for_call, name);
     return SYMWIN_OK;
 }
 
 /* Binds a socket to the address and port; the port that it got is in the id then. 0, or an errno. */
 static int bind_to(int fd, struct sw_id *id)
 {
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = id->port};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = id->port};
-    struct sockaddr *address = (struct sockaddr *)(void *)&v6;
-    socklen_t bytes = sizeof v6;
+    struct sockaddr_storage address;
+    socklen_t bytes = sw_id_address(id, &address);
     const int yes = 1;
 
-    memcpy(&v4.sin_addr, id->address, sizeof v4.sin_addr);
-    memcpy(&v6.sin6_addr, id->address, sizeof v6.sin6_addr);
-    if (id->family == AF_INET) {
-        address = (struct sockaddr *)(void *)&v4;
-        bytes = sizeof v4;
-    }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(fd, address, bytes) != 0 || listen(fd, SOMAXCONN) != 0 ||
-        getsockname(fd, address, &bytes) != 0)
+    if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
         return errno;
-    id->port = id->family == AF_INET ? v4.sin_port : v6.sin6_port;
+    id->port = id->family == AF_INET ? ((struct sockaddr_in *)(void *)&address)->sin_port
+                                     : ((struct sockaddr_in6 *)(void *)&address)->sin6_port;
     return 0;
 }
 
@@ -246,7 +249,8 @@ static int is_for(const struct port *port, const struct sw_id *id)
 static symwin_status tcp_open(struct sw_id *id)
 {
     struct port *port = door.ports;
-    char text[INET6_ADDRSTRLEN] = "";
+    char text[NI_MAXHOST] = "";
+    struct sockaddr_storage address;
     symwin_status status;
     int fd, error;
 
@@ -277,7 +281,8 @@ static symwin_status tcp_open(struct sw_id *id)
     }
     if (fd >= 0)
         close(fd);
-    inet_ntop(id->family, id->address, text, sizeof text);
+    getnameinfo((struct sockaddr *)&address, sw_id_address(id, &address), text, sizeof text, NULL,
+                0, NI_NUMERICHOST);
     return sw_fail(SYMWIN_DENIED,
                    "%s: cannot listen on %s, port %d: %s; set SYMWIN_ADDR to an address of this "
                    "host, SYMWIN_PORT to a free port",
@@ -308,7 +313,11 @@ void sw_door_drop(struct sw_visitor *v)
     *at = v->next;
     door.strangers -= !v->seated;
     sw_service_remove(&v->watch);
-    sw_channel_close(&v->channel);
+    if (!v->channel.stream && !door.is_shut) {
+        sw_service_discard(v->channel.fd);
+        v->channel.fd = -1;
+    }
+    sw_channel_drop(&v->channel);
     free(v);
 }
 
@@ -334,32 +343,50 @@ struct sw_visitor *sw_door_next(const struct meeting *meeting, const struct sw_v
     return v;
 }
 
-static void hello(struct sw_visitor *v, const union sw_wire_frame *in)
+/* Proves to a visitor that this process knows the secret of the id that it comes for. SYMWIN_PEER_LOST: it is gone; any other
+ * failure is this process's. */
+static symwin_status challenge(struct sw_visitor *v, const unsigned char *secret)
 {
     union sw_wire_frame out;
+    symwin_status status;
+
+    memset(&out, 0, sizeof out.challenge);
+    status = sw_random_bytes(out.challenge.nonce, sizeof out.challenge.nonce, call);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_wire_prove_maker(secret, &v->hello, &out.challenge, out.challenge.proof);
+    sw_wire_seal(&out, SW_WIRE_CHALLENGE);
+    v->challenge = out.challenge;
+    if (sw_channel_send(&v->channel, &out, -1, sw_now_ms() + 1) != 0)
+        return SYMWIN_PEER_LOST;
+    sw_channel_key(&v->channel, 1, secret, &v->hello, &v->challenge);
+    return SYMWIN_OK;
+}
+
+static void hello(struct sw_visitor *v, const union sw_wire_frame *in)
+{
+    char text[SW_TEXT_BYTES];
+    const unsigned char *secret;
     symwin_status status;
     int culprit;
 
     v->hello = in->hello;
     v->meeting = sw_root_named(v->hello.name);
     if (v->meeting == NULL) {
-        status = sw_root_why_not(v->hello.name, &culprit);
-        sw_door_refuse(v, status, culprit, symwin_last_error());
+        status = sw_root_why_not(v->hello.name, &culprit, &secret);
+        snprintf(text, sizeof text, "%s", symwin_last_error());
+        /* Over TCP it is believed only with a proof. */
+        if (v->channel.stream && secret != NULL && challenge(v, secret) == SYMWIN_PEER_LOST)
+            sw_door_drop(v);
+        else
+            sw_door_refuse(v, status, culprit, text);
         return;
     }
-    memset(&out, 0, sizeof out.challenge);
-    status = sw_random_bytes(out.challenge.nonce, sizeof out.challenge.nonce, call);
-    if (status != SYMWIN_OK) {
-        sw_root_failed(v->meeting, status); /* no rank of another process can come */
-        return;
-    }
-    sw_wire_prove_maker(sw_root_secret(v->meeting), &v->hello, &out.challenge, out.challenge.proof);
-    sw_wire_seal(&out, SW_WIRE_CHALLENGE);
-    v->challenge = out.challenge;
-    if (sw_channel_send(&v->channel, &out, -1, sw_now_ms() + 1) != 0)
+    status = challenge(v, sw_root_secret(v->meeting));
+    if (status == SYMWIN_PEER_LOST)
         sw_door_drop(v);
-    else
-        sw_channel_key(&v->channel, 1, sw_root_secret(v->meeting), &v->hello, &v->challenge);
+    else if (status != SYMWIN_OK)
+        sw_root_failed(v->meeting, status); /* no rank of another process can come */
 }
 
 /* Whether the process that speaks is the one that it says it is, as far as that can be seen. */
@@ -439,9 +466,14 @@ static void visitor_ready(struct sw_watch *watch, short events)
         sw_door_drop(v);
 }
 
+static const char too_many[] =
+    "symwin_comm_create: too many connect to the process that made the id";
+static const char too_few[] = "symwin_comm_create: the process that made the id has too few "
+                              "descriptors for all who connect; raise its ulimit -n";
+
 /* Of those who have not said which id they come for, if there is one: any other may be a rank in the
- * middle of its handshake. */
-static void drop_oldest_stranger(void)
+ * middle of its handshake. Either comes again. */
+static void drop_oldest_stranger(const char *why)
 {
     struct sw_visitor *v, *oldest = NULL;
 
@@ -449,27 +481,29 @@ static void drop_oldest_stranger(void)
         if (!v->seated && (oldest == NULL || v->meeting == NULL || oldest->meeting != NULL))
             oldest = v;
     if (oldest != NULL)
-        sw_door_refuse(oldest, SYMWIN_BUSY, -1,
-                       "symwin_comm_create: too many connect to the process that made the id");
+        sw_door_refuse(oldest, SYMWIN_BUSY, -1, why);
 }
 
-/* Strangers make room who have had time to say who they are: ranks that have just come have not. */
-static void drop_slow_strangers(int error)
+void sw_door_clear(void)
 {
-    const int64_t now = sw_now_ms();
     struct sw_visitor *v, *next;
-    char text[SW_TEXT_BYTES];
 
-    snprintf(
-        text, sizeof text,
-        "symwin_comm_create: the process that made the id cannot take in another rank: %s; raise "
-        "its ulimit -n",
-        strerror(error));
     for (v = door.visitors; v != NULL; v = next) {
         next = v->next;
-        if (!v->seated && now >= v->watch.deadline - HANDSHAKE_MS + PAUSE_MS)
-            sw_door_refuse(v, SYMWIN_NO_MEMORY, -1, text);
+        if (!v->seated)
+            sw_door_refuse(v, SYMWIN_BUSY, -1, too_many);
     }
+}
+
+/* Strangers hold no more descriptors than they leave free, of which `fd` was the lowest. */
+static int is_crowded(int fd)
+{
+    struct rlimit most;
+
+    if (door.strangers >= MOST_STRANGERS)
+        return 1;
+    return getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
+           (rlim_t)fd + 1 + (rlim_t)door.strangers >= most.rlim_cur;
 }
 
 static void visitor_admit(int fd, int stream)
@@ -489,10 +523,10 @@ static void visitor_admit(int fd, int stream)
                                  .events = POLLIN | POLLRDHUP,
                                  .deadline = sw_now_ms() + HANDSHAKE_MS,
                                  .ready = visitor_ready};
-    if (door.strangers == MOST_STRANGERS)
-        drop_oldest_stranger();
+    if (is_crowded(fd))
+        drop_oldest_stranger(too_many);
     if (sw_service_add(&v->watch) != SYMWIN_OK) {
-        sw_channel_close(&v->channel);
+        sw_channel_drop(&v->channel);
         free(v);
         return;
     }
@@ -518,11 +552,12 @@ static void visitor_come(struct sw_watch *watch, short events)
     error = errno;
     if (!is_shortage(error))
         return;
-    if (door.strangers > 0)
-        drop_slow_strangers(error);
-    else
-        sw_root_no_room(error); /* first: it may set a deadline for the last to come */
-    watch->events = 0;          /* or it would be ready again at once */
+    if (door.strangers > 0) {
+        drop_oldest_stranger(too_few);
+        return; /* there is room now */
+    }
+    sw_root_no_room(error); /* first: it may set a deadline for the last to come */
+    watch->events = 0;      /* or it would be ready again at once */
     watch->deadline = sw_now_ms() + PAUSE_MS;
     sw_service_changed();
 }

@@ -100,8 +100,11 @@ static symwin_status load_cuda(struct sw_driver *table)
 
 static symwin_status load_emulated(struct sw_driver *table)
 {
+    const symwin_status status = sw_settings_check(NULL, SW_READER_EMULATED);
     CUresult result;
 
+    if (status != SYMWIN_OK)
+        return status;
     *table = sw_emu_driver;
     result = table->cuInit(0);
     if (result != CUDA_SUCCESS)
@@ -110,34 +113,41 @@ static symwin_status load_emulated(struct sw_driver *table)
     return SYMWIN_OK;
 }
 
+/* Of the processes that a launcher started on this host the first one says what all find alike. */
+static int speaks_for_host(void)
+{
+    struct sw_launch launch;
+
+    if (sw_launch_is_none() || sw_launch_read("symwin", &launch) != SYMWIN_OK)
+        return 1;
+    return (launch.local_rank >= 0 ? launch.local_rank : launch.rank) == 0;
+}
+
 static void load(void)
 {
-    const char *choice = getenv("SYMWIN_DRIVER");
+    int speaks;
+    const uint64_t choice = sw_setting(SW_SETTING_DRIVER);
     char before[SW_TEXT_BYTES];
 
     snprintf(before, sizeof before, "%s", symwin_last_error());
+    speaks = speaks_for_host(); /* which may set the last error */
     sw_service_watch_forks();
     loaded.done = 1;
-    if (choice == NULL || choice[0] == '\0')
-        choice = "auto";
-    if (strcmp(choice, "cuda") == 0) {
+    loaded.status = sw_settings_check(NULL, SW_READER_DRIVER);
+    loaded.emulated = choice == SW_CHOICE_EMU;
+    if (loaded.status == SYMWIN_OK && !loaded.emulated) {
         loaded.status = load_cuda(&sw_drv);
-    } else if (strcmp(choice, "emu") == 0) {
-        loaded.emulated = 1;
-        loaded.status = load_emulated(&sw_drv);
-    } else if (strcmp(choice, "auto") == 0) {
-        loaded.status = load_cuda(&sw_drv);
-        if (loaded.status != SYMWIN_OK) {
-            fprintf(stderr, "symwin: no GPU here, running on the emulated driver: %s\n",
-                    symwin_last_error());
+        if (loaded.status != SYMWIN_OK && choice == SW_CHOICE_AUTO) {
+            if (speaks)
+                fprintf(stderr, "symwin: no GPU here, running on the emulated driver: %s\n",
+                        symwin_last_error());
             loaded.emulated = 1;
+            loaded.status = SYMWIN_OK;
             sw_error_restore(before);
-            loaded.status = load_emulated(&sw_drv);
         }
-    } else {
-        loaded.status = sw_fail(SYMWIN_INVALID,
-                                "SYMWIN_DRIVER is \"%s\": set it to auto, cuda or emu", choice);
     }
+    if (loaded.status == SYMWIN_OK && loaded.emulated)
+        loaded.status = load_emulated(&sw_drv);
     if (loaded.status != SYMWIN_OK)
         snprintf(loaded.text, sizeof loaded.text, "%s", symwin_last_error());
     else

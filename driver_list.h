@@ -40,6 +40,27 @@
     X(cuCtxPopCurrent, "cuCtxPopCurrent", 4000, REQUIRED, (CUcontext * ctx))                       \
     X(cuCtxGetDevice, "cuCtxGetDevice", 2000, REQUIRED, (CUdevice * dev))                          \
     X(cuCtxSynchronize, "cuCtxSynchronize", 2000, REQUIRED, (void))                                \
+    X(cuCtxGetExecAffinity, "cuCtxGetExecAffinity", 11040, OPTIONAL,                               \
+      (CUexecAffinityParam * affinity, CUexecAffinityType type))                                   \
+    /* parts of a device: green contexts */                                                        \
+    X(cuDeviceGetDevResource, "cuDeviceGetDevResource", 12040, OPTIONAL,                           \
+      (CUdevice dev, CUdevResource * resource, CUdevResourceType type))                            \
+    X(cuCtxGetDevResource, "cuCtxGetDevResource", 12040, OPTIONAL,                                 \
+      (CUcontext ctx, CUdevResource * resource, CUdevResourceType type))                           \
+    X(cuDevSmResourceSplitByCount, "cuDevSmResourceSplitByCount", 12040, OPTIONAL,                 \
+      (CUdevResource * result, unsigned int *count, const CUdevResource *input,                    \
+       CUdevResource *rest, unsigned int flags, unsigned int least))                               \
+    X(cuDevResourceGenerateDesc, "cuDevResourceGenerateDesc", 12040, OPTIONAL,                     \
+      (CUdevResourceDesc * desc, CUdevResource *resources, unsigned int count))                    \
+    X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, OPTIONAL,                                       \
+      (CUgreenCtx * green, CUdevResourceDesc desc, CUdevice dev, unsigned int flags))              \
+    X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, OPTIONAL, (CUgreenCtx green))                 \
+    X(cuGreenCtxGetDevResource, "cuGreenCtxGetDevResource", 12040, OPTIONAL,                       \
+      (CUgreenCtx green, CUdevResource * resource, CUdevResourceType type))                        \
+    X(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, OPTIONAL,                           \
+      (CUstream * stream, CUgreenCtx green, unsigned int flags, int priority))                     \
+    X(cuStreamGetGreenCtx, "cuStreamGetGreenCtx", 12040, OPTIONAL,                                 \
+      (CUstream stream, CUgreenCtx * green))                                                       \
     /* virtual memory management */                                                                \
     X(cuMemAddressReserve, "cuMemAddressReserve", 10020, REQUIRED,                                 \
       (CUdeviceptr * ptr, size_t size, size_t alignment, CUdeviceptr addr,                         \

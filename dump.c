@@ -154,7 +154,8 @@ static void see_arena(const struct sw_arena *arena, void *context)
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-static void see_range(const struct sw_range *range, const struct sw_connected *c, void *context)
+static void see_range(const struct sw_range *range, const struct sw_connected *c, unsigned graphs,
+                      void *context)
 {
     struct text *t = context;
     const unsigned transports = c != NULL ? c->window.transports : 0;
@@ -168,7 +169,7 @@ static void see_range(const struct sw_range *range, const struct sw_connected *c
         how = "peer";
     line(t, "range 0x%llx comm=%u bytes=%zu local=%u graph=%u nccl=%d transports=%s",
          (unsigned long long)range->begin, t->comms - 1, (size_t)(range->end - range->begin),
-         range->refs[SW_REF_LOCAL], range->refs[SW_REF_GRAPH], range->nccl != NULL, how);
+         range->refs, graphs, range->nccl != NULL, how);
 }
 
 static void see_channel(const struct sw_end *end, void *context)
@@ -200,9 +201,10 @@ static void see_comm(symwin_comm *comm, void *context)
          number, comm->rank, comm->nranks, comm->device, comm->group->base, comm->group->stride,
          comm->group->multicast, allocations, comm->windows.count);
     while ((w = sw_tickets_next(&comm->windows, &at)) != NULL)
-        line(t, "window 0x%llx comm=%u bytes=%zu offset=%zu transports=%s",
+        line(t, "window 0x%llx comm=%u bytes=%zu offset=%zu transports=%s allocations=%d",
              (unsigned long long)(uintptr_t)w->ptr, number, w->bytes, w->offset,
-             (w->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? "peer,multicast" : "peer");
+             (w->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? "peer,multicast" : "peer",
+             w->pieces);
     pthread_mutex_unlock(&comm->mutex);
     sw_registrations_each(comm, see_range, t);
     sw_channels_each(comm, see_channel, t);

@@ -58,7 +58,7 @@ static const char *const jobs[][1 + 4 + 1] = {
     {"openmpi", "PMIX_NAMESPACE"},
     {"openmpi", "OMPI_MCA_ess_base_jobid"},
     /* Intel's UUID of an mpiexec, which oneCCL hands to PSM as the job's. MPICH's Hydra sets nothing that
-     * tells one mpiexec from another (seen under 5.0.2): there, MASTER_PORT or SYMWIN_JOB has to. Not
+     * tells one mpiexec from another (seen under 5.0.2): there, its process does (launcher.c). Not
      * PMI_JOBID, which is of the srun --mpi=pmi2 that an mpiexec may run in. */
     {"hydra", "I_MPI_HYDRA_UUID"},
     {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID"},
@@ -285,17 +285,27 @@ static const char *const *job_parts(const char *launcher)
  * ends in a hash of all of it, so that names that differ only beyond the field still differ.
  *
  * Between hosts a restart is told from the round before by the process at MASTER_ADDR: that one is gone. */
-static symwin_status read_job(const char *call, const char *launcher, struct sw_launch *out)
+static symwin_status read_job(const char *call, const char *const *row, struct sw_launch *out)
 {
     enum { TAIL = 1 + 16 };
+    const char *launcher = row[LAUNCHER];
     const char *const *part = job_parts(launcher);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     size_t length = 0;
-    char place[sizeof out->address + 16];
+    char place[sizeof out->address + 16], process[64] = "";
 
     snprintf(place, sizeof place, "%s:%d", out->address, out->port);
-    if (part == NULL)
-        job_add(out, &length, &hash, strcmp(place, ":0") == 0 ? launcher : place);
+    if (part == NULL && strcmp(place, ":0") == 0) {
+        /* Hydra says nothing that tells one mpiexec from another, but has a process of its own for each on every host.
+         * Ranks that somebody starts by other means may be anybody's children. */
+        if (strcmp(launcher, "hydra") == 0)
+            sw_launcher_name(row[RANK], process, sizeof process);
+        job_add(out, &length, &hash, launcher);
+        job_add(out, &length, &hash, process[0] != '\0' ? "," : "");
+        job_add(out, &length, &hash, process);
+    } else if (part == NULL) {
+        job_add(out, &length, &hash, place);
+    }
     for (; part != NULL && *part != NULL; part++) {
         if (getenv(*part)[0] == '\0')
             return sw_fail(SYMWIN_INVALID, "%s: %s is \"\"; set it to what no other job has", call,
@@ -323,9 +333,31 @@ symwin_status sw_launch_read(const char *call, struct sw_launch *out)
     if (status == SYMWIN_OK)
         status = read_port(call, &found);
     if (status == SYMWIN_OK)
-        status = read_job(call, row[LAUNCHER], &found);
+        status = read_job(call, row, &found);
     found.launcher = row[LAUNCHER];
     if (status == SYMWIN_OK)
         *out = found;
     return status;
+}
+
+long sw_launch_rival(const struct sw_launch *launch, int within_ms)
+{
+    enum { MOST = 32 };
+    const char *names[MOST] = {NULL};
+    int count = 0;
+    size_t i, k;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(rows[i][LAUNCHER], launch->launcher) == 0) {
+            names[count++] = rows[i][RANK];
+            names[count++] = either(rows[i][NRANKS], rows[i][NRANKS_ELSE]);
+        }
+    for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
+        for (k = 1; jobs[i][k] != NULL && count < MOST - 5; k++)
+            names[count++] = jobs[i][k];
+    names[count++] = "MASTER_ADDR";
+    names[count++] = "MASTER_PORT";
+    names[count++] = "SYMWIN_ADDR";
+    names[count++] = "SYMWIN_PORT";
+    return sw_launcher_rival(names, within_ms);
 }

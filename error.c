@@ -33,6 +33,21 @@ const char *symwin_status_name(symwin_status status)
     return "unknown symwin_status";
 }
 
+/* What others sent, or a variable has, may be in it: a terminal shall not obey that. Control characters of ASCII, and of
+ * ISO 8859 in UTF-8 (c2 80 to c2 9f). */
+static void make_plain(char *text)
+{
+    unsigned char *at = (unsigned char *)text;
+
+    for (; *at != '\0'; at++)
+        if (*at == '\n' || *at == '\t')
+            *at = ' ';
+        else if (*at < ' ' || *at == 0x7f)
+            *at = '?';
+        else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
+            at[0] = at[1] = '?';
+}
+
 symwin_status sw_fail(symwin_status status, const char *format, ...)
 {
     char text[SW_TEXT_BYTES]; /* the arguments may point into last_error */
@@ -41,6 +56,7 @@ symwin_status sw_fail(symwin_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    make_plain(text);
     memcpy(last_error, text, sizeof last_error);
     return status;
 }
@@ -48,6 +64,7 @@ symwin_status sw_fail(symwin_status status, const char *format, ...)
 void sw_error_restore(const char *text)
 {
     snprintf(last_error, sizeof last_error, "%s", text);
+    make_plain(last_error);
 }
 
 symwin_status sw_fail_in(symwin_status status, const char *call, const char *who)
@@ -104,11 +121,6 @@ symwin_status sw_check(CUresult result, const char *format, ...)
 
 void sw_drop(CUresult result, const char *call)
 {
-    const char *debug;
-
-    if (result == CUDA_SUCCESS)
-        return;
-    debug = getenv("SYMWIN_DEBUG");
-    if (debug != NULL && strcmp(debug, "0") != 0)
+    if (result != CUDA_SUCCESS && sw_setting(SW_SETTING_DEBUG))
         fprintf(stderr, "symwin: %s failed with %d during teardown\n", call, (int)result);
 }

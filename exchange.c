@@ -39,6 +39,9 @@
 #define WAITS_FRESH_MS 100
 #define SPINS 200 /* a few microseconds before a rank sleeps */
 
+/* What a rank's post says of it: it will post no more, though its last calls may be under way; it has left. */
+enum { HERE, LEAVES, GONE };
+
 static long futex(struct sw_exchange *x, int operation, uint32_t value, const struct timespec *t)
 {
     if (!x->shared)
@@ -166,7 +169,12 @@ int sw_exchange_is_quiet(const struct sw_exchange *x, int rank)
 
 int sw_exchange_has_left(const struct sw_exchange *x, int rank)
 {
-    return atomic_load(&x->page->posts[rank].gone);
+    return atomic_load(&x->page->posts[rank].gone) == GONE;
+}
+
+int sw_exchange_leaves(const struct sw_exchange *x, int rank)
+{
+    return atomic_load(&x->page->posts[rank].gone) != HERE;
 }
 
 static symwin_status ended(const struct sw_exchange *x, uint64_t word, const char *call)
@@ -186,7 +194,7 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
                        "%s: rank %d did not come in time; destroy the communicator on every rank",
                        call, culprit);
     case SYMWIN_PEER_LOST:
-        if (culprit < x->nranks && sw_exchange_has_left(x, culprit))
+        if (culprit < x->nranks && sw_exchange_leaves(x, culprit))
             return sw_fail(status,
                            "%s: rank %d has destroyed its communicator; every rank must make the "
                            "same collective calls before it does",
@@ -198,6 +206,18 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
             status,
             "%s: the process of rank %d has no memory or no descriptors left; destroy the "
             "communicator on every rank",
+            call, culprit);
+    case SYMWIN_MISMATCH:
+        if (culprit >= x->nranks)
+            return sw_fail(
+                status,
+                "%s: the ranks' calls differ, and no majority agrees; make the same calls "
+                "with the same arguments on every rank",
+                call);
+        return sw_fail(
+            status,
+            "%s: rank %d's calls differ from the other ranks'; make the same calls with the "
+            "same arguments on every rank",
             call, culprit);
     case SYMWIN_ABORTED:
         return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);
@@ -218,9 +238,24 @@ int sw_exchange_ended(const struct sw_exchange *x)
     return outcome(x) >> CULPRIT_SHIFT != 0;
 }
 
+void sw_exchange_take_leave(struct sw_exchange *x, int rank)
+{
+    int here = HERE;
+
+    if (atomic_compare_exchange_strong(&x->page->posts[rank].gone, &here, LEAVES))
+        ring(x);
+}
+
+void sw_exchange_is_lost(struct sw_exchange *x, int rank)
+{
+    int leaves = LEAVES;
+
+    atomic_compare_exchange_strong(&x->page->posts[rank].gone, &leaves, HERE);
+}
+
 void sw_exchange_leave(struct sw_exchange *x, int rank)
 {
-    atomic_store(&x->page->posts[rank].gone, 1);
+    atomic_store(&x->page->posts[rank].gone, GONE);
     ring(x); /* whoever waits for this rank looks again */
 }
 
@@ -267,7 +302,7 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
     *gone = 0;
     for (r = 0; r < x->nranks; r++) {
         /* gone before rounds: a rank posts first and leaves later */
-        const int left = atomic_load(&x->page->posts[r].gone);
+        const int left = sw_exchange_leaves(x, r);
         int *missing = is_elsewhere(x, r) ? &elsewhere : &here;
 
         if (atomic_load(&x->page->posts[r].rounds) > round)
@@ -364,8 +399,10 @@ static int local_done(const struct sw_exchange *x, uint64_t round)
     return 1;
 }
 
-/* Ends the exchange where that is due, or says how long to sleep until then. 0: look again at once. */
-static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, int64_t deadline)
+/* Ends the exchange where that is due, or says how long to sleep until then. 0: look again at once. `*proposed` is the
+ * caller's to keep: 0 at first. */
+static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, int64_t deadline,
+                         int64_t *proposed)
 {
     const uint64_t proposal = atomic_load(&x->page->proposal);
     const int64_t now = sw_now_ms();
@@ -375,9 +412,15 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
 
     if (missing >= 0)
         left += allowance_ms(x, missing);
-    if (proposal != 0) { /* its time counts from when it was made */
-        left = atomic_load(&x->page->proposed_at) + 2 * DECIDE_MS - now;
-        if (left > 0 && left <= 2 * DECIDE_MS) /* not in a future that another process made up */
+    if (proposal != 0) {
+        /* Its time counts from when it was made, but not from later than this rank has seen one: another process can
+         * say whatever it likes. */
+        if (*proposed == 0 || atomic_load(&x->page->proposed_at) < *proposed)
+            *proposed = atomic_load(&x->page->proposed_at);
+        if (*proposed > now)
+            *proposed = now;
+        left = *proposed + 2 * DECIDE_MS - now;
+        if (left > 0)
             return left;
         sw_exchange_decide(x, status_in(proposal),
                            culprit_in(proposal)); /* nobody decides any more */
@@ -410,6 +453,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, s
                               int64_t deadline, const char *call)
 {
     const uint64_t target = (round + 1) * (uint64_t)x->nranks;
+    int64_t proposed = 0; /* when an end was, as this rank has seen it first */
     int spins = 0;
 
     for (;;) {
@@ -428,7 +472,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, s
             sched_yield();
             continue;
         }
-        left = time_left(x, round, word, deadline);
+        left = time_left(x, round, word, deadline, &proposed);
         if (left > 0)
             sleep_until_rung(x, heard, left);
     }

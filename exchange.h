@@ -89,6 +89,12 @@ void sw_exchange_ask(struct sw_exchange *x);
 void sw_exchange_be_quiet(struct sw_exchange *x, int rank);
 int sw_exchange_is_quiet(const struct sw_exchange *x, int rank);
 
+/* This rank posts no more, but its process must not end yet: its kernels may be under way. */
+void sw_exchange_take_leave(struct sw_exchange *x, int rank);
+int sw_exchange_leaves(const struct sw_exchange *x, int rank);
+/* Its process has ended all the same, if it has not left. */
+void sw_exchange_is_lost(struct sw_exchange *x, int rank);
+
 /* This rank will not come again. */
 void sw_exchange_leave(struct sw_exchange *x, int rank);
 int sw_exchange_has_left(const struct sw_exchange *x, int rank);

@@ -49,15 +49,31 @@ void sw_let_go(int fd)
     close(fd);
 }
 
+/* What is on it and was not read is not closed here: that may take as long as the other end likes. */
+static void line_close(int fd)
+{
+    union sw_wire_frame frame;
+    int error;
+
+    shutdown(fd, SHUT_RDWR); /* no more comes */
+    do {
+        int came = -1;
+
+        error = sw_wire_receive_now(fd, &frame, &came);
+        sw_service_discard(came);
+    } while (error == 0 || error == EPROTO || error == EMFILE);
+    sw_let_go(fd);
+}
+
 void sw_place_release(struct sw_place *place)
 {
     int i;
 
     for (i = 0; i < place->processes && place->lines != NULL; i++)
         if (place->lines[i] >= 0)
-            sw_let_go(place->lines[i]);
+            line_close(place->lines[i]);
     for (i = 0; i < place->hosts && place->channels != NULL; i++)
-        sw_channel_close(&place->channels[i]);
+        sw_channel_drop(&place->channels[i]);
     if (place->page >= 0)
         sw_let_go(place->page);
     free(place->seats);
@@ -117,7 +133,7 @@ void sw_group_free(struct sw_group *group)
         sw_service_remove(&group->lines[p].watch);
     for (p = 0; p < group->processes && group->lines != NULL; p++)
         if (group->lines[p].watch.fd >= 0)
-            sw_let_go(group->lines[p].watch.fd);
+            line_close(group->lines[p].watch.fd);
     if (group->base != 0)
         sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
     pthread_mutex_destroy(&group->mutex);
@@ -132,13 +148,34 @@ void sw_group_free(struct sw_group *group)
     free(group);
 }
 
+/* Asks the waiting kernels of this process's ranks to leave: the caller's own, and with `all` the library's too. */
+static void end_kernels(struct sw_group *group, int all)
+{
+    int r;
+
+    pthread_mutex_lock(&group->mutex);
+    for (r = 0; r < group->nranks; r++) {
+        if (group->reports[r] == NULL)
+            continue;
+        __atomic_store_n(&group->reports[r]->ended, 1, __ATOMIC_RELEASE);
+        if (all)
+            __atomic_store_n(&group->reports[r]->abort, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&group->mutex);
+}
+
 /* The exchange has ended: this process's kernels must not wait any longer, and the other processes must
  * hear of it. Any thread. */
 static void group_ended(void *context)
 {
     struct sw_group *group = context;
+    symwin_status status;
+    int culprit;
 
-    sw_group_abort_kernels(group);
+    /* Of a rank that has left the library's kernels find out by themselves: those that do not need it complete. */
+    end_kernels(group, !sw_exchange_outcome(group->exchange, &status, &culprit) ||
+                           status != SYMWIN_PEER_LOST || culprit >= group->nranks ||
+                           !sw_exchange_leaves(group->exchange, culprit));
     sw_group_break_lines(group);
     sw_links_end(group);
     pthread_cond_broadcast(&group->mail_came);
@@ -155,9 +192,12 @@ static void process_lost(struct sw_group *group, int process)
     for (r = 0; r < group->nranks; r++) {
         if (group->process_of[r] != process)
             continue;
-        if (sw_exchange_has_left(group->exchange, r))
+        if (sw_exchange_has_left(group->exchange, r)) {
             sw_links_leave(group, r, -1);
-        else if (linked)
+            continue;
+        }
+        sw_exchange_is_lost(group->exchange, r);
+        if (linked)
             sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, r);
         else if (!sw_exchange_ended(group->exchange))
             sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, r);
@@ -191,13 +231,7 @@ static void line_ready(struct sw_watch *watch, short events)
 
 void sw_group_abort_kernels(struct sw_group *group)
 {
-    int r;
-
-    pthread_mutex_lock(&group->mutex);
-    for (r = 0; r < group->nranks; r++)
-        if (group->reports[r] != NULL)
-            __atomic_store_n(&group->reports[r]->abort, 1, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&group->mutex);
+    end_kernels(group, 1);
 }
 
 void sw_group_break_lines(struct sw_group *group)
@@ -266,10 +300,13 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_place *p
     group->process_of = calloc((size_t)place->nranks, sizeof *group->process_of);
     group->host_of = calloc((size_t)place->nranks, sizeof *group->host_of);
     group->lines = calloc((size_t)place->processes, sizeof *group->lines);
+    group->waiting = calloc((size_t)place->nranks, sizeof *group->waiting);
+    group->mail_end = &group->mail;
     for (p = 0; p < place->processes && group->lines != NULL; p++)
         group->lines[p].watch.fd = -1;
     if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
-        group->lines == NULL || (group->hosts > 1 && !sw_links_create(group)))
+        group->lines == NULL || group->waiting == NULL ||
+        (group->hosts > 1 && !sw_links_create(group)))
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, place->nranks);
     group->leader = sw_place_leader(place, place->process);
     for (r = 0; r < place->nranks; r++) {

@@ -26,6 +26,7 @@ struct errand {
 struct sw_trade {
     struct sw_group *group;
     struct sw_segment *segment;
+    int piece; /* of each rank that has so many */
     const char *call;
     int64_t deadline;
     int *fds;                /* owned, nranks: this process's exported memory, -1: none */
@@ -46,9 +47,14 @@ static void note(struct sw_trade *t, symwin_status status, const char *text)
         sw_error_restore(text);
 }
 
-static int next_local(const struct sw_group *group, int rank)
+static int has_piece(const struct sw_trade *t, int rank)
 {
-    while (rank < group->nranks && !sw_group_is_local(group, rank))
+    return t->piece < t->segment->rank[rank].stretch.pieces;
+}
+
+static int next_local(const struct sw_trade *t, int rank)
+{
+    while (rank < t->group->nranks && !(sw_group_is_local(t->group, rank) && has_piece(t, rank)))
         rank++;
     return rank;
 }
@@ -88,8 +94,9 @@ static void export_all(struct sw_trade *t)
 {
     int r;
 
-    for (r = next_local(t->group, 0); r < t->group->nranks; r = next_local(t->group, r + 1)) {
-        t->exported[r] = sw_handles_export(t->segment->rank[r].memory, r, &t->fds[r]);
+    for (r = next_local(t, 0); r < t->group->nranks; r = next_local(t, r + 1)) {
+        t->exported[r] = sw_handles_export(t->segment->rank[r].pieces[t->piece].memory, r,
+                                           &t->fds[r]);
         if (t->status == SYMWIN_OK)
             t->status = t->exported[r];
     }
@@ -117,13 +124,13 @@ static void send_one(struct sw_trade *t, int process)
 
     memset(&frame, 0, sizeof frame.handle); /* the union is as large as the largest of them */
     frame.handle.sequence = t->segment->id;
-    frame.handle.bytes = t->segment->rank[r].bytes;
+    frame.handle.bytes = t->segment->rank[r].pieces[t->piece].bytes;
     frame.handle.rank = r;
     frame.handle.status = (int32_t)t->exported[r];
     sw_wire_seal(&frame, SW_WIRE_HANDLE);
     error = sw_wire_send_now(t->group->lines[process].watch.fd, &frame, t->fds[r]);
     if (error == 0)
-        e->to_send = next_local(t->group, r + 1);
+        e->to_send = next_local(t, r + 1);
     else if (error == ETOOMANYREFS && sw_now_ms() < t->deadline - SLICE_MS)
         nanosleep(&moment, NULL); /* passes when others have received */
     else if (error == EPIPE || error == ECONNRESET)
@@ -135,11 +142,10 @@ static void send_one(struct sw_trade *t, int process)
 static symwin_status import_one(struct sw_trade *t, const struct sw_wire_handle *handle, int fd)
 {
     CUmemGenericAllocationHandle memory = 0;
-    symwin_status status;
+    symwin_status status = sw_segment_expects(t->segment, handle->rank, handle->bytes);
 
-    if (handle->bytes == 0 || handle->bytes > t->segment->bytes)
-        return sw_fail(SYMWIN_MISMATCH, "rank %d sent memory of %llu bytes for a segment of %zu",
-                       handle->rank, (unsigned long long)handle->bytes, t->segment->bytes);
+    if (status != SYMWIN_OK)
+        return status;
     status = sw_check(sw_drv.cuMemImportFromShareableHandle(
                           &memory, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                       "cuMemImportFromShareableHandle of rank %d's memory", handle->rank);
@@ -156,7 +162,8 @@ static int fits(const struct sw_trade *t, int process, const union sw_wire_frame
 
     return frame->header.type == SW_WIRE_HANDLE && h->rank < t->group->nranks &&
            t->group->process_of[h->rank] == process && h->sequence == t->segment->id &&
-           !t->came[h->rank] && (fd >= 0 || lost) == (h->status == SYMWIN_OK);
+           has_piece(t, h->rank) && !t->came[h->rank] &&
+           (fd >= 0 || lost) == (h->status == SYMWIN_OK);
 }
 
 static void receive_one(struct sw_trade *t, int process)
@@ -188,8 +195,7 @@ static void receive_one(struct sw_trade *t, int process)
         return;
     }
     if (error != 0 || !fits(t, process, &frame, fd, 0)) {
-        if (fd >= 0)
-            sw_service_close(fd);
+        sw_service_discard(fd);
         lost(t, process, SYMWIN_MISMATCH);
         return;
     }
@@ -197,8 +203,10 @@ static void receive_one(struct sw_trade *t, int process)
     t->came[frame.handle.rank] = 1;
     if (fd >= 0 && t->status == SYMWIN_OK)
         note(t, import_one(t, &frame.handle, fd), text);
-    if (fd >= 0)
+    if (fd >= 0 && t->status == SYMWIN_OK) /* the driver knows it: it is memory */
         sw_service_close(fd);
+    else
+        sw_service_discard(fd);
 }
 
 /* Which lines there is something to do on, and no others: poll() takes no more than the process may have descriptors,
@@ -298,23 +306,25 @@ static void prepare(struct sw_trade *t)
 
     t->status = SYMWIN_OK;
     for (p = 0; p < t->group->processes; p++)
-        t->errands[p] = (struct errand){.to_send = next_local(t->group, 0)};
+        t->errands[p] = (struct errand){.to_send = next_local(t, 0)};
     for (r = 0; r < t->group->nranks; r++) {
         t->fds[r] = -1;
         t->exported[r] = SYMWIN_OK;
         t->came[r] = 0;
-        t->errands[t->group->process_of[r]].to_receive += t->group->host_of[r] == t->group->host;
+        t->errands[t->group->process_of[r]].to_receive += t->group->host_of[r] == t->group->host &&
+                                                          has_piece(t, r);
     }
 }
 
-symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segment, int timeout_ms,
-                               const char *call)
+symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segment, int piece,
+                               int timeout_ms, const char *call)
 {
     struct sw_trade *t = group->trade;
     symwin_status status;
     int r;
 
     t->segment = segment;
+    t->piece = piece;
     t->call = call;
     t->deadline = sw_now_ms() + timeout_ms;
     prepare(t);
@@ -346,16 +356,17 @@ symwin_status sw_handles_export_fabric(CUmemGenericAllocationHandle memory,
     return sw_check(result, "cuMemExportToShareableHandle as a fabric handle");
 }
 
-symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
+symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank, int piece,
                                 uint64_t words[SW_FABRIC_WORDS])
 {
+    const struct sw_segment_piece *own = &segment->rank[rank].pieces[piece];
     CUmemFabricHandle handle;
-    const symwin_status status = sw_handles_export_fabric(segment->rank[rank].memory, &handle);
+    const symwin_status status = sw_handles_export_fabric(own->memory, &handle);
 
     if (status != SYMWIN_OK)
         return status;
     memcpy(words, &handle, sizeof handle);
-    words[SW_FABRIC_WORDS - 1] = segment->rank[rank].bytes;
+    words[SW_FABRIC_WORDS - 1] = own->bytes;
     return SYMWIN_OK;
 }
 
@@ -365,11 +376,10 @@ symwin_status sw_handles_import(struct sw_group *group, struct sw_segment *segme
     const uint64_t bytes = words[SW_FABRIC_WORDS - 1];
     CUmemGenericAllocationHandle memory = 0;
     CUmemFabricHandle handle;
-    symwin_status status;
+    symwin_status status = sw_segment_expects(segment, rank, bytes);
 
-    if (bytes == 0 || bytes > segment->bytes)
-        return sw_fail(SYMWIN_MISMATCH, "rank %d sent memory of %llu bytes for a segment of %zu",
-                       rank, (unsigned long long)bytes, segment->bytes);
+    if (status != SYMWIN_OK)
+        return status;
     memcpy(&handle, words, sizeof handle);
     status = sw_check(
         sw_drv.cuMemImportFromShareableHandle(&memory, &handle, CU_MEM_HANDLE_TYPE_FABRIC),

@@ -126,6 +126,7 @@ static symwin_status give_link(struct meeting *m, struct sw_place *place, int ho
     struct sw_channel *channel = &m->seats[lowest_of_host(place, host)].visitor->channel;
     const int linking = lowest_of_host(place, 0);
     union sw_wire_frame frame;
+    symwin_status status;
 
     m->seats[lowest_of_host(place, host)].linked = 1;
     sw_service_remove(&m->seats[lowest_of_host(place, host)].visitor->watch); /* who links reads */
@@ -139,7 +140,9 @@ static symwin_status give_link(struct meeting *m, struct sw_place *place, int ho
     frame.link.sent = channel->sent;
     frame.link.received = channel->received;
     memcpy(frame.link.key, channel->key, sizeof frame.link.key);
-    return sw_meeting_tell(m, linking, &frame, SW_WIRE_LINK, channel->fd);
+    status = sw_meeting_tell(m, linking, &frame, SW_WIRE_LINK, channel->fd);
+    sw_wipe(&frame.link, sizeof frame.link);
+    return status;
 }
 
 /* Every process gets all that it needs. */

@@ -1,5 +1,6 @@
 /* Ids of communicators, and the names by which processes, hosts and ids know each other. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,14 +46,14 @@ symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
 
 static void name_host(int by_space, unsigned char name[SW_NAME_BYTES])
 {
-    const char *given = getenv("SYMWIN_HOST_ID");
+    const char *given = sw_setting_text(SW_SETTING_HOST_ID);
     char boot[64] = "";
     struct stat space = {0};
     struct sw_part parts[] = {{"symwin host", 11}, {boot, sizeof boot}, {&space.st_ino, 0}};
     unsigned char digest[SW_DIGEST_BYTES];
     FILE *file;
 
-    if (given != NULL && given[0] != '\0') {
+    if (given != NULL) {
         parts[1] = (struct sw_part){given, strlen(given)};
     } else {
         file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -89,6 +90,69 @@ void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES])
     memcpy(name, digest, SW_NAME_BYTES);
 }
 
+/* ---- addresses ---- */
+
+enum { INTERFACE_AT = 4 };
+
+static int is_link_local(const struct sw_id *id)
+{
+    return id->family == AF_INET6 && id->address[0] == 0xfe && (id->address[1] & 0xc0) == 0x80;
+}
+
+uint32_t sw_id_interface(const struct sw_id *id)
+{
+    uint32_t number = 0;
+
+    if (is_link_local(id))
+        memcpy(&number, id->address + INTERFACE_AT, sizeof number);
+    return number;
+}
+
+void sw_id_set_interface(struct sw_id *id, uint32_t number)
+{
+    if (is_link_local(id))
+        memcpy(id->address + INTERFACE_AT, &number, sizeof number);
+}
+
+socklen_t sw_id_address(const struct sw_id *id, struct sockaddr_storage *out)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = id->port};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = id->port};
+    struct sw_id plain = *id;
+
+    memset(out, 0, sizeof *out);
+    if (id->family == AF_INET) {
+        memcpy(&v4.sin_addr, id->address, sizeof v4.sin_addr);
+        memcpy(out, &v4, sizeof v4);
+        return sizeof v4;
+    }
+    v6.sin6_scope_id = sw_id_interface(id);
+    sw_id_set_interface(&plain, 0);
+    memcpy(&v6.sin6_addr, plain.address, sizeof v6.sin6_addr);
+    memcpy(out, &v6, sizeof v6);
+    sw_wipe(plain.secret, sizeof plain.secret);
+    return sizeof v6;
+}
+
+int sw_id_set_address(struct sw_id *id, const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
+
+    memset(id->address, 0, sizeof id->address);
+    id->family = address->ss_family;
+    if (id->family == AF_INET)
+        memcpy(id->address, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4);
+    else if (id->family == AF_INET6)
+        memcpy(id->address, &v6->sin6_addr, 16);
+    else
+        return 0;
+    if (id->family == AF_INET6)
+        sw_id_set_interface(id, v6->sin6_scope_id);
+    return 1;
+}
+
+/* ---- ids ---- */
+
 symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
                          const char *for_call)
 {
@@ -105,8 +169,10 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     else
         status = sw_random_bytes(id->secret, sizeof id->secret, for_call);
     if (status == SYMWIN_OK && options->address != NULL)
-        status = sw_door_resolve(options->address, options->port, options->secret != NULL, id,
+        status = sw_door_resolve(options->address, options->port, options->everywhere, id,
                                  for_call);
+    if (options->at != NULL && !sw_id_set_address(id, options->at))
+        id->family = 0;
     if (status != SYMWIN_OK)
         return status;
     sw_service_lock();
@@ -162,6 +228,7 @@ symwin_status symwin_unique_id_create(symwin_unique_id *id)
         status = sw_id_make(&fresh, &options, own_call);
     if (status == SYMWIN_OK)
         memcpy(id, &fresh, sizeof fresh);
+    sw_wipe(&fresh, sizeof fresh);
     return status;
 }
 
@@ -179,6 +246,8 @@ symwin_status symwin_unique_id_release(const symwin_unique_id *id)
     status = sw_root_close(&copy);
     sw_service_unlock();
     sw_service_settle();
+    sw_claim_drop(&copy);
+    sw_wipe(&copy, sizeof copy);
     return status;
 }
 
@@ -204,6 +273,16 @@ int sw_id_is_valid(const struct sw_id *id)
 {
     return memcmp(id->magic, id_magic, sizeof id_magic) == 0 &&
            memchr(id->folder, 0, sizeof id->folder) != NULL;
+}
+
+void sw_bootstrap_key(const symwin_unique_id *unique, unsigned char key[SW_KEY_BYTES])
+{
+    static const struct sw_part parts[] = {{"symwin parts", 12}};
+    struct sw_id id;
+
+    memcpy(&id, unique, sizeof id);
+    sw_hmac(id.secret, parts, 1, key);
+    sw_wipe(&id, sizeof id);
 }
 
 void sw_id_forked(void)

@@ -11,6 +11,7 @@
 #include "kernels/kernel_list.h"
 #include "memory.h"
 #include "registry.h"
+#include "settings.h"
 #include "tickets.h"
 
 /* ---- error.c --------------------------------------------------------------------------------- */
@@ -80,6 +81,9 @@ void sw_hmac(const unsigned char key[SW_KEY_BYTES], const struct sw_part *parts,
              unsigned char mac[SW_DIGEST_BYTES]);
 int sw_digest_equal(const unsigned char a[SW_DIGEST_BYTES], const unsigned char b[SW_DIGEST_BYTES]);
 
+/* Zeros what nobody may read any more. No compiler leaves it out. */
+void sw_wipe(void *data, size_t bytes);
+
 /* ---- service.c: the service thread ----------------------------------------------------------- */
 
 int64_t sw_now_ms(void); /* of the monotonic clock */
@@ -123,6 +127,20 @@ void sw_service_close(int fd);
 /* From now on a fork is noticed. */
 void sw_service_watch_forks(void);
 
+/* ---- closer.c: descriptors of others ----------------------------------------------------------- */
+
+/* Has a descriptor closed that another process sent and that is not what it should be. No fork gets it. Whoever sent it may
+ * have its last close take long, so the caller does not wait for it. With or without the service lock. */
+void sw_service_discard(int fd);
+
+/* Whether all of them are closed, within so many seconds. */
+int sw_closer_wait(int seconds);
+
+/* Around a fork, under the service lock. */
+void sw_closer_prepare(void);
+void sw_closer_parent(void);
+void sw_closer_child(void);
+
 /* ---- exchange.c, page.c: see exchange.h ------------------------------------------------------------ */
 
 /* ---- physical.c, vmm_alloc.c: see memory.h ------------------------------------------------------ */
@@ -145,13 +163,29 @@ symwin_status sw_multicast_map(struct sw_group *group, struct sw_segment *segmen
 /* Undoes as much of it as was done. */
 void sw_multicast_release(struct sw_group *group, struct sw_segment *segment);
 
-/* ---- segment.c: one physical allocation of every rank, at one offset of the flat range -------- */
+/* ---- segment.c: physical allocations of every rank, at one offset of the flat range ----------- */
+
+/* A rank's part of a segment: physical allocations side by side, as they are at its own addresses. */
+struct sw_stretch {
+    size_t begin; /* from the segment's offset on */
+    size_t bytes;
+    int pieces; /* physical allocations */
+};
+
+struct sw_segment_piece {
+    CUmemGenericAllocationHandle memory; /* owned, 0: none */
+    size_t offset;                       /* in the flat range */
+    size_t bytes;
+    uint64_t buffer_id; /* 0: of a rank of another process */
+    int mapped;
+};
 
 struct sw_segment_rank {
-    CUmemGenericAllocationHandle memory; /* owned, 0: none */
-    size_t bytes;                        /* of the rank's allocation */
-    uint64_t buffer_id;
-    int mapped; /* its part of the flat range shows its memory */
+    struct sw_stretch stretch;
+    struct sw_segment_piece *pieces; /* in the segment's own memory */
+    int shown;                       /* pieces that were given to sw_segment_map() */
+    size_t shown_bytes;
+    int mapped; /* its part of the flat range shows all of its memory */
     int bound;  /* its memory is bound to the multicast object, for bound_device */
     int bound_device;
     int refs; /* windows of the rank on this segment, and registrations under way */
@@ -161,7 +195,8 @@ struct sw_segment {
     struct sw_segment *next; /* by offset */
     uint64_t id;             /* the registration's number: one for all ranks, never reused */
     size_t offset;           /* in every rank's part of the flat range */
-    size_t bytes;            /* the largest rank's, granular */
+    size_t bytes;            /* to the end of the last stretch, granular */
+    int uneven; /* a rank that keeps it from multicast: of several pieces, or that begins later; -1: none */
     int holders; /* ranks of this process with refs > 0; the last to leave tears it down */
     CUmemGenericAllocationHandle multicast; /* owned, 0: none */
     size_t multicast_bytes;
@@ -197,7 +232,10 @@ struct sw_group {
     uint64_t *posts_sent;   /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
     struct sw_letter
-        *mail; /* owned: for ranks of this process; under the service lock, as the next two */
+        *mail; /* owned: for ranks of this process; under the service lock, as the next ones */
+    struct sw_letter **mail_end; /* where the next one goes */
+    int *waiting;                /* owned: of each rank, how many of its letters are there */
+    int mail_fds;                /* descriptors with them */
     pthread_cond_t mail_came;
     int trading;                  /* handles are being traded: the service thread reads no line */
     struct sw_watch pulse;        /* of the process that links this host with others */
@@ -242,20 +280,33 @@ static inline CUdeviceptr sw_group_address(const struct sw_group *group, int ran
     return group->base + (CUdeviceptr)rank * group->stride + offset;
 }
 
-/* The segment that shows allocation `buffer_id` for `rank`, with a reference for the rank; NULL. */
-struct sw_segment *sw_segment_find(struct sw_group *group, int rank, uint64_t buffer_id);
+/* The segment that shows these allocations for `rank`, one behind the other, with a reference for the rank; NULL. *offset:
+ * of the first of them in the flat range. */
+struct sw_segment *sw_segment_find(struct sw_group *group, int rank,
+                                   const struct sw_physical *pieces, int count, size_t *offset);
 int sw_segment_count(struct sw_group *group);
+
+/* Whether `rank`, of this process, still has at [address, address + bytes) what the segment, of which the caller holds a
+ * reference, shows from `offset` of the flat range on: another allocator may have mapped other memory there. */
+int sw_segment_is_current(const struct sw_segment *segment, int rank, size_t offset,
+                          CUdeviceptr address, size_t bytes);
 
 /* The lowest offset from `from` on that is free in this process for `bytes`. */
 symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset);
 
-/* Segment `id` at an offset that is free, made by the first rank of this process to come, with a
- * reference for `rank`. */
-symwin_status sw_segment_join(struct sw_group *group, int rank, uint64_t id, size_t offset,
-                              size_t bytes, struct sw_segment **out);
+/* From the segment's offset to the end of the last stretch; SIZE_MAX: no address space has as much. */
+size_t sw_segment_bytes(const struct sw_stretch *stretches, int nranks);
 
-/* Shows `rank`'s memory in its part of the range, to all devices of this process. Takes over the
- * handle. `buffer_id` is 0 for a rank of another process. */
+/* Segment `id` at an offset that is free, of a stretch for each rank, made by the first rank of this process to come, with
+ * a reference for `rank`. */
+symwin_status sw_segment_join(struct sw_group *group, int rank, uint64_t id, size_t offset,
+                              const struct sw_stretch *stretches, struct sw_segment **out);
+
+/* Whether the next piece of `rank`'s stretch may have so many bytes. */
+symwin_status sw_segment_expects(const struct sw_segment *segment, int rank, uint64_t bytes);
+
+/* Shows the next piece of `rank`'s stretch, which is as long as that wants it, to all devices of this process. Takes over
+ * the handle. `buffer_id` is 0 for a rank of another process. */
 symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment, int rank,
                              CUmemGenericAllocationHandle memory, size_t bytes, uint64_t buffer_id);
 
@@ -292,11 +343,17 @@ int sw_launch_is_none(void);
 /* Whether the job has processes on other hosts; as far as nothing is said, it has none. */
 int sw_launch_is_wide(const struct sw_launch *launch);
 
-/* A time from the environment, or the default where it is not set or makes no sense. */
-int sw_milliseconds(const char *variable, int otherwise);
+/* Another process that says it is the same rank of a job of that name, and was started by the same launcher not much before; 0:
+ * none is seen. */
+long sw_launch_rival(const struct sw_launch *launch, int within_ms);
 
-#define SW_BOOTSTRAP_TIMEOUT "SYMWIN_BOOTSTRAP_TIMEOUT_MS"
-#define SW_BOOTSTRAP_TIMEOUT_MS 60000
+/* ---- launcher.c: what the system says of the process that has started this one ----------------- */
+
+/* "<pid>.<when it was started>", through programs between that have the same value of `variable`; "": not known. */
+void sw_launcher_name(const char *variable, char *name, size_t room);
+
+/* A process that it has started with the same values of all variables, NULL after the last, the rank's first. */
+long sw_launcher_rival(const char *const *names, int within_ms);
 
 /* ---- bootstrap.c: how ranks find each other -------------------------------------------------- */
 
@@ -304,6 +361,9 @@ int sw_milliseconds(const char *variable, int otherwise);
  * came get one status. */
 symwin_status sw_bootstrap_join(const symwin_unique_id *id, int nranks, int rank, int timeout_ms,
                                 struct sw_group **out);
+
+/* What all ranks of the communicator that was made with the id have, and nobody else: makes the secrets of its parts. */
+void sw_bootstrap_key(const symwin_unique_id *id, unsigned char key[SW_KEY_BYTES]);
 
 /* Leaves the group; the last rank of the process frees it and its address range. */
 void sw_bootstrap_leave(struct sw_group *group, int rank);
@@ -324,22 +384,22 @@ void sw_bootstrap_forked(void);
 struct sw_trade *sw_handles_create(struct sw_group *group);
 void sw_handles_destroy(struct sw_trade *trade);
 
-/* By the leader alone, when every rank of this process has mapped its memory in the segment: sends it
- * to every other process, and maps what they send. All processes must be at it. SYMWIN_OK says that
- * this process has all; whether the others have is for the next agreement. */
-symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segment, int timeout_ms,
-                               const char *call);
+/* By the leader alone, when every rank of this process has mapped its memory in the segment: sends piece `piece` of each to
+ * every other process, and maps what they send. All processes must be at it. SYMWIN_OK says that this process has all;
+ * whether the others have is for the next agreement. */
+symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segment, int piece,
+                               int timeout_ms, const char *call);
 
-/* Between hosts: a rank's memory as a fabric handle, in words of a vote, and that of another host's rank
- * from its words. */
 /* Memory of a rank as a descriptor, which a forked child does not get, the caller's to close by sw_service_close(); or as
  * a fabric handle. */
 symwin_status sw_handles_export(CUmemGenericAllocationHandle memory, int rank, int *fd);
 symwin_status sw_handles_export_fabric(CUmemGenericAllocationHandle memory,
                                        CUmemFabricHandle *handle);
 
+/* Between hosts: a piece of a rank's memory as a fabric handle, in words of a vote, and the next piece of another host's rank
+ * from its words. */
 #define SW_FABRIC_WORDS 9
-symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank,
+symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank, int piece,
                                 uint64_t words[SW_FABRIC_WORDS]);
 symwin_status sw_handles_import(struct sw_group *group, struct sw_segment *segment, int rank,
                                 const uint64_t words[SW_FABRIC_WORDS]);
@@ -380,6 +440,11 @@ int sw_kernels_begin_early(const struct sw_kernels *kernels);
 symwin_status sw_report_acquire(CUdevice device, struct sw_kernel_report **out);
 void sw_report_release(struct sw_kernel_report *report);
 
+/* What the kernels of all ranks have found: a status and a rank, SW_NOBODY if no one of them is to blame. SYMWIN_OK: nothing,
+ * or that the host has asked them to leave. And as a sentence. */
+symwin_status sw_report_status(const struct sw_kernel_report *report, int *culprit);
+symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call);
+
 /* ---- symwin.c: communicators ----------------------------------------------------------------- */
 
 #define SW_VOTE_VALUES 12
@@ -398,8 +463,9 @@ struct sw_window {
     uintptr_t handle; /* the public value; 0: the communicator's own memory */
     void *ptr;
     size_t bytes;
-    size_t offset; /* in the flat range */
-    uint64_t buffer_id;
+    size_t offset;              /* in the flat range */
+    uint64_t buffer_id;         /* of the first physical allocation, */
+    int pieces;                 /* of so many */
     struct sw_segment *segment; /* holds one reference */
     CUdeviceptr held;           /* owned memory kept from being freed; 0: another allocator's */
     unsigned transports;
@@ -430,6 +496,8 @@ struct sw_graph_launch { /* graph_launch.c: all NULL without SYMWIN_COMM_GRAPH_L
     CUgraphExec exec;
 };
 
+struct sw_order;
+
 struct symwin_comm {
     struct symwin_comm *next, *prev; /* of this process's: comm.c */
     enum sw_comm_stage stage;
@@ -437,6 +505,7 @@ struct symwin_comm {
     int nranks;
     int device;
     int ranks_on_device;
+    int local_on_device; /* of these, in this process */
     int shares_devices; /* some device has several ranks; alike on all ranks, as are the next two */
     int streams_per_rank; /* that run at the same time where the fewest do */
     unsigned algos;       /* bit i: all ranks' devices have kernels of algorithm i */
@@ -445,8 +514,9 @@ struct symwin_comm {
     int kernel_timeout_ms; /* -1: for ever */
     int max_blocks;        /* 0: by the device */
     size_t slot_bytes;
-    struct sw_group *group; /* one of its references */
-    CUcontext context;      /* retained: the device's primary context */
+    struct sw_group *group;          /* one of its references */
+    unsigned char key[SW_KEY_BYTES]; /* all ranks' and nobody else's: makes the secrets of parts */
+    CUcontext context;               /* retained: the device's primary context */
     struct sw_kernels *kernels;
     struct sw_kernel_report *report; /* owned, in pinned host memory */
     CUdeviceptr report_address;
@@ -463,18 +533,33 @@ struct symwin_comm {
     struct sw_registrations *registrations; /* owned: register.h */
     struct sw_channels *channels;           /* owned: channels.h */
 
-    /* collective.c, under `busy`: what the next call has to come after */
-    uint32_t done;              /* blocks of all calls outside captures: what state.done comes to */
+    /* order.c: what the next call has to come after. Under `busy` and the order's mutex. */
+    CUdeviceptr done_address;   /* counts the blocks that have ended of calls outside captures */
+    uint32_t done;              /* what that comes to */
     int has_last;               /* there was one */
     CUstream last_stream;       /* of the last one, */
     unsigned long long last_id; /* which is no other stream's, 0: not known */
+    struct sw_order *order;     /* among the communicators of the device; NULL: none matters */
+    symwin_comm *order_next;
+    int in_use;                 /* it has made a call */
+    uint64_t generation;        /* of its last call, */
+    unsigned room;              /* in which so many blocks of its are on the device at once, */
+    unsigned captured_room;     /* and of calls in captures, beside other communicators */
+    uint64_t before_generation; /* which came after this communicator's calls so far: */
+    uint32_t before_done;
+    unsigned long long before_id;
+    struct sw_seen { /* of the stream that was asked last */
+        unsigned long long id;
+        CUgreenCtx partition;
+        unsigned multiprocessors;
+    } seen;
     struct sw_captured {
         cuuint64_t id;   /* of a capture, 0: none */
         CUstream stream; /* of the last call in it */
     } captured[SW_CAPTURES];
     int oldest;            /* of these */
     cuuint64_t capture_id; /* of the last call in any */
-    CUevent order;         /* owned, created when first needed */
+    CUevent edge;          /* owned, created when first needed */
     struct sw_copies copies;
     struct sw_graph_launch graph_launch;
 };
@@ -492,6 +577,10 @@ symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
 void sw_comm_list(symwin_comm *comm);
 void sw_comm_forget(symwin_comm *comm);
 void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context);
+
+/* Before a communicator is destroyed, with its context current: ends what waits for this rank's next call, on hosts and
+ * devices, and waits for this rank's own calls. */
+void sw_comm_take_leave(symwin_comm *comm);
 
 /* SYMWIN_OK, or what has ended this communicator. */
 symwin_status sw_comm_status(symwin_comm *comm, const char *call);
@@ -532,10 +621,5 @@ void sw_graph_launch_release(symwin_comm *comm);
 /* As cuLaunchKernelEx, less its attributes; the stream is in no capture. */
 symwin_status sw_graph_launch(const symwin_comm *comm, const CUlaunchConfig *config,
                               CUfunction function, void **params, const char *call);
-
-/* ---- collective.c ---------------------------------------------------------------------------- */
-
-/* Frees what the calls have left in the communicator. */
-void sw_collective_release(symwin_comm *comm);
 
 #endif

@@ -5,12 +5,9 @@
  * writes it down. With several hosts, all make the same id of a secret that they share, SYMWIN_SECRET,
  * and rank 0's process waits for them at MASTER_ADDR.
  */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #include "bootstrap.h"
@@ -19,18 +16,6 @@ enum { LEAST_SECRET = 16 };
 
 static const char env_call[] = "symwin_unique_id_from_env";
 static const char split_call[] = "symwin_comm_split";
-
-int sw_milliseconds(const char *variable, int otherwise)
-{
-    const char *text = getenv(variable);
-    char *end = NULL;
-    long value;
-
-    if (text == NULL || text[0] == '\0')
-        return otherwise;
-    value = strtol(text, &end, 10);
-    return *end == '\0' && value > 0 && value <= 1000000000 ? (int)value : otherwise;
-}
 
 symwin_status symwin_launch_query(symwin_launch_info *info)
 {
@@ -63,6 +48,19 @@ static unsigned next_number(void)
     return atomic_fetch_add(&calls, 1);
 }
 
+/* Ranks of another job that nothing tells from this one would be met in its stead. */
+static symwin_status look_for_rivals(const struct sw_launch *launch, int timeout_ms)
+{
+    const long rival = sw_launch_rival(launch, timeout_ms);
+
+    if (rival == 0)
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: process %ld was started as rank %d of %d too, and nothing tells its job "
+                   "from this one: set SYMWIN_JOB to a name that each job has for itself",
+                   env_call, rival, launch->rank, launch->nranks);
+}
+
 /* A job on one host. */
 static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id)
 {
@@ -70,28 +68,40 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
     unsigned char host[SW_NAME_BYTES]; /* others may see the same folder over the network */
     const struct sw_part job[] = {
         {launch->job, strlen(launch->job)}, {&number, sizeof number}, {host, sizeof host}};
-    const int timeout_ms = sw_milliseconds(SW_BOOTSTRAP_TIMEOUT, SW_BOOTSTRAP_TIMEOUT_MS);
+    /* One that makes no sense is refused once the ranks have met: by symwin_comm_create(). */
+    const int timeout_ms = (int)sw_setting(SW_SETTING_BOOTSTRAP_TIMEOUT_MS);
     const struct timespec moment = {.tv_nsec = 1000000};
-    char name[SW_FILE_NAME_BYTES];
+    char tail[SW_TAIL_BYTES], name[SW_FILE_NAME_BYTES];
     const struct sw_id_options options = {.file = name};
     const int64_t deadline = sw_now_ms() + timeout_ms;
     symwin_status status;
+    struct sw_claim *claim = NULL;
+    unsigned turn = 0;
 
     sw_machine_name(host);
-    status = sw_id_file(job, 3, env_call, name);
-    if (status != SYMWIN_OK)
-        return status;
-    if (launch->rank == 0)
-        return sw_id_make(id, &options, env_call);
-    while (!sw_id_read(name, id, deadline)) {
+    sw_id_tail(job, 3, tail);
+    status = sw_id_file(tail, env_call, name);
+    if (status == SYMWIN_OK && launch->nranks > 1)
+        status = look_for_rivals(launch, timeout_ms);
+    if (status == SYMWIN_OK && launch->nranks > 1)
+        status = sw_claim_take(name, launch->rank, launch->job, env_call, &claim);
+    if (status == SYMWIN_OK && launch->rank == 0)
+        status = sw_id_make(id, &options, env_call);
+    while (status == SYMWIN_OK && launch->rank != 0 && !sw_id_read(tail, turn++, id, deadline)) {
         if (sw_now_ms() >= deadline)
-            return sw_fail(SYMWIN_TIMEOUT,
-                           "%s: rank 0 of job \"%s\" did not come within %d ms; start every rank, "
-                           "with the same TMPDIR",
-                           env_call, launch->job, timeout_ms);
-        nanosleep(&moment, NULL);
+            status = sw_fail(
+                SYMWIN_TIMEOUT,
+                "%s: rank 0 of job \"%s\" did not come within %d ms; start every rank, "
+                "with the same TMPDIR",
+                env_call, launch->job, timeout_ms);
+        else
+            nanosleep(&moment, NULL);
     }
-    return SYMWIN_OK;
+    if (status == SYMWIN_OK)
+        sw_claim_keep(claim, id);
+    else
+        sw_claim_free(claim);
+    return status;
 }
 
 /* A job on several hosts. */
@@ -99,13 +109,14 @@ static symwin_status id_of_hosts(const struct sw_launch *launch, struct sw_id *i
 {
     const char *shared = getenv("SYMWIN_SECRET");
     unsigned char secret[SW_KEY_BYTES];
+    symwin_status status;
     unsigned number;
     struct sw_part parts[] = {{"symwin job", 10},
                               {shared, 0},
                               {launch->job, strlen(launch->job)},
                               {&number, sizeof number}};
     struct sw_id_options options = {
-        .secret = secret, .address = launch->address, .port = launch->port};
+        .secret = secret, .everywhere = 1, .address = launch->address, .port = launch->port};
 
     if (shared == NULL || strlen(shared) < LEAST_SECRET)
         return sw_fail(SYMWIN_DENIED,
@@ -122,8 +133,11 @@ static symwin_status id_of_hosts(const struct sw_launch *launch, struct sw_id *i
     number = next_number();
     sw_sha256(parts, 4, secret);
     if (launch->rank == 0)
-        return sw_id_make(id, &options, env_call);
-    return sw_id_far(id, &options, env_call);
+        status = sw_id_make(id, &options, env_call);
+    else
+        status = sw_id_far(id, &options, env_call);
+    sw_wipe(secret, sizeof secret);
+    return status;
 }
 
 symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
@@ -145,6 +159,7 @@ symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
         status = id_of_host(&launch, &made);
     if (status == SYMWIN_OK)
         memcpy(id, &made, sizeof *id);
+    sw_wipe(&made, sizeof made);
     return status;
 }
 
@@ -223,6 +238,7 @@ static symwin_status spread(int rank, symwin_allgather_fn allgather, void *conte
         symwin_unique_id_release(&mine.id);
         sw_error_restore(text);
     }
+    sw_wipe(&mine.id, sizeof mine.id);
     return status;
 }
 
@@ -251,14 +267,17 @@ symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn a
     status = gather_status(nranks, allgather, context, status);
     if (status == SYMWIN_OK)
         status = spread(rank, allgather, context, all, id);
+    if (all != NULL)
+        sw_wipe(all, (size_t)nranks * sizeof *all);
     free(all);
     return status;
 }
 
 /* ---- a communicator ---- */
 
-/* What a rank votes: its color and key, and where others reach its host, if its process knows. */
-enum { COLOR, KEY, FAMILY, ADDRESS, VOTED = ADDRESS + 2 };
+/* What a rank votes: its color and key, and where others reach its host, if its process knows: an address, and the number
+ * of the interface, which counts on this host. */
+enum { COLOR, KEY, FAMILY, ADDRESS, INTERFACE = ADDRESS + 2, VOTED };
 
 /* By which address other hosts reach this one, where this process links them: that of a connection. */
 static void vote_address(const struct sw_group *group, uint64_t values[VOTED])
@@ -268,32 +287,39 @@ static void vote_address(const struct sw_group *group, uint64_t values[VOTED])
     for (h = 0; h < group->hosts && group->links != NULL && values[FAMILY] == 0; h++) {
         struct sockaddr_storage own = {.ss_family = AF_UNSPEC};
         socklen_t bytes = sizeof own;
+        struct sw_id id = {.family = 0};
 
         if (group->links[h].channel.fd < 0 ||
-            getsockname(group->links[h].channel.fd, (struct sockaddr *)&own, &bytes) != 0)
+            getsockname(group->links[h].channel.fd, (struct sockaddr *)&own, &bytes) != 0 ||
+            !sw_id_set_address(&id, &own))
             continue;
-        if (own.ss_family == AF_INET)
-            memcpy(&values[ADDRESS], &((struct sockaddr_in *)(void *)&own)->sin_addr, 4);
-        else if (own.ss_family == AF_INET6)
-            memcpy(&values[ADDRESS], &((struct sockaddr_in6 *)(void *)&own)->sin6_addr, 16);
-        else
-            continue;
-        values[FAMILY] = own.ss_family;
+        values[FAMILY] = id.family;
+        values[INTERFACE] = sw_id_interface(&id);
+        memcpy(&values[ADDRESS], id.address, sizeof id.address);
     }
 }
 
-/* The process of a host's lowest rank links it. 0: there is no address. */
-static int address_of_host(const symwin_comm *parent, int host, char text[INET6_ADDRSTRLEN])
+/* What the process of a host's lowest rank voted, which links the host. Another process may have written it. */
+static const uint64_t *vote_of_host(const symwin_comm *parent, int host)
 {
-    const uint64_t *values;
     int r = 0;
 
     while (r < parent->nranks - 1 && parent->group->host_of[r] != host)
         r++;
-    values = parent->votes[r].values; /* another process may have written it */
+    return parent->votes[r].values;
+}
+
+/* 0: there is no address. */
+static int address_of_host(const symwin_comm *parent, int host, struct sockaddr_storage *out)
+{
+    const uint64_t *values = vote_of_host(parent, host);
+    struct sw_id id = {.family = (uint16_t)values[FAMILY]};
+
+    memcpy(id.address, &values[ADDRESS], sizeof id.address);
     if (values[FAMILY] != AF_INET && values[FAMILY] != AF_INET6)
         return 0;
-    return inet_ntop((int)values[FAMILY], &values[ADDRESS], text, INET6_ADDRSTRLEN) != NULL;
+    sw_id_address(&id, out);
+    return 1;
 }
 
 /* This rank's part of a communicator. */
@@ -325,36 +351,66 @@ static void find_part(const symwin_comm *parent, int color, struct part *part)
     }
 }
 
+/* The secret of a part's id, of what the parent's ranks share; the nonce travels in its place. */
+static void part_secret(const symwin_comm *parent, int color,
+                        const unsigned char nonce[SW_KEY_BYTES], unsigned char secret[SW_KEY_BYTES])
+{
+    const struct sw_part parts[] = {
+        {"symwin part", 11}, {nonce, SW_KEY_BYTES}, {&color, sizeof color}};
+
+    sw_hmac(parent->key, parts, 3, secret);
+}
+
 /* Ranks of one host need no network; for those of several, the maker listens where its host is known. */
-static symwin_status make_id(const symwin_comm *parent, const struct part *part,
-                             symwin_unique_id *out)
+static symwin_status make_id(const symwin_comm *parent, const struct part *part, int color,
+                             unsigned char nonce[SW_KEY_BYTES], struct sw_id *id)
 {
     const int host = parent->group->host_of[parent->rank];
-    struct sw_id_options options = {.address = NULL};
-    char address[INET6_ADDRSTRLEN];
+    unsigned char secret[SW_KEY_BYTES];
+    struct sw_id_options options = {.secret = secret};
+    struct sockaddr_storage address;
     symwin_status status;
-    struct sw_id id;
 
-    if (part->several && !address_of_host(parent, host, address))
+    if (part->several && !address_of_host(parent, host, &address))
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "the system does not say by which address other hosts reach this one; make "
                        "an id for the part where SYMWIN_ADDR is set, and pass it on");
     if (part->several)
-        options.address = address;
-    status = sw_id_make(&id, &options, split_call);
-    if (status == SYMWIN_OK)
-        memcpy(out, &id, sizeof *out);
+        options.at = &address;
+    status = sw_random_bytes(nonce, SW_KEY_BYTES, split_call);
+    if (status != SYMWIN_OK)
+        return status;
+    part_secret(parent, color, nonce, secret);
+    status = sw_id_make(id, &options, split_call);
+    sw_wipe(secret, sizeof secret);
     return status;
+}
+
+/* The id of this rank's part, of what its maker has spread. */
+static void take_id(const symwin_comm *parent, const struct part *part, int color,
+                    const struct sw_id *spread, symwin_unique_id *out)
+{
+    struct sw_id id = *spread;
+    const int host = parent->group->host_of[parent->rank];
+
+    part_secret(parent, color, spread->secret, id.secret);
+    if (parent->group->host_of[part->maker] != host)
+        sw_id_set_interface(&id, (uint32_t)vote_of_host(parent, host)[INTERFACE]);
+    memcpy(out, &id, sizeof *out);
+    sw_wipe(&id, sizeof id);
 }
 
 symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                                 const symwin_comm_options *options, symwin_comm **comm)
 {
     uint64_t values[VOTED] = {(uint32_t)color, (uint32_t)key};
-    symwin_unique_id *ids = NULL;
-    symwin_unique_id own = {{0}};
+    struct sw_id own = {.family = 0},
+                 shown; /* if this rank makes one; and with a nonce in place of the secret */
+    struct sw_id *ids = NULL;
+    symwin_unique_id id;
     struct part part = {.nranks = 0};
     symwin_status status;
+    int made = 0;
 
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", split_call);
@@ -370,28 +426,46 @@ symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                          color);
     vote_address(parent->group, values);
     status = sw_agree(parent, split_call, status, values, VOTED);
+    memset(&shown, 0, sizeof shown);
     if (status == SYMWIN_OK) {
         find_part(parent, color, &part);
-        if (color != SYMWIN_SPLIT_NONE && part.maker == parent->rank)
-            status = make_id(parent, &part, &own);
+        if (color != SYMWIN_SPLIT_NONE && part.maker < 0)
+            status = sw_fail(SYMWIN_MISMATCH,
+                             "rank %d's own vote is another than it gave: a process has written to "
+                             "the control page",
+                             parent->rank);
+        else if (color != SYMWIN_SPLIT_NONE && part.maker == parent->rank) {
+            unsigned char nonce[SW_KEY_BYTES];
+
+            status = make_id(parent, &part, color, nonce, &own);
+            made = status == SYMWIN_OK;
+            if (made) {
+                shown = own;
+                memcpy(shown.secret, nonce, sizeof nonce);
+            }
+        }
         status = sw_agree(parent, split_call, status, NULL, 0);
     }
     if (status == SYMWIN_OK)
-        status = sw_exchange_allgather(parent->group->exchange, parent->rank, &own, sizeof own, ids,
-                                       parent->timeout_ms, split_call);
+        status = sw_exchange_allgather(parent->group->exchange, parent->rank, &shown, sizeof shown,
+                                       ids, parent->timeout_ms, split_call);
     sw_comm_leave(parent);
-    if (status == SYMWIN_OK && color == SYMWIN_SPLIT_NONE)
+    if (status == SYMWIN_OK && color == SYMWIN_SPLIT_NONE) {
         *comm = NULL;
-    else if (status == SYMWIN_OK)
-        status = symwin_comm_create(&ids[part.maker], part.nranks, part.rank, parent->device,
-                                    options, comm);
-    else if (memcmp(own.bytes, (symwin_unique_id){{0}}.bytes, sizeof own) != 0) {
+    } else if (status == SYMWIN_OK) {
+        take_id(parent, &part, color, &ids[part.maker], &id);
+        status = symwin_comm_create(&id, part.nranks, part.rank, parent->device, options, comm);
+        sw_wipe(&id, sizeof id);
+    } else if (made) {
         char text[SW_TEXT_BYTES];
 
         snprintf(text, sizeof text, "%s", symwin_last_error());
-        symwin_unique_id_release(&own);
+        memcpy(&id, &own, sizeof id);
+        symwin_unique_id_release(&id);
+        sw_wipe(&id, sizeof id);
         sw_error_restore(text);
     }
+    sw_wipe(&own, sizeof own);
     free(ids);
     return status;
 }

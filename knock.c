@@ -1,6 +1,7 @@
 /* The way of a rank to the process that made the id: it connects, makes sure who answers, and says who it is.
  * What it may wait for has a deadline, and what it holds is closed in a forked child. */
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -92,6 +93,7 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
     fd = socket_keep(AF_UNIX, SOCK_SEQPACKET);
     if (fd < 0)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(errno));
+    sw_wire_take_descriptors(fd, 0); /* not before the maker has proved itself */
     error = connect_by(fd, &address, deadline);
     if (error != 0) {
         sw_service_close(fd);
@@ -125,8 +127,8 @@ static int is_own_end(int fd)
 /* One try. 0, or an errno. */
 static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 {
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = id->port};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = id->port};
+    struct sockaddr_storage address;
+    const socklen_t length = sw_id_address(id, &address);
     const int fd = socket_keep(id->family, SOCK_STREAM);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     socklen_t bytes = sizeof(int);
@@ -135,15 +137,10 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 
     if (fd < 0)
         return errno;
-    memcpy(&v4.sin_addr, id->address, sizeof v4.sin_addr);
-    memcpy(&v6.sin6_addr, id->address, sizeof v6.sin6_addr);
     /* is_own_end(): the port must not be taken when the maker comes to listen there */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     do
-        error = (id->family == AF_INET ? connect(fd, (struct sockaddr *)&v4, sizeof v4)
-                                       : connect(fd, (struct sockaddr *)&v6, sizeof v6)) == 0
-                    ? 0
-                    : errno;
+        error = connect(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
     while (error == EINTR); /* it may have begun, and says so then */
     if (error == EISCONN)
         error = 0;
@@ -231,13 +228,30 @@ static int receive(struct sw_channel *channel, union sw_wire_frame *frame, int *
         sw_service_lock();
         error = sw_channel_receive_now(channel, frame, fd);
         if (error == 0 && *fd >= 0 && !sw_service_keep(*fd)) {
-            close(*fd);
+            sw_service_discard(*fd);
             *fd = -1;
             error = EMFILE;
         }
         sw_service_unlock();
     } while (error == EAGAIN && (error = sw_wire_wait(channel->fd, POLLIN, deadline)) == 0);
     return error;
+}
+
+/* Anybody can answer at an address and port, so a word that is not proved counts for nothing: not what it says, nor its
+ * text. The maker may come yet. */
+static symwin_status not_believed(const struct sw_channel *channel)
+{
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+
+    if (getpeername(channel->fd, (struct sockaddr *)&address, &bytes) == 0)
+        (void)getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
+                          NI_NUMERICHOST | NI_NUMERICSERV);
+    return sw_fail(SYMWIN_BUSY,
+                   "%s: what answers at %s, port %s, refuses and has not proved that it knows the "
+                   "id's secret: the id has served, or the port is another program's",
+                   call, host, port);
 }
 
 symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
@@ -269,8 +283,12 @@ symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
         (type == SW_WIRE_TABLE && frame->header.type == SW_WIRE_HERE && channel->stream))
         return SYMWIN_OK;
     if (fd != NULL && *fd >= 0) {
-        sw_service_close(*fd);
+        sw_service_discard(*fd);
         *fd = -1;
+    }
+    if (frame->header.type == SW_WIRE_REFUSAL && channel->stream && !channel->keyed) {
+        frame->header.type = 0;
+        return not_believed(channel);
     }
     if (frame->header.type == SW_WIRE_REFUSAL)
         return sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text);
@@ -349,6 +367,8 @@ static symwin_status introduce(struct sw_channel *channel, const struct sw_id *i
     if (status != SYMWIN_OK)
         return status;
     sw_channel_key(channel, 0, id->secret, &hello.hello, &frame->challenge);
+    if (!channel->stream)
+        sw_wire_take_descriptors(channel->fd, 1);
     say_what_is_left(join, deadline);
     sw_wire_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
     status = sw_speak(channel, (union sw_wire_frame *)(void *)join, deadline);
@@ -389,26 +409,28 @@ symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, struct
                        int64_t deadline, struct sw_channel *channel, union sw_wire_frame *frame)
 {
     const struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 20000000};
-    char text[SW_TEXT_BYTES];
+    char text[SW_TEXT_BYTES], sent_away[SW_TEXT_BYTES] = "";
     symwin_status status;
 
     memcpy(text, symwin_last_error(), sizeof text);
     for (;;) {
         *channel = (struct sw_channel){.fd = -1};
+        frame->header.type = 0;
         status = connect_to(id, deadline, channel);
         if (status == SYMWIN_OK)
             status = introduce(channel, id, join, first, frame, deadline);
         if (status == SYMWIN_OK)
             break;
-        if (!is_worth_a_try(id, status, channel, frame))
+        if (status == SYMWIN_BUSY)
+            memcpy(sent_away, symwin_last_error(), sizeof sent_away);
+        if (sw_now_ms() >= deadline && sent_away[0] != '\0' &&
+            (status == SYMWIN_BUSY || status == SYMWIN_TIMEOUT))
+            return sw_fail(SYMWIN_TIMEOUT, "%s; so it was until this rank's time was over",
+                           sent_away);
+        if (!is_worth_a_try(id, status, channel, frame) || sw_now_ms() >= deadline)
             return status;
-        if (sw_now_ms() >= deadline)
-            return status != SYMWIN_BUSY
-                       ? status
-                       : sw_fail(SYMWIN_TIMEOUT, "%s, and did until this rank's time was over",
-                                 symwin_last_error());
+        nanosleep(status == SYMWIN_BUSY && !channel->stream ? &moment : &pause, NULL);
         sw_channel_close(channel);
-        nanosleep(status == SYMWIN_BUSY ? &moment : &pause, NULL);
     }
     sw_error_restore(text);
     return SYMWIN_OK;

@@ -210,6 +210,29 @@ static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struc
     return SYMWIN_OK;
 }
 
+/* The multiprocessors that the current context, the primary one, may use: under MPS a part of the device's. Whichever of
+ * the driver's answers is the smallest: what the attribute says there depends on how MPS is set up. */
+static symwin_status find_multiprocessors(int device, int *out)
+{
+    CUexecAffinityParam affinity = {.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT};
+    CUdevResource resource = {.type = CU_DEV_RESOURCE_TYPE_INVALID};
+    CUcontext context = NULL;
+    symwin_status status = device_number(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                         "multiprocessors", out);
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (sw_drv.cuCtxGetExecAffinity != NULL &&
+        sw_drv.cuCtxGetExecAffinity(&affinity, CU_EXEC_AFFINITY_TYPE_SM_COUNT) == CUDA_SUCCESS &&
+        affinity.param.smCount.val > 0 && affinity.param.smCount.val < (unsigned)*out)
+        *out = (int)affinity.param.smCount.val;
+    if (sw_drv.cuCtxGetDevResource != NULL && sw_drv.cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
+        sw_drv.cuCtxGetDevResource(context, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
+        resource.sm.smCount > 0 && resource.sm.smCount < (unsigned)*out)
+        *out = (int)resource.sm.smCount;
+    return SYMWIN_OK;
+}
+
 static symwin_status load_device(struct sw_kernels *kernels)
 {
     const int device = kernels->device;
@@ -217,8 +240,7 @@ static symwin_status load_device(struct sw_kernels *kernels)
     symwin_status status;
     size_t i;
 
-    status = device_number(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors",
-                           &kernels->multiprocessors);
+    status = find_multiprocessors(device, &kernels->multiprocessors);
     if (status == SYMWIN_OK)
         status = device_number(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
                                "shared memory of a block", &kernels->block_shared);

@@ -11,13 +11,18 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "letters.h"
 #include "links.h"
 
 enum {
-    SLICE_MS = 20, /* between two looks at what is not told: whether a rank has left */
+    /* Of one rank that wait in a process. Each of its lanes is in one channel at a time, and of a channel there are three:
+     * more is no use of channels. */
+    MOST_LETTERS = 3 * SW_STATE_LANES,
+    DESCRIPTORS = 4, /* of which one may be of letters that wait */
+    SLICE_MS = 20,   /* between two looks at what is not told: whether a rank has left */
     PASS_MS =
         100 /* for a line that is read at its other end, by the service thread that passes a letter on */
 };
@@ -33,25 +38,23 @@ void sw_letter_free(struct sw_letter *letter)
 {
     if (letter == NULL)
         return;
-    if (letter->fd >= 0)
-        sw_service_close(letter->fd);
+    sw_service_discard(letter->fd);
     if (letter->memory != 0)
         sw_drop(sw_drv.cuMemRelease(letter->memory), "cuMemRelease");
-    memset(&letter->words, 0,
-           sizeof letter->words); /* whoever has a fabric handle gets at the memory */
+    sw_wipe(&letter->words,
+            sizeof letter->words); /* whoever has a fabric handle gets at the memory */
     free(letter);
 }
 
 /* ---- the mail, under the service lock ---- */
 
-static void free_locked(struct sw_letter *letter)
+/* Whether the process can do with one more descriptor that waits. */
+static int has_room(const struct sw_group *group)
 {
-    if (letter->fd >= 0) {
-        sw_service_forget(letter->fd);
-        close(letter->fd);
-        letter->fd = -1;
-    }
-    sw_letter_free(letter);
+    struct rlimit most;
+
+    return getrlimit(RLIMIT_NOFILE, &most) != 0 ||
+           (rlim_t)group->mail_fds < most.rlim_cur / DESCRIPTORS;
 }
 
 /* Takes over what comes along, where it succeeds. 0: no host memory. */
@@ -59,20 +62,24 @@ static int deliver(struct sw_group *group, const struct sw_wire_letter *words, i
                    CUmemGenericAllocationHandle memory)
 {
     struct sw_letter *letter = calloc(1, sizeof *letter);
-    struct sw_letter **at = &group->mail;
 
     if (letter == NULL)
         return 0;
+    if (fd >= 0 && !has_room(group)) { /* as if the system had had none */
+        sw_service_discard(fd);
+        fd = -1;
+    }
     letter->words = *words;
     letter->fd = fd;
     letter->memory = memory;
     if (sw_exchange_has_left(group->exchange, words->to)) {
-        free_locked(letter);
+        sw_letter_free(letter);
         return 1;
     }
-    while (*at != NULL)
-        at = &(*at)->next;
-    *at = letter;
+    *group->mail_end = letter;
+    group->mail_end = &letter->next;
+    group->waiting[words->from]++;
+    group->mail_fds += fd >= 0;
     pthread_cond_broadcast(&group->mail_came);
     return 1;
 }
@@ -91,8 +98,13 @@ static struct sw_letter *take(struct sw_group *group, int rank)
     struct sw_letter **at = mail_of(group, rank);
     struct sw_letter *letter = *at;
 
-    if (letter != NULL)
-        *at = letter->next;
+    if (letter == NULL)
+        return NULL;
+    *at = letter->next;
+    if (*at == NULL)
+        group->mail_end = at;
+    group->waiting[letter->words.from]--;
+    group->mail_fds -= letter->fd >= 0;
     return letter;
 }
 
@@ -112,7 +124,7 @@ void sw_letters_drop(struct sw_group *group, int rank)
 
     sw_service_lock();
     while ((letter = take(group, rank)) != NULL)
-        free_locked(letter);
+        sw_letter_free(letter);
     pthread_cond_broadcast(&group->mail_came); /* ranks of this process look who has left */
     sw_service_unlock();
 }
@@ -125,19 +137,17 @@ void sw_letters_destroy(struct sw_group *group)
         struct sw_letter *letter = group->mail;
 
         group->mail = letter->next;
-        free_locked(letter);
+        sw_letter_free(letter);
     }
     for (p = 0; p < group->processes && group->lines != NULL; p++)
         while (group->lines[p].early != NULL) {
             struct sw_early *early = group->lines[p].early;
 
             group->lines[p].early = early->next;
-            if (early->fd >= 0) {
-                sw_service_forget(early->fd);
-                close(early->fd);
-            }
+            sw_service_discard(early->fd);
             free(early);
         }
+    free(group->waiting);
     pthread_cond_destroy(&group->mail_came);
 }
 
@@ -179,8 +189,11 @@ static int accept_letter(struct sw_group *group, const struct sw_wire_letter *wo
 
     if (!can_be(group, words, process))
         return EPROTO;
-    if (sw_group_is_local(group, words->to))
+    if (sw_group_is_local(group, words->to)) {
+        if (group->waiting[words->from] >= MOST_LETTERS)
+            return EPROTO;
         return deliver(group, words, fd, 0) ? 0 : ENOMEM;
+    }
     if (fd >= 0)
         return EPROTO;
     error = pass_on(group, words);
@@ -197,6 +210,18 @@ int sw_letters_forward(struct sw_group *group, const struct sw_wire_letter *word
     if (error != 0 && error != EPROTO)
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, group->leader);
     return error != EPROTO;
+}
+
+/* Whether a handle can be of the registration that is about to begin here: of a rank of that process, each once. */
+static int is_next(const struct sw_line *line, const struct sw_wire_handle *handle)
+{
+    const struct sw_early *e;
+
+    for (e = line->early; e != NULL; e = e->next)
+        if (e->handle.rank == handle->rank || e->handle.sequence != handle->sequence)
+            return 0;
+    return handle->rank < line->group->nranks &&
+           line->group->process_of[handle->rank] == line->process;
 }
 
 static int keep_early(struct sw_line *line, const struct sw_wire_handle *handle, int fd, int error)
@@ -222,7 +247,7 @@ static int next_frame(struct sw_line *line, union sw_wire_frame *frame, int *fd)
         *fd = -1;
         error = sw_wire_receive_now(line->watch.fd, frame, fd);
         if (error == 0 && !sw_service_keep(*fd)) {
-            close(*fd);
+            sw_service_discard(*fd);
             *fd = -1;
             error = EMFILE;
         }
@@ -231,11 +256,8 @@ static int next_frame(struct sw_line *line, union sw_wire_frame *frame, int *fd)
         /* Without its descriptor too: whoever opens it finds that there is none. */
         error = accept_letter(line->group, &frame->letter, *fd, line->process);
         if (error != 0) {
-            if (*fd >= 0) {
-                sw_service_forget(*fd);
-                close(*fd);
-                *fd = -1;
-            }
+            sw_service_discard(*fd);
+            *fd = -1;
             return error;
         }
     }
@@ -253,15 +275,12 @@ static int read_all(struct sw_line *line)
             return 0;
         if (error != 0 && error != EMFILE)
             return error;
-        if (frame.header.type != SW_WIRE_HANDLE)
+        if (frame.header.type != SW_WIRE_HANDLE || !is_next(line, &frame.handle))
             error = EPROTO;
         else
             error = keep_early(line, &frame.handle, fd, error);
         if (error != 0) {
-            if (fd >= 0) {
-                sw_service_forget(fd);
-                close(fd);
-            }
+            sw_service_discard(fd);
             return error;
         }
     }

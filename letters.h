@@ -12,7 +12,7 @@ struct sw_letter {
     struct sw_wire_letter words;
 };
 
-void sw_letter_free(struct sw_letter *letter); /* and what came along; without the service lock */
+void sw_letter_free(struct sw_letter *letter); /* and what came along */
 
 /* Which kind of handle memory needs to get to a rank. */
 enum sw_letter_way { SW_WAY_PROCESS, SW_WAY_HOST, SW_WAY_FABRIC };

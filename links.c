@@ -18,7 +18,8 @@
 enum {
     WORD_MS = 100, /* for LEAVE and END, which fit into any buffer that is read at the other end */
     PULSE_MS = 100,
-    KEEPALIVE_S = 5, /* of silence; then three probes */
+    MOST_QUEUED = 4096, /* letters: whoever sends sends them all */
+    KEEPALIVE_S = 5,    /* of silence; then three probes */
     PROBE_S = 2,
     PROBES = 3
 };
@@ -87,6 +88,15 @@ void sw_links_say_end(struct sw_channel *channel, symwin_status status, int culp
     sw_channel_send(channel, &frame, -1, sw_now_ms() + WORD_MS);
 }
 
+/* Whether the other end believes what this host says of the rank: see speaks_for(). */
+static int may_speak_for(const struct sw_link *link, int rank)
+{
+    const struct sw_group *group = link->group;
+
+    return group->host == 0 ? group->host_of[rank] != link->host
+                            : group->host_of[rank] == group->host;
+}
+
 /* Under link->mutex. */
 static void send_end(struct sw_link *link)
 {
@@ -101,6 +111,11 @@ static void send_end(struct sw_link *link)
     if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
         return;
     link->end_sent = 1;
+    if (status == SYMWIN_PEER_LOST && culprit < link->group->nranks &&
+        sw_exchange_leaves(x, culprit) && may_speak_for(link, culprit)) {
+        fill_end(&frame, SW_WIRE_LEAVE, SYMWIN_BUSY, culprit); /* it is lost because it leaves */
+        transmit(link, &frame, sw_now_ms() + WORD_MS);
+    }
     fill_end(&frame, SW_WIRE_END, status, culprit);
     transmit(link, &frame, sw_now_ms() + WORD_MS);
 }
@@ -177,16 +192,22 @@ int sw_links_letter(struct sw_group *group, int host, const struct sw_wire_lette
     struct sw_link *link = &group->links[host];
     struct sw_letter *letter = calloc(1, sizeof *letter);
     struct sw_letter **at = &link->letters;
+    int queued = 0;
 
     if (letter == NULL)
         return 0;
     letter->fd = -1;
     letter->words = *words;
     pthread_mutex_lock(&link->queue);
-    while (*at != NULL)
+    for (; *at != NULL && queued < MOST_QUEUED; queued++)
         at = &(*at)->next;
-    *at = letter;
+    if (queued < MOST_QUEUED)
+        *at = letter;
     pthread_mutex_unlock(&link->queue);
+    if (queued == MOST_QUEUED) {
+        sw_letter_free(letter);
+        return 0;
+    }
     tell_news(link);
     return 1;
 }
@@ -281,6 +302,10 @@ static int take(struct sw_link *link, const union sw_wire_frame *frame)
     case SW_WIRE_LEAVE:
         if (!speaks_for(link, frame->end.rank))
             return 0;
+        if (frame->end.status == SYMWIN_BUSY) {
+            sw_exchange_take_leave(x, frame->end.rank); /* and END comes */
+            return 1;
+        }
         sw_exchange_leave(x, frame->end.rank);
         if (group->host == 0)
             sw_links_leave(group, frame->end.rank, link->host);
@@ -407,7 +432,7 @@ void sw_links_stop(struct sw_group *group)
     sw_service_remove(&group->pulse);
     for (h = 0; h < group->hosts && group->links != NULL; h++) {
         sw_service_remove(&group->links[h].watch);
-        sw_channel_close(&group->links[h].channel);
+        sw_channel_drop(&group->links[h].channel);
         while ((letter = next_letter(&group->links[h])) != NULL)
             sw_letter_free(letter);
         pthread_mutex_destroy(&group->links[h].mutex);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@ enum {
     MOST_READERS = 8, /* at the same time; others wait in the socket's queue */
     READER_MS = 5000, /* for all of the text */
     PAUSE_MS = 100,   /* before another try to accept without descriptors */
+    LOCK_MS = 100,    /* for another process to name its socket, or to remove old ones */
     LEAVE_S = 2       /* for the thread to end, when the process does */
 };
 
@@ -43,6 +45,7 @@ static struct {
     atomic_int owner; /* the process whose thread runs; 0: none, OVER: none any more */
     pthread_t thread;
     int socket, kick; /* owned and kept; the second ends the thread */
+    int is_shut;      /* to descriptors */
     uid_t user;
     int64_t pause; /* nobody is accepted until then */
     struct sockaddr_un address;
@@ -75,9 +78,8 @@ static int keep(int fd)
 
 static void let_go(int *fd)
 {
-    sw_service_forget(*fd);
     if (*fd >= 0)
-        close(*fd);
+        sw_service_close(*fd);
     *fd = -1;
 }
 
@@ -93,9 +95,13 @@ static int new_socket(void)
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
+/* A reader may have sent descriptors that take their time to close, where the system lets it. */
 static void reader_drop(struct reader *r)
 {
-    sw_service_close(r->fd);
+    if (listener.is_shut)
+        sw_service_close(r->fd);
+    else
+        sw_service_discard(r->fd);
     free(r->text);
     *r = (struct reader){.fd = -1};
 }
@@ -195,20 +201,45 @@ static int is_stale(const struct sockaddr_un *address)
     return stale;
 }
 
+/* The lock of a folder's sockets, under which they get their names and lose them: with its number another process may take a
+ * name that is being removed. Whoever holds it is about to give it back; a process that is stopped there is not waited for. 0:
+ * it does. */
+static int lock_folder(int folder)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int tries;
+
+    for (tries = 0; tries < LOCK_MS; tries++) {
+        if (flock(folder, LOCK_EX | LOCK_NB) == 0)
+            return 1;
+        nanosleep(&moment, NULL);
+    }
+    return 0;
+}
+
+/* Kept; -1: there is none. */
+static int open_folder(const struct sockaddr_un *address)
+{
+    char path[sizeof address->sun_path];
+    int fd;
+
+    snprintf(path, sizeof path, "%.*s", (int)(strrchr(address->sun_path, '/') - address->sun_path),
+             address->sun_path);
+    sw_service_lock();
+    fd = keep(open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    sw_service_unlock();
+    return fd;
+}
+
 /* Processes that were killed leave their sockets. One that is not seen here may be of another container, and answer. */
 static void sweep(void)
 {
     struct sockaddr_un address = listener.address;
     const size_t folder = (size_t)(strrchr(address.sun_path, '/') - address.sun_path);
+    const int fd = open_folder(&address);
     struct dirent *entry;
-    DIR *entries;
-    int fd;
+    DIR *entries = fd >= 0 && lock_folder(fd) ? fdopendir(fd) : NULL;
 
-    address.sun_path[folder] = '\0';
-    sw_service_lock();
-    fd = keep(open(address.sun_path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    sw_service_unlock();
-    entries = fd >= 0 ? fdopendir(fd) : NULL;
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         char *end = NULL;
         long pid = 0;
@@ -223,11 +254,13 @@ static void sweep(void)
         if (is_stale(&address))
             unlink(address.sun_path);
     }
+    sw_service_lock();
     sw_service_forget(fd);
     if (entries != NULL)
         closedir(entries);
     else if (fd >= 0)
         close(fd);
+    sw_service_unlock();
 }
 
 static void *serve(void *arg)
@@ -249,16 +282,15 @@ static void *serve(void *arg)
 /* ---- begin and end --------------------------------------------------------------------------- */
 
 /* What has the name can be connected to: it gets that when all is ready. */
-static int open_in(int which)
+static int open_socket(void)
 {
-    struct sockaddr_un draft;
+    struct sockaddr_un draft = listener.address;
 
-    if (!sw_listen_address(which, 1, getpid(), &listener.address))
-        return 0;
-    draft = listener.address;
     strcat(draft.sun_path, DRAFT);
     listener.socket = new_socket();
     unlink(draft.sun_path);
+    if (listener.socket >= 0)
+        listener.is_shut = sw_wire_take_descriptors(listener.socket, 0);
     if (listener.socket >= 0 &&
         bind(listener.socket, (struct sockaddr *)&draft, sizeof draft) == 0) {
         if (listen(listener.socket, MOST_READERS) == 0 &&
@@ -268,6 +300,21 @@ static int open_in(int which)
     }
     let_go(&listener.socket);
     return 0;
+}
+
+static int open_in(int which)
+{
+    int folder, opened;
+
+    if (!sw_listen_address(which, 1, getpid(), &listener.address))
+        return 0;
+    folder = open_folder(&listener.address);
+    if (folder >= 0)
+        (void)lock_folder(folder);
+    opened = open_socket();
+    if (folder >= 0)
+        sw_service_close(folder);
+    return opened;
 }
 
 /* With all signals blocked: they are the program's. */
@@ -301,11 +348,10 @@ static void stop(void)
 
 void sw_listen_start(void)
 {
-    const char *wish = getenv("SYMWIN_INFO");
     int nobody = 0;
     int which, i;
 
-    if (wish == NULL || strcmp(wish, "1") != 0)
+    if (!sw_setting(SW_SETTING_INFO))
         return;
     for (i = 0; i < MOST_READERS; i++)
         listener.readers[i].fd = -1;

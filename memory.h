@@ -57,6 +57,25 @@ symwin_status sw_physical_open(const char *call, CUdeviceptr ptr,
                                CUmemGenericAllocationHandle *handle, struct sw_physical *out,
                                CUmemAllocationProp *prop);
 
+/* How many physical allocations a window may lie on: their handles are traded one by one. */
+#define SW_PIECES 1024
+
+/* All physical allocations under [ptr, ptr + bytes) that adjoin in one reservation, as those of PyTorch's expandable segments;
+ * `first` is what is at `ptr`. *out, owned by the caller, gets `count` of them, the first one too. They may end before the
+ * range does. SYMWIN_INVALID: more than SW_PIECES. */
+symwin_status sw_physical_span(const char *call, CUdeviceptr ptr, size_t bytes,
+                               const struct sw_physical *first, struct sw_physical **out,
+                               int *count);
+
+/* Where the reservation is that an address of VMM memory lies in, if it is longer than the mapping there; 0: it is not, or the
+ * memory is none. */
+CUdeviceptr sw_physical_reservation(CUdeviceptr ptr, size_t *bytes);
+
+/* How far mappings adjoin around the one at `ptr`, in its reservation: [*low, *high), as far as there is anything of
+ * [begin, end), of up to `most` mappings. Both stay as they are where nothing is mapped at `ptr`. */
+void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int most,
+                        CUdeviceptr *low, CUdeviceptr *high);
+
 /* ---- place.c: what is at an address ---------------------------------------------------------- */
 
 void *sw_place_find(CUdeviceptr address); /* NULL: nothing; no lock */
@@ -83,7 +102,15 @@ enum sw_owned sw_allocation_find(CUdeviceptr ptr, struct sw_allocation *out);
 
 /* The same, and what is LIVE is not freed until sw_allocation_drop() of the same address. */
 enum sw_owned sw_allocation_hold(CUdeviceptr ptr, struct sw_allocation *out);
-void sw_allocation_drop(CUdeviceptr ptr);
+void sw_allocation_drop(CUdeviceptr ptr); /* calls no driver */
+
+/* As symwin_mem_free(), but an allocation that is held is FREE for all from now on, and goes back to its pool with the last
+ * hold. */
+symwin_status sw_allocation_free_late(const char *call, void *ptr);
+
+/* Gives memory that has gone back to its pool in sw_allocation_drop() to the device, where the pools keep too much. To be
+ * called without a lock after holds were dropped; costs a load where there is none. */
+void sw_allocations_settle(void);
 
 /* ---- share.c: memory as others see it --------------------------------------------------------- */
 

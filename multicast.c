@@ -36,18 +36,18 @@ int sw_multicast_allowed(unsigned comm_flags)
     if (is_set("NCCL_NVLS_ENABLE", "0") || is_set("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1") ||
         is_set("NVSHMEM_DISABLE_NVLS", "1"))
         return 0;
-    return (comm_flags & SYMWIN_COMM_MULTICAST) != 0 || is_set("SYMWIN_NVLS", "1");
+    return (comm_flags & SYMWIN_COMM_MULTICAST) != 0 || sw_setting(SW_SETTING_NVLS);
 }
 
 /* What all ranks can bind: the smallest allocation, in units that the object takes. */
 static size_t common_bytes(const struct sw_group *group, const struct sw_segment *segment)
 {
-    size_t least = segment->rank[0].bytes;
+    size_t least = segment->rank[0].stretch.bytes;
     int r;
 
     for (r = 1; r < group->nranks; r++)
-        if (segment->rank[r].bytes < least)
-            least = segment->rank[r].bytes;
+        if (segment->rank[r].stretch.bytes < least)
+            least = segment->rank[r].stretch.bytes;
     return least;
 }
 
@@ -89,7 +89,7 @@ symwin_status sw_multicast_bind(struct sw_segment *segment, int rank, int device
     struct sw_segment_rank *own = &segment->rank[rank];
     symwin_status status;
 
-    status = sw_check(sw_drv.cuMulticastBindMem(segment->multicast, 0, own->memory, 0,
+    status = sw_check(sw_drv.cuMulticastBindMem(segment->multicast, 0, own->pieces[0].memory, 0,
                                                 segment->multicast_bytes, 0),
                       "cuMulticastBindMem of %zu bytes on device %d", segment->multicast_bytes,
                       device);

@@ -6,8 +6,8 @@
 
 struct post {
     _Alignas(64) _Atomic uint64_t rounds; /* posted by this rank; only it writes */
-    _Atomic int gone;
-    _Atomic int quiet; /* its process has shut its lines, and lives, or did */
+    _Atomic int gone;                     /* exchange.c */
+    _Atomic int quiet;                    /* its process has shut its lines, and lives, or did */
     _Atomic uint64_t
         waits;             /* outside of a round: 1 + the rank waited for, and when that was said */
     _Atomic int64_t heard; /* of the lowest rank of another host: when word came from there */

@@ -6,6 +6,7 @@
  * thread.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "internal.h"
 
@@ -276,6 +277,120 @@ symwin_status sw_physical_open(const char *call, CUdeviceptr ptr,
     if (status != SYMWIN_OK)
         sw_drop(sw_drv.cuMemRelease(*handle), "cuMemRelease");
     return status;
+}
+
+/* The end of the reservation that an address is in. */
+static symwin_status range_end(const char *call, CUdeviceptr ptr, CUdeviceptr *end)
+{
+    CUdeviceptr start = 0;
+    size_t bytes = 0;
+    symwin_status status = ask(call, ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, "range", &start);
+
+    if (status == SYMWIN_OK)
+        status = ask(call, ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE, "range size", &bytes);
+    *end = start + bytes;
+    return status;
+}
+
+/* The allocation right behind `count` others. */
+static symwin_status span_next(const char *call, CUdeviceptr at, struct sw_physical **pieces,
+                               int count)
+{
+    struct sw_physical *grown = *pieces;
+    symwin_status status;
+
+    if (count == SW_PIECES)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: the memory from 0x%llx on is of more than %d physical allocations; "
+                       "register parts of it",
+                       call, (*pieces)[0].base, SW_PIECES);
+    if ((count & (count - 1)) == 0) /* a power of two: it is full */
+        grown = realloc(*pieces, 2 * (size_t)count * sizeof *grown);
+    if (grown == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d allocations", call, 2 * count);
+    *pieces = grown;
+    status = sw_physical_find(call, at, &grown[count]);
+    if (status == SYMWIN_OK && grown[count].base != at) /* it was mapped meanwhile */
+        return sw_fail(SYMWIN_INVALID, "%s: 0x%llx is inside the mapping at 0x%llx", call, at,
+                       grown[count].base);
+    return status;
+}
+
+symwin_status sw_physical_span(const char *call, CUdeviceptr ptr, size_t bytes,
+                               const struct sw_physical *first, struct sw_physical **out,
+                               int *count)
+{
+    struct sw_physical *pieces = malloc(sizeof *pieces);
+    CUdeviceptr at = first->base + first->bytes, limit = at;
+    symwin_status status = SYMWIN_OK;
+    char text[SW_TEXT_BYTES];
+    int n = 1;
+
+    if (pieces == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for an allocation", call);
+    pieces[0] = *first;
+    if (bytes > at - ptr)
+        status = range_end(call, ptr, &limit);
+    memcpy(text, symwin_last_error(), sizeof text);
+    while (status == SYMWIN_OK && at < limit && bytes > at - ptr) {
+        status = span_next(call, at, &pieces, n);
+        if (status == SYMWIN_INVALID && n < SW_PIECES) { /* nothing is mapped there */
+            sw_error_restore(text);
+            status = SYMWIN_OK;
+            break;
+        }
+        if (status == SYMWIN_OK)
+            at += pieces[n++].bytes;
+    }
+    if (status != SYMWIN_OK) {
+        free(pieces);
+        return status;
+    }
+    *out = pieces;
+    *count = n;
+    return SYMWIN_OK;
+}
+
+/* For addresses that may be of anything. */
+static CUdeviceptr peek(CUdeviceptr ptr, CUpointer_attribute attribute)
+{
+    CUdeviceptr answer = 0;
+
+    return sw_drv.cuPointerGetAttribute(&answer, attribute, ptr) == CUDA_SUCCESS ? answer : 0;
+}
+
+CUdeviceptr sw_physical_reservation(CUdeviceptr ptr, size_t *bytes)
+{
+    const CUdeviceptr mapped = peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+
+    *bytes = (size_t)peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+    return mapped != 0 && mapped < *bytes ? peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) : 0;
+}
+
+void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int most,
+                        CUdeviceptr *low, CUdeviceptr *high)
+{
+    const CUdeviceptr base = peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
+    CUdeviceptr start, next;
+    size_t bytes;
+
+    if (base == 0)
+        return;
+    start = sw_physical_reservation(ptr, &bytes);
+    *low = base;
+    *high = base + peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+    for (; start != 0 && *high < end && *high < start + bytes && most > 1; most--) {
+        next = peek(*high, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+        if (next == 0)
+            break;
+        *high += next;
+    }
+    for (; start != 0 && *low > begin && *low > start && most > 1; most--) {
+        next = peek(*low - 1, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
+        if (next == 0)
+            break;
+        *low = next;
+    }
 }
 
 symwin_status sw_physical_find(const char *call, CUdeviceptr ptr, struct sw_physical *out)

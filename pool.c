@@ -32,6 +32,7 @@ static struct {
     pthread_key_t key; /* so that a thread's end is noticed */
     int has_key;
     struct total totals[MAX_DEVICES];
+    atomic_int late; /* some device may keep more than it is to */
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
 
 static struct sw_arena imports = {.mutex = PTHREAD_MUTEX_INITIALIZER, .device = -1};
@@ -51,7 +52,7 @@ static void chunk_set(struct sw_chunk *chunk, const struct sw_memory *memory)
     chunk->number = SW_CARVE_NONE;
     chunk->in_use = 0;
     chunk->offset = chunk->asked = 0;
-    chunk->holds = chunk->kept = 0;
+    chunk->holds = chunk->late = chunk->kept = 0;
     chunk->older = chunk->newer = chunk->next = chunk->prev = NULL;
 }
 
@@ -275,9 +276,9 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
     sw_carve_init(&arena->carve, sw_pool_settings.off || chunk % arena->granularity != 0
                                      ? 0
                                      : chunk >> arena->unit_bits);
-    arena->keep = sw_pool_settings.off        ? 0
-                  : sw_pool_settings.keep_set ? sw_pool_settings.keep
-                                              : total / 32;
+    arena->keep = sw_pool_settings.keep != SW_KEEP_DEFAULT ? sw_pool_settings.keep : total / 32;
+    if (sw_pool_settings.off)
+        arena->keep = 0;
     pthread_mutex_lock(&pool.mutex);
     arena->next = pool.arenas;
     pool.arenas = arena;
@@ -423,6 +424,7 @@ static symwin_status take_own(const char *call, struct sw_arena *arena, size_t a
         pthread_mutex_lock(&arena->mutex);
     }
     chunk->in_use = 1;
+    chunk->late = 0;
     chunk->asked = asked;
     count_taken(arena, asked, size);
     *ptr = chunk->memory.base;
@@ -492,7 +494,7 @@ static symwin_status take_carved(const char *call, struct sw_arena *arena, size_
             struct sw_chunk *chunk = arena->carved[block->chunk];
 
             block->asked = asked;
-            block->holds = 0;
+            block->holds = block->late = 0;
             if (chunk->kept)
                 unkeep(arena, chunk);
             chunk->in_use++;
@@ -564,6 +566,26 @@ void sw_pool_settle(struct sw_chunk *chunk)
     else if (atomic_load_explicit(&total_of(arena->device)->kept, memory_order_relaxed) >
              arena->keep)
         sw_pool_shed(arena->device, arena->keep, arena);
+}
+
+void sw_pool_settle_later(void)
+{
+    atomic_store(&pool.late, 1);
+}
+
+void sw_allocations_settle(void)
+{
+    struct sw_chunk *list = NULL;
+    struct sw_arena *arena;
+
+    if (atomic_load_explicit(&pool.late, memory_order_relaxed) == 0 ||
+        atomic_exchange(&pool.late, 0) == 0)
+        return;
+    pthread_mutex_lock(&pool.mutex);
+    for (arena = pool.arenas; arena != NULL; arena = arena->next)
+        list = detach(arena, arena->keep, list);
+    pthread_mutex_unlock(&pool.mutex);
+    chunks_release(list);
 }
 
 /* ---- accounts -------------------------------------------------------------------------------- */

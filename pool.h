@@ -18,6 +18,7 @@ struct sw_chunk {
     size_t offset; /* of an own allocation: where the caller's address is, in imported memory */
     size_t asked;  /* and as it was asked for */
     int holds;
+    int late; /* freed while it was held: it goes with the last hold */
     int kept;
     struct sw_chunk *older, *newer; /* of the arena's kept ones */
     struct sw_chunk *next,
@@ -45,8 +46,7 @@ struct sw_arena {
 
 struct sw_pool_settings {
     int off, debug;
-    int keep_set;
-    size_t keep;
+    uint64_t keep; /* SW_KEEP_DEFAULT */
 };
 extern struct sw_pool_settings sw_pool_settings; /* constant once there is an arena */
 
@@ -67,6 +67,10 @@ struct sw_locked {
 /* Takes the allocation back, while it is locked. To be followed by sw_pool_settle(), when it is not. */
 void sw_arena_give(const struct sw_locked *locked, const struct sw_allocation *a);
 void sw_pool_settle(struct sw_chunk *chunk);
+
+/* For memory that was taken back where no driver may be called: what is kept beyond its limit goes with the next
+ * sw_allocations_settle(). */
+void sw_pool_settle_later(void);
 
 /* Gives kept chunks of a device back until there are at most `bytes`: of arenas whose thread has ended first, then of
  * `own`, or of all where that is NULL. Whether there was any. */

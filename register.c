@@ -1,8 +1,9 @@
 /* Registrations: who has how many references to which memory.
  *
- * All of it is under one mutex a communicator, which nobody holds while he waits for other ranks or takes mappings down.
- * Calls find what is connected in a table of its own (registry.c), without the mutex.
+ * All of it is under one mutex a communicator, which nobody holds while he waits for other ranks or takes mappings down. Which
+ * connections there are changes in meetings only (connect.c).
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,64 +18,18 @@ struct sw_registrations *sw_registrations_create(void)
     if (r == NULL)
         return NULL;
     r->returns = sw_returns_create();
-    r->windows = sw_registry_create();
-    r->refusals = sw_registry_create();
-    if (r->returns == NULL || r->windows == NULL || r->refusals == NULL ||
-        pthread_mutex_init(&r->mutex, NULL) != 0) {
+    if (r->returns == NULL || pthread_mutex_init(&r->mutex, NULL) != 0) {
         sw_returns_unref(r->returns);
-        sw_registry_destroy(r->windows);
-        sw_registry_destroy(r->refusals);
         free(r);
         return NULL;
     }
     return r;
 }
 
-/* ---- taking back: under the mutex but where it says otherwise --------------------------------- */
-
-void sw_retire_untouched(struct sw_registrations *r)
-{
-    struct sw_connected **at = &r->connected;
-
-    while (*at != NULL) {
-        struct sw_connected *c = *at;
-        const uintptr_t begin = (uintptr_t)c->window.ptr;
-
-        if (sw_cache_touches(&r->cache, begin, begin + c->window.bytes, c->window.buffer_id)) {
-            at = &c->next;
-            continue;
-        }
-        *at = c->next;
-        sw_registry_remove(c->refused[0] != '\0' ? r->refusals : r->windows, (uintptr_t)c);
-        c->next = atomic_load(&r->retired);
-        atomic_store(&r->retired, c);
-    }
-}
-
-static void take_down(symwin_comm *comm, struct sw_connected *c)
-{
-    while (c != NULL) {
-        struct sw_connected *next = c->next;
-
-        if (c->window.segment != NULL)
-            sw_window_detach(comm, &c->window);
-        free(c);
-        c = next;
-    }
-}
-
 void sw_registrations_settle(symwin_comm *comm)
 {
-    struct sw_registrations *r = comm->registrations;
-    struct sw_connected *retired;
-
     sw_returns_collect(comm);
-    if (atomic_load_explicit(&r->retired, memory_order_relaxed) == NULL)
-        return;
-    pthread_mutex_lock(&r->mutex);
-    retired = atomic_exchange(&r->retired, NULL);
-    pthread_mutex_unlock(&r->mutex);
-    take_down(comm, retired);
+    sw_allocations_settle();
 }
 
 static void settle_one(symwin_comm *comm, void *unused)
@@ -88,7 +43,9 @@ void sw_registrations_settle_all(void)
     sw_comm_each(settle_one, NULL);
 }
 
-/* A range without references goes, with all that it has but windows. The first failure is returned. */
+/* ---- taking back: under the mutex ------------------------------------------------------------- */
+
+/* A range without references goes. The first failure is returned. */
 static symwin_status forget(const char *call, struct sw_registrations *r, struct sw_range *range)
 {
     const symwin_status status = sw_nccl_take(call, r, range);
@@ -103,19 +60,6 @@ static symwin_status forget(const char *call, struct sw_registrations *r, struct
     return status;
 }
 
-symwin_status sw_range_drop(const char *call, struct sw_registrations *r, struct sw_range *range,
-                            enum sw_reference kind)
-{
-    symwin_status status;
-
-    range->refs[kind]--;
-    if (range->refs[SW_REF_LOCAL] + range->refs[SW_REF_GRAPH] > 0)
-        return SYMWIN_OK;
-    status = forget(call, r, range);
-    sw_retire_untouched(r);
-    return status;
-}
-
 static void undo(struct sw_range *range, void *context)
 {
     struct sw_registrations *r = context;
@@ -123,6 +67,17 @@ static void undo(struct sw_range *range, void *context)
     sw_nccl_take("symwin_comm_destroy", r, range);
     if (!range->foreign)
         sw_allocation_drop(range->begin);
+}
+
+void sw_registrations_end(symwin_comm *comm)
+{
+    struct sw_registrations *r = comm->registrations;
+
+    if (r == NULL || r->side == NULL)
+        return;
+    sw_drop(sw_drv.cuStreamSynchronize(r->side), "cuStreamSynchronize");
+    sw_drop(sw_drv.cuStreamDestroy(r->side), "cuStreamDestroy");
+    r->side = NULL;
 }
 
 void sw_registrations_destroy(symwin_comm *comm)
@@ -134,11 +89,13 @@ void sw_registrations_destroy(symwin_comm *comm)
         return;
     memcpy(text, symwin_last_error(), sizeof text);
     sw_cache_each(&r->cache, undo, r);
-    take_down(comm, r->connected);
-    take_down(comm, atomic_load(&r->retired));
+    while (r->connected != NULL) {
+        struct sw_connected *c = r->connected;
+
+        r->connected = c->next;
+        sw_connected_release(comm, c);
+    }
     sw_cache_clear(&r->cache);
-    sw_registry_destroy(r->windows);
-    sw_registry_destroy(r->refusals);
     pthread_mutex_destroy(&r->mutex);
     sw_returns_unref(r->returns);
     sw_tickets_release(&r->handles);
@@ -156,10 +113,14 @@ struct place {
     int foreign;
 };
 
+/* Memory of a reservation that has, or may have, several mappings is known by the reservation: mappings come and go there, and a
+ * range may lie on many. Whether what serves it still shows it is asked mapping by mapping. No driver gives such an id. */
+#define RESERVATION ((uint64_t)1 << 63)
+
 /* Another allocator's device memory. */
-static symwin_status find_foreign(const char *call, CUdeviceptr ptr, struct place *p)
+static symwin_status find_foreign(const char *call, CUdeviceptr ptr, size_t wanted, struct place *p)
 {
-    CUdeviceptr low = 0;
+    CUdeviceptr low = 0, high = ptr, start;
     size_t bytes = 0;
     CUresult result;
 
@@ -171,6 +132,13 @@ static symwin_status find_foreign(const char *call, CUdeviceptr ptr, struct plac
     p->low = (uintptr_t)low;
     p->high = (uintptr_t)low + bytes;
     p->foreign = 1;
+    start = sw_physical_reservation(ptr, &bytes);
+    if (start != 0) {
+        sw_physical_extend(ptr, ptr, ptr + wanted, INT_MAX, &low, &high);
+        p->buffer_id = RESERVATION | start;
+        p->low = (uintptr_t)ptr;
+        p->high = (uintptr_t)high;
+    }
     return sw_check(result, "%s: cuPointerGetAttribute of 0x%llx", call, ptr);
 }
 
@@ -195,7 +163,7 @@ static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr
     }
     status = sw_comm_check_device(comm, call, "ptr", ptr, device);
     if (status == SYMWIN_OK && !a.owned)
-        status = find_foreign(call, ptr, p);
+        status = find_foreign(call, ptr, bytes, p);
     if (status == SYMWIN_OK && bytes > p->high - ptr)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: %zu bytes at 0x%llx pass the end of their allocation by %zu", call,
@@ -207,7 +175,7 @@ static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr
 
 /* A new range, with one reference. */
 static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                         enum sw_reference kind, struct sw_range **out)
+                         struct sw_range **out)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_range *range;
@@ -217,15 +185,14 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
     if (status != SYMWIN_OK)
         return status;
     range = sw_tickets_reserve(&r->handles)
-                ? sw_cache_add(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes, p.low, p.high,
-                               p.buffer_id)
+                ? sw_cache_add(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes, p.buffer_id,
+                               p.foreign)
                 : NULL;
     if (range == NULL) {
         if (!p.foreign)
             sw_allocation_drop(ptr);
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for a registration", call);
     }
-    range->foreign = p.foreign;
     atomic_fetch_add(&r->count, 1);
     if (r->nccl != NULL)
         status = sw_nccl_put(call, r, range);
@@ -234,39 +201,78 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
         return status;
     }
     range->handle = sw_tickets_add(&r->handles, range);
-    range->refs[kind] = 1;
+    range->refs = 1;
     *out = range;
     return SYMWIN_OK;
 }
 
-int sw_span_is_current(struct sw_registrations *r, struct sw_span *span, CUdeviceptr address)
+/* Whether the address is still that buffer's. */
+static int is_current(uintptr_t address, uint64_t buffer_id)
 {
     unsigned long long id = 0;
 
-    if (!span->ranges->foreign)
-        return 1;
-    if (sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) ==
-            CUDA_SUCCESS &&
-        id == span->buffer_id)
-        return 1;
-    sw_cache_forget(&r->cache, span);
-    sw_retire_untouched(r);
-    return 0;
+    return sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                        (CUdeviceptr)address) == CUDA_SUCCESS &&
+           id == buffer_id;
 }
 
-symwin_status sw_range_take(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                            enum sw_reference kind, struct sw_range **out)
+int sw_connected_is_current(const symwin_comm *comm, const struct sw_connected *c, uintptr_t begin,
+                            size_t bytes)
+{
+    const size_t at = begin - (uintptr_t)c->window.ptr;
+
+    return c->window.segment == NULL || sw_segment_is_current(c->window.segment, comm->rank,
+                                                              c->window.offset + at, begin, bytes);
+}
+
+/* The same for registered bytes, with what serves them, or NULL. */
+static int serves_current(const symwin_comm *comm, const struct sw_use *use, uintptr_t begin,
+                          uintptr_t end, uint64_t buffer_id)
+{
+    const struct sw_connected *c = (const struct sw_connected *)use;
+    uintptr_t last;
+
+    if ((buffer_id & RESERVATION) == 0)
+        return is_current(begin, buffer_id);
+    if (c == NULL)
+        return 1;
+    last = (uintptr_t)c->window.ptr + c->window.bytes;
+    return sw_connected_is_current(comm, c, begin, (end < last ? end : last) - begin);
+}
+
+/* One more reference, to a range that is new or known. */
+static symwin_status take(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
+                          struct sw_range **out)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_range *range = sw_cache_known(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes);
 
-    if (range != NULL && range->foreign && !sw_span_is_current(r, range->span, ptr))
+    if (range != NULL && range->foreign &&
+        !serves_current(comm, sw_cache_piece(&r->cache, range->begin)->use, range->begin,
+                        range->end, range->buffer_id)) {
+        sw_cache_forget(&r->cache, range->begin, range->end, range->buffer_id);
         range = NULL;
+    }
     if (range == NULL)
-        return add(call, comm, ptr, bytes, kind, out);
-    range->refs[kind]++;
+        return add(call, comm, ptr, bytes, out);
+    range->refs++;
     *out = range;
     return SYMWIN_OK;
+}
+
+struct sw_registered sw_registered_look(symwin_comm *comm, uintptr_t begin, size_t bytes)
+{
+    struct sw_registrations *r = comm->registrations;
+    struct sw_use *use = NULL;
+    const struct sw_piece *piece = sw_cache_find(&r->cache, begin, begin + bytes, &use);
+
+    if (piece == NULL)
+        return (struct sw_registered){0};
+    if (piece->foreign && !serves_current(comm, use, begin, begin + bytes, piece->buffer_id)) {
+        sw_cache_forget(&r->cache, begin, begin + bytes, piece->buffer_id);
+        return (struct sw_registered){0};
+    }
+    return (struct sw_registered){1, (struct sw_connected *)use, piece->buffer_id};
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -291,7 +297,7 @@ symwin_status symwin_register(symwin_comm *comm, void *ptr, size_t bytes,
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&comm->registrations->mutex);
-    status = sw_range_take(call, comm, address, bytes, SW_REF_LOCAL, &range);
+    status = take(call, comm, address, bytes, &range);
     if (status == SYMWIN_OK)
         *registration = (symwin_registration *)range->handle;
     pthread_mutex_unlock(&comm->registrations->mutex);
@@ -299,19 +305,12 @@ symwin_status symwin_register(symwin_comm *comm, void *ptr, size_t bytes,
     return status;
 }
 
-/* What is wrong with a handle; under the mutex. */
-static symwin_status fail_handle(const char *call, const symwin_comm *comm, const void *handle,
-                                 const struct sw_range *range)
+static symwin_status fail_handle(const char *call, const symwin_comm *comm, const void *handle)
 {
-    if (range == NULL)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: %p is no live registration of rank %d's communicator: it was "
-                       "deregistered before, or is another communicator's",
-                       call, handle, comm->rank);
     return sw_fail(SYMWIN_INVALID,
-                   "%s: %p was deregistered as often as it was registered; only graphs hold it, "
-                   "until they are destroyed",
-                   call, handle);
+                   "%s: %p is no live registration of rank %d's communicator: it was "
+                   "deregistered as often as it was registered, or is another communicator's",
+                   call, handle, comm->rank);
 }
 
 symwin_status symwin_deregister(symwin_comm *comm, symwin_registration *registration)
@@ -326,27 +325,40 @@ symwin_status symwin_deregister(symwin_comm *comm, symwin_registration *registra
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
     pthread_mutex_lock(&comm->registrations->mutex);
     range = sw_tickets_find(&comm->registrations->handles, (uintptr_t)registration);
-    if (range == NULL || range->refs[SW_REF_LOCAL] == 0)
-        status = fail_handle(call, comm, registration, range);
-    else
-        status = sw_range_drop(call, comm->registrations, range, SW_REF_LOCAL);
+    if (range == NULL)
+        status = fail_handle(call, comm, registration);
+    else if (--range->refs == 0)
+        status = forget(call, comm->registrations, range);
     pthread_mutex_unlock(&comm->registrations->mutex);
     sw_registrations_settle(comm);
     return status;
 }
 
-/* What was refused at a byte, or else connected; NULL: nothing. Under the mutex. */
-static const struct sw_connected *connected_at(const struct sw_registrations *r, uintptr_t address,
-                                               uint64_t buffer_id)
-{
-    const struct sw_connected *c, *found = NULL;
+/* ---- what ranges are ------------------------------------------------------------------------- */
 
-    for (c = r->connected; c != NULL; c = c->next)
-        if (c->window.buffer_id == buffer_id && address >= (uintptr_t)c->window.ptr &&
-            address - (uintptr_t)c->window.ptr < c->window.bytes &&
-            (found == NULL || c->refused[0] != '\0'))
-            found = c;
-    return found;
+/* How often graphs hold what has a byte of the range. Under the mutex. */
+static unsigned graphs_on(const struct sw_registrations *r, const struct sw_range *range)
+{
+    const struct sw_connected *c;
+    unsigned count = 0;
+
+    for (c = r->connected; c != NULL; c = c->next) {
+        const uintptr_t begin = (uintptr_t)c->window.ptr;
+
+        if ((c->window.buffer_id == range->buffer_id || (range->buffer_id & RESERVATION) != 0) &&
+            begin < range->end && range->begin < begin + c->window.bytes)
+            count += c->graphs;
+    }
+    return count;
+}
+
+/* What serves the first byte, or NULL. Under the mutex. */
+static const struct sw_connected *first_of(const struct sw_registrations *r,
+                                           const struct sw_range *range)
+{
+    const struct sw_piece *piece = range->stale ? NULL : sw_cache_piece(&r->cache, range->begin);
+
+    return piece != NULL ? (const struct sw_connected *)piece->use : NULL;
 }
 
 symwin_status symwin_registration_query(symwin_comm *comm, const symwin_registration *registration,
@@ -365,17 +377,17 @@ symwin_status symwin_registration_query(symwin_comm *comm, const symwin_registra
     pthread_mutex_lock(&comm->registrations->mutex);
     range = sw_tickets_find(&comm->registrations->handles, (uintptr_t)registration);
     if (range == NULL) {
-        status = fail_handle(call, comm, registration, NULL);
+        status = fail_handle(call, comm, registration);
     } else {
         *info = (symwin_registration_info){
             .ptr = (void *)range->begin,
             .bytes = range->end - range->begin,
-            .local_references = range->refs[SW_REF_LOCAL],
-            .graph_references = range->refs[SW_REF_GRAPH],
+            .local_references = range->refs,
+            .graph_references = graphs_on(comm->registrations, range),
             .transports = range->nccl != NULL ? SYMWIN_TRANSPORT_NCCL : 0,
             .buffer_id = range->buffer_id,
         };
-        c = connected_at(comm->registrations, range->begin, range->buffer_id);
+        c = first_of(comm->registrations, range);
         if (c != NULL) {
             info->transports |= c->window.transports;
             memcpy(info->refused, c->refused, sizeof info->refused);
@@ -385,11 +397,10 @@ symwin_status symwin_registration_query(symwin_comm *comm, const symwin_registra
     return status;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
-
 struct visit {
     const struct sw_registrations *r;
-    void (*see)(const struct sw_range *range, const struct sw_connected *connected, void *context);
+    void (*see)(const struct sw_range *range, const struct sw_connected *connected, unsigned graphs,
+                void *context);
     void *context;
 };
 
@@ -397,12 +408,13 @@ static void visit(struct sw_range *range, void *context)
 {
     const struct visit *v = context;
 
-    v->see(range, connected_at(v->r, range->begin, range->buffer_id), v->context);
+    v->see(range, first_of(v->r, range), graphs_on(v->r, range), v->context);
 }
 
 void sw_registrations_each(symwin_comm *comm,
                            void (*see)(const struct sw_range *range,
-                                       const struct sw_connected *connected, void *context),
+                                       const struct sw_connected *connected, unsigned graphs,
+                                       void *context),
                            void *context)
 {
     struct visit v = {comm->registrations, see, context};

@@ -1,7 +1,10 @@
-/* What calls do about registered buffers: capture holds them, the first call connects them.
+/* What calls do about registered buffers: who meets the other ranks, and what graphs hold.
  *
- * A graph's reference is a user object of the graph. Its callback may call no driver, and may come on any thread, so it only
- * puts the reference on a list, which the next call that may go by it empties.
+ * A rank meets the others by what all ranks did in the order of their programs: whether a call is captured, which bytes were
+ * registered, and what an earlier meeting made of them. Never by what this rank alone can see.
+ *
+ * What a capture holds is one user object of its graph. Its callback may call no driver, and may come on any thread and late,
+ * so it only puts that on a list, which is emptied by those who go by it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +13,16 @@
 
 /* ---- what graphs hold ------------------------------------------------------------------------- */
 
-struct held {
-    struct held *next;
+struct sw_held {
+    struct sw_held *next;
     struct sw_returns *returns; /* a reference */
-    uintptr_t handle;
+    struct sw_connected **by;   /* owned: what it holds, once each for `count` of them */
+    size_t count, room;
 };
 
 struct sw_returns {
     atomic_int refs; /* the communicator, and what graphs hold */
-    _Atomic(struct held *) list;
+    _Atomic(struct sw_held *) list;
 };
 
 struct sw_returns *sw_returns_create(void)
@@ -30,17 +34,23 @@ struct sw_returns *sw_returns_create(void)
     return returns;
 }
 
+static void free_held(struct sw_held *held)
+{
+    free(held->by);
+    free(held);
+}
+
 void sw_returns_unref(struct sw_returns *returns)
 {
-    struct held *held;
+    struct sw_held *held;
 
     if (returns == NULL || atomic_fetch_sub(&returns->refs, 1) != 1)
         return;
     held = atomic_load(&returns->list);
     while (held != NULL) {
-        struct held *next = held->next;
+        struct sw_held *next = held->next;
 
-        free(held);
+        free_held(held);
         held = next;
     }
     free(returns);
@@ -48,7 +58,7 @@ void sw_returns_unref(struct sw_returns *returns)
 
 static void give_back(void *context)
 {
-    struct held *held = context;
+    struct sw_held *held = context;
     struct sw_returns *returns = held->returns;
 
     held->next = atomic_load(&returns->list);
@@ -57,271 +67,318 @@ static void give_back(void *context)
     sw_returns_unref(returns);
 }
 
+void sw_returns_collect(symwin_comm *comm)
+{
+    struct sw_registrations *r = comm->registrations;
+    struct sw_held *held;
+
+    if (atomic_load_explicit(&r->returns->list, memory_order_relaxed) == NULL)
+        return;
+    pthread_mutex_lock(&r->mutex);
+    held = atomic_exchange(&r->returns->list, NULL);
+    while (held != NULL) {
+        struct sw_held *next = held->next;
+        size_t i;
+
+        for (i = 0; i < held->count; i++) {
+            struct sw_connected *c = held->by[i];
+
+            if (--c->graphs > 0 || c->held == 0)
+                continue;
+            sw_allocation_drop(c->held);
+            c->held = 0;
+        }
+        free_held(held);
+        held = next;
+    }
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* A capture that goes on. */
+struct capture {
+    cuuint64_t id; /* 0: there is none */
+    CUgraph graph;
+};
+
+/* A user object for the capture's graph, which has it from here on. */
+static symwin_status make_held(const char *call, struct sw_registrations *r,
+                               const struct capture *capture)
+{
+    struct sw_held *held = calloc(1, sizeof *held);
+    CUuserObject object = NULL;
+    symwin_status status;
+
+    if (held == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for what a graph holds", call);
+    held->returns = r->returns;
+    atomic_fetch_add(&r->returns->refs, 1);
+    status = sw_check(
+        sw_drv.cuUserObjectCreate(&object, held, give_back, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+        "%s: cuUserObjectCreate", call);
+    if (status != SYMWIN_OK) {
+        sw_returns_unref(held->returns);
+        free_held(held);
+        return status;
+    }
+    status = sw_check(
+        sw_drv.cuGraphRetainUserObject(capture->graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
+        "%s: cuGraphRetainUserObject", call);
+    if (status != SYMWIN_OK) {
+        sw_drop(sw_drv.cuUserObjectRelease(object, 1), "cuUserObjectRelease");
+        return status;
+    }
+    r->capture = capture->id;
+    r->held = held;
+    return SYMWIN_OK;
+}
+
+/* So that hold() cannot fail for two buffers. */
+static symwin_status reserve_held(const char *call, struct sw_registrations *r,
+                                  const struct capture *capture)
+{
+    struct sw_held *held;
+    symwin_status status;
+
+    if (r->capture != capture->id) {
+        status = make_held(call, r, capture);
+        if (status != SYMWIN_OK)
+            return status;
+    }
+    held = r->held;
+    if (held->room - held->count < 2) {
+        const size_t room = held->room == 0 ? 4 : 2 * held->room;
+        struct sw_connected **by = realloc(held->by, room * sizeof(struct sw_connected *));
+
+        if (by == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for what a graph holds", call);
+        held->by = by;
+        held->room = room;
+    }
+    return SYMWIN_OK;
+}
+
+/* Lets the capture hold it, once. Under the mutex. */
+static void hold(struct sw_registrations *r, struct sw_connected *c)
+{
+    struct sw_allocation a = {0};
+
+    if (c == NULL || c->refused[0] != '\0' || (c->graphs > 0 && c->capture == r->capture))
+        return;
+    if (c->graphs == 0 &&
+        sw_allocation_hold((CUdeviceptr)(uintptr_t)c->window.ptr, &a) == SW_OWNED_LIVE)
+        c->held = (CUdeviceptr)(uintptr_t)c->window.ptr;
+    c->graphs++;
+    c->capture = r->capture;
+    r->held->by[r->held->count++] = c;
+}
+
+/* ---- what a buffer is ------------------------------------------------------------------------- */
+
 static int captures_register(const symwin_comm *comm)
 {
     return (comm->flags & SYMWIN_COMM_NO_GRAPH_REGISTER) == 0;
 }
 
-static int is_any_registered(const symwin_comm *comm)
+static void fill_entry(const struct sw_connected *c, struct sw_registry_entry *entry)
 {
-    return atomic_load_explicit(&comm->registrations->count, memory_order_relaxed) > 0;
-}
-
-int sw_registrations_any(const symwin_comm *comm, int served)
-{
-    return is_any_registered(comm) || (!served && captures_register(comm));
-}
-
-static int is_in_window(symwin_comm *comm, CUdeviceptr ptr, size_t bytes)
-{
-    struct sw_registry_entry entry;
-
-    return sw_registry_find(comm->registry, (uintptr_t)ptr, bytes, &entry) == SW_FOUND_ALL;
+    *entry = (struct sw_registry_entry){
+        .begin = (uintptr_t)c->window.ptr,
+        .end = (uintptr_t)c->window.ptr + c->window.bytes,
+        .window = (uintptr_t)c,
+        .offset = c->window.offset,
+        .transports = c->window.transports,
+    };
 }
 
 enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
                                  struct sw_registry_entry *out)
 {
     struct sw_registrations *r = comm->registrations;
-    enum sw_found found = SW_FOUND_NONE;
+    struct sw_registered registered = {0};
 
-    if (!is_any_registered(comm))
+    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0 || bytes == 0)
         return SW_FOUND_NONE;
-    if (sw_registry_find(r->refusals, begin, bytes, out) == SW_FOUND_ALL ||
-        sw_registry_find(r->windows, begin, bytes, out) == SW_FOUND_ALL)
-        return SW_FOUND_ALL;
     pthread_mutex_lock(&r->mutex);
-    if (bytes > 0 && sw_cache_find(&r->cache, begin, begin + bytes) != NULL)
-        found = SW_FOUND_PART;
+    registered = sw_registered_look(comm, begin, bytes);
+    if (registered.by != NULL)
+        fill_entry(registered.by, out);
     pthread_mutex_unlock(&r->mutex);
-    return found;
+    return registered.by != NULL ? SW_FOUND_ALL : registered.is ? SW_FOUND_PART : SW_FOUND_NONE;
 }
 
-void sw_returns_collect(symwin_comm *comm)
+static int is_settled(const struct sw_buffer *b)
 {
+    return b->in_window || b->found == SW_FOUND_ALL;
+}
+
+int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers[2])
+{
+    int b;
+
+    for (b = 0; b < 2; b++)
+        if (!buffers[b].in_window && (captures_register(comm) || buffers[b].found != SW_FOUND_NONE))
+            return 1;
+    return 0;
+}
+
+/* ---- meeting ---------------------------------------------------------------------------------- */
+
+/* Other mappings beside the one that is at `ptr`, of the same reservation. */
+static void extend(CUdeviceptr ptr, uintptr_t begin, uintptr_t end, uintptr_t *low, uintptr_t *high)
+{
+    CUdeviceptr first = *low, last = *high;
+
+    sw_physical_extend(ptr, begin, end, SW_PIECES, &first, &last);
+    *low = (uintptr_t)first;
+    *high = (uintptr_t)last;
+}
+
+/* What this rank says of a buffer, and where the memory is, if the others are to see it. */
+static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t bytes,
+                       struct sw_offer *o)
+{
+    const uintptr_t begin = (uintptr_t)b->address, end = begin + bytes;
     struct sw_registrations *r = comm->registrations;
-    struct held *held;
-
-    if (atomic_load_explicit(&r->returns->list, memory_order_relaxed) == NULL)
-        return;
-    held = atomic_exchange(&r->returns->list, NULL);
-    while (held != NULL) {
-        struct held *next = held->next;
-        struct sw_range *range;
-
-        pthread_mutex_lock(&r->mutex);
-        range = sw_tickets_find(&r->handles, held->handle);
-        if (range != NULL && range->refs[SW_REF_GRAPH] > 0)
-            sw_range_drop("symwin_deregister", r, range, SW_REF_GRAPH);
-        pthread_mutex_unlock(&r->mutex);
-        free(held);
-        held = next;
-    }
-}
-
-/* ---- captures --------------------------------------------------------------------------------- */
-
-/* Lets the graph that `capture` makes hold the buffer. The reference is the graph's from here on. */
-static symwin_status hand_over(const char *call, struct sw_registrations *r, struct sw_range *range,
-                               CUgraph graph)
-{
-    struct held *held = malloc(sizeof *held);
-    CUuserObject object = NULL;
-    symwin_status status;
-
-    if (held == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for a graph's reference", call);
-    *held = (struct held){NULL, r->returns, range->handle};
-    atomic_fetch_add(&r->returns->refs, 1);
-    status = sw_check(
-        sw_drv.cuUserObjectCreate(&object, held, give_back, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-        "%s: cuUserObjectCreate", call);
-    if (status != SYMWIN_OK) {
-        give_back(held);
-        return status;
-    }
-    status = sw_check(sw_drv.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
-                      "%s: cuGraphRetainUserObject", call);
-    if (status != SYMWIN_OK)
-        sw_drop(sw_drv.cuUserObjectRelease(object, 1), "cuUserObjectRelease");
-    return status;
-}
-
-/* Holds a buffer for the graph, once, if it is registered or captures are to register it. */
-static symwin_status hold(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                          cuuint64_t capture, CUgraph graph)
-{
-    struct sw_registrations *r = comm->registrations;
-    const int unasked = captures_register(comm) && !is_in_window(comm, ptr, bytes);
-    struct sw_range *range = NULL;
-    symwin_status status = SYMWIN_OK;
-    int known;
-
-    pthread_mutex_lock(&r->mutex);
-    if (!unasked && sw_cache_find(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes) == NULL) {
-        pthread_mutex_unlock(&r->mutex);
-        return SYMWIN_OK;
-    }
-    range = sw_cache_known(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes);
-    known = range != NULL && range->capture == capture && range->refs[SW_REF_GRAPH] > 0;
-    if (!known)
-        status = sw_range_take(call, comm, ptr, bytes, SW_REF_GRAPH, &range);
-    if (!known && status == SYMWIN_OK) {
-        status = hand_over(call, r, range, graph);
-        range->capture = status == SYMWIN_OK ? capture : 0;
-    }
-    pthread_mutex_unlock(&r->mutex);
-    return status;
-}
-
-/* ---- connecting ------------------------------------------------------------------------------- */
-
-/* Whether all of the buffer is in a window, or was connected or refused. */
-static int is_settled(symwin_comm *comm, CUdeviceptr ptr, size_t bytes)
-{
-    struct sw_registry_entry entry;
-
-    return is_in_window(comm, ptr, bytes) ||
-           sw_registered_find(comm, (uintptr_t)ptr, bytes, &entry) == SW_FOUND_ALL;
-}
-
-/* Where the buffer is, and what there is before and behind it in `span`, if it is to be connected. */
-static void look_around(CUdeviceptr ptr, size_t bytes, const struct sw_span *span,
-                        struct sw_surroundings *s)
-{
-    const uintptr_t begin = (uintptr_t)ptr, end = begin + bytes;
     struct sw_allocation a = {0};
     char text[SW_TEXT_BYTES];
-    uintptr_t low = 0, high = UINTPTR_MAX;
+    uintptr_t low, high, first = begin, last = end;
+    CUdeviceptr start = 0;
 
-    *s = (struct sw_surroundings){.address = ptr, .registered = span != NULL, .can = 1};
-    if (sw_allocation_find(ptr, &a) == SW_OWNED_LIVE) {
+    *o = (struct sw_offer){.address = b->address, .settled = is_settled(b)};
+    o->can = 1;
+    if (sw_allocation_find(b->address, &a) == SW_OWNED_LIVE) {
         low = (uintptr_t)a.begin;
         high = low + a.bytes;
     } else {
         memcpy(text, symwin_last_error(), sizeof text);
-        s->can = sw_physical_find("symwin_allreduce", ptr, &a.physical) == SYMWIN_OK;
+        o->can = sw_physical_find("symwin_allreduce", b->address, &a.physical) == SYMWIN_OK;
         sw_error_restore(text); /* if it is no VMM memory: all ranks hear of it */
+        low = o->can ? (uintptr_t)a.physical.base : begin;
+        high = o->can ? low + a.physical.bytes : end;
     }
-    if (s->can && !a.owned) {
-        low = (uintptr_t)a.physical.base;
-        high = low + a.physical.bytes;
-    }
-    s->can = s->can && begin >= low && end <= high;
-    if (span == NULL)
+    if (o->can && !a.owned)
+        extend(b->address, begin, end, &low, &high);
+    o->can = o->can && begin >= low && end <= high && a.physical.device == comm->device;
+    o->buffer_id = a.physical.buffer_id;
+    if (b->in_window)
         return;
-    s->buffer_id = span->buffer_id;
-    if (end <= high) {
-        s->before = begin - (span->begin > low ? span->begin : low);
-        s->after = (span->end < high ? span->end : high) - end;
-    }
-}
-
-/* Lists what was connected, in room that was reserved. What was deregistered meanwhile is retired at once. */
-static void publish(struct sw_registrations *r, struct sw_connected *made)
-{
+    if (!a.owned && sw_drv.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                                 b->address) == CUDA_SUCCESS)
+        o->start = (size_t)(b->address - start);
+    else
+        o->start = a.owned ? begin - (uintptr_t)a.begin : 0;
     pthread_mutex_lock(&r->mutex);
-    while (made != NULL) {
-        struct sw_connected *c = made;
-
-        made = c->next;
-        c->next = r->connected;
-        r->connected = c;
-        sw_registry_insert(c->refused[0] != '\0' ? r->refusals : r->windows,
-                           &(struct sw_registry_entry){
-                               .begin = (uintptr_t)c->window.ptr,
-                               .end = (uintptr_t)c->window.ptr + c->window.bytes,
-                               .window = (uintptr_t)c,
-                               .offset = c->window.offset,
-                               .transports = c->window.transports,
-                           });
+    o->registered = sw_cache_piece(&r->cache, begin) != NULL && b->found != SW_FOUND_NONE;
+    if (o->registered) {
+        o->buffer_id = sw_cache_piece(&r->cache, begin)->buffer_id;
+        sw_cache_span(&r->cache, begin, &first, &last);
     }
-    sw_retire_untouched(r);
+    o->births = r->cache.births;
     pthread_mutex_unlock(&r->mutex);
+    if (o->can && !a.owned)
+        extend(b->address, first, last, &low, &high);
+    if (o->can) {
+        first = first > low ? first : low;
+        last = last < high ? last : high;
+    }
+    o->before = first < begin ? begin - first : 0;
+    o->after = last > end ? last - end : 0;
 }
 
-static symwin_status connect(symwin_comm *comm, const char *call,
-                             const struct sw_surroundings around[2], size_t bytes)
+static symwin_status meet(symwin_comm *comm, const char *call, struct sw_buffer buffers[2],
+                          size_t bytes, symwin_status status, int can, struct sw_connected *by[2])
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    struct sw_connected *made = NULL;
-    symwin_status status;
-
-    status = sw_registry_reserve(comm->registrations->windows, 2);
-    if (status == SYMWIN_OK)
-        status = sw_registry_reserve(comm->registrations->refusals, 2);
-    /* A capture of this thread is not to be harmed by what has nothing to do with its stream. */
-    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
-    status = sw_connect(comm, call, status, around, bytes, &made);
-    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
-    publish(comm->registrations, made);
-    return status;
-}
-
-/* In a capture, lets its graph hold what is registered of the buffers. */
-static symwin_status hold_captured(symwin_comm *comm, const char *call,
-                                   const CUdeviceptr buffers[2], size_t bytes, CUstream stream)
-{
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    cuuint64_t capture = 0;
-    CUgraph graph = NULL;
-    symwin_status status = sw_check(
-        sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &capture, &graph, NULL, NULL),
-        "%s: cuStreamGetCaptureInfo", call);
+    struct sw_offer offers[2];
     int b;
 
-    for (b = 0; b < 2 && status == SYMWIN_OK && capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE; b++)
-        status = hold(call, comm, buffers[b], bytes, capture, graph);
+    for (b = 0; b < 2; b++) {
+        make_offer(comm, &buffers[b], bytes, &offers[b]);
+        offers[b].can = offers[b].can && can;
+    }
+    /* A capture of this thread is not to be harmed by what has nothing to do with its stream. */
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    status = sw_connect(comm, call, status, offers, bytes, by);
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
+        if (by[b] == NULL)
+            continue;
+        buffers[b].in_window = 0;
+        buffers[b].found = SW_FOUND_ALL;
+        fill_entry(by[b], &buffers[b].entry);
+    }
     return status;
 }
 
-/* Copies the spans around the buffers, of no ranges where there is none. Whether one has turned out to be stale. */
-static int find_spans(struct sw_registrations *r, const CUdeviceptr buffers[2], size_t bytes,
-                      struct sw_span spans[2])
+/* What settles the buffers already, for a capture to hold. */
+static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], size_t bytes,
+                         struct sw_connected *by[2])
 {
-    int stale = 0, b;
+    struct sw_registrations *r = comm->registrations;
+    int b;
 
-    pthread_mutex_lock(&r->mutex);
     for (b = 0; b < 2; b++) {
-        const uintptr_t begin = (uintptr_t)buffers[b];
-        struct sw_span *span = sw_cache_find(&r->cache, begin, begin + bytes);
+        struct sw_use *use = NULL;
+        const uintptr_t begin = (uintptr_t)buffers[b].address;
 
-        spans[b] = (struct sw_span){0};
-        if (span != NULL && sw_span_is_current(r, span, buffers[b]))
-            spans[b] = *span;
-        else
-            stale |= span != NULL;
+        if (!buffers[b].in_window && by[b] == NULL && buffers[b].found == SW_FOUND_ALL &&
+            sw_cache_find(&r->cache, begin, begin + bytes, &use) != NULL)
+            by[b] = (struct sw_connected *)use;
     }
-    pthread_mutex_unlock(&r->mutex);
-    return stale;
 }
 
-symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, CUdeviceptr in,
-                                       CUdeviceptr out, size_t bytes, CUstream stream, int served,
-                                       int *changed)
+symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call,
+                                       struct sw_buffer buffers[2], size_t bytes, CUstream stream)
 {
-    const CUdeviceptr buffers[2] = {in, out};
-    struct sw_surroundings around[2];
-    struct sw_span spans[2];
-    int settled[2], b;
-    symwin_status status;
+    const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
+    const int known = (is_settled(&buffers[0]) || buffers[0].found != SW_FOUND_NONE) &&
+                      (is_settled(&buffers[1]) || buffers[1].found != SW_FOUND_NONE);
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    struct sw_registrations *r = comm->registrations;
+    struct sw_connected *by[2] = {NULL, NULL};
+    struct capture capture = {0};
+    symwin_status status, reserved = SYMWIN_OK;
+    char text[SW_TEXT_BYTES];
+    int meets, holds, b;
 
-    *changed = 0;
-    status = hold_captured(comm, call, buffers, bytes, stream);
-    if (status != SYMWIN_OK || !is_any_registered(comm))
+    status = sw_check(sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &capture.id,
+                                                       &capture.graph, NULL, NULL),
+                      "%s: cuStreamGetCaptureInfo", call);
+    if (status != SYMWIN_OK)
         return status;
-    *changed = find_spans(comm->registrations, buffers, bytes, spans);
-    if (served && !*changed)
-        return SYMWIN_OK;
-    for (b = 0; b < 2; b++) {
-        settled[b] = is_settled(comm, buffers[b], bytes);
-        if (!settled[b] && spans[b].ranges == NULL)
-            return SYMWIN_OK; /* a buffer that is not registered: nothing to connect */
+    if (capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        capture.id = 0;
+    /* One that is invalid here is one all the same: the other ranks wait for this one. */
+    meets = !settled && (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE &&
+                                   captures_register(comm)));
+    if (meets && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        status = sw_fail(SYMWIN_INVALID,
+                         "%s: the capture of the stream is invalid; end it, and capture anew", call);
+    holds = capture.id != 0 && (meets || settled); /* else the call goes by no connection */
+    if (holds) {
+        memcpy(text, symwin_last_error(), sizeof text);
+        reserved = reserve_held(call, r, &capture);
+        if (reserved != SYMWIN_OK && meets && !known)
+            sw_error_restore(text);
     }
-    if (settled[0] && settled[1])
-        return SYMWIN_OK;
+    if (status == SYMWIN_OK && known)
+        status = reserved;
+    if (meets)
+        /* What nobody asked for fails no call: then this rank cannot share, and all do without. */
+        status = meet(comm, call, buffers, bytes, status, reserved == SYMWIN_OK, by);
+    else
+        status = reserved;
+    if (status == SYMWIN_OK) {
+        pthread_mutex_lock(&r->mutex);
+        find_settled(comm, buffers, bytes, by);
+        for (b = 0; b < 2 && holds && reserved == SYMWIN_OK; b++)
+            hold(r, by[b]);
+        pthread_mutex_unlock(&r->mutex);
+    }
     for (b = 0; b < 2; b++)
-        look_around(buffers[b], bytes, settled[b] ? NULL : &spans[b], &around[b]);
-    *changed = 1;
-    return connect(comm, call, around, bytes);
+        if (by[b] != NULL && by[b]->window.held != 0) { /* ranges or graphs hold it, or nothing */
+            sw_allocation_drop(by[b]->window.held);
+            by[b]->window.held = 0;
+        }
+    return status;
 }

@@ -31,6 +31,8 @@ static const char call[] = "symwin_comm_create";
 /* How a meeting ended, for whoever comes too late. */
 struct past {
     unsigned char name[SW_NAME_BYTES];
+    unsigned char secret[SW_KEY_BYTES]; /* to prove over TCP that it was here, */
+    int proves;                         /* if it can be asked there */
     symwin_status status;
     int culprit;
     char text[SW_TEXT_BYTES];
@@ -47,10 +49,11 @@ static struct {
 
 static void meeting_free(struct meeting *m)
 {
-    sw_channel_close(&m->channel);
+    sw_channel_drop(&m->channel);
     free(m->table);
     free(m->file);
     free(m->seats);
+    sw_wipe(&m->id, sizeof m->id);
     free(m);
 }
 
@@ -83,7 +86,7 @@ static void end_elsewhere(struct meeting *m)
     sw_service_remove(&m->link);
     if (m->channel.fd >= 0)
         sw_links_say_end(&m->channel, m->status, m->culprit >= 0 ? m->culprit : 0);
-    sw_channel_close(&m->channel);
+    sw_channel_drop(&m->channel);
 }
 
 /* Those who have come hear how it ended. */
@@ -109,6 +112,10 @@ static void meeting_end(struct meeting *m)
 
     m->over = 1;
     memcpy(past->name, m->name, sizeof past->name);
+    past->proves = m->id.family != 0; /* over a local socket the system vouches for this process */
+    sw_wipe(past->secret, sizeof past->secret);
+    if (past->proves)
+        memcpy(past->secret, m->id.secret, sizeof past->secret);
     past->status = failed ? m->status : SYMWIN_INVALID;
     past->culprit = failed ? m->culprit : SW_WIRE_UNKNOWN;
     snprintf(past->text, sizeof past->text, "%s",
@@ -251,7 +258,7 @@ static void link_word(struct sw_watch *watch, short events)
             m->culprit++;
     }
     sw_service_remove(&m->link);
-    sw_channel_close(&m->channel); /* it knows */
+    sw_channel_drop(&m->channel); /* it knows */
     if (status == SYMWIN_PEER_LOST)
         sw_fail(status, "%s: the process of rank %d ended before all ranks had come", call,
                 m->culprit);
@@ -270,14 +277,17 @@ struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES])
     return m;
 }
 
-/* Why there is no such meeting. */
-symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit)
+/* Why there is no such meeting; NULL as the secret of one that never was, or is long past. */
+symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
+                              const unsigned char **secret)
 {
     unsigned i;
 
+    *secret = NULL;
     for (i = 0; i < MOST_PAST && i < root.past_count; i++)
         if (memcmp(root.past[i].name, name, SW_NAME_BYTES) == 0) {
             *culprit = root.past[i].culprit;
+            *secret = root.past[i].proves ? root.past[i].secret : NULL;
             return sw_fail(root.past[i].status, "%s", root.past[i].text);
         }
     *culprit = SW_WIRE_UNKNOWN;
@@ -411,6 +421,24 @@ static symwin_status open_seats(struct meeting *m, int nranks)
     return status == SYMWIN_OK ? SYMWIN_OK : sw_meeting_own(m, status);
 }
 
+/* Who is wrong about nranks: the one that differs from all that came before it; of two, either may be. */
+static symwin_status fail_nranks(const struct meeting *m, const struct sw_wire_join *join)
+{
+    int first = 0;
+
+    while (first < m->nranks - 1 && !m->seats[first].taken)
+        first++;
+    if (m->come < 2)
+        return sw_fail(SYMWIN_MISMATCH,
+                       "%s: nranks differ: rank %d passed %d, rank %d passed %d; pass the same on "
+                       "every rank",
+                       call, first, m->nranks, join->rank, join->nranks);
+    return sw_fail(SYMWIN_MISMATCH,
+                   "%s: nranks differ: rank %d passed %d, the %d ranks before it passed %d; pass "
+                   "the same on every rank",
+                   call, join->rank, join->nranks, m->come, m->nranks);
+}
+
 static symwin_status judge(struct meeting *m, const struct sw_wire_join *join)
 {
     if (join->protocol != SW_WIRE_PROTOCOL)
@@ -420,11 +448,7 @@ static symwin_status judge(struct meeting *m, const struct sw_wire_join *join)
             "use one version of symwin on every rank",
             call, join->rank, join->protocol, SW_WIRE_PROTOCOL);
     if (m->nranks != 0 && join->nranks != m->nranks)
-        return sw_fail(
-            SYMWIN_MISMATCH,
-            "%s: nranks differ: the first rank to come passed %d, rank %d passed %d; pass "
-            "the same on every rank",
-            call, m->nranks, join->rank, join->nranks);
+        return fail_nranks(m, join);
     if (join->nranks < 1 || join->nranks > SW_MAX_RANKS || join->rank < 0 ||
         join->rank >= join->nranks)
         return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d of %d", call, join->rank,
@@ -433,6 +457,22 @@ static symwin_status judge(struct meeting *m, const struct sw_wire_join *join)
         return sw_fail(SYMWIN_INVALID, "%s: rank %d came twice under one id; pass each rank once",
                        call, join->rank);
     return SYMWIN_OK;
+}
+
+/* All have come: whether they are of one job. */
+static symwin_status judge_claims(struct meeting *m)
+{
+    const int rank = m->file != NULL && m->table == NULL ? sw_claim_disputed(m->file, m->nranks)
+                                                         : -1;
+
+    if (rank < 0)
+        return SYMWIN_OK;
+    return sw_meeting_blame(
+        m, rank,
+        sw_fail(SYMWIN_INVALID,
+                "%s: two processes came as rank %d of a job of that name at the same time: set "
+                "SYMWIN_JOB to a name that each job has for itself",
+                call, rank));
 }
 
 /* Takes a seat for a member. If it must not, or if it was the last and something goes wrong, the
@@ -467,7 +507,10 @@ static void seat(struct meeting *m, const struct sw_wire_join *join, struct sw_v
     }
     if (++m->come < m->nranks)
         return;
-    status = sw_meeting_hand_out(m);
+    sw_door_clear();
+    status = judge_claims(m);
+    if (status == SYMWIN_OK)
+        status = sw_meeting_hand_out(m);
     if (status != SYMWIN_OK)
         meeting_fail(m, status);
     else if (m->unready == 0)
@@ -479,13 +522,14 @@ symwin_status sw_root_join(const struct sw_id *id, const struct sw_wire_join *jo
 {
     unsigned char name[SW_NAME_BYTES];
     symwin_status status;
+    const unsigned char *secret;
     struct meeting *m;
     int culprit;
 
     sw_id_name(id, name);
     m = sw_root_named(name);
     if (m == NULL)
-        return sw_root_why_not(name, &culprit);
+        return sw_root_why_not(name, &culprit, &secret);
     m->inside++;
     seat(m, join, NULL);
     while (!m->over)
@@ -580,6 +624,8 @@ void sw_root_no_room(int error)
 void sw_root_forked(void)
 {
     root.meetings = NULL; /* the parent's */
+    sw_wipe(root.past, sizeof root.past);
+    root.past_count = 0;
     pthread_cond_init(&root.changed, NULL);
     sw_door_forked();
 }

@@ -72,18 +72,22 @@ int sw_service_wait(pthread_cond_t *changed, int64_t deadline)
 enum { MOST_KEPT = 1 << 20, WORD_BITS = 32 };
 
 static atomic_uint kept[MOST_KEPT / WORD_BITS]; /* a bit for each descriptor */
-static int words_kept;                          /* words that ever had one; under the lock */
+static atomic_int words_kept;                   /* words that ever had one */
 
 int sw_service_keep(int fd)
 {
+    int words;
+
     sw_service_watch_forks();
     if (fd < 0)
         return 1;
     if (fd >= MOST_KEPT)
         return 0;
     atomic_fetch_or(&kept[fd / WORD_BITS], 1u << fd % WORD_BITS);
-    if (fd / WORD_BITS >= words_kept)
-        words_kept = fd / WORD_BITS + 1;
+    words = atomic_load(&words_kept);
+    while (words <= fd / WORD_BITS &&
+           !atomic_compare_exchange_weak(&words_kept, &words, fd / WORD_BITS + 1))
+        ;
     return 1;
 }
 
@@ -127,15 +131,28 @@ static void fork_child(void)
     service.count = 0;
     service.state = QUIET;
     service.kick = -1;
+    sw_closer_child();
     pthread_cond_init(&service.stopped, NULL); /* it may have the parent's threads waiting */
     sw_bootstrap_forked();
     sw_driver_forked();
     sw_service_unlock();
 }
 
+static void fork_prepare(void)
+{
+    sw_service_lock();
+    sw_closer_prepare();
+}
+
+static void fork_parent(void)
+{
+    sw_closer_parent();
+    sw_service_unlock();
+}
+
 static void watch_forks(void)
 {
-    pthread_atfork(sw_service_lock, sw_service_unlock, fork_child);
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
 void sw_service_watch_forks(void)

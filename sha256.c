@@ -110,6 +110,7 @@ void sw_sha256(const struct sw_part *parts, int count, unsigned char digest[SW_D
     begin(&s);
     take_parts(&s, parts, count);
     finish(&s, digest);
+    sw_wipe(&s, sizeof s);
 }
 
 void sw_hmac(const unsigned char key[SW_KEY_BYTES], const struct sw_part *parts, int count,
@@ -133,6 +134,14 @@ void sw_hmac(const unsigned char key[SW_KEY_BYTES], const struct sw_part *parts,
     take(&s, outer, BLOCK);
     take(&s, mac, SW_DIGEST_BYTES);
     finish(&s, mac);
+    sw_wipe(&s, sizeof s);
+    sw_wipe(inner, sizeof inner);
+    sw_wipe(outer, sizeof outer);
+}
+
+void sw_wipe(void *data, size_t bytes)
+{
+    explicit_bzero(data, bytes);
 }
 
 int sw_digest_equal(const unsigned char a[SW_DIGEST_BYTES], const unsigned char b[SW_DIGEST_BYTES])

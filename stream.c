@@ -23,13 +23,21 @@ int sw_channel_open(struct sw_channel *channel, int fd, int stream)
     return channel->in != NULL ? 0 : ENOMEM;
 }
 
-void sw_channel_close(struct sw_channel *channel)
+void sw_channel_drop(struct sw_channel *channel)
 {
     sw_service_forget(channel->fd);
     if (channel->fd >= 0)
         close(channel->fd);
     free(channel->in);
-    *channel = (struct sw_channel){.fd = -1};
+    sw_wipe(channel, sizeof *channel);
+    channel->fd = -1;
+}
+
+void sw_channel_close(struct sw_channel *channel)
+{
+    sw_service_lock();
+    sw_channel_drop(channel);
+    sw_service_unlock();
 }
 
 void sw_channel_key(struct sw_channel *channel, int maker, const unsigned char secret[SW_KEY_BYTES],

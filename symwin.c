@@ -12,11 +12,12 @@
 #include "channels.h"
 #include "choice.h"
 #include "copies.h"
+#include "order.h"
 #include "register.h"
 
 static const char create_call[] = "symwin_comm_create";
 
-enum { DEFAULT_TIMEOUT_MS = 30000, DEFAULT_KERNEL_TIMEOUT_MS = 600000 };
+enum { DEFAULT_KERNEL_TIMEOUT_MS = 600000 };
 
 /* Shows the peers where this rank's kernels look for an abort; NULL: nowhere any more. */
 static void publish_report(symwin_comm *comm, struct sw_kernel_report *report)
@@ -36,12 +37,13 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
 
     sw_copies_release(comm);
     sw_graph_launch_release(comm);
+    sw_registrations_end(comm); /* before the count that it copies goes */
+    sw_order_leave(comm);
     switch (comm->stage) {
     case SW_COMM_REGISTERED:
         sw_channels_destroy(comm);
         sw_registrations_destroy(comm);
         sw_window_detach_all(comm);
-        sw_collective_release(comm);
         sw_window_detach(comm, &comm->state);
         /* fallthrough */
     case SW_COMM_MEMORY:
@@ -68,6 +70,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     pthread_mutex_destroy(&comm->mutex);
     sw_tickets_release(&comm->windows);
     free(comm->votes);
+    sw_wipe(comm->key, sizeof comm->key);
     free(comm);
     sw_bootstrap_leave(group, rank);
 }
@@ -81,7 +84,9 @@ void symwin_comm_destroy(symwin_comm *comm)
     sw_comm_forget(comm);
     /* Not sw_scope_enter_context(): teardown sets no error, and goes on whatever this says. */
     scope.pushed = sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
+    sw_comm_take_leave(comm);
     comm_release(comm, &scope);
+    sw_allocations_settle();
 }
 
 /* ---- creation ---- */
@@ -89,7 +94,8 @@ void symwin_comm_destroy(symwin_comm *comm)
 static symwin_status check_options(const symwin_comm_options *o)
 {
     const unsigned multicast = SYMWIN_COMM_MULTICAST | SYMWIN_COMM_NO_MULTICAST;
-    const unsigned known = multicast | SYMWIN_COMM_NO_GRAPH_REGISTER | SYMWIN_COMM_GRAPH_LAUNCH;
+    const unsigned known = multicast | SYMWIN_COMM_NO_GRAPH_REGISTER | SYMWIN_COMM_GRAPH_LAUNCH |
+                           SYMWIN_COMM_NO_ORDER;
 
     if (o->size != sizeof *o)
         return sw_fail(SYMWIN_INVALID,
@@ -100,7 +106,7 @@ static symwin_status check_options(const symwin_comm_options *o)
         return sw_fail(SYMWIN_INVALID,
                        "%s: options->flags is 0x%x; pass 0, or SYMWIN_COMM_MULTICAST or "
                        "SYMWIN_COMM_NO_MULTICAST, SYMWIN_COMM_NO_GRAPH_REGISTER, "
-                       "SYMWIN_COMM_GRAPH_LAUNCH",
+                       "SYMWIN_COMM_GRAPH_LAUNCH, SYMWIN_COMM_NO_ORDER",
                        create_call, o->flags);
     if (o->timeout_ms < 0 || o->bootstrap_timeout_ms < 0 || o->kernel_timeout_ms < -1 ||
         o->max_blocks < 0)
@@ -136,8 +142,6 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
 {
     static const symwin_comm_options none;
     const symwin_comm_options *o = options == NULL ? &none : options;
-    const char *registers = getenv("SYMWIN_GRAPH_REGISTER");
-    const char *launches = getenv("SYMWIN_GRAPH_LAUNCH");
     symwin_comm *comm = calloc(1, sizeof *comm);
 
     if (comm == NULL)
@@ -147,12 +151,11 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->nranks = nranks;
     comm->group = group;
     comm->flags = o->flags;
-    if (registers != NULL && strcmp(registers, "0") == 0)
+    if (!sw_setting(SW_SETTING_GRAPH_REGISTER))
         comm->flags |= SYMWIN_COMM_NO_GRAPH_REGISTER;
-    if (launches != NULL && strcmp(launches, "1") == 0)
+    if (sw_setting(SW_SETTING_GRAPH_LAUNCH))
         comm->flags |= SYMWIN_COMM_GRAPH_LAUNCH;
-    comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms
-                                         : sw_milliseconds("SYMWIN_TIMEOUT_MS", DEFAULT_TIMEOUT_MS);
+    comm->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : (int)sw_setting(SW_SETTING_TIMEOUT_MS);
     comm->kernel_timeout_ms = o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms
                                                         : DEFAULT_KERNEL_TIMEOUT_MS;
     comm->max_blocks = o->max_blocks;
@@ -309,10 +312,9 @@ static symwin_status check_neighbours(symwin_comm *comm)
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const int connections = text != NULL && atoi(text) > 0 ? atoi(text) : 8;
     symwin_status status = SYMWIN_OK;
-    int threads_on_device = 0;
     int r;
 
-    comm->ranks_on_device = 0;
+    comm->ranks_on_device = comm->local_on_device = 0;
     for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++) {
         int device = -1;
         int can = 0;
@@ -322,7 +324,7 @@ static symwin_status check_neighbours(symwin_comm *comm)
             continue;
         if (device == comm->device) {
             comm->ranks_on_device++;
-            threads_on_device += sw_group_is_local(comm->group, r);
+            comm->local_on_device += sw_group_is_local(comm->group, r);
             continue;
         }
         status = sw_check(sw_drv.cuDeviceCanAccessPeer(&can, comm->device, device),
@@ -337,14 +339,14 @@ static symwin_status check_neighbours(symwin_comm *comm)
         return status;
     comm->streams_per_rank = sw_driver_is_emulated()      ? connections
                              : comm->ranks_on_device == 1 ? INT_MAX
-                                                          : connections / threads_on_device;
-    if (!sw_driver_is_emulated() && threads_on_device > connections)
+                                                          : connections / comm->local_on_device;
+    if (!sw_driver_is_emulated() && comm->local_on_device > connections)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: %d ranks share device %d, which runs the streams of %d at the same time; "
             "set CUDA_DEVICE_MAX_CONNECTIONS to at least the number of ranks (32 at most) "
             "before CUDA starts, or use fewer ranks a device",
-            create_call, threads_on_device, comm->device, connections);
+            create_call, comm->local_on_device, comm->device, connections);
     return SYMWIN_OK;
 }
 
@@ -497,6 +499,8 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
         status = sw_copies_create(comm);
     if (status == SYMWIN_OK)
         status = sw_graph_launch_create(comm);
+    if (status == SYMWIN_OK)
+        status = sw_order_join(comm);
     second[V_RANKS_ON_DEVICE] = (uint64_t)comm->ranks_on_device;
     second[V_STREAMS] = (uint64_t)comm->streams_per_rank;
     second[V_ALGOS] = comm->kernels != NULL ? sw_kernels_algos(comm->kernels) : 0;
@@ -515,7 +519,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
 symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank, int device,
                                  const symwin_comm_options *options, symwin_comm **out)
 {
-    int timeout_ms = sw_milliseconds(SW_BOOTSTRAP_TIMEOUT, SW_BOOTSTRAP_TIMEOUT_MS);
+    int timeout_ms = (int)sw_setting(SW_SETTING_BOOTSTRAP_TIMEOUT_MS);
     struct sw_scope scope = {.device = -1};
     struct sw_group *group;
     char text[SW_TEXT_BYTES];
@@ -534,6 +538,8 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     valid = options == NULL ? SYMWIN_OK : check_options(options);
     if (valid != SYMWIN_OK)
         options = NULL;
+    else
+        valid = sw_settings_check(create_call, SW_READER_COMM);
     if (options != NULL && options->bootstrap_timeout_ms > 0)
         timeout_ms = options->bootstrap_timeout_ms;
     else if (options != NULL && options->timeout_ms > 0)
@@ -552,6 +558,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         sw_bootstrap_leave(group, rank);
         return status;
     }
+    sw_bootstrap_key(id, comm->key);
     if (valid != SYMWIN_OK)
         status = sw_fail(valid, "%s", text);
     if (status == SYMWIN_OK)

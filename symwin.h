@@ -35,7 +35,8 @@
  *
  * The environment: SYMWIN_DRIVER=auto|cuda|emu chooses the driver (auto: CUDA where there is a
  * device, else the emulated driver); SYMWIN_NVLS=1 allows multicast objects on real hardware;
- * SYMWIN_TUNING names a table by which algorithms are chosen. symwin_memory.h has those of memory, README.md the others.
+ * SYMWIN_TUNING names a table by which algorithms are chosen. docs/environment.md has all variables. One that is set to
+ * what makes no sense is SYMWIN_INVALID of the first call that reads it.
  */
 #ifndef SYMWIN_H
 #define SYMWIN_H
@@ -179,8 +180,9 @@ SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
  * the id of SYMWIN_SECRET, and find rank 0's process at MASTER_ADDR and MASTER_PORT (or SYMWIN_ADDR and
  * SYMWIN_PORT); then only symwin_comm_create() finds out whether it is there.
  *
- *   SYMWIN_INVALID    see symwin_launch_query(); there is no launcher; or the job is on several hosts, and
- *                     MASTER_ADDR or MASTER_PORT are missing or name no address
+ *   SYMWIN_INVALID    see symwin_launch_query(); there is no launcher; the job is on several hosts, and
+ *                     MASTER_ADDR or MASTER_PORT are missing or name no address; or another process comes as this
+ *                     rank of a job of that name at the same time (or that is only seen in symwin_comm_create())
  *   SYMWIN_TIMEOUT    rank 0 did not come within SYMWIN_BOOTSTRAP_TIMEOUT_MS (60,000)
  *   SYMWIN_DENIED     there is no folder that belongs to this user alone; or the job is on several hosts,
  *                     and SYMWIN_SECRET is missing or too short, or rank 0 cannot listen at its address
@@ -207,8 +209,10 @@ enum {
     SYMWIN_COMM_NO_GRAPH_REGISTER =
         4, /* captured calls register nothing, as SYMWIN_GRAPH_REGISTER=0 */
     SYMWIN_COMM_GRAPH_LAUNCH =
-        8 /* calls outside captures are launched as a graph of one kernel, as SYMWIN_GRAPH_LAUNCH=1: less of
-           * the host's time, but no kernel begins before the one ahead has ended (docs/performance.md) */
+        8, /* calls outside captures are launched as a graph of one kernel, as SYMWIN_GRAPH_LAUNCH=1: less of
+            * the host's time, but no kernel begins before the one ahead has ended (docs/performance.md) */
+    SYMWIN_COMM_NO_ORDER =
+        16 /* calls neither wait for other communicators' nor leave room for them: the caller sees to it */
 };
 
 typedef struct symwin_comm_options {
@@ -237,7 +241,8 @@ typedef struct symwin_comm_options {
  *   options  NULL for the defaults; must agree on all ranks but for timeouts
  *   comm     destroy with symwin_comm_destroy()
  *
- *   SYMWIN_INVALID      a bad argument, a rank that is taken, or a SYMWIN_TUNING that is no table of choices
+ *   SYMWIN_INVALID      a bad argument, a rank that is taken, a SYMWIN_TUNING that is no table of choices, or another variable
+ *                       that makes no sense
  *   SYMWIN_MISMATCH     nranks, options or tables of choices differ among ranks
  *   SYMWIN_UNSUPPORTED  devices that are no peers, no kernels for the driver, or more ranks on a device than it can run
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
@@ -253,15 +258,37 @@ typedef struct symwin_comm_options {
  * do so at the same time one may wait until the other has run, so upload it before (cuGraphUpload), and synchronize.
  * These are CUDA's rules (tests/gpu_waits.c, docs/hardware.md).
  *
- * Kernels wait for peers on multiprocessors that they hold. Communicators know nothing of each other: where calls of
- * several can be under way on a device at once, make them in the same order on all devices, on a stream each, or give
- * each communicator a max_blocks with which all fit. Else one can wait for what another keeps from starting. */
+ * Several communicators on one set of devices: kernels wait for peers on multiprocessors that they hold, so one
+ * communicator can keep out what another waits for. Calls complete where all devices come to them in the same order,
+ * whatever streams they are on, or where they fit beside each other. In detail:
+ *
+ *   - Calls outside captures: make them in the same order on all devices; the order is that in which they enter, also
+ *     from several threads. Calls whose grids together have no more blocks than the device has multiprocessors may also
+ *     be made in any order, as those of communicators with a max_blocks that fits, and run beside each other. Others run one
+ *     after another.
+ *   - Captured calls leave room for the other communicators that have made a call on the device before: each gets an equal
+ *     share of the multiprocessors. So graphs with calls of different communicators can be launched in any order, on any
+ *     streams, and beside calls outside graphs, if each communicator has made a call (a warm-up, say) before the
+ *     first capture. Else order by streams or events: a graph, and the calls of a communicator that made its first one
+ *     after that graph's capture; and always a graph's launch, and calls that were made before its capture.
+ *   - Where ranks of one process share a device, create all communicators of a rank in one thread.
+ *   - SYMWIN_COMM_NO_ORDER leaves all this to the caller, for communicators whose calls never meet others'.
+ *
+ * Kernels of other libraries, and your own that wait for peers, are not taken into account. A communicator that has no
+ * other beside it is not held up. */
 SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank,
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);
 
-/* Destroys this rank's part: deregisters its windows, frees its resources. Local; NULL is fine. Call it when its
- * collectives have completed. Memory that peers can reach stays mapped until the process's last rank has done so. */
+/* Destroys this rank's part: deregisters its windows, frees its resources. Local; NULL is fine.
+ *
+ * Ranks may destroy at different times. What a peer waits for that needs this rank's next call ends with SYMWIN_PEER_LOST,
+ * which names this rank: host calls at once, the library's kernels within milliseconds, also those that are launched later
+ * and graphs that are replayed. Calls that this rank has made complete, on the peers too: it waits for those outside graphs,
+ * which takes as long as the peers do (symwin_comm_abort() ends that). Graphs that hold calls must have completed. Kernels
+ * of your own that wait for this rank (symwin_channel_limit()) wait until their limit.
+ *
+ * Memory that peers can reach stays mapped until the process's last rank has done so. */
 SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
 
 typedef struct symwin_comm_info {
@@ -272,7 +299,8 @@ typedef struct symwin_comm_info {
     size_t stride;   /* bytes between two ranks' parts of the flat range, a power of two */
     void *base;      /* first address of the flat range in this process */
     int windows;     /* live windows of this rank */
-    int allocations; /* physical allocations that the windows of all ranks hold mapped */
+    int allocations; /* physical allocations that the windows of all ranks hold mapped: those of a window
+                      * are one here, as are those of all ranks */
 } symwin_comm_info;
 
 /* What the communicator is and how much it holds. */
@@ -280,7 +308,20 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
 
 /* Whether the communicator still works: SYMWIN_OK, or what a kernel or an abort left behind
  * (MISMATCH, TIMEOUT, PEER_LOST, NO_MEMORY, ABORTED; the text names the rank). Any thread; costs a few loads. Errors of
- * kernels show here once the stream has passed the call. */
+ * kernels show here once the stream has passed the call.
+ *
+ * All ranks whose kernels were in a failed call, or come to it later, get one status and one sentence, the rank to blame
+ * included. Who finds a failure here ends the communicator on all ranks: those that were in no kernel get the status and
+ * the rank from then on. What a rank gets where it
+ *
+ *   comes to a call after others have timed out in it   TIMEOUT, which names itself, as they do; its output is undefined.
+ *                                   Only where its kernel has begun before their word came, and needs nothing more of
+ *                                   them, is that call complete and OK here: then its next call fails, and this one once
+ *                                   another rank has called it
+ *   was not in the call             SYMWIN_OK until one of the others calls this, or its own next call fails
+ *
+ * A MISMATCH names who differs from more than half of the ranks that come within a second; where no half agrees, it says so
+ * and names the lowest rank of either side. */
 SYMWIN_API symwin_status symwin_comm_check(symwin_comm *comm);
 
 /* Makes this rank's waiting host calls and kernels, and its peers', leave soon with SYMWIN_ABORTED. Any
@@ -318,9 +359,12 @@ enum {
 /* Makes a symmetric window of each rank's [ptr, ptr + bytes). Collective.
  *
  *   ptr    in VMM memory of this rank's device: symwin_mem_alloc(), ncclMemAlloc(), a framework's.
- *          Its offset in the underlying allocation must agree on all ranks; the allocations may
- *          differ in size and address. Any alignment.
- *   bytes  > 0, equal on all ranks, within the allocation
+ *          Its offset in the underlying physical allocation must agree on all ranks, but for multiples of
+ *          the granularity (2 MiB); the allocations may differ in size and address. Any alignment.
+ *   bytes  > 0, equal on all ranks, within the allocation; or, where that is not symwin_mem_alloc()'s,
+ *          within several that lie side by side in one reservation of addresses, as those of PyTorch's
+ *          expandable segments: up to 1024, and on each rank as many as there are. Where a rank has several,
+ *          or another offset than the others, the window has no multicast address.
  *   flags  SYMWIN_WINDOW_*, equal on all ranks
  *
  * The first window on an allocation maps it on every rank; later ones on the same allocations cost
@@ -332,7 +376,7 @@ enum {
  *   SYMWIN_INVALID      bytes 0, unknown flag, no VMM memory, another device's memory, or a window
  *                       past its allocation
  *   SYMWIN_MISMATCH     bytes, flags or offsets differ; the text has both values
- *   SYMWIN_UNSUPPORTED  SYMWIN_WINDOW_MULTICAST where there is no multicast
+ *   SYMWIN_UNSUPPORTED  SYMWIN_WINDOW_MULTICAST where there is no multicast, or not for these allocations
  *   SYMWIN_NO_MEMORY    the flat range is full
  *   SYMWIN_TIMEOUT, SYMWIN_PEER_LOST, SYMWIN_ABORTED  the communicator is no longer usable */
 SYMWIN_API symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
@@ -359,7 +403,8 @@ typedef struct symwin_window_info {
     int rank;
     int nranks;
     unsigned transports; /* SYMWIN_TRANSPORT_* */
-    uint64_t buffer_id;  /* of this rank's physical allocation */
+    uint64_t buffer_id;  /* of this rank's physical allocation, or of the first of them */
+    int allocations;     /* physical allocations of this rank that it lies on */
 } symwin_window_info;
 
 /* SYMWIN_INVALID: no live window of this communicator. So for the next three. */
@@ -456,7 +501,8 @@ SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
  *   count    elements; 0 does nothing
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
  *            AVG divides the sum (integers toward zero); MIN and MAX pass over NaN
- *   stream   of this rank's device; NULL is the legacy default stream
+ *   stream   of this rank's device; NULL is the legacy default stream. In a green context the grid has the
+ *            multiprocessors of that
  *
  * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every run, but for the
  * multicast algorithms, where the hardware chooses the order and averages of 16-bit floats are rounded twice.
@@ -512,8 +558,8 @@ typedef struct symwin_allreduce_info {
     int measured; /* 1: by a row of a table (docs/tuning.md); 0: by the model, or as was asked for */
 } symwin_allreduce_info;
 
-/* What symwin_allreduce_with() would launch on this rank for the same arguments; launches nothing. Local, and
- * as quick as the call less its launch; not while another thread is in a call on `comm`.
+/* What symwin_allreduce_with() would launch on this rank for the same arguments, outside captures and on a stream of the
+ * whole device; launches nothing. Local, and as quick as the call less its launch; not while another thread is in a call on `comm`.
  *
  *   SYMWIN_INVALID  as symwin_allreduce_with(); info is NULL, or count 0
  *   and what else symwin_allreduce_with() returns at once */
@@ -564,8 +610,9 @@ SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, s
  *                                      what symwin_mem_alloc() or _import() returned, in its chunk; windows= counts
  *                                      those on it, and registered ranges
  *   comm N rank= nranks= device= base= stride= multicast= allocations= windows=
- *   window ADDRESS comm= bytes= offset= transports=
- *                                      offset in the flat range; transports: peer, multicast
+ *   window ADDRESS comm= bytes= offset= transports= allocations=
+ *                                      offset in the flat range; transports: peer, multicast; allocations: physical
+ *                                      ones of this rank that it lies on
  *   range ADDRESS comm= bytes= local= graph= nccl= transports=
  *                                      what symwin_register() knows, with its references; nccl=1: an attached NCCL
  *                                      has it; transports: as a window's, none before the first call, or refused

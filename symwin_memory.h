@@ -65,8 +65,8 @@ SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned fla
  *
  *   SYMWIN_INVALID  not such a pointer: freed before, inside an allocation, or foreign; or, with SYMWIN_MEM_DEBUG, the
  *                   guard behind it was overwritten: then the memory is free all the same
- *   SYMWIN_BUSY     registered, as a window or by symwin_register(): deregister first; or in a channel: destroy it; nothing
- *                   was freed */
+ *   SYMWIN_BUSY     registered, as a window or by symwin_register(): deregister first; or in a channel, or used by a captured
+ *                   graph: destroy it; nothing was freed */
 SYMWIN_API symwin_status symwin_mem_free(void *ptr);
 
 #define SYMWIN_DEVICE_ALL (-2)
@@ -111,8 +111,8 @@ typedef struct symwin_mem_info {
     unsigned handle_types; /* SYMWIN_HANDLE_* that an export will accept */
     uint64_t buffer_id;    /* the physical allocation's, unique in this process for ever */
     int owned;             /* 1: from symwin_mem_alloc(); 2: imported; 0: another allocator's */
-    int registrations; /* what keeps it from being freed: windows, channels, registered ranges and what they are connected
-                        * by, of all communicators of this process; owned memory only */
+    int registrations; /* what keeps it from being freed: windows, channels, registered ranges and what graphs hold, of all
+                        * communicators of this process; owned memory only */
     void *
         ptr; /* the allocation that holds the pointer, as it was returned; NULL: another allocator's */
     size_t size; /* its length, rounded up; 0 where ptr is NULL */
@@ -161,7 +161,10 @@ SYMWIN_API symwin_status symwin_mem_import(int device, const symwin_mem_handle *
  *     pool = torch.cuda.MemPool(allocator.allocator())
  *
  * Memory is as ncclMemAlloc's: SYMWIN_MEM_NCCL and SYMWIN_MEM_PEERS. NULL: there is none, as symwin_last_error() says. The
- * free waits for the device, as cudaFree does; it cannot tell of a failure, and what is a window of symwin then stays. */
+ * free waits for the device, as cudaFree does. Memory that is still registered, as a window, by symwin_register() or by a
+ * graph, or in a channel, is freed when that ends, by the call that ends it (for a graph: by a later free, or call about
+ * registrations); until then nothing new can be registered there. SYMWIN_MEM_DEBUG does not look at the guard of such
+ * memory. */
 SYMWIN_API void *symwin_torch_alloc(ptrdiff_t bytes, int device, struct CUstream_st *stream);
 SYMWIN_API void symwin_torch_free(void *ptr, ptrdiff_t bytes, int device,
                                   struct CUstream_st *stream);

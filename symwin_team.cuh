@@ -104,11 +104,14 @@ SYMWIN_DEVICE int32_t symwin_team_after(const symwin_team &team, int32_t places)
 /* ---- barriers -------------------------------------------------------------------------------- */
 
 /* Bytes of the words that a barrier needs at `offset` in the memory of each rank, aligned to 8: for each block of the
- * grid one for each rank of the communicator. Zeroed once, by all ranks before the first kernel, and never reset. Words
+ * grid one word for each rank of the communicator, but at least one row of these and the two words that the blocks of a
+ * grid count by. Zeroed once, by all ranks before the first kernel, and never reset. Words
  * serve one team, and either barriers of blocks or those of grids. */
 SYMWIN_DEVICE uint64_t symwin_barrier_bytes(const symwin_peers &peers, uint32_t blocks)
 {
-    return 8 * (uint64_t)peers.nranks * (blocks > 2 ? blocks : 2);
+    const uint64_t ranks = (uint64_t)peers.nranks, rows = ranks * blocks;
+
+    return 8 * (rows > ranks + 2 ? rows : ranks + 2);
 }
 
 /* Address of a word of a row in the memory of rank `at`: that which rank `of` adds to. */

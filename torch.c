@@ -34,5 +34,5 @@ void symwin_torch_free(void *ptr, ptrdiff_t bytes, int device, struct CUstream_s
     }
     /* A device that cannot be waited for may still use it: it stays. */
     if (status == SYMWIN_OK)
-        symwin_mem_free(ptr);
+        sw_allocation_free_late("symwin_torch_free", ptr);
 }

@@ -381,14 +381,14 @@ static symwin_status open_file(const char *call, const char *path, const char *g
 
 symwin_status sw_tuning_open(const char *call, const char *gpu, int nranks, struct sw_tuning **out)
 {
-    const char *path = getenv(VARIABLE);
+    const char *path = sw_setting_text(SW_SETTING_TUNING);
     symwin_status status = SYMWIN_OK;
     size_t i;
 
     *out = NULL;
     if (path != NULL && strcmp(path, "0") == 0)
         return SYMWIN_OK;
-    if (path != NULL && path[0] != '\0')
+    if (path != NULL)
         return open_file(call, path, gpu, nranks, out);
     for (i = 0; i < sw_table_count && *out == NULL && status == SYMWIN_OK; i++)
         status = sw_tuning_parse(call, sw_tables[i].name, sw_tables[i].data, sw_tables[i].bytes,

@@ -11,56 +11,13 @@ enum { GUARD = 512, FILL_NEW = 0xcd, FILL_FREE = 0xdd, FILL_GUARD = 0xfd };
 
 struct sw_pool_settings sw_pool_settings;
 
-static struct {
-    pthread_once_t once;
-    symwin_status status;
-    char text[SW_TEXT_BYTES]; /* why they are wrong */
-} settings = {.once = PTHREAD_ONCE_INIT};
-
-/* A number with K, M or G behind it. */
-static int parse_bytes(const char *text, size_t *bytes)
-{
-    static const char units[] = "KMG";
-    char *end = NULL;
-    const unsigned long long value = strtoull(text, &end, 10);
-    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
-    const unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
-
-    if (text[0] < '0' || text[0] > '9' || end[unit != NULL] != '\0' ||
-        value > (SIZE_MAX >> 1) >> shift)
-        return 0;
-    *bytes = (size_t)value << shift;
-    return 1;
-}
-
-static int is_switch(const char *text)
-{
-    return text[0] == '\0' || ((text[0] == '0' || text[0] == '1') && text[1] == '\0');
-}
+static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 
 static void read_settings(void)
 {
-    const char *on = getenv("SYMWIN_MEM_POOL");
-    const char *keep_text = getenv("SYMWIN_MEM_KEEP");
-    const char *debug = getenv("SYMWIN_MEM_DEBUG");
-
-    sw_pool_settings.off = on != NULL && on[0] == '0';
-    sw_pool_settings.debug = debug != NULL && debug[0] == '1';
-    sw_pool_settings.keep_set = keep_text != NULL && keep_text[0] != '\0';
-    if (sw_pool_settings.keep_set && !parse_bytes(keep_text, &sw_pool_settings.keep))
-        settings.status = sw_fail(
-            SYMWIN_INVALID,
-            "SYMWIN_MEM_KEEP is \"%s\": set it to a number of bytes, with K, M "
-            "or G behind it, or not at all",
-            keep_text);
-    else if (on != NULL && !is_switch(on))
-        settings.status = sw_fail(SYMWIN_INVALID, "SYMWIN_MEM_POOL is \"%s\": set it to 0 or 1",
-                                  on);
-    else if (debug != NULL && !is_switch(debug))
-        settings.status = sw_fail(SYMWIN_INVALID, "SYMWIN_MEM_DEBUG is \"%s\": set it to 0 or 1",
-                                  debug);
-    if (settings.status != SYMWIN_OK)
-        strcpy(settings.text, symwin_last_error());
+    sw_pool_settings.off = !sw_setting(SW_SETTING_MEM_POOL);
+    sw_pool_settings.debug = (int)sw_setting(SW_SETTING_MEM_DEBUG);
+    sw_pool_settings.keep = sw_setting(SW_SETTING_MEM_KEEP);
 }
 
 /* ---- what is handed out ---------------------------------------------------------------------- */
@@ -123,12 +80,27 @@ static struct sw_allocation describe(const struct sw_locked *locked)
     return a;
 }
 
+/* Allocations that were freed while they were held, and are held still. */
+static atomic_int late_count;
+
+static int *holds_of(const struct sw_locked *locked)
+{
+    return locked->block != NULL ? &locked->block->holds : &locked->chunk->holds;
+}
+
+static int *late_of(const struct sw_locked *locked)
+{
+    return locked->block != NULL ? &locked->block->late : &locked->chunk->late;
+}
+
 static enum sw_owned find(CUdeviceptr ptr, struct sw_allocation *out, int hold)
 {
     struct sw_locked locked = lock(ptr);
 
+    if (locked.owned == SW_OWNED_LIVE && *late_of(&locked)) /* for those who hold it alone */
+        locked.owned = SW_OWNED_FREE;
     if (locked.owned == SW_OWNED_LIVE)
-        *(locked.block != NULL ? &locked.block->holds : &locked.chunk->holds) += hold;
+        *holds_of(&locked) += hold;
     if (locked.owned != SW_OWNED_NOT)
         *out = describe(&locked);
     unlock(&locked);
@@ -145,11 +117,26 @@ enum sw_owned sw_allocation_hold(CUdeviceptr ptr, struct sw_allocation *out)
     return find(ptr, out, 1);
 }
 
+/* What was freed while a graph held it, which may be gone by now. */
+static void settle_late(void)
+{
+    if (atomic_load_explicit(&late_count, memory_order_relaxed) > 0)
+        sw_registrations_settle_all();
+    sw_allocations_settle();
+}
+
 void sw_allocation_drop(CUdeviceptr ptr)
 {
-    struct sw_allocation gone;
+    struct sw_locked locked = lock(ptr);
 
-    find(ptr, &gone, -1);
+    if (locked.owned == SW_OWNED_LIVE && --*holds_of(&locked) == 0 && *late_of(&locked)) {
+        const struct sw_allocation a = describe(&locked);
+
+        sw_arena_give(&locked, &a);
+        sw_pool_settle_later();
+        atomic_fetch_sub(&late_count, 1);
+    }
+    unlock(&locked);
 }
 
 /* ---- for searching faults -------------------------------------------------------------------- */
@@ -239,9 +226,7 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
     if ((flags & ~known) != 0)
         return sw_fail(SYMWIN_INVALID, "%s: unknown flags 0x%x; pass SYMWIN_MEM_* or 0", call,
                        flags);
-    pthread_once(&settings.once, read_settings);
-    if (settings.status != SYMWIN_OK)
-        return sw_fail(settings.status, "%s: %s", call, settings.text);
+    pthread_once(&settings_once, read_settings);
     status = sw_arena_of(call, device, flags & (SYMWIN_MEM_PEERS | SYMWIN_MEM_NCCL), &arena);
     if (status != SYMWIN_OK)
         return status;
@@ -250,6 +235,10 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
                        bytes);
     need = bytes + (sw_pool_settings.debug ? GUARD : 0);
     status = sw_arena_take(call, arena, bytes, need, (flags & SYMWIN_MEM_OWN) != 0, &ptr);
+    if (status == SYMWIN_NO_MEMORY && atomic_load(&late_count) > 0) {
+        settle_late();
+        status = sw_arena_take(call, arena, bytes, need, (flags & SYMWIN_MEM_OWN) != 0, &ptr);
+    }
     if (status == SYMWIN_OK && sw_pool_settings.debug)
         status = debug_fill(call, arena->device, ptr, bytes);
     if (status == SYMWIN_OK)
@@ -257,13 +246,14 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
     return status;
 }
 
-symwin_status symwin_mem_free(void *ptr)
+/* `late`: what is held goes with the last hold. */
+static symwin_status take_back(const char *call, void *ptr, int late)
 {
-    static const char call[] = "symwin_mem_free";
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
     symwin_status status = sw_fork_check(call), guarded = SYMWIN_OK;
     struct sw_allocation a;
     struct sw_locked locked;
+    int given = 0;
 
     if (ptr == NULL || status != SYMWIN_OK)
         return status;
@@ -271,33 +261,47 @@ symwin_status symwin_mem_free(void *ptr)
         a.begin == address && a.holds == 0 && !a.imported)
         guarded = debug_free(call, &a);
     locked = lock(address);
-    if (locked.owned == SW_OWNED_LIVE)
-        a = describe(&locked);
-    if (locked.owned == SW_OWNED_LIVE && a.holds > 0) { /* maybe by graphs that are gone */
+    if (locked.owned == SW_OWNED_LIVE &&
+        *holds_of(&locked) > 0) { /* maybe by graphs that are gone */
         unlock(&locked);
         sw_registrations_settle_all();
         locked = lock(address);
-        if (locked.owned == SW_OWNED_LIVE)
-            a = describe(&locked);
     }
-    if (locked.owned != SW_OWNED_LIVE || a.begin != address)
+    if (locked.owned == SW_OWNED_LIVE)
+        a = describe(&locked);
+    if (locked.owned != SW_OWNED_LIVE || a.begin != address || *late_of(&locked))
         status = sw_fail(SYMWIN_INVALID,
                          "%s: %p is not an address that symwin_mem_alloc or symwin_mem_import "
                          "returned, or it was freed before",
                          call, ptr);
-    else if (a.holds > 0)
+    else if (a.holds > 0 && late && !a.imported) {
+        *late_of(&locked) = 1;
+        atomic_fetch_add(&late_count, 1);
+    } else if (a.holds > 0)
         status = sw_fail(
             SYMWIN_BUSY,
             "%s: %p is registered %d times, as a window or by symwin_register, or in a channel; "
             "deregister, or destroy the channel, first",
             call, ptr, a.holds);
     else
+        given = 1;
+    if (given)
         sw_arena_give(&locked, &a);
     unlock(&locked);
-    if (status != SYMWIN_OK)
-        return status;
-    sw_pool_settle(locked.chunk);
-    return guarded;
+    if (given)
+        sw_pool_settle(locked.chunk);
+    settle_late();
+    return status != SYMWIN_OK ? status : guarded;
+}
+
+symwin_status symwin_mem_free(void *ptr)
+{
+    return take_back("symwin_mem_free", ptr, 0);
+}
+
+symwin_status sw_allocation_free_late(const char *call, void *ptr)
+{
+    return take_back(call, ptr, 1);
 }
 
 int sw_pool_make_room(int device)
@@ -321,6 +325,8 @@ symwin_status symwin_mem_trim(int device, size_t keep_bytes)
         status = sw_device_resolve(call, device, &first);
         last = first;
     }
+    if (status == SYMWIN_OK)
+        settle_late();
     for (; status == SYMWIN_OK && first <= last; first++)
         sw_pool_shed(first, keep_bytes, NULL);
     return status;

@@ -88,6 +88,7 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
         free(window);
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
+    sw_allocations_settle(); /* it may have failed and dropped the last hold */
     return status;
 }
 
@@ -112,6 +113,7 @@ symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
                        (void *)window);
     sw_window_detach(comm, found);
     free(found);
+    sw_allocations_settle();
     return SYMWIN_OK;
 }
 
@@ -151,6 +153,7 @@ symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window
         .nranks = comm->nranks,
         .transports = w.transports,
         .buffer_id = w.buffer_id,
+        .allocations = w.pieces,
     };
     return SYMWIN_OK;
 }

@@ -10,6 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { MOST_DESCRIPTORS = 253 }; /* of one message: Linux, SCM_MAX_FD */
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16 */
+#endif
+
 /* ---- frames ---- */
 
 static size_t table_bytes(int32_t nranks)
@@ -214,7 +220,7 @@ int sw_wire_send(int socket, const union sw_wire_frame *frame, int fd, int64_t d
 
 /* ---- receiving ---- */
 
-/* Closes every descriptor that came, but for the one of a message that has just one. */
+/* Discards every descriptor that came, but for the one of a message that has just one. */
 static int take_descriptors(struct msghdr *message, int wanted, int *fd)
 {
     struct cmsghdr *c;
@@ -234,7 +240,7 @@ static int take_descriptors(struct msghdr *message, int wanted, int *fd)
             if (count++ == 0 && wanted)
                 *fd = came;
             else
-                close(came);
+                sw_service_discard(came);
         }
     }
     return count;
@@ -244,7 +250,7 @@ int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
 {
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(4 * sizeof(int))]; /* more than allowed, to see that there are more */
+        char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))]; /* or the system closes them, here */
     } control;
     struct iovec data = {.iov_base = frame, .iov_len = sizeof *frame};
     struct msghdr message = {.msg_iov = &data,
@@ -282,8 +288,7 @@ int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
     else if (!sw_wire_valid(frame, (size_t)got))
         error = EPROTO;
     if (error != 0) {
-        if (came >= 0)
-            close(came);
+        sw_service_discard(came);
         return error;
     }
     if (fd != NULL)
@@ -319,6 +324,23 @@ void sw_wire_prove_rank(const unsigned char secret[SW_KEY_BYTES], const struct s
     };
 
     sw_hmac(secret, parts, 4, proof);
+}
+
+int sw_wire_take_descriptors(int socket, int yes)
+{
+    return setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &yes, sizeof yes) == 0;
+}
+
+int sw_wire_is_socket(int fd, int stream)
+{
+    int family = AF_UNSPEC, type = 0;
+    socklen_t size = sizeof(int);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0)
+        return 0;
+    return stream ? (family == AF_INET || family == AF_INET6) && type == SOCK_STREAM
+                  : family == AF_UNIX && type == SOCK_SEQPACKET;
 }
 
 int sw_wire_same_user(int socket, pid_t *pid)

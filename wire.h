@@ -135,7 +135,8 @@ struct sw_wire_post { /* what a rank posted in a round of the exchange */
     unsigned char data[SW_EXCHANGE_BYTES];
 };
 
-struct sw_wire_end { /* LEAVE: only the rank counts. END: to the linking host, a proposal */
+struct
+    sw_wire_end { /* LEAVE: the rank; SYMWIN_BUSY: its last calls are under way. END: to the linking host, a proposal */
     struct sw_wire_header header;
     int32_t status;
     int32_t rank;
@@ -263,7 +264,8 @@ struct sw_channel {
 };
 
 int sw_channel_open(struct sw_channel *channel, int fd, int stream); /* 0, or ENOMEM */
-void sw_channel_close(struct sw_channel *channel);
+void sw_channel_close(struct sw_channel *channel);                   /* without the service lock */
+void sw_channel_drop(struct sw_channel *channel);                    /* under it */
 
 /* From now on a stream's frames carry a proof. */
 void sw_channel_key(struct sw_channel *channel, int maker, const unsigned char secret[SW_KEY_BYTES],
@@ -276,6 +278,13 @@ int sw_channel_send(struct sw_channel *channel, const union sw_wire_frame *frame
 int sw_channel_receive_now(struct sw_channel *channel, union sw_wire_frame *frame, int *fd);
 int sw_channel_receive(struct sw_channel *channel, union sw_wire_frame *frame, int *fd,
                        int64_t deadline);
+
+/* Whether others can send descriptors to the local socket, and to those that are accepted from it; they can by default. 0: the
+ * system cannot keep them out (before Linux 6.16): they come, and whoever closes the socket closes those that are on it. */
+int sw_wire_take_descriptors(int socket, int yes);
+
+/* Whether a descriptor that came is a socket of that kind, of TCP or as a line: closing it does not wait. */
+int sw_wire_is_socket(int fd, int stream);
 
 /* Whether the process at the other end is of this user; *pid is its id as seen from here, 0 if it
  * cannot be seen. */

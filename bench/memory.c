@@ -21,6 +21,7 @@
 #include "../internal.h"
 #include "median.h"
 #include "rivals/multicast.h"
+#include "version.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 64, LIBRARIES = 2, WINDOWS = 200, MIB = 1 << 20 };
 
@@ -349,6 +350,8 @@ int main(int argc, char **argv)
     symwin_driver_info driver;
     int r;
 
+    if (bench_version("memory", argc, argv))
+        return 0;
     check(symwin_driver_query(&driver), "driver");
     run.devices = driver.device_count;
     run.ranks = argc > 1 ? atoi(argv[1]) : driver.device_count;

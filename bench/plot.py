@@ -3,8 +3,8 @@
 
     bench/plot.py --output picture.svg FILE.csv...
 
-Every library and algorithm is a line; of symwin's own the fastest at each size is drawn as "symwin", and
-with --all each of them as well. Where the files have measurements of the links (symwin-perf --link), the
+Every library and algorithm is a line; of symwin's own the fastest at each size is drawn as "symwin, fastest" and
+the library's choice as "symwin auto" (as "symwin" where one algorithm was timed), and with --all each of them as well. Where the files have measurements of the links (symwin-perf --link), the
 best is a horizontal line: no all-reduce that moves every byte as rarely as it can has more bus
 bandwidth. With one rank, which has no bandwidth, only times are drawn. The files may come from several
 runs, or from rivals/torch_symm.py, but must be of the same
@@ -101,20 +101,26 @@ def choose(rows, options):
 
 
 def lines_of(rows, show_all):
-    """Name -> (library, {bytes: (time, bandwidth)}), symwin's best first."""
-    best, lines = {}, {}
+    """Name -> (library, {bytes: (time, bandwidth)}), symwin's best first, then its own choice where both were timed."""
+    best, auto, lines, algos = {}, {}, {}, set()
     for row in rows:
         point = (row["time_us"], row["busbw_gbs"])
         if row["library"] == "symwin":
+            algos.add(row["algo"])
             if row["bytes"] not in best or point[0] < best[row["bytes"]][0]:
                 best[row["bytes"]] = point
+            if row["algo"] == "auto":
+                auto[row["bytes"]] = point
             if not show_all:
                 continue
         name = row["algo"] if row["library"] != "symwin" else "symwin " + row["algo"]
         lines.setdefault(name, (row["library"], {}))[1][row["bytes"]] = point
-    if best:
-        return {"symwin": ("symwin", best), **lines}
-    return lines
+    if len(algos) < 2:
+        return {"symwin": ("symwin", best), **lines} if best else lines
+    first = {"symwin, fastest": ("symwin", best)}
+    if auto and not show_all:
+        first["symwin auto"] = ("symwin", auto)
+    return {**first, **lines}
 
 
 def size_name(value):

@@ -16,6 +16,7 @@
 
 #include "../internal.h"
 #include "median.h"
+#include "version.h"
 
 enum { ROUNDS = 9, MOST_THREADS = 64, HANDS = 64 };
 
@@ -171,6 +172,8 @@ int main(int argc, char **argv)
     CUcontext context;
     size_t i;
 
+    if (bench_version("pool", argc, argv))
+        return 0;
     if (many < 1 || many > MOST_THREADS) {
         fprintf(stderr, "pool: %s threads; pass 1 to %d\n", argv[1], MOST_THREADS);
         return 2;

@@ -5,7 +5,7 @@
  *
  * Prints CSV: what, how many ranges there are, and the median over rounds of a call in nanoseconds. "known" and "first" are of
  * memory of symwin's, "known foreign" and "first foreign" of memory of cuMemAlloc, for which the driver is asked whose it is
- * now. "find" is the search for the span around random buffers, by a thread that has the cache in its caches as far as it
+ * now. "find" is the search for the pieces of random buffers, by a thread that has the cache in its caches as far as it
  * fits. One rank, on device 0.
  */
 #include <stdio.h>
@@ -15,6 +15,7 @@
 
 #include "../register.h"
 #include "median.h"
+#include "version.h"
 
 enum { ROUNDS = 9, CALLS = 20000, MOST = 10000, BYTES = 8192 };
 
@@ -42,7 +43,7 @@ static void print(const char *what, int ranges, double rounds[ROUNDS])
     fflush(stdout);
 }
 
-/* Ranges that do not adjoin, so that each is a span. */
+/* Ranges that do not adjoin, so that each is a piece. */
 static char *range(char *at, int i)
 {
     return at + (size_t)i * 2 * BYTES;
@@ -103,6 +104,7 @@ static void first(symwin_comm *comm, const char *what, char *at, int ranges)
 static void find(symwin_comm *comm, int ranges)
 {
     static uintptr_t places[CALLS];
+    struct sw_use *use = NULL;
     double ns[ROUNDS];
     int round, i, found = 0;
 
@@ -112,8 +114,8 @@ static void find(symwin_comm *comm, int ranges)
         const double start = now_ns();
 
         for (i = 0; i < CALLS; i++)
-            found += sw_cache_find(&comm->registrations->cache, places[i], places[i] + 4096) !=
-                     NULL;
+            found += sw_cache_find(&comm->registrations->cache, places[i], places[i] + 4096,
+                                   &use) != NULL;
         ns[round] = (now_ns() - start) / CALLS;
     }
     if (found != CALLS * ROUNDS) {
@@ -123,7 +125,7 @@ static void find(symwin_comm *comm, int ranges)
     print("find", ranges, ns);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const symwin_comm_options options = {.size = sizeof options};
     symwin_registration *registration;
@@ -133,6 +135,8 @@ int main(void)
     struct sw_scope scope;
     int ranges, i = 0;
 
+    if (bench_version("registration", argc, argv))
+        return 0;
     check(symwin_unique_id_create(&id));
     check(symwin_comm_create(&id, 1, 0, 0, &options, &comm));
     check(symwin_mem_alloc(0, (size_t)(MOST + 1) * 2 * BYTES, 0, (void **)&memory));

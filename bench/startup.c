@@ -23,6 +23,7 @@
 #include "../internal.h"
 #include "median.h"
 #include "rivals/multicast.h"
+#include "version.h"
 
 enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
 
@@ -248,11 +249,14 @@ static int device_count(void)
 
 int main(int argc, char **argv)
 {
-    const int count = argc > 1 ? atoi(argv[1]) : device_count();
+    const int version = bench_version("startup", argc, argv);
+    const int count = version || argc > 1 ? atoi(argv[1]) : device_count();
     const int rounds = argc > 2 ? atoi(argv[2]) : 5;
     const char *driver = getenv("SYMWIN_DRIVER");
     char text[256];
 
+    if (version)
+        return 0;
     signal(SIGCHLD, SIG_DFL);
     if (rivals_multicast_off(text, sizeof text) != 0)
         fail("NCCL", text);

@@ -207,7 +207,7 @@ void sw_emu_clear_sticky(void)
         atomic_store(&emu_contexts[i].sticky, CUDA_SUCCESS);
 }
 
-static int is_context(const struct CUctx_st *ctx)
+int emu_is_context(const struct CUctx_st *ctx)
 {
     for (int i = 0; i < emu_machine.devices; i++)
         if (ctx == &emu_contexts[i])
@@ -273,7 +273,7 @@ CUresult sw_emu_cuCtxSetCurrent(CUcontext ctx)
             stack.depth--;
         return CUDA_SUCCESS;
     }
-    if (!is_context(ctx))
+    if (!emu_is_context(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (stack.depth == 0)
         stack.depth = 1;
@@ -289,7 +289,7 @@ CUresult sw_emu_cuCtxPushCurrent(CUcontext ctx)
         return result;
     if (ctx == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!is_context(ctx))
+    if (!emu_is_context(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (stack.depth == sizeof stack.pushed / sizeof stack.pushed[0])
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -350,6 +350,7 @@ CUresult sw_emu_cuCtxSynchronize(void)
     X(CUDA_ERROR_INVALID_CONTEXT, "invalid device context")                                        \
     X(CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device")    \
     X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported between two devices")      \
+    X(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, "Unsupported exec affinity")                           \
     X(CUDA_ERROR_OPERATING_SYSTEM, "OS call failed or operation not supported on this OS")         \
     X(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle")                                        \
     X(CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in the present state")          \

@@ -1,12 +1,12 @@
 /* The emulated driver's frame: start-up and end, the machine that it plays, injected faults, counts
  * of what lives, and the table of its entry points.
  */
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../settings.h"
 #include "exec.h"
 #include "memory.h"
 
@@ -49,72 +49,21 @@ static void at_end(void)
         atomic_store(&state, ENDED);
 }
 
-/* A number with an optional K, M, G or T behind it; -1: not one, or not in the range. */
-static int parse(const char *text, unsigned long long least, unsigned long long most,
-                 unsigned long long *value)
-{
-    static const char suffixes[] = "KMGT";
-    const char *suffix;
-    char *end;
+_Static_assert(EMU_MAX_DEVICES == SW_EMU_DEVICES_MOST, "settings.h");
 
-    if (text[0] < '0' || text[0] > '9')
-        return -1;
-    errno = 0;
-    *value = strtoull(text, &end, 10);
-    if (errno != 0)
-        return -1;
-    suffix = *end != '\0' ? strchr(suffixes, *end) : NULL;
-    if (suffix != NULL) {
-        const int shift = 10 * (int)(suffix - suffixes + 1);
-
-        if (*value > UINT64_MAX >> shift)
-            return -1;
-        *value <<= shift;
-        end++;
-    }
-    return *end == '\0' && *value >= least && *value <= most ? 0 : -1;
-}
-
-/* Takes the variable if it is set and not empty. */
-static CUresult from_environment(const char *name, unsigned long long least,
-                                 unsigned long long most, unsigned long long *value)
-{
-    const char *text = getenv(name);
-
-    if (text == NULL || text[0] == '\0' || parse(text, least, most, value) == 0)
-        return CUDA_SUCCESS;
-    fprintf(stderr, "symwin: %s is \"%s\": set it to a number from %llu to %llu\n", name, text,
-            least, most);
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
-#define MOST_MEMORY ((unsigned long long)1 << 46) /* beyond any arena */
-
+/* driver.c has said what makes no sense; a libcuda.so.1 that is this driver just fails. */
 static CUresult read_machine(void)
 {
-    unsigned long long devices = 8, mem_bytes = (unsigned long long)8 << 30;
-    unsigned long long fabric = 1, multicast = 1, old = 0, strangers = 0;
-    CUresult result;
-
-    result = from_environment("SYMWIN_EMU_DEVICES", 1, EMU_MAX_DEVICES, &devices);
-    if (result == CUDA_SUCCESS)
-        result = from_environment("SYMWIN_EMU_MEM", EMU_GRANULE, MOST_MEMORY, &mem_bytes);
-    if (result == CUDA_SUCCESS)
-        result = from_environment("SYMWIN_EMU_FABRIC", 0, 2, &fabric);
-    if (result == CUDA_SUCCESS)
-        result = from_environment("SYMWIN_EMU_MULTICAST", 0, 1, &multicast);
-    if (result == CUDA_SUCCESS)
-        result = from_environment("SYMWIN_EMU_OLD", 0, EMU_MAX_DEVICES, &old);
-    if (result == CUDA_SUCCESS)
-        result = from_environment("SYMWIN_EMU_STRANGERS", 0, 1, &strangers);
-    if (result != CUDA_SUCCESS)
-        return result;
-    emu_machine.devices = (int)devices;
-    emu_machine.mem_bytes = (size_t)mem_bytes / EMU_GRANULE * EMU_GRANULE;
-    emu_machine.fabric = (int)fabric;
-    emu_machine.multicast = (int)multicast;
-    emu_machine.old = (int)old;
-    emu_machine.strangers = (int)strangers;
+    if (sw_settings_check("cuInit", SW_READER_EMULATED) != SYMWIN_OK)
+        return CUDA_ERROR_INVALID_VALUE;
+    emu_machine.devices = (int)sw_setting(SW_SETTING_EMU_DEVICES);
+    emu_machine.mem_bytes = (size_t)sw_setting(SW_SETTING_EMU_MEM) / EMU_GRANULE * EMU_GRANULE;
+    emu_machine.fabric = (int)sw_setting(SW_SETTING_EMU_FABRIC);
+    emu_machine.multicast = (int)sw_setting(SW_SETTING_EMU_MULTICAST);
+    emu_machine.old = (int)sw_setting(SW_SETTING_EMU_OLD);
+    emu_machine.strangers = (int)sw_setting(SW_SETTING_EMU_STRANGERS);
+    emu_machine.multicast_unit = (size_t)sw_setting(SW_SETTING_EMU_MULTICAST_UNIT) / EMU_GRANULE *
+                                 EMU_GRANULE;
     return CUDA_SUCCESS;
 }
 
@@ -159,10 +108,10 @@ CUresult sw_emu_configure(const struct sw_emu_machine *machine)
     CUresult result = CUDA_SUCCESS;
 
     if (machine == NULL || machine->devices < 1 || machine->devices > EMU_MAX_DEVICES ||
-        machine->mem_bytes < EMU_GRANULE || machine->mem_bytes > MOST_MEMORY ||
+        machine->mem_bytes < EMU_GRANULE || machine->mem_bytes > SW_EMU_MEM_MOST ||
         machine->fabric < 0 || machine->fabric > 2 || machine->multicast < 0 ||
         machine->multicast > 1 || machine->old < 0 || machine->strangers < 0 ||
-        machine->strangers > 1)
+        machine->strangers > 1 || machine->multicast_unit % EMU_GRANULE != 0)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&start_mutex);
     if (sw_emu_live_objects() != 0) {
@@ -170,6 +119,8 @@ CUresult sw_emu_configure(const struct sw_emu_machine *machine)
     } else {
         emu_machine = *machine;
         emu_machine.mem_bytes = machine->mem_bytes / EMU_GRANULE * EMU_GRANULE;
+        if (emu_machine.multicast_unit == 0)
+            emu_machine.multicast_unit = EMU_GRANULE;
         machine_is_set = 1;
     }
     pthread_mutex_unlock(&start_mutex);
@@ -190,7 +141,7 @@ static const unsigned char is_teardown[EMU_ENTRY_COUNT] = {
     [EMU_cuGraphDestroy] = 1,    [EMU_cuGraphExecDestroy] = 1, [EMU_cuUserObjectRelease] = 1,
     [EMU_cuMemFree] = 1,         [EMU_cuMemFreeHost] = 1,      [EMU_cuLibraryUnload] = 1,
     [EMU_cuCtxPopCurrent] = 1,   [EMU_cuCtxSetCurrent] = 1,    [EMU_cuDevicePrimaryCtxRelease] = 1,
-    [EMU_cuGetErrorName] = 1,    [EMU_cuGetErrorString] = 1,
+    [EMU_cuGetErrorName] = 1,    [EMU_cuGetErrorString] = 1,   [EMU_cuGreenCtxDestroy] = 1,
 };
 
 static _Thread_local struct {
@@ -300,6 +251,7 @@ static const struct {
     [EMU_LIVE_GRAPH] = {"graph", offsetof(struct sw_emu_live, graphs)},
     [EMU_LIVE_GRAPH_EXEC] = {"executable graph", offsetof(struct sw_emu_live, graph_execs)},
     [EMU_LIVE_USER_OBJECT] = {"user object", offsetof(struct sw_emu_live, user_objects)},
+    [EMU_LIVE_GREEN] = {"green context", offsetof(struct sw_emu_live, green_contexts)},
 };
 
 void emu_live_add(enum emu_kind kind, long delta)

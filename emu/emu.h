@@ -57,6 +57,7 @@ struct sw_emu_live {
     size_t graphs;
     size_t graph_execs;
     size_t user_objects;
+    size_t green_contexts;
 };
 
 void sw_emu_live_count(struct sw_emu_live *live);
@@ -91,7 +92,9 @@ struct sw_emu_machine {
     int multicast;    /* SYMWIN_EMU_MULTICAST: 0 not supported; 1 works (default) */
     int old; /* SYMWIN_EMU_OLD: so many devices, the last ones, have compute capability 8.0 and
                        *   no multicast, the others 9.0; default 0 */
-    int strangers; /* SYMWIN_EMU_STRANGERS: 1: no device is another's peer; default 0 */
+    int strangers;         /* SYMWIN_EMU_STRANGERS: 1: no device is another's peer; default 0 */
+    size_t multicast_unit; /* SYMWIN_EMU_MULTICAST_UNIT: granularity of multicast objects, whole
+                            *   granules of memory; 0, the default: one of these, 2 MiB */
 };
 
 CUresult
@@ -111,6 +114,16 @@ struct sw_emu_race {
     int device, block, warp; /* of the threads that are meant, -1: any */
 };
 void sw_emu_race_set(const struct sw_emu_race *race);
+
+/* A driver takes its time with the callbacks of user objects, and may unmap without waiting for kernels, as an H200's does
+ * (docs/hardware.md). Callbacks of user objects that were made for a device are kept from now on, if `late`, until
+ * sw_emu_callbacks_come() lets one in so many of them come, chosen by the seed: of a device, or of all if it is -1. */
+void sw_emu_callbacks_late(int device, int late);
+void sw_emu_callbacks_come(int device, uint64_t seed, unsigned one_in);
+
+/* Whether cuMemUnmap waits for the devices that have access (1, as it begins). If not, a kernel that still uses what is
+ * unmapped is killed, with ILLEGAL_ADDRESS. */
+void sw_emu_unmap_waits(int waits);
 
 /* Under ThreadSanitizer: the innermost functions emu_digit_N in the stack trace of an access by a kernel, from the
  * outermost on, tell in octal which thread it was. */

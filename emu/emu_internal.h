@@ -9,6 +9,7 @@
  *   stream.c   streams and their order; event.c: events; copy.c: copies, fills, host functions,
  *              stream memory operations; op.c: what each of them does
  *   capture.c  stream capture; graph.c: graphs, replay
+ *   green.c    green contexts
  *   launch.c   libraries, kernels; grid.c: threads, the block scheduler; fiber.c, swap.c: the CUDA
  *              threads of a block; handle.c: which pointers are handles
  *
@@ -68,6 +69,7 @@ struct CUctx_st {
     _Atomic int sticky; /* a CUresult: the error that a kernel left; every later call returns it */
 };
 extern struct CUctx_st emu_contexts[EMU_MAX_DEVICES];
+int emu_is_context(const struct CUctx_st *ctx); /* that somebody retains */
 
 /* The calling thread's current context, NULL if none. INVALID_CONTEXT is the caller's to return. */
 struct CUctx_st *emu_current(void);
@@ -91,6 +93,7 @@ enum emu_kind {
     EMU_LIVE_GRAPH,
     EMU_LIVE_GRAPH_EXEC,
     EMU_LIVE_USER_OBJECT,
+    EMU_LIVE_GREEN,
     EMU_LIVE_KINDS
 };
 void emu_live_add(enum emu_kind kind, long delta);
@@ -124,8 +127,10 @@ CUresult emu_device_drain(CUdevice device);
 #define EMU_BLOCK_SHARED (227 << 10)
 #define EMU_MULTIPROCESSOR_SHARED (228 << 10)
 
-/* Runs one grid to its end on the calling (stream) thread's behalf; params is the launch's copy. */
-CUresult emu_grid_run(CUdevice device, const struct sw_emu_kernel *kernel, const unsigned grid[3],
-                      const unsigned block[3], unsigned shared, const void *params);
+/* Runs one grid to its end on the calling (stream) thread's behalf; params is the launch's copy. `partition` 0: the whole
+ * device's. */
+CUresult emu_grid_run(CUdevice device, int partition, const struct sw_emu_kernel *kernel,
+                      const unsigned grid[3], const unsigned block[3], unsigned shared,
+                      const void *params);
 
 #endif

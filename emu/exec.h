@@ -18,7 +18,8 @@ enum emu_handle {
     EMU_HANDLE_FUNCTION,
     EMU_HANDLE_GRAPH,
     EMU_HANDLE_GRAPH_EXEC,
-    EMU_HANDLE_USER_OBJECT
+    EMU_HANDLE_USER_OBJECT,
+    EMU_HANDLE_GREEN
 };
 
 int emu_handle_add(enum emu_handle kind, const void *handle);  /* -1: no memory */
@@ -35,6 +36,10 @@ int emu_exiting(void);
 
 /* How many blocks of that many threads and bytes of shared memory a multiprocessor holds; 0: the block is too large. */
 unsigned emu_occupancy(unsigned long long threads, size_t shared);
+
+/* A part of a device with so many multiprocessors; 0: there are too many parts. 0 may be closed. */
+int emu_partition_open(CUdevice device, unsigned multiprocessors);
+void emu_partition_close(CUdevice device, int partition);
 
 /* ---- op.c: what a stream or a graph node does ------------------------------------------------ */
 
@@ -66,6 +71,7 @@ struct emu_op {
             const struct sw_emu_kernel *kernel;
             unsigned grid[3], block[3];
             unsigned shared; /* dynamic, bytes */
+            int partition;
         } kernel;
         struct {
             CUhostFn fn;
@@ -118,6 +124,8 @@ struct CUstream_st {
     CUdevice device;
     unsigned flags;
     int legacy;
+    CUgreenCtx green; /* NULL: the primary context's, in partition 0 */
+    int partition;
     uint64_t id;     /* unlike the handle never used again */
     atomic_int refs; /* the handle, the thread at work, marks */
 
@@ -139,6 +147,10 @@ struct CUstream_st {
  * It starts when `after` was passed (may be NULL); `*passed`, if asked for, is a mark behind it. */
 CUresult emu_submit(struct CUstream_st *stream, struct emu_op *op, struct emu_mark *after,
                     struct emu_mark **passed);
+
+/* cuStreamCreate, in a partition of the device. */
+CUresult emu_stream_open(CUstream *stream, struct CUctx_st *ctx, unsigned flags, CUgreenCtx green,
+                         int partition);
 
 /* Waits for what has been enqueued in the stream so far. */
 void emu_stream_wait(struct CUstream_st *stream);

@@ -16,6 +16,7 @@ struct emu_grid {
     const struct sw_emu_kernel *kernel;
     const void *params;
     CUdevice device;
+    int partition;
     unsigned grid[3], block[3];
     unsigned shared;   /* dynamic shared memory of a block, bytes */
     atomic_int killed; /* its threads leave at their next pause, barrier or refused access */

@@ -412,6 +412,7 @@ static CUresult kernel_set(struct CUgraphExec_st *h, size_t step,
     result = emu_kernel_op(&op, x->steps[step].op.device, params);
     if (result != CUDA_SUCCESS)
         return result;
+    op.kernel.partition = x->steps[step].op.kernel.partition;
     if (atomic_load(&x->refs) != 1) {
         x = exec_copy(x);
         if (x == NULL) {

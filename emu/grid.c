@@ -131,11 +131,16 @@ __attribute__((destructor)) static void pool_wind_up(void)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
+#define PARTITIONS 32 /* 0 is the whole device */
+
 /* A device has EMU_MULTIPROCESSORS * EMU_MULTIPROCESSOR_THREADS places; a block takes as many as
- * make occupancy blocks fill a multiprocessor. */
+ * make occupancy blocks fill a multiprocessor. A block of a partition takes them of the device too. */
 struct device {
     pthread_mutex_t mutex;
-    unsigned long long used;       /* places */
+    struct {
+        unsigned long long places; /* 0: there is no such partition */
+        unsigned long long used;
+    } partitions[PARTITIONS];
     unsigned active;               /* running blocks that were not seen to wait */
     struct emu_grid *first, *last; /* grids with blocks that have not started */
 };
@@ -144,8 +149,36 @@ static struct device devices[EMU_MAX_DEVICES];
 
 __attribute__((constructor)) static void devices_init(void)
 {
-    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+    for (int i = 0; i < EMU_MAX_DEVICES; i++) {
         pthread_mutex_init(&devices[i].mutex, NULL);
+        devices[i].partitions[0].places = (unsigned long long)EMU_MULTIPROCESSORS *
+                                          EMU_MULTIPROCESSOR_THREADS;
+    }
+}
+
+int emu_partition_open(CUdevice device, unsigned multiprocessors)
+{
+    struct device *d = &devices[device];
+    int p = 1;
+
+    pthread_mutex_lock(&d->mutex);
+    while (p < PARTITIONS && (d->partitions[p].places != 0 || d->partitions[p].used != 0))
+        p++;
+    if (p < PARTITIONS)
+        d->partitions[p].places = (unsigned long long)multiprocessors * EMU_MULTIPROCESSOR_THREADS;
+    pthread_mutex_unlock(&d->mutex);
+    return p < PARTITIONS ? p : 0;
+}
+
+void emu_partition_close(CUdevice device, int partition)
+{
+    struct device *d = &devices[device];
+
+    if (partition == 0)
+        return;
+    pthread_mutex_lock(&d->mutex);
+    d->partitions[partition].places = 0;
+    pthread_mutex_unlock(&d->mutex);
 }
 
 unsigned emu_occupancy(unsigned long long threads, size_t shared)
@@ -187,29 +220,52 @@ static void grid_enqueue(struct device *d, struct emu_grid *grid)
     d->last = grid;
 }
 
-/* The grid whose next block may start now, with the place taken for it; NULL: none may. */
+static int has_room(const struct device *d, int partition, unsigned cost)
+{
+    return d->partitions[partition].used + cost <= d->partitions[partition].places;
+}
+
+/* Takes a grid, which `last` is ahead of, off the queue. */
+static void grid_unlink(struct device *d, struct emu_grid **link, struct emu_grid *last)
+{
+    if (d->last == *link)
+        d->last = last;
+    *link = (*link)->queue;
+}
+
+/* The grid whose next block may start now, with the place taken for it; NULL: none may. One that finds its partition full
+ * holds up those behind it there, but not elsewhere. */
 static struct emu_grid *block_take(struct device *d)
 {
-    const unsigned long long places = (unsigned long long)EMU_MULTIPROCESSORS *
-                                      EMU_MULTIPROCESSOR_THREADS;
-    struct emu_grid *grid = d->first;
+    struct emu_grid **link = &d->first, *last = NULL, *grid;
+    unsigned full = 0;
 
-    if (grid == NULL || d->active >= ACTIVE || d->used + grid->cost > places)
+    if (d->active >= ACTIVE)
         return NULL;
-    d->used += grid->cost;
+    for (; (grid = *link) != NULL; last = grid, link = &grid->queue) {
+        if (!has_room(d, 0, grid->cost))
+            return NULL;
+        if ((full & 1u << grid->partition) == 0 && has_room(d, grid->partition, grid->cost))
+            break;
+        full |= 1u << grid->partition;
+    }
+    if (grid == NULL)
+        return NULL;
+    d->partitions[0].used += grid->cost;
+    if (grid->partition != 0)
+        d->partitions[grid->partition].used += grid->cost;
     d->active++;
     grid->running++;
-    if (++grid->started == grid->blocks) {
-        d->first = grid->queue;
-        if (d->first == NULL)
-            d->last = NULL;
-    }
+    if (++grid->started == grid->blocks)
+        grid_unlink(d, link, last);
     return grid;
 }
 
 static void block_finish(struct device *d, struct emu_grid *grid, int waited)
 {
-    d->used -= grid->cost;
+    d->partitions[0].used -= grid->cost;
+    if (grid->partition != 0)
+        d->partitions[grid->partition].used -= grid->cost;
     d->active -= !waited;
     if (--grid->running == 0 && grid->started == grid->blocks)
         pthread_cond_signal(&grid->done);
@@ -224,9 +280,7 @@ static void grid_cut(struct device *d, struct emu_grid *grid)
         last = *link;
     if (*link == NULL)
         return;
-    *link = grid->queue;
-    if (d->last == grid)
-        d->last = last;
+    grid_unlink(d, link, last);
     grid->blocks = grid->started;
 }
 
@@ -289,8 +343,9 @@ void emu_block_waits(struct emu_grid *grid)
     pthread_mutex_unlock(&d->mutex);
 }
 
-CUresult emu_grid_run(CUdevice device, const struct sw_emu_kernel *kernel, const unsigned grid[3],
-                      const unsigned block[3], unsigned shared, const void *params)
+CUresult emu_grid_run(CUdevice device, int partition, const struct sw_emu_kernel *kernel,
+                      const unsigned grid[3], const unsigned block[3], unsigned shared,
+                      const void *params)
 {
     struct device *d = &devices[device];
     const unsigned occupancy = emu_occupancy((unsigned long long)block[0] * block[1] * block[2],
@@ -299,6 +354,7 @@ CUresult emu_grid_run(CUdevice device, const struct sw_emu_kernel *kernel, const
         .kernel = kernel,
         .params = params,
         .device = device,
+        .partition = partition,
         .grid = {grid[0], grid[1], grid[2]},
         .block = {block[0], block[1], block[2]},
         .shared = shared,
@@ -312,7 +368,8 @@ CUresult emu_grid_run(CUdevice device, const struct sw_emu_kernel *kernel, const
     pthread_mutex_lock(&d->mutex);
     grid_enqueue(d, &g);
     /* A thread of the pool, which would only wait, runs blocks of its own grid itself. */
-    while (self != NULL && d->first == &g && block_take(d) == &g) {
+    while (self != NULL && d->first == &g && has_room(d, partition, g.cost) &&
+           block_take(d) == &g) {
         start_blocks(d);
         block_run(d, &g);
     }

@@ -316,6 +316,7 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
         result = emu_kernel_op(&op, s->device, &node);
     if (result != CUDA_SUCCESS)
         return result;
+    op.kernel.partition = s->partition;
     if (!attributes_ok(config)) {
         emu_op_free(&op);
         return CUDA_ERROR_INVALID_VALUE;

@@ -73,6 +73,13 @@ static struct emu_view *exact_view(CUdeviceptr ptr, size_t size)
     return view;
 }
 
+static atomic_int unmap_waits = 1;
+
+void sw_emu_unmap_waits(int waits)
+{
+    atomic_store(&unmap_waits, waits);
+}
+
 CUresult sw_emu_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     CUresult result = emu_enter(EMU_cuMemUnmap);
@@ -90,7 +97,8 @@ CUresult sw_emu_cuMemUnmap(CUdeviceptr ptr, size_t size)
     pthread_mutex_unlock(&emu_memory_mutex);
     if (view == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    emu_drain_devices(&users);
+    if (atomic_load(&unmap_waits))
+        emu_drain_devices(&users);
 
     pthread_mutex_lock(&emu_memory_mutex);
     view = exact_view(ptr, size); /* somebody else may have unmapped it meanwhile */

@@ -215,7 +215,7 @@ CUresult sw_emu_cuMulticastGetGranularity(size_t *granularity, const CUmulticast
         (option != CU_MULTICAST_GRANULARITY_MINIMUM &&
          option != CU_MULTICAST_GRANULARITY_RECOMMENDED))
         return CUDA_ERROR_INVALID_VALUE;
-    *granularity = EMU_GRANULE;
+    *granularity = emu_machine.multicast_unit;
     return CUDA_SUCCESS;
 }
 
@@ -230,7 +230,7 @@ CUresult sw_emu_cuMulticastCreate(CUmemGenericAllocationHandle *mc,
         return result;
     /* A team of one is refused, as drivers do it. */
     if (mc == NULL || prop == NULL || prop->flags != 0 || prop->size == 0 ||
-        !emu_is_granular(prop->size) || prop->numDevices < 2 ||
+        !emu_is_multicast_granular(prop->size) || prop->numDevices < 2 ||
         prop->numDevices > (unsigned)emu_machine.devices)
         return CUDA_ERROR_INVALID_VALUE;
     result = emu_handle_types_ok(prop->handleTypes);

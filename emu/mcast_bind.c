@@ -49,8 +49,8 @@ static CUresult request_check(const struct request *r, struct emu_multicast **mc
 {
     *mc = emu_multicast_find(r->mc);
     *memory = request_memory(r, offset);
-    if (*mc == NULL || *memory == NULL || r->bytes == 0 || !emu_is_granular(r->bytes) ||
-        !emu_is_granular(r->mc_offset) || !emu_is_granular(*offset) ||
+    if (*mc == NULL || *memory == NULL || r->bytes == 0 || !emu_is_multicast_granular(r->bytes) ||
+        !emu_is_multicast_granular(r->mc_offset) || !emu_is_multicast_granular(*offset) ||
         *offset > (*memory)->object.bytes || r->bytes > (*memory)->object.bytes - *offset ||
         r->mc_offset > (*mc)->object.bytes || r->bytes > (*mc)->object.bytes - r->mc_offset ||
         (*memory)->prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -208,8 +208,9 @@ CUresult sw_emu_cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice 
     if (mc != NULL)
         emu_multicast_catch_up(mc);
     member = mc != NULL ? member_of(mc, dev) : -1;
-    if (mc == NULL || size == 0 || !emu_is_granular(size) || !emu_is_granular(mc_offset) ||
-        mc_offset > mc->object.bytes || size > mc->object.bytes - mc_offset)
+    if (mc == NULL || size == 0 || !emu_is_multicast_granular(size) ||
+        !emu_is_multicast_granular(mc_offset) || mc_offset > mc->object.bytes ||
+        size > mc->object.bytes - mc_offset)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (member < 0)
         result = CUDA_ERROR_INVALID_DEVICE;

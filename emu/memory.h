@@ -26,6 +26,12 @@ static inline int emu_is_granular(size_t n)
     return n % EMU_GRANULE == 0;
 }
 
+/* The same for multicast objects and what is bound to them. */
+static inline int emu_is_multicast_granular(size_t n)
+{
+    return n % emu_machine.multicast_unit == 0;
+}
+
 /* ---- object.c: what handles refer to --------------------------------------------------------- */
 
 enum emu_object_kind { EMU_PHYSICAL = 1, EMU_MULTICAST = 2 };
@@ -131,6 +137,9 @@ void emu_view_remove(struct emu_view *view);
 /* The mapping or block that `addr` is in, NULL if none. */
 struct emu_view *emu_view_at(CUdeviceptr addr);
 int emu_is_reserved(CUdeviceptr addr);
+
+/* The reservation or block that `addr` is in, which there is, as it was asked for. */
+void emu_range_find(CUdeviceptr addr, CUdeviceptr *va, size_t *bytes);
 
 /* Whether all of it lies in one reservation. */
 int emu_range_covers(CUdeviceptr va, size_t bytes);

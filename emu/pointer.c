@@ -69,6 +69,19 @@ static CUresult ask_memory(const struct emu_view *view, CUpointer_attribute attr
     }
 }
 
+/* The range is what was reserved, which may have several mappings: so says an H200's driver, of an expandable segment of
+ * PyTorch's. */
+static CUresult ask_range(const struct emu_view *view, CUpointer_attribute attribute,
+                          struct answer *a)
+{
+    CUdeviceptr va;
+    size_t bytes;
+
+    emu_range_find(view->seen.va, &va, &bytes);
+    *a = attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? ANSWER(bytes, bytes) : ANSWER(address, va);
+    return CUDA_SUCCESS;
+}
+
 static CUresult ask(const struct emu_view *view, CUpointer_attribute attribute, CUdeviceptr ptr,
                     struct answer *a)
 {
@@ -80,11 +93,8 @@ static CUresult ask(const struct emu_view *view, CUpointer_attribute attribute, 
         *a = ANSWER(wide, view->buffer_id);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *a = ANSWER(address, view->seen.va);
-        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *a = ANSWER(bytes, view->seen.bytes);
-        return CUDA_SUCCESS;
+        return ask_range(view, attribute, a);
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
         if (view->object == NULL)
@@ -157,6 +167,16 @@ static int piece_find(CUdevice device, CUdeviceptr addr, size_t bytes, int write
     return p->count > 0 ? 0 : -1;
 }
 
+/* A word that is aligned is copied whole, whoever else writes it. */
+static void copy_bytes(void *to, const void *from, size_t bytes)
+{
+    if (bytes == sizeof(uint32_t) && ((uintptr_t)to | (uintptr_t)from) % sizeof(uint32_t) == 0)
+        __atomic_store_n((uint32_t *)to, __atomic_load_n((const uint32_t *)from, __ATOMIC_ACQUIRE),
+                         __ATOMIC_RELEASE);
+    else
+        memmove(to, from, bytes);
+}
+
 CUresult emu_copy(CUdevice device, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
     struct piece to, from;
@@ -166,7 +186,7 @@ CUresult emu_copy(CUdevice device, CUdeviceptr dst, CUdeviceptr src, size_t byte
             piece_find(device, dst, from.bytes, 1, &to) != 0)
             return CUDA_ERROR_INVALID_VALUE;
         for (int i = 0; i < to.count; i++)
-            memmove(to.at[i], from.at[0], to.bytes);
+            copy_bytes(to.at[i], from.at[0], to.bytes);
         dst += to.bytes;
         src += to.bytes;
         bytes -= to.bytes;

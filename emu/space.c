@@ -214,6 +214,14 @@ int emu_is_reserved(CUdeviceptr addr)
     return r != NULL && r->kind == EMU_RESERVATION;
 }
 
+void emu_range_find(CUdeviceptr addr, CUdeviceptr *va, size_t *bytes)
+{
+    const struct range *r = range_at(addr);
+
+    *va = r->va;
+    *bytes = r->bytes;
+}
+
 int emu_range_covers(CUdeviceptr va, size_t bytes)
 {
     const struct range *r = range_at(va);

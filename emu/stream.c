@@ -438,19 +438,15 @@ CUresult emu_stream_resolve(CUstream handle, struct CUstream_st **stream)
     return (CUresult)atomic_load(&(*stream)->ctx->sticky);
 }
 
-CUresult sw_emu_cuStreamCreate(CUstream *stream, unsigned int flags)
+CUresult emu_stream_open(CUstream *stream, struct CUctx_st *ctx, unsigned flags, CUgreenCtx green,
+                         int partition)
 {
-    struct CUctx_st *ctx;
-    struct CUstream_st *s;
-    CUresult result = emu_begin(EMU_cuStreamCreate, &ctx);
+    struct CUstream_st *s = stream_new(ctx, flags);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (stream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    s = stream_new(ctx, flags);
     if (s == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    s->green = green;
+    s->partition = partition;
     if (emu_handle_add(EMU_HANDLE_STREAM, s) != 0) {
         stream_unref(s);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -458,6 +454,18 @@ CUresult sw_emu_cuStreamCreate(CUstream *stream, unsigned int flags)
     emu_live_add(EMU_LIVE_STREAM, 1);
     *stream = s;
     return CUDA_SUCCESS;
+}
+
+CUresult sw_emu_cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+    struct CUctx_st *ctx;
+    CUresult result = emu_begin(EMU_cuStreamCreate, &ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (stream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return emu_stream_open(stream, ctx, flags, NULL, 0);
 }
 
 CUresult sw_emu_cuStreamDestroy(CUstream stream)
@@ -542,6 +550,9 @@ CUresult sw_emu_cuStreamGetId(CUstream stream, unsigned long long *id)
         return result;
     if (id == NULL)
         return CUDA_ERROR_INVALID_VALUE;
+    result = emu_capture_forbids_stream(s); /* as an H200's driver does, in each mode */
+    if (result != CUDA_SUCCESS)
+        return result;
     *id = s->id;
     return CUDA_SUCCESS;
 }

@@ -1,5 +1,5 @@
 /* User objects: what graphs keep for whoever made them. The callback comes, without any lock, on the thread that gives up
- * the last reference, and may call no driver. */
+ * the last reference, or later where a test says so, and may call no driver. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -9,20 +9,82 @@ struct CUuserObject_st {
     atomic_uint refs;
     CUhostFn fn;
     void *data;
+    CUdevice device;                /* that was current when it was made; -1: none was */
+    struct CUuserObject_st *behind; /* of those whose callbacks are late */
 };
 
-void emu_user_object_unref(struct CUuserObject_st *object, unsigned count)
+static struct {
+    pthread_mutex_t mutex;
+    struct CUuserObject_st *first;
+    unsigned char late[EMU_MAX_DEVICES];
+} kept = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void call_back(struct CUuserObject_st *object)
 {
     const int nested = emu_in_host_function;
 
-    if (atomic_fetch_sub(&object->refs, count) != count)
-        return;
-    emu_handle_drop(EMU_HANDLE_USER_OBJECT, object);
     emu_in_host_function = 1;
     object->fn(object->data);
     emu_in_host_function = nested;
     emu_live_add(EMU_LIVE_USER_OBJECT, -1);
     free(object);
+}
+
+/* Whether the object's callback is to come later. */
+static int keep(struct CUuserObject_st *object)
+{
+    int late;
+
+    pthread_mutex_lock(&kept.mutex);
+    late = object->device >= 0 && kept.late[object->device];
+    if (late) {
+        object->behind = kept.first;
+        kept.first = object;
+    }
+    pthread_mutex_unlock(&kept.mutex);
+    return late;
+}
+
+void sw_emu_callbacks_late(int device, int late)
+{
+    pthread_mutex_lock(&kept.mutex);
+    kept.late[device] = (unsigned char)late;
+    pthread_mutex_unlock(&kept.mutex);
+}
+
+void sw_emu_callbacks_come(int device, uint64_t seed, unsigned one_in)
+{
+    struct CUuserObject_st **at = &kept.first, *come = NULL;
+
+    pthread_mutex_lock(&kept.mutex);
+    while (*at != NULL) {
+        struct CUuserObject_st *object = *at;
+
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        if ((device >= 0 && object->device != device) || (seed >> 33) % one_in != 0) {
+            at = &object->behind;
+            continue;
+        }
+        *at = object->behind;
+        object->behind = come;
+        come = object;
+    }
+    pthread_mutex_unlock(&kept.mutex);
+    while (come != NULL) {
+        struct CUuserObject_st *next = come->behind;
+
+        call_back(come);
+        come = next;
+    }
+}
+
+void emu_user_object_unref(struct CUuserObject_st *object, unsigned count)
+{
+    if (atomic_fetch_sub(&object->refs, count) != count)
+        return;
+    emu_handle_drop(EMU_HANDLE_USER_OBJECT, object);
+    if (!keep(object))
+        call_back(object);
 }
 
 void emu_user_object_ref(struct CUuserObject_st *object, unsigned count)
@@ -47,6 +109,7 @@ CUresult sw_emu_cuUserObjectCreate(CUuserObject *out, void *ptr, CUhostFn destro
     atomic_init(&object->refs, count);
     object->fn = destroy;
     object->data = ptr;
+    object->device = emu_current() != NULL ? emu_current()->device : -1;
     if (emu_handle_add(EMU_HANDLE_USER_OBJECT, object) != 0) {
         free(object);
         return CUDA_ERROR_OUT_OF_MEMORY;

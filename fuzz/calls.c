@@ -53,6 +53,8 @@ static const struct kind {
     {step_range_query, done_range_query},
     {step_capture, done_capture},
     {step_graph, NULL},
+    {step_callbacks, NULL},
+    {step_capture, done_capture},
 };
 
 /* ---- one step ---- */
@@ -205,10 +207,13 @@ static void start(struct fuzz_input *in)
     int r;
 
     memset(&model, 0, sizeof model);
+    memset(rests, 0, sizeof rests);
     served_want = 0;
     model.nranks = 1 + (int)(ranks % RANKS);
-    for (r = 0; r < model.nranks; r++)
+    for (r = 0; r < model.nranks; r++) /* any device may be late from the beginning */
         model.device[r] = devices % 4 == 1 ? 0 : devices % 4 == 2 ? r % 2 : r;
+    for (r = 0; r < model.nranks; r++)
+        set_late(r, (int)(devices >> (6 + r % 2) & 1));
     model.multicast = (devices & 4) == 0;
     model.fabric = (devices & 8) != 0;
     sw_emu_machine(&machine);
@@ -231,6 +236,9 @@ static void finish(void)
                 comm_leave(&model.comm[i], r);
             }
     destroy_graphs(); /* which outlive what they were captured of */
+    for (r = 0; r < model.nranks; r++)
+        set_late(r, 0);
+    callbacks_come(-1);
     for (r = 0; r < model.nranks; r++) {
         if (model.stream[r] != NULL)
             fuzz_must(symwin_stream_destroy(model.device[r], model.stream[r]) == SYMWIN_OK, "%s",

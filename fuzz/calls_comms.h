@@ -103,10 +103,11 @@ static unsigned create_wrongly(enum create_shape shape, struct call *c)
 /* Whether every device has room for its ranks' own memory. */
 static int comm_fits(void)
 {
+    const size_t counts = is_any_comm() ? 0 : GRANULE;
     int r;
 
     for (r = 0; r < model.nranks; r++)
-        if (memory_left(model.device[r]) < (size_t)ranks_on(model.device[r]) * GRANULE)
+        if (memory_left(model.device[r]) < counts + (size_t)ranks_on(model.device[r]) * GRANULE)
             return 0;
     return 1;
 }

@@ -31,7 +31,7 @@ static void step_capture(const struct step *s, int rank, struct call *c)
     if (rank == 0)
         model.captures_made++;
     plan_reduce(s, rank, c, model.captures_made);
-    c->captures = 1 + (s->a >> 5 & 1);
+    c->captures = captures_of(s);
 }
 
 /* What the capture has taken. */
@@ -39,25 +39,85 @@ static void note_holds(struct graph *g, const struct comm *comm, int rank)
 {
     int count = 0, i;
 
-    for (i = 0; i < RANGES; i++)
-        if (is_live(&comm->ranges[rank][i]) && comm->ranges[rank][i].graph > 0 &&
-            comm->ranges[rank][i].capture == model.captures_made)
-            g->rank[rank].holds[count++] = comm->ranges[rank][i].serial;
+    for (i = 0; i < CONNECTED; i++) {
+        const struct connected *c = &comm->connected[rank][i];
+
+        if (c->number != 0 && c->graphs > 0 && c->capture == model.captures_made)
+            g->rank[rank].holds[count++] = c->number;
+    }
 }
 
-/* Gives a rank's references back, which the library sees when it comes by. */
-static void give_back(const struct graph *g, int rank)
+/* The driver says that a graph is gone, which the library sees when it comes by. */
+static void give_back(const struct late *l)
 {
-    struct comm *comm = &model.comm[g->comm];
+    struct comm *comm = &model.comm[l->comm];
     int i, h;
 
-    if (comm->serial != g->comm_serial)
+    if (comm->serial != l->comm_serial)
         return;
-    for (i = 0; i < RANGES; i++)
-        for (h = 0; h < 2; h++)
-            if (is_live(&comm->ranges[rank][i]) && g->rank[rank].holds[h] != 0 &&
-                comm->ranges[rank][i].serial == g->rank[rank].holds[h])
-                comm->ranges[rank][i].returned++;
+    for (i = 0; i < CONNECTED; i++)
+        for (h = 0; h < 2; h++) {
+            struct connected *c = &comm->connected[l->rank][i];
+
+            if (c->number != 0 && c->number == l->holds[h])
+                c->returned++;
+        }
+}
+
+/* A rank's graph is gone, and the driver says so, or will. */
+static void graph_gone(const struct graph *g, int rank)
+{
+    const struct late l = {
+        g->comm, rank, g->comm_serial, {g->rank[rank].holds[0], g->rank[rank].holds[1]}};
+    int i = 0;
+
+    if (!model.is_late[rank]) {
+        give_back(&l);
+        return;
+    }
+    while (i < LATE && model.late[i].comm_serial != 0)
+        i++;
+    fuzz_must(i < LATE, "more graphs than steps");
+    model.late[i] = l;
+}
+
+/* The driver of a rank's device, or of all, says what it has not said yet. */
+static void callbacks_come(int rank)
+{
+    int i;
+
+    sw_emu_callbacks_come(rank < 0 ? -1 : model.device[rank], 0, 1);
+    for (i = 0; i < LATE; i++) {
+        struct late *l = &model.late[i];
+
+        if (l->comm_serial == 0 || (rank >= 0 && model.device[l->rank] != model.device[rank]))
+            continue;
+        give_back(l);
+        l->comm_serial = 0;
+    }
+}
+
+/* From here on the driver of a rank's device is late, or not any more, but for what it has not said. */
+static void set_late(int rank, int late)
+{
+    int r;
+
+    sw_emu_callbacks_late(model.device[rank], late);
+    for (r = 0; r < model.nranks; r++)
+        if (model.device[r] == model.device[rank])
+            model.is_late[r] = late;
+}
+
+/* Once for all ranks. */
+static void step_callbacks(const struct step *s, int rank, struct call *c)
+{
+    (void)c;
+    if (rank > 0)
+        return;
+    if (s->a % 2 == 0)
+        set_late((int)(s->b % (unsigned)model.nranks), s->c % 4 != 0);
+    if (s->a % 4 != 0)
+        callbacks_come((int)(s->b % (unsigned)model.nranks));
 }
 
 static void destroy_graph(struct graph *g, int rank)
@@ -68,7 +128,7 @@ static void destroy_graph(struct graph *g, int rank)
         must(sw_drv.cuGraphDestroy(g->rank[rank].graph), "cuGraphDestroy");
     g->rank[rank].graph = NULL;
     if (was_there && g->rank[rank].exec == NULL)
-        give_back(g, rank);
+        graph_gone(g, rank);
 }
 
 static void destroy_exec(struct graph *g, int rank)
@@ -79,7 +139,7 @@ static void destroy_exec(struct graph *g, int rank)
         must(sw_drv.cuGraphExecDestroy(g->rank[rank].exec), "cuGraphExecDestroy");
     g->rank[rank].exec = NULL;
     if (was_there && g->rank[rank].graph == NULL)
-        give_back(g, rank);
+        graph_gone(g, rank);
 }
 
 /* The place is free again when no rank has anything there. */
@@ -118,22 +178,24 @@ static void launch(struct graph *g)
 static int lasts(const struct comm *comm, int rank, const struct graph *g)
 {
     const struct buffer *both[2] = {&reductions[rank].in, &reductions[rank].out};
-    int b, i, held = 0;
+    int b, i;
 
     for (b = 0; b < 2; b++) {
-        if (reductions[rank].windows && both[b]->is_public)
-            return 0;
-        for (i = 0; i < RANGES; i++) {
-            const struct range *r = &comm->ranges[rank][i];
+        int held = 0;
 
-            if (is_live(r) &&
-                (r->serial == g->rank[rank].holds[0] || r->serial == g->rank[rank].holds[1]) &&
-                both[b]->ptr >= r->begin && both[b]->ptr < r->end)
-                break;
+        if (both[b]->is_public && reductions[rank].windows)
+            return 0;
+        for (i = 0; i < CONNECTED; i++) {
+            const struct connected *c = &comm->connected[rank][i];
+
+            held |= c->number != 0 &&
+                    (c->number == g->rank[rank].holds[0] || c->number == g->rank[rank].holds[1]) &&
+                    both[b]->ptr >= c->begin && both[b]->ptr < c->begin + c->bytes;
         }
-        held += i < RANGES;
+        if (!held)
+            return 0;
     }
-    return held == 2;
+    return 1;
 }
 
 static void done_capture(const struct step *s, int rank, const struct call *c)

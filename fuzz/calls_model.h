@@ -5,14 +5,17 @@
 #include "calls_team.h"
 
 enum {
+    NOTHING = -1, /* as the place of a connection */
     MEMORIES = 6, /* of a rank */
     EXPORTS = 3,  /* of a rank */
     COMMS = 2,
     WINDOWS = 8, /* of a communicator */
     RANGES = 10, /* registered by a rank with a communicator */
-    CONNECTED = 8,
+    CONNECTED = 16,
+    SERVED = 64, /* stretches of a rank's memory with a communicator */
     SEGMENTS = WINDOWS + CONNECTED,
     GRAPHS = 3,
+    LATE = 64,
     HANDLES = 512, /* that were given out while an input runs */
     PHYSICALS = 256,
     GRANULE = 2 << 20,
@@ -67,28 +70,36 @@ struct window {
     uint64_t id;
 };
 
-/* What symwin_register() has made, or a capture. */
+/* What symwin_register() has made. */
 struct range {
-    unsigned local, graph;       /* references; none: it is gone */
-    unsigned returned;           /* of graphs that are gone: given up at a call that goes by */
+    unsigned refs;               /* none: it is gone */
     symwin_registration *handle; /* also of one that is gone; NULL: nobody was told */
-    char *begin, *end;           /* rounded out */
+    char *begin, *end;
     struct memory *memory;
     uint64_t id;
-    unsigned serial;  /* of all ranges, which one */
-    unsigned capture; /* that took the last of the graphs' references, 0: none did */
 };
 
-/* What the first call on registered ranges has made of them. */
+/* What a meeting has made of registered buffers: at one place for all ranks. */
 struct connected {
-    enum { NOT_CONNECTED, IS_CONNECTED, IS_RETIRED /* nobody finds it; it is there still */ } state;
-    int refused; /* and so it has nothing */
+    uint64_t number; /* of all that the communicator's ranks have made; 0: there is none */
+    int refused;     /* and so it has nothing */
     char *begin;
     size_t bytes, offset;
     int segment;
     struct memory *memory;
     unsigned transports;
-    uint64_t id; /* 0: nothing was registered here */
+    uint64_t id;
+    unsigned graphs, returned; /* that hold it; of these, gone: noticed at a call that goes by */
+    unsigned capture;          /* that holds it and was the last, 0: none */
+    int over;                  /* for ever */
+    uint32_t done;             /* blocks, by then */
+};
+
+/* Bytes that were registered without a break since what is at this place began to serve them. */
+struct served {
+    char *begin, *end; /* empty: nothing */
+    uint64_t id;
+    int place;
 };
 
 /* What a capture has made, on each rank. */
@@ -99,15 +110,30 @@ struct graph {
     struct {
         CUgraph graph;     /* NULL: destroyed */
         CUgraphExec exec;  /* NULL: destroyed */
-        unsigned holds[2]; /* serials of ranges, 0: none */
+        uint64_t holds[2]; /* numbers of connections, 0: none */
     } rank[RANKS];
+};
+
+/* What a graph that is gone has held, and the driver has not said so yet. */
+struct late {
+    int comm, rank;
+    unsigned comm_serial; /* 0: nothing */
+    uint64_t holds[2];
 };
 
 struct segment {
     int holders; /* references of all ranks; 0: there is none */
     size_t offset, bytes;
     uint64_t id[RANKS];
+    size_t begin[RANKS]; /* of each rank's allocation, behind `offset` */
+    int uneven;          /* they begin at several: it has no multicast */
     int multicast;
+};
+
+/* What of a rank is to be in a segment: a byte of an allocation, which all ranks have at one place there. */
+struct shown {
+    struct memory *memory;
+    size_t offset;
 };
 
 struct comm {
@@ -122,6 +148,8 @@ struct comm {
     struct window windows[RANKS][WINDOWS];
     struct range ranges[RANKS][RANGES];
     struct connected connected[RANKS][CONNECTED];
+    struct served served[RANKS][SERVED];
+    uint64_t connections_made;
 };
 
 static struct model {
@@ -134,12 +162,14 @@ static struct model {
     struct exported exported[RANKS][EXPORTS];
     struct comm comm[COMMS];
     struct graph graph[GRAPHS];
+    struct late late[LATE];
+    int is_late[RANKS]; /* the callbacks of the rank's device */
     struct physical physicals[PHYSICALS];
     int physical_count;
     const void *handles[HANDLES];
     int handle_count;
     int comms_made;
-    unsigned ranges_made, captures_made;
+    unsigned captures_made;
 } model;
 
 static struct call calls[RANKS]; /* of the step under way */
@@ -179,16 +209,37 @@ static int segment_of(const struct comm *comm, int rank, uint64_t id)
     return best;
 }
 
-/* The segment that all ranks find for their allocations, -1: they have to make one. */
-static int common_segment(const struct comm *comm, struct memory *const on[RANKS])
+/* The segment that all ranks find for their allocations, with their bytes at one place; -1: they have to make one. */
+static int common_segment(const struct comm *comm, const struct shown on[RANKS])
 {
-    const int first = segment_of(comm, 0, on[0]->id);
+    const int first = segment_of(comm, 0, on[0].memory->id);
     int r;
 
-    for (r = 1; r < model.nranks; r++)
-        if (segment_of(comm, r, on[r]->id) != first)
+    for (r = 1; r < model.nranks && first >= 0; r++)
+        if (segment_of(comm, r, on[r].memory->id) != first ||
+            comm->segments[first].begin[r] + on[r].offset !=
+                comm->segments[first].begin[0] + on[0].offset)
             return -1;
     return first;
+}
+
+/* A segment of these, but for where it is. */
+static struct segment segment_of_all(const struct shown on[RANKS])
+{
+    struct segment segment = {0};
+    size_t lead = 0;
+    int r;
+
+    for (r = 0; r < model.nranks; r++)
+        lead = on[r].offset > lead ? on[r].offset : lead;
+    for (r = 0; r < model.nranks; r++) {
+        segment.id[r] = on[r].memory->id;
+        segment.begin[r] = lead - on[r].offset;
+        segment.uneven |= segment.begin[r] != 0;
+        if (segment.begin[r] + on[r].memory->bytes > segment.bytes)
+            segment.bytes = segment.begin[r] + on[r].memory->bytes;
+    }
+    return segment;
 }
 
 static int segment_count(const struct comm *comm)
@@ -202,17 +253,13 @@ static int segment_count(const struct comm *comm)
 }
 
 /* A new segment, at the offset where the library put it: in nobody's way. */
-static int segment_make(struct comm *comm, size_t offset, struct memory *const on[RANKS])
+static int segment_make(struct comm *comm, size_t offset, const struct shown on[RANKS])
 {
-    struct segment fresh = {.offset = offset};
+    struct segment fresh = segment_of_all(on);
     int place = -1;
-    int s, r;
+    int s;
 
-    for (r = 0; r < model.nranks; r++) {
-        fresh.id[r] = on[r]->id;
-        if (on[r]->bytes > fresh.bytes)
-            fresh.bytes = on[r]->bytes;
-    }
+    fresh.offset = offset;
     fuzz_must(offset >= GRANULE && offset % GRANULE == 0 &&
                   offset + fresh.bytes <= comm->info.stride,
               "a segment of %zu bytes lies at %zu", fresh.bytes, offset);
@@ -283,10 +330,20 @@ static void physical_note(const struct memory *m)
     model.physical_count += i == model.physical_count;
 }
 
-/* All that lives less the communicators' own: a granule of each rank, until the last rank leaves. */
+/* Whether a communicator lives: then each device of its ranks has a page of counts, one for all communicators. */
+static int is_any_comm(void)
+{
+    int i = 0;
+
+    while (i < COMMS && model.comm[i].members == 0)
+        i++;
+    return i < COMMS;
+}
+
+/* All that lives less the communicators' own: a granule of each rank, until the last rank leaves, and the page of counts. */
 static size_t memory_left(int device)
 {
-    size_t left = model.total;
+    size_t left = model.total - (is_any_comm() ? GRANULE : 0);
     int i, r;
 
     for (i = 0; i < model.physical_count; i++)
@@ -342,12 +399,12 @@ static void window_close(struct comm *comm, struct window *w)
 
 static void connected_close(struct comm *comm, struct connected *c)
 {
-    if (c->state != NOT_CONNECTED && !c->refused)
+    if (c->number != 0 && !c->refused)
         comm->segments[c->segment].holders--;
-    c->state = NOT_CONNECTED;
+    c->number = 0;
 }
 
-/* How often a memory is held: by windows, by ranges, and by what these are connected by. */
+/* How often a memory is held: by windows, by ranges, and by graphs. */
 static int holds_in(const struct comm *comm, const struct memory *m)
 {
     int count = 0;
@@ -357,11 +414,10 @@ static int holds_in(const struct comm *comm, const struct memory *m)
         for (i = 0; i < WINDOWS; i++)
             count += comm->windows[r][i].live && comm->windows[r][i].memory == m;
         for (i = 0; i < RANGES; i++)
-            count += comm->ranges[r][i].local + comm->ranges[r][i].graph > 0 &&
-                     comm->ranges[r][i].memory == m;
+            count += comm->ranges[r][i].refs > 0 && comm->ranges[r][i].memory == m;
         for (i = 0; i < CONNECTED; i++)
-            count += comm->connected[r][i].state != NOT_CONNECTED &&
-                     !comm->connected[r][i].refused && comm->connected[r][i].memory == m;
+            count += comm->connected[r][i].number != 0 && comm->connected[r][i].graphs > 0 &&
+                     comm->connected[r][i].memory == m;
     }
     return count;
 }
@@ -436,7 +492,7 @@ static void comm_leave(struct comm *comm, int rank)
     for (w = 0; w < CONNECTED; w++)
         connected_close(comm, &comm->connected[rank][w]);
     for (w = 0; w < RANGES; w++)
-        comm->ranges[rank][w].local = comm->ranges[rank][w].graph = 0;
+        comm->ranges[rank][w].refs = 0;
     comm->ptr[rank] = NULL;
     comm->left++;
     if (--comm->members == 0)

@@ -1,15 +1,15 @@
-/* What the library makes of registered ranges, as fuzz/calls.c expects it: when they are one, when they connect, and when
- * that ends. All memory here is symwin's, so an address never becomes another buffer's while it is registered. */
+/* What the library makes of registered ranges, as fuzz/calls.c expects it: which bytes they cover, what serves them, when
+ * ranks connect, and when that ends. All memory here is symwin's, so an address never becomes another buffer's while it is
+ * registered. */
 #ifndef SYMWIN_FUZZ_CALLS_RANGES_H
 #define SYMWIN_FUZZ_CALLS_RANGES_H
 
+#include "../register.h"
 #include "calls_model.h"
-
-enum { PAGE = 4096 };
 
 static int is_live(const struct range *range)
 {
-    return range->local + range->graph > 0;
+    return range->refs > 0;
 }
 
 /* ---- one rank's ranges ---- */
@@ -42,17 +42,15 @@ static int span_of(const struct comm *comm, int rank, const char *ptr, size_t by
     return bytes <= (size_t)(*end - ptr);
 }
 
-/* The range of just these pages, NULL: none is. */
+/* The range of just these bytes, NULL: none is. */
 static struct range *known_range(struct comm *comm, int rank, const char *ptr, size_t bytes)
 {
-    const uintptr_t first = (uintptr_t)ptr / PAGE, last = ((uintptr_t)ptr + bytes - 1) / PAGE;
     int i;
 
     for (i = 0; i < RANGES; i++) {
         struct range *r = &comm->ranges[rank][i];
 
-        if (is_live(r) && (uintptr_t)r->begin / PAGE == first &&
-            ((uintptr_t)r->end - 1) / PAGE == last)
+        if (is_live(r) && r->begin == ptr && (size_t)(r->end - r->begin) == bytes)
             return r;
     }
     return NULL;
@@ -79,64 +77,158 @@ static struct range *find_or_make(struct comm *comm, int rank, struct memory *m,
     while (is_live(&comm->ranges[rank][i]))
         i++;
     r = &comm->ranges[rank][i];
-    *r = (struct range){.begin = (char *)((uintptr_t)ptr / PAGE * PAGE),
-                        .end = (char *)(((uintptr_t)ptr + bytes + PAGE - 1) / PAGE * PAGE),
-                        .memory = m,
-                        .id = m->id,
-                        .serial = ++model.ranges_made};
+    *r = (struct range){.begin = ptr, .end = ptr + bytes, .memory = m, .id = m->id};
     return r;
 }
 
-/* ---- what becomes of what is connected ---- */
+/* ---- what serves their bytes ---- */
 
-static int is_touched(const struct comm *comm, int rank, const struct connected *c)
+static int is_empty(const struct served *s)
+{
+    return s->begin == s->end;
+}
+
+static void serve_stretch(struct comm *comm, int rank, const struct served *stretch)
+{
+    int i = 0;
+
+    if (stretch->begin >= stretch->end)
+        return;
+    while (i < SERVED && !is_empty(&comm->served[rank][i]))
+        i++;
+    fuzz_must(i < SERVED, "more stretches than the model has places for");
+    comm->served[rank][i] = *stretch;
+}
+
+/* Nothing serves the bytes. */
+static void unserve(struct comm *comm, int rank, char *begin, char *end)
 {
     int i;
 
-    for (i = 0; i < RANGES; i++) {
-        const struct range *r = &comm->ranges[rank][i];
+    for (i = 0; i < SERVED; i++) {
+        const struct served s = comm->served[rank][i];
 
-        if (is_live(r) && r->id == c->id && r->begin < c->begin + c->bytes && r->end > c->begin)
-            return 1;
+        if (is_empty(&s) || s.begin >= end || s.end <= begin)
+            continue;
+        comm->served[rank][i] = (struct served){NULL, NULL, 0, NOTHING};
+        serve_stretch(comm, rank, &(struct served){s.begin, begin, s.id, s.place});
+        serve_stretch(comm, rank, &(struct served){end, s.end, s.id, s.place});
+        i = -1; /* look again */
     }
-    return 0;
 }
 
-static void retire(struct comm *comm, int rank)
+/* What was deregistered is served by nothing. */
+static void trim(struct comm *comm, int rank)
+{
+    static struct served old[SERVED];
+    int i;
+
+    memcpy(old, comm->served[rank], sizeof old);
+    memset(comm->served[rank], 0, sizeof comm->served[rank]);
+    for (i = 0; i < SERVED; i++) {
+        char *at = old[i].begin;
+
+        while (at < old[i].end) {
+            char *begin = NULL, *end = NULL, *next = old[i].end;
+            int k;
+
+            if (span_of(comm, rank, at, 1, &begin, &end)) {
+                next = end < next ? end : next;
+                serve_stretch(comm, rank, &(struct served){at, next, old[i].id, old[i].place});
+            } else {
+                for (k = 0; k < RANGES; k++) {
+                    const struct range *r = &comm->ranges[rank][k];
+
+                    if (is_live(r) && r->begin > at && r->begin < next)
+                        next = r->begin;
+                }
+            }
+            at = next;
+        }
+    }
+}
+
+/* The place of what serves a byte, and where it ends to do so, at the latest at *end. */
+static int served_at(const struct comm *comm, int rank, const char *at, const char **end)
+{
+    int i;
+
+    for (i = 0; i < SERVED; i++) {
+        const struct served *s = &comm->served[rank][i];
+
+        if (!is_empty(s) && at >= s->begin && at < s->end) {
+            *end = s->end < *end ? s->end : *end;
+            return s->place;
+        }
+        if (!is_empty(s) && s->begin > at && s->begin < *end)
+            *end = s->begin;
+    }
+    return NOTHING;
+}
+
+/* The place of what serves all of the bytes. */
+static int serves(const struct comm *comm, int rank, const char *ptr, size_t bytes)
+{
+    const char *at = ptr, *stop = ptr + bytes;
+    int place = NOTHING;
+
+    while (at < stop) {
+        const char *end = stop;
+        const int here = served_at(comm, rank, at, &end);
+
+        if (here == NOTHING || (at > ptr && here != place))
+            return NOTHING;
+        place = here;
+        at = end;
+    }
+    return place;
+}
+
+/* From now on what is at `place` serves what is registered of the bytes. `all`: also where neither it nor what did was to be
+ * in the other's way. */
+static void serve(struct comm *comm, int rank, char *begin, char *end, int place, int all)
+{
+    const struct connected *places = comm->connected[rank];
+    char *at = begin;
+
+    while (at < end) {
+        const char *stop = end;
+        const int here = served_at(comm, rank, at, &stop);
+
+        if (all || here == NOTHING || (!places[here].refused && !places[place].refused)) {
+            unserve(comm, rank, at, (char *)(uintptr_t)stop);
+            serve_stretch(comm, rank,
+                          &(struct served){at, (char *)(uintptr_t)stop, places[place].id, place});
+        }
+        at = (char *)(uintptr_t)stop;
+    }
+    trim(comm, rank);
+}
+
+static int is_used(const struct comm *comm, int rank, int place)
+{
+    int i;
+
+    for (i = 0; i < SERVED; i++)
+        if (!is_empty(&comm->served[rank][i]) && comm->served[rank][i].place == place)
+            return 1;
+    return comm->connected[rank][place].graphs > 0;
+}
+
+/* ---- what graphs hold ---- */
+
+/* What graphs have held goes, where they are gone. */
+static void settle(struct comm *comm, int rank)
 {
     int i;
 
     for (i = 0; i < CONNECTED; i++) {
         struct connected *c = &comm->connected[rank][i];
 
-        if (c->state == IS_CONNECTED && !is_touched(comm, rank, c))
-            c->state = IS_RETIRED;
+        if (c->number != 0)
+            c->graphs -= c->returned;
+        c->returned = 0;
     }
-}
-
-/* What graphs have held goes, where they are gone. */
-static void collect(struct comm *comm, int rank)
-{
-    int i;
-
-    for (i = 0; i < RANGES; i++) {
-        struct range *r = &comm->ranges[rank][i];
-
-        if (is_live(r))
-            r->graph -= r->returned;
-        r->returned = 0;
-    }
-    retire(comm, rank);
-}
-
-static void settle(struct comm *comm, int rank)
-{
-    int i;
-
-    collect(comm, rank);
-    for (i = 0; i < CONNECTED; i++)
-        if (comm->connected[rank][i].state == IS_RETIRED)
-            connected_close(comm, &comm->connected[rank][i]);
 }
 
 static void settle_all(void)
@@ -163,44 +255,15 @@ static int holds_settled(const struct memory *m)
     return count;
 }
 
-/* What a call finds for bytes that are in no public window: what was refused, or else the smallest that is connected. */
-static enum found connected_of(const struct comm *comm, int rank, const char *ptr, size_t bytes,
-                               const struct connected **out)
-{
-    const struct connected *best = NULL;
-    enum found found = FOUND_NONE;
-    int i;
+/* ---- meetings ---- */
 
-    for (i = 0; i < CONNECTED; i++) {
-        const struct connected *c = &comm->connected[rank][i];
-
-        if (c->state != IS_CONNECTED || ptr < c->begin || ptr >= c->begin + c->bytes ||
-            bytes > (size_t)(c->begin + c->bytes - ptr))
-            continue;
-        if (c->refused) {
-            *out = c;
-            return FOUND_ONE;
-        }
-        if (best == NULL || c->bytes < best->bytes) {
-            best = c;
-            found = FOUND_ONE;
-        } else if (c->bytes == best->bytes &&
-                   (c->transports != best->transports || c->segment != best->segment)) {
-            found = FOUND_SEVERAL;
-        }
-    }
-    *out = best;
-    return found;
-}
-
-/* ---- connecting ---- */
-
-/* One rank's buffer in the call that connects. */
+/* One rank's buffer in a meeting. */
 struct part {
     struct memory *memory;
     char *ptr;
-    int registered;       /* and not connected, nor refused, nor in a window */
-    size_t before, after; /* what is registered around it, within its allocation */
+    int settled, registered;
+    char *span;           /* where that begins, within its allocation */
+    size_t before, after; /* what is registered around it */
 };
 
 /* A place that is free on all ranks, CONNECTED: none. */
@@ -210,18 +273,86 @@ static int connected_place(const struct comm *comm)
 
     for (i = 0; i < CONNECTED; i++) {
         for (used = 0, r = 0; r < model.nranks; r++)
-            used += comm->connected[r][i].state != NOT_CONNECTED;
+            used += comm->connected[r][i].number != 0;
         if (used == 0)
             break;
     }
     return i;
 }
 
+/* What a rank of the library knows of its device, in blocks of calls that have ended. */
+static struct view {
+    uint32_t done, counted, copied;
+    int copying;
+} views[RANKS];
+
+static void look_at_devices(const struct comm *comm)
+{
+    int r;
+
+    for (r = 0; r < model.nranks; r++) {
+        const struct sw_registrations *g = comm->ptr[r]->registrations;
+
+        if (g->copying)
+            fuzz_must(sw_drv.cuStreamSynchronize(g->side) == CUDA_SUCCESS, "no synchronization");
+        views[r] = (struct view){comm->ptr[r]->done, g->counted, comm->ptr[r]->report->done,
+                                 g->copying};
+    }
+}
+
+/* As a meeting does: takes what it has asked for, and asks anew. */
+static void ask_device(struct view *v)
+{
+    v->counted = v->copying ? v->copied : v->counted;
+    v->copying = v->counted != v->done;
+    v->copied = v->done;
+}
+
+/* Notes what nothing uses any more. */
+static void find_over(struct comm *comm)
+{
+    int i, r;
+
+    for (r = 0; r < model.nranks; r++) {
+        int any = 0;
+
+        for (i = 0; i < CONNECTED; i++) {
+            struct connected *c = &comm->connected[r][i];
+
+            if (c->number != 0 && !c->over && !is_used(comm, r, i)) {
+                c->over = 1;
+                c->done = views[r].done;
+            }
+            any |= c->number != 0 && c->over;
+        }
+        if (any)
+            ask_device(&views[r]);
+    }
+}
+
+/* Takes down what is over on all ranks. */
+static void take_down(struct comm *comm)
+{
+    int i, r;
+
+    for (i = 0; i < CONNECTED; i++) {
+        int gone = 1;
+
+        for (r = 0; r < model.nranks; r++) {
+            const struct connected *c = &comm->connected[r][i];
+
+            gone = gone && c->number != 0 && c->over && (int32_t)(views[r].counted - c->done) >= 0;
+        }
+        for (r = 0; r < model.nranks && gone; r++)
+            connected_close(comm, &comm->connected[r][i]);
+    }
+}
+
 /* Whether the windows of a segment that was there or not can have a multicast address. */
 static int gets_multicast(const struct comm *comm, struct segment *segment, unsigned flags,
                           int is_new)
 {
-    if (!comm->info.multicast)
+    if (!comm->info.multicast || segment->uneven)
         return 0;
     if ((is_new && (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0) ||
         (flags & SYMWIN_WINDOW_MULTICAST) != 0)
@@ -229,19 +360,19 @@ static int gets_multicast(const struct comm *comm, struct segment *segment, unsi
     return segment->multicast && (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0;
 }
 
-/* The segment of the buffers, with a window `before` them; -1: they cannot have one. */
+/* The segment of the buffers, with a window `before` them; NOTHING: they cannot have one. */
 static int segment_for(struct comm *comm, const struct part parts[RANKS], size_t before,
                        unsigned *transports)
 {
-    struct memory *on[RANKS];
-    size_t most = 0, room;
+    struct shown on[RANKS];
     int segment, r;
+    size_t room;
 
     for (r = 0; r < model.nranks; r++) {
-        on[r] = parts[r].memory;
-        most = on[r]->bytes > most ? on[r]->bytes : most;
-        if (parts[r].ptr - before - on[r]->ptr != parts[0].ptr - before - on[0]->ptr)
-            return -1;
+        on[r] = (struct shown){parts[r].memory,
+                               (size_t)(parts[r].ptr - before - parts[r].memory->ptr)};
+        if (on[r].offset % GRANULE != on[0].offset % GRANULE)
+            return NOTHING;
     }
     *transports = SYMWIN_TRANSPORT_PEER;
     segment = common_segment(comm, on);
@@ -250,71 +381,227 @@ static int segment_for(struct comm *comm, const struct part parts[RANKS], size_t
             *transports |= SYMWIN_TRANSPORT_MULTICAST;
         return segment;
     }
-    room = segment_room(comm, most);
+    room = segment_room(comm, segment_of_all(on).bytes);
     if (room == 0)
-        return -1;
+        return NOTHING;
     segment = segment_make(comm, room, on);
     if (gets_multicast(comm, &comm->segments[segment], 0, 1))
         *transports |= SYMWIN_TRANSPORT_MULTICAST;
     return segment;
 }
 
-/* All ranks' parts of one buffer. 0: the model has no place for it. */
-static int connect_one(struct comm *comm, const struct part parts[RANKS], size_t bytes)
+/* The newest connection around the buffer, which the rank offers. */
+static int place_around(const struct comm *comm, int rank, const struct part *p, size_t bytes)
 {
-    const int place = connected_place(comm);
-    size_t before = SIZE_MAX, after = SIZE_MAX;
+    int best = NOTHING, i;
+
+    for (i = 0; i < CONNECTED; i++) {
+        const struct connected *c = &comm->connected[rank][i];
+
+        if (c->number != 0 && !c->over && !c->refused && c->id == p->memory->id &&
+            p->ptr >= c->begin && p->ptr <= c->begin + c->bytes &&
+            bytes <= (size_t)(c->begin + c->bytes - p->ptr) &&
+            (best == NOTHING || c->number > comm->connected[rank][best].number))
+            best = i;
+    }
+    return best;
+}
+
+/* One connection that all ranks have around the buffer at one offset. */
+static int common_place(const struct comm *comm, const struct part parts[RANKS], size_t bytes)
+{
+    const int place = place_around(comm, 0, &parts[0], bytes);
+    int r;
+
+    for (r = 1; r < model.nranks && place != NOTHING; r++)
+        if (place_around(comm, r, &parts[r], bytes) != place ||
+            parts[r].ptr - comm->connected[r][place].begin !=
+                parts[0].ptr - comm->connected[0][place].begin)
+            return NOTHING;
+    return place;
+}
+
+static int all_registered(const struct part parts[RANKS])
+{
+    int r;
+
+    for (r = 0; r < model.nranks; r++)
+        if (!parts[r].registered)
+            return 0;
+    return 1;
+}
+
+static int is_whole(const struct part parts[RANKS])
+{
+    int r;
+
+    for (r = 1; r < model.nranks; r++)
+        if (parts[r].before + parts[r].after != parts[0].before + parts[0].after)
+            return 0;
+    return 1;
+}
+
+/* Whether the same serves as many bytes of all ranks from each one's place on. */
+static int served_alike(const struct comm *comm, char *const begin[RANKS], size_t bytes)
+{
+    size_t at, next;
+    int r;
+
+    for (r = 1; r < model.nranks; r++)
+        for (at = 0; at < bytes; at = next) {
+            const char *end = begin[r] + bytes, *first = begin[0] + bytes;
+
+            if (served_at(comm, r, begin[r] + at, &end) !=
+                served_at(comm, 0, begin[0] + at, &first))
+                return 0;
+            next = (size_t)(end - begin[r]);
+            next = (size_t)(first - begin[0]) < next ? (size_t)(first - begin[0]) : next;
+        }
+    return 1;
+}
+
+/* Whether what connects the buffer may take over on all ranks what others have around it. */
+static int is_alike(const struct comm *comm, const struct part parts[RANKS], size_t bytes,
+                    size_t before, size_t after)
+{
+    char *common[RANKS], *all[RANKS];
+    int r;
+
+    for (r = 0; r < model.nranks; r++) {
+        common[r] = parts[r].ptr - before;
+        all[r] = parts[r].ptr - parts[r].before;
+    }
+    return served_alike(comm, common, before + bytes + after) &&
+           (!is_whole(parts) ||
+            served_alike(comm, all, parts[0].before + bytes + parts[0].after));
+}
+
+/* Whether the buffer has one offset in all ranks' allocations. */
+static int is_placed(const struct part parts[RANKS])
+{
+    int r;
+
+    for (r = 1; r < model.nranks; r++)
+        if (parts[r].ptr - parts[r].memory->ptr != parts[0].ptr - parts[0].memory->ptr)
+            return 0;
+    return 1;
+}
+
+/* All ranks' parts of one buffer, which are not settled. *place is that of what all have around it, and becomes that of what
+ * serves it; or NOTHING. 0: the model has no room. */
+static int connect_one(struct comm *comm, const struct part parts[RANKS], size_t bytes, int *place,
+                       int *alike)
+{
+    const int registered = all_registered(parts), whole = is_whole(parts);
+    size_t before = registered ? SIZE_MAX : 0, after = before;
     unsigned transports = 0;
     int segment, r;
 
-    if (place == CONNECTED)
-        return 0;
-    for (r = 0; r < model.nranks; r++) {
+    if (!registered && *place != NOTHING)
+        return 1;
+    for (r = 0; r < model.nranks && registered; r++) {
         before = parts[r].before < before ? parts[r].before : before;
         after = parts[r].after < after ? parts[r].after : after;
     }
+    *alike = registered && is_alike(comm, parts, bytes, before, after);
     segment = segment_for(comm, parts, before, &transports);
+    if (segment == NOTHING && (!registered || (!whole && !is_placed(parts)))) {
+        *place = NOTHING;
+        return 1;
+    }
+    *place = connected_place(comm);
+    if (*place == CONNECTED)
+        return 0;
+    comm->connections_made++;
     for (r = 0; r < model.nranks; r++) {
-        struct connected *c = &comm->connected[r][place];
+        struct connected *c = &comm->connected[r][*place];
         const struct part *p = &parts[r];
+        const size_t more = segment == NOTHING && whole ? p->before : before;
+        const size_t beyond = segment == NOTHING && whole ? p->after : after;
 
-        *c = (struct connected){.state = IS_CONNECTED, .memory = p->memory};
-        if (segment >= 0) {
-            c->begin = p->ptr - before;
-            c->bytes = before + bytes + after;
+        *c = (struct connected){.number = comm->connections_made,
+                                .refused = segment == NOTHING,
+                                .begin = p->ptr - more,
+                                .bytes = more + bytes + beyond,
+                                .memory = p->memory,
+                                .id = p->memory->id};
+        if (segment != NOTHING) {
             c->segment = segment;
-            c->offset = comm->segments[segment].offset + (size_t)(c->begin - p->memory->ptr);
+            c->offset = comm->segments[segment].offset + comm->segments[segment].begin[r] +
+                        (size_t)(c->begin - p->memory->ptr);
             c->transports = transports;
-            c->id = p->memory->id;
             comm->segments[segment].holders++;
-        } else { /* each rank refuses all of its own */
-            c->refused = 1;
-            c->begin = p->ptr - p->before;
-            c->bytes = p->before + bytes + p->after;
-            c->id = p->registered ? p->memory->id : 0;
         }
+        if (!registered)
+            continue;
+        if (*alike)
+            serve(comm, r, c->begin, c->begin + c->bytes, *place, 0);
+        serve(comm, r, p->ptr, p->ptr + bytes, *place, 1);
     }
     return 1;
 }
 
-/* The call that connects what is registered of two buffers. 0: the model has no place for it. */
-static int connect_both(struct comm *comm, struct part parts[2][RANKS], size_t bytes)
+/* A meeting about two buffers; what serves them then. 0: the model has no room for it. */
+static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, int places[2])
 {
-    int same = 1, b, r;
+    int same = 1, near = 1, whole = is_whole(parts[0]), alike[2] = {0, 0}, b, r;
 
-    for (r = 0; r < model.nranks; r++)
+    /* What is over by then is offered to nobody. */
+    find_over(comm);
+    places[0] = common_place(comm, parts[0], bytes);
+    places[1] = common_place(comm, parts[1], bytes);
+    take_down(comm);
+    for (r = 0; r < model.nranks; r++) {
         same &= parts[0][r].ptr == parts[1][r].ptr;
+        near &= parts[0][r].registered && parts[1][r].registered &&
+                parts[0][r].span == parts[1][r].span;
+    }
     for (b = 0; b < 2; b++) {
-        int wanted = 0;
+        int settled = 1;
 
         for (r = 0; r < model.nranks; r++)
-            wanted |= parts[b][r].registered;
-        if (wanted && !(b == 1 && same) && !connect_one(comm, parts[b], bytes))
+            settled &= parts[b][r].settled;
+        if (settled) {
+            places[b] = NOTHING;
+            continue;
+        }
+        if (b == 1 && (same || (near && whole && alike[0] && places[0] != NOTHING &&
+                                comm->connected[0][places[0]].refused)))
+            places[1] = places[0];
+        else if (!connect_one(comm, parts[b], bytes, &places[b], &alike[b]))
             return 0;
     }
-    for (r = 0; r < model.nranks; r++)
-        retire(comm, r);
     return 1;
+}
+
+/* What the library's ranks have is what the model's have. */
+static void check_connected(const struct comm *comm)
+{
+    int r, i;
+
+    for (r = 0; r < model.nranks && comm->left == 0 && comm->members == model.nranks; r++) {
+        const struct sw_connected *c = comm->ptr[r]->registrations->connected;
+        int count = 0, listed = 0;
+
+        for (i = 0; i < CONNECTED; i++)
+            count += comm->connected[r][i].number != 0;
+        for (; c != NULL; c = c->next) {
+            const struct connected *m = NULL;
+
+            listed++;
+            for (i = 0; i < CONNECTED && m == NULL; i++)
+                if (comm->connected[r][i].number == c->id)
+                    m = &comm->connected[r][i];
+            fuzz_must(m != NULL, "rank %d has connection %llu, which is none", r,
+                      (unsigned long long)c->id);
+            fuzz_must((char *)c->window.ptr == m->begin && c->window.bytes == m->bytes &&
+                          (c->refused[0] != '\0') == m->refused && c->window.offset == m->offset &&
+                          c->window.transports == m->transports,
+                      "rank %d: connection %llu is %zu bytes, not %zu", r,
+                      (unsigned long long)c->id, c->window.bytes, m->bytes);
+        }
+        fuzz_must(listed == count, "rank %d has %d connections, not %d", r, listed, count);
+    }
 }
 
 #endif

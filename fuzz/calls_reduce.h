@@ -2,21 +2,21 @@
 #ifndef SYMWIN_FUZZ_CALLS_REDUCE_H
 #define SYMWIN_FUZZ_CALLS_REDUCE_H
 
-#include "../register.h"
 #include "calls_ranges.h"
 
-enum { MOST_ELEMENTS = 600 };
+enum { MOST_ELEMENTS = 600, PAGE = 4096 };
 
 /* One rank's buffer, and what the library must make of it. */
 struct buffer {
     char *ptr;
     struct memory *memory; /* NULL: none */
-    int in_window;         /* public, or what ranges are connected by */
+    int in_window;         /* public, or what it is connected by */
     size_t offset;         /* then: in the flat range */
     unsigned transports;
     int is_public;
-    int settled;          /* in a window, or refused */
+    int place;            /* of what serves it, NOTHING: nothing does */
     int registered;       /* all of it */
+    char *span;           /* and from here on */
     size_t before, after; /* so much around it, too, within its allocation */
     int skip;             /* nobody says what comes of it */
     symwin_status status;
@@ -25,7 +25,7 @@ struct buffer {
 static struct reduction {
     struct buffer in, out;
     int windows;
-    int connects; /* with the other ranks, before the call */
+    int meets; /* the other ranks, before the call */
     unsigned transports;
     symwin_status status;
 } reductions[RANKS];
@@ -33,38 +33,50 @@ static struct reduction {
 static struct comm after; /* the communicator when the calls have been made */
 static int is_planned;    /* they may change it */
 
+/* What serves the buffer now. */
+static void place_buffer(const struct comm *comm, int rank, struct buffer *b, int place)
+{
+    const struct connected *c = &comm->connected[rank][place];
+
+    b->is_public = 0;
+    b->place = place;
+    b->in_window = !c->refused;
+    b->offset = c->offset + (size_t)(b->ptr - c->begin);
+    b->transports = c->transports;
+}
+
 /* Where a buffer lies, in one of the rank's memories. */
 static void look(const struct comm *comm, int rank, struct buffer *b, size_t bytes, size_t align)
 {
     const size_t left = (size_t)(b->memory->ptr + b->memory->bytes - b->ptr);
-    const struct connected *connected = NULL;
     const struct window *window = NULL;
     const enum found found = window_of(comm, rank, b->ptr, bytes, &window);
-    const enum found also = connected_of(comm, rank, b->ptr, bytes, &connected);
     char *begin = NULL, *end = NULL;
 
-    *b = (struct buffer){.ptr = b->ptr, .memory = b->memory};
+    *b = (struct buffer){.ptr = b->ptr, .memory = b->memory, .place = NOTHING};
     b->registered = span_of(comm, rank, b->ptr, bytes, &begin, &end);
+    b->span = b->ptr;
     if (b->registered && bytes <= left) {
         begin = begin > b->memory->ptr ? begin : b->memory->ptr;
         end = end < b->ptr + left ? end : b->ptr + left;
         b->before = (size_t)(b->ptr - begin);
         b->after = (size_t)(end - b->ptr) - bytes;
+        b->span = begin;
     }
     b->is_public = found >= FOUND_ONE;
-    b->settled = b->is_public || also >= FOUND_ONE;
-    b->skip = found == FOUND_SEVERAL || (found != FOUND_ONE && also == FOUND_SEVERAL);
+    b->skip = found == FOUND_SEVERAL;
     if ((uintptr_t)b->ptr % align != 0) {
         b->status = SYMWIN_INVALID;
     } else if (b->is_public) {
         b->in_window = 1;
         b->offset = window->offset + (size_t)(b->ptr - window->begin);
         b->transports = window->transports;
-    } else if (b->settled) {
-        b->in_window = !connected->refused;
-        b->offset = connected->offset + (size_t)(b->ptr - connected->begin);
-        b->transports = connected->transports;
-    } else if (!b->registered && (found == FOUND_PART || b->memory->device != model.device[rank])) {
+    } else if (b->registered) {
+        const int place = serves(comm, rank, b->ptr, bytes);
+
+        if (place != NOTHING)
+            place_buffer(comm, rank, b, place);
+    } else if (found == FOUND_PART || b->memory->device != model.device[rank]) {
         b->status = SYMWIN_INVALID;
     }
     b->skip |= b->status == SYMWIN_OK && bytes > left;
@@ -121,50 +133,51 @@ static void judge_algorithm(int rank, const struct call *c)
         r->status = SYMWIN_UNSUPPORTED;
 }
 
-/* A capture, which is number `number`, lets its graph hold a buffer. 0: the model has no place for that. */
-static int hold(struct comm *comm, int rank, const struct buffer *b, size_t bytes, unsigned number)
+/* A capture, which is number `number`, lets its graph hold what serves a buffer. */
+static void hold(struct comm *comm, int rank, const struct buffer *b, unsigned number)
 {
-    struct range *range;
+    struct connected *c = b->place != NOTHING ? &comm->connected[rank][b->place] : NULL;
 
-    if (!b->registered && (!comm->graph_register || b->is_public))
-        return 1;
-    if (known_range(comm, rank, b->ptr, bytes) == NULL && !has_room_for_ranges(comm, rank, 1))
-        return 0;
-    range = find_or_make(comm, rank, b->memory, b->ptr, bytes);
-    if (range->capture == number && range->graph > 0)
-        return 1;
-    range->graph++;
-    range->capture = number;
-    return 1;
+    if (c == NULL || c->refused || (c->graphs > 0 && c->capture == number))
+        return;
+    c->graphs++;
+    c->capture = number;
 }
 
-/* What a rank does before the others need know: `capture` is a capture's number, 0: it is none. 0: no place. */
-static int prepare(struct comm *comm, int rank, const struct call *c, unsigned capture)
+static int is_settled(const struct buffer *b)
 {
-    const size_t size = symwin_type_bytes((symwin_type)c->type);
-    struct reduction *r = &reductions[rank];
-    const int served = r->windows;
-
-    if (capture != 0 && (!hold(comm, rank, &r->in, c->bytes * size, capture) ||
-                         !hold(comm, rank, &r->out, c->bytes * size, capture)))
-        return 0;
-    judge_buffers(comm, rank, c);
-    r->connects = !served && (r->in.settled || r->in.registered) &&
-                  (r->out.settled || r->out.registered) && !(r->in.settled && r->out.settled);
-    return 1;
+    return b->is_public || b->place != NOTHING;
 }
 
 static struct part part_of(const struct buffer *b)
 {
-    return (struct part){b->memory, b->ptr, b->registered && !b->settled,
-                         b->settled ? 0 : b->before, b->settled ? 0 : b->after};
+    const int registered = b->registered && !b->is_public;
+
+    return (struct part){b->memory,
+                         b->ptr,
+                         is_settled(b),
+                         registered,
+                         registered ? b->span : b->ptr,
+                         registered ? b->before : 0,
+                         registered ? b->after : 0};
+}
+
+/* Whether a rank meets the others before its call, which is in a capture or not. */
+static int rank_meets(const struct comm *comm, const struct reduction *r, unsigned capture)
+{
+    const int known = (is_settled(&r->in) || r->in.registered) &&
+                      (is_settled(&r->out) || r->out.registered);
+
+    return !(is_settled(&r->in) && is_settled(&r->out)) &&
+           (known || (capture != 0 && comm->graph_register));
 }
 
 /* Whether the ranks' calls fit together, or all fail alone, else ranks would wait for others; if so, what comes of them. */
-static int plan_all(struct comm *comm, const struct call *c, unsigned capture)
+static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
 {
+    const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
     static struct part parts[2][RANKS];
-    int failed = 0, connects = 0, r;
+    int failed = 0, meets = 0, places[2] = {NOTHING, NOTHING}, r;
 
     for (r = 0; r < model.nranks; r++) {
         judge_buffers(&after, r, c);
@@ -175,23 +188,50 @@ static int plan_all(struct comm *comm, const struct call *c, unsigned capture)
     if (failed > 0)
         return failed == model.nranks;
     for (r = 0; r < model.nranks; r++) {
-        if (!prepare(&after, r, c, capture))
-            return 0;
-        connects += reductions[r].connects;
+        reductions[r].meets = rank_meets(&after, &reductions[r], capture);
+        meets += reductions[r].meets;
         parts[0][r] = part_of(&reductions[r].in);
         parts[1][r] = part_of(&reductions[r].out);
     }
-    if (connects > 0 &&
-        (connects < model.nranks || comm->left > 0 ||
-         !connect_both(&after, parts, c->bytes * symwin_type_bytes((symwin_type)c->type))))
-        return 0;
-    for (r = 0; r < model.nranks; r++) {
-        judge_buffers(&after, r, c);
-        judge_algorithm(r, c);
-        if (reductions[r].in.skip || reductions[r].out.skip)
+    if (meets > 0) {
+        if (meets < model.nranks || comm->left > 0 || comm->members < model.nranks)
+            return 0;
+        for (r = 0; r < model.nranks; r++)
+            settle(&after, r);
+        if (!meet(&after, parts, bytes, places))
             return 0;
     }
+    for (r = 0; r < model.nranks; r++) {
+        struct reduction *one = &reductions[r];
+
+        if (places[0] != NOTHING)
+            place_buffer(&after, r, &one->in, places[0]);
+        if (places[1] != NOTHING)
+            place_buffer(&after, r, &one->out, places[1]);
+        one->windows = one->in.in_window && one->out.in_window;
+        one->transports = one->windows ? one->in.transports & one->out.transports : 0;
+        if (capture != 0 && (one->meets || (is_settled(&one->in) && is_settled(&one->out)))) {
+            hold(&after, r, &one->in, capture);
+            hold(&after, r, &one->out, capture);
+        }
+        judge_algorithm(r, c);
+    }
     return 1;
+}
+
+/* The calls that each rank makes one after the other. */
+static int plan_all(struct comm *comm, const struct call *c, unsigned capture, int count)
+{
+    int i, fit = 1;
+
+    if (comm->left == 0 && comm->members == model.nranks)
+        look_at_devices(comm);
+    for (i = 0; i < count && fit; i++) {
+        fit = plan_once(comm, c, capture);
+        if (reductions[0].status != SYMWIN_OK)
+            break;
+    }
+    return fit;
 }
 
 /* What is to be alike of two addresses. */
@@ -250,6 +290,17 @@ static int reduce_wrongly(const struct step *s, struct call *c)
     return 0;
 }
 
+/* How many calls a capture makes: one in place, where a second would add up what the first has. */
+static int captures_of(const struct step *s)
+{
+    int r;
+
+    for (r = 0; r < model.nranks; r++)
+        if (reductions[r].in.ptr == reductions[r].out.ptr)
+            return 1;
+    return 1 + (int)(s->a >> 5 & 1);
+}
+
 /* The call of each rank, by itself or in capture number `capture`. */
 static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned capture)
 {
@@ -275,11 +326,9 @@ static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned
                                                .out = choose_buffer(r, s->b / MEMORIES, s->c / 16)};
         }
         after = *comm;
-        for (r = 0; r < model.nranks; r++)
-            collect(&after, r); /* before it looks at anything but its arguments */
         is_planned = c->bytes > 0;
-        fits = c->bytes > 0 && c->bytes < SIZE_MAX && plan_all(comm, c, capture) &&
-               agree_on_launch();
+        fits = c->bytes > 0 && c->bytes < SIZE_MAX &&
+               plan_all(comm, c, capture, capture != 0 ? captures_of(s) : 1) && agree_on_launch();
     }
     c->ptr = reductions[rank].in.ptr;
     c->out = reductions[rank].out.ptr;
@@ -401,13 +450,19 @@ static void check_sums(const struct call made[RANKS])
 static void check_place(const struct comm *comm, int rank, const struct call *c)
 {
     const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
-    const struct connected *connected;
+    const int place = serves(comm, rank, c->ptr, bytes);
+    const struct connected *connected = NULL;
     struct sw_registry_entry entry;
+    enum sw_found found;
 
-    if (connected_of(comm, rank, c->ptr, bytes, &connected) != FOUND_ONE || connected->refused)
+    if (bytes == 0)
         return;
-    fuzz_must(sw_registered_find(c->comm, (uintptr_t)c->ptr, bytes, &entry) == SW_FOUND_ALL &&
-                  entry.begin == (uintptr_t)connected->begin &&
+    found = sw_registered_find(c->comm, (uintptr_t)c->ptr, bytes, &entry);
+    fuzz_must((found == SW_FOUND_ALL) == (place != NOTHING), "a buffer is settled, or is not");
+    if (place == NOTHING)
+        return;
+    connected = &comm->connected[rank][place];
+    fuzz_must(entry.begin == (uintptr_t)connected->begin &&
                   entry.end == entry.begin + connected->bytes &&
                   entry.offset == connected->offset && entry.transports == connected->transports,
               "what was connected lies elsewhere");
@@ -418,8 +473,10 @@ static void reduce_note(const struct step *s, int rank, const struct call *c)
 {
     if (!is_planned)
         return;
-    if (rank == model.nranks - 1)
+    if (rank == model.nranks - 1) {
         model.comm[s->a % COMMS] = after;
+        check_connected(&after);
+    }
     if (c->got == SYMWIN_OK)
         check_place(&after, rank, c);
 }

@@ -6,13 +6,53 @@
 
 /* ---- registering ---- */
 
+/* The rest of what a rank registers in two, by which the others register it in one. */
+static struct rest {
+    unsigned comm_serial; /* 0: there is none */
+    struct registration r;
+} rests[RANKS];
+
+/* What a rank registers now: a place and a shape, as for a window. 0: nothing. */
+static int plan_cut(const struct step *s, int rank)
+{
+    struct comm *comm = &model.comm[s->a % COMMS];
+    struct registration *r = &registrations[rank];
+    struct rest *rest = &rests[rank];
+
+    if (rest->comm_serial != 0 && rest->comm_serial == comm->serial &&
+        on_memory(rest->r.memory, rest->r.ptr)) {
+        *r = rest->r;
+        rest->comm_serial = 0;
+        return 1;
+    }
+    rest->comm_serial = 0;
+    plan_registration(s, rank);
+    if (rank != s->odd || s->twist % 8 < 6)
+        return 1;
+    if (s->twist % 8 == 6 || r->memory == NULL || r->bytes < 2 ||
+        r->bytes > r->memory->bytes - r->offset)
+        return s->twist % 8 != 6;
+    *rest = (struct rest){comm->serial, *r};
+    r->bytes /= 2;
+    rest->r.ptr += r->bytes;
+    rest->r.offset += r->bytes;
+    rest->r.bytes -= r->bytes;
+    return 1;
+}
+
 static void step_enter(const struct step *s, int rank, struct call *c)
 {
     struct comm *comm = &model.comm[s->a % COMMS];
     struct registration *r = &registrations[rank];
+    static int only_rests; /* of what was registered in two */
+    const int rest = rests[rank].comm_serial != 0;
+    int i;
 
-    plan_registration(s, rank); /* a place and a shape, as for a window */
-    if (rank == s->odd && s->twist % 8 == 6)
+    for (i = 0; i < model.nranks && rank == 0; i++)
+        only_rests = i == 0 ? rests[i].comm_serial != 0 : only_rests || rests[i].comm_serial != 0;
+    if (only_rests && !rest)
+        return;
+    if (!plan_cut(s, rank))
         return;
     c->kind = CALL_ENTER;
     c->comm = comm->ptr[rank];
@@ -36,35 +76,34 @@ static void step_enter(const struct step *s, int rank, struct call *c)
                  c->bytes <= UINTPTR_MAX - (uintptr_t)c->ptr && comm->ended == SYMWIN_OK;
 }
 
-/* What the library says of a range, less what a graph that is gone may have left. */
+/* What the library says of a range. */
 static void check_range(const struct comm *comm, int rank, const struct range *r,
                         const symwin_registration_info *info)
 {
-    const struct connected *c = NULL;
-    unsigned transports = 0, others = 0;
-    int refused = 0, i;
+    const char *end = r->begin + 1;
+    const int place = served_at(comm, rank, r->begin, &end);
+    const struct connected *c = place != NOTHING ? &comm->connected[rank][place] : NULL;
+    unsigned graphs = 0;
+    int i;
 
     for (i = 0; i < CONNECTED; i++) {
         const struct connected *one = &comm->connected[rank][i];
 
-        if (one->state != IS_CONNECTED || one->id != r->id || r->begin < one->begin ||
-            r->begin >= one->begin + one->bytes)
-            continue;
-        refused |= one->refused;
-        others |= c != NULL && !one->refused && one->transports != transports;
-        transports = one->refused ? transports : one->transports;
-        c = one;
+        if (one->number != 0 && one->id == r->id && one->begin < r->end &&
+            r->begin < one->begin + one->bytes)
+            graphs += one->graphs;
     }
     fuzz_must(info->ptr == r->begin && info->bytes == (size_t)(r->end - r->begin) &&
                   info->buffer_id == r->id,
               "a range of %zu bytes at %p is %zu at %p", (size_t)(r->end - r->begin),
               (void *)r->begin, info->bytes, info->ptr);
-    fuzz_must(info->local_references == r->local && info->graph_references == r->graph,
+    fuzz_must(info->local_references == r->refs && info->graph_references == graphs,
               "%u and %u references, not %u and %u", info->local_references, info->graph_references,
-              r->local, r->graph);
-    fuzz_must((info->refused[0] != '\0') == refused, "refused: \"%s\"", info->refused);
-    fuzz_must(refused ? info->transports == 0 : others || info->transports == transports,
-              "a range has transports %u, not %u", info->transports, transports);
+              r->refs, graphs);
+    fuzz_must((info->refused[0] != '\0') == (c != NULL && c->refused), "refused: \"%s\"",
+              info->refused);
+    fuzz_must(info->transports == (c != NULL ? c->transports : 0),
+              "a range has transports %u, not %u", info->transports, c != NULL ? c->transports : 0);
 }
 
 static void done_enter(const struct step *s, int rank, const struct call *c)
@@ -79,7 +118,7 @@ static void done_enter(const struct step *s, int rank, const struct call *c)
         return;
     }
     r = find_or_make(comm, rank, registrations[rank].memory, c->ptr, c->bytes);
-    r->local++;
+    r->refs++;
     fuzz_must(r->handle == NULL || r->handle == c->result.registration,
               "a range that is known has another handle");
     if (r->handle == NULL)
@@ -135,7 +174,7 @@ static void step_leave(const struct step *s, int rank, struct call *c)
     c->kind = CALL_LEAVE;
     c->comm = model.comm[s->a % COMMS].ptr[rank];
     c->registration = choose_range(s, rank, &live);
-    c->want = c->comm != NULL && live != NULL && live->local > 0 ? OK_ONLY : INVALID_ONLY;
+    c->want = c->comm != NULL && live != NULL ? OK_ONLY : INVALID_ONLY;
 }
 
 static void done_leave(const struct step *s, int rank, const struct call *c)
@@ -145,10 +184,10 @@ static void done_leave(const struct step *s, int rank, const struct call *c)
 
     choose_range(s, rank, &live);
     if (c->got == SYMWIN_OK)
-        live->local--;
+        live->refs--;
     if (c->comm == NULL)
         return;
-    retire(comm, rank);
+    trim(comm, rank);
     settle(comm, rank);
 }
 

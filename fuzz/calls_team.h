@@ -6,8 +6,9 @@
 #define SYMWIN_FUZZ_CALLS_TEAM_H
 
 #include <pthread.h>
+#include <sched.h>
 
-#include "../internal.h"
+#include "../register.h"
 #include "fuzz.h"
 
 enum { RANKS = 3, PAIR = 2 };
@@ -171,8 +172,13 @@ static symwin_status capture(struct call *c)
     fuzz_must(sw_drv.cuStreamBeginCapture(c->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) ==
                   CUDA_SUCCESS,
               "no capture");
-    for (i = 0; i < c->captures && status == SYMWIN_OK; i++)
+    for (i = 0; i < c->captures && status == SYMWIN_OK; i++) {
         status = reduce(c);
+        /* So that what the library asked of the device in one call is there in the next. */
+        while (status == SYMWIN_OK && c->comm->registrations->copying &&
+               sw_drv.cuStreamQuery(c->comm->registrations->side) == CUDA_ERROR_NOT_READY)
+            sched_yield();
+    }
     fuzz_must(sw_drv.cuStreamEndCapture(c->stream, &c->graph) == CUDA_SUCCESS,
               "a capture has failed");
     sw_scope_leave(&scope);

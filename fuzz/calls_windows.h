@@ -94,23 +94,25 @@ static void plan_registration(const struct step *s, int rank)
 static symwin_status judge_all(const struct comm *comm)
 {
     const struct registration *first = &registrations[0];
-    struct memory *on[RANKS];
-    size_t most = 0;
-    int r;
+    struct shown on[RANKS];
+    struct segment segment;
+    int known, r;
 
     for (r = 0; r < model.nranks; r++)
         if (registrations[r].status != SYMWIN_OK)
             return registrations[r].status;
     for (r = 1; r < model.nranks; r++)
         if (registrations[r].bytes != first->bytes || registrations[r].flags != first->flags ||
-            registrations[r].offset != first->offset)
+            registrations[r].offset % GRANULE != first->offset % GRANULE)
             return SYMWIN_MISMATCH;
-    for (r = 0; r < model.nranks; r++) {
-        on[r] = registrations[r].memory;
-        most = on[r]->bytes > most ? on[r]->bytes : most;
-    }
-    return common_segment(comm, on) < 0 && segment_room(comm, most) == 0 ? SYMWIN_NO_MEMORY
-                                                                         : SYMWIN_OK;
+    for (r = 0; r < model.nranks; r++)
+        on[r] = (struct shown){registrations[r].memory, registrations[r].offset};
+    known = common_segment(comm, on);
+    segment = known >= 0 ? comm->segments[known] : segment_of_all(on);
+    if (known < 0 && segment_room(comm, segment.bytes) == 0)
+        return SYMWIN_NO_MEMORY;
+    return (first->flags & SYMWIN_WINDOW_MULTICAST) != 0 && segment.uneven ? SYMWIN_UNSUPPORTED
+                                                                           : SYMWIN_OK;
 }
 
 static void step_register(const struct step *s, int rank, struct call *c)
@@ -184,7 +186,7 @@ static void window_note(struct comm *comm, int rank, struct window *w, const str
 static void done_register(const struct step *s, int rank, const struct call *c)
 {
     struct comm *comm = &model.comm[s->a % COMMS];
-    struct memory *on[RANKS];
+    struct shown on[RANKS];
     int r, segment, is_new;
     static int place; /* the same for all ranks */
     unsigned transports;
@@ -197,18 +199,22 @@ static void done_register(const struct step *s, int rank, const struct call *c)
     if (rank < model.nranks - 1)
         return;
     for (r = 0; r < model.nranks; r++)
-        on[r] = registrations[r].memory;
+        on[r] = (struct shown){registrations[r].memory, registrations[r].offset};
     segment = common_segment(comm, on);
     is_new = segment < 0;
     if (is_new)
-        segment = segment_make(comm, comm->windows[0][place].offset - registrations[0].offset, on);
+        segment = segment_make(comm,
+                               comm->windows[0][place].offset - registrations[0].offset -
+                                   segment_of_all(on).begin[0],
+                               on);
     transports = SYMWIN_TRANSPORT_PEER;
     if (gets_multicast(comm, &comm->segments[segment], c->flags, is_new))
         transports |= SYMWIN_TRANSPORT_MULTICAST;
     for (r = 0; r < model.nranks; r++) {
         struct window *w = &comm->windows[r][place];
 
-        fuzz_must(w->offset == comm->segments[segment].offset + registrations[0].offset,
+        fuzz_must(w->offset == comm->segments[segment].offset + comm->segments[segment].begin[0] +
+                                   registrations[0].offset,
                   "rank %d's window lies at %zu, its segment at %zu", r, w->offset,
                   comm->segments[segment].offset);
         fuzz_must(w->transports == transports, "transports %u, not %u", w->transports, transports);

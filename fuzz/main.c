@@ -1,5 +1,5 @@
 /* A fuzzer as a plain program, for compilers without libFuzzer: runs every input that it is given,
- * and with -seconds N as many random changes of them as fit, without knowing what they reach.
+ * and then for -seconds N random changes of them, without knowing what they reach. Without an input it fails.
  *
  *   <fuzzer> [-seconds N] [-seed N] file or folder ...
  *
@@ -251,7 +251,11 @@ int main(int argc, char **argv)
     began = now();
     for (n = 0; n < input_count; n++)
         run(inputs[n].data, inputs[n].size);
-    runs = input_count > 0 ? run_changed(seconds - (now() - began)) : 0;
+    if (input_count == 0) {
+        fprintf(stderr, "%s: there is no input\n", argv[0]);
+        return 2;
+    }
+    runs = run_changed(seconds);
     printf("%s: %zu inputs and %lu changed ones in %.1f s\n", argv[0], input_count, runs,
            now() - began);
     for (n = 0; n < input_count; n++)

@@ -213,6 +213,7 @@ static void receive_message(struct run *run)
         run->first = (run->first + 1) % MOST_QUEUED;
         run->count--;
     }
+    sw_closer_wait(10);
     fuzz_must(fuzz_open_descriptors(SCANNED) == run->open, "%d descriptors are open, not %d",
               fuzz_open_descriptors(SCANNED), run->open);
 }
@@ -263,6 +264,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         step(&run);
     close(run.ends[0]);
     close(run.ends[1]);
+    fuzz_must(sw_closer_wait(10), "descriptors that nobody wants stay open");
     fuzz_must(fuzz_open_descriptors(SCANNED) == before, "descriptors stay open at the end");
     return 0;
 }

@@ -66,6 +66,7 @@ for source in fuzz/*.c; do
     [ -z "$other" ] || wait "$other" || failed=1
     other=$!
 done
+[ -n "$other" ] || { echo "there is no fuzzer" >&2 && exit 1; }
 wait "$other" || failed=1
 # Last, where a log that is cut still has it: what was found, in a word, and the input.
 for found in "$scratch"/*.failed; do

@@ -13,9 +13,9 @@
  * parities are enough: a peer posts E + 2 after its call E + 1, in which it saw our header E + 1,
  * which we posted after our call E, in which we read its header E.
  *
- * Failure. Whoever sees a reason to give up sets state.failed (the first one writes the report);
- * everybody polls it behind the clock gate, kernels that start later see it at once, and no epoch
- * advances any more. Nothing traps, and no loop's length comes from a peer.
+ * Failure. Whoever sees a reason to give up sets state.failed; everybody polls it behind the clock gate, kernels that
+ * start later see it at once, and no epoch advances any more. Nothing traps, and no loop's length comes from a peer.
+ * What is reported is found out by the first thread that gives up: failure.cuh.
  */
 #ifndef SYMWIN_KERNELS_CALL_CUH
 #define SYMWIN_KERNELS_CALL_CUH
@@ -34,6 +34,8 @@
 #else
 #define SW_WAIT_GATE 64
 #define SW_ABORT_LOOK_NS 200000
+#define SW_LEFT_GATE                                                                               \
+    2048 /* turns between looks at whether the peer has left: about a millisecond */
 #endif
 
 struct sw_call {
@@ -63,6 +65,11 @@ SYMWIN_DEVICE void sw_call_order(void)
     symwin_launch_next();
 }
 
+SYMWIN_DEVICE bool sw_has_failed(const sw_call &call)
+{
+    return symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
+}
+
 SYMWIN_DEVICE sw_call sw_call_read(const struct sw_kernel_args &args)
 {
     sw_call call;
@@ -71,7 +78,7 @@ SYMWIN_DEVICE sw_call sw_call_read(const struct sw_kernel_args &args)
     call.state = symwin_own_address(call.peers, args.state);
     call.epoch = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch));
     call.round = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, rounds));
-    call.failed = symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
+    call.failed = sw_has_failed(call);
     return call;
 }
 
@@ -106,17 +113,14 @@ SYMWIN_DEVICE int32_t sw_rank_after(const struct sw_kernel_args &args, int32_t s
 
 /* ---- waiting and giving up ------------------------------------------------------------------- */
 
-SYMWIN_DEVICE void sw_give_up(const struct sw_kernel_args &args, sw_call &call,
-                              enum sw_kernel_code code, int32_t peer, uint32_t theirs)
+#include "failure.cuh"
+
+/* Whoever has given up, or has seen that another has, calls sw_call_report() on its way out, where little has to be kept
+ * across the call. */
+SYMWIN_DEVICE void sw_give_up(sw_call &call, enum sw_kernel_code code, int32_t peer)
 {
     call.failed = true;
-    if (symwin_atomic_cas_u32(sw_failed_address(call), SW_KERNEL_OK, code) != SW_KERNEL_OK)
-        return;
-    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, rank), (uint32_t)peer);
-    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, epoch), call.epoch);
-    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, ours), args.digest);
-    symwin_store_relaxed_u32(args.report + offsetof(struct sw_kernel_report, theirs), theirs);
-    symwin_store_release_u32(args.report + offsetof(struct sw_kernel_report, code), code);
+    (void)symwin_atomic_cas_u32(sw_failed_address(call), 0, SW_FAILED(code, peer, call.epoch));
 }
 
 /* One wait for one or more peers; starts as {0, 0, 0}. */
@@ -139,7 +143,7 @@ SYMWIN_DEVICE bool sw_wait_look(const struct sw_kernel_args &args, sw_call &call
 {
     uint64_t now;
 
-    call.failed = symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
+    call.failed = sw_has_failed(call);
     if (call.failed)
         return false;
     now = symwin_clock_ns();
@@ -148,12 +152,12 @@ SYMWIN_DEVICE bool sw_wait_look(const struct sw_kernel_args &args, sw_call &call
     if (now - wait.looked > SW_ABORT_LOOK_NS && symwin_is_first_of_warp()) {
         wait.looked = now;
         if (symwin_load_relaxed_u32(args.report + offsetof(struct sw_kernel_report, abort)) != 0) {
-            sw_give_up(args, call, SW_KERNEL_ABORTED, peer, 0);
+            sw_give_up(call, SW_KERNEL_ABORTED, peer);
             return false;
         }
     }
     if (args.timeout_ns != 0 && now - wait.since > args.timeout_ns) {
-        sw_give_up(args, call, SW_KERNEL_TIMEOUT, peer, 0);
+        sw_give_up(call, SW_KERNEL_TIMEOUT, peer);
         return false;
     }
     return true;
@@ -190,6 +194,17 @@ SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_c
     }
 }
 
+/* Whether rank p has destroyed its communicator, and its last call came before this one. Its host writes `left` when its
+ * calls have ended. */
+SYMWIN_DEVICE bool sw_has_left(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
+{
+    const uint64_t state = sw_state_address(args, call, p, 0);
+
+    return symwin_load_acquire_u32(state + offsetof(struct sw_comm_state, left)) != 0 &&
+           (int32_t)(symwin_load_relaxed_u32(state + offsetof(struct sw_comm_state, epoch)) -
+                     call.epoch) < 0;
+}
+
 /* By threads 0 .. count - 1 of a part of a block: waits for every peer's header of this call and compares digests.
  * Blocks other than 0 keep a mismatch to themselves: block 0, which may not even have posted our
  * header yet, finds it as well. */
@@ -212,11 +227,17 @@ SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &
                     break;
                 call.failed = true;
                 if (blockIdx.x == 0)
-                    sw_give_up(args, call, SW_KERNEL_MISMATCH, p, (uint32_t)header);
+                    sw_give_up(call, SW_KERNEL_MISMATCH, p);
                 break;
             }
-            if (!sw_wait_on(args, call, wait, p))
+            if (!sw_wait_turn(wait))
+                continue;
+            if (!sw_wait_look(args, call, wait, p))
                 break;
+            if (sw_has_left(args, call, p)) {
+                sw_give_up(call, SW_KERNEL_LEFT, p);
+                break;
+            }
         }
     }
 }
@@ -243,7 +264,7 @@ SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &
  * peers are told nothing. */
 SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call &call)
 {
-    call.failed = symwin_block_any(symwin_load_relaxed_u32(sw_failed_address(call)) != 0);
+    call.failed = symwin_block_any(sw_has_failed(call));
     for (int32_t p = (int32_t)threadIdx.x; p < args.nranks && !call.failed;
          p += (int32_t)blockDim.x) {
         if (p != args.rank)
@@ -263,6 +284,8 @@ SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call 
             if (!sw_wait_on(args, call, wait, p))
                 break;
         }
+        if (call.failed)
+            sw_call_report(args, call.epoch);
     }
     __syncthreads();
 }
@@ -282,13 +305,13 @@ SYMWIN_DEVICE void sw_call_count(const sw_call &call, uint32_t rounds)
 /* By all threads, last: says that the block has ended, and releases what it wrote, for what this device does next.
  * Peers do not go by it: at system scope it would wait until they have what was stored to them, which two H200s took
  * 0.8 us for at 1 KiB, in every call outside a graph. */
-SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args, const sw_call &call)
+SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args)
 {
     if (args.done == 0)
         return;
     __syncthreads();
     if (threadIdx.x == 0)
-        symwin_add_release_u32(call.state + offsetof(struct sw_comm_state, done), 1);
+        symwin_add_release_u32(args.done, 1);
 }
 
 /* The end of a kernel over windows, by all threads of all blocks; `rounds`: of slots that it used. The atomic add releases the block's stores and
@@ -297,6 +320,8 @@ SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call,
 {
     __shared__ uint32_t before;
 
+    if (call.failed)
+        sw_call_report(args, call.epoch);
     __syncthreads();
     if (threadIdx.x == 0)
         before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
@@ -306,7 +331,7 @@ SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call,
         if (threadIdx.x == 0)
             sw_call_count(call, rounds);
     }
-    sw_call_done(args, call);
+    sw_call_done(args);
 }
 
 #endif

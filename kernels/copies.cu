@@ -61,6 +61,8 @@ SYMWIN_DEVICE sw_call sw_copies_call(const struct sw_kernel_args &args, uint64_t
     call.epoch--;
     number = 1 + symwin_load_relaxed_u64(call.state + offsetof(struct sw_comm_state, copies));
     call.failed = symwin_block_any(call.failed);
+    if (call.failed) /* a peer may have told of it since BEGIN */
+        sw_call_report(args, call.epoch);
     return call;
 }
 
@@ -95,6 +97,8 @@ SYMWIN_DEVICE void sw_copies_await(const struct sw_kernel_args &args, sw_call &c
         }
     }
     call.failed = symwin_block_any(call.failed);
+    if (call.failed)
+        sw_call_report(args, call.epoch);
 }
 
 /* ---- the sum --------------------------------------------------------------------------------- */
@@ -203,6 +207,8 @@ SYMWIN_DEVICE void sw_copies_begin(const struct sw_kernel_args &args)
     sw_call call = sw_call_begin(args);
 
     sw_start_barrier(args, call);
+    if (call.failed)
+        sw_call_report(args, call.epoch);
     if (threadIdx.x != 0)
         return;
     /* No finish word may grow old, as in sw_push_settle(). */
@@ -230,7 +236,7 @@ SYMWIN_DEVICE void sw_copies_sum(const struct sw_kernel_args &args, int chunk)
     __syncthreads();
     if (before != gridDim.x - 1)
         return;
-    call.failed = symwin_block_any(symwin_load_relaxed_u32(sw_failed_address(call)) != 0);
+    call.failed = symwin_block_any(sw_has_failed(call));
     sw_copies_tell(args, call, SW_COPIES_SUMMED + (uint32_t)chunk, number);
     sw_copies_await(args, call, SW_COPIES_SUMMED + (uint32_t)chunk, number);
     if (threadIdx.x == 0)
@@ -246,7 +252,7 @@ SYMWIN_DEVICE void sw_copies_end(const struct sw_kernel_args &args)
     sw_copies_await(args, call, SW_COPIES_ENDED, number);
     if (threadIdx.x == 0 && !call.failed)
         symwin_store_relaxed_u64(call.state + offsetof(struct sw_comm_state, copies), number);
-    sw_call_done(args, call);
+    sw_call_done(args);
 }
 
 template <class R>

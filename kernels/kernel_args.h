@@ -6,7 +6,7 @@
  *
  * A communicator's own memory lies at offset `state` of each rank's stride:
  *
- *   struct sw_comm_state          words that only the owner's kernels touch
+ *   struct sw_comm_state          words of the owner's kernels; peers touch the last ones, after failures only
  *   uint64_t header[2][nranks]    written by peer p at [epoch & 1][p]: epoch << 32 | digest
  *   uint64_t finish[nranks]       written by peer p at [p]: the epoch whose stores have all landed;
  *                                 calls that push refresh one word each with their epoch, so that
@@ -25,34 +25,87 @@
 
 #include <stdint.h>
 
+/* Why a kernel gave up; SW_KERNEL_OK while nothing happened. */
+enum sw_kernel_code {
+    SW_KERNEL_OK = 0,
+    SW_KERNEL_MISMATCH = 1, /* the ranks' calls differ */
+    SW_KERNEL_TIMEOUT = 2,  /* `rank` did not arrive within timeout_ns */
+    SW_KERNEL_ABORTED = 3,  /* the host set abort */
+    SW_KERNEL_LEFT = 4      /* `rank` has destroyed its communicator before this call */
+};
+
+/* What a rank's sw_comm_state.failed says: why, because of whom, and in which call (16 bits of its epoch). */
+#define SW_FAILED(code, peer, epoch)                                                               \
+    ((uint32_t)(code) | ((uint32_t)(peer)&0xfffu) << 4 | (uint32_t)(epoch) << 16)
+#define SW_FAILED_CODE(word) ((word)&0xfu)
+#define SW_FAILED_PEER(word) ((word) >> 4 & 0xfffu)
+
+/* Which argument differs, in the order in which they are compared. */
+enum sw_kernel_argument {
+    SW_ARGUMENT_UNKNOWN = 0,
+    SW_ARGUMENT_COUNT = 1,
+    SW_ARGUMENT_TYPE = 2,
+    SW_ARGUMENT_OP = 3,
+    SW_ARGUMENT_ALGO = 4, /* values as in sw_kernel_args.what, from SW_WHAT_ALGO on */
+    SW_ARGUMENT_IN = 5,   /* offsets in the flat range */
+    SW_ARGUMENT_OUT = 6
+};
+
+/* A failure as all ranks report it. */
+struct sw_finding {
+    uint32_t code; /* enum sw_kernel_code */
+    uint32_t epoch;
+    int32_t rank; /* the culprit, of several the lowest */
+    int32_t
+        other; /* MISMATCH: the lowest rank of those that `rank` differs from; else who waited */
+    uint32_t argument; /* MISMATCH: enum sw_kernel_argument */
+    uint32_t tie; /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other` */
+    uint64_t theirs; /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited */
+    uint64_t others; /* MISMATCH: at `other` */
+    uint64_t differ; /* MISMATCH: bit r: rank r < 64 differs from `other` */
+    uint64_t agree;  /* MISMATCH: bit r: rank r < 64 agrees with `other` */
+};
+
+/* A call's arguments, for the rank that finds out which one differs. */
+struct sw_said {
+    uint32_t ready; /* written last */
+    uint32_t epoch;
+    uint32_t what;
+    uint32_t unused;
+    uint64_t count, in_offset, out_offset;
+};
+
 struct sw_comm_state {
     uint32_t epoch;   /* calls completed by this rank */
     uint32_t rounds;  /* rounds of its slots */
     uint32_t arrived; /* blocks of the running call that have been counted */
-    uint32_t failed;  /* nonzero: a kernel gave up; every later kernel leaves at once */
-    uint32_t done;    /* blocks that have ended, of all calls with args.done */
-    uint32_t spare;
-    uint64_t copies;       /* calls by copies that have ended here; all ranks make the same */
-    uint32_t reserved[24]; /* to 128 bytes: a line of its own */
+    uint32_t failed;  /* SW_FAILED(): later kernels leave at once. Peers write it too */
+    uint32_t done;    /* for whom no other word counts blocks (args.done) */
+    uint32_t settled; /* nonzero: a thread reports the failure, or has done so */
+    uint64_t copies;  /* calls by copies that have ended here; all ranks make the same */
+    uint32_t
+        left; /* written by the host that destroys the communicator: nonzero: no later call begins */
+    uint32_t reserved[23]; /* to 128 bytes: a line of its own */
+    /* Used after a failure only. */
+    struct sw_said said;
+    uint32_t claimed; /* at rank 0, for all ranks: nonzero: a rank is about to write `found` */
+    uint32_t judged;  /* and has written it */
+    struct sw_finding found;
+    uint32_t unused[6]; /* to 256 bytes */
 };
 
-/* Why a kernel gave up; SW_KERNEL_OK while nothing happened. */
-enum sw_kernel_code {
-    SW_KERNEL_OK = 0,
-    SW_KERNEL_MISMATCH = 1, /* `rank`'s call differs from ours: digests in ours and theirs */
-    SW_KERNEL_TIMEOUT = 2,  /* `rank` did not arrive within timeout_ns */
-    SW_KERNEL_ABORTED = 3   /* the host set abort */
-};
-
-/* In pinned host memory: one word from the host, the rest from the device. `code` is written last,
- * with release order at system scope. */
+/* In pinned host memory: words from the host, and what the device reports. `code` is written last, with release order
+ * at system scope. */
 struct sw_kernel_report {
-    uint32_t abort; /* host: nonzero asks every waiting kernel to leave */
+    uint32_t abort; /* host: nonzero asks every waiting kernel of the library to leave */
+    uint32_t ended; /* host: the same for kernels of the caller's, whose limit has its address */
     uint32_t code;  /* device: enum sw_kernel_code */
-    int32_t rank;   /* device: the peer that it waited for */
-    uint32_t epoch; /* device: the call */
-    uint32_t ours;
-    uint32_t theirs;
+    uint32_t
+        done; /* no kernel's: what the word of sw_kernel_args.done was, copied here now and then (connect.c) */
+    struct sw_finding found; /* device */
+    uint32_t
+        last_done; /* no kernel's: how many blocks have ended, for a rank that leaves (comm.c) */
+    uint32_t unused;
 };
 
 enum sw_kernel_op { /* as symwin_op has them */
@@ -76,12 +129,21 @@ struct sw_kernel_args {
     uint64_t count;      /* elements, > 0 */
     uint32_t digest;     /* of count, type, operation, algorithm, offsets: must agree */
     uint32_t op;         /* enum sw_kernel_op; a kernel is for some of them (kernel_list.h) */
-    uint32_t done;       /* nonzero: each block adds one to sw_comm_state.done when it ends */
+    uint64_t
+        done; /* address of a word of 32 bits to which each block adds one when it ends, or 0 */
     uint32_t stage;      /* of a call by copies (copies_layout.h); else 0 */
+    uint32_t what;       /* SW_WHAT(): for those who compare calls whose digests differ */
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */
     uint64_t report;     /* device address of the struct sw_kernel_report */
     uint64_t timeout_ns; /* longest wait for a peer; 0: for ever (but for abort) */
 };
+
+/* Type, operation and algorithm as symwin.h has them, and whether both buffers lie in windows. */
+#define SW_WHAT(type, op, algo, windows)                                                           \
+    ((uint32_t)(type) | (uint32_t)(op) << 8 | (uint32_t)(algo) << 16 | (uint32_t)(windows) << 24)
+#define SW_WHAT_TYPE(what) ((what)&0xffu)
+#define SW_WHAT_OP(what) ((what) >> 8 & 0xffu)
+#define SW_WHAT_ALGO(what) ((what) >> 16)
 
 /* Offsets from `state`. */
 #define SW_STATE_HEADER(nranks, parity, src)                                                       \

@@ -84,8 +84,11 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
             memcpy(own, round.first, sizeof own);
         else
             sw_entry_load<R, W>(round.in, i, own);
-        if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
+        if (!sw_entries_reduce<N, R, W>(args, call, from, own, result)) {
+            if (!W::rounds)
+                sw_call_report(args, call.epoch);
             return;
+        }
         sw_entry_store<R, W>(round.out, i, result);
         sw_entries_empty<N, W>(args, from);
     }
@@ -160,6 +163,8 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
             sw_oneshot_send<N, R, W>(args, call, role, doors, round);
         if (c == 0)
             sw_push_settle(args, call, role, rounds.count);
+        if (!W::rounds && call.failed)
+            sw_call_report(args, call.epoch);
         if (!role.works || call.failed)
             break;
         if (shape == SW_SHAPE_long)
@@ -171,7 +176,9 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
         symwin_fence();
         round = sw_oneshot_begin<R, W>(args, role, rounds, c);
     }
-    sw_call_done(args, call);
+    if (W::rounds && call.failed) /* else on the ways out: the test costs small messages a little */
+        sw_call_report(args, call.epoch);
+    sw_call_done(args);
 }
 
 #define SW_SPARES_oneshot false

@@ -160,8 +160,11 @@ SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &c
         uint64_t own[W::words], result[W::words];
 
         sw_entry_load<R, W>(round.in, begin + i, own);
-        if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
+        if (!sw_entries_reduce<N, R, W>(args, call, from, own, result)) {
+            if (!W::rounds)
+                sw_call_report(args, call.epoch);
             return;
+        }
         sw_entry_send_all<N, W>(args, doors, place + (uint64_t)i * SW_ENTRY_BYTES,
                                 W::encode(result));
         sw_entry_store<R, W>(round.out, begin + i, result);
@@ -188,8 +191,11 @@ SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, 
         if (item.entry >= round.extent)
             continue;
         while (entry = symwin_load_relaxed_v16(from), !W::is_there(entry))
-            if (!sw_wait_on(args, call, wait, item.peer))
+            if (!sw_wait_on(args, call, wait, item.peer)) {
+                if (!W::rounds)
+                    sw_call_report(args, call.epoch);
                 return;
+            }
         W::decode(entry, word);
         sw_entry_store<R, W>(round.out, item.entry, word);
         symwin_store_relaxed_v16(from, {0, 0});
@@ -366,6 +372,8 @@ struct sw_twoshot_push {
                 sw_scatter<N, R, W>(args, call, role, round);
             if (c == 0)
                 sw_push_settle(args, call, role, rounds.count);
+            if (!W::rounds && call.failed)
+                sw_call_report(args, call.epoch);
             if (!role.works || call.failed)
                 break;
             sw_reduce_share<N, R, W>(args, call, role, doors, round);
@@ -376,7 +384,9 @@ struct sw_twoshot_push {
             symwin_fence();
             round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, c);
         }
-        sw_call_done(args, call);
+        if (W::rounds && call.failed) /* as in oneshot.cu */
+            sw_call_report(args, call.epoch);
+        sw_call_done(args);
     }
 };
 
@@ -406,6 +416,8 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
                 sw_flow_scatter<N, W>(args, call, doors, round, role.index, first);
             if (c == 0)
                 sw_push_settle(args, call, role, rounds.count);
+            if (!W::rounds && call.failed)
+                sw_call_report(args, call.epoch);
             if (!role.works || call.failed)
                 break;
             sw_flow_round<N, R, W>(args, call, role, doors, round);
@@ -415,7 +427,9 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
             round = sw_twoshot_round_of<W>(args, rounds, each, c);
             sw_flow_load<N, R, W>(args, round, role.index, first);
         }
-        sw_call_done(args, call);
+        if (W::rounds && call.failed) /* as in oneshot.cu */
+            sw_call_report(args, call.epoch);
+        sw_call_done(args);
     }
 };
 

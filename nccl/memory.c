@@ -5,7 +5,8 @@
  *
  * A call goes to the next one where NCCL itself would use cudaMalloc (no pointer, no size, cuMem off) and where symwin
  * cannot serve it (no driver, no virtual memory management, no current context). So a program is never worse off than
- * without this library. Nothing is printed, and the emulated driver serves only where SYMWIN_DRIVER=emu asks for it.
+ * without this library. Nothing is printed, except of a variable that makes no sense. The emulated driver serves only
+ * where SYMWIN_DRIVER=emu asks for it.
  *
  * It calls nothing of symwin but the public functions of libsymwin.so: one process, one pool. README.md says what to
  * look out for.
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +127,7 @@ enum { NOTHING_THERE = 1, NOTHING_OF_THAT_KIND = 801 };
 static struct {
     pthread_once_t once;
     int usable;
+    int refused; /* a variable makes no sense: nothing is allocated, here or by NCCL */
     int emulated;
     unsigned flags;   /* of symwin_mem_alloc() */
     retain_fn retain; /* NULL: no CUDA driver */
@@ -167,12 +170,42 @@ static int gpu_is_there(void *cuda)
            get_count(&count) == 0 && count > 0;
 }
 
+/* NCCL does not serve instead: where only some ranks have the variable, memory at different offsets would give wrong
+ * results. A result has no text, and a program that nobody changed does not ask symwin for it. */
+static void refuse(const char *why)
+{
+    setup.refused = 1;
+    fprintf(stderr, "libsymwin-nccl.so: ncclMemAlloc returns ncclInvalidArgument: %s\n", why);
+}
+
+/* Whether symwin's own variables make sense, and which driver it takes where it may choose. */
+static void ask_symwin(int chooses)
+{
+    symwin_driver_info info;
+    const symwin_status status = symwin_driver_query(&info);
+
+    if (status == SYMWIN_INVALID && !setup.refused)
+        refuse(symwin_last_error());
+    if (chooses && (status != SYMWIN_OK || strcmp(info.name, "cuda") != 0))
+        setup.usable = 0;
+}
+
+static void check_own(const char *name, const char *value, int sensible, const char *allowed)
+{
+    char text[256];
+
+    if (value == NULL || sensible || setup.refused)
+        return;
+    snprintf(text, sizeof text, "%s is \"%.64s\": set it to %s, or unset it", name, value, allowed);
+    refuse(text);
+}
+
 static void set_up(void)
 {
     const char *driver = getenv("SYMWIN_DRIVER");
     const char *peers = getenv("SYMWIN_NCCL_PEERS");
-    const int chooses = driver == NULL || driver[0] == '\0' || strcmp(driver, "auto") == 0;
-    symwin_driver_info info;
+    const char *path = getenv("SYMWIN_NCCL");
+    const int chooses = driver == NULL || strcmp(driver, "auto") == 0;
     void *cuda;
 
     if (cumem_is_off())
@@ -180,9 +213,13 @@ static void set_up(void)
     setup.flags = SYMWIN_MEM_NCCL;
     if (peers == NULL || strcmp(peers, "0") != 0)
         setup.flags |= SYMWIN_MEM_PEERS;
+    check_own("SYMWIN_NCCL_PEERS", peers,
+              peers != NULL && (strcmp(peers, "0") == 0 || strcmp(peers, "1") == 0), "0 or 1");
+    check_own("SYMWIN_NCCL", path, path != NULL && path[0] != '\0', "the path of libnccl.so.2");
     if (driver != NULL && strcmp(driver, "emu") == 0) {
         setup.emulated = 1;
         setup.usable = 1;
+        ask_symwin(0);
         return;
     }
     cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* stays, as CUDA expects */
@@ -195,10 +232,9 @@ static void set_up(void)
             memcpy(&setup.release, &release, sizeof setup.release);
         }
     }
-    if (!chooses) /* symwin says what is wrong with it, or that it cannot */
-        setup.usable = 1;
-    else if (cuda != NULL && gpu_is_there(cuda))
-        setup.usable = symwin_driver_query(&info) == SYMWIN_OK && strcmp(info.name, "cuda") == 0;
+    setup.usable = !chooses || (cuda != NULL && gpu_is_there(cuda));
+    if (setup.usable)
+        ask_symwin(chooses);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -216,6 +252,8 @@ static ncclResult_t allocate(struct next *next, void **ptr, size_t size)
     symwin_status status;
 
     pthread_once(&setup.once, set_up);
+    if (setup.refused && ptr != NULL && size != 0)
+        return ncclInvalidArgument;
     if (ptr == NULL || size == 0 || !setup.usable)
         return pass_alloc(next, ptr, size);
     status = symwin_mem_alloc(SYMWIN_DEVICE_CURRENT, size, setup.flags, &memory);

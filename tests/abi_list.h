@@ -12,6 +12,8 @@
     X(CUdeviceptr)                                                                                 \
     X(CUmemGenericAllocationHandle)                                                                \
     X(CUcontext)                                                                                   \
+    X(CUgreenCtx)                                                                                  \
+    X(CUdevResourceDesc)                                                                           \
     X(CUstream)                                                                                    \
     X(CUevent)                                                                                     \
     X(CUfunction)                                                                                  \
@@ -42,6 +44,12 @@
     X(CUmulticastObjectProp)                                                                       \
     X(CUuuid)                                                                                      \
     X(CUstream_flags)                                                                              \
+    X(CUgreenCtxCreate_flags)                                                                      \
+    X(CUdevResourceType)                                                                           \
+    X(CUdevSmResource)                                                                             \
+    X(CUdevResource)                                                                               \
+    X(CUexecAffinityType)                                                                          \
+    X(CUexecAffinityParam)                                                                         \
     X(CUevent_flags)                                                                               \
     X(CUstreamCaptureMode)                                                                         \
     X(CUstreamCaptureStatus)                                                                       \
@@ -77,6 +85,17 @@
     X(CUmulticastObjectProp, handleTypes)                                                          \
     X(CUmulticastObjectProp, flags)                                                                \
     X(CUuuid, bytes)                                                                               \
+    X(CUdevSmResource, smCount)                                                                    \
+    X(CUdevSmResource, minSmPartitionSize)                                                         \
+    X(CUdevSmResource, smCoscheduledAlignment)                                                     \
+    X(CUdevResource, type)                                                                         \
+    X(CUdevResource, _internal_padding)                                                            \
+    X(CUdevResource, sm)                                                                           \
+    X(CUdevResource, _oversize)                                                                    \
+    X(CUexecAffinityParam, type)                                                                   \
+    X(CUexecAffinityParam, param)                                                                  \
+    X(CUexecAffinityParam, param.smCount)                                                          \
+    X(CUexecAffinityParam, param.smCount.val)                                                      \
     X(CUstreamBatchMemOpParams, operation)                                                         \
     X(CUstreamBatchMemOpParams, waitValue)                                                         \
     X(CUstreamBatchMemOpParams, waitValue.operation)                                               \
@@ -137,6 +156,7 @@
     X(CUDA_ERROR_INVALID_CONTEXT)                                                                  \
     X(CUDA_ERROR_NO_BINARY_FOR_GPU)                                                                \
     X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)                                                          \
+    X(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)                                                        \
     X(CUDA_ERROR_OPERATING_SYSTEM)                                                                 \
     X(CUDA_ERROR_INVALID_HANDLE)                                                                   \
     X(CUDA_ERROR_ILLEGAL_STATE)                                                                    \
@@ -230,6 +250,10 @@
     X(CU_MULTICAST_GRANULARITY_RECOMMENDED)                                                        \
     X(CU_STREAM_DEFAULT)                                                                           \
     X(CU_STREAM_NON_BLOCKING)                                                                      \
+    X(CU_GREEN_CTX_DEFAULT_STREAM)                                                                 \
+    X(CU_DEV_RESOURCE_TYPE_INVALID)                                                                \
+    X(CU_DEV_RESOURCE_TYPE_SM)                                                                     \
+    X(CU_EXEC_AFFINITY_TYPE_SM_COUNT)                                                              \
     X(CU_EVENT_DEFAULT)                                                                            \
     X(CU_EVENT_BLOCKING_SYNC)                                                                      \
     X(CU_EVENT_DISABLE_TIMING)                                                                     \

@@ -30,6 +30,12 @@ static size_t buffer_bytes(const struct member_shared *s)
     return s->bytes + 2 * MEMBER_GUARD;
 }
 
+/* What lies around an output: unlike the other ranks', so that a peer's shows where it was written. */
+static unsigned char guard_of(int rank)
+{
+    return (unsigned char)(0xa5 + 7 * rank);
+}
+
 /* A process has all ranks' inputs to itself; threads have one rank's each. */
 static int has_inputs_of(const struct member *m, int rank)
 {
@@ -173,7 +179,7 @@ int member_call(struct member *m, symwin_type type, symwin_op op, const struct p
     size_t i;
 
     /* Poison what will be written and what lies around it, then put the input in. */
-    memset(m->host, 0xa5, buffer_bytes(s));
+    memset(m->host, guard_of(m->rank), buffer_bytes(s));
     member_ok(m, symwin_memcpy(m->device, base, m->host, buffer_bytes(s), m->stream), "poison");
     member_ok(m, symwin_memcpy(m->device, in, s->inputs[m->rank], bytes, m->stream), "input");
     member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
@@ -188,7 +194,7 @@ int member_call(struct member *m, symwin_type type, symwin_op op, const struct p
     member_ok(m, symwin_comm_check(m->comm), "check");
     differs = reference_compare(type, m->host + at, s->expected, p->count);
     for (i = 0; differs < 0 && i < buffer_bytes(s); i++)
-        if ((i < at || i >= at + bytes) && m->host[i] != 0xa5) {
+        if ((i < at || i >= at + bytes) && m->host[i] != guard_of(m->rank)) {
             printf("# rank %d wrote byte %lld outside its output\n", m->rank,
                    (long long)i - (long long)at);
             (*m->wrong)++;

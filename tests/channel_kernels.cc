@@ -19,6 +19,7 @@ static const struct sw_emu_kernel kernels[] = {
 #define MULTICAST_ENTRY(type) {"multicast_" #type, multicast_##type, sizeof(reduce_args), 0},
         MULTICAST_SUMS(MULTICAST_ENTRY) MULTICAST_TYPES(MULTICAST_ENTRY){
             "multicast_put", multicast_put, sizeof(reduce_args), 0},
+    {"team_bytes", team_bytes, sizeof(team_args), 0},
     {"team_check", team_check, sizeof(team_args), 0},
     {"channel_play", channel_play, sizeof(channel_play_args), 0},
     {"channel_packets", channel_packets, sizeof(channel_play_args), 0},

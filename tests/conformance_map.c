@@ -58,6 +58,28 @@ static void what_to_map(void)
     conf_must(sw_drv.cuMemAddressFree(va, 4 * g), "cuMemAddressFree");
 }
 
+/* Rule 33: a byte's range is the reservation, its mapping the one that it lies in. */
+static void expect_place(CUdeviceptr at, CUdeviceptr range, size_t range_bytes, CUdeviceptr mapping,
+                         size_t mapping_bytes)
+{
+    CUdeviceptr start = 0, base = 0;
+    size_t bytes = 0, size = 0;
+
+    conf_must(sw_drv.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at),
+              "RANGE_START_ADDR");
+    conf_must(sw_drv.cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at),
+              "RANGE_SIZE");
+    conf_must(sw_drv.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, at),
+              "MAPPING_BASE_ADDR");
+    conf_must(sw_drv.cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, at),
+              "MAPPING_SIZE");
+    conf_value(33, ACCEPTED, "the range's start is the reservation's", (long long)start,
+               (long long)range);
+    conf_value(33, ACCEPTED, "so is its size", (long long)bytes, (long long)range_bytes);
+    conf_value(33, ACCEPTED, "the mapping's base", (long long)base, (long long)mapping);
+    conf_value(33, ACCEPTED, "and its size", (long long)size, (long long)mapping_bytes);
+}
+
 /* Rule 33: A at two addresses, B between them, in one reservation. */
 static void several_mappings(void)
 {
@@ -74,6 +96,8 @@ static void several_mappings(void)
     conf_must(conf_access(va, g, conf.device, RW), "cuMemSetAccess");
     conf_must(conf_access(va + g, g, conf.device, RW), "cuMemSetAccess");
     conf_must(conf_access(va + 2 * g, g, conf.device, RW), "cuMemSetAccess");
+    expect_place(va + 1, va, 3 * g, va, g);
+    expect_place(va + 2 * g - 1, va, 3 * g, va + g, g);
     conf_must(conf_poke(va, 1), "cuMemcpyHtoD");
     conf_must(conf_poke(va + g, 2), "cuMemcpyHtoD");
     conf_value(33, ACCEPTED, "what is written here is read there", conf_word(va + 2 * g), 1);

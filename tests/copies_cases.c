@@ -42,6 +42,12 @@ static size_t buffer_bytes(const struct shared *s)
     return s->bytes + 2 * GUARD;
 }
 
+/* What lies around an output: unlike the other ranks', so that a peer's shows where it was copied. */
+static unsigned char guard_of(int rank)
+{
+    return (unsigned char)(0xa5 + 7 * rank);
+}
+
 static int has_inputs_of(const struct member *m, int rank)
 {
     return harness_job != NULL || m->rank == rank;
@@ -160,7 +166,7 @@ static void one_call(struct member *m, symwin_type type, symwin_op op, const str
     int64_t differs;
     size_t i;
 
-    memset(m->host, 0xa5, buffer_bytes(s));
+    memset(m->host, guard_of(m->rank), buffer_bytes(s));
     ok(m, symwin_memcpy(m->device, m->buffers[1], m->host, buffer_bytes(s), m->streams[0]), "fill");
     ok(m, symwin_memcpy(m->device, in, s->inputs[m->rank], bytes, m->streams[0]), "input");
     ok(m, symwin_stream_synchronize(m->device, m->streams[0]), "synchronize");
@@ -178,7 +184,7 @@ static void one_call(struct member *m, symwin_type type, symwin_op op, const str
                reference_print(type, m->host + at, (size_t)differs, text, sizeof text),
                reference_print(type, s->expected, (size_t)differs, want, sizeof want));
     for (i = 0; differs < 0 && i < buffer_bytes(s); i++)
-        if ((i < at || i >= at + bytes) && m->host[i] != 0xa5) {
+        if ((i < at || i >= at + bytes) && m->host[i] != guard_of(m->rank)) {
             printf("# rank %d wrote byte %zu, its output is %zu at %zu\n", m->rank, i, bytes, at);
             differs = (int64_t)i;
         }

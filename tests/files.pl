@@ -1,6 +1,7 @@
 # Whole files, for tests that read and write some.
 use strict;
 use warnings;
+use IO::Socket::INET;
 use Test::More;
 
 # What is in it; '' where it cannot be read.
@@ -16,6 +17,12 @@ sub spew {
     open my $file, '>', $path or BAIL_OUT("$path: $!");
     print $file $text;
     close $file or BAIL_OUT("$path: $!");
+}
+
+# A port for TCP that nobody uses.
+sub free_port {
+    my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 0, Listen => 1) or BAIL_OUT("no port: $!");
+    return $socket->sockport;
 }
 
 1;

@@ -1,5 +1,6 @@
 #!/usr/bin/env perl
-# examples/torch on real GPUs, where there is a PyTorch.
+# examples/torch on real GPUs, where there is a PyTorch; and tensors of its expandable segments as windows and as registered
+# buffers.
 use strict;
 use warnings;
 use Test::More;
@@ -28,6 +29,25 @@ for my $ranks (grep { $_ <= $gpus } 1, 2, 4) {
     }
     ok($status == 0 && $right == $ranks, "$ranks ranks: as in PyTorch's own memory")
       or diag("exit status $status, $right ranks right, expected $norm @losses\n$output");
+}
+
+# Ranks share a GPU where there are fewer.
+for my $mode ('threads', 'processes') {
+    for my $ranks (2, 4) {
+        my $script = "tests/torch_expandable.py $library";
+        my $command =
+          $mode eq 'threads'
+          ? "python3 $script $ranks"
+          : "python3 -m torch.distributed.run --nproc-per-node $ranks --master-port 29618 $script";
+        my $output = `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True timeout 200 $command 2>&1`;
+        my $status = $?;
+        my $windows = () = $output =~ /^rank \d+: window of (?:30|100) MiB on \d+ allocations: right$/mg;
+        my $buffers = () = $output =~ /^rank \d+: registered buffer of (?:30|100) MiB: right$/mg;
+        ok($status == 0 && $windows == 2 * $ranks, "expandable segments, $ranks $mode: tensors are windows")
+          or diag("exit status $status, $windows of @{[2 * $ranks]}\n$output");
+        ok($status == 0 && $buffers == 2 * $ranks, "expandable segments, $ranks $mode: registered tensors are connected")
+          or diag("exit status $status, $buffers of @{[2 * $ranks]}\n$output");
+    }
 }
 
 done_testing();

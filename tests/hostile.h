@@ -4,6 +4,7 @@
 #ifndef SYMWIN_TESTS_HOSTILE_H
 #define SYMWIN_TESTS_HOSTILE_H
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -83,6 +84,52 @@ HARNESS_UNUSED int hostile_send(int socket, const void *data, size_t bytes, int 
         memcpy(CMSG_DATA(&control.header), fds, (size_t)count * sizeof(int));
     }
     return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+/* Sends `fd` along. */
+HARNESS_UNUSED int hostile_send_with(int socket, const void *data, size_t bytes, int fd)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+
+    memset(&control, 0, sizeof control);
+    control.header.cmsg_level = SOL_SOCKET;
+    control.header.cmsg_type = SCM_RIGHTS;
+    control.header.cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+/* A descriptor whose last close takes so many seconds: of a connection to this process with much to send, which nobody
+ * reads: until that closes *where. */
+HARNESS_UNUSED int hostile_lingering(int seconds, int *where)
+{
+    static char much[1 << 20];
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct linger linger = {1, seconds};
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 2048;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t size = sizeof here;
+
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    if (bind(listener, (struct sockaddr *)&here, sizeof here) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)&here, &size) != 0 ||
+        connect(fd, (struct sockaddr *)&here, sizeof here) != 0) {
+        perror("hostile_lingering");
+        exit(1);
+    }
+    while (send(fd, much, sizeof much, MSG_DONTWAIT) > 0)
+        ;
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    *where = listener;
+    return fd;
 }
 
 HARNESS_UNUSED int hostile_send_frame(int socket, const union sw_wire_frame *frame)

@@ -292,7 +292,7 @@ struct sw_kernel_args team_args(const struct team *team, const struct team_call 
     args.count = call->count;
     args.digest = digest_of(call);
     args.op = (uint32_t)call->op;
-    args.done = call->done;
+    args.done = call->done ? address_of(team, rank, offsetof(struct sw_comm_state, done)) : 0;
     args.slot_bytes = team->slot_bytes;
     args.timeout_ns = call->timeout_ns;
     return args;

@@ -44,9 +44,11 @@ __attribute__((unused)) static int tap_eq(const char *name, long long got, long 
     return got == want;
 }
 
-/* The last statement of main: `return tap_done();`. */
+/* The last statement of main: `return tap_done();`. What has looked at nothing has failed. */
 __attribute__((unused)) static int tap_done(void)
 {
+    if (tap_count == 0 && !tap_silent)
+        tap_ok(0, "there is a check");
     if (!tap_silent)
         printf("1..%d\n", tap_count);
     if (tap_failures > 0)

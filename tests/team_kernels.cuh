@@ -57,6 +57,15 @@ SYMWIN_KERNEL(team_check, team_args, args, CHANNEL_THREADS)
     symwin_store_u32(symwin_span_own(span_of(args), args.wrong), wrong);
 }
 
+/* How many bytes of words the barriers of a grid of `size` blocks need. */
+SYMWIN_KERNEL(team_bytes, team_args, args, CHANNEL_THREADS)
+{
+    const symwin_span span = span_of(args);
+
+    symwin_store_u64(symwin_span_own(span, args.words),
+                     symwin_barrier_bytes(span.peers, (uint32_t)args.size));
+}
+
 /* `turns` times: each thread writes the turn's number into its word, and after a barrier looks at the words of all ranks of
  * the team: those of its own block, or of all blocks. A second barrier lets nobody go on before all have looked. */
 SYMWIN_DEVICE void meet(const team_args &args, bool whole_grid)

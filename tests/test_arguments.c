@@ -165,7 +165,7 @@ static void comm_calls(void)
         {"no current context", 1, 0, SYMWIN_DEVICE_CURRENT, {0}, "current CUDA context"},
         {"options without a size", 1, 0, 0, {.flags = 2}, "options->size is 0"},
         {"options of another size", 1, 0, 0, {.size = 8}, "options->size is 8"},
-        {"an unknown flag", 1, 0, 0, {.size = right, .flags = 16}, "flags is 0x10"},
+        {"an unknown flag", 1, 0, 0, {.size = right, .flags = 32}, "flags is 0x20"},
         {"flags that exclude each other", 1, 0, 0, {.size = right, .flags = 3}, "flags is 0x3"},
         {"a negative timeout", 1, 0, 0, {.size = right, .timeout_ms = -1}, "timeout_ms -1"},
         {"a negative kernel timeout",

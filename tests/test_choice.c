@@ -319,6 +319,21 @@ static const struct ask large_asks[] = {
     {"the largest, in place", 128 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
 };
 
+/* By two ranks that share a device, where the caller has not asked for copies they are not chosen. */
+static const struct ask shared_asks[] = {
+    {"a shared device", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"copies, asked for",
+     64 * MIB,
+     SYMWIN_I32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_COPIES},
+     SYMWIN_ALGO_COPIES,
+     0,
+     0,
+     0},
+};
+
 static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
                            "symwin emulated GPU,2,4,float,0,64,oneshot,9,32\n"
                            "symwin emulated GPU,2,4,float,1,64,twoshot,1,64\n"
@@ -327,17 +342,17 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n";
 
 static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags,
-                       int max_blocks, size_t bytes)
+                       int device, int max_blocks, size_t bytes)
 {
     const symwin_comm_options options = {
         .size = sizeof options, .flags = flags, .max_blocks = max_blocks};
     symwin_window *window;
 
-    host_must(symwin_comm_create(&team->id, RANKS, rank, rank, &options, &p->comm), "create");
+    host_must(symwin_comm_create(&team->id, RANKS, rank, device, &options, &p->comm), "create");
     p->rank = rank;
     p->bytes = bytes;
-    p->window = host_alloc(rank, bytes);
-    p->plain = host_alloc(rank, bytes);
+    p->window = host_alloc(device, bytes);
+    p->plain = host_alloc(device, bytes);
     host_must(symwin_window_register(p->comm, p->window, bytes, 0, &window), "register");
 }
 
@@ -432,12 +447,33 @@ static void calls(struct harness_team *team, int rank, void *arg)
     size_t i;
 
     (void)arg;
-    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, 0, BYTES);
+    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, rank, 0, BYTES);
     for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
         asked(&p, &asks[i]);
     runs(&p);
     refuses(&p);
     close_place(&p);
+}
+
+/* A row asks for more blocks than there are: it gets as many as fit beside the other rank's, and no more fit. */
+static void fits(const struct place *p)
+{
+    symwin_allreduce_options options = {.size = sizeof options};
+    symwin_allreduce_info info = {SYMWIN_ALGO_AUTO, -1, -1, -1};
+
+    host_must(symwin_allreduce_query(p->comm, p->window, p->plain, MIB, SYMWIN_F64, SYMWIN_SUM,
+                                     NULL, &info),
+              "symwin_allreduce_query");
+    options.algo = info.algo;
+    options.blocks = info.blocks;
+    tap_ok(info.measured && symwin_allreduce_query(p->comm, p->window, p->plain, MIB, SYMWIN_F64,
+                                                   SYMWIN_SUM, &options, &info) == SYMWIN_OK,
+           "rank %d: the %d blocks of a row for more fit", p->rank, options.blocks);
+    options.blocks++;
+    host_expect("one more does not",
+                symwin_allreduce_query(p->comm, p->window, p->plain, MIB, SYMWIN_F64, SYMWIN_SUM,
+                                       &options, &info),
+                SYMWIN_UNSUPPORTED, "fit on device 0 beside the other ranks'");
 }
 
 /* Questions alone, to a communicator with these flags and this limit. */
@@ -447,6 +483,7 @@ struct questions {
     size_t bytes; /* of the window */
     const struct ask *asks;
     size_t count;
+    int one_device; /* for both ranks */
 };
 
 static void answers(struct harness_team *team, int rank, void *arg)
@@ -455,9 +492,11 @@ static void answers(struct harness_team *team, int rank, void *arg)
     struct place p;
     size_t i;
 
-    open_place(&p, team, rank, q->flags, q->max_blocks, q->bytes);
+    open_place(&p, team, rank, q->flags, q->one_device ? 0 : rank, q->max_blocks, q->bytes);
     for (i = 0; i < q->count; i++)
         asked(&p, &q->asks[i]);
+    if (q->one_device)
+        fits(&p);
     close_place(&p);
 }
 
@@ -473,14 +512,28 @@ static void set_table(void)
 
 int main(void)
 {
-    struct questions few = {SYMWIN_COMM_NO_MULTICAST, 8, BYTES, few_asks,
-                            sizeof few_asks / sizeof few_asks[0]};
-    struct questions some = {SYMWIN_COMM_NO_MULTICAST, 16, BYTES, some_asks,
-                             sizeof some_asks / sizeof some_asks[0]};
-    struct questions large = {SYMWIN_COMM_NO_MULTICAST, 0, LARGE, large_asks,
-                              sizeof large_asks / sizeof large_asks[0]};
-    struct questions multicast = {SYMWIN_COMM_MULTICAST, 0, BYTES, multicast_asks,
-                                  sizeof multicast_asks / sizeof multicast_asks[0]};
+    struct questions few = {
+        SYMWIN_COMM_NO_MULTICAST, 8, BYTES, few_asks, sizeof few_asks / sizeof few_asks[0], 0};
+    struct questions some = {
+        SYMWIN_COMM_NO_MULTICAST, 16, BYTES, some_asks, sizeof some_asks / sizeof some_asks[0], 0};
+    struct questions large = {SYMWIN_COMM_NO_MULTICAST,
+                              0,
+                              LARGE,
+                              large_asks,
+                              sizeof large_asks / sizeof large_asks[0],
+                              0};
+    struct questions multicast = {SYMWIN_COMM_MULTICAST,
+                                  0,
+                                  BYTES,
+                                  multicast_asks,
+                                  sizeof multicast_asks / sizeof multicast_asks[0],
+                                  0};
+    struct questions shared = {SYMWIN_COMM_NO_MULTICAST,
+                               0,
+                               LARGE,
+                               shared_asks,
+                               sizeof shared_asks / sizeof shared_asks[0],
+                               1};
     struct harness_leaks before;
     int nranks;
 
@@ -496,6 +549,7 @@ int main(void)
     harness_run(RANKS, answers, &few);
     harness_run(RANKS, answers, &some);
     harness_run(RANKS, answers, &large);
+    harness_run(RANKS, answers, &shared);
     if (sw_driver_is_emulated())
         harness_run(RANKS, answers, &multicast);
     unlink(getenv("SYMWIN_TUNING"));

@@ -125,7 +125,7 @@ static const struct disagreement disagreements[] = {
     {"nranks that differ",
      {{2, 0, {0}}, {3, 1, {0}}},
      SYMWIN_MISMATCH,
-     "nranks differ|passed 2|passed 3"},
+     "nranks differ|rank 0 passed 2|rank 1 passed 3"},
     {"a rank that is missing",
      {{3, 0, WITH(.timeout_ms = 800)}, {3, 1, WITH(.timeout_ms = 800)}},
      SYMWIN_TIMEOUT,

@@ -2,7 +2,10 @@
  *
  * A rank looks at the folder, then at who listens in it, then asks for proof of the secret; it sends none
  * of its own before it has that, and gives up when its time is over. */
+#include <sys/syscall.h>
+
 #include "hostile.h"
+#include "ports.h"
 
 enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, MAKER = 1 };
 
@@ -16,6 +19,7 @@ struct fake {
     const char *words;
     int as_root;
     int least; /* connections that the rank must have made */
+    int old;   /* system of the rank, which cannot keep descriptors out */
 };
 
 static void folder_make(struct sw_id *id)
@@ -185,20 +189,37 @@ static void answer_with_another_key(int fd, union sw_wire_frame *hello)
     hostile_send_frame(fd, &frame);
 }
 
-static void answer_with_descriptors(int fd, union sw_wire_frame *hello)
+static int is_old; /* the system cannot keep descriptors out */
+
+/* In place of the system's. */
+int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
+{
+    if (is_old && level == SOL_SOCKET && name == 83) { /* SO_PASSRIGHTS */
+        errno = ENOPROTOOPT;
+        return -1;
+    }
+    return (int)syscall(SYS_setsockopt, fd, level, name, value, bytes);
+}
+
+/* From Linux 6.16 on they are kept out: then the frame comes without, and is no better. */
+static void answer_with(int fd, int count)
 {
     union sw_wire_frame frame = challenge();
 
+    if (!hostile_send(fd, &frame, frame.header.bytes, count) && errno == EPERM)
+        hostile_send_frame(fd, &frame);
+}
+
+static void answer_with_descriptors(int fd, union sw_wire_frame *hello)
+{
     (void)hello;
-    hostile_send(fd, &frame, frame.header.bytes, 3);
+    answer_with(fd, 3);
 }
 
 static void answer_with_many_descriptors(int fd, union sw_wire_frame *hello)
 {
-    union sw_wire_frame frame = challenge();
-
     (void)hello;
-    hostile_send(fd, &frame, frame.header.bytes, HOSTILE_MOST_FDS);
+    answer_with(fd, HOSTILE_MOST_FDS);
 }
 
 static void answer_table(int fd, union sw_wire_frame *hello)
@@ -237,38 +258,42 @@ static void answer_wild_refusal(int fd, union sw_wire_frame *hello)
 }
 
 static const struct fake fakes[] = {
-    {"no folder", open_nothing, NULL, SYMWIN_PEER_LOST, "has ended", 0, 0},
-    {"no socket in the folder", open_folder, NULL, SYMWIN_PEER_LOST, "does not answer", 0, 0},
+    {"no folder", open_nothing, NULL, SYMWIN_PEER_LOST, "has ended", 0, 0, 0},
+    {"no socket in the folder", open_folder, NULL, SYMWIN_PEER_LOST, "does not answer", 0, 0, 0},
     {"a folder that the group can enter", open_to_group, answer_nothing, SYMWIN_DENIED,
-     "private folder", 0, 0},
+     "private folder", 0, 0, 0},
     {"a folder that all can enter", open_to_all, answer_nothing, SYMWIN_DENIED, "private folder", 0,
-     0},
-    {"a link to a folder", open_link, answer_nothing, SYMWIN_DENIED, "private folder", 0, 0},
+     0, 0},
+    {"a link to a folder", open_link, answer_nothing, SYMWIN_DENIED, "private folder", 0, 0, 0},
     {"a folder of another user", open_in_anothers, answer_nothing, SYMWIN_DENIED,
-     "private folder|one user", 1, 0},
+     "private folder|one user", 1, 0, 0},
     {"a socket of another user", open_by_another, answer_nothing, SYMWIN_DENIED, "not this user's",
-     1, 0},
+     1, 0, 0},
     {"a maker that is stopped, its queue full", open_full, NULL, SYMWIN_TIMEOUT,
-     "did not answer in time", 0, 0},
+     "did not answer in time", 0, 0, 0},
     {"a maker that is silent", open_well, answer_nothing, SYMWIN_TIMEOUT, "did not answer in time",
-     0, 0},
+     0, 0, 0},
     {"a maker that drops it again and again", open_well, answer_by_leaving, SYMWIN_TIMEOUT,
-     "did not answer in time", 0, 5},
-    {"rubbish", open_well, answer_rubbish, SYMWIN_DENIED, "not the process that made the id", 0, 0},
-    {"its own HELLO", open_well, answer_reflected, SYMWIN_DENIED, "sent frame 1", 0, 0},
-    {"a TABLE", open_well, answer_table, SYMWIN_DENIED, "sent frame 4", 0, 0},
-    {"a CHALLENGE without a proof", open_well, answer_without_proof, SYMWIN_DENIED,
-     "does not know the id's secret", 0, 0},
-    {"a proof by another key", open_well, answer_with_another_key, SYMWIN_DENIED,
-     "does not know the id's secret", 0, 0},
-    {"3 descriptors", open_well, answer_with_descriptors, SYMWIN_DENIED, "not the process", 0, 0},
-    {"200 descriptors", open_well, answer_with_many_descriptors, SYMWIN_DENIED, "not the process",
-     0, 0},
-    {"a REFUSAL of success", open_well, answer_refusal_of_success, SYMWIN_DENIED, "not the process",
-     0, 0},
-    {"a REFUSAL without end", open_well, answer_wild_refusal, SYMWIN_DENIED, "not the process", 0,
+     "did not answer in time", 0, 5, 0},
+    {"rubbish", open_well, answer_rubbish, SYMWIN_DENIED, "not the process that made the id", 0, 0,
      0},
-    {"a maker that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10},
+    {"its own HELLO", open_well, answer_reflected, SYMWIN_DENIED, "sent frame 1", 0, 0, 0},
+    {"a TABLE", open_well, answer_table, SYMWIN_DENIED, "sent frame 4", 0, 0, 0},
+    {"a CHALLENGE without a proof", open_well, answer_without_proof, SYMWIN_DENIED,
+     "does not know the id's secret", 0, 0, 0},
+    {"a proof by another key", open_well, answer_with_another_key, SYMWIN_DENIED,
+     "does not know the id's secret", 0, 0, 0},
+    {"3 descriptors", open_well, answer_with_descriptors, SYMWIN_DENIED, "", 0, 0, 0},
+    {"200 descriptors", open_well, answer_with_many_descriptors, SYMWIN_DENIED, "", 0, 0, 0},
+    {"3 descriptors, on an older system", open_well, answer_with_descriptors, SYMWIN_DENIED,
+     "not the process", 0, 0, 1},
+    {"200 descriptors, on an older system", open_well, answer_with_many_descriptors, SYMWIN_DENIED,
+     "not the process", 0, 0, 1},
+    {"a REFUSAL of success", open_well, answer_refusal_of_success, SYMWIN_DENIED, "not the process",
+     0, 0, 0},
+    {"a REFUSAL without end", open_well, answer_wild_refusal, SYMWIN_DENIED, "not the process", 0,
+     0, 0},
+    {"a maker that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10, 0},
 };
 
 static void false_maker(struct processes *p, int rank)
@@ -315,6 +340,7 @@ static void rank_at_a_false_maker(struct processes *p, int rank)
     const symwin_comm_options options = {.size = sizeof options, .timeout_ms = TIMEOUT_MS};
     symwin_comm *comm = NULL;
 
+    is_old = ((const struct fake *)p->arg)->old;
     hostile_wait_for_id(p);
     p->rank[rank].number = processes_now_us();
     processes_note(p, rank, symwin_comm_create(&p->id, 2, 1, 0, &options, &comm));
@@ -351,6 +377,131 @@ static void run_fake(const struct fake *fake)
     tap_ok(maker_ended == 0 && ms < TIMEOUT_MS + GRACE_MS, "%s: in time (%lld ms)", fake->name,
            (long long)ms);
     processes_free(p);
+}
+
+/* ---- another program at the maker's port -------------------------------------------------------- */
+
+enum { IMPOSTOR = 2, IMPOSTOR_MS = 1200 };
+
+/* Of two hosts; rank 1 looks for rank 0 over TCP. */
+static void launch(const char *port, int rank)
+{
+    setenv("SYMWIN_RANK", rank == 0 ? "0" : "1", 1);
+    setenv("SYMWIN_NRANKS", "2", 1);
+    setenv("SYMWIN_LOCAL_NRANKS", "1", 1);
+    setenv("SYMWIN_SECRET", "sixteen letters!", 1);
+    setenv("SYMWIN_PORT", port, 1);
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "20000", 1);
+    processes_on_host("ab", rank);
+}
+
+/* Refuses whoever comes, in the words of a maker, and with some for the terminal; leaves when rank 0 shall come. */
+static void impostor(struct processes *p, int rank)
+{
+    const char *port = p->arg;
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+    union sw_wire_frame frame;
+
+    here.sin_port = htons((uint16_t)atoi(port));
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(listener, (struct sockaddr *)&here, sizeof here) != 0 || listen(listener, 8) != 0) {
+        perror("impostor");
+        exit(1);
+    }
+    p->rank[rank].step = 1;
+    memset(&frame, 0, sizeof frame.refusal);
+    frame.refusal.status = SYMWIN_NO_MEMORY;
+    frame.refusal.rank = 1;
+    strcpy(frame.refusal.text, "\033]0;owned\007 by rank 7");
+    sw_wire_seal(&frame, SW_WIRE_REFUSAL);
+    while (p->rank[1].status < 0 && p->rank[0].step == 0) {
+        struct pollfd come = {.fd = listener, .events = POLLIN};
+        char hello[sizeof(struct sw_wire_hello)];
+        int fd;
+
+        if (poll(&come, 1, 1) <= 0)
+            continue;
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (recv(fd, hello, sizeof hello, MSG_WAITALL) > 0)
+            (void)send(fd, &frame, frame.header.bytes, MSG_NOSIGNAL);
+        close(fd);
+    }
+    close(listener);
+    p->rank[rank].step = 2;
+}
+
+static void rank_at_an_impostor(struct processes *p, int rank)
+{
+    const symwin_comm_options options = {.size = sizeof options, .timeout_ms = IMPOSTOR_MS};
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+
+    while (p->rank[IMPOSTOR].step == 0)
+        usleep(1000);
+    launch(p->arg, rank);
+    host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env");
+    processes_note(p, rank, symwin_comm_create(&id, 2, rank, 0, &options, &comm));
+}
+
+/* The impostor goes after a while, and rank 0 comes. */
+static void after_an_impostor(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+
+    while (p->rank[IMPOSTOR].step == 0)
+        usleep(1000);
+    if (rank == 0) {
+        usleep(300000);
+        p->rank[0].step = 1;
+        while (p->rank[IMPOSTOR].step != 2)
+            usleep(1000);
+    }
+    launch(p->arg, rank);
+    host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env");
+    processes_note(p, rank, symwin_comm_create(&id, 2, rank, 0, NULL, &comm));
+    symwin_comm_destroy(comm);
+}
+
+static void run_impostor(void)
+{
+    struct processes *p;
+    char port[16];
+    int ended;
+
+    ports_name(port);
+    p = processes_new(2, port);
+    processes_fork(p, IMPOSTOR, impostor);
+    processes_fork(p, 1, rank_at_an_impostor);
+    ended = processes_wait(p, 1);
+    ended |= processes_wait(p, IMPOSTOR);
+    tap_ok(ended == 0 && p->rank[1].status == SYMWIN_TIMEOUT &&
+               has_words(p->rank[1].text, "has not proved") &&
+               strstr(p->rank[1].text, "owned") == NULL,
+           "a refusal without a proof: %s", p->rank[1].text);
+    processes_free(p);
+
+    ports_name(port);
+    p = processes_new(2, port);
+    processes_fork(p, IMPOSTOR, impostor);
+    processes_fork(p, 1, after_an_impostor);
+    processes_fork(p, 0, after_an_impostor);
+    ended = processes_wait(p, 1) | processes_wait(p, 0) | processes_wait(p, IMPOSTOR);
+    tap_ok(ended == 0 && p->rank[0].status == SYMWIN_OK && p->rank[1].status == SYMWIN_OK,
+           "when it has gone, the job starts: %s%s", p->rank[0].text, p->rank[1].text);
+    processes_free(p);
+}
+
+static void plain_text(void)
+{
+    sw_fail(SYMWIN_DENIED, "%s",
+            "a\033[31m\r\nb\x7f\xc2\x9b"
+            "c\xc3\xa4\tend");
+    tap_ok(strcmp(symwin_last_error(), "a?[31m? b???c\xc3\xa4 end") == 0,
+           "a sentence has no control characters: %s", symwin_last_error());
+    sw_error_restore("x\033y");
+    tap_ok(strcmp(symwin_last_error(), "x?y") == 0, "nor where it is put back");
 }
 
 /* ---- another user at the maker's door -------------------------------------------------------- */
@@ -435,6 +586,8 @@ int main(void)
 
     for (i = 0; i < sizeof fakes / sizeof fakes[0]; i++)
         run_fake(&fakes[i]);
+    run_impostor();
+    plain_text();
     run_user("another user", another_user, SYMWIN_DENIED);
     run_user("another user, the folder open to all", another_user_let_in, SYMWIN_OK);
     return tap_done();

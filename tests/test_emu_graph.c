@@ -205,6 +205,7 @@ static void test_unsafe_calls(CUstream s)
     CUevent e = event_new();
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
+    unsigned long long id;
     uint32_t x = 0;
 
     begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -214,6 +215,9 @@ static void test_unsafe_calls(CUstream s)
     end_fails("end", s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
     TAP_EQ("query", sw_emu_cuStreamQuery(s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_fails("end", s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+    TAP_EQ("its id", sw_emu_cuStreamGetId(s, &id), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     end_fails("end", s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
     begin(blocking, CU_STREAM_CAPTURE_MODE_RELAXED);

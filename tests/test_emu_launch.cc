@@ -521,6 +521,52 @@ static void test_many_ranks(int ranks, unsigned blocks, unsigned threads)
     free(streams);
 }
 
+/* One block more than a green context has room for waits, though the device has more, and holds up nobody elsewhere. */
+static void test_green()
+{
+    const CUdeviceptr q = zeroed(1), others = zeroed(3);
+    CUdevResource all, part;
+    CUdevResourceDesc desc = NULL;
+    CUgreenCtx green = NULL;
+    CUstream stream = NULL, plain = NULL;
+    unsigned count = 1, room;
+    int per_multiprocessor = 0;
+
+    (void)sw_emu_cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM);
+    (void)sw_emu_cuDevSmResourceSplitByCount(&part, &count, &all, NULL, 0, 1);
+    (void)sw_emu_cuDevResourceGenerateDesc(&desc, &part, 1);
+    TAP_EQ("a green context",
+           sw_emu_cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_SUCCESS);
+    TAP_EQ("its stream", sw_emu_cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0),
+           CUDA_SUCCESS);
+    (void)sw_emu_cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING);
+    (void)sw_emu_cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &per_multiprocessor, (CUfunction)kernel_of("chain"), 1, 0);
+    room = part.sm.smCount * (unsigned)per_multiprocessor;
+    tap_ok(part.sm.smCount < all.sm.smCount, "it has %u multiprocessors", part.sm.smCount);
+
+    const CUdeviceptr p = zeroed(room + 2);
+    const uint32_t open = room + 1;
+
+    (void)launch("chain", room + 1, 1, stream, words{p, q, room + 1});
+    for (int i = 0; i < 5000 && read_word(q, 0) < room; i++)
+        usleep(1000);
+    usleep(20000);
+    TAP_EQ("so many blocks run", read_word(q, 0), room);
+    (void)launch("chain", 1, 1, plain, words{others, others + 8, 1});
+    TAP_EQ("what is elsewhere runs too", sw_emu_cuStreamSynchronize(plain), CUDA_SUCCESS);
+    (void)sw_emu_cuMemcpyHtoD(q, &open, sizeof open);
+    TAP_EQ("then the last one", sw_emu_cuStreamSynchronize(stream), CUDA_SUCCESS);
+    TAP_EQ("has its turn", read_word(q, 0), room + 2);
+    (void)sw_emu_cuStreamDestroy(stream);
+    (void)sw_emu_cuStreamDestroy(plain);
+    TAP_EQ("destroyed", sw_emu_cuGreenCtxDestroy(green), CUDA_SUCCESS);
+    TAP_EQ("once", sw_emu_cuGreenCtxDestroy(green), CUDA_ERROR_INVALID_CONTEXT);
+    (void)sw_emu_cuMemFree(p);
+    (void)sw_emu_cuMemFree(q);
+    (void)sw_emu_cuMemFree(others);
+}
+
 static void test_faults()
 {
     const CUdeviceptr p = zeroed(8), q = zeroed(1);
@@ -559,6 +605,38 @@ static void test_faults()
     (void)sw_emu_cuMemFree(q);
 }
 
+/* A kernel may read memory that is shown to its device for reading, and not write it. */
+static void test_read_only()
+{
+    CUmemAllocationProp prop = {};
+    CUmemAccessDesc access = {};
+    CUmemGenericAllocationHandle memory = 0;
+    const size_t bytes = 2 << 20;
+    CUdeviceptr p = 0;
+
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location = prop.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+    (void)sw_emu_cuMemCreate(&memory, bytes, &prop, 0);
+    (void)sw_emu_cuMemAddressReserve(&p, bytes, 0, 0, 0);
+    (void)sw_emu_cuMemMap(p, bytes, 0, memory, 0);
+    TAP_EQ("shown for reading", sw_emu_cuMemSetAccess(p, bytes, &access, 1), CUDA_SUCCESS);
+    (void)launch("bad_read", 1, 1, NULL, words{p, 0, 0});
+    TAP_EQ("a kernel reads it", sw_emu_cuCtxSynchronize(), CUDA_SUCCESS);
+    (void)launch("shape", 1, 1, NULL, words{p, 0, 0});
+    TAP_EQ("and may not write it", sw_emu_cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    sw_emu_clear_sticky();
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    TAP_EQ("shown for writing", sw_emu_cuMemSetAccess(p, bytes, &access, 1), CUDA_SUCCESS);
+    TAP_EQ("nothing was written", read_word(p, 0), 0);
+    (void)launch("shape", 1, 1, NULL, words{p, 0, 0});
+    TAP_EQ("now it is", read_word(p, 0), 1);
+    (void)sw_emu_cuMemUnmap(p, bytes);
+    (void)sw_emu_cuMemAddressFree(p, bytes);
+    (void)sw_emu_cuMemRelease(memory);
+}
+
 /* A grid larger than the device: blocks that wait for nobody all get their turn. */
 static void test_large_grid()
 {
@@ -588,7 +666,9 @@ int main(void)
     test_polling();
     test_many_ranks(4, 2, 64);
     test_many_ranks(MANY_RANKS, 3, 2);
+    test_green();
     test_faults();
+    test_read_only();
     test_large_grid();
     TAP_EQ("unload", sw_emu_cuLibraryUnload(library), CUDA_SUCCESS);
     (void)sw_emu_cuDevicePrimaryCtxRelease(0);

@@ -163,17 +163,20 @@ static int child_machine(const char *arg)
     unsigned long long mem_bytes = 0;
     size_t total = 0;
 
-    if (sw_driver_load() != SYMWIN_OK)
+    if (sw_driver_load() != SYMWIN_OK) {
+        fprintf(stderr, "%s\n", symwin_last_error());
         return 99;
-    if (sscanf(arg, "%d %llu %d %d %d %d", &want.devices, &mem_bytes, &want.fabric, &want.multicast,
-               &want.old, &want.strangers) != 6)
+    }
+    if (sscanf(arg, "%d %llu %d %d %d %d %zu", &want.devices, &mem_bytes, &want.fabric,
+               &want.multicast, &want.old, &want.strangers, &want.multicast_unit) != 7)
         return 98;
     sw_emu_machine(&machine);
     conf_must(sw_drv.cuDeviceTotalMem(&total, machine.devices - 1), "cuDeviceTotalMem");
     return (machine.devices != want.devices) + 2 * (machine.mem_bytes != mem_bytes) +
            4 * (machine.fabric != want.fabric) + 8 * (machine.multicast != want.multicast) +
            16 * (total != mem_bytes) + 32 * (machine.old != want.old) +
-           64 * (machine.strangers != want.strangers);
+           64 * (machine.strangers != want.strangers) +
+           128 * (machine.multicast_unit != want.multicast_unit);
 }
 
 static void environment(void)
@@ -182,25 +185,22 @@ static void environment(void)
         const char *text, *machine; /* NULL: cuInit refuses */
         const char *env[8];
     } cases[] = {
-        {"the defaults",
-         "8 8589934592 1 1 0 0",
-         {"SYMWIN_EMU_DEVICES=", "SYMWIN_EMU_MEM=", "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
+        {"the defaults", "8 8589934592 1 1 0 0 2097152", {NULL}},
         {"all set",
-         "3 67108864 0 0 2 1",
+         "3 67108864 0 0 2 1 8388608",
          {"SYMWIN_EMU_DEVICES=3", "SYMWIN_EMU_MEM=64M", "SYMWIN_EMU_FABRIC=0",
-          "SYMWIN_EMU_MULTICAST=0", "SYMWIN_EMU_OLD=2", "SYMWIN_EMU_STRANGERS=1"}},
+          "SYMWIN_EMU_MULTICAST=0", "SYMWIN_EMU_OLD=2", "SYMWIN_EMU_STRANGERS=1",
+          "SYMWIN_EMU_MULTICAST_UNIT=8M"}},
         {"the most devices",
-         "128 1073741824 2 1 0 0",
+         "128 1073741824 2 1 0 0 2097152",
          {"SYMWIN_EMU_DEVICES=128", "SYMWIN_EMU_MEM=1G", "SYMWIN_EMU_FABRIC=2",
           "SYMWIN_EMU_MULTICAST=1"}},
         {"memory in K",
-         "1 16777216 1 1 0 0",
-         {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=16384K",
-          "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
+         "1 16777216 1 1 0 0 2097152",
+         {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=16384K"}},
         {"memory in bytes",
-         "1 4194304 1 1 0 0",
-         {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=4194304",
-          "SYMWIN_EMU_FABRIC=", "SYMWIN_EMU_MULTICAST="}},
+         "1 4194304 1 1 0 0 2097152",
+         {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=4194304"}},
         {"no device", NULL, {"SYMWIN_EMU_DEVICES=0"}},
         {"a device too many", NULL, {"SYMWIN_EMU_DEVICES=129"}},
         {"a negative number", NULL, {"SYMWIN_EMU_DEVICES=-1"}},
@@ -212,11 +212,14 @@ static void environment(void)
         {"an unknown fabric", NULL, {"SYMWIN_EMU_FABRIC=3"}},
         {"an unknown multicast", NULL, {"SYMWIN_EMU_MULTICAST=2"}},
         {"too many old devices", NULL, {"SYMWIN_EMU_OLD=129"}},
+        {"nothing", NULL, {"SYMWIN_EMU_DEVICES="}},
         {"half a stranger", NULL, {"SYMWIN_EMU_STRANGERS=2"}},
+        {"multicast by less than a granule", NULL, {"SYMWIN_EMU_MULTICAST_UNIT=1M"}},
+        {"by more than there is", NULL, {"SYMWIN_EMU_MULTICAST_UNIT=2G"}},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *want = cases[i].machine != NULL ? cases[i].machine : "0 0 0 0 0 0";
+        const char *want = cases[i].machine != NULL ? cases[i].machine : "0 0 0 0 0 0 0";
         struct conf_child process;
         char text[80];
 
@@ -224,7 +227,8 @@ static void environment(void)
         TAP_EQ(text, conf_child_run(&process, "machine", want, cases[i].env),
                cases[i].machine != NULL ? 0 : 99);
         if (cases[i].machine == NULL)
-            tap_ok(strstr(process.text, "SYMWIN_EMU_") != NULL, "%s: stderr says which", text);
+            tap_ok(strstr(process.text, "SYMWIN_EMU_") != NULL, "%s: the sentence says which",
+                   text);
     }
 }
 

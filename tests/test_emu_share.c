@@ -415,7 +415,7 @@ static void fabric_forged(void)
 {
     struct fabric_owner owner;
     CUmemFabricHandle forged;
-    unsigned taken = 0, sealed = 0;
+    unsigned taken = 0, sealed = 0, others = 0;
 
     fabric_start(&owner);
     for (size_t bit = 0; bit < 8 * sizeof forged; bit++) {
@@ -429,6 +429,13 @@ static void fabric_forged(void)
     }
     TAP_EQ("spoilt in any one bit it is refused", taken, 0);
     TAP_EQ("naming another object, process or descriptor it is refused", sealed, 0);
+    for (unsigned char kind = 0; kind < 8; kind++) {
+        forged = owner.handle;
+        forged.data[40] = kind;
+        fabric_seal(&forged);
+        others += kind != owner.handle.data[40] && fabric_try(forged) != IV;
+    }
+    TAP_EQ("of another kind than the object it is refused", others, 0);
     fabric_seal(&owner.handle);
     TAP_EQ("as it was it is taken", fabric_try(owner.handle), OK);
     fabric_end(&owner);

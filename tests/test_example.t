@@ -5,6 +5,8 @@ use strict;
 use warnings;
 use File::Temp qw(tempdir);
 use Test::More;
+
+require './tests/files.pl';
 use Time::HiRes qw(time);
 
 my $build   = $ENV{SYMWIN_BUILD} || 'build';
@@ -97,8 +99,8 @@ sub processes {
         my @lines = $output =~ /^  Rank $rank (\w+)/mg;
         is("@lines", 'driver communicator allocated buffers data buffers', "$name: rank $rank");
     }
-    like($output, qr/^Results verified correctly$/m, "$name: verified");
-    like($output, qr/^All resources cleaned up successfully$/m, "$name: cleaned up");
+    is(scalar(() = $output =~ /^Results verified correctly$/mg), 1, "$name: verified, said once");
+    like($output, qr/^All resources cleaned up successfully\n\z/m, "$name: cleaned up, said last");
 }
 
 processes('', '--nproc 4 10K',           4, '--nproc 4');
@@ -110,18 +112,21 @@ sub launched {
     my ($name, $set) = @_;
     my $processes = join ' ', map { my $r = $_; "env @{[$set->($r)]} $example 10K &" } 0 .. 2;
     my $output = `export SYMWIN_DRIVER=emu; $processes wait 2>&1`;
-    is(scalar(() = $output =~ /^Verification - 10240 elements on ranks (\d) to \1 /mg), 3,
-        "$name: every process verifies") or diag($output);
+    is(scalar(() = $output =~ /^Verification - 10240 elements on each of 3 ranks /mg), 1,
+        "$name: one verdict for all processes") or diag($output);
+    is(scalar(() = $output =~ /^All resources cleaned up successfully$/mg), 1, "$name: cleaned up, said once");
 }
 
+my $port = free_port();
 launched('torchrun', sub { "RANK=$_[0] WORLD_SIZE=3 LOCAL_RANK=$_[0] LOCAL_WORLD_SIZE=3 "
-          . 'MASTER_ADDR=localhost MASTER_PORT=29512 TORCHELASTIC_RUN_ID=test' });
+          . "MASTER_ADDR=localhost MASTER_PORT=$port TORCHELASTIC_RUN_ID=test" });
 launched('Open MPI', sub { "OMPI_COMM_WORLD_RANK=$_[0] OMPI_COMM_WORLD_SIZE=3 "
-          . "OMPI_COMM_WORLD_LOCAL_RANK=$_[0] OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=test" });
+          . "OMPI_COMM_WORLD_LOCAL_RANK=$_[0] OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=test-$$" });
 
 ($status, $output) = example('SYMWIN_EMU_MEM=16M', '--nproc 2 64M');
 is($status, 1, 'processes without memory: exit status');
 like($output, qr/Rank [01] failed: SYMWIN_NO_MEMORY/, 'processes without memory: say why');
+unlike($output, qr/verified|cleaned up/, 'processes without memory: claim no success');
 
 # ---- built with MPI=1 --------------------------------------------------------------------------
 
@@ -180,5 +185,16 @@ refused('NTHREADS=2 SYMWIN_EMU_MEM=16M', '64M', 1, qr/Rank 0 failed: SYMWIN_NO_M
     'memory that is not there');
 refused('NTHREADS=2 SYMWIN_EMU_MULTICAST=0', '--algo twoshot_mc 1K', 1,
     qr/Rank [01] failed: SYMWIN_UNSUPPORTED/, 'multicast where there is none');
+
+# Many ranks: one sentence, not one for each.
+for (['NTHREADS=1000', '1K'], ['NTHREADS=64', '--nproc 4 1K']) {
+    my ($status, $output) = example(@$_);
+    is($status, 1, "@$_: exit status");
+    like($output, qr/\Aallreduce_sm: \d+ ranks are too many for 8 devices: start at most 128\n\z/, "@$_: one sentence");
+}
+($status, $output) = example('NTHREADS=8 SYMWIN_EMU_MEM=16M', '64M');
+is($status, 1, 'eight ranks without memory: exit status');
+is(scalar(() = $output =~ /failed:/g), 1, 'one says why') or diag($output);
+like($output, qr/^  and so did 7 others$/m, 'and the others are counted');
 
 done_testing();

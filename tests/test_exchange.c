@@ -145,7 +145,7 @@ static _Atomic uint64_t *page_of(struct sw_exchange *x)
 }
 
 /* Rank 0 alone waits for a rank that has said that it came and is not counted, or with an end that has been asked for
- * at a time that is to come: both come to an end. */
+ * at a time that is to come, or with a status that there is not: all come to an end. */
 static void test_nonsense(void)
 {
     enum {
@@ -155,10 +155,11 @@ static void test_nonsense(void)
         POST = (24 + 2 * SW_EXCHANGE_BYTES + 63) / 64 * 8
     };
     static const char *const names[] = {"a rank that is not counted",
-                                        "an end asked for in the future"};
+                                        "an end asked for in the future",
+                                        "an end with a status of no name"};
     int i;
 
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < 3; i++) {
         struct sw_exchange *x = sw_exchange_create(2);
         const double start = now_us();
         symwin_status status;
@@ -167,17 +168,35 @@ static void test_nonsense(void)
         if (i == 0) {
             page_of(x)[POSTS + POST] = 1;
         } else {
-            page_of(x)[PROPOSED_AT] = (uint64_t)1 << 60;
-            page_of(x)[PROPOSAL] = (uint64_t)SYMWIN_ABORTED << 60 | (uint64_t)1 << 48;
+            page_of(x)[PROPOSED_AT] = i == 1 ? (uint64_t)1 << 60 : 1;
+            page_of(x)[PROPOSAL] = (uint64_t)(i == 1 ? SYMWIN_ABORTED : 15) << 60 | (uint64_t)1
+                                                                                        << 48;
         }
         alarm(20);
         status = sw_exchange_allgather(x, 0, &mine, sizeof mine, all, 200, "test");
         alarm(0);
         tap_ok(status == (i == 0 ? SYMWIN_TIMEOUT : SYMWIN_ABORTED) && now_us() - start < 5e6 &&
-                   (i == 1 || strstr(symwin_last_error(), "a rank was stopped") != NULL),
+                   (i > 0 || strstr(symwin_last_error(), "a rank was stopped") != NULL),
                "%s: %s", names[i], symwin_last_error());
         sw_exchange_destroy(x);
     }
+}
+
+/* ---- whom to name ---- */
+
+/* A rank that says that it waits for another is late because of that one, until it has not said so for a while. */
+static void test_waiting(void)
+{
+    struct sw_exchange *x = sw_exchange_create(3);
+
+    sw_exchange_waits_for(x, 1, 2);
+    TAP_EQ("a rank that waits for another", sw_exchange_blame(x, 1), 2);
+    sleep_us(150000);
+    TAP_EQ("and has not said so for a while", sw_exchange_blame(x, 1), 1);
+    sw_exchange_waits_for(x, 1, 2);
+    sw_exchange_waits_for(x, 1, -1);
+    TAP_EQ("one that waits no more", sw_exchange_blame(x, 1), 1);
+    sw_exchange_destroy(x);
 }
 
 /* ---- leaving and ending ---- */
@@ -323,6 +342,38 @@ static void test_who_links(void)
     sw_exchange_destroy(x);
 }
 
+static void send_nothing(void *context, uint64_t round, size_t bytes, int64_t deadline)
+{
+    (void)context;
+    (void)round;
+    (void)bytes;
+    (void)deadline;
+}
+
+/* Of ranks elsewhere the deciding host says who is gone: here the word that one has left may have overtaken its posts. */
+static void test_gone_elsewhere(void)
+{
+    static const int through[3] = {-1, 1, 1};
+    struct sw_exchange_hosts hosts = {
+        .decider = 1, .links = 0, .through = through, .send = send_nothing};
+    symwin_status status[2];
+    uint64_t mine = 0, all[3];
+    int decides;
+
+    for (decides = 0; decides < 2; decides++) {
+        struct sw_exchange *x = sw_exchange_create(3);
+
+        hosts.decides = decides;
+        sw_exchange_set_hosts(x, &hosts);
+        sw_exchange_leave(x, 2);
+        status[decides] = sw_exchange_allgather(x, 0, &mine, sizeof mine, all, 100, "test");
+        sw_exchange_destroy(x);
+    }
+    TAP_EQ("a rank elsewhere has left: where its host decides it is lost", status[1],
+           SYMWIN_PEER_LOST);
+    TAP_EQ("and where another does it is awaited", status[0], SYMWIN_TIMEOUT);
+}
+
 int main(void)
 {
     setenv("SYMWIN_DRIVER", "emu", 1);
@@ -333,10 +384,12 @@ int main(void)
     test_rounds(72);
     test_late();
     test_nonsense();
+    test_waiting();
     test_race();
     test_leaving();
     test_signals();
     test_latency();
     test_who_links();
+    test_gone_elsewhere();
     return tap_done();
 }

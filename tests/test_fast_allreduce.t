@@ -113,6 +113,11 @@ for (['', '1X'], ['', '1023'], ['', '--nproc 0'], ['', '--nproc 65'], ['', '--ti
     ok($status == 2 && $output eq '' && $errors =~ /\Afast_allreduce: .*makes no sense\nusage: /, "refuses @$_")
       or diag("exit status $status\n$output$errors");
 }
+for (['', '--nproc 2 --absent 9 1K'], ['NTHREADS=2', '--absent 2 1K']) {
+    my ($status, $output, $errors) = example(@$_);
+    ok($status == 1 && $output eq '' && $errors =~ /\Afast_allreduce: --absent is \d: of 2 ranks the last one is 1\n\z/,
+        "refuses @$_") or diag("exit status $status\n$output$errors");
+}
 my ($status, $output) = example('', '--help');
 ok($status == 0 && $output =~ /\Ausage: /, '--help');
 

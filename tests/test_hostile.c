@@ -2,10 +2,12 @@
  * with proofs that are recorded, moved, altered or reflected. They are dropped, and the job does not
  * notice: it completes at once when its last rank comes. */
 #include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "hostile.h"
 
-enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, MOST = 200, SOON_MS = 2000 };
+enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, MOST = 200, SOON_MS = 2000, LINGER_S = 6 };
 
 /* Returns whether the maker did with it what it should. Connections in `held` (-1: none) stay open until
  * the job is done. */
@@ -13,9 +15,21 @@ struct attack {
     const char *name;
     int (*make)(const symwin_unique_id *id, const struct attack *attack);
     long number;
+    int old; /* where the system cannot keep descriptors out */
 };
 
 static int held[MOST];
+static int is_old;
+
+/* In place of the system's. */
+int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
+{
+    if (is_old && level == SOL_SOCKET && name == 83) { /* SO_PASSRIGHTS */
+        errno = ENOPROTOOPT;
+        return -1;
+    }
+    return (int)syscall(SYS_setsockopt, fd, level, name, value, bytes);
+}
 
 /* ---- silence --------------------------------------------------------------------------------- */
 
@@ -252,14 +266,45 @@ static int with_descriptors(const symwin_unique_id *id, const struct attack *att
     struct hostile h;
     int dropped;
 
-    if (!sent_in_vain(id, &frame, frame.header.bytes, (int)attack->number) ||
-        !hostile_begin(&h, id) || !hostile_greet(&h))
+    if (!hostile_begin(&h, id))
+        return 0;
+    if (!hostile_send(h.socket, &frame, frame.header.bytes, (int)attack->number)) {
+        dropped = errno == EPERM && !attack->old; /* from Linux 6.16 on */
+        close(h.socket);
+        return dropped;
+    }
+    dropped = hostile_dropped(h.socket);
+    close(h.socket);
+    if (!dropped || !hostile_begin(&h, id) || !hostile_greet(&h))
         return 0;
     join = hostile_join(&h, RANKS, LATE);
     dropped = hostile_send(h.socket, &join, join.header.bytes, (int)attack->number) &&
               hostile_dropped(h.socket);
     close(h.socket);
     return dropped;
+}
+
+/* One whose close takes longer than the job may: with a frame that is read, and behind one for which the connection is
+ * closed. Nobody may wait for that. */
+static int with_lingering_ones(const symwin_unique_id *id, const struct attack *attack)
+{
+    const union sw_wire_frame frame = right_hello(id);
+    int right = 1, i;
+
+    for (i = 0; i < attack->number && right; i++) {
+        const struct linger none = {0, 0};
+        const int fd = hostile_lingering(LINGER_S, &held[2 * i]), socket = hostile_connect(id);
+
+        if (i % 2 != 0)
+            right = hostile_send(socket, "rubbish", 7, 0);
+        if (!hostile_send_with(socket, &frame, frame.header.bytes - 1, fd)) {
+            right &= errno == EPIPE || (errno == EPERM && !attack->old);
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+        }
+        close(fd); /* it was the last but for the one that was sent */
+        held[2 * i + 1] = socket;
+    }
+    return right;
 }
 
 /* ---- proofs ---------------------------------------------------------------------------------- */
@@ -366,41 +411,124 @@ static int wrong_pid(const symwin_unique_id *id, const struct attack *attack)
     return join_is_refused(&h, &join);
 }
 
+/* ---- more connections than there are descriptors ---- */
+
+static atomic_int is_over;
+static pthread_t crowd;
+static struct {
+    struct sockaddr_in to;
+    union sw_wire_frame hello;
+    int says_hello;
+} crowd_of;
+
+/* Holds MOST connections over TCP, and makes each anew that is dropped. */
+static void *keep_up(void *arg)
+{
+    const struct timespec moment = {.tv_nsec = 500000};
+    int fds[MOST], i;
+    char word;
+
+    (void)arg;
+    for (i = 0; i < MOST; i++)
+        fds[i] = -1;
+    while (!is_over) {
+        for (i = 0; i < MOST; i++) {
+            const ssize_t got = fds[i] < 0 ? 0 : recv(fds[i], &word, 1, MSG_DONTWAIT);
+
+            if (got < 0 && (errno == EAGAIN || errno == ENOTCONN))
+                continue;
+            if (fds[i] >= 0)
+                close(fds[i]);
+            fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+            (void)connect(fds[i], (struct sockaddr *)&crowd_of.to, sizeof crowd_of.to);
+            if (crowd_of.says_hello)
+                (void)send(fds[i], &crowd_of.hello, crowd_of.hello.header.bytes, MSG_NOSIGNAL);
+        }
+        nanosleep(&moment, NULL);
+    }
+    for (i = 0; i < MOST; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return NULL;
+}
+
+static int begin_crowd(const symwin_unique_id *id, int says_hello)
+{
+    struct sw_id made;
+
+    memcpy(&made, id, sizeof made);
+    crowd_of.to = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = made.port};
+    memcpy(&crowd_of.to.sin_addr, made.address, sizeof crowd_of.to.sin_addr);
+    crowd_of.hello = right_hello(id);
+    crowd_of.says_hello = says_hello;
+    if (pthread_create(&crowd, NULL, keep_up, NULL) != 0)
+        return 0;
+    usleep(200000);
+    return 1;
+}
+
+static int silent_crowd(const symwin_unique_id *id, const struct attack *attack)
+{
+    (void)attack;
+    return begin_crowd(id, 0);
+}
+
+static int crowd_that_greets(const symwin_unique_id *id, const struct attack *attack)
+{
+    (void)attack;
+    return begin_crowd(id, 1);
+}
+
+static int is_crowd(const struct attack *attack)
+{
+    return attack->make == silent_crowd || attack->make == crowd_that_greets;
+}
+
 /* ---- the job --------------------------------------------------------------------------------- */
 
 static const struct attack attacks[] = {
-    {"one silent client", silent, 1},
-    {"200 silent clients", silent, MOST},
-    {"100 clients that fall silent after HELLO", silent_after_hello, 100},
-    {"200 clients that fall silent after HELLO", silent_after_hello, MOST},
-    {"200 silent clients around a handshake", silent_around_a_handshake, MOST},
-    {"200 clients around a handshake over TCP", sent_away_over_tcp, MOST},
-    {"1000 clients that come and go", come_and_go, 1000},
-    {"1 byte of rubbish", rubbish, 1},
-    {"64 bytes of rubbish", rubbish, 64},
-    {"100,000 bytes of rubbish", rubbish, 100000},
-    {"an empty frame", cut_short, 0},
-    {"half a header", cut_short, 8},
-    {"a header alone", cut_short, sizeof(struct sw_wire_header)},
-    {"a HELLO without its last byte", cut_short, sizeof(struct sw_wire_hello) - 1},
-    {"a frame that says it is one byte shorter", lying_bytes, -1},
-    {"a frame that says it is one byte longer", lying_bytes, 1},
-    {"a frame that says it is 4 GiB longer", lying_bytes, 0xffffff00},
-    {"a HELLO of one byte more", too_long, 1},
-    {"a HELLO of 64 KiB", too_long, 65536},
-    {"wrong magic, wrong form", wrong_header, 0},
-    {"every type but HELLO first", wrong_type, 0},
-    {"two HELLOs", two_hellos, 0},
-    {"an unknown name", unknown_name, 0},
-    {"a descriptor", with_descriptors, 1},
-    {"3 descriptors", with_descriptors, 3},
-    {"200 descriptors", with_descriptors, HOSTILE_MOST_FDS},
-    {"a recorded JOIN", replayed, 0},
-    {"a JOIN altered at each byte", altered, 0},
-    {"a wrong key", wrong_key, 0},
-    {"the maker's proof as one's own", reflected, 0},
-    {"the maker's proof for a nonce of one's choice", reflected, 1},
-    {"another's pid", wrong_pid, 0},
+    {"one silent client", silent, 1, 0},
+    {"200 silent clients", silent, MOST, 0},
+    {"100 clients that fall silent after HELLO", silent_after_hello, 100, 0},
+    {"200 clients that fall silent after HELLO", silent_after_hello, MOST, 0},
+    {"200 silent clients around a handshake", silent_around_a_handshake, MOST, 0},
+    {"200 clients around a handshake over TCP", sent_away_over_tcp, MOST, 0},
+    {"1000 clients that come and go", come_and_go, 1000, 0},
+    {"1 byte of rubbish", rubbish, 1, 0},
+    {"64 bytes of rubbish", rubbish, 64, 0},
+    {"100,000 bytes of rubbish", rubbish, 100000, 0},
+    {"an empty frame", cut_short, 0, 0},
+    {"half a header", cut_short, 8, 0},
+    {"a header alone", cut_short, sizeof(struct sw_wire_header), 0},
+    {"a HELLO without its last byte", cut_short, sizeof(struct sw_wire_hello) - 1, 0},
+    {"a frame that says it is one byte shorter", lying_bytes, -1, 0},
+    {"a frame that says it is one byte longer", lying_bytes, 1, 0},
+    {"a frame that says it is 4 GiB longer", lying_bytes, 0xffffff00, 0},
+    {"a HELLO of one byte more", too_long, 1, 0},
+    {"a HELLO of 64 KiB", too_long, 65536, 0},
+    {"wrong magic, wrong form", wrong_header, 0, 0},
+    {"every type but HELLO first", wrong_type, 0, 0},
+    {"two HELLOs", two_hellos, 0, 0},
+    {"an unknown name", unknown_name, 0, 0},
+    {"a descriptor", with_descriptors, 1, 0},
+    {"3 descriptors", with_descriptors, 3, 0},
+    {"200 descriptors", with_descriptors, HOSTILE_MOST_FDS, 0},
+    {"a descriptor, on an older system", with_descriptors, 1, 1},
+    {"3 descriptors, on an older system", with_descriptors, 3, 1},
+    {"200 descriptors, on an older system", with_descriptors, HOSTILE_MOST_FDS, 1},
+    {"descriptors whose close takes its time", with_lingering_ones, 8, 0},
+    {"descriptors whose close takes its time, on an older system", with_lingering_ones, 8, 1},
+    {"200 connections, and 24 descriptors", silent_crowd, 24, 0},
+    {"200 connections, and 40 descriptors", silent_crowd, 40, 0},
+    {"200 connections, and 130 descriptors", silent_crowd, 130, 0},
+    {"200 HELLOs, and 24 descriptors", crowd_that_greets, 24, 0},
+    {"200 HELLOs, and 130 descriptors", crowd_that_greets, 130, 0},
+    {"a recorded JOIN", replayed, 0, 0},
+    {"a JOIN altered at each byte", altered, 0, 0},
+    {"a wrong key", wrong_key, 0, 0},
+    {"the maker's proof as one's own", reflected, 0, 0},
+    {"the maker's proof for a nonce of one's choice", reflected, 1, 0},
+    {"another's pid", wrong_pid, 0, 0},
 };
 
 /* rank[ATTACKER].step: 1 once the attack was made. */
@@ -420,15 +548,32 @@ static void attacker(struct processes *p, int rank)
     for (i = 0; i < MOST; i++)
         if (held[i] >= 0)
             close(held[i]);
+    is_over = 1;
+    if (is_crowd(attack))
+        pthread_join(crowd, NULL);
+}
+
+/* So many descriptors, and no more. */
+static void leave(long count)
+{
+    const rlim_t most = (rlim_t)harness_count_entries("/proc/self/fd") - 1 + (rlim_t)count;
+    const struct rlimit limit = {most, most};
+
+    must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", 0);
 }
 
 static void job(struct processes *p, int rank)
 {
     const struct attack *attack = p->arg;
 
+    is_old = attack->old;
     if (attack->make == sent_away_over_tcp)
         setenv("SYMWIN_ADDR", "127.0.0.1", 1);
+    if (is_crowd(attack)) /* the last rank comes through the crowd */
+        processes_on_host("aab", rank);
     harness_device_count(); /* loads the driver, which is not what is timed */
+    if (is_crowd(attack) && rank == 0)
+        leave(attack->number);
     while (rank == LATE && p->rank[ATTACKER].step == 0)
         usleep(200);
     p->rank[rank].number = processes_now_us();

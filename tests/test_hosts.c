@@ -2,12 +2,14 @@
  * and the emulated driver plays the fabric that joins them. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "../bootstrap.h"
+#include "ports.h"
 #include "process_cases.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -310,6 +312,40 @@ static void bad_places(struct processes *p, int rank)
     refused("127.0.0.1", "65536", SYMWIN_INVALID, "SYMWIN_PORT is \"65536\"");
     refused("not an address", "0", SYMWIN_INVALID, "\"not an address\" is no address");
     refused("192.0.2.1", "0", SYMWIN_DENIED, "cannot listen on 192.0.2.1");
+    refused("fe80::1%lo", "0", SYMWIN_INVALID, "link-local");
+}
+
+/* Where all hosts look it up for themselves, it is of the interface that is named, also by way of an id. */
+static void link_local(struct processes *p, int rank)
+{
+    const uint32_t lo = if_nametoindex("lo");
+    struct sockaddr_storage storage;
+    struct sockaddr_in6 address;
+    unsigned char want[16];
+    struct sw_id id, again;
+
+    (void)p;
+    memset(&id, 0, sizeof id);
+    host_must(sw_door_resolve("fe80::1%lo", 5, 1, &id, "test"), "sw_door_resolve");
+    must_be(inet_pton(AF_INET6, "fe80::1", want) == 1 &&
+                sw_id_address(&id, &storage) == sizeof address,
+            "an address of version 6", rank);
+    memcpy(&address, &storage, sizeof address);
+    must_be(address.sin6_scope_id == lo && lo != 0 && ntohs(address.sin6_port) == 5 &&
+                memcmp(&address.sin6_addr, want, sizeof want) == 0,
+            "a link-local address keeps its interface", rank);
+    memset(&again, 0, sizeof again);
+    must_be(sw_id_set_address(&again, &storage) == 1 && sw_id_interface(&again) == lo &&
+                memcmp(again.address, id.address, sizeof id.address) == 0,
+            "and back", rank);
+    sw_id_set_interface(&again, 77);
+    sw_id_address(&again, &storage);
+    memcpy(&address, &storage, sizeof address);
+    must_be(address.sin6_scope_id == 77 && memcmp(&address.sin6_addr, want, sizeof want) == 0,
+            "another host's interface", rank);
+    host_must(sw_door_resolve("fd00::1", 5, 1, &id, "test"), "sw_door_resolve");
+    sw_id_set_interface(&id, 77);
+    must_be(sw_id_interface(&id) == 0 && id.address[4] == 0, "others have none", rank);
 }
 
 /* Each host would take its own. */
@@ -500,6 +536,97 @@ static void handles(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
+/* ---- an id that rank 0 has not made ---- */
+
+struct maker {
+    const char *name;
+    const char *hosts;
+    int count;
+    int maker;
+    int link;  /* it is killed where it sends the link of that number: 1 the first, 0 not at all */
+    int after; /* and not before that */
+};
+
+static int links_to_go, is_killed_after;
+
+/* In place of the system's, by which the library sends frames with descriptors. */
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    const struct sw_wire_header *header = message->msg_iov->iov_base;
+    int last = 0;
+    ssize_t sent;
+
+    if (links_to_go > 0 && header->type == SW_WIRE_LINK)
+        last = --links_to_go == 0;
+    if (last && !is_killed_after)
+        kill(getpid(), SIGKILL);
+    sent = (ssize_t)syscall(SYS_sendmsg, fd, message, flags);
+    if (last)
+        kill(getpid(), SIGKILL);
+    return sent;
+}
+
+static const symwin_unique_id *id_of_maker(struct processes *p, int rank, int maker)
+{
+    if (rank == maker) {
+        host_must(symwin_unique_id_create(&p->id), "symwin_unique_id_create");
+        p->id_made = 1;
+    }
+    while (!p->id_made)
+        usleep(50);
+    return &p->id;
+}
+
+static void made_elsewhere(struct processes *p, int rank)
+{
+    const struct maker *m = p->arg;
+
+    processes_on_host(m->hosts, rank);
+    everything_with(p, rank, id_of_maker(p, rank, m->maker));
+}
+
+/* All others hear of it, within their time and a little. */
+static void maker_killed(struct processes *p, int rank)
+{
+    const struct maker *m = p->arg;
+    symwin_comm *comm = NULL;
+    int64_t begin;
+
+    processes_on_host(m->hosts, rank);
+    id_of_maker(p, rank, m->maker);
+    if (rank == m->maker) {
+        links_to_go = m->link;
+        is_killed_after = m->after;
+    }
+    harness_device_count();
+    processes_barrier(p);
+    begin = processes_now_us();
+    processes_note(p, rank, processes_comm_with(p, rank, &p->id, 5 * TIME_MS, &comm));
+    must_be(p->rank[rank].status == SYMWIN_PEER_LOST || p->rank[rank].status == SYMWIN_TIMEOUT,
+            "is told that the maker is lost", rank);
+    must_be(processes_now_us() - begin < 9 * TIME_MS * 1000, "is told in time", rank);
+}
+
+static void run_maker(const struct maker *m)
+{
+    struct processes *p = processes_new(m->count, (void *)(uintptr_t)m);
+    int right = 1, lost = 0;
+    int r;
+
+    for (r = 0; r < m->count; r++)
+        processes_fork(p, r, m->link > 0 ? maker_killed : made_elsewhere);
+    for (r = 0; r < m->count; r++) {
+        const int status = processes_wait(p, r);
+
+        right &= m->link > 0 && r == m->maker ? WIFSIGNALED(status) : status == 0;
+        lost += p->rank[r].status == SYMWIN_PEER_LOST;
+        if (m->link > 0 && r != m->maker)
+            printf("# rank %d: %s\n", r, p->rank[r].text);
+    }
+    tap_ok(right, "%s (%d told SYMWIN_PEER_LOST)", m->name, lost);
+    processes_free(p);
+}
+
 /* ---- fewer descriptors than processes ---- */
 
 /* The second process of each host has only the lines of its own host to wait on, and so may be left with fewer
@@ -529,34 +656,57 @@ static void few_descriptors(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
+/* A port of the system's choice. */
+static const char *fresh(void)
+{
+    static char ports[16][16];
+    static int count;
+
+    ports_name(ports[count]);
+    return ports[count++];
+}
+
 int main(void)
 {
-    static const struct arrangement parts[] = {
-        {"parts of two hosts", 4, "aabb", "29933"},
-        {"parts of three hosts", 6, "abccba", "29933"},
-        {"parts of one host", 4, "aaaa", "29933"},
+    const struct arrangement parts[] = {
+        {"parts of two hosts", 4, "aabb", fresh()},
+        {"parts of three hosts", 6, "abccba", fresh()},
+        {"parts of one host", 4, "aaaa", fresh()},
     };
-    static const struct arrangement torn = {"restarted on two hosts", 4, "aabb", "29873"};
-    static const struct arrangement itself = {"connected to itself", 2, "ab", "29874"};
-    static const struct arrangement one_twice = {"a rank comes twice", 5, "aabbb", "29875"};
-    static const struct arrangement places = {"ids at several places", 2, "ab", "29877"};
-    static const struct arrangement given_up = {"an id is released", 3, "aab", NULL};
-    static const struct arrangement in_vain = {"rank 0 is late, rank 2 absent", 4, "aabb", "29876"};
-    static const struct arrangement arrangements[] = {
+    const struct arrangement torn = {"restarted on two hosts", 4, "aabb", fresh()};
+    const struct arrangement itself = {"connected to itself", 2, "ab", fresh()};
+    const struct arrangement one_twice = {"a rank comes twice", 5, "aabbb", fresh()};
+    const struct arrangement places = {"ids at several places", 2, "ab", fresh()};
+    const struct arrangement given_up = {"an id is released", 3, "aab", NULL};
+    const struct arrangement in_vain = {"rank 0 is late, rank 2 absent", 4, "aabb", fresh()};
+    const struct arrangement arrangements[] = {
         {"two hosts", 2, "ab", NULL},       {"two of two", 4, "aabb", NULL},
         {"dealt in turn", 4, "abab", NULL}, {"one and three", 4, "abbb", NULL},
         {"three and one", 4, "aaab", NULL}, {"four hosts", 4, "abcd", NULL},
         {"three hosts", 6, "abccab", NULL},
     };
-    static const struct arrangement jobs[] = {
-        {"launched on two hosts", 4, "aabb", "29871"},
-        {"launched on two hosts, in turn", 4, "abab", "29872"},
+    const struct arrangement jobs[] = {
+        {"launched on two hosts", 4, "aabb", fresh()},
+        {"launched on two hosts, in turn", 4, "abab", fresh()},
+    };
+    static const struct maker makers[] = {
+        {"an id made by rank 1, of the same host", "aabb", 4, 1, 0, 0},
+        {"an id made on the second host", "aabb", 4, 3, 0, 0},
+        {"an id made on the third host", "abccab", 6, 2, 0, 0},
+        {"killed before it hands the link over", "aabb", 4, 1, 1, 0},
+        {"killed when it has handed the link over", "aabb", 4, 1, 1, 1},
+        {"killed on the second host before it hands the link over", "aabb", 4, 3, 1, 0},
+        {"killed on the second host when it has", "aabb", 4, 3, 1, 1},
+        {"killed between two links", "aabc", 4, 1, 1, 1},
+        {"killed after two links", "aabc", 4, 1, 2, 1},
     };
     size_t i;
 
     for (i = 0; i < sizeof arrangements / sizeof arrangements[0]; i++)
         processes_run(arrangements[i].name, arrangements[i].count, on_host,
                       (void *)(uintptr_t)&arrangements[i]);
+    for (i = 0; i < sizeof makers / sizeof makers[0]; i++)
+        run_maker(&makers[i]);
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
@@ -566,6 +716,7 @@ int main(void)
     processes_run(in_vain.name, in_vain.count, waits, (void *)(uintptr_t)&in_vain);
     restarted(&torn);
     processes_run("addresses and ports that are none", 1, bad_places, NULL);
+    processes_run("a link-local address", 1, link_local, NULL);
     processes_run("an interface", itself.count, interface, (void *)(uintptr_t)&itself);
     processes_run("a name that takes its time", 1, slow_name, NULL);
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)

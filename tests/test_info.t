@@ -91,6 +91,7 @@ sub words {
 
 words('SYMWIN_EMU_DEVICES=3 SYMWIN_EMU_MEM=4G SYMWIN_EMU_OLD=1', 'words',
     qr/^  emu, version \d+\.\d+, 3 devices\n  libsymwin \Q$version\E, which has kernels for it$/m,
+    qr/^  0-1: each symwin emulated GPU, 4 GiB, \d+ multiprocessors, compute capability 9\.0\n(?:     .*\n)+     UUID of 0: \S+\n     UUID of 1: \S+\n  2: /m,
     qr/^  2: symwin emulated GPU, 4 GiB, \d+ multiprocessors, compute capability 8\.0$/m,
     qr/^     POSIX descriptors: attribute yes, tried: works$/m,
     qr/^     multicast: attribute yes; granularity 2 MiB, recommended 2 MiB$/m,
@@ -100,6 +101,9 @@ words('SYMWIN_EMU_DEVICES=3 SYMWIN_EMU_MEM=4G SYMWIN_EMU_OLD=1', 'words',
     qr/^  All links: access yes, native atomics yes, performance rank 0$/m,
     qr/^  2 of 3 devices claim it\n  the library would use it here/m,
     qr/^symwin can use every device\.$/m);
+like(words('SYMWIN_EMU_DEVICES=8', 'devices that are alike', qr/^  0-7: each symwin emulated GPU, 8 GiB/m),
+    qr/\A(?!.*POSIX descriptors.*POSIX descriptors)/s, 'are described once');
+is((info('', '--version'))[1], "symwin-info (symwin) $version\n", '--version');
 words('SYMWIN_EMU_DEVICES=3 SYMWIN_EMU_STRANGERS=1', 'strangers',
     qr/^        1  no   -  no$/m, qr/^  6 of 6 pairs are no peers/m);
 words('SYMWIN_EMU_DEVICES=1', 'one device', qr/^  emu, version \S+, 1 device$/m, qr/^  There is one device/m);
@@ -300,7 +304,7 @@ like($output, $_, "--pid: $_")
   for qr/^Process $pid, libsymwin \Q$version\E$/m, qr/^    0x\w+ +at +0: +102400 bytes in +102400, 1 windows$/m,
   qr/^Communicator 0: rank 0 of 1 on device 0, 1 windows/m;
 ($status, $output) = info('', "--pid $pid --table");
-is(join(':', @{ (tables($output))[-1] }), 'window,comm,bytes,offset,transports:1:0', '--pid --table');
+is(join(':', @{ (tables($output))[-1] }), 'window,comm,bytes,offset,transports,allocations:1:0', '--pid --table');
 mkdir "$folder/other";
 is((info("TMPDIR=$folder/other XDG_RUNTIME_DIR=", "--pid $pid"))[0], 0, 'from where TMPDIR is another');
 my $all = `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do $info --pid $pid & done; wait`;
@@ -331,7 +335,8 @@ POSIX::_exit(0) if !$zombie;
 select undef, undef, undef, 0.05 until slurp("/proc/$zombie/stat") =~ /\) Z/;
 refused($zombie, qr/there is no process $zombie here, or it has ended/, 'a process that has ended');
 waitpid $zombie, 0;
-for my $setting ('SYMWIN_INFO=', 'SYMWIN_INFO=0') {
+{
+    my $setting = 'SYMWIN_INFO=0';
     my ($other, $ends) = start($setting);
     refused($other, qr/process $other was not started with SYMWIN_INFO=1.*: set that, and start it again$/m,
         $setting);

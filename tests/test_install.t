@@ -128,6 +128,47 @@ run("$cc -std=c99 -D_DEFAULT_SOURCE $warn $cflags -o $root/sample $root/sample.c
 is(run("SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$lib $root/sample", 'runs: the sample of README.md'), '',
     'without a complaint');
 
+# One rank's call fails: it says so, the other one is not left waiting, and the exit status says it too.
+my @calls = $sample =~ /status = (symwin_\w+)\(/g;
+cmp_ok(scalar @calls, '>=', 6, 'the sample makes calls');
+for my $call (@calls) {
+    spew("$root/fail.c", <<"END");
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+const char *__wrap_symwin_last_error(void);
+const char *__real_symwin_last_error(void);
+int __wrap_$call(void *a, void *b, void *c, void *d, void *e, void *f, void *g);
+int __real_$call(void *a, void *b, void *c, void *d, void *e, void *f, void *g);
+
+static atomic_int calls;
+static _Thread_local int failed;
+
+int __wrap_$call(void *a, void *b, void *c, void *d, void *e, void *f, void *g)
+{
+    failed = atomic_fetch_add(&calls, 1) == 1;
+    return failed ? 9 : __real_$call(a, b, c, d, e, f, g);
+}
+
+const char *__wrap_symwin_last_error(void)
+{
+    return failed ? "it was made to fail" : __real_symwin_last_error();
+}
+END
+    run("$cc -D_DEFAULT_SOURCE $cflags -o $root/failing $root/sample.c $root/fail.c -Wl,--wrap=$call "
+          . "-Wl,--wrap=symwin_last_error $libs -pthread", "builds: the sample whose second $call fails");
+    my $begin  = time;
+    my $output = `SYMWIN_DRIVER=emu SYMWIN_BOOTSTRAP_TIMEOUT_MS=2000 LD_LIBRARY_PATH=$lib timeout 30 $root/failing 2>&1`;
+    is($? >> 8, 1, 'its exit status');
+    cmp_ok(time - $begin, '<', 15, 'it does not hang');
+    my ($one) = $output =~ /^rank ([01]): it was made to fail$/m;
+    my $other = $one ? 0 : 1;
+    ok(defined $one, 'that rank says why');
+    like($output, qr/^rank $other: symwin_.*/m, 'and the other one what it knows')
+      if $call ne 'symwin_stream_synchronize' && $call ne 'symwin_comm_check';
+}
+
 run("$make BUILD=$build DESTDIR=$root PREFIX=/opt/symwin uninstall", 'make uninstall');
 is(`find $root/opt -type f -o -type l`, '', 'leaves nothing');
 

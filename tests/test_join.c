@@ -207,7 +207,7 @@ static void split(struct harness_team *team, int rank, void *arg)
 
 static void launch(struct processes *p, int rank, const char *job)
 {
-    char number[16];
+    char number[16], name[96];
 
     snprintf(number, sizeof number, "%d", rank);
     setenv("SYMWIN_RANK", number, 1);
@@ -215,17 +215,17 @@ static void launch(struct processes *p, int rank, const char *job)
     snprintf(number, sizeof number, "%d", p->count);
     setenv("SYMWIN_NRANKS", number, 1);
     setenv("SYMWIN_LOCAL_NRANKS", number, 1);
-    setenv("SYMWIN_JOB", job, 1);
+    snprintf(name, sizeof name, "%s-%ld", job,
+             (long)getppid()); /* beside other runs of this test */
+    setenv("SYMWIN_JOB", name, 1);
 }
 
 static void launched(struct processes *p, int rank)
 {
     symwin_launch_info info = {0};
-    char job[64];
     int i;
 
-    snprintf(job, sizeof job, "test_join-%ld", (long)getppid());
-    launch(p, rank, job);
+    launch(p, rank, "test_join");
     must_be(symwin_launch_query(&info) == SYMWIN_OK && info.rank == rank &&
                 info.nranks == p->count && info.local_rank == rank &&
                 strcmp(info.launcher, "symwin") == 0,
@@ -314,7 +314,7 @@ static void alone(struct processes *p, int rank)
     setenv("SYMWIN_LOCAL_NRANKS", "2", 1);
     setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "200", 1);
     must_be(symwin_unique_id_from_env(&id) == SYMWIN_TIMEOUT &&
-                host_error_has("rank 0 of job \"test_join-alone\" did not come within 200 ms") &&
+                host_error_has("rank 0 of job \"test_join-alone-|did not come within 200 ms") &&
                 host_now_ms() - begin < 5000,
             "rank 0 does not come", rank);
     setenv("SYMWIN_RANK", "2", 1);

@@ -1,5 +1,9 @@
 /* Members who contradict the others: they know the secret, so what they say counts, and every rank is
  * told the same: who it is, and what is wrong; in joining, and in a registration. */
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "../page.h"
 #include "hostile.h"
 
 enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, AT_ONCE_MS = 1000 };
@@ -139,9 +143,9 @@ static const struct votes votes[] = {
 /* Its part of a registration, by hand, until the others have had enough. */
 static void vote_otherwise(symwin_comm *comm, int higher)
 {
-    enum { BYTES, FLAGS, OFFSET, SEGMENT, ALLOCATION, COUNT }; /* as in attach.c */
+    enum { BYTES, FLAGS, OFFSET, SEGMENT, PLACE, STRETCH, PIECES, COUNT }; /* as in attach.c */
     static const char call[] = "symwin_window_register";
-    const uint64_t usual[COUNT] = {[BYTES] = 1, [ALLOCATION] = GRANULE};
+    const uint64_t usual[COUNT] = {[BYTES] = 1, [STRETCH] = GRANULE, [PIECES] = 1};
     const int64_t end = host_now_ms() + 4 * votes[1].timeout_ms;
     symwin_status status;
     uint64_t offset = 0;
@@ -191,6 +195,178 @@ static void disagree(const struct votes *v)
     processes_free(p);
 }
 
+/* ---- a member that never lets the others decide ------------------------------------------------ */
+
+/* An end that is proposed anew all the time. The others wait for no answer beyond their own time. */
+static void proposes(struct processes *p, int rank)
+{
+    enum { TIMEOUT_MS = 1000, LAST_MS = 8000, SOON_MS = 4500 };
+    symwin_window *window = NULL;
+    symwin_comm *comm = NULL;
+    int64_t begin;
+    void *memory;
+
+    host_must(processes_comm(p, rank, TIMEOUT_MS, &comm), "symwin_comm_create");
+    memory = host_alloc(rank, 1);
+    begin = host_now_ms();
+    if (rank == LATE) {
+        struct page *page = comm->group->exchange->page;
+
+        while (host_now_ms() < begin + LAST_MS &&
+               (p->rank[0].status < 0 || p->rank[1].status < 0)) {
+            page->proposed_at = sw_now_ms();
+            page->proposal = (uint64_t)1 << 48;
+            usleep(50000);
+        }
+        page->proposal = 0;
+    } else {
+        processes_note(p, rank, symwin_window_register(comm, memory, 1, 0, &window));
+        must_be(p->rank[rank].status != SYMWIN_OK && host_now_ms() < begin + SOON_MS,
+                "a proposal that is always fresh", rank);
+    }
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
+/* ---- a member that writes in others' names ------------------------------------------------------ */
+
+/* All votes for one color, which nobody has voted for; in a process of its own, which ends with its parent or before. */
+static pid_t rewrite(struct page *page)
+{
+    const size_t at = offsetof(struct sw_vote, values);
+    const uint64_t color = 77;
+    const pid_t pid = fork();
+    int r, i;
+
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;)
+        for (r = 0; r < RANKS; r++)
+            for (i = 0; i < 2; i++)
+                *(volatile uint64_t *)(void *)(page->posts[r].data[i] + at) = color;
+}
+
+/* Whatever comes of it, all ranks come back. */
+static void rewritten(struct processes *p, int rank)
+{
+    enum { TIMES = 20 };
+    symwin_comm *comm = NULL, *part = NULL;
+    symwin_status status = SYMWIN_OK;
+    pid_t writer = -1;
+    int i;
+
+    host_must(processes_comm(p, rank, 1500, &comm), "symwin_comm_create");
+    if (rank == LATE)
+        writer = rewrite(comm->group->exchange->page);
+    for (i = 0; i < TIMES && status == SYMWIN_OK; i++) {
+        status = symwin_comm_split(comm, 1, rank, NULL, &part);
+        if (status == SYMWIN_OK)
+            symwin_comm_destroy(part);
+    }
+    if (writer > 0) {
+        kill(writer, SIGKILL);
+        waitpid(writer, NULL, 0);
+    }
+    symwin_comm_destroy(comm);
+}
+
+/* ---- a member that sends what nobody awaits --------------------------------------------------- */
+
+struct unasked {
+    const char *name;
+    int count;                  /* frames */
+    int ranks[2], sequences[2]; /* of handles; ranks[0] < 0: they are letters */
+    int with_descriptors;
+    symwin_status want; /* what the others have for it; OK: they can do with it */
+};
+
+static const struct unasked unasked[] = {
+    {"handles of another's memory", 1, {1, 1}, {7, 7}, 1, SYMWIN_MISMATCH},
+    {"handles of no rank", 1, {3, 3}, {7, 7}, 1, SYMWIN_MISMATCH},
+    {"two handles of one rank", 2, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH},
+    {"handles of two registrations", 2, {2, 2}, {7, 8}, 1, SYMWIN_MISMATCH},
+    {"200 handles", 200, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH},
+    {"100 letters with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK},
+    {"too many letters", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH},
+};
+
+/* 0, or an errno: EPIPE where the other has had enough. */
+static int send_unasked(const struct unasked *u, int line, int fd, int i)
+{
+    union sw_wire_frame frame;
+
+    if (u->ranks[0] >= 0) {
+        memset(&frame, 0, sizeof frame.handle);
+        frame.handle.rank = u->ranks[i % 2];
+        frame.handle.sequence = (uint64_t)u->sequences[i % 2];
+        frame.handle.bytes = GRANULE;
+        sw_wire_seal(&frame, SW_WIRE_HANDLE);
+    } else {
+        memset(&frame, 0, sizeof frame.letter);
+        frame.letter.from = LATE;
+        frame.letter.number = (uint64_t)i + 1;
+        sw_wire_seal(&frame, SW_WIRE_LETTER);
+    }
+    return sw_wire_send(line, &frame, u->with_descriptors ? fd : -1, sw_now_ms() + 5000);
+}
+
+/* Rank 0 has 200 descriptors in all. Whatever comes, most are the program's. */
+static void sends_unasked(struct processes *p, int rank)
+{
+    enum { ALL = 200, OWN = 100 };
+    const struct rlimit limit = {ALL, ALL};
+    const struct unasked *u = p->arg;
+    symwin_comm *comm = NULL;
+    int error = 0, i;
+
+    host_must(processes_comm(p, rank, 5000, &comm), "symwin_comm_create");
+    if (rank == 0)
+        must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", rank);
+    processes_barrier(p);
+    if (rank == LATE) {
+        const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        for (i = 0; i < u->count && error == 0; i++)
+            error = send_unasked(u, comm->group->lines[0].watch.fd, fd, i);
+        must_be(error == 0 || error == EPIPE || error == ECONNRESET, "frames are sent", rank);
+        close(fd);
+        p->rank[rank].step = 1;
+    }
+    while (rank == 0 && p->rank[LATE].step == 0)
+        usleep(1000);
+    for (i = 0; rank == 0 && i < 5000 && (i < 300 || symwin_comm_check(comm) != u->want); i++)
+        usleep(1000);
+    if (rank == 0) {
+        int fds;
+
+        must_be(symwin_comm_check(comm) == u->want &&
+                    (u->want == SYMWIN_OK || host_error_has("rank 2's calls")),
+                "what comes of it", rank);
+        must_be(sw_closer_wait(5), "what nobody wants is closed", rank);
+        fds = harness_count_entries("/proc/self/fd");
+        must_be(fds < OWN, "the program has descriptors left", rank);
+        p->rank[0].number = fds;
+    }
+    processes_barrier(p);
+    symwin_comm_destroy(comm);
+}
+
+static void send_all_unasked(const struct unasked *u)
+{
+    struct processes *p = processes_new(RANKS, (void *)(uintptr_t)u);
+    int ended = 1;
+    int r;
+
+    for (r = 0; r < RANKS; r++)
+        processes_fork(p, r, sends_unasked);
+    for (r = 0; r < RANKS; r++)
+        ended &= processes_wait(p, r) == 0;
+    tap_ok(ended, "%s: %s; rank 0 has %lld descriptors", u->name, symwin_status_name(u->want),
+           (long long)p->rank[0].number);
+    processes_free(p);
+}
+
 /* Side by side: every maker stays for a second, to tell those who come late. */
 int main(void)
 {
@@ -204,5 +380,9 @@ int main(void)
         finish(&claims[i], begun[i]);
     for (i = 0; i < sizeof votes / sizeof votes[0]; i++)
         disagree(&votes[i]);
+    processes_run("an end that is always proposed anew", RANKS, proposes, NULL);
+    processes_run("votes that another has rewritten", RANKS, rewritten, NULL);
+    for (i = 0; i < sizeof unasked / sizeof unasked[0]; i++)
+        send_all_unasked(&unasked[i]);
     return tap_done();
 }

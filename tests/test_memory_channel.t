@@ -69,8 +69,9 @@ like($best, qr/best of all grids: \d/, 'which names a grid');
 copied('', '--nproc 2 1K 20K', [1024, 20480], '--nproc 2');
 
 # What a launcher sets; here the shell is the launcher.
+my $port = free_port();
 my $processes = join ' ', map {
-    "env RANK=$_ WORLD_SIZE=2 LOCAL_RANK=$_ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29514 "
+    "env RANK=$_ WORLD_SIZE=2 LOCAL_RANK=$_ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port "
       . "TORCHELASTIC_RUN_ID=channel $example 1K &" } 0, 1;
 $output = `export SYMWIN_DRIVER=emu; $processes wait 2>&1`;
 like($output, qr/^GPU 0: \[Bidir Put Packets\] bytes 1024, .*^Succeed!$/ms, 'torchrun');

@@ -90,8 +90,15 @@ for (['preloaded', "$preload $emu", 'program'], ['linked before NCCL', $emu, 'pr
 
 says('too much is a CUDA error, as with NCCL, and not passed on', "$preload $emu SYMWIN_EMU_MEM=256M",
     'program alloc 1073741824 alloc 4096', 'alloc 1073741824: 1', 'alloc 4096: 0 at 0 aligned 2097152');
-says('a setting that makes no sense is an invalid argument', "$preload $emu SYMWIN_MEM_KEEP=much",
-    'program alloc 4096', 'alloc 4096: 4');
+for (['SYMWIN_MEM_KEEP', 'much', $emu], ['SYMWIN_NCCL_PEERS', 'no', $emu], ['SYMWIN_NCCL', '', $emu], ['SYMWIN_DRIVER', 'opencl', ''],
+    ['SYMWIN_MEM_POOL', 'no', $gpus], ['SYMWIN_DRIVER', '', $no_gpu])
+{
+    my ($name, $value, $environment) = @$_;
+    my $output = `timeout 60 env $preload $environment $name='$value' $place/program alloc 4096 alloc 4096 2>$scratch/stderr`;
+    is($output, "alloc 4096: 4\nalloc 4096: 4\n", "$name=$value is an invalid argument, and nobody allocates");
+    like(slurp("$scratch/stderr"), qr/\Alibsymwin-nccl\.so: .*\b$name is "$value": set it to [^\n]*, or unset it\n\z/,
+        'which is said in one line');
+}
 says('one pool: a window of symwin holds the memory', $emu, 'window', 'alloc: 0', 'owned 1',
     'free under a window: 5', 'free: 0');
 

@@ -61,7 +61,7 @@ cmp_ok($seconds, '<', 60, 'all of it in a minute');
 SKIP: {
     skip 'no python3', 2 unless `python3 -c 'print(1)' 2>/dev/null`;
     like($output, qr/^# picture: pull\.svg$/m, 'there is a picture');
-    like(slurp("$folder/pull.svg"), qr/^<svg .*>symwin<.*>pull<.*>push</s, 'with a line for each');
+    like(slurp("$folder/pull.svg"), qr/^<svg .*>symwin, fastest<.*>symwin auto<.*>pull<.*>push</s, 'with a line for each');
 }
 is_deeply([glob "$folder/symwin-perf.*"], [], 'nothing is left behind');
 
@@ -122,7 +122,7 @@ found('own/faults.cu:patient', '--timeout 1', qr/^FAILED .*a rank that does not 
 
 refused('', '--kernel none.cu', 1, qr/--kernel none\.cu: No such file/, 'no file');
 refused('', "--kernel $here/$example", 1, qr/which of its kernels\? .*where NAME is one of pull push/, 'no name');
-refused('', "--kernel $here/$example:none", 1, qr/\bnone\W+ was not declared.*does not compile for the emulated driver/s, 'no such kernel');
+refused('', "--kernel $here/$example:nope", 1, qr/\Asymwin-perf: --kernel [^\n]*: there is no kernel nope in it; there is pull push\n\z/, 'no such kernel');
 refused('', "--kernel $here/README.md", 1, qr/give a FILE\.cu, which is compiled/, 'no kernel at all');
 refused('', "--kernel $folder/shared.so", 1, qr/which kernel of it\? .*shared\.so:NAME/, 'an object without a name');
 refused('', "--kernel $folder/shared.so:push", 1, qr/there is no push_emulated in it; SYMWIN_KERNEL_EMULATED\(push\)/, 'not in the object');

@@ -154,7 +154,7 @@ is_deeply([map { slurp($_) } sort glob "$folder/kept*"], ["of before\n", "of bef
 is($status, 1, 'files of a run that fails after a row: exit status');
 is(slurp("$folder/kept.csv") . slurp("$folder/kept.json"), "of before\nof before\n", 'are those of before');
 my %draft = $error =~ /^symwin-perf: --(csv|json): what was measured until then is in (\S+)$/mg;
-is(scalar(() = slurp($draft{csv}) =~ /^symwin,auto,f64,/mg), 1, 'what was measured is kept beside');
+is(scalar(() = slurp($draft{csv}) =~ /^symwin,auto,f32,/mg), 1, 'what was measured is kept beside');
 $json = eval { decode_json(slurp($draft{json})) };
 is("$json->{exit_status} $json->{results}[0]{algo}", '1 auto', 'in both') or diag($@);
 ($status) = perf('SYMWIN_PERF_BREAK=1', "-t 2 -b 1K -e 1K -n 1 $kept");
@@ -236,8 +236,9 @@ like($output, qr/^# Not checked: 1 of 1 results$/m, 'is said');
 
 @rows = good('', '--nproc 3 -b 1K -e 4K -n 2 --link --in-place both', 5, '--nproc 3');
 good('', '--nproc 2 -t 2 -b 1K -e 1K -n 2 -G 0', 1, 'two processes of two threads') unless $sanitized;
+my $port = free_port();
 my $processes = join ' ', map {
-    "env RANK=$_ WORLD_SIZE=2 LOCAL_RANK=$_ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29519 "
+    "env RANK=$_ WORLD_SIZE=2 LOCAL_RANK=$_ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port "
       . "TORCHELASTIC_RUN_ID=perf timeout 60 $perf -b 1K -e 1K -n 2 &"
 } 0, 1;
 $output = `export SYMWIN_DRIVER=emu; $processes wait 2>&1`;
@@ -369,6 +370,16 @@ good('', '-t 2 --algo none --launch -n 3 -G 0 --nproc 1', 2, 'in a stream');
 
 refused('', '-b 0', 2, qr/-b is "0": give a number/, 'no bytes');
 refused('', '-b 12X', 2, qr/-b is "12X"/, 'unknown suffix');
+refused('', '-t 2 -b 64K -e 1K', 2, qr/\A[^\n]*-e is less than -b[^\n]*\n\z/, 'a last size before the first');
+refused('', '-t 2 -b 1T -e 1T', 1, qr/1099511627776 bytes.*CUDA_ERROR_OUT_OF_MEMORY/, 'more than memory holds');
+for (['-m 2', 'give -n'], ['--agg_iters=2', 'give -n'], ['-N 3', '--rounds'], ['-p 1', 'side by side'],
+    ['-z 1', '--percentiles'], ['-y 1', 'a stream of its own'], ['-r 0', 'no root'], ['-C 1', 'column "launch"'],
+    ['-a 1', 'slowest rank'], ['-R 2', '--window'], ['-S 1', 'the time'], ['-u 1', '--kernel'], ['-M 1', 'symwin-info'],
+    ['-A 1', '--percentiles'], ['-x 1', '--sm-limit'], ['-V 4', '--blocks'], ['-D 1', '--algo'])
+{
+    my ($option, $instead) = @$_;
+    refused('', "-t 2 $option", 2, qr/\Asymwin-perf: \S+ is an option of nccl-tests; [^\n]*\Q$instead\E[^\n]*\n\z/, "nccl-tests' $option");
+}
 refused('', '-d f33', 2, qr/-d knows no "f33"/, 'unknown type');
 refused('', '-o sum,xor', 2, qr/-o knows no "xor"/, 'unknown operation');
 refused('', '--algo ring9', 2, qr/--algo knows no "ring9", but auto /, 'unknown algorithm');
@@ -388,6 +399,43 @@ refused('', '--algo none', 2, qr/--algo none needs/, 'nothing to do');
 refused('', '-t 2 -b 2 -e 3', 1, qr/nothing was measured: no size is an element/, 'no size is an element');
 refused('', '-t 2 -b 1K -e 1K -n 1 --algo all --threads 1024', 1, qr/no way that was asked for can serve/, 'no way serves');
 refused('', '-t 2 -e 15 -b 8 --link', 2, qr/--link needs -e of 16 bytes/, 'nothing that a link could carry');
+is((perf('', '--version'))[1], "symwin-perf (symwin) $1\n", '--version') if slurp('symwin.h') =~ /SYMWIN_VERSION "(.*)"/;
+good('', "--nthreads 2 --minbytes=64 --maxbytes 256 --stepfactor 2 --iters 1 -T 30 -F $folder/letters.csv", 3, "nccl-tests' words");
+like(slurp("$folder/letters.csv"), qr/^symwin,/m, 'and its -F');
+is(join(' ', map { "$_->[2] $_->[3]" } good('', '-t 2 -b 64 -e 64 -n 1 -d u8,f32,bf16,u8 -o max,sum', 6, 'types and operations')),
+    'u8 max u8 sum f32 max f32 sum bf16 max bf16 sum', 'in the order that was asked for');
+{
+    my ($status, $output, $error) = perf('', '-t 2 -b 64 -e 64 -n 1 --csv /dev/full');
+    is($status, 1, 'a full disk: exit status');
+    is($error, "symwin-perf: --csv /dev/full cannot be written: No space left on device\n", 'a full disk: says so');
+}
+
+# Ended by a signal, it names the file that it leaves.
+for (['INT', '-t 2', 'csv'], ['TERM', '-t 2', 'json'], ['TERM', '--nproc 2', 'csv']) {
+    my ($signal, $ranks, $kind) = @$_;
+    my $name = "$folder/ended-$signal.$kind" . ($ranks =~ /nproc/ ? '2' : '');
+    my $pid = fork // die;
+    if ($pid == 0) {
+        open STDOUT, '>', '/dev/null' or die;
+        open STDERR, '>', "$folder/ended" or die;
+        $ENV{SYMWIN_DRIVER} = 'emu';
+        exec $perf, split(' ', $ranks), qw(-b 64 -e 64M -f 2 -n 100 -G 1000), "--$kind", $name;
+        die;
+    }
+    my $until = time + 50;
+    my @files;
+    select undef, undef, undef, 0.05 until (@files = grep { -s } glob "$name.*") || time > $until;
+    select undef, undef, undef, 0.5; # a row is in it
+    kill $signal => $pid;
+    waitpid $pid, 0;
+    isnt($?, 0, "$ranks ended by SIG$signal: exit status");
+    $until = time + 20;
+    select undef, undef, undef, 0.05 until slurp("$folder/ended") =~ /\n/ || time > $until;
+    @files = glob "$name.*";
+    is(scalar @files, 1, 'it leaves a draft');
+    like(slurp("$folder/ended"), qr/^symwin-perf: --$kind: what was measured until then is in \Q$files[0]\E$/m, 'and names it');
+}
+
 refused('', '-t 1 --link', 1, qr/--link needs two ranks/, 'a link to oneself');
 refused('', '-t 2 --algo twoshot_mc', 1, qr/needs windows with multicast/, 'multicast');
 refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');

@@ -319,7 +319,7 @@ int main(void)
         give(&workers[0], hands[i]);
     for (i = 0; i < DEVICES; i++) {
         wrong += comms[i]->registrations->cache.range_count != 0 ||
-                 comms[i]->registrations->cache.span_count != 0;
+                 comms[i]->registrations->cache.piece_count != 0;
         symwin_comm_destroy(comms[i]);
     }
     for (i = 0; i < THREADS; i++)

@@ -114,6 +114,39 @@ static void aborts(struct harness_team *team, int rank, void *unused)
     member_close(&m);
 }
 
+/* Barriers of a grid of `size` blocks, on no more words than symwin_barrier_bytes() says: what lies behind them stays as it is. */
+static void words(struct harness_team *team, int rank, void *arg)
+{
+    static const struct meeting all = {TEAM_ALL, 1};
+    static const char *const kernels[] = {"team_blocks", "team_grids"};
+    const int blocks = *(const int *)arg;
+    struct team_args args;
+    struct member m;
+    uint32_t behind;
+    char name[80];
+    int k;
+
+    member_open(&m, team, rank, BYTES);
+    args = args_of(&m, &all);
+    for (k = 0; k < 2; k++, args.barrier += BYTES / 4) {
+        args.size = blocks;
+        member_launch(&m, "team_bytes", 1, 1, 0, &args);
+        behind = (uint32_t)(args.barrier - args.offset) + host_get_u32(m.device, m.memory);
+        args.size = all.size;
+        host_put_u32(m.device, m.memory + behind, 0x600df00d);
+        harness_barrier(team);
+        member_launch(&m, kernels[k], (unsigned)blocks, 33, 0, &args);
+        snprintf(name, sizeof name, "%s, %d ranks, %d blocks: the word behind", kernels[k],
+                 team->nranks, blocks);
+        TAP_EQ(name, host_get_u32(m.device, m.memory + behind), 0x600df00d);
+        TAP_EQ("words that were not those of the turn", host_get_u32(m.device, m.memory + WRONG),
+               0);
+        harness_barrier(team);
+    }
+    TAP_EQ("barriers that were given up", host_get_u32(m.device, m.memory + WRONG + 4), 0);
+    member_close(&m);
+}
+
 static void check(struct harness_team *team, int rank, void *unused)
 {
     static const struct meeting all = {TEAM_ALL, 1};
@@ -133,6 +166,7 @@ int main(void)
     static struct meeting all = {TEAM_ALL, 1}, near = {TEAM_NEAR, 2}, across = {TEAM_ACROSS, 2},
                           uneven = {TEAM_NEAR, 3};
     struct harness_leaks before;
+    int blocks, ranks;
 
     channel_start();
     before = harness_leaks_now();
@@ -143,6 +177,9 @@ int main(void)
     harness_run(4, meet, &near);
     harness_run(4, meet, &across);
     harness_run(4, meet, &uneven);
+    for (ranks = 1; ranks <= 3; ranks++)
+        for (blocks = 1; blocks <= 4; blocks++)
+            harness_run(ranks, words, &blocks);
     harness_run(2, aborts, NULL);
     harness_no_leaks("teams", &before);
     return tap_done();

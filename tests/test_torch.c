@@ -92,11 +92,164 @@ static void waits(void)
     harness_no_leaks("waits", &before);
 }
 
+/* ---- memory that is freed while it is held ---- */
+
+enum hold { HOLD_WINDOW, HOLD_REGISTRATION, HOLD_GRAPH, HOLD_CHANNEL, HOLD_KINDS };
+
+static const char *const hold_names[] = {"a window", "a registration", "a graph", "a channel"};
+
+/* What holds one allocation of one rank; what is NULL holds nothing. */
+struct holder {
+    int rank;
+    symwin_comm *comm;
+    struct CUstream_st *stream;
+    symwin_window *window;
+    symwin_registration *registration;
+    CUgraph graph;
+    symwin_channel_end *channel;
+};
+
+static void hold(struct holder *h, enum hold kind, void *ptr, size_t bytes)
+{
+    switch (kind) {
+    case HOLD_WINDOW:
+        host_must(symwin_window_register(h->comm, ptr, bytes, 0, &h->window), "register");
+        break;
+    case HOLD_REGISTRATION:
+        host_must(symwin_register(h->comm, ptr, bytes, &h->registration), "symwin_register");
+        break;
+    case HOLD_GRAPH:
+        host_must_cuda(sw_drv.cuStreamBeginCapture(h->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                       "cuStreamBeginCapture");
+        host_must(symwin_allreduce(h->comm, ptr, ptr, bytes / 4, SYMWIN_F32, SYMWIN_SUM, h->stream),
+                  "a captured call");
+        host_must_cuda(sw_drv.cuStreamEndCapture(h->stream, &h->graph), "cuStreamEndCapture");
+        break;
+    case HOLD_CHANNEL:
+        host_must(symwin_channel_create(h->comm, 1 - h->rank, ptr, bytes, NULL, &h->channel),
+                  "symwin_channel_create");
+        break;
+    case HOLD_KINDS:
+        break;
+    }
+}
+
+static void let_go(struct holder *h, enum hold kind)
+{
+    switch (kind) {
+    case HOLD_WINDOW:
+        host_must(symwin_window_deregister(h->comm, h->window), "deregister");
+        break;
+    case HOLD_REGISTRATION:
+        host_must(symwin_deregister(h->comm, h->registration), "symwin_deregister");
+        break;
+    case HOLD_GRAPH:
+        host_must_cuda(sw_drv.cuGraphDestroy(h->graph), "cuGraphDestroy");
+        host_must(symwin_mem_trim(0, 0), "symwin_mem_trim"); /* gives back what graphs have held */
+        break;
+    case HOLD_CHANNEL:
+        host_must(symwin_channel_destroy(h->comm, h->channel), "symwin_channel_destroy");
+        break;
+    case HOLD_KINDS:
+        break;
+    }
+}
+
+struct used {
+    uint64_t allocations, bytes, reserved;
+};
+
+static struct used used_now(int device)
+{
+    symwin_mem_usage usage;
+
+    host_must(symwin_mem_stats(device, &usage), "symwin_mem_stats");
+    return (struct used){usage.allocations, usage.used_bytes, usage.reserved_bytes};
+}
+
+static int used_is(int device, const struct used *before, uint64_t allocations, uint64_t bytes)
+{
+    const struct used now = used_now(device);
+
+    return now.allocations == before->allocations + allocations &&
+           now.bytes == before->bytes + bytes;
+}
+
+/* Two holds, in each order of their ends; `bytes` is what the allocation takes. */
+static void held(struct holder *h, int device, enum hold first, enum hold second, size_t bytes)
+{
+    const struct used before = used_now(device);
+    void *ptr = symwin_torch_alloc((ptrdiff_t)bytes, device, NULL);
+    symwin_registration *other = NULL;
+    char name[100];
+
+    snprintf(name, sizeof name, "%zu bytes, held by %s and %s", bytes, hold_names[first],
+             hold_names[second]);
+    hold(h, first, ptr, bytes);
+    hold(h, second, ptr, bytes);
+    symwin_torch_free(ptr, (ptrdiff_t)bytes, device, NULL);
+    tap_ok(used_is(device, &before, 1, bytes), "%s: a free leaves them where they are", name);
+    host_expect(name, symwin_mem_query(ptr, &(symwin_mem_info){0}), SYMWIN_INVALID, "freed");
+    host_expect(name, symwin_register(h->comm, ptr, 64, &other), SYMWIN_INVALID, "freed");
+    host_expect(name, symwin_mem_free(ptr), SYMWIN_INVALID, "freed before");
+    symwin_torch_free(ptr, (ptrdiff_t)bytes, device, NULL);
+    let_go(h, second);
+    tap_ok(used_is(device, &before, 1, bytes), "%s: as long as one holds it", name);
+    let_go(h, first);
+    tap_ok(used_is(device, &before, 0, 0), "%s: the last one's end gives it back", name);
+    host_must(symwin_mem_trim(device, SIZE_MAX), "symwin_mem_trim");
+    TAP_EQ("bytes that the device is short of", used_now(device).reserved - before.reserved, 0);
+}
+
+static void run_held(struct harness_team *team, int rank, void *unused)
+{
+    static const size_t sizes[] = {8192, 4 * MIB};
+    const int device = harness_device(rank);
+    struct holder h = {.rank = rank};
+    void *left;
+    size_t i;
+    int a, b;
+
+    (void)unused;
+    host_must(harness_comm(team, rank, &h.comm), "symwin_comm_create");
+    host_must(symwin_stream_create(device, &h.stream), "symwin_stream_create");
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (a = 0; a < HOLD_KINDS; a++)
+            for (b = 0; b < HOLD_KINDS; b++)
+                if (a != b)
+                    held(&h, device, a, b, sizes[i]);
+    /* What is held to the end goes with the communicator. */
+    for (a = 0; a < HOLD_KINDS; a++) {
+        const struct used before = used_now(device);
+
+        if (a == HOLD_GRAPH)
+            continue;
+        left = symwin_torch_alloc(8192, device, NULL);
+        hold(&h, a, left, 8192);
+        symwin_torch_free(left, 8192, device, NULL);
+        TAP_EQ("bytes in use", used_now(device).bytes - before.bytes, 8192);
+    }
+    host_must(symwin_stream_destroy(device, h.stream), "symwin_stream_destroy");
+    symwin_comm_destroy(h.comm);
+    TAP_EQ("bytes in use when the communicator has gone", used_now(device).bytes, 0);
+    TAP_EQ("bytes of the device", used_now(device).reserved, 0);
+}
+
+static void busy(void)
+{
+    const struct harness_leaks before = harness_leaks_now();
+
+    harness_run(2, run_held, NULL);
+    harness_no_leaks("memory that was held", &before);
+}
+
 int main(void)
 {
+    setenv("SYMWIN_MEM_KEEP", "0", 1); /* so that what is freed is seen to go */
     harness_start();
     memory();
     nothing();
     waits();
+    busy();
     return tap_done();
 }

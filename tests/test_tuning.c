@@ -58,7 +58,7 @@ static const struct {
      "line 2: registered is \"00\" and must be 1 for an algorithm over windows"},
     {"too many blocks", NAMES "A GPU,4,2,float,0,4096,oneshot,65537,96\n", "blocks is \"65537\""},
     {"too many threads", NAMES "A GPU,4,2,float,0,4096,oneshot,8,1025\n", "threads is \"1025\""},
-    {"a carriage return", NAMES "A GPU,4,2,float,0,4096,oneshot,8,96\r\n", "threads is \"96\r\""},
+    {"a carriage return", NAMES "A GPU,4,2,float,0,4096,oneshot,8,96\r\n", "threads is \"96?\""},
     {"the same size twice", NAMES ROW ROW,
      "line 3 has no more bytes than the row of its kind before it"},
     {"sizes that fall", NAMES ROW "A GPU,4,2,float,0,2048,oneshot,8,96\n", "line 3 has no more"},

@@ -19,7 +19,7 @@ mkdir "$place/tmp"
 chmod 755 "$place" "$place/program"
 
 [ "$user" != 0 ] || user=65534
-without='env -i SYMWIN_DRIVER=emu TMPDIR=tmp'
+without="env -i SYMWIN_DRIVER=emu TMPDIR=$place/tmp"
 if [ "$(id -u)" = 0 ]; then
     if ! command -v setpriv >/dev/null; then
         echo "1..0 # SKIP as root this needs setpriv of util-linux"

@@ -331,11 +331,15 @@ static struct late {
     struct sw_segment *joined;
 } late;
 
+static const struct sw_stretch late_stretches[4] = {
+    {0, GRANULE, 1}, {0, GRANULE, 1}, {0, GRANULE, 1}, {0, GRANULE, 1}};
+
 /* Rank 1 comes to the segment when rank 0, which was the only one to hold it, is taking it down. */
 static CUresult join_late(CUdeviceptr ptr, size_t size)
 {
     if (late.joined == NULL)
-        host_must(sw_segment_join(late.group, 1, 77, late.offset, GRANULE, &late.joined), "join");
+        host_must(sw_segment_join(late.group, 1, 77, late.offset, late_stretches, &late.joined),
+                  "join");
     return late.unmap(ptr, size);
 }
 
@@ -352,7 +356,7 @@ static void run_late(struct harness_team *team, int rank, void *arg)
         late = (struct late){sw_drv.cuMemUnmap, m.comm->group, 0, NULL};
         host_must_cuda(sw_drv.cuMemRetainAllocationHandle(&memory, m.memory), "retain");
         host_must(sw_segment_room(late.group, GRANULE, 0, &late.offset), "room");
-        host_must(sw_segment_join(late.group, 0, 77, late.offset, GRANULE, &first), "join");
+        host_must(sw_segment_join(late.group, 0, 77, late.offset, late_stretches, &first), "join");
         host_must(sw_segment_map(late.group, first, 0, memory, GRANULE, 7), "map");
         sw_drv.cuMemUnmap = join_late;
         sw_segment_release(late.group, first, 0);

@@ -1,12 +1,25 @@
 #!/bin/sh
-# Runs one test for tools/run-tests.sh: passes on what it says, and keeps it if the test fails.
+# Runs one test for tools/run-tests.sh: passes on what it says, and keeps it if the test fails. A test that
+# passes has made at least one check, and as many as $SYMWIN_TEST_LEAST says, a file of lines "name checks": a
+# loop over a table or a list of files that has become empty would pass otherwise.
 #
 #   usage: tools/run-one.sh SECONDS TEST
-log=$SYMWIN_TEST_LOGS/$(basename "$2")
+name=$(basename "$2")
+log=$SYMWIN_TEST_LOGS/$name
 
 timeout -k 5 "$1" "$2" >"$log" 2>&1
 status=$?
 cat "$log"
+if [ $status -eq 0 ] && ! grep -q '^not ok' "$log" && ! grep -qi '^1\.\.0 *# *skip' "$log"; then
+    checks=$(grep -c '^ok ' "$log")
+    least=$(sed -n "s/^${name%.t} //p" "${SYMWIN_TEST_LEAST:-/dev/null}")
+    if [ "$checks" -lt "${least:-1}" ]; then
+        echo "not ok - it made $checks checks and not ${least:-1}: a loop found nothing, or correct tests/least.txt" |
+            tee -a "$log"
+        status=1
+    fi
+    [ -z "${SYMWIN_TEST_CHECKS:-}" ] || echo "${name%.t} $checks" >>"$SYMWIN_TEST_CHECKS"
+fi
 if [ $status -eq 0 ] && ! grep -q '^not ok' "$log"; then
     rm "$log"
 else

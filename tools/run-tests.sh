@@ -6,11 +6,12 @@
 #
 # A test is tests/KIND_<name>.c or .cc, built as BUILD/tests/KIND_<name>, or a script
 # tests/KIND_<name>.t. SYMWIN_TEST_TIMEOUT bounds each (seconds), SYMWIN_TEST_JOBS runs so many at
-# the same time.
+# the same time. tests/least.txt has how many checks each makes at the least: three quarters of those that there were
+# when it was written, by SYMWIN_TEST_CHECKS=FILE, to which each test's name and number of checks are added.
 set -eu
 
 if [ $# -lt 2 ]; then
-    sed -n 's/^# \{0,1\}//; 5,9p' "$0" >&2
+    sed -n 's/^# \{0,1\}//; 5,11p' "$0" >&2
     exit 2
 fi
 build=$1
@@ -64,6 +65,8 @@ gpu)
     ;;
 *)
     export SYMWIN_DRIVER=emu
+    # What sanitizers run is thinned out.
+    grep -qs -e -fsanitize= "$build/flags" || export SYMWIN_TEST_LEAST=tests/least.txt
     # For two cores: many wait for what they have stopped or killed.
     jobs=${SYMWIN_TEST_JOBS:-3}
     ;;

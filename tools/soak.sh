@@ -26,6 +26,7 @@ soak() { # a test, its stride
     cat "$build/soak/$1"
 }
 
+soak test_flood 10000 # connections held while a job starts; prints how much later it does
 soak test_kill "$kill_stride"
 soak test_system_faults "$fault_stride"
 

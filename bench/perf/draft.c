@@ -1,11 +1,84 @@
 /* A file that has another name until it is complete, so that a run that fails destroys none of before. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "perf.h"
+
+/* What a signal's handler needs: it can only write and unlink. */
+enum { MOST_DRAFTS = 4 };
+static struct {
+    volatile sig_atomic_t open, worth; /* worth: something is in it */
+    char path[4096], text[4096 + 128];
+    int bytes;
+} open_drafts[MOST_DRAFTS];
+
+static void end_by(int number)
+{
+    for (int i = 0; i < MOST_DRAFTS; i++) {
+        if (open_drafts[i].open && !open_drafts[i].worth)
+            unlink(open_drafts[i].path);
+        else if (open_drafts[i].open &&
+                 write(STDERR_FILENO, open_drafts[i].text, (size_t)open_drafts[i].bytes) < 0)
+            continue;
+    }
+    raise(number); /* its default action, once the handler has returned */
+}
+
+/* Of the drafts that are open, by path. */
+static int find(const char *path)
+{
+    for (int i = 0; i < MOST_DRAFTS; i++)
+        if (open_drafts[i].open && strcmp(open_drafts[i].path, path) == 0)
+            return i;
+    return -1;
+}
+
+static void remember(const struct draft *d)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = end_by, .sa_flags = (int)SA_RESETHAND};
+    int i = 0;
+
+    while (i < MOST_DRAFTS && open_drafts[i].open)
+        i++;
+    if (i == MOST_DRAFTS)
+        return;
+    snprintf(open_drafts[i].path, sizeof open_drafts[i].path, "%s", d->path);
+    open_drafts[i].bytes = snprintf(open_drafts[i].text, sizeof open_drafts[i].text,
+                                    "symwin-perf: %s: what was measured until then is in %s\n",
+                                    d->option, d->path);
+    open_drafts[i].worth = 0;
+    open_drafts[i].open = 1;
+    for (size_t s = 0; s < sizeof signals / sizeof signals[0]; s++) {
+        struct sigaction before;
+
+        if (sigaction(signals[s], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(signals[s], &action, NULL);
+    }
+}
+
+static void forget(const struct draft *d)
+{
+    const int i = find(d->path);
+
+    if (i >= 0)
+        open_drafts[i].open = 0;
+}
+
+void draft_flush(struct draft *d)
+{
+    const int i = find(d->path);
+
+    errno = 0;
+    if (fflush(d->to) != 0 && d->error == 0)
+        d->error = errno != 0 ? errno : EIO;
+    if (i >= 0)
+        open_drafts[i].worth = 1;
+}
 
 symwin_status draft_open(struct draft *d, const char *option, const char *name)
 {
@@ -19,19 +92,22 @@ symwin_status draft_open(struct draft *d, const char *option, const char *name)
     else
         snprintf(d->path, sizeof d->path, "%s.%ld", name, (long)getpid());
     d->to = fopen(d->path, d->direct ? "w" : "wx");
+    if (d->to != NULL && !d->direct)
+        remember(d);
     return d->to != NULL ? SYMWIN_OK
                          : sw_fail(SYMWIN_DENIED, "%s %s: %s", option, name, strerror(errno));
 }
 
 symwin_status draft_close(struct draft *d, enum draft_end end)
 {
-    int error = 0;
+    int error = d->error;
 
     if (d->to == NULL)
         return SYMWIN_OK;
+    forget(d);
     errno = 0;
     if (fflush(d->to) != 0 || ferror(d->to) || (!d->direct && fsync(fileno(d->to)) != 0))
-        error = errno != 0 ? errno : EIO;
+        error = error != 0 ? error : errno != 0 ? errno : EIO;
     if (fclose(d->to) != 0 && error == 0)
         error = errno;
     d->to = NULL;
@@ -42,8 +118,9 @@ symwin_status draft_close(struct draft *d, enum draft_end end)
     if (end == DRAFT_DONE && error == 0 && !d->direct && rename(d->path, d->name) != 0)
         error = errno;
     if (error != 0)
-        return sw_fail(SYMWIN_DENIED, "%s %s cannot be written: %s; what could be is in %s",
-                       d->option, d->name, strerror(error), d->path);
+        return sw_fail(SYMWIN_DENIED, "%s %s cannot be written: %s%s%s", d->option, d->name,
+                       strerror(error), d->direct ? "" : "; what could be is in ",
+                       d->direct ? "" : d->path);
     if (end == DRAFT_KEPT)
         draft_say(d);
     return SYMWIN_OK;

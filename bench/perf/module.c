@@ -342,7 +342,7 @@ static uint64_t abort_word(const struct rank *r, const struct own_kernel *k)
 {
     if (r->job->page->stage != STAGE_TIME)
         return k->gave_up_address;
-    return r->comm->report_address + offsetof(struct sw_kernel_report, abort);
+    return r->comm->report_address + offsetof(struct sw_kernel_report, ended);
 }
 
 symwin_status own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call)

@@ -17,7 +17,7 @@ static const char usage[] =
     "queued their work, an all-reduce that lines the GPUs up, and a number of calls between two events. Its\n"
     "time is the slowest rank's; what is printed is the median over the repetitions, for one call.\n"
     "\n"
-    "  -b SIZE        first size in bytes; suffixes K, M, G (powers of 1024)        1K\n"
+    "  -b SIZE        first size in bytes; suffixes K, M, G, T (powers of 1024)     1K\n"
     "  -e SIZE        last size                                  256M; emulated driver 64K\n"
     "  -f N           each size is N times the one before                             4\n"
     "  -i SIZE        each size is SIZE bytes more than the one before, instead of -f\n"
@@ -114,10 +114,10 @@ static void print_usage(FILE *to)
 
 /* ---- values ---- */
 
-/* A number of least .. most with an optional suffix K, M or G. -1: it is none, and says so. */
+/* A number of least .. most with an optional suffix K, M, G or T. -1: it is none, and says so. */
 static int64_t number(const char *option, const char *text, int64_t least, int64_t most)
 {
-    static const char suffixes[] = "KMG";
+    static const char suffixes[] = "KMGT";
     const char *suffix;
     char *end = NULL;
     int64_t value = -1;
@@ -134,8 +134,10 @@ static int64_t number(const char *option, const char *text, int64_t least, int64
             value = -1;
     }
     if (value < 0) {
-        fprintf(stderr, "symwin-perf: %s is \"%s\": give a number from %lld to %lld\n", option,
-                text, (long long)least, (long long)most);
+        fprintf(
+            stderr,
+            "symwin-perf: %s is \"%s\": give a number from %lld to %lld; K, M, G or T may follow it\n",
+            option, text, (long long)least, (long long)most);
         return -1;
     }
     return value << shift;
@@ -150,10 +152,14 @@ static int find(const char *const *names, const char *name, size_t length)
 }
 
 /* Names with commas between them as bits; "all" is every one. 0: one of them is no name, and says so. */
-static unsigned list(const char *option, const char *const *names, const char *text)
+static unsigned list(const char *option, const char *const *names, const char *text,
+                     unsigned char order[PERF_MOST_NAMES])
 {
     unsigned bits = 0;
+    int count = 0;
 
+    if (order != NULL)
+        order[0] = 0;
     if (strcmp(text, "all") == 0) {
         for (int i = 0; names[i] != NULL; i++)
             bits |= 1u << i;
@@ -169,6 +175,10 @@ static unsigned list(const char *option, const char *const *names, const char *t
                 fprintf(stderr, " %s", names[k]);
             fprintf(stderr, "\n");
             return 0;
+        }
+        if (order != NULL && (bits & 1u << i) == 0) {
+            order[count++] = (unsigned char)(i + 1);
+            order[count] = 0;
         }
         bits |= 1u << i;
         if (text[length] == '\0')
@@ -250,7 +260,7 @@ static int set_algos(struct perf_options *options, const char *value)
     options->algos = 0;
     if (strcmp(value, "none") == 0)
         return 1;
-    options->algos = list("--algo", algos, value);
+    options->algos = list("--algo", algos, value, NULL);
     return options->algos != 0;
 }
 
@@ -293,12 +303,12 @@ static int set(struct perf_options *options, int i, const char *value)
             *(int *)member = (int)parsed;
         return parsed >= 0;
     case TYPES:
-        return (*(unsigned *)member = list("-d", types, value)) != 0;
+        return (*(unsigned *)member = list("-d", types, value, options->type_order)) != 0;
     case OPS:
-        return (*(unsigned *)member = list("-o", ops, value)) != 0;
+        return (*(unsigned *)member = list("-o", ops, value, options->op_order)) != 0;
     case RIVALS:
         options->rivals_given = 1;
-        return (*(unsigned *)member = list("--against", rivals, value)) != 0;
+        return (*(unsigned *)member = list("--against", rivals, value, NULL)) != 0;
     case ALGOS:
         return set_algos(options, value);
     case PLACE:
@@ -353,13 +363,19 @@ int options_parse(int argc, char **argv, struct perf_options *options)
             print_usage(stdout);
             return 0;
         }
-        which = option_index(argv[i]);
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("symwin-perf (symwin) %s\n", SYMWIN_VERSION);
+            return 0;
+        }
+        if (options_foreign(argv[i]))
+            return 2;
+        which = option_index(options_own_name(argv[i]));
         if (which < 0) {
             fprintf(stderr, "symwin-perf: what is \"%s\"? --help names the options\n", argv[i]);
             return 2;
         }
-        if (argv[i][strlen(table[which].name)] == '=')
-            value = argv[i] + strlen(table[which].name) + 1;
+        if (argv[i][1] == '-' && strchr(argv[i], '=') != NULL)
+            value = strchr(argv[i], '=') + 1;
         else if (table[which].kind != FLAG && i + 1 < argc)
             value = argv[++i];
         if ((table[which].kind == FLAG) != (value == NULL)) {
@@ -424,10 +440,13 @@ const char *options_complete(struct perf_options *options, int emulated)
         options->types = options->tune != NULL
                              ? 1u << SYMWIN_BF16 | 1u << SYMWIN_F32 | 1u << SYMWIN_I32
                              : 1u << SYMWIN_F32;
-    if (options->end == 0)
+    if (options->end == 0) {
         options->end = emulated ? 64u << 10 : 256u << 20;
+        if (options->end < options->begin)
+            options->end = options->begin;
+    }
     if (options->end < options->begin)
-        options->end = options->begin;
+        return "-e is less than -b: give the first size by -b and the last by -e";
     if (options->warmup < 0)
         options->warmup = emulated ? 1 : 5;
     if (options->replays < 0)
@@ -452,6 +471,16 @@ const char *options_complete(struct perf_options *options, int emulated)
         return "--against: torch goes without --percentiles --rotate --sm-limit, which would hold for the "
                "others only";
     return NULL;
+}
+
+int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i)
+{
+    if (order[0] != 0)
+        return (int)order[i] - 1; /* 0 ends it */
+    for (int value = 0; value < 32; value++)
+        if ((bits & 1u << value) != 0 && i-- == 0)
+            return value;
+    return -1;
 }
 
 size_t options_next_size(const struct perf_options *options, size_t bytes)

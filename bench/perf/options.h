@@ -11,7 +11,8 @@ enum {
     PERF_MOST_ROTATE = 64,
     PERF_MOST_CALLS = 10000,
     PERF_MOST_REPETITIONS = 1000,
-    PERF_MOST_KERNELS = 8
+    PERF_MOST_KERNELS = 8,
+    PERF_MOST_NAMES = 16 /* more than types or operations, which are few */
 };
 
 /* Stream calls all wait in the queue behind the start gate, and a CUDA stream holds about a thousand operations before a
@@ -45,7 +46,10 @@ struct perf_options {
     int percentiles;         /* single calls that they are of; 0: they are of the repetitions */
     int check, host_data;
     unsigned types, ops, algos; /* bit i: value i of symwin.h's list */
-    int all_algos;              /* those that cannot serve a call are passed over */
+    unsigned char
+        type_order[PERF_MOST_NAMES]; /* one more than each, as they were asked for; 0 ends */
+    unsigned char op_order[PERF_MOST_NAMES];
+    int all_algos; /* those that cannot serve a call are passed over */
     int blocks, block_threads, sm_limit;
     int window;
     unsigned placements; /* PERF_OUT_OF_PLACE, PERF_IN_PLACE */
@@ -72,6 +76,19 @@ int options_parse(int argc, char **argv, struct perf_options *options);
 /* The defaults that a GPU and the emulated driver, which shows nothing of speed, have apart. NULL: good;
  * else what is wrong, in a sentence. */
 const char *options_complete(struct perf_options *options, int emulated);
+
+/* Type or operation `i` of those that were asked for, in that order; -1: there are no more. */
+int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i);
+
+/* ---- nccl_tests.c: options of nccl-tests ---- */
+
+/* The option that does the same here, or the word itself. */
+const char *options_own_name(const char *given);
+
+/* Whether it is one that is refused, which is said with what to give instead. */
+int options_foreign(const char *given);
+
+/* ---- options.c ---- */
 
 /* The next size after `bytes`, 0: that was the last. */
 size_t options_next_size(const struct perf_options *options, size_t bytes);

@@ -97,6 +97,23 @@ static symwin_status read_text(const char *path, char **out)
     return SYMWIN_OK;
 }
 
+/* Whether a kernel of that name can be in the text: it is written there, or macros or other files may make it. */
+static int may_be_in(const char *text, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (const char *at = strstr(text, name); at != NULL; at = strstr(at + 1, name))
+        if ((at == text || (!isalnum((unsigned char)at[-1]) && at[-1] != '_')) &&
+            !isalnum((unsigned char)at[length]) && at[length] != '_')
+            return 1;
+    if (strstr(text, "##") != NULL)
+        return 1;
+    for (const char *at = strstr(text, "#include"); at != NULL; at = strstr(at + 1, "#include"))
+        if (strncmp(at + 8 + strspn(at + 8, " \t"), "\"symwin", 7) != 0)
+            return 1;
+    return 0;
+}
+
 /* Without a name the only kernel is meant. A name that is not found may be made by a macro. */
 static symwin_status find_name(const char *argument, struct own_source *out)
 {
@@ -107,9 +124,12 @@ static symwin_status find_name(const char *argument, struct own_source *out)
     if (status != SYMWIN_OK)
         return status;
     count = kernels_of(text, names, sizeof names);
+    if (out->name[0] != '\0' && count > 0 && !may_be_in(text, out->name))
+        status = sw_fail(SYMWIN_INVALID, "--kernel %s: there is no kernel %s in it; there is%s",
+                         argument, out->name, names);
     free(text);
-    if (out->name[0] != '\0')
-        return SYMWIN_OK;
+    if (status != SYMWIN_OK || out->name[0] != '\0')
+        return status;
     if (count == 1)
         snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, names + 1);
     else if (count == 0)

@@ -123,6 +123,7 @@ struct draft {
     const char *option, *name; /* whose the file is, and what it will be called */
     char path[4096];           /* what it is called until then */
     int direct;                /* it is no regular file, and written to at once */
+    int error;                 /* errno of the first write that failed */
 };
 
 enum draft_end {
@@ -134,6 +135,9 @@ enum draft_end {
 symwin_status draft_open(struct draft *draft, const char *option, const char *name);
 symwin_status draft_close(struct draft *draft, enum draft_end end);
 void draft_say(const struct draft *draft);
+
+/* What was printed to it is worth keeping: a signal that ends the program says where it is. */
+void draft_flush(struct draft *draft);
 
 /* ---- the process ------------------------------------------------------------------------------ */
 

@@ -63,7 +63,8 @@ static symwin_status open_comms(struct rank *r)
     const struct job *job = r->job;
     symwin_comm_options options = {
         .size = sizeof options,
-        .flags = SYMWIN_COMM_NO_MULTICAST | SYMWIN_COMM_NO_GRAPH_REGISTER, /* plain stays plain */
+        .flags = SYMWIN_COMM_NO_MULTICAST | SYMWIN_COMM_NO_GRAPH_REGISTER | /* plain stays plain */
+                 SYMWIN_COMM_NO_ORDER, /* what opens the gate is on the same stream */
         .timeout_ms = job->options.timeout_s * 1000,
         .kernel_timeout_ms = job->options.timeout_s * 1000,
     };
@@ -72,6 +73,7 @@ static symwin_status open_comms(struct rank *r)
     status = symwin_comm_create(&job->id, job->nranks, r->rank, r->device, &options, &r->control);
     if (status != SYMWIN_OK)
         return status;
+    options.flags &= ~(unsigned)SYMWIN_COMM_NO_ORDER;
     options.max_blocks = job->options.sm_limit;
     if (job->options.graph_launch)
         options.flags |= SYMWIN_COMM_GRAPH_LAUNCH;

@@ -60,7 +60,7 @@ symwin_status record_open(struct job *job)
     return status;
 }
 
-static void write_csv(const struct job *job, const struct result *r)
+static void write_csv(struct job *job, const struct result *r)
 {
     FILE *to = job->csv.to;
 
@@ -82,10 +82,10 @@ static void write_csv(const struct job *job, const struct result *r)
                 r->launched.measured);
     else
         fprintf(to, ",,,,\n");
-    fflush(to);
+    draft_flush(&job->csv);
 }
 
-static void write_json(const struct job *job, const struct result *r)
+static void write_json(struct job *job, const struct result *r)
 {
     FILE *to = job->json.to;
 
@@ -118,7 +118,7 @@ static void write_json(const struct job *job, const struct result *r)
                 result_launched(r), r->launched.blocks, r->launched.threads, r->launched.measured);
     else
         fprintf(to, "\"launched\": null}");
-    fflush(to);
+    draft_flush(&job->json);
 }
 
 symwin_status record(struct job *job, const struct result *result)

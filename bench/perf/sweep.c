@@ -135,10 +135,11 @@ symwin_status sweep(struct rank *r)
 
     if (r->rank == 0)
         table_head(r->job);
-    for (int type = 0; symwin_type_name((symwin_type)type) != NULL; type++)
-        for (int op = 0; symwin_op_name((symwin_op)op) != NULL && status == SYMWIN_OK; op++)
-            if ((o->types & 1u << type) != 0 && (o->ops & 1u << op) != 0 && r->job->ways.count > 0)
-                status = sweep_sizes(r, (symwin_type)type, (symwin_op)op, begun);
+    for (int t = 0; options_nth(o->type_order, o->types, t) >= 0; t++)
+        for (int p = 0; options_nth(o->op_order, o->ops, p) >= 0 && status == SYMWIN_OK; p++)
+            if (r->job->ways.count > 0)
+                status = sweep_sizes(r, (symwin_type)options_nth(o->type_order, o->types, t),
+                                     (symwin_op)options_nth(o->op_order, o->ops, p), begun);
     if (status == SYMWIN_OK)
         status = sweep_limits(r, begun);
     return status;

@@ -4,62 +4,11 @@
 #endif
 #include "launch.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "../common.h"
 
 #ifdef USE_MPI
 #include "symwin_mpi.h"
 #endif
-
-static void set_number(const char *name, int value)
-{
-    char text[16];
-
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
-/* Starts the ranks as children; they find their numbers where a launcher would have put them. Returns
- * -1 in a child, in the parent the exit status of all. */
-static int fork_ranks(int nproc)
-{
-    int failed = 0;
-    char job[64];
-
-    snprintf(job, sizeof job, "%s-%ld", program, (long)getpid());
-    setenv("SYMWIN_JOB", job, 1);
-    set_number("SYMWIN_NRANKS", nproc);
-    set_number("SYMWIN_LOCAL_NRANKS", nproc);
-    for (int p = 0; p < nproc; p++) {
-        const pid_t pid = fork();
-
-        if (pid == 0) {
-            set_number("SYMWIN_RANK", p);
-            set_number("SYMWIN_LOCAL_RANK", p);
-            return -1;
-        }
-        if (pid < 0) {
-            fprintf(stderr, "%s: cannot fork process %d: %s\n", program, p, strerror(errno));
-            failed = 1; /* the others wait for it until their time is up */
-            break;
-        }
-    }
-    for (;;) {
-        int status = 0;
-
-        if (wait(&status) < 0) {
-            if (errno == EINTR)
-                continue;
-            break; /* no child is left */
-        }
-        failed |= status != 0;
-    }
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
 
 #ifdef USE_MPI
 /* The ranks of a process are threads, but only the first one calls MPI. */
@@ -95,7 +44,7 @@ int launch_begin(const struct options *options, struct launch *launch)
     symwin_launch_info info = {.launcher = NULL, .nranks = 1};
 
     if (options->nproc > 0) {
-        const int status = fork_ranks(options->nproc);
+        const int status = common_fork(program, options->nproc);
 
         if (status >= 0)
             return status;
@@ -112,6 +61,7 @@ int launch_begin(const struct options *options, struct launch *launch)
     launch->count = info.nranks > 1 ? threads : options->nthreads; /* 0: one a device */
     launch->nranks = info.nranks * launch->count;
     launch->first = info.rank * launch->count;
+    launch->local_count = (info.local_nranks > 0 ? info.local_nranks : info.nranks) * launch->count;
     launch->local_first = (info.local_rank >= 0 ? info.local_rank : info.rank) * launch->count;
     return -1;
 }

@@ -8,6 +8,7 @@ struct launch {
     int nranks;       /* all */
     int first, count; /* this process's ranks: first .. first + count - 1 */
     int local_first;  /* the number of `first` among the ranks of this host, for choosing devices */
+    int local_count;  /* ranks on this host */
     int processes;    /* that the ranks are spread over */
     int mpi;          /* and they meet through MPI: built so, and not forked by this program */
 };

@@ -1,10 +1,10 @@
 /* The command line. */
+#if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* setenv */
+#endif
 #include "options.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../common.h"
 
 static const char usage[] =
     "usage: [NTHREADS=N] %s [--nproc N] [--algo ALGO] [COUNT [TYPE [OP]]]\n"
@@ -85,6 +85,8 @@ int options_parse(int argc, char **argv, struct options *options)
             print_usage(stdout);
             return 0;
         }
+        if (strcmp(argv[i], "--version") == 0)
+            return common_version(program);
         if (strncmp(argv[i], "--algo=", 7) == 0) {
             algo = argv[i] + 7;
         } else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc) {

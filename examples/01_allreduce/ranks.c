@@ -10,35 +10,54 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../common.h"
 #include "host.h"
 
 enum { CHUNK = 1 << 18 }; /* elements that a rank has in host memory at a time */
+enum { MOST_ON_A_DEVICE = 16 };
 
 /* ---- what the ranks say --------------------------------------------------------------------- */
+
+/* Of the ranks that failed, one whose failure is not another's consequence says why. */
+static void print_lines(struct job *job)
+{
+    const struct rank *one = NULL;
+    int failed = 0;
+
+    for (int i = 0; i < job->launch.count; i++) {
+        const struct rank *rank = &job->ranks[i];
+
+        if (rank->status != SYMWIN_OK) {
+            failed++;
+            if (one == NULL || one->status == SYMWIN_ABORTED)
+                one = rank;
+        } else if (rank->line[0] != '\0') {
+            printf("  Rank %d %s\n", rank->rank, rank->line);
+        }
+    }
+    if (one != NULL)
+        fprintf(stderr, "  Rank %d %s\n", one->rank, one->line);
+    if (failed > 1)
+        fprintf(stderr, "  and so did %d other%s\n", failed - 1, failed > 2 ? "s" : "");
+    job->failed |= failed > 0;
+}
 
 int step(struct rank *self, symwin_status status, const char *format, ...)
 {
     struct job *job = self->job;
     va_list args;
 
-    self->failed = status != SYMWIN_OK;
+    self->status = status;
     va_start(args, format);
     vsnprintf(self->line, sizeof self->line, format, args);
     va_end(args);
-    if (self->failed)
+    if (status != SYMWIN_OK)
         snprintf(self->line, sizeof self->line, "failed: %s: %s", symwin_status_name(status),
                  self->complaint[0] != '\0' ? self->complaint : symwin_last_error());
 
     pthread_barrier_wait(&job->barrier);
-    if (self->rank == job->launch.first) {
-        for (int i = 0; i < job->launch.count; i++) {
-            const struct rank *rank = &job->ranks[i];
-
-            if (rank->line[0] != '\0')
-                fprintf(rank->failed ? stderr : stdout, "  Rank %d %s\n", rank->rank, rank->line);
-            job->failed |= rank->failed;
-        }
-    }
+    if (self->rank == job->launch.first)
+        print_lines(job);
     pthread_barrier_wait(&job->barrier);
     if (job->failed && self->comm != NULL)
         symwin_comm_abort(self->comm); /* for those in other processes */
@@ -97,7 +116,8 @@ symwin_status initialise(struct rank *self)
     return symwin_stream_synchronize(self->device, self->stream);
 }
 
-symwin_status verify(struct rank *self)
+/* Compares every byte of the receive buffer with the host's result. */
+static symwin_status verify(struct rank *self)
 {
     const struct job *job = self->job;
     const struct problem *problem = &job->problem;
@@ -126,21 +146,19 @@ symwin_status verify(struct rank *self)
     return SYMWIN_OK;
 }
 
-void announce_verified(const struct rank *self)
+int verdict(struct rank *self)
 {
-    const struct job *job = self->job;
-    const struct problem *problem = &job->problem;
+    const struct problem *problem = &self->job->problem;
+    symwin_comm *none = NULL;
 
-    if (self->rank != job->launch.first)
-        return;
-    if (job->launch.processes == 1)
-        printf("Verification - %llu elements on each of %d ranks equal the host's own %s\n",
-               (unsigned long long)problem->count, problem->nranks, symwin_op_name(problem->op));
-    else
-        printf("Verification - %llu elements on ranks %d to %d equal the host's own %s\n",
-               (unsigned long long)problem->count, job->launch.first,
-               job->launch.first + job->launch.count - 1, symwin_op_name(problem->op));
-    printf("Results verified correctly\n");
+    if (!step(self, verify(self), "%s", "") ||
+        !step(self, symwin_comm_split(self->comm, SYMWIN_SPLIT_NONE, 0, NULL, &none), "%s", ""))
+        return 0;
+    announce(self,
+             "Verification - %llu elements on each of %d ranks equal the host's own %s\n"
+             "Results verified correctly\n",
+             (unsigned long long)problem->count, problem->nranks, symwin_op_name(problem->op));
+    return 1;
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------ */
@@ -197,31 +215,60 @@ static int run_all(struct job *job)
     return ok;
 }
 
+/* The driver, how many ranks there are, and their id. Returns whether they can start. */
+static int start(const struct options *options, struct job *job)
+{
+    struct launch *launch = &job->launch;
+    int most;
+
+    if (symwin_driver_query(&job->driver) != SYMWIN_OK) {
+        fprintf(stderr, "%s: %s\n", program, symwin_last_error());
+        return 0;
+    }
+    if (launch->count == 0)
+        launch->nranks = launch->count = job->driver.device_count;
+    most = MOST_ON_A_DEVICE * job->driver.device_count;
+    if (launch->processes == 1)
+        launch->local_count = launch->count;
+    if (launch->local_count > most) {
+        if (launch->local_first == 0)
+            fprintf(stderr, "%s: %d ranks are too many for %d device%s: start at most %d\n",
+                    program, launch->local_count, job->driver.device_count,
+                    job->driver.device_count > 1 ? "s" : "", most);
+        return 0;
+    }
+    job->problem = options->problem;
+    job->problem.nranks = launch->nranks;
+    if (launch_id(launch, &job->id) == SYMWIN_OK)
+        return 1;
+    fprintf(stderr, "%s: %s\n", program, symwin_last_error());
+    return 0;
+}
+
+static int run_program(const struct options *options, struct job *job)
+{
+    const int exit_status = launch_begin(options, &job->launch);
+    int ok;
+
+    if (exit_status == EXIT_SUCCESS) /* of the processes that were forked */
+        printf("All resources cleaned up successfully\n");
+    if (exit_status >= 0)
+        return exit_status;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
+    ok = start(options, job) && run_all(job);
+    if (ok && job->launch.first == 0 && options->nproc == 0)
+        printf("All resources cleaned up successfully\n");
+    launch_end(&job->launch);
+    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {.nproc = 0};
     struct job job = {.failed = 0};
     int exit_status = options_parse(argc, argv, &options);
-    int ok = 0;
 
     if (exit_status < 0)
-        exit_status = launch_begin(&options, &job.launch);
-    if (exit_status >= 0)
-        return exit_status;
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
-    if (symwin_driver_query(&job.driver) == SYMWIN_OK) {
-        if (job.launch.count == 0)
-            job.launch.nranks = job.launch.count = job.driver.device_count;
-        ok = launch_id(&job.launch, &job.id) == SYMWIN_OK;
-    }
-    job.problem = options.problem;
-    job.problem.nranks = job.launch.nranks;
-    if (ok)
-        ok = run_all(&job);
-    else
-        fprintf(stderr, "%s: %s\n", program, symwin_last_error());
-    if (ok && job.launch.first == 0)
-        printf("All resources cleaned up successfully\n");
-    launch_end(&job.launch);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+        exit_status = run_program(&options, &job);
+    return common_end(program, exit_status);
 }

@@ -29,7 +29,7 @@ struct rank {
     void *send, *recv; /* device memory */
 
     unsigned char *staging; /* host memory, for a part of a buffer at a time */
-    int failed;             /* in the step that has just ended */
+    symwin_status status;   /* of the step that has just ended */
     char line[1024];        /* what the rank says about it; "": nothing */
     char complaint[256];    /* a failure of the example's own, in place of symwin_last_error() */
 };
@@ -53,10 +53,8 @@ void announce(const struct rank *self, const char *format, ...);
 /* Fills the send buffer, and this rank's share of the host's own result. */
 symwin_status initialise(struct rank *self);
 
-/* Compares every byte of the receive buffer with the host's result. */
-symwin_status verify(struct rank *self);
-
-/* Says that verify() has found no fault: a process speaks for its own ranks. */
-void announce_verified(const struct rank *self);
+/* Compares every byte of the receive buffer with the host's result. Where all ranks have found no fault, says so
+ * once. They learn of each other by a collective call that makes nothing. Returns whether none has failed. */
+int verdict(struct rank *self);
 
 #endif

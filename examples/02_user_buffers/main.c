@@ -146,9 +146,7 @@ void run_steps(struct rank *self)
     if (!step(self, status, "%s", words))
         return;
 
-    if (!step(self, verify(self), "%s", ""))
+    if (!verdict(self))
         return;
-    announce_verified(self);
-
     step(self, deregister_buffers(self, buffers), "buffers deregistered");
 }

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../common.h"
 #include "library.h"
 
 enum { NO_GPU = 77 }; /* exit status where there is no GPU or no NCCL */
@@ -404,6 +405,8 @@ static int parse(int argc, char **argv)
             fputs(usage, stdout);
             return EXIT_SUCCESS;
         }
+        if (strcmp(argv[i], "--version") == 0)
+            return common_version("with_nccl");
         if (strcmp(argv[i], "--windows") == 0 && i + 1 < argc) {
             job.windows = number("--windows", argv[++i], 0, 100000);
         } else if (strcmp(argv[i], "--order") == 0 && i + 1 < argc) {
@@ -429,13 +432,10 @@ static int parse(int argc, char **argv)
     return -1;
 }
 
-int main(int argc, char **argv)
+static int run_program(void)
 {
-    const int exit_status = parse(argc, argv);
     char why[512];
 
-    if (exit_status >= 0)
-        return exit_status;
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
     if (!library_load(why, sizeof why)) {
         fprintf(stderr, "with_nccl: %s\n", why);
@@ -450,4 +450,13 @@ int main(int argc, char **argv)
         return 2;
     }
     return run();
+}
+
+int main(int argc, char **argv)
+{
+    int exit_status = parse(argc, argv);
+
+    if (exit_status < 0)
+        exit_status = run_program();
+    return common_end("with_nccl", exit_status);
 }

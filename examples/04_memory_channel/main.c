@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../common.h"
 #include "gpu.h"
 #include "launch.h"
 
@@ -110,6 +111,8 @@ static int parse(int argc, char **argv)
             printf("%s", usage);
             return 0;
         }
+        if (strcmp(argv[i], "--version") == 0)
+            return common_version(program);
         if (argv[i][0] == '-' || asked.count == MOST_SIZES) {
             taken = take_option(argv, i, argc);
         } else {
@@ -450,6 +453,7 @@ static void *run_rank(void *argument)
 {
     struct rank *self = argument;
     const symwin_comm_options options = {.size = sizeof options, .kernel_timeout_ms = 60000};
+    double nothing = 0;
 
     if (!right(self, gpu_open(&self->gpu, self->device))) {
         gpu_close(&self->gpu);
@@ -466,8 +470,9 @@ static void *run_rank(void *argument)
     printf("GPU %d: Preparing for bidirectional copy tests ...\n", self->device);
     if (ok(self, symwin_comm_create(&self->job->id, RANKS, self->rank, self->device, &options,
                                     &self->comm)) &&
-        allocate(self) && make_channel(self) && run_tests(self) && self->rank == 0)
-        printf("Succeed!\n");
+        allocate(self) && make_channel(self) && run_tests(self) && meet(self, &nothing) &&
+        self->rank == 0)
+        printf("Succeed!\n"); /* on both */
     clean_up(self);
     return NULL;
 }
@@ -520,15 +525,13 @@ static const char *start(struct job *job)
     return gpu_start();
 }
 
-int main(int argc, char **argv)
+static int run_program(void)
 {
     struct job job = {.launch = {.nranks = 0}};
-    int exit_status = parse(argc, argv);
+    const int exit_status = launch_begin(&asked.base, &job.launch);
     const char *wrong;
     int good;
 
-    if (exit_status < 0)
-        exit_status = launch_begin(&asked.base, &job.launch);
     if (exit_status >= 0)
         return exit_status;
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
@@ -538,4 +541,13 @@ int main(int argc, char **argv)
     good = wrong == NULL && run(&job);
     launch_end(&job.launch);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    int exit_status = parse(argc, argv);
+
+    if (exit_status < 0)
+        exit_status = run_program();
+    return common_end(program, exit_status);
 }

@@ -7,15 +7,13 @@
  *
  * The host compiler makes the same program of it for the emulated driver: see the Makefile.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "../common.h" /* processes, --version */
 #include "symwin.h"
 #include "symwin_packet.cuh"
 #include "symwin_reduce.cuh"
@@ -275,6 +273,7 @@ static struct {
     uint64_t most_bytes;
     int nranks, first; /* of all, and the first of this process */
     int local_first;   /* and its number on this host */
+    symwin_launch_info launch;
     symwin_driver_info driver;
     symwin_unique_id id;
 } job;
@@ -769,61 +768,65 @@ static bool run_ranks(void)
     return right;
 }
 
-static void set_number(const char *name, int number)
+/* What all processes find alike is said by the first one. */
+static bool refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static bool refuse(const char *format, ...)
 {
-    char text[16];
+    va_list args;
 
-    snprintf(text, sizeof text, "%d", number);
-    setenv(name, text, 1);
+    if (job.launch.rank > 0)
+        return false;
+    fprintf(stderr, "fast_allreduce: ");
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n");
+    return false;
 }
 
-/* Starts processes, which find out who they are as they do under a launcher. -1 in these, else the exit status of all. */
-static int fork_processes(void)
+#ifdef __CUDACC__
+/* The CUDA runtime launches the kernels, so the emulated driver does not do. */
+static bool find_driver(void)
 {
-    int failed = 0, status;
-    char name[64];
-
-    snprintf(name, sizeof name, "fast_allreduce-%ld", (long)getpid());
-    setenv("SYMWIN_JOB", name, 1);
-    set_number("SYMWIN_NRANKS", job.nproc);
-    set_number("SYMWIN_LOCAL_NRANKS", job.nproc);
-    for (int i = 0; i < job.nproc; i++) {
-        const pid_t pid = fork();
-
-        if (pid == 0) {
-            set_number("SYMWIN_RANK", i);
-            set_number("SYMWIN_LOCAL_RANK", i);
-            return -1;
-        }
-        if (pid < 0) {
-            perror("fast_allreduce: fork");
-            failed = 1;
-            break;
-        }
-    }
-    for (;;) {
-        if (wait(&status) >= 0)
-            failed |= status != 0;
-        else if (errno != EINTR)
-            return failed;
-    }
+    setenv("SYMWIN_DRIVER", "cuda", 0);
+    if (symwin_driver_query(&job.driver) != SYMWIN_OK)
+        return refuse("no GPU: %s; fast_allreduce-emu runs without one", symwin_last_error());
+    if (strcmp(job.driver.name, "emu") == 0)
+        return refuse("no GPU: SYMWIN_DRIVER is \"emu\"; that takes fast_allreduce-emu");
+    return true;
 }
+#else
+static bool find_driver(void)
+{
+    setenv("SYMWIN_DRIVER", "emu", 0);
+    if (symwin_driver_query(&job.driver) != SYMWIN_OK)
+        return refuse("%s", symwin_last_error());
+    if (strcmp(job.driver.name, "emu") != 0)
+        return refuse("this build has no kernels for GPUs: set SYMWIN_DRIVER=emu, or build "
+                      "fast_allreduce with nvcc");
+    return true;
+}
+#endif
 
 /* Who is here, and how many blocks of all ranks fit on a device at the same time. */
 static bool find_ranks(void)
 {
-    symwin_launch_info info;
+    const symwin_launch_info info = job.launch;
     symwin_device_info device;
     int sharing, fit;
     bool emulated;
 
-    if (symwin_launch_query(&info) != SYMWIN_OK || symwin_driver_query(&job.driver) != SYMWIN_OK ||
-        symwin_device_query(0, &device) != SYMWIN_OK)
-        return false;
+    if (symwin_device_query(0, &device) != SYMWIN_OK)
+        return refuse("%s", symwin_last_error());
     if (job.nthreads == 0)
         job.nthreads = info.nranks > 1 ? 1 : job.driver.device_count;
     job.nranks = info.nranks * job.nthreads;
     job.first = info.rank * job.nthreads;
+    if (job.nranks > MOST)
+        return refuse("%d ranks are more than %d", job.nranks, MOST);
+    if (job.absent >= job.nranks)
+        return refuse("--absent is %d: of %d ranks the last one is %d", job.absent, job.nranks,
+                      job.nranks - 1);
     job.local_first = (info.local_rank >= 0 ? info.local_rank : info.rank) * job.nthreads;
     sharing = (job.nranks + job.driver.device_count - 1) / job.driver.device_count;
     fit = device.multiprocessors / sharing;
@@ -833,8 +836,12 @@ static bool find_ranks(void)
     job.blocks = job.blocks < fit ? job.blocks : fit > 0 ? fit : 1;
     if (job.most_bytes == 0)
         job.most_bytes = emulated ? 64 << 10 : 8 << 20;
-    return (info.nranks == 1 ? symwin_unique_id_create(&job.id)
-                             : symwin_unique_id_from_env(&job.id)) == SYMWIN_OK;
+    if ((info.nranks == 1 ? symwin_unique_id_create(&job.id)
+                          : symwin_unique_id_from_env(&job.id)) != SYMWIN_OK) {
+        fprintf(stderr, "fast_allreduce: %s\n", symwin_last_error());
+        return false;
+    }
+    return true;
 }
 
 /* ---- the command line */
@@ -896,6 +903,8 @@ static int parse(int argc, char **argv)
             printf("%s", usage);
             return 0;
         }
+        if (strcmp(argv[i], "--version") == 0)
+            return common_version("fast_allreduce");
         if (argv[i][0] != '-')
             wrong = (job.most_bytes = number(argv[i], 1024, UINT64_C(1) << 32)) == 0 ? argv[i]
                                                                                      : NULL;
@@ -909,26 +918,31 @@ static int parse(int argc, char **argv)
     return wrong != NULL ? 2 : -1;
 }
 
+static int run_program(void)
+{
+    const int status = job.nproc > 0 ? common_fork("fast_allreduce", job.nproc) : -1;
+
+    if (status == 0) /* of all processes */
+        printf("All results verified\n");
+    if (status >= 0)
+        return status;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
+    if (symwin_launch_query(&job.launch) != SYMWIN_OK) {
+        fprintf(stderr, "fast_allreduce: %s\n", symwin_last_error());
+        return 1;
+    }
+    if (!find_driver() || !find_ranks() || !run_ranks())
+        return 1;
+    if (job.first == 0 && job.nproc == 0)
+        printf("All results verified\n"); /* by all ranks: they have met after the last test */
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     int status = parse(argc, argv);
 
-    if (status < 0 && job.nproc > 0)
-        status = fork_processes();
-    if (status >= 0)
-        return status;
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
-    if (!find_ranks()) {
-        fprintf(stderr, "fast_allreduce: %s\n", symwin_last_error());
-        return 1;
-    }
-    if (job.nranks > MOST) {
-        fprintf(stderr, "fast_allreduce: %d ranks are more than %d\n", job.nranks, MOST);
-        return 1;
-    }
-    if (!run_ranks())
-        return 1;
-    if (job.first == 0)
-        printf("All results verified\n");
-    return 0;
+    if (status < 0)
+        status = run_program();
+    return common_end("fast_allreduce", status);
 }

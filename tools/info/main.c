@@ -25,6 +25,7 @@ static const char help[] =
     "               input\n"
     "  --pools      the same of this process, with a few allocations and a window: an example\n"
     "  --table      these in tables, each value as symwin_dump() writes it, and not in words\n"
+    "  --version    of symwin\n"
     "  --help       this\n"
     "\n"
     "Exit status: 0 where symwin can use every device (or what a process has was shown whole), 1\n"
@@ -80,6 +81,10 @@ static int read_options(int argc, char **argv, struct options *o)
             return wrong("a value is missing behind ", argv[i]);
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             fputs(help, stdout);
+            return fflush(stdout) != 0;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("symwin-info (symwin) %s\n", symwin_version());
             return fflush(stdout) != 0;
         }
         if (strcmp(argv[i], "--json") == 0)

@@ -1,5 +1,6 @@
 /* The facts in words and tables. */
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "info.h"
@@ -41,14 +42,14 @@ static void driver_words(FILE *out, const struct info_machine *m)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-static void device_words(FILE *out, int device, const struct info_device *d)
+/* All but the number and the UUID. */
+static void device_words(FILE *out, const struct info_device *d)
 {
     char a[32], b[32];
 
-    fprintf(out, "  %d: %s, %s, %d multiprocessors, compute capability %d.%d\n", device,
+    fprintf(out, "%s, %s, %d multiprocessors, compute capability %d.%d\n",
             d->name[0] != '\0' ? d->name : "?", info_bytes(d->total_bytes, a), d->multiprocessors,
             d->capability / 10, d->capability % 10);
-    fprintf(out, "     UUID %s\n", d->uuid[0] != '\0' ? d->uuid : "not known");
     fprintf(out, "     virtual memory management: %s", yes_no(d->vmm));
     if (d->granularity != 0)
         fprintf(out, "; granularity %s, recommended %s", info_bytes(d->granularity, a),
@@ -63,13 +64,48 @@ static void device_words(FILE *out, int device, const struct info_device *d)
             d->problem[0] == '\0' ? "symwin can use it" : "NOT USABLE: ", d->problem);
 }
 
+/* Whether the words of both are the same; without memory they are not. */
+static int alike(const struct info_device *x, const struct info_device *y)
+{
+    const struct info_device *const devices[2] = {x, y};
+    char *text[2] = {NULL, NULL};
+    size_t bytes;
+    int i, same;
+
+    for (i = 0; i < 2; i++) {
+        FILE *to = open_memstream(&text[i], &bytes);
+
+        if (to == NULL)
+            break;
+        device_words(to, devices[i]);
+        if (fclose(to) != 0)
+            break;
+    }
+    same = i == 2 && strcmp(text[0], text[1]) == 0;
+    free(text[0]);
+    free(text[1]);
+    return same;
+}
+
+/* Devices next to each other that differ in nothing but the UUID are described once. */
 static void devices_words(FILE *out, const struct info_machine *m)
 {
-    int i;
+    int first, end, i;
 
     fprintf(out, "\nDevices\n");
-    for (i = 0; i < m->driver.device_count; i++)
-        device_words(out, i, &m->devices[i]);
+    for (first = 0; first < m->driver.device_count; first = end) {
+        end = first + 1;
+        while (end < m->driver.device_count && alike(&m->devices[first], &m->devices[end]))
+            end++;
+        if (end - first > 1)
+            fprintf(out, "  %d-%d: each ", first, end - 1);
+        else
+            fprintf(out, "  %d: ", first);
+        device_words(out, &m->devices[first]);
+        for (i = first; i < end; i++)
+            fprintf(out, "     UUID of %d: %s\n", i,
+                    m->devices[i].uuid[0] != '\0' ? m->devices[i].uuid : "not known");
+    }
 }
 
 /* ---- links ----------------------------------------------------------------------------------- */

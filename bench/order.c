@@ -1,0 +1,255 @@
+/* What the order between communicators takes: two communicators on a stream each, whose calls take turns, against one with as
+ * many calls.
+ *
+ *     build/bench/order [RANKS]          2, as threads, dealt over the devices
+ *
+ * Prints CSV: what, bytes, and the median over rounds of a call's time in microseconds, from when all calls are queued to
+ * when all ranks have them behind them.
+ *
+ *     one          one communicator, one stream
+ *     order        two, with default grids: calls that do not fit beside each other run one after another
+ *     beside       two, each with a max_blocks of half the multiprocessors: they run beside each other
+ *     one-graph    one communicator, a graph of all its calls
+ *     two-graphs   two, each with a graph of its calls on a stream of its own
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../internal.h"
+#include "median.h"
+
+enum { ROUNDS = 9, MOST_RANKS = 16, MOST_CALLS = 100, MOST_BYTES = 16 << 20 };
+enum way { ONE, ORDER, BESIDE, ONE_GRAPH, TWO_GRAPHS, WAYS };
+
+static const char *const names[WAYS] = {"one", "order", "beside", "one-graph", "two-graphs"};
+
+static struct {
+    int ranks, devices;
+    pthread_barrier_t barrier;
+    symwin_unique_id ids[2];
+    uint32_t *gate; /* pinned: streams wait for values of it */
+    CUdeviceptr gate_address;
+    uint32_t opened;
+} all;
+
+struct rank {
+    int rank, device;
+    symwin_comm *comms[2];
+    void *data[2];
+    symwin_window *windows[2];
+    CUstream streams[2];
+    CUgraphExec graphs[2];
+};
+
+static void check(symwin_status status)
+{
+    if (status == SYMWIN_OK)
+        return;
+    fprintf(stderr, "order: %s\n", symwin_last_error());
+    exit(1);
+}
+
+static void check_cuda(CUresult result, const char *call)
+{
+    check(sw_check(result, "%s", call));
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int is_graph(enum way way)
+{
+    return way == ONE_GRAPH || way == TWO_GRAPHS;
+}
+
+static int comms_of(enum way way)
+{
+    return way == ONE || way == ONE_GRAPH ? 1 : 2;
+}
+
+static void call(const struct rank *r, int i, size_t bytes)
+{
+    check(symwin_allreduce(r->comms[i], r->data[i], r->data[i], bytes / 4, SYMWIN_F32, SYMWIN_SUM,
+                           r->streams[i]));
+}
+
+static void open_rank(struct rank *r, enum way way)
+{
+    symwin_comm_options options = {.size = sizeof options, .kernel_timeout_ms = 20000};
+    symwin_device_info info;
+    int i;
+
+    check(symwin_device_query(r->device, &info));
+    if (way == BESIDE)
+        options.max_blocks = info.multiprocessors * all.devices / all.ranks / 2;
+    if (r->rank == 0)
+        for (i = 0; i < 2; i++)
+            check(symwin_unique_id_create(&all.ids[i]));
+    pthread_barrier_wait(&all.barrier);
+    for (i = 0; i < comms_of(way); i++) {
+        check(symwin_comm_create(&all.ids[i], all.ranks, r->rank, r->device, &options,
+                                 &r->comms[i]));
+        check(symwin_mem_alloc(r->device, MOST_BYTES, 0, &r->data[i]));
+        check_cuda(sw_drv.cuMemsetD8((CUdeviceptr)(uintptr_t)r->data[i], 0, MOST_BYTES), "fill");
+        check(symwin_window_register(r->comms[i], r->data[i], MOST_BYTES, 0, &r->windows[i]));
+        check(symwin_stream_create(r->device, &r->streams[i]));
+    }
+    pthread_barrier_wait(&all.barrier);
+    for (i = 0; i < comms_of(way); i++) /* in use, before anything is captured */
+        call(r, i, 8);
+    for (i = 0; i < comms_of(way); i++)
+        check(symwin_stream_synchronize(r->device, r->streams[i]));
+    pthread_barrier_wait(&all.barrier);
+}
+
+static void close_rank(struct rank *r, enum way way)
+{
+    int i;
+
+    pthread_barrier_wait(&all.barrier);
+    for (i = 0; i < comms_of(way); i++) {
+        symwin_comm_destroy(r->comms[i]);
+        check(symwin_stream_destroy(r->device, r->streams[i]));
+    }
+    pthread_barrier_wait(&all.barrier);
+    for (i = 0; i < comms_of(way); i++)
+        check(symwin_mem_free(r->data[i]));
+    for (i = comms_of(way); r->rank == 0 && i < 2; i++)
+        check(symwin_unique_id_release(&all.ids[i]));
+}
+
+static CUgraphExec capture(const struct rank *r, int i, size_t bytes, int calls)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+    int k;
+
+    check_cuda(sw_drv.cuStreamBeginCapture(r->streams[i], CU_STREAM_CAPTURE_MODE_RELAXED),
+               "cuStreamBeginCapture");
+    for (k = 0; k < calls; k++)
+        call(r, i, bytes);
+    check_cuda(sw_drv.cuStreamEndCapture(r->streams[i], &graph), "cuStreamEndCapture");
+    check_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
+    check(sw_graph_upload(exec, r->streams[i]));
+    check_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    return exec;
+}
+
+/* `calls` in all. */
+static void queue(const struct rank *r, enum way way, size_t bytes, int calls)
+{
+    const int comms = comms_of(way);
+    int i, k;
+
+    for (i = 0; i < comms; i++)
+        check_cuda(sw_drv.cuStreamWaitValue32(r->streams[i], all.gate_address, all.opened + 1,
+                                              CU_STREAM_WAIT_VALUE_GEQ),
+                   "cuStreamWaitValue32");
+    for (i = 0; i < comms && is_graph(way); i++)
+        check_cuda(sw_drv.cuGraphLaunch(r->graphs[i], r->streams[i]), "cuGraphLaunch");
+    for (k = 0; k < calls && !is_graph(way); k++)
+        call(r, k % comms, bytes);
+}
+
+static double round_us(const struct rank *r, enum way way, size_t bytes, int calls)
+{
+    double start;
+    int i;
+
+    queue(r, way, bytes, calls);
+    pthread_barrier_wait(&all.barrier);
+    start = now_us();
+    if (r->rank == 0) {
+        all.opened++;
+        __atomic_store_n(all.gate, all.opened, __ATOMIC_RELEASE);
+    }
+    for (i = 0; i < comms_of(way); i++)
+        check(symwin_stream_synchronize(r->device, r->streams[i]));
+    pthread_barrier_wait(&all.barrier);
+    return (now_us() - start) / calls;
+}
+
+static void measure(struct rank *r, enum way way, size_t bytes)
+{
+    const int calls = sw_driver_is_emulated() ? 4 : bytes > 1 << 20 ? 20 : MOST_CALLS;
+    double us[ROUNDS];
+    int i, round;
+
+    for (i = 0; i < comms_of(way) && is_graph(way); i++)
+        r->graphs[i] = capture(r, i, bytes, calls / comms_of(way));
+    pthread_barrier_wait(&all.barrier);
+    (void)round_us(r, way, bytes, calls);
+    for (round = 0; round < ROUNDS; round++)
+        us[round] = round_us(r, way, bytes, calls);
+    for (i = 0; i < comms_of(way); i++)
+        check(symwin_comm_check(r->comms[i]));
+    if (r->rank == 0)
+        printf("%s,%zu,%.2f\n", names[way], bytes, median(us, ROUNDS));
+    for (i = 0; i < comms_of(way) && is_graph(way); i++)
+        check_cuda(sw_drv.cuGraphExecDestroy(r->graphs[i]), "cuGraphExecDestroy");
+}
+
+static void *rank_main(void *arg)
+{
+    static const size_t sizes[] = {8, 256 << 10, 16 << 20};
+    struct rank *r = arg;
+    struct sw_scope scope;
+    size_t s;
+    int way;
+
+    check(sw_scope_enter(r->device, &scope));
+    for (way = ONE; way < WAYS; way++) {
+        open_rank(r, (enum way)way);
+        for (s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+            measure(r, (enum way)way, sizes[s]);
+        close_rank(r, (enum way)way);
+    }
+    sw_scope_leave(&scope);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static struct rank ranks[MOST_RANKS];
+    pthread_t threads[MOST_RANKS];
+    symwin_driver_info driver;
+    struct sw_scope scope;
+    void *word = NULL;
+    int i;
+
+    all.ranks = argc > 1 ? atoi(argv[1]) : 2;
+    if (argc > 2 || all.ranks < 2 || all.ranks > MOST_RANKS) {
+        fprintf(stderr, "usage: order [RANKS], 2 to %d\n", MOST_RANKS);
+        return 2;
+    }
+    check(symwin_driver_query(&driver));
+    all.devices = driver.device_count < all.ranks ? driver.device_count : all.ranks;
+    check(sw_scope_enter(0, &scope));
+    check_cuda(sw_drv.cuMemHostAlloc(&word, 64,
+                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+               "cuMemHostAlloc");
+    check_cuda(sw_drv.cuMemHostGetDevicePointer(&all.gate_address, word, 0), "the gate's address");
+    memset(word, 0, 64);
+    all.gate = word;
+    pthread_barrier_init(&all.barrier, NULL, (unsigned)all.ranks);
+    printf("what,bytes,us\n");
+    fflush(stdout);
+    for (i = 0; i < all.ranks; i++) {
+        ranks[i] = (struct rank){.rank = i, .device = i % all.devices};
+        if (pthread_create(&threads[i], NULL, rank_main, &ranks[i]) != 0)
+            return 1;
+    }
+    for (i = 0; i < all.ranks; i++)
+        pthread_join(threads[i], NULL);
+    check_cuda(sw_drv.cuMemFreeHost(word), "cuMemFreeHost");
+    sw_scope_leave(&scope);
+    return 0;
+}

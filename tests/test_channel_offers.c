@@ -1,0 +1,75 @@
+/* What a rank offers a channel's other end is looked at before it is believed: where its counters are. Rank 1 is the test,
+ * which sends letters and makes no end.
+ */
+#include "../channels.h"
+#include "host_cases.h"
+
+enum { LANES = 4, TIMEOUT_MS = 5000 };
+
+static void tell(symwin_comm *comm, enum sw_letter_kind kind, uint64_t number, uint64_t words)
+{
+    struct sw_wire_letter letter;
+
+    sw_letter_fill(comm, 0, kind, number, SYMWIN_OK, "", &letter);
+    letter.lanes = LANES;
+    letter.words = words;
+    letter.memory = SW_LETTER_NONE;
+    host_must(sw_letters_send(comm->group, &letter, -1, 0, sw_now_ms() + TIMEOUT_MS, "test"),
+              "sw_letters_send");
+}
+
+static const struct offer {
+    const char *name;
+    uint32_t lane;
+    int64_t beside; /* bytes */
+    symwin_status status;
+} offers[] = {
+    {"the first lanes", 0, 0, SYMWIN_OK},
+    {"the last lanes", SW_STATE_LANES - LANES, 0, SYMWIN_OK},
+    {"lanes that pass the end", SW_STATE_LANES - LANES + 1, 0, SYMWIN_MISMATCH},
+    {"lanes behind the end", SW_STATE_LANES, 0, SYMWIN_MISMATCH},
+    {"lanes before the first", 0, -SW_STATE_LANE_BYTES, SYMWIN_MISMATCH},
+    {"half a lane on", 8, SW_STATE_LANE_BYTES / 2, SYMWIN_MISMATCH},
+};
+
+enum { OFFERS = sizeof offers / sizeof offers[0] };
+
+static void run(struct harness_team *team, int rank, void *arg)
+{
+    const symwin_channel_options options = {.size = sizeof options, .lanes = LANES};
+    symwin_channel_end *ends[OFFERS];
+    symwin_channel channel;
+    symwin_comm *comm;
+    int i;
+
+    (void)arg;
+    host_must(harness_comm(team, rank, &comm), "symwin_comm_create");
+    for (i = 0; i < OFFERS; i++) {
+        const struct offer *o = &offers[i];
+        const uint64_t number = (uint64_t)i + 1;
+
+        if (rank == 1) {
+            tell(comm, SW_LETTER_OFFER, number,
+                 sw_lanes_offset(comm, o->lane) + (uint64_t)o->beside);
+            tell(comm, SW_LETTER_VERDICT, number, 0);
+            continue;
+        }
+        host_must(symwin_channel_create(comm, 1, NULL, 0, &options, &ends[i]),
+                  "symwin_channel_create");
+        host_expect(o->name, symwin_channel_connect(comm, ends[i], &channel), o->status,
+                    o->status == SYMWIN_OK ? "" : "rank 1 offers counters at byte");
+    }
+    harness_barrier(team);
+    symwin_comm_destroy(comm);
+}
+
+int main(void)
+{
+    struct harness_leaks before;
+
+    harness_start();
+    before = harness_leaks_now();
+    harness_run(2, run, NULL);
+    harness_no_leaks("offers", &before);
+    return tap_done();
+}

@@ -1,0 +1,264 @@
+/* Streams of green contexts, which have some of a device's multiprocessors: grids are resident there. On the emulated
+ * driver, and on a GPU (gpu_green.t), which ranks may share.
+ */
+#include "host_cases.h"
+
+enum { RANKS = 2, COUNT = 1 << 18, BYTES = 4 * COUNT };
+
+struct member {
+    struct harness_team *team;
+    int rank, device;
+    symwin_comm *comm;
+    float *data;
+    symwin_window *window;
+    CUgreenCtx green;
+    unsigned multiprocessors; /* of it */
+    CUstream stream, plain;
+    int calls; /* so far */
+    struct sw_scope scope;
+};
+
+/* The largest grid that has been launched, and questions for a stream's green context. */
+static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+static CUresult (*plain_ask)(CUstream, CUgreenCtx *);
+static atomic_uint largest;
+static atomic_int asked;
+
+static CUresult see_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                           void **extra)
+{
+    unsigned seen = atomic_load(&largest);
+
+    while (seen < config->gridDimX &&
+           !atomic_compare_exchange_weak(&largest, &seen, config->gridDimX))
+        ;
+    return plain_launch(config, function, params, extra);
+}
+
+static CUresult see_ask(CUstream stream, CUgreenCtx *green)
+{
+    atomic_fetch_add(&asked, 1);
+    return plain_ask(stream, green);
+}
+
+/* ---- a rank with a green context ---- */
+
+static void open_green(struct member *m)
+{
+    CUdevResource all, part;
+    CUdevResourceDesc desc = NULL;
+    unsigned count = 1;
+
+    host_must_cuda(sw_drv.cuDeviceGetDevResource(m->device, &all, CU_DEV_RESOURCE_TYPE_SM),
+                   "cuDeviceGetDevResource");
+    host_must_cuda(sw_drv.cuDevSmResourceSplitByCount(&part, &count, &all, NULL, 0, 1),
+                   "cuDevSmResourceSplitByCount");
+    host_must_cuda(sw_drv.cuDevResourceGenerateDesc(&desc, &part, 1), "cuDevResourceGenerateDesc");
+    host_must_cuda(
+        sw_drv.cuGreenCtxCreate(&m->green, desc, m->device, CU_GREEN_CTX_DEFAULT_STREAM),
+        "cuGreenCtxCreate");
+    host_must_cuda(
+        sw_drv.cuGreenCtxStreamCreate(&m->stream, m->green, CU_STREAM_NON_BLOCKING, 0),
+        "cuGreenCtxStreamCreate");
+    m->multiprocessors = part.sm.smCount;
+}
+
+static void open_member(struct member *m, struct harness_team *team, int rank, unsigned flags)
+{
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .flags = flags | SYMWIN_COMM_NO_GRAPH_REGISTER,
+                                         .timeout_ms = 20000,
+                                         .kernel_timeout_ms = 20000,
+                                         .slot_bytes = 1 << 20};
+    static float values[RANKS][COUNT];
+    int k;
+
+    *m = (struct member){.team = team, .rank = rank, .device = harness_device(rank)};
+    host_must(symwin_comm_create(&team->id, RANKS, rank, m->device, &options, &m->comm),
+              "symwin_comm_create");
+    host_must(sw_scope_enter(m->device, &m->scope), "sw_scope_enter");
+    m->data = host_alloc(m->device, BYTES);
+    host_must(symwin_window_register(m->comm, m->data, BYTES, 0, &m->window), "register");
+    host_must(symwin_stream_create(m->device, &m->plain), "symwin_stream_create");
+    open_green(m);
+    for (k = 0; k < COUNT; k++)
+        values[rank][k] = (float)(rank + 1);
+    host_must(host_copy(m->device, m->data, values[rank], BYTES), "fill");
+    harness_barrier(team);
+}
+
+static void close_member(struct member *m)
+{
+    harness_barrier(m->team);
+    symwin_comm_destroy(m->comm);
+    host_must_cuda(sw_drv.cuStreamDestroy(m->stream), "cuStreamDestroy");
+    host_must_cuda(sw_drv.cuGreenCtxDestroy(m->green), "cuGreenCtxDestroy");
+    host_must(symwin_stream_destroy(m->device, m->plain), "symwin_stream_destroy");
+    host_must(symwin_mem_free(m->data), "symwin_mem_free");
+    sw_scope_leave(&m->scope);
+}
+
+static symwin_status call(struct member *m, symwin_algo algo, int blocks, CUstream stream)
+{
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = algo, .blocks = blocks};
+    const symwin_status status = symwin_allreduce_with(m->comm, m->data, m->data, COUNT, SYMWIN_F32,
+                                                       SYMWIN_SUM, &options, stream);
+
+    m->calls += status == SYMWIN_OK;
+    return status;
+}
+
+/* 1 + 2 after the first call, twice as much after each more. */
+static void check(const struct member *m, const char *name, CUstream stream)
+{
+    static float values[RANKS][COUNT];
+    int k, wrong = 0;
+
+    host_must_cuda(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    host_must(host_copy(m->device, values[m->rank], m->data, BYTES), "read");
+    for (k = 0; k < COUNT; k++)
+        wrong += values[m->rank][k] != (float)(3 << (m->calls - 1));
+    tap_ok(wrong == 0 && symwin_comm_check(m->comm) == SYMWIN_OK, "%s, rank %d: %d wrong", name,
+           m->rank, wrong);
+}
+
+/* ---- cases ---- */
+
+/* Blocks that fit on the stream, which the refusal of more says. */
+static int fit(struct member *m, CUstream stream)
+{
+    const char *text;
+    const symwin_status status = call(m, SYMWIN_ALGO_TWOSHOT_PUSH, 1 << 20, stream);
+
+    host_expect("more blocks than fit", status, SYMWIN_UNSUPPORTED, "asked for|fit on device");
+    text = strstr(symwin_last_error(), "asked for and ");
+    return text != NULL ? atoi(text + 14) : 0;
+}
+
+static void run_calls(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+    int most, i;
+
+    open_member(&m, team, rank, *(const unsigned *)arg);
+    for (i = 0; i < 3; i++)
+        host_must(call(&m, SYMWIN_ALGO_AUTO, 0, m.stream), "a call");
+    check(&m, "default grids", m.stream);
+    host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, 0, m.stream), "a push");
+    host_must(call(&m, SYMWIN_ALGO_TWOSHOT, 0, m.stream), "loads");
+    if (m.comm->ranks_on_device == 1)
+        host_must(call(&m, SYMWIN_ALGO_COPIES, 0, m.stream), "copies");
+    check(&m, "algorithms", m.stream);
+    harness_barrier(team);
+    tap_ok(atomic_load(&largest) <= m.multiprocessors, "%u blocks at most, of %u multiprocessors",
+           atomic_load(&largest), m.multiprocessors);
+    harness_barrier(team);
+    most = fit(&m, m.stream);
+    tap_ok(most > 0 && most < fit(&m, m.plain), "rank %d: %d blocks fit, and more on the device",
+           rank, most);
+    host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, most, m.stream), "as many as fit");
+    check(&m, "as many blocks as fit", m.stream);
+    close_member(&m);
+}
+
+/* The driver is asked where the stream changes. */
+static void run_asks(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+    int i;
+
+    (void)arg;
+    open_member(&m, team, rank, 0);
+    for (i = 0; i < 4; i++)
+        host_must(call(&m, SYMWIN_ALGO_AUTO, 0, m.plain), "a call");
+    for (i = 0; i < 4; i++)
+        host_must(call(&m, SYMWIN_ALGO_AUTO, 0, m.stream), "a call");
+    check(&m, "two streams", m.stream);
+    close_member(&m);
+}
+
+static void run_captured(struct harness_team *team, int rank, void *arg)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank, 0);
+    host_must_cuda(sw_drv.cuStreamBeginCapture(m.stream, CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
+    host_must(call(&m, SYMWIN_ALGO_AUTO, 0, m.stream), "a captured call");
+    host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, 0, m.stream), "a captured push");
+    host_must_cuda(sw_drv.cuStreamEndCapture(m.stream, &graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
+    host_must(sw_graph_upload(exec, m.stream), "upload");
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuGraphLaunch(exec, m.stream), "cuGraphLaunch");
+    check(&m, "captured", m.stream);
+    harness_barrier(team);
+    tap_ok(atomic_load(&largest) <= m.multiprocessors, "captured: %u blocks at most",
+           atomic_load(&largest));
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    close_member(&m);
+}
+
+/* Under MPS, of which the driver's answer is played. */
+static CUresult few(CUexecAffinityParam *affinity, CUexecAffinityType type)
+{
+    affinity->type = type;
+    affinity->param.smCount.val = 1;
+    return CUDA_SUCCESS;
+}
+
+static void run_mps(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank, 0);
+    host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, 0, m.plain), "a push");
+    check(&m, "with an affinity", m.plain);
+    harness_barrier(team);
+    tap_ok(atomic_load(&largest) == 1, "with an affinity: %u blocks", atomic_load(&largest));
+    close_member(&m);
+}
+
+static void watched(void (*body)(struct harness_team *, int, void *), unsigned flags)
+{
+    atomic_store(&largest, 0);
+    atomic_store(&asked, 0);
+    harness_run(RANKS, body, &flags);
+}
+
+int main(void)
+{
+    CUresult (*affinity)(CUexecAffinityParam *, CUexecAffinityType);
+    struct harness_leaks before;
+
+    setenv("SYMWIN_TUNING", "0", 1);
+    harness_load_ahead();
+    harness_start();
+    if (sw_drv.cuGreenCtxStreamCreate == NULL || sw_drv.cuDevResourceGenerateDesc == NULL)
+        tap_skip_all("this driver has no green contexts");
+    before = harness_leaks_now();
+    plain_launch = sw_drv.cuLaunchKernelEx;
+    plain_ask = sw_drv.cuStreamGetGreenCtx;
+    sw_drv.cuLaunchKernelEx = see_launch;
+    sw_drv.cuStreamGetGreenCtx = see_ask;
+    watched(run_calls, 0);
+    watched(run_calls, SYMWIN_COMM_GRAPH_LAUNCH);
+    watched(run_captured, 0);
+    watched(run_asks, 0);
+    TAP_EQ("questions for the context of a stream", atomic_load(&asked), 2 * RANKS);
+    if (sw_driver_is_emulated()) {
+        affinity = sw_drv.cuCtxGetExecAffinity;
+        sw_drv.cuCtxGetExecAffinity = few;
+        watched(run_mps, 0);
+        sw_drv.cuCtxGetExecAffinity = affinity;
+    }
+    sw_drv.cuLaunchKernelEx = plain_launch;
+    sw_drv.cuStreamGetGreenCtx = plain_ask;
+    harness_no_leaks("green contexts", &before);
+    return tap_done();
+}

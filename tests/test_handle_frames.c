@@ -1,0 +1,186 @@
+/* What another process may send in a registration: memory of its own ranks, of this registration, once each, no longer than
+ * the segment. The other process is the test, at the other end of a line.
+ */
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include "../bootstrap.h"
+#include "../wire.h"
+#include "host_cases.h"
+
+enum { RANKS = 4, SEQUENCE = 7, TIMEOUT_MS = 2000 };
+
+/* Ranks 0 and 1 are in this process, 2 and 3 in the other. */
+struct trader {
+    struct sw_group group;
+    struct sw_line lines[2];
+    struct sw_segment *segment;
+    struct sw_segment_piece *pieces; /* of each rank one */
+    int other;                       /* the test's end of the line */
+};
+
+static void trader_open(struct trader *t)
+{
+    static uint16_t process_of[RANKS] = {0, 0, 1, 1}, host_of[RANKS];
+    int sockets[2], r;
+
+    *t = (struct trader){.group = {.nranks = RANKS,
+                                   .nlocal = 2,
+                                   .processes = 2,
+                                   .hosts = 1,
+                                   .process_of = process_of,
+                                   .host_of = host_of,
+                                   .exchange = sw_exchange_create(RANKS)}};
+    t->segment = calloc(1, sizeof *t->segment + RANKS * sizeof t->segment->rank[0]);
+    t->pieces = calloc(RANKS, sizeof *t->pieces);
+    t->group.trade = sw_handles_create(&t->group);
+    if (t->segment == NULL || t->pieces == NULL || t->group.trade == NULL ||
+        t->group.exchange == NULL ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 ||
+        pthread_cond_init(&t->group.mail_came, NULL) != 0 ||
+        pthread_mutex_init(&t->group.mutex, NULL) != 0)
+        abort();
+    t->group.lines = t->lines;
+    t->lines[0] = (struct sw_line){.watch.fd = -1, .group = &t->group};
+    t->lines[1] = (struct sw_line){.watch.fd = sockets[0], .group = &t->group, .process = 1};
+    t->other = sockets[1];
+    t->segment->id = SEQUENCE;
+    t->segment->bytes = GRANULE;
+    for (r = 0; r < RANKS; r++) {
+        t->segment->rank[r].stretch = (struct sw_stretch){0, GRANULE, 1};
+        t->segment->rank[r].pieces = &t->pieces[r];
+    }
+    for (r = 0; r < 2; r++) {
+        CUmemAllocationProp prop = {
+            .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+            .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+        };
+
+        t->pieces[r].bytes = GRANULE;
+        host_must_cuda(sw_drv.cuMemCreate(&t->pieces[r].memory, GRANULE, &prop, 0), "cuMemCreate");
+    }
+}
+
+static void trader_close(struct trader *t)
+{
+    int r;
+
+    for (r = 0; r < 2; r++)
+        host_must_cuda(sw_drv.cuMemRelease(t->pieces[r].memory), "cuMemRelease");
+    sw_service_settle();
+    close(t->other);
+    close(t->lines[1].watch.fd);
+    sw_handles_destroy(t->group.trade);
+    sw_exchange_destroy(t->group.exchange);
+    pthread_cond_destroy(&t->group.mail_came);
+    pthread_mutex_destroy(&t->group.mutex);
+    free(t->pieces);
+    free(t->segment);
+}
+
+/* One frame of the other process. */
+struct frame {
+    int rank;
+    uint64_t sequence, bytes;
+    symwin_status status; /* OK: with a descriptor, of what is no memory */
+};
+
+static const struct lie {
+    const char *name;
+    struct frame frames[2];
+    symwin_status status; /* of the trade */
+    const char *words;
+    int ends; /* the exchange, naming rank 2 */
+} lies[] = {
+    {"memory that cannot be exported",
+     {{2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     SYMWIN_OK,
+     "",
+     0},
+    {"what is no memory",
+     {{2, SEQUENCE, GRANULE, SYMWIN_OK}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     SYMWIN_DRIVER,
+     "cuMemImportFromShareableHandle|rank 2",
+     0},
+    {"memory longer than the segment",
+     {{2, SEQUENCE, GRANULE + 1, SYMWIN_OK}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     SYMWIN_MISMATCH,
+     "rank 2 sent memory of 2097153 bytes",
+     0},
+    {"memory of no bytes",
+     {{3, SEQUENCE, 0, SYMWIN_OK}, {2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     SYMWIN_MISMATCH,
+     "rank 3 sent memory of 0 bytes",
+     0},
+    {"a rank's memory twice",
+     {{2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}, {2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     SYMWIN_MISMATCH,
+     "rank 2",
+     1},
+    {"memory of a rank of this process",
+     {{2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}, {1, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     SYMWIN_MISMATCH,
+     "rank 2",
+     1},
+    {"memory of a rank that there is not",
+     {{4, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     SYMWIN_MISMATCH,
+     "rank 2",
+     1},
+    {"memory of another registration",
+     {{2, SEQUENCE + 1, GRANULE, SYMWIN_UNSUPPORTED}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     SYMWIN_MISMATCH,
+     "rank 2",
+     1},
+};
+
+static void send_frame(const struct trader *t, const struct frame *f)
+{
+    const int fd = f->status == SYMWIN_OK ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+    union sw_wire_frame frame;
+
+    memset(&frame, 0, sizeof frame);
+    frame.handle.rank = f->rank;
+    frame.handle.sequence = f->sequence;
+    frame.handle.bytes = f->bytes;
+    frame.handle.status = (int32_t)f->status;
+    sw_wire_seal(&frame, SW_WIRE_HANDLE);
+    if (sw_wire_send_now(t->other, &frame, fd) != 0)
+        abort();
+    if (fd >= 0)
+        close(fd);
+}
+
+static void test_lie(const struct lie *lie)
+{
+    struct trader t;
+    symwin_status status, end;
+    int ended, culprit = -1;
+
+    trader_open(&t);
+    send_frame(&t, &lie->frames[0]);
+    send_frame(&t, &lie->frames[1]);
+    status = sw_handles_trade(&t.group, t.segment, 0, TIMEOUT_MS, "test");
+    if (lie->status == SYMWIN_OK)
+        TAP_EQ(lie->name, status, SYMWIN_OK);
+    else
+        host_expect(lie->name, status, lie->status, lie->words);
+    ended = sw_exchange_outcome(t.group.exchange, &end, &culprit);
+    tap_ok(ended == lie->ends && (!ended || culprit == 2), "%s: the communicator %s", lie->name,
+           ended ? "ends" : "goes on");
+    trader_close(&t);
+}
+
+int main(void)
+{
+    struct harness_leaks before;
+    size_t i;
+
+    harness_start();
+    before = harness_leaks_now();
+    for (i = 0; i < sizeof lies / sizeof lies[0]; i++)
+        test_lie(&lies[i]);
+    harness_no_leaks("trades", &before);
+    return tap_done();
+}

@@ -1,0 +1,335 @@
+/* Launched jobs of one user on one host: two that nothing tells apart, and the folders in which ranks find each other, which
+ * others can take or which come late. */
+#include <sched.h>
+#include <spawn.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "../bootstrap.h"
+#include "processes.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { PAIRS = 3, TIME_MS = 4000 };
+#else
+enum { PAIRS = 10, TIME_MS = 1500 };
+#endif
+enum { NOBODY = 65534 };
+
+extern char **environ;
+
+static char place[64]; /* a folder for this test alone */
+static const char *program;
+
+static void launch(int rank, int nranks)
+{
+    char number[16];
+
+    unsetenv("SYMWIN_JOB");
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("SYMWIN_RANK", number, 1);
+    snprintf(number, sizeof number, "%d", nranks);
+    setenv("SYMWIN_NRANKS", number, 1);
+    snprintf(number, sizeof number, "%d", TIME_MS);
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", number, 1);
+}
+
+/* A communicator of the launcher's variables, and the sum of all ranks' `mine`; where it succeeds. */
+static symwin_status sum_of(int rank, int nranks, uint32_t mine, uint32_t *sum)
+{
+    const symwin_comm_options options = {.size = sizeof options, .slot_bytes = 8192};
+    struct CUstream_st *stream = NULL;
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+    symwin_status status = symwin_unique_id_from_env(&id);
+    uint32_t *word;
+
+    if (status == SYMWIN_OK)
+        status = symwin_comm_create(&id, nranks, rank, rank, &options, &comm);
+    if (status != SYMWIN_OK)
+        return status;
+    word = host_alloc(rank, sizeof *word);
+    host_put_u32(rank, word, mine);
+    host_must(symwin_stream_create(rank, &stream), "symwin_stream_create");
+    host_must(symwin_allreduce(comm, word, word, 1, SYMWIN_U32, SYMWIN_SUM, stream), "all-reduce");
+    host_must(symwin_stream_synchronize(rank, stream), "symwin_stream_synchronize");
+    host_must(symwin_comm_check(comm), "symwin_comm_check");
+    *sum = host_get_u32(rank, word);
+    symwin_comm_destroy(comm);
+    host_must(symwin_stream_destroy(rank, stream), "symwin_stream_destroy");
+    host_must(symwin_mem_free(word), "symwin_mem_free");
+    return SYMWIN_OK;
+}
+
+/* ---- two jobs -------------------------------------------------------------------------------- */
+
+enum { OWN_DATA = 10, IS_TOLD, IS_ALONE, ANOTHERS_DATA };
+
+/* What becomes of a rank of a job of two, whose variables it was started with. */
+static int be_rank(uint32_t job)
+{
+    const int rank = atoi(getenv("SYMWIN_RANK"));
+    uint32_t sum = 0;
+    const symwin_status status = sum_of(rank, 2, job, &sum);
+
+    if (status == SYMWIN_OK)
+        return sum == 2 * job ? OWN_DATA : ANOTHERS_DATA;
+    if (status == SYMWIN_INVALID && host_error_has("SYMWIN_JOB"))
+        return IS_TOLD;
+    fprintf(stderr, "%s\n", symwin_last_error());
+    return status == SYMWIN_TIMEOUT ? IS_ALONE : 1;
+}
+
+/* As a shell starts it: with its variables, and maybe one between. */
+static pid_t start_rank(int rank, const char *job, int wrapped)
+{
+    const char *const plain[] = {"/proc/self/exe", "rank", job, NULL};
+    const char *const shell[] = {"/bin/sh", "-c", "\"$0\" rank $1; exit $?", program, job, NULL};
+    const char *const *arguments = wrapped ? shell : plain;
+    pid_t pid = -1;
+
+    launch(rank, 2);
+    if (posix_spawn(&pid, arguments[0], NULL, NULL, (char *const *)(uintptr_t)arguments, environ) !=
+        0)
+        perror("posix_spawn");
+    return pid;
+}
+
+/* In either order that a launcher might choose. */
+static void pairs(void)
+{
+    static const int orders[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
+    int count[ANOTHERS_DATA + 1] = {0}, wrong = 0;
+    uint64_t state = 7;
+    int i, k;
+
+    for (i = 0; i < PAIRS; i++) {
+        pid_t pids[4];
+
+        for (k = 0; k < 4; k++) {
+            const int process = orders[i % 2][k];
+
+            pids[k] = start_rank(process % 2, process < 2 ? "1" : "2", i % 3 == 2);
+            usleep((useconds_t)(host_random(&state) % 4000));
+        }
+        for (k = 0; k < 4; k++) {
+            int status = -1;
+
+            waitpid(pids[k], &status, 0);
+            if (WIFEXITED(status) && WEXITSTATUS(status) >= OWN_DATA &&
+                WEXITSTATUS(status) <= ANOTHERS_DATA)
+                count[WEXITSTATUS(status)]++;
+            else
+                wrong++;
+        }
+    }
+    printf("# two jobs of one name, %d times: %d ranks have met their own, %d were told to set "
+           "SYMWIN_JOB, %d waited in vain\n",
+           PAIRS, count[OWN_DATA], count[IS_TOLD], count[IS_ALONE]);
+    TAP_EQ("ranks with another job's data", count[ANOTHERS_DATA], 0);
+    TAP_EQ("ranks that failed otherwise", wrong, 0);
+    tap_ok(count[IS_TOLD] > 0, "somebody is told");
+}
+
+/* Where nobody sees who has started whom: processes 0 and 2 are a job, and 1 comes in between as its rank 0. */
+static void disputed(struct processes *p, int process)
+{
+    const symwin_comm_options options = {.size = sizeof options};
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+    symwin_status status;
+
+    launch(process == 2, 2);
+    while ((process > 0 && p->rank[0].step == 0) || (process > 1 && p->rank[1].status < 0))
+        usleep(200);
+    status = symwin_unique_id_from_env(&id);
+    must_be((status == SYMWIN_OK) == (process != 1), "an id", process);
+    p->rank[process].step = 1;
+    if (status == SYMWIN_OK)
+        status = symwin_comm_create(&id, 2, process == 2, 0, &options, &comm);
+    must_be(processes_note(p, process, status) == SYMWIN_INVALID && host_error_has("SYMWIN_JOB"),
+            "is told what to set", process);
+    while (process == 0 && p->rank[2].status < 0)
+        usleep(1000);
+}
+
+/* What a job is called, by the variables that this process was started with. */
+static int say_job(void)
+{
+    struct sw_launch launch;
+
+    if (sw_launch_read("test_jobs", &launch) != SYMWIN_OK)
+        return 1;
+    printf("%s\n", launch.job);
+    return 0;
+}
+
+/* A shell in place of MPICH's mpiexec, which gives jobs no name; rank 1 has another shell around it. */
+static void mpiexec(char names[2][128])
+{
+    char command[1024];
+    FILE *said;
+    int r;
+
+    snprintf(command, sizeof command,
+             "unset SYMWIN_RANK SYMWIN_NRANKS; export PMI_SIZE=2 MPI_LOCALNRANKS=2; "
+             "PMI_RANK=0 '%s' job; PMI_RANK=1 sh -c \"'%s' job; :\"; :",
+             program, program);
+    said = popen(command, "r");
+    for (r = 0; r < 2; r++)
+        if (said == NULL || fgets(names[r], 128, said) == NULL)
+            names[r][0] = '\0';
+    if (said != NULL)
+        pclose(said);
+}
+
+static void launchers(void)
+{
+    char first[2][128], second[2][128];
+
+    mpiexec(first);
+    mpiexec(second);
+    tap_ok(strncmp(first[0], "hydra,", 6) == 0 && strcmp(first[0], first[1]) == 0 &&
+               strcmp(second[0], second[1]) == 0 && strcmp(first[0], second[0]) != 0,
+           "one mpiexec of MPICH is told from another: %.40s", first[0]);
+}
+
+/* Jobs of one rank need nobody, and so are never in each other's way. */
+static void alone(struct processes *p, int rank)
+{
+    uint32_t sum = 0;
+
+    launch(0, 1);
+    processes_barrier(p);
+    must_be(sum_of(0, 1, 5, &sum) == SYMWIN_OK && sum == 5, "a job of one", rank);
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+static void launched(struct processes *p, int rank)
+{
+    uint32_t sum = 0;
+
+    launch(rank, p->count);
+    must_be(sum_of(rank, p->count, 1, &sum) == SYMWIN_OK && sum == (uint32_t)p->count, "the job",
+            rank);
+}
+
+/* Rank 0 finds no folder but the second one. When the others come, the first is there. */
+static void comes_late(struct processes *p, int rank)
+{
+    char first[96], second[96];
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+
+    snprintf(first, sizeof first, "%s/first", place);
+    snprintf(second, sizeof second, "%s/second", place);
+    setenv("TMPDIR", first, 1);
+    setenv("XDG_RUNTIME_DIR", second, 1);
+    launch(rank, p->count);
+    while (rank != 0 && p->rank[0].step == 0)
+        usleep(200);
+    must_be(symwin_unique_id_from_env(&id) == SYMWIN_OK, "an id in the second place", rank);
+    if (rank == 0) {
+        must_be(mkdir(first, 0700) == 0, "a folder", rank);
+        p->rank[0].step = 1;
+    }
+    must_be(symwin_comm_create(&id, p->count, rank, 0, NULL, &comm) == SYMWIN_OK, "they meet",
+            rank);
+    symwin_comm_destroy(comm);
+}
+
+/* In a file system of its own at /tmp, where another user has taken the name that all look for. */
+static int squatted(void)
+{
+    char name[64], found[SW_FILE_NAME_BYTES];
+    struct processes *p;
+    struct stat file;
+    int right = 1;
+    int r;
+
+    snprintf(name, sizeof name, "/tmp/symwin-%lu", (unsigned long)geteuid());
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", "/tmp", "tmpfs", 0, "size=1m,mode=1777") != 0)
+        return 2;
+    if (mkdir(name, 0700) != 0 || chown(name, NOBODY, NOBODY) != 0)
+        return 1;
+    unsetenv("XDG_RUNTIME_DIR");
+    setenv("TMPDIR", "/tmp", 1);
+    p = processes_new(3, NULL);
+    for (r = 0; r < 3; r++)
+        processes_fork(p, r, launched);
+    for (r = 0; r < 3; r++)
+        right &= processes_wait(p, r) == 0;
+    return !(right && lstat(name, &file) == 0 && file.st_uid == NOBODY &&
+             sw_own_folder(0, 0, found, sizeof found) && strncmp(found, name, strlen(name)) == 0 &&
+             lstat(found, &file) == 0 && (file.st_mode & 0777) == 0700);
+}
+
+static void in_a_process(const char *name, int (*body)(void))
+{
+    const pid_t pid = fork();
+    int status = -1;
+
+    if (pid == 0)
+        _exit(body());
+    waitpid(pid, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 2)
+        tap_ok(1, "%s # SKIP not permitted", name);
+    else
+        tap_ok(status == 0, "%s (wait status 0x%x)", name, (unsigned)status);
+}
+
+static int no_places(void)
+{
+    static const char *const none[] = {"", "tmp", "./tmp"};
+    char name[64];
+    size_t i;
+
+    for (i = 0; i < sizeof none / sizeof none[0]; i++) {
+        setenv("TMPDIR", none[i], 1);
+        setenv("XDG_RUNTIME_DIR", none[i], 1);
+        if (sw_place_name(0, "/x", name, sizeof name) || sw_place_name(1, "/x", name, sizeof name))
+            return 1;
+    }
+    return !(sw_place_name(2, "/x", name, sizeof name) && strcmp(name, "/tmp/x") == 0);
+}
+
+/* Folders of all names, and what is in them. */
+static void remove_all(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf '%s'", place);
+    if (system(command) != 0)
+        perror(place);
+}
+
+int main(int argc, char **argv)
+{
+    char second[96];
+
+    if (argc == 3 && strcmp(argv[1], "rank") == 0)
+        return be_rank((uint32_t)atoi(argv[2]));
+    if (argc == 2 && strcmp(argv[1], "job") == 0)
+        return say_job();
+    program = argv[0];
+    launchers();
+
+    snprintf(place, sizeof place, "/tmp/symwin-jobs-XXXXXX");
+    if (mkdtemp(place) == NULL)
+        return 1;
+    setenv("TMPDIR", place, 1);
+    setenv("SYMWIN_DRIVER", "emu", 0);
+    pairs();
+    processes_run("two processes of one rank", 3, disputed, NULL);
+    processes_run("jobs of one rank", 4, alone, NULL);
+    snprintf(second, sizeof second, "%s/second", place);
+    tap_ok(mkdir(second, 0700) == 0, "a second place");
+    processes_run("a folder that comes late", 3, comes_late, NULL);
+    in_a_process("a folder's name that another user has taken", squatted);
+    in_a_process("what is no place: nothing, and what does not begin with a slash", no_places);
+    remove_all();
+    return tap_done();
+}

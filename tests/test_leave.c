@@ -1,0 +1,257 @@
+/* A rank that destroys its communicator while others go on: what still waits for it ends soon with PEER_LOST and its name,
+ * on all of them alike, and what it has taken part in completes. Ranks are threads, processes, or processes of two hosts.
+ */
+#include "places.h"
+
+/* Beside other tests a rank waits for a processor, and with a sanitizer a kernel takes long to look. ThreadSanitizer has
+ * no room for many threads. */
+#if defined(__SANITIZE_THREAD__)
+enum { SOON_MS = 20000, WAIT_MS = 60000, THREADS = 32 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SOON_MS = 4000, WAIT_MS = 20000, THREADS = 64 };
+#else
+enum { SOON_MS = 2000, WAIT_MS = 20000, THREADS = 64 };
+#endif
+
+enum { RANKS = 3, LEAVES = RANKS - 1, COUNT = 4096, BYTES = COUNT * 4, LATE_MS = 60 };
+
+enum story {
+    BEFORE_LAUNCH, /* it has left when the others call */
+    WHILE_WAITING, /* their kernels wait */
+    REPLAY,        /* they replay a graph */
+    EARLY,         /* it has made the call, which a peer has yet to make */
+    FAILED,        /* the same, and its next call was INVALID */
+    HOST_CALL,     /* they are in a host call, and its last call waits for theirs */
+    STORIES
+};
+
+static const char *const story_names[STORIES] = {
+    "before the others call", "while their kernels wait", "before they replay a graph",
+    "ahead of a slow peer",   "after a call that failed", "while the others are in a host call"};
+
+struct way {
+    enum story story;
+    symwin_algo algo;
+};
+
+struct rank {
+    struct processes *p;
+    const struct way *way;
+    int rank, device;
+    symwin_comm *comm;
+    symwin_window *window;
+    struct CUstream_st *stream;
+    uint32_t *memory; /* input, and output in the second half */
+};
+
+static symwin_status reduce(const struct rank *r)
+{
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = r->way->algo, .blocks = 2, .threads = THREADS};
+
+    return symwin_allreduce_with(r->comm, r->memory, r->memory + COUNT, COUNT, SYMWIN_U32,
+                                 SYMWIN_SUM, &options, r->stream);
+}
+
+static void finish(const struct rank *r)
+{
+    host_must(symwin_stream_synchronize(r->device, r->stream), "symwin_stream_synchronize");
+}
+
+/* A call that all make, right. */
+static void all_reduce(const struct rank *r)
+{
+    host_must(reduce(r), "symwin_allreduce");
+    finish(r);
+    /* Not symwin_comm_check(): another rank may have found out about the next call. */
+    must_be(r->comm->report->code == SW_KERNEL_OK, "a call of all ranks", r->rank);
+    must_be(host_get_u32(r->device, r->memory + 2 * COUNT - 1) == RANKS * (RANKS + 1) / 2,
+            "its result", r->rank);
+}
+
+static void is_lost(const struct rank *r, int64_t since_us)
+{
+    const int64_t us = processes_now_us() - since_us;
+    const symwin_status status = processes_note(r->p, r->rank, symwin_comm_check(r->comm));
+
+    must_be(status == SYMWIN_PEER_LOST && host_error_has("rank 2|has destroyed"), "PEER_LOST",
+            r->rank);
+    must_be(us < SOON_MS * 1000, "soon", r->rank);
+}
+
+static void leave(struct rank *r)
+{
+    r->p->rank[r->rank].number = processes_now_us();
+    symwin_comm_destroy(r->comm);
+    r->comm = NULL;
+}
+
+/* Until the rank has begun to leave, or, `whole`, has left. */
+static int64_t await_leave(const struct rank *r, int whole)
+{
+    while (r->p->rank[LEAVES].number == 0 || (whole && !r->p->rank[LEAVES].step))
+        usleep(100);
+    return r->p->rank[LEAVES].number;
+}
+
+/* ---- stories --------------------------------------------------------------------------------- */
+
+static void before_launch(struct rank *r)
+{
+    int64_t since;
+
+    if (r->rank == LEAVES) {
+        leave(r);
+        return;
+    }
+    (void)await_leave(r, 1);
+    since = processes_now_us();
+    (void)reduce(r); /* which says so if another rank has found it out already */
+    finish(r);
+    is_lost(r, since);
+}
+
+static void while_waiting(struct rank *r)
+{
+    if (r->rank == LEAVES) {
+        host_pause_ms(LATE_MS);
+        leave(r);
+        return;
+    }
+    host_must(reduce(r), "symwin_allreduce");
+    finish(r);
+    must_be(r->p->rank[LEAVES].number != 0, "not before it leaves", r->rank);
+    is_lost(r, await_leave(r, 0));
+}
+
+static void replay(struct rank *r)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+    struct sw_scope scope;
+    int64_t since;
+
+    host_must(sw_scope_enter(r->device, &scope), "sw_scope_enter");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(reduce(r), "a captured call");
+    host_must_cuda(sw_drv.cuStreamEndCapture(r->stream, &graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
+    host_must(sw_graph_upload(exec, r->stream), "sw_graph_upload");
+    host_must_cuda(sw_drv.cuGraphLaunch(exec, r->stream), "cuGraphLaunch");
+    finish(r);
+    must_be(r->comm->report->code == SW_KERNEL_OK, "a replay of all ranks", r->rank);
+    if (r->rank == LEAVES) {
+        leave(r);
+    } else {
+        (void)await_leave(r, 0);
+        since = processes_now_us();
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, r->stream), "cuGraphLaunch");
+        finish(r);
+        is_lost(r, since);
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    sw_scope_leave(&scope);
+}
+
+static void early(struct rank *r)
+{
+    if (r->rank == LEAVES) {
+        host_must(reduce(r), "symwin_allreduce");
+        if (r->way->story == FAILED)
+            must_be(symwin_allreduce(r->comm, r->memory, r->memory, 0x10, (symwin_type)99,
+                                     SYMWIN_SUM, r->stream) == SYMWIN_INVALID,
+                    "a call that fails", r->rank);
+        leave(r);
+        return;
+    }
+    if (r->rank == 0) { /* the slow one */
+        (void)await_leave(r, 0);
+        host_pause_ms(LATE_MS);
+    }
+    all_reduce(r);
+    if (r->way->story == EARLY)
+        return;
+    (void)reduce(r);
+    finish(r);
+    is_lost(r, await_leave(r, 0));
+}
+
+static void host_call(struct rank *r)
+{
+    symwin_window *window = NULL;
+
+    if (r->rank == LEAVES) {
+        host_must(reduce(r), "symwin_allreduce");
+        leave(r);
+        return;
+    }
+    must_be(symwin_window_register(r->comm, r->memory, 64, 0, &window) == SYMWIN_PEER_LOST &&
+                host_error_has("rank 2|has destroyed"),
+            "symwin_window_register", r->rank);
+    is_lost(r, await_leave(r, 0));
+}
+
+static void (*const stories[STORIES])(struct rank *r) = {before_launch, while_waiting, replay,
+                                                         early,         early,         host_call};
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+static void body(struct processes *p, int rank)
+{
+    const struct way *way = places_arg(p);
+    struct rank r = {.p = p, .way = way, .rank = rank};
+    uint32_t input[COUNT];
+    int i;
+
+    r.device = rank % harness_device_count();
+    r.memory = host_alloc(r.device, 2 * BYTES);
+    host_must(symwin_stream_create(r.device, &r.stream), "symwin_stream_create");
+    host_must(processes_comm(p, rank, WAIT_MS, &r.comm), "symwin_comm_create");
+    host_must(symwin_window_register(r.comm, r.memory, 2 * BYTES, 0, &r.window), "register");
+    for (i = 0; i < COUNT; i++)
+        input[i] = (uint32_t)rank + 1;
+    host_must(host_copy(r.device, r.memory, input, sizeof input), "copy");
+    all_reduce(&r);
+    processes_barrier(p);
+    stories[way->story](&r);
+    p->rank[rank].step = 1; /* it has left */
+    symwin_comm_destroy(r.comm);
+    processes_barrier(p); /* memory that peers reach is freed when all have left */
+    host_must(symwin_stream_destroy(r.device, r.stream), "symwin_stream_destroy");
+    host_must(symwin_mem_free(r.memory), "symwin_mem_free");
+}
+
+static void run(const struct place *place, struct way way)
+{
+    struct processes *p;
+    const int right = places_run(place, RANKS, body, &way, &p);
+    int64_t last = 0;
+    int r;
+
+    for (r = 0; r < LEAVES; r++)
+        last = p->rank[r].at_us > last ? p->rank[r].at_us : last;
+    tap_ok(right, "%s, %s: a rank leaves %s", place->name, symwin_algo_name(way.algo),
+           story_names[way.story]);
+    if (way.story == WHILE_WAITING)
+        printf("# %s, %s: the last rank has left %lld us after it\n", place->name,
+               symwin_algo_name(way.algo), (long long)(last - p->rank[LEAVES].number));
+    processes_free(p);
+}
+
+int main(void)
+{
+    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT,      SYMWIN_ALGO_TWOSHOT,
+                                        SYMWIN_ALGO_TWOSHOT_PUSH, SYMWIN_ALGO_TWOSHOT_PUT,
+                                        SYMWIN_ALGO_TWOSHOT_BULK, SYMWIN_ALGO_COPIES};
+    size_t place, i;
+    int story;
+
+    for (place = 0; place < PLACES; place++)
+        for (story = 0; story < STORIES; story++)
+            for (i = 0; i < sizeof algos / sizeof algos[0]; i++)
+                if (story != HOST_CALL || i == 0)
+                    run(&places[place], (struct way){(enum story)story, algos[i]});
+    return tap_done();
+}

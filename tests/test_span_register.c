@@ -1,0 +1,200 @@
+/* Registered buffers on several physical allocations that lie side by side: cut alike and differently on the ranks, in parts that
+ * overlap, captured, and remapped. Ranks as threads. */
+#include "register_member.h"
+#include "span_cases.h"
+
+/* Reduces `count` words in place on each rank's own address; how many are wrong. */
+static int wrong_sums(struct member *m, void *at, size_t count, uint32_t salt)
+{
+    uint32_t *words = malloc(4 * count);
+    int wrong = 0;
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        words[i] = ((uint32_t)i + salt) * (uint32_t)(m->rank + 1);
+    host_must(host_copy(m->device, at, words, 4 * count), "copy");
+    host_must(symwin_allreduce(m->comm, at, at, count, SYMWIN_U32, SYMWIN_SUM, m->stream),
+              "symwin_allreduce");
+    host_must(symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    host_must(symwin_comm_check(m->comm), "symwin_comm_check");
+    host_must(host_copy(m->device, words, at, 4 * count), "copy");
+    for (i = 0; i < count; i++)
+        wrong += words[i] != ((uint32_t)i + salt) * (uint32_t)(m->nranks * (m->nranks + 1) / 2);
+    free(words);
+    return wrong;
+}
+
+static int connected(const struct member *m, const void *at, size_t count)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+    symwin_allreduce_info info;
+
+    return symwin_allreduce_query(m->comm, at, at, count, SYMWIN_U32, SYMWIN_SUM, &options,
+                                  &info) == SYMWIN_OK;
+}
+
+/* Calls on parts of what is registered, which begin in other allocations on other ranks. */
+static void run_row(struct harness_team *team, int rank, void *arg)
+{
+    const struct span_row *row = arg;
+    const size_t at = span_cuts_of(row, rank)->at / 4 * 4, most = 300000;
+    const size_t all = (row->bytes - 8) / 4, count = all < most ? all : most;
+    symwin_registration *registration;
+    symwin_registration_info info;
+    const size_t places[] = {0, (all - count) / 2, all - count,
+                             all / 2 - (all / 2 < count ? all / 2 : count) / 2};
+    struct member m;
+    struct span s;
+    size_t i;
+
+    open_member(&m, team, rank, 0, 20000);
+    span_make(&s, m.device, span_cuts_of(row, rank));
+    registration = enter(&m, span_at(&s, at), all * 4);
+    for (i = 0; i < 3; i++) {
+        char *const from = (char *)span_at(&s, at) + 4 * places[i];
+
+        tap_ok(wrong_sums(&m, from, count, (uint32_t)i) == 0 && connected(&m, from, count),
+               "%s: rank %d: words from %zu on, by windows", row->name, rank, places[i]);
+    }
+    info = query(&m, registration);
+    tap_ok(info.refused[0] == '\0' && (info.transports & SYMWIN_TRANSPORT_PEER) != 0 &&
+               allocations(&m) == 1,
+           "%s: rank %d: connected, in one piece: %s", row->name, rank, info.refused);
+    harness_barrier(team);
+    tap_ok(enter(&m, span_at(&s, at), all * 4) == registration, "%s: it is known", row->name);
+    leave(&m, registration);
+    leave(&m, registration);
+    harness_barrier(team);
+    close_member(&m);
+    span_free(&s);
+}
+
+/* Two ranges that overlap, each on allocations that the other has not, as one. */
+static void run_overlapping(struct harness_team *team, int rank, void *unused)
+{
+    static const struct span_cuts cuts[2] = {{{{4, 1}}, 0}, {{{2, 2}}, 0}};
+    const size_t g = GRANULE;
+    symwin_registration *low, *high;
+    struct member m;
+    struct span s;
+    char *at;
+
+    (void)unused;
+    open_member(&m, team, rank, 0, 20000);
+    span_make(&s, m.device, &cuts[rank]);
+    at = span_at(&s, 0);
+    low = enter(&m, at, 3 * g - 4096);
+    high = enter(&m, at + g + 4096, 3 * g - 4096);
+    TAP_EQ("wrong sums, across both", wrong_sums(&m, at + g / 2, 3 * g / 4, 1), 0);
+    tap_ok(connected(&m, at, 4 * g / 4), "both as one");
+    leave(&m, low);
+    TAP_EQ("wrong sums, in what is left", wrong_sums(&m, at + 2 * g, g / 4, 2), 0);
+    tap_ok(connected(&m, at + 2 * g, 2 * g / 4), "what is left stays connected");
+    harness_barrier(team);
+    leave(&m, high);
+    close_member(&m);
+    span_free(&s);
+}
+
+/* A buffer across a seam, captured without being registered. */
+static void run_captured(struct harness_team *team, int rank, void *unused)
+{
+    static const struct span_cuts cuts[2] = {{{{3, 1}}, 0}, {{{1, 3}}, 0}};
+    CUgraph graph = NULL;
+    CUgraphExec exec;
+    struct member m;
+    struct span s;
+    char *at;
+    int i;
+
+    (void)unused;
+    open_member(&m, team, rank, 0, 20000);
+    span_make(&s, m.device, &cuts[rank]);
+    at = (char *)span_at(&s, 0) + GRANULE - BYTES / 2;
+    exec = capture(&m, at, at, &graph);
+    TAP_EQ("captured on several allocations: they are mapped", allocations(&m), 1);
+    for (i = 0; i < 3; i++) {
+        put(&m, at, (float)i);
+        harness_barrier(team);
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, m.stream), "cuGraphLaunch");
+        host_must(symwin_stream_synchronize(m.device, m.stream), "synchronize");
+        host_must(symwin_comm_check(m.comm), "symwin_comm_check");
+    }
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    harness_barrier(team);
+    close_member(&m);
+    span_free(&s);
+}
+
+/* All ranks' allocator maps other memory in the middle, under what is registered. */
+static void run_remapped(struct harness_team *team, int rank, void *unused)
+{
+    static const struct span_cuts cuts = {{{3, 1}}, 0};
+    const size_t words = (size_t)3 * GRANULE / 4;
+    symwin_registration *old, *new;
+    struct member m;
+    struct span s;
+    void *at;
+
+    (void)unused;
+    open_member(&m, team, rank, 0, 20000);
+    span_make(&s, m.device, &cuts);
+    at = span_at(&s, 0);
+    old = enter(&m, at, s.bytes);
+    TAP_EQ("wrong sums", wrong_sums(&m, at, words, 1), 0);
+    tap_ok(connected(&m, at, words), "it connects");
+    harness_barrier(team);
+    span_replace(&s, 1);
+    harness_barrier(team);
+    TAP_EQ("wrong sums in other memory", wrong_sums(&m, at, words, 2), 0);
+    tap_ok(!connected(&m, at, words), "it is not taken for the old one");
+    new = enter(&m, at, s.bytes);
+    tap_ok(new != old, "registering it gives a handle of its own");
+    TAP_EQ("wrong sums, registered again", wrong_sums(&m, at, words, 3), 0);
+    tap_ok(connected(&m, at, words), "it connects");
+    leave(&m, old);
+    tap_ok(connected(&m, at, words), "the old one's end does not touch it");
+    leave(&m, new);
+    harness_barrier(team);
+    close_member(&m);
+    span_free(&s);
+}
+
+/* What passes the end, and what there is. */
+static void run_ends(struct harness_team *team, int rank, void *unused)
+{
+    static const struct span_cuts cuts = {{{3, 1}}, 0};
+    symwin_registration *registration = NULL;
+    struct member m;
+    struct span s;
+
+    (void)unused;
+    open_member(&m, team, rank, 0, 20000);
+    span_make(&s, m.device, &cuts);
+    host_expect("past the last allocation",
+                symwin_register(m.comm, span_at(&s, 64), s.bytes, &registration), SYMWIN_INVALID,
+                "pass the end|by 64");
+    span_unmap(&s, 1);
+    host_expect("over a hole", symwin_register(m.comm, span_at(&s, 0), s.bytes, &registration),
+                SYMWIN_INVALID, "pass the end|by 4194304");
+    leave(&m, enter(&m, span_at(&s, 0), GRANULE));
+    harness_barrier(team);
+    close_member(&m);
+    span_free(&s);
+}
+
+int main(void)
+{
+    int i;
+
+    harness_start();
+    for (i = 0; i < SPAN_ROW_COUNT; i++)
+        run(span_rows[i].name, span_rows[i].nranks, run_row, (void *)(uintptr_t)&span_rows[i]);
+    run("ranges that overlap", 2, run_overlapping, NULL);
+    run("captured", 2, run_captured, NULL);
+    run("remapped", 2, run_remapped, NULL);
+    run("ends", 2, run_ends, NULL);
+    return tap_done();
+}

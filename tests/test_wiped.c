@@ -1,0 +1,126 @@
+/* What is left of secrets in a process's memory when the communicators are gone that were made with them: nothing. */
+#include <fcntl.h>
+
+#include "../bootstrap.h"
+#include "processes.h"
+
+enum { RANKS = 3, MASK = 0x5a, MOST = 256 << 20 };
+
+/* In shared memory: everything with a mask on it, so that it is not found there. */
+static struct shown {
+    unsigned char id[sizeof(symwin_unique_id)];
+} * shown;
+
+static void mask(unsigned char *out, const void *in, size_t bytes)
+{
+    const unsigned char *from = in;
+    size_t i;
+
+    for (i = 0; i < bytes; i++)
+        out[i] = from[i] ^ MASK;
+}
+
+/* How often the bytes under the mask are at [at, at + bytes). */
+static int count_in(const unsigned char *at, size_t bytes, const unsigned char *masked,
+                    size_t length)
+{
+    int found = 0;
+    size_t i, k;
+
+    for (i = 0; i + length <= bytes; i++) {
+        for (k = 0; k < length && (at[i + k] ^ MASK) == masked[k]; k++)
+            ;
+        found += k == length;
+    }
+    return found;
+}
+
+/* In all that this process can write to; large mappings are the emulated devices'. */
+static int count_everywhere(const unsigned char *masked, size_t length, int rank)
+{
+    static unsigned char part[1 << 20];
+    const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    int found = 0;
+
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        unsigned long begin, end, at;
+        char rights[8] = "";
+
+        if (sscanf(line, "%lx-%lx %7s", &begin, &end, rights) != 3 || rights[1] != 'w' ||
+            end - begin > MOST)
+            continue;
+        for (at = begin; at < end; at += sizeof part - length) {
+            const size_t want = end - at < sizeof part ? end - at : sizeof part;
+            const ssize_t got = pread(memory, part, want, (off_t)at);
+            int here = 0;
+
+            if (got > 0 && !((unsigned long)part >= begin && (unsigned long)part < end))
+                here = count_in(part, (size_t)got, masked, length);
+            if (here > 0)
+                fprintf(stderr, "rank %d: a secret is in %s", rank, line);
+            found += here;
+        }
+    }
+    memset(part, 0, sizeof part);
+    if (maps != NULL)
+        fclose(maps);
+    close(memory);
+    return found;
+}
+
+/* Without a copy on this stack. */
+__attribute__((noinline)) static void use(struct processes *p, int rank)
+{
+    static symwin_unique_id id;
+    symwin_comm *comm = NULL, *part = NULL;
+
+    if (rank == 0) {
+        host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+        mask(shown->id, &id, sizeof id);
+        p->id_made = 1;
+    }
+    while (!p->id_made)
+        usleep(50);
+    mask((unsigned char *)&id, shown->id, sizeof id);
+    host_must(processes_comm_with(p, rank, &id, 20000, &comm), "symwin_comm_create");
+    memset(&id, 0, sizeof id);
+    host_must(symwin_comm_split(comm, 1, -rank, NULL, &part), "symwin_comm_split");
+    symwin_comm_destroy(part);
+    symwin_comm_destroy(comm);
+    processes_barrier(p); /* the maker is done with it */
+}
+
+static void leaves_none(struct processes *p, int rank)
+{
+    static unsigned char secret[SW_KEY_BYTES], key[SW_KEY_BYTES], masked[SW_KEY_BYTES];
+    static symwin_unique_id id;
+
+    harness_device_count();
+    use(p, rank);
+    sw_service_settle();
+    memcpy(secret, shown->id + offsetof(struct sw_id, secret), sizeof secret);
+    must_be(count_everywhere(secret, sizeof secret, rank) == 0, "the secret is gone", rank);
+    mask((unsigned char *)&id, shown->id, sizeof id);
+    sw_bootstrap_key(&id, key);
+    mask(masked, key, sizeof masked);
+    memset(&id, 0, sizeof id);
+    memset(key, 0, sizeof key);
+    must_be(count_everywhere(masked, sizeof masked, rank) == 0, "the key for parts is gone", rank);
+    memcpy(&id, shown->id, sizeof id); /* and what is there is found */
+    mask((unsigned char *)&id, shown->id, sizeof id);
+    must_be(count_everywhere(secret, sizeof secret, -1) > 0, "one that is there is found", rank);
+}
+
+int main(void)
+{
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    tap_skip_all("a sanitizer has copies of its own, and maps more than can be looked through");
+#endif
+    shown = mmap(NULL, sizeof *shown, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shown == MAP_FAILED)
+        return 1;
+    processes_run("secrets", RANKS, leaves_none, NULL);
+    return tap_done();
+}
