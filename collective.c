@@ -363,8 +363,8 @@ static symwin_status launch(struct call *c)
     if (status == SYMWIN_OK && puts_first(c))
         status = sw_choice_put_grid(&c->question, &c->asked, &put_grid);
     if (status == SYMWIN_OK)
-        status = sw_turn_order(&turn, grid.blocks > put_grid.blocks ? grid.blocks
-                                                                    : put_grid.blocks);
+        status = sw_turn_order(&turn,
+                               grid.blocks > put_grid.blocks ? grid.blocks : put_grid.blocks);
     if (status == SYMWIN_OK)
         status = queue(c, &turn, &grid, &put_grid);
     sw_turn_end(&turn, status == SYMWIN_OK, c->algo == SYMWIN_ALGO_COPIES ? 1 : grid.blocks);

@@ -85,9 +85,9 @@ static void ask_device(symwin_comm *comm)
     if (r->side == NULL)
         result = sw_drv.cuStreamCreate(&r->side, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS)
-        result = sw_drv.cuMemcpyAsync(
-            comm->report_address + offsetof(struct sw_kernel_report, done),
-            comm->done_address, sizeof(uint32_t), r->side);
+        result = sw_drv.cuMemcpyAsync(comm->report_address +
+                                          offsetof(struct sw_kernel_report, done),
+                                      comm->done_address, sizeof(uint32_t), r->side);
     sw_drop(result, "the copy of the count of blocks");
     r->copying = result == CUDA_SUCCESS;
 }
@@ -412,8 +412,8 @@ symwin_status sw_connect(symwin_comm *comm, const char *call, symwin_status stat
         reserved = reserve(r, spares);
     for (b = 0; b < 2; b++) {
         uint64_t *v = &values[b * V_BUFFER];
-        const struct sw_connected *around =
-            offers[b].can ? find_around(comm, &offers[b], bytes) : NULL;
+        const struct sw_connected *around = offers[b].can ? find_around(comm, &offers[b], bytes)
+                                                          : NULL;
 
         v[V_FLAGS] = (offers[b].settled ? F_SETTLED : 0u) |
                      (offers[b].registered ? F_REGISTERED : 0u) | (same ? F_SAME : 0u) |

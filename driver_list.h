@@ -51,7 +51,7 @@
       (CUdevResource * result, unsigned int *count, const CUdevResource *input,                    \
        CUdevResource *rest, unsigned int flags, unsigned int least))                               \
     X(cuDevResourceGenerateDesc, "cuDevResourceGenerateDesc", 12040, OPTIONAL,                     \
-      (CUdevResourceDesc * desc, CUdevResource *resources, unsigned int count))                    \
+      (CUdevResourceDesc * desc, CUdevResource * resources, unsigned int count))                   \
     X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, OPTIONAL,                                       \
       (CUgreenCtx * green, CUdevResourceDesc desc, CUdevice dev, unsigned int flags))              \
     X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, OPTIONAL, (CUgreenCtx green))                 \

@@ -37,7 +37,7 @@ struct page {
 struct sw_order {
     struct sw_order *next;
     int device;
-    uint64_t rank;        /* a thread's number; 0: the device has one rank of this process */
+    uint64_t rank; /* a thread's number; 0: the device has one rank of this process */
     pthread_mutex_t mutex;
     symwin_comm *comms;   /* with peers, by order_next */
     unsigned in_use;      /* of them: those that have made a call */
@@ -470,7 +470,8 @@ symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream
         sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &turn->capture, NULL, NULL, NULL),
         "%s: cuStreamGetCaptureInfo", call);
     turn->captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
-    if (status == SYMWIN_OK && !turn->captured && sw_drv.cuStreamGetId != NULL) /* it ends captures */
+    if (status == SYMWIN_OK && !turn->captured &&
+        sw_drv.cuStreamGetId != NULL) /* it ends captures */
         status = sw_check(sw_drv.cuStreamGetId(stream, &turn->stream_id), "%s: cuStreamGetId",
                           call);
     if (status == SYMWIN_OK)

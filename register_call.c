@@ -349,11 +349,12 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call,
     if (capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         capture.id = 0;
     /* One that is invalid here is one all the same: the other ranks wait for this one. */
-    meets = !settled && (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE &&
-                                   captures_register(comm)));
+    meets = !settled &&
+            (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
     if (meets && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         status = sw_fail(SYMWIN_INVALID,
-                         "%s: the capture of the stream is invalid; end it, and capture anew", call);
+                         "%s: the capture of the stream is invalid; end it, and capture anew",
+                         call);
     holds = capture.id != 0 && (meets || settled); /* else the call goes by no connection */
     if (holds) {
         memcpy(text, symwin_last_error(), sizeof text);

@@ -295,10 +295,10 @@ typedef struct symwin_comm_info {
     int nranks;
     int rank;
     int device;
-    int multicast;   /* whether windows can have multicast addresses */
-    size_t stride;   /* bytes between two ranks' parts of the flat range, a power of two */
-    void *base;      /* first address of the flat range in this process */
-    int windows;     /* live windows of this rank */
+    int multicast; /* whether windows can have multicast addresses */
+    size_t stride; /* bytes between two ranks' parts of the flat range, a power of two */
+    void *base;    /* first address of the flat range in this process */
+    int windows;   /* live windows of this rank */
     int allocations; /* physical allocations that the windows of all ranks hold mapped: those of a window
                       * are one here, as are those of all ranks */
 } symwin_comm_info;

@@ -95,8 +95,8 @@ static void open_rank(struct rank *r, enum way way)
             check(symwin_unique_id_create(&all.ids[i]));
     pthread_barrier_wait(&all.barrier);
     for (i = 0; i < comms_of(way); i++) {
-        check(symwin_comm_create(&all.ids[i], all.ranks, r->rank, r->device, &options,
-                                 &r->comms[i]));
+        check(
+            symwin_comm_create(&all.ids[i], all.ranks, r->rank, r->device, &options, &r->comms[i]));
         check(symwin_mem_alloc(r->device, MOST_BYTES, 0, &r->data[i]));
         check_cuda(sw_drv.cuMemsetD8((CUdeviceptr)(uintptr_t)r->data[i], 0, MOST_BYTES), "fill");
         check(symwin_window_register(r->comms[i], r->data[i], MOST_BYTES, 0, &r->windows[i]));
@@ -233,9 +233,9 @@ int main(int argc, char **argv)
     check(symwin_driver_query(&driver));
     all.devices = driver.device_count < all.ranks ? driver.device_count : all.ranks;
     check(sw_scope_enter(0, &scope));
-    check_cuda(sw_drv.cuMemHostAlloc(&word, 64,
-                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-               "cuMemHostAlloc");
+    check_cuda(
+        sw_drv.cuMemHostAlloc(&word, 64, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+        "cuMemHostAlloc");
     check_cuda(sw_drv.cuMemHostGetDevicePointer(&all.gate_address, word, 0), "the gate's address");
     memset(word, 0, 64);
     all.gate = word;

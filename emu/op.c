@@ -137,8 +137,8 @@ CUresult emu_op_run(const struct emu_op *op)
         result = emu_fill(op->device, op->fill.dst, op->fill.value, op->fill.width, op->fill.count);
         break;
     case EMU_OP_KERNEL:
-        result = emu_grid_run(op->device, op->kernel.partition, op->kernel.kernel,
-                              op->kernel.grid, op->kernel.block, op->kernel.shared, op->owned);
+        result = emu_grid_run(op->device, op->kernel.partition, op->kernel.kernel, op->kernel.grid,
+                              op->kernel.block, op->kernel.shared, op->owned);
         break;
     case EMU_OP_HOST:
         emu_in_host_function = 1;

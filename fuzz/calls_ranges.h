@@ -472,8 +472,7 @@ static int is_alike(const struct comm *comm, const struct part parts[RANKS], siz
         all[r] = parts[r].ptr - parts[r].before;
     }
     return served_alike(comm, common, before + bytes + after) &&
-           (!is_whole(parts) ||
-            served_alike(comm, all, parts[0].before + bytes + parts[0].after));
+           (!is_whole(parts) || served_alike(comm, all, parts[0].before + bytes + parts[0].after));
 }
 
 /* Whether the buffer has one offset in all ranks' allocations. */

@@ -125,7 +125,7 @@ HARNESS_UNUSED struct harness_leaks harness_leaks_now(void)
     symwin_mem_trim(SYMWIN_DEVICE_ALL, 0); /* what the pools keep is not left behind */
     if (sw_driver_is_emulated())
         now.objects = sw_emu_live_objects(); /* first: it lets go of what other processes held */
-    (void)sw_closer_wait(10); /* a thread closes what others sent and nobody wants */
+    (void)sw_closer_wait(10);                /* a thread closes what others sent and nobody wants */
     now.fds = harness_count_entries("/proc/self/fd");
     now.threads = harness_service_threads();
     return now;

@@ -535,13 +535,13 @@ static void test_green()
     (void)sw_emu_cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM);
     (void)sw_emu_cuDevSmResourceSplitByCount(&part, &count, &all, NULL, 0, 1);
     (void)sw_emu_cuDevResourceGenerateDesc(&desc, &part, 1);
-    TAP_EQ("a green context",
-           sw_emu_cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_SUCCESS);
+    TAP_EQ("a green context", sw_emu_cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM),
+           CUDA_SUCCESS);
     TAP_EQ("its stream", sw_emu_cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0),
            CUDA_SUCCESS);
     (void)sw_emu_cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING);
-    (void)sw_emu_cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        &per_multiprocessor, (CUfunction)kernel_of("chain"), 1, 0);
+    (void)sw_emu_cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor,
+                                                             (CUfunction)kernel_of("chain"), 1, 0);
     room = part.sm.smCount * (unsigned)per_multiprocessor;
     tap_ok(part.sm.smCount < all.sm.smCount, "it has %u multiprocessors", part.sm.smCount);
 

@@ -54,12 +54,10 @@ static void open_green(struct member *m)
     host_must_cuda(sw_drv.cuDevSmResourceSplitByCount(&part, &count, &all, NULL, 0, 1),
                    "cuDevSmResourceSplitByCount");
     host_must_cuda(sw_drv.cuDevResourceGenerateDesc(&desc, &part, 1), "cuDevResourceGenerateDesc");
-    host_must_cuda(
-        sw_drv.cuGreenCtxCreate(&m->green, desc, m->device, CU_GREEN_CTX_DEFAULT_STREAM),
-        "cuGreenCtxCreate");
-    host_must_cuda(
-        sw_drv.cuGreenCtxStreamCreate(&m->stream, m->green, CU_STREAM_NON_BLOCKING, 0),
-        "cuGreenCtxStreamCreate");
+    host_must_cuda(sw_drv.cuGreenCtxCreate(&m->green, desc, m->device, CU_GREEN_CTX_DEFAULT_STREAM),
+                   "cuGreenCtxCreate");
+    host_must_cuda(sw_drv.cuGreenCtxStreamCreate(&m->stream, m->green, CU_STREAM_NON_BLOCKING, 0),
+                   "cuGreenCtxStreamCreate");
     m->multiprocessors = part.sm.smCount;
 }
 

@@ -138,8 +138,7 @@ static void test_claim(const struct claim *c)
     }
     tap_ok(rounds == (uint64_t)posts && ended == (c->status != SYMWIN_OK) && status == c->status &&
                (!ended || culprit == c->culprit),
-           "%s: %s, rank %d", c->name, symwin_status_name(status),
-           culprit);
+           "%s: %s, rank %d", c->name, symwin_status_name(status), culprit);
     pair_close(&p);
 }
 

@@ -46,10 +46,7 @@ static const struct order_case cases[] = {
      .comms = 2,
      .blocks = MORE_THAN_HALF,
      .threads = 1},
-    {.name = "ranks that share a device",
-     .script = "abab",
-     .comms = 2,
-     .shares = 1},
+    {.name = "ranks that share a device", .script = "abab", .comms = 2, .shares = 1},
     {.name = "launches through graphs",
      .script = "abab",
      .comms = 2,
@@ -124,9 +121,9 @@ static void create(struct member *m, int i)
     if (i > 0 && m->c->splits)
         host_must(symwin_comm_split(m->comms[0], 0, -m->rank, &options, &m->comms[i]), "split");
     else
-        host_must(symwin_comm_create(&shared.ids[i], RANKS, m->rank, m->device, &options,
-                                     &m->comms[i]),
-                  "symwin_comm_create");
+        host_must(
+            symwin_comm_create(&shared.ids[i], RANKS, m->rank, m->device, &options, &m->comms[i]),
+            "symwin_comm_create");
 }
 
 static void open_member(struct member *m, struct harness_team *team, int rank,
@@ -287,8 +284,8 @@ static CUgraphExec capture(const struct member *m, int first, int last)
     CUgraph graph = NULL;
     int i;
 
-    host_must_cuda(
-        sw_drv.cuStreamBeginCapture(m->streams[first], CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(m->streams[first], CU_STREAM_CAPTURE_MODE_RELAXED),
+                   "begin");
     for (i = first + 1; i <= last; i++)
         follow(m->streams[first], m->streams[i]);
     for (i = first; i <= last; i++)
@@ -600,9 +597,9 @@ int main(int argc, char **argv)
     harness_start();
     if (!sw_driver_is_emulated())
         tap_skip_all("deadlocks are for the emulated driver");
-    host_must_cuda(sw_drv.cuDeviceGetAttribute(&multiprocessors,
-                                               CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0),
-                   "cuDeviceGetAttribute");
+    host_must_cuda(
+        sw_drv.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0),
+        "cuDeviceGetAttribute");
     before = harness_leaks_now();
     for (i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         struct cost_case cost = costs[i];
@@ -618,7 +615,8 @@ int main(int argc, char **argv)
     }
     harness_run(RANKS, run_abort, NULL);
     destroyed();
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) { /* last: threads are ranks from then on */
+    for (i = 0; i < sizeof cases / sizeof cases[0];
+         i++) { /* last: threads are ranks from then on */
         struct order_case c = cases[i];
 
         if (c.shares && is_wanted(&c, only))
