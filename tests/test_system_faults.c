@@ -19,7 +19,7 @@
 #if defined(__SANITIZE_THREAD__)
 enum { DEFAULT_STRIDE = 1511, EACH = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { DEFAULT_STRIDE = 569, EACH = 3 };
+enum { DEFAULT_STRIDE = 997, EACH = 3 };
 #else
 enum { DEFAULT_STRIDE = 67, EACH = 1 }; /* of the kinds of faults */
 #endif
