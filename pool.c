@@ -182,6 +182,7 @@ static struct sw_chunk *detach(struct sw_arena *arena, size_t bytes, struct sw_c
         unkeep(arena, chunk);
         if (chunk->number != SW_CARVE_NONE)
             sw_carve_remove(&arena->carve, chunk->number);
+        chunk->number = SW_CARVE_NONE; /* its addresses lead to it still */
         chunk->next = list;
         list = chunk;
     }

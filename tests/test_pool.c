@@ -254,6 +254,47 @@ static void kept(void)
     harness_no_leaks("kept", &before);
 }
 
+/* An address that was freed, asked for while the driver takes back another chunk of the same trim. */
+static struct {
+    CUresult (*unmap)(CUdeviceptr ptr, size_t size);
+    void *freed;
+    symwin_status asked, again;
+} trimmed;
+
+static CUresult ask_late(CUdeviceptr ptr, size_t size)
+{
+    symwin_mem_info info;
+
+    if (trimmed.freed != NULL) {
+        trimmed.asked = symwin_mem_query(trimmed.freed, &info);
+        trimmed.again = symwin_mem_free(trimmed.freed);
+        trimmed.freed = NULL;
+    }
+    return trimmed.unmap(ptr, size);
+}
+
+static void trim_while_asked(void)
+{
+    enum { COUNT = CHUNK / MIB + 1 };
+    const struct harness_leaks before = harness_leaks_now();
+    void *ptrs[COUNT];
+    int i;
+
+    host_must(symwin_mem_trim(0, 0), "symwin_mem_trim");
+    for (i = 0; i < COUNT; i++)
+        ptrs[i] = alloc_with(0, MIB, 0);
+    free_all(ptrs, COUNT);
+    TAP_EQ("two chunks are kept", usage_of(0).kept_bytes, 2 * (size_t)CHUNK);
+    trimmed.freed = ptrs[0];
+    trimmed.unmap = sw_drv.cuMemUnmap;
+    sw_drv.cuMemUnmap = ask_late;
+    host_must(symwin_mem_trim(0, 0), "symwin_mem_trim");
+    sw_drv.cuMemUnmap = trimmed.unmap;
+    TAP_EQ("a query of what is being given back", trimmed.asked, SYMWIN_INVALID);
+    TAP_EQ("and a free of it", trimmed.again, SYMWIN_INVALID);
+    harness_no_leaks("trimmed while asked", &before);
+}
+
 static void limit(void)
 {
     const symwin_mem_usage start = usage_of(0);
@@ -622,6 +663,7 @@ int main(int argc, char **argv)
     many_small();
     offsets();
     kept();
+    trim_while_asked();
     threads_that_end();
     if (devices > 3)
         accounts(); /* of a device that nothing else was on */
