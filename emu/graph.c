@@ -350,7 +350,8 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
 {
     enum { AUTO_FREE_ON_LAUNCH = 1, USE_NODE_PRIORITY = 8 };
     struct CUgraphExec_st *h;
-    CUresult result = emu_enter(EMU_cuGraphInstantiateWithFlags);
+    struct CUctx_st *ctx; /* an H200's driver wants one, whichever */
+    CUresult result = emu_begin(EMU_cuGraphInstantiateWithFlags, &ctx);
 
     if (result != CUDA_SUCCESS)
         return result;

@@ -198,6 +198,16 @@ static int lasts(const struct comm *comm, int rank, const struct graph *g)
     return 1;
 }
 
+static void instantiate(struct graph *g, int rank)
+{
+    struct sw_scope scope;
+
+    fuzz_must(sw_scope_enter(model.device[rank], &scope) == SYMWIN_OK, "%s", symwin_last_error());
+    must(sw_drv.cuGraphInstantiateWithFlags(&g->rank[rank].exec, g->rank[rank].graph, 0),
+         "cuGraphInstantiateWithFlags");
+    sw_scope_leave(&scope);
+}
+
 static void done_capture(const struct step *s, int rank, const struct call *c)
 {
     struct comm *comm = &model.comm[s->a % COMMS];
@@ -213,8 +223,7 @@ static void done_capture(const struct step *s, int rank, const struct call *c)
         if (is_planned)
             note_holds(g, comm, r);
         if (calls[r].got == SYMWIN_OK && calls[r].bytes > 0)
-            must(sw_drv.cuGraphInstantiateWithFlags(&g->rank[r].exec, calls[r].graph, 0),
-                 "cuGraphInstantiateWithFlags");
+            instantiate(g, r);
         g->lasts &= lasts(comm, r, g);
     }
     if (g->rank[0].exec != NULL) {

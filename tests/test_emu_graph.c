@@ -322,6 +322,7 @@ static void test_arguments(CUstream s)
 {
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
+    CUcontext context = NULL;
     size_t count;
 
     begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -331,6 +332,10 @@ static void test_arguments(CUstream s)
            sw_emu_cuGraphInstantiateWithFlags(&exec, graph, 1u << 20), CUDA_ERROR_INVALID_VALUE);
     TAP_EQ("instantiate no graph", sw_emu_cuGraphInstantiateWithFlags(&exec, NULL, 0),
            CUDA_ERROR_INVALID_VALUE);
+    (void)sw_emu_cuCtxPopCurrent(&context);
+    TAP_EQ("instantiate without a context", sw_emu_cuGraphInstantiateWithFlags(&exec, graph, 0),
+           CUDA_ERROR_INVALID_CONTEXT);
+    (void)sw_emu_cuCtxPushCurrent(context);
     exec = instantiate(graph);
     TAP_EQ("upload", sw_emu_cuGraphUpload(exec, s), CUDA_SUCCESS);
     TAP_EQ("upload no graph", sw_emu_cuGraphUpload(NULL, s), CUDA_ERROR_INVALID_VALUE);
