@@ -299,8 +299,8 @@ typedef struct symwin_comm_info {
     size_t stride; /* bytes between two ranks' parts of the flat range, a power of two */
     void *base;    /* first address of the flat range in this process */
     int windows;   /* live windows of this rank */
-    int allocations; /* physical allocations that the windows of all ranks hold mapped: those of a window
-                      * are one here, as are those of all ranks */
+    int allocations; /* sets of physical allocations, of each rank one or several, that windows and registered
+                      * buffers of this process's ranks hold mapped: those in the same allocations share one set */
 } symwin_comm_info;
 
 /* What the communicator is and how much it holds. */
