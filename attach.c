@@ -439,6 +439,7 @@ static void fill(const struct attempt *a, void *ptr, size_t bytes, unsigned flag
         .bytes = bytes,
         .offset = a->place,
         .buffer_id = a->pieces[0].buffer_id,
+        .within = a->offset,
         .pieces = a->count,
         .segment = a->segment,
         .held = a->held,
@@ -490,4 +491,17 @@ void sw_window_detach(symwin_comm *comm, struct sw_window *window)
         sw_allocation_drop(window->held);
     window->segment = NULL;
     window->held = 0;
+}
+
+struct sw_registry_entry sw_window_entry(const struct sw_window *window, uintptr_t handle)
+{
+    return (struct sw_registry_entry){
+        .begin = (uintptr_t)window->ptr,
+        .end = (uintptr_t)window->ptr + window->bytes,
+        .window = handle,
+        .offset = window->offset,
+        .memory = window->pieces == 1 ? window->buffer_id : 0,
+        .within = window->within,
+        .transports = window->transports,
+    };
 }

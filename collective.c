@@ -122,6 +122,18 @@ static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
     return in != out && in < out + c->bytes && out < in + c->bytes;
 }
 
+/* Whether the buffers' windows, which know nothing of each other, show them on the same memory. Of windows on several
+ * allocations that is not looked for. */
+static int overlap_in_memory(const struct call *c, const struct sw_registry_entry *in,
+                             const struct sw_registry_entry *out)
+{
+    const uint64_t from = in->within + (c->in - in->begin);
+    const uint64_t to = out->within + (c->out - out->begin);
+
+    return in->memory != 0 && in->memory == out->memory && c->in_offset != c->out_offset &&
+           (from == to || overlap_in_part(c, from, to));
+}
+
 /* Goes by windows, if both buffers are in any. */
 static symwin_status place_buffers(struct call *c)
 {
@@ -141,6 +153,13 @@ static symwin_status place_buffers(struct call *c)
                        "%s: in (0x%llx) and out (0x%llx) are addresses of the same memory and "
                        "overlap in part there; pass the same memory or two parts that do not touch",
                        allreduce_call, c->in, c->out);
+    if (c->windows && overlap_in_memory(c, in, out))
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: in (0x%llx) and out (0x%llx) are addresses of the same memory in windows "
+            "at different offsets, and overlap there; pass one address or two parts that "
+            "do not touch",
+            allreduce_call, c->in, c->out);
     return SYMWIN_OK;
 }
 

@@ -465,6 +465,7 @@ struct sw_window {
     size_t bytes;
     size_t offset;              /* in the flat range */
     uint64_t buffer_id;         /* of the first physical allocation, */
+    size_t within;              /* in which it begins here, */
     int pieces;                 /* of so many */
     struct sw_segment *segment; /* holds one reference */
     CUdeviceptr held;           /* owned memory kept from being freed; 0: another allocator's */
@@ -602,6 +603,9 @@ void sw_comm_leave(symwin_comm *comm);
 symwin_status sw_window_attach(symwin_comm *comm, const char *call, symwin_status status, void *ptr,
                                size_t bytes, unsigned flags, struct sw_window *window);
 void sw_window_detach(symwin_comm *comm, struct sw_window *window);
+
+/* What a window is to whoever looks for an address. */
+struct sw_registry_entry sw_window_entry(const struct sw_window *window, uintptr_t handle);
 
 /* ---- window.c: windows ----------------------------------------------------------------------- */
 

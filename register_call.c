@@ -179,17 +179,6 @@ static int captures_register(const symwin_comm *comm)
     return (comm->flags & SYMWIN_COMM_NO_GRAPH_REGISTER) == 0;
 }
 
-static void fill_entry(const struct sw_connected *c, struct sw_registry_entry *entry)
-{
-    *entry = (struct sw_registry_entry){
-        .begin = (uintptr_t)c->window.ptr,
-        .end = (uintptr_t)c->window.ptr + c->window.bytes,
-        .window = (uintptr_t)c,
-        .offset = c->window.offset,
-        .transports = c->window.transports,
-    };
-}
-
 enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
                                  struct sw_registry_entry *out)
 {
@@ -201,7 +190,7 @@ enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t byte
     pthread_mutex_lock(&r->mutex);
     registered = sw_registered_look(comm, begin, bytes);
     if (registered.by != NULL)
-        fill_entry(registered.by, out);
+        *out = sw_window_entry(&registered.by->window, (uintptr_t)registered.by);
     pthread_mutex_unlock(&r->mutex);
     return registered.by != NULL ? SW_FOUND_ALL : registered.is ? SW_FOUND_PART : SW_FOUND_NONE;
 }
@@ -305,7 +294,7 @@ static symwin_status meet(symwin_comm *comm, const char *call, struct sw_buffer 
             continue;
         buffers[b].in_window = 0;
         buffers[b].found = SW_FOUND_ALL;
-        fill_entry(by[b], &buffers[b].entry);
+        buffers[b].entry = sw_window_entry(&by[b]->window, (uintptr_t)by[b]);
     }
     return status;
 }

@@ -11,6 +11,8 @@ struct sw_registry_entry {
     uintptr_t begin, end; /* addresses of this rank */
     uintptr_t window;     /* the public handle's value */
     size_t offset;        /* of `begin` in the flat range */
+    uint64_t memory; /* the physical allocation's buffer id; 0: not known, or there are several */
+    size_t within;   /* of `begin` in that */
     unsigned transports;
 };
 

@@ -46,15 +46,12 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
 /* Publishes a window in room that was reserved: cannot fail. */
 static symwin_window *publish(symwin_comm *comm, struct sw_window *window)
 {
+    struct sw_registry_entry entry;
+
     pthread_mutex_lock(&comm->mutex);
     window->handle = sw_tickets_add(&comm->windows, window);
-    sw_registry_insert(comm->registry, &(struct sw_registry_entry){
-                                           .begin = (uintptr_t)window->ptr,
-                                           .end = (uintptr_t)window->ptr + window->bytes,
-                                           .window = window->handle,
-                                           .offset = window->offset,
-                                           .transports = window->transports,
-                                       });
+    entry = sw_window_entry(window, window->handle);
+    sw_registry_insert(comm->registry, &entry);
     pthread_mutex_unlock(&comm->mutex);
     return (symwin_window *)window->handle;
 }

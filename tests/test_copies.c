@@ -166,11 +166,50 @@ static void run_two_addresses(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(other), "symwin_mem_free");
 }
 
+/* The same, but the window of rank 1's second address pairs it with other memory of the other ranks. */
+static void run_two_windows(struct harness_team *team, int rank, void *arg)
+{
+    symwin_mem_handle handle;
+    symwin_window *window = NULL;
+    void *own = NULL, *other, *inside;
+    struct caller c;
+    size_t i;
+
+    (void)arg;
+    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    host_must(symwin_mem_export(c.member.memory, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
+    if (rank == 1)
+        host_must(symwin_mem_import(c.member.device, &handle, &own), "import");
+    else
+        host_must(symwin_mem_alloc(c.member.device, 2 * GRANULE, SYMWIN_MEM_OWN, &own), "alloc");
+    close(handle.fd);
+    other = rank == 1 ? own : host_at(own, handle.offset % GRANULE);
+    host_must(symwin_window_register(c.member.comm, other, c.member.bytes, 0, &window), "register");
+    inside = host_at(other, (size_t)((unsigned char *)c.in - (unsigned char *)c.member.memory));
+    for (i = 0; i < 2 && rank == 1; i++)
+        host_expect("two windows on one buffer",
+                    symwin_allreduce(c.member.comm, c.in, host_at(inside, 64 * i), WORDS,
+                                     SYMWIN_U32, SYMWIN_SUM, c.stream),
+                    SYMWIN_INVALID, "symwin_allreduce|addresses of the same memory|overlap");
+    harness_barrier(team);
+    caller_fill(&c, (uint32_t)rank + 1, (uint32_t)rank + 1);
+    c.out = host_at(inside, WORDS * sizeof(uint32_t));
+    host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    tap_ok(symwin_comm_check(c.member.comm) == SYMWIN_OK && caller_differences(&c, 6) == 0,
+           "rank %d: by two windows of rank 1's buffer, in parts that do not touch", rank);
+    harness_barrier(team);
+    symwin_window_deregister(c.member.comm, window);
+    caller_close(&c);
+    host_must(symwin_mem_free(own), "symwin_mem_free");
+}
+
 static void two_addresses(void)
 {
     struct harness_leaks before = harness_leaks_now();
 
     harness_run(3, run_two_addresses, NULL);
+    harness_run(3, run_two_windows, NULL);
     harness_no_leaks("two addresses", &before);
 }
 
