@@ -214,6 +214,7 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
 {
     static const char call[] = "symwin_mem_alloc";
     const unsigned known = SYMWIN_MEM_PEERS | SYMWIN_MEM_OWN | SYMWIN_MEM_NCCL;
+    char text[SW_TEXT_BYTES];
     struct sw_arena *arena;
     CUdeviceptr ptr = 0;
     symwin_status status;
@@ -234,11 +235,14 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
         return sw_fail(SYMWIN_INVALID, "%s: %zu bytes are more than any address space holds", call,
                        bytes);
     need = bytes + (sw_pool_settings.debug ? GUARD : 0);
+    strcpy(text, symwin_last_error());
     status = sw_arena_take(call, arena, bytes, need, (flags & SYMWIN_MEM_OWN) != 0, &ptr);
     if (status == SYMWIN_NO_MEMORY && atomic_load(&late_count) > 0) {
         settle_late();
         status = sw_arena_take(call, arena, bytes, need, (flags & SYMWIN_MEM_OWN) != 0, &ptr);
     }
+    if (status == SYMWIN_OK && strcmp(text, symwin_last_error()) != 0)
+        sw_error_restore(text); /* of a chunk that there was no room for */
     if (status == SYMWIN_OK && sw_pool_settings.debug)
         status = debug_fill(call, arena->device, ptr, bytes);
     if (status == SYMWIN_OK)

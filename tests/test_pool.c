@@ -613,7 +613,10 @@ static void full_device(void)
     for (i = 0; i < 31; i++)
         ptrs[i] = alloc_with(0, GRANULE, 0);
     tap_ok(1, "what is kept is given back where the device has no more");
+    host_expect("an error", symwin_mem_alloc(0, 0, 0, &ptr), SYMWIN_INVALID, "bytes is 0");
     ptr = alloc_with(0, 1, 0);
+    tap_ok(strstr(symwin_last_error(), "bytes is 0") != NULL,
+           "the last error is that of a call that failed: %s", symwin_last_error());
     tap_ok(described(ptr).base == ptr && described(ptr).bytes == GRANULE,
            "without room for a chunk, memory of its own");
     free_all(ptrs, 31);
