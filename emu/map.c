@@ -131,7 +131,11 @@ static CUresult access_ok(const struct emu_view *view, const CUmemAccessDesc *de
         return CUDA_ERROR_INVALID_VALUE;
     switch (desc->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-        return emu_device_exists(desc->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        if (!emu_device_exists(desc->location.id))
+            return CUDA_ERROR_INVALID_VALUE;
+        return emu_machine.strangers && view->device >= 0 && view->device != desc->location.id
+                   ? CUDA_ERROR_NOT_SUPPORTED
+                   : CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST:
         return on_host ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:

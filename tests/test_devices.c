@@ -159,6 +159,22 @@ static void run_strangers(struct harness_team *team, int rank, void *arg)
     tap_ok(comm == NULL, "no peers, rank %d: no communicator", rank);
 }
 
+static void import_of_strangers(void)
+{
+    symwin_mem_handle handle;
+    void *ptr = NULL, *copy = NULL;
+
+    host_must(symwin_mem_alloc(0, GRANULE, SYMWIN_MEM_PEERS, &ptr), "for peers, of which none is");
+    host_must(symwin_mem_export(ptr, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
+    host_expect("an import for a device that is no peer", symwin_mem_import(1, &handle, &copy),
+                SYMWIN_UNSUPPORTED, "symwin_mem_import|cuMemSetAccess");
+    host_must(symwin_mem_import(0, &handle, &copy), "import");
+    close(handle.fd);
+    host_must(symwin_mem_free(copy), "symwin_mem_free");
+    host_must(symwin_mem_free(ptr), "symwin_mem_free");
+    host_must(symwin_mem_trim(SYMWIN_DEVICE_ALL, 0), "symwin_mem_trim");
+}
+
 static void configure(int old, int strangers)
 {
     struct sw_emu_machine machine;
@@ -192,6 +208,7 @@ int main(void)
     begins_early("old devices", 0, 0);
     configure(0, 1);
     harness_run(RANKS, run_strangers, NULL);
+    import_of_strangers();
     harness_no_leaks("devices", &before);
     return tap_done();
 }
