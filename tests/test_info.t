@@ -5,6 +5,7 @@
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
+use IO::Socket::UNIX;
 use IPC::Open2;
 use JSON::PP;
 use POSIX ();
@@ -357,6 +358,15 @@ sub asleep {
 }
 my $sleeper = asleep(0);
 refused($sleeper, qr/process $sleeper does not listen: it has not used symwin yet/, 'a process without symwin');
+{
+    # One that was killed had its number; or one elsewhere that has this folder has it too.
+    my $left = "$folder/tmp/symwin-$>/info-$sleeper";
+    my $answers = IO::Socket::UNIX->new(Local => $left, Listen => 1) // BAIL_OUT("$left: $!");
+    refused($sleeper, qr/process $sleeper does not listen:/, "another process's socket, by its number");
+    close $answers;
+    refused($sleeper, qr/process $sleeper does not listen:/, 'a socket that was left');
+    unlink $left;
+}
 kill 'KILL', $sleeper;
 waitpid $sleeper, 0;
 SKIP: {
