@@ -96,6 +96,15 @@ static struct buffer choose_buffer(int rank, unsigned slot, unsigned place)
     return (struct buffer){.memory = m, .ptr = m->ptr + offsets[place % 8]};
 }
 
+/* Whether two buffers are apart, also where they are one memory at two addresses. */
+static int apart(const struct buffer *a, const struct buffer *b, size_t bytes)
+{
+    const size_t x = (size_t)(a->ptr - a->memory->ptr);
+    const size_t y = (size_t)(b->ptr - b->memory->ptr);
+
+    return a->memory->id != b->memory->id || x + bytes <= y || y + bytes <= x;
+}
+
 /* What the call makes of its buffers, as the communicator is. */
 static void judge_buffers(const struct comm *comm, int rank, const struct call *c)
 {
@@ -129,7 +138,7 @@ static void judge_algorithm(int rank, const struct call *c)
     if (!r->windows ||
         (c->how.algo != SYMWIN_ALGO_TWOSHOT &&
          ((r->transports & SYMWIN_TRANSPORT_MULTICAST) == 0 || c->type != SYMWIN_U32 ||
-          (c->how.algo == SYMWIN_ALGO_ONESHOT_MC && r->in.ptr == r->out.ptr))))
+          (c->how.algo == SYMWIN_ALGO_ONESHOT_MC && r->in.offset == r->out.offset))))
         r->status = SYMWIN_UNSUPPORTED;
 }
 
@@ -214,6 +223,8 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
             hold(&after, r, &one->in, capture);
             hold(&after, r, &one->out, capture);
         }
+        if (one->windows && one->in.offset != one->out.offset && !apart(&one->in, &one->out, bytes))
+            one->status = SYMWIN_INVALID;
         judge_algorithm(r, c);
     }
     return 1;
@@ -358,15 +369,6 @@ static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned
 static void step_reduce(const struct step *s, int rank, struct call *c)
 {
     plan_reduce(s, rank, c, 0);
-}
-
-/* Whether two buffers are apart, also where they are one memory at two addresses. */
-static int apart(const struct buffer *a, const struct buffer *b, size_t bytes)
-{
-    const size_t x = (size_t)(a->ptr - a->memory->ptr);
-    const size_t y = (size_t)(b->ptr - b->memory->ptr);
-
-    return a->memory->id != b->memory->id || x + bytes <= y || y + bytes <= x;
 }
 
 /* Whether no rank's input is written while another reads it. */
