@@ -228,6 +228,18 @@ static void make_key(void)
     pool.has_key = pthread_key_create(&pool.key, thread_ends) == 0;
 }
 
+static void make_none(void)
+{
+}
+
+/* The library may be unloaded, and threads that had memory of it end later. */
+__attribute__((destructor)) static void library_ends(void)
+{
+    pthread_once(&pool.once, make_none); /* whichever thread has made it */
+    if (pool.has_key)
+        pthread_key_delete(pool.key);
+}
+
 /* One whose thread has ended, and of which all is free: it gives the same offsets as a new one. Under pool.mutex. */
 static struct sw_arena *arena_adopt(int device, unsigned flags)
 {

@@ -385,9 +385,23 @@ static void own_end(void *streams)
     free(own);
 }
 
+static int has_own_key;
+
 static void own_begin(void)
 {
-    (void)pthread_key_create(&own_key, own_end);
+    has_own_key = pthread_key_create(&own_key, own_end) == 0;
+}
+
+static void own_begin_not(void)
+{
+}
+
+/* Threads may end when this is unloaded. */
+__attribute__((destructor)) static void own_wind_up(void)
+{
+    (void)pthread_once(&own_once, own_begin_not);
+    if (has_own_key)
+        (void)pthread_key_delete(own_key);
 }
 
 static CUresult own_stream(struct CUstream_st **stream)

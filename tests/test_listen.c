@@ -456,14 +456,31 @@ static int short_of_descriptors(void)
     return tap_done();
 }
 
+/* A thread that has memory and a stream of the library and ends when that is gone. */
+static symwin_status (*alloc)(int, size_t, unsigned, void **), (*release)(void *);
+static symwin_status (*await)(int, struct CUstream_st *);
+static pthread_barrier_t turns;
+
+static void *outlives(void *unused)
+{
+    void *ptr = NULL;
+
+    if (alloc(0, 100, 0, &ptr) != SYMWIN_OK || release(ptr) != SYMWIN_OK ||
+        await(0, CU_STREAM_PER_THREAD) != SYMWIN_OK)
+        exit(1);
+    pthread_barrier_wait(&turns);
+    pthread_barrier_wait(&turns);
+    return unused;
+}
+
 /* The shared library, loaded and unloaded. */
 static int unloads(void)
 {
-    symwin_status (*alloc)(int, size_t, unsigned, void **), (*release)(void *);
     static char text[TEXT_BYTES];
     char library[4096] = "";
     const ssize_t length = readlink("/proc/self/exe", library, sizeof library - 64);
-    void *handle, *ptr = NULL, *a, *f;
+    void *handle, *ptr = NULL, *a, *f, *w;
+    pthread_t thread;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     /* The pools, which stay when the library goes, are a leak to the one; the other calls what is gone. */
@@ -481,11 +498,20 @@ static int unloads(void)
     a = dlsym(handle, "symwin_mem_alloc");
     f = dlsym(handle, "symwin_mem_free");
     memcpy(&alloc, &a, sizeof alloc);
+    w = dlsym(handle, "symwin_stream_synchronize");
     memcpy(&release, &f, sizeof release);
+    memcpy(&await, &w, sizeof await);
     tap_ok(alloc(0, 100, 0, &ptr) == SYMWIN_OK && release(ptr) == SYMWIN_OK &&
                answers(getpid(), text),
            "a library that was loaded by dlopen() listens");
+    pthread_barrier_init(&turns, NULL, 2);
+    if (pthread_create(&thread, NULL, outlives, NULL) != 0)
+        return 1;
+    pthread_barrier_wait(&turns);
     dlclose(handle);
+    pthread_barrier_wait(&turns);
+    pthread_join(thread, NULL);
+    tap_ok(1, "a thread that had memory of it ends after it");
     tap_ok(is_silent(), "unloaded, it leaves no socket, thread or descriptor");
     return tap_done();
 }
