@@ -196,7 +196,7 @@ symwin_status symwin_mem_import(int device, const symwin_mem_handle *handle, voi
                               &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
                           "%s: cuMemGetAllocationGranularity", call);
     if (status == SYMWIN_OK) {
-        m.device = prop.location.id;
+        m.device = prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop.location.id : -1;
         status = sw_memory_show(call, &m, granularity, accessor, 0);
     }
     if (status == SYMWIN_OK)

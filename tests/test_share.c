@@ -316,6 +316,38 @@ static void fabric_works(void)
     harness_no_leaks("fabric handles", &before);
 }
 
+/* Memory of the host, which another allocator has exported, is no device's. */
+static void imports_of_the_host(void)
+{
+    const struct harness_leaks before = harness_leaks_now();
+    const CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}};
+    symwin_mem_handle handle = {.type = SYMWIN_HANDLE_POSIX_FD, .fd = -1, .bytes = GRANULE};
+    CUmemGenericAllocationHandle memory;
+    symwin_window *window = NULL;
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+    void *copy = NULL;
+
+    host_must_cuda(sw_drv.cuMemCreate(&memory, GRANULE, &prop, 0), "cuMemCreate");
+    host_must_cuda(sw_drv.cuMemExportToShareableHandle(&handle.fd, memory,
+                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                   "cuMemExportToShareableHandle");
+    host_must(symwin_mem_import(0, &handle, &copy), "symwin_mem_import");
+    close(handle.fd);
+    TAP_EQ("memory of the host is no device's", described(copy).device, -1);
+    host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+    host_must(symwin_comm_create(&id, 1, 0, 0, NULL, &comm), "symwin_comm_create");
+    host_expect("nor a window", symwin_window_register(comm, copy, GRANULE, 0, &window),
+                SYMWIN_INVALID, "symwin_window_register|memory of device -1");
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(copy), "symwin_mem_free");
+    host_must_cuda(sw_drv.cuMemRelease(memory), "cuMemRelease");
+    harness_no_leaks("memory of the host", &before);
+}
+
 /* ---- another process ---- */
 
 /* One message: the handle, with its descriptor if it has one. */
@@ -469,6 +501,7 @@ int main(int argc, char **argv)
     descriptor_keeps_memory();
     imports_are_windows();
     wrong_imports();
+    imports_of_the_host();
     across_processes();
     child_run("no fabric", fabric[0]);
     child_run("fabric not permitted", fabric[1]);
