@@ -220,9 +220,11 @@ static void grid_enqueue(struct device *d, struct emu_grid *grid)
     d->last = grid;
 }
 
+/* What is left in a partition that was closed has the whole device. */
 static int has_room(const struct device *d, int partition, unsigned cost)
 {
-    return d->partitions[partition].used + cost <= d->partitions[partition].places;
+    return d->partitions[partition].places == 0 ||
+           d->partitions[partition].used + cost <= d->partitions[partition].places;
 }
 
 /* Takes a grid, which `last` is ahead of, off the queue. */

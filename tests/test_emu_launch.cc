@@ -545,7 +545,7 @@ static void test_green()
     room = part.sm.smCount * (unsigned)per_multiprocessor;
     tap_ok(part.sm.smCount < all.sm.smCount, "it has %u multiprocessors", part.sm.smCount);
 
-    const CUdeviceptr p = zeroed(room + 2);
+    const CUdeviceptr p = zeroed(room + 2), left = zeroed(3), gate = zeroed(1);
     const uint32_t open = room + 1;
 
     (void)launch("chain", room + 1, 1, stream, words{p, q, room + 1});
@@ -558,13 +558,20 @@ static void test_green()
     (void)sw_emu_cuMemcpyHtoD(q, &open, sizeof open);
     TAP_EQ("then the last one", sw_emu_cuStreamSynchronize(stream), CUDA_SUCCESS);
     TAP_EQ("has its turn", read_word(q, 0), room + 2);
+    (void)sw_emu_cuStreamWaitValue32(stream, gate, open, CU_STREAM_WAIT_VALUE_GEQ);
+    (void)launch("chain", 1, 1, stream, words{left, left + 8, 1});
     (void)sw_emu_cuStreamDestroy(stream);
     (void)sw_emu_cuStreamDestroy(plain);
     TAP_EQ("destroyed", sw_emu_cuGreenCtxDestroy(green), CUDA_SUCCESS);
     TAP_EQ("once", sw_emu_cuGreenCtxDestroy(green), CUDA_ERROR_INVALID_CONTEXT);
+    (void)sw_emu_cuMemcpyHtoD(gate, &open, sizeof open);
+    TAP_EQ("what was still in its stream runs", sw_emu_cuCtxSynchronize(), CUDA_SUCCESS);
+    TAP_EQ("to its end", read_word(left, 0), 1);
     (void)sw_emu_cuMemFree(p);
     (void)sw_emu_cuMemFree(q);
     (void)sw_emu_cuMemFree(others);
+    (void)sw_emu_cuMemFree(left);
+    (void)sw_emu_cuMemFree(gate);
 }
 
 static void test_faults()
