@@ -35,18 +35,11 @@ static void file_name(const char *file, int rank, char name[SW_FILE_NAME_BYTES +
 /* -1: errno says why not. */
 static int open_kept(const char *name)
 {
-    int fd, error;
+    int fd;
 
     sw_service_lock();
-    fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    error = errno;
-    if (fd >= 0 && !sw_service_keep(fd)) {
-        close(fd);
-        fd = -1;
-        error = EMFILE;
-    }
+    fd = sw_service_keep_new(open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     sw_service_unlock();
-    errno = error;
     return fd;
 }
 

@@ -81,11 +81,7 @@ static DIR *open_place(int which)
     if (!sw_place_name(which, "/", place, sizeof place))
         return NULL;
     sw_service_lock();
-    fd = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0 && !sw_service_keep(fd)) {
-        close(fd);
-        fd = -1;
-    }
+    fd = sw_service_keep_new(open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     sw_service_unlock();
     if (fd >= 0)
         entries = fdopendir(fd);

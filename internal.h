@@ -90,7 +90,7 @@ int64_t sw_now_ms(void); /* of the monotonic clock */
 
 /* One lock for the thread and for all that it serves (bootstrap.c, root.c). */
 void sw_service_lock(void);
-void sw_service_unlock(void);
+void sw_service_unlock(void); /* leaves errno alone */
 
 /* Waits for a condition that goes with the lock. 0: `deadline` has passed; INT64_MAX: none. */
 int sw_service_wait(pthread_cond_t *changed, int64_t deadline);
@@ -120,6 +120,9 @@ void sw_service_settle(void);
  * a million, which takes a system set up for it: whoever made the descriptor does without. */
 int sw_service_keep(int fd);
 void sw_service_forget(int fd); /* also if it is not kept */
+
+/* Keeps what was just made, if it was. -1: it was not, or is closed again; errno says why. */
+int sw_service_keep_new(int fd);
 
 /* Without the lock: forgets and closes it, with no fork in between. */
 void sw_service_close(int fd);

@@ -25,18 +25,11 @@ static const char call[] = "symwin_comm_create";
 /* A socket that no forked child will hold; -1: errno says why there is none. */
 static int socket_keep(int family, int type)
 {
-    int fd, error;
+    int fd;
 
     sw_service_lock();
-    fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    error = errno;
-    if (fd >= 0 && !sw_service_keep(fd)) {
-        close(fd);
-        fd = -1;
-        error = EMFILE;
-    }
+    fd = sw_service_keep_new(socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sw_service_unlock();
-    errno = error;
     return fd;
 }
 

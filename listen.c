@@ -66,16 +66,6 @@ int sw_listen_address(int which, int make, pid_t pid, struct sockaddr_un *addres
     return 1;
 }
 
-/* What a forked child will not hold. Under the service lock, as the descriptor was made. */
-static int keep(int fd)
-{
-    if (fd < 0 || sw_service_keep(fd))
-        return fd;
-    close(fd);
-    errno = EMFILE;
-    return -1;
-}
-
 static void let_go(int *fd)
 {
     if (*fd >= 0)
@@ -88,7 +78,7 @@ static int new_socket(void)
     int fd;
 
     sw_service_lock();
-    fd = keep(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    fd = sw_service_keep_new(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sw_service_unlock();
     return fd;
 }
@@ -133,7 +123,7 @@ static void reader_accept(struct reader *r)
     int error;
 
     sw_service_lock();
-    r->fd = keep(accept4(listener.socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    r->fd = sw_service_keep_new(accept4(listener.socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     error = errno;
     sw_service_unlock();
     if (r->fd < 0) {
@@ -226,7 +216,7 @@ static int open_folder(const struct sockaddr_un *address)
     snprintf(path, sizeof path, "%.*s", (int)(strrchr(address->sun_path, '/') - address->sun_path),
              address->sun_path);
     sw_service_lock();
-    fd = keep(open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    fd = sw_service_keep_new(open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     sw_service_unlock();
     return fd;
 }
@@ -357,7 +347,7 @@ void sw_listen_start(void)
         listener.readers[i].fd = -1;
     listener.user = geteuid();
     sw_service_lock();
-    listener.kick = keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    listener.kick = sw_service_keep_new(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     sw_service_unlock();
     for (which = 0; which < SW_PLACES && listener.kick >= 0; which++)
         if (open_in(which))

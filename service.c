@@ -52,7 +52,10 @@ void sw_service_lock(void)
 
 void sw_service_unlock(void)
 {
+    const int error = errno;
+
     pthread_mutex_unlock(&service.mutex);
+    errno = error;
 }
 
 int sw_service_wait(pthread_cond_t *changed, int64_t deadline)
@@ -95,6 +98,15 @@ void sw_service_forget(int fd)
 {
     if (fd >= 0 && fd < MOST_KEPT)
         atomic_fetch_and(&kept[fd / WORD_BITS], ~(1u << fd % WORD_BITS));
+}
+
+int sw_service_keep_new(int fd)
+{
+    if (fd < 0 || sw_service_keep(fd))
+        return fd;
+    close(fd);
+    errno = EMFILE;
+    return -1;
 }
 
 void sw_service_close(int fd)
