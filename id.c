@@ -118,7 +118,7 @@ socklen_t sw_id_address(const struct sw_id *id, struct sockaddr_storage *out)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = id->port};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = id->port};
-    struct sw_id plain = *id;
+    struct sw_id plain;
 
     memset(out, 0, sizeof *out);
     if (id->family == AF_INET) {
@@ -127,10 +127,11 @@ socklen_t sw_id_address(const struct sw_id *id, struct sockaddr_storage *out)
         return sizeof v4;
     }
     v6.sin6_scope_id = sw_id_interface(id);
+    plain = (struct sw_id){.family = id->family}; /* no secret */
+    memcpy(plain.address, id->address, sizeof plain.address);
     sw_id_set_interface(&plain, 0);
     memcpy(&v6.sin6_addr, plain.address, sizeof v6.sin6_addr);
     memcpy(out, &v6, sizeof v6);
-    sw_wipe(plain.secret, sizeof plain.secret);
     return sizeof v6;
 }
 

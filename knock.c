@@ -230,23 +230,6 @@ static int receive(struct sw_channel *channel, union sw_wire_frame *frame, int *
     return error;
 }
 
-/* Anybody can answer at an address and port, so a word that is not proved counts for nothing: not what it says, nor its
- * text. The maker may come yet. */
-static symwin_status not_believed(const struct sw_channel *channel)
-{
-    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
-    struct sockaddr_storage address;
-    socklen_t bytes = sizeof address;
-
-    if (getpeername(channel->fd, (struct sockaddr *)&address, &bytes) == 0)
-        (void)getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
-                          NI_NUMERICHOST | NI_NUMERICSERV);
-    return sw_fail(SYMWIN_BUSY,
-                   "%s: what answers at %s, port %s, refuses and has not proved that it knows the "
-                   "id's secret: the id has served, or the port is another program's",
-                   call, host, port);
-}
-
 symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
                         enum sw_wire_type type, int *fd, int64_t deadline)
 {
@@ -279,10 +262,6 @@ symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
         sw_service_discard(*fd);
         *fd = -1;
     }
-    if (frame->header.type == SW_WIRE_REFUSAL && channel->stream && !channel->keyed) {
-        frame->header.type = 0;
-        return not_believed(channel);
-    }
     if (frame->header.type == SW_WIRE_REFUSAL)
         return sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text);
     return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent frame %d where %d was due",
@@ -300,6 +279,23 @@ symwin_status sw_speak(struct sw_channel *channel, const union sw_wire_frame *fr
                    "%s: no word to the process that made the id: %s", call, strerror(error));
 }
 
+/* Anybody can answer at an address and port, so what comes without a proof counts for nothing: not what it says, nor its
+ * text, nor that it ends. The maker may come yet. */
+static symwin_status not_believed(const struct sw_id *id, union sw_wire_frame *answer)
+{
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    struct sockaddr_storage address;
+    const socklen_t bytes = sw_id_address(id, &address);
+
+    answer->header.type = 0;
+    (void)getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
+                      NI_NUMERICHOST | NI_NUMERICSERV);
+    return sw_fail(SYMWIN_BUSY,
+                   "%s: what answers at %s, port %s, has not proved that it knows the id's secret: "
+                   "the id has served, or the port is another program's",
+                   call, host, port);
+}
+
 /* Says which id it is about, and makes sure that the other knows its secret. */
 static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
                            union sw_wire_frame *hello, union sw_wire_frame *challenge,
@@ -307,6 +303,7 @@ static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
 {
     unsigned char proof[SW_DIGEST_BYTES];
     symwin_status status;
+    int proved;
 
     memset(hello, 0, sizeof hello->hello);
     sw_id_name(id, hello->hello.name);
@@ -315,15 +312,21 @@ static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
         return status;
     sw_wire_seal(hello, SW_WIRE_HELLO);
     status = sw_speak(channel, hello, deadline);
-    if (status == SYMWIN_OK)
-        status = sw_expect(channel, challenge, SW_WIRE_CHALLENGE, NULL, deadline);
     if (status != SYMWIN_OK)
         return status;
-    sw_wire_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
-    if (!sw_digest_equal(proof, challenge->challenge.proof))
-        return sw_fail(SYMWIN_DENIED, "%s: the process at %s does not know the id's secret", call,
-                       id->folder);
-    return SYMWIN_OK;
+    challenge->header.type = 0;
+    status = sw_expect(channel, challenge, SW_WIRE_CHALLENGE, NULL, deadline);
+    if (challenge->header.type == 0 && (status == SYMWIN_TIMEOUT || status == SYMWIN_NO_MEMORY))
+        return status; /* of this process */
+    if (status == SYMWIN_OK)
+        sw_wire_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
+    proved = status == SYMWIN_OK && sw_digest_equal(proof, challenge->challenge.proof);
+    if (!proved && channel->stream)
+        return not_believed(id, challenge);
+    if (status == SYMWIN_OK && !proved)
+        status = sw_fail(SYMWIN_DENIED, "%s: the process at %s does not know the id's secret", call,
+                         id->folder);
+    return status;
 }
 
 void sw_knock_ready(struct sw_channel *first)

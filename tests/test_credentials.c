@@ -395,10 +395,53 @@ static void launch(const char *port, int rank)
     processes_on_host("ab", rank);
 }
 
-/* Refuses whoever comes, in the words of a maker, and with some for the terminal; leaves when rank 0 shall come. */
+/* What it answers, to be sent as it is: in the words of a maker, with some for the terminal. */
+static size_t say_refusal(union sw_wire_frame *frame)
+{
+    memset(frame, 0, sizeof frame->refusal);
+    frame->refusal.status = SYMWIN_NO_MEMORY;
+    frame->refusal.rank = 1;
+    strcpy(frame->refusal.text, "\033]0;owned\007 by rank 7");
+    sw_wire_seal(frame, SW_WIRE_REFUSAL);
+    return frame->header.bytes;
+}
+
+static size_t say_nothing(union sw_wire_frame *frame)
+{
+    (void)frame;
+    return 0;
+}
+
+static size_t say_what_is_no_frame(union sw_wire_frame *frame)
+{
+    return (size_t)sprintf((char *)frame, "HTTP/1.0 400 owned\r\n\r\n");
+}
+
+static size_t say_challenge(union sw_wire_frame *frame)
+{
+    *frame = challenge();
+    return frame->header.bytes;
+}
+
+static size_t say_table(union sw_wire_frame *frame)
+{
+    memset(frame, 0, sizeof frame->table);
+    frame->table.nranks = frame->table.processes = frame->table.hosts = 1;
+    sw_wire_seal(frame, SW_WIRE_TABLE);
+    return frame->header.bytes;
+}
+
+struct impostor {
+    const char *name;
+    size_t (*say)(union sw_wire_frame *frame);
+    char port[16];
+};
+
+/* Answers whoever comes, and closes; leaves when rank 0 shall come. */
 static void impostor(struct processes *p, int rank)
 {
-    const char *port = p->arg;
+    const struct impostor *own = p->arg;
+    const char *port = own->port;
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     union sw_wire_frame frame;
@@ -410,11 +453,6 @@ static void impostor(struct processes *p, int rank)
         exit(1);
     }
     p->rank[rank].step = 1;
-    memset(&frame, 0, sizeof frame.refusal);
-    frame.refusal.status = SYMWIN_NO_MEMORY;
-    frame.refusal.rank = 1;
-    strcpy(frame.refusal.text, "\033]0;owned\007 by rank 7");
-    sw_wire_seal(&frame, SW_WIRE_REFUSAL);
     while (p->rank[1].status < 0 && p->rank[0].step == 0) {
         struct pollfd come = {.fd = listener, .events = POLLIN};
         char hello[sizeof(struct sw_wire_hello)];
@@ -424,7 +462,7 @@ static void impostor(struct processes *p, int rank)
             continue;
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (recv(fd, hello, sizeof hello, MSG_WAITALL) > 0)
-            (void)send(fd, &frame, frame.header.bytes, MSG_NOSIGNAL);
+            (void)send(fd, &frame, own->say(&frame), MSG_NOSIGNAL);
         close(fd);
     }
     close(listener);
@@ -439,7 +477,7 @@ static void rank_at_an_impostor(struct processes *p, int rank)
 
     while (p->rank[IMPOSTOR].step == 0)
         usleep(1000);
-    launch(p->arg, rank);
+    launch(((const struct impostor *)p->arg)->port, rank);
     host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env");
     processes_note(p, rank, symwin_comm_create(&id, 2, rank, 0, &options, &comm));
 }
@@ -458,20 +496,19 @@ static void after_an_impostor(struct processes *p, int rank)
         while (p->rank[IMPOSTOR].step != 2)
             usleep(1000);
     }
-    launch(p->arg, rank);
+    launch(((const struct impostor *)p->arg)->port, rank);
     host_must(symwin_unique_id_from_env(&id), "symwin_unique_id_from_env");
     processes_note(p, rank, symwin_comm_create(&id, 2, rank, 0, NULL, &comm));
     symwin_comm_destroy(comm);
 }
 
-static void run_impostor(void)
+static void run_impostor(struct impostor *own)
 {
     struct processes *p;
-    char port[16];
     int ended;
 
-    ports_name(port);
-    p = processes_new(2, port);
+    ports_name(own->port);
+    p = processes_new(2, own);
     processes_fork(p, IMPOSTOR, impostor);
     processes_fork(p, 1, rank_at_an_impostor);
     ended = processes_wait(p, 1);
@@ -479,19 +516,28 @@ static void run_impostor(void)
     tap_ok(ended == 0 && p->rank[1].status == SYMWIN_TIMEOUT &&
                has_words(p->rank[1].text, "has not proved") &&
                strstr(p->rank[1].text, "owned") == NULL,
-           "a refusal without a proof: %s", p->rank[1].text);
+           "%s without a proof: %s", own->name, p->rank[1].text);
     processes_free(p);
 
-    ports_name(port);
-    p = processes_new(2, port);
+    ports_name(own->port);
+    p = processes_new(2, own);
     processes_fork(p, IMPOSTOR, impostor);
     processes_fork(p, 1, after_an_impostor);
     processes_fork(p, 0, after_an_impostor);
     ended = processes_wait(p, 1) | processes_wait(p, 0) | processes_wait(p, IMPOSTOR);
     tap_ok(ended == 0 && p->rank[0].status == SYMWIN_OK && p->rank[1].status == SYMWIN_OK,
-           "when it has gone, the job starts: %s%s", p->rank[0].text, p->rank[1].text);
+           "%s: when it has gone, the job starts: %s%s", own->name, p->rank[0].text,
+           p->rank[1].text);
     processes_free(p);
 }
+
+static struct impostor impostors[] = {
+    {"a refusal", say_refusal, ""},
+    {"an end", say_nothing, ""},
+    {"no frame", say_what_is_no_frame, ""},
+    {"a CHALLENGE", say_challenge, ""},
+    {"a TABLE", say_table, ""},
+};
 
 static void plain_text(void)
 {
@@ -586,7 +632,8 @@ int main(void)
 
     for (i = 0; i < sizeof fakes / sizeof fakes[0]; i++)
         run_fake(&fakes[i]);
-    run_impostor();
+    for (i = 0; i < sizeof impostors / sizeof impostors[0]; i++)
+        run_impostor(&impostors[i]);
     plain_text();
     run_user("another user", another_user, SYMWIN_DENIED);
     run_user("another user, the folder open to all", another_user_let_in, SYMWIN_OK);
