@@ -49,19 +49,9 @@ void sw_let_go(int fd)
     close(fd);
 }
 
-/* What is on it and was not read is not closed here: that may take as long as the other end likes. */
 static void line_close(int fd)
 {
-    union sw_wire_frame frame;
-    int error;
-
-    shutdown(fd, SHUT_RDWR); /* no more comes */
-    do {
-        int came = -1;
-
-        error = sw_wire_receive_now(fd, &frame, &came);
-        sw_service_discard(came);
-    } while (error == 0 || error == EPROTO || error == EMFILE);
+    sw_wire_empty(fd);
     sw_let_go(fd);
 }
 

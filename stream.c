@@ -26,6 +26,8 @@ int sw_channel_open(struct sw_channel *channel, int fd, int stream)
 void sw_channel_drop(struct sw_channel *channel)
 {
     sw_service_forget(channel->fd);
+    if (channel->fd >= 0 && !channel->stream)
+        sw_wire_empty(channel->fd);
     if (channel->fd >= 0)
         close(channel->fd);
     free(channel->in);

@@ -296,6 +296,20 @@ int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd)
     return 0;
 }
 
+void sw_wire_empty(int socket)
+{
+    union sw_wire_frame frame;
+    int error;
+
+    shutdown(socket, SHUT_RDWR); /* no more comes */
+    do {
+        int came = -1;
+
+        error = sw_wire_receive_now(socket, &frame, &came);
+        sw_service_discard(came);
+    } while (error == 0 || error == EPROTO || error == EMFILE);
+}
+
 /* ---- proofs ---- */
 
 void sw_wire_prove_maker(const unsigned char secret[SW_KEY_BYTES],

@@ -240,6 +240,10 @@ int sw_wire_send_now(int socket, const union sw_wire_frame *frame, int fd);
  * sw_channel_receive() waits for one. */
 int sw_wire_receive_now(int socket, union sw_wire_frame *frame, int *fd);
 
+/* For a local socket that is about to be closed: takes off what was not read, with its descriptors, which a thread of its own
+ * closes. That may take as long as the other end likes. */
+void sw_wire_empty(int socket);
+
 /* The maker's and the rank's proof; `join` is complete but for its proof. */
 void sw_wire_prove_maker(const unsigned char secret[SW_KEY_BYTES],
                          const struct sw_wire_hello *hello,

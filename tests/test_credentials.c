@@ -7,7 +7,7 @@
 #include "hostile.h"
 #include "ports.h"
 
-enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, MAKER = 1 };
+enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, MAKER = 1, LINGER_S = 6 };
 
 /* ---- false makers ---------------------------------------------------------------------------- */
 
@@ -257,6 +257,27 @@ static void answer_wild_refusal(int fd, union sw_wire_frame *hello)
     hostile_send_frame(fd, hello);
 }
 
+/* A member, so that descriptors can come; behind its refusal there is one whose close takes long. */
+static void answer_refusal_and_more(int fd, union sw_wire_frame *hello)
+{
+    unsigned char secret[SW_KEY_BYTES];
+    union sw_wire_frame frame = challenge();
+    static int reader;
+    const int more = hostile_lingering(LINGER_S, &reader);
+
+    memset(secret, 0x33, sizeof secret);
+    sw_wire_prove_maker(secret, &hello->hello, &frame.challenge, frame.challenge.proof);
+    hostile_send_frame(fd, &frame);
+    hostile_answer(fd, &frame);
+    memset(hello, 0, sizeof *hello);
+    strcpy(hello->refusal.text, "no more");
+    hello->refusal.status = SYMWIN_ABORTED;
+    sw_wire_seal(hello, SW_WIRE_REFUSAL);
+    hostile_send_frame(fd, hello);
+    hostile_send_with(fd, hello, hello->header.bytes, more);
+    close(more);
+}
+
 static const struct fake fakes[] = {
     {"no folder", open_nothing, NULL, SYMWIN_PEER_LOST, "has ended", 0, 0, 0},
     {"no socket in the folder", open_folder, NULL, SYMWIN_PEER_LOST, "does not answer", 0, 0, 0},
@@ -293,6 +314,8 @@ static const struct fake fakes[] = {
      0, 0, 0},
     {"a REFUSAL without end", open_well, answer_wild_refusal, SYMWIN_DENIED, "not the process", 0,
      0, 0},
+    {"a refusal, and a descriptor behind it", open_well, answer_refusal_and_more, SYMWIN_ABORTED,
+     "no more", 0, 0, 0},
     {"a maker that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10, 0},
 };
 
