@@ -127,11 +127,11 @@ int sw_closer_wait(int seconds)
     struct timespec until;
     int done;
 
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += seconds;
     pthread_mutex_lock(&closer.mutex);
-    while (closer.running &&
-           pthread_cond_timedwait(&closer.idle, &closer.mutex, &until) != ETIMEDOUT)
+    while (closer.running && pthread_cond_clockwait(&closer.idle, &closer.mutex, CLOCK_MONOTONIC,
+                                                    &until) != ETIMEDOUT)
         ;
     done = !closer.running;
     pthread_mutex_unlock(&closer.mutex);

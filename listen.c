@@ -327,10 +327,10 @@ static void stop(void)
     struct timespec until;
 
     unlink(listener.address.sun_path);
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += LEAVE_S;
     if (write(listener.kick, &one, sizeof one) < 0 ||
-        pthread_timedjoin_np(listener.thread, NULL, &until) != 0)
+        pthread_clockjoin_np(listener.thread, NULL, CLOCK_MONOTONIC, &until) != 0)
         return;
     let_go(&listener.socket);
     let_go(&listener.kick);

@@ -31,6 +31,19 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
     return (int)syscall(SYS_setsockopt, fd, level, name, value, bytes);
 }
 
+static int
+    clock_jumps; /* the next time of day that anybody reads is an hour ahead of the system's */
+
+/* In place of the system's. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int error = (int)syscall(SYS_clock_gettime, clock, now);
+
+    if (clock == CLOCK_REALTIME && clock_jumps)
+        now->tv_sec += 3600;
+    return error;
+}
+
 /* ---- silence --------------------------------------------------------------------------------- */
 
 static int silent(const symwin_unique_id *id, const struct attack *attack)
@@ -604,11 +617,28 @@ static void run(const struct attack *attack)
     processes_free(p);
 }
 
+/* The time of day is set back while somebody waits for the thread that closes. */
+static void jump(void)
+{
+    const int64_t begin = sw_now_ms();
+    int reader, done;
+
+    sw_service_discard(hostile_lingering(LINGER_S, &reader));
+    clock_jumps = 1;
+    done = sw_closer_wait(1);
+    clock_jumps = 0;
+    tap_ok(!done && sw_now_ms() - begin < 1000 * LINGER_S / 2,
+           "a wait of a second takes one, also where the time of day is set back");
+    close(reader);
+    tap_ok(sw_closer_wait(LINGER_S), "and what nobody wants is closed");
+}
+
 int main(void)
 {
     size_t i;
 
     for (i = 0; i < sizeof attacks / sizeof attacks[0]; i++)
         run(&attacks[i]);
+    jump();
     return tap_done();
 }
