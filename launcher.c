@@ -105,16 +105,29 @@ void sw_launcher_name(const char *variable, char *name, size_t room)
 
 /* ---- others that it has started ---- */
 
+/* The program that a process runs; empty: not to be read. */
+static void read_program(long pid, char *program, size_t room)
+{
+    char path[64];
+    ssize_t length;
+
+    snprintf(path, sizeof path, "/proc/%ld/exe", pid);
+    length = readlink(path, program, room - 1);
+    program[length > 0 ? length : 0] = '\0';
+}
+
 struct search {
     const char *const *names;
     const char *own;
-    long self;                           /* this rank's child of the launcher, */
+    char program[4096]; /* the child's: what runs another is no rank, but has the variables too */
+    long self;          /* this rank's child of the launcher, */
     unsigned long long since, not_after; /* and when it was started */
 };
 
 /* Of two rivals the one that was started first goes on. */
 static int is_rival(const struct search *s, long pid)
 {
+    char program[sizeof s->program];
     unsigned long long started;
     char *theirs;
     long parent;
@@ -122,6 +135,9 @@ static int is_rival(const struct search *s, long pid)
 
     if (pid == s->self || !read_process(pid, &parent, &started) || started < s->since ||
         started > s->not_after || (started == s->not_after && pid > s->self))
+        return 0;
+    read_program(pid, program, sizeof program);
+    if (strcmp(program, s->program) != 0)
         return 0;
     theirs = read_variables(pid);
     same = theirs != NULL;
@@ -175,6 +191,7 @@ long sw_launcher_rival(const char *const *names, int within_ms)
 
     if (hops > 1 && read_process(chain[hops - 2], &above, &s.not_after)) {
         s.self = chain[hops - 2];
+        read_program(s.self, s.program, sizeof s.program);
         s.since = s.not_after > within ? s.not_after - within : 0;
         found = search_children(&s, chain[hops - 1]);
     }

@@ -195,6 +195,21 @@ static void launchers(void)
            "one mpiexec of MPICH is told from another: %.40s", first[0]);
 }
 
+/* What a script has set for its rank, the script's other processes have too: that makes them no ranks. */
+static void helped(void)
+{
+    char command[1024];
+
+    snprintf(command, sizeof command,
+             "r() { (export SYMWIN_RANK=$1 SYMWIN_NRANKS=2 SYMWIN_BOOTSTRAP_TIMEOUT_MS=20000; "
+             "sleep 20 & sleep 0.1; '%s' rank 1; s=$?; kill $!; exit $s); }; "
+             "unset SYMWIN_RANK SYMWIN_NRANKS SYMWIN_JOB; r 1 & r 0; s=$?; wait $!; "
+             "exit $((s | $?))",
+             program);
+    TAP_EQ("ranks beside helpers that have their variables", WEXITSTATUS(system(command)),
+           OWN_DATA);
+}
+
 /* Jobs of one rank need nobody, and so are never in each other's way. */
 static void alone(struct processes *p, int rank)
 {
@@ -323,6 +338,7 @@ int main(int argc, char **argv)
     setenv("TMPDIR", place, 1);
     setenv("SYMWIN_DRIVER", "emu", 0);
     pairs();
+    helped();
     processes_run("two processes of one rank", 3, disputed, NULL);
     processes_run("jobs of one rank", 4, alone, NULL);
     snprintf(second, sizeof second, "%s/second", place);
