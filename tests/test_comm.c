@@ -126,6 +126,14 @@ static const struct disagreement disagreements[] = {
      {{2, 0, {0}}, {3, 1, {0}}},
      SYMWIN_MISMATCH,
      "nranks differ|rank 0 passed 2|rank 1 passed 3"},
+    {"nranks of which one differs",
+     {{3, 0, {0}}, {3, 1, {0}}, {4, 2, {0}}},
+     SYMWIN_MISMATCH,
+     "nranks differ|rank 2 passed 4, the 2 ranks before it passed 3"},
+    {"nranks that differ among the first two of three",
+     {{3, 2, {0}}, {2, 1, {0}}, {3, 0, {0}}},
+     SYMWIN_MISMATCH,
+     "nranks differ|rank 2 passed 3, rank 1 passed 2"},
     {"a rank that is missing",
      {{3, 0, WITH(.timeout_ms = 800)}, {3, 1, WITH(.timeout_ms = 800)}},
      SYMWIN_TIMEOUT,
@@ -165,6 +173,8 @@ static void run_disagreement(struct harness_team *team, int rank, void *arg)
     char name[80];
 
     snprintf(name, sizeof name, "%s, seen by rank %d", d->name, join->rank);
+    if (join->nranks != d->joins[0].nranks || d->joins[2].nranks > 0)
+        host_pause_ms(150 * rank); /* in turn: who differs depends on who has come */
     host_expect(name,
                 symwin_comm_create(&team->id, join->nranks, join->rank, rank,
                                    join->options.size != 0 ? &join->options : NULL, &comm),
