@@ -17,7 +17,8 @@
 
 enum {
     READY_MS = 1000,
-    SLACK_MS = 100 /* within which the time that is left counts as all of it */
+    PROOF_MS = 2000, /* for the maker's proof over TCP; then it is tried again */
+    SLACK_MS = 100   /* within which the time that is left counts as all of it */
 };
 
 static const char call[] = "symwin_comm_create";
@@ -292,7 +293,8 @@ static symwin_status not_believed(const struct sw_id *id, union sw_wire_frame *a
                       NI_NUMERICHOST | NI_NUMERICSERV);
     return sw_fail(SYMWIN_BUSY,
                    "%s: what answers at %s, port %s, has not proved that it knows the id's secret: "
-                   "the id has served, or the port is another program's",
+                   "the process that made the id is stopped, the id has served, or the port is "
+                   "another program's",
                    call, host, port);
 }
 
@@ -303,6 +305,7 @@ static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
 {
     unsigned char proof[SW_DIGEST_BYTES];
     symwin_status status;
+    int64_t patience = deadline;
     int proved;
 
     memset(hello, 0, sizeof hello->hello);
@@ -314,10 +317,13 @@ static symwin_status greet(struct sw_channel *channel, const struct sw_id *id,
     status = sw_speak(channel, hello, deadline);
     if (status != SYMWIN_OK)
         return status;
+    if (channel->stream && sw_now_ms() + PROOF_MS < deadline)
+        patience = sw_now_ms() + PROOF_MS;
     challenge->header.type = 0;
-    status = sw_expect(channel, challenge, SW_WIRE_CHALLENGE, NULL, deadline);
-    if (challenge->header.type == 0 && (status == SYMWIN_TIMEOUT || status == SYMWIN_NO_MEMORY))
-        return status; /* of this process */
+    status = sw_expect(channel, challenge, SW_WIRE_CHALLENGE, NULL, patience);
+    if (challenge->header.type == 0 && /* it is of this process */
+        (status == SYMWIN_NO_MEMORY || (status == SYMWIN_TIMEOUT && patience == deadline)))
+        return status;
     if (status == SYMWIN_OK)
         sw_wire_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
     proved = status == SYMWIN_OK && sw_digest_equal(proof, challenge->challenge.proof);

@@ -404,7 +404,7 @@ static void run_fake(const struct fake *fake)
 
 /* ---- another program at the maker's port -------------------------------------------------------- */
 
-enum { IMPOSTOR = 2, IMPOSTOR_MS = 1200 };
+enum { IMPOSTOR = 2, IMPOSTOR_MS = 1800 };
 
 /* Of two hosts; rank 1 looks for rank 0 over TCP. */
 static void launch(const char *port, int rank)
@@ -457,6 +457,7 @@ static size_t say_table(union sw_wire_frame *frame)
 struct impostor {
     const char *name;
     size_t (*say)(union sw_wire_frame *frame);
+    int stays; /* it does not close what it has accepted first */
     char port[16];
 };
 
@@ -468,6 +469,7 @@ static void impostor(struct processes *p, int rank)
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     union sw_wire_frame frame;
+    int stay = -1;
 
     here.sin_port = htons((uint16_t)atoi(port));
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -486,10 +488,17 @@ static void impostor(struct processes *p, int rank)
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (recv(fd, hello, sizeof hello, MSG_WAITALL) > 0)
             (void)send(fd, &frame, own->say(&frame), MSG_NOSIGNAL);
-        close(fd);
+        if (own->stays && stay < 0)
+            stay = fd;
+        else
+            close(fd);
     }
     close(listener);
     p->rank[rank].step = 2;
+    while (stay >= 0 && p->rank[1].status < 0)
+        usleep(1000);
+    if (stay >= 0)
+        close(stay);
 }
 
 static void rank_at_an_impostor(struct processes *p, int rank)
@@ -555,11 +564,12 @@ static void run_impostor(struct impostor *own)
 }
 
 static struct impostor impostors[] = {
-    {"a refusal", say_refusal, ""},
-    {"an end", say_nothing, ""},
-    {"no frame", say_what_is_no_frame, ""},
-    {"a CHALLENGE", say_challenge, ""},
-    {"a TABLE", say_table, ""},
+    {"a refusal", say_refusal, 0, ""},
+    {"an end", say_nothing, 0, ""},
+    {"no frame", say_what_is_no_frame, 0, ""},
+    {"a CHALLENGE", say_challenge, 0, ""},
+    {"a TABLE", say_table, 0, ""},
+    {"silence", say_nothing, 1, ""},
 };
 
 static void plain_text(void)
