@@ -107,9 +107,11 @@ static uint64_t find_over(symwin_comm *comm)
             c->over = 1;
             c->done = comm->done;
         }
+        c->done = sw_done_since(comm, c->done);
         any |= c->over;
     }
     pthread_mutex_unlock(&r->mutex);
+    r->counted = sw_done_since(comm, r->counted);
     if (any)
         ask_device(comm);
     for (c = r->connected; c != NULL && any; c = c->next) {

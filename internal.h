@@ -568,6 +568,16 @@ struct symwin_comm {
     struct sw_graph_launch graph_launch;
 };
 
+/* A value that comm->done had, for a comparison with what the device counts. They are compared around the circle of 32 bits,
+ * where one that was noted too long ago would seem to be still to come; blocks under way are far fewer than this takes for
+ * them. */
+static inline uint32_t sw_done_since(const symwin_comm *comm, uint32_t noted)
+{
+    const uint32_t most = (uint32_t)1 << 30;
+
+    return comm->done - noted > most ? comm->done - most : noted;
+}
+
 /* ---- comm.c: communicators that exist --------------------------------------------------------- */
 
 /* One agreement: every rank gives its status (its last error goes along) and up to SW_VOTE_VALUES

@@ -111,9 +111,11 @@ static void eager_after(struct harness_team *team, int rank, void *arg)
 /* ---- a call under way ---- */
 
 /* A call on registered buffers waits on the device while its buffers are deregistered and ranks meet: nothing is unmapped
- * before it has ended. Here cuMemUnmap does not wait, and what it takes from a kernel is a fault. */
+ * before it has ended, however many blocks have been counted since ranks met last. Here cuMemUnmap does not wait, and what it
+ * takes from a kernel is a fault. */
 static void in_flight(struct harness_team *team, int rank, void *arg)
 {
+    const uint32_t *blocks = arg;
     static CUdeviceptr gates[MOST_RANKS];
     symwin_registration *registrations[2];
     unsigned char *in, *out, *other;
@@ -123,7 +125,6 @@ static void in_flight(struct harness_team *team, int rank, void *arg)
     char text[256];
     int before, i;
 
-    (void)arg;
     open_member(&m, team, rank, 0, 20000);
     host_must_cuda(
         sw_drv.cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
@@ -139,6 +140,7 @@ static void in_flight(struct harness_team *team, int rank, void *arg)
     registrations[1] = enter(&m, out, GRANULE);
     expect_sum(&m, "connected", in, out, 1);
     tap_ok(is_connected(&m, in, out), "by windows");
+    host_count_on(m.comm, *blocks);
     put(&m, in, 2);
     harness_barrier(team);
     if (rank == team->nranks - 1) /* is late on the device */
@@ -359,6 +361,7 @@ int main(void)
                                        {"late on rank 1", {1, 2}},
                                        {"late on ranks 0 to 2", {0, 3}},
                                        {"late on all", {0, 4}}};
+    static uint32_t blocks[] = {0, (uint32_t)1 << 31, UINT32_MAX - 1};
     struct cuts_case c;
     size_t i;
 
@@ -371,7 +374,8 @@ int main(void)
         run(lates[i].name, 2, eager_after, &lates[i]);
     }
     sw_emu_unmap_waits(0);
-    run("a call under way", 3, in_flight, NULL);
+    for (i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        run("a call under way", 3, in_flight, &blocks[i]);
     sw_emu_unmap_waits(1);
     for (i = 0; i < sizeof cut_steps / sizeof cut_steps[0]; i++)
         for (c.plain = 0; c.plain < 2; c.plain++) {
