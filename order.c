@@ -353,7 +353,7 @@ static symwin_status wait_for_others(struct sw_turn *turn)
         if (c == turn->comm || !before || (id != 0 && id == turn->stream_id))
             continue;
         turn->early = 0;
-        status = wait_for(turn, c, turn->fits ? c->before_done : c->done);
+        status = wait_for(turn, c, turn->fits ? sw_done_since(c, c->before_done) : c->done);
     }
     return status;
 }

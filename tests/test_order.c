@@ -407,6 +407,7 @@ static void run_case(struct harness_team *team, int rank, void *arg)
 
 static const struct order_case two = {.name = "two", .comms = 2, .blocks = MORE_THAN_HALF};
 static const struct order_case three = {.name = "three", .comms = 3, .blocks = MORE_THAN_HALF};
+static const struct order_case narrow = {.name = "narrow", .comms = 3, .max_blocks = 20};
 
 /* The first call waits for a peer that does not come, and the second for the first. */
 static void run_abort(struct harness_team *team, int rank, void *arg)
@@ -428,6 +429,57 @@ static void run_abort(struct harness_team *team, int rank, void *arg)
                 "");
     tap_ok(is_right(&m, 1), "and right, rank %d", rank);
     host_must(symwin_stream_synchronize(m.device, m.streams[0]), "synchronize");
+    close_member(&m);
+}
+
+/* Calls of so many blocks, which begin no earlier than they must. */
+static void call_small(const struct member *m, int i, int blocks)
+{
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT, .blocks = blocks, .threads = 32};
+
+    host_must(symwin_allreduce_with(m->comms[i], m->data[i], m->data[i], COUNT, SYMWIN_F32,
+                                    SYMWIN_SUM, &options, m->streams[i]),
+              "a call");
+}
+
+/* Whether the stream comes to its end. If not, it is let go. */
+static int comes_to_its_end(const struct member *m, int i, const symwin_comm *waited, uint32_t met)
+{
+    enum { MOST_MS = 20000 };
+    int ms = 0;
+
+    for (; ms < MOST_MS && sw_drv.cuStreamQuery(m->streams[i]) != CUDA_SUCCESS; ms++)
+        host_pause_ms(1);
+    if (ms == MOST_MS)
+        host_put_u32(m->device, (void *)(uintptr_t)waited->done_address, met);
+    host_must(symwin_stream_synchronize(m->device, m->streams[i]), "synchronize");
+    host_put_u32(m->device, (void *)(uintptr_t)waited->done_address, waited->done);
+    return ms < MOST_MS;
+}
+
+/* The count of a communicator's blocks goes half around, and more, before another one comes after what was counted at the
+ * beginning of the generation. */
+static void run_around(struct harness_team *team, int rank, void *arg)
+{
+    const uint32_t *blocks = arg;
+    struct member m;
+    uint32_t before;
+
+    open_member(&m, team, rank, &narrow);
+    call_small(&m, 0, 16);
+    call_small(&m, 1, 2);
+    before = m.comms[1]->done;
+    call_small(&m, 2, 20); /* does not fit beside both, each of which fits beside it */
+    call_small(&m, 1, 2);
+    (void)finish(&m);
+    harness_barrier(team);
+    host_count_on(m.comms[1], *blocks);
+    call_small(&m, 0, 2);
+    tap_ok(m.comms[0]->generation == m.comms[1]->generation && m.comms[1]->before_done == before &&
+               comes_to_its_end(&m, 0, m.comms[1], before),
+           "%u blocks later, rank %d", *blocks, rank);
+    (void)finish(&m);
     close_member(&m);
 }
 
@@ -595,6 +647,7 @@ static int is_wanted(const struct order_case *c, const char *only)
 
 int main(int argc, char **argv)
 {
+    static uint32_t blocks[] = {0, 1u << 30, (1u << 31) - 4, 1u << 31, 3u << 30, UINT32_MAX};
     const char *only = argc > 1 ? argv[1] : "";
     struct harness_leaks before;
     size_t i;
@@ -620,6 +673,8 @@ int main(int argc, char **argv)
             harness_run(RANKS, run_case, &c);
     }
     harness_run(RANKS, run_abort, NULL);
+    for (i = 0; i < sizeof blocks / sizeof blocks[0] && multiprocessors >= 32; i++)
+        harness_run(RANKS, run_around, &blocks[i]);
     destroyed();
     for (i = 0; i < sizeof cases / sizeof cases[0];
          i++) { /* last: threads are ranks from then on */
