@@ -18,7 +18,7 @@
 enum { F_SETTLED = 1, F_REGISTERED = 2, F_CAN = 4, F_SAME = 8, F_NEAR = 16 };
 
 /* The places of the values in the vote: of each of the two buffers, and then of the call. */
-enum { V_FLAGS, V_BEFORE, V_AFTER, V_ID, V_OFFSET, V_BUFFER };
+enum { V_FLAGS, V_BEFORE, V_AFTER, V_ID, V_OFFSET, V_PLACE, V_BUFFER };
 enum { V_BYTES = 2 * V_BUFFER, V_OVER, V_COUNT };
 _Static_assert((int)V_COUNT <= SW_VOTE_VALUES, "a vote has room for them");
 
@@ -33,6 +33,7 @@ struct plan {
     uint64_t before, after;       /* registered on all ranks */
     int alike;                    /* what is registered around it is served alike: vote_layout() */
     int placed;                   /* the buffer has one offset in all ranks' allocations */
+    int apart; /* in their physical ones it has several, by which alone it becomes no window */
 };
 
 static uint64_t vote(const symwin_comm *comm, int rank, int buffer, int what)
@@ -59,6 +60,7 @@ static struct plan make_plan(const symwin_comm *comm, int b)
         if (vote(comm, r, b, V_ID) != p.id ||
             vote(comm, r, b, V_OFFSET) != vote(comm, 0, b, V_OFFSET))
             p.id = 0;
+        p.apart = p.apart || vote(comm, r, b, V_PLACE) != vote(comm, 0, b, V_PLACE);
     }
     p.settled = (all & F_SETTLED) != 0;
     p.registered = (all & F_REGISTERED) != 0;
@@ -317,6 +319,12 @@ static symwin_status serve(symwin_comm *comm, const char *call, const struct sw_
     return SYMWIN_OK;
 }
 
+/* Whether there is, or may be, a window for a buffer that a capture alone has. */
+static int may_serve(const struct plan *p)
+{
+    return p->settled || p->id != 0 || (p->can && !p->apart);
+}
+
 /* With the votes of all. */
 static symwin_status decide(symwin_comm *comm, const char *call, const struct sw_offer offers[2],
                             size_t bytes, struct sw_connected *spares[2],
@@ -344,8 +352,7 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
                          "ranks",
                          call, bytes, odd, (unsigned long long)theirs);
     /* One buffer that a capture alone has serves no call without the other. */
-    useful = (plans[0].settled || plans[0].id != 0 || plans[0].can) &&
-             (plans[1].settled || plans[1].id != 0 || plans[1].can);
+    useful = may_serve(&plans[0]) && may_serve(&plans[1]);
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         if (plans[b].settled || !(plans[b].registered || useful))
             continue;
@@ -424,6 +431,7 @@ symwin_status sw_connect(symwin_comm *comm, const char *call, symwin_status stat
         v[V_AFTER] = offers[b].after;
         v[V_ID] = around != NULL ? around->id : 0;
         v[V_OFFSET] = around != NULL ? offers[b].address - (uintptr_t)around->window.ptr : 0;
+        v[V_PLACE] = offers[b].place % comm->group->granularity;
     }
     /* What nobody asked for fails no call. */
     status = status == SYMWIN_OK && asked ? reserved : status;

@@ -450,7 +450,7 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
 
 /* ---- symwin.c: communicators ----------------------------------------------------------------- */
 
-#define SW_VOTE_VALUES 12
+#define SW_VOTE_VALUES 14
 
 /* What a rank says at an agreement. */
 struct sw_vote {

@@ -123,7 +123,8 @@ struct sw_offer {
     uint64_t buffer_id;
     size_t before, after; /* registered bytes, within the allocation */
     uint64_t births;      /* of the cache, when that was seen */
-    size_t start;         /* the address's offset in the allocation */
+    size_t start;         /* the address's offset in the allocation, */
+    size_t place;         /* and in the physical one */
 };
 
 /* Collective: decides what serves the buffers, of `bytes` each, and takes down what is over on all ranks. by[b] is what

@@ -249,6 +249,7 @@ static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t byte
         extend(b->address, begin, end, &low, &high);
     o->can = o->can && begin >= low && end <= high && a.physical.device == comm->device;
     o->buffer_id = a.physical.buffer_id;
+    o->place = o->can ? begin - (uintptr_t)a.physical.base : 0;
     if (b->in_window)
         return;
     if (!a.owned && sw_drv.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,

@@ -261,6 +261,48 @@ static void refused_elsewhere(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
+/* Captured buffers that nobody has registered, at the same or other offsets: where they become no windows, ranks know that
+ * when they have met. */
+static const struct apart_case {
+    const char *name;
+    size_t in, out; /* on rank 1 further on than on the others */
+    int windows;
+} aparts[] = {
+    {"at the same offsets", 0, 0, 1},
+    {"at other offsets", BYTES, BYTES, 0},
+    {"in at another offset", BYTES, 0, 0},
+    {"out at another offset", 0, BYTES, 0},
+    {"granules apart", GRANULE, 2 * GRANULE, 1},
+};
+
+static void captured_apart(struct harness_team *team, int rank, void *arg)
+{
+    const struct apart_case *c = arg;
+    struct member m;
+    unsigned char *own, *in, *out;
+    CUgraph graph = NULL;
+    CUgraphExec exec;
+    uint64_t rounds;
+
+    open_member(&m, team, rank, 0, SHORT_MS);
+    own = host_alloc(m.device, 4 * GRANULE);
+    in = own + (rank == 1 ? c->in : 0);
+    out = own + GRANULE / 2 + (rank == 1 ? c->out : 0);
+    rounds = sw_exchange_rounds(m.comm->group->exchange, rank);
+    exec = capture(&m, in, out, &graph);
+    rounds = sw_exchange_rounds(m.comm->group->exchange, rank) - rounds;
+    tap_ok((allocations(&m) > 0) == c->windows, "%s: %s", c->name,
+           c->windows ? "windows" : "no windows");
+    tap_ok(c->windows || rounds == 2, "%s: %.1f agreements for each call", c->name,
+           (double)rounds / 2);
+    replay(&m, c->name, exec, in, out, 1);
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    close_member(&m);
+    host_must(symwin_mem_free(own), "free");
+}
+
 int main(void)
 {
     int i;
@@ -284,5 +326,10 @@ int main(void)
         run("two layouts", 3, two_layouts, &i);
     run("an invalid capture", 3, invalid_capture, NULL);
     run("refused elsewhere", 3, refused_elsewhere, NULL);
+    for (i = 0; i < (int)(sizeof aparts / sizeof aparts[0]); i++) {
+        struct apart_case apart = aparts[i];
+
+        run("captured apart", 3, captured_apart, &apart);
+    }
     return harness_done();
 }
