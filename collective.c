@@ -88,27 +88,29 @@ static symwin_status check_buffer(const struct call *c, const char *which, struc
     const CUdeviceptr address = buffer->address;
     struct sw_registry_entry *entry = &buffer->entry;
     enum sw_found found;
+    symwin_status status = SYMWIN_OK;
 
     if (address == 0)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", allreduce_call, which);
-    if (address % symwin_type_bytes(c->type) != 0)
-        return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes",
-                       allreduce_call, which, address, symwin_type_name(c->type),
-                       symwin_type_bytes(c->type));
     found = sw_registry_find(c->comm->registry, (uintptr_t)address, c->bytes, entry);
     buffer->in_window = found == SW_FOUND_ALL;
-    if (found == SW_FOUND_ALL)
-        return SYMWIN_OK;
-    buffer->found = sw_registered_find(c->comm, (uintptr_t)address, c->bytes, entry);
-    if (buffer->found != SW_FOUND_NONE)
-        return SYMWIN_OK;
-    if (found == SW_FOUND_PART)
+    if (!buffer->in_window)
+        buffer->found = sw_registered_find(c->comm, (uintptr_t)address, c->bytes, entry);
+    buffer->is_known = buffer->in_window || buffer->found != SW_FOUND_NONE;
+    if (!buffer->is_known && found == SW_FOUND_PART)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
                        "%zu bytes from there",
                        allreduce_call, (unsigned long long)c->count, c->bytes, which,
                        (size_t)(entry->end - (uintptr_t)address));
-    return sw_comm_check_device(c->comm, allreduce_call, which, address, -1);
+    if (!buffer->is_known)
+        status = sw_comm_check_device(c->comm, allreduce_call, which, address, -1);
+    buffer->is_known = status != SYMWIN_INVALID;
+    if (status == SYMWIN_OK && address % symwin_type_bytes(c->type) != 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes",
+                       allreduce_call, which, address, symwin_type_name(c->type),
+                       symwin_type_bytes(c->type));
+    return status;
 }
 
 /* Whether there is a window of all ranks around the buffer. */
@@ -163,24 +165,40 @@ static symwin_status place_buffers(struct call *c)
     return SYMWIN_OK;
 }
 
-static symwin_status check_buffers(struct call *c)
+static symwin_status check_both(struct call *c)
 {
     symwin_status status;
 
-    if (c->count > SIZE_MAX / 16)
-        return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds",
-                       allreduce_call, (unsigned long long)c->count);
-    c->bytes = (size_t)c->count * symwin_type_bytes(c->type);
     if (overlap_in_part(c, c->in, c->out))
         return sw_fail(
             SYMWIN_INVALID,
             "%s: in (0x%llx) and out (0x%llx) overlap in part; pass the same buffer or two "
             "that do not touch",
             allreduce_call, c->in, c->out);
-    c->buffers[0].address = c->in;
-    c->buffers[1].address = c->out;
     status = check_buffer(c, "in", &c->buffers[0]);
     return status == SYMWIN_OK ? check_buffer(c, "out", &c->buffers[1]) : status;
+}
+
+static symwin_status check_buffers(struct call *c)
+{
+    char text[SW_TEXT_BYTES];
+    symwin_status status;
+
+    if (c->count > SIZE_MAX / 16)
+        return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds",
+                       allreduce_call, (unsigned long long)c->count);
+    c->bytes = (size_t)c->count * symwin_type_bytes(c->type);
+    c->buffers[0].address = c->in;
+    c->buffers[1].address = c->out;
+    status = check_both(c);
+    if (status == SYMWIN_OK)
+        return SYMWIN_OK;
+    /* The other ranks may meet: whether they do, both buffers tell. */
+    memcpy(text, symwin_last_error(), sizeof text);
+    (void)check_buffer(c, "in", &c->buffers[0]);
+    (void)check_buffer(c, "out", &c->buffers[1]);
+    sw_error_restore(text);
+    return status;
 }
 
 /* ---- which algorithm, which grid ---- */
@@ -411,8 +429,9 @@ static symwin_status run(struct call *c, symwin_allreduce_info *info)
 
     if (status == SYMWIN_OK)
         status = check_buffers(c);
-    if (status == SYMWIN_OK && info == NULL && sw_registrations_any(c->comm, c->buffers))
-        status = sw_registrations_prepare(c->comm, allreduce_call, c->buffers, c->bytes, c->stream);
+    if (info == NULL && sw_registrations_any(c->comm, c->buffers))
+        status = sw_registrations_prepare(c->comm, allreduce_call, status, c->buffers, c->bytes,
+                                          c->stream);
     if (status == SYMWIN_OK)
         status = place_buffers(c);
     if (status == SYMWIN_OK)

@@ -94,8 +94,9 @@ enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t byte
 /* One buffer of a call. */
 struct sw_buffer {
     CUdeviceptr address;
-    int in_window;                  /* a public one; else: */
-    enum sw_found found;            /* as sw_registered_find() has it, and its entry, or */
+    int is_known;        /* where it lies, which is not said of an address that is none: */
+    int in_window;       /* a public one; else: */
+    enum sw_found found; /* as sw_registered_find() has it, and its entry, or */
     struct sw_registry_entry entry; /* the window's; of no transports where there is neither */
 };
 
@@ -103,8 +104,9 @@ struct sw_buffer {
 int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers[2]);
 
 /* Before a call is launched: meets the other ranks where all of them do so, and lets a capture hold what it uses. It may set
- * the buffers' entries. A failure of a meeting is all ranks'. */
-symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call,
+ * the buffers' entries. A failure of a meeting is all ranks'; `status` is what this rank has found so far: where an error is not
+ * enough to keep others from meeting, they hear of it there. */
+symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symwin_status status,
                                        struct sw_buffer buffers[2], size_t bytes, CUstream stream);
 
 /* What graphs that are gone have held and nobody has given back yet: outlives the communicator. */

@@ -317,35 +317,53 @@ static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], s
     }
 }
 
-symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call,
+/* What the stream captures; an error that comes after another one leaves that one's text. */
+static symwin_status find_capture(const char *call, symwin_status status, CUstream stream,
+                                  CUstreamCaptureStatus *capturing, struct capture *capture)
+{
+    const CUresult result = sw_drv.cuStreamGetCaptureInfo_v2(stream, capturing, &capture->id,
+                                                             &capture->graph, NULL, NULL);
+
+    if (result != CUDA_SUCCESS)
+        *capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (*capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        capture->id = 0;
+    return status != SYMWIN_OK ? status : sw_check(result, "%s: cuStreamGetCaptureInfo", call);
+}
+
+/* Also of a buffer that this rank's call has failed for, but for one that lies nowhere: there the others may have a window. */
+static int is_unsettled(const struct sw_buffer *b)
+{
+    return b->is_known && !is_settled(b);
+}
+
+symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symwin_status status,
                                        struct sw_buffer buffers[2], size_t bytes, CUstream stream)
 {
     const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
+    const int lacking = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
     const int known = (is_settled(&buffers[0]) || buffers[0].found != SW_FOUND_NONE) &&
                       (is_settled(&buffers[1]) || buffers[1].found != SW_FOUND_NONE);
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *by[2] = {NULL, NULL};
     struct capture capture = {0};
-    symwin_status status, reserved = SYMWIN_OK;
+    symwin_status reserved = SYMWIN_OK;
     char text[SW_TEXT_BYTES];
     int meets, holds, b;
 
-    status = sw_check(sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &capture.id,
-                                                       &capture.graph, NULL, NULL),
-                      "%s: cuStreamGetCaptureInfo", call);
-    if (status != SYMWIN_OK)
-        return status;
-    if (capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        capture.id = 0;
+    status = find_capture(call, status, stream, &capturing, &capture);
     /* One that is invalid here is one all the same: the other ranks wait for this one. */
-    meets = !settled &&
+    meets = lacking &&
             (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
-    if (meets && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+    if (status != SYMWIN_OK && !meets)
+        return status;
+    if (status == SYMWIN_OK && meets && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: the capture of the stream is invalid; end it, and capture anew",
                          call);
-    holds = capture.id != 0 && (meets || settled); /* else the call goes by no connection */
+    /* Else the call goes by no connection. */
+    holds = status == SYMWIN_OK && capture.id != 0 && (meets || settled);
     if (holds) {
         memcpy(text, symwin_last_error(), sizeof text);
         reserved = reserve_held(call, r, &capture);

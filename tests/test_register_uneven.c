@@ -261,6 +261,116 @@ static void refused_elsewhere(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
+/* A call fails on rank 1 before the ranks meet: where that knows that the others do, all hear of it there, and none waits. */
+enum { ASIDE = 2 }; /* bytes, beside a multiple of the type's */
+
+static const struct failing_case {
+    const char *name;
+    enum { CAPTURED, REGISTERED, IN_WINDOWS } what;
+    enum {
+        ONE_NULL,
+        BOTH_NULL,
+        ON_THE_HOST,
+        MISALIGNED,
+        OVERLAP,
+        NO_CAPTURE_INFO,
+        NO_POINTER_INFO
+    } how;
+    int alone; /* nobody else hears of it */
+    symwin_status status;
+    const char *words;
+} failings[] = {
+    {"captured, NULL", CAPTURED, ONE_NULL, 0, SYMWIN_INVALID, "rank 1: in is NULL"},
+    {"captured, the host's memory", CAPTURED, ON_THE_HOST, 0, SYMWIN_INVALID,
+     "rank 1: in (0x|not device memory"},
+    {"captured, misaligned", CAPTURED, MISALIGNED, 0, SYMWIN_INVALID, "rank 1: in is 0x|aligned"},
+    {"captured, overlapping", CAPTURED, OVERLAP, 0, SYMWIN_INVALID, "rank 1: in|overlap in part"},
+    {"captured, a driver that fails", CAPTURED, NO_POINTER_INFO, 0, SYMWIN_DRIVER,
+     "rank 1: cuPointerGetAttribute"},
+    {"registered, misaligned", REGISTERED, MISALIGNED, 0, SYMWIN_INVALID,
+     "rank 1: in is 0x|aligned"},
+    {"registered, overlapping", REGISTERED, OVERLAP, 0, SYMWIN_INVALID,
+     "rank 1: in|overlap in part"},
+    {"registered, a driver that fails", REGISTERED, NO_CAPTURE_INFO, 0, SYMWIN_DRIVER,
+     "rank 1: cuStreamGetCaptureInfo"},
+    {"captured, both NULL", CAPTURED, BOTH_NULL, 1, SYMWIN_INVALID, "in is NULL"},
+    {"in windows, NULL", IN_WINDOWS, ONE_NULL, 1, SYMWIN_INVALID, "in is NULL"},
+    {"in windows, misaligned", IN_WINDOWS, MISALIGNED, 1, SYMWIN_INVALID, "aligned"},
+};
+
+static CUresult (*capture_info)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+                                const CUgraphNode **, size_t *);
+static CUresult (*pointer_info)(void *, CUpointer_attribute, CUdeviceptr);
+static _Thread_local int no_capture_info, no_pointer_info;
+
+static CUresult capture_info_or_fail(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                     CUgraph *graph, const CUgraphNode **nodes, size_t *count)
+{
+    return no_capture_info ? CUDA_ERROR_UNKNOWN
+                           : capture_info(stream, status, id, graph, nodes, count);
+}
+
+static CUresult pointer_info_or_fail(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    return no_pointer_info ? CUDA_ERROR_UNKNOWN : pointer_info(data, attribute, ptr);
+}
+
+static symwin_status reduce_failing(const struct member *m, const struct failing_case *c,
+                                    unsigned char *in, unsigned char *out)
+{
+    static char on_host[BYTES];
+    symwin_status status;
+
+    no_capture_info = c->how == NO_CAPTURE_INFO;
+    no_pointer_info = c->how == NO_POINTER_INFO;
+    if (c->how == BOTH_NULL)
+        out = NULL;
+    status = reduce(m,
+                    c->how <= BOTH_NULL     ? NULL
+                    : c->how == ON_THE_HOST ? (void *)on_host
+                    : c->how == MISALIGNED  ? in + ASIDE
+                    : c->how == OVERLAP     ? out + BYTES / 2
+                                            : in,
+                    out);
+    no_capture_info = no_pointer_info = 0;
+    return status;
+}
+
+static void failing(struct harness_team *team, int rank, void *arg)
+{
+    const struct failing_case *c = arg;
+    symwin_window *window = NULL;
+    unsigned char *own, *in, *out;
+    symwin_status status;
+    struct member m;
+
+    open_member(&m, team, rank, 0, SHORT_MS);
+    own = host_alloc(m.device, 8 * BYTES);
+    in = own;
+    out = own + 4 * BYTES;
+    put(&m, in, 1);
+    if (c->what == REGISTERED)
+        enter(&m, own, 8 * BYTES);
+    else if (c->what == IN_WINDOWS)
+        host_must(symwin_window_register(m.comm, own, 8 * BYTES, 0, &window), "register");
+    else
+        begin_capture(&m);
+    harness_barrier(team);
+    if (!c->alone || rank == 1) {
+        status = rank == 1 ? reduce_failing(&m, c, in, out) : reduce(&m, in, out);
+        host_expect(c->name, status, c->status, c->words);
+    }
+    if (c->what == CAPTURED)
+        drop_capture(&m);
+    harness_barrier(team);
+    expect_sum(&m, "the next call", in, out, 1);
+    harness_barrier(team);
+    if (window != NULL)
+        host_must(symwin_window_deregister(m.comm, window), "deregister");
+    close_member(&m);
+    host_must(symwin_mem_free(own), "free");
+}
+
 /* Captured buffers that nobody has registered, at the same or other offsets: where they become no windows, ranks know that
  * when they have met. */
 static const struct apart_case {
@@ -326,6 +436,17 @@ int main(void)
         run("two layouts", 3, two_layouts, &i);
     run("an invalid capture", 3, invalid_capture, NULL);
     run("refused elsewhere", 3, refused_elsewhere, NULL);
+    capture_info = sw_drv.cuStreamGetCaptureInfo_v2;
+    pointer_info = sw_drv.cuPointerGetAttribute;
+    sw_drv.cuStreamGetCaptureInfo_v2 = capture_info_or_fail;
+    sw_drv.cuPointerGetAttribute = pointer_info_or_fail;
+    for (i = 0; i < (int)(sizeof failings / sizeof failings[0]); i++) {
+        struct failing_case c = failings[i];
+
+        run(c.name, 3, failing, &c);
+    }
+    sw_drv.cuStreamGetCaptureInfo_v2 = capture_info;
+    sw_drv.cuPointerGetAttribute = pointer_info;
     for (i = 0; i < (int)(sizeof aparts / sizeof aparts[0]); i++) {
         struct apart_case apart = aparts[i];
 
