@@ -111,8 +111,8 @@ static symwin_status say_left(symwin_comm *comm, CUstream stream)
     return status;
 }
 
-/* Until the calls outside graphs have ended; where the communicator has ended, their kernels leave by themselves, but for
- * those that something else keeps from starting. */
+/* Until the calls outside graphs have ended. Where the communicator has ended, their kernels leave by themselves, or are asked to,
+ * since peers that have heard of the end make no call; but for those that something else keeps from starting. */
 static void await_calls(symwin_comm *comm, CUstream stream)
 {
     const CUdeviceptr seen = comm->report_address + offsetof(struct sw_kernel_report, last_done);
@@ -127,8 +127,11 @@ static void await_calls(symwin_comm *comm, CUstream stream)
             return;
         if (sw_exchange_ended(comm->group->exchange) && ended_at == INT64_MAX)
             ended_at = sw_now_ms();
-        if (ended_at != INT64_MAX && sw_now_ms() - ended_at > LEAVE_MS)
-            return;
+        if (ended_at != INT64_MAX && sw_now_ms() - ended_at > LEAVE_MS) {
+            if (__atomic_exchange_n(&comm->report->abort, 1, __ATOMIC_ACQ_REL) != 0)
+                return;
+            ended_at = sw_now_ms();
+        }
         nanosleep(&nap, NULL);
     }
 }
