@@ -495,13 +495,18 @@ void sw_door_clear(void)
     }
 }
 
-/* Strangers hold no more descriptors than they leave free, of which `fd` was the lowest. */
+/* Strangers hold no more descriptors than they leave free. `fd` was the lowest of those: where one of them has gone its number
+ * says little, and the highest of theirs says more. */
 static int is_crowded(int fd)
 {
+    const struct sw_visitor *v;
     struct rlimit most;
 
     if (door.strangers >= MOST_STRANGERS)
         return 1;
+    for (v = door.visitors; v != NULL; v = v->next)
+        if (!v->seated && v->watch.fd > fd)
+            fd = v->watch.fd;
     return getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
            (rlim_t)fd + 1 + (rlim_t)door.strangers >= most.rlim_cur;
 }

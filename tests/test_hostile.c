@@ -1,6 +1,7 @@
 /* Strangers at the maker's socket while a job of three starts: silent, numerous, talking rubbish, or
  * with proofs that are recorded, moved, altered or reflected. They are dropped, and the job does not
  * notice: it completes at once when its last rank comes. */
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -575,9 +576,33 @@ static void leave(long count)
     must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", 0);
 }
 
+/* The maker's program, which has files of its own to open while the crowd is there: a quarter of what there was. */
+static void *open_files(void *arg)
+{
+    struct processes *p = arg;
+    const struct attack *attack = p->arg;
+    int fds[MOST];
+    long i, open_now = 0;
+
+    while (p->rank[ATTACKER].step == 0)
+        usleep(200);
+    for (i = 0; i < attack->number / 4; i++) {
+        fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        open_now += fds[i] >= 0;
+    }
+    for (i = 0; i < attack->number / 4; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    must_be(open_now == attack->number / 4, "strangers leave descriptors free", 0);
+    p->rank[0].step = 1;
+    return NULL;
+}
+
 static void job(struct processes *p, int rank)
 {
     const struct attack *attack = p->arg;
+    const int before = is_crowd(attack) ? 0 : ATTACKER; /* who has to be ready for the last rank */
+    pthread_t program;
 
     is_old = attack->old;
     if (attack->make == sent_away_over_tcp)
@@ -585,12 +610,18 @@ static void job(struct processes *p, int rank)
     if (is_crowd(attack)) /* the last rank comes through the crowd */
         processes_on_host("aab", rank);
     harness_device_count(); /* loads the driver, which is not what is timed */
-    if (is_crowd(attack) && rank == 0)
+    if (is_crowd(attack) && rank == 0) {
         leave(attack->number);
-    while (rank == LATE && p->rank[ATTACKER].step == 0)
+        processes_child_threads();
+        if (pthread_create(&program, NULL, open_files, p) != 0)
+            abort();
+    }
+    while (rank == LATE && p->rank[before].step == 0)
         usleep(200);
     p->rank[rank].number = processes_now_us();
     host_must(hostile_job(p, rank), "the job");
+    if (is_crowd(attack) && rank == 0)
+        pthread_join(program, NULL);
 }
 
 static void run(const struct attack *attack)
