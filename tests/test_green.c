@@ -201,6 +201,39 @@ static void run_captured(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
+static CUresult (*plain_wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+static atomic_int waits;
+
+static CUresult count_wait(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    atomic_fetch_add(&waits, 1);
+    return plain_wait(stream, address, value, flags);
+}
+
+/* Two communicators, one in a part of the device: their calls come one after another, however small they are. */
+static void run_two(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+    symwin_comm *first;
+
+    (void)arg;
+    open_member(&m, team, rank, 0);
+    first = m.comm;
+    host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, 1, m.stream), "a call in a part");
+    host_must(symwin_comm_split(first, 0, 0, NULL, &m.comm), "split");
+    harness_barrier(team);
+    atomic_store(&waits, 0);
+    harness_barrier(team);
+    host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, 1, m.plain), "a call of another communicator");
+    harness_barrier(team);
+    TAP_EQ("waits where the parts differ", atomic_load(&waits), RANKS);
+    check(&m, "in two parts", m.plain);
+    harness_barrier(team);
+    symwin_comm_destroy(m.comm);
+    m.comm = first;
+    close_member(&m);
+}
+
 /* Under MPS, of which the driver's answer is played. */
 static CUresult few(CUexecAffinityParam *affinity, CUexecAffinityType type)
 {
@@ -242,6 +275,8 @@ int main(void)
     before = harness_leaks_now();
     plain_launch = sw_drv.cuLaunchKernelEx;
     plain_ask = sw_drv.cuStreamGetGreenCtx;
+    plain_wait = sw_drv.cuStreamWaitValue32;
+    sw_drv.cuStreamWaitValue32 = count_wait;
     sw_drv.cuLaunchKernelEx = see_launch;
     sw_drv.cuStreamGetGreenCtx = see_ask;
     watched(run_calls, 0);
@@ -249,6 +284,7 @@ int main(void)
     watched(run_captured, 0);
     watched(run_asks, 0);
     TAP_EQ("questions for the context of a stream", atomic_load(&asked), 2 * RANKS);
+    watched(run_two, 0);
     if (sw_driver_is_emulated()) {
         affinity = sw_drv.cuCtxGetExecAffinity;
         sw_drv.cuCtxGetExecAffinity = few;
@@ -257,6 +293,7 @@ int main(void)
     }
     sw_drv.cuLaunchKernelEx = plain_launch;
     sw_drv.cuStreamGetGreenCtx = plain_ask;
+    sw_drv.cuStreamWaitValue32 = plain_wait;
     harness_no_leaks("green contexts", &before);
     return tap_done();
 }

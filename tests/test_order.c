@@ -3,7 +3,8 @@
  * opposite orders.
  *
  * A script has a letter for each call: a, b, c call the communicator of that name on its stream; A, B, C launch a graph of
- * one such call there; x launches, in the first's stream, a graph with a call of each, in branches beside each other.
+ * one such call there; x launches, in the first's stream, a graph with a call of each, in branches beside each other. Where
+ * waits are counted, a dot behind a letter makes a call of one block, and "!" destroys the communicator.
  */
 #include <ctype.h>
 
@@ -15,7 +16,8 @@ enum { COUNT = 1 << 13 };
 enum { COUNT = 1 << 17 };
 #endif
 
-enum { RANKS = 2, MOST = 3, BYTES = 4 * COUNT, MORE_THAN_HALF = -1 };
+enum { RANKS = 2, MOST = 3, BYTES = 4 * COUNT };
+enum { MORE_THAN_HALF = -1, TWO_FIFTHS = -2 }; /* of the blocks that a device has room for */
 
 struct order_case {
     const char *name;
@@ -104,6 +106,7 @@ struct member {
     symwin_window *windows[MOST];
     CUgraphExec graphs[MOST], all;
     int calls[MOST]; /* of each communicator so far */
+    int small;       /* the next call is of one block */
     struct sw_scope scope;
 };
 
@@ -230,14 +233,19 @@ static int many_blocks(const struct member *m)
     return text != NULL ? atoi(text + 14) * 6 / 10 : 0;
 }
 
+static int multiprocessors;
+
 static symwin_status call(const struct member *m, int i, CUstream stream)
 {
-    const int blocks = m->c->blocks == MORE_THAN_HALF ? many_blocks(m) : m->c->blocks;
+    const int blocks = m->small                         ? 1
+                       : m->c->blocks == MORE_THAN_HALF ? many_blocks(m)
+                       : m->c->blocks == TWO_FIFTHS     ? multiprocessors * 2 / 5
+                                                        : m->c->blocks;
     const symwin_allreduce_options options = {
         .size = sizeof options,
         .algo = m->c->algo,
         .blocks = m->c->blocks > 1 && i == 2 ? 2 : blocks,
-        .threads = m->c->blocks == MORE_THAN_HALF ? 32 : 0,
+        .threads = m->c->blocks < 0 ? 32 : 0,
     };
 
     return symwin_allreduce_with(m->comms[i], m->data[i], m->data[i], COUNT, SYMWIN_F32, SYMWIN_SUM,
@@ -596,6 +604,36 @@ static const struct cost_case {
     {{.name = "a graph of few blocks", .script = "bA", .comms = 2, .blocks = 1, .wide = 4}, 0, 3},
     {{.name = "a graph of many", .script = "bA", .comms = 2}, 0, 1},
     {{.name = "a graph beside one that made no call", .script = "A", .comms = 2}, 0, 2},
+    {{.name = "a graph of the only one, then another", .script = "Ab", .comms = 2}, 0, 3},
+    {{.name = "room for kernels that begin early",
+      .script = "ab",
+      .comms = 2,
+      .blocks = TWO_FIFTHS,
+      .wide = 16},
+     1,
+     1},
+    {{.name = "a small call behind a large one",
+      .script = "aa.b",
+      .comms = 2,
+      .blocks = TWO_FIFTHS,
+      .wide = 16},
+     1,
+     2},
+    {{.name = "two that do not fit beside a graph",
+      .script = "bcAbc",
+      .comms = 3,
+      .blocks = TWO_FIFTHS,
+      .wide = 16},
+     3,
+     1},
+    {{.name = "behind one that was destroyed",
+      .script = "abc!ab",
+      .comms = 3,
+      .blocks = 1,
+      .wide = 8},
+     2,
+     3},
+    {{.name = "one where ranks share a device", .script = "aaaa", .comms = 1, .shares = 1}, 0, 0},
 };
 
 static void run_cost(struct harness_team *team, int rank, void *arg)
@@ -607,11 +645,16 @@ static void run_cost(struct harness_team *team, int rank, void *arg)
     open_member(&m, team, rank, &cost->c);
     harness_barrier(team);
     for (at = cost->c.script; *at != '\0'; at++) {
-        if (isupper(*at)) /* two calls of a capture, of which none is launched */
+        m.small = at[1] == '.';
+        if (*at == '!') {
+            symwin_comm_destroy(m.comms[at[-1] - 'a']);
+            m.comms[at[-1] - 'a'] = NULL;
+        } else if (isupper(*at)) /* two calls of a capture, of which none is launched */
             for (int i = 0; i < 2; i++)
                 host_must_cuda(sw_drv.cuGraphExecDestroy(capture(&m, 0, 0)), "cuGraphExecDestroy");
         else
             make_call(&m, *at - 'a');
+        at += m.small;
     }
     tap_ok(finish(&m) == SYMWIN_OK, "%s, rank %d", cost->c.name, rank);
     close_member(&m);
@@ -633,8 +676,6 @@ static void check_cost(struct cost_case *cost)
     tap_ok(atomic_load(&early) == RANKS * cost->early, "%s: %d launches begin early, %d are right",
            cost->c.name, atomic_load(&early), RANKS * cost->early);
 }
-
-static int multiprocessors;
 
 static int is_wanted(const struct order_case *c, const char *only)
 {
@@ -663,7 +704,7 @@ int main(int argc, char **argv)
     for (i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         struct cost_case cost = costs[i];
 
-        if (is_wanted(&cost.c, only))
+        if (!cost.c.shares && is_wanted(&cost.c, only))
             check_cost(&cost);
     }
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -682,6 +723,12 @@ int main(int argc, char **argv)
 
         if (c.shares && is_wanted(&c, only))
             harness_run(RANKS, run_case, &c);
+    }
+    for (i = 0; i < sizeof costs / sizeof costs[0]; i++) {
+        struct cost_case cost = costs[i];
+
+        if (cost.c.shares && is_wanted(&cost.c, only))
+            check_cost(&cost);
     }
     harness_no_leaks("communicators beside each other", &before);
     return tap_done();

@@ -73,7 +73,7 @@ static const struct value good[] = {
 
 static const struct {
     enum sw_setting which;
-    const char *texts[10]; /* besides the empty one */
+    const char *texts[11]; /* besides the empty one */
     const char *allowed;
 } bad[SW_SETTINGS] = {
     [SW_SETTING_DRIVER] = {SW_SETTING_DRIVER, {"0", "CUDA", "emulated"}, "auto, cuda or emu"},
@@ -94,7 +94,7 @@ static const struct {
     [SW_SETTING_MEM_POOL] = {SW_SETTING_MEM_POOL, {"no"}, "0 or 1"},
     [SW_SETTING_MEM_KEEP] = {SW_SETTING_MEM_KEEP,
                              {"much", "-1", "12 M", "12MB", "K", "9223372036854775808", "8388608T",
-                              "99999999999G", "12k", "1P"},
+                              "16777217T", "99999999999G", "12k", "1P"},
                              "a number of bytes, 0 or more, K, M, G or T may follow it"},
     [SW_SETTING_MEM_DEBUG] = {SW_SETTING_MEM_DEBUG, {"2"}, "0 or 1"},
     [SW_SETTING_EMU_DEVICES] = {SW_SETTING_EMU_DEVICES,
@@ -155,6 +155,9 @@ static void values(void)
                (unsigned long long)sw_setting(good[i].which), (unsigned long long)good[i].want);
         set(name, NULL);
     }
+    setenv("SYMWIN_EMU_DEVICES", "many", 1);
+    TAP_EQ("what others read", sw_settings_check(NULL, ALL_READERS & ~SW_READER_EMULATED),
+           SYMWIN_OK);
     for (i = 0; i < SW_SETTINGS; i++) {
         refuses((enum sw_setting)i, "");
         for (j = 0; j < sizeof bad[i].texts / sizeof bad[i].texts[0] && bad[i].texts[j] != NULL;

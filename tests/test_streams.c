@@ -134,6 +134,61 @@ static void run_own(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
+/* ---- handles that serve again ---- */
+
+static CUresult (*plain_id)(CUstream, unsigned long long *);
+static CUresult (*plain_wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+static _Thread_local unsigned long long played; /* more than the id is */
+static atomic_int waits;
+
+static CUresult play_id(CUstream stream, unsigned long long *id)
+{
+    const CUresult result = plain_id(stream, id);
+
+    *id += played;
+    return result;
+}
+
+static CUresult count_wait(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    atomic_fetch_add(&waits, 1);
+    return plain_wait(stream, address, value, flags);
+}
+
+/* A stream that has the handle of one that is gone is told from it by its id. */
+static void run_again(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+    int i;
+
+    (void)arg;
+    open_member(&m, team, rank);
+    fill(&m, m.data[0], 1);
+    harness_barrier(team);
+    for (i = 0; i < 4; i++) {
+        played = i < 2 ? 0 : 1000000;
+        host_must(call(&m, m.data[0], m.streams[0]), "a call");
+    }
+    host_must_cuda(sw_drv.cuStreamSynchronize(m.streams[0]), "synchronize");
+    expect(&m, "a handle that serves again", m.data[0], 16);
+    harness_barrier(team);
+    close_member(&m);
+}
+
+static void again(void)
+{
+    plain_id = sw_drv.cuStreamGetId;
+    plain_wait = sw_drv.cuStreamWaitValue32;
+    if (plain_id == NULL)
+        return;
+    sw_drv.cuStreamGetId = play_id;
+    sw_drv.cuStreamWaitValue32 = count_wait;
+    harness_run(RANKS, run_again, NULL);
+    sw_drv.cuStreamGetId = plain_id;
+    sw_drv.cuStreamWaitValue32 = plain_wait;
+    TAP_EQ("each rank waits once", atomic_load(&waits), RANKS);
+}
+
 /* ---- captures beside each other ---- */
 
 static void begin(CUstream stream)
@@ -210,6 +265,7 @@ int main(void)
     harness_start();
     before = harness_leaks_now();
     harness_run(RANKS, run_own, NULL);
+    again();
     harness_run(RANKS, run_captures, (void *)(uintptr_t)&one);
     harness_run(RANKS, run_captures, (void *)(uintptr_t)&most);
     harness_no_leaks("streams", &before);
