@@ -276,9 +276,27 @@ static void shared_page(void)
     sw_cache_clear(&cache);
 }
 
+/* Ranges that begin at one address are told apart by their ends, also where a hash does not. */
+static void one_begin(void)
+{
+    enum { RANGES = 200 };
+    struct sw_cache cache = {0};
+    struct sw_range *ranges[RANGES];
+    int i, wrong = 0;
+
+    for (i = 0; i < RANGES; i++)
+        ranges[i] = sw_cache_add(&cache, 8192, 8192 + 1 + 2 * (uintptr_t)i, 5, 0);
+    for (i = 0; i < RANGES; i++)
+        wrong += sw_cache_known(&cache, 8192, 8192 + 1 + 2 * (uintptr_t)i) != ranges[i] ||
+                 sw_cache_known(&cache, 8192, 8192 + 2 + 2 * (uintptr_t)i) != NULL;
+    TAP_EQ("ranges of one begin that are taken for others", wrong, 0);
+    sw_cache_clear(&cache);
+}
+
 int main(void)
 {
     against_model();
+    one_begin();
     no_crumbs();
     shared_page();
     return tap_done();

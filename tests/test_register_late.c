@@ -60,6 +60,8 @@ static void recapture(struct harness_team *team, int rank, void *arg)
         host_expect("free before the driver has called back", symwin_mem_free(in), SYMWIN_BUSY,
                     "deregister");
     harness_barrier(team);
+    meet(&m);
+    TAP_EQ("what graphs hold on any rank is mapped", allocations(&m) > 0, c->late[1] > c->late[0]);
     come(&m);
     expect_free("and afterwards", in);
     expect_free("the output too", out);
@@ -171,6 +173,49 @@ static void in_flight(struct harness_team *team, int rank, void *arg)
     TAP_EQ("nothing is mapped when it has ended", allocations(&m), before);
     harness_barrier(team);
     host_must_cuda(sw_drv.cuMemFreeHost(pinned), "cuMemFreeHost");
+    close_member(&m);
+}
+
+/* What a graph has held is over while a call is under way that may use it: the next graph does not hold that. */
+static void over_and_captured(struct harness_team *team, int rank, void *arg)
+{
+    static CUdeviceptr gates[MOST_RANKS];
+    unsigned char *in, *other;
+    CUgraphExec exec;
+    CUgraph graph;
+    void *pinned = NULL;
+    struct member m, captures;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, 20000);
+    captures = m;
+    host_must(symwin_stream_create(m.device, &captures.stream), "symwin_stream_create");
+    host_must_cuda(
+        sw_drv.cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+        "cuMemHostAlloc");
+    atomic_store((_Atomic uint32_t *)pinned, 0);
+    host_must_cuda(sw_drv.cuMemHostGetDevicePointer(&gates[rank], pinned, 0), "a device's pointer");
+    in = host_alloc(m.device, GRANULE);
+    other = host_alloc(m.device, BYTES);
+    exec = capture(&captures, in, in + BYTES, &graph);
+    put(&m, other, 1);
+    harness_barrier(team);
+    destroy(graph, exec);
+    host_must_cuda(sw_drv.cuStreamWaitValue32(m.stream, gates[rank], 1, CU_STREAM_WAIT_VALUE_GEQ),
+                   "cuStreamWaitValue32");
+    host_must(reduce(&m, other, other), "a call under way");
+    exec = capture(&captures, in, in + BYTES, &graph);
+    atomic_store((_Atomic uint32_t *)pinned, 1);
+    tap_ok(is_sum(&m, other, 1), "the call that was under way");
+    meet(&m);
+    tap_ok(allocations(&m) > 0, "what the second graph holds is mapped");
+    replay(&captures, "a graph after one that is over", exec, in, in + BYTES, 2);
+    harness_barrier(team);
+    destroy(graph, exec);
+    host_must_cuda(sw_drv.cuMemFreeHost(pinned), "cuMemFreeHost");
+    expect_free("free", in);
+    host_must(symwin_mem_free(other), "free");
+    host_must(symwin_stream_destroy(m.device, captures.stream), "symwin_stream_destroy");
     close_member(&m);
 }
 
@@ -374,6 +419,7 @@ int main(void)
         run(lates[i].name, 2, eager_after, &lates[i]);
     }
     sw_emu_unmap_waits(0);
+    run("over and captured", 2, over_and_captured, NULL);
     for (i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         run("a call under way", 3, in_flight, &blocks[i]);
     sw_emu_unmap_waits(1);

@@ -413,6 +413,83 @@ static void captured_apart(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
+/* A captured call on a part of what an earlier capture has connected, another part on each rank. */
+static void other_parts(struct harness_team *team, int rank, void *arg)
+{
+    unsigned char *own, *at;
+    CUgraph graph = NULL;
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, SHORT_MS);
+    own = host_alloc(m.device, 4 * BYTES);
+    at = own + (rank == 0 ? 1 : 2) * BYTES;
+    begin_capture(&m);
+    host_must(symwin_allreduce(m.comm, own, own, 4 * COUNT, SYMWIN_F32, SYMWIN_SUM, m.stream),
+              "a captured call");
+    host_expect("a part at another place", reduce_in_windows(&m, at, at), SYMWIN_UNSUPPORTED,
+                "both buffers in windows");
+    at = own + BYTES;
+    host_expect("a part at one place", reduce_in_windows(&m, at, at), SYMWIN_OK, "");
+    host_must_cuda(sw_drv.cuStreamEndCapture(m.stream, &graph), "cuStreamEndCapture");
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    close_member(&m);
+    host_must(symwin_mem_free(own), "free");
+}
+
+/* One of a captured call's buffers cannot be connected: nor is the other. */
+static void one_of_two(struct harness_team *team, int rank, void *arg)
+{
+    CUdeviceptr plain = 0;
+    CUgraphExec exec;
+    CUgraph graph;
+    struct member m;
+    void *own;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, SHORT_MS);
+    own = host_alloc(m.device, BYTES);
+    host_must_cuda(sw_drv.cuMemAlloc(&plain, BYTES), "cuMemAlloc");
+    exec = capture(&m, own, (void *)(uintptr_t)plain, &graph);
+    TAP_EQ("nothing is mapped for one of two buffers", allocations(&m), 0);
+    replay(&m, "one of two", exec, own, (void *)(uintptr_t)plain, 1);
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    host_must_cuda(sw_drv.cuMemFree(plain), "cuMemFree");
+    close_member(&m);
+    host_must(symwin_mem_free(own), "free");
+}
+
+static CUresult (*unmap)(CUdeviceptr, size_t);
+
+static CUresult unmap_slowly(CUdeviceptr at, size_t bytes)
+{
+    host_pause_ms(50);
+    return unmap(at, bytes);
+}
+
+/* Nobody launches before what is over has been taken down: that waits for kernels, and they for the rank that does it. */
+static void slow_to_unmap(struct harness_team *team, int rank, void *arg)
+{
+    symwin_registration *r;
+    struct member m;
+    void *own;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, SHORT_MS);
+    own = host_alloc(m.device, GRANULE);
+    r = enter(&m, own, GRANULE);
+    expect_sum(&m, "connected", own, own, 1);
+    harness_barrier(team);
+    leave(&m, r);
+    meet(&m);
+    TAP_EQ("nothing is mapped any more", allocations(&m), 0);
+    close_member(&m);
+    host_must(symwin_mem_free(own), "free");
+}
+
 int main(void)
 {
     int i;
@@ -436,6 +513,12 @@ int main(void)
         run("two layouts", 3, two_layouts, &i);
     run("an invalid capture", 3, invalid_capture, NULL);
     run("refused elsewhere", 3, refused_elsewhere, NULL);
+    run("other parts", 2, other_parts, NULL);
+    run("one of two", 2, one_of_two, NULL);
+    unmap = sw_drv.cuMemUnmap;
+    sw_drv.cuMemUnmap = unmap_slowly;
+    run("slow to unmap", 3, slow_to_unmap, NULL);
+    sw_drv.cuMemUnmap = unmap;
     capture_info = sw_drv.cuStreamGetCaptureInfo_v2;
     pointer_info = sw_drv.cuPointerGetAttribute;
     sw_drv.cuStreamGetCaptureInfo_v2 = capture_info_or_fail;
