@@ -233,6 +233,75 @@ static void run_sizes(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
+/* ---- places ---- */
+
+/* A hole of just the size is used; and parts of one segment that lie at different offsets on the ranks are no window of it. */
+static void run_places(struct harness_team *team, int rank, void *arg)
+{
+    symwin_window *windows[3], *part = NULL;
+    void *memory[3];
+    struct member m;
+    size_t hole;
+    int i;
+
+    (void)arg;
+    member_open(&m, team, rank, GRANULE);
+    for (i = 0; i < 3; i++) {
+        host_must(symwin_mem_alloc(m.device, 3 * GRANULE, SYMWIN_MEM_OWN, &memory[i]), "alloc");
+        host_must(symwin_window_register(m.comm, memory[i], 3 * GRANULE, 0, &windows[i]),
+                  "register");
+    }
+    hole = member_query(&m, windows[1]).offset;
+    member_deregister(&m, windows[1]);
+    harness_barrier(team);
+    host_must(symwin_window_register(m.comm, memory[1], 3 * GRANULE, 0, &windows[1]), "register");
+    tap_ok(member_query(&m, windows[1]).offset == hole, "rank %d: in the hole", rank);
+    host_must(symwin_window_register(m.comm, host_at(memory[2], (size_t)(rank % 3) * GRANULE),
+                                     GRANULE, 0, &part),
+              "a part");
+    offsets[rank] = member_query(&m, part).offset;
+    harness_barrier(team);
+    tap_ok(offsets[rank] == offsets[0], "rank %d: parts at other places are at one offset", rank);
+    TAP_EQ("and all see each other",
+           member_exchange(&m, part, host_at(memory[2], (size_t)(rank % 3) * GRANULE), 64, 100), 0);
+    member_close(&m);
+    for (i = 0; i < 3; i++)
+        host_must(symwin_mem_free(memory[i]), "symwin_mem_free");
+}
+
+static struct sw_group dying;
+static struct sw_segment *joined;
+static CUresult (*plain_release)(CUmemGenericAllocationHandle);
+static const struct sw_stretch one_stretch = {0, GRANULE, 1};
+
+static CUresult release_and_join(CUmemGenericAllocationHandle handle)
+{
+    (void)handle;
+    sw_drv.cuMemRelease = plain_release;
+    host_must(sw_segment_join(&dying, 0, 7, GRANULE, &one_stretch, &joined), "sw_segment_join");
+    return CUDA_SUCCESS;
+}
+
+/* A rank that comes to a registration which has failed on the others makes a segment of its own, while theirs is taken down. */
+static void late_segment(void)
+{
+    struct sw_segment *first = NULL;
+
+    dying = (struct sw_group){.nranks = 1, .granularity = GRANULE, .limit = 4 * GRANULE};
+    if (pthread_mutex_init(&dying.mutex, NULL) != 0)
+        abort();
+    host_must(sw_segment_join(&dying, 0, 7, 0, &one_stretch, &first), "sw_segment_join");
+    first->rank[0].pieces[0].memory = 1;
+    plain_release = sw_drv.cuMemRelease;
+    sw_drv.cuMemRelease = release_and_join;
+    sw_segment_release(&dying, first, 0);
+    tap_ok(joined != NULL && joined->offset == GRANULE && sw_segment_count(&dying) == 1,
+           "a segment that is taken down is not joined");
+    sw_segment_release(&dying, joined, 0);
+    TAP_EQ("nor does the other stay", sw_segment_count(&dying), 0);
+    pthread_mutex_destroy(&dying.mutex);
+}
+
 /* ---- memory of another allocator ---- */
 
 enum raw_way { RAW_HANDLE_KEPT, RAW_HANDLE_RELEASED, RAW_FREED_WHILE_REGISTERED };
@@ -336,6 +405,9 @@ int main(void)
     harness_no_leaks("one rank differs", &before);
     harness_run(RANKS, run_sizes, NULL);
     harness_no_leaks("different sizes", &before);
+    harness_run(RANKS, run_places, NULL);
+    harness_no_leaks("places", &before);
+    late_segment();
     for (i = 0; i < sizeof ways / sizeof ways[0]; i++)
         harness_run(RANKS, run_raw, &ways[i]);
     harness_run(RANKS, run_unshareable, NULL);
