@@ -532,6 +532,7 @@ static const struct attack attacks[] = {
     {"200 descriptors, on an older system", with_descriptors, HOSTILE_MOST_FDS, 1},
     {"descriptors whose close takes its time", with_lingering_ones, 8, 0},
     {"descriptors whose close takes its time, on an older system", with_lingering_ones, 8, 1},
+    {"200 connections, and 8 descriptors", silent_crowd, 8, 0},
     {"200 connections, and 24 descriptors", silent_crowd, 24, 0},
     {"200 connections, and 40 descriptors", silent_crowd, 40, 0},
     {"200 connections, and 130 descriptors", silent_crowd, 130, 0},

@@ -2,8 +2,10 @@
  * others can take or which come late. */
 #include <sched.h>
 #include <spawn.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "../bootstrap.h"
 #include "processes.h"
@@ -81,12 +83,8 @@ static int be_rank(uint32_t job)
     return status == SYMWIN_TIMEOUT ? IS_ALONE : 1;
 }
 
-/* As a shell starts it: with its variables, and maybe one between. */
-static pid_t start_rank(int rank, const char *job, int wrapped)
+static pid_t start(int rank, const char *const *arguments)
 {
-    const char *const plain[] = {"/proc/self/exe", "rank", job, NULL};
-    const char *const shell[] = {"/bin/sh", "-c", "\"$0\" rank $1; exit $?", program, job, NULL};
-    const char *const *arguments = wrapped ? shell : plain;
     pid_t pid = -1;
 
     launch(rank, 2);
@@ -94,6 +92,122 @@ static pid_t start_rank(int rank, const char *job, int wrapped)
         0)
         perror("posix_spawn");
     return pid;
+}
+
+/* As a shell starts it: with its variables, and maybe one between. */
+static pid_t start_rank(int rank, const char *job, int wrapped)
+{
+    const char *const plain[] = {"/proc/self/exe", "rank", job, NULL};
+    const char *const shell[] = {"/bin/sh", "-c", "\"$0\" rank $1; exit $?", program, job, NULL};
+
+    return start(rank, wrapped ? shell : plain);
+}
+
+/* What has a rank's variables and does nothing. */
+static pid_t start_idle(int rank)
+{
+    const char *const idle[] = {"/proc/self/exe", "idle", NULL};
+
+    return start(rank, idle);
+}
+
+static int result_of(pid_t pid)
+{
+    int status = -1;
+
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void end(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    (void)result_of(pid);
+}
+
+/* What was started long before a rank is none of its rivals, nor what was started after it. */
+static void no_rivals(void)
+{
+    const char *const later[] = {"/proc/self/exe", "later", "5", NULL};
+    pid_t ranks[2], idle[2];
+
+    idle[0] = start_idle(0);
+    usleep((TIME_MS + 200) * 1000);
+    ranks[0] = start(0, later);
+    usleep(50000); /* some ticks of the clock by which the system tells who was first */
+    idle[1] = start_idle(0);
+    ranks[1] = start(1, later);
+    TAP_EQ("rank 0, with idlers", result_of(ranks[0]), OWN_DATA);
+    TAP_EQ("rank 1", result_of(ranks[1]), OWN_DATA);
+    end(idle[0]);
+    end(idle[1]);
+}
+
+static void *start_in_thread(void *arg)
+{
+    struct processes *p = arg;
+
+    p->rank[0].number = start_idle(0);
+    p->rank[0].step = 1;
+    while (p->rank[1].step == 0)
+        usleep(1000);
+    return NULL;
+}
+
+/* A launcher may start each rank from another of its threads. */
+static void rival_of_a_thread(void)
+{
+    struct processes *p = processes_new(2, NULL);
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, start_in_thread, p) != 0)
+        abort();
+    while (p->rank[0].step == 0)
+        usleep(1000);
+    usleep(50000);
+    TAP_EQ("a rank whose rival another thread has started", result_of(start_rank(0, "6", 0)),
+           IS_TOLD);
+    p->rank[1].step = 1;
+    pthread_join(thread, NULL);
+    end((pid_t)p->rank[0].number);
+    processes_free(p);
+}
+
+/* ---- locked files ---- */
+
+static const char *removed; /* before it is locked */
+
+/* In place of the C library's. */
+int flock(int fd, int operation)
+{
+    if (removed != NULL)
+        unlink(removed);
+    removed = NULL;
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+static void files(void)
+{
+    struct sw_claim *claim = NULL, *other = NULL;
+    char file[96], name[112];
+    FILE *left;
+
+    snprintf(file, sizeof file, "%s/claimed", place);
+    snprintf(name, sizeof name, "%s.0", file);
+    left = fopen(name, "we"); /* by a process that was killed */
+    if (left == NULL || fputs("2", left) < 0 || fclose(left) != 0)
+        abort();
+    TAP_EQ("a file that is there", sw_claim_take(file, 0, "job", "test", &claim), SYMWIN_OK);
+    TAP_EQ("what was in it is no dispute", sw_claim_disputed(file, 2), -1);
+    host_expect("another rank 0", sw_claim_take(file, 0, "job", "test", &other), SYMWIN_INVALID,
+                "SYMWIN_JOB");
+    TAP_EQ("is one", sw_claim_disputed(file, 2), 0);
+    sw_claim_free(claim);
+    TAP_EQ("and gone with its owner", sw_claim_disputed(file, 2), -1);
+    removed = name;
+    TAP_EQ("a file that another removes", sw_claim_take(file, 0, "job", "test", &claim), SYMWIN_OK);
+    TAP_EQ("is made anew", access(name, F_OK), 0);
+    sw_claim_free(claim);
 }
 
 /* In either order that a launcher might choose. */
@@ -329,6 +443,12 @@ int main(int argc, char **argv)
         return be_rank((uint32_t)atoi(argv[2]));
     if (argc == 2 && strcmp(argv[1], "job") == 0)
         return say_job();
+    if (argc == 2 && strcmp(argv[1], "idle") == 0)
+        return pause();
+    if (argc == 3 && strcmp(argv[1], "later") == 0) {
+        usleep(200000);
+        return be_rank((uint32_t)atoi(argv[2]));
+    }
     program = argv[0];
     launchers();
 
@@ -339,6 +459,9 @@ int main(int argc, char **argv)
     setenv("SYMWIN_DRIVER", "emu", 0);
     pairs();
     helped();
+    no_rivals();
+    rival_of_a_thread();
+    files();
     processes_run("two processes of one rank", 3, disputed, NULL);
     processes_run("jobs of one rank", 4, alone, NULL);
     snprintf(second, sizeof second, "%s/second", place);

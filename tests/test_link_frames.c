@@ -1,5 +1,6 @@
 /* Frames between two hosts, of which one is the test: what it says is believed of its own ranks only, a host that decides
- * tells no end before the rounds that it has completed, and a connection finds out that a host is gone.
+ * tells no end before the rounds that it has completed, and a connection finds out that a host is gone. What waits to be sent has
+ * a bound, and no forked child has a connection.
  */
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -200,6 +201,49 @@ static void test_keepalive(void)
     pair_close(&p);
 }
 
+/* Letters that another thread keeps from being sent. */
+static void test_letters(void)
+{
+    struct sw_wire_letter words = {.from = 0, .to = 2, .kind = SW_LETTER_GONE};
+    struct pair p;
+    int queued = 0;
+
+    pair_open(&p, 0);
+    pthread_mutex_lock(&p.group.links[1].mutex);
+    while (queued < 1 << 16 && sw_links_letter(&p.group, 1, &words))
+        queued++;
+    pthread_mutex_unlock(&p.group.links[1].mutex);
+    tap_ok(queued >= 1024 && queued < 1 << 16, "%d letters wait, and no more", queued);
+    pair_close(&p);
+}
+
+static int child_has(int fd)
+{
+    const pid_t child = fork();
+    int status = -1;
+
+    if (child == 0)
+        _exit(fcntl(fd, F_GETFD) >= 0);
+    waitpid(child, &status, 0);
+    return status != 0;
+}
+
+static void test_forks(void)
+{
+    symwin_status status = SYMWIN_OK;
+    int turns = 0, culprit = 0;
+    struct pair p;
+
+    pair_open(&p, 0);
+    TAP_EQ("a forked child has the connection", child_has(p.fd), 0);
+    shutdown(p.other.fd, SHUT_RDWR);
+    while (!sw_exchange_outcome(p.group.exchange, &status, &culprit) && turns++ < SOON_MS)
+        host_pause_ms(1);
+    TAP_EQ("the other end is gone", status, SYMWIN_PEER_LOST);
+    TAP_EQ("a forked child has the lost connection", child_has(p.fd), 0);
+    pair_close(&p);
+}
+
 int main(void)
 {
     struct harness_leaks before;
@@ -211,6 +255,8 @@ int main(void)
         test_claim(&claims[i]);
     test_end_in_order();
     test_keepalive();
+    test_letters();
+    test_forks();
     harness_no_leaks("links", &before);
     return tap_done();
 }

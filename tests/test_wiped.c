@@ -2,6 +2,7 @@
 #include <fcntl.h>
 
 #include "../bootstrap.h"
+#include "../letters.h"
 #include "processes.h"
 
 enum { RANKS = 3, MASK = 0x5a, MOST = 256 << 20 };
@@ -9,6 +10,7 @@ enum { RANKS = 3, MASK = 0x5a, MOST = 256 << 20 };
 /* In shared memory: everything with a mask on it, so that it is not found there. */
 static struct shown {
     unsigned char id[sizeof(symwin_unique_id)];
+    unsigned char gathered[RANKS][1024];
 } * shown;
 
 static void mask(unsigned char *out, const void *in, size_t bytes)
@@ -70,20 +72,37 @@ static int count_everywhere(const unsigned char *masked, size_t length, int rank
     return found;
 }
 
+struct gatherer {
+    struct processes *p;
+    int rank;
+};
+
+static int gather(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct gatherer *g = context;
+    int r;
+
+    if (bytes > sizeof shown->gathered[0])
+        return 1;
+    mask(shown->gathered[g->rank], mine, bytes);
+    processes_barrier(g->p);
+    for (r = 0; r < RANKS; r++)
+        mask((unsigned char *)all + (size_t)r * bytes, shown->gathered[r], bytes);
+    processes_barrier(g->p);
+    return 0;
+}
+
 /* Without a copy on this stack. */
 __attribute__((noinline)) static void use(struct processes *p, int rank)
 {
     static symwin_unique_id id;
+    struct gatherer gatherer = {p, rank};
     symwin_comm *comm = NULL, *part = NULL;
 
-    if (rank == 0) {
-        host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+    host_must(symwin_unique_id_share(RANKS, rank, gather, &gatherer, &id),
+              "symwin_unique_id_share");
+    if (rank == 0)
         mask(shown->id, &id, sizeof id);
-        p->id_made = 1;
-    }
-    while (!p->id_made)
-        usleep(50);
-    mask((unsigned char *)&id, shown->id, sizeof id);
     host_must(processes_comm_with(p, rank, &id, 20000, &comm), "symwin_comm_create");
     memset(&id, 0, sizeof id);
     host_must(symwin_comm_split(comm, 1, -rank, NULL, &part), "symwin_comm_split");
@@ -92,10 +111,24 @@ __attribute__((noinline)) static void use(struct processes *p, int rank)
     processes_barrier(p); /* the maker is done with it */
 }
 
+/* A letter may have a fabric handle, by which anybody gets at the memory. */
+__attribute__((noinline)) static void read_letter(const unsigned char *masked)
+{
+    struct sw_letter *letter = calloc(1, sizeof *letter);
+
+    if (letter == NULL)
+        abort();
+    letter->fd = -1;
+    mask(letter->words.fabric, masked, sizeof letter->words.fabric);
+    sw_letter_free(letter);
+}
+
 static void leaves_none(struct processes *p, int rank)
 {
     static unsigned char secret[SW_KEY_BYTES], key[SW_KEY_BYTES], masked[SW_KEY_BYTES];
+    static unsigned char handle[sizeof((struct sw_letter *)NULL)->words.fabric];
     static symwin_unique_id id;
+    size_t i;
 
     harness_device_count();
     use(p, rank);
@@ -108,6 +141,10 @@ static void leaves_none(struct processes *p, int rank)
     memset(&id, 0, sizeof id);
     memset(key, 0, sizeof key);
     must_be(count_everywhere(masked, sizeof masked, rank) == 0, "the key for parts is gone", rank);
+    for (i = 0; i < sizeof handle; i++)
+        handle[i] = (unsigned char)(shown->id[i % sizeof shown->id] + 1 + (unsigned)rank);
+    read_letter(handle);
+    must_be(count_everywhere(handle, sizeof handle, rank) == 0, "the letter is gone", rank);
     memcpy(&id, shown->id, sizeof id); /* and what is there is found */
     mask((unsigned char *)&id, shown->id, sizeof id);
     must_be(count_everywhere(secret, sizeof secret, -1) > 0, "one that is there is found", rank);
