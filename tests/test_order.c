@@ -634,6 +634,7 @@ static const struct cost_case {
      2,
      3},
     {{.name = "one where ranks share a device", .script = "aaaa", .comms = 1, .shares = 1}, 0, 0},
+    {{.name = "two where ranks share a device", .script = "abab", .comms = 2, .shares = 1}, 3, 0},
 };
 
 static void run_cost(struct harness_team *team, int rank, void *arg)
@@ -649,7 +650,8 @@ static void run_cost(struct harness_team *team, int rank, void *arg)
         if (*at == '!') {
             symwin_comm_destroy(m.comms[at[-1] - 'a']);
             m.comms[at[-1] - 'a'] = NULL;
-        } else if (isupper(*at)) /* two calls of a capture, of which none is launched */
+            harness_barrier(team); /* unmapping waits for kernels, and they would for this rank */
+        } else if (isupper(*at))   /* two calls of a capture, of which none is launched */
             for (int i = 0; i < 2; i++)
                 host_must_cuda(sw_drv.cuGraphExecDestroy(capture(&m, 0, 0)), "cuGraphExecDestroy");
         else

@@ -260,12 +260,17 @@ static void run_captures(struct harness_team *team, int rank, void *arg)
 int main(void)
 {
     const int one = 1, most = SW_CAPTURES - 1;
+    CUresult (*get_id)(CUstream, unsigned long long *);
     struct harness_leaks before;
 
     harness_start();
     before = harness_leaks_now();
     harness_run(RANKS, run_own, NULL);
     again();
+    get_id = sw_drv.cuStreamGetId; /* as an older driver is */
+    sw_drv.cuStreamGetId = NULL;
+    harness_run(RANKS, run_own, NULL);
+    sw_drv.cuStreamGetId = get_id;
     harness_run(RANKS, run_captures, (void *)(uintptr_t)&one);
     harness_run(RANKS, run_captures, (void *)(uintptr_t)&most);
     harness_no_leaks("streams", &before);
