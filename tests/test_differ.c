@@ -1,5 +1,8 @@
 /* Ranks that make one call with different arguments, and ranks that come late to one: all get the same status and the same
  * sentence, the wrong rank included, which names the one against the majority, or a tie, the argument and both values. */
+#include <stddef.h>
+
+#include "../kernels/kernel_args.h"
 #include "places.h"
 
 enum { MOST = 4, COUNT = 1024, BYTES = 1 << 16, LATE_MS = 300, TIMEOUT_MS = 100 };
@@ -10,7 +13,20 @@ enum { WAIT_MS = 100000, THREADS = 32 };
 enum { WAIT_MS = 20000, THREADS = 64 };
 #endif
 
-enum oddity { O_COUNT, O_TYPE, O_OP, O_ALGO, O_WINDOWS, O_IN, O_OUT, O_LATE, O_TOLD };
+enum oddity {
+    O_COUNT,
+    O_TYPE,
+    O_OP,
+    O_ALGO,
+    O_WINDOWS,
+    O_IN,
+    O_OUT,
+    O_LATE,
+    O_FEW,
+    O_SEEMS,
+    O_TOLD,
+    O_CLAIMED
+};
 
 struct row {
     const char *name;
@@ -67,6 +83,12 @@ static const struct row rows[] = {
      "waited 100 ms for rank 1"},
     {"a late rank, put", 3, 2, O_LATE, SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_TIMEOUT,
      "waited 100 ms for rank 1"},
+    {"a late rank, for which the others' peers wait", 4, 8, O_FEW, SYMWIN_ALGO_TWOSHOT_PUSH,
+     SYMWIN_TIMEOUT, "waited 100 ms for rank 3"},
+    {"a late rank that seems to have been there", 3, 4, O_SEEMS, SYMWIN_ALGO_TWOSHOT,
+     SYMWIN_TIMEOUT, "waited 100 ms for rank 2"},
+    {"a judge that does not come back", 3, 4, O_CLAIMED, SYMWIN_ALGO_ONESHOT, SYMWIN_TIMEOUT,
+     "rank 2"},
     {"a rank that comes when all is over", 3, 4, O_TOLD, SYMWIN_ALGO_ONESHOT, SYMWIN_TIMEOUT,
      "rank 2"},
     {"a late rank, copies", 3, 2, O_LATE, SYMWIN_ALGO_COPIES, SYMWIN_TIMEOUT,
@@ -97,9 +119,23 @@ static symwin_status call(const struct rank *r, const struct row *row, int odd)
         out = r->other + BYTES / 2;
     }
     return symwin_allreduce_with(r->comm, in + (oddity == O_IN ? 64 : 0),
-                                 out + (oddity == O_OUT ? 64 : 0), oddity == O_COUNT ? 1000 : COUNT,
+                                 out + (oddity == O_OUT ? 64 : 0),
+                                 oddity == O_COUNT      ? 1000
+                                 : row->oddity == O_FEW ? 4
+                                                        : COUNT,
                                  oddity == O_TYPE ? SYMWIN_F32 : SYMWIN_U32,
                                  oddity == O_OP ? SYMWIN_MAX : SYMWIN_SUM, &options, r->stream);
+}
+
+/* A word of this rank's state, which kernels read. */
+static void write_state(const struct rank *r, size_t at, uint32_t value)
+{
+    const symwin_comm *comm = r->comm;
+
+    host_put_u32(
+        r->device,
+        (void *)(uintptr_t)sw_group_address(comm->group, comm->rank, comm->state.offset + at),
+        value);
 }
 
 /* A kernel may not have been launched where another rank's failure has ended all. */
@@ -127,15 +163,22 @@ static void body(struct processes *p, int rank)
         symwin_comm_create(processes_id(p, rank), p->count, rank, r.device, &options, &r.comm),
         "symwin_comm_create");
     host_must(symwin_window_register(r.comm, r.memory, BYTES, 0, &r.window), "register");
+    if (row->oddity == O_CLAIMED && rank == 0)
+        write_state(&r, offsetof(struct sw_comm_state, claimed), 1);
+    if (row->oddity == O_SEEMS &&
+        odd) { /* as one that has left, and whose header is still to be seen */
+        write_state(&r, offsetof(struct sw_comm_state, epoch), 5);
+        write_state(&r, offsetof(struct sw_comm_state, left), 1);
+    }
     processes_barrier(p);
     if (late && odd)
         host_pause_ms(LATE_MS);
-    if (row->oddity == O_TOLD && odd) /* the others' hosts have looked */
+    if (row->oddity >= O_TOLD && odd) /* the others' hosts have looked */
         while (symwin_comm_check(r.comm) == SYMWIN_OK)
             usleep(1000);
     else
         host_must(call(&r, row, odd), "symwin_allreduce");
-    if (row->oddity != O_TOLD)
+    if (row->oddity < O_TOLD)
         processes_barrier(p); /* who looks ends it for all, and then no kernel is launched */
     status = processes_note(p, rank, outcome(&r));
     must_be(status == row->status && host_error_has(row->words), symwin_status_name(status), rank);
@@ -161,9 +204,11 @@ int main(void)
             if (rows[i].algo == SYMWIN_ALGO_TWOSHOT_MC &&
                 (!places[place].threads || !sw_driver_is_emulated()))
                 continue;
+            if (rows[i].oddity == O_CLAIMED && !places[place].threads) /* it takes its time */
+                continue;
             right = places_run(&places[place], rows[i].nranks, body, (void *)(uintptr_t)&rows[i],
                                &p);
-            for (r = 1; r < rows[i].nranks && rows[i].oddity != O_TOLD; r++)
+            for (r = 1; r < rows[i].nranks && rows[i].oddity < O_TOLD; r++)
                 right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
             tap_ok(right, "%s: %s: %s", places[place].name, rows[i].name, p->rank[0].text);
             processes_free(p);
