@@ -474,17 +474,35 @@ static CUresult unmap_slowly(CUdeviceptr at, size_t bytes)
 static void slow_to_unmap(struct harness_team *team, int rank, void *arg)
 {
     symwin_registration *r;
+    CUdeviceptr plain = 0;
+    CUgraphExec exec;
+    CUgraph graph;
     struct member m;
     void *own;
+    int i;
 
     (void)arg;
     open_member(&m, team, rank, 0, SHORT_MS);
     own = host_alloc(m.device, GRANULE);
+    host_must_cuda(sw_drv.cuMemAlloc(&plain, 2 * BYTES), "cuMemAlloc");
+    put(&m, (void *)(uintptr_t)plain, 2);
     r = enter(&m, own, GRANULE);
     expect_sum(&m, "connected", own, own, 1);
     harness_barrier(team);
     leave(&m, r);
-    meet(&m);
+    for (i = 0; i < 4; i++) { /* meetings that have nothing else to agree about */
+        begin_capture(&m);
+        host_must(reduce(&m, (void *)(uintptr_t)plain, (void *)(uintptr_t)(plain + BYTES)),
+                  "a captured call");
+        host_must_cuda(sw_drv.cuStreamEndCapture(m.stream, &graph), "cuStreamEndCapture");
+        host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "instantiate");
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, m.stream), "cuGraphLaunch");
+        tap_ok(is_sum(&m, (void *)(uintptr_t)(plain + BYTES), 2), "the sum");
+        host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+        host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    }
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuMemFree(plain), "cuMemFree");
     TAP_EQ("nothing is mapped any more", allocations(&m), 0);
     close_member(&m);
     host_must(symwin_mem_free(own), "free");

@@ -37,16 +37,18 @@ static int count_in(const unsigned char *at, size_t bytes, const unsigned char *
     return found;
 }
 
+static FILE *maps; /* opened before there is a secret, whose place it could take */
+
 /* In all that this process can write to; large mappings are the emulated devices'. */
 static int count_everywhere(const unsigned char *masked, size_t length, int rank)
 {
     static unsigned char part[1 << 20];
     const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
-    FILE *maps = fopen("/proc/self/maps", "re");
     char line[512];
     int found = 0;
 
-    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+    rewind(maps);
+    while (fgets(line, sizeof line, maps) != NULL) {
         unsigned long begin, end, at;
         char rights[8] = "";
 
@@ -66,8 +68,6 @@ static int count_everywhere(const unsigned char *masked, size_t length, int rank
         }
     }
     memset(part, 0, sizeof part);
-    if (maps != NULL)
-        fclose(maps);
     close(memory);
     return found;
 }
@@ -92,6 +92,16 @@ static int gather(void *context, const void *mine, void *all, size_t bytes)
     return 0;
 }
 
+/* Registers that had a part of a secret were saved on the stack, maybe, where the next calls write. */
+__attribute__((noinline)) static void write_stack(void)
+{
+    volatile unsigned char stack[1 << 16];
+    size_t i;
+
+    for (i = 0; i < sizeof stack; i++)
+        stack[i] = 0;
+}
+
 /* Without a copy on this stack. */
 __attribute__((noinline)) static void use(struct processes *p, int rank)
 {
@@ -103,6 +113,14 @@ __attribute__((noinline)) static void use(struct processes *p, int rank)
               "symwin_unique_id_share");
     if (rank == 0)
         mask(shown->id, &id, sizeof id);
+    else
+        memset(&id, 0, sizeof id);
+    processes_barrier(p);
+    write_stack();
+    must_be(rank == 0 || count_everywhere(shown->id + offsetof(struct sw_id, secret), SW_KEY_BYTES,
+                                          rank) == 0,
+            "what was gathered is gone", rank);
+    mask((unsigned char *)&id, shown->id, sizeof id);
     host_must(processes_comm_with(p, rank, &id, 20000, &comm), "symwin_comm_create");
     memset(&id, 0, sizeof id);
     host_must(symwin_comm_split(comm, 1, -rank, NULL, &part), "symwin_comm_split");
@@ -131,6 +149,9 @@ static void leaves_none(struct processes *p, int rank)
     size_t i;
 
     harness_device_count();
+    maps = fopen("/proc/self/maps", "re");
+    if (maps == NULL || fgetc(maps) == EOF)
+        abort();
     use(p, rank);
     sw_service_settle();
     memcpy(secret, shown->id + offsetof(struct sw_id, secret), sizeof secret);
@@ -148,6 +169,7 @@ static void leaves_none(struct processes *p, int rank)
     memcpy(&id, shown->id, sizeof id); /* and what is there is found */
     mask((unsigned char *)&id, shown->id, sizeof id);
     must_be(count_everywhere(secret, sizeof secret, -1) > 0, "one that is there is found", rank);
+    fclose(maps);
 }
 
 int main(void)
