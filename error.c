@@ -35,7 +35,7 @@ const char *symwin_status_name(symwin_status status)
 
 /* What others sent, or a variable has, may be in it: a terminal shall not obey that. Control characters of ASCII, and of
  * ISO 8859 in UTF-8 (c2 80 to c2 9f). */
-static void make_plain(char *text)
+void sw_error_make_plain(char *text)
 {
     unsigned char *at = (unsigned char *)text;
 
@@ -56,7 +56,7 @@ symwin_status sw_fail(symwin_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    make_plain(text);
+    sw_error_make_plain(text);
     memcpy(last_error, text, sizeof last_error);
     return status;
 }
@@ -64,7 +64,7 @@ symwin_status sw_fail(symwin_status status, const char *format, ...)
 void sw_error_restore(const char *text)
 {
     snprintf(last_error, sizeof last_error, "%s", text);
-    make_plain(last_error);
+    sw_error_make_plain(last_error);
 }
 
 symwin_status sw_fail_in(symwin_status status, const char *call, const char *who)

@@ -35,6 +35,9 @@ symwin_status sw_check(CUresult result, const char *format, ...)
 /* Puts back a text that a failure which is not reported has overwritten. */
 void sw_error_restore(const char *text);
 
+/* Without control characters, which a terminal would obey. */
+void sw_error_make_plain(char *text);
+
 /* For teardown: the result cannot be acted on. SYMWIN_DEBUG=1 shows it on stderr. */
 void sw_drop(CUresult result, const char *call);
 

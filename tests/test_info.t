@@ -246,6 +246,13 @@ shown('', 1, qr/not what/, 'nothing');
 shown("\n\n", 1, qr/not what/, 'empty lines');
 shown("\0\xff\xfe" x 3000, 1, qr/not what/, 'no text');
 shown("symwin-dump 1\n" . ('a' x 5000) . "\n", 1, qr/a part of/, 'a long line');
+spew("$folder/dump", "symwin-dump 1 pid=7\e]0;owned\a\narena \e[31m flags=\x7f\xc2\x9b thread=a\nend lines=2\n");
+for my $form ('', '--table') {
+    ($status, $output) = info('', "$form --show $folder/dump");
+    is($status, 0, "control characters $form: exit status");
+    unlike($output, qr/[^\n -~]/, 'none is printed');
+    like($output, qr/\Q7?]0;owned?\E.*\Q?[31m\E.*\Q???\E/s, 'the rest is');
+}
 is((info('', '--show - </dev/null'))[0], 1, 'standard input');
 ($status, $output, $error) = info('', "--show $folder/none");
 is($status, 1, 'no such file: exit status');

@@ -157,6 +157,8 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
     if (form == INFO_JSON)
         info_open(&w, NULL, '[');
     while (right && room && !whole && fgets(l.text, sizeof l.text, dump) != NULL) {
+        if (form != INFO_JSON) /* which writes them in its own way */
+            sw_error_make_plain(l.text);
         right = cut(&l) &&
                 (lines > 0 || (strcmp(l.what, "symwin-dump") == 0 && strcmp(l.name, "1") == 0));
         whole = right && strcmp(l.what, "end") == 0;
