@@ -19,9 +19,9 @@
 #include <time.h>
 
 #include "../internal.h"
+#include "common.h"
 #include "median.h"
 #include "rivals/multicast.h"
-#include "version.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 64, LIBRARIES = 2, WINDOWS = 200, MIB = 1 << 20 };
 
@@ -350,13 +350,12 @@ int main(int argc, char **argv)
     symwin_driver_info driver;
     int r;
 
-    if (bench_version("memory", argc, argv))
-        return 0;
+    bench_begin("memory", argc, argv, 1);
+    run.ranks = bench_number("memory", argc, argv, 1, 1, MOST_RANKS, 0);
     check(symwin_driver_query(&driver), "driver");
     run.devices = driver.device_count;
-    run.ranks = argc > 1 ? atoi(argv[1]) : driver.device_count;
-    if (run.ranks < 1 || run.ranks > MOST_RANKS)
-        fail("ranks", "1 to 64");
+    if (run.ranks == 0)
+        run.ranks = run.devices < MOST_RANKS ? run.devices : MOST_RANKS;
     if (strcmp(driver.name, "cuda") == 0)
         load_nccl();
     check(symwin_unique_id_create(&run.id), "id");
@@ -373,5 +372,5 @@ int main(int argc, char **argv)
     for (r = 0; r < run.ranks; r++)
         pthread_join(threads[r], NULL);
     pthread_barrier_destroy(&run.barrier);
-    return 0;
+    return bench_end("memory");
 }

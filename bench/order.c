@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "../internal.h"
+#include "common.h"
 #include "median.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 16, MOST_CALLS = 100, MOST_BYTES = 16 << 20 };
@@ -225,11 +226,8 @@ int main(int argc, char **argv)
     void *word = NULL;
     int i;
 
-    all.ranks = argc > 1 ? atoi(argv[1]) : 2;
-    if (argc > 2 || all.ranks < 2 || all.ranks > MOST_RANKS) {
-        fprintf(stderr, "usage: order [RANKS], 2 to %d\n", MOST_RANKS);
-        return 2;
-    }
+    bench_begin("order", argc, argv, 1);
+    all.ranks = bench_number("order", argc, argv, 1, 2, MOST_RANKS, 2);
     check(symwin_driver_query(&driver));
     all.devices = driver.device_count < all.ranks ? driver.device_count : all.ranks;
     check(sw_scope_enter(0, &scope));
@@ -251,5 +249,5 @@ int main(int argc, char **argv)
         pthread_join(threads[i], NULL);
     check_cuda(sw_drv.cuMemFreeHost(word), "cuMemFreeHost");
     sw_scope_leave(&scope);
-    return 0;
+    return bench_end("order");
 }

@@ -15,8 +15,8 @@
 #include <time.h>
 
 #include "../internal.h"
+#include "common.h"
 #include "median.h"
-#include "version.h"
 
 enum { ROUNDS = 9, MOST_THREADS = 64, HANDS = 64 };
 
@@ -168,16 +168,12 @@ static void overhead(size_t bytes)
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {64 << 10, 2 << 20, 64 << 20};
-    const int many = argc > 1 ? atoi(argv[1]) : 8;
     CUcontext context;
     size_t i;
+    int many;
 
-    if (bench_version("pool", argc, argv))
-        return 0;
-    if (many < 1 || many > MOST_THREADS) {
-        fprintf(stderr, "pool: %s threads; pass 1 to %d\n", argv[1], MOST_THREADS);
-        return 2;
-    }
+    bench_begin("pool", argc, argv, 1);
+    many = bench_number("pool", argc, argv, 1, 1, MOST_THREADS, 8);
     check(sw_driver_load());
     check(sw_check(sw_drv.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain"));
     printf("what,threads,bytes,ns\n");
@@ -189,5 +185,5 @@ int main(int argc, char **argv)
     cold(128 << 20);
     cold((size_t)1 << 30);
     overhead(100 << 10);
-    return 0;
+    return bench_end("pool");
 }

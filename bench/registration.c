@@ -14,8 +14,8 @@
 #include <time.h>
 
 #include "../register.h"
+#include "common.h"
 #include "median.h"
-#include "version.h"
 
 enum { ROUNDS = 9, CALLS = 20000, MOST = 10000, BYTES = 8192 };
 
@@ -135,8 +135,7 @@ int main(int argc, char **argv)
     struct sw_scope scope;
     int ranges, i = 0;
 
-    if (bench_version("registration", argc, argv))
-        return 0;
+    bench_begin("registration", argc, argv, 0);
     check(symwin_unique_id_create(&id));
     check(symwin_comm_create(&id, 1, 0, 0, &options, &comm));
     check(symwin_mem_alloc(0, (size_t)(MOST + 1) * 2 * BYTES, 0, (void **)&memory));
@@ -161,5 +160,5 @@ int main(int argc, char **argv)
     check(sw_check(sw_drv.cuMemFree(address), "cuMemFree"));
     sw_scope_leave(&scope);
     check(symwin_mem_free(memory));
-    return 0;
+    return bench_end("registration");
 }

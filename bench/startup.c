@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 #include "../internal.h"
+#include "common.h"
 #include "median.h"
 #include "rivals/multicast.h"
-#include "version.h"
 
 enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
 
@@ -249,19 +249,18 @@ static int device_count(void)
 
 int main(int argc, char **argv)
 {
-    const int version = bench_version("startup", argc, argv);
-    const int count = version || argc > 1 ? atoi(argv[1]) : device_count();
-    const int rounds = argc > 2 ? atoi(argv[2]) : 5;
     const char *driver = getenv("SYMWIN_DRIVER");
+    int count, rounds;
     char text[256];
 
-    if (version)
-        return 0;
+    bench_begin("startup", argc, argv, 2);
+    count = bench_number("startup", argc, argv, 1, 1, MOST, 0);
+    rounds = bench_number("startup", argc, argv, 2, 1, MOST_ROUNDS, 5);
     signal(SIGCHLD, SIG_DFL);
+    if (count == 0)
+        count = device_count();
     if (rivals_multicast_off(text, sizeof text) != 0)
         fail("NCCL", text);
-    if (count < 1 || count > MOST || rounds < 1 || rounds > MOST_ROUNDS)
-        fail("arguments", "1 to 128 processes, 1 to 64 rounds");
     job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (job == MAP_FAILED)
         fail("mmap", "failed");
@@ -274,5 +273,5 @@ int main(int argc, char **argv)
         else
             fprintf(stderr, "startup: without NCCL\n");
     }
-    return 0;
+    return bench_end("startup");
 }

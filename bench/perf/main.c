@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../common.h"
 #include "perf.h"
 
 /* ---- processes ---- */
@@ -438,8 +439,6 @@ int main(int argc, char **argv)
     /* Where who started this ignores it, processes would leave no exit status. */
     signal(SIGCHLD, SIG_DFL);
     exit_status = perf_main(argc, argv);
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return exit_status;
-    fprintf(stderr, "symwin-perf: what it printed cannot be written\n");
-    return exit_status == 0 ? 1 : exit_status;
+    return bench_end("symwin-perf") == EXIT_SUCCESS || exit_status != 0 ? exit_status
+                                                                        : EXIT_FAILURE;
 }

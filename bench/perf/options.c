@@ -189,7 +189,7 @@ static unsigned list(const char *option, const char *const *names, const char *t
 
 /* ---- the table of options ---- */
 
-enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, RIVALS, PLACE, KERNEL, TEXT, FLAG };
+enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, RIVALS, PLACE, KERNEL, TEXT, NAMED, FLAG };
 
 static const struct {
     const char *name;
@@ -225,15 +225,15 @@ static const struct {
     {"--against", RIVALS, MEMBER(rivals), 0, 0},
     {"--kernel", KERNEL, 0, 0, 0},
     {"--compile", TEXT, MEMBER(compile), 0, 0},
-    {"--picture", TEXT, MEMBER(picture), 0, 0},
+    {"--picture", NAMED, MEMBER(picture), 0, 0},
     {"--race", FLAG, MEMBER(race), 0, 0},
     {"--seconds", COUNT, MEMBER(seconds), 1, 86400},
     {"--link", FLAG, MEMBER(link), 0, 0},
     {"--graph-launch", FLAG, MEMBER(graph_launch), 0, 0},
     {"--launch", FLAG, MEMBER(launch), 0, 0},
-    {"--tune", TEXT, MEMBER(tune), 0, 0},
-    {"--csv", TEXT, MEMBER(csv), 0, 0},
-    {"--json", TEXT, MEMBER(json), 0, 0},
+    {"--tune", NAMED, MEMBER(tune), 0, 0},
+    {"--csv", NAMED, MEMBER(csv), 0, 0},
+    {"--json", NAMED, MEMBER(json), 0, 0},
     {"--timeout", COUNT, MEMBER(timeout_s), 1, 86400},
     {"--progress", FLAG, MEMBER(progress), 0, 0},
 #undef MEMBER
@@ -315,6 +315,12 @@ static int set(struct perf_options *options, int i, const char *value)
         return set_place(options, value);
     case KERNEL:
         return add_kernel(options, value);
+    case NAMED:
+        if (value[0] == '\0') {
+            fprintf(stderr, "symwin-perf: %s is \"\": give the name of a file\n", table[i].name);
+            return 0;
+        }
+        /* fall through */
     case TEXT:
         *(const char **)member = value;
         return 1;

@@ -179,15 +179,35 @@ static symwin_status find_offsets(struct rank *r, struct pair *pair)
     return SYMWIN_OK;
 }
 
-static symwin_status open_pair(struct rank *r, enum memory_kind kind, struct pair *pair)
+/* In place of the driver's words, what the command line asked for and what there is. */
+static symwin_status no_room(const struct rank *r, int buffers)
+{
+    size_t free_bytes = 0, total = 0;
+    const symwin_status status = sw_check(sw_drv.cuMemGetInfo(&free_bytes, &total),
+                                          "cuMemGetInfo for the buffers");
+
+    if (status != SYMWIN_OK)
+        return status;
+    return sw_fail(
+        SYMWIN_NO_MEMORY,
+        "device %d has no room for %d buffers of %zu bytes: it has %zu bytes, of which %zu are "
+        "still free; give a smaller -e, or fewer ranks",
+        r->device, buffers, buffer_bytes(&r->job->options), total, free_bytes);
+}
+
+/* One of `pairs` that this rank opens. */
+static symwin_status open_pair(struct rank *r, enum memory_kind kind, int pairs, struct pair *pair)
 {
     symwin_status status = alloc(r, kinds[kind].source, &pair->in);
 
     if (status == SYMWIN_OK)
         status = alloc(r, kinds[kind].source, &pair->out);
+    if (status == SYMWIN_NO_MEMORY)
+        status = no_room(r, 2 * pairs);
     status = meet(r, status, NULL, 0);
-    if (status == SYMWIN_OK)
-        status = make_window(r, kinds[kind].purpose, pair->in, &pair->in_window, &pair->nccl_in);
+    if (status != SYMWIN_OK)
+        return status;
+    status = make_window(r, kinds[kind].purpose, pair->in, &pair->in_window, &pair->nccl_in);
     if (status == SYMWIN_OK)
         status = make_window(r, kinds[kind].purpose, pair->out, &pair->out_window, &pair->nccl_out);
     if (status == SYMWIN_OK && kinds[kind].purpose == SYMWIN_WINDOW)
@@ -200,12 +220,15 @@ symwin_status ways_open(struct rank *r)
     const struct ways *ways = &r->job->ways;
     symwin_status status = SYMWIN_OK;
     int needed[MEMORY_KINDS] = {0};
+    int pairs = 0;
 
     for (int i = 0; i < ways->count + ways->limits; i++)
         needed[ways->list[i].memory] = 1;
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
+        pairs += needed[kind] * r->job->options.rotate;
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
         for (int i = 0; i < r->job->options.rotate && needed[kind] && status == SYMWIN_OK; i++)
-            status = open_pair(r, (enum memory_kind)kind, &r->memory[kind][i]);
+            status = open_pair(r, (enum memory_kind)kind, pairs, &r->memory[kind][i]);
     return status;
 }
 

@@ -1,0 +1,61 @@
+/* What all benches have: --version, numbers on the command line, and an exit status that counts what could not be printed. */
+#ifndef SYMWIN_BENCH_COMMON_H
+#define SYMWIN_BENCH_COMMON_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../symwin.h"
+
+/* Prints the version where it is asked for, and looks whether there are more than `most` arguments: the program is over. */
+static inline void bench_begin(const char *name, int argc, char **argv, int most)
+{
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        printf("%s (symwin) %s\n", name, SYMWIN_VERSION);
+        exit(EXIT_SUCCESS);
+    }
+    if (argc - 1 <= most)
+        return;
+    fprintf(stderr, "%s: what is \"%s\"? It takes at most %d argument%s\n", name, argv[most + 1],
+            most, most == 1 ? "" : "s");
+    exit(2);
+}
+
+/* Argument `i` as a number of least .. most, `otherwise` where it is not there. What is none ends the program. */
+static inline int bench_number(const char *name, int argc, char **argv, int i, int least, int most,
+                               int otherwise)
+{
+    char *end;
+    long value;
+
+    if (i >= argc)
+        return otherwise;
+    value = strtol(argv[i], &end, 10);
+    if (end != argv[i] && *end == '\0' && value >= least && value <= most)
+        return (int)value;
+    fprintf(stderr, "%s: \"%s\": give a number from %d to %d\n", name, argv[i], least, most);
+    exit(2);
+}
+
+/* What main() returns when all else is well. */
+static inline int bench_end(const char *name)
+{
+    int failed;
+
+    errno = 0;
+    failed = fflush(stdout) != 0;
+    if (!failed && !ferror(stdout))
+        return EXIT_SUCCESS;
+    if (!failed) { /* an earlier line did, and took the reason with it: one more has the same */
+        clearerr(stdout);
+        putchar('\n');
+        fflush(stdout);
+    }
+    fprintf(stderr, "%s: what it printed cannot be written: %s\n", name,
+            errno != 0 ? strerror(errno) : "a part of it is lost");
+    return EXIT_FAILURE;
+}
+
+#endif
