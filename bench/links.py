@@ -15,6 +15,9 @@ import re
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True
+from plot import version  # pylint: disable=wrong-import-position
+
 GPU = re.compile(r"GPU (\d+):")
 LINK = re.compile(r"\s*Link \d+: (Data|Raw) (Tx|Rx): (\d+) KiB")
 
@@ -38,6 +41,9 @@ def counters():
 def main():
     if len(sys.argv) < 2:
         return "which command? (bench/links.py COMMAND...)"
+    if sys.argv[1:] == ["--version"]:
+        print(version("links.py"))
+        return 0
     try:
         before = counters()
     except (OSError, subprocess.CalledProcessError) as error:

@@ -15,6 +15,8 @@ Needs nothing but Python 3.
 import argparse
 import csv
 import math
+import os
+import re
 import sys
 from xml.sax.saxutils import escape
 
@@ -26,6 +28,16 @@ CHOICES = ("type", "op", "ranks", "mode", "placement")
 
 class Bad(Exception):
     """What is wrong with the input, in a sentence."""
+
+
+def version(name):
+    """What --version says. symwin.h is the one place that knows it."""
+    header = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "symwin.h")
+    try:
+        with open(header, encoding="utf-8") as file:
+            return f"{name} (symwin) " + re.search(r'#define SYMWIN_VERSION "(.*)"', file.read()).group(1)
+    except (OSError, AttributeError):
+        return f"{name} (symwin) of no known version: there is no symwin.h above it"
 
 
 def parse(path):
@@ -255,6 +267,7 @@ def options_of(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", metavar="FILE.csv")
     parser.add_argument("--output", required=True, metavar="FILE.svg")
+    parser.add_argument("--version", action="version", version=version("plot.py"))
     parser.add_argument("--all", action="store_true", help="each of symwin's algorithms too")
     for name in CHOICES:
         parser.add_argument("--" + name)

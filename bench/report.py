@@ -419,6 +419,7 @@ def content(path):
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--version", action="version", version=plot.version("report.py"))
     parser.add_argument("--check", action="store_true",
                         help="write nothing; exit status 1 if anything would change")
     parser.add_argument("--results", default=os.path.relpath(os.path.join(here, "results")), metavar="FOLDER")

@@ -20,6 +20,7 @@ median over the repetitions is printed, and results are compared exactly, before
 import argparse
 import datetime
 import os
+import re
 import sys
 import time
 
@@ -36,6 +37,16 @@ def refuse_multicast():
             sys.exit(f"torch_symm.py: set {name}={want}: multicast must stay off")
 
 
+def version():
+    """What --version says. symwin.h is the one place that knows it."""
+    header = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..", "symwin.h")
+    try:
+        with open(header, encoding="utf-8") as file:
+            return "torch_symm.py (symwin) " + re.search(r'#define SYMWIN_VERSION "(.*)"', file.read()).group(1)
+    except (OSError, AttributeError):
+        return "torch_symm.py (symwin) of no known version: there is no symwin.h above it"
+
+
 def size(text):
     """A number with an optional K, M or G."""
     shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
@@ -47,6 +58,7 @@ def size(text):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--version", action="version", version=version())
     parser.add_argument("-b", type=size, default=1 << 10, help="first size in bytes")
     parser.add_argument("-e", type=size, default=256 << 20, help="last size")
     parser.add_argument("-f", type=int, default=4, help="factor between sizes")
