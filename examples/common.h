@@ -4,6 +4,7 @@
 #define COMMON_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +15,33 @@
 
 #include "symwin.h"
 
+/* First of all in main(). Where one of the three is closed, the library would get its number for a descriptor of its own,
+ * and what is printed would go there. So it becomes one that cannot be printed to. */
+static inline void common_begin(void)
+{
+    int fd;
+
+    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            exit(EXIT_FAILURE);
+}
+
 /* Before the program returns from main(): `status`, or EXIT_FAILURE where what it printed went nowhere. */
 static inline int common_end(const char *name, int status)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    int failed;
+
+    errno = 0;
+    failed = fflush(stdout) != 0;
+    if (!failed && !ferror(stdout))
         return status;
-    fprintf(stderr, "%s: stdout could not be written to; is there no space left?\n", name);
+    if (!failed) { /* an earlier line did, and took the reason with it: one more has the same */
+        clearerr(stdout);
+        putchar('\n');
+        fflush(stdout);
+    }
+    fprintf(stderr, "%s: stdout could not be written to: %s\n", name,
+            errno != 0 ? strerror(errno) : "a part of it is lost");
     return EXIT_FAILURE;
 }
 

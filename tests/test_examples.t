@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
 # What all examples do alike: --version, an exit status that counts what could not be printed, and processes that end
-# with the one that started them.
+# with the one that started them. And --version of other programs, what benches refuse.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -35,19 +35,52 @@ for (@examples) {
     for my $arguments (grep { defined } '--version', '--help', $run) {
         ($status, $output, $errors) = run_of("$build/$program $arguments >/dev/full");
         is($status, 1, "$name $arguments >/dev/full: exit status");
-        is($errors, "$name: stdout could not be written to; is there no space left?\n", 'and a sentence');
+        is($errors, "$name: stdout could not be written to: No space left on device\n", 'and a sentence with the reason');
     }
     next if !defined $run || $name eq 'with_nccl';
     ($status, $output, $errors) = run_of("$build/$program --nproc 2 $run >/dev/full");
     is($status, 1, "$name --nproc 2 $run >/dev/full: exit status");
-    like($errors, qr/stdout could not be written to/, 'and a sentence');
+    like($errors, qr/stdout could not be written to: No space left on device$/m, 'and a sentence');
+    ($status, $output, $errors) = run_of("$build/$program --nproc 2 $run >&-");
+    is($status, 1, "$name --nproc 2 $run, stdout closed: exit status");
+    unlike($errors, qr/SYMWIN_/, 'what it prints does not go into a descriptor of the library');
+    like($errors, qr/stdout could not be written to: Bad file descriptor$/m, 'and a sentence');
 }
 
-for my $name (qw(memory pool startup registration)) {
+for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value'], ['--nproc=0', '--nproc is "0": give'],
+    ['--algo x', 'no ALGO "x"; --help'], ['1T', 'COUNT is "1T": give a number from 1 to 1099511627776; K, M or G may']) {
+    my ($arguments, $want) = @$_;
+    my ($status, $output, $errors) = run_of("$build/allreduce_sm $arguments");
+    ok($status == 2 && $output eq '' && $errors =~ /\Aallreduce_sm: \Q$want\E[^\n]*\n\z/, "allreduce_sm $arguments: one sentence")
+      or diag("$status $errors");
+}
+is((run_of("$build/allreduce_sm --nproc=2 1K"))[0], 0, 'a value behind "="');
+
+for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'], ['startup', '0', '129', '1 0', '1 65', '1 1 1'],
+    ['registration', '1', '--help'], ['order', '1', '17', '--help', '2 2']) {
+    my ($name, @wrong) = @$_;
     SKIP: {
-        skip "no $build/bench/$name: make benches has not run here", 1 unless -x "$build/bench/$name";
+        skip "no $build/bench/$name: make benches has not run here", 1 + @wrong unless -x "$build/bench/$name";
         my ($status, $output, $errors) = run_of("$build/bench/$name --version");
         is("$status $output$errors", "0 $name (symwin) $version\n", "$name --version");
+        for my $arguments (@wrong) {
+            ($status, $output, $errors) = run_of("$build/bench/$name $arguments");
+            ok($status == 2 && $output eq '' && $errors =~ /\A$name: [^\n]+\n\z/, "$name $arguments: refused")
+              or diag("$status $output$errors");
+        }
+    }
+}
+SKIP: {
+    skip 'no build/bench/registration', 1 unless -x "$build/bench/registration";
+    is(join(' ', run_of("$build/bench/registration >/dev/full")),
+        "1  registration: what it printed cannot be written: No space left on device\n", 'a full disk');
+}
+
+SKIP: {
+    skip 'no python3', 4 if !`python3 -c 'print(1)' 2>/dev/null`;
+    for my $file (qw(bench/plot.py bench/report.py bench/links.py bench/rivals/torch_symm.py)) {
+        my ($name) = $file =~ m{([^/]+)\z};
+        is(join(' ', run_of("python3 $file --version")), "0 $name (symwin) $version\n ", "$name --version");
     }
 }
 

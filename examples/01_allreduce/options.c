@@ -46,7 +46,7 @@ static int find(const char *what, const char *const *names, const char *name)
     for (int i = 0; names[i] != NULL; i++)
         if (strcmp(names[i], name) == 0)
             return i;
-    fprintf(stderr, "%s: no %s \"%s\"\n", program, what, name);
+    fprintf(stderr, "%s: no %s \"%s\"; --help names them\n", program, what, name);
     return -1;
 }
 
@@ -66,8 +66,8 @@ static uint64_t number(const char *what, const char *text, uint64_t most)
         end++;
     }
     if (value == 0 || *end != '\0' || errno != 0 || value > most >> shift) {
-        fprintf(stderr, "%s: %s is \"%s\": give a number from 1 to %llu\n", program, what, text,
-                (unsigned long long)most);
+        fprintf(stderr, "%s: %s is \"%s\": give a number from 1 to %llu; K, M or G may follow it\n",
+                program, what, text, (unsigned long long)most);
         return 0;
     }
     return value << shift;
@@ -87,12 +87,17 @@ int options_parse(int argc, char **argv, struct options *options)
         }
         if (strcmp(argv[i], "--version") == 0)
             return common_version(program);
+        if ((strcmp(argv[i], "--algo") == 0 || strcmp(argv[i], "--nproc") == 0) && i + 1 == argc) {
+            fprintf(stderr, "%s: %s needs a value; --help names them\n", program, argv[i]);
+            return 2;
+        }
         if (strncmp(argv[i], "--algo=", 7) == 0) {
             algo = argv[i] + 7;
-        } else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc) {
+        } else if (strcmp(argv[i], "--algo") == 0) {
             algo = argv[++i];
-        } else if (strcmp(argv[i], "--nproc") == 0 && i + 1 < argc) {
-            options->nproc = (int)number("--nproc", argv[++i], 1024);
+        } else if (strcmp(argv[i], "--nproc") == 0 || strncmp(argv[i], "--nproc=", 8) == 0) {
+            options->nproc = (int)number("--nproc", argv[i][7] == '=' ? argv[i] + 8 : argv[++i],
+                                         1024);
             if (options->nproc == 0)
                 return 2;
         } else if (argv[i][0] != '-' && count < 3) {

@@ -266,8 +266,10 @@ int main(int argc, char **argv)
 {
     struct options options = {.nproc = 0};
     struct job job = {.failed = 0};
-    int exit_status = options_parse(argc, argv, &options);
+    int exit_status;
 
+    common_begin();
+    exit_status = options_parse(argc, argv, &options);
     if (exit_status < 0)
         exit_status = run_program(&options, &job);
     return common_end(program, exit_status);

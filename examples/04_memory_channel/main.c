@@ -545,8 +545,10 @@ static int run_program(void)
 
 int main(int argc, char **argv)
 {
-    int exit_status = parse(argc, argv);
+    int exit_status;
 
+    common_begin();
+    exit_status = parse(argc, argv);
     if (exit_status < 0)
         exit_status = run_program();
     return common_end(program, exit_status);

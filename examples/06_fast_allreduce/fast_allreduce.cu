@@ -940,8 +940,10 @@ static int run_program(void)
 
 int main(int argc, char **argv)
 {
-    int status = parse(argc, argv);
+    int status;
 
+    common_begin();
+    status = parse(argc, argv);
     if (status < 0)
         status = run_program();
     return common_end("fast_allreduce", status);
