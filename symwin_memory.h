@@ -16,7 +16,7 @@
  * The environment, read at the first allocation:
  *
  *   SYMWIN_MEM_POOL=0     no pool: each allocation has physical memory of its own, which its free gives back
- *   SYMWIN_MEM_KEEP=N     bytes of free memory that are kept for each device, K, M or G behind N for 2^10, 2^20 and 2^30;
+ *   SYMWIN_MEM_KEEP=N     bytes of free memory that are kept for each device, K, M, G or T behind N for powers of 2^10;
  *                         a 32nd of the device's memory where it is not set, 0: none
  *   SYMWIN_MEM_DEBUG=1    new memory is filled with 0xcd, freed memory with 0xdd, and at least 512 bytes behind each
  *                         allocation are a guard that symwin_mem_free() looks at. Slow: for searching faults
