@@ -288,7 +288,8 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
  * which takes as long as the peers do (symwin_comm_abort() ends that). Graphs that hold calls must have completed. Kernels
  * of your own that wait for this rank (symwin_channel_limit()) wait until their limit.
  *
- * Memory that peers can reach stays mapped until the process's last rank has done so. */
+ * Memory that peers can reach stays mapped until the process's last rank has done so. To unmap it the driver may wait for all
+ * kernels on the device: one of another communicator that waits for a call which this thread makes later holds up the destroy. */
 SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
 
 typedef struct symwin_comm_info {
