@@ -540,10 +540,32 @@ static int connect_one(struct comm *comm, const struct part parts[RANKS], size_t
     return 1;
 }
 
+static int all_settled(const struct part parts[RANKS])
+{
+    int r;
+
+    for (r = 0; r < model.nranks; r++)
+        if (!parts[r].settled)
+            return 0;
+    return 1;
+}
+
+/* Whether there is, or may be, a window for the buffer, where `place` is of what all have around it. */
+static int may_serve(const struct part parts[RANKS], int place)
+{
+    int r;
+
+    for (r = 1; r < model.nranks; r++)
+        if ((size_t)(parts[r].ptr - parts[r].memory->ptr) % GRANULE !=
+            (size_t)(parts[0].ptr - parts[0].memory->ptr) % GRANULE)
+            return all_settled(parts) || place != NOTHING;
+    return 1;
+}
+
 /* A meeting about two buffers; what serves them then. 0: the model has no room for it. */
 static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, int places[2])
 {
-    int same = 1, near = 1, whole = is_whole(parts[0]), alike[2] = {0, 0}, b, r;
+    int same = 1, near = 1, whole = is_whole(parts[0]), alike[2] = {0, 0}, useful, b, r;
 
     /* What is over by then is offered to nobody. */
     find_over(comm);
@@ -555,12 +577,9 @@ static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, in
         near &= parts[0][r].registered && parts[1][r].registered &&
                 parts[0][r].span == parts[1][r].span;
     }
+    useful = may_serve(parts[0], places[0]) && may_serve(parts[1], places[1]);
     for (b = 0; b < 2; b++) {
-        int settled = 1;
-
-        for (r = 0; r < model.nranks; r++)
-            settled &= parts[b][r].settled;
-        if (settled) {
+        if (all_settled(parts[b]) || !(all_registered(parts[b]) || useful)) {
             places[b] = NOTHING;
             continue;
         }

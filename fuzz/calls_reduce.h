@@ -19,6 +19,7 @@ struct buffer {
     char *span;           /* and from here on */
     size_t before, after; /* so much around it, too, within its allocation */
     int skip;             /* nobody says what comes of it */
+    int nowhere;          /* no memory that a call may pass */
     symwin_status status;
 };
 
@@ -65,9 +66,7 @@ static void look(const struct comm *comm, int rank, struct buffer *b, size_t byt
     }
     b->is_public = found >= FOUND_ONE;
     b->skip = found == FOUND_SEVERAL;
-    if ((uintptr_t)b->ptr % align != 0) {
-        b->status = SYMWIN_INVALID;
-    } else if (b->is_public) {
+    if (b->is_public) {
         b->in_window = 1;
         b->offset = window->offset + (size_t)(b->ptr - window->begin);
         b->transports = window->transports;
@@ -76,10 +75,12 @@ static void look(const struct comm *comm, int rank, struct buffer *b, size_t byt
 
         if (place != NOTHING)
             place_buffer(comm, rank, b, place);
-    } else if (found == FOUND_PART || b->memory->device != model.device[rank]) {
-        b->status = SYMWIN_INVALID;
+    } else {
+        b->nowhere = found == FOUND_PART || b->memory->device != model.device[rank];
     }
-    b->skip |= b->status == SYMWIN_OK && bytes > left;
+    if (b->nowhere || (uintptr_t)b->ptr % align != 0)
+        b->status = SYMWIN_INVALID;
+    b->skip |= !b->nowhere && bytes > left;
 }
 
 static struct buffer choose_buffer(int rank, unsigned slot, unsigned place)
@@ -119,7 +120,8 @@ static void judge_buffers(const struct comm *comm, int rank, const struct call *
         if (both[b]->memory != NULL)
             look(comm, rank, both[b], bytes, size);
         else
-            both[b]->status = SYMWIN_INVALID;
+            *both[b] = (struct buffer){
+                .ptr = both[b]->ptr, .place = NOTHING, .nowhere = 1, .status = SYMWIN_INVALID};
     if (r->in.status != SYMWIN_OK || r->out.status != SYMWIN_OK ||
         (r->in.ptr != r->out.ptr && r->in.ptr < r->out.ptr + bytes &&
          r->out.ptr < r->in.ptr + bytes))
@@ -171,17 +173,23 @@ static struct part part_of(const struct buffer *b)
                          registered ? b->after : 0};
 }
 
-/* Whether a rank meets the others before its call, which is in a capture or not. */
+static int is_lacking(const struct buffer *b)
+{
+    return !b->nowhere && !is_settled(b);
+}
+
+/* Whether a rank meets the others before its call, which is in a capture or not, and may have failed by then. */
 static int rank_meets(const struct comm *comm, const struct reduction *r, unsigned capture)
 {
     const int known = (is_settled(&r->in) || r->in.registered) &&
                       (is_settled(&r->out) || r->out.registered);
 
-    return !(is_settled(&r->in) && is_settled(&r->out)) &&
+    return (is_lacking(&r->in) || is_lacking(&r->out)) &&
            (known || (capture != 0 && comm->graph_register));
 }
 
-/* Whether the ranks' calls fit together, or all fail alone, else ranks would wait for others; if so, what comes of them. */
+/* Whether the ranks' calls fit together, or all fail alone or in a meeting, else ranks would wait for others; if so, what
+ * comes of them. */
 static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
 {
     const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
@@ -193,22 +201,26 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
         failed += reductions[r].status != SYMWIN_OK;
         if (reductions[r].in.skip || reductions[r].out.skip)
             return 0;
-    }
-    if (failed > 0)
-        return failed == model.nranks;
-    for (r = 0; r < model.nranks; r++) {
         reductions[r].meets = rank_meets(&after, &reductions[r], capture);
         meets += reductions[r].meets;
         parts[0][r] = part_of(&reductions[r].in);
         parts[1][r] = part_of(&reductions[r].out);
     }
+    if (failed > 0 && meets == 0)
+        return failed == model.nranks;
     if (meets > 0) {
         if (meets < model.nranks || comm->left > 0 || comm->members < model.nranks)
             return 0;
         for (r = 0; r < model.nranks; r++)
             settle(&after, r);
-        if (!meet(&after, parts, bytes, places))
+        if (failed == 0 && !meet(&after, parts, bytes, places))
             return 0;
+    }
+    if (failed > 0) {
+        find_over(&after);
+        for (r = 0; r < model.nranks; r++)
+            reductions[r].status = SYMWIN_INVALID;
+        return 1;
     }
     for (r = 0; r < model.nranks; r++) {
         struct reduction *one = &reductions[r];
