@@ -103,12 +103,14 @@ static unsigned create_wrongly(enum create_shape shape, struct call *c)
 /* Whether every device has room for its ranks' own memory. */
 static int comm_fits(void)
 {
-    const size_t counts = is_any_comm() ? 0 : GRANULE;
     int r;
 
-    for (r = 0; r < model.nranks; r++)
-        if (memory_left(model.device[r]) < counts + (size_t)ranks_on(model.device[r]) * GRANULE)
+    for (r = 0; r < model.nranks; r++) {
+        const int device = model.device[r];
+
+        if (memory_left(device) < (size_t)(ranks_on(device) + !has_counts(device)) * GRANULE)
             return 0;
+    }
     return 1;
 }
 

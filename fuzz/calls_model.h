@@ -330,20 +330,22 @@ static void physical_note(const struct memory *m)
     model.physical_count += i == model.physical_count;
 }
 
-/* Whether a communicator lives: then each device of its ranks has a page of counts, one for all communicators. */
-static int is_any_comm(void)
+/* Whether a rank on the device has a communicator, and so the device its page of counts. */
+static int has_counts(int device)
 {
-    int i = 0;
+    int i, r;
 
-    while (i < COMMS && model.comm[i].members == 0)
-        i++;
-    return i < COMMS;
+    for (i = 0; i < COMMS; i++)
+        for (r = 0; r < model.nranks; r++)
+            if (model.device[r] == device && model.comm[i].ptr[r] != NULL)
+                return 1;
+    return 0;
 }
 
 /* All that lives less the communicators' own: a granule of each rank, until the last rank leaves, and the page of counts. */
 static size_t memory_left(int device)
 {
-    size_t left = model.total - (is_any_comm() ? GRANULE : 0);
+    size_t left = model.total - (has_counts(device) ? GRANULE : 0);
     int i, r;
 
     for (i = 0; i < model.physical_count; i++)
