@@ -2,19 +2,13 @@
 #ifndef SYMWIN_BENCH_COMMON_H
 #define SYMWIN_BENCH_COMMON_H
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../symwin.h"
+#include "../examples/common.h"
 
 /* Prints the version where it is asked for, and looks whether there are more than `most` arguments: the program is over. */
 static inline void bench_begin(const char *name, int argc, char **argv, int most)
 {
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-        printf("%s (symwin) %s\n", name, SYMWIN_VERSION);
-        exit(EXIT_SUCCESS);
+        exit(common_version(name));
     }
     if (argc - 1 <= most)
         return;
@@ -42,19 +36,11 @@ static inline int bench_number(const char *name, int argc, char **argv, int i, i
 /* What main() returns when all else is well. */
 static inline int bench_end(const char *name)
 {
-    int failed;
+    const char *why = common_lost();
 
-    errno = 0;
-    failed = fflush(stdout) != 0;
-    if (!failed && !ferror(stdout))
+    if (why == NULL)
         return EXIT_SUCCESS;
-    if (!failed) { /* an earlier line did, and took the reason with it: one more has the same */
-        clearerr(stdout);
-        putchar('\n');
-        fflush(stdout);
-    }
-    fprintf(stderr, "%s: what it printed cannot be written: %s\n", name,
-            errno != 0 ? strerror(errno) : "a part of it is lost");
+    fprintf(stderr, "%s: what it printed cannot be written: %s\n", name, why);
     return EXIT_FAILURE;
 }
 

@@ -26,22 +26,31 @@ static inline void common_begin(void)
             exit(EXIT_FAILURE);
 }
 
-/* Before the program returns from main(): `status`, or EXIT_FAILURE where what it printed went nowhere. */
-static inline int common_end(const char *name, int status)
+/* Why what was printed went nowhere; NULL: it did not. */
+static inline const char *common_lost(void)
 {
     int failed;
 
     errno = 0;
     failed = fflush(stdout) != 0;
     if (!failed && !ferror(stdout))
-        return status;
+        return NULL;
     if (!failed) { /* an earlier line did, and took the reason with it: one more has the same */
         clearerr(stdout);
         putchar('\n');
         fflush(stdout);
     }
-    fprintf(stderr, "%s: stdout could not be written to: %s\n", name,
-            errno != 0 ? strerror(errno) : "a part of it is lost");
+    return errno != 0 ? strerror(errno) : "a part of it is lost";
+}
+
+/* Before the program returns from main(): `status`, or EXIT_FAILURE where what it printed went nowhere. */
+static inline int common_end(const char *name, int status)
+{
+    const char *why = common_lost();
+
+    if (why == NULL)
+        return status;
+    fprintf(stderr, "%s: stdout could not be written to: %s\n", name, why);
     return EXIT_FAILURE;
 }
 
