@@ -407,7 +407,7 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
     memcpy(text, symwin_last_error(), sizeof text);
     if (!a->segment->multicast_mapped) {
         status = multicast_steps(comm, a);
-        after = sw_exchange_status(comm->group->exchange, a->call); /* alike on all ranks */
+        after = sw_exchange_settled(comm->group->exchange, a->call); /* alike on all ranks */
         if (after != SYMWIN_OK)
             return after;
         if (status != SYMWIN_OK && insist)

@@ -251,7 +251,7 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     end = status == SYMWIN_OK ? calloc(1, sizeof *end) : NULL;
     if (status == SYMWIN_OK && end == NULL) {
         sw_exchange_fail(comm->group->exchange, SYMWIN_NO_MEMORY, comm->rank); /* not to be told */
-        status = sw_exchange_status(comm->group->exchange, call);
+        status = sw_exchange_settled(comm->group->exchange, call);
     }
     if (status == SYMWIN_OK) {
         *end = (struct sw_end){

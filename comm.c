@@ -151,6 +151,8 @@ void sw_comm_take_leave(symwin_comm *comm)
     if (status == SYMWIN_OK) {
         sw_exchange_take_leave(x, comm->rank);
         await_calls(comm, stream);
+        /* The peers' kernels must not see that it has left before their hosts have heard why. */
+        sw_exchange_settle(x);
         status = say_left(comm, stream);
     }
     if (status != SYMWIN_OK) { /* peers' kernels must not wait for it */
@@ -172,7 +174,7 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
 {
     struct sw_exchange *x = comm->group->exchange;
     const struct sw_kernel_report *report = comm->report;
-    symwin_status status = sw_fork_check(call), outcome = SYMWIN_OK;
+    symwin_status status = sw_fork_check(call), settled, outcome = SYMWIN_OK;
     int culprit = 0, found_culprit = 0;
     uint32_t code;
 
@@ -182,12 +184,12 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     status = sw_report_status(report, &found_culprit);
     if (status != SYMWIN_OK && !sw_exchange_ended(x))
         sw_exchange_fail(x, status, found_culprit);
+    settled = sw_exchange_settled(x, call); /* who is lost, or who aborted */
     if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&
         culprit == found_culprit)
         return sw_report_tell(report, call);
-    status = sw_exchange_status(x, call); /* who is lost, or who aborted */
-    if (status != SYMWIN_OK || code == SW_KERNEL_OK)
-        return status;
+    if (settled != SYMWIN_OK || code == SW_KERNEL_OK)
+        return settled;
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
 }
 

@@ -191,7 +191,7 @@ static symwin_status make_window(symwin_comm *comm, const char *call, const stru
                               bytes + (size_t)(p->before + p->after), 0, &made->window);
     if (status == SYMWIN_OK)
         return SYMWIN_OK;
-    if (sw_exchange_status(comm->group->exchange, call) != SYMWIN_OK)
+    if (sw_exchange_settled(comm->group->exchange, call) != SYMWIN_OK)
         return status;
     snprintf(made->refused, sizeof made->refused, "%s", symwin_last_error());
     return sw_agree(comm, call, SYMWIN_OK, NULL, 0); /* as in take_down() */

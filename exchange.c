@@ -399,6 +399,49 @@ static int local_done(const struct sw_exchange *x, uint64_t round)
     return 1;
 }
 
+/* How long the deciding host has left for its word on this host's proposal. 0: it is decided. `*proposed` is the caller's
+ * to keep: 0 at first. */
+static int64_t await_decision(struct sw_exchange *x, uint64_t proposal, int64_t *proposed)
+{
+    const int64_t now = sw_now_ms();
+    int64_t left;
+
+    /* Its time counts from when it was made, but not from later than this rank has seen one: another process can
+     * say whatever it likes. */
+    if (*proposed == 0 || atomic_load(&x->page->proposed_at) < *proposed)
+        *proposed = atomic_load(&x->page->proposed_at);
+    if (*proposed > now)
+        *proposed = now;
+    left = *proposed + 2 * DECIDE_MS - now;
+    if (left > 0 && !decides(x))
+        return left;
+    sw_exchange_decide(x, status_in(proposal), culprit_in(proposal)); /* nobody decides any more */
+    return 0;
+}
+
+void sw_exchange_settle(struct sw_exchange *x)
+{
+    int64_t proposed = 0;
+
+    for (;;) {
+        const uint32_t heard = atomic_load(&x->page->bell);
+        const uint64_t proposal = atomic_load(&x->page->proposal);
+        int64_t left;
+
+        if (proposal == 0 || atomic_load(&x->page->word) >> CULPRIT_SHIFT != 0)
+            return;
+        left = await_decision(x, proposal, &proposed);
+        if (left > 0)
+            sleep_until_rung(x, heard, left);
+    }
+}
+
+symwin_status sw_exchange_settled(struct sw_exchange *x, const char *call)
+{
+    sw_exchange_settle(x);
+    return sw_exchange_status(x, call);
+}
+
 /* Ends the exchange where that is due, or says how long to sleep until then. 0: look again at once. `*proposed` is the
  * caller's to keep: 0 at first. */
 static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, int64_t deadline,
@@ -412,20 +455,8 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
 
     if (missing >= 0)
         left += allowance_ms(x, missing);
-    if (proposal != 0) {
-        /* Its time counts from when it was made, but not from later than this rank has seen one: another process can
-         * say whatever it likes. */
-        if (*proposed == 0 || atomic_load(&x->page->proposed_at) < *proposed)
-            *proposed = atomic_load(&x->page->proposed_at);
-        if (*proposed > now)
-            *proposed = now;
-        left = *proposed + 2 * DECIDE_MS - now;
-        if (left > 0)
-            return left;
-        sw_exchange_decide(x, status_in(proposal),
-                           culprit_in(proposal)); /* nobody decides any more */
-        return 0;
-    }
+    if (proposal != 0)
+        return await_decision(x, proposal, proposed);
     if (missing >= 0 && (gone || left <= 0)) {
         if (gone)
             end(x, word, SYMWIN_PEER_LOST, missing);

@@ -29,7 +29,14 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
 /* Ends the exchange for all ranks; the first call decides. `culprit` is a rank, or SW_NOBODY. */
 void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit);
 
-/* SYMWIN_OK, or what ended it, with the thread's last error set. */
+/* Where only this host has said yet that it shall end, waits for the deciding one, a second at the most: not under the
+ * service lock. */
+void sw_exchange_settle(struct sw_exchange *x);
+
+/* After that: SYMWIN_OK, or what ended it on all ranks, with the thread's last error set. */
+symwin_status sw_exchange_settled(struct sw_exchange *x, const char *call);
+
+/* As far as this host knows: another may still decide on something else. */
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call);
 
 int sw_exchange_ended(const struct sw_exchange *x);

@@ -243,7 +243,7 @@ static symwin_status exchange_all(struct sw_trade *t)
             receive_one(t, i);
     while ((count = fill_polls(t)) > 0) {
         if (sw_exchange_ended(group->exchange))
-            return sw_exchange_status(group->exchange, t->call);
+            return sw_exchange_settled(group->exchange, t->call);
         if (sw_now_ms() >= t->deadline) {
             lost(t, t->polled[0], SYMWIN_TIMEOUT);
             continue;

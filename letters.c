@@ -390,7 +390,7 @@ symwin_status sw_letters_send(struct sw_group *group, const struct sw_wire_lette
         sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, words->to);
     else
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, words->from);
-    return sw_exchange_status(group->exchange, call);
+    return sw_exchange_settled(group->exchange, call);
 }
 
 /* ---- waiting ---- */
@@ -462,5 +462,5 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
     }
     sw_service_unlock();
     sw_exchange_waits_for(x, rank, -1);
-    return status;
+    return status == SYMWIN_OK ? SYMWIN_OK : sw_exchange_settled(x, call);
 }

@@ -321,6 +321,9 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
  *                                   another rank has called it
  *   was not in the call             SYMWIN_OK until one of the others calls this, or its own next call fails
  *
+ * Between hosts one decides which end it is: a rank of another may wait for its word, for a second at the most, here and in
+ * symwin_comm_destroy().
+ *
  * A MISMATCH names who differs from more than half of the ranks that come within a second; where no half agrees, it says so
  * and names the lowest rank of either side. */
 SYMWIN_API symwin_status symwin_comm_check(symwin_comm *comm);

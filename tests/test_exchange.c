@@ -374,6 +374,54 @@ static void test_gone_elsewhere(void)
     TAP_EQ("and where another does it is awaited", status[0], SYMWIN_TIMEOUT);
 }
 
+static void *decide_soon(void *x)
+{
+    sleep_us(100000);
+    sw_exchange_decide(x, SYMWIN_PEER_LOST, 2);
+    return NULL;
+}
+
+/* What this host proposes is told to nobody before the deciding one has answered, or can't any more. */
+static void test_settled(void)
+{
+    static const int through[3] = {-1, -1, 2};
+    static const struct sw_exchange_hosts hosts = {
+        .decider = 2, .links = 0, .through = through, .send = send_nothing};
+    static const struct {
+        const char *what;
+        int answers, leaves;
+        symwin_status status;
+        int least_ms, most_ms;
+    } rows[] = {{"the deciding host's word", 1, 0, SYMWIN_PEER_LOST, 90, 900},
+                {"nobody's for a second", 0, 0, SYMWIN_ABORTED, 990, 10000},
+                {"who decides has left", 0, 1, SYMWIN_ABORTED, 0, 900}};
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sw_exchange *x = sw_exchange_create(3);
+        symwin_status settled;
+        pthread_t decider;
+        int64_t start, took;
+
+        sw_exchange_set_hosts(x, &hosts);
+        TAP_EQ("no end: nothing to wait for", sw_exchange_settled(x, "test"), SYMWIN_OK);
+        sw_exchange_fail(x, SYMWIN_ABORTED, 1);
+        if (rows[i].leaves)
+            sw_exchange_leave(x, 2);
+        if (rows[i].answers && pthread_create(&decider, NULL, decide_soon, x) != 0)
+            exit(1);
+        start = sw_now_ms();
+        settled = sw_exchange_settled(x, "test");
+        took = sw_now_ms() - start;
+        if (rows[i].answers)
+            pthread_join(decider, NULL);
+        tap_ok(settled == rows[i].status && sw_exchange_status(x, "test") == settled &&
+                   took >= rows[i].least_ms && took <= rows[i].most_ms,
+               "%s: %s after %d ms", rows[i].what, symwin_status_name(settled), (int)took);
+        sw_exchange_destroy(x);
+    }
+}
+
 int main(void)
 {
     setenv("SYMWIN_DRIVER", "emu", 1);
@@ -391,5 +439,6 @@ int main(void)
     test_latency();
     test_who_links();
     test_gone_elsewhere();
+    test_settled();
     return tap_done();
 }
