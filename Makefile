@@ -183,7 +183,7 @@ mutants-check:
 	@tests/mutants/run --check
 
 # The conformance suite, and the tests of the pool, of registered buffers and of the device API, are programs for both drivers (tests/gpu_*.t).
-gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(USER_CUDART) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register \
+gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(USER_CUDART) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register $(BUILD)/tests/test_differ $(BUILD)/tests/test_leave $(BUILD)/tests/test_green \
     $(BUILD)/tests/test_span $(BUILD)/tests/test_span_register $(BUILD)/tests/test_channel $(BUILD)/tests/test_channel_host $(BUILD)/tests/test_copy $(BUILD)/tests/test_packet $(BUILD)/tests/test_team $(BUILD)/tests/test_reduce
 
 test-gpu: gpu-tests

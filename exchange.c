@@ -11,7 +11,7 @@
  * Where ranks are on several hosts, each host has such a page, with a slot for every rank, and
  * one host decides: it is sent all posts, and when its page has them it sends them to the others (links.c),
  * where they are posted for the ranks elsewhere. An end is that host's word too: the others propose one and
- * wait a second, unless the rank that speaks for the deciding host has left.
+ * wait a second, or until nobody could answer any more.
  *
  * A rank's data lies in one of two slots by the round's parity. It may be overwritten two rounds
  * later: by then every rank has posted the round between, and did so after reading this one.
@@ -67,15 +67,10 @@ static void tell_of_end(struct sw_exchange *x)
         x->on_end(x->on_end_context);
 }
 
-/* Nothing more will come from the deciding host: its rank that speaks for it leaves after its last word. */
-static int decider_has_left(const struct sw_exchange *x)
-{
-    return x->hosts != NULL && sw_exchange_has_left(x, x->hosts->decider);
-}
-
 static int decides(const struct sw_exchange *x)
 {
-    return x->hosts == NULL || x->hosts->decides || decider_has_left(x);
+    return x->hosts == NULL || x->hosts->decides ||
+           (x->hosts->is_cut_off != NULL && x->hosts->is_cut_off(x->hosts->context));
 }
 
 static void propose(struct sw_exchange *x, symwin_status status, int culprit)
@@ -296,7 +291,7 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
     int here = -1, elsewhere = -1;
     int r;
 
-    *gone = decider_has_left(x);
+    *gone = x->hosts != NULL && sw_exchange_has_left(x, x->hosts->decider);
     if (*gone && atomic_load(&x->page->posts[x->hosts->decider].rounds) <= round)
         return x->hosts->decider;
     *gone = 0;

@@ -54,6 +54,8 @@ struct sw_exchange_hosts {
     /* Sends posts of a round: to the deciding host those of this host's ranks that are there and were not
      * sent, from it all. */
     void (*send)(void *context, uint64_t round, size_t bytes, int64_t deadline);
+    /* Whether no word of the deciding host can come any more; NULL: never. */
+    int (*is_cut_off)(void *context);
     void *context;
 };
 void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts *hosts);

@@ -44,6 +44,14 @@ int sw_links_staying(const struct sw_group *group, int host)
     return rank < group->nranks ? rank : -1;
 }
 
+/* The processes that link this host and the deciding one leave after their last word. */
+static int is_cut_off(void *context)
+{
+    const struct sw_group *group = context;
+
+    return sw_links_staying(group, 0) < 0 || sw_links_staying(group, group->host) < 0;
+}
+
 /* The process at the other end has ended, or cannot be reached, unless its ranks have all left in good order. */
 static void link_lost(struct sw_link *link)
 {
@@ -398,6 +406,7 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
                                                        .links = group->links[group->host].rank,
                                                        .through = group->through,
                                                        .send = send_posts,
+                                                       .is_cut_off = is_cut_off,
                                                        .context = group};
     for (h = 0; h < group->hosts && status == SYMWIN_OK; h++) {
         struct sw_link *link = &group->links[h];

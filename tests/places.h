@@ -13,7 +13,16 @@ struct place {
 __attribute__((unused)) static const struct place places[] = {
     {"threads", 1, NULL}, {"processes", 0, NULL}, {"hosts", 0, "abab"}};
 
-enum { PLACES = sizeof places / sizeof places[0], PLACES_RANKS = 8 };
+enum { PLACES_RANKS = 8 };
+
+/* Hosts are joined by a fabric, which the emulated driver has, and one machine has not. */
+HARNESS_UNUSED size_t places_count(void)
+{
+    const size_t all = sizeof places / sizeof places[0];
+    const char *driver = getenv("SYMWIN_DRIVER");
+
+    return driver != NULL && strcmp(driver, "cuda") == 0 ? all - 1 : all;
+}
 
 struct places_job {
     const struct place *place;

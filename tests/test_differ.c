@@ -196,7 +196,7 @@ int main(void)
     size_t place, i;
     int r;
 
-    for (place = 0; place < PLACES; place++)
+    for (place = 0; place < places_count(); place++)
         for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
             struct processes *p;
             int right;

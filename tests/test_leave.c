@@ -264,7 +264,7 @@ int main(void)
     size_t place, i;
     int story;
 
-    for (place = 0; place < PLACES; place++)
+    for (place = 0; place < places_count(); place++)
         for (story = 0; story < STORIES; story++)
             for (i = 0; i < sizeof algos / sizeof algos[0]; i++)
                 if (story < HOST_CALL || i == 0)
