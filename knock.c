@@ -107,17 +107,6 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
     return SYMWIN_OK;
 }
 
-/* Where nobody listens, the system may take that very port for the caller's end, and connect it to itself. */
-static int is_own_end(int fd)
-{
-    struct sockaddr_storage own = {0}, other = {0};
-    socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
-
-    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 &&
-           getpeername(fd, (struct sockaddr *)&other, &other_bytes) == 0 &&
-           own_bytes == other_bytes && memcmp(&own, &other, own_bytes) == 0;
-}
-
 /* One try. 0, or an errno. */
 static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 {
@@ -131,7 +120,8 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 
     if (fd < 0)
         return errno;
-    /* is_own_end(): the port must not be taken when the maker comes to listen there */
+    /* Where nobody listens, the system may take that very port for this end, and connect it to itself: what comes then is
+     * no proof. The port must not be taken when the maker comes to listen there. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     do
         error = connect(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
@@ -147,8 +137,6 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
         else if (left <= 0)
             error = ETIMEDOUT;
     }
-    if (error == 0 && is_own_end(fd))
-        error = ECONNREFUSED;
     if (error != 0) {
         sw_service_close(fd);
         return error;

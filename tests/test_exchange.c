@@ -146,38 +146,73 @@ static _Atomic uint64_t *page_of(struct sw_exchange *x)
 
 /* Rank 0 alone waits for a rank that has said that it came and is not counted, or with an end that has been asked for
  * at a time that is to come, or with a status that there is not: all come to an end. */
+enum {
+    PROPOSAL = 2,
+    PROPOSED_AT = 3,
+    POSTS = 8,
+    POST = (24 + 2 * SW_EXCHANGE_BYTES + 63) / 64 * 8
+};
+
+static void send_nothing(void *context, uint64_t round, size_t bytes, int64_t deadline)
+{
+    (void)context;
+    (void)round;
+    (void)bytes;
+    (void)deadline;
+}
+
+static atomic_int is_over;
+
+static void *propose_anew(void *page)
+{
+    while (!is_over) {
+        ((_Atomic uint64_t *)page)[PROPOSED_AT] = (uint64_t)sw_now_ms();
+        sleep_us(50000);
+    }
+    return NULL;
+}
+
 static void test_nonsense(void)
 {
-    enum {
-        PROPOSAL = 2,
-        PROPOSED_AT = 3,
-        POSTS = 8,
-        POST = (24 + 2 * SW_EXCHANGE_BYTES + 63) / 64 * 8
-    };
-    static const char *const names[] = {"a rank that is not counted",
-                                        "an end asked for in the future",
-                                        "an end with a status of no name"};
-    int i;
+    static const int through[2] = {-1, 1}; /* where another host decides, and says nothing */
+    static const struct sw_exchange_hosts hosts = {
+        .decider = 1, .links = 0, .through = through, .send = send_nothing};
+    static const struct {
+        const char *name;
+        uint64_t at, status; /* of an end that is proposed; 0: none is */
+        int anew;
+    } rows[] = {{"a rank that is not counted", 0, 0, 0},
+                {"an end asked for in the future", (uint64_t)1 << 60, SYMWIN_ABORTED, 0},
+                {"an end with a status of no name", 1, 15, 0},
+                {"an end asked for anew all the time", 1, SYMWIN_ABORTED, 1}};
+    size_t i;
 
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct sw_exchange *x = sw_exchange_create(2);
         const double start = now_us();
         symwin_status status;
         uint64_t mine = 0, all[2];
+        pthread_t thread;
 
-        if (i == 0) {
+        if (rows[i].status == 0) {
             page_of(x)[POSTS + POST] = 1;
         } else {
-            page_of(x)[PROPOSED_AT] = i == 1 ? (uint64_t)1 << 60 : 1;
-            page_of(x)[PROPOSAL] = (uint64_t)(i == 1 ? SYMWIN_ABORTED : 15) << 60 | (uint64_t)1
-                                                                                        << 48;
+            sw_exchange_set_hosts(x, &hosts);
+            page_of(x)[PROPOSED_AT] = rows[i].at;
+            page_of(x)[PROPOSAL] = rows[i].status << 60 | (uint64_t)1 << 48;
         }
+        is_over = 0;
+        if (rows[i].anew && pthread_create(&thread, NULL, propose_anew, page_of(x)) != 0)
+            exit(1);
         alarm(20);
         status = sw_exchange_allgather(x, 0, &mine, sizeof mine, all, 200, "test");
         alarm(0);
+        is_over = 1;
+        if (rows[i].anew)
+            pthread_join(thread, NULL);
         tap_ok(status == (i == 0 ? SYMWIN_TIMEOUT : SYMWIN_ABORTED) && now_us() - start < 5e6 &&
                    (i > 0 || strstr(symwin_last_error(), "a rank was stopped") != NULL),
-               "%s: %s", names[i], symwin_last_error());
+               "%s: %s", rows[i].name, symwin_last_error());
         sw_exchange_destroy(x);
     }
 }
@@ -340,14 +375,6 @@ static void test_who_links(void)
     tap_ok(!sw_exchange_is_asked(x) && sw_exchange_blame(x, 3) == 0,
            "who links this host says nothing: it is that one");
     sw_exchange_destroy(x);
-}
-
-static void send_nothing(void *context, uint64_t round, size_t bytes, int64_t deadline)
-{
-    (void)context;
-    (void)round;
-    (void)bytes;
-    (void)deadline;
 }
 
 /* Of ranks elsewhere the deciding host says who is gone: here the word that one has left may have overtaken its posts. */
