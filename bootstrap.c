@@ -220,8 +220,9 @@ static symwin_status await_go(struct sw_channel *channel, const struct sw_group 
         status = sw_expect(channel, frame, SW_WIRE_GO, NULL, slice < deadline ? slice : deadline);
         if (status != SYMWIN_TIMEOUT || frame->header.type == SW_WIRE_REFUSAL)
             break;
-        if (sw_exchange_outcome(group->exchange, &status, &culprit)) {
-            sw_exchange_status(group->exchange, call);
+        if (sw_exchange_ended(group->exchange)) {
+            sw_exchange_settled(group->exchange, call);
+            sw_exchange_outcome(group->exchange, &status, &culprit);
             refuse(channel, status, culprit, deadline);
             *told = 1;
             return status;
@@ -258,7 +259,7 @@ static symwin_status give_up(struct sw_group *group, symwin_status status,
     if (last->header.type == SW_WIRE_REFUSAL)
         return status;
     if (!makers)
-        return sw_exchange_status(group->exchange, call);
+        return sw_exchange_settled(group->exchange, call);
     /* The page may have the end of a process that left for the same reason. */
     if (maker >= 0)
         sw_fail(status, "%s: rank %d, whose process made the id, %s", call, maker,

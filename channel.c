@@ -380,7 +380,7 @@ static void finish(symwin_comm *comm, const struct sw_end *rest, int64_t deadlin
     symwin_status status;
 
     memcpy(text, symwin_last_error(), sizeof text);
-    status = sw_exchange_status(comm->group->exchange, call);
+    status = sw_exchange_settled(comm->group->exchange, call);
     if (status != SYMWIN_OK)
         sw_letter_text(why, call);
     sw_error_restore(text);

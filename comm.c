@@ -151,8 +151,7 @@ void sw_comm_take_leave(symwin_comm *comm)
     if (status == SYMWIN_OK) {
         sw_exchange_take_leave(x, comm->rank);
         await_calls(comm, stream);
-        /* The peers' kernels must not see that it has left before their hosts have heard why. */
-        sw_exchange_settle(x);
+        sw_exchange_settle(x); /* peers must not see that it has left before they have heard why */
         status = say_left(comm, stream);
     }
     if (status != SYMWIN_OK) { /* peers' kernels must not wait for it */
@@ -161,6 +160,7 @@ void sw_comm_take_leave(symwin_comm *comm)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, comm->rank);
         else
             sw_group_abort_kernels(comm->group);
+        sw_exchange_settle(x);
     }
     if (stream != NULL)
         sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");

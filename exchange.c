@@ -60,11 +60,26 @@ static uint64_t reason(symwin_status status, int culprit)
     return (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK) << CULPRIT_SHIFT;
 }
 
+/* What ended it, or is to end it; 0: nothing. */
+static uint64_t outcome(const struct sw_exchange *x)
+{
+    const uint64_t word = atomic_load(&x->page->word) >> CULPRIT_SHIFT;
+
+    return word != 0 ? word : atomic_load(&x->page->proposal) >> CULPRIT_SHIFT;
+}
+
 static void tell_of_end(struct sw_exchange *x)
 {
+    atomic_store(&x->told, outcome(x));
     ring(x);
     if (x->on_end != NULL)
         x->on_end(x->on_end_context);
+}
+
+void sw_exchange_look(struct sw_exchange *x)
+{
+    if (outcome(x) != atomic_load(&x->told))
+        tell_of_end(x);
 }
 
 static int decides(const struct sw_exchange *x)
@@ -75,12 +90,15 @@ static int decides(const struct sw_exchange *x)
 
 static void propose(struct sw_exchange *x, symwin_status status, int culprit)
 {
+    uint64_t seen = atomic_load(&x->page->proposal);
     int64_t never = 0;
-    uint64_t none = 0;
 
     atomic_compare_exchange_strong(&x->page->proposed_at, &never, sw_now_ms());
-    if (atomic_compare_exchange_strong(&x->page->proposal, &none, reason(status, culprit)))
-        tell_of_end(x);
+    while (seen >> CULPRIT_SHIFT == 0)
+        if (atomic_compare_exchange_weak(&x->page->proposal, &seen, reason(status, culprit))) {
+            tell_of_end(x);
+            return;
+        }
 }
 
 /* Ends it, unless something was posted since `seen`; on a host that does not decide, proposes that. */
@@ -122,19 +140,13 @@ void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts
     x->hosts = hosts;
 }
 
-/* What ended it, or is to end it; 0: nothing. */
-static uint64_t outcome(const struct sw_exchange *x)
-{
-    const uint64_t word = atomic_load(&x->page->word);
-
-    return word >> CULPRIT_SHIFT != 0 ? word : atomic_load(&x->page->proposal);
-}
-
-/* Another process may have written anything. */
+/* Of what ended it. Another process may have written anything. */
 static symwin_status status_in(uint64_t word)
 {
     const uint64_t status = word >> STATUS_SHIFT;
 
+    if (status == SYMWIN_OK)
+        return SYMWIN_ABORTED;
     return status <= SYMWIN_STATUS_LAST ? (symwin_status)status : SYMWIN_ABORTED;
 }
 
@@ -145,11 +157,11 @@ static int culprit_in(uint64_t word)
 
 int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int *culprit)
 {
-    const uint64_t word = outcome(x);
+    const uint64_t word = outcome(x) << CULPRIT_SHIFT;
 
-    *status = status_in(word);
+    *status = word == 0 ? SYMWIN_OK : status_in(word);
     *culprit = culprit_in(word);
-    return word >> CULPRIT_SHIFT != 0;
+    return word != 0;
 }
 
 void sw_exchange_be_quiet(struct sw_exchange *x, int rank)
@@ -223,14 +235,19 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
 
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call)
 {
-    const uint64_t word = outcome(x);
+    const uint64_t word = outcome(x) << CULPRIT_SHIFT;
 
-    return word >> CULPRIT_SHIFT == 0 ? SYMWIN_OK : ended(x, word, call);
+    return word == 0 ? SYMWIN_OK : ended(x, word, call);
+}
+
+int sw_exchange_is_decided(const struct sw_exchange *x)
+{
+    return atomic_load(&x->page->word) >> CULPRIT_SHIFT != 0;
 }
 
 int sw_exchange_ended(const struct sw_exchange *x)
 {
-    return outcome(x) >> CULPRIT_SHIFT != 0;
+    return outcome(x) != 0;
 }
 
 void sw_exchange_take_leave(struct sw_exchange *x, int rank)
@@ -423,7 +440,7 @@ void sw_exchange_settle(struct sw_exchange *x)
         const uint64_t proposal = atomic_load(&x->page->proposal);
         int64_t left;
 
-        if (proposal == 0 || atomic_load(&x->page->word) >> CULPRIT_SHIFT != 0)
+        if (proposal >> CULPRIT_SHIFT == 0 || atomic_load(&x->page->word) >> CULPRIT_SHIFT != 0)
             return;
         left = await_decision(x, proposal, &proposed);
         if (left > 0)
@@ -450,7 +467,7 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
 
     if (missing >= 0)
         left += allowance_ms(x, missing);
-    if (proposal != 0)
+    if (proposal >> CULPRIT_SHIFT != 0)
         return await_decision(x, proposal, proposed);
     if (missing >= 0 && (gone || left <= 0)) {
         if (gone)

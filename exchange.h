@@ -39,6 +39,7 @@ symwin_status sw_exchange_settled(struct sw_exchange *x, const char *call);
 /* As far as this host knows: another may still decide on something else. */
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call);
 
+int sw_exchange_is_decided(const struct sw_exchange *x);
 int sw_exchange_ended(const struct sw_exchange *x);
 
 /* Called, on whatever thread, when this process has ended the exchange. May not take the service lock. */
@@ -59,6 +60,9 @@ struct sw_exchange_hosts {
     void *context;
 };
 void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts *hosts);
+
+/* Tells this process of an end that another one of its host has decided or proposed, and that it has not heard of. */
+void sw_exchange_look(struct sw_exchange *x);
 
 /* Now and then, by the process that links this host. */
 void sw_exchange_beat(struct sw_exchange *x);

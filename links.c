@@ -163,12 +163,13 @@ static void send_news(struct sw_link *link)
     while (atomic_load(&link->news) && pthread_mutex_trylock(&link->mutex) == 0) {
         atomic_store(&link->news, 0);
         send_letters(link); /* first: they were sent before */
-        send_end(link);     /* then why they leave */
         for (r = 0; r < link->group->nranks; r++)
             if (atomic_exchange(&link->leaves[r], 0)) {
+                send_end(link); /* why it leaves, if there is a reason */
                 fill_end(&frame, SW_WIRE_LEAVE, SYMWIN_OK, r);
                 transmit(link, &frame, sw_now_ms() + WORD_MS);
             }
+        send_end(link);
         pthread_mutex_unlock(&link->mutex);
     }
 }
@@ -374,8 +375,9 @@ static void keep_alive(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &longest_ms, sizeof longest_ms);
 }
 
-/* The other processes of this host cannot see whether this one still serves the links, nor whether those at the other
- * ends do. */
+/* In each process: what the deciding host says comes to the one that links this host, and is on the page; lines may be shut
+ * by then. The other processes of this host cannot see whether that one still serves the links, nor whether those at the
+ * other ends do. */
 static void beat(struct sw_watch *watch, short events)
 {
     struct sw_group *group = (struct sw_group *)(void *)((char *)watch -
@@ -383,7 +385,9 @@ static void beat(struct sw_watch *watch, short events)
     int h;
 
     (void)events;
-    sw_exchange_beat(group->exchange);
+    sw_exchange_look(group->exchange);
+    if (sw_links_here(group) == group->process)
+        sw_exchange_beat(group->exchange);
     for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
         if (group->links[h].channel.fd >= 0)
             send_word(&group->links[h], SW_WIRE_ASK);
@@ -425,7 +429,7 @@ symwin_status sw_links_start(struct sw_group *group, struct sw_channel *channels
         status = sw_service_add(&link->watch);
     }
     sw_exchange_beat(group->exchange);
-    if (status == SYMWIN_OK && sw_links_here(group) == group->process) {
+    if (status == SYMWIN_OK) {
         group->pulse = (struct sw_watch){.fd = -1, .deadline = 0, .ready = beat};
         status = sw_service_add(&group->pulse);
     }

@@ -33,6 +33,7 @@ struct sw_exchange {
     size_t bytes;
     struct page *page;                     /* owned */
     const struct sw_exchange_hosts *hosts; /* NULL: all ranks are on this host */
+    _Atomic uint64_t told;                 /* what on_end was called for last */
     void (*on_end)(void *context);
     void *on_end_context;
 };

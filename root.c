@@ -593,8 +593,9 @@ void sw_root_ended(const struct sw_group *group)
 
     while (m != NULL && m->group != group)
         m = m->next;
-    if (m == NULL || !sw_exchange_outcome(group->exchange, &status, &m->culprit))
+    if (m == NULL || !sw_exchange_is_decided(group->exchange))
         return;
+    sw_exchange_outcome(group->exchange, &status, &m->culprit);
     sw_exchange_status(group->exchange, call);
     meeting_fail(m, status);
 }

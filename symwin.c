@@ -554,7 +554,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     comm = comm_new(nranks, rank, options, group);
     if (comm == NULL) {
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, rank);
-        status = sw_exchange_status(group->exchange, create_call);
+        status = sw_exchange_settled(group->exchange, create_call);
         sw_bootstrap_leave(group, rank);
         return status;
     }

@@ -179,12 +179,14 @@ static void test_nonsense(void)
         .decider = 1, .links = 0, .through = through, .send = send_nothing};
     static const struct {
         const char *name;
-        uint64_t at, status; /* of an end that is proposed; 0: none is */
+        uint64_t at, status; /* of an end that is proposed; 0: none is; 16, 17: see below */
         int anew;
     } rows[] = {{"a rank that is not counted", 0, 0, 0},
                 {"an end asked for in the future", (uint64_t)1 << 60, SYMWIN_ABORTED, 0},
                 {"an end with a status of no name", 1, 15, 0},
-                {"an end asked for anew all the time", 1, SYMWIN_ABORTED, 1}};
+                {"an end asked for anew all the time", 1, SYMWIN_ABORTED, 1},
+                {"an end without a status", 1, 16, 0},
+                {"an end that is none", 1, 17, 0}};
     size_t i;
 
     for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -193,13 +195,17 @@ static void test_nonsense(void)
         symwin_status status;
         uint64_t mine = 0, all[2];
         pthread_t thread;
+        int is_none;
 
         if (rows[i].status == 0) {
             page_of(x)[POSTS + POST] = 1;
         } else {
             sw_exchange_set_hosts(x, &hosts);
             page_of(x)[PROPOSED_AT] = rows[i].at;
-            page_of(x)[PROPOSAL] = rows[i].status << 60 | (uint64_t)1 << 48;
+            page_of(x)[PROPOSAL] = rows[i].status == 17 ? 5
+                                   : rows[i].status == 16
+                                       ? (uint64_t)1 << 48
+                                       : rows[i].status << 60 | (uint64_t)1 << 48;
         }
         is_over = 0;
         if (rows[i].anew && pthread_create(&thread, NULL, propose_anew, page_of(x)) != 0)
@@ -210,7 +216,8 @@ static void test_nonsense(void)
         is_over = 1;
         if (rows[i].anew)
             pthread_join(thread, NULL);
-        tap_ok(status == (i == 0 ? SYMWIN_TIMEOUT : SYMWIN_ABORTED) && now_us() - start < 5e6 &&
+        is_none = rows[i].status == 0 || rows[i].status == 17;
+        tap_ok(status == (is_none ? SYMWIN_TIMEOUT : SYMWIN_ABORTED) && now_us() - start < 5e6 &&
                    (i > 0 || strstr(symwin_last_error(), "a rank was stopped") != NULL),
                "%s: %s", rows[i].name, symwin_last_error());
         sw_exchange_destroy(x);

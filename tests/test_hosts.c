@@ -725,6 +725,42 @@ static void undecided(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
+/* Rank 2 proposes an end that lets kernels go on, and the deciding host decides another one. That comes to rank 1's process,
+ * which has told rank 2's already that it ends, and tells it nothing any more: it looks by itself. */
+static void unheard(struct processes *p, int rank)
+{
+    const int64_t soon = 800000;
+    struct sw_exchange *x;
+    symwin_comm *comm;
+    int64_t start;
+
+    processes_on_host("abb", rank);
+    host_must(processes_comm(p, rank, 10000, &comm), "symwin_comm_create");
+    x = comm->group->exchange;
+    if (rank == 0)
+        sw_service_lock(); /* it is deaf */
+    processes_barrier(p);
+    if (rank == 2) {
+        sw_exchange_take_leave(x, 1);
+        sw_exchange_fail(x, SYMWIN_PEER_LOST, 1);
+    }
+    processes_barrier(p);
+    if (rank == 0) {
+        usleep(100000);
+        sw_exchange_decide(x, SYMWIN_ABORTED, 0);
+        sw_service_unlock();
+    }
+    start = processes_now_us();
+    while (__atomic_load_n(&comm->report->abort, __ATOMIC_ACQUIRE) == 0 &&
+           processes_now_us() - start < soon)
+        usleep(1000);
+    must_be(processes_now_us() - start < soon, "its kernels are asked to leave", rank);
+    processes_note(p, rank, symwin_comm_check(comm));
+    must_be(p->rank[rank].status == SYMWIN_ABORTED && strstr(p->rank[rank].text, "rank 0") != NULL,
+            "rank 0 has aborted", rank);
+    symwin_comm_destroy(comm);
+}
+
 /* A port of the system's choice. */
 static const char *fresh(void)
 {
@@ -793,6 +829,7 @@ int main(void)
 
     processes_run("an end that is not decided: a rank asks", 3, undecided, &(int){1});
     processes_run("an end that is not decided: a rank leaves", 3, undecided, &(int){0});
+    processes_run("an end that only one process hears of", 3, unheard, NULL);
     processes_run("handles", 4, handles, NULL);
     processes_run("fewer descriptors than processes", 8, few_descriptors, NULL);
     return tap_done();
