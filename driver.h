@@ -1,7 +1,7 @@
 /* The one table of CUDA driver entry points, filled from libcuda or from the emulated driver.
  *
  * Only driver.c and emu/ know which driver answers; everybody else calls sw_drv.cuMemMap(...) and
- * turns the CUresult into a symwin_status with sw_check() (error.c).
+ * turns the CUresult into a symwin_status with sw_check() (check.c).
  */
 #ifndef SYMWIN_DRIVER_H
 #define SYMWIN_DRIVER_H

@@ -27,16 +27,17 @@ symwin_status sw_fail(symwin_status status, const char *format, ...)
 /* Makes the last error "<call>: <who><text>", where the text may begin with the call already. */
 symwin_status sw_fail_in(symwin_status status, const char *call, const char *who);
 
-/* SYMWIN_OK for CUDA_SUCCESS; else the status that fits, and "<text>: CUDA_ERROR_... (what it means)".
- */
-symwin_status sw_check(CUresult result, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* Puts back a text that a failure which is not reported has overwritten. */
 void sw_error_restore(const char *text);
 
 /* Without control characters, which a terminal would obey. */
 void sw_error_make_plain(char *text);
+
+/* ---- check.c: the results of driver calls ------------------------------------------------------- */
+
+/* SYMWIN_OK for CUDA_SUCCESS; else the status that fits, and "<text>: CUDA_ERROR_... (what it means)". */
+symwin_status sw_check(CUresult result, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* For teardown: the result cannot be acted on. SYMWIN_DEBUG=1 shows it on stderr. */
 void sw_drop(CUresult result, const char *call);
