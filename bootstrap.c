@@ -504,7 +504,7 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     return status;
 }
 
-void sw_bootstrap_forked(void)
+void sw_bootstrap_forget(void)
 {
     sw_arrivals_forked();
     sw_claims_forked();

@@ -47,6 +47,9 @@ symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, c
 int sw_id_is_valid(const struct sw_id *id);
 void sw_id_forked(void);
 
+/* For sw_fork_register(), by whoever first has something to forget. */
+void sw_bootstrap_forget(void);
+
 /* The address and port of an id for the system, with its length; and the other way, but for the port. Where a link-local
  * address has zeros, bytes 4 to 7, an id has the number of the interface, which is this host's own. */
 socklen_t sw_id_address(const struct sw_id *id, struct sockaddr_storage *out);

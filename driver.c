@@ -123,6 +123,12 @@ static int speaks_for_host(void)
     return (launch.local_rank >= 0 ? launch.local_rank : launch.rank) == 0;
 }
 
+/* Whatever the driver was, it is not here. */
+static void forget(void)
+{
+    loaded.forked = loaded.done;
+}
+
 static void load(void)
 {
     int speaks;
@@ -131,7 +137,7 @@ static void load(void)
 
     snprintf(before, sizeof before, "%s", symwin_last_error());
     speaks = speaks_for_host(); /* which may set the last error */
-    sw_service_watch_forks();
+    sw_fork_register(forget);
     loaded.done = 1;
     loaded.status = sw_settings_check(NULL, SW_READER_DRIVER);
     loaded.emulated = choice == SW_CHOICE_EMU;
@@ -152,11 +158,6 @@ static void load(void)
         snprintf(loaded.text, sizeof loaded.text, "%s", symwin_last_error());
     else
         sw_listen_start();
-}
-
-void sw_driver_forked(void)
-{
-    loaded.forked = loaded.done;
 }
 
 symwin_status sw_fork_check(const char *call)

@@ -37,7 +37,7 @@ symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
 
         if (status != SYMWIN_OK)
             return status;
-        sw_service_watch_forks();
+        sw_fork_register(sw_bootstrap_forget);
         process.named = 1;
     }
     memcpy(name, process.name, SW_NAME_BYTES);

@@ -63,9 +63,6 @@ void sw_scope_leave(struct sw_scope *scope);
  * driver. */
 symwin_status sw_device_resolve(const char *call, int device, int *out);
 
-/* In a forked child: whatever the driver was, it is not here. */
-void sw_driver_forked(void);
-
 /* SYMWIN_OK, or SYMWIN_FORKED in a child of a process that had loaded the driver. */
 symwin_status sw_fork_check(const char *call);
 
@@ -131,8 +128,9 @@ int sw_service_keep_new(int fd);
 /* Without the lock: forgets and closes it, with no fork in between. */
 void sw_service_close(int fd);
 
-/* From now on a fork is noticed. */
-void sw_service_watch_forks(void);
+/* In a forked child `forget` is called from now on, under the lock: what it forgets is the parent's. Any thread, with or
+ * without the lock; again is fine. */
+void sw_fork_register(void (*forget)(void));
 
 /* ---- closer.c: descriptors of others ----------------------------------------------------------- */
 
@@ -380,9 +378,6 @@ void sw_group_abort_kernels(struct sw_group *group);
 
 /* Makes the other processes look whether the exchange has ended, and abort their kernels if so. */
 void sw_group_break_lines(struct sw_group *group);
-
-/* In a forked child: forgets all. */
-void sw_bootstrap_forked(void);
 
 /* ---- handles.c: memory of one process shown in another ---------------------------------------- */
 

@@ -77,11 +77,17 @@ enum { MOST_KEPT = 1 << 20, WORD_BITS = 32 };
 static atomic_uint kept[MOST_KEPT / WORD_BITS]; /* a bit for each descriptor */
 static atomic_int words_kept;                   /* words that ever had one */
 
+enum { MOST_FORGET = 4 };
+
+static void (*_Atomic forgets[MOST_FORGET])(void); /* what a forked child calls; NULL: none */
+
+static void watch_forks(void);
+
 int sw_service_keep(int fd)
 {
     int words;
 
-    sw_service_watch_forks();
+    watch_forks();
     if (fd < 0)
         return 1;
     if (fd >= MOST_KEPT)
@@ -131,7 +137,9 @@ static void close_kept(void)
 
 static void fork_child(void)
 {
+    void (*forget)(void);
     struct sw_watch *w;
+    int i;
 
     for (w = service.watches; w != NULL; w = w->next)
         if (w->fd >= 0)
@@ -145,8 +153,8 @@ static void fork_child(void)
     service.kick = -1;
     sw_closer_child();
     pthread_cond_init(&service.stopped, NULL); /* it may have the parent's threads waiting */
-    sw_bootstrap_forked();
-    sw_driver_forked();
+    for (i = 0; i < MOST_FORGET && (forget = atomic_load(&forgets[i])) != NULL; i++)
+        forget();
     sw_service_unlock();
 }
 
@@ -162,14 +170,27 @@ static void fork_parent(void)
     sw_service_unlock();
 }
 
-static void watch_forks(void)
+static void watch_once(void)
 {
     pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-void sw_service_watch_forks(void)
+static void watch_forks(void)
 {
-    pthread_once(&service.once, watch_forks);
+    pthread_once(&service.once, watch_once);
+}
+
+void sw_fork_register(void (*forget)(void))
+{
+    int i;
+
+    watch_forks();
+    for (i = 0; i < MOST_FORGET; i++) {
+        void (*none)(void) = NULL;
+
+        if (atomic_compare_exchange_strong(&forgets[i], &none, forget) || none == forget)
+            return;
+    }
 }
 
 /* ---- the thread ---- */
@@ -356,7 +377,7 @@ symwin_status sw_service_add(struct sw_watch *watch)
 {
     symwin_status status;
 
-    sw_service_watch_forks();
+    watch_forks();
     status = start();
     if (status != SYMWIN_OK)
         return status;
