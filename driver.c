@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dump.h"
 #include "emu/emu.h"
 #include "internal.h"
 
@@ -113,16 +112,6 @@ static symwin_status load_emulated(struct sw_driver *table)
     return SYMWIN_OK;
 }
 
-/* Of the processes that a launcher started on this host the first one says what all find alike. */
-static int speaks_for_host(void)
-{
-    struct sw_launch launch;
-
-    if (sw_launch_is_none() || sw_launch_read("symwin", &launch) != SYMWIN_OK)
-        return 1;
-    return (launch.local_rank >= 0 ? launch.local_rank : launch.rank) == 0;
-}
-
 /* Whatever the driver was, it is not here. */
 static void forget(void)
 {
@@ -131,12 +120,10 @@ static void forget(void)
 
 static void load(void)
 {
-    int speaks;
     const uint64_t choice = sw_setting(SW_SETTING_DRIVER);
-    char before[SW_TEXT_BYTES];
+    char before[SW_TEXT_BYTES], no_gpu[SW_TEXT_BYTES] = "";
 
     snprintf(before, sizeof before, "%s", symwin_last_error());
-    speaks = speaks_for_host(); /* which may set the last error */
     sw_fork_register(forget);
     loaded.done = 1;
     loaded.status = sw_settings_check(NULL, SW_READER_DRIVER);
@@ -144,20 +131,19 @@ static void load(void)
     if (loaded.status == SYMWIN_OK && !loaded.emulated) {
         loaded.status = load_cuda(&sw_drv);
         if (loaded.status != SYMWIN_OK && choice == SW_CHOICE_AUTO) {
-            if (speaks)
-                fprintf(stderr, "symwin: no GPU here, running on the emulated driver: %s\n",
-                        symwin_last_error());
+            snprintf(no_gpu, sizeof no_gpu, "%s", symwin_last_error());
             loaded.emulated = 1;
             loaded.status = SYMWIN_OK;
-            sw_error_restore(before);
         }
     }
     if (loaded.status == SYMWIN_OK && loaded.emulated)
         loaded.status = load_emulated(&sw_drv);
-    if (loaded.status != SYMWIN_OK)
+    if (loaded.status != SYMWIN_OK) {
         snprintf(loaded.text, sizeof loaded.text, "%s", symwin_last_error());
-    else
-        sw_listen_start();
+        return;
+    }
+    sw_hook_driver_loaded(no_gpu[0] != '\0' ? no_gpu : NULL);
+    sw_error_restore(before);
 }
 
 symwin_status sw_fork_check(const char *call)

@@ -27,6 +27,10 @@ extern struct sw_driver sw_drv;
  * later calls return at once with the first call's status. Any thread. */
 symwin_status sw_driver_load(void);
 
+/* What begins in a process when it has a driver, which listen.c defines: the one call up, since nothing above is called
+ * before. `no_gpu`: why the emulated driver was taken; NULL: it was asked for, or was not. */
+void sw_hook_driver_loaded(const char *no_gpu);
+
 /* Whether sw_drv is the emulated driver. Valid after sw_driver_load(). */
 int sw_driver_is_emulated(void);
 

@@ -10,10 +10,6 @@
 /* The text that symwin_dump() writes, for the call of that name; the caller frees it. */
 symwin_status sw_dump_text(const char *call, char **bytes, size_t *count);
 
-/* Where SYMWIN_INFO=1 is set, a thread begins that gives the text to whoever of this user connects. Called once,
- * when the process has a driver. Where the thread cannot begin, nothing is said: the process works all the same. */
-void sw_listen_start(void);
-
 /* The address of a process's socket, in place number `which` of SW_PLACES; its folder is made if `make` is set. 0:
  * there is no private folder in that place, or its name is too long or not absolute. */
 int sw_listen_address(int which, int make, pid_t pid, struct sockaddr_un *address);

@@ -340,7 +340,8 @@ static void stop(void)
     let_go(&listener.kick);
 }
 
-void sw_listen_start(void)
+/* Where the thread cannot begin, nothing is said: the process works all the same. */
+static void start(void)
 {
     int nobody = 0;
     int which, i;
@@ -364,6 +365,23 @@ void sw_listen_start(void)
     } else if (!atomic_compare_exchange_strong(&listener.owner, &nobody, (int)getpid())) {
         stop(); /* another thread ends the process */
     }
+}
+
+/* Of the processes that a launcher started on this host the first one says what all find alike. */
+static int speaks_for_host(void)
+{
+    struct sw_launch launch;
+
+    if (sw_launch_is_none() || sw_launch_read("symwin", &launch) != SYMWIN_OK)
+        return 1;
+    return (launch.local_rank >= 0 ? launch.local_rank : launch.rank) == 0;
+}
+
+void sw_hook_driver_loaded(const char *no_gpu)
+{
+    if (no_gpu != NULL && speaks_for_host())
+        fprintf(stderr, "symwin: no GPU here, running on the emulated driver: %s\n", no_gpu);
+    start();
 }
 
 __attribute__((destructor)) static void process_ends(void)
