@@ -1,7 +1,13 @@
 /* Driver and device queries, and the few calls that spare a program the CUDA runtime. */
 #include <string.h>
 
+#include "fatbins.h"
 #include "internal.h"
+
+int sw_driver_has_kernels(void)
+{
+    return sw_driver_is_emulated() || sw_fatbin_count > 0;
+}
 
 symwin_status symwin_driver_query(symwin_driver_info *info)
 {
@@ -19,7 +25,7 @@ symwin_status symwin_driver_query(symwin_driver_info *info)
     if (status != SYMWIN_OK)
         return status;
     out.name = sw_driver_is_emulated() ? "emu" : "cuda";
-    out.has_kernels = sw_kernels_present();
+    out.has_kernels = sw_driver_has_kernels();
     *info = out;
     return SYMWIN_OK;
 }

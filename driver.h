@@ -34,6 +34,9 @@ void sw_hook_driver_loaded(const char *no_gpu);
 /* Whether sw_drv is the emulated driver. Valid after sw_driver_load(). */
 int sw_driver_is_emulated(void);
 
+/* Whether the library has kernels for it. Valid after sw_driver_load(). */
+int sw_driver_has_kernels(void);
+
 /* What a launch is as a kernel node of a graph: all but its stream and attributes. */
 static inline CUDA_KERNEL_NODE_PARAMS
 sw_kernel_node(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)

@@ -418,7 +418,6 @@ struct sw_kernels; /* a device's; constant while the caller holds the reference 
  * launch that still has to load its kernel can wait for a kernel that waits for it. */
 symwin_status sw_kernels_acquire(int device, int nranks, struct sw_kernels **out);
 void sw_kernels_release(struct sw_kernels *kernels);
-int sw_kernels_present(void); /* whether the library has any for the driver */
 
 struct sw_kernel {
     CUfunction function;

@@ -70,11 +70,6 @@ static struct {
     struct sw_kernels *devices;
 } loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-int sw_kernels_present(void)
-{
-    return sw_driver_is_emulated() || sw_fatbin_count > 0;
-}
-
 /* ---- libraries, under the mutex ---- */
 
 static void libraries_release(void)

@@ -182,7 +182,7 @@ static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
 {
     symwin_status status;
 
-    if (!sw_kernels_present())
+    if (!sw_driver_has_kernels())
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: this library was built without nvcc and has no GPU kernels; rebuild it "
                        "with nvcc, or set SYMWIN_DRIVER=emu",
