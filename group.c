@@ -129,7 +129,8 @@ void sw_group_free(struct sw_group *group)
     pthread_mutex_destroy(&group->mutex);
     sw_letters_destroy(group);
     sw_exchange_destroy(group->exchange);
-    sw_handles_destroy(group->trade);
+    if (group->trade != NULL)
+        group->trade_free(group->trade);
     free(group->lines);
     free(group->process_of);
     free(group->host_of);
@@ -253,12 +254,6 @@ static symwin_status group_connect(struct sw_group *group, struct sw_place *plac
         sw_exchange_on_end(group->exchange, group_ended, group);
     if (status == SYMWIN_OK && group->hosts > 1)
         status = sw_links_start(group, place->channels);
-    if (status == SYMWIN_OK && group->processes > 1) {
-        group->trade = sw_handles_create(group);
-        if (group->trade == NULL)
-            status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call,
-                             place->nranks);
-    }
     for (p = 0; p < place->processes && status == SYMWIN_OK; p++) {
         struct sw_line *line = &group->lines[p];
 

@@ -265,10 +265,8 @@ static symwin_status exchange_all(struct sw_trade *t)
     return t->status;
 }
 
-void sw_handles_destroy(struct sw_trade *t)
+static void trade_free(struct sw_trade *t)
 {
-    if (t == NULL)
-        return;
     free(t->fds);
     free(t->exported);
     free(t->came);
@@ -278,14 +276,16 @@ void sw_handles_destroy(struct sw_trade *t)
     free(t);
 }
 
-struct sw_trade *sw_handles_create(struct sw_group *group)
+symwin_status sw_handles_create(struct sw_group *group)
 {
     const size_t nranks = (size_t)group->nranks;
     const size_t processes = (size_t)group->processes;
     struct sw_trade *t = calloc(1, sizeof *t);
 
     if (t == NULL)
-        return NULL;
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", group->nranks);
+    group->trade = t;
+    group->trade_free = trade_free;
     t->group = group;
     t->fds = malloc(nranks * sizeof *t->fds);
     t->exported = malloc(nranks * sizeof *t->exported);
@@ -295,9 +295,8 @@ struct sw_trade *sw_handles_create(struct sw_group *group)
     t->polled = malloc(processes * sizeof *t->polled);
     if (t->fds != NULL && t->exported != NULL && t->came != NULL && t->errands != NULL &&
         t->polls != NULL && t->polled != NULL)
-        return t;
-    sw_handles_destroy(t);
-    return NULL;
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", group->nranks);
 }
 
 static void prepare(struct sw_trade *t)

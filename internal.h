@@ -231,10 +231,11 @@ struct sw_group {
     uint16_t *process_of;   /* owned: of each rank */
     uint16_t *host_of;      /* owned: of each rank */
     struct sw_line *lines;  /* owned: to each process of this host */
-    struct sw_trade *trade; /* owned; NULL: all ranks are in this process */
-    struct sw_link *links;  /* owned: to each host; NULL: there is only one */
-    int *through;           /* owned, if there are more hosts: see sw_exchange_hosts */
-    uint64_t *posts_sent;   /* owned, as that: rounds whose posts went to the deciding host */
+    struct sw_trade *trade; /* owned, freed by trade_free(); NULL: all ranks are in this process */
+    void (*trade_free)(struct sw_trade *trade);
+    struct sw_link *links; /* owned: to each host; NULL: there is only one */
+    int *through;          /* owned, if there are more hosts: see sw_exchange_hosts */
+    uint64_t *posts_sent;  /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
     struct sw_letter
         *mail; /* owned: for ranks of this process; under the service lock, as the next ones */
@@ -381,10 +382,9 @@ void sw_group_break_lines(struct sw_group *group);
 
 /* ---- handles.c: memory of one process shown in another ---------------------------------------- */
 
-/* What a trade works in, allocated with the group: a process that ran out of memory in the middle of
- * one would leave the others waiting. NULL: no memory. */
-struct sw_trade *sw_handles_create(struct sw_group *group);
-void sw_handles_destroy(struct sw_trade *trade);
+/* What a trade works in, made by the leader before the communicator exists: a process that ran out of memory in the middle of
+ * one would leave the others waiting. The group frees it. */
+symwin_status sw_handles_create(struct sw_group *group);
 
 /* By the leader alone, when every rank of this process has mapped its memory in the segment: sends piece `piece` of each to
  * every other process, and maps what they send. All processes must be at it. SYMWIN_OK says that this process has all;

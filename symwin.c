@@ -488,6 +488,8 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     if (status != SYMWIN_OK)
         return status; /* alike on all ranks: they saw the same votes */
     status = check_neighbours(comm);
+    if (status == SYMWIN_OK && comm->rank == comm->group->leader && comm->group->processes > 1)
+        status = sw_handles_create(comm->group);
     if (status == SYMWIN_OK && comm->rank == comm->group->leader) {
         status = make_range(comm);
         second[V_STRIDE] = comm->group->stride;
