@@ -220,5 +220,8 @@ symwin_status sw_meeting_hand_out(struct meeting *m)
         m->channel = (struct sw_channel){.fd = -1};
     }
     status = sw_group_create(&place, &m->group);
-    return status == SYMWIN_OK ? SYMWIN_OK : sw_meeting_own(m, status);
+    if (status != SYMWIN_OK)
+        return sw_meeting_own(m, status);
+    m->group->on_far_end = sw_root_ended;
+    return SYMWIN_OK;
 }

@@ -237,6 +237,8 @@ struct sw_group {
     int *through;          /* owned, if there are more hosts: see sw_exchange_hosts */
     uint64_t *posts_sent;  /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
+    /* Called when another host may have ended it, on the service thread; NULL: nobody has to know. May free the group. */
+    void (*on_far_end)(const struct sw_group *group);
     struct sw_letter
         *mail; /* owned: for ranks of this process; under the service lock, as the next ones */
     struct sw_letter **mail_end; /* where the next one goes */

@@ -356,8 +356,8 @@ static void link_ready(struct sw_watch *watch, short events)
     } while (error == 0 && take(link, &frame));
     if (error != EAGAIN)
         link_lost(link);
-    if (sw_exchange_ended(group->exchange))
-        sw_root_ended(group); /* last: it may free the group */
+    if (group->on_far_end != NULL && sw_exchange_ended(group->exchange))
+        group->on_far_end(group); /* last: it may free the group */
 }
 
 /* ---- a group's links ---- */
