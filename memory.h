@@ -108,6 +108,10 @@ void sw_allocation_drop(CUdeviceptr ptr); /* calls no driver */
  * hold. */
 symwin_status sw_allocation_free_late(const char *call, void *ptr);
 
+/* From now on `settle` is called before memory that is held is taken for held: it drops what nobody needs any more. Any
+ * thread. */
+void sw_memory_on_held(void (*settle)(void));
+
 /* Gives memory that has gone back to its pool in sw_allocation_drop() to the device, where the pools keep too much. To be
  * called without a lock after holds were dropped; costs a load where there is none. */
 void sw_allocations_settle(void);

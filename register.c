@@ -11,6 +11,18 @@
 
 /* ---- a communicator's ------------------------------------------------------------------------- */
 
+static void settle_one(symwin_comm *comm, void *unused)
+{
+    (void)unused;
+    sw_registrations_settle(comm);
+}
+
+/* Of all communicators of this process. */
+static void settle_all(void)
+{
+    sw_comm_each(settle_one, NULL);
+}
+
 struct sw_registrations *sw_registrations_create(void)
 {
     struct sw_registrations *r = calloc(1, sizeof *r);
@@ -23,6 +35,7 @@ struct sw_registrations *sw_registrations_create(void)
         free(r);
         return NULL;
     }
+    sw_memory_on_held(settle_all);
     return r;
 }
 
@@ -30,17 +43,6 @@ void sw_registrations_settle(symwin_comm *comm)
 {
     sw_returns_collect(comm);
     sw_allocations_settle();
-}
-
-static void settle_one(symwin_comm *comm, void *unused)
-{
-    (void)unused;
-    sw_registrations_settle(comm);
-}
-
-void sw_registrations_settle_all(void)
-{
-    sw_comm_each(settle_one, NULL);
 }
 
 /* ---- taking back: under the mutex ------------------------------------------------------------- */

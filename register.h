@@ -63,7 +63,6 @@ void sw_registrations_each(symwin_comm *comm,
 
 /* Gives back what graphs that are gone have held. Without the mutex; any thread. */
 void sw_registrations_settle(symwin_comm *comm);
-void sw_registrations_settle_all(void); /* of all communicators of this process */
 
 /* Where one rank's bytes lie, as they are registered; under the mutex. */
 struct sw_registered {

@@ -1,6 +1,5 @@
 /* Memory for callers: out of the pools (pool.c), and looked at where SYMWIN_MEM_DEBUG asks for it. Any thread. */
 #include "pool.h"
-#include "register.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -117,11 +116,26 @@ enum sw_owned sw_allocation_hold(CUdeviceptr ptr, struct sw_allocation *out)
     return find(ptr, out, 1);
 }
 
+static void (*_Atomic holders)(void); /* NULL: nobody holds anything */
+
+void sw_memory_on_held(void (*settle)(void))
+{
+    atomic_store(&holders, settle);
+}
+
+static void settle_holders(void)
+{
+    void (*settle)(void) = atomic_load(&holders);
+
+    if (settle != NULL)
+        settle();
+}
+
 /* What was freed while a graph held it, which may be gone by now. */
 static void settle_late(void)
 {
     if (atomic_load_explicit(&late_count, memory_order_relaxed) > 0)
-        sw_registrations_settle_all();
+        settle_holders();
     sw_allocations_settle();
 }
 
@@ -268,7 +282,7 @@ static symwin_status take_back(const char *call, void *ptr, int late)
     if (locked.owned == SW_OWNED_LIVE &&
         *holds_of(&locked) > 0) { /* maybe by graphs that are gone */
         unlock(&locked);
-        sw_registrations_settle_all();
+        settle_holders();
         locked = lock(address);
     }
     if (locked.owned == SW_OWNED_LIVE)
