@@ -270,30 +270,3 @@ symwin_status symwin_comm_abort(symwin_comm *comm)
     sw_group_break_lines(comm->group);
     return SYMWIN_OK;
 }
-
-symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
-{
-    symwin_comm_info out;
-
-    const symwin_status status = sw_fork_check("symwin_comm_query");
-
-    if (status != SYMWIN_OK)
-        return status;
-    if (comm == NULL || info == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_comm_query: %s is NULL",
-                       comm == NULL ? "comm" : "info");
-    out = (symwin_comm_info){
-        .nranks = comm->nranks,
-        .rank = comm->rank,
-        .device = comm->device,
-        .multicast = comm->group->multicast,
-        .stride = comm->group->stride,
-        .base = (void *)(uintptr_t)comm->group->base,
-        .allocations = sw_segment_count(comm->group) - 1, /* less the communicator's own */
-    };
-    pthread_mutex_lock(&comm->mutex);
-    out.windows = (int)comm->windows.count;
-    pthread_mutex_unlock(&comm->mutex);
-    *info = out;
-    return SYMWIN_OK;
-}

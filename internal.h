@@ -370,6 +370,16 @@ long sw_launcher_rival(const char *const *names, int within_ms);
 symwin_status sw_bootstrap_join(const symwin_unique_id *id, int nranks, int rank, int timeout_ms,
                                 struct sw_group **out);
 
+/* A rank's part of a communicator, by which symwin_comm_create() makes a communicator of its own. */
+struct sw_split {
+    int nranks; /* 0: this rank is in none */
+    int rank;
+    symwin_unique_id id; /* the caller wipes it */
+};
+
+/* Collective. */
+symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split *out);
+
 /* What all ranks of the communicator that was made with the id have, and nobody else: makes the secrets of its parts. */
 void sw_bootstrap_key(const symwin_unique_id *id, unsigned char key[SW_KEY_BYTES]);
 

@@ -400,25 +400,14 @@ static void take_id(const symwin_comm *parent, const struct part *part, int colo
     sw_wipe(&id, sizeof id);
 }
 
-symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
-                                const symwin_comm_options *options, symwin_comm **comm)
+/* The collective part: *part, and of all makers' ids this rank's; *own is the id that it has made itself, if it has. */
+static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, struct part *part,
+                                    struct sw_id *ids, struct sw_id *own, int *made)
 {
     uint64_t values[VOTED] = {(uint32_t)color, (uint32_t)key};
-    struct sw_id own = {.family = 0},
-                 shown; /* if this rank makes one; and with a nonce in place of the secret */
-    struct sw_id *ids = NULL;
-    symwin_unique_id id;
-    struct part part = {.nranks = 0};
-    symwin_status status;
-    int made = 0;
+    struct sw_id shown; /* its own, with a nonce in place of the secret */
+    symwin_status status = SYMWIN_OK;
 
-    if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", split_call);
-    status = sw_comm_enter(parent, split_call);
-    if (status != SYMWIN_OK)
-        return status;
-    parent->sequence++;
-    ids = calloc((size_t)parent->nranks, sizeof *ids);
     if (ids == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ids", parent->nranks);
     else if (color < SYMWIN_SPLIT_NONE)
@@ -426,38 +415,55 @@ symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                          color);
     vote_address(parent->group, values);
     status = sw_agree(parent, split_call, status, values, VOTED);
+    if (status != SYMWIN_OK)
+        return status;
     memset(&shown, 0, sizeof shown);
-    if (status == SYMWIN_OK) {
-        find_part(parent, color, &part);
-        if (color != SYMWIN_SPLIT_NONE && part.maker < 0)
-            status = sw_fail(SYMWIN_MISMATCH,
-                             "rank %d's own vote is another than it gave: a process has written to "
-                             "the control page",
-                             parent->rank);
-        else if (color != SYMWIN_SPLIT_NONE && part.maker == parent->rank) {
-            unsigned char nonce[SW_KEY_BYTES];
+    find_part(parent, color, part);
+    if (color != SYMWIN_SPLIT_NONE && part->maker < 0)
+        status = sw_fail(SYMWIN_MISMATCH,
+                         "rank %d's own vote is another than it gave: a process has written to "
+                         "the control page",
+                         parent->rank);
+    else if (color != SYMWIN_SPLIT_NONE && part->maker == parent->rank) {
+        unsigned char nonce[SW_KEY_BYTES];
 
-            status = make_id(parent, &part, color, nonce, &own);
-            made = status == SYMWIN_OK;
-            if (made) {
-                shown = own;
-                memcpy(shown.secret, nonce, sizeof nonce);
-            }
+        status = make_id(parent, part, color, nonce, own);
+        *made = status == SYMWIN_OK;
+        if (*made) {
+            shown = *own;
+            memcpy(shown.secret, nonce, sizeof nonce);
         }
-        status = sw_agree(parent, split_call, status, NULL, 0);
     }
+    status = sw_agree(parent, split_call, status, NULL, 0);
     if (status == SYMWIN_OK)
         status = sw_exchange_allgather(parent->group->exchange, parent->rank, &shown, sizeof shown,
                                        ids, parent->timeout_ms, split_call);
+    return status;
+}
+
+symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split *out)
+{
+    struct sw_id own = {.family = 0};
+    struct sw_id *ids = NULL;
+    struct part part = {.nranks = 0};
+    symwin_status status;
+    int made = 0;
+
+    *out = (struct sw_split){.nranks = 0};
+    status = sw_comm_enter(parent, split_call);
+    if (status != SYMWIN_OK)
+        return status;
+    parent->sequence++;
+    ids = calloc((size_t)parent->nranks, sizeof *ids);
+    status = agree_on_parts(parent, color, key, &part, ids, &own, &made);
     sw_comm_leave(parent);
-    if (status == SYMWIN_OK && color == SYMWIN_SPLIT_NONE) {
-        *comm = NULL;
-    } else if (status == SYMWIN_OK) {
-        take_id(parent, &part, color, &ids[part.maker], &id);
-        status = symwin_comm_create(&id, part.nranks, part.rank, parent->device, options, comm);
-        sw_wipe(&id, sizeof id);
-    } else if (made) {
+    if (status == SYMWIN_OK && color != SYMWIN_SPLIT_NONE) {
+        take_id(parent, &part, color, &ids[part.maker], &out->id);
+        out->nranks = part.nranks;
+        out->rank = part.rank;
+    } else if (status != SYMWIN_OK && made) {
         char text[SW_TEXT_BYTES];
+        symwin_unique_id id;
 
         snprintf(text, sizeof text, "%s", symwin_last_error());
         memcpy(&id, &own, sizeof id);

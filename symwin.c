@@ -577,3 +577,48 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     *out = comm;
     return SYMWIN_OK;
 }
+
+symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
+                                const symwin_comm_options *options, symwin_comm **comm)
+{
+    struct sw_split part;
+    symwin_status status;
+
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_split: comm is NULL");
+    status = sw_split(parent, color, key, &part);
+    if (status == SYMWIN_OK && part.nranks == 0)
+        *comm = NULL;
+    else if (status == SYMWIN_OK)
+        status = symwin_comm_create(&part.id, part.nranks, part.rank, parent->device, options,
+                                    comm);
+    sw_wipe(&part, sizeof part);
+    return status;
+}
+
+symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
+{
+    symwin_comm_info out;
+
+    const symwin_status status = sw_fork_check("symwin_comm_query");
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL || info == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_query: %s is NULL",
+                       comm == NULL ? "comm" : "info");
+    out = (symwin_comm_info){
+        .nranks = comm->nranks,
+        .rank = comm->rank,
+        .device = comm->device,
+        .multicast = comm->group->multicast,
+        .stride = comm->group->stride,
+        .base = (void *)(uintptr_t)comm->group->base,
+        .allocations = sw_segment_count(comm->group) - 1, /* less the communicator's own */
+    };
+    pthread_mutex_lock(&comm->mutex);
+    out.windows = (int)comm->windows.count;
+    pthread_mutex_unlock(&comm->mutex);
+    *info = out;
+    return SYMWIN_OK;
+}
