@@ -318,7 +318,7 @@ static symwin_status await_id(const char *tail, struct sw_id *local, struct sw_c
     unsigned turn = 0;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    while (!sw_id_read(tail, turn++, local, deadline)) {
+    while (!sw_id_read(tail, turn++, local, sw_id_is_open, deadline)) {
         const symwin_status status = await_refusal(channel, frame, sw_now_ms() + LOOK_MS);
 
         if (status != SYMWIN_TIMEOUT)

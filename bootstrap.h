@@ -44,6 +44,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options, 
 /* The id of a maker on another host (or this one), from the secret and where it listens. */
 symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *call);
 
+void sw_id_blank(struct sw_id *id); /* valid, and of nobody yet */
 int sw_id_is_valid(const struct sw_id *id);
 void sw_id_forked(void);
 
@@ -68,9 +69,10 @@ void sw_id_tail(const struct sw_part *parts, int count, char tail[SW_TAIL_BYTES]
 symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_NAME_BYTES]);
 symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call);
 
-/* Whether there is the id of a maker that answers, wherever it was written. Does not wait for the file; `turn` counts the
- * looks, from 0. */
-int sw_id_read(const char *tail, unsigned turn, struct sw_id *id, int64_t deadline);
+/* Whether there is the id of a maker that answers, as `is_open` (sw_id_is_open) finds out, wherever it was written. Does not
+ * wait for the file; `turn` counts the looks, from 0. */
+int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
+               int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline);
 
 /* Puts "<place><tail>" into `name`: a place for files that come and go, number `which`. 0: there is none
  * of that number, or it is too long. */

@@ -194,7 +194,8 @@ static int file_read(const char *name, struct sw_id *id)
 }
 
 /* In all folders of the place: the maker may have seen others than there are now. */
-static int look_in(int which, int everywhere, const char *tail, struct sw_id *id, int64_t deadline)
+static int look_in(int which, int everywhere, const char *tail, struct sw_id *id,
+                   int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
 {
     char name[SW_FILE_NAME_BYTES];
     const size_t room = sizeof name - SW_TAIL_BYTES;
@@ -202,24 +203,25 @@ static int look_in(int which, int everywhere, const char *tail, struct sw_id *id
     int found;
 
     found = first_folder(which, 0, name, room) > 0 && file_read(strcat(name, tail), id) &&
-            sw_id_is_open(id, deadline);
+            is_open(id, deadline);
     if (found || !everywhere)
         return found;
     entries = open_place(which);
     while (!found && entries != NULL && next_folder(entries, which, name, room))
-        found = file_read(strcat(name, tail), id) && sw_id_is_open(id, deadline);
+        found = file_read(strcat(name, tail), id) && is_open(id, deadline);
     close_place(entries);
     return found;
 }
 
-int sw_id_read(const char *tail, unsigned turn, struct sw_id *id, int64_t deadline)
+int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
+               int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
 {
     char text[SW_TEXT_BYTES];
     int found = 0, which;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     for (which = 0; which < SW_PLACES && !found; which++)
-        found = look_in(which, turn % SELDOM == 0, tail, id, deadline);
+        found = look_in(which, turn % SELDOM == 0, tail, id, is_open, deadline);
     sw_error_restore(text); /* of looking in vain */
     return found;
 }

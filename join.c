@@ -87,7 +87,8 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
         status = sw_claim_take(name, launch->rank, launch->job, env_call, &claim);
     if (status == SYMWIN_OK && launch->rank == 0)
         status = sw_id_make(id, &options, env_call);
-    while (status == SYMWIN_OK && launch->rank != 0 && !sw_id_read(tail, turn++, id, deadline)) {
+    while (status == SYMWIN_OK && launch->rank != 0 &&
+           !sw_id_read(tail, turn++, id, sw_id_is_open, deadline)) {
         if (sw_now_ms() >= deadline)
             status = sw_fail(
                 SYMWIN_TIMEOUT,
