@@ -85,11 +85,11 @@ KERNELS      := $(sort $(wildcard kernels/*.cu))
 TEST_SOURCES := $(sort $(wildcard tests/test_*.c tests/test_*.cc))
 GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
 TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES) tests/steps.c,$(sort $(wildcard tests/*.c tests/*.cc)))
-PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh))
+PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
 PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
-CARRIED := $(sort $(wildcard symwin.h symwin_*.h symwin_*.cuh kernels/*.h kernels/*.cuh)) cuda_abi.h emu/emu_access.h \
+CARRIED := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh kernels/*.h kernels/*.cuh)) cuda_abi.h emu/emu_access.h \
     emu/emu_device.h bench/plot.py
 INFO_SOURCES := $(sort $(wildcard tools/info/*.c))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
@@ -503,8 +503,9 @@ $(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
 # ---- install ----------------------------------------------------------------------------------
 
 install: $(STATIC) $(SHARED) $(NCCL) $(INFO) $(PERF)
-	install -d $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
-	install -m 644 $(PUBLIC_HEADERS) $(DESTDIR)$(INCLUDEDIR)
+	install -d $(DESTDIR)$(INCLUDEDIR)/symwin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
+	install -m 644 symwin.h $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(filter symwin/%,$(PUBLIC_HEADERS)) $(DESTDIR)$(INCLUDEDIR)/symwin
 	install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
 	install -m 755 $(SHARED) $(NCCL) $(DESTDIR)$(LIBDIR)
 	install -m 755 $(INFO) $(PERF) $(DESTDIR)$(BINDIR)
@@ -520,11 +521,12 @@ uninstall:
 	    $(addprefix $(DESTDIR)$(LIBDIR)/,libsymwin.a libsymwin.so $(SONAME) $(notdir $(SHARED)) \
 	    $(notdir $(NCCL)) pkgconfig/symwin.pc) \
 	    $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(INFO)) $(notdir $(PERF)) symwin-perf-tsan)
+	! [ -d $(DESTDIR)$(INCLUDEDIR)/symwin ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(INCLUDEDIR)/symwin
 
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tests/race tests/user tools/info \
+FORMATTED := $(sort $(wildcard $(foreach d,. symwin bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tests/race tests/user tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

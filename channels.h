@@ -1,4 +1,4 @@
-/* Channels between two ranks: private declarations. symwin_channel.h has the public ones, and what they are. */
+/* Channels between two ranks: private declarations. symwin/channel.h has the public ones, and what they are. */
 #ifndef SYMWIN_CHANNELS_H
 #define SYMWIN_CHANNELS_H
 

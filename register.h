@@ -1,4 +1,4 @@
-/* Registered buffers: private declarations. symwin_register.h has the public ones, and what they are. */
+/* Registered buffers: private declarations. symwin/register.h has the public ones, and what they are. */
 #ifndef SYMWIN_REGISTER_PRIVATE_H
 #define SYMWIN_REGISTER_PRIVATE_H
 

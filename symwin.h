@@ -124,7 +124,7 @@ SYMWIN_API symwin_status symwin_device_query(int device, symwin_device_info *inf
 
 /* ---- memory: in a file of its own ------------------------------------------------------------- */
 
-#include "symwin_memory.h"
+#include "symwin/memory.h"
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
@@ -192,7 +192,7 @@ SYMWIN_API symwin_status symwin_unique_id_from_env(symwin_unique_id *id);
 /* Gathers `bytes` from every rank into `all`, in rank order. 0: success. */
 typedef int (*symwin_allgather_fn)(void *context, const void *mine, void *all, size_t bytes);
 
-/* The same over a transport of the caller's: rank 0 makes the id, and `allgather` spreads it. symwin_mpi.h
+/* The same over a transport of the caller's: rank 0 makes the id, and `allgather` spreads it. symwin/mpi.h
  * does so over MPI. Every rank calls `allgather` once to say whether it can take part, and once more if
  * all can; so all fail if one does, but for a bad nranks or rank, or no allgather, which are found before.
  *
@@ -501,7 +501,7 @@ SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
  *            Any device memory works; where both lie in windows large messages are reduced without a
  *            copy: on all ranks, at equal offsets, or on none, else large calls end in SYMWIN_MISMATCH.
  *            Registered buffers become windows in the first call on them, and others in the first capture, for which
- *            the host waits for the other ranks: see symwin_register.h.
+ *            the host waits for the other ranks: see symwin/register.h.
  *   count    elements; 0 does nothing
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
  *            AVG divides the sum (integers toward zero); MIN and MAX pass over NaN
@@ -635,9 +635,9 @@ SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, s
  *   SYMWIN_FORKED     in a forked child of a process that used symwin */
 SYMWIN_API symwin_status symwin_dump(int fd);
 
-#include "symwin_register.h"
+#include "symwin/register.h"
 
-#include "symwin_channel.h"
+#include "symwin/channel.h"
 
 #ifdef __cplusplus
 }

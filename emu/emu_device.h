@@ -1,5 +1,5 @@
 /* CUDA C for the host compiler: what a kernel source sees when g++ compiles it for the emulated
- * driver. symwin_device.cuh is written on top of this; kernels include that one only.
+ * driver. symwin/device.cuh is written on top of this; kernels include that one only.
  *
  * A CUDA thread is a fiber. All fibers of a block share one OS thread for the block's whole life,
  * so __shared__ is thread-local storage and a thread runs until it pauses, meets __syncthreads()

@@ -20,7 +20,7 @@
 #ifndef SYMWIN_KERNELS_CALL_CUH
 #define SYMWIN_KERNELS_CALL_CUH
 
-#include "../symwin_device.cuh"
+#include "../symwin/device.cuh"
 #include "kernel_args.h"
 #include "kernel_list.h"
 

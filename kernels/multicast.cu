@@ -15,7 +15,7 @@
  *
  * Order: as in twoshot.cu, headers before and finish words after.
  */
-#include "../symwin_multicast.cuh"
+#include "../symwin/multicast.cuh"
 #include "window.cuh"
 
 #if SYMWIN_HAS_MULTIMEM

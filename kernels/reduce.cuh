@@ -1,9 +1,9 @@
-/* What the kernels' reductions have beyond symwin_reduce.cuh: operations that a launch chooses.
+/* What the kernels' reductions have beyond symwin/reduce.cuh: operations that a launch chooses.
  */
 #ifndef SYMWIN_KERNELS_REDUCE_CUH
 #define SYMWIN_KERNELS_REDUCE_CUH
 
-#include "../symwin_reduce.cuh"
+#include "../symwin/reduce.cuh"
 #include "kernel_args.h"
 
 /* Any operation but the sum. */

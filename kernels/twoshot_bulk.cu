@@ -18,7 +18,7 @@
  * Order: as in twoshot.cu, headers before and finish words after. Thread 0 fences for the proxy of bulk copies after
  * the one and before the other.
  */
-#include "../symwin_bulk.cuh"
+#include "../symwin/bulk.cuh"
 #include "window.cuh"
 
 #if SYMWIN_HAS_BULK

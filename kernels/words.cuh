@@ -6,7 +6,7 @@
 #ifndef SYMWIN_KERNELS_WORDS_CUH
 #define SYMWIN_KERNELS_WORDS_CUH
 
-#include "../symwin_device.cuh"
+#include "../symwin/device.cuh"
 
 /* Whose a message is while a kernel runs: this rank's alone, or a peer reads or writes it as well, and what keeps them
  * apart is no release and acquire but what the values say: then each access is relaxed rather than weak. */

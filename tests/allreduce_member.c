@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-#include "../symwin_float.h"
+#include "../symwin/float.h"
 #include "harness.h"
 #include "reference.h"
 

@@ -1,9 +1,9 @@
-/* Kernels for tests/test_channel.c: each makes calls of symwin_channel.cuh. Compiled for the emulated driver by
+/* Kernels for tests/test_channel.c: each makes calls of symwin/channel.cuh. Compiled for the emulated driver by
  * channel_kernels.cc, and by nvcc from channel_kernels.cu, with those of copy_kernels.cuh. */
 #ifndef SYMWIN_TESTS_CHANNEL_KERNELS_CUH
 #define SYMWIN_TESTS_CHANNEL_KERNELS_CUH
 
-#include "../symwin_channel.cuh"
+#include "../symwin/channel.cuh"
 #include "channel_args.h"
 
 SYMWIN_DEVICE symwin_channel channel_of(const channel_play_args &args)

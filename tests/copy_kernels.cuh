@@ -1,8 +1,8 @@
-/* Kernels for tests/test_copy.c: calls of symwin_copy.cuh. Compiled as those of channel_kernels.cuh are. */
+/* Kernels for tests/test_copy.c: calls of symwin/copy.cuh. Compiled as those of channel_kernels.cuh are. */
 #ifndef SYMWIN_TESTS_COPY_KERNELS_CUH
 #define SYMWIN_TESTS_COPY_KERNELS_CUH
 
-#include "../symwin_copy.cuh"
+#include "../symwin/copy.cuh"
 #include "channel_kernels.cuh"
 
 SYMWIN_DEVICE symwin_group group_of(uint32_t which)

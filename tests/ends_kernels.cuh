@@ -1,7 +1,7 @@
 /* Kernels for tests/test_channel_host.c, on channels that the host made: memory is [what the peer puts | this rank's words |
  * the peer's packets], in pieces, one a block. Compiled for the emulated driver by ends_kernels.cc, and by nvcc from
  * ends_kernels.cu. */
-#include "../symwin_channel.cuh"
+#include "../symwin/channel.cuh"
 #include "ends_kernels.h"
 
 SYMWIN_DEVICE void fill_piece(const ends_args &args, uint64_t at, uint64_t value)

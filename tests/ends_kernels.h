@@ -2,7 +2,7 @@
 #ifndef SYMWIN_TESTS_ENDS_KERNELS_H
 #define SYMWIN_TESTS_ENDS_KERNELS_H
 
-#include "../symwin_channel.h"
+#include "../symwin/channel.h"
 
 enum { ENDS_THREADS = 64 };
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# symwin_reduce.cuh on real GPUs: tests/test_reduce.c.
+# symwin/reduce.cuh on real GPUs: tests/test_reduce.c.
 if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
     exit 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# symwin_team.cuh on real GPUs: tests/test_team.c.
+# symwin/team.cuh on real GPUs: tests/test_team.c.
 if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
     exit 0

@@ -1,8 +1,8 @@
-/* Kernels for tests/test_packet.c: calls of symwin_packet.cuh. Compiled as those of channel_kernels.cuh are. */
+/* Kernels for tests/test_packet.c: calls of symwin/packet.cuh. Compiled as those of channel_kernels.cuh are. */
 #ifndef SYMWIN_TESTS_PACKET_KERNELS_CUH
 #define SYMWIN_TESTS_PACKET_KERNELS_CUH
 
-#include "../symwin_packet.cuh"
+#include "../symwin/packet.cuh"
 #include "copy_kernels.cuh"
 
 SYMWIN_DEVICE void packets_put(const packet_args &args, symwin_group group, uint64_t to,

@@ -1,10 +1,10 @@
-/* Kernels for tests/test_reduce.c: calls of symwin_reduce.cuh and symwin_multicast.cuh, a kernel for each type. Compiled as
+/* Kernels for tests/test_reduce.c: calls of symwin/reduce.cuh and symwin/multicast.cuh, a kernel for each type. Compiled as
  * those of channel_kernels.cuh are. */
 #ifndef SYMWIN_TESTS_REDUCE_KERNELS_CUH
 #define SYMWIN_TESTS_REDUCE_KERNELS_CUH
 
-#include "../symwin_multicast.cuh"
-#include "../symwin_reduce.cuh"
+#include "../symwin/multicast.cuh"
+#include "../symwin/reduce.cuh"
 #include "copy_kernels.cuh"
 #include "team_kernels.cuh"
 

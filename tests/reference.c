@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "symwin_float.h"
+#include "symwin/float.h"
 
 size_t reference_bytes(symwin_type type)
 {

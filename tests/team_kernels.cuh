@@ -1,8 +1,8 @@
-/* Kernels for tests/test_team.c: calls of symwin_team.cuh. Compiled as those of channel_kernels.cuh are. */
+/* Kernels for tests/test_team.c: calls of symwin/team.cuh. Compiled as those of channel_kernels.cuh are. */
 #ifndef SYMWIN_TESTS_TEAM_KERNELS_CUH
 #define SYMWIN_TESTS_TEAM_KERNELS_CUH
 
-#include "../symwin_team.cuh"
+#include "../symwin/team.cuh"
 #include "channel_args.h"
 
 SYMWIN_DEVICE symwin_span span_of(const team_args &args)

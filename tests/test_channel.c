@@ -1,4 +1,4 @@
-/* symwin_channel.cuh: signals that are never reset, packets, limits of waits, fetch and add. Ranks as threads, on windows. */
+/* symwin/channel.cuh: signals that are never reset, packets, limits of waits, fetch and add. Ranks as threads, on windows. */
 #include "channel_member.h"
 
 enum { BYTES = 1 << 16, TURNS = 200, DRAWS = 50 };

@@ -1,4 +1,4 @@
-/* symwin_copy.cuh: copies by all groups, and by rings of shared memory, of all lengths and alignments; what is copied is equal
+/* symwin/copy.cuh: copies by all groups, and by rings of shared memory, of all lengths and alignments; what is copied is equal
  * and nothing beside it has changed. Two ranks as threads, on windows.
  *
  *   test_copy get|put BYTES [BLOCKS THREADS PIECES PIECE_BYTES]   times such a copy by both ranks at once, in GB/s for each

@@ -9,7 +9,7 @@ use Test::More;
 my $cxx     = $ENV{CXX}          || 'g++';
 my $build   = $ENV{SYMWIN_BUILD} || 'build';
 my $scratch = tempdir(CLEANUP => 1);
-my @headers = grep { $_ ne 'symwin_race.cuh' } sort glob 'symwin_*.cuh'; # a part of symwin_device.cuh
+my @headers = grep { $_ ne 'symwin/race.cuh' } sort glob 'symwin/*.cuh'; # a part of symwin/device.cuh
 my $warn    = '-Wall -Wextra -Wpedantic -Wshadow -Werror -I.';
 
 sub slurp {
@@ -95,7 +95,7 @@ my @unknown = grep { !$names{$_} } $prose =~ /\b(symwin_\w+|SYMWIN_\w+)\b(?!\.)/
 is("@unknown", '', 'and no name that is not there');
 
 # Host macros and those of lists are symwin.h's; the rest is for kernels.
-my %host = map { $_ => 1 } map { /^\s*#\s*define (SYMWIN_\w+)/ ? $1 : () } map { split /\n/, slurp($_) } glob 'symwin.h symwin_*.h';
+my %host = map { $_ => 1 } map { /^\s*#\s*define (SYMWIN_\w+)/ ? $1 : () } map { split /\n/, slurp($_) } glob 'symwin.h symwin/*.h';
 is(join(' ', grep { !$host{$_} && $prose !~ /\b$_\b/ } sort @macros), '', 'every macro');
 my @structs = map { slurp($_) =~ /^struct (symwin_(?!emu_)\w+)/gm } @headers;
 is(join(' ', grep { $prose !~ /\b$_\b/ } @structs), '', 'and every type');

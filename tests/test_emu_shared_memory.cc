@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "../emu/emu.h"
-#include "../symwin_device.cuh"
+#include "../symwin/device.cuh"
 #include "tap.h"
 
 enum { THREADS = 32, PLAIN = 48 << 10, MOST = 227 << 10 };

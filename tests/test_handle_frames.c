@@ -33,9 +33,8 @@ static void trader_open(struct trader *t)
                                    .exchange = sw_exchange_create(RANKS)}};
     t->segment = calloc(1, sizeof *t->segment + RANKS * sizeof t->segment->rank[0]);
     t->pieces = calloc(RANKS, sizeof *t->pieces);
-    t->group.trade = sw_handles_create(&t->group);
-    if (t->segment == NULL || t->pieces == NULL || t->group.trade == NULL ||
-        t->group.exchange == NULL ||
+    if (t->segment == NULL || t->pieces == NULL || t->group.exchange == NULL ||
+        sw_handles_create(&t->group) != SYMWIN_OK ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 ||
         pthread_cond_init(&t->group.mail_came, NULL) != 0 ||
         pthread_mutex_init(&t->group.mutex, NULL) != 0)
@@ -71,7 +70,7 @@ static void trader_close(struct trader *t)
     sw_service_settle();
     close(t->other);
     close(t->lines[1].watch.fd);
-    sw_handles_destroy(t->group.trade);
+    t->group.trade_free(t->group.trade);
     sw_exchange_destroy(t->group.exchange);
     pthread_cond_destroy(&t->group.mail_came);
     pthread_mutex_destroy(&t->group.mutex);

@@ -1,5 +1,5 @@
 #!/usr/bin/env perl
-# symwin.h, and symwin_memory.h, symwin_register.h and symwin_channel.h, which it includes, as their users meet them: C and C++ of several years take it without a warning, alone and
+# symwin.h, and symwin/memory.h, symwin/register.h and symwin/channel.h, which it includes, as their users meet them: C and C++ of several years take it without a warning, alone and
 # without CUDA's headers; every public function has a comment; the link map names exactly those.
 use strict;
 use warnings;
@@ -15,7 +15,7 @@ sub slurp {
     return scalar <$file>;
 }
 
-my $header = slurp('symwin.h') . slurp('symwin_memory.h') . slurp('symwin_register.h') . slurp('symwin_channel.h');
+my $header = slurp('symwin.h') . slurp('symwin/memory.h') . slurp('symwin/register.h') . slurp('symwin/channel.h');
 
 # A comment documents the declarations below it, up to the next empty line.
 my (@functions, @undocumented);
@@ -46,7 +46,7 @@ my @dialects = (
 for (@dialects) {
     my ($name, $compiler) = @$_;
     my $flags = '-Wall -Wextra -Wpedantic -Wshadow -Werror -I. -fsyntax-only -H -';
-    for my $file ('symwin.h', 'symwin_memory.h', 'symwin_register.h', 'symwin_channel.h') {
+    for my $file ('symwin.h', 'symwin/memory.h', 'symwin/register.h', 'symwin/channel.h') {
         my $output = `printf '#include "$file"\\nint main(void) { return SYMWIN_OK; }\\n' \\
                       | $compiler $flags 2>&1`;
         is($?, 0, "$file compiles as $name") or diag($output);

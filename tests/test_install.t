@@ -50,7 +50,7 @@ ok(-s "$lib/libsymwin.a", 'static library');
 ok(-x "$lib/libsymwin-nccl.so", "NCCL's allocator");
 unlike(scalar `SYMWIN_DRIVER= ldd $lib/libsymwin-nccl.so`, qr/not found/, 'which finds libsymwin.so');
 ok(-s "$root/opt/symwin/include/symwin.h", 'header');
-ok(-s "$root/opt/symwin/include/symwin_device.cuh", 'device header');
+ok(-s "$root/opt/symwin/include/symwin/device.cuh", 'device header');
 like(run("SYMWIN_DRIVER=emu $root/opt/symwin/bin/symwin-info", 'symwin-info runs there'),
     qr/libsymwin \Q$version\E/, 'and is of this version');
 

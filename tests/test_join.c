@@ -57,7 +57,7 @@ static int MPI_Comm_free(MPI_Comm *comm)
     return MPI_SUCCESS;
 }
 
-#include "symwin_mpi.h" /* takes tests/mpi.h for MPI's */
+#include "symwin/mpi.h" /* takes tests/mpi.h for MPI's */
 
 static void over_mpi(struct harness_team *team, int rank, void *arg)
 {

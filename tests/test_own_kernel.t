@@ -71,7 +71,7 @@ is(system("$cxx -std=c++17 -fPIC -shared -I. -o $folder/shared.so $folder/shared
 ($status, $output) = perf('', "--kernel $folder/shared.so:pull -t 2 -e 1K --algo none --picture $folder/b.svg");
 is($status, 0, 'a shared object: exit status') or diag($output);
 like($output, qr/^ok .*3 ranks: a rank that does not come/m, 'is checked');
-spew("$folder/words.cu", "#include \"symwin_kernel.cuh\"\n#include HEADER\n");
+spew("$folder/words.cu", "#include \"symwin/kernel.cuh\"\n#include HEADER\n");
 spew("$folder/header.h", slurp($example));
 ($status, $output) =
   perf('', "--kernel words.cu:push --compile '-DHEADER=\"header.h\" -I $folder' -t 2 -e 1K --algo none");
@@ -128,7 +128,7 @@ refused('', "--kernel $folder/shared.so", 1, qr/which kernel of it\? .*shared\.s
 refused('', "--kernel $folder/shared.so:push", 1, qr/there is no push_emulated in it; SYMWIN_KERNEL_EMULATED\(push\)/, 'not in the object');
 spew("$folder/code.cubin", 'x');
 refused('', '--kernel code.cubin:a', 1, qr/is for GPUs, and there is none/, 'code for GPUs');
-spew("$folder/bad.cu", "#include \"symwin_kernel.cuh\"\n/* __global__ void no( */\nSYMWIN_KERNEL_ABOUT(bad, \"types=f31\")\n"
+spew("$folder/bad.cu", "#include \"symwin/kernel.cuh\"\n/* __global__ void no( */\nSYMWIN_KERNEL_ABOUT(bad, \"types=f31\")\n"
       . "extern \"C\" __global__ void __launch_bounds__(64) bad(const struct symwin_kernel_args args) { (void)args; }\n");
 refused('', '--kernel bad.cu', 1, qr/SYMWIN_KERNEL_ABOUT\(bad\): "types=f31" is not one of its words/, 'a word that there is not');
 spew("$folder/empty.cu", "int a;\n");

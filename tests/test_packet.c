@@ -1,4 +1,4 @@
-/* symwin_packet.cuh: packets of 8 and 16 bytes and lines, by all groups and of all sizes, call after call on the same places
+/* symwin/packet.cuh: packets of 8 and 16 bytes and lines, by all groups and of all sizes, call after call on the same places
  * by an epoch that the device counts; what is not there is not taken. Two ranks as threads, on windows. */
 #include "channel_member.h"
 

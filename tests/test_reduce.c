@@ -1,4 +1,4 @@
-/* symwin_reduce.cuh, and on the emulated driver symwin_multicast.cuh: every type and operation, by all groups, of all ranks and
+/* symwin/reduce.cuh, and on the emulated driver symwin/multicast.cuh: every type and operation, by all groups, of all ranks and
  * of teams, of all lengths and alignments, against the plain reference; nothing beside the result has changed. Ranks as
  * threads, on windows. */
 #include "channel_member.h"

@@ -1,4 +1,4 @@
-/* symwin_team.cuh: teams of all sizes, barriers of blocks and of grids, of all ranks, of neighbours and across them, never reset;
+/* symwin/team.cuh: teams of all sizes, barriers of blocks and of grids, of all ranks, of neighbours and across them, never reset;
  * their limits. Ranks as threads, on windows. */
 #include "channel_member.h"
 

@@ -1,9 +1,9 @@
-/* The conversions of symwin_float.h against a table of what every code of a type is worth: all
+/* The conversions of symwin/float.h against a table of what every code of a type is worth: all
  * codes, every boundary between two neighbours, and random values. */
 #include <math.h>
 #include <stdint.h>
 
-#include "symwin_float.h"
+#include "symwin/float.h"
 #include "tests/tap.h"
 
 /* A type as its definition has it, and the functions under test. */

@@ -149,7 +149,7 @@ static symwin_status write_wrapper(struct job_of *job)
 
     if (file == NULL)
         return sw_fail(SYMWIN_DENIED, "%s: %s", job->wrapper, strerror(errno));
-    fprintf(file, "#include \"symwin_kernel.cuh\"\n#include \"%s\"\nSYMWIN_KERNEL_EMULATED(%s)\n",
+    fprintf(file, "#include \"symwin/kernel.cuh\"\n#include \"%s\"\nSYMWIN_KERNEL_EMULATED(%s)\n",
             job->source->path, job->source->name);
     wrong = ferror(file);
     wrong |= fclose(file) != 0;
@@ -290,7 +290,7 @@ static symwin_status judge(const struct job_of *job)
     return sw_fail(SYMWIN_INVALID, "%s does not compile for %s by %s%s", job->source->path,
                    what[job->which], job->words[0],
                    job->which == OWN_FOR_EMU
-                       ? "; it can have device code only, on what the symwin_*.cuh headers give"
+                       ? "; it can have device code only, on what the symwin/*.cuh headers give"
                        : "");
 }
 

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "symwin.h"
-#include "symwin_float.h"
+#include "symwin/float.h"
 
 #define PERF_FN SW_TYPES_FN
 

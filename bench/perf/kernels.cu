@@ -4,7 +4,7 @@
  */
 #include "kernel_args.h"
 #include "kernels/words.cuh"
-#include "symwin_device.cuh"
+#include "symwin/device.cuh"
 
 /* Eight bytes of consecutive elements from element `first` on. */
 template <int size>

@@ -293,7 +293,7 @@ symwin_status own_about_parse(const char *name, const char *words, struct own_ab
         if (!take_word(out, words, length))
             return sw_fail(
                 SYMWIN_INVALID,
-                "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is not one of its words, which symwin_kernel.cuh lists, "
+                "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is not one of its words, which symwin/kernel.cuh lists, "
                 "or has a value that makes no sense",
                 name, (int)length, words);
         words += length;

@@ -15,7 +15,7 @@
 #include "../../emu/emu.h"
 #include "../../internal.h"
 #include "options.h"
-#include "symwin_kernel.h"
+#include "symwin/kernel.h"
 
 struct rank;
 struct own_kernel;

@@ -7,7 +7,7 @@
 #include "../common.h"
 
 #ifdef USE_MPI
-#include "symwin_mpi.h"
+#include "symwin/mpi.h"
 #endif
 
 #ifdef USE_MPI

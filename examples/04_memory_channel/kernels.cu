@@ -2,7 +2,7 @@
  * blocks, the same one on both ranks. nvcc compiles this for GPUs, the host compiler for the emulated driver
  * (emu_kernels.cc). */
 #include "kernels.h"
-#include "symwin_channel.cuh"
+#include "symwin/channel.cuh"
 
 SYMWIN_DEVICE void give_up(const copy_args &args)
 {

@@ -2,7 +2,7 @@
 #ifndef KERNELS_H
 #define KERNELS_H
 
-#include "symwin_channel.h"
+#include "symwin/channel.h"
 
 enum {
     MOST_THREADS = 1024,

@@ -1,5 +1,5 @@
 /* Two all-reduces of one's own: symwin-perf --kernel allreduce.cu:pull, and :push. README.md is the tutorial. */
-#include "symwin_kernel.cuh"
+#include "symwin/kernel.cuh"
 
 /* Each rank reads its share of every rank's input and stores the sums into every rank's output. A barrier at each end. */
 SYMWIN_KERNEL_ABOUT(pull, "types=f32 ops=sum windows blocks=32")

@@ -15,8 +15,8 @@
 
 #include "../common.h" /* processes, --version */
 #include "symwin.h"
-#include "symwin_packet.cuh"
-#include "symwin_reduce.cuh"
+#include "symwin/packet.cuh"
+#include "symwin/reduce.cuh"
 
 enum { THREADS = 512, BLOCKS = 36 }; /* at most; of both kernels' grids */
 

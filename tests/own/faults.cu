@@ -1,5 +1,5 @@
 /* Kernels that go wrong in one case, and are right otherwise. */
-#include "symwin_kernel.cuh"
+#include "symwin/kernel.cuh"
 
 /* What is right. */
 SYMWIN_DEVICE void reduce(const struct symwin_kernel_args &args)

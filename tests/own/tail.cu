@@ -1,5 +1,5 @@
 /* Whole vectors only: what is beyond the last one is read and written with it. */
-#include "symwin_kernel.cuh"
+#include "symwin/kernel.cuh"
 
 SYMWIN_KERNEL_ABOUT(tail, "types=f32 ops=sum align=16 windows out-of-place")
 

@@ -1,7 +1,7 @@
 /* Every rank reads all ranks' inputs and writes its own output. Without a barrier at the end a rank that is through goes on,
  * and what follows in its stream overwrites the input that a peer still reads.
  */
-#include "symwin_kernel.cuh"
+#include "symwin/kernel.cuh"
 
 SYMWIN_KERNEL_ABOUT(no_end_barrier, "types=f32 ops=sum windows out-of-place")
 

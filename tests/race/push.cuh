@@ -1,7 +1,7 @@
 /* The push of examples/05_your_own_allreduce, for kernels that go wrong around it: a call's flags are `epoch`, and it goes
  * through slots number `turn` of two. False: it has given up.
  */
-#include "symwin_kernel.cuh"
+#include "symwin/kernel.cuh"
 
 SYMWIN_DEVICE bool push(const struct symwin_kernel_args &args, uint64_t epoch, uint64_t turn)
 {

@@ -2,7 +2,7 @@
  * orders nothing: it can be seen before what was stored ahead of it. (On x86 it never is, so only ThreadSanitizer finds it
  * there.)
  */
-#include "symwin_kernel.cuh"
+#include "symwin/kernel.cuh"
 
 #ifdef MENDED
 #define STORE_FLAG symwin_store_release_u64

@@ -8,18 +8,18 @@
 
 #include "symwin.h"
 
-#include "symwin_bulk.cuh"
-#include "symwin_channel.cuh"
-#include "symwin_copy.cuh"
-#include "symwin_cvt.cuh"
-#include "symwin_device.cuh"
-#include "symwin_kernel.cuh"
-#include "symwin_multicast.cuh"
-#include "symwin_multimem.cuh"
-#include "symwin_packet.cuh"
-#include "symwin_reduce.cuh"
-#include "symwin_signal.cuh"
-#include "symwin_team.cuh"
+#include "symwin/bulk.cuh"
+#include "symwin/channel.cuh"
+#include "symwin/copy.cuh"
+#include "symwin/cvt.cuh"
+#include "symwin/device.cuh"
+#include "symwin/kernel.cuh"
+#include "symwin/multicast.cuh"
+#include "symwin/multimem.cuh"
+#include "symwin/packet.cuh"
+#include "symwin/reduce.cuh"
+#include "symwin/signal.cuh"
+#include "symwin/team.cuh"
 
 enum { RANKS = 2, COUNT = 20001, BLOCKS = 3, THREADS = 128, TURNS = 4, PIECES = 4, PIECE = 2048 };
 

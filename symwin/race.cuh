@@ -1,4 +1,4 @@
-/* Delays before memory accesses, for `symwin-perf --race`: part of symwin_device.cuh where SYMWIN_RACE is defined, as
+/* Delays before memory accesses, for `symwin-perf --race`: part of symwin/device.cuh where SYMWIN_RACE is defined, as
  * symwin-perf does when it compiles a kernel for that. Nobody else includes it.
  *
  * Where a warp is held up depends on the seed, on who it is and on the address: so the same seed holds up the same

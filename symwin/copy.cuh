@@ -5,12 +5,12 @@
  *   bulk copies   put and get of whole blocks, of which one thread has pieces moved through shared memory (sm_90)
  *
  * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the host. Like all of the
- * device API this is compiled by nvcc and for the emulated driver. symwin_device.cuh says what memory order means.
+ * device API this is compiled by nvcc and for the emulated driver. symwin/device.cuh says what memory order means.
  */
 #ifndef SYMWIN_COPY_CUH
 #define SYMWIN_COPY_CUH
 
-#include "symwin_bulk.cuh"
+#include "symwin/bulk.cuh"
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* Channels of symwin: a part of symwin.h, which includes this, and of symwin_channel.cuh.
+/* Channels of symwin: a part of symwin.h, which includes this, and of symwin/channel.cuh.
  *
  * A channel is between two ranks: memory of each that the other one's kernels put to and get from, and counters by which
  * kernels signal and wait. Both ranks make it, neither waits for the other then; what a kernel needs of it is a struct,
@@ -6,7 +6,7 @@
  *
  *     symwin_channel_create(comm, peer, memory, bytes, NULL, &end);   on both ranks, each with its own memory
  *     symwin_channel_connect(comm, end, &channel);                    waits for the peer's
- *     kernel<<<...>>>(channel, ...);                                  symwin_channel_put() and so on: symwin_channel.cuh
+ *     kernel<<<...>>>(channel, ...);                                  symwin_channel_put() and so on: symwin/channel.cuh
  *     symwin_channel_destroy(comm, end);
  *
  * Memory. Any VMM memory of this rank's device. What lies in a window is mapped on the peer already; other memory
@@ -28,7 +28,7 @@
 #define SYMWIN_CHANNEL_H
 
 #include "symwin.h"
-#include "symwin_kernel.h"
+#include "symwin/kernel.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,7 +48,7 @@ typedef struct symwin_channel {
 /* A channel's further lanes have their words behind those: lane i's are i times as much behind each. */
 #define SYMWIN_CHANNEL_LANE_BYTES 16
 
-typedef struct symwin_limit symwin_limit; /* how long a kernel waits: symwin_kernel.h */
+typedef struct symwin_limit symwin_limit; /* how long a kernel waits: symwin/kernel.h */
 
 /* The limit of the communicator's own kernels: its kernel_timeout_ms, and the word that an abort or the loss of a rank
  * sets. Kernels that leave by it find the reason on the host, by symwin_comm_check(); after a timeout the library knows of

@@ -2,14 +2,14 @@
  *
  * A counter is a word in any rank's memory, aligned to 8 bytes and zeroed once, before the first kernel; its address is that of
  * a window, symwin_peer_address() or symwin_window_peer_pointer(). Nobody resets it: a kernel that is replayed waits for the
- * next count. Like all of the device API this is compiled by nvcc and for the emulated driver. symwin_device.cuh says what
+ * next count. Like all of the device API this is compiled by nvcc and for the emulated driver. symwin/device.cuh says what
  * memory order means.
  */
 #ifndef SYMWIN_SIGNAL_CUH
 #define SYMWIN_SIGNAL_CUH
 
-#include "symwin_device.cuh"
-#include "symwin_kernel.h"
+#include "symwin/device.cuh"
+#include "symwin/kernel.h"
 
 /* ---- limits of waits ------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
  *   multimem    load-reduce from and store to a multicast address (sm_90 and later)
  *   launch      what a kernel says to the one before and the one after it
  *   waiting     pause and clock for poll loops
- *   cvt         f32 to and from the small floating-point types: symwin_cvt.cuh
+ *   cvt         f32 to and from the small floating-point types: symwin/cvt.cuh
  *
  * One source, two compilers. nvcc makes PTX of it; the host compiler makes the same kernels for the
  * emulated driver (emu/emu_device.h), where each function has a twin that checks the address and is
@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "symwin_kernel.h" /* struct symwin_peers */
+#include "symwin/kernel.h" /* struct symwin_peers */
 
 #ifdef __CUDACC__
 #define SYMWIN_EMULATED 0
@@ -59,7 +59,7 @@
 /* Before each access to device memory; symwin-perf --race holds threads up there. (On the emulated driver
  * emu_dev_load_addr() and its like do.) */
 #ifdef SYMWIN_RACE
-#include "symwin_race.cuh"
+#include "symwin/race.cuh"
 #endif
 #if defined(SYMWIN_RACE) && !SYMWIN_EMULATED
 #define SW_ACCESS(addr) sw_race_point(addr)
@@ -567,6 +567,6 @@ SYMWIN_DEVICE uint64_t symwin_clock_ns(void)
 #undef SYMWIN_REGISTER_32
 #undef SYMWIN_REGISTER_64
 
-#include "symwin_cvt.cuh"
+#include "symwin/cvt.cuh"
 
 #endif

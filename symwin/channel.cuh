@@ -1,27 +1,27 @@
 /* All of the device API for one-sided access to a peer's memory, and channels, which are made of it.
  *
- *   symwin_copy.cuh     put and get of any number of bytes, at any alignment
- *   symwin_signal.cuh   counters of 64 bits that only grow; waiting for one, with a limit
- *   symwin_team.cuh     windows as kernel arguments, teams of ranks, their barriers
- *   symwin_packet.cuh   data that says itself that it has arrived
+ *   symwin/copy.cuh     put and get of any number of bytes, at any alignment
+ *   symwin/signal.cuh   counters of 64 bits that only grow; waiting for one, with a limit
+ *   symwin/team.cuh     windows as kernel arguments, teams of ranks, their barriers
+ *   symwin/packet.cuh   data that says itself that it has arrived
  *   channels            all of it between two ranks' memory
  *
  * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the host; or a channel's, which
- * the host makes: symwin_channel.h. Like all of the device API this is compiled by nvcc and for the emulated driver.
- * symwin_device.cuh says what memory order means.
+ * the host makes: symwin/channel.h. Like all of the device API this is compiled by nvcc and for the emulated driver.
+ * symwin/device.cuh says what memory order means.
  */
 #ifndef SYMWIN_CHANNEL_CUH
 #define SYMWIN_CHANNEL_CUH
 
-#include "symwin_channel.h"
-#include "symwin_copy.cuh"
-#include "symwin_packet.cuh"
-#include "symwin_signal.cuh"
-#include "symwin_team.cuh"
+#include "symwin/channel.h"
+#include "symwin/copy.cuh"
+#include "symwin/packet.cuh"
+#include "symwin/signal.cuh"
+#include "symwin/team.cuh"
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-/* struct symwin_channel is in symwin_channel.h, whose symwin_channel_connect() fills it in; kernels get it by value. */
+/* struct symwin_channel is in symwin/channel.h, whose symwin_channel_connect() fills it in; kernels get it by value. */
 
 /* Lane i of a channel that has more than i: the same memory, and counters of its own. So the blocks of two grids, of as
  * many blocks each, can signal and wait each for the other's block of its number. */

@@ -1,10 +1,10 @@
-/* symwin's device API, conversions in hardware: f32 to and from the small floating-point types. A part of symwin_device.cuh,
- * which includes it. The emulated driver has none: symwin_reduce.cuh's types do without.
+/* symwin's device API, conversions in hardware: f32 to and from the small floating-point types. A part of symwin/device.cuh,
+ * which includes it. The emulated driver has none: symwin/reduce.cuh's types do without.
  */
 #ifndef SYMWIN_CVT_CUH
 #define SYMWIN_CVT_CUH
 
-#include "symwin_device.cuh"
+#include "symwin/device.cuh"
 
 #if !SYMWIN_EMULATED
 

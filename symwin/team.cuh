@@ -4,14 +4,14 @@
  *   teams      all ranks of a communicator, or a part of them
  *   barriers   of a block, or of the whole grid, with those of the other ranks of a team
  *
- * Like all of the device API this is compiled by nvcc and for the emulated driver. symwin_device.cuh says what
+ * Like all of the device API this is compiled by nvcc and for the emulated driver. symwin/device.cuh says what
  * memory order means.
  */
 #ifndef SYMWIN_TEAM_CUH
 #define SYMWIN_TEAM_CUH
 
 #include "symwin.h"
-#include "symwin_signal.cuh"
+#include "symwin/signal.cuh"
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 

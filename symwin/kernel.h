@@ -4,7 +4,7 @@
  *   symwin_limit         how long to wait
  *   symwin_kernel_args   the one argument of a collective that `symwin-perf --kernel` runs
  *
- * docs/your-own-kernel.md is about such kernels, symwin_kernel.cuh is what they include.
+ * docs/your-own-kernel.md is about such kernels, symwin/kernel.cuh is what they include.
  */
 #ifndef SYMWIN_KERNEL_H
 #define SYMWIN_KERNEL_H

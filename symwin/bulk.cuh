@@ -1,7 +1,7 @@
 /* symwin's device API, bulk copies: one thread has whole pieces moved between the block's shared memory and global
  * memory, a peer's too, while the block does something else.
  *
- * Comes on top of symwin_device.cuh. Where SYMWIN_HAS_BULK is 0 (before sm_90) it declares nothing. Addresses, in
+ * Comes on top of symwin/device.cuh. Where SYMWIN_HAS_BULK is 0 (before sm_90) it declares nothing. Addresses, in
  * shared memory as well, and sizes are multiples of 16. The thread that asks for copies also waits for them; loads
  * are waited for by whoever wants to read them, that thread among them.
  *
@@ -20,7 +20,7 @@
 #ifndef SYMWIN_BULK_CUH
 #define SYMWIN_BULK_CUH
 
-#include "symwin_device.cuh"
+#include "symwin/device.cuh"
 
 #if SYMWIN_EMULATED
 #define SYMWIN_HAS_BULK 1

@@ -5,21 +5,21 @@
  *
  * A kernel takes a struct symwin_kernel_args by value, whose comment says what it may count on:
  *
- *     #include "symwin_kernel.cuh"
+ *     #include "symwin/kernel.cuh"
  *
  *     SYMWIN_KERNEL_ABOUT(NAME, "types=f32 ops=sum windows")
  *
  *     extern "C" __global__ void NAME(const struct symwin_kernel_args args)
  *
  * The file is compiled by nvcc and by the host compiler for the emulated driver, so it has device code only and reaches
- * memory through the functions of the symwin_*.cuh headers. docs/your-own-kernel.md has the rest.
+ * memory through the functions of the headers in symwin/. docs/your-own-kernel.md has the rest.
  */
 #ifndef SYMWIN_KERNEL_CUH
 #define SYMWIN_KERNEL_CUH
 
-#include "symwin_channel.cuh"
-#include "symwin_float.h"
-#include "symwin_kernel.h"
+#include "symwin/channel.cuh"
+#include "symwin/float.h"
+#include "symwin/kernel.h"
 
 /* ---- about ----------------------------------------------------------------------------------- */
 

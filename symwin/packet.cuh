@@ -8,13 +8,13 @@
  * A flag is one that its place has not held before, as the number of a call from 1 on: places are zeroed once, before the
  * first kernel, and never reset. A place may be put again when its reader is known to have read it: with two places used in
  * turn, the reader's own next packets say so. Like all of the device API this is compiled by nvcc and for the emulated
- * driver. symwin_device.cuh says what memory order means.
+ * driver. symwin/device.cuh says what memory order means.
  */
 #ifndef SYMWIN_PACKET_CUH
 #define SYMWIN_PACKET_CUH
 
-#include "symwin_copy.cuh"
-#include "symwin_signal.cuh"
+#include "symwin/copy.cuh"
+#include "symwin/signal.cuh"
 
 /* ---- epochs ---------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* symwin's device API, multicast: one access that reads or writes the memory of every rank.
  *
- * Comes on top of symwin_device.cuh. Where SYMWIN_HAS_MULTIMEM is 0 (before sm_90) it declares
+ * Comes on top of symwin/device.cuh. Where SYMWIN_HAS_MULTIMEM is 0 (before sm_90) it declares
  * nothing.
  *
  * Order: everything here is relaxed at system scope. A multicast address is another name for the
@@ -20,13 +20,13 @@
 #ifndef SYMWIN_MULTIMEM_CUH
 #define SYMWIN_MULTIMEM_CUH
 
-#include "symwin_device.cuh"
+#include "symwin/device.cuh"
 
 #if SYMWIN_HAS_MULTIMEM
 
 #if SYMWIN_EMULATED
 
-#include "symwin_float.h"
+#include "symwin/float.h"
 
 template <typename T>
 static inline T symwin_emu_same(T value)

@@ -10,19 +10,19 @@
  * and everything where the two places differ by 16, goes through the ranks' own addresses. In which order the
  * switch combines is its own business, an average of 16-bit floats is rounded twice, and of two zeros min and max may return
  * either. Where SYMWIN_HAS_MULTIMEM is 0 this declares nothing. Like all of the device API it is compiled by nvcc and for the
- * emulated driver. symwin_multimem.cuh says what memory order means.
+ * emulated driver. symwin/multimem.cuh says what memory order means.
  */
 #ifndef SYMWIN_MULTICAST_CUH
 #define SYMWIN_MULTICAST_CUH
 
-#include "symwin_multimem.cuh"
-#include "symwin_reduce.cuh"
+#include "symwin/multimem.cuh"
+#include "symwin/reduce.cuh"
 
 #if SYMWIN_HAS_MULTIMEM
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
-/* Sixteen bytes of elements <type>, combined by <op> over all ranks: what the instruction has (symwin_multimem.cuh). Any other
+/* Sixteen bytes of elements <type>, combined by <op> over all ranks: what the instruction has (symwin/multimem.cuh). Any other
  * pair does not compile. */
 template <class T, class O>
 struct symwin_multimem;

@@ -14,14 +14,14 @@
  * e5m2 saturate like everything else that is stored as fp8.
  *
  * The library's own kernels are made of the same types and operations. Like all of the device API this is compiled by nvcc and
- * for the emulated driver. symwin_device.cuh says what memory order means.
+ * for the emulated driver. symwin/device.cuh says what memory order means.
  */
 #ifndef SYMWIN_REDUCE_CUH
 #define SYMWIN_REDUCE_CUH
 
-#include "symwin_copy.cuh"
-#include "symwin_float.h"
-#include "symwin_team.cuh"
+#include "symwin/copy.cuh"
+#include "symwin/float.h"
+#include "symwin/team.cuh"
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
