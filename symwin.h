@@ -94,37 +94,8 @@ SYMWIN_API const char *symwin_last_error(void);
 /* SYMWIN_VERSION of the library that is loaded. */
 SYMWIN_API const char *symwin_version(void);
 
-/* ---- driver and devices ---------------------------------------------------------------------- */
-
 /* Pass as `device`: the device of the calling thread's current context. */
 #define SYMWIN_DEVICE_CURRENT (-1)
-
-typedef struct symwin_driver_info {
-    const char *name; /* "cuda" or "emu" */
-    int version;      /* as cuDriverGetVersion: 13000 is 13.0 */
-    int device_count;
-    int has_kernels; /* whether this library holds kernels for that driver */
-} symwin_driver_info;
-
-/* Which driver answers; loads it if that has not happened yet. */
-SYMWIN_API symwin_status symwin_driver_query(symwin_driver_info *info);
-
-typedef struct symwin_device_info {
-    char name[128];
-    size_t total_bytes;
-    int multiprocessors;
-    int capability; /* 90 is 9.0 */
-    int posix_fd;   /* whether memory can be exported as a file descriptor */
-    int fabric;     /* whether the device claims fabric handles; only trying tells */
-    int multicast;  /* whether the device claims multicast objects */
-} symwin_device_info;
-
-/* SYMWIN_INVALID: no such device. */
-SYMWIN_API symwin_status symwin_device_query(int device, symwin_device_info *info);
-
-/* ---- memory: in a file of its own ------------------------------------------------------------- */
-
-#include "symwin/memory.h"
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
@@ -154,54 +125,6 @@ SYMWIN_API symwin_status symwin_unique_id_create(symwin_unique_id *id);
  *
  *   SYMWIN_INVALID  another process made it, or it has served */
 SYMWIN_API symwin_status symwin_unique_id_release(const symwin_unique_id *id);
-
-/* What a launcher says of this process: mpirun (Open MPI, MPICH, Intel MPI), torchrun, srun, or
- * whoever sets SYMWIN_RANK and SYMWIN_NRANKS. */
-typedef struct symwin_launch_info {
-    const char *launcher; /* "symwin", "torchrun", "openmpi", "hydra" or "slurm"; NULL: none, and
-                           * this process is rank 0 of 1 */
-    int rank;
-    int nranks;
-    int local_rank;   /* on this host, -1: not said */
-    int local_nranks; /* of the job on this host; 0: not said */
-} symwin_launch_info;
-
-/* SYMWIN_INVALID: half of a launcher's variables, or values that make no sense. */
-SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
-
-/* Gives every process of a launched job the same new id; rank 0's process makes it. Collective over the
- * processes, one thread of each. They meet under the job's name (SYMWIN_JOB, or what the launcher calls
- * it; where it restarts a job, the processes of the old round must be gone by then).
- *
- * The n-th call of one process that finds all variables there meets the n-th of the others, also where it
- * fails then: after a failure all ranks call again, or none.
- *
- * On one host they meet in a folder of this user in TMPDIR, XDG_RUNTIME_DIR or /tmp. On several, all make
- * the id of SYMWIN_SECRET, and find rank 0's process at MASTER_ADDR and MASTER_PORT (or SYMWIN_ADDR and
- * SYMWIN_PORT); then only symwin_comm_create() finds out whether it is there.
- *
- *   SYMWIN_INVALID    see symwin_launch_query(); there is no launcher; the job is on several hosts, and
- *                     MASTER_ADDR or MASTER_PORT are missing or name no address; or another process comes as this
- *                     rank of a job of that name at the same time (or that is only seen in symwin_comm_create())
- *   SYMWIN_TIMEOUT    rank 0 did not come within SYMWIN_BOOTSTRAP_TIMEOUT_MS (60,000)
- *   SYMWIN_DENIED     there is no folder that belongs to this user alone; or the job is on several hosts,
- *                     and SYMWIN_SECRET is missing or too short, or rank 0 cannot listen at its address
- *   SYMWIN_NO_MEMORY  as symwin_unique_id_create(), on rank 0 */
-SYMWIN_API symwin_status symwin_unique_id_from_env(symwin_unique_id *id);
-
-/* Gathers `bytes` from every rank into `all`, in rank order. 0: success. */
-typedef int (*symwin_allgather_fn)(void *context, const void *mine, void *all, size_t bytes);
-
-/* The same over a transport of the caller's: rank 0 makes the id, and `allgather` spreads it. symwin/mpi.h
- * does so over MPI. Every rank calls `allgather` once to say whether it can take part, and once more if
- * all can; so all fail if one does, but for a bad nranks or rank, or no allgather, which are found before.
- *
- *   SYMWIN_INVALID    a bad argument, or allgather did not return 0
- *   SYMWIN_NO_MEMORY  no host memory for all ranks' words on one of them
- *   SYMWIN_FORKED     one of the processes is a fork of one that used symwin
- *   and what symwin_unique_id_create() returns, on rank 0 */
-SYMWIN_API symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn allgather,
-                                                void *context, symwin_unique_id *id);
 
 enum {
     SYMWIN_COMM_MULTICAST = 1,    /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */
@@ -431,213 +354,15 @@ SYMWIN_API symwin_status symwin_window_multicast_pointer(symwin_comm *comm,
 SYMWIN_API symwin_status symwin_window_find(symwin_comm *comm, const void *ptr, size_t bytes,
                                             symwin_window **window);
 
-/* ---- collectives ----------------------------------------------------------------------------- */
-
-/* X(name, value, short name, bytes) */
-#define SYMWIN_TYPE_LIST(X)                                                                        \
-    X(SYMWIN_F64, 0, f64, 8)                                                                       \
-    X(SYMWIN_F32, 1, f32, 4)                                                                       \
-    X(SYMWIN_F16, 2, f16, 2)                                                                       \
-    X(SYMWIN_BF16, 3, bf16, 2)                                                                     \
-    X(SYMWIN_F8E4M3, 4, e4m3, 1)                                                                   \
-    X(SYMWIN_F8E5M2, 5, e5m2, 1)                                                                   \
-    X(SYMWIN_I8, 6, i8, 1)                                                                         \
-    X(SYMWIN_U8, 7, u8, 1)                                                                         \
-    X(SYMWIN_I32, 8, i32, 4)                                                                       \
-    X(SYMWIN_U32, 9, u32, 4)                                                                       \
-    X(SYMWIN_I64, 10, i64, 8)                                                                      \
-    X(SYMWIN_U64, 11, u64, 8)
-
-typedef enum symwin_type {
-#define SYMWIN_TYPE_ENUM(name, value, text, bytes) name = value,
-    SYMWIN_TYPE_LIST(SYMWIN_TYPE_ENUM)
-#undef SYMWIN_TYPE_ENUM
-} symwin_type;
-
-/* X(name, value, short name) */
-#define SYMWIN_OP_LIST(X)                                                                          \
-    X(SYMWIN_SUM, 0, sum)                                                                          \
-    X(SYMWIN_PROD, 1, prod)                                                                        \
-    X(SYMWIN_MIN, 2, min)                                                                          \
-    X(SYMWIN_MAX, 3, max)                                                                          \
-    X(SYMWIN_AVG, 4, avg)
-
-typedef enum symwin_op {
-#define SYMWIN_OP_ENUM(name, value, text) name = value,
-    SYMWIN_OP_LIST(SYMWIN_OP_ENUM)
-#undef SYMWIN_OP_ENUM
-} symwin_op;
-
-/* X(name, value, short name) */
-#define SYMWIN_ALGO_LIST(X)                                                                        \
-    X(SYMWIN_ALGO_AUTO, 0, auto)                                                                   \
-    X(SYMWIN_ALGO_ONESHOT, 1, oneshot)       /* push with flags: any memory, all types */          \
-    X(SYMWIN_ALGO_TWOSHOT, 2, twoshot)       /* over windows: loads, then stores */                \
-    X(SYMWIN_ALGO_ONESHOT_MC, 3, oneshot_mc) /* over windows: multicast load-reduce */             \
-    X(SYMWIN_ALGO_TWOSHOT_MC, 4, twoshot_mc) /* over windows: multicast load-reduce and store */   \
-    X(SYMWIN_ALGO_ONESHOT_SENTINEL, 5, oneshot_sentinel) /* half the bytes; integers: oneshot */   \
-    X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */ \
-    X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */        \
-    X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines; see symwin_allreduce_with() */ \
-    X(SYMWIN_ALGO_TWOSHOT_BULK, 9, twoshot_bulk) /* over windows: few multiprocessors; sm_90 */
-
-typedef enum symwin_algo {
-#define SYMWIN_ALGO_ENUM(name, value, text) name = value,
-    SYMWIN_ALGO_LIST(SYMWIN_ALGO_ENUM)
-#undef SYMWIN_ALGO_ENUM
-} symwin_algo;
-
-/* Bytes of one element, 0 for no such type; and "bf16", "sum", "twoshot" or NULL. */
-SYMWIN_API size_t symwin_type_bytes(symwin_type type);
-SYMWIN_API const char *symwin_type_name(symwin_type type);
-SYMWIN_API const char *symwin_op_name(symwin_op op);
-SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
-
-/* Reduces `count` elements over all ranks, the result on every rank. Asynchronous on `stream`, and
- * capturable in a CUDA graph. Collective, but the host does not wait for other ranks (captures and registered buffers: see
- * below).
- *
- *   in, out  device memory of `count` elements, aligned to the element; equal, or not overlapping.
- *            Any device memory works; where both lie in windows large messages are reduced without a
- *            copy: on all ranks, at equal offsets, or on none, else large calls end in SYMWIN_MISMATCH.
- *            Registered buffers become windows in the first call on them, and others in the first capture, for which
- *            the host waits for the other ranks: see symwin/register.h.
- *   count    elements; 0 does nothing
- *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
- *            AVG divides the sum (integers toward zero); MIN and MAX pass over NaN
- *   stream   of this rank's device; NULL is the legacy default stream. In a green context the grid has the
- *            multiprocessors of that
- *
- * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every run, but for the
- * multicast algorithms, where the hardware chooses the order and averages of 16-bit floats are rounded twice.
- *
- * Calls on one communicator run in the order in which they were made, also from several streams, and inside a capture
- * (of 8 that go on at a time). A captured graph must be ordered against them, and other graphs, by the caller; a
- * kernel between them that begins early (programmatic launch) must wait for what is ahead.
- *
- * After a failure the contents of `out` are undefined, on all ranks until all their streams have drained: what copy
- * engines have been told to do they do (see COPIES below).
- *
- *   SYMWIN_INVALID      no such type or operation, an address that is no device memory of this rank,
- *                       misaligned or partly overlapping buffers, or `count` past the window that
- *                       `in` or `out` begins in
- *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of the ranks that share it
- *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED  an earlier call failed: see symwin_comm_check() */
-SYMWIN_API symwin_status symwin_allreduce(symwin_comm *comm, const void *in, void *out,
-                                          uint64_t count, symwin_type type, symwin_op op,
-                                          struct CUstream_st *stream);
-
-typedef struct symwin_allreduce_options {
-    size_t size;      /* sizeof(symwin_allreduce_options); 0 elsewhere: the default */
-    symwin_algo algo; /* all ranks alike */
-    int blocks;  /* most blocks of the grid, at most what fits, and no more than the communicator's
-                       * max_blocks; fewer where the message is small */
-    int threads; /* of a block, rounded up to whole warps. Of those of algorithms that push, 32 more
-                       * than move the message: beyond 32, the last warp only talks to the peers */
-} symwin_allreduce_options;
-
-/* The same with a choice of algorithm and grid. Ranks may choose grids of their own.
- *
- * COPIES is for the largest messages; in place kernels bring a quarter of it. It queues copies, which no failure stops: where
- * the ranks' calls differ, or one of them does not come, the peers' outputs of this call are overwritten all the same,
- * then with undefined contents, until this rank's stream has passed the call. So after a failure let all ranks' streams
- * drain before an output is used for anything else. Without failures an output is written, like everywhere, between the
- * beginning and the end of its rank's call.
- *
- *   SYMWIN_INVALID      as symwin_allreduce(); or options->size, algo, blocks or threads make no sense
- *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast, a type that
- *                       multicast cannot reduce, ONESHOT_MC in place, TWOSHOT_BULK before sm_90, COPIES with too many
- *                       ranks on any device; or more blocks or threads than fit
- *   SYMWIN_BUSY         COPIES in a capture while the communicator has one in another capture
- *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: outside a capture the communicator was aborted */
-SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
-                                               uint64_t count, symwin_type type, symwin_op op,
-                                               const symwin_allreduce_options *options,
-                                               struct CUstream_st *stream);
-
-typedef struct symwin_allreduce_info {
-    symwin_algo algo; /* not AUTO */
-    int blocks;       /* of the grid */
-    int threads;      /* of a block */
-    int measured; /* 1: by a row of a table (docs/tuning.md); 0: by the model, or as was asked for */
-} symwin_allreduce_info;
-
-/* What symwin_allreduce_with() would launch on this rank for the same arguments, outside captures and on a stream of the
- * whole device; launches nothing. Local, and as quick as the call less its launch; not while another thread is in a call on `comm`.
- *
- *   SYMWIN_INVALID  as symwin_allreduce_with(); info is NULL, or count 0
- *   and what else symwin_allreduce_with() returns at once */
-SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *in, const void *out,
-                                                uint64_t count, symwin_type type, symwin_op op,
-                                                const symwin_allreduce_options *options,
-                                                symwin_allreduce_info *info);
-
-/* ---- for programs without the CUDA runtime --------------------------------------------------- */
-
-/* An entry point of the driver that answers, libcuda's or the emulated one's, by CUDA's name for it, as "cuLaunchKernel": for
- * what there is no call here, as kernels, graphs and events. Those that symwin itself uses can be had, as cuda.h of CUDA 12
- * declares them. They work in the current context: make one current first, as with cuCtxSetCurrent().
- *
- *   function  what is to be called, as cuda.h declares it: copy its bytes to a pointer of that type
- *
- *   SYMWIN_INVALID      symwin uses none of that name
- *   SYMWIN_UNSUPPORTED  this driver has none of that name */
-SYMWIN_API symwin_status symwin_driver_find(const char *name, void **function);
-
-/* A stream of `device` that does not wait for the legacy default stream. */
-SYMWIN_API symwin_status symwin_stream_create(int device, struct CUstream_st **stream);
-SYMWIN_API symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream);
-SYMWIN_API symwin_status symwin_stream_synchronize(int device, struct CUstream_st *stream);
-
-/* Copies between host and device addresses, either way, in stream order on `device`. Where the host memory is pageable
- * (malloc), it first waits for the stream, and the copy is done, or the source at least read, when it returns; so it
- * cannot be captured. Between pinned and device memory it is asynchronous. */
-SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,
-                                       struct CUstream_st *stream);
-
-/* ---- for searching faults -------------------------------------------------------------------- */
-
-/* Writes what this process has of symwin to a descriptor: its pools of memory, and its communicators with their
- * windows. Lines of text; each begins with a word that says what it is of, most go on with a name for it, and then have
- * key=value pairs in this order. Addresses are in hexadecimal, all other numbers are decimal; flags are words with commas
- * between them, or "-". Later versions may add lines and, at the end of lines, pairs.
- *
- *   symwin-dump 1 pid= version=        the first line; 1 is the version of the format
- *   device D ...                       one for each device whose pools ever had anything: the members of
- *                                      symwin_mem_usage, by their names
- *   arena N device= flags= thread= keep= unit= allocations= used=
- *                                      a thread's pool for a device and kind of memory. flags: peers, nccl; thread:
- *                                      alive or ended. Imported memory has an arena with device=-1 and flags=imported
- *   chunk ADDRESS arena= device= bytes= use= allocations= kept=
- *                                      physical memory. use: carved, own or imported; kept=1: all of it is free
- *   alloc ADDRESS chunk= offset= asked= bytes= windows=
- *                                      what symwin_mem_alloc() or _import() returned, in its chunk; windows= counts
- *                                      those on it, and registered ranges
- *   comm N rank= nranks= device= base= stride= multicast= allocations= windows=
- *   window ADDRESS comm= bytes= offset= transports= allocations=
- *                                      offset in the flat range; transports: peer, multicast; allocations: physical
- *                                      ones of this rank that it lies on
- *   range ADDRESS comm= bytes= local= graph= nccl= transports=
- *                                      what symwin_register() knows, with its references; nccl=1: an attached NCCL
- *                                      has it; transports: as a window's, none before the first call, or refused
- *   channel ADDRESS comm= peer= bytes= lanes= state= memory=
- *                                      this rank's end of one. state: offered, connected, failed; memory: window, other, none
- *   end lines=                         so many lines before it: what has no such line is not whole
- *
- * Chunks follow their arena, and their allocations follow them; windows, ranges and channels their communicator. Any thread, at any time;
- * calls no driver. Lines of one arena, or of one communicator, are of one moment; the whole is not, where other threads
- * go on. Waits for whoever reads the descriptor, but holds up no other call then. A pipe or socket that nobody reads
- * gives a status and no SIGPIPE.
- *
- *   SYMWIN_INVALID    fd is no descriptor that can be written to
- *   SYMWIN_NO_MEMORY  no host memory for the text, or no room where it goes: a part may have been written
- *   SYMWIN_DENIED     it cannot be written for another reason, which the text names: the same
- *   SYMWIN_FORKED     in a forked child of a process that used symwin */
-SYMWIN_API symwin_status symwin_dump(int fd);
-
-#include "symwin/register.h"
+/* ---- the other parts, each in a file of its own ----------------------------------------------- */
 
 #include "symwin/channel.h"
+#include "symwin/collective.h"
+#include "symwin/driver.h"
+#include "symwin/inspect.h"
+#include "symwin/launch.h"
+#include "symwin/memory.h"
+#include "symwin/register.h"
 
 #ifdef __cplusplus
 }

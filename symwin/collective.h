@@ -1,0 +1,154 @@
+/* Collectives: a part of symwin.h, which includes this.
+ */
+#ifndef SYMWIN_API_COLLECTIVE_H
+#define SYMWIN_API_COLLECTIVE_H
+
+#include "symwin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(name, value, short name, bytes) */
+#define SYMWIN_TYPE_LIST(X)                                                                        \
+    X(SYMWIN_F64, 0, f64, 8)                                                                       \
+    X(SYMWIN_F32, 1, f32, 4)                                                                       \
+    X(SYMWIN_F16, 2, f16, 2)                                                                       \
+    X(SYMWIN_BF16, 3, bf16, 2)                                                                     \
+    X(SYMWIN_F8E4M3, 4, e4m3, 1)                                                                   \
+    X(SYMWIN_F8E5M2, 5, e5m2, 1)                                                                   \
+    X(SYMWIN_I8, 6, i8, 1)                                                                         \
+    X(SYMWIN_U8, 7, u8, 1)                                                                         \
+    X(SYMWIN_I32, 8, i32, 4)                                                                       \
+    X(SYMWIN_U32, 9, u32, 4)                                                                       \
+    X(SYMWIN_I64, 10, i64, 8)                                                                      \
+    X(SYMWIN_U64, 11, u64, 8)
+
+typedef enum symwin_type {
+#define SYMWIN_TYPE_ENUM(name, value, text, bytes) name = value,
+    SYMWIN_TYPE_LIST(SYMWIN_TYPE_ENUM)
+#undef SYMWIN_TYPE_ENUM
+} symwin_type;
+
+/* X(name, value, short name) */
+#define SYMWIN_OP_LIST(X)                                                                          \
+    X(SYMWIN_SUM, 0, sum)                                                                          \
+    X(SYMWIN_PROD, 1, prod)                                                                        \
+    X(SYMWIN_MIN, 2, min)                                                                          \
+    X(SYMWIN_MAX, 3, max)                                                                          \
+    X(SYMWIN_AVG, 4, avg)
+
+typedef enum symwin_op {
+#define SYMWIN_OP_ENUM(name, value, text) name = value,
+    SYMWIN_OP_LIST(SYMWIN_OP_ENUM)
+#undef SYMWIN_OP_ENUM
+} symwin_op;
+
+/* X(name, value, short name) */
+#define SYMWIN_ALGO_LIST(X)                                                                        \
+    X(SYMWIN_ALGO_AUTO, 0, auto)                                                                   \
+    X(SYMWIN_ALGO_ONESHOT, 1, oneshot)       /* push with flags: any memory, all types */          \
+    X(SYMWIN_ALGO_TWOSHOT, 2, twoshot)       /* over windows: loads, then stores */                \
+    X(SYMWIN_ALGO_ONESHOT_MC, 3, oneshot_mc) /* over windows: multicast load-reduce */             \
+    X(SYMWIN_ALGO_TWOSHOT_MC, 4, twoshot_mc) /* over windows: multicast load-reduce and store */   \
+    X(SYMWIN_ALGO_ONESHOT_SENTINEL, 5, oneshot_sentinel) /* half the bytes; integers: oneshot */   \
+    X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */ \
+    X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */        \
+    X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines; see symwin_allreduce_with() */ \
+    X(SYMWIN_ALGO_TWOSHOT_BULK, 9, twoshot_bulk) /* over windows: few multiprocessors; sm_90 */
+
+typedef enum symwin_algo {
+#define SYMWIN_ALGO_ENUM(name, value, text) name = value,
+    SYMWIN_ALGO_LIST(SYMWIN_ALGO_ENUM)
+#undef SYMWIN_ALGO_ENUM
+} symwin_algo;
+
+/* Bytes of one element, 0 for no such type; and "bf16", "sum", "twoshot" or NULL. */
+SYMWIN_API size_t symwin_type_bytes(symwin_type type);
+SYMWIN_API const char *symwin_type_name(symwin_type type);
+SYMWIN_API const char *symwin_op_name(symwin_op op);
+SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
+
+/* Reduces `count` elements over all ranks, the result on every rank. Asynchronous on `stream`, and
+ * capturable in a CUDA graph. Collective, but the host does not wait for other ranks (captures and registered buffers: see
+ * below).
+ *
+ *   in, out  device memory of `count` elements, aligned to the element; equal, or not overlapping.
+ *            Any device memory works; where both lie in windows large messages are reduced without a
+ *            copy: on all ranks, at equal offsets, or on none, else large calls end in SYMWIN_MISMATCH.
+ *            Registered buffers become windows in the first call on them, and others in the first capture, for which
+ *            the host waits for the other ranks: see symwin/register.h.
+ *   count    elements; 0 does nothing
+ *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
+ *            AVG divides the sum (integers toward zero); MIN and MAX pass over NaN
+ *   stream   of this rank's device; NULL is the legacy default stream. In a green context the grid has the
+ *            multiprocessors of that
+ *
+ * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every run, but for the
+ * multicast algorithms, where the hardware chooses the order and averages of 16-bit floats are rounded twice.
+ *
+ * Calls on one communicator run in the order in which they were made, also from several streams, and inside a capture
+ * (of 8 that go on at a time). A captured graph must be ordered against them, and other graphs, by the caller; a
+ * kernel between them that begins early (programmatic launch) must wait for what is ahead.
+ *
+ * After a failure the contents of `out` are undefined, on all ranks until all their streams have drained: what copy
+ * engines have been told to do they do (see COPIES below).
+ *
+ *   SYMWIN_INVALID      no such type or operation, an address that is no device memory of this rank,
+ *                       misaligned or partly overlapping buffers, or `count` past the window that
+ *                       `in` or `out` begins in
+ *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of the ranks that share it
+ *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED  an earlier call failed: see symwin_comm_check() */
+SYMWIN_API symwin_status symwin_allreduce(symwin_comm *comm, const void *in, void *out,
+                                          uint64_t count, symwin_type type, symwin_op op,
+                                          struct CUstream_st *stream);
+
+typedef struct symwin_allreduce_options {
+    size_t size;      /* sizeof(symwin_allreduce_options); 0 elsewhere: the default */
+    symwin_algo algo; /* all ranks alike */
+    int blocks;  /* most blocks of the grid, at most what fits, and no more than the communicator's
+                       * max_blocks; fewer where the message is small */
+    int threads; /* of a block, rounded up to whole warps. Of those of algorithms that push, 32 more
+                       * than move the message: beyond 32, the last warp only talks to the peers */
+} symwin_allreduce_options;
+
+/* The same with a choice of algorithm and grid. Ranks may choose grids of their own.
+ *
+ * COPIES is for the largest messages; in place kernels bring a quarter of it. It queues copies, which no failure stops: where
+ * the ranks' calls differ, or one of them does not come, the peers' outputs of this call are overwritten all the same,
+ * then with undefined contents, until this rank's stream has passed the call. So after a failure let all ranks' streams
+ * drain before an output is used for anything else. Without failures an output is written, like everywhere, between the
+ * beginning and the end of its rank's call.
+ *
+ *   SYMWIN_INVALID      as symwin_allreduce(); or options->size, algo, blocks or threads make no sense
+ *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast, a type that
+ *                       multicast cannot reduce, ONESHOT_MC in place, TWOSHOT_BULK before sm_90, COPIES with too many
+ *                       ranks on any device; or more blocks or threads than fit
+ *   SYMWIN_BUSY         COPIES in a capture while the communicator has one in another capture
+ *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: outside a capture the communicator was aborted */
+SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
+                                               uint64_t count, symwin_type type, symwin_op op,
+                                               const symwin_allreduce_options *options,
+                                               struct CUstream_st *stream);
+
+typedef struct symwin_allreduce_info {
+    symwin_algo algo; /* not AUTO */
+    int blocks;       /* of the grid */
+    int threads;      /* of a block */
+    int measured; /* 1: by a row of a table (docs/tuning.md); 0: by the model, or as was asked for */
+} symwin_allreduce_info;
+
+/* What symwin_allreduce_with() would launch on this rank for the same arguments, outside captures and on a stream of the
+ * whole device; launches nothing. Local, and as quick as the call less its launch; not while another thread is in a call on `comm`.
+ *
+ *   SYMWIN_INVALID  as symwin_allreduce_with(); info is NULL, or count 0
+ *   and what else symwin_allreduce_with() returns at once */
+SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *in, const void *out,
+                                                uint64_t count, symwin_type type, symwin_op op,
+                                                const symwin_allreduce_options *options,
+                                                symwin_allreduce_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
