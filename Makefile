@@ -80,7 +80,7 @@ LIBS       = -ldl -lm
 # ---- sources ----------------------------------------------------------------------------------
 
 # What takes longest to compile comes first.
-LIB_SOURCES  := $(sort $(wildcard kernels/*.cc)) $(sort $(wildcard *.c emu/*.c emu/*.cc))
+LIB_SOURCES  := $(sort $(wildcard kernels/*.cc)) $(sort $(wildcard *.c src/*/*.c emu/*.c emu/*.cc))
 KERNELS      := $(sort $(wildcard kernels/*.cu))
 TEST_SOURCES := $(sort $(wildcard tests/test_*.c tests/test_*.cc))
 GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
@@ -89,7 +89,7 @@ PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
 PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
-CARRIED := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh kernels/*.h kernels/*.cuh)) cuda_abi.h emu/emu_access.h \
+CARRIED := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh kernels/*.h kernels/*.cuh)) src/driver/cuda_abi.h emu/emu_access.h \
     emu/emu_device.h bench/plot.py
 INFO_SOURCES := $(sort $(wildcard tools/info/*.c))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
@@ -405,14 +405,15 @@ STEP_CALLS := socket connect bind listen accept4 socketpair sendmsg recvmsg poll
     open ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir getrandom getsockopt \
     write read syscall pthread_create pthread_mutex_lock pthread_mutex_trylock \
     pthread_mutex_unlock malloc calloc realloc aligned_alloc
-STEP_OBJECTS := $(patsubst %.c,$(BUILD)/obj/steps/%.c.o,$(wildcard *.c))
+STEP_SOURCES := $(wildcard *.c src/*/*.c)
+STEP_OBJECTS := $(patsubst %.c,$(BUILD)/obj/steps/%.c.o,$(STEP_SOURCES))
 
 $(BUILD)/obj/steps/%.c.o: $(BUILD)/obj/%.c.o Makefile
 	@mkdir -p $(@D)
 	@$(OBJCOPY) $(foreach call,$(STEP_CALLS),--redefine-sym $(call)=step_$(call)) $< $@
 
 $(BUILD)/tests/libsteps.a: $(STEP_OBJECTS) $(BUILD)/obj/tests/steps.c.o \
-    $(filter-out $(call objects,$(wildcard *.c)),$(LIB_OBJECTS))
+    $(filter-out $(call objects,$(STEP_SOURCES)),$(LIB_OBJECTS))
 	@mkdir -p $(@D)
 	@rm -f $@
 	$(call say,AR,$@)$(AR) crs $@ $^
@@ -526,7 +527,7 @@ uninstall:
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. symwin bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tests/race tests/user tools/info \
+FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tests/race tests/user tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

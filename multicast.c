@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "src/internal.h"
 
 static int is_set(const char *name, const char *value)
 {

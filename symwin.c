@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "channels.h"
-#include "choice.h"
-#include "copies.h"
-#include "order.h"
-#include "register.h"
+#include "src/channel/channels.h"
+#include "src/collective/choice.h"
+#include "src/collective/copies.h"
+#include "src/collective/order.h"
+#include "src/window/register.h"
 
 static const char create_call[] = "symwin_comm_create";
 

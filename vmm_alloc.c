@@ -1,5 +1,5 @@
 /* Memory for callers: out of the pools (pool.c), and looked at where SYMWIN_MEM_DEBUG asks for it. Any thread. */
-#include "pool.h"
+#include "src/memory/pool.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -18,10 +18,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "../internal.h"
 #include "common.h"
 #include "median.h"
 #include "rivals/multicast.h"
+#include "src/internal.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 64, LIBRARIES = 2, WINDOWS = 200, MIB = 1 << 20 };
 

@@ -18,9 +18,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "../internal.h"
 #include "common.h"
 #include "median.h"
+#include "src/internal.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 16, MOST_CALLS = 100, MOST_BYTES = 16 << 20 };
 enum way { ONE, ORDER, BESIDE, ONE_GRAPH, TWO_GRAPHS, WAYS };

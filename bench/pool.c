@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../internal.h"
 #include "common.h"
 #include "median.h"
+#include "src/internal.h"
 
 enum { ROUNDS = 9, MOST_THREADS = 64, HANDS = 64 };
 

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "../register.h"
 #include "common.h"
 #include "median.h"
+#include "src/window/register.h"
 
 enum { ROUNDS = 9, CALLS = 20000, MOST = 10000, BYTES = 8192 };
 

@@ -20,10 +20,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../internal.h"
 #include "common.h"
 #include "median.h"
 #include "rivals/multicast.h"
+#include "src/internal.h"
 
 enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
 

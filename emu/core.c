@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../settings.h"
 #include "exec.h"
 #include "memory.h"
+#include "src/base/settings.h"
 
 #define TABLE_ENTRY(name, symbol, version, need, params) .name = sw_emu_##name,
 const struct sw_driver sw_emu_driver = {SW_DRIVER_LIST(TABLE_ENTRY)};

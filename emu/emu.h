@@ -4,8 +4,8 @@
 #ifndef SYMWIN_EMU_H
 #define SYMWIN_EMU_H
 
-#include "../cuda_abi.h"
-#include "../driver.h"
+#include "src/driver/cuda_abi.h"
+#include "src/driver/driver.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,7 +7,7 @@
 #ifndef SYMWIN_EMU_ACCESS_H
 #define SYMWIN_EMU_ACCESS_H
 
-#include "../cuda_abi.h"
+#include "src/driver/cuda_abi.h"
 
 #ifdef __cplusplus
 #define EMU_ATOMIC(type) type

@@ -4,8 +4,8 @@
 #ifndef SYMWIN_FUZZ_CALLS_RANGES_H
 #define SYMWIN_FUZZ_CALLS_RANGES_H
 
-#include "../register.h"
 #include "calls_model.h"
+#include "src/window/register.h"
 
 static int is_live(const struct range *range)
 {

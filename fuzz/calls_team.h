@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "../register.h"
 #include "fuzz.h"
+#include "src/window/register.h"
 
 enum { RANKS = 3, PAIR = 2 };
 

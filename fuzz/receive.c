@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../wire.h"
 #include "fuzz.h"
+#include "src/control/wire.h"
 
 enum {
     MOST_STEPS = 64,

@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../wire.h"
 #include "fuzz.h"
+#include "src/control/wire.h"
 
 enum {
     MOST_STEPS = 96,

@@ -3,8 +3,8 @@
  *
  * Input: the file's text.
  */
-#include "../choice.h"
 #include "fuzz.h"
+#include "src/collective/choice.h"
 
 static void check_row(const struct sw_tuning_row *row, int registered)
 {

@@ -6,8 +6,8 @@
  */
 #include <stddef.h>
 
-#include "../wire.h"
 #include "fuzz.h"
+#include "src/control/wire.h"
 
 enum { FIT_HEADER = 1, FIT_LENGTH = 2 };
 

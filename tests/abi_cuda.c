@@ -18,8 +18,8 @@
 #if defined(CUDA_VERSION) && CUDA_VERSION >= 12040
 #include <cudaTypedefs.h>
 
-#include "../driver_list.h"
 #include "abi_list.h"
+#include "src/driver/driver_list.h"
 
 /* Two entry points go by a name of their own in driver_list.h. */
 #define PFN_cuStreamGetCaptureInfo_v2_v11030 PFN_cuStreamGetCaptureInfo_v11030

@@ -14,7 +14,7 @@
 
 #include <sys/types.h>
 
-#include "../driver.h"
+#include "src/driver/driver.h"
 #include "tap.h"
 
 #define CONF_RULES 85

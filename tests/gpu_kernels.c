@@ -2,9 +2,9 @@
  * multicast: on a shared host that is not for tests to use. */
 #include <stdlib.h>
 
-#include "driver.h"
-#include "fatbins.h"
 #include "kernel_cases.h"
+#include "src/driver/driver.h"
+#include "src/driver/fatbins.h"
 #include "tap.h"
 
 int main(void)

@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "../emu/emu.h"
-#include "../internal.h"
 #include "../symwin.h"
+#include "src/internal.h"
 #include "tap.h"
 
 #define HARNESS_UNUSED __attribute__((unused)) static

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "../bootstrap.h"
 #include "processes.h"
+#include "src/bootstrap/bootstrap.h"
 
 enum { HOSTILE_WAIT_MS = 4000, HOSTILE_MOST_FDS = 200 };
 

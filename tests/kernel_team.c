@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "emu/emu.h"
-#include "fatbins.h"
 #include "reference.h"
+#include "src/driver/fatbins.h"
 
 extern const struct sw_emu_image sw_kernels_emu_image;
 

@@ -12,8 +12,8 @@
 #ifndef SYMWIN_TESTS_KERNEL_TEAM_H
 #define SYMWIN_TESTS_KERNEL_TEAM_H
 
-#include "driver.h"
 #include "kernels/kernel_args.h"
+#include "src/driver/driver.h"
 
 #define TEAM_MAX_RANKS 80
 #define TEAM_MAX_LIBRARIES 8

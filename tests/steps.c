@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../cuda_abi.h"
+#include "src/driver/cuda_abi.h"
 
 static struct {
     atomic_long taken, nth;

@@ -1,5 +1,5 @@
 /* The cache of registered ranges against a plain model: unit by unit, how many ranges have it, whose it is, what serves it. */
-#include "../cache.h"
+#include "src/window/cache.h"
 
 #include "host_cases.h"
 

@@ -1,5 +1,5 @@
 /* Carving: random takes and gives against a plain model, places that depend on the calls alone, memory that joins again. */
-#include "../carve.h"
+#include "src/memory/carve.h"
 
 #include "host_cases.h"
 

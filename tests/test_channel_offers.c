@@ -1,8 +1,8 @@
 /* What a rank offers a channel's other end is looked at before it is believed: where its counters are, and its memory. Rank 1 is the test,
  * which sends letters and makes no end.
  */
-#include "../channels.h"
 #include "host_cases.h"
+#include "src/channel/channels.h"
 
 enum { LANES = 4, TIMEOUT_MS = 5000 };
 

@@ -1,9 +1,9 @@
 /* Channels between processes, on one host and on several: deaths, descriptors that run out, letters that lie. */
 #include <sys/resource.h>
 
-#include "../channels.h"
 #include "ends_member.h"
 #include "processes.h"
+#include "src/channel/channels.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { AT_ONCE_MS = 5000 };

@@ -1,7 +1,7 @@
 /* What is chosen: by the model alone, and for calls on a communicator by rows, the model and what was asked for.
  */
-#include "../choice.h"
 #include "host_cases.h"
+#include "src/collective/choice.h"
 
 #define KIB ((size_t)1 << 10)
 

@@ -7,12 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "driver.h"
 #include "emu/emu.h"
 #include "emu/emu_access.h"
 #include "host_cases.h"
 #include "kernel_job.h"
 #include "reference.h"
+#include "src/driver/driver.h"
 
 enum { RANKS = 3, COUNT = 301, BLOCKS = 2, SOON_MS = 20000 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../internal.h"
+#include "src/internal.h"
 #include "tap.h"
 
 #define CALL "symwin_comm_create_env"

@@ -4,9 +4,9 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include "../bootstrap.h"
-#include "../wire.h"
 #include "host_cases.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/control/wire.h"
 
 enum { RANKS = 4, SEQUENCE = 7, TIMEOUT_MS = 2000 };
 

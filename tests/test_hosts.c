@@ -8,9 +8,9 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "../bootstrap.h"
 #include "ports.h"
 #include "process_cases.h"
+#include "src/bootstrap/bootstrap.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { TIME_MS = 2000 };

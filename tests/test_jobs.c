@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#include "../bootstrap.h"
 #include "processes.h"
+#include "src/bootstrap/bootstrap.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { PAIRS = 3, TIME_MS = 4000 };

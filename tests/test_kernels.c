@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "driver.h"
 #include "emu/emu.h"
 #include "kernel_cases.h"
+#include "src/driver/driver.h"
 
 /* To ThreadSanitizer 72 ranks are nothing that 17 are not, and take it many times as long. */
 #if defined(__SANITIZE_THREAD__)

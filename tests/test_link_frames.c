@@ -8,9 +8,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "../bootstrap.h"
-#include "../wire.h"
 #include "host_cases.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/control/wire.h"
 
 enum { RANKS = 4, HOSTS = 2, SOON_MS = 5000, QUIET_MS = 60 };
 

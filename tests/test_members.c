@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 
-#include "../page.h"
 #include "hostile.h"
+#include "src/control/page.h"
 
 enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, AT_ONCE_MS = 1000 };
 

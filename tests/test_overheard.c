@@ -2,9 +2,9 @@
  * nothing in it opens a meeting. */
 #include <sys/syscall.h>
 
-#include "../bootstrap.h"
 #include "ports.h"
 #include "process_cases.h"
+#include "src/bootstrap/bootstrap.h"
 
 enum { RANKS = 4, MOST = 8 << 20, MOST_IDS = 64, ID_SHOWN = 8 };
 

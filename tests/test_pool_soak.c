@@ -4,7 +4,7 @@
  * one rank for each device, are all threads'.
  *
  *   SYMWIN_TEST_TURNS   of all threads, 1,000,000 where it is not set */
-#include "../register.h"
+#include "src/window/register.h"
 
 #include "host_cases.h"
 

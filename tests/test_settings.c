@@ -4,7 +4,7 @@
  */
 #include "processes.h"
 
-#include "../settings.h"
+#include "src/base/settings.h"
 
 enum { RANKS = 3, AT_ONCE_S = 10 };
 

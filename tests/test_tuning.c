@@ -3,9 +3,9 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-#include "../choice.h"
-#include "../tables.h"
 #include "host_cases.h"
+#include "src/collective/choice.h"
+#include "src/collective/tables.h"
 
 #define CALL "symwin_comm_create"
 #define NAMES "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"

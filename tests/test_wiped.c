@@ -1,9 +1,9 @@
 /* What is left of secrets in a process's memory when the communicators are gone that were made with them: nothing. */
 #include <fcntl.h>
 
-#include "../bootstrap.h"
-#include "../letters.h"
 #include "processes.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/control/letters.h"
 
 enum { RANKS = 3, MASK = 0x5a, MOST = 256 << 20 };
 

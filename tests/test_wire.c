@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-#include "../wire.h"
 #include "hostile.h"
+#include "src/control/wire.h"
 
 /* ---- numbers ---- */
 

@@ -17,7 +17,10 @@ symbol() { printf '%s_%s_%s' "$table" "$kind" "$(name "$1" | tr -c 'A-Za-z0-9\n'
 cat <<'END'
 /* Made by tools/embed.sh. */
 END
-printf '#include "%ss.h"\n' "$kind"
+case $kind in
+fatbin) printf '#include "src/driver/fatbins.h"\n' ;;
+*) printf '#include "src/collective/tables.h"\n' ;;
+esac
 
 for file; do
     symbol=$(symbol "$file")

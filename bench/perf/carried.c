@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../../tables.h"
 #include "perf.h"
+#include "src/collective/tables.h"
 
 extern const struct sw_table perf_tables[]; /* one; made by tools/embed.sh */
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "../../emu/emu.h"
-#include "../../fatbins.h"
 #include "perf.h"
+#include "src/driver/fatbins.h"
 
 extern const struct sw_emu_image perf_emu_image; /* emu_kernels.cc */
 extern const struct sw_fatbin perf_fatbins[];    /* made by tools/embed.sh */

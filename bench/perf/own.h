@@ -13,8 +13,8 @@
 #define PERF_OWN_H
 
 #include "../../emu/emu.h"
-#include "../../internal.h"
 #include "options.h"
+#include "src/internal.h"
 #include "symwin/kernel.h"
 
 struct rank;

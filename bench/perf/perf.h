@@ -24,11 +24,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "../../internal.h"
 #include "data.h"
 #include "kernel_args.h"
 #include "options.h"
 #include "own.h"
+#include "src/internal.h"
 
 /* ---- ways.c: what is timed ------------------------------------------------------------------- */
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../choice.h"
 #include "perf.h"
+#include "src/collective/choice.h"
 
 enum { MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
 

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../choice.h"
 #include "perf.h"
+#include "src/collective/choice.h"
 
 struct row {
     symwin_type type;

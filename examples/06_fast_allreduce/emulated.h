@@ -5,8 +5,8 @@
 
 #include <pthread.h>
 
-#include "driver.h"
 #include "emu/emu.h"
+#include "src/driver/driver.h"
 
 typedef CUresult cudaError_t;
 typedef CUstream cudaStream_t;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../../emu/emu.h"
-#include "../../internal.h"
+#include "src/internal.h"
 
 static int is(const char *what)
 {

@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../cuda_abi.h"
 #include "nccl.h"
+#include "src/driver/cuda_abi.h"
 
 enum { MOST = 64 };
 

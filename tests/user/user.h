@@ -58,8 +58,8 @@ bool user_sum(const struct user_rank *r);
 
 #else
 
-#include "driver.h"
 #include "emu/emu.h"
+#include "src/driver/driver.h"
 
 #define USER_LAUNCH(kernel, r, shared) user_launch(kernel, r, shared)
 

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "../../bootstrap.h"
+#include "src/bootstrap/bootstrap.h"
 
 enum { INFO_TEXT = 600, INFO_UNKNOWN = -1 };
 

@@ -9,8 +9,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "../../dump.h"
 #include "info.h"
+#include "src/inspect/dump.h"
 
 enum { ANSWER_S = 10 }; /* twice what the process gives a reader that does not read */
 

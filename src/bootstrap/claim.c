@@ -1,0 +1,155 @@
+/* Two jobs of one user on one host whose ranks come at the same time, and that nothing tells apart: their ranks look for an id in
+ * the same file, and would meet one another's.
+ *
+ * A rank on its way holds a lock on a file beside that of the id, with its number. Who finds it locked is of another job, or says
+ * a wrong number: it writes that into the file, and fails. Who holds the lock learns of it from the process that made the id: when
+ * all have come, that looks at the files of all ranks. The system takes the lock from a process that has ended.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/bootstrap/bootstrap.h"
+
+enum { MOST_TRIES = 100 };
+
+struct sw_claim {
+    struct sw_claim *next;
+    unsigned char name[SW_NAME_BYTES]; /* of the id that was found with it */
+    int fd;                            /* owned and kept */
+    char file[SW_FILE_NAME_BYTES + 16];
+};
+
+static struct sw_claim *claims; /* of ids that were found; owned, under the service lock */
+
+static void file_name(const char *file, int rank, char name[SW_FILE_NAME_BYTES + 16])
+{
+    snprintf(name, SW_FILE_NAME_BYTES + 16, "%s.%d", file, rank);
+}
+
+/* -1: errno says why not. */
+static int open_kept(const char *name)
+{
+    int fd;
+
+    sw_service_lock();
+    fd = sw_service_keep_new(open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+    sw_service_unlock();
+    return fd;
+}
+
+/* The locked file of that name, empty. -1: EWOULDBLOCK another process has it, and was told so; or why there is none. */
+static int lock_file(const char *name)
+{
+    struct stat file;
+    int fd = -1, error = EWOULDBLOCK, tries;
+
+    for (tries = 0; tries < MOST_TRIES; tries++) {
+        fd = open_kept(name);
+        if (fd < 0)
+            return -1;
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            error = errno;
+            if (error == EWOULDBLOCK && write(fd, "2", 1) != 1)
+                error = errno;
+            break;
+        }
+        /* Whoever had it before may just have removed it. */
+        if (fstat(fd, &file) == 0 && file.st_nlink > 0 && ftruncate(fd, 0) == 0)
+            return fd;
+        sw_service_close(fd);
+    }
+    if (tries < MOST_TRIES)
+        sw_service_close(fd);
+    errno = error;
+    return -1;
+}
+
+symwin_status sw_claim_take(const char *file, int rank, const char *job, const char *call,
+                            struct sw_claim **out)
+{
+    struct sw_claim *claim = calloc(1, sizeof *claim);
+    int error;
+
+    sw_fork_register(sw_bootstrap_forget);
+    *out = NULL;
+    if (claim == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    file_name(file, rank, claim->file);
+    claim->fd = lock_file(claim->file);
+    error = errno;
+    if (claim->fd >= 0) {
+        *out = claim;
+        return SYMWIN_OK;
+    }
+    free(claim);
+    if (error == EWOULDBLOCK)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: another process comes as rank %d of job \"%s\" at the same time: set "
+                       "SYMWIN_JOB to a name that each job has for itself",
+                       call, rank, job);
+    if (error == EMFILE || error == ENFILE)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no descriptor for %s.%d; raise ulimit -n", call, file,
+                       rank);
+    return SYMWIN_OK; /* a file system without locks */
+}
+
+void sw_claim_free(struct sw_claim *claim)
+{
+    if (claim == NULL)
+        return;
+    unlink(claim->file); /* before it is unlocked */
+    sw_service_close(claim->fd);
+    free(claim);
+}
+
+void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id)
+{
+    if (claim == NULL)
+        return;
+    sw_id_name(id, claim->name);
+    sw_service_lock();
+    claim->next = claims;
+    claims = claim;
+    sw_service_unlock();
+}
+
+void sw_claim_drop(const struct sw_id *id)
+{
+    struct sw_claim **at = &claims, *claim;
+    unsigned char name[SW_NAME_BYTES];
+
+    sw_id_name(id, name);
+    sw_service_lock();
+    while (*at != NULL && memcmp((*at)->name, name, sizeof name) != 0)
+        at = &(*at)->next;
+    claim = *at;
+    if (claim != NULL)
+        *at = claim->next;
+    sw_service_unlock();
+    sw_claim_free(claim);
+}
+
+int sw_claim_disputed(const char *file, int nranks)
+{
+    char name[SW_FILE_NAME_BYTES + 16];
+    struct stat found;
+    int r;
+
+    for (r = 0; r < nranks; r++) {
+        file_name(file, r, name);
+        if (lstat(name, &found) == 0 && found.st_size > 0)
+            return r;
+    }
+    return -1;
+}
+
+void sw_claims_forked(void)
+{
+    claims = NULL; /* the parent's */
+}

@@ -1,0 +1,227 @@
+/* Where an id is written down for ranks of this user on this host: a file in a folder that only this
+ * user can enter. A file that somebody has left is known by nobody answering for it.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/bootstrap/bootstrap.h"
+
+enum { SELDOM = 16 }; /* of so many looks one reads whole folders */
+
+/* What does not begin with a slash is no place: it would be another one in each process. */
+int sw_place_name(int which, const char *tail, char *name, size_t room)
+{
+    const char *const places[SW_PLACES] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"), "/tmp"};
+
+    if (places[which] == NULL || places[which][0] != '/' ||
+        strlen(places[which]) + strlen(tail) >= room)
+        return 0;
+    strcpy(name, places[which]);
+    strcat(name, tail);
+    return 1;
+}
+
+/* ---- folders ---- */
+
+/* In a place that others can write to, anybody can take the name that all processes of this user look for first. Then the
+ * folder has a name that nobody could take before it was there. */
+#define OTHER_NAME "-XXXXXX"
+
+static int is_private(const char *folder)
+{
+    struct stat file;
+
+    return lstat(folder, &file) == 0 && S_ISDIR(file.st_mode) && file.st_uid == geteuid() &&
+           (file.st_mode & 077) == 0;
+}
+
+/* The folder of the first name; 0: there is none, and -1: nor can there be. */
+static int first_folder(int which, int make, char *name, size_t room)
+{
+    char tail[64];
+
+    snprintf(tail, sizeof tail, "/symwin-%lu", (unsigned long)geteuid());
+    if (!sw_place_name(which, tail, name, room))
+        return -1;
+    if (make && mkdir(name, 0700) != 0 && errno != EEXIST)
+        return -1;
+    return is_private(name);
+}
+
+/* The next one of another name among the entries of the place. */
+static int next_folder(DIR *entries, int which, char *name, size_t room)
+{
+    struct dirent *entry;
+    char first[64];
+    size_t length;
+
+    snprintf(first, sizeof first, "symwin-%lu-", (unsigned long)geteuid());
+    length = strlen(first);
+    while ((entry = readdir(entries)) != NULL)
+        if (strncmp(entry->d_name, first, length) == 0 &&
+            strlen(entry->d_name) == length + sizeof OTHER_NAME - 2 &&
+            sw_place_name(which, "/", name, room) && strlen(name) + strlen(entry->d_name) < room &&
+            is_private(strcat(name, entry->d_name)))
+            return 1;
+    return 0;
+}
+
+static DIR *open_place(int which)
+{
+    char place[SW_FILE_NAME_BYTES];
+    DIR *entries = NULL;
+    int fd;
+
+    if (!sw_place_name(which, "/", place, sizeof place))
+        return NULL;
+    sw_service_lock();
+    fd = sw_service_keep_new(open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    sw_service_unlock();
+    if (fd >= 0)
+        entries = fdopendir(fd);
+    if (fd >= 0 && entries == NULL)
+        sw_service_close(fd);
+    return entries;
+}
+
+static void close_place(DIR *entries)
+{
+    if (entries == NULL)
+        return;
+    sw_service_lock();
+    sw_service_forget(dirfd(entries));
+    closedir(entries);
+    sw_service_unlock();
+}
+
+int sw_own_folder(int which, int make, char *name, size_t room)
+{
+    char tail[64];
+    int found = first_folder(which, make, name, room);
+    DIR *entries;
+
+    if (found != 0)
+        return found > 0;
+    entries = open_place(which);
+    found = entries != NULL && next_folder(entries, which, name, room);
+    close_place(entries);
+    if (found || !make)
+        return found;
+    snprintf(tail, sizeof tail, "/symwin-%lu" OTHER_NAME, (unsigned long)geteuid());
+    return sw_place_name(which, tail, name, room) && mkdtemp(name) != NULL && is_private(name);
+}
+
+/* ---- ids ---- */
+
+void sw_id_tail(const struct sw_part *parts, int count, char tail[SW_TAIL_BYTES])
+{
+    unsigned char digest[SW_DIGEST_BYTES];
+    int i;
+
+    sw_sha256(parts, count, digest);
+    tail[0] = '/';
+    for (i = 0; i < SW_TAIL_BYTES / 2 - 1; i++)
+        snprintf(tail + 1 + 2 * i, 3, "%02x", digest[i]);
+}
+
+symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_NAME_BYTES])
+{
+    int which;
+
+    for (which = 0; which < SW_PLACES; which++)
+        if (sw_own_folder(which, 1, name, SW_FILE_NAME_BYTES - SW_TAIL_BYTES)) {
+            strcat(name, tail);
+            return SYMWIN_OK;
+        }
+    return sw_fail(SYMWIN_DENIED,
+                   "%s: there is no folder symwin-%lu that belongs to this user alone in TMPDIR, "
+                   "XDG_RUNTIME_DIR or /tmp, and none can be made; set TMPDIR to a private folder",
+                   call, (unsigned long)geteuid());
+}
+
+/* open(), again after a signal. */
+static int file_open(const char *name, int flags)
+{
+    int fd;
+
+    do
+        fd = open(name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+/* All of it at once: whoever finds the file finds a whole id. */
+symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call)
+{
+    char draft[SW_FILE_NAME_BYTES + 32];
+    ssize_t wrote = -1;
+    int fd;
+
+    snprintf(draft, sizeof draft, "%s.%ld", name, (long)getpid());
+    unlink(draft);
+    fd = file_open(draft, O_WRONLY | O_CREAT | O_EXCL);
+    if (fd >= 0) {
+        do
+            wrote = write(fd, id, sizeof *id);
+        while (wrote < 0 && errno == EINTR);
+        close(fd);
+    }
+    if (wrote == (ssize_t)sizeof *id && rename(draft, name) == 0)
+        return SYMWIN_OK;
+    sw_fail(SYMWIN_DENIED, "%s: %s cannot be written: %s", call, name, strerror(errno));
+    unlink(draft);
+    return SYMWIN_DENIED;
+}
+
+static int file_read(const char *name, struct sw_id *id)
+{
+    const int fd = file_open(name, O_RDONLY);
+    struct stat file;
+    int right;
+
+    if (fd < 0)
+        return 0;
+    right = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid() &&
+            (file.st_mode & 077) == 0 && read(fd, id, sizeof *id) == (ssize_t)sizeof *id;
+    close(fd);
+    return right;
+}
+
+/* In all folders of the place: the maker may have seen others than there are now. */
+static int look_in(int which, int everywhere, const char *tail, struct sw_id *id,
+                   int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
+{
+    char name[SW_FILE_NAME_BYTES];
+    const size_t room = sizeof name - SW_TAIL_BYTES;
+    DIR *entries;
+    int found;
+
+    found = first_folder(which, 0, name, room) > 0 && file_read(strcat(name, tail), id) &&
+            is_open(id, deadline);
+    if (found || !everywhere)
+        return found;
+    entries = open_place(which);
+    while (!found && entries != NULL && next_folder(entries, which, name, room))
+        found = file_read(strcat(name, tail), id) && is_open(id, deadline);
+    close_place(entries);
+    return found;
+}
+
+int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
+               int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
+{
+    char text[SW_TEXT_BYTES];
+    int found = 0, which;
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    for (which = 0; which < SW_PLACES && !found; which++)
+        found = look_in(which, turn % SELDOM == 0, tail, id, is_open, deadline);
+    sw_error_restore(text); /* of looking in vain */
+    return found;
+}

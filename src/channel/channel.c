@@ -1,0 +1,503 @@
+/* Channels: the public calls, and what an end has of its own. How two ends meet: channel_meet.c. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/channel/channels.h"
+
+_Static_assert(SYMWIN_CHANNEL_LANES == SW_STATE_LANES &&
+                   SYMWIN_CHANNEL_LANE_BYTES == SW_STATE_LANE_BYTES,
+               "the communicator's memory has the lanes that are promised");
+
+enum { GOODBYE_MS = 100 }; /* for lines that are read at their other ends */
+
+static _Atomic uintptr_t handles; /* the last one given out, by any communicator */
+
+struct sw_channels *sw_channels_create(int nranks)
+{
+    struct sw_channels *channels = calloc(1, sizeof *channels);
+
+    if (channels == NULL)
+        return NULL;
+    channels->made = calloc((size_t)nranks, sizeof *channels->made);
+    if (channels->made != NULL && pthread_mutex_init(&channels->mutex, NULL) == 0)
+        return channels;
+    free(channels->made);
+    free(channels);
+    return NULL;
+}
+
+/* ---- an end's own side ------------------------------------------------------------------------- */
+
+/* What an offer takes along. */
+struct offered {
+    CUmemGenericAllocationHandle memory; /* owned, 0: none */
+    int fd;                              /* owned, -1: none */
+};
+
+static void drop_offered(struct offered *o)
+{
+    if (o->memory != 0)
+        sw_drop(sw_drv.cuMemRelease(o->memory), "cuMemRelease");
+    if (o->fd >= 0)
+        sw_service_close(o->fd);
+    *o = (struct offered){.fd = -1};
+}
+
+/* A handle of the allocation, in the form that gets to the peer. */
+static symwin_status export_memory(const char *call, symwin_comm *comm, CUdeviceptr base,
+                                   struct sw_wire_letter *letter, struct offered *o)
+{
+    const enum sw_letter_way way = sw_letters_way(comm->group, letter->to);
+    CUmemFabricHandle fabric;
+    symwin_status status = sw_check(
+        sw_drv.cuMemRetainAllocationHandle(&o->memory, (void *)(uintptr_t)base),
+        "%s: cuMemRetainAllocationHandle of 0x%llx", call, base);
+
+    if (status != SYMWIN_OK) {
+        o->memory = 0;
+        return status;
+    }
+    if (way == SW_WAY_PROCESS)
+        return SYMWIN_OK;
+    if (way == SW_WAY_HOST) {
+        status = sw_handles_export(o->memory, comm->rank, &o->fd);
+    } else {
+        status = sw_handles_export_fabric(o->memory, &fabric);
+        letter->is_fabric = status == SYMWIN_OK;
+        if (status == SYMWIN_OK)
+            memcpy(letter->fabric, &fabric, sizeof fabric);
+    }
+    sw_drop(sw_drv.cuMemRelease(o->memory), "cuMemRelease");
+    o->memory = 0;
+    return status;
+}
+
+/* Memory in no window. */
+static symwin_status offer_other(const char *call, symwin_comm *comm, struct sw_end *end,
+                                 struct sw_wire_letter *letter, struct offered *o)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)end->ptr;
+    struct sw_allocation a;
+    symwin_status status = sw_memory_hold(call, address, &a);
+    size_t left;
+
+    if (status != SYMWIN_OK)
+        return status;
+    end->held = a.owned ? address : 0;
+    left = (size_t)(a.begin + a.bytes - address);
+    if (a.physical.device != comm->device)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %p is memory of device %d and this rank's communicator is on device %d",
+                       call, end->ptr, a.physical.device, comm->device);
+    if (end->bytes > left)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %zu bytes at %p pass the end of their allocation by %zu bytes", call,
+                       end->bytes, end->ptr, end->bytes - left);
+    letter->memory = SW_LETTER_OTHER;
+    letter->place = address - a.physical.base;
+    letter->buffer_id = a.physical.buffer_id;
+    letter->allocation = a.physical.bytes;
+    return export_memory(call, comm, a.physical.base, letter, o);
+}
+
+/* Memory in a window is known by its place in the flat range. */
+static symwin_status offer_memory(const char *call, symwin_comm *comm, struct sw_end *end,
+                                  struct sw_wire_letter *letter, struct offered *o)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)end->ptr;
+    struct sw_registry_entry entry;
+    struct sw_allocation a;
+
+    if (end->ptr == NULL && end->bytes == 0)
+        return SYMWIN_OK;
+    if (end->ptr == NULL || end->bytes == 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: ptr is %p and bytes %zu; pass memory of one byte at least, or NULL and "
+                       "0 for none",
+                       call, end->ptr, end->bytes);
+    letter->bytes = end->bytes;
+    if (sw_registry_find(comm->registry, (uintptr_t)end->ptr, end->bytes, &entry) != SW_FOUND_ALL)
+        return offer_other(call, comm, end, letter, o);
+    end->window = 1;
+    if (sw_allocation_hold(address, &a) == SW_OWNED_LIVE)
+        end->held = address;
+    letter->memory = SW_LETTER_WINDOW;
+    letter->place = entry.offset + ((uintptr_t)end->ptr - entry.begin);
+    return SYMWIN_OK;
+}
+
+/* Zeroed: what was there before was another channel's. */
+static symwin_status take_lanes(const char *call, symwin_comm *comm, struct sw_end *end, int lanes)
+{
+    struct sw_channels *channels = comm->channels;
+    symwin_status status = SYMWIN_OK;
+    int lane, dirty;
+
+    if (lanes < 1 || lanes > SYMWIN_CHANNEL_LANES)
+        return sw_fail(SYMWIN_INVALID, "%s: lanes is %d; pass 1 to %d, or 0 for 1", call, lanes,
+                       SYMWIN_CHANNEL_LANES);
+    pthread_mutex_lock(&channels->mutex);
+    lane = sw_lanes_take(channels, lanes, &dirty);
+    pthread_mutex_unlock(&channels->mutex);
+    if (lane < 0)
+        return sw_fail(SYMWIN_NO_MEMORY,
+                       "%s: no %d of the %d lanes are free beside each other; destroy channels on "
+                       "both ranks, or make them with fewer lanes",
+                       call, lanes, SYMWIN_CHANNEL_LANES);
+    end->lane = (uint32_t)lane;
+    end->lanes = (uint32_t)lanes;
+    if (dirty)
+        status = sw_memory_fill(
+            sw_group_address(comm->group, comm->rank, sw_lanes_offset(comm, end->lane)), 0,
+            (size_t)lanes * SW_STATE_LANE_BYTES);
+    return status;
+}
+
+/* Gives up what is this rank's own. */
+static void release_own(symwin_comm *comm, struct sw_end *end)
+{
+    if (end->held != 0)
+        sw_allocation_drop(end->held);
+    end->held = 0;
+    if (end->lanes == 0)
+        return;
+    pthread_mutex_lock(&comm->channels->mutex);
+    sw_lanes_give(comm->channels, end->lane, end->lanes);
+    pthread_mutex_unlock(&comm->channels->mutex);
+    end->lanes = 0;
+}
+
+static symwin_status prepare(const char *call, symwin_comm *comm, struct sw_end *end,
+                             const symwin_channel_options *options, struct sw_wire_letter *letter,
+                             struct offered *o)
+{
+    symwin_status status;
+
+    if (options != NULL && options->size != sizeof *options)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->size is %zu; set it to sizeof(symwin_channel_options), %zu",
+                       call, options->size, sizeof *options);
+    status = take_lanes(call, comm, end,
+                        options != NULL && options->lanes != 0 ? options->lanes : 1);
+    if (status == SYMWIN_OK)
+        status = offer_memory(call, comm, end, letter, o);
+    letter->words = sw_lanes_offset(comm, end->lane);
+    letter->lanes = end->lanes;
+    return status;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------- */
+
+/* Tells the peer how it went here; `end` is NULL, or this rank's end where status is OK. */
+static symwin_status offer(const char *call, symwin_comm *comm, symwin_status status,
+                           struct sw_wire_letter *letter, struct offered *o)
+{
+    char text[SW_TEXT_BYTES];
+    symwin_status sent;
+
+    memcpy(text, symwin_last_error(), sizeof text);
+    letter->status = (int32_t)status;
+    if (status != SYMWIN_OK)
+        sw_letter_text(letter->text, call);
+    sent = sw_letters_send(comm->group, letter, o->fd, o->memory, sw_now_ms() + comm->timeout_ms,
+                           call);
+    o->memory = 0; /* the letter's, or released */
+    if (status != SYMWIN_OK)
+        sw_error_restore(text);
+    return status != SYMWIN_OK ? status : sent;
+}
+
+static symwin_status create(const char *call, symwin_comm *comm, struct sw_end *end,
+                            const symwin_channel_options *options)
+{
+    struct offered o = {.fd = -1};
+    struct sw_wire_letter letter;
+    struct sw_scope scope;
+    symwin_status status;
+
+    sw_letter_fill(comm, end->peer, SW_LETTER_OFFER, end->number, SYMWIN_OK, "", &letter);
+    status = sw_scope_enter_context(comm->context, &scope);
+    if (status == SYMWIN_OK)
+        status = prepare(call, comm, end, options, &letter, &o);
+    sw_scope_leave(&scope);
+    status = offer(call, comm, status, &letter, &o);
+    drop_offered(&o);
+    if (status != SYMWIN_OK)
+        release_own(comm, end);
+    return status;
+}
+
+symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size_t bytes,
+                                    const symwin_channel_options *options, symwin_channel_end **out)
+{
+    static const char call[] = "symwin_channel_create";
+    struct sw_end *end;
+    symwin_status status;
+
+    if (out == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: end is NULL; pass where to put the handle", call);
+    status = sw_comm_enter(comm, call);
+    if (status != SYMWIN_OK)
+        return status;
+    if (peer < 0 || peer >= comm->nranks || peer == comm->rank) {
+        sw_comm_leave(comm);
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: peer is %d; pass another rank than this one, of 0 to %d", call, peer,
+                       comm->nranks - 1);
+    }
+    sw_letters_collect(comm->group); /* it may free lanes */
+    status = sw_channels_meet(comm, call, sw_now_ms() + comm->timeout_ms);
+    end = status == SYMWIN_OK ? calloc(1, sizeof *end) : NULL;
+    if (status == SYMWIN_OK && end == NULL) {
+        sw_exchange_fail(comm->group->exchange, SYMWIN_NO_MEMORY, comm->rank); /* not to be told */
+        status = sw_exchange_settled(comm->group->exchange, call);
+    }
+    if (status == SYMWIN_OK) {
+        *end = (struct sw_end){
+            .peer = peer, .number = ++comm->channels->made[peer], .ptr = ptr, .bytes = bytes};
+        status = create(call, comm, end, options);
+    }
+    if (status == SYMWIN_OK) {
+        pthread_mutex_lock(&comm->channels->mutex);
+        end->handle = atomic_fetch_add(&handles, 1) + 1;
+        end->next = comm->channels->ends;
+        comm->channels->ends = end;
+        *out = (symwin_channel_end *)end->handle;
+        pthread_mutex_unlock(&comm->channels->mutex);
+    } else {
+        free(end);
+    }
+    sw_comm_leave(comm);
+    return status;
+}
+
+/* The live end behind a handle, under the mutex; NULL: there is none, which is said. */
+static struct sw_end *lookup(const char *call, const symwin_comm *comm,
+                             const symwin_channel_end *handle)
+{
+    struct sw_end *end = comm->channels->ends;
+
+    while (end != NULL && (end->handle == 0 || end->handle != (uintptr_t)handle))
+        end = end->next;
+    if (end == NULL)
+        sw_fail(SYMWIN_INVALID,
+                "%s: %p is no live end of a channel of rank %d's communicator: it was destroyed "
+                "before, or is another communicator's",
+                call, (const void *)handle, comm->rank);
+    return end;
+}
+
+/* SYMWIN_OK where it is connected or failed, *failure then, or still waits: *peer. */
+static symwin_status look(const char *call, symwin_comm *comm, const symwin_channel_end *handle,
+                          enum sw_end_state *state, int *peer, symwin_channel *channel)
+{
+    struct sw_channels *channels = comm->channels;
+    symwin_status status = SYMWIN_OK;
+    const struct sw_end *end;
+
+    pthread_mutex_lock(&channels->mutex);
+    end = lookup(call, comm, handle);
+    if (end == NULL) {
+        status = SYMWIN_INVALID;
+    } else {
+        const CUdeviceptr words = sw_group_address(comm->group, comm->rank,
+                                                   sw_lanes_offset(comm, end->lane));
+        const int their_fault = end->theirs != SYMWIN_OK &&
+                                (end->mine == SYMWIN_OK || end->peer < comm->rank);
+
+        *state = end->state;
+        *peer = end->peer;
+        if (end->state == SW_END_CONNECTED)
+            *channel = (symwin_channel){
+                .own = (uintptr_t)end->ptr,
+                .theirs = end->their_memory,
+                .signals = words,
+                .their_signals = sw_group_address(comm->group, end->peer, end->their_words),
+                .waited = words + SW_STATE_LANE_BYTES / 2,
+            };
+        else if (end->state == SW_END_FAILED && their_fault)
+            status = sw_fail(end->theirs, "%s: rank %d: %s", call, end->peer, end->their_text);
+        else if (end->state == SW_END_FAILED)
+            status = sw_fail(end->mine, "%s: rank %d: %s", call, comm->rank, end->my_text);
+    }
+    pthread_mutex_unlock(&channels->mutex);
+    return status;
+}
+
+symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *handle,
+                                     symwin_channel *out)
+{
+    static const char call[] = "symwin_channel_connect";
+    enum sw_end_state state = SW_END_OFFERED;
+    symwin_channel channel = {0};
+    symwin_status status;
+    int64_t deadline;
+    int peer = 0;
+
+    if (out == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: channel is NULL", call);
+    status = sw_comm_enter(comm, call);
+    if (status != SYMWIN_OK)
+        return status;
+    deadline = sw_now_ms() + comm->timeout_ms;
+    while (status == SYMWIN_OK) {
+        status = sw_channels_meet(comm, call, deadline);
+        if (status == SYMWIN_OK)
+            status = look(call, comm, handle, &state, &peer, &channel);
+        if (status != SYMWIN_OK || state == SW_END_CONNECTED)
+            break;
+        status = sw_letters_wait(comm->group, comm->rank, peer, deadline, call);
+    }
+    sw_comm_leave(comm);
+    if (status == SYMWIN_OK)
+        *out = channel;
+    return status;
+}
+
+/* ---- the way back ------------------------------------------------------------------------------ */
+
+/* Takes an end that is live out of use; under the mutex. What is to be given up without it goes to `rest`. */
+static void close_end(struct sw_channels *channels, struct sw_end *end, struct sw_end *rest)
+{
+    *rest = *end;
+    end->handle = 0;
+    end->held = 0;
+    end->import = NULL;
+    end->segment = NULL;
+    end->state = SW_END_DESTROYED;
+    if (end->peer_gone || !end->answered || end->mine != SYMWIN_OK)
+        sw_end_bury(channels, end); /* the peer cannot have what it needs to signal */
+}
+
+/* Tells the peer, if that takes no time, and gives up the rest. Where a rank is lost, or one aborted, the peer may not
+ * know of it yet, on another host, and would take this rank for the one that gave up. */
+static void finish(symwin_comm *comm, const struct sw_end *rest, int64_t deadline)
+{
+    static const char call[] = "symwin_channel_destroy";
+    char text[SW_TEXT_BYTES], why[SW_LETTER_TEXT] = "";
+    struct sw_wire_letter letter;
+    symwin_status status;
+
+    memcpy(text, symwin_last_error(), sizeof text);
+    status = sw_exchange_settled(comm->group->exchange, call);
+    if (status != SYMWIN_OK)
+        sw_letter_text(why, call);
+    sw_error_restore(text);
+    sw_letter_fill(comm, rest->peer, SW_LETTER_GONE, rest->number, status, why, &letter);
+    (void)sw_letters_try(comm->group, &letter, -1, 0, deadline);
+    sw_end_disconnect(comm, rest->import, rest->segment);
+    if (rest->held != 0)
+        sw_allocation_drop(rest->held);
+}
+
+symwin_status symwin_channel_destroy(symwin_comm *comm, symwin_channel_end *handle)
+{
+    static const char call[] = "symwin_channel_destroy";
+    symwin_status status = sw_fork_check(call);
+    struct sw_end *end, rest;
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
+    pthread_mutex_lock(&comm->channels->mutex);
+    end = lookup(call, comm, handle);
+    if (end != NULL)
+        close_end(comm->channels, end, &rest);
+    pthread_mutex_unlock(&comm->channels->mutex);
+    if (end == NULL)
+        return SYMWIN_INVALID;
+    finish(comm, &rest, sw_now_ms() + GOODBYE_MS);
+    sw_allocations_settle();
+    return SYMWIN_OK;
+}
+
+void sw_channels_destroy(symwin_comm *comm)
+{
+    struct sw_channels *channels = comm->channels;
+    const int64_t deadline = sw_now_ms() + GOODBYE_MS;
+    struct sw_end rest;
+
+    if (channels == NULL)
+        return;
+    while (channels->ends != NULL) {
+        struct sw_end *end = channels->ends;
+        const int live = end->handle != 0;
+
+        end->peer_gone = 1; /* whether it is or not, the counters serve nobody any more */
+        if (live)
+            close_end(channels, end, &rest);
+        else
+            sw_end_bury(channels, end);
+        if (live)
+            finish(comm, &rest, deadline);
+    }
+    while (channels->early != NULL) {
+        struct sw_letter *letter = channels->early;
+
+        channels->early = letter->next;
+        sw_letter_free(letter);
+    }
+    pthread_mutex_destroy(&channels->mutex);
+    free(channels->made);
+    free(channels);
+    comm->channels = NULL;
+}
+
+/* ---- queries ----------------------------------------------------------------------------------- */
+
+void sw_channels_each(symwin_comm *comm, void (*see)(const struct sw_end *end, void *context),
+                      void *context)
+{
+    const struct sw_end *end;
+
+    pthread_mutex_lock(&comm->channels->mutex);
+    for (end = comm->channels->ends; end != NULL; end = end->next)
+        if (end->handle != 0)
+            see(end, context);
+    pthread_mutex_unlock(&comm->channels->mutex);
+}
+
+symwin_status symwin_channel_query(symwin_comm *comm, const symwin_channel_end *handle,
+                                   symwin_channel_info *info)
+{
+    static const char call[] = "symwin_channel_query";
+    symwin_status status = sw_fork_check(call);
+    const struct sw_end *end;
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL || info == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "info");
+    pthread_mutex_lock(&comm->channels->mutex);
+    end = lookup(call, comm, handle);
+    if (end != NULL)
+        *info = (symwin_channel_info){
+            .peer = end->peer,
+            .lanes = (int)end->lanes,
+            .connected = end->state == SW_END_CONNECTED,
+            .window = end->window,
+            .ptr = end->ptr,
+            .bytes = end->bytes,
+            .their_bytes = end->state == SW_END_CONNECTED ? end->their_bytes : 0,
+        };
+    pthread_mutex_unlock(&comm->channels->mutex);
+    return end != NULL ? SYMWIN_OK : SYMWIN_INVALID;
+}
+
+symwin_status symwin_channel_limit(symwin_comm *comm, symwin_limit *limit)
+{
+    static const char call[] = "symwin_channel_limit";
+    const symwin_status status = sw_fork_check(call);
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL || limit == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "limit");
+    *limit = (symwin_limit){
+        .timeout_ns = comm->kernel_timeout_ms > 0 ? (uint64_t)comm->kernel_timeout_ms * 1000000 : 0,
+        .abort = comm->report_address + offsetof(struct sw_kernel_report, ended),
+    };
+    return SYMWIN_OK;
+}

@@ -1,0 +1,389 @@
+/* What the two ends of a channel tell each other, and what each makes of it.
+ *
+ *   create    -> OFFER     this rank's memory and counters, or why there is no end
+ *   connect   -> VERDICT   the peer's offer was taken and its memory mapped, or why not; once the OFFER is there
+ *   destroy   -> GONE      this rank's kernels will not use the peer's counters any more; and what the
+ *                          communicator has failed with, if it has
+ *
+ * An end is connected when both verdicts are good; so both ends are, or neither, and the lower rank's failure is both's.
+ * Letters of all ends are dealt with by whoever waits for one of them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/channel/channels.h"
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+static int bit(const unsigned char *bits, uint32_t i)
+{
+    return bits[i / 8] >> i % 8 & 1;
+}
+
+int sw_lanes_take(struct sw_channels *channels, int lanes, int *dirty)
+{
+    uint32_t first = 0, i;
+
+    *dirty = 0;
+    for (i = 0; i < SW_STATE_LANES && i - first < (uint32_t)lanes; i++)
+        if (bit(channels->used, i))
+            first = i + 1;
+    if (i - first < (uint32_t)lanes)
+        return -1;
+    for (i = first; i < first + (uint32_t)lanes; i++) {
+        *dirty |= bit(channels->dirty, i);
+        channels->used[i / 8] |= (unsigned char)(1u << i % 8);
+    }
+    return (int)first;
+}
+
+void sw_lanes_give(struct sw_channels *channels, uint32_t lane, uint32_t lanes)
+{
+    uint32_t i;
+
+    for (i = lane; i < lane + lanes; i++) {
+        channels->used[i / 8] &= (unsigned char)~(1u << i % 8);
+        channels->dirty[i / 8] |= (unsigned char)(1u << i % 8);
+    }
+}
+
+size_t sw_lanes_offset(const symwin_comm *comm, uint32_t lane)
+{
+    return comm->state.offset + SW_STATE_CHANNELS(comm->nranks, comm->slot_bytes) +
+           (size_t)lane * SW_STATE_LANE_BYTES;
+}
+
+/* Whether a peer's offer is of lanes that it can have. */
+static int lanes_are(const symwin_comm *comm, uint64_t words, uint32_t lanes)
+{
+    const uint64_t first = sw_lanes_offset(comm, 0), end = sw_lanes_offset(comm, SW_STATE_LANES);
+
+    return lanes <= SW_STATE_LANES && words >= first && words < end && (words - first) % 16 == 0 &&
+           (end - words) / SW_STATE_LANE_BYTES >= lanes;
+}
+
+/* ---- the peer's memory ------------------------------------------------------------------------- */
+
+/* Under the mutex. */
+static struct sw_import *known_import(struct sw_channels *channels, const struct sw_wire_letter *w)
+{
+    struct sw_import *i = channels->imports;
+
+    while (i != NULL &&
+           (i->peer != w->from || i->buffer_id != w->buffer_id || i->memory.bytes != w->allocation))
+        i = i->next;
+    return i;
+}
+
+/* The allocation that came along: the handle, to be released. */
+static symwin_status open_memory(struct sw_letter *letter, CUmemGenericAllocationHandle *out)
+{
+    struct sw_wire_letter *w = &letter->words;
+    CUmemFabricHandle fabric;
+    symwin_status status;
+
+    if (letter->memory != 0) {
+        *out = letter->memory;
+        letter->memory = 0;
+        return SYMWIN_OK;
+    }
+    if (w->is_fabric) {
+        memcpy(&fabric, w->fabric, sizeof fabric);
+        return sw_check(
+            sw_drv.cuMemImportFromShareableHandle(out, &fabric, CU_MEM_HANDLE_TYPE_FABRIC),
+            "cuMemImportFromShareableHandle of rank %d's memory, on another host", w->from);
+    }
+    if (letter->fd < 0)
+        return sw_fail(SYMWIN_NO_MEMORY,
+                       "no descriptor was left to take in rank %d's memory; raise ulimit -n",
+                       w->from);
+    status = sw_check(
+        sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)letter->fd,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+        "cuMemImportFromShareableHandle of rank %d's memory", w->from);
+    if (status == SYMWIN_OK) { /* the driver knows it: it is memory, and needs no closer */
+        sw_service_close(letter->fd);
+        letter->fd = -1;
+    }
+    return status;
+}
+
+static symwin_status import_memory(symwin_comm *comm, const char *call, struct sw_letter *letter,
+                                   struct sw_import **out)
+{
+    struct sw_import *import = calloc(1, sizeof *import);
+    struct sw_scope scope;
+    symwin_status status;
+
+    if (import == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for rank %d's memory", letter->words.from);
+    status = sw_scope_enter_context(comm->context, &scope);
+    import->peer = letter->words.from;
+    import->buffer_id = letter->words.buffer_id;
+    import->memory = (struct sw_memory){.imported = 1, .bytes = letter->words.allocation};
+    if (status == SYMWIN_OK)
+        status = open_memory(letter, &import->memory.handle);
+    if (status == SYMWIN_OK) {
+        import->memory.stage = SW_MEMORY_CREATED;
+        status = sw_memory_show(call, &import->memory, comm->group->granularity, comm->device, 0);
+    }
+    sw_scope_leave(&scope);
+    if (status != SYMWIN_OK) {
+        sw_memory_release(&import->memory);
+        free(import);
+        return status;
+    }
+    import->next = comm->channels->imports;
+    comm->channels->imports = import;
+    *out = import;
+    return SYMWIN_OK;
+}
+
+/* Under the mutex, as all to the next section. */
+static symwin_status connect_other(symwin_comm *comm, const char *call, struct sw_end *end,
+                                   struct sw_letter *letter)
+{
+    const struct sw_wire_letter *w = &letter->words;
+    struct sw_import *import = known_import(comm->channels, w);
+    symwin_status status = SYMWIN_OK;
+
+    if (w->place >= w->allocation || w->bytes > w->allocation - w->place)
+        return sw_fail(SYMWIN_MISMATCH,
+                       "rank %d offers %llu bytes at byte %llu of an allocation of %llu", w->from,
+                       (unsigned long long)w->bytes, (unsigned long long)w->place,
+                       (unsigned long long)w->allocation);
+    if (import == NULL)
+        status = import_memory(comm, call, letter, &import);
+    if (status != SYMWIN_OK)
+        return status;
+    import->refs++;
+    end->import = import;
+    end->their_memory = import->memory.base + w->place;
+    return SYMWIN_OK;
+}
+
+static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
+                                    const struct sw_wire_letter *w)
+{
+    end->segment = sw_segment_hold(comm->group, end->peer, w->place, w->bytes, comm->rank);
+    if (end->segment == NULL)
+        return sw_fail(SYMWIN_MISMATCH,
+                       "the memory of rank %d is in a window that rank %d has given up; let both "
+                       "keep it until they are connected, or neither",
+                       w->from, w->to);
+    end->their_memory = sw_group_address(comm->group, end->peer, w->place);
+    return SYMWIN_OK;
+}
+
+/* What is to be said of an offer. */
+static symwin_status answer(symwin_comm *comm, const char *call, struct sw_end *end,
+                            struct sw_letter *letter)
+{
+    const struct sw_wire_letter *w = &letter->words;
+    symwin_status status = SYMWIN_OK;
+
+    if (w->lanes != end->lanes)
+        return sw_fail(SYMWIN_MISMATCH,
+                       "rank %d has %u lanes and rank %d %u; pass the same on both", w->from,
+                       w->lanes, w->to, end->lanes);
+    if (!lanes_are(comm, w->words, w->lanes))
+        return sw_fail(SYMWIN_MISMATCH, "rank %d offers counters at byte %llu, where it has none",
+                       w->from, (unsigned long long)w->words);
+    end->their_words = (size_t)w->words;
+    if (w->memory == SW_LETTER_WINDOW)
+        status = connect_window(comm, end, w);
+    else if (w->memory == SW_LETTER_OTHER)
+        status = connect_other(comm, call, end, letter);
+    if (status == SYMWIN_OK && w->memory != SW_LETTER_NONE)
+        end->their_bytes = (size_t)w->bytes;
+    return status;
+}
+
+void sw_end_disconnect(symwin_comm *comm, struct sw_import *import, struct sw_segment *segment)
+{
+    struct sw_channels *channels = comm->channels;
+    struct sw_import **at;
+    int last = 0;
+
+    if (segment != NULL)
+        sw_segment_release(comm->group, segment, comm->rank);
+    if (import == NULL)
+        return;
+    pthread_mutex_lock(&channels->mutex);
+    if (--import->refs == 0) {
+        last = 1;
+        for (at = &channels->imports; *at != import; at = &(*at)->next)
+            ;
+        *at = import->next;
+    }
+    pthread_mutex_unlock(&channels->mutex);
+    if (last) {
+        sw_memory_release(&import->memory);
+        free(import);
+    }
+}
+
+/* ---- letters ----------------------------------------------------------------------------------- */
+
+enum todo { DROP, KEEP, REPLY };
+
+static struct sw_end *find(const struct sw_channels *channels, int peer, uint64_t number)
+{
+    struct sw_end *end = channels->ends;
+
+    while (end != NULL && (end->peer != peer || end->number != number))
+        end = end->next;
+    return end;
+}
+
+void sw_letter_text(char to[SW_LETTER_TEXT], const char *call)
+{
+    const char *text = symwin_last_error();
+    const size_t prefix = strlen(call);
+
+    if (strncmp(text, call, prefix) == 0 && text[prefix] == ':')
+        text += prefix + 2;
+    snprintf(to, SW_LETTER_TEXT, "%.*s", SW_LETTER_TEXT - 1, text);
+}
+
+static void hear(struct sw_end *end, symwin_status status, const char *text)
+{
+    if (end->state != SW_END_OFFERED)
+        return;
+    end->heard = 1;
+    end->theirs = status;
+    snprintf(end->their_text, sizeof end->their_text, "%s", text);
+}
+
+static void settle(struct sw_end *end)
+{
+    if (end->state != SW_END_OFFERED)
+        return;
+    if (end->heard && end->peer_gone)
+        end->state = SW_END_FAILED;
+    else if (end->heard && end->answered)
+        end->state = end->mine == SYMWIN_OK && end->theirs == SYMWIN_OK ? SW_END_CONNECTED
+                                                                        : SW_END_FAILED;
+}
+
+static enum todo take_offer(symwin_comm *comm, const char *call, struct sw_end *end,
+                            struct sw_letter *letter, struct sw_wire_letter *reply)
+{
+    const struct sw_wire_letter *w = &letter->words;
+    char text[SW_TEXT_BYTES];
+
+    if (end->state != SW_END_OFFERED || end->answered)
+        return DROP;
+    if (w->status != SYMWIN_OK) {
+        hear(end, (symwin_status)w->status, w->text);
+        end->peer_gone = 1;
+        return DROP;
+    }
+    memcpy(text, symwin_last_error(), sizeof text); /* the caller may wait for another end */
+    end->mine = answer(comm, call, end, letter);
+    end->answered = 1;
+    if (end->mine != SYMWIN_OK)
+        sw_letter_text(end->my_text, call);
+    sw_error_restore(text);
+    sw_letter_fill(comm, end->peer, SW_LETTER_VERDICT, end->number, end->mine, end->my_text, reply);
+    return REPLY;
+}
+
+void sw_end_bury(struct sw_channels *channels, struct sw_end *end)
+{
+    struct sw_end **at = &channels->ends;
+
+    while (*at != end)
+        at = &(*at)->next;
+    *at = end->next;
+    sw_lanes_give(channels, end->lane, end->lanes);
+    free(end);
+}
+
+static enum todo open_letter(symwin_comm *comm, const char *call, struct sw_letter *letter,
+                             struct sw_wire_letter *reply)
+{
+    const struct sw_wire_letter *w = &letter->words;
+    struct sw_end *end = find(comm->channels, w->from, w->number);
+    enum todo todo = DROP;
+
+    if (w->number > comm->channels->made[w->from])
+        return KEEP; /* this rank has yet to come to it */
+    if (end == NULL)
+        return DROP;
+    if (w->kind == SW_LETTER_OFFER)
+        todo = take_offer(comm, call, end, letter, reply);
+    if (w->kind == SW_LETTER_VERDICT)
+        hear(end, (symwin_status)w->status, w->text);
+    if (w->kind == SW_LETTER_GONE) {
+        if (w->status != SYMWIN_OK) /* and why it had to */
+            hear(end, (symwin_status)w->status, w->text);
+        else
+            hear(end, SYMWIN_MISMATCH, "destroyed its end before it was connected");
+        end->peer_gone = 1;
+    }
+    if (end->state == SW_END_DESTROYED && end->peer_gone)
+        sw_end_bury(comm->channels, end);
+    else
+        settle(end);
+    return todo;
+}
+
+void sw_letter_fill(const symwin_comm *comm, int peer, enum sw_letter_kind kind, uint64_t number,
+                    symwin_status status, const char *text, struct sw_wire_letter *letter)
+{
+    *letter = (struct sw_wire_letter){
+        .from = comm->rank, .to = peer, .kind = kind, .status = status, .number = number};
+    if (status != SYMWIN_OK)
+        snprintf(letter->text, sizeof letter->text, "%s", text);
+}
+
+/* An early letter whose end is there by now, or else the next one that came. NULL: there is nothing to be done. */
+static struct sw_letter *next_letter(symwin_comm *comm)
+{
+    struct sw_letter **at = &comm->channels->early;
+    struct sw_letter *letter;
+
+    while (*at != NULL && (*at)->words.number > comm->channels->made[(*at)->words.from])
+        at = &(*at)->next;
+    letter = *at;
+    if (letter == NULL)
+        return sw_letters_take(comm->group, comm->rank);
+    *at = letter->next;
+    return letter;
+}
+
+static void keep(struct sw_channels *channels, struct sw_letter *letter)
+{
+    struct sw_letter **at = &channels->early;
+
+    while (*at != NULL)
+        at = &(*at)->next;
+    letter->next = NULL;
+    *at = letter;
+}
+
+symwin_status sw_channels_meet(symwin_comm *comm, const char *call, int64_t deadline)
+{
+    struct sw_channels *channels = comm->channels;
+    symwin_status status = SYMWIN_OK;
+    struct sw_letter *letter;
+
+    while (status == SYMWIN_OK && (letter = next_letter(comm)) != NULL) {
+        struct sw_wire_letter reply;
+        enum todo todo;
+
+        pthread_mutex_lock(&channels->mutex);
+        todo = open_letter(comm, call, letter, &reply);
+        pthread_mutex_unlock(&channels->mutex);
+        if (todo == KEEP) {
+            keep(channels, letter);
+            continue;
+        }
+        sw_letter_free(letter);
+        if (todo == REPLY)
+            status = sw_letters_send(comm->group, &reply, -1, 0, deadline, call);
+    }
+    return status;
+}

@@ -1,0 +1,109 @@
+/* Launches through a graph of one kernel (SYMWIN_COMM_GRAPH_LAUNCH): the host needs less time for one (1.6 to 3.0 us
+ * instead of 2.6 to 4.0), and the GPU begins later, since nothing in a graph begins before what is ahead has ended.
+ *
+ * There is one graph a communicator, which is instantiated and uploaded when that is created: later it might wait for
+ * the device, where kernels wait for this rank's. Each call gives its node another kernel, grid and arguments. That
+ * holds for launches that come later ("modifications only affect future launches of hGraphExec", CUDA's documentation
+ * of cuGraphExecKernelNodeSetParams), so calls that are queued keep theirs.
+ *
+ * The node is captured: that needs no calls of the driver but those that captures of copies need too.
+ */
+#include "kernels/kernel_args.h"
+#include "src/internal.h"
+
+/* A kernel that every device has; what is captured never runs. */
+static symwin_status capture_kernel(const symwin_comm *comm, CUstream stream, CUgraph *graph)
+{
+    const struct sw_kernel *kernel = sw_kernels_get(comm->kernels, SYMWIN_ALGO_ONESHOT, SYMWIN_U32,
+                                                    SYMWIN_SUM, SW_SHAPE_any);
+    struct sw_kernel_args args = {0};
+    void *params[] = {&args};
+    symwin_status status;
+
+    status = sw_check(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                      "cuStreamBeginCapture");
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_check(
+        sw_drv.cuLaunchKernel(kernel->function, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL),
+        "cuLaunchKernel in a capture");
+    if (status != SYMWIN_OK)
+        sw_drop(sw_drv.cuStreamEndCapture(stream, graph), "cuStreamEndCapture");
+    else
+        status = sw_check(sw_drv.cuStreamEndCapture(stream, graph), "cuStreamEndCapture");
+    return status;
+}
+
+symwin_status sw_graph_upload(CUgraphExec exec, CUstream stream)
+{
+    symwin_status status = sw_check(sw_drv.cuGraphUpload(exec, stream), "cuGraphUpload");
+
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    return status;
+}
+
+static symwin_status make_graph(symwin_comm *comm, CUstream stream)
+{
+    struct sw_graph_launch *g = &comm->graph_launch;
+    symwin_status status = capture_kernel(comm, stream, &g->graph);
+    size_t count = 1;
+
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuGraphGetNodes(g->graph, &g->node, &count), "cuGraphGetNodes");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&g->exec, g->graph, 0),
+                          "cuGraphInstantiate");
+    if (status == SYMWIN_OK)
+        status = sw_graph_upload(g->exec, stream);
+    return status;
+}
+
+symwin_status sw_graph_launch_create(symwin_comm *comm)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUstream stream = NULL;
+    symwin_status status;
+
+    if ((comm->flags & SYMWIN_COMM_GRAPH_LAUNCH) == 0)
+        return SYMWIN_OK;
+    /* While another thread captures for all. */
+    status = sw_check(sw_drv.cuThreadExchangeStreamCaptureMode(&mode),
+                      "cuThreadExchangeStreamCaptureMode");
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    if (status == SYMWIN_OK) {
+        status = make_graph(comm, stream);
+        sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
+    }
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    return status;
+}
+
+/* Launches that are under way keep what they need. */
+void sw_graph_launch_release(symwin_comm *comm)
+{
+    struct sw_graph_launch *g = &comm->graph_launch;
+
+    if (g->exec != NULL)
+        sw_drop(sw_drv.cuGraphExecDestroy(g->exec), "cuGraphExecDestroy");
+    if (g->graph != NULL)
+        sw_drop(sw_drv.cuGraphDestroy(g->graph), "cuGraphDestroy");
+    *g = (struct sw_graph_launch){0};
+}
+
+symwin_status sw_graph_launch(const symwin_comm *comm, const CUlaunchConfig *config,
+                              CUfunction function, void **params, const char *call)
+{
+    const struct sw_graph_launch *g = &comm->graph_launch;
+    const CUDA_KERNEL_NODE_PARAMS node = sw_kernel_node(config, function, params, NULL);
+    symwin_status status = sw_check(sw_drv.cuGraphExecKernelNodeSetParams(g->exec, g->node, &node),
+                                    "%s: cuGraphExecKernelNodeSetParams of %u blocks", call,
+                                    config->gridDimX);
+
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuGraphLaunch(g->exec, config->hStream), "%s: cuGraphLaunch",
+                          call);
+    return status;
+}

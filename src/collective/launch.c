@@ -1,0 +1,350 @@
+/* Kernels of either driver: loading, finding, and how many blocks fit.
+ *
+ * The real driver gets the fat binaries that nvcc made (fatbins.h), the emulated one an image of the
+ * same sources compiled for the CPU. They are loaded when the first communicator comes and unloaded
+ * with the last. A device's kernels are all loaded at once: a kernel that is loaded at its first
+ * launch may wait for the device, where the kernel of another rank may be waiting for this one.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emu/emu.h"
+#include "src/driver/fatbins.h"
+#include "src/internal.h"
+
+extern const struct sw_emu_image sw_kernels_emu_image; /* kernels/emu_image.cc */
+
+/* The short names of the kernel list as indices. */
+enum {
+#define ALGO_INDEX(name, value, text) ALGO_##text = value,
+#define TYPE_INDEX(name, value, text, bytes) TYPE_##text = value,
+#define OP_INDEX(name, value, text) OP_##text = value,
+    OP_other = SYMWIN_AVG, /* which has none of its own */
+    SYMWIN_ALGO_LIST(ALGO_INDEX) SYMWIN_TYPE_LIST(TYPE_INDEX) SYMWIN_OP_LIST(OP_INDEX)
+};
+
+enum {
+#define FILE_INDEX(file) FILE_##file,
+    SW_KERNEL_FILE_LIST(FILE_INDEX) FILES
+};
+
+static const char *const file_names[] = {
+#define FILE_NAME(file) #file,
+    SW_KERNEL_FILE_LIST(FILE_NAME)};
+
+static const struct {
+    const char *name;
+    unsigned char file, algo, type, op, ranks, shape;
+} kernel_list[] = {
+#define KERNEL(file, algo, type, op, ranks, shape)                                                 \
+    {SW_KERNEL_TEXT(algo, type, op, ranks, shape),                                                 \
+     FILE_##file,                                                                                  \
+     ALGO_##algo,                                                                                  \
+     TYPE_##type,                                                                                  \
+     OP_##op,                                                                                      \
+     SW_RANKS_##ranks,                                                                             \
+     SW_SHAPE_##shape},
+    SW_KERNEL_LIST(KERNEL)};
+
+#define KERNEL_COUNT (sizeof kernel_list / sizeof kernel_list[0])
+#define NEW_CODE 90 /* sm_90: multimem instructions, bulk copies, programmatic dependent launch */
+#define EARLY_DRIVER 12030 /* the first that takes that launch in stream captures too */
+#define EMULATED_SHARED (12 << 10)
+
+struct sw_kernels {
+    struct sw_kernels *next;
+    int device;
+    int nranks;       /* whose kernels it has beside those for any number */
+    int block_shared; /* bytes of shared memory that a block can ask for */
+    int refs;
+    int multiprocessors;
+    int early; /* kernels can begin before the one ahead has ended */
+    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    int refs; /* of the libraries: devices */
+    CUlibrary libraries[FILES];
+    struct sw_kernels *devices;
+} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- libraries, under the mutex ---- */
+
+static void libraries_release(void)
+{
+    int i;
+
+    if (--loaded.refs > 0)
+        return;
+    for (i = 0; i < FILES; i++) {
+        if (loaded.libraries[i] != NULL)
+            sw_drop(sw_drv.cuLibraryUnload(loaded.libraries[i]), "cuLibraryUnload");
+        loaded.libraries[i] = NULL;
+    }
+}
+
+/* What to load for a file: on the emulated driver one image holds all, and is loaded for the first. */
+static const void *file_image(int file)
+{
+    size_t i;
+
+    if (sw_driver_is_emulated())
+        return file == 0 ? &sw_kernels_emu_image : NULL;
+    for (i = 0; i < sw_fatbin_count; i++)
+        if (strcmp(sw_fatbins[i].name, file_names[file]) == 0)
+            return sw_fatbins[i].data;
+    return NULL;
+}
+
+static symwin_status libraries_acquire(void)
+{
+    symwin_status status = SYMWIN_OK;
+    int i;
+
+    if (loaded.refs++ > 0)
+        return SYMWIN_OK;
+    for (i = 0; i < FILES && status == SYMWIN_OK; i++) {
+        const void *image = file_image(i);
+
+        if (image != NULL)
+            status = sw_check(
+                sw_drv.cuLibraryLoadData(&loaded.libraries[i], image, NULL, NULL, 0, NULL, NULL, 0),
+                "cuLibraryLoadData of the %s kernels", file_names[i]);
+        if (status != SYMWIN_OK)
+            loaded.libraries[i] = NULL;
+    }
+    if (status != SYMWIN_OK)
+        libraries_release();
+    return status;
+}
+
+/* ---- one device ---- */
+
+static symwin_status device_number(int device, CUdevice_attribute which, const char *what, int *out)
+{
+    return sw_check(sw_drv.cuDeviceGetAttribute(out, which, device),
+                    "cuDeviceGetAttribute: %s of device %d", what, device);
+}
+
+/* That of a kernel; NULL: there is none. */
+static CUlibrary library_of(size_t which)
+{
+    return loaded.libraries[sw_driver_is_emulated() ? 0 : kernel_list[which].file];
+}
+
+/* Bulk copies have all the shared memory that a block can: what is under way fills it. On the emulated driver little,
+ * so that small messages have many pieces too. */
+static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction function,
+                                 const char *name, unsigned *out)
+{
+    int own = 0;
+    symwin_status status = sw_check(
+        sw_drv.cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function),
+        "cuFuncGetAttribute of %s", name);
+    const int most = sw_driver_is_emulated() ? EMULATED_SHARED : kernels->block_shared - own;
+
+    if (status != SYMWIN_OK)
+        return status;
+    *out = (unsigned)most;
+    return sw_check(
+        sw_drv.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most),
+        "cuFuncSetAttribute of %s: %d bytes of shared memory", name, most);
+}
+
+/* Without new instructions these files' kernels are empty. */
+static int needs_new_code(size_t which)
+{
+    return kernel_list[which].file == FILE_multicast ||
+           kernel_list[which].file == FILE_twoshot_bulk;
+}
+
+/* What a kernel can do is what it was compiled for, which may be less than the device could: then it leaves *out as it
+ * is, or does not wait where it begins early. */
+static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struct sw_kernel *out)
+{
+    const CUlibrary library = library_of(which);
+    const char *name = kernel_list[which].name;
+    struct sw_kernel loading = {0};
+    CUkernel kernel = NULL;
+    symwin_status status;
+    int code = 0;
+
+    status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, library, name), "cuLibraryGetKernel of %s",
+                      name);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuKernelGetFunction(&loading.function, kernel),
+                          "cuKernelGetFunction of %s", name);
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuFuncGetAttribute(&code, CU_FUNC_ATTRIBUTE_PTX_VERSION, loading.function),
+            "cuFuncGetAttribute of %s", name);
+    if (status == SYMWIN_OK && code < NEW_CODE) {
+        kernels->early = 0;
+        if (needs_new_code(which))
+            return SYMWIN_OK;
+    }
+    if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
+        status = sw_check(sw_drv.cuFuncLoad(loading.function), "cuFuncLoad of %s", name);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuFuncGetAttribute(&loading.threads,
+                                                    CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                                    loading.function),
+                          "cuFuncGetAttribute of %s", name);
+    if (status == SYMWIN_OK && kernel_list[which].file == FILE_twoshot_bulk)
+        status = find_shared(kernels, loading.function, name, &loading.shared);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                              &loading.resident, loading.function, loading.threads, loading.shared),
+                          "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", name);
+    if (status != SYMWIN_OK)
+        return status;
+    loading.resident *= kernels->multiprocessors;
+    *out = loading;
+    return SYMWIN_OK;
+}
+
+/* The multiprocessors that the current context, the primary one, may use: under MPS a part of the device's. Whichever of
+ * the driver's answers is the smallest: what the attribute says there depends on how MPS is set up. */
+static symwin_status find_multiprocessors(int device, int *out)
+{
+    CUexecAffinityParam affinity = {.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT};
+    CUdevResource resource = {.type = CU_DEV_RESOURCE_TYPE_INVALID};
+    CUcontext context = NULL;
+    symwin_status status = device_number(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                         "multiprocessors", out);
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (sw_drv.cuCtxGetExecAffinity != NULL &&
+        sw_drv.cuCtxGetExecAffinity(&affinity, CU_EXEC_AFFINITY_TYPE_SM_COUNT) == CUDA_SUCCESS &&
+        affinity.param.smCount.val > 0 && affinity.param.smCount.val < (unsigned)*out)
+        *out = (int)affinity.param.smCount.val;
+    if (sw_drv.cuCtxGetDevResource != NULL && sw_drv.cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
+        sw_drv.cuCtxGetDevResource(context, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
+        resource.sm.smCount > 0 && resource.sm.smCount < (unsigned)*out)
+        *out = (int)resource.sm.smCount;
+    return SYMWIN_OK;
+}
+
+static symwin_status load_device(struct sw_kernels *kernels)
+{
+    const int device = kernels->device;
+    int version = 0;
+    symwin_status status;
+    size_t i;
+
+    status = find_multiprocessors(device, &kernels->multiprocessors);
+    if (status == SYMWIN_OK)
+        status = device_number(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                               "shared memory of a block", &kernels->block_shared);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuDriverGetVersion(&version), "cuDriverGetVersion");
+    kernels->early = version >= EARLY_DRIVER;
+    for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
+        if (kernel_list[i].ranks != SW_RANKS_n && kernel_list[i].ranks != kernels->nranks)
+            continue;
+        if (library_of(i) == NULL)
+            return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
+                           file_names[kernel_list[i].file]);
+        status = load_kernel(kernels, i,
+                             &kernels->table[kernel_list[i].algo][kernel_list[i].type]
+                                            [kernel_list[i].op][kernel_list[i].shape]);
+    }
+    return status;
+}
+
+static symwin_status device_acquire(int device, int nranks, struct sw_kernels **out)
+{
+    struct sw_kernels *kernels;
+    symwin_status status;
+
+    for (kernels = loaded.devices; kernels != NULL; kernels = kernels->next)
+        if (kernels->device == device && kernels->nranks == nranks) {
+            kernels->refs++;
+            *out = kernels;
+            return SYMWIN_OK;
+        }
+    kernels = calloc(1, sizeof *kernels);
+    if (kernels == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the kernels of device %d", device);
+    kernels->device = device;
+    kernels->nranks = nranks;
+    kernels->refs = 1;
+    status = libraries_acquire();
+    if (status == SYMWIN_OK) {
+        status = load_device(kernels);
+        if (status != SYMWIN_OK)
+            libraries_release();
+    }
+    if (status != SYMWIN_OK) {
+        free(kernels);
+        return status;
+    }
+    kernels->next = loaded.devices;
+    loaded.devices = kernels;
+    *out = kernels;
+    return SYMWIN_OK;
+}
+
+symwin_status sw_kernels_acquire(int device, int nranks, struct sw_kernels **out)
+{
+    symwin_status status;
+
+    pthread_mutex_lock(&loaded.mutex);
+    status = device_acquire(device, nranks, out);
+    pthread_mutex_unlock(&loaded.mutex);
+    return status;
+}
+
+void sw_kernels_release(struct sw_kernels *kernels)
+{
+    struct sw_kernels **at;
+
+    pthread_mutex_lock(&loaded.mutex);
+    if (--kernels->refs == 0) {
+        for (at = &loaded.devices; *at != kernels; at = &(*at)->next)
+            ;
+        *at = kernels->next;
+        libraries_release();
+        free(kernels);
+    }
+    pthread_mutex_unlock(&loaded.mutex);
+}
+
+const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
+                                       symwin_type type, symwin_op op, enum sw_kernel_shape shape)
+{
+    const int own = op == SYMWIN_AVG ? OP_sum : (int)op;
+    const struct sw_kernel *of = kernels->table[algo][type][own];
+
+    if (of[SW_SHAPE_any].function == NULL && own != OP_sum)
+        of = kernels->table[algo][type][OP_other];
+    if (of[SW_SHAPE_any].function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
+        return sw_kernels_get(kernels, SYMWIN_ALGO_ONESHOT, type, op, shape);
+    if (of[shape].function != NULL)
+        return &of[shape];
+    return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;
+}
+
+unsigned sw_kernels_algos(const struct sw_kernels *kernels)
+{
+    unsigned algos = 0;
+    int i;
+
+    for (i = SYMWIN_ALGO_AUTO + 1; i < SW_ALGOS; i++)
+        if (sw_kernels_get(kernels, (symwin_algo)i, SYMWIN_F32, SYMWIN_SUM, SW_SHAPE_any) != NULL)
+            algos |= 1u << i;
+    return algos;
+}
+
+int sw_kernels_begin_early(const struct sw_kernels *kernels)
+{
+    return kernels->early;
+}
+
+int sw_kernels_multiprocessors(const struct sw_kernels *kernels)
+{
+    return kernels->multiprocessors;
+}

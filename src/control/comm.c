@@ -1,0 +1,272 @@
+/* Communicators that exist: how their ranks agree and leave, what has ended them, abort, queries.
+ *
+ * An agreement is one all-gather of every rank's status, call and values: all ranks come out of it alike.
+ */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/internal.h"
+
+/* ---- all of this process ---- */
+
+static struct {
+    pthread_mutex_t mutex; /* taken before those of communicators and groups */
+    symwin_comm *first;
+} all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void sw_comm_list(symwin_comm *comm)
+{
+    pthread_mutex_lock(&all.mutex);
+    comm->next = all.first;
+    if (all.first != NULL)
+        all.first->prev = comm;
+    all.first = comm;
+    pthread_mutex_unlock(&all.mutex);
+}
+
+void sw_comm_forget(symwin_comm *comm)
+{
+    pthread_mutex_lock(&all.mutex);
+    if (comm->next != NULL)
+        comm->next->prev = comm->prev;
+    *(comm->prev != NULL ? &comm->prev->next : &all.first) = comm->next;
+    pthread_mutex_unlock(&all.mutex);
+}
+
+void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context)
+{
+    symwin_comm *comm;
+
+    pthread_mutex_lock(&all.mutex);
+    for (comm = all.first; comm != NULL; comm = comm->next)
+        see(comm, context);
+    pthread_mutex_unlock(&all.mutex);
+}
+
+/* ---- agreement ---- */
+
+symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
+                       const uint64_t *values, int value_count)
+{
+    const size_t prefix = strlen(call);
+    struct sw_vote vote = {.sequence = comm->sequence, .status = (int32_t)mine};
+    symwin_status status;
+    int r;
+
+    strncpy(vote.call, call, sizeof vote.call - 1);
+    if (value_count > 0)
+        memcpy(vote.values, values, (size_t)value_count * sizeof *values);
+    if (mine != SYMWIN_OK) {
+        const char *text = symwin_last_error();
+
+        if (strncmp(text, call, prefix) == 0 && text[prefix] == ':')
+            text += prefix + 2;
+        strncpy(vote.text, text, sizeof vote.text - 1);
+    }
+    status = sw_exchange_allgather(comm->group->exchange, comm->rank, &vote, sizeof vote,
+                                   comm->votes, comm->timeout_ms, call);
+    if (status != SYMWIN_OK)
+        return status;
+    for (r = 0; r < comm->nranks; r++) {
+        struct sw_vote *v = &comm->votes[r]; /* another process wrote it */
+
+        v->call[sizeof v->call - 1] = '\0';
+        v->text[sizeof v->text - 1] = '\0';
+        if (v->status < 0 || v->status > SYMWIN_STATUS_LAST)
+            v->status = SYMWIN_INVALID;
+    }
+    for (r = 1; r < comm->nranks; r++)
+        if (strcmp(comm->votes[r].call, comm->votes[0].call) != 0 ||
+            comm->votes[r].sequence != comm->votes[0].sequence) {
+            sw_exchange_fail(comm->group->exchange, SYMWIN_MISMATCH, r);
+            return sw_fail(SYMWIN_MISMATCH,
+                           "%s: rank 0 is in %s (its collective call %llu), rank %d in %s (%llu); "
+                           "make the same calls in the same order on every rank",
+                           call, comm->votes[0].call, (unsigned long long)comm->votes[0].sequence,
+                           r, comm->votes[r].call, (unsigned long long)comm->votes[r].sequence);
+        }
+    for (r = 0; r < comm->nranks; r++)
+        if (comm->votes[r].status != SYMWIN_OK)
+            return sw_fail((symwin_status)comm->votes[r].status, "%s: rank %d: %s", call, r,
+                           comm->votes[r].text);
+    return SYMWIN_OK;
+}
+
+/* ---- leaving ---- */
+
+enum { LEAVE_MS = 2000, NAP_NS = 50000 };
+
+/* The peers' kernels look at this word while they wait for this rank (kernels/call.cuh). */
+static symwin_status say_left(symwin_comm *comm, CUstream stream)
+{
+    const CUdeviceptr left = sw_group_address(
+        comm->group, comm->rank, comm->state.offset + offsetof(struct sw_comm_state, left));
+    symwin_status status = sw_check(sw_drv.cuStreamWriteValue32(stream, left, 1, 0),
+                                    "cuStreamWriteValue32");
+
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    return status;
+}
+
+/* Until the calls outside graphs have ended. Where the communicator has ended, their kernels leave by themselves, or are asked to,
+ * since peers that have heard of the end make no call; but for those that something else keeps from starting. */
+static void await_calls(symwin_comm *comm, CUstream stream)
+{
+    const CUdeviceptr seen = comm->report_address + offsetof(struct sw_kernel_report, last_done);
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    int64_t ended_at = INT64_MAX;
+
+    for (;;) {
+        if (sw_drv.cuMemcpyAsync(seen, comm->done_address, sizeof comm->done, stream) !=
+                CUDA_SUCCESS ||
+            sw_drv.cuStreamSynchronize(stream) != CUDA_SUCCESS ||
+            __atomic_load_n(&comm->report->last_done, __ATOMIC_ACQUIRE) == comm->done)
+            return;
+        if (sw_exchange_ended(comm->group->exchange) && ended_at == INT64_MAX)
+            ended_at = sw_now_ms();
+        if (ended_at != INT64_MAX && sw_now_ms() - ended_at > LEAVE_MS) {
+            if (__atomic_exchange_n(&comm->report->abort, 1, __ATOMIC_ACQ_REL) != 0)
+                return;
+            ended_at = sw_now_ms();
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+void sw_comm_take_leave(symwin_comm *comm)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct sw_exchange *x = comm->group->exchange;
+    CUstream stream = NULL;
+    symwin_status status;
+
+    if (comm->nranks == 1 && comm->done == 0)
+        return;
+    /* While another thread captures for all. */
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    if (status == SYMWIN_OK) {
+        sw_exchange_take_leave(x, comm->rank);
+        await_calls(comm, stream);
+        sw_exchange_settle(x); /* peers must not see that it has left before they have heard why */
+        status = say_left(comm, stream);
+    }
+    if (status != SYMWIN_OK) { /* peers' kernels must not wait for it */
+        sw_exchange_is_lost(x, comm->rank);
+        if (!sw_exchange_ended(x))
+            sw_exchange_fail(x, SYMWIN_PEER_LOST, comm->rank);
+        else
+            sw_group_abort_kernels(comm->group);
+        sw_exchange_settle(x);
+    }
+    if (stream != NULL)
+        sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+}
+
+/* ---- state ---- */
+
+/* What the kernels have found is the word of all ranks' hosts too, unless another came first. */
+symwin_status sw_comm_status(symwin_comm *comm, const char *call)
+{
+    struct sw_exchange *x = comm->group->exchange;
+    const struct sw_kernel_report *report = comm->report;
+    symwin_status status = sw_fork_check(call), settled, outcome = SYMWIN_OK;
+    int culprit = 0, found_culprit = 0;
+    uint32_t code;
+
+    if (status != SYMWIN_OK)
+        return status;
+    code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
+    status = sw_report_status(report, &found_culprit);
+    if (status != SYMWIN_OK && !sw_exchange_ended(x))
+        sw_exchange_fail(x, status, found_culprit);
+    settled = sw_exchange_settled(x, call); /* who is lost, or who aborted */
+    if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&
+        culprit == found_culprit)
+        return sw_report_tell(report, call);
+    if (settled != SYMWIN_OK || code == SW_KERNEL_OK)
+        return settled;
+    return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
+}
+
+/* The device of an address, as the driver has it; `name` is what the caller calls the address. */
+static symwin_status ask_device(const char *call, const char *name, CUdeviceptr ptr, int *device)
+{
+    CUmemorytype type = CU_MEMORYTYPE_DEVICE;
+    CUresult result;
+
+    result = sw_drv.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
+    if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE)
+        result = sw_drv.cuPointerGetAttribute(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr);
+    if (result == CUDA_ERROR_INVALID_VALUE ||
+        (result == CUDA_SUCCESS && type != CU_MEMORYTYPE_DEVICE))
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %s (0x%llx) is not device memory; allocate it on the device", call,
+                       name, ptr);
+    return sw_check(result, "%s: cuPointerGetAttribute of %s (0x%llx)", call, name, ptr);
+}
+
+symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, const char *name,
+                                   CUdeviceptr ptr, int device)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (device < 0)
+        status = ask_device(call, name, ptr, &device);
+    if (status == SYMWIN_OK && device != comm->device)
+        status = sw_fail(SYMWIN_INVALID,
+                         "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
+                         "device %d",
+                         call, name, ptr, device, comm->rank, comm->device);
+    return status;
+}
+
+symwin_status sw_comm_enter(symwin_comm *comm, const char *call)
+{
+    symwin_status status;
+
+    status = sw_fork_check(call);
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
+    if (atomic_flag_test_and_set_explicit(&comm->busy, memory_order_acquire))
+        return sw_fail(SYMWIN_BUSY,
+                       "%s: another thread is in a collective call of rank %d's communicator; each "
+                       "rank needs its own communicator",
+                       call, comm->rank);
+    status = sw_comm_status(comm, call);
+    if (status != SYMWIN_OK)
+        sw_comm_leave(comm);
+    return status;
+}
+
+void sw_comm_leave(symwin_comm *comm)
+{
+    atomic_flag_clear_explicit(&comm->busy, memory_order_release);
+}
+
+symwin_status symwin_comm_check(symwin_comm *comm)
+{
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_check: comm is NULL");
+    return sw_comm_status(comm, "symwin_comm_check");
+}
+
+symwin_status symwin_comm_abort(symwin_comm *comm)
+{
+    symwin_status status = sw_fork_check("symwin_comm_abort");
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_abort: comm is NULL");
+    sw_exchange_fail(comm->group->exchange, SYMWIN_ABORTED, comm->rank);
+    sw_group_abort_kernels(comm->group);
+    sw_group_break_lines(comm->group);
+    return SYMWIN_OK;
+}

@@ -1,0 +1,256 @@
+/* What kernels report: where to, and in which words it is told.
+ *
+ * Reports are in pinned host memory, one struct sw_kernel_report a communicator. They are carved out of pages that stay until no communicator of the process is left, because
+ * cuMemFreeHost waits for every kernel on the device (tests/gpu_waits.c): a communicator that is
+ * destroyed must not wait for the kernels of another. A page belongs to the context in which it was made,
+ * ends with it, and so keeps it: the communicator that had the page made may be the first to go. Any thread.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/internal.h"
+
+enum { SLOT_BYTES = 128, PAGE_BYTES = 16384, SLOTS = PAGE_BYTES / SLOT_BYTES };
+
+_Static_assert(sizeof(struct sw_kernel_report) <= SLOT_BYTES, "a report fits in its slot");
+
+struct page {
+    struct page *next;
+    unsigned char *memory; /* owned, pinned, SLOTS slots */
+    CUdevice device;       /* whose primary context is retained for it */
+    unsigned char used[SLOTS];
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    struct page *pages;
+    int used; /* slots of all pages */
+} reports = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* A free slot of the page, SLOTS if there is none. */
+static size_t free_slot(const struct page *page)
+{
+    size_t slot = 0;
+
+    while (slot < SLOTS && page->used[slot])
+        slot++;
+    return slot;
+}
+
+/* A new page, in the context that is current, which is the device's. Under the mutex. */
+static symwin_status make_page(CUdevice device, struct page **out)
+{
+    struct page *page = calloc(1, sizeof *page);
+    CUcontext context = NULL;
+    void *memory = NULL;
+    symwin_status status;
+
+    if (page == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for kernel reports");
+    status = sw_check(sw_drv.cuDevicePrimaryCtxRetain(&context, device),
+                      "cuDevicePrimaryCtxRetain of device %d", device);
+    if (status != SYMWIN_OK) {
+        free(page);
+        return status;
+    }
+    status = sw_check(sw_drv.cuMemHostAlloc(&memory, PAGE_BYTES,
+                                            CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                      "cuMemHostAlloc of %d bytes", (int)PAGE_BYTES);
+    if (status != SYMWIN_OK) {
+        sw_drop(sw_drv.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+        free(page);
+        return status;
+    }
+    page->memory = memory;
+    page->device = device;
+    page->next = reports.pages;
+    reports.pages = page;
+    *out = page;
+    return SYMWIN_OK;
+}
+
+/* A page with a free slot, made if there is none. Under the mutex. */
+static symwin_status find_page(CUdevice device, struct page **out)
+{
+    struct page *page = reports.pages;
+
+    while (page != NULL && free_slot(page) == SLOTS)
+        page = page->next;
+    if (page == NULL)
+        return make_page(device, out);
+    *out = page;
+    return SYMWIN_OK;
+}
+
+/* Under the mutex. */
+static void free_pages(void)
+{
+    while (reports.pages != NULL) {
+        struct page *page = reports.pages;
+
+        reports.pages = page->next;
+        sw_drop(sw_drv.cuMemFreeHost(page->memory), "cuMemFreeHost");
+        sw_drop(sw_drv.cuDevicePrimaryCtxRelease(page->device), "cuDevicePrimaryCtxRelease");
+        free(page);
+    }
+}
+
+symwin_status sw_report_acquire(CUdevice device, struct sw_kernel_report **out)
+{
+    struct page *page = NULL;
+    symwin_status status;
+    size_t slot;
+
+    pthread_mutex_lock(&reports.mutex);
+    status = find_page(device, &page);
+    if (status == SYMWIN_OK) {
+        slot = free_slot(page);
+        page->used[slot] = 1;
+        reports.used++;
+        *out = (struct sw_kernel_report *)(void *)(page->memory + slot * SLOT_BYTES);
+        memset(*out, 0, SLOT_BYTES);
+    }
+    pthread_mutex_unlock(&reports.mutex);
+    return status;
+}
+
+void sw_report_release(struct sw_kernel_report *report)
+{
+    const unsigned char *at = (const unsigned char *)report;
+    struct page *page;
+
+    pthread_mutex_lock(&reports.mutex);
+    for (page = reports.pages; page != NULL; page = page->next)
+        if (at >= page->memory && at < page->memory + PAGE_BYTES) {
+            page->used[(at - page->memory) / SLOT_BYTES] = 0;
+            if (--reports.used == 0)
+                free_pages();
+            break;
+        }
+    pthread_mutex_unlock(&reports.mutex);
+}
+
+/* ---- what they have found ---- */
+
+symwin_status sw_report_status(const struct sw_kernel_report *report, int *culprit)
+{
+    const struct sw_finding *found = &report->found;
+
+    *culprit = 0;
+    switch ((enum sw_kernel_code)__atomic_load_n(&report->code, __ATOMIC_ACQUIRE)) {
+    case SW_KERNEL_MISMATCH:
+        *culprit = found->tie ? SW_NOBODY : found->rank;
+        return SYMWIN_MISMATCH;
+    case SW_KERNEL_TIMEOUT:
+        *culprit = found->rank;
+        return SYMWIN_TIMEOUT;
+    case SW_KERNEL_LEFT:
+        *culprit = found->rank;
+        return SYMWIN_PEER_LOST;
+    case SW_KERNEL_OK:
+    case SW_KERNEL_ABORTED:
+        break;
+    }
+    return SYMWIN_OK;
+}
+
+/* "rank 2", or "ranks 2, 3 and 5": `first`, and those of `mask`. */
+static const char *name_ranks(char *text, size_t bytes, int first, uint64_t mask)
+{
+    size_t at = 0;
+    int r;
+
+    if (first >= 64 || (mask & (mask - 1)) == 0) {
+        snprintf(text, bytes, "rank %d", first);
+        return text;
+    }
+    for (r = 0; r < 64 && at + 16 < bytes; r++) {
+        if ((mask >> r & 1) == 0)
+            continue;
+        at += (size_t)snprintf(text + at, bytes - at, "%s%d",
+                               at == 0          ? "ranks "
+                               : mask >> r == 1 ? " and "
+                                                : ", ",
+                               r);
+    }
+    return text;
+}
+
+static const char *name_value(char *text, size_t bytes, uint32_t argument, uint64_t value)
+{
+    const char *name = NULL;
+
+    switch ((enum sw_kernel_argument)argument) {
+    case SW_ARGUMENT_TYPE:
+        name = symwin_type_name((symwin_type)value);
+        break;
+    case SW_ARGUMENT_OP:
+        name = symwin_op_name((symwin_op)value);
+        break;
+    case SW_ARGUMENT_ALGO:
+        name = symwin_algo_name((symwin_algo)(value & 0xff));
+        break;
+    case SW_ARGUMENT_UNKNOWN:
+    case SW_ARGUMENT_COUNT:
+    case SW_ARGUMENT_IN:
+    case SW_ARGUMENT_OUT:
+        break;
+    }
+    if (name == NULL)
+        snprintf(text, bytes, "%llu", (unsigned long long)value);
+    else
+        snprintf(text, bytes, "%s%s", name,
+                 argument != SW_ARGUMENT_ALGO ? ""
+                 : value >> 8 != 0            ? " (buffers in windows)"
+                                              : " (buffers in no windows)");
+    return text;
+}
+
+static symwin_status mismatch(const char *call, const struct sw_finding *found)
+{
+    static const char *const names[] = {"an argument",      "count",     "type",
+                                        "operation",        "algorithm", "the offset of in",
+                                        "the offset of out"};
+    const uint32_t argument = found->argument < sizeof names / sizeof names[0] ? found->argument
+                                                                               : 0;
+    char wrong[128], right[128], theirs[64], others[64], who[320];
+
+    name_ranks(wrong, sizeof wrong, found->rank, found->differ);
+    name_ranks(right, sizeof right, found->other, found->agree);
+    snprintf(who, sizeof who, "%s differ%s from %s%s", wrong,
+             strncmp(wrong, "ranks", 5) == 0 ? "" : "s", right,
+             found->tie ? ", and no majority agrees" : "");
+    if (argument == SW_ARGUMENT_UNKNOWN)
+        return sw_fail(SYMWIN_MISMATCH,
+                       "%s: in collective %u the arguments differ: %s; count, type, operation, "
+                       "algorithm and window offsets must agree; destroy the communicator",
+                       call, found->epoch, who);
+    return sw_fail(
+        SYMWIN_MISMATCH,
+        "%s: in collective %u, %s differs: rank %d passed %s, rank %d passed %s (%s); pass "
+        "the same on every rank; destroy the communicator",
+        call, found->epoch, names[argument], found->rank,
+        name_value(theirs, sizeof theirs, argument, found->theirs), found->other,
+        name_value(others, sizeof others, argument, found->others), who);
+}
+
+symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call)
+{
+    const struct sw_finding *found = &report->found;
+    const uint32_t code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
+
+    if (code == SW_KERNEL_MISMATCH)
+        return mismatch(call, found);
+    if (code == SW_KERNEL_TIMEOUT)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: in collective %u, rank %d waited %llu ms for rank %d; destroy the "
+                       "communicator",
+                       call, found->epoch, found->other,
+                       (unsigned long long)found->theirs / 1000000, found->rank);
+    return sw_fail(
+        SYMWIN_PEER_LOST,
+        "%s: rank %d has destroyed its communicator, and rank %d waited for it in collective "
+        "%u; every rank must make the same collective calls before it does",
+        call, found->rank, found->other, found->epoch);
+}

@@ -1,0 +1,393 @@
+/* What calls do about registered buffers: who meets the other ranks, and what graphs hold.
+ *
+ * A rank meets the others by what all ranks did in the order of their programs: whether a call is captured, which bytes were
+ * registered, and what an earlier meeting made of them. Never by what this rank alone can see.
+ *
+ * What a capture holds is one user object of its graph. Its callback may call no driver, and may come on any thread and late,
+ * so it only puts that on a list, which is emptied by those who go by it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/window/register.h"
+
+/* ---- what graphs hold ------------------------------------------------------------------------- */
+
+struct sw_held {
+    struct sw_held *next;
+    struct sw_returns *returns; /* a reference */
+    struct sw_connected **by;   /* owned: what it holds, once each for `count` of them */
+    size_t count, room;
+};
+
+struct sw_returns {
+    atomic_int refs; /* the communicator, and what graphs hold */
+    _Atomic(struct sw_held *) list;
+};
+
+struct sw_returns *sw_returns_create(void)
+{
+    struct sw_returns *returns = calloc(1, sizeof *returns);
+
+    if (returns != NULL)
+        atomic_init(&returns->refs, 1);
+    return returns;
+}
+
+static void free_held(struct sw_held *held)
+{
+    free(held->by);
+    free(held);
+}
+
+void sw_returns_unref(struct sw_returns *returns)
+{
+    struct sw_held *held;
+
+    if (returns == NULL || atomic_fetch_sub(&returns->refs, 1) != 1)
+        return;
+    held = atomic_load(&returns->list);
+    while (held != NULL) {
+        struct sw_held *next = held->next;
+
+        free_held(held);
+        held = next;
+    }
+    free(returns);
+}
+
+static void give_back(void *context)
+{
+    struct sw_held *held = context;
+    struct sw_returns *returns = held->returns;
+
+    held->next = atomic_load(&returns->list);
+    while (!atomic_compare_exchange_weak(&returns->list, &held->next, held))
+        ;
+    sw_returns_unref(returns);
+}
+
+void sw_returns_collect(symwin_comm *comm)
+{
+    struct sw_registrations *r = comm->registrations;
+    struct sw_held *held;
+
+    if (atomic_load_explicit(&r->returns->list, memory_order_relaxed) == NULL)
+        return;
+    pthread_mutex_lock(&r->mutex);
+    held = atomic_exchange(&r->returns->list, NULL);
+    while (held != NULL) {
+        struct sw_held *next = held->next;
+        size_t i;
+
+        for (i = 0; i < held->count; i++) {
+            struct sw_connected *c = held->by[i];
+
+            if (--c->graphs > 0 || c->held == 0)
+                continue;
+            sw_allocation_drop(c->held);
+            c->held = 0;
+        }
+        free_held(held);
+        held = next;
+    }
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* A capture that goes on. */
+struct capture {
+    cuuint64_t id; /* 0: there is none */
+    CUgraph graph;
+};
+
+/* A user object for the capture's graph, which has it from here on. */
+static symwin_status make_held(const char *call, struct sw_registrations *r,
+                               const struct capture *capture)
+{
+    struct sw_held *held = calloc(1, sizeof *held);
+    CUuserObject object = NULL;
+    symwin_status status;
+
+    if (held == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for what a graph holds", call);
+    held->returns = r->returns;
+    atomic_fetch_add(&r->returns->refs, 1);
+    status = sw_check(
+        sw_drv.cuUserObjectCreate(&object, held, give_back, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+        "%s: cuUserObjectCreate", call);
+    if (status != SYMWIN_OK) {
+        sw_returns_unref(held->returns);
+        free_held(held);
+        return status;
+    }
+    status = sw_check(
+        sw_drv.cuGraphRetainUserObject(capture->graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
+        "%s: cuGraphRetainUserObject", call);
+    if (status != SYMWIN_OK) {
+        sw_drop(sw_drv.cuUserObjectRelease(object, 1), "cuUserObjectRelease");
+        return status;
+    }
+    r->capture = capture->id;
+    r->held = held;
+    return SYMWIN_OK;
+}
+
+/* So that hold() cannot fail for two buffers. */
+static symwin_status reserve_held(const char *call, struct sw_registrations *r,
+                                  const struct capture *capture)
+{
+    struct sw_held *held;
+    symwin_status status;
+
+    if (r->capture != capture->id) {
+        status = make_held(call, r, capture);
+        if (status != SYMWIN_OK)
+            return status;
+    }
+    held = r->held;
+    if (held->room - held->count < 2) {
+        const size_t room = held->room == 0 ? 4 : 2 * held->room;
+        struct sw_connected **by = realloc(held->by, room * sizeof(struct sw_connected *));
+
+        if (by == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for what a graph holds", call);
+        held->by = by;
+        held->room = room;
+    }
+    return SYMWIN_OK;
+}
+
+/* Lets the capture hold it, once. Under the mutex. */
+static void hold(struct sw_registrations *r, struct sw_connected *c)
+{
+    struct sw_allocation a = {0};
+
+    if (c == NULL || c->refused[0] != '\0' || (c->graphs > 0 && c->capture == r->capture))
+        return;
+    if (c->graphs == 0 &&
+        sw_allocation_hold((CUdeviceptr)(uintptr_t)c->window.ptr, &a) == SW_OWNED_LIVE)
+        c->held = (CUdeviceptr)(uintptr_t)c->window.ptr;
+    c->graphs++;
+    c->capture = r->capture;
+    r->held->by[r->held->count++] = c;
+}
+
+/* ---- what a buffer is ------------------------------------------------------------------------- */
+
+static int captures_register(const symwin_comm *comm)
+{
+    return (comm->flags & SYMWIN_COMM_NO_GRAPH_REGISTER) == 0;
+}
+
+enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
+                                 struct sw_registry_entry *out)
+{
+    struct sw_registrations *r = comm->registrations;
+    struct sw_registered registered = {0};
+
+    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0 || bytes == 0)
+        return SW_FOUND_NONE;
+    pthread_mutex_lock(&r->mutex);
+    registered = sw_registered_look(comm, begin, bytes);
+    if (registered.by != NULL)
+        *out = sw_window_entry(&registered.by->window, (uintptr_t)registered.by);
+    pthread_mutex_unlock(&r->mutex);
+    return registered.by != NULL ? SW_FOUND_ALL : registered.is ? SW_FOUND_PART : SW_FOUND_NONE;
+}
+
+static int is_settled(const struct sw_buffer *b)
+{
+    return b->in_window || b->found == SW_FOUND_ALL;
+}
+
+int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers[2])
+{
+    int b;
+
+    for (b = 0; b < 2; b++)
+        if (!buffers[b].in_window && (captures_register(comm) || buffers[b].found != SW_FOUND_NONE))
+            return 1;
+    return 0;
+}
+
+/* ---- meeting ---------------------------------------------------------------------------------- */
+
+/* Other mappings beside the one that is at `ptr`, of the same reservation. */
+static void extend(CUdeviceptr ptr, uintptr_t begin, uintptr_t end, uintptr_t *low, uintptr_t *high)
+{
+    CUdeviceptr first = *low, last = *high;
+
+    sw_physical_extend(ptr, begin, end, SW_PIECES, &first, &last);
+    *low = (uintptr_t)first;
+    *high = (uintptr_t)last;
+}
+
+/* What this rank says of a buffer, and where the memory is, if the others are to see it. */
+static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t bytes,
+                       struct sw_offer *o)
+{
+    const uintptr_t begin = (uintptr_t)b->address, end = begin + bytes;
+    struct sw_registrations *r = comm->registrations;
+    struct sw_allocation a = {0};
+    char text[SW_TEXT_BYTES];
+    uintptr_t low, high, first = begin, last = end;
+    CUdeviceptr start = 0;
+
+    *o = (struct sw_offer){.address = b->address, .settled = is_settled(b)};
+    o->can = 1;
+    if (sw_allocation_find(b->address, &a) == SW_OWNED_LIVE) {
+        low = (uintptr_t)a.begin;
+        high = low + a.bytes;
+    } else {
+        memcpy(text, symwin_last_error(), sizeof text);
+        o->can = sw_physical_find("symwin_allreduce", b->address, &a.physical) == SYMWIN_OK;
+        sw_error_restore(text); /* if it is no VMM memory: all ranks hear of it */
+        low = o->can ? (uintptr_t)a.physical.base : begin;
+        high = o->can ? low + a.physical.bytes : end;
+    }
+    if (o->can && !a.owned)
+        extend(b->address, begin, end, &low, &high);
+    o->can = o->can && begin >= low && end <= high && a.physical.device == comm->device;
+    o->buffer_id = a.physical.buffer_id;
+    o->place = o->can ? begin - (uintptr_t)a.physical.base : 0;
+    if (b->in_window)
+        return;
+    if (!a.owned && sw_drv.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                                 b->address) == CUDA_SUCCESS)
+        o->start = (size_t)(b->address - start);
+    else
+        o->start = a.owned ? begin - (uintptr_t)a.begin : 0;
+    pthread_mutex_lock(&r->mutex);
+    o->registered = sw_cache_piece(&r->cache, begin) != NULL && b->found != SW_FOUND_NONE;
+    if (o->registered) {
+        o->buffer_id = sw_cache_piece(&r->cache, begin)->buffer_id;
+        sw_cache_span(&r->cache, begin, &first, &last);
+    }
+    o->births = r->cache.births;
+    pthread_mutex_unlock(&r->mutex);
+    if (o->can && !a.owned)
+        extend(b->address, first, last, &low, &high);
+    if (o->can) {
+        first = first > low ? first : low;
+        last = last < high ? last : high;
+    }
+    o->before = first < begin ? begin - first : 0;
+    o->after = last > end ? last - end : 0;
+}
+
+static symwin_status meet(symwin_comm *comm, const char *call, struct sw_buffer buffers[2],
+                          size_t bytes, symwin_status status, int can, struct sw_connected *by[2])
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct sw_offer offers[2];
+    int b;
+
+    for (b = 0; b < 2; b++) {
+        make_offer(comm, &buffers[b], bytes, &offers[b]);
+        offers[b].can = offers[b].can && can;
+    }
+    /* A capture of this thread is not to be harmed by what has nothing to do with its stream. */
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    status = sw_connect(comm, call, status, offers, bytes, by);
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
+        if (by[b] == NULL)
+            continue;
+        buffers[b].in_window = 0;
+        buffers[b].found = SW_FOUND_ALL;
+        buffers[b].entry = sw_window_entry(&by[b]->window, (uintptr_t)by[b]);
+    }
+    return status;
+}
+
+/* What settles the buffers already, for a capture to hold. */
+static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], size_t bytes,
+                         struct sw_connected *by[2])
+{
+    struct sw_registrations *r = comm->registrations;
+    int b;
+
+    for (b = 0; b < 2; b++) {
+        struct sw_use *use = NULL;
+        const uintptr_t begin = (uintptr_t)buffers[b].address;
+
+        if (!buffers[b].in_window && by[b] == NULL && buffers[b].found == SW_FOUND_ALL &&
+            sw_cache_find(&r->cache, begin, begin + bytes, &use) != NULL)
+            by[b] = (struct sw_connected *)use;
+    }
+}
+
+/* What the stream captures; an error that comes after another one leaves that one's text. */
+static symwin_status find_capture(const char *call, symwin_status status, CUstream stream,
+                                  CUstreamCaptureStatus *capturing, struct capture *capture)
+{
+    const CUresult result = sw_drv.cuStreamGetCaptureInfo_v2(stream, capturing, &capture->id,
+                                                             &capture->graph, NULL, NULL);
+
+    if (result != CUDA_SUCCESS)
+        *capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (*capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        capture->id = 0;
+    return status != SYMWIN_OK ? status : sw_check(result, "%s: cuStreamGetCaptureInfo", call);
+}
+
+/* Also of a buffer that this rank's call has failed for, but for one that lies nowhere: there the others may have a window. */
+static int is_unsettled(const struct sw_buffer *b)
+{
+    return b->is_known && !is_settled(b);
+}
+
+symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symwin_status status,
+                                       struct sw_buffer buffers[2], size_t bytes, CUstream stream)
+{
+    const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
+    const int lacking = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
+    const int known = (is_settled(&buffers[0]) || buffers[0].found != SW_FOUND_NONE) &&
+                      (is_settled(&buffers[1]) || buffers[1].found != SW_FOUND_NONE);
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    struct sw_registrations *r = comm->registrations;
+    struct sw_connected *by[2] = {NULL, NULL};
+    struct capture capture = {0};
+    symwin_status reserved = SYMWIN_OK;
+    char text[SW_TEXT_BYTES];
+    int meets, holds, b;
+
+    status = find_capture(call, status, stream, &capturing, &capture);
+    /* One that is invalid here is one all the same: the other ranks wait for this one. */
+    meets = lacking &&
+            (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
+    if (status != SYMWIN_OK && !meets)
+        return status;
+    if (status == SYMWIN_OK && meets && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        status = sw_fail(SYMWIN_INVALID,
+                         "%s: the capture of the stream is invalid; end it, and capture anew",
+                         call);
+    /* Else the call goes by no connection. */
+    holds = status == SYMWIN_OK && capture.id != 0 && (meets || settled);
+    if (holds) {
+        memcpy(text, symwin_last_error(), sizeof text);
+        reserved = reserve_held(call, r, &capture);
+        if (reserved != SYMWIN_OK && meets && !known)
+            sw_error_restore(text);
+    }
+    if (status == SYMWIN_OK && known)
+        status = reserved;
+    if (meets)
+        /* What nobody asked for fails no call: then this rank cannot share, and all do without. */
+        status = meet(comm, call, buffers, bytes, status, reserved == SYMWIN_OK, by);
+    else
+        status = reserved;
+    if (status == SYMWIN_OK) {
+        pthread_mutex_lock(&r->mutex);
+        find_settled(comm, buffers, bytes, by);
+        for (b = 0; b < 2 && holds && reserved == SYMWIN_OK; b++)
+            hold(r, by[b]);
+        pthread_mutex_unlock(&r->mutex);
+    }
+    for (b = 0; b < 2; b++)
+        if (by[b] != NULL && by[b]->window.held != 0) { /* ranges or graphs hold it, or nothing */
+            sw_allocation_drop(by[b]->window.held);
+            by[b]->window.held = 0;
+        }
+    return status;
+}

@@ -1,0 +1,316 @@
+/* Segments: physical allocations of every rank, shown at one offset of the flat range.
+ *
+ *   group.base      + stride        + 2 * stride    ...   + nranks * stride
+ *   | . seg A . B   | . seg A . B   | . seg A . B         | . A . B (multicast) |
+ *
+ * A rank's stretch of a segment is one allocation, or several that are side by side at the rank's own addresses, each shown
+ * at its own place. Stretches may differ in what they are made of, and in where they begin, so that a window in them is at
+ * one offset on all ranks (attach.c).
+ *
+ * All ranks of a process share its range, so an allocation is mapped once, for all its devices. Each
+ * rank maps its own part, the lowest one those of the ranks in other processes (handles.c); the last
+ * rank of the process to leave unmaps all parts, in the order that the driver wants: multicast
+ * addresses, bindings, the multicast object, then the memory. Offsets are the same in all processes,
+ * which agree on one that is free everywhere (attach.c).
+ */
+#include <stdlib.h>
+
+#include "src/internal.h"
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* The first of `count` pieces of the rank that are these, in this order; NULL: it has not. */
+static const struct sw_segment_piece *find_run(const struct sw_segment_rank *rank,
+                                               const struct sw_physical *pieces, int count)
+{
+    int first, i;
+
+    for (first = 0; first + count <= rank->stretch.pieces; first++) {
+        for (i = 0; i < count && rank->pieces[first + i].buffer_id == pieces[i].buffer_id; i++)
+            ;
+        if (i == count)
+            return &rank->pieces[first];
+    }
+    return NULL;
+}
+
+struct sw_segment *sw_segment_find(struct sw_group *group, int rank,
+                                   const struct sw_physical *pieces, int count, size_t *offset)
+{
+    const struct sw_segment_piece *found = NULL;
+    struct sw_segment *s;
+
+    pthread_mutex_lock(&group->mutex);
+    for (s = group->segments; s != NULL; s = s->next) {
+        if (s->holders > 0 && s->rank[rank].mapped)
+            found = find_run(&s->rank[rank], pieces, count);
+        if (found != NULL)
+            break;
+    }
+    if (s != NULL)
+        *offset = found->offset;
+    if (s != NULL && s->rank[rank].refs++ == 0)
+        s->holders++;
+    pthread_mutex_unlock(&group->mutex);
+    return s;
+}
+
+/* Whether the rank's stretch shows [offset, offset + bytes) of the flat range. */
+static int shows(const struct sw_segment *s, int rank, size_t offset, size_t bytes)
+{
+    const struct sw_stretch *stretch = &s->rank[rank].stretch;
+    const size_t begin = s->offset + stretch->begin;
+
+    return s->holders > 0 && s->rank[rank].mapped && offset >= begin &&
+           offset - begin < stretch->bytes && bytes <= stretch->bytes - (offset - begin);
+}
+
+struct sw_segment *sw_segment_hold(struct sw_group *group, int rank, size_t offset, size_t bytes,
+                                   int holder)
+{
+    struct sw_segment *s;
+
+    pthread_mutex_lock(&group->mutex);
+    for (s = group->segments; s != NULL; s = s->next)
+        if (shows(s, rank, offset, bytes))
+            break;
+    if (s != NULL && s->rank[holder].refs++ == 0)
+        s->holders++;
+    pthread_mutex_unlock(&group->mutex);
+    return s;
+}
+
+int sw_segment_is_current(const struct sw_segment *segment, int rank, size_t offset,
+                          CUdeviceptr address, size_t bytes)
+{
+    const struct sw_segment_rank *own = &segment->rank[rank];
+    int p;
+
+    for (p = 0; p < own->stretch.pieces; p++) {
+        const struct sw_segment_piece *piece = &own->pieces[p];
+        const size_t from = piece->offset > offset ? piece->offset : offset;
+        unsigned long long id = 0;
+
+        if (piece->offset >= offset + bytes || piece->offset + piece->bytes <= offset)
+            continue;
+        if (sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                         address + (from - offset)) != CUDA_SUCCESS ||
+            id != piece->buffer_id)
+            return 0;
+    }
+    return 1;
+}
+
+int sw_segment_count(struct sw_group *group)
+{
+    int count;
+
+    pthread_mutex_lock(&group->mutex);
+    count = group->segment_count;
+    pthread_mutex_unlock(&group->mutex);
+    return count;
+}
+
+symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset)
+{
+    const struct sw_segment *s;
+    size_t at = from;
+
+    bytes = bytes > group->limit ? bytes : round_up(bytes, group->granularity);
+    pthread_mutex_lock(&group->mutex);
+    for (s = group->segments; s != NULL; s = s->next) {
+        if (s->offset + s->bytes <= at)
+            continue;
+        if (s->offset >= at && s->offset - at >= bytes)
+            break;
+        at = s->offset + s->bytes;
+    }
+    pthread_mutex_unlock(&group->mutex);
+    if (at > group->limit || group->limit - at < bytes)
+        return sw_fail(
+            SYMWIN_NO_MEMORY,
+            "the flat range has no room for %zu bytes more in a stride of %zu; deregister "
+            "windows that are no longer used",
+            bytes, group->limit);
+    *offset = at;
+    return SYMWIN_OK;
+}
+
+size_t sw_segment_bytes(const struct sw_stretch *stretches, int nranks)
+{
+    size_t end, most = 0;
+    int r;
+
+    for (r = 0; r < nranks; r++) {
+        if (__builtin_add_overflow(stretches[r].begin, stretches[r].bytes, &end))
+            return SIZE_MAX;
+        most = end > most ? end : most;
+    }
+    return most;
+}
+
+/* Under the mutex. One that nobody holds is being destroyed: where the registration failed on other ranks while this
+ * one had yet to come, a new one takes its place. */
+static struct sw_segment *segment_made(struct sw_group *group, uint64_t id)
+{
+    struct sw_segment *s = group->segments;
+
+    while (s != NULL && (s->id != id || s->holders == 0))
+        s = s->next;
+    return s;
+}
+
+/* With room for the pieces of all ranks. NULL: no memory. */
+static struct sw_segment *segment_alloc(const struct sw_stretch *stretches, int nranks)
+{
+    const size_t ranks = (size_t)nranks * sizeof(struct sw_segment_rank);
+    struct sw_segment_piece *pieces;
+    struct sw_segment *segment;
+    size_t count = 0;
+    int r;
+
+    for (r = 0; r < nranks; r++)
+        count += (size_t)stretches[r].pieces;
+    segment = calloc(1, sizeof *segment + ranks + count * sizeof *pieces);
+    if (segment == NULL)
+        return NULL;
+    pieces = (struct sw_segment_piece *)(void *)&segment->rank[nranks];
+    segment->uneven = -1;
+    for (r = nranks - 1; r >= 0; r--) {
+        segment->rank[r].stretch = stretches[r];
+        segment->rank[r].pieces = pieces;
+        pieces += stretches[r].pieces;
+        if (stretches[r].pieces != 1 || stretches[r].begin != 0)
+            segment->uneven = r;
+    }
+    return segment;
+}
+
+/* Under the mutex. NULL: no memory. */
+static struct sw_segment *segment_make(struct sw_group *group, uint64_t id, size_t offset,
+                                       const struct sw_stretch *stretches)
+{
+    struct sw_segment **at = &group->segments;
+    struct sw_segment *segment = segment_alloc(stretches, group->nranks);
+
+    if (segment == NULL)
+        return NULL;
+    segment->id = id;
+    segment->offset = offset;
+    segment->bytes = round_up(sw_segment_bytes(stretches, group->nranks), group->granularity);
+    while (*at != NULL && (*at)->offset < offset)
+        at = &(*at)->next;
+    segment->next = *at;
+    *at = segment;
+    group->segment_count++;
+    return segment;
+}
+
+symwin_status sw_segment_join(struct sw_group *group, int rank, uint64_t id, size_t offset,
+                              const struct sw_stretch *stretches, struct sw_segment **out)
+{
+    struct sw_segment *segment;
+
+    pthread_mutex_lock(&group->mutex);
+    segment = segment_made(group, id);
+    if (segment == NULL)
+        segment = segment_make(group, id, offset, stretches);
+    if (segment != NULL) {
+        segment->rank[rank].refs = 1;
+        segment->holders++;
+    }
+    pthread_mutex_unlock(&group->mutex);
+    if (segment == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for a segment of %d ranks", group->nranks);
+    *out = segment;
+    return SYMWIN_OK;
+}
+
+symwin_status sw_segment_expects(const struct sw_segment *segment, int rank, uint64_t bytes)
+{
+    const struct sw_segment_rank *own = &segment->rank[rank];
+    const struct sw_stretch *stretch = &own->stretch;
+    const size_t left = stretch->bytes - own->shown_bytes;
+
+    /* Only the last piece reaches the end of the stretch. */
+    if (own->shown < stretch->pieces && bytes > 0 && bytes <= left &&
+        (own->shown + 1 == stretch->pieces) == (bytes == left))
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_MISMATCH,
+                   "rank %d sent memory of %llu bytes as allocation %d of %d, which are %zu bytes; "
+                   "those before it have %zu",
+                   rank, (unsigned long long)bytes, own->shown + 1, stretch->pieces, stretch->bytes,
+                   own->shown_bytes);
+}
+
+symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment, int rank,
+                             CUmemGenericAllocationHandle memory, size_t bytes, uint64_t buffer_id)
+{
+    struct sw_segment_rank *own = &segment->rank[rank];
+    const struct sw_stretch *stretch = &own->stretch;
+    struct sw_segment_piece *piece = &own->pieces[own->shown];
+    CUdeviceptr at;
+    symwin_status status;
+    int last;
+
+    *piece = (struct sw_segment_piece){
+        .memory = memory,
+        .offset = segment->offset + stretch->begin + own->shown_bytes,
+        .bytes = bytes,
+        .buffer_id = buffer_id,
+    };
+    at = sw_group_address(group, rank, piece->offset);
+    status = sw_check(sw_drv.cuMemMap(at, bytes, 0, memory, 0),
+                      "cuMemMap of %zu bytes into the flat range", bytes);
+    if (status != SYMWIN_OK)
+        return status;
+    piece->mapped = 1;
+    own->shown++;
+    own->shown_bytes += bytes;
+    last = own->shown == stretch->pieces;
+    pthread_mutex_lock(&group->mutex); /* sw_segment_find() looks */
+    own->mapped = last;
+    pthread_mutex_unlock(&group->mutex);
+    return sw_memory_access(at, bytes, group->devices, group->device_count);
+}
+
+static void destroy(struct sw_group *group, struct sw_segment *segment)
+{
+    struct sw_segment **at;
+    int r, p;
+
+    sw_multicast_release(group, segment);
+    for (r = 0; r < group->nranks; r++)
+        for (p = 0; p < segment->rank[r].stretch.pieces; p++) {
+            struct sw_segment_piece *piece = &segment->rank[r].pieces[p];
+
+            if (piece->mapped)
+                sw_drop(sw_drv.cuMemUnmap(sw_group_address(group, r, piece->offset), piece->bytes),
+                        "cuMemUnmap");
+            if (piece->memory != 0)
+                sw_drop(sw_drv.cuMemRelease(piece->memory), "cuMemRelease");
+        }
+    /* Only now may another segment take the offset. */
+    pthread_mutex_lock(&group->mutex);
+    for (at = &group->segments; *at != segment; at = &(*at)->next)
+        ;
+    *at = segment->next;
+    group->segment_count--;
+    pthread_mutex_unlock(&group->mutex);
+    free(segment);
+}
+
+void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int rank)
+{
+    int last = 0;
+
+    pthread_mutex_lock(&group->mutex);
+    if (--segment->rank[rank].refs == 0)
+        last = --segment->holders == 0;
+    pthread_mutex_unlock(&group->mutex);
+    if (last)
+        destroy(group, segment);
+}

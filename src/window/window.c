@@ -1,0 +1,218 @@
+/* Windows by their handles, and what a window tells. How one is made: attach.c. */
+#include <stdlib.h>
+
+#include "src/internal.h"
+
+/* ---- handles ---- */
+
+/* Makes room for one more window, so that giving it a handle cannot fail. */
+static symwin_status reserve(symwin_comm *comm)
+{
+    size_t room;
+    int reserved;
+
+    pthread_mutex_lock(&comm->mutex);
+    room = comm->windows.room;
+    reserved = sw_tickets_reserve(&comm->windows);
+    pthread_mutex_unlock(&comm->mutex);
+    return reserved ? SYMWIN_OK
+                    : sw_fail(SYMWIN_NO_MEMORY, "no host memory for more than %zu windows", room);
+}
+
+/* Copies the live window behind a handle. */
+static symwin_status get(const char *call, symwin_comm *comm, const symwin_window *window,
+                         struct sw_window *out)
+{
+    const struct sw_window *found;
+    const symwin_status status = sw_fork_check(call);
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
+    pthread_mutex_lock(&comm->mutex);
+    found = sw_tickets_find(&comm->windows, (uintptr_t)window);
+    if (found != NULL)
+        *out = *found;
+    pthread_mutex_unlock(&comm->mutex);
+    if (found == NULL)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %p is no live window of rank %d's communicator: it was deregistered "
+                       "before, or is another communicator's",
+                       call, (const void *)window, comm->rank);
+    return SYMWIN_OK;
+}
+
+/* Publishes a window in room that was reserved: cannot fail. */
+static symwin_window *publish(symwin_comm *comm, struct sw_window *window)
+{
+    struct sw_registry_entry entry;
+
+    pthread_mutex_lock(&comm->mutex);
+    window->handle = sw_tickets_add(&comm->windows, window);
+    entry = sw_window_entry(window, window->handle);
+    sw_registry_insert(comm->registry, &entry);
+    pthread_mutex_unlock(&comm->mutex);
+    return (symwin_window *)window->handle;
+}
+
+symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes, unsigned flags,
+                                     symwin_window **out)
+{
+    static const char call[] = "symwin_window_register";
+    struct sw_window *window;
+    struct sw_scope scope;
+    symwin_status status;
+
+    if (out == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: window is NULL; pass where to put the handle", call);
+    status = sw_comm_enter(comm, call);
+    if (status != SYMWIN_OK)
+        return status;
+    /* Whatever fails from here on, this rank goes on to the agreement and tells the others. */
+    status = sw_scope_enter_context(comm->context, &scope);
+    window = calloc(1, sizeof *window);
+    if (status == SYMWIN_OK && window == NULL)
+        status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for a window");
+    if (status == SYMWIN_OK)
+        status = reserve(comm);
+    if (status == SYMWIN_OK)
+        status = sw_registry_reserve(comm->registry, 1);
+    status = sw_window_attach(comm, call, status, ptr, bytes, flags, window);
+    if (status == SYMWIN_OK)
+        *out = publish(comm, window);
+    else
+        free(window);
+    sw_scope_leave(&scope);
+    sw_comm_leave(comm);
+    sw_allocations_settle(); /* it may have failed and dropped the last hold */
+    return status;
+}
+
+symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
+{
+    static const char call[] = "symwin_window_deregister";
+    struct sw_window *found = NULL;
+    struct sw_window copy;
+    symwin_status status = get(call, comm, window, &copy);
+
+    if (status != SYMWIN_OK)
+        return status;
+    pthread_mutex_lock(&comm->mutex);
+    found = sw_tickets_find(&comm->windows, copy.handle); /* another thread may have been faster */
+    if (found != NULL) {
+        sw_tickets_remove(&comm->windows, copy.handle);
+        sw_registry_remove(comm->registry, found->handle);
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    if (found == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %p was deregistered by another thread meanwhile", call,
+                       (void *)window);
+    sw_window_detach(comm, found);
+    free(found);
+    sw_allocations_settle();
+    return SYMWIN_OK;
+}
+
+void sw_window_detach_all(symwin_comm *comm)
+{
+    struct sw_window *window;
+    size_t at = 0;
+
+    while ((window = sw_tickets_next(&comm->windows, &at)) != NULL) {
+        sw_tickets_remove(&comm->windows, window->handle);
+        sw_window_detach(comm, window);
+        free(window);
+    }
+}
+
+/* ---- queries ---- */
+
+symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window,
+                                  symwin_window_info *info)
+{
+    static const char call[] = "symwin_window_query";
+    struct sw_window w;
+    symwin_status status;
+
+    if (info == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: info is NULL", call);
+    status = get(call, comm, window, &w);
+    if (status != SYMWIN_OK)
+        return status;
+    *info = (symwin_window_info){
+        .ptr = w.ptr,
+        .bytes = w.bytes,
+        .base = (void *)(uintptr_t)comm->group->base,
+        .stride = comm->group->stride,
+        .offset = w.offset,
+        .rank = comm->rank,
+        .nranks = comm->nranks,
+        .transports = w.transports,
+        .buffer_id = w.buffer_id,
+        .allocations = w.pieces,
+    };
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_window_peer_pointer(symwin_comm *comm, const symwin_window *window, int peer,
+                                         size_t offset, void **ptr)
+{
+    static const char call[] = "symwin_window_peer_pointer";
+    struct sw_window w;
+    symwin_status status;
+
+    if (ptr == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: ptr is NULL", call);
+    status = get(call, comm, window, &w);
+    if (status != SYMWIN_OK)
+        return status;
+    if (peer < 0 || peer >= comm->nranks)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d; pass 0 to %d", call, peer,
+                       comm->nranks - 1);
+    if (offset >= w.bytes)
+        return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call,
+                       offset, w.bytes);
+    *ptr = (void *)(uintptr_t)sw_group_address(comm->group, peer, w.offset + offset);
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_window_multicast_pointer(symwin_comm *comm, const symwin_window *window,
+                                              size_t offset, void **ptr)
+{
+    static const char call[] = "symwin_window_multicast_pointer";
+    struct sw_window w;
+    symwin_status status;
+
+    if (ptr == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: ptr is NULL", call);
+    status = get(call, comm, window, &w);
+    if (status != SYMWIN_OK)
+        return status;
+    if ((w.transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: this window has no multicast object; use peer pointers", call);
+    if (offset >= w.bytes)
+        return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call,
+                       offset, w.bytes);
+    *ptr = (void *)(uintptr_t)sw_group_address(comm->group, comm->nranks, w.offset + offset);
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_window_find(symwin_comm *comm, const void *ptr, size_t bytes,
+                                 symwin_window **window)
+{
+    static const char call[] = "symwin_window_find";
+    const symwin_status status = sw_fork_check(call);
+    struct sw_registry_entry entry;
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL || window == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "window");
+    if (sw_registry_find(comm->registry, (uintptr_t)ptr, bytes, &entry) != SW_FOUND_ALL)
+        return sw_fail(SYMWIN_INVALID, "%s: no window of rank %d contains %zu bytes at %p", call,
+                       comm->rank, bytes, ptr);
+    *window = (symwin_window *)entry.window;
+    return SYMWIN_OK;
+}
