@@ -8,7 +8,7 @@
 
 #include "exec.h"
 #include "memory.h"
-#include "src/base/settings.h"
+#include "src/base/base.h"
 
 #define TABLE_ENTRY(name, symbol, version, need, params) .name = sw_emu_##name,
 const struct sw_driver sw_emu_driver = {SW_DRIVER_LIST(TABLE_ENTRY)};

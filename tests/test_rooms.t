@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# The library's rooms: who may call whom, read from the objects by nm, and whose private headers a file includes. A room is
-# a set of files; it may use the rooms named behind it, and all that those may use.
+# The library's rooms: who may call whom, read from the objects by nm, and whose private headers a file includes. A room may
+# use the rooms named behind it, and all that those may use.
 use strict;
 use warnings;
 
@@ -97,6 +97,18 @@ for my $file (sort keys %wanted) {
     }
 }
 check(!$up{$_->[0]}, "$_->[0] calls no room above it", @{$up{$_->[0]} // []}) for @rooms;
+
+my %includes;
+for my $path (glob 'src/*/*.[ch] *.c') {
+    my $from = room_of($path);
+    open my $file, '<', $path or die "$path: $!\n";
+    while (my $line = <$file>) {
+        next if $line !~ m{^\s*#\s*include\s+"(src/(\w+)/\w+\.h)"};
+        push @{$includes{$from}}, "$path includes $1" if !$may{$from}{$2};
+    }
+    close $file;
+}
+check(!$includes{$_->[0]}, "$_->[0] includes no header of a room above it", @{$includes{$_->[0]} // []}) for @rooms;
 
 print "1..$checks\n";
 exit $failed ? 1 : 0;

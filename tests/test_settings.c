@@ -4,7 +4,7 @@
  */
 #include "processes.h"
 
-#include "src/base/settings.h"
+#include "src/base/base.h"
 
 enum { RANKS = 3, AT_ONCE_S = 10 };
 

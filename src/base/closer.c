@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/internal.h"
+#include "src/base/base.h"
 
 enum {
     MOST = 1024,  /* that wait; what is beyond is closed by whoever brings it */

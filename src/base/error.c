@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/base/base.h"
 
 static _Thread_local char last_error[SW_TEXT_BYTES];
 

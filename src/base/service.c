@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/internal.h"
+#include "src/base/base.h"
 
 enum { QUIET, RUNNING, STOPPING };
 enum { FEW = 64 };

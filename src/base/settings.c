@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/base/base.h"
 
 enum kind { SWITCH, NUMBER, MILLISECONDS, BYTES, WORD, FILE_OR_0, TEXT };
 

@@ -1,7 +1,7 @@
 /* SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for the proofs that ranks give each other. */
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/base/base.h"
 
 enum { BLOCK = 64 };
 

@@ -1,5 +1,5 @@
 /* What public handles stand for: slots, with a list of those that are free. */
-#include "src/base/tickets.h"
+#include "src/base/base.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/control/group.h"
 #include "src/control/letters.h"
 
 static const char call[] = "symwin_comm_create";

@@ -2,7 +2,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "src/internal.h"
+#include "src/base/base.h"
+#include "src/driver/driver.h"
 
 /* The status that tells the caller what can be done about a driver's code. */
 static symwin_status status_of(CUresult result)

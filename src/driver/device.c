@@ -1,8 +1,9 @@
 /* Driver and device queries, and the few calls that spare a program the CUDA runtime. */
 #include <string.h>
 
+#include "src/base/base.h"
+#include "src/driver/driver.h"
 #include "src/driver/fatbins.h"
-#include "src/internal.h"
 
 int sw_driver_has_kernels(void)
 {

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "emu/emu.h"
-#include "src/internal.h"
+#include "src/base/base.h"
+#include "src/driver/driver.h"
 
 struct sw_driver sw_drv;
 

@@ -58,6 +58,39 @@ sw_kernel_node(const CUlaunchConfig *config, CUfunction function, void **params,
     return node;
 }
 
+/* ---- check.c: the results of driver calls ------------------------------------------------------- */
+
+/* SYMWIN_OK for CUDA_SUCCESS; else the status that fits, and "<text>: CUDA_ERROR_... (what it means)". */
+symwin_status sw_check(CUresult result, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* For teardown: the result cannot be acted on. SYMWIN_DEBUG=1 shows it on stderr. */
+void sw_drop(CUresult result, const char *call);
+
+/* ---- driver.c: see driver.h; and contexts ---------------------------------------------------- */
+
+/* A stretch of code with a device's primary context current. */
+struct sw_scope {
+    CUdevice device; /* retained for the stretch; -1: only pushed */
+    int pushed;
+};
+
+/* Makes the context of `device` current, creating it if need be. */
+symwin_status sw_scope_enter(int device, struct sw_scope *scope);
+
+/* The same with a context that the caller holds; does nothing if it is current already. */
+symwin_status sw_scope_enter_context(CUcontext context, struct sw_scope *scope);
+
+/* Restores what was current. Leaving a scope twice, or one that was never entered, is fine. */
+void sw_scope_leave(struct sw_scope *scope);
+
+/* Turns SYMWIN_DEVICE_CURRENT into an ordinal and checks it, for the call named `call`. Loads the
+ * driver. */
+symwin_status sw_device_resolve(const char *call, int device, int *out);
+
+/* SYMWIN_OK, or SYMWIN_FORKED in a child of a process that had loaded the driver. */
+symwin_status sw_fork_check(const char *call);
+
 #ifdef __cplusplus
 }
 #endif
