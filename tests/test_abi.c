@@ -19,7 +19,7 @@ static const struct abi_fact *fact(const struct abi_fact *facts, const char *nam
 /* cuda_abi.h as text; the tests run in the folder that holds it. */
 static char *read_header(void)
 {
-    FILE *file = fopen("cuda_abi.h", "r");
+    FILE *file = fopen("src/driver/cuda_abi.h", "r");
     char *text = calloc(1, 1 << 20);
 
     if (file == NULL || text == NULL || fread(text, 1, (1 << 20) - 1, file) == 0) {
