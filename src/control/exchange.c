@@ -60,12 +60,12 @@ static uint64_t reason(symwin_status status, int culprit)
     return (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK) << CULPRIT_SHIFT;
 }
 
-/* What ended it, or is to end it; 0: nothing. */
+/* What ended it, or is to end it, without the count; 0: nothing. */
 static uint64_t outcome(const struct sw_exchange *x)
 {
-    const uint64_t word = atomic_load(&x->page->word) >> CULPRIT_SHIFT;
+    const uint64_t word = atomic_load(&x->page->word) & ~COUNT_MASK;
 
-    return word != 0 ? word : atomic_load(&x->page->proposal) >> CULPRIT_SHIFT;
+    return word != 0 ? word : atomic_load(&x->page->proposal) & ~COUNT_MASK;
 }
 
 static void tell_of_end(struct sw_exchange *x)
@@ -157,7 +157,7 @@ static int culprit_in(uint64_t word)
 
 int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int *culprit)
 {
-    const uint64_t word = outcome(x) << CULPRIT_SHIFT;
+    const uint64_t word = outcome(x);
 
     *status = word == 0 ? SYMWIN_OK : status_in(word);
     *culprit = culprit_in(word);
@@ -235,7 +235,7 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
 
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call)
 {
-    const uint64_t word = outcome(x) << CULPRIT_SHIFT;
+    const uint64_t word = outcome(x);
 
     return word == 0 ? SYMWIN_OK : ended(x, word, call);
 }
@@ -440,7 +440,7 @@ void sw_exchange_settle(struct sw_exchange *x)
         const uint64_t proposal = atomic_load(&x->page->proposal);
         int64_t left;
 
-        if (proposal >> CULPRIT_SHIFT == 0 || atomic_load(&x->page->word) >> CULPRIT_SHIFT != 0)
+        if (proposal >> CULPRIT_SHIFT == 0 || sw_exchange_is_decided(x))
             return;
         left = await_decision(x, proposal, &proposed);
         if (left > 0)

@@ -432,7 +432,7 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
 {
     struct sw_exchange *x = group->exchange;
     const int64_t own = deadline; /* what comes after is the allowance */
-    symwin_status status = SYMWIN_OK;
+    int over = 0;
 
     deadline += sw_exchange_allowance(x, peer);
     sw_service_lock();
@@ -440,8 +440,8 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
         const int64_t now = sw_now_ms();
         const int left = who_left(group, peer);
 
-        status = sw_exchange_status(x, call);
-        if (status != SYMWIN_OK)
+        over = sw_exchange_ended(x);
+        if (over)
             break;
         /* What came through is on this process's lines before the word that somebody leaves, and the service thread may be
          * late to read it, or unable: nobody is blamed for a letter that is there. */
@@ -462,5 +462,5 @@ symwin_status sw_letters_wait(struct sw_group *group, int rank, int peer, int64_
     }
     sw_service_unlock();
     sw_exchange_waits_for(x, rank, -1);
-    return status == SYMWIN_OK ? SYMWIN_OK : sw_exchange_settled(x, call);
+    return over ? sw_exchange_settled(x, call) : SYMWIN_OK;
 }
