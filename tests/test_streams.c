@@ -1,6 +1,8 @@
 /* Calls of one communicator stay in order where streams are not what their handles say: each thread's own default
  * stream, which has one handle in all threads, and captures that go on beside each other.
  */
+#include <time.h>
+
 #include "host_cases.h"
 
 enum { RANKS = 2, COUNT = 3000, BYTES = COUNT * 4, STREAMS = 3 };
@@ -10,7 +12,7 @@ struct member {
     symwin_comm *comm;
     int rank;
     struct sw_scope scope;
-    float *data[2]; /* COUNT each */
+    float *data[3]; /* COUNT each */
     CUstream streams[STREAMS];
 };
 
@@ -22,7 +24,7 @@ static void open_member(struct member *m, struct harness_team *team, int rank)
     m->rank = rank;
     host_must(harness_comm(team, rank, &m->comm), "create");
     host_must(sw_scope_enter(harness_device(rank), &m->scope), "sw_scope_enter");
-    for (i = 0; i < 2; i++)
+    for (i = 0; i < 3; i++)
         m->data[i] = host_alloc(harness_device(rank), BYTES);
     for (i = 0; i < STREAMS; i++)
         host_must(symwin_stream_create(harness_device(rank), &m->streams[i]), "stream_create");
@@ -35,7 +37,7 @@ static void close_member(struct member *m)
     for (i = 0; i < STREAMS; i++)
         host_must(symwin_stream_destroy(harness_device(m->rank), m->streams[i]), "stream_destroy");
     symwin_comm_destroy(m->comm);
-    for (i = 0; i < 2; i++)
+    for (i = 0; i < 3; i++)
         host_must(symwin_mem_free(m->data[i]), "symwin_mem_free");
     sw_scope_leave(&m->scope);
 }
@@ -219,8 +221,17 @@ static void follow(CUstream from, CUstream to)
     host_must_cuda(sw_drv.cuEventDestroy(event), "cuEventDestroy");
 }
 
+static void wait_a_while(void *unused)
+{
+    const struct timespec a_while = {.tv_nsec = 20 * 1000000};
+
+    (void)unused;
+    nanosleep(&a_while, NULL);
+}
+
 /* Two calls of one capture, on two of its streams that nothing else orders, with calls of `others` other captures
- * between them. */
+ * between them. Rank 0 holds up the first call and rank 1 the second: without an order between the two, rank 0 would
+ * run the second one first, which would meet rank 1's first. */
 static void run_captures(struct harness_team *team, int rank, void *arg)
 {
     const int others = *(const int *)arg;
@@ -231,15 +242,17 @@ static void run_captures(struct harness_team *team, int rank, void *arg)
     open_member(&m, team, rank);
     fill(&m, m.data[0], 1);
     fill(&m, m.data[1], 1);
+    fill(&m, m.data[2], 3);
     begin(m.streams[0]);
     follow(m.streams[0], m.streams[1]);
+    host_must_cuda(sw_drv.cuLaunchHostFunc(m.streams[rank], wait_a_while, NULL), "hold up a call");
     host_must(call(&m, m.data[0], m.streams[0]), "the first call of a capture");
     for (i = 0; i < others; i++) {
         begin(m.streams[2]);
         host_must(call(&m, m.data[1], m.streams[2]), "a call of another");
         other[i] = end(m.streams[2]);
     }
-    host_must(call(&m, m.data[0], m.streams[1]), "the second call of the first");
+    host_must(call(&m, m.data[2], m.streams[1]), "the second call of the first");
     follow(m.streams[1], m.streams[0]);
     first = end(m.streams[0]);
     harness_barrier(team);
@@ -248,7 +261,8 @@ static void run_captures(struct harness_team *team, int rank, void *arg)
     for (i = 0; i < others; i++)
         host_must_cuda(sw_drv.cuGraphLaunch(other[i], m.streams[0]), "cuGraphLaunch");
     host_must_cuda(sw_drv.cuStreamSynchronize(m.streams[0]), "synchronize");
-    expect(&m, "captures beside each other, the first", m.data[0], 16);
+    expect(&m, "captures beside each other, the first call", m.data[0], 4);
+    expect(&m, "captures beside each other, the second call", m.data[2], 12);
     expect(&m, "captures beside each other, the others", m.data[1], (float)(1 << others));
     harness_barrier(team);
     host_must_cuda(sw_drv.cuGraphExecDestroy(first), "cuGraphExecDestroy");
