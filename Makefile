@@ -428,7 +428,7 @@ $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
   $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))
 
 # It votes in a rank's name.
-$(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room -Wl,--wrap=sw_agree
+$(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room -Wl,--wrap=sw_comm_agree
 
 $(USER_EMU): $(call objects,$(USER_SOURCES)) $(STATIC)
 	@mkdir -p $(@D)

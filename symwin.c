@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/channel/channels.h"
-#include "src/collective/choice.h"
+#include "src/channel/channel.h"
 #include "src/collective/copies.h"
 #include "src/collective/order.h"
+#include "src/collective/select.h"
 #include "src/window/register.h"
 
 static const char create_call[] = "symwin_comm_create";
@@ -66,10 +66,10 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     sw_tuning_close(comm->tuning);
     sw_registrations_destroy(comm); /* there are none before */
     sw_channels_destroy(comm);
-    sw_registry_destroy(comm->registry);
+    sw_window_index_destroy(comm->index);
     pthread_mutex_destroy(&comm->mutex);
-    sw_tickets_release(&comm->windows);
-    free(comm->votes);
+    sw_handle_table_release(&comm->windows);
+    free(comm->ballots);
     sw_wipe(comm->key, sizeof comm->key);
     free(comm);
     sw_bootstrap_leave(group, rank);
@@ -161,16 +161,16 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->max_blocks = o->max_blocks;
     comm->slot_bytes = o->slot_bytes; /* 0: once it is known which driver there is */
     atomic_flag_clear(&comm->busy);
-    comm->votes = calloc((size_t)nranks, sizeof *comm->votes);
-    comm->registry = sw_registry_create();
+    comm->ballots = calloc((size_t)nranks, sizeof *comm->ballots);
+    comm->index = sw_window_index_create();
     comm->registrations = sw_registrations_create();
     comm->channels = sw_channels_create(nranks);
-    if (comm->votes == NULL || comm->registry == NULL || comm->registrations == NULL ||
+    if (comm->ballots == NULL || comm->index == NULL || comm->registrations == NULL ||
         comm->channels == NULL || pthread_mutex_init(&comm->mutex, NULL) != 0) {
         sw_channels_destroy(comm);
         sw_registrations_destroy(comm);
-        sw_registry_destroy(comm->registry);
-        free(comm->votes);
+        sw_window_index_destroy(comm->index);
+        free(comm->ballots);
         free(comm);
         return NULL;
     }
@@ -228,13 +228,13 @@ static symwin_status agreed(symwin_comm *comm, int i, const char *what)
     int r;
 
     for (r = 1; r < comm->nranks; r++)
-        if (comm->votes[r].values[i] != comm->votes[0].values[i])
+        if (comm->ballots[r].values[i] != comm->ballots[0].values[i])
             return sw_fail(
                 SYMWIN_MISMATCH,
                 "%s: %s differs: rank 0 passed %llu, rank %d passed %llu; pass the same on "
                 "every rank",
-                create_call, what, (unsigned long long)comm->votes[0].values[i], r,
-                (unsigned long long)comm->votes[r].values[i]);
+                create_call, what, (unsigned long long)comm->ballots[0].values[i], r,
+                (unsigned long long)comm->ballots[r].values[i]);
     return SYMWIN_OK;
 }
 
@@ -282,7 +282,7 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
  * device is not visible here. */
 static symwin_status device_here(const symwin_comm *comm, int rank, int *device)
 {
-    const uint64_t *values = comm->votes[rank].values;
+    const uint64_t *values = comm->ballots[rank].values;
     symwin_status status;
     CUuuid uuid;
     int count = 0;
@@ -361,7 +361,7 @@ static symwin_status list_devices(symwin_comm *comm)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for a list of %d devices", comm->nranks);
     group->multicast = 1;
     for (r = 0; r < comm->nranks; r++) {
-        const uint64_t *values = comm->votes[r].values;
+        const uint64_t *values = comm->ballots[r].values;
 
         group->multicast = group->multicast && values[V_MULTICAST];
         if (values[V_GRANULARITY] > group->granularity)
@@ -392,8 +392,8 @@ static symwin_status make_range(symwin_comm *comm)
     if (status != SYMWIN_OK)
         return status;
     for (r = 0; r < comm->nranks; r++)
-        if (comm->votes[r].values[V_TOTAL] > largest)
-            largest = comm->votes[r].values[V_TOTAL];
+        if (comm->ballots[r].values[V_TOTAL] > largest)
+            largest = comm->ballots[r].values[V_TOTAL];
     while (stride < largest && stride < (size_t)1 << 46)
         stride *= 2;
     /* A smaller stride serves as long as the windows fit in it. */
@@ -429,7 +429,7 @@ static void agree_limits(symwin_comm *comm)
 
     comm->algos = ~0u;
     for (r = 0; r < comm->nranks; r++) {
-        const uint64_t *values = comm->votes[r].values;
+        const uint64_t *values = comm->ballots[r].values;
 
         if (values[V_STRIDE] != 0 && values[V_STRIDE] < limit)
             limit = (size_t)values[V_STRIDE];
@@ -474,7 +474,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     /* Others may still be meeting on their host, or make their context. */
     if (bootstrap_timeout_ms > timeout_ms)
         comm->timeout_ms = bootstrap_timeout_ms;
-    status = sw_agree(comm, create_call, status, values, V_COUNT);
+    status = sw_comm_agree(comm, create_call, status, values, V_COUNT);
     comm->timeout_ms = timeout_ms;
     if (status != SYMWIN_OK)
         return status;
@@ -489,7 +489,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
         return status; /* alike on all ranks: they saw the same votes */
     status = check_neighbours(comm);
     if (status == SYMWIN_OK && comm->rank == comm->group->leader && comm->group->processes > 1)
-        status = sw_handles_create(comm->group);
+        status = sw_handle_exchange_create(comm->group);
     if (status == SYMWIN_OK && comm->rank == comm->group->leader) {
         status = make_range(comm);
         second[V_STRIDE] = comm->group->stride;
@@ -506,13 +506,13 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     second[V_RANKS_ON_DEVICE] = (uint64_t)comm->ranks_on_device;
     second[V_STREAMS] = (uint64_t)comm->streams_per_rank;
     second[V_ALGOS] = comm->kernels != NULL ? sw_kernels_algos(comm->kernels) : 0;
-    status = sw_agree(comm, create_call, status, second, V_SECOND_COUNT);
+    status = sw_comm_agree(comm, create_call, status, second, V_SECOND_COUNT);
     if (status != SYMWIN_OK)
         return status;
     agree_limits(comm);
-    status = sw_window_attach(comm, create_call, SYMWIN_OK, (void *)(uintptr_t)comm->memory.base,
-                              SW_STATE_BYTES(comm->nranks, comm->slot_bytes),
-                              SYMWIN_WINDOW_NO_MULTICAST, &comm->state);
+    status = sw_window_register(comm, create_call, SYMWIN_OK, (void *)(uintptr_t)comm->memory.base,
+                                SW_STATE_BYTES(comm->nranks, comm->slot_bytes),
+                                SYMWIN_WINDOW_NO_MULTICAST, &comm->state);
     if (status == SYMWIN_OK)
         comm->stage = SW_COMM_REGISTERED;
     return status;

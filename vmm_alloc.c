@@ -24,7 +24,7 @@ static void read_settings(void)
 /* Locks the arena of the chunk at the address, if there is one, and tells what is there; unlock() follows. */
 static struct sw_locked lock(CUdeviceptr ptr)
 {
-    struct sw_chunk *chunk = sw_place_find(ptr);
+    struct sw_chunk *chunk = sw_address_map_find(ptr);
     struct sw_locked locked = {SW_OWNED_NOT, chunk, NULL};
     uint32_t b;
 
@@ -35,17 +35,17 @@ static struct sw_locked lock(CUdeviceptr ptr)
         ptr - chunk->memory.base >= chunk->memory.bytes)
         return locked; /* released since, or in what rounds the range up */
     locked.owned = SW_OWNED_FREE;
-    if (chunk->number == SW_CARVE_NONE) {
+    if (chunk->number == SW_SUBALLOC_NONE) {
         if (chunk->in_use)
             locked.owned = SW_OWNED_LIVE;
         return locked;
     }
-    b = sw_carve_find(&chunk->arena->carve, chunk->number,
-                      (uint32_t)((ptr - chunk->memory.base) >> chunk->arena->unit_bits),
-                      (uint32_t)(chunk->arena->granularity >> chunk->arena->unit_bits));
-    if (b != SW_CARVE_NONE) {
+    b = sw_suballoc_find(&chunk->arena->suballoc, chunk->number,
+                         (uint32_t)((ptr - chunk->memory.base) >> chunk->arena->unit_bits),
+                         (uint32_t)(chunk->arena->granularity >> chunk->arena->unit_bits));
+    if (b != SW_SUBALLOC_NONE) {
         locked.owned = SW_OWNED_LIVE;
-        locked.block = &chunk->arena->carve.blocks[b];
+        locked.block = &chunk->arena->suballoc.blocks[b];
     }
     return locked;
 }
@@ -364,7 +364,7 @@ static void add_arena(const struct sw_arena *arena, void *context)
 
     if (arena->device != sum->device)
         return;
-    largest = (uint64_t)sw_carve_largest(&arena->carve) << arena->unit_bits;
+    largest = (uint64_t)sw_suballoc_largest(&arena->suballoc) << arena->unit_bits;
     all->asked_bytes += one->asked_bytes;
     all->used_bytes += one->used_bytes;
     all->peak_used_bytes += one->peak_used_bytes;

@@ -114,8 +114,8 @@ static void find(symwin_comm *comm, int ranges)
         const double start = now_ns();
 
         for (i = 0; i < CALLS; i++)
-            found += sw_cache_find(&comm->registrations->cache, places[i], places[i] + 4096,
-                                   &use) != NULL;
+            found += sw_range_cache_find(&comm->registrations->cache, places[i], places[i] + 4096,
+                                         &use) != NULL;
         ns[round] = (now_ns() - start) / CALLS;
     }
     if (found != CALLS * ROUNDS) {

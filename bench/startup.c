@@ -119,7 +119,7 @@ static void symwin_rank(int rank, int device)
     for (i = 0; i < AGREEMENTS; i++) {
         const double before = last;
 
-        must(sw_agree(comm, "startup", SYMWIN_OK, NULL, 0), "sw_agree");
+        must(sw_comm_agree(comm, "startup", SYMWIN_OK, NULL, 0), "sw_comm_agree");
         last = now_us();
         times[i] = last - before;
     }

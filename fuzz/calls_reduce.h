@@ -466,7 +466,7 @@ static void check_place(const struct comm *comm, int rank, const struct call *c)
     const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
     const int place = serves(comm, rank, c->ptr, bytes);
     const struct connected *connected = NULL;
-    struct sw_registry_entry entry;
+    struct sw_window_index_entry entry;
     enum sw_found found;
 
     if (bytes == 0)

@@ -11,14 +11,14 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "src/control/wire.h"
+#include "src/control/frame.h"
 
 enum {
     MOST_STEPS = 64,
     MOST_QUEUED = 8,
     MOST_FDS = 5, /* in a message */
     SCANNED = 64, /* descriptors that are looked at */
-    MOST_SENT = sizeof(union sw_wire_frame) + 64
+    MOST_SENT = sizeof(union sw_frame) + 64
 };
 
 struct message {
@@ -44,16 +44,17 @@ static int sample_fd = -1; /* what is sent */
 /* A frame of the input's choice, whole or a little too long. */
 static void begin_frame(struct run *run, struct message *m)
 {
-    static const size_t sizes[] = {sizeof(struct sw_wire_handle),  sizeof(struct sw_wire_pass),
-                                   sizeof(struct sw_wire_refusal), sizeof(struct sw_wire_join),
-                                   sizeof(struct sw_wire_hello),   sizeof(struct sw_wire_challenge),
-                                   sizeof(struct sw_wire_letter)};
-    static const uint16_t types[] = {SW_WIRE_HANDLE, SW_WIRE_LINE,  SW_WIRE_REFUSAL,
-                                     SW_WIRE_JOIN,   SW_WIRE_HELLO, SW_WIRE_CHALLENGE,
-                                     SW_WIRE_LETTER};
+    static const size_t sizes[] = {
+        sizeof(struct sw_frame_handle),  sizeof(struct sw_frame_pass),
+        sizeof(struct sw_frame_refusal), sizeof(struct sw_frame_join),
+        sizeof(struct sw_frame_hello),   sizeof(struct sw_frame_challenge),
+        sizeof(struct sw_frame_message)};
+    static const uint16_t types[] = {SW_FRAME_HANDLE, SW_FRAME_SOCKET, SW_FRAME_REFUSAL,
+                                     SW_FRAME_JOIN,   SW_FRAME_HELLO,  SW_FRAME_CHALLENGE,
+                                     SW_FRAME_MESSAGE};
     enum { TYPES = sizeof types / sizeof types[0] };
     const unsigned choice = fuzz_byte(&run->in);
-    struct sw_wire_header header = {.magic = SW_WIRE_MAGIC, .form = SW_WIRE_FORM};
+    struct sw_frame_header header = {.magic = SW_FRAME_MAGIC, .form = SW_FRAME_FORM};
 
     header.type = types[choice % TYPES];
     m->bytes = sizes[choice % TYPES] + (choice >= 240);
@@ -72,11 +73,11 @@ static void compose(struct run *run, struct message *m)
     m->fds = (int)(shape & 7) % (MOST_FDS + 1);
     m->bytes = typed;
     if ((shape & 8) != 0) /* around the longest frame that there is */
-        m->bytes = sizeof(union sw_wire_frame) - 32 + typed % 96;
+        m->bytes = sizeof(union sw_frame) - 32 + typed % 96;
     memset(m->data, 0, m->bytes);
     if ((shape & 16) != 0) {
         begin_frame(run, m);
-        at = sizeof(struct sw_wire_header);
+        at = sizeof(struct sw_frame_header);
     }
     for (end = at + (shape >> 5) * 4; at < end && at < m->bytes; at++)
         m->data[at] = (unsigned char)fuzz_byte(&run->in);
@@ -116,7 +117,7 @@ static void send_message(struct run *run)
 /* What wire.h promises for a message, with room for `room` descriptors in this process. */
 static int expected(const struct message *m, int place, int room)
 {
-    union sw_wire_frame frame;
+    union sw_frame frame;
 
     const int lost = m->fds > 0 && room == 0;
 
@@ -125,16 +126,16 @@ static int expected(const struct message *m, int place, int room)
     if (m->bytes == 0)
         return lost ? EPROTO : EPIPE; /* beside descriptors, or after another */
     memcpy(&frame, m->data, m->bytes);
-    return !sw_wire_valid(&frame, m->bytes) ? EPROTO : lost ? EMFILE : 0;
+    return !sw_frame_valid(&frame, m->bytes) ? EPROTO : lost ? EMFILE : 0;
 }
 
 /* The same bytes, but for the end that a text may have been given. */
-static void check_frame(const struct message *m, const union sw_wire_frame *got)
+static void check_frame(const struct message *m, const union sw_frame *got)
 {
-    union sw_wire_frame want;
+    union sw_frame want;
 
     memcpy(&want, m->data, m->bytes);
-    sw_wire_valid(&want, m->bytes);
+    sw_frame_valid(&want, m->bytes);
     fuzz_must(memcmp(&want, got, m->bytes) == 0, "another frame came than was sent");
 }
 
@@ -190,13 +191,13 @@ static void receive_message(struct run *run)
     const int tight = (shape & 2) != 0;
     const int room = tight ? (int)(shape >> 2 & 3) : MOST_FDS;
     const struct rlimit was = tight ? limit(room) : (struct rlimit){0};
-    union sw_wire_frame *frame = malloc(sizeof *frame); /* whose end is watched */
+    union sw_frame *frame = malloc(sizeof *frame); /* whose end is watched */
     int fd = UNTOUCHED;
     int error, want;
 
     if (frame == NULL)
         abort();
-    error = sw_wire_receive_now(run->ends[1], frame, place ? &fd : NULL);
+    error = sw_frame_receive_now(run->ends[1], frame, place ? &fd : NULL);
     if (tight)
         setrlimit(RLIMIT_NOFILE, &was);
     want = run->count > 0 ? expected(m, place, room) : run->shut ? EPIPE : empty ? EPROTO : EAGAIN;

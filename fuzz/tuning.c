@@ -4,7 +4,7 @@
  * Input: the file's text.
  */
 #include "fuzz.h"
-#include "src/collective/choice.h"
+#include "src/collective/select.h"
 
 static void check_row(const struct sw_tuning_row *row, int registered)
 {

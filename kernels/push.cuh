@@ -111,7 +111,7 @@ struct sw_sparing {
 };
 
 /* Two words of such a type. */
-struct sw_wire_sentinel : sw_entry_pair, sw_sparing {
+struct sw_frame_sentinel : sw_entry_pair, sw_sparing {
     enum { words = 2, aligned = 0, rest = 1, rounds = 1, flows = 0 };
 
     SYMWIN_DEVICE entry encode(const uint64_t *word)
@@ -129,15 +129,15 @@ struct sw_wire_sentinel : sw_entry_pair, sw_sparing {
 /* The same where the host has made sure that the message is aligned to an entry, and that a one-shot or a two-shot
  * push has one round; and that it has no rest either, but is whole entries. The code for all else is left out, and be
  * it a few instructions: small messages gain a tenth of a microsecond and more. */
-struct sw_wire_aligned : sw_wire_sentinel {
+struct sw_frame_aligned : sw_frame_sentinel {
     enum { aligned = 1, rounds = 0 };
 };
-struct sw_wire_whole : sw_wire_aligned {
+struct sw_frame_whole : sw_frame_aligned {
     enum { rest = 0 };
 };
 
 /* Whole entries, by words. */
-struct sw_wire_words : sw_entry_word, sw_sparing {
+struct sw_frame_words : sw_entry_word, sw_sparing {
     enum { words = 1, aligned = 1, rest = 0, rounds = 0, flows = 0 };
 
     SYMWIN_DEVICE entry encode(const uint64_t *word)
@@ -152,12 +152,12 @@ struct sw_wire_words : sw_entry_word, sw_sparing {
 };
 
 /* Whole entries, many for each thread, in any number of rounds: a long message. */
-struct sw_wire_long : sw_wire_whole {
+struct sw_frame_long : sw_frame_whole {
     enum { rounds = 1, flows = 1 };
 };
 
 /* One word of any type, half of it beside each of two flags. */
-struct sw_wire_flags : sw_entry_pair {
+struct sw_frame_flags : sw_entry_pair {
     enum { words = 1, aligned = 0, rest = 1, rounds = 1, flows = 0 };
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
@@ -179,28 +179,28 @@ struct sw_wire_flags : sw_entry_pair {
 
 /* What kernels send of a type: of the kernel list's shapes. */
 template <sw_kernel_shape shape, bool spares>
-struct sw_wire_of {
-    typedef sw_wire_flags type;
+struct sw_frame_of {
+    typedef sw_frame_flags type;
 };
 template <>
-struct sw_wire_of<SW_SHAPE_any, true> {
-    typedef sw_wire_sentinel type;
+struct sw_frame_of<SW_SHAPE_any, true> {
+    typedef sw_frame_sentinel type;
 };
 template <>
-struct sw_wire_of<SW_SHAPE_aligned, true> {
-    typedef sw_wire_aligned type;
+struct sw_frame_of<SW_SHAPE_aligned, true> {
+    typedef sw_frame_aligned type;
 };
 template <>
-struct sw_wire_of<SW_SHAPE_whole, true> {
-    typedef sw_wire_whole type;
+struct sw_frame_of<SW_SHAPE_whole, true> {
+    typedef sw_frame_whole type;
 };
 template <>
-struct sw_wire_of<SW_SHAPE_short, true> {
-    typedef sw_wire_words type;
+struct sw_frame_of<SW_SHAPE_short, true> {
+    typedef sw_frame_words type;
 };
 template <>
-struct sw_wire_of<SW_SHAPE_long, true> {
-    typedef sw_wire_long type;
+struct sw_frame_of<SW_SHAPE_long, true> {
+    typedef sw_frame_long type;
 };
 
 /* What a round carries of a message: entry i of the round is its entry i. */

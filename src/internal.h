@@ -11,7 +11,7 @@
 #include "src/control/exchange.h"
 #include "src/driver/driver.h"
 #include "src/memory/memory.h"
-#include "src/window/registry.h"
+#include "src/window/window_index.h"
 
 /* ---- exchange.c, page.c: see exchange.h ------------------------------------------------------------ */
 
@@ -78,8 +78,8 @@ struct sw_segment {
 
 /* A socket to another process of the communicator. It tells when that process ends, and carries
  * handles, between the processes' lowest ranks, in a registration. */
-struct sw_line {
-    struct sw_watch watch; /* .fd is owned; -1: this process's own place */
+struct sw_peer_socket {
+    struct sw_poll_watch watch; /* .fd is owned; -1: this process's own place */
     struct sw_group *group;
     int process;
     struct sw_early
@@ -95,25 +95,26 @@ struct sw_group {
     int processes; /* on all hosts */
     int host;      /* number of this host; 0 decides */
     int hosts;
-    uint16_t *process_of;   /* owned: of each rank */
-    uint16_t *host_of;      /* owned: of each rank */
-    struct sw_line *lines;  /* owned: to each process of this host */
-    struct sw_trade *trade; /* owned, freed by trade_free(); NULL: all ranks are in this process */
-    void (*trade_free)(struct sw_trade *trade);
-    struct sw_link *links; /* owned: to each host; NULL: there is only one */
-    int *through;          /* owned, if there are more hosts: see sw_exchange_hosts */
-    uint64_t *posts_sent;  /* owned, as that: rounds whose posts went to the deciding host */
+    uint16_t *process_of;           /* owned: of each rank */
+    uint16_t *host_of;              /* owned: of each rank */
+    struct sw_peer_socket *sockets; /* owned: to each process of this host */
+    struct sw_handle_exchange
+        *handle_exchange; /* owned, freed by trade_free(); NULL: all ranks are in this process */
+    void (*trade_free)(struct sw_handle_exchange *handle_exchange);
+    struct sw_host_link *links; /* owned: to each host; NULL: there is only one */
+    int *through;               /* owned, if there are more hosts: see sw_exchange_hosts */
+    uint64_t *posts_sent;       /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
     /* Called when another host may have ended it, on the service thread; NULL: nobody has to know. May free the group. */
     void (*on_far_end)(const struct sw_group *group);
-    struct sw_letter
+    struct sw_message
         *mail; /* owned: for ranks of this process; under the service lock, as the next ones */
-    struct sw_letter **mail_end; /* where the next one goes */
-    int *waiting;                /* owned: of each rank, how many of its letters are there */
-    int mail_fds;                /* descriptors with them */
+    struct sw_message **mail_end; /* where the next one goes */
+    int *waiting;                 /* owned: of each rank, how many of its letters are there */
+    int mail_fds;                 /* descriptors with them */
     pthread_cond_t mail_came;
     int trading;                  /* handles are being traded: the service thread reads no line */
-    struct sw_watch pulse;        /* of the process that links this host with others */
+    struct sw_poll_watch pulse;   /* of the process that links this host with others */
     _Atomic uint64_t rounds_sent; /* by the deciding host's linking process */
     atomic_int refs;              /* ranks that joined and have not left */
     struct sw_exchange *exchange;
@@ -257,33 +258,33 @@ void sw_bootstrap_leave(struct sw_group *group, int rank);
 void sw_group_abort_kernels(struct sw_group *group);
 
 /* Makes the other processes look whether the exchange has ended, and abort their kernels if so. */
-void sw_group_break_lines(struct sw_group *group);
+void sw_group_shut_sockets(struct sw_group *group);
 
 /* ---- handles.c: memory of one process shown in another ---------------------------------------- */
 
 /* What a trade works in, made by the leader before the communicator exists: a process that ran out of memory in the middle of
  * one would leave the others waiting. The group frees it. */
-symwin_status sw_handles_create(struct sw_group *group);
+symwin_status sw_handle_exchange_create(struct sw_group *group);
 
 /* By the leader alone, when every rank of this process has mapped its memory in the segment: sends piece `piece` of each to
  * every other process, and maps what they send. All processes must be at it. SYMWIN_OK says that this process has all;
  * whether the others have is for the next agreement. */
-symwin_status sw_handles_trade(struct sw_group *group, struct sw_segment *segment, int piece,
-                               int timeout_ms, const char *call);
+symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *segment, int piece,
+                                     int timeout_ms, const char *call);
 
-/* Memory of a rank as a descriptor, which a forked child does not get, the caller's to close by sw_service_close(); or as
+/* Memory of a rank as a descriptor, which a forked child does not get, the caller's to close by sw_fork_set_close(); or as
  * a fabric handle. */
-symwin_status sw_handles_export(CUmemGenericAllocationHandle memory, int rank, int *fd);
-symwin_status sw_handles_export_fabric(CUmemGenericAllocationHandle memory,
-                                       CUmemFabricHandle *handle);
+symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *fd);
+symwin_status sw_handle_exchange_export_fabric(CUmemGenericAllocationHandle memory,
+                                               CUmemFabricHandle *handle);
 
 /* Between hosts: a piece of a rank's memory as a fabric handle, in words of a vote, and the next piece of another host's rank
  * from its words. */
 #define SW_FABRIC_WORDS 9
-symwin_status sw_handles_fabric(const struct sw_segment *segment, int rank, int piece,
-                                uint64_t words[SW_FABRIC_WORDS]);
-symwin_status sw_handles_import(struct sw_group *group, struct sw_segment *segment, int rank,
-                                const uint64_t words[SW_FABRIC_WORDS]);
+symwin_status sw_handle_exchange_fabric(const struct sw_segment *segment, int rank, int piece,
+                                        uint64_t words[SW_FABRIC_WORDS]);
+symwin_status sw_handle_exchange_import(struct sw_group *group, struct sw_segment *segment,
+                                        int rank, const uint64_t words[SW_FABRIC_WORDS]);
 
 /* ---- launch.c: kernels of either driver ------------------------------------------------------ */
 
@@ -327,16 +328,16 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
 
 /* ---- symwin.c: communicators ----------------------------------------------------------------- */
 
-#define SW_VOTE_VALUES 14
+#define SW_BALLOT_VALUES 14
 
 /* What a rank says at an agreement. */
-struct sw_vote {
+struct sw_ballot {
     uint64_t sequence; /* of the collective host call */
     char call[32];     /* its name */
     int32_t status;
     int32_t zero;
-    uint64_t values[SW_VOTE_VALUES]; /* the call's own */
-    char text[256];                  /* the error, if status is one */
+    uint64_t values[SW_BALLOT_VALUES]; /* the call's own */
+    char text[256];                    /* the error, if status is one */
 };
 
 struct sw_window {
@@ -401,16 +402,16 @@ struct symwin_comm {
     struct sw_kernels *kernels;
     struct sw_kernel_report *report; /* owned, in pinned host memory */
     CUdeviceptr report_address;
-    struct sw_memory memory;  /* owned: struct sw_comm_state and the slots */
-    struct sw_window state;   /* the window on it */
-    struct sw_vote *votes;    /* owned, nranks: the last agreement's */
-    struct sw_tuning *tuning; /* owned; NULL: nothing was measured for these GPUs */
+    struct sw_memory memory;   /* owned: struct sw_comm_state and the slots */
+    struct sw_window state;    /* the window on it */
+    struct sw_ballot *ballots; /* owned, nranks: the last agreement's */
+    struct sw_tuning *tuning;  /* owned; NULL: nothing was measured for these GPUs */
 
-    atomic_flag busy;          /* a thread is inside a collective call */
-    uint64_t sequence;         /* collective host calls so far */
-    pthread_mutex_t mutex;     /* the windows */
-    struct sw_tickets windows; /* owned, and they: struct sw_window */
-    struct sw_registry *registry;
+    atomic_flag busy;               /* a thread is inside a collective call */
+    uint64_t sequence;              /* collective host calls so far */
+    pthread_mutex_t mutex;          /* the windows */
+    struct sw_handle_table windows; /* owned, and they: struct sw_window */
+    struct sw_window_index *index;
     struct sw_registrations *registrations; /* owned: register.h */
     struct sw_channels *channels;           /* owned: channels.h */
 
@@ -457,11 +458,11 @@ static inline uint32_t sw_done_since(const symwin_comm *comm, uint32_t noted)
 
 /* ---- comm.c: communicators that exist --------------------------------------------------------- */
 
-/* One agreement: every rank gives its status (its last error goes along) and up to SW_VOTE_VALUES
+/* One agreement: every rank gives its status (its last error goes along) and up to SW_BALLOT_VALUES
  * values; comm->votes then has all ranks'. Returns SYMWIN_OK, or on every rank the status of the
  * lowest rank that failed, with its text; SYMWIN_MISMATCH if the ranks are in different calls. */
-symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
-                       const uint64_t *values, int value_count);
+symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
+                            const uint64_t *values, int value_count);
 
 /* The communicators of this process: those that were created, until they are about to be destroyed. Calls see() for each
  * under a mutex that sw_comm_forget() waits for. */
@@ -490,12 +491,12 @@ void sw_comm_leave(symwin_comm *comm);
 
 /* The collective part of a registration: fills `window`, which then holds its memory. `status` is
  * what this rank's preparations gave; an error there becomes every rank's. */
-symwin_status sw_window_attach(symwin_comm *comm, const char *call, symwin_status status, void *ptr,
-                               size_t bytes, unsigned flags, struct sw_window *window);
+symwin_status sw_window_register(symwin_comm *comm, const char *call, symwin_status status,
+                                 void *ptr, size_t bytes, unsigned flags, struct sw_window *window);
 void sw_window_detach(symwin_comm *comm, struct sw_window *window);
 
 /* What a window is to whoever looks for an address. */
-struct sw_registry_entry sw_window_entry(const struct sw_window *window, uintptr_t handle);
+struct sw_window_index_entry sw_window_entry(const struct sw_window *window, uintptr_t handle);
 
 /* ---- window.c: windows ----------------------------------------------------------------------- */
 

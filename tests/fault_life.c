@@ -250,7 +250,7 @@ static void wait_until_clean(struct board *b, int process, int fds)
 
     symwin_mem_trim(SYMWIN_DEVICE_ALL, 0);
     for (i = 0; i < SETTLE_MS; i++) {
-        sw_service_settle();
+        sw_poll_settle();
         b->left[process].objects = (int)sw_emu_live_objects();
         b->left[process].fds = harness_count_entries("/proc/self/fd") - fds;
         b->left[process].threads = harness_service_threads();

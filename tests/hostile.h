@@ -19,7 +19,7 @@ enum { HOSTILE_WAIT_MS = 4000, HOSTILE_MOST_FDS = 200 };
 struct hostile {
     int socket;
     struct sw_id id;
-    union sw_wire_frame hello, challenge;
+    union sw_frame hello, challenge;
 };
 
 HARNESS_UNUSED struct sockaddr_un hostile_address(const char *folder)
@@ -56,7 +56,7 @@ HARNESS_UNUSED int hostile_begin(struct hostile *h, const symwin_unique_id *id)
     h->socket = hostile_connect(id);
     sw_id_name(&h->id, h->hello.hello.name);
     memset(h->hello.hello.nonce, 0x5a, sizeof h->hello.hello.nonce);
-    sw_wire_seal(&h->hello, SW_WIRE_HELLO);
+    sw_frame_seal(&h->hello, SW_FRAME_HELLO);
     return h->socket >= 0;
 }
 
@@ -132,17 +132,17 @@ HARNESS_UNUSED int hostile_lingering(int seconds, int *where)
     return fd;
 }
 
-HARNESS_UNUSED int hostile_send_frame(int socket, const union sw_wire_frame *frame)
+HARNESS_UNUSED int hostile_send_frame(int socket, const union sw_frame *frame)
 {
     return hostile_send(socket, frame, frame->header.bytes, 0);
 }
 
 /* Waits for what comes of it: 0 and a frame, EPIPE when the connection is closed, or another errno. */
-HARNESS_UNUSED int hostile_answer(int socket, union sw_wire_frame *frame)
+HARNESS_UNUSED int hostile_answer(int socket, union sw_frame *frame)
 {
-    struct sw_channel channel = {.fd = socket};
+    struct sw_connection connection = {.fd = socket};
 
-    return sw_channel_receive(&channel, frame, NULL, sw_now_ms() + HOSTILE_WAIT_MS);
+    return sw_connection_receive(&connection, frame, NULL, sw_now_ms() + HOSTILE_WAIT_MS);
 }
 
 /* HELLO and its answer. */
@@ -150,19 +150,19 @@ HARNESS_UNUSED int hostile_greet(struct hostile *h)
 {
     return hostile_send_frame(h->socket, &h->hello) &&
            hostile_answer(h->socket, &h->challenge) == 0 &&
-           h->challenge.header.type == SW_WIRE_CHALLENGE;
+           h->challenge.header.type == SW_FRAME_CHALLENGE;
 }
 
-HARNESS_UNUSED void hostile_prove(const struct hostile *h, union sw_wire_frame *join)
+HARNESS_UNUSED void hostile_prove(const struct hostile *h, union sw_frame *join)
 {
-    sw_wire_prove_rank(h->id.secret, &h->hello.hello, &h->challenge.challenge, &join->join,
-                       join->join.proof);
+    sw_frame_prove_rank(h->id.secret, &h->hello.hello, &h->challenge.challenge, &join->join,
+                        join->join.proof);
 }
 
 /* A JOIN with which nothing is wrong. */
-HARNESS_UNUSED union sw_wire_frame hostile_join(const struct hostile *h, int nranks, int rank)
+HARNESS_UNUSED union sw_frame hostile_join(const struct hostile *h, int nranks, int rank)
 {
-    union sw_wire_frame join;
+    union sw_frame join;
 
     memset(&join, 0, sizeof join);
     host_must(sw_join_fill(&join.join, nranks, rank, 20000), "sw_join_fill");
@@ -172,7 +172,7 @@ HARNESS_UNUSED union sw_wire_frame hostile_join(const struct hostile *h, int nra
 
 HARNESS_UNUSED int hostile_dropped(int socket)
 {
-    union sw_wire_frame frame;
+    union sw_frame frame;
 
     return hostile_answer(socket, &frame) == EPIPE;
 }
@@ -180,9 +180,9 @@ HARNESS_UNUSED int hostile_dropped(int socket)
 /* Told why, and then dropped. */
 HARNESS_UNUSED int hostile_refused(int socket, symwin_status status)
 {
-    union sw_wire_frame frame;
+    union sw_frame frame;
 
-    return hostile_answer(socket, &frame) == 0 && frame.header.type == SW_WIRE_REFUSAL &&
+    return hostile_answer(socket, &frame) == 0 && frame.header.type == SW_FRAME_REFUSAL &&
            frame.refusal.status == (int)status && frame.refusal.text[0] != '\0' &&
            hostile_dropped(socket);
 }

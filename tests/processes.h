@@ -191,7 +191,7 @@ HARNESS_UNUSED void processes_fork(struct processes *p, int rank,
         /* Memory that peers still have mapped lives until they are done with it. */
         symwin_mem_trim(SYMWIN_DEVICE_ALL, 0);
         for (i = 0; i < 5000 && processes_leave_something(before.fds); i++) {
-            sw_service_settle();
+            sw_poll_settle();
             usleep(1000);
         }
         if (processes_leave_something(before.fds)) {

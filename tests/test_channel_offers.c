@@ -2,7 +2,7 @@
  * which sends letters and makes no end.
  */
 #include "host_cases.h"
-#include "src/channel/channels.h"
+#include "src/channel/channel.h"
 
 enum { LANES = 4, TIMEOUT_MS = 5000 };
 
@@ -10,19 +10,19 @@ struct offered {
     uint64_t place, bytes;
 };
 
-static void tell(symwin_comm *comm, enum sw_letter_kind kind, uint64_t number, uint64_t words,
+static void tell(symwin_comm *comm, enum sw_message_kind kind, uint64_t number, uint64_t words,
                  struct offered memory)
 {
-    struct sw_wire_letter letter;
+    struct sw_frame_message letter;
 
-    sw_letter_fill(comm, 0, kind, number, SYMWIN_OK, "", &letter);
+    sw_message_fill(comm, 0, kind, number, SYMWIN_OK, "", &letter);
     letter.lanes = LANES;
     letter.words = words;
-    letter.memory = memory.bytes > 0 ? SW_LETTER_WINDOW : SW_LETTER_NONE;
+    letter.memory = memory.bytes > 0 ? SW_MESSAGE_WINDOW : SW_MESSAGE_NONE;
     letter.place = memory.place;
     letter.bytes = memory.bytes;
-    host_must(sw_letters_send(comm->group, &letter, -1, 0, sw_now_ms() + TIMEOUT_MS, "test"),
-              "sw_letters_send");
+    host_must(sw_mailbox_send(comm->group, &letter, -1, 0, sw_now_ms() + TIMEOUT_MS, "test"),
+              "sw_mailbox_send");
 }
 
 static const struct offer {
@@ -68,10 +68,10 @@ static void run(struct harness_team *team, int rank, void *arg)
         const uint64_t number = (uint64_t)i + 1;
 
         if (rank == 1) {
-            tell(comm, SW_LETTER_OFFER, number,
+            tell(comm, SW_MESSAGE_OFFER, number,
                  sw_lanes_offset(comm, o->lane) + (uint64_t)o->beside,
                  (struct offered){info.offset + o->memory.place, o->memory.bytes});
-            tell(comm, SW_LETTER_VERDICT, number, 0, (struct offered){0, 0});
+            tell(comm, SW_MESSAGE_VERDICT, number, 0, (struct offered){0, 0});
             continue;
         }
         host_must(symwin_channel_create(comm, 1, NULL, 0, &options, &ends[i]),

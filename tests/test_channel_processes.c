@@ -3,7 +3,7 @@
 
 #include "ends_member.h"
 #include "processes.h"
-#include "src/channel/channels.h"
+#include "src/channel/channel.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { AT_ONCE_MS = 5000 };
@@ -144,9 +144,9 @@ static void no_poll(struct processes *p, int rank)
     tight.rlim_cur = 1; /* fewer than it polls: EINVAL */
     if (rank == 0) {
         setrlimit(RLIMIT_NOFILE, &tight);
-        sw_service_lock();
-        sw_service_changed();
-        sw_service_unlock();
+        sw_poll_lock();
+        sw_poll_changed();
+        sw_poll_unlock();
         host_pause_ms(20);
     }
     processes_barrier(p);
@@ -263,7 +263,7 @@ static void leave(struct processes *p, int rank)
 enum lie { WORDS, UNALIGNED, MANY_LANES, PLACE, LONG, NOTHING, WINDOW, LIES };
 
 /* What rank 0 writes in place of the offer that it should. */
-static void lie(enum lie which, const struct ends_member *m, struct sw_wire_letter *w)
+static void lie(enum lie which, const struct ends_member *m, struct sw_frame_message *w)
 {
     const uint64_t first = sw_lanes_offset(m->comm, 0);
 
@@ -280,23 +280,23 @@ static void lie(enum lie which, const struct ends_member *m, struct sw_wire_lett
         w->words = sw_lanes_offset(m->comm, SW_STATE_LANES - 1) + 16;
         break;
     case PLACE:
-        w->memory = SW_LETTER_OTHER;
+        w->memory = SW_MESSAGE_OTHER;
         w->allocation = w->place = 4096;
         w->bytes = 1;
         break;
     case LONG:
-        w->memory = SW_LETTER_OTHER;
+        w->memory = SW_MESSAGE_OTHER;
         w->allocation = 4096;
         w->place = 64;
         w->bytes = UINT64_MAX - 32;
         break;
     case NOTHING: /* to be imported */
-        w->memory = SW_LETTER_OTHER;
+        w->memory = SW_MESSAGE_OTHER;
         w->allocation = GRANULE;
         w->bytes = 64;
         break;
     case WINDOW:
-        w->memory = SW_LETTER_WINDOW;
+        w->memory = SW_MESSAGE_WINDOW;
         w->place = UINT64_MAX - 32;
         w->bytes = 64;
         break;
@@ -308,14 +308,14 @@ static void lie(enum lie which, const struct ends_member *m, struct sw_wire_lett
 /* A letter to `to` in the name of `from`, which is another rank, ends the communicator: every rank hears that `liar` did. */
 static void must_catch(struct ends_member *m, int liar, int from, int to)
 {
-    struct sw_wire_letter letter;
+    struct sw_frame_message letter;
     char words[16];
     int i;
 
     if (m->rank == liar) {
-        sw_letter_fill(m->comm, to, SW_LETTER_GONE, 1, SYMWIN_OK, "", &letter);
+        sw_message_fill(m->comm, to, SW_MESSAGE_GONE, 1, SYMWIN_OK, "", &letter);
         letter.from = (int32_t)from;
-        (void)sw_letters_try(m->comm->group, &letter, -1, 0, sw_now_ms() + 1000);
+        (void)sw_mailbox_try(m->comm->group, &letter, -1, 0, sw_now_ms() + 1000);
     }
     for (i = 0; i < 5000 && symwin_comm_check(m->comm) == SYMWIN_OK; i++)
         host_pause_ms(1);
@@ -337,7 +337,7 @@ static void lies(struct processes *p, int rank)
         [NOTHING] = {SYMWIN_NO_MEMORY, "no descriptor"},
         [WINDOW] = {SYMWIN_MISMATCH, "given up"},
     };
-    struct sw_wire_letter letter;
+    struct sw_frame_message letter;
     symwin_channel_end *end;
     symwin_channel channel;
     struct ends_member m;
@@ -352,12 +352,12 @@ static void lies(struct processes *p, int rank)
             ends_destroy(&m, end);
             continue;
         }
-        sw_letter_fill(m.comm, 1, SW_LETTER_OFFER, (uint64_t)i + 1, SYMWIN_OK, "", &letter);
+        sw_message_fill(m.comm, 1, SW_MESSAGE_OFFER, (uint64_t)i + 1, SYMWIN_OK, "", &letter);
         lie((enum lie)i, &m, &letter);
-        host_must(sw_letters_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "a lie"),
+        host_must(sw_mailbox_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "a lie"),
                   "a lie");
-        sw_letter_fill(m.comm, 1, SW_LETTER_VERDICT, (uint64_t)i + 1, SYMWIN_OK, "", &letter);
-        host_must(sw_letters_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "a lie"),
+        sw_message_fill(m.comm, 1, SW_MESSAGE_VERDICT, (uint64_t)i + 1, SYMWIN_OK, "", &letter);
+        host_must(sw_mailbox_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "a lie"),
                   "a lie");
     }
     processes_barrier(p);
@@ -380,23 +380,23 @@ static void lie_of_who_links(struct processes *p, int rank)
 }
 
 /* The letter by which rank 0's destroy says that its end is gone. */
-static symwin_status said_at_destroy(struct ends_member *m, char text[SW_LETTER_TEXT])
+static symwin_status said_at_destroy(struct ends_member *m, char text[SW_MESSAGE_TEXT])
 {
     symwin_status status = SYMWIN_OK;
-    struct sw_letter *letter;
+    struct sw_message *letter;
     int i, came = 0;
 
     for (i = 0; i < 5000 && !came; i++) {
-        sw_letters_collect(m->comm->group);
-        letter = sw_letters_take(m->comm->group, m->comm->rank);
+        sw_mailbox_collect(m->comm->group);
+        letter = sw_mailbox_take(m->comm->group, m->comm->rank);
         if (letter == NULL) {
             host_pause_ms(1);
             continue;
         }
-        came = letter->words.kind == SW_LETTER_GONE;
+        came = letter->words.kind == SW_MESSAGE_GONE;
         status = (symwin_status)letter->words.status;
-        snprintf(text, SW_LETTER_TEXT, "%s", letter->words.text);
-        sw_letter_free(letter);
+        snprintf(text, SW_MESSAGE_TEXT, "%s", letter->words.text);
+        sw_message_free(letter);
     }
     return status;
 }
@@ -406,8 +406,8 @@ static symwin_status said_at_destroy(struct ends_member *m, char text[SW_LETTER_
 static void failed_first(struct processes *p, int rank)
 {
     static const char lost[] = "the process of rank 7 has ended";
-    char text[SW_LETTER_TEXT] = "";
-    struct sw_wire_letter letter;
+    char text[SW_MESSAGE_TEXT] = "";
+    struct sw_frame_message letter;
     symwin_channel_end *end;
     symwin_channel channel;
     struct ends_member m;
@@ -420,8 +420,8 @@ static void failed_first(struct processes *p, int rank)
                   "rank 0: the process of rank 7 has ended", "an end given up after a loss", rank);
         ends_destroy(&m, end);
     } else {
-        sw_letter_fill(m.comm, 1, SW_LETTER_GONE, 1, SYMWIN_PEER_LOST, lost, &letter);
-        host_must(sw_letters_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "gone"),
+        sw_message_fill(m.comm, 1, SW_MESSAGE_GONE, 1, SYMWIN_PEER_LOST, lost, &letter);
+        host_must(sw_mailbox_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "gone"),
                   "gone");
     }
     processes_barrier(p);

@@ -14,7 +14,7 @@ enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, MAKER = 1, L
 struct fake {
     const char *name;
     int (*open)(struct sw_id *id); /* folder and socket; returns the socket, -1: none */
-    void (*answer)(int fd, union sw_wire_frame *hello); /* NULL: never accepts */
+    void (*answer)(int fd, union sw_frame *hello); /* NULL: never accepts */
     symwin_status status;
     const char *words;
     int as_root;
@@ -136,41 +136,41 @@ static void folder_remove(const struct sw_id *id)
     rmdir(id->folder);
 }
 
-static void answer_nothing(int fd, union sw_wire_frame *hello)
+static void answer_nothing(int fd, union sw_frame *hello)
 {
     (void)fd;
     (void)hello;
 }
 
-static void answer_by_leaving(int fd, union sw_wire_frame *hello)
+static void answer_by_leaving(int fd, union sw_frame *hello)
 {
     (void)hello;
     shutdown(fd, SHUT_RDWR);
 }
 
-static void answer_rubbish(int fd, union sw_wire_frame *hello)
+static void answer_rubbish(int fd, union sw_frame *hello)
 {
     memset(hello, 0x77, sizeof *hello);
     hostile_send(fd, hello, sizeof *hello, 0);
 }
 
-static void answer_reflected(int fd, union sw_wire_frame *hello)
+static void answer_reflected(int fd, union sw_frame *hello)
 {
     hostile_send_frame(fd, hello);
 }
 
-static union sw_wire_frame challenge(void)
+static union sw_frame challenge(void)
 {
-    union sw_wire_frame frame;
+    union sw_frame frame;
 
     memset(&frame, 0x42, sizeof frame);
-    sw_wire_seal(&frame, SW_WIRE_CHALLENGE);
+    sw_frame_seal(&frame, SW_FRAME_CHALLENGE);
     return frame;
 }
 
-static void answer_without_proof(int fd, union sw_wire_frame *hello)
+static void answer_without_proof(int fd, union sw_frame *hello)
 {
-    union sw_wire_frame frame = challenge();
+    union sw_frame frame = challenge();
 
     hostile_send_frame(fd, &frame);
     /* it must not give us its own proof now */
@@ -180,12 +180,12 @@ static void answer_without_proof(int fd, union sw_wire_frame *hello)
     }
 }
 
-static void answer_with_another_key(int fd, union sw_wire_frame *hello)
+static void answer_with_another_key(int fd, union sw_frame *hello)
 {
     static const unsigned char key[SW_KEY_BYTES] = {1, 2, 3};
-    union sw_wire_frame frame = challenge();
+    union sw_frame frame = challenge();
 
-    sw_wire_prove_maker(key, &hello->hello, &frame.challenge, frame.challenge.proof);
+    sw_frame_prove_maker(key, &hello->hello, &frame.challenge, frame.challenge.proof);
     hostile_send_frame(fd, &frame);
 }
 
@@ -204,75 +204,75 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
 /* From Linux 6.16 on they are kept out: then the frame comes without, and is no better. */
 static void answer_with(int fd, int count)
 {
-    union sw_wire_frame frame = challenge();
+    union sw_frame frame = challenge();
 
     if (!hostile_send(fd, &frame, frame.header.bytes, count) && errno == EPERM)
         hostile_send_frame(fd, &frame);
 }
 
-static void answer_with_descriptors(int fd, union sw_wire_frame *hello)
+static void answer_with_descriptors(int fd, union sw_frame *hello)
 {
     (void)hello;
     answer_with(fd, 3);
 }
 
-static void answer_with_many_descriptors(int fd, union sw_wire_frame *hello)
+static void answer_with_many_descriptors(int fd, union sw_frame *hello)
 {
     (void)hello;
     answer_with(fd, HOSTILE_MOST_FDS);
 }
 
-static void answer_table(int fd, union sw_wire_frame *hello)
+static void answer_table(int fd, union sw_frame *hello)
 {
     memset(hello, 0, sizeof *hello);
     hello->table.nranks = 2;
     hello->table.processes = 1;
     hello->table.hosts = 1;
-    sw_wire_seal(hello, SW_WIRE_TABLE);
+    sw_frame_seal(hello, SW_FRAME_TABLE);
     hostile_send_frame(fd, hello);
 }
 
-static void answer_refusal_of_success(int fd, union sw_wire_frame *hello)
+static void answer_refusal_of_success(int fd, union sw_frame *hello)
 {
     memset(hello, 0, sizeof *hello);
-    sw_wire_seal(hello, SW_WIRE_REFUSAL);
+    sw_frame_seal(hello, SW_FRAME_REFUSAL);
     hostile_send_frame(fd, hello);
 }
 
-static void answer_busy(int fd, union sw_wire_frame *hello)
+static void answer_busy(int fd, union sw_frame *hello)
 {
     memset(hello, 0, sizeof *hello);
     strcpy(hello->refusal.text, "too many");
     hello->refusal.status = SYMWIN_BUSY;
-    sw_wire_seal(hello, SW_WIRE_REFUSAL);
+    sw_frame_seal(hello, SW_FRAME_REFUSAL);
     hostile_send_frame(fd, hello);
 }
 
 /* Its text is not ended, and the status is out of range. */
-static void answer_wild_refusal(int fd, union sw_wire_frame *hello)
+static void answer_wild_refusal(int fd, union sw_frame *hello)
 {
     memset(hello, 'A', sizeof *hello);
-    sw_wire_seal(hello, SW_WIRE_REFUSAL);
+    sw_frame_seal(hello, SW_FRAME_REFUSAL);
     hello->refusal.status = 1 << 30;
     hostile_send_frame(fd, hello);
 }
 
 /* A member, so that descriptors can come; behind its refusal there is one whose close takes long. */
-static void answer_refusal_and_more(int fd, union sw_wire_frame *hello)
+static void answer_refusal_and_more(int fd, union sw_frame *hello)
 {
     unsigned char secret[SW_KEY_BYTES];
-    union sw_wire_frame frame = challenge();
+    union sw_frame frame = challenge();
     static int reader;
     const int more = hostile_lingering(LINGER_S, &reader);
 
     memset(secret, 0x33, sizeof secret);
-    sw_wire_prove_maker(secret, &hello->hello, &frame.challenge, frame.challenge.proof);
+    sw_frame_prove_maker(secret, &hello->hello, &frame.challenge, frame.challenge.proof);
     hostile_send_frame(fd, &frame);
     hostile_answer(fd, &frame);
     memset(hello, 0, sizeof *hello);
     strcpy(hello->refusal.text, "no more");
     hello->refusal.status = SYMWIN_ABORTED;
-    sw_wire_seal(hello, SW_WIRE_REFUSAL);
+    sw_frame_seal(hello, SW_FRAME_REFUSAL);
     hostile_send_frame(fd, hello);
     hostile_send_with(fd, hello, hello->header.bytes, more);
     close(more);
@@ -322,7 +322,7 @@ static const struct fake fakes[] = {
 static void false_maker(struct processes *p, int rank)
 {
     const struct fake *fake = p->arg;
-    union sw_wire_frame hello;
+    union sw_frame hello;
     struct sw_id id;
     int connections = 0;
     int listener, fd;
@@ -419,44 +419,44 @@ static void launch(const char *port, int rank)
 }
 
 /* What it answers, to be sent as it is: in the words of a maker, with some for the terminal. */
-static size_t say_refusal(union sw_wire_frame *frame)
+static size_t say_refusal(union sw_frame *frame)
 {
     memset(frame, 0, sizeof frame->refusal);
     frame->refusal.status = SYMWIN_NO_MEMORY;
     frame->refusal.rank = 1;
     strcpy(frame->refusal.text, "\033]0;owned\007 by rank 7");
-    sw_wire_seal(frame, SW_WIRE_REFUSAL);
+    sw_frame_seal(frame, SW_FRAME_REFUSAL);
     return frame->header.bytes;
 }
 
-static size_t say_nothing(union sw_wire_frame *frame)
+static size_t say_nothing(union sw_frame *frame)
 {
     (void)frame;
     return 0;
 }
 
-static size_t say_what_is_no_frame(union sw_wire_frame *frame)
+static size_t say_what_is_no_frame(union sw_frame *frame)
 {
     return (size_t)sprintf((char *)frame, "HTTP/1.0 400 owned\r\n\r\n");
 }
 
-static size_t say_challenge(union sw_wire_frame *frame)
+static size_t say_challenge(union sw_frame *frame)
 {
     *frame = challenge();
     return frame->header.bytes;
 }
 
-static size_t say_table(union sw_wire_frame *frame)
+static size_t say_table(union sw_frame *frame)
 {
     memset(frame, 0, sizeof frame->table);
     frame->table.nranks = frame->table.processes = frame->table.hosts = 1;
-    sw_wire_seal(frame, SW_WIRE_TABLE);
+    sw_frame_seal(frame, SW_FRAME_TABLE);
     return frame->header.bytes;
 }
 
 struct impostor {
     const char *name;
-    size_t (*say)(union sw_wire_frame *frame);
+    size_t (*say)(union sw_frame *frame);
     int stays; /* it does not close what it has accepted first */
     char port[16];
 };
@@ -468,7 +468,7 @@ static void impostor(struct processes *p, int rank)
     const char *port = own->port;
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
-    union sw_wire_frame frame;
+    union sw_frame frame;
     int stay = -1;
 
     here.sin_port = htons((uint16_t)atoi(port));
@@ -480,7 +480,7 @@ static void impostor(struct processes *p, int rank)
     p->rank[rank].step = 1;
     while (p->rank[1].status < 0 && p->rank[0].step == 0) {
         struct pollfd come = {.fd = listener, .events = POLLIN};
-        char hello[sizeof(struct sw_wire_hello)];
+        char hello[sizeof(struct sw_frame_hello)];
         int fd;
 
         if (poll(&come, 1, 1) <= 0)

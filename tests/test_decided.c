@@ -82,7 +82,7 @@ static void unheard(struct processes *p, int rank)
     host_must(processes_comm(p, rank, 10000, &comm), "symwin_comm_create");
     x = comm->group->exchange;
     if (rank == 0)
-        sw_service_lock(); /* it is deaf */
+        sw_poll_lock(); /* it is deaf */
     processes_barrier(p);
     if (rank == 2) {
         sw_exchange_take_leave(x, 1);
@@ -92,7 +92,7 @@ static void unheard(struct processes *p, int rank)
     if (rank == 0) {
         usleep(100000);
         sw_exchange_decide(x, SYMWIN_ABORTED, 0);
-        sw_service_unlock();
+        sw_poll_unlock();
     }
     start = processes_now_us();
     while (__atomic_load_n(&comm->report->abort, __ATOMIC_ACQUIRE) == 0 &&

@@ -2,7 +2,7 @@
  * ones, and such that are no peers. What is chosen must be the same on all ranks.
  */
 #include "host_cases.h"
-#include "src/collective/choice.h"
+#include "src/collective/select.h"
 
 enum { RANKS = 3, COUNT = 1 << 20 /* f32 */, LARGE = 4 * COUNT, BYTES = LARGE * 4 };
 

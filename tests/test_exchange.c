@@ -232,12 +232,12 @@ static void test_waiting(void)
     struct sw_exchange *x = sw_exchange_create(3);
 
     sw_exchange_waits_for(x, 1, 2);
-    TAP_EQ("a rank that waits for another", sw_exchange_blame(x, 1), 2);
+    TAP_EQ("a rank that waits for another", sw_exchange_culprit(x, 1), 2);
     sleep_us(150000);
-    TAP_EQ("and has not said so for a while", sw_exchange_blame(x, 1), 1);
+    TAP_EQ("and has not said so for a while", sw_exchange_culprit(x, 1), 1);
     sw_exchange_waits_for(x, 1, 2);
     sw_exchange_waits_for(x, 1, -1);
-    TAP_EQ("one that waits no more", sw_exchange_blame(x, 1), 1);
+    TAP_EQ("one that waits no more", sw_exchange_culprit(x, 1), 1);
     sw_exchange_destroy(x);
 }
 
@@ -368,18 +368,19 @@ static void test_who_links(void)
         abort();
     sw_exchange_set_hosts(x, &hosts);
     sw_exchange_beat(x);
-    tap_ok(!sw_exchange_is_asked(x) && sw_exchange_blame(x, 3) == 3,
+    tap_ok(!sw_exchange_is_asked(x) && sw_exchange_culprit(x, 3) == 3,
            "nobody asked: rank 3 is late");
     ask_for_ms(x, 200);
-    tap_ok(sw_exchange_is_asked(x) && sw_exchange_blame(x, 3) == 3 && sw_exchange_blame(x, 1) == 1,
+    tap_ok(sw_exchange_is_asked(x) && sw_exchange_culprit(x, 3) == 3 &&
+               sw_exchange_culprit(x, 1) == 1,
            "asked for a moment");
     ask_for_ms(x, 300);
-    tap_ok(sw_exchange_blame(x, 3) == 2 && sw_exchange_blame(x, 1) == 1,
+    tap_ok(sw_exchange_culprit(x, 3) == 2 && sw_exchange_culprit(x, 1) == 1,
            "no answer: it is who links rank 3's host");
     sw_exchange_heard(x, 2);
-    tap_ok(sw_exchange_blame(x, 3) == 3, "an answer: it is rank 3");
+    tap_ok(sw_exchange_culprit(x, 3) == 3, "an answer: it is rank 3");
     sleep_us(600000);
-    tap_ok(!sw_exchange_is_asked(x) && sw_exchange_blame(x, 3) == 0,
+    tap_ok(!sw_exchange_is_asked(x) && sw_exchange_culprit(x, 3) == 0,
            "who links this host says nothing: it is that one");
     sw_exchange_destroy(x);
 }

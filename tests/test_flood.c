@@ -44,7 +44,7 @@ static int begin_tcp(struct hostile *h, const symwin_unique_id *id)
     memcpy(&to.sin_addr, h->id.address, sizeof to.sin_addr);
     memset(&h->hello, 0, sizeof h->hello.hello);
     sw_id_name(&h->id, h->hello.hello.name);
-    sw_wire_seal(&h->hello, SW_WIRE_HELLO);
+    sw_frame_seal(&h->hello, SW_FRAME_HELLO);
     h->socket = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (h->socket < 0)
         return 0;

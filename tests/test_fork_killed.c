@@ -107,32 +107,32 @@ static void killed_while_joining(struct processes *p, int rank)
 /* Takes what a rank gets from the maker, as the maker: TABLE, PAGE and LINE, but not GO. */
 static int give_line(int fd, const struct sw_id *id, int line)
 {
-    union sw_wire_frame in, out;
+    union sw_frame in, out;
     int page = -1;
 
-    if (hostile_answer(fd, &in) != 0 || in.header.type != SW_WIRE_HELLO ||
+    if (hostile_answer(fd, &in) != 0 || in.header.type != SW_FRAME_HELLO ||
         sw_exchange_page(RANKS, &page) != SYMWIN_OK)
         return 0;
     memset(&out, 0, sizeof out);
-    sw_wire_prove_maker(id->secret, &in.hello, &out.challenge, out.challenge.proof);
-    sw_wire_seal(&out, SW_WIRE_CHALLENGE);
+    sw_frame_prove_maker(id->secret, &in.hello, &out.challenge, out.challenge.proof);
+    sw_frame_seal(&out, SW_FRAME_CHALLENGE);
     if (!hostile_send_frame(fd, &out) || hostile_answer(fd, &in) != 0)
         return 0;
     memset(&out, 0, sizeof out);
     out.table.nranks = RANKS;
     out.table.processes = 2;
     out.table.hosts = 1;
-    out.table.seats[1].process = 1;
-    sw_wire_seal(&out, SW_WIRE_TABLE);
+    out.table.locations[1].process = 1;
+    sw_frame_seal(&out, SW_FRAME_TABLE);
     if (!hostile_send_frame(fd, &out))
         return 0;
-    out.pass = (struct sw_wire_pass){.process = 0};
-    sw_wire_seal(&out, SW_WIRE_PAGE);
-    if (sw_wire_send(fd, &out, page, INT64_MAX) != 0)
+    out.pass = (struct sw_frame_pass){.process = 0};
+    sw_frame_seal(&out, SW_FRAME_PAGE);
+    if (sw_frame_send(fd, &out, page, INT64_MAX) != 0)
         return 0;
-    sw_wire_seal(&out, SW_WIRE_LINE);
+    sw_frame_seal(&out, SW_FRAME_SOCKET);
     close(page);
-    return sw_wire_send(fd, &out, line, INT64_MAX) == 0;
+    return sw_frame_send(fd, &out, line, INT64_MAX) == 0;
 }
 
 /* A maker by hand (rank 0), and rank 1 in the middle of being given its line. */

@@ -145,65 +145,65 @@ static void hold_service(const char *name)
         usleep(200);
 }
 
-static void never(struct sw_watch *watch, short events)
+static void never(struct sw_poll_watch *watch, short events)
 {
     (void)watch;
     (void)events;
 }
 
-static const struct sw_watch nothing = {.fd = -1, .deadline = INT64_MAX, .ready = never};
+static const struct sw_poll_watch nothing = {.fd = -1, .deadline = INT64_MAX, .ready = never};
 
 static void *settle(void *arg)
 {
     (void)arg;
-    sw_service_settle();
+    sw_poll_settle();
     return NULL;
 }
 
 static void *begin(void *arg)
 {
-    sw_service_lock();
+    sw_poll_lock();
     service.beginning = 1;
-    host_must(sw_service_add(arg), "sw_service_add");
-    sw_service_unlock();
+    host_must(sw_poll_add(arg), "sw_poll_add");
+    sw_poll_unlock();
     return NULL;
 }
 
 /* The service thread is to end, and one that wants another waits for it: then f(). */
 static void in_between(void (*f)(void))
 {
-    struct sw_watch first = nothing, second = nothing;
+    struct sw_poll_watch first = nothing, second = nothing;
     pthread_t a, b;
 
     service.is_there = service.settling = service.beginning = 0;
     service.held = 1;
     steps_each(hold_service);
-    sw_service_lock();
-    host_must(sw_service_add(&first), "sw_service_add");
-    sw_service_unlock();
+    sw_poll_lock();
+    host_must(sw_poll_add(&first), "sw_poll_add");
+    sw_poll_unlock();
     while (!service.is_there)
         usleep(200);
-    sw_service_lock();
-    sw_service_remove(&first); /* writes once */
-    sw_service_unlock();
+    sw_poll_lock();
+    sw_poll_remove(&first); /* writes once */
+    sw_poll_unlock();
     pthread_create(&a, NULL, settle, NULL);
     while (service.settling < 2)
         usleep(200);
     pthread_create(&b, NULL, begin, &second);
     while (!service.beginning)
         usleep(200);
-    sw_service_lock(); /* now it waits */
-    sw_service_unlock();
+    sw_poll_lock(); /* now it waits */
+    sw_poll_unlock();
     if (f != NULL)
         f();
     service.held = 0;
     pthread_join(a, NULL);
     pthread_join(b, NULL);
     steps_each(NULL);
-    sw_service_lock();
-    sw_service_remove(&second);
-    sw_service_unlock();
-    sw_service_settle();
+    sw_poll_lock();
+    sw_poll_remove(&second);
+    sw_poll_unlock();
+    sw_poll_settle();
 }
 
 /* The child has none of the threads, and may come into the same place, more than once. */
@@ -241,18 +241,18 @@ static void high_number(struct processes *p, int rank)
 
     (void)p;
     (void)rank;
-    sw_service_lock();
-    must_be(!sw_service_keep(BEYOND), "a descriptor that cannot be kept", rank);
-    must_be(sw_service_keep(BEYOND - 1), "the last number that can be kept", rank);
-    must_be(sw_service_keep(-1), "no descriptor", rank);
-    sw_service_forget(BEYOND - 1);
+    sw_poll_lock();
+    must_be(!sw_fork_set_add(BEYOND), "a descriptor that cannot be kept", rank);
+    must_be(sw_fork_set_add(BEYOND - 1), "the last number that can be kept", rank);
+    must_be(sw_fork_set_add(-1), "no descriptor", rank);
+    sw_fork_set_remove(BEYOND - 1);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max > HIGH) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
         fd = fcntl(0, F_DUPFD_CLOEXEC, HIGH);
     }
-    must_be(sw_service_keep(fd), "a descriptor of a high number", rank);
-    sw_service_unlock();
+    must_be(sw_fork_set_add(fd), "a descriptor of a high number", rank);
+    sw_poll_unlock();
     if (fd < 0) {
         fprintf(stderr, "# no descriptor %d here: ulimit -Hn\n", HIGH);
         return;
@@ -261,7 +261,7 @@ static void high_number(struct processes *p, int rank)
     if (pid == 0)
         _exit(fcntl(fd, F_GETFD) >= 0);
     must_be(exit_code(pid) == 0, "a child has a descriptor of a high number", rank);
-    sw_service_close(fd);
+    sw_fork_set_close(fd);
 }
 
 int main(void)

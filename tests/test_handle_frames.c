@@ -6,14 +6,14 @@
 
 #include "host_cases.h"
 #include "src/bootstrap/bootstrap.h"
-#include "src/control/wire.h"
+#include "src/control/frame.h"
 
 enum { RANKS = 4, SEQUENCE = 7, TIMEOUT_MS = 2000 };
 
 /* Ranks 0 and 1 are in this process, 2 and 3 in the other. */
 struct trader {
     struct sw_group group;
-    struct sw_line lines[2];
+    struct sw_peer_socket sockets[2];
     struct sw_segment *segment;
     struct sw_segment_piece *pieces; /* of each rank one */
     int other;                       /* the test's end of the line */
@@ -34,14 +34,15 @@ static void trader_open(struct trader *t)
     t->segment = calloc(1, sizeof *t->segment + RANKS * sizeof t->segment->rank[0]);
     t->pieces = calloc(RANKS, sizeof *t->pieces);
     if (t->segment == NULL || t->pieces == NULL || t->group.exchange == NULL ||
-        sw_handles_create(&t->group) != SYMWIN_OK ||
+        sw_handle_exchange_create(&t->group) != SYMWIN_OK ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 ||
         pthread_cond_init(&t->group.mail_came, NULL) != 0 ||
         pthread_mutex_init(&t->group.mutex, NULL) != 0)
         abort();
-    t->group.lines = t->lines;
-    t->lines[0] = (struct sw_line){.watch.fd = -1, .group = &t->group};
-    t->lines[1] = (struct sw_line){.watch.fd = sockets[0], .group = &t->group, .process = 1};
+    t->group.sockets = t->sockets;
+    t->sockets[0] = (struct sw_peer_socket){.watch.fd = -1, .group = &t->group};
+    t->sockets[1] = (struct sw_peer_socket){
+        .watch.fd = sockets[0], .group = &t->group, .process = 1};
     t->other = sockets[1];
     t->segment->id = SEQUENCE;
     t->segment->bytes = GRANULE;
@@ -67,10 +68,10 @@ static void trader_close(struct trader *t)
 
     for (r = 0; r < 2; r++)
         host_must_cuda(sw_drv.cuMemRelease(t->pieces[r].memory), "cuMemRelease");
-    sw_service_settle();
+    sw_poll_settle();
     close(t->other);
-    close(t->lines[1].watch.fd);
-    t->group.trade_free(t->group.trade);
+    close(t->sockets[1].watch.fd);
+    t->group.trade_free(t->group.handle_exchange);
     sw_exchange_destroy(t->group.exchange);
     pthread_cond_destroy(&t->group.mail_came);
     pthread_mutex_destroy(&t->group.mutex);
@@ -142,15 +143,15 @@ static const struct lie {
 static void send_frame(const struct trader *t, const struct frame *f)
 {
     const int fd = f->status == SYMWIN_OK ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
-    union sw_wire_frame frame;
+    union sw_frame frame;
 
     memset(&frame, 0, sizeof frame);
     frame.handle.rank = f->rank;
     frame.handle.sequence = f->sequence;
     frame.handle.bytes = f->bytes;
     frame.handle.status = (int32_t)f->status;
-    sw_wire_seal(&frame, SW_WIRE_HANDLE);
-    if (sw_wire_send_now(t->other, &frame, fd) != 0)
+    sw_frame_seal(&frame, SW_FRAME_HANDLE);
+    if (sw_frame_send_now(t->other, &frame, fd) != 0)
         abort();
     if (fd >= 0)
         close(fd);
@@ -165,7 +166,7 @@ static void test_lie(const struct lie *lie)
     trader_open(&t);
     send_frame(&t, &lie->frames[0]);
     send_frame(&t, &lie->frames[1]);
-    status = sw_handles_trade(&t.group, t.segment, 0, TIMEOUT_MS, "test");
+    status = sw_handle_exchange_run(&t.group, t.segment, 0, TIMEOUT_MS, "test");
     if (lie->status == SYMWIN_OK)
         TAP_EQ(lie->name, status, SYMWIN_OK);
     else

@@ -76,7 +76,7 @@ static int silent_after_hello(const symwin_unique_id *id, const struct attack *a
  * nothing must not push it out, however many. */
 static int silent_around_a_handshake(const symwin_unique_id *id, const struct attack *attack)
 {
-    union sw_wire_frame join;
+    union sw_frame join;
     struct hostile h;
     int refused;
 
@@ -90,15 +90,15 @@ static int silent_around_a_handshake(const symwin_unique_id *id, const struct at
 }
 
 /* A right HELLO in a buffer that is large enough for more. */
-static union sw_wire_frame right_hello(const symwin_unique_id *id)
+static union sw_frame right_hello(const symwin_unique_id *id)
 {
-    union sw_wire_frame frame;
+    union sw_frame frame;
     struct sw_id made;
 
     memset(&frame, 0, sizeof frame);
     memcpy(&made, id, sizeof made);
     sw_id_name(&made, frame.hello.name);
-    sw_wire_seal(&frame, SW_WIRE_HELLO);
+    sw_frame_seal(&frame, SW_FRAME_HELLO);
     return frame;
 }
 
@@ -107,25 +107,25 @@ static int sent_away_over_tcp(const symwin_unique_id *id, const struct attack *a
 {
     const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
     struct sockaddr_in to = {.sin_family = AF_INET};
-    union sw_wire_frame hello, challenge, frame;
-    struct sw_channel channel;
+    union sw_frame hello, challenge, frame;
+    struct sw_connection channel;
     struct sw_id made;
     int right;
 
     memcpy(&made, id, sizeof made);
     to.sin_port = made.port;
     memcpy(&to.sin_addr, made.address, sizeof to.sin_addr);
-    if (sw_channel_open(&channel, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), 1) != 0 ||
+    if (sw_connection_open(&channel, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), 1) != 0 ||
         connect(channel.fd, (struct sockaddr *)&to, sizeof to) != 0)
         return 0;
     hello = right_hello(id);
-    right = sw_channel_send(&channel, &hello, -1, deadline) == 0 &&
-            sw_channel_receive(&channel, &challenge, NULL, deadline) == 0 &&
+    right = sw_connection_send(&channel, &hello, -1, deadline) == 0 &&
+            sw_connection_receive(&channel, &challenge, NULL, deadline) == 0 &&
             silent_after_hello(id, attack);
-    sw_channel_key(&channel, 0, made.secret, &hello.hello, &challenge.challenge);
-    right = right && sw_channel_receive(&channel, &frame, NULL, deadline) == 0 &&
-            frame.header.type == SW_WIRE_REFUSAL && frame.refusal.status == SYMWIN_BUSY;
-    sw_channel_close(&channel);
+    sw_connection_key(&channel, 0, made.secret, &hello.hello, &challenge.challenge);
+    right = right && sw_connection_receive(&channel, &frame, NULL, deadline) == 0 &&
+            frame.header.type == SW_FRAME_REFUSAL && frame.refusal.status == SYMWIN_BUSY;
+    sw_connection_close(&channel);
     return right;
 }
 
@@ -171,7 +171,7 @@ static int rubbish(const symwin_unique_id *id, const struct attack *attack)
 
 static int cut_short(const symwin_unique_id *id, const struct attack *attack)
 {
-    const union sw_wire_frame frame = right_hello(id);
+    const union sw_frame frame = right_hello(id);
 
     return sent_in_vain(id, &frame, (size_t)attack->number, 0);
 }
@@ -179,7 +179,7 @@ static int cut_short(const symwin_unique_id *id, const struct attack *attack)
 /* `number` is added to what the frame says of its length. */
 static int lying_bytes(const symwin_unique_id *id, const struct attack *attack)
 {
-    union sw_wire_frame frame = right_hello(id);
+    union sw_frame frame = right_hello(id);
     const size_t bytes = frame.header.bytes;
 
     frame.header.bytes += (uint32_t)attack->number;
@@ -190,7 +190,7 @@ static int lying_bytes(const symwin_unique_id *id, const struct attack *attack)
 static int too_long(const symwin_unique_id *id, const struct attack *attack)
 {
     static struct {
-        union sw_wire_frame frame;
+        union sw_frame frame;
         char more[70000];
     } out;
     size_t bytes;
@@ -203,7 +203,7 @@ static int too_long(const symwin_unique_id *id, const struct attack *attack)
 
 static int wrong_header(const symwin_unique_id *id, const struct attack *attack)
 {
-    union sw_wire_frame frames[4];
+    union sw_frame frames[4];
     int i;
 
     (void)attack;
@@ -225,17 +225,17 @@ static int wrong_type(const symwin_unique_id *id, const struct attack *attack)
     unsigned type;
 
     (void)attack;
-    for (type = 0; type <= SW_WIRE_HANDLE + 3; type++) {
-        union sw_wire_frame frame;
+    for (type = 0; type <= SW_FRAME_HANDLE + 3; type++) {
+        union sw_frame frame;
 
-        if (type == SW_WIRE_HELLO)
+        if (type == SW_FRAME_HELLO)
             continue;
         memset(&frame, 0, sizeof frame);
         frame.table.nranks = frame.table.processes = 1;
-        sw_wire_seal(&frame, (enum sw_wire_type)type);
-        if (type == SW_WIRE_JOIN)
+        sw_frame_seal(&frame, (enum sw_frame_type)type);
+        if (type == SW_FRAME_JOIN)
             frame.join.timeout_ms = 1000;
-        if (type == SW_WIRE_REFUSAL)
+        if (type == SW_FRAME_REFUSAL)
             frame.refusal.status = SYMWIN_DENIED;
         if (frame.header.bytes == 0)
             frame.header.bytes = sizeof frame.hello;
@@ -276,8 +276,8 @@ static int unknown_name(const symwin_unique_id *id, const struct attack *attack)
  * the end (processes_fork()). */
 static int with_descriptors(const symwin_unique_id *id, const struct attack *attack)
 {
-    const union sw_wire_frame frame = right_hello(id);
-    union sw_wire_frame join;
+    const union sw_frame frame = right_hello(id);
+    union sw_frame join;
     struct hostile h;
     int dropped;
 
@@ -303,7 +303,7 @@ static int with_descriptors(const symwin_unique_id *id, const struct attack *att
  * closed. Nobody may wait for that. */
 static int with_lingering_ones(const symwin_unique_id *id, const struct attack *attack)
 {
-    const union sw_wire_frame frame = right_hello(id);
+    const union sw_frame frame = right_hello(id);
     int right = 1, i;
 
     for (i = 0; i < attack->number && right; i++) {
@@ -324,7 +324,7 @@ static int with_lingering_ones(const symwin_unique_id *id, const struct attack *
 
 /* ---- proofs ---------------------------------------------------------------------------------- */
 
-static int join_is_refused(struct hostile *h, const union sw_wire_frame *join)
+static int join_is_refused(struct hostile *h, const union sw_frame *join)
 {
     const int refused = hostile_send_frame(h->socket, join) &&
                         hostile_refused(h->socket, SYMWIN_DENIED);
@@ -337,7 +337,7 @@ static int join_is_refused(struct hostile *h, const union sw_wire_frame *join)
 static int replayed(const symwin_unique_id *id, const struct attack *attack)
 {
     struct hostile first, second;
-    union sw_wire_frame join;
+    union sw_frame join;
 
     (void)attack;
     if (!hostile_begin(&first, id) || !hostile_greet(&first))
@@ -353,8 +353,8 @@ static int altered(const symwin_unique_id *id, const struct attack *attack)
     size_t at;
 
     (void)attack;
-    for (at = sizeof(struct sw_wire_header); at < sizeof(struct sw_wire_join); at++) {
-        union sw_wire_frame join;
+    for (at = sizeof(struct sw_frame_header); at < sizeof(struct sw_frame_join); at++) {
+        union sw_frame join;
         struct hostile h;
 
         if (!hostile_begin(&h, id) || !hostile_greet(&h))
@@ -378,7 +378,7 @@ static int altered(const symwin_unique_id *id, const struct attack *attack)
 
 static int wrong_key(const symwin_unique_id *id, const struct attack *attack)
 {
-    union sw_wire_frame join;
+    union sw_frame join;
     struct hostile h;
 
     (void)attack;
@@ -393,7 +393,7 @@ static int wrong_key(const symwin_unique_id *id, const struct attack *attack)
 static int reflected(const symwin_unique_id *id, const struct attack *attack)
 {
     struct hostile h, oracle;
-    union sw_wire_frame join;
+    union sw_frame join;
 
     if (!hostile_begin(&h, id) || !hostile_greet(&h))
         return 0;
@@ -414,7 +414,7 @@ static int reflected(const symwin_unique_id *id, const struct attack *attack)
 /* All is right, but another process speaks. */
 static int wrong_pid(const symwin_unique_id *id, const struct attack *attack)
 {
-    union sw_wire_frame join;
+    union sw_frame join;
     struct hostile h;
 
     (void)attack;
@@ -432,7 +432,7 @@ static atomic_int is_over;
 static pthread_t crowd;
 static struct {
     struct sockaddr_in to;
-    union sw_wire_frame hello;
+    union sw_frame hello;
     int says_hello;
 } crowd_of;
 
@@ -514,8 +514,8 @@ static const struct attack attacks[] = {
     {"100,000 bytes of rubbish", rubbish, 100000, 0},
     {"an empty frame", cut_short, 0, 0},
     {"half a header", cut_short, 8, 0},
-    {"a header alone", cut_short, sizeof(struct sw_wire_header), 0},
-    {"a HELLO without its last byte", cut_short, sizeof(struct sw_wire_hello) - 1, 0},
+    {"a header alone", cut_short, sizeof(struct sw_frame_header), 0},
+    {"a HELLO without its last byte", cut_short, sizeof(struct sw_frame_hello) - 1, 0},
     {"a frame that says it is one byte shorter", lying_bytes, -1, 0},
     {"a frame that says it is one byte longer", lying_bytes, 1, 0},
     {"a frame that says it is 4 GiB longer", lying_bytes, 0xffffff00, 0},
@@ -657,7 +657,7 @@ static void jump(void)
     const int64_t begin = sw_now_ms();
     int reader, done;
 
-    sw_service_discard(hostile_lingering(LINGER_S, &reader));
+    sw_closer_close(hostile_lingering(LINGER_S, &reader));
     clock_jumps = 1;
     done = sw_closer_wait(1);
     clock_jumps = 0;

@@ -326,7 +326,7 @@ static void link_local(struct processes *p, int rank)
 
     (void)p;
     memset(&id, 0, sizeof id);
-    host_must(sw_door_resolve("fe80::1%lo", 5, 1, &id, "test"), "sw_door_resolve");
+    host_must(sw_listener_resolve("fe80::1%lo", 5, 1, &id, "test"), "sw_listener_resolve");
     must_be(inet_pton(AF_INET6, "fe80::1", want) == 1 &&
                 sw_id_address(&id, &storage) == sizeof address,
             "an address of version 6", rank);
@@ -343,7 +343,7 @@ static void link_local(struct processes *p, int rank)
     memcpy(&address, &storage, sizeof address);
     must_be(address.sin6_scope_id == 77 && memcmp(&address.sin6_addr, want, sizeof want) == 0,
             "another host's interface", rank);
-    host_must(sw_door_resolve("fd00::1", 5, 1, &id, "test"), "sw_door_resolve");
+    host_must(sw_listener_resolve("fd00::1", 5, 1, &id, "test"), "sw_listener_resolve");
     sw_id_set_interface(&id, 77);
     must_be(sw_id_interface(&id) == 0 && id.address[4] == 0, "others have none", rank);
 }
@@ -367,9 +367,9 @@ static int is_slow, was_free;
 
 static void *take_the_lock(void *arg)
 {
-    sw_service_lock();
+    sw_poll_lock();
     *(atomic_int *)arg = 1;
-    sw_service_unlock();
+    sw_poll_unlock();
     return NULL;
 }
 
@@ -476,11 +476,11 @@ static void split(struct processes *p, int rank)
 
 /* ---- what is left of fabric handles ----------------------------------------------------------- */
 
-static int has_handle(const void *vote)
+static int has_handle(const void *ballot)
 {
     static const char magic[] = "symwin-emu-fab"; /* a handle of the emulated driver's begins so */
 
-    return memmem(vote, sizeof(struct sw_vote), magic, sizeof magic - 1) != NULL;
+    return memmem(ballot, sizeof(struct sw_ballot), magic, sizeof magic - 1) != NULL;
 }
 
 /* Whoever has such a handle gets at the memory: none is on the page, or here, when a call is over. */
@@ -491,11 +491,11 @@ static void no_handle(const symwin_comm *comm, int rank, const char *when)
     int left = 0;
     int r;
 
-    sw_service_lock(); /* under it other hosts' posts come */
+    sw_poll_lock(); /* under it other hosts' posts come */
     for (r = 0; r < comm->nranks; r++)
         left += has_handle(sw_exchange_data(x, r, rounds - 1)) +
-                has_handle(sw_exchange_data(x, r, rounds - 2)) + has_handle(&comm->votes[r]);
-    sw_service_unlock();
+                has_handle(sw_exchange_data(x, r, rounds - 2)) + has_handle(&comm->ballots[r]);
+    sw_poll_unlock();
     must_be(left == 0, when, rank);
 }
 
@@ -552,11 +552,11 @@ static int links_to_go, is_killed_after;
 /* In place of the system's, by which the library sends frames with descriptors. */
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-    const struct sw_wire_header *header = message->msg_iov->iov_base;
+    const struct sw_frame_header *header = message->msg_iov->iov_base;
     int last = 0;
     ssize_t sent;
 
-    if (links_to_go > 0 && header->type == SW_WIRE_LINK)
+    if (links_to_go > 0 && header->type == SW_FRAME_LINK)
         last = --links_to_go == 0;
     if (last && !is_killed_after)
         kill(getpid(), SIGKILL);

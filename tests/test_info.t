@@ -287,7 +287,7 @@ shown($dump, 1, qr/a part of/, 'a table without its end');
 # A process with one allocation, a communicator and a window. Its number, and what ends it when it is closed.
 sub start {
     my @settings = @_;
-    my $pid = open2(my $from, my $to, 'env', 'SYMWIN_DRIVER=emu', @settings, "$build/tests/test_listen", 'hold');
+    my $pid = open2(my $from, my $to, 'env', 'SYMWIN_DRIVER=emu', @settings, "$build/tests/test_info_socket", 'hold');
     is(scalar <$from>, "ready\n", "a process with @settings");
     return ($pid, $to);
 }

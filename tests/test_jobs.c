@@ -419,10 +419,11 @@ static int no_places(void)
     for (i = 0; i < sizeof none / sizeof none[0]; i++) {
         setenv("TMPDIR", none[i], 1);
         setenv("XDG_RUNTIME_DIR", none[i], 1);
-        if (sw_place_name(0, "/x", name, sizeof name) || sw_place_name(1, "/x", name, sizeof name))
+        if (sw_file_place_name(0, "/x", name, sizeof name) ||
+            sw_file_place_name(1, "/x", name, sizeof name))
             return 1;
     }
-    return !(sw_place_name(2, "/x", name, sizeof name) && strcmp(name, "/tmp/x") == 0);
+    return !(sw_file_place_name(2, "/x", name, sizeof name) && strcmp(name, "/tmp/x") == 0);
 }
 
 /* Folders of all names, and what is in them. */

@@ -20,15 +20,15 @@ static atomic_int begun, closed;
 
 static void *say_and_close(void *arg)
 {
-    union sw_wire_frame frame = {.pass = {.process = 0}};
+    union sw_frame frame = {.pass = {.process = 0}};
     int i;
 
     (void)arg;
-    sw_wire_seal(&frame, SW_WIRE_GO);
+    sw_frame_seal(&frame, SW_FRAME_GO);
     for (i = 1; i <= TIMES; i++) {
         while (atomic_load(&begun) < i)
             ;
-        (void)sw_wire_send_now(ends[1], &frame, -1);
+        (void)sw_frame_send_now(ends[1], &frame, -1);
         close(ends[1]);
         atomic_store(&closed, i);
     }
@@ -44,18 +44,18 @@ int main(void)
     if (pthread_create(&thread, NULL, say_and_close, NULL) != 0)
         return 1;
     for (i = 1; i <= TIMES; i++) {
-        union sw_wire_frame frame;
+        union sw_frame frame;
         int error;
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
             return 1;
         atomic_store(&begun, i);
-        while ((error = sw_wire_receive_now(ends[0], &frame, NULL)) == EAGAIN)
+        while ((error = sw_frame_receive_now(ends[0], &frame, NULL)) == EAGAIN)
             ;
-        heard += error == 0 && frame.header.type == SW_WIRE_GO;
+        heard += error == 0 && frame.header.type == SW_FRAME_GO;
         while (atomic_load(&closed) < i)
             ;
-        ended += sw_wire_receive_now(ends[0], &frame, NULL) == EPIPE;
+        ended += sw_frame_receive_now(ends[0], &frame, NULL) == EPIPE;
         close(ends[0]);
     }
     pthread_join(thread, NULL);

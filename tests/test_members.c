@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "hostile.h"
-#include "src/control/page.h"
+#include "src/control/control_page.h"
 
 enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, AT_ONCE_MS = 1000 };
 
@@ -35,7 +35,7 @@ static const struct claim claims[] = {
 static void attacker(struct processes *p, int rank)
 {
     const struct claim *claim = p->arg;
-    union sw_wire_frame join, answer;
+    union sw_frame join, answer;
     struct hostile h;
     int error;
 
@@ -54,7 +54,7 @@ static void attacker(struct processes *p, int rank)
     hostile_prove(&h, &join);
     p->rank[rank].number = processes_now_us();
     error = hostile_send_frame(h.socket, &join) ? hostile_answer(h.socket, &answer) : EPIPE;
-    if (error != 0 || answer.header.type != SW_WIRE_REFUSAL) {
+    if (error != 0 || answer.header.type != SW_FRAME_REFUSAL) {
         fprintf(stderr, "not told why: %d\n", error);
         tap_failures++;
     } else {
@@ -127,7 +127,7 @@ static void finish(const struct claim *claim, struct processes *p)
 
 /* ---- a member that agrees on no offset -------------------------------------------------------- */
 
-struct votes {
+struct ballots {
     const char *name;
     int higher; /* always one more than the highest; 0: always 0, which is taken */
     int timeout_ms;
@@ -135,7 +135,7 @@ struct votes {
     const char *words;
 };
 
-static const struct votes votes[] = {
+static const struct ballots ballots[] = {
     {"votes for less than it may", 0, 20000, SYMWIN_MISMATCH, "rank 2 wants offset 0"},
     {"always votes for more", 1, 1500, SYMWIN_TIMEOUT, "no offset|rank 2"},
 };
@@ -146,24 +146,24 @@ static void vote_otherwise(symwin_comm *comm, int higher)
     enum { BYTES, FLAGS, OFFSET, SEGMENT, PLACE, STRETCH, PIECES, COUNT }; /* as in attach.c */
     static const char call[] = "symwin_window_register";
     const uint64_t usual[COUNT] = {[BYTES] = 1, [STRETCH] = GRANULE, [PIECES] = 1};
-    const int64_t end = host_now_ms() + 4 * votes[1].timeout_ms;
+    const int64_t end = host_now_ms() + 4 * ballots[1].timeout_ms;
     symwin_status status;
     uint64_t offset = 0;
     int r;
 
     comm->sequence++;
-    status = sw_agree(comm, call, SYMWIN_OK, usual, COUNT);
+    status = sw_comm_agree(comm, call, SYMWIN_OK, usual, COUNT);
     while (status == SYMWIN_OK && host_now_ms() < end) {
-        status = sw_agree(comm, call, SYMWIN_OK, &offset, 1);
+        status = sw_comm_agree(comm, call, SYMWIN_OK, &offset, 1);
         for (r = 0; higher && r < RANKS; r++)
-            if (comm->votes[r].values[0] >= offset)
-                offset = comm->votes[r].values[0] + 1;
+            if (comm->ballots[r].values[0] >= offset)
+                offset = comm->ballots[r].values[0] + 1;
     }
 }
 
 static void finds_no_offset(struct processes *p, int rank)
 {
-    const struct votes *v = p->arg;
+    const struct ballots *v = p->arg;
     symwin_window *window = NULL;
     symwin_comm *comm = NULL;
     void *memory;
@@ -178,7 +178,7 @@ static void finds_no_offset(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-static void disagree(const struct votes *v)
+static void disagree(const struct ballots *v)
 {
     struct processes *p = processes_new(RANKS, (void *)(uintptr_t)v);
     int ended = 1;
@@ -210,7 +210,7 @@ static void proposes(struct processes *p, int rank)
     memory = host_alloc(rank, 1);
     begin = host_now_ms();
     if (rank == LATE) {
-        struct page *page = comm->group->exchange->page;
+        struct control_page *page = comm->group->exchange->page;
 
         while (host_now_ms() < begin + LAST_MS &&
                (p->rank[0].status < 0 || p->rank[1].status < 0)) {
@@ -231,9 +231,9 @@ static void proposes(struct processes *p, int rank)
 /* ---- a member that writes in others' names ------------------------------------------------------ */
 
 /* All votes for one color, which nobody has voted for; in a process of its own, which ends with its parent or before. */
-static pid_t rewrite(struct page *page)
+static pid_t rewrite(struct control_page *page)
 {
-    const size_t at = offsetof(struct sw_vote, values);
+    const size_t at = offsetof(struct sw_ballot, values);
     const uint64_t color = 77;
     const pid_t pid = fork();
     int r, i;
@@ -244,7 +244,7 @@ static pid_t rewrite(struct page *page)
     for (;;)
         for (r = 0; r < RANKS; r++)
             for (i = 0; i < 2; i++)
-                *(volatile uint64_t *)(void *)(page->posts[r].data[i] + at) = color;
+                *(volatile uint64_t *)(void *)(page->slots[r].data[i] + at) = color;
 }
 
 /* Whatever comes of it, all ranks come back. */
@@ -294,21 +294,21 @@ static const struct unasked unasked[] = {
 /* 0, or an errno: EPIPE where the other has had enough. */
 static int send_unasked(const struct unasked *u, int line, int fd, int i)
 {
-    union sw_wire_frame frame;
+    union sw_frame frame;
 
     if (u->ranks[0] >= 0) {
         memset(&frame, 0, sizeof frame.handle);
         frame.handle.rank = u->ranks[i % 2];
         frame.handle.sequence = (uint64_t)u->sequences[i % 2];
         frame.handle.bytes = GRANULE;
-        sw_wire_seal(&frame, SW_WIRE_HANDLE);
+        sw_frame_seal(&frame, SW_FRAME_HANDLE);
     } else {
-        memset(&frame, 0, sizeof frame.letter);
-        frame.letter.from = LATE;
-        frame.letter.number = (uint64_t)i + 1;
-        sw_wire_seal(&frame, SW_WIRE_LETTER);
+        memset(&frame, 0, sizeof frame.message);
+        frame.message.from = LATE;
+        frame.message.number = (uint64_t)i + 1;
+        sw_frame_seal(&frame, SW_FRAME_MESSAGE);
     }
-    return sw_wire_send(line, &frame, u->with_descriptors ? fd : -1, sw_now_ms() + 5000);
+    return sw_frame_send(line, &frame, u->with_descriptors ? fd : -1, sw_now_ms() + 5000);
 }
 
 /* Rank 0 has 200 descriptors in all. Whatever comes, most are the program's. */
@@ -328,7 +328,7 @@ static void sends_unasked(struct processes *p, int rank)
         const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
         for (i = 0; i < u->count && error == 0; i++)
-            error = send_unasked(u, comm->group->lines[0].watch.fd, fd, i);
+            error = send_unasked(u, comm->group->sockets[0].watch.fd, fd, i);
         must_be(error == 0 || error == EPIPE || error == ECONNRESET, "frames are sent", rank);
         close(fd);
         p->rank[rank].step = 1;
@@ -378,8 +378,8 @@ int main(void)
         begun[i] = begin(&claims[i]);
     for (i = 0; i < CLAIMS; i++)
         finish(&claims[i], begun[i]);
-    for (i = 0; i < sizeof votes / sizeof votes[0]; i++)
-        disagree(&votes[i]);
+    for (i = 0; i < sizeof ballots / sizeof ballots[0]; i++)
+        disagree(&ballots[i]);
     processes_run("an end that is always proposed anew", RANKS, proposes, NULL);
     processes_run("votes that another has rewritten", RANKS, rewritten, NULL);
     for (i = 0; i < sizeof unasked / sizeof unasked[0]; i++)

@@ -11,7 +11,7 @@ enum { V_OFFSET = 2, V_STRETCH = 5, V_PIECES = 6, V_COUNT = 7 };
 
 /* What is added to the liar's vote in each round, in granules or bytes; the last one also in all rounds that follow. And what it
  * says of its memory: NULL: how it is. */
-static const int *votes;
+static const int *ballots;
 static const uint64_t *says;
 static size_t unit;
 static int rounds;
@@ -28,34 +28,34 @@ symwin_status __wrap_sw_segment_room(struct sw_group *group, size_t bytes, size_
     const symwin_status status = __real_sw_segment_room(group, bytes, from, offset);
 
     if (lies && status == SYMWIN_OK) {
-        *offset += (size_t)votes[round_now] * unit;
+        *offset += (size_t)ballots[round_now] * unit;
         round_now += round_now < rounds - 1;
     }
     return status;
 }
 
-symwin_status __real_sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
-                              const uint64_t *values, int count);
-symwin_status __wrap_sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
-                              const uint64_t *values, int count);
+symwin_status __real_sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
+                                   const uint64_t *values, int count);
+symwin_status __wrap_sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
+                                   const uint64_t *values, int count);
 
-symwin_status __wrap_sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
-                              const uint64_t *values, int count)
+symwin_status __wrap_sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
+                                   const uint64_t *values, int count)
 {
     uint64_t other[V_COUNT];
 
     if (!lies || says[1] == 0 || count != V_COUNT)
-        return __real_sw_agree(comm, call, mine, values, count);
+        return __real_sw_comm_agree(comm, call, mine, values, count);
     memcpy(other, values, sizeof other);
     other[V_OFFSET] = 0;
     other[V_STRETCH] = says[0];
     other[V_PIECES] = says[2];
-    return __real_sw_agree(comm, call, mine, other, count);
+    return __real_sw_comm_agree(comm, call, mine, other, count);
 }
 
 static const struct campaign {
     const char *name;
-    int votes[3];
+    int ballots[3];
     symwin_status status;
     const char *words;
     uint64_t says[3]; /* the bytes of the allocations, whether it says so, and how many there are */
@@ -101,10 +101,10 @@ static void run(struct harness_team *team, int rank, void *arg)
     at = c->says[1] != 0 ? GRANULE : 0; /* behind which the liar's memory begins */
     timeout_ms = m.comm->timeout_ms;
     if (rank == 0) {
-        votes = c->votes;
+        ballots = c->ballots;
         says = c->says;
         unit = c->bytes ? 1 : GRANULE;
-        rounds = sizeof c->votes / sizeof c->votes[0];
+        rounds = sizeof c->ballots / sizeof c->ballots[0];
     }
     harness_barrier(team);
     lies = rank == LIAR;

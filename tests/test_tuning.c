@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "host_cases.h"
-#include "src/collective/choice.h"
+#include "src/collective/select.h"
 #include "src/collective/tables.h"
 
 #define CALL "symwin_comm_create"
@@ -200,14 +200,14 @@ static void compares(void)
 /* What three ranks say: of which GPU, with which rows. */
 static symwin_status agree(const uint64_t gpus[3], const uint64_t rows[3], int *kept)
 {
-    struct sw_vote votes[3] = {{0}};
-    symwin_comm comm = {.nranks = 3, .votes = votes};
+    struct sw_ballot ballots[3] = {{0}};
+    symwin_comm comm = {.nranks = 3, .ballots = ballots};
     symwin_status status;
     int r;
 
     for (r = 0; r < 3; r++) {
-        votes[r].values[4] = gpus[r];
-        votes[r].values[5] = rows[r];
+        ballots[r].values[4] = gpus[r];
+        ballots[r].values[5] = rows[r];
     }
     host_must(parse(NAMES ROW, &comm.tuning), "a table");
     status = sw_tuning_agree(&comm, CALL, 4);

@@ -3,7 +3,7 @@
 
 #include "processes.h"
 #include "src/bootstrap/bootstrap.h"
-#include "src/control/letters.h"
+#include "src/control/mailbox.h"
 
 enum { RANKS = 3, MASK = 0x5a, MOST = 256 << 20 };
 
@@ -132,19 +132,19 @@ __attribute__((noinline)) static void use(struct processes *p, int rank)
 /* A letter may have a fabric handle, by which anybody gets at the memory. */
 __attribute__((noinline)) static void read_letter(const unsigned char *masked)
 {
-    struct sw_letter *letter = calloc(1, sizeof *letter);
+    struct sw_message *letter = calloc(1, sizeof *letter);
 
     if (letter == NULL)
         abort();
     letter->fd = -1;
     mask(letter->words.fabric, masked, sizeof letter->words.fabric);
-    sw_letter_free(letter);
+    sw_message_free(letter);
 }
 
 static void leaves_none(struct processes *p, int rank)
 {
     static unsigned char secret[SW_KEY_BYTES], key[SW_KEY_BYTES], masked[SW_KEY_BYTES];
-    static unsigned char handle[sizeof((struct sw_letter *)NULL)->words.fabric];
+    static unsigned char handle[sizeof((struct sw_message *)NULL)->words.fabric];
     static symwin_unique_id id;
     size_t i;
 
@@ -153,7 +153,7 @@ static void leaves_none(struct processes *p, int rank)
     if (maps == NULL || fgetc(maps) == EOF)
         abort();
     use(p, rank);
-    sw_service_settle();
+    sw_poll_settle();
     memcpy(secret, shown->id + offsetof(struct sw_id, secret), sizeof secret);
     must_be(count_everywhere(secret, sizeof secret, rank) == 0, "the secret is gone", rank);
     mask((unsigned char *)&id, shown->id, sizeof id);

@@ -14,7 +14,7 @@ union place {
         char name[80];
         int32_t device, process;
     } is;
-    uint64_t words[SW_VOTE_VALUES];
+    uint64_t words[SW_BALLOT_VALUES];
 };
 
 static union place *places; /* rank 0's: of all ranks */
@@ -35,9 +35,9 @@ symwin_status machine_meet(struct rank *r)
         if (places == NULL && status == SYMWIN_OK)
             status = sw_fail(SYMWIN_NO_MEMORY, "no memory for %d ranks", r->job->nranks);
     }
-    status = meet(r, status, mine.words, SW_VOTE_VALUES);
+    status = meet(r, status, mine.words, SW_BALLOT_VALUES);
     for (int i = 0; i < r->job->nranks && r->rank == 0 && status == SYMWIN_OK; i++) {
-        for (int w = 0; w < SW_VOTE_VALUES; w++)
+        for (int w = 0; w < SW_BALLOT_VALUES; w++)
             places[i].words[w] = met(r, i, w);
         places[i].is.name[sizeof places[i].is.name - 1] = '\0';
     }

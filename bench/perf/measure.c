@@ -252,10 +252,10 @@ static symwin_status make_graph(struct rank *r, struct plan *plan)
 /* The times of all ranks for each repetition become the slowest one's, on every rank. */
 static symwin_status take_slowest(struct rank *r, double *us, int count)
 {
-    uint64_t words[SW_VOTE_VALUES];
+    uint64_t words[SW_BALLOT_VALUES];
 
-    for (int done = 0; done < count; done += SW_VOTE_VALUES) {
-        const int n = count - done < SW_VOTE_VALUES ? count - done : SW_VOTE_VALUES;
+    for (int done = 0; done < count; done += SW_BALLOT_VALUES) {
+        const int n = count - done < SW_BALLOT_VALUES ? count - done : SW_BALLOT_VALUES;
         symwin_status status;
 
         memcpy(words, us + done, (size_t)n * sizeof *us);

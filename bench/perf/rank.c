@@ -22,12 +22,12 @@ void stage_end(struct rank *r)
 
 symwin_status meet(struct rank *r, symwin_status status, const uint64_t *values, int count)
 {
-    return sw_agree(r->control, "symwin-perf", status, values, count);
+    return sw_comm_agree(r->control, "symwin-perf", status, values, count);
 }
 
 uint64_t met(const struct rank *r, int rank, int value)
 {
-    return r->control->votes[rank].values[value];
+    return r->control->ballots[rank].values[value];
 }
 
 void rank_abort(struct rank *r)

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "perf.h"
-#include "src/collective/choice.h"
+#include "src/collective/select.h"
 
 enum { MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
 

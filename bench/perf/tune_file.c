@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "perf.h"
-#include "src/collective/choice.h"
+#include "src/collective/select.h"
 
 struct row {
     symwin_type type;

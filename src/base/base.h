@@ -52,43 +52,43 @@ void sw_wipe(void *data, size_t bytes);
 int64_t sw_now_ms(void); /* of the monotonic clock */
 
 /* One lock for the thread and for all that it serves (bootstrap.c, root.c). */
-void sw_service_lock(void);
-void sw_service_unlock(void); /* leaves errno alone */
+void sw_poll_lock(void);
+void sw_poll_unlock(void); /* leaves errno alone */
 
 /* Waits for a condition that goes with the lock. 0: `deadline` has passed; INT64_MAX: none. */
-int sw_service_wait(pthread_cond_t *changed, int64_t deadline);
+int sw_poll_wait(pthread_cond_t *changed, int64_t deadline);
 
-struct sw_watch {
-    struct sw_watch *next;
+struct sw_poll_watch {
+    struct sw_poll_watch *next;
     uint64_t id; /* 0: not watched */
     int fd;      /* not owned; -1: only the deadline counts */
     short events;
     int64_t deadline; /* INT64_MAX: none */
     /* Called on the service thread, under the lock: what poll() said, or 0 once at the deadline. May
      * add and remove watches, this one too. */
-    void (*ready)(struct sw_watch *watch, short events);
+    void (*ready)(struct sw_poll_watch *watch, short events);
 };
 
 /* Under the lock. */
-symwin_status sw_service_add(struct sw_watch *watch);
-void sw_service_changed(void);                  /* a deadline has */
-void sw_service_remove(struct sw_watch *watch); /* also if it is not watched */
+symwin_status sw_poll_add(struct sw_poll_watch *watch);
+void sw_poll_changed(void);                       /* a deadline has */
+void sw_poll_remove(struct sw_poll_watch *watch); /* also if it is not watched */
 
 /* Without the lock: ends the thread if nothing is watched. */
-void sw_service_settle(void);
+void sw_poll_settle(void);
 
 /* A descriptor that a forked child must not hold, watched or not: what is at its other end would not see
  * the parent's death, and what it is of would live as long as the child. It is kept under the lock that it
  * was made under, and forgotten by any thread before it is closed. 0: a number that cannot be kept, beyond
  * a million, which takes a system set up for it: whoever made the descriptor does without. */
-int sw_service_keep(int fd);
-void sw_service_forget(int fd); /* also if it is not kept */
+int sw_fork_set_add(int fd);
+void sw_fork_set_remove(int fd); /* also if it is not kept */
 
 /* Keeps what was just made, if it was. -1: it was not, or is closed again; errno says why. */
-int sw_service_keep_new(int fd);
+int sw_fork_set_add_new(int fd);
 
 /* Without the lock: forgets and closes it, with no fork in between. */
-void sw_service_close(int fd);
+void sw_fork_set_close(int fd);
 
 /* In a forked child `forget` is called from now on, under the lock: what it forgets is the parent's. Any thread, with or
  * without the lock; again is fine. */
@@ -98,7 +98,7 @@ void sw_fork_register(void (*forget)(void));
 
 /* Has a descriptor closed that another process sent and that is not what it should be. No fork gets it. Whoever sent it may
  * have its last close take long, so the caller does not wait for it. With or without the service lock. */
-void sw_service_discard(int fd);
+void sw_closer_close(int fd);
 
 /* Whether all of them are closed, within so many seconds. */
 int sw_closer_wait(int seconds);
@@ -167,31 +167,32 @@ void sw_setting_allowed(enum sw_setting which, char *text, size_t bytes);
 /* A handle is no address: a slot in its low bits, and above a number that no handle of this process
  * has had before. So one that was given back, or is another table's, is known as such. One thread at
  * a time. */
-enum { SW_TICKETS_MOST = 1 << 20 };
+enum { SW_HANDLES_MOST = 1 << 20 };
 
 /* All zero: empty. */
-struct sw_tickets {
-    struct sw_ticket {
+struct sw_handle_table {
+    struct sw_handle_entry {
         void *thing;      /* NULL: free */
         uintptr_t handle; /* of a free one the next free slot, counted from 1; 0: none */
     } * tickets;          /* owned */
     size_t room, count, first_free;
 };
 
-/* Room for one thing more, so that sw_tickets_add() cannot fail. 0: no host memory. */
-int sw_tickets_reserve(struct sw_tickets *t);
+/* Room for one thing more, so that sw_handle_table_add() cannot fail. 0: no host memory. */
+int sw_handle_table_reserve(struct sw_handle_table *t);
 
 /* In room that was reserved; the handle is not 0. */
-uintptr_t sw_tickets_add(struct sw_tickets *t, void *thing);
+uintptr_t sw_handle_table_add(struct sw_handle_table *t, void *thing);
 
-void *sw_tickets_find(const struct sw_tickets *t, uintptr_t handle); /* NULL: nothing has it */
+void *sw_handle_table_find(const struct sw_handle_table *t,
+                           uintptr_t handle); /* NULL: nothing has it */
 
 /* Takes out the thing that has it, if any. */
-void sw_tickets_remove(struct sw_tickets *t, uintptr_t handle);
+void sw_handle_table_remove(struct sw_handle_table *t, uintptr_t handle);
 
 /* The things one by one: *at is 0 before the first; NULL after the last. Any may be removed meanwhile. */
-void *sw_tickets_next(const struct sw_tickets *t, size_t *at);
+void *sw_handle_table_next(const struct sw_handle_table *t, size_t *at);
 
-void sw_tickets_release(struct sw_tickets *t); /* and not the things */
+void sw_handle_table_release(struct sw_handle_table *t); /* and not the things */
 
 #endif

@@ -40,7 +40,7 @@ static void *close_all(void *arg)
         const int fd = closer.fds[--closer.count];
 
         closer.closing = fd;
-        sw_service_forget(fd); /* before it is closed: others may get the number at once */
+        sw_fork_set_remove(fd); /* before it is closed: others may get the number at once */
         pthread_mutex_unlock(&closer.mutex);
         close(fd);
         pthread_mutex_lock(&closer.mutex);
@@ -71,14 +71,14 @@ static int start(void)
     return error == 0;
 }
 
-void sw_service_discard(int fd)
+void sw_closer_close(int fd)
 {
     int taken = 0;
 
     if (fd < 0)
         return;
     pthread_mutex_lock(&closer.mutex);
-    if (closer.count < MOST && sw_service_keep(fd)) {
+    if (closer.count < MOST && sw_fork_set_add(fd)) {
         closer.fds[closer.count++] = fd;
         taken = closer.running || (closer.running = start());
         closer.count -= !taken;
@@ -86,7 +86,7 @@ void sw_service_discard(int fd)
     pthread_mutex_unlock(&closer.mutex);
     if (taken)
         return;
-    sw_service_forget(fd);
+    sw_fork_set_remove(fd);
     close(fd);
 }
 

@@ -6,9 +6,9 @@
 
 #include <sys/socket.h>
 
+#include "src/control/frame.h"
 #include "src/control/group.h"
-#include "src/control/links.h"
-#include "src/control/wire.h"
+#include "src/control/host_link.h"
 
 /* What a symwin_unique_id holds. */
 struct sw_id {
@@ -33,10 +33,11 @@ struct sw_id_options {
     const struct sockaddr_storage *at; /* or this one */
     int port;                          /* 0: any */
     const char *file; /* where to write the id down; removed when it has served; NULL */
-    const struct sw_wire_table
+    const struct sw_frame_table
         *table; /* this is a meeting of the ranks of `host` of that table; NULL */
     int host;
-    struct sw_channel *channel; /* and this process links the host: to the deciding host; NULL */
+    struct sw_connection
+        *connection; /* and this process links the host: to the deciding host; NULL */
 };
 
 /* Makes an id. `options` NULL: the defaults. Without the lock. */
@@ -77,8 +78,8 @@ int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
 
 /* Puts "<place><tail>" into `name`: a place for files that come and go, number `which`. 0: there is none
  * of that number, or it is too long. */
-#define SW_PLACES 3
-int sw_place_name(int which, const char *tail, char *name, size_t room);
+#define SW_FILE_PLACES 3
+int sw_file_place_name(int which, const char *tail, char *name, size_t room);
 
 /* The same with a folder of this user, which no other can enter; made where it is not there, if `make` is set. 0: no
  * such folder. Any thread, without the lock. */
@@ -112,7 +113,7 @@ void sw_machine_name(unsigned char name[SW_NAME_BYTES]); /* the same for all its
 void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES]);
 
 /* Fills in rank, nranks, timeout_ms and what identifies this process. */
-symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int timeout_ms);
+symwin_status sw_join_fill(struct sw_frame_join *join, int nranks, int rank, int timeout_ms);
 
 /* ---- knock.c: without the lock ---- */
 
@@ -122,107 +123,110 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
  * hears in JOIN is what is left without. `frame`: the answer to JOIN, TABLE or HERE;
  * on failure the maker's last word, type 0: there was none. `first`: the channel to the maker of a meeting of
  * several hosts, where this is one of one host's ranks; told READY, and closed, on the way. NULL: it is not. */
-symwin_status sw_knock(const struct sw_id *id, struct sw_wire_join *join, struct sw_channel *first,
-                       int64_t deadline, struct sw_channel *channel, union sw_wire_frame *frame);
+symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
+                             struct sw_connection *first, int64_t deadline,
+                             struct sw_connection *connection, union sw_frame *frame);
 
 /* Tells the maker that this rank is with the ranks of its host. */
-void sw_knock_ready(struct sw_channel *first);
+void sw_client_ready(struct sw_connection *first);
 
 /* The next frame from the maker, which must be of that type. A descriptor that comes along is kept. */
-symwin_status sw_expect(struct sw_channel *channel, union sw_wire_frame *frame,
-                        enum sw_wire_type type, int *fd, int64_t deadline);
+symwin_status sw_client_recv_frame(struct sw_connection *connection, union sw_frame *frame,
+                                   enum sw_frame_type type, int *fd, int64_t deadline);
 
 /* Sends a frame to the maker. Where it is gone there will be no answer, or its last word is still to be
  * read. */
-symwin_status sw_speak(struct sw_channel *channel, const union sw_wire_frame *frame,
-                       int64_t deadline);
+symwin_status sw_client_send_frame(struct sw_connection *connection, const union sw_frame *frame,
+                                   int64_t deadline);
 
 /* ---- arrivals.c: without the lock ---- */
 
 /* For rank `rank` of all, which is about to go: what it will need whatever becomes of it. One of the next four calls
  * takes it back. NULL: no memory. */
-struct sw_arrival *sw_arrival_new(const struct sw_id *id, int rank);
-void sw_arrival_free(struct sw_arrival *own);
+struct sw_process_join *sw_process_join_new(const struct sw_id *id, int rank);
+void sw_process_join_free(struct sw_process_join *own);
 
 /* The lowest rank of a process has made the group, or failed as last said, for `mates` others of the process. */
-void sw_arrival_announce(struct sw_arrival *own, int mates, symwin_status status,
-                         struct sw_group *group);
+void sw_process_join_publish(struct sw_process_join *own, int mates, symwin_status status,
+                             struct sw_group *group);
 
 /* The others wait for that. */
-symwin_status sw_arrival_await(struct sw_arrival *own, int64_t deadline, struct sw_group **out);
+symwin_status sw_process_join_await(struct sw_process_join *own, int64_t deadline,
+                                    struct sw_group **out);
 
 /* Or they have failed on their way, and will not come for it; the ranks that did come hear of it. */
-void sw_arrival_decline(struct sw_arrival *own, symwin_status status, int64_t deadline);
+void sw_process_join_abandon(struct sw_process_join *own, symwin_status status, int64_t deadline);
 
-void sw_arrivals_forked(void); /* under the lock: in a forked child, forgets all */
+void sw_process_join_forked(void); /* under the lock: in a forked child, forgets all */
 
 /* ---- root.c ---- */
 
 /* Opens an id, complete but for the folder and the port if any will do: from now on ranks can come. */
-symwin_status sw_root_open(struct sw_id *id, const struct sw_id_options *options,
-                           const char *for_call);
+symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *options,
+                                 const char *for_call);
 
 /* Ends the meeting under an id that has not served. */
-symwin_status sw_root_close(const struct sw_id *id);
+symwin_status sw_rendezvous_close(const struct sw_id *id);
 
 /* A thread of this process takes its seat and waits until all ranks have come or the meeting has
  * failed; the same status for all. */
-symwin_status sw_root_join(const struct sw_id *id, const struct sw_wire_join *join,
-                           struct sw_group **out);
+symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
+                                 struct sw_group **out);
 
 /* In a forked child: forgets all. */
-void sw_root_forked(void);
+void sw_rendezvous_forked(void);
 
 /* ---- door.c ---- */
 
 /* A connection of a rank that comes. */
-struct sw_visitor {
-    struct sw_watch watch;
-    struct sw_visitor *next; /* newest first */
-    struct sw_channel channel;
+struct sw_accepted {
+    struct sw_poll_watch watch;
+    struct sw_accepted *next; /* newest first */
+    struct sw_connection connection;
     pid_t pid; /* as seen from here, 0: not at all */
-    struct sw_wire_hello hello;
-    struct sw_wire_challenge challenge;
-    struct meeting *meeting; /* NULL: it has not said hello */
-    int seated;
+    struct sw_frame_hello hello;
+    struct sw_frame_challenge challenge;
+    struct rendezvous *rendezvous; /* NULL: it has not said hello */
+    int has_slot;
     int rank;
 };
 
 /* Opens the socket in a private folder, and one for TCP where the id has an address, unless they are open there;
  * says in the id where. No folder to be had is no failure: threads of this process can do without. */
-symwin_status sw_door_open(struct sw_id *id);
+symwin_status sw_listener_open(struct sw_id *id);
 
 /* Closes the sockets, at once or when ranks of a failed meeting have had the time to hear of it. */
-void sw_door_rest(int linger);
+void sw_listener_rest(int linger);
 
 /* The visitors of a meeting, one after another: pass NULL first. */
-struct sw_visitor *sw_door_next(const struct meeting *meeting, const struct sw_visitor *last);
-void sw_door_drop(struct sw_visitor *visitor);
-void sw_door_refuse(struct sw_visitor *visitor, symwin_status status, int culprit,
-                    const char *text);
-void sw_door_clear(void); /* sends all away who have no seat: their descriptors are needed */
-void sw_door_forked(void);
+struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
+                                     const struct sw_accepted *last);
+void sw_listener_drop(struct sw_accepted *accepted);
+void sw_listener_refuse(struct sw_accepted *accepted, symwin_status status, int culprit,
+                        const char *text);
+void sw_listener_clear(void); /* sends all away who have no seat: their descriptors are needed */
+void sw_listener_forked(void);
 
 /* A host name or number as an id has it, or an interface of this host unless the name is to mean the same `everywhere`.
  * Without the lock: asking for a name takes as long as it takes, and whoever holds the lock keeps this process from
  * seeing that another has died. */
-symwin_status sw_door_resolve(const char *name, int port, int everywhere, struct sw_id *id,
-                              const char *call);
+symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
+                                  const char *call);
 
 /* What door.c asks root.c. */
-struct meeting *sw_root_named(const unsigned char name[SW_NAME_BYTES]);
-symwin_status sw_root_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
-                              const unsigned char **secret); /* there is no such meeting */
-const unsigned char *sw_root_secret(const struct meeting *meeting);
-void sw_root_seat(struct sw_visitor *visitor, const struct sw_wire_join *join);
-void sw_root_ended(
+struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES]);
+symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
+                                    const unsigned char **secret); /* there is no such meeting */
+const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous);
+void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join);
+void sw_rendezvous_ended(
     const struct sw_group *group); /* maybe one that not all of its ranks have got yet */
-void sw_root_failed(struct meeting *meeting,
-                    symwin_status status); /* by this process; see last error */
-int sw_root_ready(struct sw_visitor *visitor,
-                  const union sw_wire_frame *frame); /* 0: nobody asked */
-void sw_root_lost(struct sw_visitor *visitor);       /* it had a seat */
-void sw_root_no_room(int error);                     /* no descriptor is left for a visitor */
-int sw_root_expects(void);                           /* a meeting is open */
+void sw_rendezvous_failed(struct rendezvous *rendezvous,
+                          symwin_status status); /* by this process; see last error */
+int sw_rendezvous_ready(struct sw_accepted *accepted,
+                        const union sw_frame *frame);  /* 0: nobody asked */
+void sw_rendezvous_lost(struct sw_accepted *accepted); /* it had a seat */
+void sw_rendezvous_no_room(int error);                 /* no descriptor is left for a visitor */
+int sw_rendezvous_expects(void);                       /* a meeting is open */
 
 #endif

@@ -37,9 +37,9 @@ static int open_kept(const char *name)
 {
     int fd;
 
-    sw_service_lock();
-    fd = sw_service_keep_new(open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-    sw_service_unlock();
+    sw_poll_lock();
+    fd = sw_fork_set_add_new(open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+    sw_poll_unlock();
     return fd;
 }
 
@@ -62,10 +62,10 @@ static int lock_file(const char *name)
         /* Whoever had it before may just have removed it. */
         if (fstat(fd, &file) == 0 && file.st_nlink > 0 && ftruncate(fd, 0) == 0)
             return fd;
-        sw_service_close(fd);
+        sw_fork_set_close(fd);
     }
     if (tries < MOST_TRIES)
-        sw_service_close(fd);
+        sw_fork_set_close(fd);
     errno = error;
     return -1;
 }
@@ -104,7 +104,7 @@ void sw_claim_free(struct sw_claim *claim)
     if (claim == NULL)
         return;
     unlink(claim->file); /* before it is unlocked */
-    sw_service_close(claim->fd);
+    sw_fork_set_close(claim->fd);
     free(claim);
 }
 
@@ -113,10 +113,10 @@ void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id)
     if (claim == NULL)
         return;
     sw_id_name(id, claim->name);
-    sw_service_lock();
+    sw_poll_lock();
     claim->next = claims;
     claims = claim;
-    sw_service_unlock();
+    sw_poll_unlock();
 }
 
 void sw_claim_drop(const struct sw_id *id)
@@ -125,13 +125,13 @@ void sw_claim_drop(const struct sw_id *id)
     unsigned char name[SW_NAME_BYTES];
 
     sw_id_name(id, name);
-    sw_service_lock();
+    sw_poll_lock();
     while (*at != NULL && memcmp((*at)->name, name, sizeof name) != 0)
         at = &(*at)->next;
     claim = *at;
     if (claim != NULL)
         *at = claim->next;
-    sw_service_unlock();
+    sw_poll_unlock();
     sw_claim_free(claim);
 }
 

@@ -152,12 +152,12 @@ int sw_id_set_address(struct sw_id *id, const struct sockaddr_storage *address)
     return 1;
 }
 
-symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int timeout_ms)
+symwin_status sw_join_fill(struct sw_frame_join *join, int nranks, int rank, int timeout_ms)
 {
     struct stat space = {0};
 
     memset(join, 0, sizeof *join);
-    join->protocol = SW_WIRE_PROTOCOL;
+    join->protocol = SW_FRAME_PROTOCOL;
     join->rank = rank;
     join->nranks = nranks;
     join->timeout_ms = timeout_ms;
@@ -165,8 +165,10 @@ symwin_status sw_join_fill(struct sw_wire_join *join, int nranks, int rank, int 
     join->pid = (int32_t)getpid();
     if (stat("/proc/self/ns/pid", &space) == 0)
         join->pid_space = space.st_ino;
-    join->header = (struct sw_wire_header){
-        .magic = SW_WIRE_MAGIC, .form = SW_WIRE_FORM, .type = SW_WIRE_JOIN, .bytes = sizeof *join};
+    join->header = (struct sw_frame_header){.magic = SW_FRAME_MAGIC,
+                                            .form = SW_FRAME_FORM,
+                                            .type = SW_FRAME_JOIN,
+                                            .bytes = sizeof *join};
     return sw_process_name(join->process);
 }
 

@@ -15,9 +15,10 @@
 enum { SELDOM = 16 }; /* of so many looks one reads whole folders */
 
 /* What does not begin with a slash is no place: it would be another one in each process. */
-int sw_place_name(int which, const char *tail, char *name, size_t room)
+int sw_file_place_name(int which, const char *tail, char *name, size_t room)
 {
-    const char *const places[SW_PLACES] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"), "/tmp"};
+    const char *const places[SW_FILE_PLACES] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"),
+                                                "/tmp"};
 
     if (places[which] == NULL || places[which][0] != '/' ||
         strlen(places[which]) + strlen(tail) >= room)
@@ -47,7 +48,7 @@ static int first_folder(int which, int make, char *name, size_t room)
     char tail[64];
 
     snprintf(tail, sizeof tail, "/symwin-%lu", (unsigned long)geteuid());
-    if (!sw_place_name(which, tail, name, room))
+    if (!sw_file_place_name(which, tail, name, room))
         return -1;
     if (make && mkdir(name, 0700) != 0 && errno != EEXIST)
         return -1;
@@ -66,8 +67,8 @@ static int next_folder(DIR *entries, int which, char *name, size_t room)
     while ((entry = readdir(entries)) != NULL)
         if (strncmp(entry->d_name, first, length) == 0 &&
             strlen(entry->d_name) == length + sizeof OTHER_NAME - 2 &&
-            sw_place_name(which, "/", name, room) && strlen(name) + strlen(entry->d_name) < room &&
-            is_private(strcat(name, entry->d_name)))
+            sw_file_place_name(which, "/", name, room) &&
+            strlen(name) + strlen(entry->d_name) < room && is_private(strcat(name, entry->d_name)))
             return 1;
     return 0;
 }
@@ -78,15 +79,15 @@ static DIR *open_place(int which)
     DIR *entries = NULL;
     int fd;
 
-    if (!sw_place_name(which, "/", place, sizeof place))
+    if (!sw_file_place_name(which, "/", place, sizeof place))
         return NULL;
-    sw_service_lock();
-    fd = sw_service_keep_new(open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    sw_service_unlock();
+    sw_poll_lock();
+    fd = sw_fork_set_add_new(open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    sw_poll_unlock();
     if (fd >= 0)
         entries = fdopendir(fd);
     if (fd >= 0 && entries == NULL)
-        sw_service_close(fd);
+        sw_fork_set_close(fd);
     return entries;
 }
 
@@ -94,10 +95,10 @@ static void close_place(DIR *entries)
 {
     if (entries == NULL)
         return;
-    sw_service_lock();
-    sw_service_forget(dirfd(entries));
+    sw_poll_lock();
+    sw_fork_set_remove(dirfd(entries));
     closedir(entries);
-    sw_service_unlock();
+    sw_poll_unlock();
 }
 
 int sw_own_folder(int which, int make, char *name, size_t room)
@@ -114,7 +115,7 @@ int sw_own_folder(int which, int make, char *name, size_t room)
     if (found || !make)
         return found;
     snprintf(tail, sizeof tail, "/symwin-%lu" OTHER_NAME, (unsigned long)geteuid());
-    return sw_place_name(which, tail, name, room) && mkdtemp(name) != NULL && is_private(name);
+    return sw_file_place_name(which, tail, name, room) && mkdtemp(name) != NULL && is_private(name);
 }
 
 /* ---- ids ---- */
@@ -134,7 +135,7 @@ symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_N
 {
     int which;
 
-    for (which = 0; which < SW_PLACES; which++)
+    for (which = 0; which < SW_FILE_PLACES; which++)
         if (sw_own_folder(which, 1, name, SW_FILE_NAME_BYTES - SW_TAIL_BYTES)) {
             strcat(name, tail);
             return SYMWIN_OK;
@@ -220,7 +221,7 @@ int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
     int found = 0, which;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    for (which = 0; which < SW_PLACES && !found; which++)
+    for (which = 0; which < SW_FILE_PLACES && !found; which++)
         found = look_in(which, turn % SELDOM == 0, tail, id, is_open, deadline);
     sw_error_restore(text); /* of looking in vain */
     return found;

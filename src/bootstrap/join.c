@@ -278,10 +278,10 @@ symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn a
 
 /* What a rank votes: its color and key, and where others reach its host, if its process knows: an address, and the number
  * of the interface, which counts on this host. */
-enum { COLOR, KEY, FAMILY, ADDRESS, INTERFACE = ADDRESS + 2, VOTED };
+enum { COLOR, KEY, FAMILY, ADDRESS, INTERFACE = ADDRESS + 2, BALLOTED };
 
 /* By which address other hosts reach this one, where this process links them: that of a connection. */
-static void vote_address(const struct sw_group *group, uint64_t values[VOTED])
+static void ballot_address(const struct sw_group *group, uint64_t values[BALLOTED])
 {
     int h;
 
@@ -290,8 +290,8 @@ static void vote_address(const struct sw_group *group, uint64_t values[VOTED])
         socklen_t bytes = sizeof own;
         struct sw_id id = {.family = 0};
 
-        if (group->links[h].channel.fd < 0 ||
-            getsockname(group->links[h].channel.fd, (struct sockaddr *)&own, &bytes) != 0 ||
+        if (group->links[h].connection.fd < 0 ||
+            getsockname(group->links[h].connection.fd, (struct sockaddr *)&own, &bytes) != 0 ||
             !sw_id_set_address(&id, &own))
             continue;
         values[FAMILY] = id.family;
@@ -301,19 +301,19 @@ static void vote_address(const struct sw_group *group, uint64_t values[VOTED])
 }
 
 /* What the process of a host's lowest rank voted, which links the host. Another process may have written it. */
-static const uint64_t *vote_of_host(const symwin_comm *parent, int host)
+static const uint64_t *ballot_of_host(const symwin_comm *parent, int host)
 {
     int r = 0;
 
     while (r < parent->nranks - 1 && parent->group->host_of[r] != host)
         r++;
-    return parent->votes[r].values;
+    return parent->ballots[r].values;
 }
 
 /* 0: there is no address. */
 static int address_of_host(const symwin_comm *parent, int host, struct sockaddr_storage *out)
 {
-    const uint64_t *values = vote_of_host(parent, host);
+    const uint64_t *values = ballot_of_host(parent, host);
     struct sw_id id = {.family = (uint16_t)values[FAMILY]};
 
     memcpy(id.address, &values[ADDRESS], sizeof id.address);
@@ -334,15 +334,15 @@ struct part {
 /* The maker is on host 0 where that has a rank of the part: all hosts have reached it. */
 static void find_part(const symwin_comm *parent, int color, struct part *part)
 {
-    const uint64_t *own = parent->votes[parent->rank].values;
+    const uint64_t *own = parent->ballots[parent->rank].values;
     const uint16_t *host_of = parent->group->host_of;
     int r;
 
     *part = (struct part){.maker = -1};
     for (r = 0; r < parent->nranks; r++) {
-        const int32_t key = (int32_t)parent->votes[r].values[KEY];
+        const int32_t key = (int32_t)parent->ballots[r].values[KEY];
 
-        if ((int32_t)parent->votes[r].values[COLOR] != color)
+        if ((int32_t)parent->ballots[r].values[COLOR] != color)
             continue;
         part->nranks++;
         part->rank += key < (int32_t)own[KEY] || (key == (int32_t)own[KEY] && r < parent->rank);
@@ -396,7 +396,7 @@ static void take_id(const symwin_comm *parent, const struct part *part, int colo
 
     part_secret(parent, color, spread->secret, id.secret);
     if (parent->group->host_of[part->maker] != host)
-        sw_id_set_interface(&id, (uint32_t)vote_of_host(parent, host)[INTERFACE]);
+        sw_id_set_interface(&id, (uint32_t)ballot_of_host(parent, host)[INTERFACE]);
     memcpy(out, &id, sizeof *out);
     sw_wipe(&id, sizeof id);
 }
@@ -405,7 +405,7 @@ static void take_id(const symwin_comm *parent, const struct part *part, int colo
 static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, struct part *part,
                                     struct sw_id *ids, struct sw_id *own, int *made)
 {
-    uint64_t values[VOTED] = {(uint32_t)color, (uint32_t)key};
+    uint64_t values[BALLOTED] = {(uint32_t)color, (uint32_t)key};
     struct sw_id shown; /* its own, with a nonce in place of the secret */
     symwin_status status = SYMWIN_OK;
 
@@ -414,8 +414,8 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
     else if (color < SYMWIN_SPLIT_NONE)
         status = sw_fail(SYMWIN_INVALID, "color is %d; pass SYMWIN_SPLIT_NONE, or 0 or more",
                          color);
-    vote_address(parent->group, values);
-    status = sw_agree(parent, split_call, status, values, VOTED);
+    ballot_address(parent->group, values);
+    status = sw_comm_agree(parent, split_call, status, values, BALLOTED);
     if (status != SYMWIN_OK)
         return status;
     memset(&shown, 0, sizeof shown);
@@ -435,7 +435,7 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
             memcpy(shown.secret, nonce, sizeof nonce);
         }
     }
-    status = sw_agree(parent, split_call, status, NULL, 0);
+    status = sw_comm_agree(parent, split_call, status, NULL, 0);
     if (status == SYMWIN_OK)
         status = sw_exchange_allgather(parent->group->exchange, parent->rank, &shown, sizeof shown,
                                        ids, parent->timeout_ms, split_call);

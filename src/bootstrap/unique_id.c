@@ -19,16 +19,16 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     else
         status = sw_random_bytes(id->secret, sizeof id->secret, for_call);
     if (status == SYMWIN_OK && options->address != NULL)
-        status = sw_door_resolve(options->address, options->port, options->everywhere, id,
-                                 for_call);
+        status = sw_listener_resolve(options->address, options->port, options->everywhere, id,
+                                     for_call);
     if (options->at != NULL && !sw_id_set_address(id, options->at))
         id->family = 0;
     if (status != SYMWIN_OK)
         return status;
-    sw_service_lock();
-    status = sw_root_open(id, options, for_call);
-    sw_service_unlock();
-    sw_service_settle(); /* if it failed */
+    sw_poll_lock();
+    status = sw_rendezvous_open(id, options, for_call);
+    sw_poll_unlock();
+    sw_poll_settle(); /* if it failed */
     return status;
 }
 
@@ -36,7 +36,7 @@ symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, c
 {
     sw_id_blank(id);
     memcpy(id->secret, options->secret, sizeof id->secret);
-    return sw_door_resolve(options->address, options->port, 1, id, for_call);
+    return sw_listener_resolve(options->address, options->port, 1, id, for_call);
 }
 
 /* SYMWIN_PORT; 0, where it is not set: any. */
@@ -91,10 +91,10 @@ symwin_status symwin_unique_id_release(const symwin_unique_id *id)
     if (id == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_unique_id_release: id is NULL");
     memcpy(&copy, id, sizeof copy);
-    sw_service_lock();
-    status = sw_root_close(&copy);
-    sw_service_unlock();
-    sw_service_settle();
+    sw_poll_lock();
+    status = sw_rendezvous_close(&copy);
+    sw_poll_unlock();
+    sw_poll_settle();
     sw_claim_drop(&copy);
     sw_wipe(&copy, sizeof copy);
     return status;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/channel/channels.h"
+#include "src/channel/channel.h"
 
 _Static_assert(SYMWIN_CHANNEL_LANES == SW_STATE_LANES &&
                    SYMWIN_CHANNEL_LANE_BYTES == SW_STATE_LANE_BYTES,
@@ -40,15 +40,15 @@ static void drop_offered(struct offered *o)
     if (o->memory != 0)
         sw_drop(sw_drv.cuMemRelease(o->memory), "cuMemRelease");
     if (o->fd >= 0)
-        sw_service_close(o->fd);
+        sw_fork_set_close(o->fd);
     *o = (struct offered){.fd = -1};
 }
 
 /* A handle of the allocation, in the form that gets to the peer. */
 static symwin_status export_memory(const char *call, symwin_comm *comm, CUdeviceptr base,
-                                   struct sw_wire_letter *letter, struct offered *o)
+                                   struct sw_frame_message *message, struct offered *o)
 {
-    const enum sw_letter_way way = sw_letters_way(comm->group, letter->to);
+    const enum sw_message_way way = sw_mailbox_way(comm->group, message->to);
     CUmemFabricHandle fabric;
     symwin_status status = sw_check(
         sw_drv.cuMemRetainAllocationHandle(&o->memory, (void *)(uintptr_t)base),
@@ -61,12 +61,12 @@ static symwin_status export_memory(const char *call, symwin_comm *comm, CUdevice
     if (way == SW_WAY_PROCESS)
         return SYMWIN_OK;
     if (way == SW_WAY_HOST) {
-        status = sw_handles_export(o->memory, comm->rank, &o->fd);
+        status = sw_handle_exchange_export(o->memory, comm->rank, &o->fd);
     } else {
-        status = sw_handles_export_fabric(o->memory, &fabric);
-        letter->is_fabric = status == SYMWIN_OK;
+        status = sw_handle_exchange_export_fabric(o->memory, &fabric);
+        message->is_fabric = status == SYMWIN_OK;
         if (status == SYMWIN_OK)
-            memcpy(letter->fabric, &fabric, sizeof fabric);
+            memcpy(message->fabric, &fabric, sizeof fabric);
     }
     sw_drop(sw_drv.cuMemRelease(o->memory), "cuMemRelease");
     o->memory = 0;
@@ -75,7 +75,7 @@ static symwin_status export_memory(const char *call, symwin_comm *comm, CUdevice
 
 /* Memory in no window. */
 static symwin_status offer_other(const char *call, symwin_comm *comm, struct sw_end *end,
-                                 struct sw_wire_letter *letter, struct offered *o)
+                                 struct sw_frame_message *message, struct offered *o)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)end->ptr;
     struct sw_allocation a;
@@ -94,19 +94,19 @@ static symwin_status offer_other(const char *call, symwin_comm *comm, struct sw_
         return sw_fail(SYMWIN_INVALID,
                        "%s: %zu bytes at %p pass the end of their allocation by %zu bytes", call,
                        end->bytes, end->ptr, end->bytes - left);
-    letter->memory = SW_LETTER_OTHER;
-    letter->place = address - a.physical.base;
-    letter->buffer_id = a.physical.buffer_id;
-    letter->allocation = a.physical.bytes;
-    return export_memory(call, comm, a.physical.base, letter, o);
+    message->memory = SW_MESSAGE_OTHER;
+    message->place = address - a.physical.base;
+    message->buffer_id = a.physical.buffer_id;
+    message->allocation = a.physical.bytes;
+    return export_memory(call, comm, a.physical.base, message, o);
 }
 
 /* Memory in a window is known by its place in the flat range. */
 static symwin_status offer_memory(const char *call, symwin_comm *comm, struct sw_end *end,
-                                  struct sw_wire_letter *letter, struct offered *o)
+                                  struct sw_frame_message *message, struct offered *o)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)end->ptr;
-    struct sw_registry_entry entry;
+    struct sw_window_index_entry entry;
     struct sw_allocation a;
 
     if (end->ptr == NULL && end->bytes == 0)
@@ -116,14 +116,14 @@ static symwin_status offer_memory(const char *call, symwin_comm *comm, struct sw
                        "%s: ptr is %p and bytes %zu; pass memory of one byte at least, or NULL and "
                        "0 for none",
                        call, end->ptr, end->bytes);
-    letter->bytes = end->bytes;
-    if (sw_registry_find(comm->registry, (uintptr_t)end->ptr, end->bytes, &entry) != SW_FOUND_ALL)
-        return offer_other(call, comm, end, letter, o);
+    message->bytes = end->bytes;
+    if (sw_window_index_find(comm->index, (uintptr_t)end->ptr, end->bytes, &entry) != SW_FOUND_ALL)
+        return offer_other(call, comm, end, message, o);
     end->window = 1;
     if (sw_allocation_hold(address, &a) == SW_OWNED_LIVE)
         end->held = address;
-    letter->memory = SW_LETTER_WINDOW;
-    letter->place = entry.offset + ((uintptr_t)end->ptr - entry.begin);
+    message->memory = SW_MESSAGE_WINDOW;
+    message->place = entry.offset + ((uintptr_t)end->ptr - entry.begin);
     return SYMWIN_OK;
 }
 
@@ -169,8 +169,8 @@ static void release_own(symwin_comm *comm, struct sw_end *end)
 }
 
 static symwin_status prepare(const char *call, symwin_comm *comm, struct sw_end *end,
-                             const symwin_channel_options *options, struct sw_wire_letter *letter,
-                             struct offered *o)
+                             const symwin_channel_options *options,
+                             struct sw_frame_message *message, struct offered *o)
 {
     symwin_status status;
 
@@ -181,9 +181,9 @@ static symwin_status prepare(const char *call, symwin_comm *comm, struct sw_end 
     status = take_lanes(call, comm, end,
                         options != NULL && options->lanes != 0 ? options->lanes : 1);
     if (status == SYMWIN_OK)
-        status = offer_memory(call, comm, end, letter, o);
-    letter->words = sw_lanes_offset(comm, end->lane);
-    letter->lanes = end->lanes;
+        status = offer_memory(call, comm, end, message, o);
+    message->words = sw_lanes_offset(comm, end->lane);
+    message->lanes = end->lanes;
     return status;
 }
 
@@ -191,16 +191,16 @@ static symwin_status prepare(const char *call, symwin_comm *comm, struct sw_end 
 
 /* Tells the peer how it went here; `end` is NULL, or this rank's end where status is OK. */
 static symwin_status offer(const char *call, symwin_comm *comm, symwin_status status,
-                           struct sw_wire_letter *letter, struct offered *o)
+                           struct sw_frame_message *message, struct offered *o)
 {
     char text[SW_TEXT_BYTES];
     symwin_status sent;
 
     memcpy(text, symwin_last_error(), sizeof text);
-    letter->status = (int32_t)status;
+    message->status = (int32_t)status;
     if (status != SYMWIN_OK)
-        sw_letter_text(letter->text, call);
-    sent = sw_letters_send(comm->group, letter, o->fd, o->memory, sw_now_ms() + comm->timeout_ms,
+        sw_message_text(message->text, call);
+    sent = sw_mailbox_send(comm->group, message, o->fd, o->memory, sw_now_ms() + comm->timeout_ms,
                            call);
     o->memory = 0; /* the letter's, or released */
     if (status != SYMWIN_OK)
@@ -212,16 +212,16 @@ static symwin_status create(const char *call, symwin_comm *comm, struct sw_end *
                             const symwin_channel_options *options)
 {
     struct offered o = {.fd = -1};
-    struct sw_wire_letter letter;
+    struct sw_frame_message message;
     struct sw_scope scope;
     symwin_status status;
 
-    sw_letter_fill(comm, end->peer, SW_LETTER_OFFER, end->number, SYMWIN_OK, "", &letter);
+    sw_message_fill(comm, end->peer, SW_MESSAGE_OFFER, end->number, SYMWIN_OK, "", &message);
     status = sw_scope_enter_context(comm->context, &scope);
     if (status == SYMWIN_OK)
-        status = prepare(call, comm, end, options, &letter, &o);
+        status = prepare(call, comm, end, options, &message, &o);
     sw_scope_leave(&scope);
-    status = offer(call, comm, status, &letter, &o);
+    status = offer(call, comm, status, &message, &o);
     drop_offered(&o);
     if (status != SYMWIN_OK)
         release_own(comm, end);
@@ -246,7 +246,7 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
                        "%s: peer is %d; pass another rank than this one, of 0 to %d", call, peer,
                        comm->nranks - 1);
     }
-    sw_letters_collect(comm->group); /* it may free lanes */
+    sw_mailbox_collect(comm->group); /* it may free lanes */
     status = sw_channels_meet(comm, call, sw_now_ms() + comm->timeout_ms);
     end = status == SYMWIN_OK ? calloc(1, sizeof *end) : NULL;
     if (status == SYMWIN_OK && end == NULL) {
@@ -347,7 +347,7 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
             status = look(call, comm, handle, &state, &peer, &channel);
         if (status != SYMWIN_OK || state == SW_END_CONNECTED)
             break;
-        status = sw_letters_wait(comm->group, comm->rank, peer, deadline, call);
+        status = sw_mailbox_wait(comm->group, comm->rank, peer, deadline, call);
     }
     sw_comm_leave(comm);
     if (status == SYMWIN_OK)
@@ -367,7 +367,7 @@ static void close_end(struct sw_channels *channels, struct sw_end *end, struct s
     end->segment = NULL;
     end->state = SW_END_DESTROYED;
     if (end->peer_gone || !end->answered || end->mine != SYMWIN_OK)
-        sw_end_bury(channels, end); /* the peer cannot have what it needs to signal */
+        sw_end_unlink(channels, end); /* the peer cannot have what it needs to signal */
 }
 
 /* Tells the peer, if that takes no time, and gives up the rest. Where a rank is lost, or one aborted, the peer may not
@@ -375,17 +375,17 @@ static void close_end(struct sw_channels *channels, struct sw_end *end, struct s
 static void finish(symwin_comm *comm, const struct sw_end *rest, int64_t deadline)
 {
     static const char call[] = "symwin_channel_destroy";
-    char text[SW_TEXT_BYTES], why[SW_LETTER_TEXT] = "";
-    struct sw_wire_letter letter;
+    char text[SW_TEXT_BYTES], why[SW_MESSAGE_TEXT] = "";
+    struct sw_frame_message message;
     symwin_status status;
 
     memcpy(text, symwin_last_error(), sizeof text);
     status = sw_exchange_settled(comm->group->exchange, call);
     if (status != SYMWIN_OK)
-        sw_letter_text(why, call);
+        sw_message_text(why, call);
     sw_error_restore(text);
-    sw_letter_fill(comm, rest->peer, SW_LETTER_GONE, rest->number, status, why, &letter);
-    (void)sw_letters_try(comm->group, &letter, -1, 0, deadline);
+    sw_message_fill(comm, rest->peer, SW_MESSAGE_GONE, rest->number, status, why, &message);
+    (void)sw_mailbox_try(comm->group, &message, -1, 0, deadline);
     sw_end_disconnect(comm, rest->import, rest->segment);
     if (rest->held != 0)
         sw_allocation_drop(rest->held);
@@ -429,15 +429,15 @@ void sw_channels_destroy(symwin_comm *comm)
         if (live)
             close_end(channels, end, &rest);
         else
-            sw_end_bury(channels, end);
+            sw_end_unlink(channels, end);
         if (live)
             finish(comm, &rest, deadline);
     }
     while (channels->early != NULL) {
-        struct sw_letter *letter = channels->early;
+        struct sw_message *message = channels->early;
 
-        channels->early = letter->next;
-        sw_letter_free(letter);
+        channels->early = message->next;
+        sw_message_free(message);
     }
     pthread_mutex_destroy(&channels->mutex);
     free(channels->made);

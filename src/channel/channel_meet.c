@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/channel/channels.h"
+#include "src/channel/channel.h"
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
@@ -66,7 +66,8 @@ static int lanes_are(const symwin_comm *comm, uint64_t words, uint32_t lanes)
 /* ---- the peer's memory ------------------------------------------------------------------------- */
 
 /* Under the mutex. */
-static struct sw_import *known_import(struct sw_channels *channels, const struct sw_wire_letter *w)
+static struct sw_import *known_import(struct sw_channels *channels,
+                                      const struct sw_frame_message *w)
 {
     struct sw_import *i = channels->imports;
 
@@ -77,15 +78,15 @@ static struct sw_import *known_import(struct sw_channels *channels, const struct
 }
 
 /* The allocation that came along: the handle, to be released. */
-static symwin_status open_memory(struct sw_letter *letter, CUmemGenericAllocationHandle *out)
+static symwin_status open_memory(struct sw_message *message, CUmemGenericAllocationHandle *out)
 {
-    struct sw_wire_letter *w = &letter->words;
+    struct sw_frame_message *w = &message->words;
     CUmemFabricHandle fabric;
     symwin_status status;
 
-    if (letter->memory != 0) {
-        *out = letter->memory;
-        letter->memory = 0;
+    if (message->memory != 0) {
+        *out = message->memory;
+        message->memory = 0;
         return SYMWIN_OK;
     }
     if (w->is_fabric) {
@@ -94,22 +95,22 @@ static symwin_status open_memory(struct sw_letter *letter, CUmemGenericAllocatio
             sw_drv.cuMemImportFromShareableHandle(out, &fabric, CU_MEM_HANDLE_TYPE_FABRIC),
             "cuMemImportFromShareableHandle of rank %d's memory, on another host", w->from);
     }
-    if (letter->fd < 0)
+    if (message->fd < 0)
         return sw_fail(SYMWIN_NO_MEMORY,
                        "no descriptor was left to take in rank %d's memory; raise ulimit -n",
                        w->from);
     status = sw_check(
-        sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)letter->fd,
+        sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)message->fd,
                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
         "cuMemImportFromShareableHandle of rank %d's memory", w->from);
     if (status == SYMWIN_OK) { /* the driver knows it: it is memory, and needs no closer */
-        sw_service_close(letter->fd);
-        letter->fd = -1;
+        sw_fork_set_close(message->fd);
+        message->fd = -1;
     }
     return status;
 }
 
-static symwin_status import_memory(symwin_comm *comm, const char *call, struct sw_letter *letter,
+static symwin_status import_memory(symwin_comm *comm, const char *call, struct sw_message *message,
                                    struct sw_import **out)
 {
     struct sw_import *import = calloc(1, sizeof *import);
@@ -117,13 +118,14 @@ static symwin_status import_memory(symwin_comm *comm, const char *call, struct s
     symwin_status status;
 
     if (import == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for rank %d's memory", letter->words.from);
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for rank %d's memory",
+                       message->words.from);
     status = sw_scope_enter_context(comm->context, &scope);
-    import->peer = letter->words.from;
-    import->buffer_id = letter->words.buffer_id;
-    import->memory = (struct sw_memory){.imported = 1, .bytes = letter->words.allocation};
+    import->peer = message->words.from;
+    import->buffer_id = message->words.buffer_id;
+    import->memory = (struct sw_memory){.imported = 1, .bytes = message->words.allocation};
     if (status == SYMWIN_OK)
-        status = open_memory(letter, &import->memory.handle);
+        status = open_memory(message, &import->memory.handle);
     if (status == SYMWIN_OK) {
         import->memory.stage = SW_MEMORY_CREATED;
         status = sw_memory_show(call, &import->memory, comm->group->granularity, comm->device, 0);
@@ -142,9 +144,9 @@ static symwin_status import_memory(symwin_comm *comm, const char *call, struct s
 
 /* Under the mutex, as all to the next section. */
 static symwin_status connect_other(symwin_comm *comm, const char *call, struct sw_end *end,
-                                   struct sw_letter *letter)
+                                   struct sw_message *message)
 {
-    const struct sw_wire_letter *w = &letter->words;
+    const struct sw_frame_message *w = &message->words;
     struct sw_import *import = known_import(comm->channels, w);
     symwin_status status = SYMWIN_OK;
 
@@ -154,7 +156,7 @@ static symwin_status connect_other(symwin_comm *comm, const char *call, struct s
                        (unsigned long long)w->bytes, (unsigned long long)w->place,
                        (unsigned long long)w->allocation);
     if (import == NULL)
-        status = import_memory(comm, call, letter, &import);
+        status = import_memory(comm, call, message, &import);
     if (status != SYMWIN_OK)
         return status;
     import->refs++;
@@ -164,7 +166,7 @@ static symwin_status connect_other(symwin_comm *comm, const char *call, struct s
 }
 
 static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
-                                    const struct sw_wire_letter *w)
+                                    const struct sw_frame_message *w)
 {
     end->segment = sw_segment_hold(comm->group, end->peer, w->place, w->bytes, comm->rank);
     if (end->segment == NULL)
@@ -178,9 +180,9 @@ static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
 
 /* What is to be said of an offer. */
 static symwin_status answer(symwin_comm *comm, const char *call, struct sw_end *end,
-                            struct sw_letter *letter)
+                            struct sw_message *message)
 {
-    const struct sw_wire_letter *w = &letter->words;
+    const struct sw_frame_message *w = &message->words;
     symwin_status status = SYMWIN_OK;
 
     if (w->lanes != end->lanes)
@@ -191,11 +193,11 @@ static symwin_status answer(symwin_comm *comm, const char *call, struct sw_end *
         return sw_fail(SYMWIN_MISMATCH, "rank %d offers counters at byte %llu, where it has none",
                        w->from, (unsigned long long)w->words);
     end->their_words = (size_t)w->words;
-    if (w->memory == SW_LETTER_WINDOW)
+    if (w->memory == SW_MESSAGE_WINDOW)
         status = connect_window(comm, end, w);
-    else if (w->memory == SW_LETTER_OTHER)
-        status = connect_other(comm, call, end, letter);
-    if (status == SYMWIN_OK && w->memory != SW_LETTER_NONE)
+    else if (w->memory == SW_MESSAGE_OTHER)
+        status = connect_other(comm, call, end, message);
+    if (status == SYMWIN_OK && w->memory != SW_MESSAGE_NONE)
         end->their_bytes = (size_t)w->bytes;
     return status;
 }
@@ -237,14 +239,14 @@ static struct sw_end *find(const struct sw_channels *channels, int peer, uint64_
     return end;
 }
 
-void sw_letter_text(char to[SW_LETTER_TEXT], const char *call)
+void sw_message_text(char to[SW_MESSAGE_TEXT], const char *call)
 {
     const char *text = symwin_last_error();
     const size_t prefix = strlen(call);
 
     if (strncmp(text, call, prefix) == 0 && text[prefix] == ':')
         text += prefix + 2;
-    snprintf(to, SW_LETTER_TEXT, "%.*s", SW_LETTER_TEXT - 1, text);
+    snprintf(to, SW_MESSAGE_TEXT, "%.*s", SW_MESSAGE_TEXT - 1, text);
 }
 
 static void hear(struct sw_end *end, symwin_status status, const char *text)
@@ -268,9 +270,9 @@ static void settle(struct sw_end *end)
 }
 
 static enum todo take_offer(symwin_comm *comm, const char *call, struct sw_end *end,
-                            struct sw_letter *letter, struct sw_wire_letter *reply)
+                            struct sw_message *message, struct sw_frame_message *reply)
 {
-    const struct sw_wire_letter *w = &letter->words;
+    const struct sw_frame_message *w = &message->words;
     char text[SW_TEXT_BYTES];
 
     if (end->state != SW_END_OFFERED || end->answered)
@@ -281,16 +283,17 @@ static enum todo take_offer(symwin_comm *comm, const char *call, struct sw_end *
         return DROP;
     }
     memcpy(text, symwin_last_error(), sizeof text); /* the caller may wait for another end */
-    end->mine = answer(comm, call, end, letter);
+    end->mine = answer(comm, call, end, message);
     end->answered = 1;
     if (end->mine != SYMWIN_OK)
-        sw_letter_text(end->my_text, call);
+        sw_message_text(end->my_text, call);
     sw_error_restore(text);
-    sw_letter_fill(comm, end->peer, SW_LETTER_VERDICT, end->number, end->mine, end->my_text, reply);
+    sw_message_fill(comm, end->peer, SW_MESSAGE_VERDICT, end->number, end->mine, end->my_text,
+                    reply);
     return REPLY;
 }
 
-void sw_end_bury(struct sw_channels *channels, struct sw_end *end)
+void sw_end_unlink(struct sw_channels *channels, struct sw_end *end)
 {
     struct sw_end **at = &channels->ends;
 
@@ -301,10 +304,10 @@ void sw_end_bury(struct sw_channels *channels, struct sw_end *end)
     free(end);
 }
 
-static enum todo open_letter(symwin_comm *comm, const char *call, struct sw_letter *letter,
-                             struct sw_wire_letter *reply)
+static enum todo open_message(symwin_comm *comm, const char *call, struct sw_message *message,
+                              struct sw_frame_message *reply)
 {
-    const struct sw_wire_letter *w = &letter->words;
+    const struct sw_frame_message *w = &message->words;
     struct sw_end *end = find(comm->channels, w->from, w->number);
     enum todo todo = DROP;
 
@@ -312,11 +315,11 @@ static enum todo open_letter(symwin_comm *comm, const char *call, struct sw_lett
         return KEEP; /* this rank has yet to come to it */
     if (end == NULL)
         return DROP;
-    if (w->kind == SW_LETTER_OFFER)
-        todo = take_offer(comm, call, end, letter, reply);
-    if (w->kind == SW_LETTER_VERDICT)
+    if (w->kind == SW_MESSAGE_OFFER)
+        todo = take_offer(comm, call, end, message, reply);
+    if (w->kind == SW_MESSAGE_VERDICT)
         hear(end, (symwin_status)w->status, w->text);
-    if (w->kind == SW_LETTER_GONE) {
+    if (w->kind == SW_MESSAGE_GONE) {
         if (w->status != SYMWIN_OK) /* and why it had to */
             hear(end, (symwin_status)w->status, w->text);
         else
@@ -324,66 +327,66 @@ static enum todo open_letter(symwin_comm *comm, const char *call, struct sw_lett
         end->peer_gone = 1;
     }
     if (end->state == SW_END_DESTROYED && end->peer_gone)
-        sw_end_bury(comm->channels, end);
+        sw_end_unlink(comm->channels, end);
     else
         settle(end);
     return todo;
 }
 
-void sw_letter_fill(const symwin_comm *comm, int peer, enum sw_letter_kind kind, uint64_t number,
-                    symwin_status status, const char *text, struct sw_wire_letter *letter)
+void sw_message_fill(const symwin_comm *comm, int peer, enum sw_message_kind kind, uint64_t number,
+                     symwin_status status, const char *text, struct sw_frame_message *message)
 {
-    *letter = (struct sw_wire_letter){
+    *message = (struct sw_frame_message){
         .from = comm->rank, .to = peer, .kind = kind, .status = status, .number = number};
     if (status != SYMWIN_OK)
-        snprintf(letter->text, sizeof letter->text, "%s", text);
+        snprintf(message->text, sizeof message->text, "%s", text);
 }
 
 /* An early letter whose end is there by now, or else the next one that came. NULL: there is nothing to be done. */
-static struct sw_letter *next_letter(symwin_comm *comm)
+static struct sw_message *next_message(symwin_comm *comm)
 {
-    struct sw_letter **at = &comm->channels->early;
-    struct sw_letter *letter;
+    struct sw_message **at = &comm->channels->early;
+    struct sw_message *message;
 
     while (*at != NULL && (*at)->words.number > comm->channels->made[(*at)->words.from])
         at = &(*at)->next;
-    letter = *at;
-    if (letter == NULL)
-        return sw_letters_take(comm->group, comm->rank);
-    *at = letter->next;
-    return letter;
+    message = *at;
+    if (message == NULL)
+        return sw_mailbox_take(comm->group, comm->rank);
+    *at = message->next;
+    return message;
 }
 
-static void keep(struct sw_channels *channels, struct sw_letter *letter)
+static void keep(struct sw_channels *channels, struct sw_message *message)
 {
-    struct sw_letter **at = &channels->early;
+    struct sw_message **at = &channels->early;
 
     while (*at != NULL)
         at = &(*at)->next;
-    letter->next = NULL;
-    *at = letter;
+    message->next = NULL;
+    *at = message;
 }
 
 symwin_status sw_channels_meet(symwin_comm *comm, const char *call, int64_t deadline)
 {
     struct sw_channels *channels = comm->channels;
     symwin_status status = SYMWIN_OK;
-    struct sw_letter *letter;
+    struct sw_message *message;
 
-    while (status == SYMWIN_OK && (letter = next_letter(comm)) != NULL) {
-        struct sw_wire_letter reply;
+    while (status == SYMWIN_OK && (message = next_message(comm)) != NULL) {
+        struct sw_frame_message reply;
         enum todo todo;
 
         pthread_mutex_lock(&channels->mutex);
-        todo = open_letter(comm, call, letter, &reply);
+        todo = open_message(comm, call, message, &reply);
         pthread_mutex_unlock(&channels->mutex);
         if (todo == KEEP) {
-            keep(channels, letter);
+            keep(channels, message);
             continue;
         }
-        sw_letter_free(letter);
+        sw_message_free(message);
         if (todo == REPLY)
-            status = sw_letters_send(comm->group, &reply, -1, 0, deadline, call);
+            status = sw_mailbox_send(comm->group, &reply, -1, 0, deadline, call);
     }
     return status;
 }

@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "src/collective/choice.h"
 #include "src/collective/copies.h"
 #include "src/collective/order.h"
+#include "src/collective/select.h"
 #include "src/window/register.h"
 
 static const char allreduce_call[] = "symwin_allreduce";
@@ -25,26 +25,26 @@ struct call {
     symwin_op op;
     symwin_algo algo;
     struct sw_grid asked; /* 0: as fits */
-    struct sw_choice choice;
+    struct sw_selection choice;
     CUstream stream;
     struct sw_buffer buffers[2]; /* in and out, as they lie */
     int windows;                 /* both in windows: the offsets are theirs */
     unsigned transports;         /* that both windows have */
     size_t in_offset, out_offset;
-    struct sw_question question; /* what the choice depends on: all of the above */
+    struct sw_query query; /* what the choice depends on: all of the above */
 };
 
 /* One buffer: in a window, or else any device memory of this rank. */
 static symwin_status check_buffer(const struct call *c, const char *which, struct sw_buffer *buffer)
 {
     const CUdeviceptr address = buffer->address;
-    struct sw_registry_entry *entry = &buffer->entry;
+    struct sw_window_index_entry *entry = &buffer->entry;
     enum sw_found found;
     symwin_status status = SYMWIN_OK;
 
     if (address == 0)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", allreduce_call, which);
-    found = sw_registry_find(c->comm->registry, (uintptr_t)address, c->bytes, entry);
+    found = sw_window_index_find(c->comm->index, (uintptr_t)address, c->bytes, entry);
     buffer->in_window = found == SW_FOUND_ALL;
     if (!buffer->in_window)
         buffer->found = sw_registered_find(c->comm, (uintptr_t)address, c->bytes, entry);
@@ -78,8 +78,8 @@ static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
 
 /* Whether the buffers' windows, which know nothing of each other, show them on the same memory. Of windows on several
  * allocations that is not looked for. */
-static int overlap_in_memory(const struct call *c, const struct sw_registry_entry *in,
-                             const struct sw_registry_entry *out)
+static int overlap_in_memory(const struct call *c, const struct sw_window_index_entry *in,
+                             const struct sw_window_index_entry *out)
 {
     const uint64_t from = in->within + (c->in - in->begin);
     const uint64_t to = out->within + (c->out - out->begin);
@@ -91,7 +91,7 @@ static int overlap_in_memory(const struct call *c, const struct sw_registry_entr
 /* Goes by windows, if both buffers are in any. */
 static symwin_status place_buffers(struct call *c)
 {
-    const struct sw_registry_entry *in = &c->buffers[0].entry, *out = &c->buffers[1].entry;
+    const struct sw_window_index_entry *in = &c->buffers[0].entry, *out = &c->buffers[1].entry;
 
     c->windows = is_in_window(&c->buffers[0]) && is_in_window(&c->buffers[1]);
     c->in_offset = c->out_offset = 0;
@@ -155,9 +155,9 @@ static symwin_status check_buffers(struct call *c)
 
 /* ---- which algorithm, which grid ---- */
 
-static struct sw_question question(const struct call *c)
+static struct sw_query query(const struct call *c)
 {
-    return (struct sw_question){
+    return (struct sw_query){
         .comm = c->comm,
         .type = c->type,
         .op = c->op,
@@ -175,7 +175,7 @@ static symwin_status check_algo(const struct call *c)
 {
     const char *name = symwin_algo_name(c->algo);
 
-    switch (sw_choice_service(&c->question, c->algo)) {
+    switch (sw_select_support(&c->query, c->algo)) {
     case SW_NEEDS_WINDOWS:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs both buffers in windows of this communicator", allreduce_call,
@@ -214,18 +214,18 @@ static symwin_status check_algo(const struct call *c)
 
 static symwin_status choose(struct call *c)
 {
-    c->question = question(c);
-    c->choice = (struct sw_choice){.algo = c->algo};
+    c->query = query(c);
+    c->choice = (struct sw_selection){.algo = c->algo};
     if (c->algo != SYMWIN_ALGO_AUTO)
         return check_algo(c);
-    sw_choice_make(&c->question, &c->choice);
+    sw_select_make(&c->query, &c->choice);
     c->algo = c->choice.algo;
     return SYMWIN_OK;
 }
 
 static symwin_status make_grid(const struct call *c, struct sw_grid *grid)
 {
-    return sw_choice_grid(&c->question, &c->choice, &c->asked, grid);
+    return sw_select_grid(&c->query, &c->choice, &c->asked, grid);
 }
 
 /* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare it. */
@@ -259,7 +259,7 @@ _Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN
 /* Of a call by copies in place. */
 static int puts_first(const struct call *c)
 {
-    return c->algo == SYMWIN_ALGO_COPIES && c->question.in_place;
+    return c->algo == SYMWIN_ALGO_COPIES && c->query.in_place;
 }
 
 static symwin_status queue_copies(const struct call *c, const struct sw_kernel_args *args,
@@ -271,9 +271,9 @@ static symwin_status queue_copies(const struct call *c, const struct sw_kernel_a
         .args = args,
         .element = (uint32_t)symwin_type_bytes(c->type),
         .is_float = sw_type_is_float(c->type),
-        .function = sw_choice_find(&c->question, c->algo)->function,
+        .function = sw_select_find(&c->query, c->algo)->function,
         .grid = *grid,
-        .put = puts_first(c) ? sw_choice_find_put(&c->question)->function : NULL,
+        .put = puts_first(c) ? sw_select_find_put(&c->query)->function : NULL,
         .put_grid = *put_grid,
         .early = early,
         .stream = c->stream,
@@ -314,7 +314,7 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                            const struct sw_grid *grid, const struct sw_grid *put_grid)
 {
     symwin_comm *comm = c->comm;
-    const struct sw_kernel *kernel = sw_choice_find(&c->question, c->algo);
+    const struct sw_kernel *kernel = sw_select_find(&c->query, c->algo);
     struct sw_kernel_args args = args_of(c, turn->captured ? 0 : comm->done_address);
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value = {.programmaticStreamSerializationAllowed = 1}};
@@ -346,11 +346,11 @@ static symwin_status launch(struct call *c)
 
     if (status != SYMWIN_OK)
         return status;
-    c->question.multiprocessors = turn.multiprocessors;
-    c->question.most_blocks = turn.most_blocks;
+    c->query.multiprocessors = turn.multiprocessors;
+    c->query.most_blocks = turn.most_blocks;
     status = make_grid(c, &grid);
     if (status == SYMWIN_OK && puts_first(c))
-        status = sw_choice_put_grid(&c->question, &c->asked, &put_grid);
+        status = sw_select_put_grid(&c->query, &c->asked, &put_grid);
     if (status == SYMWIN_OK)
         status = sw_turn_order(&turn,
                                grid.blocks > put_grid.blocks ? grid.blocks : put_grid.blocks);
@@ -365,7 +365,7 @@ static symwin_status answer(struct call *c, symwin_allreduce_info *info)
     struct sw_grid grid = {0, 0};
     symwin_status status;
 
-    c->question.most_blocks = sw_order_most_blocks(c->comm);
+    c->query.most_blocks = sw_order_most_blocks(c->comm);
     status = make_grid(c, &grid);
     if (status == SYMWIN_OK)
         *info = (symwin_allreduce_info){c->algo, (int)grid.blocks, (int)grid.threads,

@@ -2,7 +2,7 @@
 #ifndef SYMWIN_COPIES_H
 #define SYMWIN_COPIES_H
 
-#include "src/collective/choice.h"
+#include "src/collective/select.h"
 
 /* Makes what is missing of comm->copies. */
 symwin_status sw_copies_create(symwin_comm *comm);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/collective/choice.h"
+#include "src/collective/select.h"
 #include "src/collective/tables.h"
 
 #define VARIABLE "SYMWIN_TUNING"
@@ -422,22 +422,22 @@ symwin_status sw_tuning_introduce(symwin_comm *comm, const char *call,
 /* Ranks with different rows would choose apart. Nothing is measured for GPUs of several kinds. */
 symwin_status sw_tuning_agree(symwin_comm *comm, const char *call, int at)
 {
-    const uint64_t *first = &comm->votes[0].values[at];
+    const uint64_t *first = &comm->ballots[0].values[at];
     int r;
 
     for (r = 1; r < comm->nranks; r++)
-        if (comm->votes[r].values[at] != first[0]) {
+        if (comm->ballots[r].values[at] != first[0]) {
             sw_tuning_close(comm->tuning);
             comm->tuning = NULL;
             return SYMWIN_OK;
         }
     for (r = 1; r < comm->nranks; r++)
-        if (comm->votes[r].values[at + 1] != first[1])
+        if (comm->ballots[r].values[at + 1] != first[1])
             return sw_fail(SYMWIN_MISMATCH,
                            "%s: the tables of choices differ: rank 0 has %016llx, rank %d has "
                            "%016llx (0: none); let SYMWIN_TUNING name the same file on every rank",
                            call, (unsigned long long)first[1], r,
-                           (unsigned long long)comm->votes[r].values[at + 1]);
+                           (unsigned long long)comm->ballots[r].values[at + 1]);
     return SYMWIN_OK;
 }
 

@@ -47,30 +47,30 @@ void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context)
 
 /* ---- agreement ---- */
 
-symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
-                       const uint64_t *values, int value_count)
+symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
+                            const uint64_t *values, int value_count)
 {
     const size_t prefix = strlen(call);
-    struct sw_vote vote = {.sequence = comm->sequence, .status = (int32_t)mine};
+    struct sw_ballot ballot = {.sequence = comm->sequence, .status = (int32_t)mine};
     symwin_status status;
     int r;
 
-    strncpy(vote.call, call, sizeof vote.call - 1);
+    strncpy(ballot.call, call, sizeof ballot.call - 1);
     if (value_count > 0)
-        memcpy(vote.values, values, (size_t)value_count * sizeof *values);
+        memcpy(ballot.values, values, (size_t)value_count * sizeof *values);
     if (mine != SYMWIN_OK) {
         const char *text = symwin_last_error();
 
         if (strncmp(text, call, prefix) == 0 && text[prefix] == ':')
             text += prefix + 2;
-        strncpy(vote.text, text, sizeof vote.text - 1);
+        strncpy(ballot.text, text, sizeof ballot.text - 1);
     }
-    status = sw_exchange_allgather(comm->group->exchange, comm->rank, &vote, sizeof vote,
-                                   comm->votes, comm->timeout_ms, call);
+    status = sw_exchange_allgather(comm->group->exchange, comm->rank, &ballot, sizeof ballot,
+                                   comm->ballots, comm->timeout_ms, call);
     if (status != SYMWIN_OK)
         return status;
     for (r = 0; r < comm->nranks; r++) {
-        struct sw_vote *v = &comm->votes[r]; /* another process wrote it */
+        struct sw_ballot *v = &comm->ballots[r]; /* another process wrote it */
 
         v->call[sizeof v->call - 1] = '\0';
         v->text[sizeof v->text - 1] = '\0';
@@ -78,19 +78,20 @@ symwin_status sw_agree(symwin_comm *comm, const char *call, symwin_status mine,
             v->status = SYMWIN_INVALID;
     }
     for (r = 1; r < comm->nranks; r++)
-        if (strcmp(comm->votes[r].call, comm->votes[0].call) != 0 ||
-            comm->votes[r].sequence != comm->votes[0].sequence) {
+        if (strcmp(comm->ballots[r].call, comm->ballots[0].call) != 0 ||
+            comm->ballots[r].sequence != comm->ballots[0].sequence) {
             sw_exchange_fail(comm->group->exchange, SYMWIN_MISMATCH, r);
             return sw_fail(SYMWIN_MISMATCH,
                            "%s: rank 0 is in %s (its collective call %llu), rank %d in %s (%llu); "
                            "make the same calls in the same order on every rank",
-                           call, comm->votes[0].call, (unsigned long long)comm->votes[0].sequence,
-                           r, comm->votes[r].call, (unsigned long long)comm->votes[r].sequence);
+                           call, comm->ballots[0].call,
+                           (unsigned long long)comm->ballots[0].sequence, r, comm->ballots[r].call,
+                           (unsigned long long)comm->ballots[r].sequence);
         }
     for (r = 0; r < comm->nranks; r++)
-        if (comm->votes[r].status != SYMWIN_OK)
-            return sw_fail((symwin_status)comm->votes[r].status, "%s: rank %d: %s", call, r,
-                           comm->votes[r].text);
+        if (comm->ballots[r].status != SYMWIN_OK)
+            return sw_fail((symwin_status)comm->ballots[r].status, "%s: rank %d: %s", call, r,
+                           comm->ballots[r].text);
     return SYMWIN_OK;
 }
 
@@ -267,6 +268,6 @@ symwin_status symwin_comm_abort(symwin_comm *comm)
         return sw_fail(SYMWIN_INVALID, "symwin_comm_abort: comm is NULL");
     sw_exchange_fail(comm->group->exchange, SYMWIN_ABORTED, comm->rank);
     sw_group_abort_kernels(comm->group);
-    sw_group_break_lines(comm->group);
+    sw_group_shut_sockets(comm->group);
     return SYMWIN_OK;
 }

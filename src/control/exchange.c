@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/control/page.h"
+#include "src/control/control_page.h"
 
 #define COUNT_MASK (((uint64_t)1 << 48) - 1)
 #define STATUS_SHIFT 60
@@ -46,12 +46,12 @@ static long futex(struct sw_exchange *x, int operation, uint32_t value, const st
 {
     if (!x->shared)
         operation |= FUTEX_PRIVATE_FLAG;
-    return syscall(SYS_futex, &x->page->bell, operation, value, t, NULL, 0);
+    return syscall(SYS_futex, &x->page->futex, operation, value, t, NULL, 0);
 }
 
 static void ring(struct sw_exchange *x)
 {
-    atomic_fetch_add_explicit(&x->page->bell, 1, memory_order_release);
+    atomic_fetch_add_explicit(&x->page->futex, 1, memory_order_release);
     futex(x, FUTEX_WAKE, 0x7fffffff, NULL);
 }
 
@@ -166,22 +166,22 @@ int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int 
 
 void sw_exchange_be_quiet(struct sw_exchange *x, int rank)
 {
-    atomic_store(&x->page->posts[rank].quiet, 1);
+    atomic_store(&x->page->slots[rank].quiet, 1);
 }
 
 int sw_exchange_is_quiet(const struct sw_exchange *x, int rank)
 {
-    return atomic_load(&x->page->posts[rank].quiet);
+    return atomic_load(&x->page->slots[rank].quiet);
 }
 
 int sw_exchange_has_left(const struct sw_exchange *x, int rank)
 {
-    return atomic_load(&x->page->posts[rank].gone) == GONE;
+    return atomic_load(&x->page->slots[rank].gone) == GONE;
 }
 
 int sw_exchange_leaves(const struct sw_exchange *x, int rank)
 {
-    return atomic_load(&x->page->posts[rank].gone) != HERE;
+    return atomic_load(&x->page->slots[rank].gone) != HERE;
 }
 
 static symwin_status ended(const struct sw_exchange *x, uint64_t word, const char *call)
@@ -254,7 +254,7 @@ void sw_exchange_take_leave(struct sw_exchange *x, int rank)
 {
     int here = HERE;
 
-    if (atomic_compare_exchange_strong(&x->page->posts[rank].gone, &here, LEAVES))
+    if (atomic_compare_exchange_strong(&x->page->slots[rank].gone, &here, LEAVES))
         ring(x);
 }
 
@@ -262,18 +262,18 @@ void sw_exchange_is_lost(struct sw_exchange *x, int rank)
 {
     int leaves = LEAVES;
 
-    atomic_compare_exchange_strong(&x->page->posts[rank].gone, &leaves, HERE);
+    atomic_compare_exchange_strong(&x->page->slots[rank].gone, &leaves, HERE);
 }
 
 void sw_exchange_leave(struct sw_exchange *x, int rank)
 {
-    atomic_store(&x->page->posts[rank].gone, GONE);
+    atomic_store(&x->page->slots[rank].gone, GONE);
     ring(x); /* whoever waits for this rank looks again */
 }
 
 void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other)
 {
-    atomic_store(&x->page->posts[rank].waits,
+    atomic_store(&x->page->slots[rank].waits,
                  (uint64_t)sw_now_ms() << WAITS_SHIFT | (uint64_t)(other + 1));
 }
 
@@ -284,7 +284,7 @@ static int whom_it_waits_for(const struct sw_exchange *x, int rank)
     int hops;
 
     for (hops = 0; hops < x->nranks; hops++) {
-        const uint64_t waits = atomic_load(&x->page->posts[rank].waits);
+        const uint64_t waits = atomic_load(&x->page->slots[rank].waits);
         const int other = (int)(waits & WAITS_MASK) - 1;
 
         if (other < 0 || other >= x->nranks ||
@@ -309,7 +309,7 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
     int r;
 
     *gone = x->hosts != NULL && sw_exchange_has_left(x, x->hosts->decider);
-    if (*gone && atomic_load(&x->page->posts[x->hosts->decider].rounds) <= round)
+    if (*gone && atomic_load(&x->page->slots[x->hosts->decider].rounds) <= round)
         return x->hosts->decider;
     *gone = 0;
     for (r = 0; r < x->nranks; r++) {
@@ -317,7 +317,7 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
         const int left = sw_exchange_leaves(x, r);
         int *missing = is_elsewhere(x, r) ? &elsewhere : &here;
 
-        if (atomic_load(&x->page->posts[r].rounds) > round)
+        if (atomic_load(&x->page->slots[r].rounds) > round)
             continue;
         if (left && (missing == &here || x->hosts->decides)) {
             *gone = 1;
@@ -338,7 +338,7 @@ void sw_exchange_beat(struct sw_exchange *x)
 
 void sw_exchange_heard(struct sw_exchange *x, int rank)
 {
-    atomic_store(&x->page->posts[rank].heard, sw_now_ms());
+    atomic_store(&x->page->slots[rank].heard, sw_now_ms());
 }
 
 int sw_exchange_is_asked(const struct sw_exchange *x)
@@ -368,7 +368,7 @@ static int or_who_links(const struct sw_exchange *x, int missing)
         return x->hosts->links;
     through = x->hosts->through[missing];
     if (sw_exchange_is_asked(x) && now - since >= NO_ANSWER_MS &&
-        atomic_load(&x->page->posts[through].heard) < since)
+        atomic_load(&x->page->slots[through].heard) < since)
         return through;
     return missing;
 }
@@ -390,7 +390,7 @@ static int allowance_ms(const struct sw_exchange *x, int missing)
     return x->hosts->decides ? DECIDE_MS : 4 * DECIDE_MS;
 }
 
-int sw_exchange_blame(const struct sw_exchange *x, int rank)
+int sw_exchange_culprit(const struct sw_exchange *x, int rank)
 {
     return or_who_links(x, whom_it_waits_for(x, rank));
 }
@@ -406,7 +406,7 @@ static int local_done(const struct sw_exchange *x, uint64_t round)
     int r;
 
     for (r = 0; r < x->nranks; r++)
-        if (!is_elsewhere(x, r) && atomic_load(&x->page->posts[r].rounds) <= round)
+        if (!is_elsewhere(x, r) && atomic_load(&x->page->slots[r].rounds) <= round)
             return 0;
     return 1;
 }
@@ -436,7 +436,7 @@ void sw_exchange_settle(struct sw_exchange *x)
     int64_t proposed = 0;
 
     for (;;) {
-        const uint32_t heard = atomic_load(&x->page->bell);
+        const uint32_t heard = atomic_load(&x->page->futex);
         const uint64_t proposal = atomic_load(&x->page->proposal);
         int64_t left;
 
@@ -500,7 +500,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, s
     int spins = 0;
 
     for (;;) {
-        const uint32_t heard = atomic_load(&x->page->bell);
+        const uint32_t heard = atomic_load(&x->page->futex);
         const uint64_t word = atomic_load(&x->page->word);
         const int done = here && local_done(x, round);
         int64_t left;
@@ -524,7 +524,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, s
 int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,
                      size_t bytes)
 {
-    struct post *own = &x->page->posts[rank];
+    struct page_slot *own = &x->page->slots[rank];
     uint64_t word = atomic_load(&x->page->word);
 
     memcpy(own->data[round & 1], data, bytes);
@@ -541,7 +541,7 @@ int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void
 
 uint64_t sw_exchange_rounds(const struct sw_exchange *x, int rank)
 {
-    return atomic_load(&x->page->posts[rank].rounds);
+    return atomic_load(&x->page->slots[rank].rounds);
 }
 
 uint64_t sw_exchange_complete(const struct sw_exchange *x)
@@ -551,13 +551,13 @@ uint64_t sw_exchange_complete(const struct sw_exchange *x)
 
 const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round)
 {
-    return x->page->posts[rank].data[round & 1];
+    return x->page->slots[rank].data[round & 1];
 }
 
 symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void *mine, size_t bytes,
                                     void *all, int timeout_ms, const char *call)
 {
-    const uint64_t round = atomic_load_explicit(&x->page->posts[rank].rounds, memory_order_relaxed);
+    const uint64_t round = atomic_load_explicit(&x->page->slots[rank].rounds, memory_order_relaxed);
     const int64_t deadline = sw_now_ms() + timeout_ms;
     const struct sw_exchange_hosts *hosts = x->hosts;
     const int relays = hosts != NULL && hosts->links == rank;
@@ -577,6 +577,6 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
     if (relays && hosts->decides)
         hosts->send(hosts->context, round, bytes, deadline);
     for (r = 0; r < x->nranks; r++)
-        memcpy((unsigned char *)all + (size_t)r * bytes, x->page->posts[r].data[round & 1], bytes);
+        memcpy((unsigned char *)all + (size_t)r * bytes, x->page->slots[r].data[round & 1], bytes);
     return SYMWIN_OK;
 }

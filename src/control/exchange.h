@@ -94,7 +94,7 @@ void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other);
 /* Whom to name for a rank that is late: it, or the one that it says it waits for, or who links this host with its and does
  * not answer; and how many milliseconds longer than its own time a rank waits for one of another host, while it says that
  * it does, every few hundredths of a second. */
-int sw_exchange_blame(const struct sw_exchange *x, int rank);
+int sw_exchange_culprit(const struct sw_exchange *x, int rank);
 int sw_exchange_allowance(const struct sw_exchange *x, int rank);
 void sw_exchange_ask(struct sw_exchange *x);
 

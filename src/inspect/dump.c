@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/channel/channels.h"
+#include "src/channel/channel.h"
 #include "src/inspect/dump.h"
 #include "src/memory/pool.h"
 #include "src/window/register.h"
@@ -91,11 +91,11 @@ static void alloc_line(struct text *t, const struct sw_chunk *chunk, size_t offs
 /* The blocks of a chunk that are in use, by offset. */
 static void see_blocks(struct text *t, const struct sw_arena *arena, const struct sw_chunk *chunk)
 {
-    const struct sw_carve *carve = &arena->carve;
-    uint32_t b = carve->starts[chunk->number][0] - 1;
+    const struct sw_suballoc *suballoc = &arena->suballoc;
+    uint32_t b = suballoc->starts[chunk->number][0] - 1;
 
-    for (; b != SW_CARVE_NONE; b = carve->blocks[b].after) {
-        const struct sw_block *block = &carve->blocks[b];
+    for (; b != SW_SUBALLOC_NONE; b = suballoc->blocks[b].after) {
+        const struct sw_block *block = &suballoc->blocks[b];
 
         if (block->in_use)
             alloc_line(t, chunk, (size_t)block->begin << arena->unit_bits, block->asked,
@@ -140,11 +140,11 @@ static void see_arena(const struct sw_arena *arena, void *context)
             continue;
         line(t, "chunk 0x%llx arena=%u device=%d bytes=%zu use=%s allocations=%u kept=%d", m->base,
              number, m->device, m->bytes,
-             m->imported                      ? "imported"
-             : chunk->number != SW_CARVE_NONE ? "carved"
-                                              : "own",
+             m->imported                         ? "imported"
+             : chunk->number != SW_SUBALLOC_NONE ? "carved"
+                                                 : "own",
              chunk->in_use, chunk->kept);
-        if (chunk->number != SW_CARVE_NONE)
+        if (chunk->number != SW_SUBALLOC_NONE)
             see_blocks(t, arena, chunk);
         else if (chunk->in_use > 0)
             alloc_line(t, chunk, chunk->offset, chunk->asked, m->bytes - chunk->offset,
@@ -200,7 +200,7 @@ static void see_comm(symwin_comm *comm, void *context)
          "windows=%zu",
          number, comm->rank, comm->nranks, comm->device, comm->group->base, comm->group->stride,
          comm->group->multicast, allocations, comm->windows.count);
-    while ((w = sw_tickets_next(&comm->windows, &at)) != NULL)
+    while ((w = sw_handle_table_next(&comm->windows, &at)) != NULL)
         line(t, "window 0x%llx comm=%u bytes=%zu offset=%zu transports=%s allocations=%d",
              (unsigned long long)(uintptr_t)w->ptr, number, w->bytes, w->offset,
              (w->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? "peer,multicast" : "peer",

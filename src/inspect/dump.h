@@ -10,8 +10,8 @@
 /* The text that symwin_dump() writes, for the call of that name; the caller frees it. */
 symwin_status sw_dump_text(const char *call, char **bytes, size_t *count);
 
-/* The address of a process's socket, in place number `which` of SW_PLACES; its folder is made if `make` is set. 0:
+/* The address of a process's socket, in place number `which` of SW_FILE_PLACES; its folder is made if `make` is set. 0:
  * there is no private folder in that place, or its name is too long or not absolute. */
-int sw_listen_address(int which, int make, pid_t pid, struct sockaddr_un *address);
+int sw_info_socket_address(int which, int make, pid_t pid, struct sockaddr_un *address);
 
 #endif

@@ -78,9 +78,9 @@ void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int
 
 /* ---- place.c: what is at an address ---------------------------------------------------------- */
 
-void *sw_place_find(CUdeviceptr address); /* NULL: nothing; no lock */
-symwin_status sw_place_insert(const char *call, CUdeviceptr base, size_t bytes, void *thing);
-void sw_place_remove(CUdeviceptr base, size_t bytes);
+void *sw_address_map_find(CUdeviceptr address); /* NULL: nothing; no lock */
+symwin_status sw_address_map_insert(const char *call, CUdeviceptr base, size_t bytes, void *thing);
+void sw_address_map_remove(CUdeviceptr base, size_t bytes);
 
 /* ---- vmm_alloc.c: one rank's memory ---------------------------------------------------------- */
 

@@ -16,8 +16,8 @@
 
 enum {
     MAX_DEVICES = 256, /* that are counted each on its own */
-    CARVED_CHUNK = 64 << 20,
-    CARVED_CHUNK_NCCL = 16 << 20
+    SUBALLOC_CHUNK = 64 << 20,
+    SUBALLOC_CHUNK_NCCL = 16 << 20
 };
 
 /* What is counted by device, since SYMWIN_MEM_KEEP is for a device. */
@@ -49,7 +49,7 @@ static struct total *total_of(int device)
 static void chunk_set(struct sw_chunk *chunk, const struct sw_memory *memory)
 {
     chunk->memory = *memory;
-    chunk->number = SW_CARVE_NONE;
+    chunk->number = SW_SUBALLOC_NONE;
     chunk->in_use = 0;
     chunk->offset = chunk->asked = 0;
     chunk->holds = chunk->late = chunk->kept = 0;
@@ -95,7 +95,7 @@ static void chunks_release(struct sw_chunk *list)
         struct sw_memory memory = chunk->memory;
 
         list = chunk->next;
-        sw_place_remove(memory.base, memory.range_bytes);
+        sw_address_map_remove(memory.base, memory.range_bytes);
         if (!memory.imported) {
             struct total *total = total_of(memory.device);
 
@@ -134,7 +134,7 @@ static void keep(struct sw_arena *arena, struct sw_chunk *chunk)
     chunk->older = arena->newest;
     *(arena->newest != NULL ? &arena->newest->newer : &arena->oldest) = chunk;
     arena->newest = chunk;
-    if (chunk->number == SW_CARVE_NONE) {
+    if (chunk->number == SW_SUBALLOC_NONE) {
         struct sw_chunk **bin = bin_of(arena, chunk->memory.bytes);
 
         chunk->prev = NULL;
@@ -151,7 +151,7 @@ static void unkeep(struct sw_arena *arena, struct sw_chunk *chunk)
     *(chunk->newer != NULL ? &chunk->newer->older : &arena->newest) = chunk->older;
     *(chunk->older != NULL ? &chunk->older->newer : &arena->oldest) = chunk->newer;
     chunk->kept = 0;
-    if (chunk->number == SW_CARVE_NONE) {
+    if (chunk->number == SW_SUBALLOC_NONE) {
         struct sw_chunk **bin = bin_of(arena, chunk->memory.bytes);
 
         if (chunk->next != NULL)
@@ -180,9 +180,9 @@ static struct sw_chunk *detach(struct sw_arena *arena, size_t bytes, struct sw_c
         struct sw_chunk *chunk = arena->oldest;
 
         unkeep(arena, chunk);
-        if (chunk->number != SW_CARVE_NONE)
-            sw_carve_remove(&arena->carve, chunk->number);
-        chunk->number = SW_CARVE_NONE; /* its addresses lead to it still */
+        if (chunk->number != SW_SUBALLOC_NONE)
+            sw_suballoc_remove(&arena->suballoc, chunk->number);
+        chunk->number = SW_SUBALLOC_NONE; /* its addresses lead to it still */
         chunk->next = list;
         list = chunk;
     }
@@ -263,7 +263,7 @@ static struct sw_arena *arena_adopt(int device, unsigned flags)
 
 static symwin_status arena_make(const char *call, int device, unsigned flags, struct sw_arena **out)
 {
-    const uint32_t chunk = (flags & SYMWIN_MEM_NCCL) != 0 ? CARVED_CHUNK_NCCL : CARVED_CHUNK;
+    const uint32_t chunk = (flags & SYMWIN_MEM_NCCL) != 0 ? SUBALLOC_CHUNK_NCCL : SUBALLOC_CHUNK;
     struct sw_arena *arena = calloc(1, sizeof *arena);
     struct sw_memory_kind kind;
     size_t total = 0;
@@ -286,9 +286,9 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
     }
     arena->granularity = kind.granularity;
     /* No unit: nothing is carved. Of granules that no chunk is made of, too. */
-    sw_carve_init(&arena->carve, sw_pool_settings.off || chunk % arena->granularity != 0
-                                     ? 0
-                                     : chunk >> arena->unit_bits);
+    sw_suballoc_init(&arena->suballoc, sw_pool_settings.off || chunk % arena->granularity != 0
+                                           ? 0
+                                           : chunk >> arena->unit_bits);
     arena->keep = sw_pool_settings.keep != SW_KEEP_DEFAULT ? sw_pool_settings.keep : total / 32;
     if (sw_pool_settings.off)
         arena->keep = 0;
@@ -356,7 +356,7 @@ static symwin_status chunk_list(const char *call, struct sw_arena *arena,
 
     if (chunk == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to list the allocation", call);
-    status = sw_place_insert(call, memory->base, memory->range_bytes, chunk);
+    status = sw_address_map_insert(call, memory->base, memory->range_bytes, chunk);
     if (status != SYMWIN_OK)
         chunk_drop(chunk);
     else
@@ -446,31 +446,32 @@ static symwin_status take_own(const char *call, struct sw_arena *arena, size_t a
 }
 
 /* Under the arena's mutex: makes the chunk one of those that are carved. */
-static int carve_add(struct sw_arena *arena, struct sw_chunk *chunk)
+static int suballoc_add(struct sw_arena *arena, struct sw_chunk *chunk)
 {
-    const uint32_t number = sw_carve_add(&arena->carve);
+    const uint32_t number = sw_suballoc_add(&arena->suballoc);
 
-    if (number == SW_CARVE_NONE)
+    if (number == SW_SUBALLOC_NONE)
         return 0;
-    if (number >= arena->carved_room) {
-        const uint32_t room = arena->carved_room == 0 ? 16 : 2 * arena->carved_room;
-        struct sw_chunk **carved = realloc(arena->carved, room * sizeof(struct sw_chunk *));
+    if (number >= arena->suballocated_room) {
+        const uint32_t room = arena->suballocated_room == 0 ? 16 : 2 * arena->suballocated_room;
+        struct sw_chunk **suballocated = realloc(arena->suballocated,
+                                                 room * sizeof(struct sw_chunk *));
 
-        if (carved == NULL) {
-            sw_carve_remove(&arena->carve, number);
+        if (suballocated == NULL) {
+            sw_suballoc_remove(&arena->suballoc, number);
             return 0;
         }
-        arena->carved = carved;
-        arena->carved_room = room;
+        arena->suballocated = suballocated;
+        arena->suballocated_room = room;
     }
-    arena->carved[number] = chunk;
+    arena->suballocated[number] = chunk;
     chunk->number = number;
     return 1;
 }
 
 static symwin_status add_chunk(const char *call, struct sw_arena *arena)
 {
-    const size_t bytes = (size_t)arena->carve.chunk_units << arena->unit_bits;
+    const size_t bytes = (size_t)arena->suballoc.chunk_units << arena->unit_bits;
     struct sw_chunk *chunk;
     symwin_status status = chunk_make(call, arena, bytes, &chunk);
     int added;
@@ -478,7 +479,7 @@ static symwin_status add_chunk(const char *call, struct sw_arena *arena)
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&arena->mutex);
-    added = carve_add(arena, chunk);
+    added = suballoc_add(arena, chunk);
     if (added)
         keep(arena, chunk);
     pthread_mutex_unlock(&arena->mutex);
@@ -489,22 +490,22 @@ static symwin_status add_chunk(const char *call, struct sw_arena *arena)
     return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for a chunk's lists", call);
 }
 
-static symwin_status take_carved(const char *call, struct sw_arena *arena, size_t asked,
-                                 size_t bytes, CUdeviceptr *ptr)
+static symwin_status take_suballocated(const char *call, struct sw_arena *arena, size_t asked,
+                                       size_t bytes, CUdeviceptr *ptr)
 {
     const uint32_t units = (uint32_t)((bytes + ((size_t)1 << arena->unit_bits) - 1) >>
                                       arena->unit_bits);
 
     for (;;) {
-        enum sw_carve_result result;
+        enum sw_suballoc_result result;
         symwin_status status;
         uint32_t b;
 
         pthread_mutex_lock(&arena->mutex);
-        result = sw_carve_take(&arena->carve, units, &b);
-        if (result == SW_CARVE_DONE) {
-            struct sw_block *block = &arena->carve.blocks[b];
-            struct sw_chunk *chunk = arena->carved[block->chunk];
+        result = sw_suballoc_take(&arena->suballoc, units, &b);
+        if (result == SW_SUBALLOC_DONE) {
+            struct sw_block *block = &arena->suballoc.blocks[b];
+            struct sw_chunk *chunk = arena->suballocated[block->chunk];
 
             block->asked = asked;
             block->holds = block->late = 0;
@@ -515,9 +516,9 @@ static symwin_status take_carved(const char *call, struct sw_arena *arena, size_
             *ptr = chunk->memory.base + ((CUdeviceptr)block->begin << arena->unit_bits);
         }
         pthread_mutex_unlock(&arena->mutex);
-        if (result == SW_CARVE_DONE)
+        if (result == SW_SUBALLOC_DONE)
             return SYMWIN_OK;
-        if (result == SW_CARVE_NO_HOST)
+        if (result == SW_SUBALLOC_NO_HOST)
             return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to list the allocation", call);
         status = add_chunk(call, arena);
         if (status != SYMWIN_OK)
@@ -528,12 +529,12 @@ static symwin_status take_carved(const char *call, struct sw_arena *arena, size_
 symwin_status sw_arena_take(const char *call, struct sw_arena *arena, size_t asked, size_t bytes,
                             int own, CUdeviceptr *ptr)
 {
-    const int carved = !own && arena->carve.chunk_units > 0 && bytes < arena->granularity;
+    const int suballocated = !own && arena->suballoc.chunk_units > 0 && bytes < arena->granularity;
     symwin_status status = SYMWIN_OK;
 
-    if (carved)
-        status = take_carved(call, arena, asked, bytes, ptr);
-    if (!carved ||
+    if (suballocated)
+        status = take_suballocated(call, arena, asked, bytes, ptr);
+    if (!suballocated ||
         status == SYMWIN_NO_MEMORY) /* a device may have room for it, and none for a chunk */
         status = take_own(call, arena, asked, bytes, ptr);
     return status;
@@ -565,7 +566,7 @@ void sw_arena_give(const struct sw_locked *locked, const struct sw_allocation *a
     count_given(arena, a->asked, a->bytes);
     chunk->in_use--;
     if (locked->block != NULL)
-        sw_carve_give(&arena->carve, (uint32_t)(locked->block - arena->carve.blocks));
+        sw_suballoc_give(&arena->suballoc, (uint32_t)(locked->block - arena->suballoc.blocks));
     if (chunk->in_use == 0 && arena != &imports)
         keep(arena, chunk);
 }

@@ -3,7 +3,7 @@
 #define SYMWIN_POOL_H
 
 #include "src/internal.h"
-#include "src/memory/carve.h"
+#include "src/memory/suballoc.h"
 
 #define SW_POOL_BINS 64
 
@@ -13,7 +13,7 @@ struct sw_chunk {
     struct sw_arena *arena;  /* for ever; the rest is under its mutex */
     struct sw_chunk *every;  /* of all that the arena ever had, in use or not; set once */
     struct sw_memory memory; /* SW_MEMORY_NONE: not in use */
-    uint32_t number;         /* in the arena's carve; SW_CARVE_NONE: one allocation's own */
+    uint32_t number;         /* in the arena's carve; SW_SUBALLOC_NONE: one allocation's own */
     uint32_t in_use;         /* allocations */
     size_t offset; /* of an own allocation: where the caller's address is, in imported memory */
     size_t asked;  /* and as it was asked for */
@@ -35,9 +35,9 @@ struct sw_arena {
     size_t granularity;
     size_t keep; /* of all of the device */
     unsigned unit_bits;
-    struct sw_carve carve;
-    struct sw_chunk **carved; /* owned: by number */
-    uint32_t carved_room;
+    struct sw_suballoc suballoc;
+    struct sw_chunk **suballocated; /* owned: by number */
+    uint32_t suballocated_room;
     struct sw_chunk *oldest, *newest;    /* kept */
     struct sw_chunk *bins[SW_POOL_BINS]; /* of these, own ones by size */
     struct sw_chunk *every, *unused;

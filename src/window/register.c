@@ -52,9 +52,9 @@ static symwin_status forget(const char *call, struct sw_registrations *r, struct
 {
     const symwin_status status = sw_nccl_take(call, r, range);
 
-    sw_cache_remove(&r->cache, range);
+    sw_range_cache_remove(&r->cache, range);
     if (range->handle != 0)
-        sw_tickets_remove(&r->handles, range->handle);
+        sw_handle_table_remove(&r->handles, range->handle);
     if (!range->foreign)
         sw_allocation_drop(range->begin);
     free(range);
@@ -90,17 +90,17 @@ void sw_registrations_destroy(symwin_comm *comm)
     if (r == NULL)
         return;
     memcpy(text, symwin_last_error(), sizeof text);
-    sw_cache_each(&r->cache, undo, r);
+    sw_range_cache_each(&r->cache, undo, r);
     while (r->connected != NULL) {
         struct sw_connected *c = r->connected;
 
         r->connected = c->next;
         sw_connected_release(comm, c);
     }
-    sw_cache_clear(&r->cache);
+    sw_range_cache_clear(&r->cache);
     pthread_mutex_destroy(&r->mutex);
     sw_returns_unref(r->returns);
-    sw_tickets_release(&r->handles);
+    sw_handle_table_release(&r->handles);
     free(r);
     comm->registrations = NULL;
     sw_error_restore(text);
@@ -186,9 +186,9 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
 
     if (status != SYMWIN_OK)
         return status;
-    range = sw_tickets_reserve(&r->handles)
-                ? sw_cache_add(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes, p.buffer_id,
-                               p.foreign)
+    range = sw_handle_table_reserve(&r->handles)
+                ? sw_range_cache_add(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes, p.buffer_id,
+                                     p.foreign)
                 : NULL;
     if (range == NULL) {
         if (!p.foreign)
@@ -202,7 +202,7 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
         forget(call, r, range);
         return status;
     }
-    range->handle = sw_tickets_add(&r->handles, range);
+    range->handle = sw_handle_table_add(&r->handles, range);
     range->refs = 1;
     *out = range;
     return SYMWIN_OK;
@@ -247,12 +247,13 @@ static symwin_status take(const char *call, symwin_comm *comm, CUdeviceptr ptr, 
                           struct sw_range **out)
 {
     struct sw_registrations *r = comm->registrations;
-    struct sw_range *range = sw_cache_known(&r->cache, (uintptr_t)ptr, (uintptr_t)ptr + bytes);
+    struct sw_range *range = sw_range_cache_known(&r->cache, (uintptr_t)ptr,
+                                                  (uintptr_t)ptr + bytes);
 
     if (range != NULL && range->foreign &&
-        !serves_current(comm, sw_cache_piece(&r->cache, range->begin)->use, range->begin,
+        !serves_current(comm, sw_range_cache_piece(&r->cache, range->begin)->use, range->begin,
                         range->end, range->buffer_id)) {
-        sw_cache_forget(&r->cache, range->begin, range->end, range->buffer_id);
+        sw_range_cache_forget(&r->cache, range->begin, range->end, range->buffer_id);
         range = NULL;
     }
     if (range == NULL)
@@ -266,12 +267,12 @@ struct sw_registered sw_registered_look(symwin_comm *comm, uintptr_t begin, size
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_use *use = NULL;
-    const struct sw_piece *piece = sw_cache_find(&r->cache, begin, begin + bytes, &use);
+    const struct sw_piece *piece = sw_range_cache_find(&r->cache, begin, begin + bytes, &use);
 
     if (piece == NULL)
         return (struct sw_registered){0};
     if (piece->foreign && !serves_current(comm, use, begin, begin + bytes, piece->buffer_id)) {
-        sw_cache_forget(&r->cache, begin, begin + bytes, piece->buffer_id);
+        sw_range_cache_forget(&r->cache, begin, begin + bytes, piece->buffer_id);
         return (struct sw_registered){0};
     }
     return (struct sw_registered){1, (struct sw_connected *)use, piece->buffer_id};
@@ -326,7 +327,7 @@ symwin_status symwin_deregister(symwin_comm *comm, symwin_registration *registra
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
     pthread_mutex_lock(&comm->registrations->mutex);
-    range = sw_tickets_find(&comm->registrations->handles, (uintptr_t)registration);
+    range = sw_handle_table_find(&comm->registrations->handles, (uintptr_t)registration);
     if (range == NULL)
         status = fail_handle(call, comm, registration);
     else if (--range->refs == 0)
@@ -358,7 +359,8 @@ static unsigned graphs_on(const struct sw_registrations *r, const struct sw_rang
 static const struct sw_connected *first_of(const struct sw_registrations *r,
                                            const struct sw_range *range)
 {
-    const struct sw_piece *piece = range->stale ? NULL : sw_cache_piece(&r->cache, range->begin);
+    const struct sw_piece *piece = range->stale ? NULL
+                                                : sw_range_cache_piece(&r->cache, range->begin);
 
     return piece != NULL ? (const struct sw_connected *)piece->use : NULL;
 }
@@ -377,7 +379,7 @@ symwin_status symwin_registration_query(symwin_comm *comm, const symwin_registra
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "info");
     sw_registrations_settle(comm);
     pthread_mutex_lock(&comm->registrations->mutex);
-    range = sw_tickets_find(&comm->registrations->handles, (uintptr_t)registration);
+    range = sw_handle_table_find(&comm->registrations->handles, (uintptr_t)registration);
     if (range == NULL) {
         status = fail_handle(call, comm, registration);
     } else {
@@ -422,6 +424,6 @@ void sw_registrations_each(symwin_comm *comm,
     struct visit v = {comm->registrations, see, context};
 
     pthread_mutex_lock(&comm->registrations->mutex);
-    sw_cache_each(&comm->registrations->cache, visit, &v);
+    sw_range_cache_each(&comm->registrations->cache, visit, &v);
     pthread_mutex_unlock(&comm->registrations->mutex);
 }

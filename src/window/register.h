@@ -3,7 +3,7 @@
 #define SYMWIN_REGISTER_PRIVATE_H
 
 #include "src/internal.h"
-#include "src/window/cache.h"
+#include "src/window/range_cache.h"
 
 /* ---- a communicator's registrations ------------------------------------------------------------- */
 
@@ -26,8 +26,8 @@ struct sw_connected {
 struct sw_registrations {
     atomic_size_t count; /* of ranges; written under the mutex */
     pthread_mutex_t mutex;
-    struct sw_cache cache;
-    struct sw_tickets handles;      /* owned: of the cache's struct sw_range */
+    struct sw_range_cache cache;
+    struct sw_handle_table handles; /* owned: of the cache's struct sw_range */
     struct sw_connected *connected; /* owned: from the oldest on */
     struct sw_returns *returns;     /* a reference. No mutex */
     struct ncclComm *nccl;          /* attached; NULL: none */
@@ -88,7 +88,7 @@ symwin_status sw_nccl_take(const char *call, struct sw_registrations *r, struct 
 /* Where a call finds a buffer that is in no public window: SW_FOUND_ALL: it is settled, by `out`, whose transports are 0 where
  * it was refused. SW_FOUND_PART: it is registered and not settled. Any thread. */
 enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
-                                 struct sw_registry_entry *out);
+                                 struct sw_window_index_entry *out);
 
 /* One buffer of a call. */
 struct sw_buffer {
@@ -96,7 +96,7 @@ struct sw_buffer {
     int is_known;        /* where it lies, which is not said of an address that is none: */
     int in_window;       /* a public one; else: */
     enum sw_found found; /* as sw_registered_find() has it, and its entry, or */
-    struct sw_registry_entry entry; /* the window's; of no transports where there is neither */
+    struct sw_window_index_entry entry; /* the window's; of no transports where there is neither */
 };
 
 /* Whether sw_registrations_prepare() could do anything. */
@@ -131,8 +131,9 @@ struct sw_offer {
 /* Collective: decides what serves the buffers, of `bytes` each, and takes down what is over on all ranks. by[b] is what
  * serves buffer b; NULL: nothing but what has settled it. `status` is what this rank's preparations gave; an error there becomes
  * every rank's. */
-symwin_status sw_connect(symwin_comm *comm, const char *call, symwin_status status,
-                         const struct sw_offer offers[2], size_t bytes, struct sw_connected *by[2]);
+symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_status status,
+                                const struct sw_offer offers[2], size_t bytes,
+                                struct sw_connected *by[2]);
 
 /* Frees what it has. Its calls have ended. */
 void sw_connected_release(symwin_comm *comm, struct sw_connected *c);

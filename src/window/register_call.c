@@ -180,7 +180,7 @@ static int captures_register(const symwin_comm *comm)
 }
 
 enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
-                                 struct sw_registry_entry *out)
+                                 struct sw_window_index_entry *out)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_registered registered = {0};
@@ -258,10 +258,10 @@ static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t byte
     else
         o->start = a.owned ? begin - (uintptr_t)a.begin : 0;
     pthread_mutex_lock(&r->mutex);
-    o->registered = sw_cache_piece(&r->cache, begin) != NULL && b->found != SW_FOUND_NONE;
+    o->registered = sw_range_cache_piece(&r->cache, begin) != NULL && b->found != SW_FOUND_NONE;
     if (o->registered) {
-        o->buffer_id = sw_cache_piece(&r->cache, begin)->buffer_id;
-        sw_cache_span(&r->cache, begin, &first, &last);
+        o->buffer_id = sw_range_cache_piece(&r->cache, begin)->buffer_id;
+        sw_range_cache_span(&r->cache, begin, &first, &last);
     }
     o->births = r->cache.births;
     pthread_mutex_unlock(&r->mutex);
@@ -288,7 +288,7 @@ static symwin_status meet(symwin_comm *comm, const char *call, struct sw_buffer 
     }
     /* A capture of this thread is not to be harmed by what has nothing to do with its stream. */
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
-    status = sw_connect(comm, call, status, offers, bytes, by);
+    status = sw_register_agree(comm, call, status, offers, bytes, by);
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         if (by[b] == NULL)
@@ -312,7 +312,7 @@ static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], s
         const uintptr_t begin = (uintptr_t)buffers[b].address;
 
         if (!buffers[b].in_window && by[b] == NULL && buffers[b].found == SW_FOUND_ALL &&
-            sw_cache_find(&r->cache, begin, begin + bytes, &use) != NULL)
+            sw_range_cache_find(&r->cache, begin, begin + bytes, &use) != NULL)
             by[b] = (struct sw_connected *)use;
     }
 }

@@ -85,11 +85,11 @@ static symwin_status attach(const char *call, struct sw_registrations *r, struct
     memcpy(&r->nccl_register, &put, sizeof put);
     memcpy(&r->nccl_deregister, &take_back, sizeof take_back);
     r->nccl = nccl;
-    sw_cache_each(&r->cache, attach_one, &a);
+    sw_range_cache_each(&r->cache, attach_one, &a);
     if (a.status == SYMWIN_OK)
         return SYMWIN_OK;
     memcpy(text, symwin_last_error(), sizeof text);
-    sw_cache_each(&r->cache, detach_one, &(struct attaching){call, r, SYMWIN_OK});
+    sw_range_cache_each(&r->cache, detach_one, &(struct attaching){call, r, SYMWIN_OK});
     sw_error_restore(text);
     r->nccl = NULL;
     return a.status;
@@ -111,7 +111,7 @@ symwin_status symwin_comm_attach_nccl(symwin_comm *comm, struct ncclComm *nccl)
     if (nccl != NULL) {
         status = attach(call, a.r, nccl);
     } else if (a.r->nccl != NULL) {
-        sw_cache_each(&a.r->cache, detach_one, &a);
+        sw_range_cache_each(&a.r->cache, detach_one, &a);
         a.r->nccl = NULL;
         status = a.status;
     }

@@ -13,7 +13,7 @@ static symwin_status reserve(symwin_comm *comm)
 
     pthread_mutex_lock(&comm->mutex);
     room = comm->windows.room;
-    reserved = sw_tickets_reserve(&comm->windows);
+    reserved = sw_handle_table_reserve(&comm->windows);
     pthread_mutex_unlock(&comm->mutex);
     return reserved ? SYMWIN_OK
                     : sw_fail(SYMWIN_NO_MEMORY, "no host memory for more than %zu windows", room);
@@ -31,7 +31,7 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
     pthread_mutex_lock(&comm->mutex);
-    found = sw_tickets_find(&comm->windows, (uintptr_t)window);
+    found = sw_handle_table_find(&comm->windows, (uintptr_t)window);
     if (found != NULL)
         *out = *found;
     pthread_mutex_unlock(&comm->mutex);
@@ -46,12 +46,12 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
 /* Publishes a window in room that was reserved: cannot fail. */
 static symwin_window *publish(symwin_comm *comm, struct sw_window *window)
 {
-    struct sw_registry_entry entry;
+    struct sw_window_index_entry entry;
 
     pthread_mutex_lock(&comm->mutex);
-    window->handle = sw_tickets_add(&comm->windows, window);
+    window->handle = sw_handle_table_add(&comm->windows, window);
     entry = sw_window_entry(window, window->handle);
-    sw_registry_insert(comm->registry, &entry);
+    sw_window_index_insert(comm->index, &entry);
     pthread_mutex_unlock(&comm->mutex);
     return (symwin_window *)window->handle;
 }
@@ -77,8 +77,8 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
     if (status == SYMWIN_OK)
         status = reserve(comm);
     if (status == SYMWIN_OK)
-        status = sw_registry_reserve(comm->registry, 1);
-    status = sw_window_attach(comm, call, status, ptr, bytes, flags, window);
+        status = sw_window_index_reserve(comm->index, 1);
+    status = sw_window_register(comm, call, status, ptr, bytes, flags, window);
     if (status == SYMWIN_OK)
         *out = publish(comm, window);
     else
@@ -99,10 +99,11 @@ symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&comm->mutex);
-    found = sw_tickets_find(&comm->windows, copy.handle); /* another thread may have been faster */
+    found = sw_handle_table_find(&comm->windows,
+                                 copy.handle); /* another thread may have been faster */
     if (found != NULL) {
-        sw_tickets_remove(&comm->windows, copy.handle);
-        sw_registry_remove(comm->registry, found->handle);
+        sw_handle_table_remove(&comm->windows, copy.handle);
+        sw_window_index_remove(comm->index, found->handle);
     }
     pthread_mutex_unlock(&comm->mutex);
     if (found == NULL)
@@ -119,8 +120,8 @@ void sw_window_detach_all(symwin_comm *comm)
     struct sw_window *window;
     size_t at = 0;
 
-    while ((window = sw_tickets_next(&comm->windows, &at)) != NULL) {
-        sw_tickets_remove(&comm->windows, window->handle);
+    while ((window = sw_handle_table_next(&comm->windows, &at)) != NULL) {
+        sw_handle_table_remove(&comm->windows, window->handle);
         sw_window_detach(comm, window);
         free(window);
     }
@@ -204,13 +205,13 @@ symwin_status symwin_window_find(symwin_comm *comm, const void *ptr, size_t byte
 {
     static const char call[] = "symwin_window_find";
     const symwin_status status = sw_fork_check(call);
-    struct sw_registry_entry entry;
+    struct sw_window_index_entry entry;
 
     if (status != SYMWIN_OK)
         return status;
     if (comm == NULL || window == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "window");
-    if (sw_registry_find(comm->registry, (uintptr_t)ptr, bytes, &entry) != SW_FOUND_ALL)
+    if (sw_window_index_find(comm->index, (uintptr_t)ptr, bytes, &entry) != SW_FOUND_ALL)
         return sw_fail(SYMWIN_INVALID, "%s: no window of rank %d contains %zu bytes at %p", call,
                        comm->rank, bytes, ptr);
     *window = (symwin_window *)entry.window;

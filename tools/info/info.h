@@ -89,7 +89,7 @@ struct info_limit {
 
 struct info_system {
     struct info_imex imex;
-    struct info_folder folders[SW_PLACES];
+    struct info_folder folders[SW_FILE_PLACES];
     int folder; /* that is used; INFO_UNKNOWN: none */
     struct info_limit limits[INFO_LIMITS];
 };

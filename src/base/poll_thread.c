@@ -1,0 +1,431 @@
+/* The service thread: waits on sockets so that no rank's thread has to.
+ *
+ * One a process, there only while something is watched: the socket that ranks of other processes
+ * come to, and the lines to the processes of a communicator, which tell when one of them ends.
+ *
+ * One lock serves the thread and all that it works on; what it calls runs under the lock. A forked
+ * child has no such thread: it closes what was watched or kept, or a parent's death would stay unseen as
+ * long as its child lives, and begins with nothing.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/base/base.h"
+
+enum { QUIET, RUNNING, STOPPING };
+enum { FEW = 64 };
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t stopped;
+    pthread_once_t once;
+    pthread_t thread;
+    int state;
+    int kick; /* eventfd, owned while the thread runs: look again */
+    struct sw_poll_watch *watches;
+    size_t count;
+    uint64_t next_id;
+} service = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+             .stopped = PTHREAD_COND_INITIALIZER,
+             .once = PTHREAD_ONCE_INIT,
+             .kick = -1};
+
+int64_t sw_now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void sw_poll_lock(void)
+{
+    pthread_mutex_lock(&service.mutex);
+}
+
+void sw_poll_unlock(void)
+{
+    const int error = errno;
+
+    pthread_mutex_unlock(&service.mutex);
+    errno = error;
+}
+
+int sw_poll_wait(pthread_cond_t *changed, int64_t deadline)
+{
+    const struct timespec until = {.tv_sec = deadline / 1000,
+                                   .tv_nsec = (long)(deadline % 1000) * 1000000};
+
+    if (deadline == INT64_MAX)
+        return pthread_cond_wait(changed, &service.mutex) == 0;
+    return pthread_cond_clockwait(changed, &service.mutex, CLOCK_MONOTONIC, &until) != ETIMEDOUT;
+}
+
+/* ---- fork ---- */
+
+/* Linux gives a process no more numbers unless fs.nr_open was raised. 128 KiB, none of it touched where
+ * numbers are low. */
+enum { MOST_KEPT = 1 << 20, WORD_BITS = 32 };
+
+static atomic_uint kept[MOST_KEPT / WORD_BITS]; /* a bit for each descriptor */
+static atomic_int words_kept;                   /* words that ever had one */
+
+enum { MOST_FORGET = 4 };
+
+static void (*_Atomic forgets[MOST_FORGET])(void); /* what a forked child calls; NULL: none */
+
+static void watch_forks(void);
+
+int sw_fork_set_add(int fd)
+{
+    int words;
+
+    watch_forks();
+    if (fd < 0)
+        return 1;
+    if (fd >= MOST_KEPT)
+        return 0;
+    atomic_fetch_or(&kept[fd / WORD_BITS], 1u << fd % WORD_BITS);
+    words = atomic_load(&words_kept);
+    while (words <= fd / WORD_BITS &&
+           !atomic_compare_exchange_weak(&words_kept, &words, fd / WORD_BITS + 1))
+        ;
+    return 1;
+}
+
+void sw_fork_set_remove(int fd)
+{
+    if (fd >= 0 && fd < MOST_KEPT)
+        atomic_fetch_and(&kept[fd / WORD_BITS], ~(1u << fd % WORD_BITS));
+}
+
+int sw_fork_set_add_new(int fd)
+{
+    if (fd < 0 || sw_fork_set_add(fd))
+        return fd;
+    close(fd);
+    errno = EMFILE;
+    return -1;
+}
+
+void sw_fork_set_close(int fd)
+{
+    sw_poll_lock();
+    sw_fork_set_remove(fd);
+    close(fd);
+    sw_poll_unlock();
+}
+
+/* Some are watched as well, and closed already. */
+static void close_kept(void)
+{
+    int fd;
+
+    for (fd = 0; fd < words_kept * WORD_BITS; fd++)
+        if ((atomic_load(&kept[fd / WORD_BITS]) & 1u << fd % WORD_BITS) != 0) {
+            sw_fork_set_remove(fd);
+            close(fd);
+        }
+}
+
+static void fork_child(void)
+{
+    void (*forget)(void);
+    struct sw_poll_watch *w;
+    int i;
+
+    for (w = service.watches; w != NULL; w = w->next)
+        if (w->fd >= 0)
+            close(w->fd);
+    if (service.kick >= 0)
+        close(service.kick);
+    close_kept();
+    service.watches = NULL;
+    service.count = 0;
+    service.state = QUIET;
+    service.kick = -1;
+    sw_closer_child();
+    pthread_cond_init(&service.stopped, NULL); /* it may have the parent's threads waiting */
+    for (i = 0; i < MOST_FORGET && (forget = atomic_load(&forgets[i])) != NULL; i++)
+        forget();
+    sw_poll_unlock();
+}
+
+static void fork_prepare(void)
+{
+    sw_poll_lock();
+    sw_closer_prepare();
+}
+
+static void fork_parent(void)
+{
+    sw_closer_parent();
+    sw_poll_unlock();
+}
+
+static void watch_once(void)
+{
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+static void watch_forks(void)
+{
+    pthread_once(&service.once, watch_once);
+}
+
+void sw_fork_register(void (*forget)(void))
+{
+    int i;
+
+    watch_forks();
+    for (i = 0; i < MOST_FORGET; i++) {
+        void (*none)(void) = NULL;
+
+        if (atomic_compare_exchange_strong(&forgets[i], &none, forget) || none == forget)
+            return;
+    }
+}
+
+/* ---- the thread ---- */
+
+static void kick(void)
+{
+    const uint64_t one = 1;
+
+    if (service.kick >= 0 && write(service.kick, &one, sizeof one) < 0)
+        return; /* full of kicks already */
+}
+
+/* What one turn of the loop waits for. The thread's own, so it may be used without the lock. */
+struct turn {
+    struct pollfd *polls; /* [0] is the kick */
+    uint64_t *ids;
+    size_t room, count;
+    int64_t deadline;
+    struct pollfd few_polls[FEW]; /* for these no memory is needed */
+    uint64_t few_ids[FEW];
+};
+
+static void turn_few(struct turn *t)
+{
+    t->polls = t->few_polls;
+    t->ids = t->few_ids;
+    t->room = FEW;
+}
+
+static void turn_free(struct turn *t)
+{
+    if (t->polls == t->few_polls)
+        return;
+    free(t->polls);
+    free(t->ids);
+    turn_few(t);
+}
+
+static int turn_grow(struct turn *t, size_t room)
+{
+    struct pollfd *polls = malloc(room * sizeof *polls);
+    uint64_t *ids = malloc(room * sizeof *ids);
+
+    if (polls == NULL || ids == NULL) {
+        free(polls);
+        free(ids);
+        return 0;
+    }
+    turn_free(t);
+    t->polls = polls;
+    t->ids = ids;
+    t->room = room;
+    return 1;
+}
+
+/* Without memory it watches what fits, and looks again soon. */
+static void turn_fill(struct turn *t)
+{
+    const struct sw_poll_watch *w;
+
+    t->deadline = INT64_MAX;
+    if (t->room < service.count + 1 && !turn_grow(t, (service.count + 1) * 2))
+        t->deadline = sw_now_ms() + 10;
+    t->polls[0] = (struct pollfd){.fd = service.kick, .events = POLLIN};
+    t->ids[0] = 0;
+    t->count = 1;
+    for (w = service.watches; w != NULL && t->count < t->room; w = w->next) {
+        t->polls[t->count] = (struct pollfd){.fd = w->fd, .events = w->events};
+        t->ids[t->count++] = w->id;
+        if (w->deadline < t->deadline)
+            t->deadline = w->deadline;
+    }
+}
+
+static struct sw_poll_watch *watch_named(uint64_t id)
+{
+    struct sw_poll_watch *w = service.watches;
+
+    while (w != NULL && w->id != id)
+        w = w->next;
+    return w;
+}
+
+static struct sw_poll_watch *watch_late(int64_t now)
+{
+    struct sw_poll_watch *w = service.watches;
+
+    while (w != NULL && w->deadline > now)
+        w = w->next;
+    return w;
+}
+
+/* Calls what is ready, and then what is late, which takes no memory and no poll(). Either may remove any
+ * watch. */
+static void turn_serve(const struct turn *t)
+{
+    const int64_t now = sw_now_ms();
+    struct sw_poll_watch *w;
+    uint64_t kicks;
+    size_t i;
+
+    if (t->count > 0 && t->polls[0].revents != 0 && read(service.kick, &kicks, sizeof kicks) < 0 &&
+        errno != EAGAIN)
+        return;
+    for (i = 1; i < t->count; i++) {
+        if (t->polls[i].revents == 0)
+            continue;
+        w = watch_named(t->ids[i]);
+        if (w != NULL)
+            w->ready(w, t->polls[i].revents);
+    }
+    while ((w = watch_late(now)) != NULL) {
+        w->deadline = INT64_MAX;
+        w->ready(w, 0);
+    }
+}
+
+/* Waits without the lock. Where that fails, nothing is known to be ready. */
+static void turn_wait(struct turn *t)
+{
+    const struct timespec moment = {.tv_nsec = 10000000};
+    int64_t left = t->deadline == INT64_MAX ? -1 : t->deadline - sw_now_ms();
+
+    if (t->deadline != INT64_MAX && left < 0)
+        left = 0;
+    if (poll(t->polls, (nfds_t)t->count, left > INT_MAX ? INT_MAX : (int)left) >= 0)
+        return;
+    t->count = 0;
+    if (errno != EINTR)
+        nanosleep(&moment, NULL); /* it would fail again at once */
+}
+
+static void *serve(void *arg)
+{
+    struct turn t;
+
+    (void)arg;
+    pthread_setname_np(pthread_self(), "symwin-service");
+    turn_few(&t);
+    sw_poll_lock();
+    while (service.state == RUNNING) {
+        turn_fill(&t);
+        sw_poll_unlock();
+        turn_wait(&t);
+        sw_poll_lock();
+        turn_serve(&t);
+    }
+    sw_poll_unlock();
+    turn_free(&t);
+    return NULL;
+}
+
+/* Starts the thread, with all signals blocked: they are the program's. Under the lock. */
+static symwin_status start(void)
+{
+    sigset_t all, before;
+    int error;
+
+    while (service.state == STOPPING)
+        pthread_cond_wait(&service.stopped, &service.mutex);
+    if (service.state == RUNNING)
+        return SYMWIN_OK;
+    service.kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (service.kick < 0)
+        return sw_fail(SYMWIN_NO_MEMORY,
+                       "no descriptor for the service thread: %s; raise ulimit -n",
+                       strerror(errno));
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    service.state = RUNNING;
+    error = pthread_create(&service.thread, NULL, serve, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0)
+        return SYMWIN_OK;
+    service.state = QUIET;
+    close(service.kick);
+    service.kick = -1;
+    return sw_fail(SYMWIN_NO_MEMORY,
+                   "the service thread cannot start: %s; raise ulimit -u or ulimit -v",
+                   strerror(error));
+}
+
+symwin_status sw_poll_add(struct sw_poll_watch *watch)
+{
+    symwin_status status;
+
+    watch_forks();
+    status = start();
+    if (status != SYMWIN_OK)
+        return status;
+    watch->id = ++service.next_id;
+    watch->next = service.watches;
+    service.watches = watch;
+    service.count++;
+    kick();
+    return SYMWIN_OK;
+}
+
+void sw_poll_changed(void)
+{
+    kick();
+}
+
+void sw_poll_remove(struct sw_poll_watch *watch)
+{
+    struct sw_poll_watch **at = &service.watches;
+
+    if (watch->id == 0)
+        return;
+    while (*at != NULL && *at != watch)
+        at = &(*at)->next;
+    if (*at == watch) {
+        *at = watch->next;
+        service.count--;
+    }
+    watch->id = 0;
+    kick(); /* or a closed descriptor would be polled on */
+}
+
+void sw_poll_settle(void)
+{
+    sw_poll_lock();
+    if (service.state == RUNNING && service.watches == NULL &&
+        !pthread_equal(service.thread, pthread_self())) {
+        const pthread_t thread = service.thread;
+
+        service.state = STOPPING;
+        kick();
+        sw_poll_unlock();
+        pthread_join(thread, NULL);
+        sw_poll_lock();
+        close(service.kick);
+        service.kick = -1;
+        service.state = QUIET;
+        pthread_cond_broadcast(&service.stopped);
+    }
+    sw_poll_unlock();
+}

@@ -1,0 +1,430 @@
+/* The way of a rank to the process that made the id: it connects, makes sure who answers, and says who it is.
+ * What it may wait for has a deadline, and what it holds is closed in a forked child. */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/bootstrap/bootstrap.h"
+
+enum {
+    READY_MS = 1000,
+    PROOF_MS = 2000, /* for the maker's proof over TCP; then it is tried again */
+    SLACK_MS = 100   /* within which the time that is left counts as all of it */
+};
+
+static const char call[] = "symwin_comm_create";
+
+/* A socket that no forked child will hold; -1: errno says why there is none. */
+static int socket_keep(int family, int type)
+{
+    int fd;
+
+    sw_poll_lock();
+    fd = sw_fork_set_add_new(socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sw_poll_unlock();
+    return fd;
+}
+
+/* 0, or an errno. The maker's queue is full when many come at once, or when it is stopped; no poll()
+ * tells when there is room. */
+static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadline)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+
+    while (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            return errno;
+        if (sw_now_ms() >= deadline)
+            return ETIMEDOUT;
+        if (errno == EAGAIN)
+            nanosleep(&moment, NULL);
+    }
+    return 0;
+}
+
+/* Connects to the maker's socket in its folder. SYMWIN_PEER_LOST: there is none any more. */
+static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int *out)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat folder;
+    pid_t pid;
+    int error;
+    int fd;
+
+    if (id->folder[0] == '\0')
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: the process that made the id could not open a socket for others; give it "
+            "a writable TMPDIR of at most 21 characters",
+            call);
+    if (lstat(id->folder, &folder) != 0 && errno == EACCES)
+        return sw_fail(SYMWIN_DENIED,
+                       "%s: %s cannot be entered: all ranks must run as one user, with access to "
+                       "the TMPDIR of the process that made the id",
+                       call, id->folder);
+    if (lstat(id->folder, &folder) != 0)
+        return sw_fail(
+            SYMWIN_PEER_LOST,
+            "%s: the process that made the id has ended or released it, or is on another "
+            "host and was not given SYMWIN_ADDR (%s: %s)",
+            call, id->folder, strerror(errno));
+    if (!S_ISDIR(folder.st_mode) || folder.st_uid != geteuid() || (folder.st_mode & 077) != 0)
+        return sw_fail(SYMWIN_DENIED,
+                       "%s: %s is not this user's private folder; all ranks must run as "
+                       "one user",
+                       call, id->folder);
+    memcpy(address.sun_path, id->folder, sizeof id->folder);
+    strcat(address.sun_path, SW_SOCKET_NAME);
+    fd = socket_keep(AF_UNIX, SOCK_SEQPACKET);
+    if (fd < 0)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(errno));
+    sw_socket_take_descriptors(fd, 0); /* not before the maker has proved itself */
+    error = connect_by(fd, &address, deadline);
+    if (error != 0) {
+        sw_fork_set_close(fd);
+        if (error == ETIMEDOUT)
+            return sw_fail(SYMWIN_TIMEOUT,
+                           "%s: the process that made the id did not answer in time", call);
+        return sw_fail(error == EACCES ? SYMWIN_DENIED : SYMWIN_PEER_LOST,
+                       "%s: the process that made the id does not answer (%s: %s)", call,
+                       address.sun_path, strerror(error));
+    }
+    if (!sw_socket_same_user(fd, &pid)) {
+        sw_fork_set_close(fd);
+        return sw_fail(SYMWIN_DENIED, "%s: the process at %s is not this user's", call,
+                       address.sun_path);
+    }
+    *out = fd;
+    return SYMWIN_OK;
+}
+
+/* One try. 0, or an errno. */
+static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
+{
+    struct sockaddr_storage address;
+    const socklen_t length = sw_id_address(id, &address);
+    const int fd = socket_keep(id->family, SOCK_STREAM);
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    socklen_t bytes = sizeof(int);
+    const int yes = 1;
+    int error = 0;
+
+    if (fd < 0)
+        return errno;
+    /* Where nobody listens, the system may take that very port for this end, and connect it to itself: what comes then is
+     * no proof. The port must not be taken when the maker comes to listen there. */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    do
+        error = connect(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
+    while (error == EINTR); /* it may have begun, and says so then */
+    if (error == EISCONN)
+        error = 0;
+    while (error == EINPROGRESS || error == EALREADY) {
+        const int64_t left = deadline - sw_now_ms();
+        const int found = left <= 0 ? 0 : poll(&p, 1, left > 1000 ? 1000 : (int)left);
+
+        if (found > 0)
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+        else if (left <= 0)
+            error = ETIMEDOUT;
+    }
+    if (error != 0) {
+        sw_fork_set_close(fd);
+        return error;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    *out = fd;
+    return 0;
+}
+
+/* Whether the id was not passed on, but is the same for all by a shared secret: its maker may still be on its way. */
+static int is_shared(const struct sw_id *id)
+{
+    static const unsigned char unknown[SW_NAME_BYTES];
+
+    return memcmp(id->maker, unknown, sizeof unknown) == 0;
+}
+
+static symwin_status connect_far(const struct sw_id *id, int64_t deadline, int *out)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    int error;
+
+    while ((error = connect_tcp(id, deadline, out)) != 0 && error != EMFILE && error != ENFILE &&
+           (error != ECONNREFUSED || is_shared(id)) && sw_now_ms() < deadline)
+        nanosleep(&moment, NULL);
+    if (error == EMFILE || error == ENFILE)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(error));
+    if (error == ECONNREFUSED && !is_shared(id))
+        return sw_fail(
+            SYMWIN_PEER_LOST,
+            "%s: the process that made the id has ended or released it (nobody listens at "
+            "its address)",
+            call);
+    if (error != 0)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: the process that made the id cannot be reached over the network: %s; "
+                       "SYMWIN_ADDR there must be an address that all hosts reach",
+                       call, strerror(error));
+    return SYMWIN_OK;
+}
+
+/* Connects to the maker, on this host where it is. */
+static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
+                                struct sw_connection *connection)
+{
+    unsigned char host[SW_NAME_BYTES];
+    symwin_status status;
+    int far = 0;
+    int fd = -1;
+
+    sw_host_name(host);
+    if (id->family != 0)
+        far = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
+    status = far ? connect_far(id, deadline, &fd) : connect_here(id, deadline, &fd);
+    if (status == SYMWIN_OK && sw_connection_open(connection, fd, far) != 0) {
+        sw_fork_set_close(fd);
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    }
+    return status;
+}
+
+/* Receives a frame; its descriptor, if there may be one, is kept from the moment that it is here. */
+static int receive(struct sw_connection *connection, union sw_frame *frame, int *fd,
+                   int64_t deadline)
+{
+    int error;
+
+    if (fd == NULL)
+        return sw_connection_receive(connection, frame, NULL, deadline);
+    do {
+        sw_poll_lock();
+        error = sw_connection_receive_now(connection, frame, fd);
+        if (error == 0 && *fd >= 0 && !sw_fork_set_add(*fd)) {
+            sw_closer_close(*fd);
+            *fd = -1;
+            error = EMFILE;
+        }
+        sw_poll_unlock();
+    } while (error == EAGAIN && (error = sw_socket_wait(connection->fd, POLLIN, deadline)) == 0);
+    return error;
+}
+
+symwin_status sw_client_recv_frame(struct sw_connection *connection, union sw_frame *frame,
+                                   enum sw_frame_type type, int *fd, int64_t deadline)
+{
+    const int error = receive(connection, frame, fd, deadline);
+
+    switch (error) {
+    case 0:
+        break;
+    case EPIPE:
+        return sw_fail(SYMWIN_PEER_LOST,
+                       "%s: the process that made the id ended before all ranks had come", call);
+    case ETIMEDOUT:
+        return sw_fail(SYMWIN_TIMEOUT, "%s: the process that made the id did not answer in time",
+                       call);
+    case EMFILE:
+        return sw_fail(SYMWIN_NO_MEMORY,
+                       "%s: no descriptor is left for a line to another process; raise ulimit -n",
+                       call);
+    default:
+        if (!sw_frame_is_theirs(error))
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no word from the process that made the id: %s",
+                           call, strerror(error));
+        return sw_fail(SYMWIN_DENIED, "%s: what answers is not the process that made the id (%s)",
+                       call, strerror(error));
+    }
+    if (frame->header.type == type ||
+        (type == SW_FRAME_TABLE && frame->header.type == SW_FRAME_HERE && connection->stream))
+        return SYMWIN_OK;
+    if (fd != NULL && *fd >= 0) {
+        sw_closer_close(*fd);
+        *fd = -1;
+    }
+    if (frame->header.type == SW_FRAME_REFUSAL)
+        return sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text);
+    return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent frame %d where %d was due",
+                   call, frame->header.type, (int)type);
+}
+
+symwin_status sw_client_send_frame(struct sw_connection *connection, const union sw_frame *frame,
+                                   int64_t deadline)
+{
+    const int error = sw_connection_send(connection, frame, -1, deadline);
+
+    if (error == 0 || (sw_frame_is_theirs(error) && error != ETIMEDOUT))
+        return SYMWIN_OK;
+    return sw_fail(error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_NO_MEMORY,
+                   "%s: no word to the process that made the id: %s", call, strerror(error));
+}
+
+/* Anybody can answer at an address and port, so what comes without a proof counts for nothing: not what it says, nor its
+ * text, nor that it ends. The maker may come yet. */
+static symwin_status not_believed(const struct sw_id *id, union sw_frame *answer)
+{
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    struct sockaddr_storage address;
+    const socklen_t bytes = sw_id_address(id, &address);
+
+    answer->header.type = 0;
+    (void)getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
+                      NI_NUMERICHOST | NI_NUMERICSERV);
+    return sw_fail(SYMWIN_BUSY,
+                   "%s: what answers at %s, port %s, has not proved that it knows the id's secret: "
+                   "the process that made the id is stopped, the id has served, or the port is "
+                   "another program's",
+                   call, host, port);
+}
+
+/* Says which id it is about, and makes sure that the other knows its secret. */
+static symwin_status greet(struct sw_connection *connection, const struct sw_id *id,
+                           union sw_frame *hello, union sw_frame *challenge, int64_t deadline)
+{
+    unsigned char proof[SW_DIGEST_BYTES];
+    symwin_status status;
+    int64_t patience = deadline;
+    int proved;
+
+    memset(hello, 0, sizeof hello->hello);
+    sw_id_name(id, hello->hello.name);
+    status = sw_random_bytes(hello->hello.nonce, sizeof hello->hello.nonce, call);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_frame_seal(hello, SW_FRAME_HELLO);
+    status = sw_client_send_frame(connection, hello, deadline);
+    if (status != SYMWIN_OK)
+        return status;
+    if (connection->stream && sw_now_ms() + PROOF_MS < deadline)
+        patience = sw_now_ms() + PROOF_MS;
+    challenge->header.type = 0;
+    status = sw_client_recv_frame(connection, challenge, SW_FRAME_CHALLENGE, NULL, patience);
+    if (challenge->header.type == 0 && /* it is of this process */
+        (status == SYMWIN_NO_MEMORY || (status == SYMWIN_TIMEOUT && patience == deadline)))
+        return status;
+    if (status == SYMWIN_OK)
+        sw_frame_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
+    proved = status == SYMWIN_OK && sw_digest_equal(proof, challenge->challenge.proof);
+    if (!proved && connection->stream)
+        return not_believed(id, challenge);
+    if (status == SYMWIN_OK && !proved)
+        status = sw_fail(SYMWIN_DENIED, "%s: the process at %s does not know the id's secret", call,
+                         id->folder);
+    return status;
+}
+
+void sw_client_ready(struct sw_connection *first)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame.pass);
+    sw_frame_seal(&frame, SW_FRAME_READY);
+    sw_connection_send(first, &frame, -1,
+                       sw_now_ms() + READY_MS); /* if not, it sees this rank lost */
+    sw_connection_close(first);
+}
+
+/* The maker ends the meeting with the first rank whose time is over, however long that took to get here. Sentences have
+ * the time that was given, as long as it makes no difference. */
+static void say_what_is_left(struct sw_frame_join *join, int64_t deadline)
+{
+    const int64_t left = deadline - SW_GRACE_MS - sw_now_ms();
+
+    if (left + SLACK_MS < join->timeout_ms)
+        join->timeout_ms = left > 1 ? (int)left : 1;
+}
+
+/* Takes a seat: proves that it knows the secret too, and waits until all have come. `frame` has the maker's
+ * last word, if there was one. */
+static symwin_status introduce(struct sw_connection *connection, const struct sw_id *id,
+                               struct sw_frame_join *join, struct sw_connection *first,
+                               union sw_frame *frame, int64_t deadline)
+{
+    union sw_frame hello;
+    symwin_status status;
+
+    frame->header.type = 0;
+    status = greet(connection, id, &hello, frame, deadline);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_connection_key(connection, 0, id->secret, &hello.hello, &frame->challenge);
+    if (!connection->stream)
+        sw_socket_take_descriptors(connection->fd, 1);
+    say_what_is_left(join, deadline);
+    sw_frame_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
+    status = sw_client_send_frame(connection, (union sw_frame *)(void *)join, deadline);
+    if (status == SYMWIN_OK && first != NULL)
+        sw_client_ready(first);
+    return status == SYMWIN_OK
+               ? sw_client_recv_frame(connection, frame, SW_FRAME_TABLE, NULL, deadline)
+               : status;
+}
+
+int sw_id_is_open(const struct sw_id *id, int64_t deadline)
+{
+    union sw_frame hello, challenge;
+    struct sw_connection connection;
+    int open;
+
+    if (!sw_id_is_valid(id) || connect_to(id, deadline, &connection) != SYMWIN_OK)
+        return 0;
+    open = greet(&connection, id, &hello, &challenge, deadline) == SYMWIN_OK;
+    sw_connection_close(&connection);
+    return open;
+}
+
+/* Whether to come again. The maker of a shared id may have come to its door and not yet to this id: it says so, and
+ * otherwise how a meeting ended, which counts for all. A maker that many connect to at once sends some away. And whom
+ * it drops without a word it had no memory for: one that has ended cannot be connected to. */
+static int is_worth_a_try(const struct sw_id *id, symwin_status status,
+                          const struct sw_connection *connection, const union sw_frame *last)
+{
+    if (status == SYMWIN_INVALID)
+        return is_shared(id) && last->header.type == SW_FRAME_REFUSAL &&
+               last->refusal.rank == SW_FRAME_UNKNOWN;
+    if (status == SYMWIN_BUSY)
+        return 1;
+    return status == SYMWIN_PEER_LOST && connection->fd >= 0 &&
+           !(connection->stream && is_shared(id)) && last->header.type != SW_FRAME_REFUSAL;
+}
+
+symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
+                             struct sw_connection *first, int64_t deadline,
+                             struct sw_connection *connection, union sw_frame *frame)
+{
+    const struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 20000000};
+    char text[SW_TEXT_BYTES], sent_away[SW_TEXT_BYTES] = "";
+    symwin_status status;
+
+    memcpy(text, symwin_last_error(), sizeof text);
+    for (;;) {
+        *connection = (struct sw_connection){.fd = -1};
+        frame->header.type = 0;
+        status = connect_to(id, deadline, connection);
+        if (status == SYMWIN_OK)
+            status = introduce(connection, id, join, first, frame, deadline);
+        if (status == SYMWIN_OK)
+            break;
+        if (status == SYMWIN_BUSY)
+            memcpy(sent_away, symwin_last_error(), sizeof sent_away);
+        if (sw_now_ms() >= deadline && sent_away[0] != '\0' &&
+            (status == SYMWIN_BUSY || status == SYMWIN_TIMEOUT))
+            return sw_fail(SYMWIN_TIMEOUT, "%s; so it was until this rank's time was over",
+                           sent_away);
+        if (!is_worth_a_try(id, status, connection, frame) || sw_now_ms() >= deadline)
+            return status;
+        nanosleep(status == SYMWIN_BUSY && !connection->stream ? &moment : &pause, NULL);
+        sw_connection_close(connection);
+    }
+    sw_error_restore(text);
+    return SYMWIN_OK;
+}

@@ -1,0 +1,230 @@
+/* What the ranks of a meeting get once all have come: which rank is where, the control page, a line between
+ * each two processes of this host, and the connections to the other hosts. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/bootstrap/rendezvous.h"
+
+static const char call[] = "symwin_comm_create";
+
+static int same(const unsigned char *a, const unsigned char *b)
+{
+    return memcmp(a, b, SW_NAME_BYTES) == 0;
+}
+
+/* Numbers processes and hosts in the order of their lowest ranks, but for this host, which is 0. */
+static symwin_status make_topology(const struct rendezvous *m, struct sw_topology *topology)
+{
+    struct sw_frame_location *slots = calloc((size_t)m->nranks, sizeof *slots);
+    int processes = 0, hosts = 1;
+    symwin_status status;
+    int r, q;
+
+    if (slots == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks);
+    for (r = 0; r < m->nranks; r++) {
+        for (q = 0; q < r && !same(m->slots[q].process, m->slots[r].process); q++)
+            ;
+        slots[r].process = q < r ? slots[q].process : (uint16_t)processes++;
+        for (q = 0; q < r && !same(m->slots[q].host, m->slots[r].host); q++)
+            ;
+        if (!m->slots[r].far)
+            slots[r].host = 0;
+        else
+            slots[r].host = q < r ? slots[q].host : (uint16_t)hosts++;
+    }
+    status = sw_topology_make(topology, m->nranks, processes, hosts);
+    if (status == SYMWIN_OK)
+        memcpy(topology->locations, slots, (size_t)m->nranks * sizeof *slots);
+    free(slots);
+    topology->process = -1;
+    for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
+        if (m->slots[r].accepted == NULL)
+            topology->process = topology->locations[r].process;
+    return status;
+}
+
+static int is_here(const struct sw_topology *topology, int process)
+{
+    return topology->locations[sw_topology_leader(topology, process)].host == 0;
+}
+
+static int lowest_of_host(const struct sw_topology *topology, int host)
+{
+    int r = 0;
+
+    while (r < topology->nranks && topology->locations[r].host != host)
+        r++;
+    return r;
+}
+
+static symwin_status send_tables(struct rendezvous *m, const struct sw_topology *topology)
+{
+    union sw_frame frame;
+    symwin_status status = SYMWIN_OK;
+    int r;
+
+    memset(&frame, 0, sizeof frame);
+    frame.table.nranks = m->nranks;
+    frame.table.processes = topology->processes;
+    frame.table.hosts = topology->hosts;
+    memcpy(frame.table.locations, topology->locations,
+           (size_t)m->nranks * sizeof *topology->locations);
+    for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
+        if (m->slots[r].accepted != NULL)
+            status = sw_rendezvous_tell(m, r, &frame, SW_FRAME_TABLE, -1);
+    return status;
+}
+
+/* Gives one end of a line to process `to`, whose other end is process `from`'s. Takes `fd`. */
+static symwin_status give_socket(struct rendezvous *m, struct sw_topology *topology, int to,
+                                 int from, int fd)
+{
+    union sw_frame frame = {.pass = {.process = from}};
+    symwin_status status;
+
+    if (to == topology->process) {
+        topology->sockets[from] = fd;
+        return SYMWIN_OK;
+    }
+    status = sw_rendezvous_tell(m, sw_topology_leader(topology, to), &frame, SW_FRAME_SOCKET, fd);
+    close(fd);
+    return status;
+}
+
+static symwin_status send_sockets(struct rendezvous *m, struct sw_topology *topology)
+{
+    symwin_status status = SYMWIN_OK;
+    int p, q;
+
+    for (p = 0; p < topology->processes; p++)
+        for (q = p + 1; q < topology->processes; q++) {
+            int ends[2];
+
+            if (!is_here(topology, p) || !is_here(topology, q))
+                continue;
+            if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+                return sw_rendezvous_own(
+                    m,
+                    sw_fail(SYMWIN_NO_MEMORY, "socketpair: %s; raise ulimit -n", strerror(errno)));
+            status = give_socket(m, topology, p, q, ends[0]);
+            if (status != SYMWIN_OK) {
+                close(ends[1]);
+                return status;
+            }
+            status = give_socket(m, topology, q, p, ends[1]);
+            if (status != SYMWIN_OK)
+                return status;
+        }
+    return status;
+}
+
+/* The connection to a host goes to the process that links it with this one. */
+static symwin_status give_link(struct rendezvous *m, struct sw_topology *topology, int host)
+{
+    struct sw_connection *connection =
+        &m->slots[lowest_of_host(topology, host)].accepted->connection;
+    const int linking = lowest_of_host(topology, 0);
+    union sw_frame frame;
+    symwin_status status;
+
+    m->slots[lowest_of_host(topology, host)].linked = 1;
+    sw_poll_remove(&m->slots[lowest_of_host(topology, host)].accepted->watch); /* who links reads */
+    if (topology->locations[linking].process == topology->process) {
+        topology->connections[host] = *connection;
+        *connection = (struct sw_connection){.fd = -1};
+        return SYMWIN_OK;
+    }
+    memset(&frame, 0, sizeof frame.link);
+    frame.link.host = host;
+    frame.link.sent = connection->sent;
+    frame.link.received = connection->received;
+    memcpy(frame.link.key, connection->key, sizeof frame.link.key);
+    status = sw_rendezvous_tell(m, linking, &frame, SW_FRAME_LINK, connection->fd);
+    sw_wipe(&frame.link, sizeof frame.link);
+    return status;
+}
+
+/* Every process gets all that it needs. */
+static symwin_status hand_out(struct rendezvous *m, struct sw_topology *topology)
+{
+    union sw_frame frame = {.pass = {.process = topology->process}};
+    symwin_status status = sw_exchange_page(m->posts, &topology->page);
+    int p, h;
+
+    if (status != SYMWIN_OK)
+        return sw_rendezvous_own(m, status);
+    status = send_tables(m, topology);
+    for (p = 0; p < topology->processes && status == SYMWIN_OK; p++)
+        if (p != topology->process && is_here(topology, p))
+            status = sw_rendezvous_tell(m, sw_topology_leader(topology, p), &frame, SW_FRAME_PAGE,
+                                        topology->page);
+    if (status == SYMWIN_OK)
+        status = send_sockets(m, topology);
+    for (h = 1; h < topology->hosts && status == SYMWIN_OK; h++) {
+        status = sw_rendezvous_tell(m, lowest_of_host(topology, h), &frame, SW_FRAME_GO, -1);
+        if (status == SYMWIN_OK)
+            status = give_link(m, topology, h);
+    }
+    return status;
+}
+
+static void await(struct rendezvous *m, int rank)
+{
+    m->slots[rank].awaited = 1;
+    m->unready++;
+}
+
+/* From now on each of the other processes here has to say that it is ready, and each rank of another host that
+ * it has found the others there: until then its end is seen here. */
+static void await_ready(struct rendezvous *m, const struct sw_topology *topology)
+{
+    int p, r;
+
+    for (p = 0; p < topology->processes; p++)
+        if (p != topology->process && is_here(topology, p))
+            await(m, sw_topology_leader(topology, p));
+    for (r = 0; r < m->nranks; r++)
+        if (m->slots[r].far && !m->slots[r].linked)
+            await(m, r);
+}
+
+symwin_status sw_rendezvous_hand_out(struct rendezvous *m)
+{
+    struct sw_topology topology;
+    symwin_status status = make_topology(m, &topology);
+
+    if (status != SYMWIN_OK)
+        return sw_rendezvous_own(m, status);
+    if (topology.hosts > 1 && lowest_of_host(&topology, 0) == topology.nranks)
+        status = sw_fail(SYMWIN_UNSUPPORTED,
+                         "%s: the id was made on a host that has none of the ranks; make it on one "
+                         "that has",
+                         call);
+    if (status == SYMWIN_OK && (topology.processes > 1 || topology.process < 0 || m->table != NULL))
+        status = hand_out(m, &topology);
+    if (status == SYMWIN_OK)
+        await_ready(m, &topology);
+    if (status == SYMWIN_OK && m->table != NULL &&
+        sw_topology_widen(&topology, m->table, m->host) != SYMWIN_OK)
+        status = sw_rendezvous_own(m, SYMWIN_NO_MEMORY);
+    if (status != SYMWIN_OK)
+        sw_topology_end(&topology, status, m->culprit);
+    if (status != SYMWIN_OK || topology.process < 0) {
+        sw_topology_release(&topology);
+        return status;
+    }
+    if (m->connection.fd >= 0) {
+        sw_poll_remove(&m->link);
+        topology.connections[0] = m->connection;
+        m->connection = (struct sw_connection){.fd = -1};
+    }
+    status = sw_group_create(&topology, &m->group);
+    if (status != SYMWIN_OK)
+        return sw_rendezvous_own(m, status);
+    m->group->on_far_end = sw_rendezvous_ended;
+    return SYMWIN_OK;
+}

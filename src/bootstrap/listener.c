@@ -1,0 +1,582 @@
+/* The sockets that ranks of other processes come to, and their handshakes.
+ *
+ * One socket lies in a folder that only this user can enter; where ranks of other hosts are expected,
+ * there is a TCP socket too. Who cannot prove that it has the id's secret is dropped, and disturbs
+ * nobody: handshakes run side by side, each with a deadline, and the oldest strangers make room for new
+ * ones.
+ */
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "src/bootstrap/bootstrap.h"
+
+enum {
+    HANDSHAKE_MS = 5000,
+    LINGER_MS = 1000,           /* after a failure, to tell late ranks of it */
+    PAUSE_MS = 100,             /* before another try to accept without descriptors */
+    MOST_UNAUTHENTICATED = 128, /* connections without a seat */
+    MOST_PORTS = 8              /* addresses and ports at a time */
+};
+
+static const char call[] = "symwin_unique_id_create";
+
+/* A socket for TCP. Ids that want the same share it, and all are closed together. */
+struct port {
+    struct sw_poll_watch watch;
+    struct sw_id where; /* family, port and address */
+};
+
+static struct {
+    struct sw_accepted *accepted_list;
+    int unauthenticated;
+    struct sw_poll_watch local; /* .fd -1: there is none */
+    int is_shut; /* to descriptors; else a visitor may have sent some that take their time to close */
+    char folder[sizeof((struct sw_id *)NULL)->folder];
+    struct port ports[MOST_PORTS]; /* the first `count` are open */
+    int count;
+    int64_t linger; /* the sockets stay until then */
+} listener = {.local = {.fd = -1}};
+
+static void accept_one(struct sw_poll_watch *watch, short events);
+
+/* ---- opening and closing ---- */
+
+/* Puts "<folder>/s" into an address. */
+static void socket_address(const char *folder, struct sockaddr_un *address)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    strncpy(address->sun_path, folder, sizeof address->sun_path - 1);
+    strncat(address->sun_path, SW_SOCKET_NAME,
+            sizeof address->sun_path - 1 - strlen(address->sun_path));
+}
+
+static void folder_remove(void)
+{
+    struct sockaddr_un address;
+
+    if (listener.folder[0] == '\0')
+        return;
+    socket_address(listener.folder, &address);
+    unlink(address.sun_path);
+    rmdir(listener.folder);
+    listener.folder[0] = '\0';
+}
+
+/* The process ends: what is in the file system must not stay. Nothing else is undone. */
+__attribute__((destructor)) static void process_ends(void)
+{
+    folder_remove();
+}
+
+static void watch_close(struct sw_poll_watch *watch)
+{
+    sw_poll_remove(watch);
+    if (watch->fd >= 0)
+        close(watch->fd);
+    watch->fd = -1;
+}
+
+static void listener_close(void)
+{
+    folder_remove();
+    while (listener.accepted_list != NULL) /* strangers: nobody is expected any more */
+        sw_listener_drop(listener.accepted_list);
+    watch_close(&listener.local);
+    while (listener.count > 0)
+        watch_close(&listener.ports[--listener.count].watch);
+}
+
+void sw_listener_rest(int linger)
+{
+    struct sw_poll_watch *open = listener.local.fd >= 0 ? &listener.local
+                                                        : &listener.ports[0].watch;
+
+    if (linger)
+        listener.linger = sw_now_ms() + LINGER_MS;
+    if (sw_rendezvous_expects() || (listener.local.fd < 0 && listener.count == 0))
+        return;
+    if (sw_now_ms() >= listener.linger) {
+        listener_close();
+    } else {
+        open->deadline = listener.linger;
+        sw_poll_changed();
+    }
+}
+
+static symwin_status watch_open(struct sw_poll_watch *watch, int fd)
+{
+    *watch = (struct sw_poll_watch){
+        .fd = fd, .events = POLLIN, .deadline = INT64_MAX, .ready = accept_one};
+    return sw_poll_add(watch);
+}
+
+/* A folder that only this user can enter, in the first place that takes one. */
+static int folder_make(void)
+{
+    int i;
+
+    for (i = 0; i < SW_FILE_PLACES; i++)
+        if (sw_file_place_name(i, "/symwin-XXXXXX", listener.folder, sizeof listener.folder) &&
+            mkdtemp(listener.folder) != NULL)
+            return 1;
+    listener.folder[0] = '\0';
+    return 0;
+}
+
+static int is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/* Without a place for the socket it is no failure; without a descriptor it is one. */
+static symwin_status local_open(void)
+{
+    struct sockaddr_un address;
+    int fd, error;
+
+    if (listener.local.fd >= 0 || !folder_make())
+        return SYMWIN_OK;
+    socket_address(listener.folder, &address);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0)
+        listener.is_shut = sw_socket_take_descriptors(fd, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(fd, SOMAXCONN) != 0) {
+        error = errno;
+        if (fd >= 0)
+            close(fd);
+        folder_remove();
+        if (is_shortage(error))
+            return sw_fail(SYMWIN_NO_MEMORY,
+                           "%s: no socket for the ranks to come to: %s; raise ulimit -n", call,
+                           strerror(error));
+        return SYMWIN_OK;
+    }
+    return watch_open(&listener.local, fd);
+}
+
+/* The address of a network interface of that name, but for link-local ones; 0: there is none. */
+static int interface_address(const char *name, struct sockaddr_storage *out)
+{
+    struct ifaddrs *all = NULL, *i;
+    struct sw_id id = {.family = 0};
+    int found = 0;
+
+    if (getifaddrs(&all) != 0)
+        return 0;
+    for (i = all; i != NULL && !found; i = i->ifa_next) {
+        if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
+            continue;
+        memset(out, 0, sizeof *out);
+        if (i->ifa_addr->sa_family == AF_INET)
+            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in));
+        else if (i->ifa_addr->sa_family == AF_INET6)
+            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in6));
+        found = sw_id_set_address(&id, out) && sw_id_interface(&id) == 0;
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
+                                  const char *for_call)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    struct sockaddr_storage address;
+    int error;
+
+    if (everywhere && if_nametoindex(name) != 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: \"%s\" is an interface, and another one on every host: set MASTER_ADDR "
+                       "or SYMWIN_ADDR to an address of rank 0's host",
+                       for_call, name);
+    if (everywhere || !interface_address(name, &address)) {
+        error = getaddrinfo(name, NULL, &hints, &found);
+        if (error != 0)
+            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is no address%s: %s", for_call, name,
+                           everywhere ? "" : " and no interface of this host", gai_strerror(error));
+        memcpy(&address, found->ai_addr, found->ai_addrlen);
+        freeaddrinfo(found);
+    }
+    id->port = htons((uint16_t)port);
+    if (!sw_id_set_address(id, &address))
+        return sw_fail(SYMWIN_INVALID, "%s: \"%s\" has no IP address", for_call, name);
+    /* Ranks of other hosts get the id as it is, and reach their own link by it. */
+    if (!everywhere && sw_id_interface(id) != 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: \"%s\" is a link-local address, and other hosts cannot tell of which "
+                       "link: set SYMWIN_ADDR to an address that all hosts reach",
+                       for_call, name);
+    return SYMWIN_OK;
+}
+
+/* Binds a socket to the address and port; the port that it got is in the id then. 0, or an errno. */
+static int bind_to(int fd, struct sw_id *id)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sw_id_address(id, &address);
+    const int yes = 1;
+
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
+        return errno;
+    id->port = id->family == AF_INET ? ((struct sockaddr_in *)(void *)&address)->sin_port
+                                     : ((struct sockaddr_in6 *)(void *)&address)->sin6_port;
+    return 0;
+}
+
+/* Whether the socket will do for the id. */
+static int is_for(const struct port *port, const struct sw_id *id)
+{
+    return port->where.family == id->family && (id->port == 0 || id->port == port->where.port) &&
+           memcmp(port->where.address, id->address, sizeof id->address) == 0;
+}
+
+/* The port that it got is in the id then. */
+static symwin_status tcp_open(struct sw_id *id)
+{
+    struct port *port = listener.ports;
+    char text[NI_MAXHOST] = "";
+    struct sockaddr_storage address;
+    symwin_status status;
+    int fd, error;
+
+    while (port < listener.ports + listener.count && !is_for(port, id))
+        port++;
+    if (port < listener.ports + listener.count) {
+        id->port = port->where.port;
+        return SYMWIN_OK;
+    }
+    if (listener.count == MOST_PORTS)
+        return sw_fail(SYMWIN_DENIED,
+                       "%s: ranks are awaited at %d addresses and ports already, the most there "
+                       "can be: let them come, or release their ids",
+                       call, listener.count);
+    port->where = (struct sw_id){.family = id->family, .port = id->port}; /* no secret */
+    memcpy(port->where.address, id->address, sizeof id->address);
+    fd = socket(id->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    error = fd < 0 ? errno : bind_to(fd, &port->where);
+    if (error == 0) {
+        status = watch_open(&port->watch, fd);
+        if (status == SYMWIN_OK) {
+            listener.count++;
+            id->port = port->where.port;
+        } else {
+            close(fd);
+        }
+        return status;
+    }
+    if (fd >= 0)
+        close(fd);
+    getnameinfo((struct sockaddr *)&address, sw_id_address(id, &address), text, sizeof text, NULL,
+                0, NI_NUMERICHOST);
+    return sw_fail(SYMWIN_DENIED,
+                   "%s: cannot listen on %s, port %d: %s; set SYMWIN_ADDR to an address of this "
+                   "host, SYMWIN_PORT to a free port",
+                   call, text, ntohs(id->port), strerror(error));
+}
+
+symwin_status sw_listener_open(struct sw_id *id)
+{
+    symwin_status status = local_open();
+
+    if (status == SYMWIN_OK && id->family != 0)
+        status = tcp_open(id);
+    if (status != SYMWIN_OK)
+        sw_listener_rest(0);
+    else
+        memcpy(id->folder, listener.folder, sizeof id->folder);
+    return status;
+}
+
+/* ---- visitors ---- */
+
+void sw_listener_drop(struct sw_accepted *v)
+{
+    struct sw_accepted **at = &listener.accepted_list;
+
+    while (*at != v)
+        at = &(*at)->next;
+    *at = v->next;
+    listener.unauthenticated -= !v->has_slot;
+    sw_poll_remove(&v->watch);
+    if (!v->connection.stream && !listener.is_shut) {
+        sw_closer_close(v->connection.fd);
+        v->connection.fd = -1;
+    }
+    sw_connection_drop(&v->connection);
+    free(v);
+}
+
+void sw_listener_refuse(struct sw_accepted *v, symwin_status status, int culprit, const char *text)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame.refusal);
+    frame.refusal.status = (int32_t)status;
+    frame.refusal.rank = culprit;
+    strncpy(frame.refusal.text, text, sizeof frame.refusal.text - 1);
+    sw_frame_seal(&frame, SW_FRAME_REFUSAL);
+    sw_connection_send(&v->connection, &frame, -1, sw_now_ms() + 1); /* not to wait */
+    sw_listener_drop(v);
+}
+
+struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
+                                     const struct sw_accepted *last)
+{
+    struct sw_accepted *v = last == NULL ? listener.accepted_list : last->next;
+
+    while (v != NULL && v->rendezvous != rendezvous)
+        v = v->next;
+    return v;
+}
+
+/* Proves to a visitor that this process knows the secret of the id that it comes for. SYMWIN_PEER_LOST: it is gone; any other
+ * failure is this process's. */
+static symwin_status challenge(struct sw_accepted *v, const unsigned char *secret)
+{
+    union sw_frame out;
+    symwin_status status;
+
+    memset(&out, 0, sizeof out.challenge);
+    status = sw_random_bytes(out.challenge.nonce, sizeof out.challenge.nonce, call);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_frame_prove_maker(secret, &v->hello, &out.challenge, out.challenge.proof);
+    sw_frame_seal(&out, SW_FRAME_CHALLENGE);
+    v->challenge = out.challenge;
+    if (sw_connection_send(&v->connection, &out, -1, sw_now_ms() + 1) != 0)
+        return SYMWIN_PEER_LOST;
+    sw_connection_key(&v->connection, 1, secret, &v->hello, &v->challenge);
+    return SYMWIN_OK;
+}
+
+static void hello(struct sw_accepted *v, const union sw_frame *in)
+{
+    char text[SW_TEXT_BYTES];
+    const unsigned char *secret;
+    symwin_status status;
+    int culprit;
+
+    v->hello = in->hello;
+    v->rendezvous = sw_rendezvous_named(v->hello.name);
+    if (v->rendezvous == NULL) {
+        status = sw_rendezvous_why_not(v->hello.name, &culprit, &secret);
+        snprintf(text, sizeof text, "%s", symwin_last_error());
+        /* Over TCP it is believed only with a proof. */
+        if (v->connection.stream && secret != NULL && challenge(v, secret) == SYMWIN_PEER_LOST)
+            sw_listener_drop(v);
+        else
+            sw_listener_refuse(v, status, culprit, text);
+        return;
+    }
+    status = challenge(v, sw_rendezvous_secret(v->rendezvous));
+    if (status == SYMWIN_PEER_LOST)
+        sw_listener_drop(v);
+    else if (status != SYMWIN_OK)
+        sw_rendezvous_failed(v->rendezvous, status); /* no rank of another process can come */
+}
+
+/* Whether the process that speaks is the one that it says it is, as far as that can be seen. */
+static int is_itself(const struct sw_accepted *v, const struct sw_frame_join *join)
+{
+    struct sw_frame_join own;
+
+    if (v->connection.stream)
+        return 1; /* its proof is all that there is */
+    if (sw_join_fill(&own, 1, 0, 1) != SYMWIN_OK)
+        return 0;
+    return own.pid_space != join->pid_space || join->pid == v->pid;
+}
+
+static int is_here(const struct sw_frame_join *join)
+{
+    unsigned char host[SW_NAME_BYTES];
+
+    sw_host_name(host);
+    return listener.folder[0] != '\0' && memcmp(host, join->host, sizeof host) == 0;
+}
+
+/* A rank of this host that came over the network: it has to come by the socket in the folder. */
+static void send_here(struct sw_accepted *v)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame.here);
+    strncpy(frame.here.folder, listener.folder, sizeof frame.here.folder - 1);
+    sw_frame_seal(&frame, SW_FRAME_HERE);
+    sw_connection_send(&v->connection, &frame, -1, sw_now_ms() + 1);
+    sw_listener_drop(v);
+}
+
+static void join_in(struct sw_accepted *v, const union sw_frame *in)
+{
+    const unsigned char *secret = sw_rendezvous_secret(v->rendezvous);
+    unsigned char proof[SW_DIGEST_BYTES];
+
+    sw_frame_prove_rank(secret, &v->hello, &v->challenge, &in->join, proof);
+    if (!sw_digest_equal(proof, in->join.proof) || !is_itself(v, &in->join)) {
+        sw_listener_refuse(
+            v, SYMWIN_DENIED, -1,
+            "symwin_comm_create: the proof does not fit the id: pass the id as it was made");
+        return;
+    }
+    v->has_slot = 1;
+    v->rank = in->join.rank;
+    listener.unauthenticated--;
+    v->watch.deadline = INT64_MAX;
+    if (v->connection.stream && is_here(&in->join))
+        send_here(v);
+    else
+        sw_rendezvous_take_slot(v, &in->join);
+}
+
+static void accepted_ready(struct sw_poll_watch *watch, short events)
+{
+    struct sw_accepted *v = (struct sw_accepted *)(void *)watch;
+    union sw_frame frame;
+    int error;
+
+    error = events == 0 ? ETIMEDOUT : sw_connection_receive_now(&v->connection, &frame, NULL);
+    if (error == EAGAIN)
+        return;
+    if (error == 0 && !v->has_slot && v->rendezvous == NULL && frame.header.type == SW_FRAME_HELLO)
+        hello(v, &frame);
+    else if (error == 0 && !v->has_slot && v->rendezvous != NULL &&
+             frame.header.type == SW_FRAME_JOIN)
+        join_in(v, &frame);
+    else if (error == 0 && v->has_slot && sw_rendezvous_ready(v, &frame))
+        return;
+    else if (v->rendezvous != NULL && error != 0 && !sw_frame_is_theirs(error))
+        sw_rendezvous_failed(v->rendezvous,
+                             sw_fail(SYMWIN_NO_MEMORY, "recvmsg: %s", strerror(error)));
+    else if (v->has_slot)
+        sw_rendezvous_lost(v);
+    else
+        sw_listener_drop(v);
+}
+
+static const char too_many[] =
+    "symwin_comm_create: too many connect to the process that made the id";
+static const char too_few[] = "symwin_comm_create: the process that made the id has too few "
+                              "descriptors for all who connect; raise its ulimit -n";
+
+/* Of those who have not said which id they come for, if there is one: any other may be a rank in the
+ * middle of its handshake. Either comes again. */
+static void drop_oldest_unauthenticated(const char *why)
+{
+    struct sw_accepted *v, *oldest = NULL;
+
+    for (v = listener.accepted_list; v != NULL; v = v->next)
+        if (!v->has_slot && (oldest == NULL || v->rendezvous == NULL || oldest->rendezvous != NULL))
+            oldest = v;
+    if (oldest != NULL)
+        sw_listener_refuse(oldest, SYMWIN_BUSY, -1, why);
+}
+
+void sw_listener_clear(void)
+{
+    struct sw_accepted *v, *next;
+
+    for (v = listener.accepted_list; v != NULL; v = next) {
+        next = v->next;
+        if (!v->has_slot)
+            sw_listener_refuse(v, SYMWIN_BUSY, -1, too_many);
+    }
+}
+
+/* Strangers hold no more descriptors than they leave free. `fd` was the lowest of those: where one of them has gone its number
+ * says little, and the highest of theirs says more. */
+static int is_crowded(int fd)
+{
+    const struct sw_accepted *v;
+    struct rlimit most;
+
+    if (listener.unauthenticated >= MOST_UNAUTHENTICATED)
+        return 1;
+    for (v = listener.accepted_list; v != NULL; v = v->next)
+        if (!v->has_slot && v->watch.fd > fd)
+            fd = v->watch.fd;
+    return getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
+           (rlim_t)fd + 1 + (rlim_t)listener.unauthenticated >= most.rlim_cur;
+}
+
+static void admit(int fd, int stream)
+{
+    struct sw_accepted *v = calloc(1, sizeof *v);
+    const int yes = 1;
+
+    if (v == NULL || sw_connection_open(&v->connection, fd, stream) != 0 ||
+        (!stream && !sw_socket_same_user(fd, &v->pid))) {
+        free(v);
+        close(fd);
+        return;
+    }
+    if (stream)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    v->watch = (struct sw_poll_watch){.fd = fd,
+                                      .events = POLLIN | POLLRDHUP,
+                                      .deadline = sw_now_ms() + HANDSHAKE_MS,
+                                      .ready = accepted_ready};
+    if (is_crowded(fd))
+        drop_oldest_unauthenticated(too_many);
+    if (sw_poll_add(&v->watch) != SYMWIN_OK) {
+        sw_connection_drop(&v->connection);
+        free(v);
+        return;
+    }
+    v->next = listener.accepted_list;
+    listener.accepted_list = v;
+    listener.unauthenticated++;
+}
+
+static void accept_one(struct sw_poll_watch *watch, short events)
+{
+    int fd, error;
+
+    if (events == 0) { /* a pause is over, or the time to linger */
+        watch->events = POLLIN;
+        sw_listener_rest(0);
+        return;
+    }
+    fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        admit(fd, watch != &listener.local);
+        return;
+    }
+    error = errno;
+    if (!is_shortage(error))
+        return;
+    if (listener.unauthenticated > 0) {
+        drop_oldest_unauthenticated(too_few);
+        return; /* there is room now */
+    }
+    sw_rendezvous_no_room(error); /* first: it may set a deadline for the last to come */
+    watch->events = 0;            /* or it would be ready again at once */
+    watch->deadline = sw_now_ms() + PAUSE_MS;
+    sw_poll_changed();
+}
+
+void sw_listener_forked(void)
+{
+    /* The parent's, sockets and folder included; what is in memory is lost to the child. */
+    listener.accepted_list = NULL;
+    listener.unauthenticated = 0;
+    listener.local = (struct sw_poll_watch){.fd = -1};
+    listener.folder[0] = '\0';
+    listener.count = 0;
+}

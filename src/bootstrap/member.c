@@ -1,0 +1,521 @@
+/* How ranks find each other: every rank goes to the process that made the id (root.c), as a thread
+ * or through a socket (knock.c), and comes back with its process's struct sw_group.
+ *
+ * In a process that did not make the id, each rank goes by itself; the lowest brings the descriptors
+ * home and makes the group, for which the others wait. Ranks of another host learn by TCP who they
+ * all are, and then meet once more among themselves, with an id that their lowest makes.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/bootstrap/bootstrap.h"
+
+static const char call[] = "symwin_comm_create";
+
+enum {
+    HOSTS_MS = 4000, /* the same, where the maker waits for other hosts' word on that */
+    LOOK_MS = 2,     /* between looks for the id of a host's ranks */
+    ASK_MS = 20,     /* between looks at the other hosts */
+    WORD_MS = 40,    /* for a word that should be there already */
+    ANSWER_MS = 500  /* for an answer of a process that runs */
+};
+
+/* ---- what the lowest rank of a process brings home ---- */
+
+/* Whether the rank is the lowest of its process, and how many others that has. */
+static int leads(const struct sw_frame_table *table, int rank, int *mates)
+{
+    int lowest = table->nranks;
+    int r;
+
+    *mates = 0;
+    for (r = table->nranks - 1; r >= 0; r--)
+        if (table->locations[r].process == table->locations[rank].process) {
+            lowest = r;
+            *mates += r != rank;
+        }
+    return lowest == rank;
+}
+
+/* How many processes of the rank's host there are beside its own. */
+static int neighbours(const struct sw_topology *topology, int rank)
+{
+    int count = 0;
+    int r, q;
+
+    for (r = 0; r < topology->nranks; r++) {
+        if (topology->locations[r].host != topology->locations[rank].host ||
+            topology->locations[r].process == topology->locations[rank].process)
+            continue;
+        for (q = 0; q < r && topology->locations[q].process != topology->locations[r].process; q++)
+            ;
+        count += q == r;
+    }
+    return count;
+}
+
+static symwin_status wrong(const char *what, int fd)
+{
+    sw_closer_close(fd);
+    return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong %s", call, what);
+}
+
+static symwin_status take_link(struct sw_topology *topology, const struct sw_frame_link *link,
+                               int fd)
+{
+    struct sw_connection *connection = &topology->connections[link->host];
+
+    if (sw_connection_open(connection, fd, 1) != 0) {
+        sw_fork_set_close(fd);
+        *connection = (struct sw_connection){.fd = -1};
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    }
+    connection->keyed = 1;
+    connection->maker = 1;
+    connection->sent = link->sent;
+    connection->received = link->received;
+    memcpy(connection->key, link->key, sizeof connection->key);
+    return SYMWIN_OK;
+}
+
+/* The descriptors, for the lowest rank of a process; links for the lowest of the host. */
+static symwin_status collect(struct sw_connection *connection, struct sw_topology *topology,
+                             int rank, union sw_frame *frame, int *maker, int64_t deadline)
+{
+    symwin_status status;
+    int fd = -1;
+    int i, r;
+
+    status = sw_client_recv_frame(connection, frame, SW_FRAME_PAGE, &topology->page, deadline);
+    *maker = status == SYMWIN_OK ? frame->pass.process : -1;
+    for (i = neighbours(topology, rank); i > 0 && status == SYMWIN_OK; i--) {
+        status = sw_client_recv_frame(connection, frame, SW_FRAME_SOCKET, &fd, deadline);
+        if (status != SYMWIN_OK)
+            break;
+        if (!sw_socket_is(fd, 0) || frame->pass.process >= topology->processes ||
+            frame->pass.process == topology->process || topology->sockets[frame->pass.process] >= 0)
+            return wrong("line", fd);
+        topology->sockets[frame->pass.process] = fd;
+    }
+    for (r = 0; r < rank && topology->locations[r].host != topology->host; r++)
+        ;
+    for (i = r == rank ? topology->hosts - 1 : 0; i > 0 && status == SYMWIN_OK; i--) {
+        status = sw_client_recv_frame(connection, frame, SW_FRAME_LINK, &fd, deadline);
+        if (status != SYMWIN_OK)
+            break;
+        if (!sw_socket_is(fd, 1) || frame->link.host >= topology->hosts ||
+            topology->connections[frame->link.host].fd >= 0)
+            return wrong("link", fd);
+        status = take_link(topology, &frame->link, fd);
+        sw_wipe(frame->link.key, sizeof frame->link.key);
+    }
+    return status;
+}
+
+/* Whom this process holds to be at fault when it cannot go. `maker` is a rank, -1: none. */
+static int whose_fault(symwin_status status, const union sw_frame *last, int maker, int own)
+{
+    int culprit = own;
+
+    if (last->header.type == SW_FRAME_REFUSAL)
+        culprit = last->refusal.rank;
+    else if (status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT)
+        culprit = maker;
+    return culprit >= 0 ? culprit : own;
+}
+
+/* Makes the group of what comes. `wide`: this was a meeting of one host's ranks, and that is the table of
+ * all. */
+static symwin_status settle_in(struct sw_connection *connection, const struct sw_frame_table *table,
+                               int rank, const struct sw_frame_table *wide, int host,
+                               union sw_frame *frame, int *maker, int64_t deadline,
+                               struct sw_group **out)
+{
+    struct sw_topology topology;
+    symwin_status status = sw_topology_make(&topology, table->nranks, table->processes,
+                                            table->hosts);
+    int p;
+
+    if (status != SYMWIN_OK)
+        return status;
+    memcpy(topology.locations, table->locations,
+           (size_t)table->nranks * sizeof *topology.locations);
+    topology.process = table->locations[rank].process;
+    status = collect(connection, &topology, rank, frame, maker, deadline);
+    if (status == SYMWIN_OK && wide != NULL) {
+        sw_poll_lock();
+        status = sw_topology_widen(&topology, wide, host);
+        sw_poll_unlock();
+    }
+    if (status != SYMWIN_OK)
+        sw_topology_end(&topology, status, whose_fault(status, frame, *maker, rank));
+    sw_poll_lock();
+    if (status != SYMWIN_OK) {
+        sw_topology_release(&topology);
+        sw_poll_unlock();
+        return status;
+    }
+    for (p = 0; p < topology.processes; p++)
+        sw_fork_set_remove(topology.sockets[p]); /* they are watched from now on */
+    sw_fork_set_remove(topology.page);
+    status = sw_group_create(&topology, out);
+    sw_poll_unlock();
+    return status;
+}
+
+/* The number of a host's rank among all. */
+static int rank_of_all(const struct sw_frame_table *wide, int host, int rank)
+{
+    int r = 0;
+
+    while (wide->locations[r].host != host || rank-- > 0)
+        r++;
+    return r;
+}
+
+/* Tells the maker why this process cannot go, as last said; the others hear it from the maker. */
+static void refuse(struct sw_connection *connection, symwin_status status, int culprit,
+                   int64_t deadline)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame.refusal);
+    frame.refusal.status = (int32_t)status;
+    frame.refusal.rank = culprit;
+    snprintf(frame.refusal.text, sizeof frame.refusal.text, "%s", symwin_last_error());
+    sw_frame_seal(&frame, SW_FRAME_REFUSAL);
+    sw_connection_send(connection, &frame, -1, deadline); /* it may be what does not work */
+}
+
+/* Tells the maker that this process is ready, or why it is not. */
+static symwin_status report(struct sw_connection *connection, int rank, symwin_status status,
+                            int64_t deadline)
+{
+    union sw_frame frame;
+    char who[32];
+
+    if (status == SYMWIN_OK) {
+        memset(&frame, 0, sizeof frame.pass);
+        sw_frame_seal(&frame, SW_FRAME_READY);
+        return sw_client_send_frame(connection, &frame, deadline);
+    }
+    snprintf(who, sizeof who, "rank %d: ", rank);
+    sw_fail_in(status, call, who);
+    refuse(connection, status, rank, deadline);
+    return status;
+}
+
+/* Waits until the maker says GO. A process that links hosts may hear meanwhile that it will not: it tells the
+ * maker; *told. */
+static symwin_status await_go(struct sw_connection *connection, const struct sw_group *group,
+                              union sw_frame *frame, int64_t deadline, int *told)
+{
+    char text[SW_TEXT_BYTES];
+    symwin_status status;
+    int culprit;
+
+    *told = 0;
+    if (group->hosts == 1 || sw_host_link_here(group) != group->process)
+        return sw_client_recv_frame(connection, frame, SW_FRAME_GO, NULL, deadline);
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    for (;;) {
+        const int64_t slice = sw_now_ms() + ASK_MS;
+
+        status = sw_client_recv_frame(connection, frame, SW_FRAME_GO, NULL,
+                                      slice < deadline ? slice : deadline);
+        if (status != SYMWIN_TIMEOUT || frame->header.type == SW_FRAME_REFUSAL)
+            break;
+        if (sw_exchange_ended(group->exchange)) {
+            sw_exchange_settled(group->exchange, call);
+            sw_exchange_outcome(group->exchange, &status, &culprit);
+            refuse(connection, status, culprit, deadline);
+            *told = 1;
+            return status;
+        }
+        if (sw_now_ms() >= deadline)
+            return SYMWIN_TIMEOUT;
+    }
+    if (status == SYMWIN_OK)
+        sw_error_restore(text); /* of waiting in slices */
+    return status;
+}
+
+/* The lowest rank of the process that made the id; -1: it has none. */
+static int lowest_of_maker(const struct sw_frame_table *table, const struct sw_frame_table *wide,
+                           int host, int maker)
+{
+    int r = 0;
+
+    while (r < table->nranks && table->locations[r].process != maker)
+        r++;
+    if (r == table->nranks)
+        return -1;
+    return wide == NULL ? r : rank_of_all(wide, host, r);
+}
+
+/* This process shall not go. Unless the maker has said so, it does not know whether others do: they learn of
+ * it from the page, and the other hosts from that. `maker` is a rank, -1: none. */
+static symwin_status give_up(struct sw_group *group, symwin_status status,
+                             const union sw_frame *last, int maker)
+{
+    const int makers = status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT;
+
+    sw_exchange_fail(group->exchange, status, whose_fault(status, last, maker, group->leader));
+    if (last->header.type == SW_FRAME_REFUSAL)
+        return status;
+    if (!makers)
+        return sw_exchange_settled(group->exchange, call);
+    /* The page may have the end of a process that left for the same reason. */
+    if (maker >= 0)
+        sw_fail(status, "%s: rank %d, whose process made the id, %s", call, maker,
+                status == SYMWIN_TIMEOUT ? "did not answer in time"
+                                         : "ended before all ranks could go");
+    return status;
+}
+
+/* The lowest rank of a process makes the group. */
+static symwin_status publish(struct sw_connection *connection, const struct sw_frame_table *table,
+                             int rank, const struct sw_frame_table *wide, int host,
+                             int64_t deadline, struct sw_group **out)
+{
+    union sw_frame frame = {.header = {.type = 0}};
+    const int own = wide == NULL ? rank : rank_of_all(wide, host, rank);
+    struct sw_group *group = NULL;
+    symwin_status status;
+    int maker = -1, told = 0;
+
+    status = settle_in(connection, table, rank, wide, host, &frame, &maker, deadline, &group);
+    if (frame.header.type != SW_FRAME_REFUSAL && status != SYMWIN_PEER_LOST)
+        status = report(connection, own, status, deadline);
+    if (status == SYMWIN_OK)
+        status = await_go(connection, group, &frame, deadline, &told);
+    if (status == SYMWIN_OK) {
+        *out = group;
+    } else if (group != NULL) {
+        if (!told)
+            status = give_up(group, status, &frame, lowest_of_maker(table, wide, host, maker));
+        sw_poll_lock();
+        sw_group_free(group);
+        sw_poll_unlock();
+    }
+    return status;
+}
+
+/* ---- the ranks of a host that is not the maker's ---- */
+
+static symwin_status join_wide(const struct sw_id *id, struct sw_frame_join *join,
+                               struct sw_connection *first, const struct sw_frame_table *wide,
+                               int host, struct sw_group **out);
+
+/* Waits where nothing but a refusal may come: no frame is of type 0. Never SYMWIN_OK. */
+static symwin_status await_refusal(struct sw_connection *connection, union sw_frame *frame,
+                                   int64_t deadline)
+{
+    return sw_client_recv_frame(connection, frame, (enum sw_frame_type)0, NULL, deadline);
+}
+
+/* Waits until the lowest rank of the host has written down its id, or the maker says that nothing will come of
+ * it. */
+static symwin_status await_id(const char *tail, struct sw_id *local,
+                              struct sw_connection *connection, union sw_frame *frame, int lowest,
+                              int64_t deadline)
+{
+    char text[SW_TEXT_BYTES];
+    unsigned turn = 0;
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    while (!sw_id_read(tail, turn++, local, sw_id_is_open, deadline)) {
+        const symwin_status status = await_refusal(connection, frame, sw_now_ms() + LOOK_MS);
+
+        if (status != SYMWIN_TIMEOUT)
+            return status;
+        if (sw_now_ms() >= deadline)
+            return sw_fail(
+                SYMWIN_TIMEOUT,
+                "%s: rank %d, the lowest on this host, did not come in time to where the host's "
+                "ranks meet; they need the same TMPDIR",
+                call, lowest);
+    }
+    sw_error_restore(text); /* of looking in vain */
+    return SYMWIN_OK;
+}
+
+/* This rank cannot be with those of its host. That may be because the first maker has ended it: then that one's word
+ * counts. If not, the first maker is told who is at fault: this rank, or the lowest of them, which was late. Where
+ * the first maker does not answer that, the lowest may have waited for it in vain. */
+static symwin_status last_word(struct sw_connection *first, int rank, int lowest,
+                               symwin_status status)
+{
+    char text[SW_TEXT_BYTES];
+    union sw_frame frame;
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    frame.header.type = 0;
+    await_refusal(first, &frame, sw_now_ms() + WORD_MS);
+    if (frame.header.type == SW_FRAME_REFUSAL)
+        return (symwin_status)frame.refusal.status;
+    sw_error_restore(text);
+    if (status != SYMWIN_TIMEOUT)
+        return report(first, rank, status, sw_now_ms());
+    refuse(first, status, lowest, sw_now_ms());
+    return await_refusal(first, &frame, sw_now_ms() + ANSWER_MS);
+}
+
+/* This host's ranks meet among themselves: the lowest makes an id and writes it down for the others. */
+static symwin_status meet_here(const struct sw_id *id, const struct sw_frame_join *join,
+                               const struct sw_frame_table *table, struct sw_connection *connection,
+                               int64_t deadline, struct sw_group **out)
+{
+    const int host = table->locations[join->rank].host;
+    const struct sw_part parts[] = {{id->secret, sizeof id->secret}, {&host, sizeof host}};
+    char tail[SW_TAIL_BYTES], name[SW_FILE_NAME_BYTES];
+    struct sw_id_options options = {
+        .file = name, .table = table, .host = host, .connection = connection};
+    union sw_frame frame = {.header = {.type = 0}};
+    const int lowest = rank_of_all(table, host, 0);
+    symwin_status status = SYMWIN_OK;
+    struct sw_frame_join mine;
+    struct sw_id local;
+    int rank = 0, nranks = 0, r;
+
+    for (r = 0; r < table->nranks; r++) {
+        rank += table->locations[r].host == host && r < join->rank;
+        nranks += table->locations[r].host == host;
+    }
+    if (lowest == join->rank)
+        status = sw_client_recv_frame(connection, &frame, SW_FRAME_GO, NULL, deadline);
+    sw_id_tail(parts, 2, tail);
+    if (status == SYMWIN_OK && lowest == join->rank)
+        status = sw_id_file(tail, call, name);
+    if (status == SYMWIN_OK)
+        status = lowest == join->rank
+                     ? sw_id_make(&local, &options, call)
+                     : await_id(tail, &local, connection, &frame, lowest, deadline - SW_GRACE_MS);
+    if (status != SYMWIN_OK) {
+        sw_wipe(&local, sizeof local);
+        if (lowest != join->rank && frame.header.type != SW_FRAME_REFUSAL)
+            return last_word(connection, join->rank, lowest, status);
+        if (frame.header.type == SW_FRAME_GO)
+            sw_host_link_say_end(connection, status, lowest);
+        return status;
+    }
+    mine = *join;
+    mine.rank = rank;
+    mine.nranks = nranks;
+    mine.posts = table->nranks;
+    mine.timeout_ms = sw_now_ms() + SW_GRACE_MS < deadline
+                          ? (int)(deadline - SW_GRACE_MS - sw_now_ms())
+                          : 1;
+    status = join_wide(&local, &mine, lowest == join->rank ? NULL : connection, table, host, out);
+    sw_wipe(&local, sizeof local);
+    if (status == SYMWIN_OK || lowest == join->rank || connection->fd < 0)
+        return status;
+    return last_word(connection, join->rank, lowest, status);
+}
+
+/* Through the maker's socket. */
+static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join *join,
+                                    struct sw_connection *first, const struct sw_frame_table *wide,
+                                    int host, int64_t deadline, struct sw_group **out)
+{
+    int64_t patience = deadline; /* once all have come */
+    /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
+    struct sw_process_join *process_join = sw_process_join_new(
+        id, wide == NULL ? join->rank : rank_of_all(wide, host, join->rank));
+    union sw_frame frame = {.header = {.type = 0}};
+    struct sw_connection connection = {.fd = -1};
+    struct sw_frame_table table;
+    symwin_status status;
+    int mates = 0;
+
+    if (process_join == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to join", call);
+    status = sw_client_join(id, join, first, deadline, &connection, &frame);
+    if (status == SYMWIN_OK && frame.header.type == SW_FRAME_HERE) {
+        struct sw_id local = *id;
+
+        sw_connection_close(&connection);
+        sw_process_join_free(process_join);
+        memcpy(local.folder, frame.here.folder, sizeof local.folder);
+        local.folder[sizeof local.folder - 1] = '\0';
+        local.family = 0; /* not over the network again */
+        status = join_by_socket(&local, join, first, wide, host, deadline, out);
+        sw_wipe(&local, sizeof local);
+        return status;
+    }
+    if (status != SYMWIN_OK) {
+        sw_connection_close(&connection);
+        if (frame.header.type == SW_FRAME_REFUSAL) /* as all are */
+            sw_process_join_free(process_join);
+        else /* the others may go without it */
+            sw_process_join_abandon(process_join, status, deadline);
+        return status;
+    }
+    if (frame.table.nranks != join->nranks)
+        status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id counts %d ranks, not %d",
+                         call, frame.table.nranks, join->nranks);
+    table = frame.table;
+    if (status == SYMWIN_OK && table.hosts > 1)
+        patience = deadline - SW_GRACE_MS + HOSTS_MS;
+    if (status == SYMWIN_OK && connection.stream) {
+        status = meet_here(id, join, &table, &connection, deadline, out);
+    } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
+        status = publish(&connection, &table, join->rank, wide, host, patience, out);
+        sw_process_join_publish(process_join, mates, status, status == SYMWIN_OK ? *out : NULL);
+        process_join = NULL;
+    } else if (status == SYMWIN_OK) {
+        status = sw_process_join_await(process_join, patience + SW_GRACE_MS, out);
+        process_join = NULL;
+    }
+    sw_connection_close(&connection);
+    sw_process_join_free(process_join);
+    return status;
+}
+
+static symwin_status join_wide(const struct sw_id *id, struct sw_frame_join *join,
+                               struct sw_connection *first, const struct sw_frame_table *wide,
+                               int host, struct sw_group **out)
+{
+    const int64_t deadline = sw_now_ms() + join->timeout_ms + SW_GRACE_MS;
+    symwin_status status;
+
+    if (memcmp(join->process, id->maker, sizeof id->maker) != 0)
+        return join_by_socket(id, join, first, wide, host, deadline, out);
+    if (first != NULL)
+        sw_client_ready(first);
+    sw_poll_lock();
+    status = sw_rendezvous_join(id, join, out);
+    sw_poll_unlock();
+    return status;
+}
+
+symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int rank,
+                                int timeout_ms, struct sw_group **out)
+{
+    struct sw_frame_join join;
+    symwin_status status;
+    struct sw_id id;
+
+    memcpy(&id, unique, sizeof id);
+    if (!sw_id_is_valid(&id))
+        return sw_fail(SYMWIN_INVALID, "%s: id was not made by symwin_unique_id_create", call);
+    sw_poll_lock();
+    status = sw_join_fill(&join, nranks, rank, timeout_ms);
+    sw_poll_unlock();
+    if (status == SYMWIN_OK)
+        status = join_wide(&id, &join, NULL, NULL, 0, out);
+    sw_claim_drop(&id);
+    sw_wipe(&id, sizeof id);
+    if (status != SYMWIN_OK)
+        sw_fail_in(status, call, ""); /* what failed may not know in which call it was */
+    sw_poll_settle();
+    return status;
+}
+
+void sw_bootstrap_forget(void)
+{
+    sw_process_join_forked();
+    sw_claims_forked();
+    sw_id_forked();
+    sw_rendezvous_forked();
+}

@@ -1,0 +1,638 @@
+/* Where ranks meet: the process that made an id keeps a meeting open for it.
+ *
+ * Ranks of this process come as threads, others through door.c. When all are there, every process learns
+ * which rank is where, and those on this host get the control page and a line to each other; then the
+ * meeting is over and the id has served. A meeting that fails (a rank is late, dies, or contradicts the
+ * others) fails for all ranks with one sentence.
+ *
+ * Ranks of other hosts come through TCP. They hold meetings of their own after this one (bootstrap.c);
+ * from here, the lowest of each host keeps its connection, whose other end goes to the lowest rank of
+ * this host: that links the hosts (links.c).
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/bootstrap/rendezvous.h"
+
+enum {
+    TELL_MS = 5000,
+    HOST_MS = 2000, /* for another host's word on who is late there */
+    MOST_PAST = 64  /* meetings that are remembered after their end */
+};
+
+static const char call[] = "symwin_comm_create";
+
+/* How a meeting ended, for whoever comes too late. */
+struct past {
+    unsigned char name[SW_NAME_BYTES];
+    unsigned char secret[SW_KEY_BYTES]; /* to prove over TCP that it was here, */
+    int proves;                         /* if it can be asked there */
+    symwin_status status;
+    int culprit;
+    char text[SW_TEXT_BYTES];
+};
+
+static struct {
+    pthread_cond_t changed;
+    struct rendezvous *rendezvous_list;
+    struct past past[MOST_PAST];
+    unsigned past_count;
+} the_rendezvous = {.changed = PTHREAD_COND_INITIALIZER};
+
+/* ---- meetings ---- */
+
+static void rendezvous_free(struct rendezvous *m)
+{
+    sw_connection_drop(&m->connection);
+    free(m->table);
+    free(m->file);
+    free(m->slots);
+    sw_wipe(&m->id, sizeof m->id);
+    free(m);
+}
+
+/* Whether ranks of other processes may be on their way. */
+static int some_are_coming(const struct rendezvous *m)
+{
+    return (m->foreign || sw_listener_next(m, NULL) != NULL) &&
+           (m->nranks == 0 || m->come < m->nranks);
+}
+
+/* Whether the connection is between hosts by now, and not to be spoken on from here. */
+static int is_linked(const struct rendezvous *m, const struct sw_accepted *v)
+{
+    int r;
+
+    for (r = 0; r < m->nranks && m->slots != NULL; r++)
+        if (m->slots[r].accepted == v && m->slots[r].linked)
+            return 1;
+    return 0;
+}
+
+/* A meeting has failed: who has gone on already hears of it as of any end of a communicator. */
+static void end_elsewhere(struct rendezvous *m)
+{
+    if (m->group != NULL) {
+        sw_exchange_fail(m->group->exchange, m->status,
+                         m->culprit >= 0 ? m->culprit : m->group->leader);
+        sw_group_free(m->group);
+        m->group = NULL;
+    }
+    sw_poll_remove(&m->link);
+    if (m->connection.fd >= 0)
+        sw_host_link_say_end(&m->connection, m->status, m->culprit >= 0 ? m->culprit : 0);
+    sw_connection_drop(&m->connection);
+}
+
+/* Those who have come hear how it ended. */
+static void dismiss(struct rendezvous *m)
+{
+    struct sw_accepted *v;
+
+    while ((v = sw_listener_next(m, NULL)) != NULL) {
+        if (m->status == SYMWIN_OK || is_linked(m, v))
+            sw_listener_drop(v);
+        else
+            sw_listener_refuse(v, m->status, m->culprit, m->text);
+    }
+}
+
+/* Ends a meeting as m->status and m->text say: nobody can come any more. */
+static void rendezvous_end(struct rendezvous *m)
+{
+    struct past *past = &the_rendezvous.past[the_rendezvous.past_count++ % MOST_PAST];
+    struct rendezvous **at = &the_rendezvous.rendezvous_list;
+    const int failed = m->status != SYMWIN_OK;
+    const int linger = failed && some_are_coming(m);
+
+    m->over = 1;
+    memcpy(past->name, m->name, sizeof past->name);
+    past->proves = m->id.family != 0; /* over a local socket the system vouches for this process */
+    sw_wipe(past->secret, sizeof past->secret);
+    if (past->proves)
+        memcpy(past->secret, m->id.secret, sizeof past->secret);
+    past->status = failed ? m->status : SYMWIN_INVALID;
+    past->culprit = failed ? m->culprit : SW_FRAME_UNKNOWN;
+    snprintf(past->text, sizeof past->text, "%s",
+             failed ? m->text
+                    : "symwin_comm_create: this id has served; make a new one for every "
+                      "communicator");
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+    sw_poll_remove(&m->timer);
+    if (m->file != NULL)
+        unlink(m->file);
+    if (failed)
+        end_elsewhere(m);
+    dismiss(m);
+    if (m->inside == 0)
+        rendezvous_free(m);
+    else
+        pthread_cond_broadcast(&the_rendezvous.changed);
+    sw_listener_rest(linger);
+}
+
+/* Ends it with what sw_fail() has just said. */
+static void rendezvous_fail(struct rendezvous *m, symwin_status status)
+{
+    m->status = status;
+    snprintf(m->text, sizeof m->text, "%s", symwin_last_error());
+    rendezvous_end(m);
+}
+
+int sw_rendezvous_number(const struct rendezvous *m, int rank)
+{
+    int r = 0;
+
+    if (m->table == NULL)
+        return rank;
+    while (r < m->table->nranks - 1 && (m->table->locations[r].host != m->host || rank-- > 0))
+        r++;
+    return r;
+}
+
+symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_status status)
+{
+    m->culprit = sw_rendezvous_number(m, rank);
+    return status;
+}
+
+symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
+{
+    int r;
+
+    if (m->table != NULL)
+        sw_rendezvous_culprit(m, 0, status); /* the lowest of a host makes the id of its meeting */
+    for (r = m->nranks - 1; r >= 0 && m->slots != NULL; r--)
+        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].far)
+            sw_rendezvous_culprit(m, r, status);
+    return sw_fail_in(status, call, "the process that made the id: ");
+}
+
+symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
+                                 enum sw_frame_type type, int fd)
+{
+    const int64_t longest = sw_now_ms() + TELL_MS;
+    int error;
+
+    sw_frame_seal(frame, type);
+    error = sw_connection_send(&m->slots[rank].accepted->connection, frame, fd,
+                               longest < m->timer.deadline ? longest : m->timer.deadline);
+    if (error == 0)
+        return SYMWIN_OK;
+    if (!sw_frame_is_theirs(error))
+        return sw_rendezvous_own(m, sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
+    sw_fail(SYMWIN_PEER_LOST, "%s: rank %d came, but cannot be reached any more: %s", call,
+            sw_rendezvous_number(m, rank), strerror(error));
+    return sw_rendezvous_culprit(m, rank, error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST);
+}
+
+static int first_absent(const struct rendezvous *m)
+{
+    int r = 0;
+
+    while (r < m->nranks - 1 && m->slots[r].taken)
+        r++;
+    return r;
+}
+
+static int first_unready(const struct rendezvous *m)
+{
+    int r = 0;
+
+    while (r < m->nranks - 1 && (!m->slots[r].awaited || m->slots[r].ready))
+        r++;
+    return r;
+}
+
+static void rendezvous_late(struct sw_poll_watch *watch, short events)
+{
+    struct rendezvous *m = (struct rendezvous *)(void *)((char *)watch -
+                                                         offsetof(struct rendezvous, timer));
+    const int here = m->come == m->nranks;
+    const int late = here ? first_unready(m) : first_absent(m);
+    const int number = sw_rendezvous_number(m, late);
+
+    (void)events;
+    if (here && m->slots[late].far && !m->extended) {
+        /* Whether it is late, or the lowest rank of its host, they know there, and will say. */
+        m->extended = 1;
+        watch->deadline = m->slots[late].deadline + HOST_MS;
+        sw_poll_changed();
+        return;
+    }
+    if (here)
+        sw_fail(SYMWIN_TIMEOUT, "%s: rank %d came, but was not ready within %d ms", call, number,
+                m->timeout_ms);
+    else
+        sw_fail(SYMWIN_TIMEOUT,
+                "%s: rank %d did not come within %d ms (%d of %d ranks did); start every rank with "
+                "this id",
+                call, number, m->timeout_ms, m->come, m->nranks);
+    rendezvous_fail(m, sw_rendezvous_culprit(m, late, SYMWIN_TIMEOUT));
+}
+
+/* A word from the deciding host, or none any more, before this host's ranks have met: it can only be the end. */
+static void link_word(struct sw_poll_watch *watch, short events)
+{
+    struct rendezvous *m = (struct rendezvous *)(void *)((char *)watch -
+                                                         offsetof(struct rendezvous, link));
+    symwin_status status = SYMWIN_PEER_LOST;
+    union sw_frame frame;
+    int error;
+
+    (void)events;
+    error = sw_connection_receive_now(&m->connection, &frame, NULL);
+    if (error == EAGAIN)
+        return;
+    m->culprit = 0;
+    if (error == 0 && frame.header.type == SW_FRAME_END) {
+        status = (symwin_status)frame.end.status;
+        m->culprit = frame.end.rank;
+    } else {
+        while (m->table->locations[m->culprit].host != 0)
+            m->culprit++;
+    }
+    sw_poll_remove(&m->link);
+    sw_connection_drop(&m->connection); /* it knows */
+    if (status == SYMWIN_PEER_LOST)
+        sw_fail(status, "%s: the process of rank %d ended before all ranks had come", call,
+                m->culprit);
+    else
+        sw_fail(status, "%s: rank %d, on another host, failed with %s", call, m->culprit,
+                symwin_status_name(status));
+    rendezvous_fail(m, status);
+}
+
+struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES])
+{
+    struct rendezvous *m = the_rendezvous.rendezvous_list;
+
+    while (m != NULL && memcmp(m->name, name, SW_NAME_BYTES) != 0)
+        m = m->next;
+    return m;
+}
+
+/* Why there is no such meeting; NULL as the secret of one that never was, or is long past. */
+symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
+                                    const unsigned char **secret)
+{
+    unsigned i;
+
+    *secret = NULL;
+    for (i = 0; i < MOST_PAST && i < the_rendezvous.past_count; i++)
+        if (memcmp(the_rendezvous.past[i].name, name, SW_NAME_BYTES) == 0) {
+            *culprit = the_rendezvous.past[i].culprit;
+            *secret = the_rendezvous.past[i].proves ? the_rendezvous.past[i].secret : NULL;
+            return sw_fail(the_rendezvous.past[i].status, "%s", the_rendezvous.past[i].text);
+        }
+    *culprit = SW_FRAME_UNKNOWN;
+    return sw_fail(SYMWIN_INVALID, "%s: this id has served, or another process made it", call);
+}
+
+const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous)
+{
+    return rendezvous->id.secret;
+}
+
+int sw_rendezvous_expects(void)
+{
+    return the_rendezvous.rendezvous_list != NULL;
+}
+
+static symwin_status rendezvous_fill(struct rendezvous *m, struct sw_id *id,
+                                     const struct sw_id_options *options, const char *for_call)
+{
+    symwin_status status = sw_process_name(id->maker);
+
+    m->connection.fd = -1;
+    m->culprit = -1;
+    if (status == SYMWIN_OK)
+        status = sw_listener_open(id);
+    if (status != SYMWIN_OK)
+        return status;
+    m->id = *id;
+    sw_id_name(id, m->name);
+    m->timer = (struct sw_poll_watch){.fd = -1, .deadline = INT64_MAX, .ready = rendezvous_late};
+    if (options->file != NULL) {
+        m->file = strdup(options->file);
+        if (m->file == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    }
+    if (options->table != NULL && id->folder[0] == '\0')
+        return sw_fail(
+            SYMWIN_DENIED,
+            "%s: could not open a socket for this host's other ranks; give it a writable "
+            "TMPDIR of at most 21 characters",
+            call);
+    if (options->table != NULL) {
+        m->table = malloc(sizeof *m->table);
+        if (m->table == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+        *m->table = *options->table;
+        m->host = options->host;
+    }
+    if (options->connection != NULL) {
+        m->link = (struct sw_poll_watch){.fd = options->connection->fd,
+                                         .events = POLLIN | POLLRDHUP,
+                                         .deadline = INT64_MAX,
+                                         .ready = link_word};
+        status = sw_poll_add(&m->link);
+    }
+    /* Last: nothing has to remove the file. */
+    if (status == SYMWIN_OK && options->file != NULL)
+        status = sw_id_write(options->file, id, for_call);
+    return status;
+}
+
+symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *options,
+                                 const char *for_call)
+{
+    struct rendezvous *m = calloc(1, sizeof *m);
+    symwin_status status;
+
+    if (m == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", for_call);
+    status = rendezvous_fill(m, id, options, for_call);
+    if (status != SYMWIN_OK) {
+        sw_poll_remove(&m->link);
+        rendezvous_free(m);
+        sw_listener_rest(0);
+        return status;
+    }
+    if (options->connection != NULL) {
+        m->connection = *options->connection;
+        *options->connection = (struct sw_connection){.fd = -1};
+        sw_fork_set_remove(m->connection.fd); /* it is watched */
+    }
+    m->next = the_rendezvous.rendezvous_list;
+    the_rendezvous.rendezvous_list = m;
+    return SYMWIN_OK;
+}
+
+symwin_status sw_rendezvous_close(const struct sw_id *id)
+{
+    unsigned char name[SW_NAME_BYTES];
+    struct rendezvous *m;
+
+    sw_id_name(id, name);
+    m = sw_rendezvous_named(name);
+    if (m == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_unique_id_release: the id has served, was released "
+                                       "before, or was made by another process");
+    m->status = SYMWIN_ABORTED;
+    snprintf(m->text, sizeof m->text, "%s: the id was released by the process that made it", call);
+    rendezvous_end(m);
+    return SYMWIN_OK;
+}
+
+/* ---- a rank comes ---- */
+
+/* All processes are ready: only now does any of them go. One that cannot be told tells the others. */
+static void go(struct rendezvous *m)
+{
+    union sw_frame frame = {.pass = {.process = 0}};
+    int r;
+
+    for (r = 0; r < m->nranks; r++) {
+        const struct slot *s = &m->slots[r];
+
+        if (s->awaited && !s->far)
+            sw_rendezvous_tell(m, r, &frame, SW_FRAME_GO, -1);
+    }
+    rendezvous_end(m);
+}
+
+/* The first rank says how many there are. */
+static symwin_status open_slots(struct rendezvous *m, int nranks)
+{
+    symwin_status status;
+
+    m->slots = calloc((size_t)nranks, sizeof *m->slots);
+    if (m->slots == NULL)
+        return sw_rendezvous_own(m,
+                                 sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", nranks));
+    m->nranks = nranks;
+    m->posts = m->table != NULL ? m->table->nranks : nranks;
+    status = sw_poll_add(&m->timer);
+    return status == SYMWIN_OK ? SYMWIN_OK : sw_rendezvous_own(m, status);
+}
+
+/* Who is wrong about nranks: the one that differs from all that came before it; of two, either may be. */
+static symwin_status fail_nranks(const struct rendezvous *m, const struct sw_frame_join *join)
+{
+    int first = 0;
+
+    while (first < m->nranks - 1 && !m->slots[first].taken)
+        first++;
+    if (m->come < 2)
+        return sw_fail(SYMWIN_MISMATCH,
+                       "%s: nranks differ: rank %d passed %d, rank %d passed %d; pass the same on "
+                       "every rank",
+                       call, first, m->nranks, join->rank, join->nranks);
+    return sw_fail(SYMWIN_MISMATCH,
+                   "%s: nranks differ: rank %d passed %d, the %d ranks before it passed %d; pass "
+                   "the same on every rank",
+                   call, join->rank, join->nranks, m->come, m->nranks);
+}
+
+static symwin_status judge(struct rendezvous *m, const struct sw_frame_join *join)
+{
+    if (join->protocol != SW_FRAME_PROTOCOL)
+        return sw_fail(
+            SYMWIN_MISMATCH,
+            "%s: rank %d's symwin speaks protocol %u, and the process that made the id %u; "
+            "use one version of symwin on every rank",
+            call, join->rank, join->protocol, SW_FRAME_PROTOCOL);
+    if (m->nranks != 0 && join->nranks != m->nranks)
+        return fail_nranks(m, join);
+    if (join->nranks < 1 || join->nranks > SW_MAX_RANKS || join->rank < 0 ||
+        join->rank >= join->nranks)
+        return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d of %d", call, join->rank,
+                       join->nranks);
+    if (m->nranks != 0 && m->slots[join->rank].taken)
+        return sw_fail(SYMWIN_INVALID, "%s: rank %d came twice under one id; pass each rank once",
+                       call, join->rank);
+    return SYMWIN_OK;
+}
+
+/* All have come: whether they are of one job. */
+static symwin_status judge_claims(struct rendezvous *m)
+{
+    const int rank = m->file != NULL && m->table == NULL ? sw_claim_disputed(m->file, m->nranks)
+                                                         : -1;
+
+    if (rank < 0)
+        return SYMWIN_OK;
+    return sw_rendezvous_culprit(
+        m, rank,
+        sw_fail(SYMWIN_INVALID,
+                "%s: two processes came as rank %d of a job of that name at the same time: set "
+                "SYMWIN_JOB to a name that each job has for itself",
+                call, rank));
+}
+
+/* Takes a seat for a member. If it must not, or if it was the last and something goes wrong, the
+ * meeting is over; it is also over when this was the last and no other process has to get ready. */
+static void slot(struct rendezvous *m, const struct sw_frame_join *join,
+                 struct sw_accepted *accepted)
+{
+    const int64_t deadline = sw_now_ms() + join->timeout_ms;
+    symwin_status status = judge(m, join);
+    struct slot *s;
+
+    if (status != SYMWIN_OK && join->rank >= 0 && join->rank < m->nranks)
+        sw_rendezvous_culprit(m, join->rank, status);
+    if (status == SYMWIN_OK && m->nranks == 0)
+        status = open_slots(m, join->nranks);
+    if (status != SYMWIN_OK) {
+        rendezvous_fail(m, status);
+        return;
+    }
+    s = &m->slots[join->rank];
+    s->taken = 1;
+    s->accepted = accepted;
+    s->deadline = deadline;
+    m->foreign |= accepted != NULL;
+    memcpy(s->process, join->process, sizeof s->process);
+    s->far = accepted != NULL && accepted->connection.stream;
+    if (s->far)
+        memcpy(s->host, join->host, sizeof s->host);
+    if (deadline < m->timer.deadline) {
+        m->timer.deadline = deadline;
+        m->timeout_ms = join->timeout_ms;
+        sw_poll_changed();
+    }
+    if (++m->come < m->nranks)
+        return;
+    sw_listener_clear();
+    status = judge_claims(m);
+    if (status == SYMWIN_OK)
+        status = sw_rendezvous_hand_out(m);
+    if (status != SYMWIN_OK)
+        rendezvous_fail(m, status);
+    else if (m->unready == 0)
+        go(m);
+}
+
+symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
+                                 struct sw_group **out)
+{
+    unsigned char name[SW_NAME_BYTES];
+    symwin_status status;
+    const unsigned char *secret;
+    struct rendezvous *m;
+    int culprit;
+
+    sw_id_name(id, name);
+    m = sw_rendezvous_named(name);
+    if (m == NULL)
+        return sw_rendezvous_why_not(name, &culprit, &secret);
+    m->inside++;
+    slot(m, join, NULL);
+    while (!m->over)
+        sw_poll_wait(&the_rendezvous.changed, INT64_MAX);
+    status = m->status;
+    *out = m->group;
+    if (status != SYMWIN_OK)
+        sw_fail(status, "%s", m->text);
+    if (--m->inside == 0)
+        rendezvous_free(m);
+    return status;
+}
+
+/* ---- what door.c tells ---- */
+
+void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join)
+{
+    slot(accepted->rendezvous, join, accepted);
+}
+
+int sw_rendezvous_ready(struct sw_accepted *accepted, const union sw_frame *frame)
+{
+    struct rendezvous *m = accepted->rendezvous;
+    struct slot *s = &m->slots[accepted->rank];
+
+    if (!s->awaited ||
+        (frame->header.type != SW_FRAME_READY && frame->header.type != SW_FRAME_REFUSAL))
+        return 0;
+    if (frame->header.type == SW_FRAME_REFUSAL) {
+        sw_rendezvous_culprit(m, accepted->rank, SYMWIN_OK);
+        if (frame->refusal.rank >= 0)
+            m->culprit = frame->refusal.rank;
+        rendezvous_fail(m,
+                        sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text));
+        return 1;
+    }
+    m->unready -= !s->ready;
+    s->ready = 1;
+    if (m->unready == 0)
+        go(m);
+    return 1;
+}
+
+void sw_rendezvous_lost(struct sw_accepted *accepted)
+{
+    struct rendezvous *m = accepted->rendezvous;
+
+    if (m->come == m->nranks && m->slots[accepted->rank].far && m->slots[accepted->rank].ready) {
+        m->slots[accepted->rank].accepted = NULL; /* it is with the ranks of its host now */
+        sw_listener_drop(accepted);
+        return;
+    }
+    sw_fail(SYMWIN_PEER_LOST, "%s: the process of rank %d ended before all ranks had come", call,
+            sw_rendezvous_number(m, accepted->rank));
+    rendezvous_fail(m, sw_rendezvous_culprit(m, accepted->rank, SYMWIN_PEER_LOST));
+}
+
+void sw_rendezvous_ended(const struct sw_group *group)
+{
+    struct rendezvous *m = the_rendezvous.rendezvous_list;
+    symwin_status status;
+
+    while (m != NULL && m->group != group)
+        m = m->next;
+    if (m == NULL || !sw_exchange_is_decided(group->exchange))
+        return;
+    sw_exchange_outcome(group->exchange, &status, &m->culprit);
+    sw_exchange_status(group->exchange, call);
+    rendezvous_fail(m, status);
+}
+
+void sw_rendezvous_failed(struct rendezvous *rendezvous, symwin_status status)
+{
+    rendezvous_fail(rendezvous, sw_rendezvous_own(rendezvous, status));
+}
+
+/* Every meeting that waits for a rank would wait in vain. */
+void sw_rendezvous_no_room(int error)
+{
+    struct rendezvous *m, *next;
+
+    for (m = the_rendezvous.rendezvous_list; m != NULL; m = next) {
+        next = m->next;
+        m->foreign = 1; /* whoever is at the door */
+        if (m->come > 0)
+            rendezvous_fail(
+                m, sw_rendezvous_own(
+                       m, sw_fail(SYMWIN_NO_MEMORY,
+                                  "it cannot take in another rank: %s; raise its ulimit -n",
+                                  strerror(error))));
+    }
+}
+
+void sw_rendezvous_forked(void)
+{
+    the_rendezvous.rendezvous_list = NULL; /* the parent's */
+    sw_wipe(the_rendezvous.past, sizeof the_rendezvous.past);
+    the_rendezvous.past_count = 0;
+    pthread_cond_init(&the_rendezvous.changed, NULL);
+    sw_listener_forked();
+}

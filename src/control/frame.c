@@ -1,0 +1,372 @@
+/* Frames over sockets: one parser, descriptors that never leak, waits with a deadline. */
+#include "src/control/frame.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_DESCRIPTORS = 253 }; /* of one message: Linux, SCM_MAX_FD */
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16 */
+#endif
+
+/* ---- frames ---- */
+
+static size_t table_bytes(int32_t nranks)
+{
+    return offsetof(struct sw_frame_table, locations) +
+           (size_t)nranks * sizeof(struct sw_frame_location);
+}
+
+static size_t frame_bytes(const union sw_frame *frame)
+{
+    switch ((enum sw_frame_type)frame->header.type) {
+    case SW_FRAME_HELLO:
+        return sizeof frame->hello;
+    case SW_FRAME_CHALLENGE:
+        return sizeof frame->challenge;
+    case SW_FRAME_JOIN:
+        return sizeof frame->join;
+    case SW_FRAME_TABLE:
+        return table_bytes(frame->table.nranks);
+    case SW_FRAME_PAGE:
+    case SW_FRAME_SOCKET:
+    case SW_FRAME_READY:
+    case SW_FRAME_GO:
+        return sizeof frame->pass;
+    case SW_FRAME_REFUSAL:
+        return sizeof frame->refusal;
+    case SW_FRAME_HANDLE:
+        return sizeof frame->handle;
+    case SW_FRAME_HERE:
+        return sizeof frame->here;
+    case SW_FRAME_LINK:
+        return sizeof frame->link;
+    case SW_FRAME_POST:
+        return sizeof frame->post;
+    case SW_FRAME_LEAVE:
+    case SW_FRAME_END:
+        return sizeof frame->end;
+    case SW_FRAME_MESSAGE:
+        return sizeof frame->message;
+    case SW_FRAME_ASK:
+    case SW_FRAME_WELL:
+        return sizeof frame->header;
+    }
+    return 0;
+}
+
+void sw_frame_seal(union sw_frame *frame, enum sw_frame_type type)
+{
+    frame->header = (struct sw_frame_header){
+        .magic = SW_FRAME_MAGIC, .form = SW_FRAME_FORM, .type = (uint16_t)type};
+    frame->header.bytes = (uint32_t)frame_bytes(frame);
+}
+
+static int rank_in(int32_t rank, int32_t nranks)
+{
+    return nranks >= 1 && nranks <= SW_MAX_RANKS && rank >= 0 && rank < nranks;
+}
+
+static int table_valid(const struct sw_frame_table *table, size_t bytes)
+{
+    int r;
+
+    if (bytes < table_bytes(0) || !rank_in(0, table->nranks) || table->processes < 1 ||
+        table->processes > table->nranks || table->hosts < 1 || table->hosts > table->processes)
+        return 0;
+    if (bytes != table_bytes(table->nranks))
+        return 0;
+    for (r = 0; r < table->nranks; r++)
+        if (table->locations[r].process >= table->processes ||
+            table->locations[r].host >= table->hosts)
+            return 0;
+    return 1;
+}
+
+static int status_valid(int32_t status)
+{
+    return status >= 0 && status <= SYMWIN_STATUS_LAST;
+}
+
+/* What it says of memory is judged by who knows how much there is. */
+static int message_valid(struct sw_frame_message *message)
+{
+    message->text[sizeof message->text - 1] = '\0';
+    return rank_in(message->from, SW_MAX_RANKS) && rank_in(message->to, SW_MAX_RANKS) &&
+           message->kind >= SW_MESSAGE_OFFER && message->kind <= SW_MESSAGE_GONE &&
+           message->memory >= SW_MESSAGE_NONE && message->memory <= SW_MESSAGE_OTHER &&
+           status_valid(message->status) && (message->is_fabric == 0 || message->is_fabric == 1);
+}
+
+int sw_frame_valid(union sw_frame *frame, size_t bytes)
+{
+    if (bytes < sizeof frame->header || frame->header.magic != SW_FRAME_MAGIC ||
+        frame->header.form != SW_FRAME_FORM || frame->header.bytes != bytes ||
+        frame->header.zero != 0)
+        return 0;
+    if (frame->header.type == SW_FRAME_TABLE)
+        return table_valid(&frame->table, bytes);
+    if (frame_bytes(frame) != bytes)
+        return 0;
+    switch ((enum sw_frame_type)frame->header.type) {
+    case SW_FRAME_JOIN:
+        /* nranks and rank are judged against the communicator's, by who knows it */
+        return frame->join.timeout_ms > 0 && frame->join.posts >= 0 &&
+               frame->join.posts <= SW_MAX_RANKS;
+    case SW_FRAME_PAGE:
+        return frame->pass.process >= -1 && frame->pass.process < SW_MAX_RANKS;
+    case SW_FRAME_SOCKET:
+        return frame->pass.process >= 0 && frame->pass.process < SW_MAX_RANKS;
+    case SW_FRAME_REFUSAL:
+        frame->refusal.text[sizeof frame->refusal.text - 1] = '\0';
+        return frame->refusal.status != SYMWIN_OK && status_valid(frame->refusal.status) &&
+               frame->refusal.rank >= SW_FRAME_UNKNOWN && frame->refusal.rank < SW_MAX_RANKS;
+    case SW_FRAME_HANDLE:
+        return rank_in(frame->handle.rank, SW_MAX_RANKS) && status_valid(frame->handle.status);
+    case SW_FRAME_HERE:
+        frame->here.folder[sizeof frame->here.folder - 1] = '\0';
+        return frame->here.folder[0] != '\0';
+    case SW_FRAME_LINK:
+        return frame->link.host > 0 && frame->link.host < SW_MAX_RANKS;
+    case SW_FRAME_POST:
+        return rank_in(frame->post.rank, SW_MAX_RANKS) && frame->post.bytes >= 0 &&
+               frame->post.bytes <= SW_EXCHANGE_BYTES;
+    case SW_FRAME_LEAVE:
+        return rank_in(frame->end.rank, SW_MAX_RANKS);
+    case SW_FRAME_END:
+        return rank_in(frame->end.rank, SW_MAX_RANKS) && frame->end.status != SYMWIN_OK &&
+               status_valid(frame->end.status);
+    case SW_FRAME_MESSAGE:
+        return message_valid(&frame->message);
+    default:
+        return 1;
+    }
+}
+
+int sw_frame_is_theirs(int error)
+{
+    return error == EPIPE || error == ECONNRESET || error == EPROTO || error == ETIMEDOUT ||
+           error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
+/* ---- sending ---- */
+
+int sw_frame_send_now(int socket, const union sw_frame *frame, int fd)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec data = {.iov_base = (void *)(uintptr_t)frame, .iov_len = frame->header.bytes};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    ssize_t sent;
+
+    if (fd >= 0) {
+        memset(&control, 0, sizeof control);
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+    }
+    do
+        sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    return sent < 0 ? errno : 0;
+}
+
+int sw_socket_wait(int socket, short events, int64_t deadline)
+{
+    for (;;) {
+        struct pollfd p = {.fd = socket, .events = events};
+        const int64_t left = deadline - sw_now_ms();
+        int found;
+
+        if (left <= 0)
+            return ETIMEDOUT;
+        found = poll(&p, 1, left > INT_MAX ? INT_MAX : (int)left);
+        if (found > 0)
+            return 0;
+        if (found < 0 && errno != EINTR)
+            return errno;
+    }
+}
+
+int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadline)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+
+    for (;;) {
+        int error = sw_frame_send_now(socket, frame, fd);
+
+        if (error == EAGAIN) {
+            error = sw_socket_wait(socket, POLLOUT, deadline);
+            if (error == 0)
+                continue;
+        } else if (error == ETOOMANYREFS && sw_now_ms() < deadline) {
+            /* more descriptors under way than the user may have open: receivers are at it */
+            nanosleep(&moment, NULL);
+            continue;
+        }
+        return error;
+    }
+}
+
+/* ---- receiving ---- */
+
+/* Discards every descriptor that came, but for the one of a message that has just one. */
+static int take_descriptors(struct msghdr *message, int wanted, int *fd)
+{
+    struct cmsghdr *c;
+    int count = 0;
+
+    for (c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+        const unsigned char *at = CMSG_DATA(c);
+        size_t left;
+
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (left = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); left > 0; left--) {
+            int came;
+
+            memcpy(&came, at, sizeof came);
+            at += sizeof came;
+            if (count++ == 0 && wanted)
+                *fd = came;
+            else
+                sw_closer_close(came);
+        }
+    }
+    return count;
+}
+
+int sw_frame_receive_now(int socket, union sw_frame *frame, int *fd)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))]; /* or the system closes them, here */
+    } control;
+    struct iovec data = {.iov_base = frame, .iov_len = sizeof *frame};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    int came = -1;
+    int error = 0;
+    int resets = 0, ends = 0;
+    int count;
+    ssize_t got;
+
+    /* The last word may be behind the end. Who closes with a frame of ours unread resets the socket, which is told
+     * first; and a receive that does not wait looks for frames, then for the end (Linux, __unix_dgram_recvmsg()):
+     * both may come in between. After the end no frame comes, so the second look is right. */
+    do {
+        message.msg_controllen = sizeof control;
+        got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while ((got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0))) ||
+             (got == 0 && message.msg_controllen == 0 && (message.msg_flags & MSG_CTRUNC) == 0 &&
+              ends++ == 0));
+    if (got < 0 && errno == EAGAIN && ends > 0)
+        return EPROTO; /* it was no end, but an empty frame */
+    if (got < 0)
+        return errno == ECONNRESET ? EPIPE : errno;
+    count = take_descriptors(&message, fd != NULL, &came);
+    if ((message.msg_flags & MSG_CTRUNC) != 0 && count == 0)
+        error = (message.msg_flags & MSG_TRUNC) == 0 && sw_frame_valid(frame, (size_t)got)
+                    ? EMFILE /* the system found no number for it */
+                    : EPROTO;
+    else if (count > (fd != NULL) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+        error = EPROTO;
+    else if (got == 0)
+        error = EPIPE;
+    else if (!sw_frame_valid(frame, (size_t)got))
+        error = EPROTO;
+    if (error != 0) {
+        sw_closer_close(came);
+        return error;
+    }
+    if (fd != NULL)
+        *fd = came;
+    return 0;
+}
+
+void sw_socket_empty(int socket)
+{
+    union sw_frame frame;
+    int error;
+
+    shutdown(socket, SHUT_RDWR); /* no more comes */
+    do {
+        int came = -1;
+
+        error = sw_frame_receive_now(socket, &frame, &came);
+        sw_closer_close(came);
+    } while (error == 0 || error == EPROTO || error == EMFILE);
+}
+
+/* ---- proofs ---- */
+
+void sw_frame_prove_maker(const unsigned char secret[SW_KEY_BYTES],
+                          const struct sw_frame_hello *hello,
+                          const struct sw_frame_challenge *challenge,
+                          unsigned char proof[SW_DIGEST_BYTES])
+{
+    const struct sw_part parts[] = {
+        {"symwin maker", 12},
+        {hello->nonce, sizeof hello->nonce},
+        {challenge->nonce, sizeof challenge->nonce},
+    };
+
+    sw_hmac(secret, parts, 3, proof);
+}
+
+void sw_frame_prove_rank(const unsigned char secret[SW_KEY_BYTES],
+                         const struct sw_frame_hello *hello,
+                         const struct sw_frame_challenge *challenge,
+                         const struct sw_frame_join *join, unsigned char proof[SW_DIGEST_BYTES])
+{
+    const struct sw_part parts[] = {
+        {"symwin rank", 11},
+        {hello->nonce, sizeof hello->nonce},
+        {challenge->nonce, sizeof challenge->nonce},
+        {join, offsetof(struct sw_frame_join, proof)},
+    };
+
+    sw_hmac(secret, parts, 4, proof);
+}
+
+int sw_socket_take_descriptors(int socket, int yes)
+{
+    return setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &yes, sizeof yes) == 0;
+}
+
+int sw_socket_is(int fd, int stream)
+{
+    int family = AF_UNSPEC, type = 0;
+    socklen_t size = sizeof(int);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0)
+        return 0;
+    return stream ? (family == AF_INET || family == AF_INET6) && type == SOCK_STREAM
+                  : family == AF_UNIX && type == SOCK_SEQPACKET;
+}
+
+int sw_socket_same_user(int socket, pid_t *pid)
+{
+    struct ucred peer = {0};
+    socklen_t bytes = sizeof peer;
+
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || bytes != sizeof peer)
+        return 0;
+    *pid = peer.pid;
+    return peer.uid == geteuid();
+}

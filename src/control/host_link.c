@@ -1,0 +1,478 @@
+/* Ranks on several hosts: what they post travels over TCP between the hosts' lowest ranks' processes.
+ *
+ * One host decides (exchange.c): the one on which the id was made. Its linking process has a connection
+ * to that of every other host. Posts are sent by the rank that relays them, which may wait for room until its
+ * call's deadline. Letters of one rank to another, that a rank leaves, and an end, are sent by whoever comes to them, the service thread too:
+ * nobody waits there for another sender, and hardly for room. What cannot be sent breaks the connection.
+ */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "src/control/host_link.h"
+
+enum {
+    WORD_MS = 100, /* for LEAVE and END, which fit into any buffer that is read at the other end */
+    PULSE_MS = 100,
+    MOST_QUEUED = 4096, /* letters: whoever sends sends them all */
+    KEEPALIVE_S = 5,    /* of silence; then three probes */
+    PROBE_S = 2,
+    PROBES = 3
+};
+
+int sw_host_link_here(const struct sw_group *group)
+{
+    int lowest = 0;
+
+    while (lowest < group->nranks - 1 && group->host_of[lowest] != group->host)
+        lowest++;
+    return group->process_of[lowest];
+}
+
+int sw_host_link_staying(const struct sw_group *group, int host)
+{
+    const int process = group->process_of[group->links[host].rank];
+    int rank = 0;
+
+    while (rank < group->nranks &&
+           (group->process_of[rank] != process || sw_exchange_has_left(group->exchange, rank)))
+        rank++;
+    return rank < group->nranks ? rank : -1;
+}
+
+/* The processes that link this host and the deciding one leave after their last word. */
+static int is_cut_off(void *context)
+{
+    const struct sw_group *group = context;
+
+    return sw_host_link_staying(group, 0) < 0 || sw_host_link_staying(group, group->host) < 0;
+}
+
+/* The process at the other end has ended, or cannot be reached, unless its ranks have all left in good order. */
+static void link_lost(struct sw_host_link *link)
+{
+    struct sw_group *group = link->group;
+    const int rank = sw_host_link_staying(group, link->host);
+
+    sw_poll_remove(&link->watch);
+    sw_fork_set_add(link->connection.fd); /* or a forked child would hold it open */
+    if (rank < 0)
+        return;
+    if (group->host == 0)
+        sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, rank);
+    else
+        sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, rank);
+}
+
+/* ---- sending ---- */
+
+/* Under link->mutex. After a failure half a frame may be out: the service thread finds the connection dead. */
+static void transmit(struct sw_host_link *link, const union sw_frame *frame, int64_t deadline)
+{
+    if (link->broken || sw_connection_send(&link->connection, frame, -1, deadline) == 0)
+        return;
+    link->broken = 1;
+    shutdown(link->connection.fd, SHUT_RDWR);
+}
+
+static void fill_end(union sw_frame *frame, enum sw_frame_type type, symwin_status status, int rank)
+{
+    memset(frame, 0, sizeof frame->end);
+    frame->end.status = (int32_t)status;
+    frame->end.rank = rank;
+    sw_frame_seal(frame, type);
+}
+
+void sw_host_link_say_end(struct sw_connection *connection, symwin_status status, int culprit)
+{
+    union sw_frame frame;
+
+    fill_end(&frame, SW_FRAME_END, status, culprit);
+    sw_connection_send(connection, &frame, -1, sw_now_ms() + WORD_MS);
+}
+
+/* Whether the other end believes what this host says of the rank: see speaks_for(). */
+static int may_speak_for(const struct sw_host_link *link, int rank)
+{
+    const struct sw_group *group = link->group;
+
+    return group->host == 0 ? group->host_of[rank] != link->host
+                            : group->host_of[rank] == group->host;
+}
+
+/* Under link->mutex. */
+static void send_end(struct sw_host_link *link)
+{
+    struct sw_exchange *x = link->group->exchange;
+    union sw_frame frame;
+    symwin_status status;
+    int culprit;
+
+    if (link->end_sent || !sw_exchange_outcome(x, &status, &culprit))
+        return;
+    /* What the deciding host has completed, the others must be able to complete. */
+    if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
+        return;
+    link->end_sent = 1;
+    if (status == SYMWIN_PEER_LOST && culprit < link->group->nranks &&
+        sw_exchange_leaves(x, culprit) && may_speak_for(link, culprit)) {
+        fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_BUSY, culprit); /* it is lost because it leaves */
+        transmit(link, &frame, sw_now_ms() + WORD_MS);
+    }
+    fill_end(&frame, SW_FRAME_END, status, culprit);
+    transmit(link, &frame, sw_now_ms() + WORD_MS);
+}
+
+static struct sw_message *next_message(struct sw_host_link *link)
+{
+    struct sw_message *message;
+
+    pthread_mutex_lock(&link->queue);
+    message = link->messages;
+    if (message != NULL)
+        link->messages = message->next;
+    pthread_mutex_unlock(&link->queue);
+    return message;
+}
+
+/* Under link->mutex. */
+static void send_messages(struct sw_host_link *link)
+{
+    union sw_frame frame;
+    struct sw_message *message;
+
+    while ((message = next_message(link)) != NULL) {
+        frame.message = message->words;
+        transmit(link, &frame, sw_now_ms() + WORD_MS);
+        memset(&frame.message, 0, sizeof frame.message);
+        sw_message_free(message);
+    }
+}
+
+/* Sends what is to be told, unless another is at sending: that one does it when it is done. */
+static void send_news(struct sw_host_link *link)
+{
+    union sw_frame frame;
+    int r;
+
+    while (atomic_load(&link->news) && pthread_mutex_trylock(&link->mutex) == 0) {
+        atomic_store(&link->news, 0);
+        send_messages(link); /* first: they were sent before */
+        for (r = 0; r < link->group->nranks; r++)
+            if (atomic_exchange(&link->leaves[r], 0)) {
+                send_end(link); /* why it leaves, if there is a reason */
+                fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_OK, r);
+                transmit(link, &frame, sw_now_ms() + WORD_MS);
+            }
+        send_end(link);
+        pthread_mutex_unlock(&link->mutex);
+    }
+}
+
+/* A word that another frame is as good as: nothing waits for it. */
+static void send_word(struct sw_host_link *link, enum sw_frame_type type)
+{
+    struct pollfd room = {.fd = link->connection.fd, .events = POLLOUT};
+    union sw_frame frame;
+
+    if (pthread_mutex_trylock(&link->mutex) != 0)
+        return;
+    if (poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0) {
+        sw_frame_seal(&frame, type);
+        transmit(link, &frame, sw_now_ms() + WORD_MS);
+    }
+    pthread_mutex_unlock(&link->mutex);
+    send_news(link);
+}
+
+static void tell_news(struct sw_host_link *link)
+{
+    atomic_store(&link->news, 1);
+    send_news(link);
+}
+
+int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words)
+{
+    struct sw_host_link *link = &group->links[host];
+    struct sw_message *message = calloc(1, sizeof *message);
+    struct sw_message **at = &link->messages;
+    int queued = 0;
+
+    if (message == NULL)
+        return 0;
+    message->fd = -1;
+    message->words = *words;
+    pthread_mutex_lock(&link->queue);
+    for (; *at != NULL && queued < MOST_QUEUED; queued++)
+        at = &(*at)->next;
+    if (queued < MOST_QUEUED)
+        *at = message;
+    pthread_mutex_unlock(&link->queue);
+    if (queued == MOST_QUEUED) {
+        sw_message_free(message);
+        return 0;
+    }
+    tell_news(link);
+    return 1;
+}
+
+void sw_host_link_end(struct sw_group *group)
+{
+    int h;
+
+    for (h = 0; h < group->hosts && group->links != NULL; h++)
+        if (group->links[h].connection.fd >= 0)
+            tell_news(&group->links[h]);
+}
+
+void sw_host_link_leave(struct sw_group *group, int rank, int but)
+{
+    int h;
+
+    for (h = 0; h < group->hosts && group->links != NULL; h++)
+        if (h != but && group->links[h].connection.fd >= 0) {
+            atomic_store(&group->links[h].leaves[rank], 1);
+            tell_news(&group->links[h]);
+        }
+}
+
+static void send_post(struct sw_host_link *link, int rank, uint64_t round, size_t bytes,
+                      int64_t deadline)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame.post);
+    frame.post.round = round;
+    frame.post.rank = rank;
+    frame.post.bytes = (int32_t)bytes;
+    memcpy(frame.post.data, sw_exchange_data(link->group->exchange, rank, round), bytes);
+    sw_frame_seal(&frame, SW_FRAME_POST);
+    pthread_mutex_lock(&link->mutex);
+    transmit(link, &frame, deadline);
+    pthread_mutex_unlock(&link->mutex);
+    send_news(link);
+}
+
+/* By the rank that relays. */
+static void send_posts(void *context, uint64_t round, size_t bytes, int64_t deadline)
+{
+    struct sw_group *group = context;
+    int h, r;
+
+    for (r = 0; r < group->nranks && group->host != 0; r++)
+        if (group->host_of[r] == group->host && group->posts_sent[r] <= round &&
+            sw_exchange_rounds(group->exchange, r) > round) {
+            send_post(&group->links[0], r, round, bytes, deadline);
+            group->posts_sent[r] = round + 1;
+        }
+    if (group->host != 0)
+        return;
+    for (h = 1; h < group->hosts; h++)
+        for (r = 0; r < group->nranks; r++)
+            if (group->host_of[r] != h)
+                send_post(&group->links[h], r, round, bytes, deadline);
+    atomic_store(&group->rounds_sent, round + 1);
+    if (sw_exchange_ended(group->exchange))
+        sw_host_link_end(group);
+}
+
+/* ---- receiving, on the service thread ---- */
+
+/* Whether the other end may speak for the rank. */
+static int speaks_for(const struct sw_host_link *link, int rank)
+{
+    const struct sw_group *group = link->group;
+
+    if (rank >= group->nranks)
+        return 0;
+    return group->host == 0 ? group->host_of[rank] == link->host
+                            : group->host_of[rank] != group->host;
+}
+
+/* Returns whether the frame makes sense. */
+static int take(struct sw_host_link *link, const union sw_frame *frame)
+{
+    struct sw_group *group = link->group;
+    struct sw_exchange *x = group->exchange;
+
+    switch ((enum sw_frame_type)frame->header.type) {
+    case SW_FRAME_POST:
+        if (!speaks_for(link, frame->post.rank) ||
+            frame->post.round != sw_exchange_rounds(x, frame->post.rank))
+            return 0;
+        sw_exchange_post(x, frame->post.rank, frame->post.round, frame->post.data,
+                         (size_t)frame->post.bytes);
+        return 1;
+    case SW_FRAME_LEAVE:
+        if (!speaks_for(link, frame->end.rank))
+            return 0;
+        if (frame->end.status == SYMWIN_BUSY) {
+            sw_exchange_take_leave(x, frame->end.rank); /* and END comes */
+            return 1;
+        }
+        sw_exchange_leave(x, frame->end.rank);
+        if (group->host == 0)
+            sw_host_link_leave(group, frame->end.rank, link->host);
+        return 1;
+    case SW_FRAME_END:
+        if (frame->end.rank >= group->nranks && frame->end.rank != SW_NOBODY)
+            return 0;
+        if (group->host == 0) {
+            sw_exchange_fail(x, (symwin_status)frame->end.status, frame->end.rank);
+        } else {
+            link->end_sent = 1; /* who has decided need not be told */
+            sw_exchange_decide(x, (symwin_status)frame->end.status, frame->end.rank);
+        }
+        return 1;
+    case SW_FRAME_MESSAGE:
+        return speaks_for(link, frame->message.from) && sw_mailbox_forward(group, &frame->message);
+    case SW_FRAME_ASK:
+        send_word(link, SW_FRAME_WELL);
+        return 1;
+    case SW_FRAME_WELL:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static void link_ready(struct sw_poll_watch *watch, short events)
+{
+    struct sw_host_link *link = (struct sw_host_link *)(void *)watch;
+    struct sw_group *group = link->group;
+    union sw_frame frame;
+    int error;
+
+    (void)events;
+    do {
+        error = sw_connection_receive_now(&link->connection, &frame, NULL);
+        if (error == 0)
+            sw_exchange_heard(group->exchange, link->rank);
+    } while (error == 0 && take(link, &frame));
+    if (error != EAGAIN)
+        link_lost(link);
+    if (group->on_far_end != NULL && sw_exchange_ended(group->exchange))
+        group->on_far_end(group); /* last: it may free the group */
+}
+
+/* ---- a group's links ---- */
+
+/* A host that is gone without a word is found out. */
+static void keep_alive(int socket)
+{
+    const int yes = 1, idle = KEEPALIVE_S, probe = PROBE_S, probes = PROBES;
+    const unsigned longest_ms = (KEEPALIVE_S + PROBE_S * PROBES) * 1000;
+
+    setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof probe);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &longest_ms, sizeof longest_ms);
+}
+
+/* In each process: what the deciding host says comes to the one that links this host, and is on the page; lines may be shut
+ * by then. The other processes of this host cannot see whether that one still serves the links, nor whether those at the
+ * other ends do. */
+static void beat(struct sw_poll_watch *watch, short events)
+{
+    struct sw_group *group = (struct sw_group *)(void *)((char *)watch -
+                                                         offsetof(struct sw_group, pulse));
+    int h;
+
+    (void)events;
+    sw_exchange_look(group->exchange);
+    if (sw_host_link_here(group) == group->process)
+        sw_exchange_beat(group->exchange);
+    for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
+        if (group->links[h].connection.fd >= 0)
+            send_word(&group->links[h], SW_FRAME_ASK);
+    watch->deadline = sw_now_ms() + PULSE_MS;
+}
+
+symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *connections)
+{
+    symwin_status status = SYMWIN_OK;
+    int h, r;
+
+    for (r = group->nranks - 1; r >= 0; r--)
+        group->links[group->host_of[r]].rank = r;
+    for (r = 0; r < group->nranks; r++)
+        group->through[r] = group->host_of[r] == group->host
+                                ? -1
+                                : group->links[group->host == 0 ? group->host_of[r] : 0].rank;
+    group->exchange_hosts = (struct sw_exchange_hosts){.decides = group->host == 0,
+                                                       .decider = group->links[0].rank,
+                                                       .links = group->links[group->host].rank,
+                                                       .through = group->through,
+                                                       .send = send_posts,
+                                                       .is_cut_off = is_cut_off,
+                                                       .context = group};
+    for (h = 0; h < group->hosts && status == SYMWIN_OK; h++) {
+        struct sw_host_link *link = &group->links[h];
+
+        if (connections[h].fd < 0)
+            continue;
+        link->group = group;
+        link->host = h;
+        link->connection = connections[h];
+        connections[h] = (struct sw_connection){.fd = -1};
+        keep_alive(link->connection.fd);
+        link->watch = (struct sw_poll_watch){.fd = link->connection.fd,
+                                             .events = POLLIN | POLLRDHUP,
+                                             .deadline = INT64_MAX,
+                                             .ready = link_ready};
+        status = sw_poll_add(&link->watch);
+    }
+    sw_exchange_beat(group->exchange);
+    if (status == SYMWIN_OK) {
+        group->pulse = (struct sw_poll_watch){.fd = -1, .deadline = 0, .ready = beat};
+        status = sw_poll_add(&group->pulse);
+    }
+    sw_exchange_set_hosts(group->exchange, &group->exchange_hosts);
+    return status;
+}
+
+void sw_host_link_stop(struct sw_group *group)
+{
+    struct sw_message *message;
+    int h;
+
+    sw_poll_remove(&group->pulse);
+    for (h = 0; h < group->hosts && group->links != NULL; h++) {
+        sw_poll_remove(&group->links[h].watch);
+        sw_connection_drop(&group->links[h].connection);
+        while ((message = next_message(&group->links[h])) != NULL)
+            sw_message_free(message);
+        pthread_mutex_destroy(&group->links[h].mutex);
+        pthread_mutex_destroy(&group->links[h].queue);
+        free(group->links[h].leaves);
+    }
+    free(group->links);
+    free(group->through);
+    free(group->posts_sent);
+}
+
+int sw_host_link_create(struct sw_group *group)
+{
+    const size_t nranks = (size_t)group->nranks;
+    int complete, h;
+
+    group->through = calloc(nranks, sizeof *group->through);
+    group->posts_sent = calloc(nranks, sizeof *group->posts_sent);
+    group->links = calloc((size_t)group->hosts, sizeof *group->links);
+    complete = group->through != NULL && group->posts_sent != NULL && group->links != NULL;
+    for (h = 0; h < group->hosts && group->links != NULL; h++) {
+        struct sw_host_link *link = &group->links[h];
+
+        link->connection.fd = link->watch.fd = -1;
+        pthread_mutex_init(&link->mutex, NULL);
+        pthread_mutex_init(&link->queue, NULL);
+        link->leaves = calloc(nranks, sizeof *link->leaves);
+        complete &= link->leaves != NULL;
+    }
+    return complete;
+}

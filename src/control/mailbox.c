@@ -1,0 +1,466 @@
+/* What one rank tells another: letters, which are delivered whatever the other one is doing.
+ *
+ *   same process    into the mail of the process's group
+ *   same host       over the line between the two processes; there the service thread reads it into the mail, or who waits
+ *   another host    to the process that links this host with the others, over TCP (links.c), and on to the rank's process
+ *
+ * Lines carry the handles of registrations too (handles.c). While one is under way here, its thread reads the lines and
+ * puts letters into the mail; handles that come before that wait in their line's list.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "src/control/host_link.h"
+#include "src/control/mailbox.h"
+
+enum {
+    /* Of one rank that wait in a process. Each of its lanes is in one channel at a time, and of a channel there are three:
+     * more is no use of channels. */
+    MOST_MESSAGES = 3 * SW_STATE_LANES,
+    DESCRIPTORS = 4, /* of which one may be of letters that wait */
+    SLICE_MS = 20,   /* between two looks at what is not told: whether a rank has left */
+    PASS_MS =
+        100 /* for a line that is read at its other end, by the service thread that passes a letter on */
+};
+
+struct sw_early {
+    struct sw_early *next;
+    struct sw_frame_handle handle;
+    int fd;
+    int error; /* EMFILE: the descriptor was lost */
+};
+
+void sw_message_free(struct sw_message *message)
+{
+    if (message == NULL)
+        return;
+    sw_closer_close(message->fd);
+    if (message->memory != 0)
+        sw_drop(sw_drv.cuMemRelease(message->memory), "cuMemRelease");
+    sw_wipe(&message->words,
+            sizeof message->words); /* whoever has a fabric handle gets at the memory */
+    free(message);
+}
+
+/* ---- the mail, under the service lock ---- */
+
+/* Whether the process can do with one more descriptor that waits. */
+static int has_room(const struct sw_group *group)
+{
+    struct rlimit most;
+
+    return getrlimit(RLIMIT_NOFILE, &most) != 0 ||
+           (rlim_t)group->mail_fds < most.rlim_cur / DESCRIPTORS;
+}
+
+/* Takes over what comes along, where it succeeds. 0: no host memory. */
+static int deliver(struct sw_group *group, const struct sw_frame_message *words, int fd,
+                   CUmemGenericAllocationHandle memory)
+{
+    struct sw_message *message = calloc(1, sizeof *message);
+
+    if (message == NULL)
+        return 0;
+    if (fd >= 0 && !has_room(group)) { /* as if the system had had none */
+        sw_closer_close(fd);
+        fd = -1;
+    }
+    message->words = *words;
+    message->fd = fd;
+    message->memory = memory;
+    if (sw_exchange_has_left(group->exchange, words->to)) {
+        sw_message_free(message);
+        return 1;
+    }
+    *group->mail_end = message;
+    group->mail_end = &message->next;
+    group->waiting[words->from]++;
+    group->mail_fds += fd >= 0;
+    pthread_cond_broadcast(&group->mail_came);
+    return 1;
+}
+
+static struct sw_message **mail_of(struct sw_group *group, int rank)
+{
+    struct sw_message **at = &group->mail;
+
+    while (*at != NULL && (*at)->words.to != rank)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct sw_message *take(struct sw_group *group, int rank)
+{
+    struct sw_message **at = mail_of(group, rank);
+    struct sw_message *message = *at;
+
+    if (message == NULL)
+        return NULL;
+    *at = message->next;
+    if (*at == NULL)
+        group->mail_end = at;
+    group->waiting[message->words.from]--;
+    group->mail_fds -= message->fd >= 0;
+    return message;
+}
+
+struct sw_message *sw_mailbox_take(struct sw_group *group, int rank)
+{
+    struct sw_message *message;
+
+    sw_poll_lock();
+    message = take(group, rank);
+    sw_poll_unlock();
+    return message;
+}
+
+void sw_mailbox_drop(struct sw_group *group, int rank)
+{
+    struct sw_message *message;
+
+    sw_poll_lock();
+    while ((message = take(group, rank)) != NULL)
+        sw_message_free(message);
+    pthread_cond_broadcast(&group->mail_came); /* ranks of this process look who has left */
+    sw_poll_unlock();
+}
+
+void sw_mailbox_destroy(struct sw_group *group)
+{
+    int p;
+
+    while (group->mail != NULL) {
+        struct sw_message *message = group->mail;
+
+        group->mail = message->next;
+        sw_message_free(message);
+    }
+    for (p = 0; p < group->processes && group->sockets != NULL; p++)
+        while (group->sockets[p].early != NULL) {
+            struct sw_early *early = group->sockets[p].early;
+
+            group->sockets[p].early = early->next;
+            sw_closer_close(early->fd);
+            free(early);
+        }
+    free(group->waiting);
+    pthread_cond_destroy(&group->mail_came);
+}
+
+/* ---- lines, under the service lock ---- */
+
+/* Whether a letter that came from `process` of this host, or from another host (-1), can be its. */
+static int can_be(const struct sw_group *group, const struct sw_frame_message *words, int process)
+{
+    const int here = group->host;
+
+    if (words->from >= group->nranks || words->to >= group->nranks)
+        return 0;
+    if (group->host_of[words->from] != here) /* by way of who links this host */
+        return process < 0 || process == sw_host_link_here(group);
+    return process >= 0 && group->process_of[words->from] == process;
+}
+
+/* On to another process of this host, or another host. An errno of this process, or of one that has ended. */
+static int pass_on(struct sw_group *group, const struct sw_frame_message *words)
+{
+    const int host = group->host_of[words->to];
+    union sw_frame frame;
+
+    if (sw_host_link_here(group) != group->process ||
+        (host != group->host && group->host != 0 && group->host_of[words->from] != group->host))
+        return EPROTO; /* it has come to where it is not for */
+    if (host != group->host)
+        return sw_host_link_message(group, group->host == 0 ? host : 0, words) ? 0 : ENOMEM;
+    frame.message = *words;
+    return sw_frame_send(group->sockets[group->process_of[words->to]].watch.fd, &frame, -1,
+                         sw_now_ms() + PASS_MS);
+}
+
+/* A letter from `process`, or from another host. 0, or an errno; takes `fd` only where it succeeds. */
+static int accept_message(struct sw_group *group, const struct sw_frame_message *words, int fd,
+                          int process)
+{
+    int error;
+
+    if (!can_be(group, words, process))
+        return EPROTO;
+    if (sw_group_is_local(group, words->to)) {
+        if (group->waiting[words->from] >= MOST_MESSAGES)
+            return EPROTO;
+        return deliver(group, words, fd, 0) ? 0 : ENOMEM;
+    }
+    if (fd >= 0)
+        return EPROTO;
+    error = pass_on(group, words);
+    if (error == ETIMEDOUT)
+        sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, words->to);
+    /* That a process has ended its line tells. */
+    return error == EPIPE || error == ECONNRESET || error == ETIMEDOUT ? 0 : error;
+}
+
+int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *words)
+{
+    const int error = accept_message(group, words, -1, -1);
+
+    if (error != 0 && error != EPROTO)
+        sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, group->leader);
+    return error != EPROTO;
+}
+
+/* Whether a handle can be of the registration that is about to begin here: of a rank of that process, each once. */
+static int is_next(const struct sw_peer_socket *socket, const struct sw_frame_handle *handle)
+{
+    const struct sw_early *e;
+
+    for (e = socket->early; e != NULL; e = e->next)
+        if (e->handle.rank == handle->rank || e->handle.sequence != handle->sequence)
+            return 0;
+    return handle->rank < socket->group->nranks &&
+           socket->group->process_of[handle->rank] == socket->process;
+}
+
+static int keep_early(struct sw_peer_socket *socket, const struct sw_frame_handle *handle, int fd,
+                      int error)
+{
+    struct sw_early *early = malloc(sizeof *early);
+    struct sw_early **at = &socket->early;
+
+    if (early == NULL)
+        return ENOMEM;
+    *early = (struct sw_early){.handle = *handle, .fd = fd, .error = error};
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = early;
+    return 0;
+}
+
+/* The next frame that is no letter, with its descriptor, which is kept; letters go into the mail. */
+static int next_frame(struct sw_peer_socket *socket, union sw_frame *frame, int *fd)
+{
+    for (;;) {
+        int error;
+
+        *fd = -1;
+        error = sw_frame_receive_now(socket->watch.fd, frame, fd);
+        if (error == 0 && !sw_fork_set_add(*fd)) {
+            sw_closer_close(*fd);
+            *fd = -1;
+            error = EMFILE;
+        }
+        if ((error != 0 && error != EMFILE) || frame->header.type != SW_FRAME_MESSAGE)
+            return error;
+        /* Without its descriptor too: whoever opens it finds that there is none. */
+        error = accept_message(socket->group, &frame->message, *fd, socket->process);
+        if (error != 0) {
+            sw_closer_close(*fd);
+            *fd = -1;
+            return error;
+        }
+    }
+}
+
+/* 0, or the errno that ends the line. */
+static int read_all(struct sw_peer_socket *socket)
+{
+    union sw_frame frame;
+    int error, fd;
+
+    for (;;) {
+        error = next_frame(socket, &frame, &fd);
+        if (error == EAGAIN)
+            return 0;
+        if (error != 0 && error != EMFILE)
+            return error;
+        if (frame.header.type != SW_FRAME_HANDLE || !is_next(socket, &frame.handle))
+            error = EPROTO;
+        else
+            error = keep_early(socket, &frame.handle, fd, error);
+        if (error != 0) {
+            sw_closer_close(fd);
+            return error;
+        }
+    }
+}
+
+int sw_mailbox_read(struct sw_peer_socket *socket)
+{
+    struct sw_group *group = socket->group;
+    const int error = group->trading ? 0 : read_all(socket);
+
+    if (error == EPROTO)
+        sw_exchange_fail(group->exchange, SYMWIN_MISMATCH,
+                         sw_group_leader_of(group, socket->process));
+    else if (error != 0 && error != EPIPE) /* this process cannot take what came */
+        sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, group->leader);
+    return error;
+}
+
+void sw_mailbox_trade(struct sw_group *group, int begins)
+{
+    int p;
+
+    sw_poll_lock();
+    group->trading = begins;
+    for (p = 0; p < group->processes; p++)
+        group->sockets[p].watch.events = begins ? POLLRDHUP : POLLIN | POLLRDHUP;
+    if (!begins)
+        sw_poll_changed();
+    sw_poll_unlock();
+}
+
+int sw_mailbox_next_handle(struct sw_peer_socket *socket, union sw_frame *frame, int *fd)
+{
+    struct sw_early *early = socket->early;
+    int error;
+
+    if (early != NULL) {
+        frame->handle = early->handle;
+        *fd = early->fd;
+        error = early->error;
+        socket->early = early->next;
+        free(early);
+        return error;
+    }
+    sw_poll_lock();
+    error = next_frame(socket, frame, fd);
+    sw_poll_unlock();
+    return error;
+}
+
+/* ---- sending ---- */
+
+enum sw_message_way sw_mailbox_way(const struct sw_group *group, int to)
+{
+    if (sw_group_is_local(group, to))
+        return SW_WAY_PROCESS;
+    return group->host_of[to] == group->host ? SW_WAY_HOST : SW_WAY_FABRIC;
+}
+
+/* An errno. */
+static int dispatch(struct sw_group *group, const union sw_frame *frame, int fd,
+                    CUmemGenericAllocationHandle memory, int64_t deadline)
+{
+    const struct sw_frame_message *words = &frame->message;
+    const int to = words->to;
+    int process = group->process_of[to], delivered;
+
+    if (process == group->process) {
+        sw_poll_lock();
+        delivered = deliver(group, words, -1, memory);
+        sw_poll_unlock();
+        return delivered ? 0 : ENOMEM;
+    }
+    if (group->host_of[to] != group->host) {
+        process = sw_host_link_here(group);
+        if (process == group->process)
+            return sw_host_link_message(group, group->host == 0 ? group->host_of[to] : 0, words)
+                       ? 0
+                       : ENOMEM;
+    }
+    return sw_frame_send(group->sockets[process].watch.fd, frame, fd, deadline);
+}
+
+int sw_mailbox_try(struct sw_group *group, const struct sw_frame_message *words, int fd,
+                   CUmemGenericAllocationHandle memory, int64_t deadline)
+{
+    union sw_frame frame;
+    int error;
+
+    frame.message = *words;
+    sw_frame_seal(&frame, SW_FRAME_MESSAGE);
+    error = dispatch(group, &frame, fd, memory, deadline);
+    if (error != 0 && memory != 0)
+        sw_drop(sw_drv.cuMemRelease(memory), "cuMemRelease");
+    return error;
+}
+
+symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_message *words, int fd,
+                              CUmemGenericAllocationHandle memory, int64_t deadline,
+                              const char *call)
+{
+    const int error = sw_mailbox_try(group, words, fd, memory, deadline);
+
+    if (error == 0 || error == EPIPE || error == ECONNRESET)
+        return SYMWIN_OK; /* that a process has ended, or left, its line tells */
+    if (error == ETIMEDOUT)
+        sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, words->to);
+    else
+        sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, words->from);
+    return sw_exchange_settled(group->exchange, call);
+}
+
+/* ---- waiting ---- */
+
+/* Under the service lock. */
+static void collect(struct sw_group *group)
+{
+    int p;
+
+    for (p = 0; p < group->processes; p++)
+        if (group->sockets[p].watch.fd >= 0)
+            (void)sw_mailbox_read(&group->sockets[p]); /* its end the service thread sees too */
+}
+
+void sw_mailbox_collect(struct sw_group *group)
+{
+    sw_poll_lock();
+    collect(group);
+    sw_poll_unlock();
+}
+
+/* The rank that has left, so that no letter of `peer` can come any more: itself, or one whose process passes them on. -1:
+ * nobody. */
+static int who_left(const struct sw_group *group, int peer)
+{
+    const int hosts[] = {group->host, 0, group->host_of[peer]}; /* through which it comes */
+    int h;
+
+    if (sw_exchange_has_left(group->exchange, peer))
+        return peer;
+    for (h = 0; h < 3 && group->host_of[peer] != group->host; h++)
+        if (sw_host_link_staying(group, hosts[h]) < 0)
+            return group->links[hosts[h]].rank;
+    return -1;
+}
+
+symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_t deadline,
+                              const char *call)
+{
+    struct sw_exchange *x = group->exchange;
+    const int64_t own = deadline; /* what comes after is the allowance */
+    int over = 0;
+
+    deadline += sw_exchange_allowance(x, peer);
+    sw_poll_lock();
+    while (*mail_of(group, rank) == NULL) {
+        const int64_t now = sw_now_ms();
+        const int left = who_left(group, peer);
+
+        over = sw_exchange_ended(x);
+        if (over)
+            break;
+        /* What came through is on this process's lines before the word that somebody leaves, and the service thread may be
+         * late to read it, or unable: nobody is blamed for a letter that is there. */
+        collect(group);
+        if (*mail_of(group, rank) != NULL)
+            break;
+        if (left >= 0)
+            sw_exchange_fail(x, SYMWIN_PEER_LOST, left);
+        else if (now >= deadline)
+            sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_culprit(x, peer));
+        else {
+            if (now >= own)
+                sw_exchange_ask(x);
+            sw_exchange_waits_for(x, rank, peer);
+            sw_poll_wait(&group->mail_came, now + SLICE_MS < deadline ? now + SLICE_MS : deadline);
+        }
+    }
+    sw_poll_unlock();
+    sw_exchange_waits_for(x, rank, -1);
+    return over ? sw_exchange_settled(x, call) : SYMWIN_OK;
+}

@@ -1,0 +1,452 @@
+/* A meeting: one agreement of all ranks about the buffers of a call, and about what nobody needs any more.
+ *
+ * Each rank says what it has; all decide by the same votes. What the program registered on all ranks becomes a window, or is
+ * refused, as far as all have it registered around the buffer, so that whether a later call lies in it is alike on all ranks.
+ * What a capture alone asks for is a window of just the buffer, or one that all have already.
+ *
+ * A connection that nothing on this rank uses is over. It goes when all ranks have said so, and none before its device has
+ * ended the calls that may use it: by the count of their blocks, which is copied to the host on a stream of its own and
+ * never waited for.
+ */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/window/register.h"
+
+enum { F_SETTLED = 1, F_REGISTERED = 2, F_CAN = 4, F_SAME = 8, F_NEAR = 16 };
+
+/* The places of the values in the vote: of each of the two buffers, and then of the call. */
+enum { V_FLAGS, V_BEFORE, V_AFTER, V_ID, V_OFFSET, V_PLACE, V_BUFFER };
+enum { V_BYTES = 2 * V_BUFFER, V_OVER, V_COUNT };
+_Static_assert((int)V_COUNT <= SW_BALLOT_VALUES, "a vote has room for them");
+
+enum { ASKED = 64 }; /* connections that a meeting asks about */
+
+/* What all ranks make of one buffer. */
+struct plan {
+    int settled, registered, can; /* on all ranks */
+    int unable;                   /* the first rank that cannot; -1: all can */
+    int whole;                    /* what is registered around it is equally long on all ranks */
+    uint64_t id;                  /* of a connection that all have around it, 0: none */
+    uint64_t before, after;       /* registered on all ranks */
+    int alike;                    /* what is registered around it is served alike: vote_layout() */
+    int placed;                   /* the buffer has one offset in all ranks' allocations */
+    int apart; /* in their physical ones it has several, by which alone it becomes no window */
+};
+
+static uint64_t ballot(const symwin_comm *comm, int rank, int buffer, int what)
+{
+    return comm->ballots[rank].values[buffer * V_BUFFER + what];
+}
+
+static struct plan make_plan(const symwin_comm *comm, int b)
+{
+    struct plan p = {.unable = -1, .whole = 1, .id = ballot(comm, 0, b, V_ID)};
+    const uint64_t around = ballot(comm, 0, b, V_BEFORE) + ballot(comm, 0, b, V_AFTER);
+    uint64_t all = UINT64_MAX;
+    int r;
+
+    p.before = p.after = UINT64_MAX;
+    for (r = 0; r < comm->nranks; r++) {
+        const uint64_t before = ballot(comm, r, b, V_BEFORE), after = ballot(comm, r, b, V_AFTER);
+
+        all &= ballot(comm, r, b, V_FLAGS);
+        p.unable = p.unable < 0 && (ballot(comm, r, b, V_FLAGS) & F_CAN) == 0 ? r : p.unable;
+        p.before = before < p.before ? before : p.before;
+        p.after = after < p.after ? after : p.after;
+        p.whole = p.whole && before + after == around;
+        if (ballot(comm, r, b, V_ID) != p.id ||
+            ballot(comm, r, b, V_OFFSET) != ballot(comm, 0, b, V_OFFSET))
+            p.id = 0;
+        p.apart = p.apart || ballot(comm, r, b, V_PLACE) != ballot(comm, 0, b, V_PLACE);
+    }
+    p.settled = (all & F_SETTLED) != 0;
+    p.registered = (all & F_REGISTERED) != 0;
+    p.can = (all & F_CAN) != 0;
+    return p;
+}
+
+/* ---- what is over ----------------------------------------------------------------------------- */
+
+/* Asks how many blocks the device has counted: takes what came of the last time, and asks anew, for the next meeting. */
+static void ask_device(symwin_comm *comm)
+{
+    struct sw_registrations *r = comm->registrations;
+    CUresult result = CUDA_SUCCESS;
+
+    if (r->copying) {
+        if (sw_drv.cuStreamQuery(r->side) != CUDA_SUCCESS)
+            return;
+        r->copying = 0;
+        r->counted = __atomic_load_n(&comm->report->done, __ATOMIC_RELAXED);
+    }
+    if (r->counted == comm->done)
+        return;
+    if (r->side == NULL)
+        result = sw_drv.cuStreamCreate(&r->side, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = sw_drv.cuMemcpyAsync(comm->report_address +
+                                          offsetof(struct sw_kernel_report, done),
+                                      comm->done_address, sizeof(uint32_t), r->side);
+    sw_drop(result, "the copy of the count of blocks");
+    r->copying = result == CUDA_SUCCESS;
+}
+
+/* Notes what nothing here uses any more. Bit i: the i-th connection from r->asked on may go. */
+static uint64_t find_over(symwin_comm *comm)
+{
+    struct sw_registrations *r = comm->registrations;
+    struct sw_connected *c;
+    uint64_t bits = 0, i = 0;
+    int any = 0;
+
+    sw_returns_collect(comm);
+    pthread_mutex_lock(&r->mutex);
+    for (c = r->connected; c != NULL; c = c->next) {
+        if (!c->over && c->graphs == 0 && c->use.pieces == 0) {
+            c->over = 1;
+            c->done = comm->done;
+        }
+        c->done = sw_done_since(comm, c->done);
+        any |= c->over;
+    }
+    pthread_mutex_unlock(&r->mutex);
+    r->counted = sw_done_since(comm, r->counted);
+    if (any)
+        ask_device(comm);
+    for (c = r->connected; c != NULL && any; c = c->next) {
+        if (c->id < r->asked)
+            continue;
+        if (i == ASKED)
+            break;
+        if (c->over && (int32_t)(r->counted - c->done) >= 0)
+            bits |= (uint64_t)1 << i;
+        i++;
+    }
+    return bits;
+}
+
+void sw_connected_release(symwin_comm *comm, struct sw_connected *c)
+{
+    if (c->held != 0)
+        sw_allocation_drop(c->held);
+    if (c->window.segment != NULL)
+        sw_window_detach(comm, &c->window);
+    free(c);
+}
+
+/* Takes down what is over on all ranks, whose bits these are. Nobody launches before all have: a driver that waits for kernels
+ * before it unmaps would wait for one that waits for this rank's. */
+static symwin_status take_down(symwin_comm *comm, const char *call, uint64_t bits)
+{
+    struct sw_registrations *r = comm->registrations;
+    struct sw_connected *gone = NULL, **at = &r->connected, *c;
+    uint64_t last = 0, i = 0;
+    int mapped = 0;
+
+    pthread_mutex_lock(&r->mutex);
+    while ((c = *at) != NULL && i < ASKED) {
+        if (c->id < r->asked) {
+            at = &c->next;
+            continue;
+        }
+        last = c->id;
+        if ((bits >> i++ & 1) == 0) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        c->next = gone;
+        gone = c;
+    }
+    r->asked = *at != NULL ? last + 1 : 0;
+    pthread_mutex_unlock(&r->mutex);
+    while ((c = gone) != NULL) {
+        gone = c->next;
+        mapped |= c->window.segment != NULL;
+        sw_connected_release(comm, c);
+    }
+    return mapped ? sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0) : SYMWIN_OK;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------- */
+
+/* A window of `before` and `after` more bytes than the buffer. An error is one that has ended the communicator; else it may have
+ * been refused. */
+static symwin_status make_window(symwin_comm *comm, const char *call, const struct sw_offer *o,
+                                 size_t bytes, const struct plan *p, struct sw_connected *made)
+{
+    symwin_status status;
+
+    if (!p->can) {
+        snprintf(made->refused, sizeof made->refused,
+                 "rank %d's buffer is not in VMM memory, or passes its end; allocate it with "
+                 "symwin_mem_alloc, ncclMemAlloc or another cuMemCreate allocator",
+                 p->unable);
+        return SYMWIN_OK;
+    }
+    status = sw_window_register(comm, call, SYMWIN_OK, (void *)(uintptr_t)(o->address - p->before),
+                                bytes + (size_t)(p->before + p->after), 0, &made->window);
+    if (status == SYMWIN_OK)
+        return SYMWIN_OK;
+    if (sw_exchange_settled(comm->group->exchange, call) != SYMWIN_OK)
+        return status;
+    snprintf(made->refused, sizeof made->refused, "%s", symwin_last_error());
+    return sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0); /* as in take_down() */
+}
+
+/* What serves which of the buffer's registered bytes in [begin, end), in one number. */
+static uint64_t layout(struct sw_registrations *r, uint64_t buffer_id, uintptr_t begin,
+                       uintptr_t end)
+{
+    const struct sw_use *last = NULL;
+    uint64_t sum = 0;
+    size_t i;
+
+    pthread_mutex_lock(&r->mutex);
+    for (i = 0; i < r->cache.piece_count; i++) {
+        const struct sw_piece *p = &r->cache.pieces[i];
+        const struct sw_connected *c = (const struct sw_connected *)p->use;
+
+        if (p->end <= begin || p->begin >= end || p->buffer_id != buffer_id || p->use == last)
+            continue;
+        sum = (sum ^ ((p->begin > begin ? p->begin : begin) - begin)) * 0x9e3779b97f4a7c15u;
+        sum = ((sum ^ sum >> 32) + (c != NULL ? c->id : 0)) * 0xbf58476d1ce4e5b9u;
+        sum ^= sum >> 29;
+        last = p->use;
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return sum;
+}
+
+/* Whether all ranks have the same connections at the same places around the buffer: in what is registered on all, and in all of
+ * it, where that is to be refused as a whole. */
+static symwin_status ballot_layout(symwin_comm *comm, const char *call, const struct sw_offer *o,
+                                   size_t bytes, struct plan *p)
+{
+    const uintptr_t begin = (uintptr_t)o->address, end = begin + bytes;
+    struct sw_registrations *r = comm->registrations;
+    const uint64_t values[3] = {
+        layout(r, o->buffer_id, begin - (uintptr_t)p->before, end + (uintptr_t)p->after),
+        layout(r, o->buffer_id, begin - o->before, end + o->after),
+        o->start,
+    };
+    symwin_status status = sw_comm_agree(comm, call, SYMWIN_OK, values, 3);
+    int i;
+
+    p->alike = p->placed = 1;
+    for (i = 0; i < comm->nranks && status == SYMWIN_OK; i++) {
+        const uint64_t *theirs = comm->ballots[i].values, *first = comm->ballots[0].values;
+
+        p->alike = p->alike && theirs[0] == first[0] && (!p->whole || theirs[1] == first[1]);
+        p->placed = p->placed && theirs[2] == first[2];
+    }
+    return status;
+}
+
+/* Lists it as the newest, and lets it serve what the program has registered: all of it, or the buffer alone where ranks would
+ * take over from other connections what others do not. */
+static void publish(struct sw_registrations *r, const struct sw_offer *o, size_t bytes,
+                    const struct plan *p, struct sw_connected *made)
+{
+    const uintptr_t begin = (uintptr_t)made->window.ptr, address = (uintptr_t)o->address;
+    struct sw_connected **at = &r->connected;
+
+    pthread_mutex_lock(&r->mutex);
+    made->id = ++r->made;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = made;
+    made->use.firm = made->refused[0] != '\0';
+    if (p->registered && p->alike)
+        sw_range_cache_serve(&r->cache, begin, begin + made->window.bytes, o->buffer_id, o->births,
+                             0, &made->use);
+    if (p->registered)
+        sw_range_cache_serve(&r->cache, address, address + bytes, o->buffer_id, o->births, 1,
+                             &made->use);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+static struct sw_connected *find_by_id(const struct sw_registrations *r, uint64_t id)
+{
+    struct sw_connected *c = r->connected;
+
+    while (c != NULL && c->id != id)
+        c = c->next;
+    return c;
+}
+
+/* What serves one buffer; `spare` is used up, or not. */
+static symwin_status serve(symwin_comm *comm, const char *call, const struct sw_offer *o,
+                           size_t bytes, struct plan *p, struct sw_connected **spare,
+                           struct sw_connected **by)
+{
+    struct sw_registrations *r = comm->registrations;
+    struct sw_connected *made = *spare;
+    struct plan just; /* the buffer */
+    symwin_status status = SYMWIN_OK;
+
+    if (!p->registered && p->id != 0) {
+        *by = find_by_id(r, p->id);
+        return SYMWIN_OK;
+    }
+    if (p->registered)
+        status = ballot_layout(comm, call, o, bytes, p);
+    just = *p;
+    if (!p->registered)
+        just.before = just.after = 0;
+    if (status == SYMWIN_OK)
+        status = make_window(comm, call, o, bytes, &just, made);
+    if (status != SYMWIN_OK || (made->refused[0] != '\0' && !p->registered))
+        return status;
+    /* Of bytes that ranks count from different places nothing can be remembered: each call asks again. */
+    if (made->refused[0] != '\0' && !p->whole && !p->placed)
+        return status;
+    if (made->refused[0] != '\0') {
+        const uint64_t before = p->whole ? o->before : p->before;
+        const uint64_t after = p->whole ? o->after : p->after;
+
+        made->window = (struct sw_window){
+            .ptr = (void *)(uintptr_t)(o->address - before),
+            .bytes = bytes + (size_t)(before + after),
+            .buffer_id = o->buffer_id,
+        };
+    }
+    publish(r, o, bytes, p, made);
+    *by = made;
+    *spare = NULL;
+    return SYMWIN_OK;
+}
+
+/* Whether there is, or may be, a window for a buffer that a capture alone has. */
+static int may_serve(const struct plan *p)
+{
+    return p->settled || p->id != 0 || (p->can && !p->apart);
+}
+
+/* With the votes of all. */
+static symwin_status decide(symwin_comm *comm, const char *call, const struct sw_offer offers[2],
+                            size_t bytes, struct sw_connected *spares[2],
+                            struct sw_connected *by[2])
+{
+    struct plan plans[2] = {make_plan(comm, 0), make_plan(comm, 1)};
+    uint64_t bits = UINT64_MAX, theirs = bytes;
+    int same = 1, near = 1, odd = -1, b, r, useful;
+    symwin_status status;
+
+    for (r = 0; r < comm->nranks; r++) { /* the next agreement overwrites the votes */
+        bits &= comm->ballots[r].values[V_OVER];
+        same = same && (ballot(comm, r, 0, V_FLAGS) & F_SAME) != 0;
+        near = near && (ballot(comm, r, 0, V_FLAGS) & F_NEAR) != 0;
+        if (odd < 0 && comm->ballots[r].values[V_BYTES] != comm->ballots[0].values[V_BYTES]) {
+            odd = r;
+            theirs = comm->ballots[r].values[V_BYTES];
+        }
+    }
+    bytes = (size_t)comm->ballots[0].values[V_BYTES];
+    status = take_down(comm, call, bits);
+    if (status == SYMWIN_OK && odd > 0)
+        status = sw_fail(SYMWIN_MISMATCH,
+                         "%s: rank 0 passes %zu bytes and rank %d %llu; pass as many on all "
+                         "ranks",
+                         call, bytes, odd, (unsigned long long)theirs);
+    /* One buffer that a capture alone has serves no call without the other. */
+    useful = may_serve(&plans[0]) && may_serve(&plans[1]);
+    for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
+        if (plans[b].settled || !(plans[b].registered || useful))
+            continue;
+        /* What was refused as a whole has both. */
+        if (b == 1 && (same || (near && plans[0].whole && plans[0].alike && by[0] != NULL &&
+                                by[0]->use.firm)))
+            by[1] = by[0];
+        else
+            status = serve(comm, call, &offers[b], bytes, &plans[b], &spares[b], &by[b]);
+    }
+    return status;
+}
+
+/* The newest connection around the buffer that all ranks may have: where all have captured it before, that one. */
+static const struct sw_connected *find_around(const symwin_comm *comm, const struct sw_offer *o,
+                                              size_t bytes)
+{
+    const struct sw_registrations *r = comm->registrations;
+    const struct sw_connected *c, *found = NULL;
+
+    for (c = r->connected; c != NULL; c = c->next) {
+        const uintptr_t begin = (uintptr_t)c->window.ptr;
+
+        if (!c->over && c->refused[0] == '\0' && o->address >= begin &&
+            o->address - begin <= c->window.bytes &&
+            bytes <= c->window.bytes - (size_t)(o->address - begin) &&
+            sw_connected_is_current(comm, c, (uintptr_t)o->address, bytes))
+            found = c;
+    }
+    return found;
+}
+
+/* What this rank can only do before the others rely on it. */
+static symwin_status reserve(struct sw_registrations *r, struct sw_connected *spares[2])
+{
+    int reserved, b;
+
+    for (b = 0; b < 2; b++)
+        spares[b] = calloc(1, sizeof *spares[b]);
+    pthread_mutex_lock(&r->mutex);
+    reserved = sw_range_cache_reserve(&r->cache, 4);
+    pthread_mutex_unlock(&r->mutex);
+    return spares[0] != NULL && spares[1] != NULL && reserved
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_NO_MEMORY, "no host memory to connect registered buffers");
+}
+
+symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_status status,
+                                const struct sw_offer offers[2], size_t bytes,
+                                struct sw_connected *by[2])
+{
+    const int asked = offers[0].registered || offers[1].registered;
+    const int same = offers[0].address == offers[1].address;
+    const int near = offers[0].registered && offers[1].registered &&
+                     offers[0].address - offers[0].before == offers[1].address - offers[1].before;
+    struct sw_registrations *r = comm->registrations;
+    struct sw_connected *spares[2] = {NULL, NULL};
+    symwin_status reserved = SYMWIN_OK;
+    uint64_t values[V_COUNT] = {0};
+    char text[SW_TEXT_BYTES];
+    int b;
+
+    memcpy(text, symwin_last_error(), sizeof text);
+    values[V_BYTES] = bytes;
+    values[V_OVER] = find_over(comm);
+    if (status == SYMWIN_OK)
+        reserved = reserve(r, spares);
+    for (b = 0; b < 2; b++) {
+        uint64_t *v = &values[b * V_BUFFER];
+        const struct sw_connected *around = offers[b].can ? find_around(comm, &offers[b], bytes)
+                                                          : NULL;
+
+        v[V_FLAGS] = (offers[b].settled ? F_SETTLED : 0u) |
+                     (offers[b].registered ? F_REGISTERED : 0u) | (same ? F_SAME : 0u) |
+                     (near ? F_NEAR : 0u) | (offers[b].can && reserved == SYMWIN_OK ? F_CAN : 0u);
+        v[V_BEFORE] = offers[b].before;
+        v[V_AFTER] = offers[b].after;
+        v[V_ID] = around != NULL ? around->id : 0;
+        v[V_OFFSET] = around != NULL ? offers[b].address - (uintptr_t)around->window.ptr : 0;
+        v[V_PLACE] = offers[b].place % comm->group->granularity;
+    }
+    /* What nobody asked for fails no call. */
+    status = status == SYMWIN_OK && asked ? reserved : status;
+    comm->sequence++;
+    status = sw_comm_agree(comm, call, status, values, V_COUNT);
+    if (status == SYMWIN_OK)
+        status = decide(comm, call, offers, bytes, spares, by);
+    if (status == SYMWIN_OK)
+        sw_error_restore(text);
+    pthread_mutex_lock(&r->mutex);
+    sw_range_cache_reserve(&r->cache, 0);
+    pthread_mutex_unlock(&r->mutex);
+    free(spares[0]);
+    free(spares[1]);
+    return status;
+}

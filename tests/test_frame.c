@@ -1,0 +1,269 @@
+/* What a frame may hold: each number at the ends of its range and one beyond, lengths, texts without an end. And what comes
+ * with one: descriptors, of which a forked program gets none.
+ */
+#include <fcntl.h>
+#include <limits.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+#include "hostile.h"
+#include "src/control/frame.h"
+
+/* ---- numbers ---- */
+
+static const struct field {
+    const char *name;
+    enum sw_frame_type type;
+    size_t at; /* of an int32_t */
+    int64_t least, most;
+} fields[] = {
+    {"JOIN's timeout", SW_FRAME_JOIN, offsetof(struct sw_frame_join, timeout_ms), 1, INT32_MAX},
+    {"JOIN's posts", SW_FRAME_JOIN, offsetof(struct sw_frame_join, posts), 0, SW_MAX_RANKS},
+    {"PAGE's process", SW_FRAME_PAGE, offsetof(struct sw_frame_pass, process), -1,
+     SW_MAX_RANKS - 1},
+    {"LINE's process", SW_FRAME_SOCKET, offsetof(struct sw_frame_pass, process), 0,
+     SW_MAX_RANKS - 1},
+    {"REFUSAL's status", SW_FRAME_REFUSAL, offsetof(struct sw_frame_refusal, status), 1,
+     SYMWIN_STATUS_LAST},
+    {"REFUSAL's rank", SW_FRAME_REFUSAL, offsetof(struct sw_frame_refusal, rank), SW_FRAME_UNKNOWN,
+     SW_MAX_RANKS - 1},
+    {"HANDLE's rank", SW_FRAME_HANDLE, offsetof(struct sw_frame_handle, rank), 0, SW_MAX_RANKS - 1},
+    {"HANDLE's status", SW_FRAME_HANDLE, offsetof(struct sw_frame_handle, status), 0,
+     SYMWIN_STATUS_LAST},
+    {"LINK's host", SW_FRAME_LINK, offsetof(struct sw_frame_link, host), 1, SW_MAX_RANKS - 1},
+    {"POST's rank", SW_FRAME_POST, offsetof(struct sw_frame_post, rank), 0, SW_MAX_RANKS - 1},
+    {"POST's bytes", SW_FRAME_POST, offsetof(struct sw_frame_post, bytes), 0, SW_EXCHANGE_BYTES},
+    {"LEAVE's rank", SW_FRAME_LEAVE, offsetof(struct sw_frame_end, rank), 0, SW_MAX_RANKS - 1},
+    {"END's rank", SW_FRAME_END, offsetof(struct sw_frame_end, rank), 0, SW_MAX_RANKS - 1},
+    {"END's status", SW_FRAME_END, offsetof(struct sw_frame_end, status), 1, SYMWIN_STATUS_LAST},
+    {"LETTER's from", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, from), 0,
+     SW_MAX_RANKS - 1},
+    {"LETTER's to", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, to), 0, SW_MAX_RANKS - 1},
+    {"LETTER's kind", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, kind), SW_MESSAGE_OFFER,
+     SW_MESSAGE_GONE},
+    {"LETTER's memory", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, memory),
+     SW_MESSAGE_NONE, SW_MESSAGE_OTHER},
+    {"LETTER's status", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, status), 0,
+     SYMWIN_STATUS_LAST},
+    {"LETTER's is_fabric", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, is_fabric), 0, 1},
+};
+
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+
+static void set(union sw_frame *frame, size_t at, int64_t value)
+{
+    const int32_t number = (int32_t)value;
+
+    memcpy((char *)frame + at, &number, sizeof number);
+}
+
+/* One that is valid: its numbers are the least. */
+static void make(union sw_frame *frame, enum sw_frame_type type)
+{
+    int i;
+
+    memset(frame, 0, sizeof *frame);
+    if (type == SW_FRAME_TABLE) {
+        frame->table.nranks = 3;
+        frame->table.processes = frame->table.hosts = 1;
+    }
+    if (type == SW_FRAME_HERE)
+        frame->here.folder[0] = '/';
+    sw_frame_seal(frame, type);
+    for (i = 0; i < FIELDS; i++)
+        if (fields[i].type == type)
+            set(frame, fields[i].at, fields[i].least);
+}
+
+static int valid_with(const struct field *f, int64_t value)
+{
+    union sw_frame frame;
+
+    make(&frame, f->type);
+    set(&frame, f->at, value);
+    return sw_frame_valid(&frame, frame.header.bytes);
+}
+
+static void test_numbers(void)
+{
+    int i;
+
+    for (i = 0; i < FIELDS; i++) {
+        const struct field *f = &fields[i];
+
+        tap_ok(valid_with(f, f->least) && valid_with(f, f->most) && !valid_with(f, f->least - 1) &&
+                   (f->most == INT32_MAX || !valid_with(f, f->most + 1)),
+               "%s is from %lld to %lld", f->name, (long long)f->least, (long long)f->most);
+    }
+}
+
+/* ---- lengths and texts ---- */
+
+static void test_lengths(void)
+{
+    int type, wrong = 0, count = 0;
+
+    for (type = SW_FRAME_HELLO; type <= SW_FRAME_WELL; type++) {
+        union sw_frame frame;
+        uint32_t bytes;
+
+        make(&frame, (enum sw_frame_type)type);
+        bytes = frame.header.bytes;
+        count++;
+        if (!sw_frame_valid(&frame, bytes))
+            wrong += printf("# a frame of type %d is refused\n", type) > 0;
+        if (sw_frame_valid(&frame, bytes - 1) || sw_frame_valid(&frame, bytes + 1))
+            wrong += printf("# type %d, of another length than it says\n", type) > 0;
+        frame.header.bytes = bytes + 4;
+        if (sw_frame_valid(&frame, bytes + 4) || sw_frame_valid(&frame, bytes))
+            wrong += printf("# type %d, longer than it is\n", type) > 0;
+        frame.header.bytes = bytes;
+        frame.header.zero = 1;
+        if (sw_frame_valid(&frame, bytes))
+            wrong += printf("# type %d, a zero that is none\n", type) > 0;
+    }
+    tap_ok(wrong == 0 && count > 10, "%d types: a frame is as long as it says", count);
+}
+
+static void test_table(void)
+{
+    union sw_frame frame;
+
+    make(&frame, SW_FRAME_TABLE);
+    frame.table.nranks++;
+    tap_ok(!sw_frame_valid(&frame, frame.header.bytes), "a TABLE of more ranks than it has");
+    frame.table.nranks -= 2;
+    tap_ok(!sw_frame_valid(&frame, frame.header.bytes), "and of fewer");
+}
+
+static void test_texts(void)
+{
+    union sw_frame frame;
+
+    make(&frame, SW_FRAME_REFUSAL);
+    memset(frame.refusal.text, 'x', sizeof frame.refusal.text);
+    tap_ok(sw_frame_valid(&frame, frame.header.bytes) &&
+               memchr(frame.refusal.text, 0, sizeof frame.refusal.text) != NULL,
+           "REFUSAL's text is ended");
+    make(&frame, SW_FRAME_HERE);
+    memset(frame.here.folder, 'x', sizeof frame.here.folder);
+    tap_ok(sw_frame_valid(&frame, frame.header.bytes) &&
+               memchr(frame.here.folder, 0, sizeof frame.here.folder) != NULL,
+           "HERE's folder is ended");
+    make(&frame, SW_FRAME_MESSAGE);
+    memset(frame.message.text, 'x', sizeof frame.message.text);
+    tap_ok(sw_frame_valid(&frame, frame.header.bytes) &&
+               memchr(frame.message.text, 0, sizeof frame.message.text) != NULL,
+           "LETTER's text is ended");
+}
+
+/* ---- descriptors ---- */
+
+static void send_with(int socket, const union sw_frame *frame, const int *fds, size_t count)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(3 * sizeof(int))];
+    } control;
+    struct iovec data = {.iov_base = (void *)(uintptr_t)frame, .iov_len = frame->header.bytes};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = CMSG_SPACE(count * sizeof(int))};
+
+    memset(&control, 0, sizeof control);
+    control.header.cmsg_level = SOL_SOCKET;
+    control.header.cmsg_type = SCM_RIGHTS;
+    control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+    memcpy(CMSG_DATA(&control.header), fds, count * sizeof(int));
+    if (sendmsg(socket, &message, 0) != (ssize_t)frame->header.bytes)
+        abort();
+}
+
+static void test_descriptors(void)
+{
+    const int before = harness_count_entries("/proc/self/fd");
+    union sw_frame frame;
+    int fd = -1, sockets[2], three[3];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
+        abort();
+    three[0] = three[1] = three[2] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    make(&frame, SW_FRAME_PAGE);
+    send_with(sockets[0], &frame, three, 1);
+    TAP_EQ("a frame with a descriptor", sw_frame_receive_now(sockets[1], &frame, &fd), 0);
+    tap_ok(fd >= 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0,
+           "which no program gets that this process starts");
+    close(fd);
+    send_with(sockets[0], &frame, three, 3);
+    TAP_EQ("a frame with three", sw_frame_receive_now(sockets[1], &frame, &fd), EPROTO);
+    send_with(sockets[0], &frame, three, 1);
+    TAP_EQ("one where none is wanted", sw_frame_receive_now(sockets[1], &frame, NULL), EPROTO);
+    close(three[0]);
+    close(sockets[0]);
+    close(sockets[1]);
+    tap_ok(sw_closer_wait(10), "what is not wanted is closed");
+    TAP_EQ("none is kept", harness_count_entries("/proc/self/fd"), before);
+}
+
+/* Whether the thread that closes descriptors takes none of the program's signals; -1: it is not there. */
+static int closer_is_deaf(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    int deaf = -1;
+
+    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+        unsigned long long blocked = 0;
+        char path[320], line[128];
+        int is_closer = 0;
+        FILE *status;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        status = fopen(path, "re");
+        while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+            is_closer |= strstr(line, "symwin-closer") != NULL;
+            (void)sscanf(line, "SigBlk: %llx", &blocked);
+        }
+        if (status != NULL)
+            fclose(status);
+        if (is_closer)
+            deaf = (blocked >> (SIGTERM - 1) & 1) != 0 && (blocked >> (SIGUSR1 - 1) & 1) != 0;
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+    return deaf;
+}
+
+static void test_closer(void)
+{
+    int where, turns = 0, deaf, status = -1;
+    const int fd = hostile_lingering(10, &where);
+    pid_t child;
+
+    sw_closer_close(fd);
+    while ((deaf = closer_is_deaf()) < 0 && turns++ < 1000)
+        usleep(1000);
+    TAP_EQ("signals are not for the thread that closes", deaf, 1);
+    close(where);
+    tap_ok(sw_closer_wait(10), "it ends");
+    if (dup2(STDERR_FILENO, fd) != fd)
+        abort();
+    child = fork();
+    if (child == 0)
+        _exit(fcntl(fd, F_GETFD) < 0);
+    waitpid(child, &status, 0);
+    TAP_EQ("a number that is the program's again is there in a forked child", status, 0);
+    close(fd);
+}
+
+int main(void)
+{
+    test_numbers();
+    test_lengths();
+    test_table();
+    test_texts();
+    test_descriptors();
+    test_closer();
+    return tap_done();
+}

@@ -1,0 +1,263 @@
+/* Frames between two hosts, of which one is the test: what it says is believed of its own ranks only, a host that decides
+ * tells no end before the rounds that it has completed, and a connection finds out that a host is gone. What waits to be sent has
+ * a bound, and no forked child has a connection.
+ */
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "host_cases.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/control/frame.h"
+
+enum { RANKS = 4, HOSTS = 2, SOON_MS = 5000, QUIET_MS = 60 };
+
+/* Ranks 0 and 1 are on host 0, which decides, ranks 2 and 3 on host 1; the group is one host's, of one process. */
+struct pair {
+    struct sw_group group;
+    struct sw_connection other; /* the test's end of their connection */
+    int fd;                     /* the group's */
+};
+
+static void connect_pair(int fds[2])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t bytes = sizeof at;
+
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)&at, &bytes) != 0 ||
+        connect(fds[0], (struct sockaddr *)&at, sizeof at) != 0)
+        abort();
+    fds[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    close(listener);
+    if (fds[1] < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0 ||
+        fcntl(fds[1], F_SETFL, O_NONBLOCK) != 0)
+        abort();
+}
+
+static void pair_open(struct pair *p, int host)
+{
+    static uint16_t where[RANKS] = {0, 0, 1, 1};
+    struct sw_connection channels[HOSTS] = {{.fd = -1}, {.fd = -1}};
+    int fds[2];
+
+    *p = (struct pair){.group = {.nranks = RANKS,
+                                 .nlocal = 2,
+                                 .leader = 2 * host,
+                                 .process = host,
+                                 .processes = HOSTS,
+                                 .host = host,
+                                 .hosts = HOSTS,
+                                 .process_of = where,
+                                 .host_of = where,
+                                 .exchange = sw_exchange_create(RANKS)}};
+    connect_pair(fds);
+    p->fd = fds[0];
+    if (p->group.exchange == NULL || !sw_host_link_create(&p->group) ||
+        sw_connection_open(&channels[1 - host], fds[0], 1) != 0 ||
+        sw_connection_open(&p->other, fds[1], 1) != 0)
+        abort();
+    sw_poll_lock();
+    host_must(sw_host_link_start(&p->group, channels), "sw_host_link_start");
+    sw_poll_unlock();
+}
+
+static void pair_close(struct pair *p)
+{
+    sw_poll_lock();
+    sw_host_link_stop(&p->group);
+    sw_poll_unlock();
+    sw_poll_settle();
+    sw_connection_close(&p->other);
+    sw_exchange_destroy(p->group.exchange);
+}
+
+static void say(struct pair *p, enum sw_frame_type type, int rank, uint64_t round)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame);
+    if (type == SW_FRAME_POST) {
+        frame.post.rank = rank;
+        frame.post.round = round;
+        frame.post.bytes = 8;
+    } else {
+        frame.end.rank = rank;
+        frame.end.status = type == SW_FRAME_END ? SYMWIN_ABORTED : SYMWIN_OK;
+    }
+    sw_frame_seal(&frame, type);
+    if (sw_connection_send(&p->other, &frame, -1, sw_now_ms() + SOON_MS) != 0)
+        abort();
+}
+
+/* ---- what is believed ---- */
+
+static const struct claim {
+    const char *name;
+    int host; /* the group's */
+    enum sw_frame_type type;
+    int rank;
+    uint64_t round;
+    symwin_status status; /* what then has ended the exchange; OK: nothing */
+    int culprit;
+} claims[] = {
+    {"host 0: a post of rank 2", 0, SW_FRAME_POST, 2, 0, SYMWIN_OK, 0},
+    {"host 0: a post of its own rank 1", 0, SW_FRAME_POST, 1, 0, SYMWIN_PEER_LOST, 2},
+    {"host 0: a post of a rank that is not there", 0, SW_FRAME_POST, 4, 0, SYMWIN_PEER_LOST, 2},
+    {"host 0: a post of a later round", 0, SW_FRAME_POST, 2, 1, SYMWIN_PEER_LOST, 2},
+    {"host 0: its own rank 0 leaves", 0, SW_FRAME_LEAVE, 0, 0, SYMWIN_PEER_LOST, 2},
+    {"host 0: an end that blames rank 3", 0, SW_FRAME_END, 3, 0, SYMWIN_ABORTED, 3},
+    {"host 0: an end that blames nobody", 0, SW_FRAME_END, SW_NOBODY, 0, SYMWIN_ABORTED, SW_NOBODY},
+    {"host 0: one that blames whom there is not", 0, SW_FRAME_END, 4, 0, SYMWIN_PEER_LOST, 2},
+    {"host 1: a post of rank 1", 1, SW_FRAME_POST, 1, 0, SYMWIN_OK, 0},
+    {"host 1: a post of its own rank 2", 1, SW_FRAME_POST, 2, 0, SYMWIN_PEER_LOST, 0},
+    {"host 1: a post of a later round", 1, SW_FRAME_POST, 0, 7, SYMWIN_PEER_LOST, 0},
+    {"host 1: its own rank 3 leaves", 1, SW_FRAME_LEAVE, 3, 0, SYMWIN_PEER_LOST, 0},
+    {"host 1: an end that blames rank 2", 1, SW_FRAME_END, 2, 0, SYMWIN_ABORTED, 2},
+    {"host 1: one that blames whom there is not", 1, SW_FRAME_END, 4095 - 1, 0, SYMWIN_PEER_LOST,
+     0},
+};
+
+static void test_claim(const struct claim *c)
+{
+    const int64_t end = sw_now_ms() + SOON_MS;
+    const int posts = c->type == SW_FRAME_POST && c->status == SYMWIN_OK;
+    symwin_status status = SYMWIN_OK;
+    int ended = 0, culprit = 0;
+    uint64_t rounds = 0;
+    struct pair p;
+
+    pair_open(&p, c->host);
+    say(&p, c->type, c->rank, c->round);
+    while (!ended && rounds == 0 && sw_now_ms() < end) {
+        host_pause_ms(1);
+        ended = sw_exchange_outcome(p.group.exchange, &status, &culprit);
+        rounds = c->rank < RANKS ? sw_exchange_rounds(p.group.exchange, c->rank) : 0;
+    }
+    tap_ok(rounds == (uint64_t)posts && ended == (c->status != SYMWIN_OK) && status == c->status &&
+               (!ended || culprit == c->culprit),
+           "%s: %s, rank %d", c->name, symwin_status_name(status), culprit);
+    pair_close(&p);
+}
+
+/* ---- what is told ---- */
+
+/* The type of the next frame at the other end; 0: there is none for so long. */
+static int next_type(struct pair *p, int ms)
+{
+    union sw_frame frame;
+
+    if (sw_connection_receive(&p->other, &frame, NULL, sw_now_ms() + ms) != 0)
+        return 0;
+    return frame.header.type;
+}
+
+/* An end comes while host 0 has completed a round and not sent it: host 1 could not complete it any more. */
+static void test_end_in_order(void)
+{
+    const uint64_t nothing = 0;
+    struct pair p;
+    int r, posts = 0, type;
+
+    pair_open(&p, 0);
+    for (r = 0; r < RANKS; r++)
+        sw_exchange_post(p.group.exchange, r, 0, &nothing, sizeof nothing);
+    sw_exchange_fail(p.group.exchange, SYMWIN_ABORTED, 1);
+    sw_host_link_end(&p.group);
+    TAP_EQ("no end before the posts of a round that is complete", next_type(&p, QUIET_MS), 0);
+    p.group.exchange_hosts.send(&p.group, 0, sizeof nothing, sw_now_ms() + SOON_MS);
+    while ((type = next_type(&p, SOON_MS)) == SW_FRAME_POST)
+        posts++;
+    TAP_EQ("the posts of host 0's ranks", posts, 2);
+    TAP_EQ("and then the end", type, SW_FRAME_END);
+    pair_close(&p);
+}
+
+static int option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+
+    return getsockopt(fd, level, name, &value, &bytes) == 0 ? value : -1;
+}
+
+/* A host that is gone without a word: the system asks after 5 s of silence, and gives up within a quarter of a minute. */
+static void test_keepalive(void)
+{
+    struct pair p;
+
+    pair_open(&p, 0);
+    TAP_EQ("the system looks after silent connections", option(p.fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+    tap_ok(option(p.fd, IPPROTO_TCP, TCP_KEEPIDLE) + option(p.fd, IPPROTO_TCP, TCP_KEEPINTVL) *
+                                                         option(p.fd, IPPROTO_TCP, TCP_KEEPCNT) <=
+               15,
+           "and finds them dead in 15 s");
+    tap_ok(option(p.fd, IPPROTO_TCP, TCP_USER_TIMEOUT) > 0 &&
+               option(p.fd, IPPROTO_TCP, TCP_USER_TIMEOUT) <= 15000,
+           "those where something was sent too");
+    pair_close(&p);
+}
+
+/* Letters that another thread keeps from being sent. */
+static void test_letters(void)
+{
+    struct sw_frame_message words = {.from = 0, .to = 2, .kind = SW_MESSAGE_GONE};
+    struct pair p;
+    int queued = 0;
+
+    pair_open(&p, 0);
+    pthread_mutex_lock(&p.group.links[1].mutex);
+    while (queued < 1 << 16 && sw_host_link_message(&p.group, 1, &words))
+        queued++;
+    pthread_mutex_unlock(&p.group.links[1].mutex);
+    tap_ok(queued >= 1024 && queued < 1 << 16, "%d letters wait, and no more", queued);
+    pair_close(&p);
+}
+
+static int child_has(int fd)
+{
+    const pid_t child = fork();
+    int status = -1;
+
+    if (child == 0)
+        _exit(fcntl(fd, F_GETFD) >= 0);
+    waitpid(child, &status, 0);
+    return status != 0;
+}
+
+static void test_forks(void)
+{
+    symwin_status status = SYMWIN_OK;
+    int turns = 0, culprit = 0;
+    struct pair p;
+
+    pair_open(&p, 0);
+    TAP_EQ("a forked child has the connection", child_has(p.fd), 0);
+    shutdown(p.other.fd, SHUT_RDWR);
+    while (!sw_exchange_outcome(p.group.exchange, &status, &culprit) && turns++ < SOON_MS)
+        host_pause_ms(1);
+    TAP_EQ("the other end is gone", status, SYMWIN_PEER_LOST);
+    TAP_EQ("a forked child has the lost connection", child_has(p.fd), 0);
+    pair_close(&p);
+}
+
+int main(void)
+{
+    struct harness_leaks before;
+    size_t i;
+
+    harness_start();
+    before = harness_leaks_now();
+    for (i = 0; i < sizeof claims / sizeof claims[0]; i++)
+        test_claim(&claims[i]);
+    test_end_in_order();
+    test_keepalive();
+    test_letters();
+    test_forks();
+    harness_no_leaks("links", &before);
+    return tap_done();
+}

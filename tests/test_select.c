@@ -1,0 +1,558 @@
+/* What is chosen: by the model alone, and for calls on a communicator by rows, the model and what was asked for.
+ */
+#include "host_cases.h"
+#include "src/collective/select.h"
+
+#define KIB ((size_t)1 << 10)
+
+/* On the emulated driver, at most: threads of a block, and blocks of a large message. */
+#if defined(__SANITIZE_THREAD__)
+#define ROOM 40
+#define MOST 2
+#else
+#define ROOM 64
+#define MOST 32
+#endif
+
+/* Blocks for so many bytes, of which a thread handles some at a time. */
+#define FITTING(bytes, size) (((bytes) + (size) * (ROOM - 32) - 1) / ((size) * (ROOM - 32)))
+#define BLOCKS(bytes, size) (FITTING(bytes, size) < MOST ? FITTING(bytes, size) : MOST)
+
+/* What has the least of the model's time. */
+static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
+{
+    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
+                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_COPIES,
+                                        SYMWIN_ALGO_TWOSHOT};
+    symwin_algo found = algos[0];
+    int i;
+
+    for (i = 1; i < 2 + 3 * windows; i++)
+        if (sw_select_model_us(algos[i], nranks, bytes, is_float, 0, 0) <
+            sw_select_model_us(found, nranks, bytes, is_float, 0, 0))
+            found = algos[i];
+    return found;
+}
+
+static void prefers(int nranks, size_t bytes, int is_float, int windows, symwin_algo want)
+{
+    const symwin_algo got = best(nranks, bytes, is_float, windows);
+
+    tap_ok(got == want, "%d ranks, %zu bytes of %s%s: %s%s%s", nranks, bytes,
+           is_float ? "floats" : "integers", windows ? " in windows" : "", symwin_algo_name(want),
+           got == want ? "" : ", not ", got == want ? "" : symwin_algo_name(got));
+}
+
+/* What was measured on H200s, and the crossings between them. */
+static void measured(void)
+{
+    prefers(2, 8, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(2, (size_t)MIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(2, 2 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 8 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(2, 64 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 128 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(4, 256 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 4 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(4, 256 * (size_t)MIB, 1, 1, SYMWIN_ALGO_COPIES);
+    prefers(2, 256 * (size_t)MIB, 1, 1, SYMWIN_ALGO_COPIES);
+    prefers(4, 1024 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
+}
+
+static void others(void)
+{
+    prefers(1, 8, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(3, 256 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(3, 512 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(8, 32 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(8, 128 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(8, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(4096, 8, 1, 0, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(4096, 64 * KIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
+    /* Flags: pushes carry twice the bytes. */
+    prefers(2, 512 * KIB, 0, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(2, (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 32 * (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
+    tap_ok(sw_select_model_us(SYMWIN_ALGO_ONESHOT, 4, 4096, 1, 0, 0) ==
+               sw_select_model_us(SYMWIN_ALGO_ONESHOT_SENTINEL, 4, 4096, 0, 0, 0),
+           "flags cost as much whatever the type");
+}
+
+/* With few blocks. Two H200s took with bulk copies 114 us for 16 MiB by 4 blocks and 225 for 64 MiB by 8, where loads
+ * took 118 and 292, and by kernels for two ranks 100 and 215; copies 147 and 292, and 760 for 256 MiB by 16 and 211
+ * for 64 MiB by 32, where loads took 843 and 220; and loads 62.5 for 16 MiB by 16 and 59.7 by 32, where puts took 66.7
+ * and 61.9. Four took by their kernels for loads 15.0 us for 1 MiB by 4 blocks and 12.7 by 16, where pushes took 29.7 and
+ * 12.1; 47 for 8 MiB by 24 and 400 for 64 MiB by 4, where pushes took 54 and copies 508; and 1288 for 256 MiB by 8 and 1293
+ * by 16, where copies took 1496 and 1237. */
+static void few_blocks(void)
+{
+    static const struct {
+        int nranks, blocks, own_loads;
+        size_t bytes;
+        symwin_algo want;
+    } cases[] = {{2, 4, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
+                 {2, 8, 0, 64 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
+                 {2, 4, 1, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 8, 1, 64 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 8, 1, 256 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 16, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 32, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 32, 1, 64 * MIB, SYMWIN_ALGO_COPIES},
+                 {2, 16, 0, 256 * MIB, SYMWIN_ALGO_COPIES},
+                 {2, 16, 1, 256 * MIB, SYMWIN_ALGO_COPIES},
+                 {4, 4, 1, MIB, SYMWIN_ALGO_TWOSHOT},
+                 {4, 16, 1, MIB, SYMWIN_ALGO_TWOSHOT_PUSH},
+                 {4, 24, 1, 8 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {4, 4, 1, 64 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {4, 8, 1, 256 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {4, 16, 1, 256 * MIB, SYMWIN_ALGO_COPIES}};
+    size_t i;
+
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        symwin_algo found = SYMWIN_ALGO_ONESHOT_SENTINEL;
+        int a;
+
+        for (a = SYMWIN_ALGO_ONESHOT; symwin_algo_name((symwin_algo)a) != NULL; a++)
+            if (!sw_algo_needs_multicast((symwin_algo)a) &&
+                sw_select_model_us((symwin_algo)a, cases[i].nranks, cases[i].bytes, 1,
+                                   cases[i].blocks, cases[i].own_loads) <
+                    sw_select_model_us(found, cases[i].nranks, cases[i].bytes, 1, cases[i].blocks,
+                                       cases[i].own_loads))
+                found = (symwin_algo)a;
+        tap_ok(found == cases[i].want, "%d ranks, %zu bytes by %d blocks%s: %s", cases[i].nranks,
+               cases[i].bytes, cases[i].blocks,
+               cases[i].own_loads ? ", loads by kernels for so many ranks" : "",
+               symwin_algo_name(found));
+    }
+}
+
+/* Once an algorithm is left for the next one it does not come back. */
+static void crosses_once(int nranks)
+{
+    symwin_algo last = SYMWIN_ALGO_ONESHOT_SENTINEL;
+    int crossings = 0;
+    size_t bytes;
+
+    for (bytes = 8; bytes < (size_t)1 << 50; bytes += bytes / 8) {
+        const symwin_algo now = best(nranks, bytes, 1, 1);
+
+        crossings += now != last;
+        last = now;
+    }
+    tap_ok(crossings == 3 && last == SYMWIN_ALGO_COPIES,
+           "%d ranks: one shot, two by pushes, two into windows, copies", nranks);
+}
+
+/* ---- calls ---- */
+
+enum { RANKS = 2, BYTES = 8 << 20, LARGE = 512 << 20 };
+
+struct place {
+    symwin_comm *comm;
+    unsigned char *window, *plain; /* of as many bytes each */
+    size_t bytes;
+    int rank;
+};
+
+static const struct ask {
+    const char *name;
+    size_t count;
+    symwin_type type;
+    int plain;    /* out lies in no window */
+    int in_place; /* else in is the first half, out the second */
+    symwin_allreduce_options options;
+    symwin_algo algo;
+    int blocks, threads; /* 0: whatever */
+    int measured;
+} asks[] = {
+    {"a row", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
+    {"the next row", 17, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 1, 64, 1},
+    {"its blocks", 4096, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 64, 1},
+    {"beyond the last row", 65536, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 64, 1},
+    {"in place", 16, SYMWIN_F32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
+    {"another width", 16, SYMWIN_BF16, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
+    {"no window", 16, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 1, 32, 1},
+    {"no row", 16, SYMWIN_I32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT_SENTINEL, 1, 64, 0},
+    {"multicast where there is none",
+     16,
+     SYMWIN_I32,
+     0,
+     0,
+     {0},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     0,
+     0,
+     0},
+    {"more blocks and threads than fit",
+     65536,
+     SYMWIN_F64,
+     1,
+     0,
+     {0},
+     SYMWIN_ALGO_ONESHOT,
+     0,
+     64,
+     1},
+    {"an algorithm",
+     4096,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT},
+     SYMWIN_ALGO_ONESHOT,
+     0,
+     64,
+     0},
+    {"a short message",
+     256,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     BLOCKS(1024, 8),
+     ROOM,
+     0},
+    {"one with a rest",
+     255,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     BLOCKS(1020, 16),
+     ROOM,
+     0},
+    {"a short one of integers",
+     256,
+     SYMWIN_I32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     BLOCKS(1024, 16),
+     ROOM,
+     0},
+    {"one that is not short",
+     1028,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
+     SYMWIN_ALGO_ONESHOT_SENTINEL,
+     BLOCKS(4112, 16),
+     ROOM,
+     0},
+    {"fewer blocks", 4096, SYMWIN_F32, 0, 0, {.blocks = 2}, SYMWIN_ALGO_TWOSHOT_PUSH, 2, 64, 1},
+    {"fewer threads", 4096, SYMWIN_F32, 0, 0, {.threads = 31}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 32, 1},
+};
+
+/* The same rows, where windows have multicast. */
+static const struct ask multicast_asks[] = {
+    {"a row without multicast", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_ONESHOT_MC, 0, 0, 0},
+    {"one with multicast", 16, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_MC, 0, 0, 1},
+    {"what multicast cannot reduce", 16, SYMWIN_F8E4M3, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
+    {"no window", 16, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 1, 32, 1},
+};
+
+/* The same rows, on a communicator that may use 8 blocks. */
+static const struct ask few_asks[] = {
+    {"few blocks", MIB, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"few blocks, in place", MIB, SYMWIN_F32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"few blocks, a rest", MIB - 1, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_BULK, 0, 0, 0},
+    {"fewer still", MIB, SYMWIN_I32, 0, 0, {.blocks = 3}, SYMWIN_ALGO_TWOSHOT_BULK, 3, 0, 0},
+    {"more than it may use",
+     MIB,
+     SYMWIN_I32,
+     0,
+     0,
+     {.blocks = 9},
+     SYMWIN_ALGO_TWOSHOT_BULK,
+     8,
+     0,
+     0},
+    {"a smaller message", MIB / 4 - 1, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 64, 1},
+    {"no window", MIB, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 8, 32, 1},
+};
+
+/* The same rows, on a communicator that may use 16 blocks: loads are no quicker by more than 8. */
+static const struct ask some_asks[] = {
+    {"some blocks",
+     MIB,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_TWOSHOT},
+     SYMWIN_ALGO_TWOSHOT,
+     MOST < 8 ? MOST : 8,
+     0,
+     0},
+    {"some blocks, asked for",
+     MIB,
+     SYMWIN_F32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_TWOSHOT, .blocks = 2},
+     SYMWIN_ALGO_TWOSHOT,
+     2,
+     0,
+     0},
+    {"some blocks, integers",
+     MIB,
+     SYMWIN_I32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_TWOSHOT},
+     SYMWIN_ALGO_TWOSHOT,
+     MOST < 16 ? MOST : 16,
+     0,
+     0},
+};
+
+/* Messages of hundreds of megabytes, of which no row says anything: they are not made. */
+static const struct ask large_asks[] = {
+    {"copies", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
+    {"as large, in place", 64 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"the largest, in place", 128 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
+};
+
+/* By two ranks that share a device, where the caller has not asked for copies they are not chosen. */
+static const struct ask shared_asks[] = {
+    {"a shared device", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"copies, asked for",
+     64 * MIB,
+     SYMWIN_I32,
+     0,
+     0,
+     {.algo = SYMWIN_ALGO_COPIES},
+     SYMWIN_ALGO_COPIES,
+     0,
+     0,
+     0},
+};
+
+static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
+                           "symwin emulated GPU,2,4,float,0,64,oneshot,9,32\n"
+                           "symwin emulated GPU,2,4,float,1,64,twoshot,1,64\n"
+                           "symwin emulated GPU,2,4,float,1,128,twoshot_push,3,64\n"
+                           "symwin emulated GPU,2,8,float,0,128,oneshot,65536,1024\n"
+                           "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n";
+
+static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags,
+                       int device, int max_blocks, size_t bytes)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .flags = flags, .max_blocks = max_blocks};
+    symwin_window *window;
+
+    host_must(symwin_comm_create(&team->id, RANKS, rank, device, &options, &p->comm), "create");
+    p->rank = rank;
+    p->bytes = bytes;
+    p->window = host_alloc(device, bytes);
+    p->plain = host_alloc(device, bytes);
+    host_must(symwin_window_register(p->comm, p->window, bytes, 0, &window), "register");
+}
+
+static void close_place(struct place *p)
+{
+    symwin_comm_destroy(p->comm);
+    host_must(symwin_mem_free(p->window), "symwin_mem_free");
+    host_must(symwin_mem_free(p->plain), "symwin_mem_free");
+}
+
+static void asked(const struct place *p, const struct ask *a)
+{
+    const unsigned char *out = a->plain      ? p->plain
+                               : a->in_place ? p->window
+                                             : p->window + p->bytes / 2;
+    symwin_allreduce_options options = a->options;
+    symwin_allreduce_info info = {SYMWIN_ALGO_AUTO, -1, -1, -1};
+    symwin_status status;
+
+    options.size = sizeof options;
+    status = symwin_allreduce_query(p->comm, p->window, out, a->count, a->type, SYMWIN_SUM,
+                                    &options, &info);
+    tap_ok(status == SYMWIN_OK && info.algo == a->algo && info.measured == a->measured &&
+               info.blocks > 0 && info.threads > 0 &&
+               (a->blocks == 0 || info.blocks == a->blocks) &&
+               (a->threads == 0 || info.threads == (a->threads < ROOM ? a->threads : ROOM)),
+           "rank %d: %s: %s, %d blocks of %d threads%s%s", p->rank, a->name,
+           symwin_algo_name(info.algo), info.blocks, info.threads,
+           info.measured ? ", measured" : "", status == SYMWIN_OK ? "" : symwin_last_error());
+}
+
+/* What is asked for is what runs: the digests of two algorithms differ, so a rank that asks for what the
+ * other one was told agrees with it. */
+static void runs(const struct place *p)
+{
+    struct CUstream_st *stream = NULL;
+    symwin_allreduce_info info;
+    symwin_allreduce_options options = {.size = sizeof options};
+    float one = 1, sum = 0;
+    symwin_status status;
+
+    host_must(symwin_stream_create(p->rank, &stream), "symwin_stream_create");
+    host_must(symwin_allreduce_query(p->comm, p->window, p->window, 1, SYMWIN_F32, SYMWIN_SUM, NULL,
+                                     &info),
+              "symwin_allreduce_query");
+    options.algo = p->rank == 0 ? SYMWIN_ALGO_AUTO : info.algo;
+    host_must(symwin_memcpy(p->rank, p->window, &one, sizeof one, stream), "symwin_memcpy");
+    status = symwin_allreduce_with(p->comm, p->window, p->window, 1, SYMWIN_F32, SYMWIN_SUM,
+                                   &options, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_memcpy(p->rank, &sum, p->window, sizeof sum, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_stream_synchronize(p->rank, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_comm_check(p->comm);
+    tap_ok(status == SYMWIN_OK && sum == RANKS, "rank %d: what runs is what the query says%s",
+           p->rank, status == SYMWIN_OK ? "" : symwin_last_error());
+    host_must(symwin_stream_destroy(p->rank, stream), "symwin_stream_destroy");
+}
+
+static void refuses(const struct place *p)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+    symwin_allreduce_info info = {.blocks = -7};
+
+    host_expect("info NULL",
+                symwin_allreduce_query(p->comm, p->window, p->window, 1, SYMWIN_F32, SYMWIN_SUM,
+                                       NULL, NULL),
+                SYMWIN_INVALID, "symwin_allreduce_query: info is NULL");
+    host_expect("count 0",
+                symwin_allreduce_query(p->comm, p->window, p->window, 0, SYMWIN_F32, SYMWIN_SUM,
+                                       NULL, &info),
+                SYMWIN_INVALID, "symwin_allreduce_query: count is 0");
+    host_expect(
+        "comm NULL",
+        symwin_allreduce_query(NULL, p->window, p->window, 1, SYMWIN_F32, SYMWIN_SUM, NULL, &info),
+        SYMWIN_INVALID, "symwin_allreduce_query: comm is NULL");
+    host_expect("type 77",
+                symwin_allreduce_query(p->comm, p->window, p->window, 1, (symwin_type)77,
+                                       SYMWIN_SUM, NULL, &info),
+                SYMWIN_INVALID, "no type 77");
+    host_expect("two-shot outside windows",
+                symwin_allreduce_query(p->comm, p->plain, p->plain, 1, SYMWIN_F32, SYMWIN_SUM,
+                                       &options, &info),
+                SYMWIN_UNSUPPORTED, "twoshot needs both buffers in windows");
+    tap_ok(info.blocks == -7, "and nothing is set");
+}
+
+static void calls(struct harness_team *team, int rank, void *arg)
+{
+    struct place p;
+    size_t i;
+
+    (void)arg;
+    open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, rank, 0, BYTES);
+    for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
+        asked(&p, &asks[i]);
+    runs(&p);
+    refuses(&p);
+    close_place(&p);
+}
+
+/* A row asks for more blocks than there are: it gets as many as fit beside the other rank's, and no more fit. */
+static void fits(const struct place *p)
+{
+    symwin_allreduce_options options = {.size = sizeof options};
+    symwin_allreduce_info info = {SYMWIN_ALGO_AUTO, -1, -1, -1};
+
+    host_must(symwin_allreduce_query(p->comm, p->window, p->plain, MIB, SYMWIN_F64, SYMWIN_SUM,
+                                     NULL, &info),
+              "symwin_allreduce_query");
+    options.algo = info.algo;
+    options.blocks = info.blocks;
+    tap_ok(info.measured && symwin_allreduce_query(p->comm, p->window, p->plain, MIB, SYMWIN_F64,
+                                                   SYMWIN_SUM, &options, &info) == SYMWIN_OK,
+           "rank %d: the %d blocks of a row for more fit", p->rank, options.blocks);
+    options.blocks++;
+    host_expect("one more does not",
+                symwin_allreduce_query(p->comm, p->window, p->plain, MIB, SYMWIN_F64, SYMWIN_SUM,
+                                       &options, &info),
+                SYMWIN_UNSUPPORTED, "fit on device 0 beside the other ranks'");
+}
+
+/* Questions alone, to a communicator with these flags and this limit. */
+struct questions {
+    unsigned flags;
+    int max_blocks;
+    size_t bytes; /* of the window */
+    const struct ask *asks;
+    size_t count;
+    int one_device; /* for both ranks */
+};
+
+static void answers(struct harness_team *team, int rank, void *arg)
+{
+    const struct questions *q = arg;
+    struct place p;
+    size_t i;
+
+    open_place(&p, team, rank, q->flags, q->one_device ? 0 : rank, q->max_blocks, q->bytes);
+    for (i = 0; i < q->count; i++)
+        asked(&p, &q->asks[i]);
+    if (q->one_device)
+        fits(&p);
+    close_place(&p);
+}
+
+static void set_table(void)
+{
+    char name[] = "/tmp/symwin-test.XXXXXX";
+    const int fd = mkstemp(name);
+
+    if (fd < 0 || write(fd, rows, strlen(rows)) != (ssize_t)strlen(rows) || close(fd) != 0)
+        abort();
+    setenv("SYMWIN_TUNING", name, 1);
+}
+
+int main(void)
+{
+    struct questions few = {
+        SYMWIN_COMM_NO_MULTICAST, 8, BYTES, few_asks, sizeof few_asks / sizeof few_asks[0], 0};
+    struct questions some = {
+        SYMWIN_COMM_NO_MULTICAST, 16, BYTES, some_asks, sizeof some_asks / sizeof some_asks[0], 0};
+    struct questions large = {SYMWIN_COMM_NO_MULTICAST,
+                              0,
+                              LARGE,
+                              large_asks,
+                              sizeof large_asks / sizeof large_asks[0],
+                              0};
+    struct questions multicast = {SYMWIN_COMM_MULTICAST,
+                                  0,
+                                  BYTES,
+                                  multicast_asks,
+                                  sizeof multicast_asks / sizeof multicast_asks[0],
+                                  0};
+    struct questions shared = {SYMWIN_COMM_NO_MULTICAST,
+                               0,
+                               LARGE,
+                               shared_asks,
+                               sizeof shared_asks / sizeof shared_asks[0],
+                               1};
+    struct harness_leaks before;
+    int nranks;
+
+    measured();
+    others();
+    few_blocks();
+    for (nranks = 2; nranks <= 4096; nranks *= 2)
+        crosses_once(nranks);
+    harness_start();
+    before = harness_leaks_now();
+    set_table();
+    harness_run(RANKS, calls, NULL);
+    harness_run(RANKS, answers, &few);
+    harness_run(RANKS, answers, &some);
+    harness_run(RANKS, answers, &large);
+    harness_run(RANKS, answers, &shared);
+    if (sw_driver_is_emulated())
+        harness_run(RANKS, answers, &multicast);
+    unlink(getenv("SYMWIN_TUNING"));
+    harness_no_leaks("calls", &before);
+    return tap_done();
+}
