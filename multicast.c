@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/window/window.h"
 
 static int is_set(const char *name, const char *value)
 {

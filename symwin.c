@@ -9,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
-#include "src/collective/copies.h"
-#include "src/collective/order.h"
-#include "src/collective/select.h"
-#include "src/window/register.h"
+#include "src/collective/collective.h"
 
 static const char create_call[] = "symwin_comm_create";
 
@@ -44,10 +42,10 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
         sw_channels_destroy(comm);
         sw_registrations_destroy(comm);
         sw_window_detach_all(comm);
-        sw_window_detach(comm, &comm->state);
+        sw_window_detach(comm, &comm->memory->window);
         /* fallthrough */
     case SW_COMM_MEMORY:
-        sw_memory_release(&comm->memory);
+        sw_memory_release(&comm->memory->memory);
         /* fallthrough */
     case SW_COMM_REPORT:
         publish_report(comm, NULL);
@@ -69,6 +67,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     sw_window_index_destroy(comm->index);
     pthread_mutex_destroy(&comm->mutex);
     sw_handle_table_release(&comm->windows);
+    free(comm->memory);
     free(comm->ballots);
     sw_wipe(comm->key, sizeof comm->key);
     free(comm);
@@ -162,14 +161,17 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->slot_bytes = o->slot_bytes; /* 0: once it is known which driver there is */
     atomic_flag_clear(&comm->busy);
     comm->ballots = calloc((size_t)nranks, sizeof *comm->ballots);
+    comm->memory = calloc(1, sizeof *comm->memory);
     comm->index = sw_window_index_create();
     comm->registrations = sw_registrations_create();
     comm->channels = sw_channels_create(nranks);
-    if (comm->ballots == NULL || comm->index == NULL || comm->registrations == NULL ||
-        comm->channels == NULL || pthread_mutex_init(&comm->mutex, NULL) != 0) {
+    if (comm->ballots == NULL || comm->memory == NULL || comm->index == NULL ||
+        comm->registrations == NULL || comm->channels == NULL ||
+        pthread_mutex_init(&comm->mutex, NULL) != 0) {
         sw_channels_destroy(comm);
         sw_registrations_destroy(comm);
         sw_window_index_destroy(comm->index);
+        free(comm->memory);
         free(comm->ballots);
         free(comm);
         return NULL;
@@ -453,13 +455,13 @@ static symwin_status make_memory(symwin_comm *comm)
     if (status != SYMWIN_OK)
         return status;
     bytes = (bytes + kind.granularity - 1) / kind.granularity * kind.granularity;
-    status = sw_memory_create(create_call, &kind, bytes, 0, &comm->memory);
+    status = sw_memory_create(create_call, &kind, bytes, 0, &comm->memory->memory);
     if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(comm->device))
-        status = sw_memory_create(create_call, &kind, bytes, 0, &comm->memory);
+        status = sw_memory_create(create_call, &kind, bytes, 0, &comm->memory->memory);
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_MEMORY;
-    return sw_memory_fill(comm->memory.base, 0, bytes);
+    return sw_memory_fill(comm->memory->memory.base, 0, bytes);
 }
 
 /* The agreed steps, with this rank's context current. `status` is what joined so far gave. */
@@ -510,12 +512,15 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     if (status != SYMWIN_OK)
         return status;
     agree_limits(comm);
-    status = sw_window_register(comm, create_call, SYMWIN_OK, (void *)(uintptr_t)comm->memory.base,
+    status = sw_window_register(comm, create_call, SYMWIN_OK,
+                                (void *)(uintptr_t)comm->memory->memory.base,
                                 SW_STATE_BYTES(comm->nranks, comm->slot_bytes),
-                                SYMWIN_WINDOW_NO_MULTICAST, &comm->state);
-    if (status == SYMWIN_OK)
-        comm->stage = SW_COMM_REGISTERED;
-    return status;
+                                SYMWIN_WINDOW_NO_MULTICAST, &comm->memory->window);
+    if (status != SYMWIN_OK)
+        return status;
+    comm->stage = SW_COMM_REGISTERED;
+    comm->state_offset = comm->memory->window.offset;
+    return SYMWIN_OK;
 }
 
 symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank, int device,

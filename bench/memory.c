@@ -21,7 +21,9 @@
 #include "common.h"
 #include "median.h"
 #include "rivals/multicast.h"
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 64, LIBRARIES = 2, WINDOWS = 200, MIB = 1 << 20 };
 

@@ -20,7 +20,9 @@
 
 #include "common.h"
 #include "median.h"
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 16, MOST_CALLS = 100, MOST_BYTES = 16 << 20 };
 enum way { ONE, ORDER, BESIDE, ONE_GRAPH, TWO_GRAPHS, WAYS };

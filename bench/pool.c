@@ -16,7 +16,9 @@
 
 #include "common.h"
 #include "median.h"
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 
 enum { ROUNDS = 9, MOST_THREADS = 64, HANDS = 64 };
 

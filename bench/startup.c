@@ -23,7 +23,9 @@
 #include "common.h"
 #include "median.h"
 #include "rivals/multicast.h"
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 
 enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
 

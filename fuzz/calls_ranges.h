@@ -5,7 +5,7 @@
 #define SYMWIN_FUZZ_CALLS_RANGES_H
 
 #include "calls_model.h"
-#include "src/window/register.h"
+#include "src/collective/collective.h"
 
 static int is_live(const struct range *range)
 {

@@ -9,7 +9,7 @@
 #include <sched.h>
 
 #include "fuzz.h"
-#include "src/window/register.h"
+#include "src/collective/collective.h"
 
 enum { RANKS = 3, PAIR = 2 };
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "src/control/frame.h"
+#include "src/control/control.h"
 
 enum {
     MOST_STEPS = 96,

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "fuzz.h"
-#include "src/control/frame.h"
+#include "src/control/control.h"
 
 enum { FIT_HEADER = 1, FIT_LENGTH = 2 };
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "src/control/frame.h"
+#include "src/control/control.h"
 
 enum {
     MOST_STEPS = 64,

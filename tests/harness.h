@@ -21,7 +21,9 @@
 
 #include "../emu/emu.h"
 #include "../symwin.h"
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 #include "tap.h"
 
 #define HARNESS_UNUSED __attribute__((unused)) static

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 
 #include "processes.h"
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/rendezvous.h"
 
 enum { HOSTILE_WAIT_MS = 4000, HOSTILE_MOST_FDS = 200 };
 

@@ -134,7 +134,7 @@ static void write_state(const struct rank *r, size_t at, uint32_t value)
 
     host_put_u32(
         r->device,
-        (void *)(uintptr_t)sw_group_address(comm->group, comm->rank, comm->state.offset + at),
+        (void *)(uintptr_t)sw_group_address(comm->group, comm->rank, comm->state_offset + at),
         value);
 }
 

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 #include "tap.h"
 
 #define CALL "symwin_comm_create_env"

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 #include "hostile.h"
-#include "src/control/frame.h"
+#include "src/control/control.h"
 
 /* ---- numbers ---- */
 

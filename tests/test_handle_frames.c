@@ -5,8 +5,8 @@
 #include <sys/socket.h>
 
 #include "host_cases.h"
-#include "src/bootstrap/bootstrap.h"
-#include "src/control/frame.h"
+#include "src/bootstrap/rendezvous.h"
+#include "src/control/control.h"
 
 enum { RANKS = 4, SEQUENCE = 7, TIMEOUT_MS = 2000 };
 

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 
 #include "host_cases.h"
-#include "src/bootstrap/bootstrap.h"
-#include "src/control/frame.h"
+#include "src/bootstrap/rendezvous.h"
+#include "src/control/control.h"
 
 enum { RANKS = 4, HOSTS = 2, SOON_MS = 5000, QUIET_MS = 60 };
 

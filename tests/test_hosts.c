@@ -10,7 +10,7 @@
 
 #include "ports.h"
 #include "process_cases.h"
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/rendezvous.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { TIME_MS = 2000 };

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 
 #include "processes.h"
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/rendezvous.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { PAIRS = 3, TIME_MS = 4000 };

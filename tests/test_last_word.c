@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/rendezvous.h"
 #include "tap.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

@@ -4,7 +4,7 @@
 
 #include "ports.h"
 #include "process_cases.h"
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/rendezvous.h"
 
 enum { RANKS = 4, MOST = 8 << 20, MOST_IDS = 64, ID_SHOWN = 8 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# The library's rooms: who may call whom, read from the objects by nm, and whose private headers a file includes. A room may
-# use the rooms named behind it, and all that those may use.
+# The library's rooms: who may call whom, read from the objects by nm, and which private headers a
+# file includes. A room may use the rooms named behind it, and all that those may use.
 use strict;
 use warnings;
 
@@ -98,17 +98,31 @@ for my $file (sort keys %wanted) {
 }
 check(!$up{$_->[0]}, "$_->[0] calls no room above it", @{$up{$_->[0]} // []}) for @rooms;
 
+# Another room's header is included only as that room's public one. inspect reads all rooms.
 my %includes;
 for my $path (glob 'src/*/*.[ch] *.c') {
     my $from = room_of($path);
     open my $file, '<', $path or die "$path: $!\n";
     while (my $line = <$file>) {
-        next if $line !~ m{^\s*#\s*include\s+"(src/(\w+)/\w+\.h)"};
-        push @{$includes{$from}}, "$path includes $1" if !$may{$from}{$2};
+        next if $line !~ m{^\s*#\s*include\s+"(src/(\w+)/(\w+)\.h)"};
+        my ($header, $to, $name) = ($1, $2, $3);
+        push @{$includes{$from}}, "$path includes $header of a room above" if !$may{$from}{$to};
+        push @{$includes{$from}}, "$path includes $header, which is not $to.h"
+            if $from ne $to && $name ne $to && $from ne 'inspect';
     }
     close $file;
 }
-check(!$includes{$_->[0]}, "$_->[0] includes no header of a room above it", @{$includes{$_->[0]} // []}) for @rooms;
+check(!$includes{$_->[0]}, "$_->[0] includes public headers of rooms below", @{$includes{$_->[0]} // []}) for @rooms;
+
+# The driver's interface is as long as it is.
+my %tables = map { $_ => 1 } 'src/driver/cuda_abi.h', 'src/driver/driver_list.h';
+my @long;
+for my $path (grep { !$tables{$_} } glob 'src/*/*.h') {
+    open my $file, '<', $path or die "$path: $!\n";
+    my $lines = () = <$file>;
+    push @long, "$path has $lines lines" if $lines > 200;
+}
+check(!@long, 'no private header has more than 200 lines', @long);
 
 print "1..$checks\n";
 exit $failed ? 1 : 0;

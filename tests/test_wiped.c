@@ -2,7 +2,7 @@
 #include <fcntl.h>
 
 #include "processes.h"
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/rendezvous.h"
 #include "src/control/mailbox.h"
 
 enum { RANKS = 3, MASK = 0x5a, MOST = 256 << 20 };

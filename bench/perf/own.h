@@ -14,7 +14,9 @@
 
 #include "../../emu/emu.h"
 #include "options.h"
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 #include "symwin/kernel.h"
 
 struct rank;

@@ -28,7 +28,9 @@
 #include "kernel_args.h"
 #include "options.h"
 #include "own.h"
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 
 /* ---- ways.c: what is timed ------------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/id.h"
 
 enum { MOST_TRIES = 100 };
 

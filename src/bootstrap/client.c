@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/member.h"
 
 enum {
     READY_MS = 1000,

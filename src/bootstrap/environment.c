@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
 
 #define HOW_TO_START                                                                               \
     "start the program by mpirun, torchrun or srun, or set SYMWIN_RANK and SYMWIN_NRANKS"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/id.h"
 
 static const unsigned char id_magic[8] = "symwin02";
 static const char call[] = "symwin_comm_create";

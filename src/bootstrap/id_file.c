@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/id.h"
 
 enum { SELDOM = 16 }; /* of so many looks one reads whole folders */
 

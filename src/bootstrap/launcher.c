@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
 
 enum { MOST_HOPS = 32, MOST_BYTES = 1 << 20 };
 

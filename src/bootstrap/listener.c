@@ -21,7 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/rendezvous.h"
 
 enum {
     HANDSHAKE_MS = 5000,

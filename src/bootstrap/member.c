@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/member.h"
+#include "src/bootstrap/rendezvous.h"
 
 static const char call[] = "symwin_comm_create";
 

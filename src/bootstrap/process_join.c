@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/member.h"
 
 enum { REMEMBERED_MS = 60000 }; /* beyond the time of who declined: another rank may have more */
 

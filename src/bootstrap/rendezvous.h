@@ -1,8 +1,9 @@
-/* A meeting, as root.c holds it and handout.c ends it. Under the service lock. */
-#ifndef SYMWIN_MEETING_H
-#define SYMWIN_MEETING_H
+/* The side of the process that made the id: the rendezvous (rendezvous.c, hand_out.c) and its listener (listener.c). Under
+ * the poll lock. */
+#ifndef SYMWIN_RENDEZVOUS_H
+#define SYMWIN_RENDEZVOUS_H
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/id.h"
 
 struct slot {
     int taken;
@@ -61,5 +62,75 @@ symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame 
 /* Gives every process what it needs, and makes this one's group. From then on the leaders of the others
  * have to get ready. */
 symwin_status sw_rendezvous_hand_out(struct rendezvous *m);
+
+/* ---- rendezvous.c ---- */
+
+/* Opens an id, complete but for the folder and the port if any will do: from now on ranks can come. */
+symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *options,
+                                 const char *for_call);
+
+/* Ends the meeting under an id that has not served. */
+symwin_status sw_rendezvous_close(const struct sw_id *id);
+
+/* A thread of this process takes its seat and waits until all ranks have come or the meeting has
+ * failed; the same status for all. */
+symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
+                                 struct sw_group **out);
+
+/* In a forked child: forgets all. */
+void sw_rendezvous_forked(void);
+
+/* ---- listener.c ---- */
+
+/* A connection of a rank that comes. */
+struct sw_accepted {
+    struct sw_poll_watch watch;
+    struct sw_accepted *next; /* newest first */
+    struct sw_connection connection;
+    pid_t pid; /* as seen from here, 0: not at all */
+    struct sw_frame_hello hello;
+    struct sw_frame_challenge challenge;
+    struct rendezvous *rendezvous; /* NULL: it has not said hello */
+    int has_slot;
+    int rank;
+};
+
+/* Opens the socket in a private folder, and one for TCP where the id has an address, unless they are open there;
+ * says in the id where. No folder to be had is no failure: threads of this process can do without. */
+symwin_status sw_listener_open(struct sw_id *id);
+
+/* Closes the sockets, at once or when ranks of a failed meeting have had the time to hear of it. */
+void sw_listener_rest(int linger);
+
+/* The visitors of a meeting, one after another: pass NULL first. */
+struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
+                                     const struct sw_accepted *last);
+void sw_listener_drop(struct sw_accepted *accepted);
+void sw_listener_refuse(struct sw_accepted *accepted, symwin_status status, int culprit,
+                        const char *text);
+void sw_listener_clear(void); /* sends all away who have no seat: their descriptors are needed */
+void sw_listener_forked(void);
+
+/* A host name or number as an id has it, or an interface of this host unless the name is to mean the same `everywhere`.
+ * Without the lock: asking for a name takes as long as it takes, and whoever holds the lock keeps this process from
+ * seeing that another has died. */
+symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
+                                  const char *call);
+
+/* What listener.c asks rendezvous.c. */
+struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES]);
+symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
+                                    const unsigned char **secret); /* there is no such meeting */
+const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous);
+void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join);
+void sw_rendezvous_ended(
+    const struct sw_group *group); /* maybe one that not all of its ranks have got yet */
+void sw_rendezvous_failed(struct rendezvous *rendezvous,
+                          symwin_status status); /* by this process; see last error */
+int sw_rendezvous_ready(struct sw_accepted *accepted,
+                        const union sw_frame *frame);  /* 0: nobody asked */
+void sw_rendezvous_lost(struct sw_accepted *accepted); /* it had a seat */
+void sw_rendezvous_no_room(int error);                 /* no descriptor is left for a visitor */
+int sw_rendezvous_expects(void);                       /* a meeting is open */
 
 #endif

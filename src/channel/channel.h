@@ -2,7 +2,7 @@
 #ifndef SYMWIN_CHANNELS_H
 #define SYMWIN_CHANNELS_H
 
-#include "src/control/mailbox.h"
+#include "src/window/window.h"
 
 /* ---- an end, and what it has of the peer ------------------------------------------------------ */
 

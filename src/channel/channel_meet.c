@@ -50,7 +50,7 @@ void sw_lanes_give(struct sw_channels *channels, uint32_t lane, uint32_t lanes)
 
 size_t sw_lanes_offset(const symwin_comm *comm, uint32_t lane)
 {
-    return comm->state.offset + SW_STATE_CHANNELS(comm->nranks, comm->slot_bytes) +
+    return comm->state_offset + SW_STATE_CHANNELS(comm->nranks, comm->slot_bytes) +
            (size_t)lane * SW_STATE_LANE_BYTES;
 }
 

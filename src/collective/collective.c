@@ -10,7 +10,6 @@
 #include "src/collective/copies.h"
 #include "src/collective/order.h"
 #include "src/collective/select.h"
-#include "src/window/register.h"
 
 static const char allreduce_call[] = "symwin_allreduce";
 
@@ -290,7 +289,7 @@ static struct sw_kernel_args args_of(const struct call *c, CUdeviceptr done)
     return (struct sw_kernel_args){
         .base = comm->group->base,
         .stride = comm->group->stride,
-        .state = comm->state.offset,
+        .state = comm->state_offset,
         .rank = comm->rank,
         .nranks = comm->nranks,
         .in = c->in,

@@ -9,7 +9,7 @@
  * The node is captured: that needs no calls of the driver but those that captures of copies need too.
  */
 #include "kernels/kernel_args.h"
-#include "src/internal.h"
+#include "src/collective/collective.h"
 
 /* A kernel that every device has; what is captured never runs. */
 static symwin_status capture_kernel(const symwin_comm *comm, CUstream stream, CUgraph *graph)

@@ -10,8 +10,7 @@
 #include <string.h>
 
 #include "emu/emu.h"
-#include "src/driver/fatbins.h"
-#include "src/internal.h"
+#include "src/collective/collective.h"
 
 extern const struct sw_emu_image sw_kernels_emu_image; /* kernels/emu_image.cc */
 

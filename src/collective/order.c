@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "src/collective/order.h"
-#include "src/window/register.h"
 
 enum { COUNT_BYTES = 128, COUNTS = 4096 }; /* each in a line of its own */
 

@@ -3,7 +3,7 @@
 #ifndef SYMWIN_ORDER_H
 #define SYMWIN_ORDER_H
 
-#include "src/internal.h"
+#include "src/collective/kernel_table.h"
 
 /* When a communicator is created, with its context current: gives it a count of ended blocks and, if its kernels wait for
  * peers, a place among the communicators of the device. */

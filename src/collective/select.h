@@ -3,7 +3,7 @@
 #ifndef SYMWIN_CHOICE_H
 #define SYMWIN_CHOICE_H
 
-#include "src/internal.h"
+#include "src/collective/kernel_table.h"
 
 /* ---- tuning.c: tables of measured choices ------------------------------------------------------ */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "src/internal.h"
+#include "src/control/control.h"
 
 /* ---- all of this process ---- */
 
@@ -103,7 +103,7 @@ enum { LEAVE_MS = 2000, NAP_NS = 50000 };
 static symwin_status say_left(symwin_comm *comm, CUstream stream)
 {
     const CUdeviceptr left = sw_group_address(
-        comm->group, comm->rank, comm->state.offset + offsetof(struct sw_comm_state, left));
+        comm->group, comm->rank, comm->state_offset + offsetof(struct sw_comm_state, left));
     symwin_status status = sw_check(sw_drv.cuStreamWriteValue32(stream, left, 1, 0),
                                     "cuStreamWriteValue32");
 

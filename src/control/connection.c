@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "src/control/frame.h"
+#include "src/control/control.h"
 
 int sw_connection_open(struct sw_connection *connection, int fd, int stream)
 {

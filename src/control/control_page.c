@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/control/control.h"
 #include "src/control/control_page.h"
 
 static size_t page_bytes(int nranks)

@@ -2,7 +2,10 @@
 #ifndef SYMWIN_PAGE_H
 #define SYMWIN_PAGE_H
 
-#include "src/internal.h"
+#include <stdatomic.h>
+
+#include "src/base/base.h"
+#include "src/control/exchange.h"
 
 struct page_slot {
     _Alignas(64) _Atomic uint64_t rounds; /* posted by this rank; only it writes */

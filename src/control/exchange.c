@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/control/control.h"
 #include "src/control/control_page.h"
 
 #define COUNT_MASK (((uint64_t)1 << 48) - 1)

@@ -1,5 +1,5 @@
 /* Frames over sockets: one parser, descriptors that never leak, waits with a deadline. */
-#include "src/control/frame.h"
+#include "src/control/control.h"
 
 #include <errno.h>
 #include <limits.h>

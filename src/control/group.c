@@ -7,8 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "src/control/group.h"
-#include "src/control/mailbox.h"
+#include "src/control/control.h"
 
 static const char call[] = "symwin_comm_create";
 

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "src/control/host_link.h"
+#include "src/control/control.h"
 
 enum {
     WORD_MS = 100, /* for LEAVE and END, which fit into any buffer that is read at the other end */

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "src/control/connection.h"
+#include "src/control/group.h"
 #include "src/control/mailbox.h"
 
 struct sw_host_link {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/control/control.h"
 
 enum { SLOT_BYTES = 128, PAGE_BYTES = 16384, SLOTS = PAGE_BYTES / SLOT_BYTES };
 

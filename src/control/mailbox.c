@@ -14,8 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "src/control/host_link.h"
-#include "src/control/mailbox.h"
+#include "src/control/control.h"
 
 enum {
     /* Of one rank that wait in a process. Each of its lanes is in one channel at a time, and of a channel there are three:

@@ -2,7 +2,9 @@
 #ifndef SYMWIN_LETTERS_H
 #define SYMWIN_LETTERS_H
 
-#include "src/control/frame.h"
+#include "src/control/connection.h"
+#include "src/control/group.h"
+#include "src/driver/driver.h"
 
 /* Memory that comes along is of whichever kind the way takes. */
 struct sw_message {

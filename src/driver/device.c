@@ -3,7 +3,6 @@
 
 #include "src/base/base.h"
 #include "src/driver/driver.h"
-#include "src/driver/fatbins.h"
 
 int sw_driver_has_kernels(void)
 {

@@ -8,6 +8,7 @@
 
 #include "src/driver/cuda_abi.h"
 #include "src/driver/driver_list.h"
+#include "src/driver/fatbins.h"
 #include "symwin.h"
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "src/channel/channel.h"
-#include "src/inspect/dump.h"
+#include "src/inspect/inspect.h"
 #include "src/memory/pool.h"
 #include "src/window/register.h"
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "src/bootstrap/bootstrap.h"
-#include "src/inspect/dump.h"
+#include "src/inspect/inspect.h"
 
 enum {
     MOST_READERS = 8, /* at the same time; others wait in the socket's queue */

@@ -2,7 +2,7 @@
  * SW_MEMORY_SLOT. Tables stay when they are empty: there is one for 16 GiB of addresses. */
 #include <stdlib.h>
 
-#include "src/internal.h"
+#include "src/memory/memory.h"
 
 enum { LEAF_BITS = 13, ROOT_BITS = 48 - SW_MEMORY_SLOT_BITS - LEAF_BITS };
 

@@ -2,6 +2,10 @@
 #ifndef SYMWIN_MEMORY_PRIVATE_H
 #define SYMWIN_MEMORY_PRIVATE_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "src/base/base.h"
 #include "src/driver/driver.h"
 
 /* ---- physical.c: physical memory behind an address range -------------------------------------- */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/memory/memory.h"
 
 /* A device whose driver refused fabric handles once is not asked again: a bit per device below 64. */
 static _Atomic uint64_t fabric_refused;

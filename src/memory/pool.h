@@ -2,7 +2,7 @@
 #ifndef SYMWIN_POOL_H
 #define SYMWIN_POOL_H
 
-#include "src/internal.h"
+#include "src/memory/memory.h"
 #include "src/memory/suballoc.h"
 
 #define SW_POOL_BINS 64

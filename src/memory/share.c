@@ -1,7 +1,7 @@
 /* Memory as others see it: what an address is, and memory that goes to or comes from another process. Any thread. */
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/memory/memory.h"
 
 static symwin_status fail_freed(const char *call, CUdeviceptr ptr)
 {

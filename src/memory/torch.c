@@ -1,7 +1,7 @@
 /* What PyTorch calls for memory: the two functions of a CUDAPluggableAllocator. It holds on to what it gets and frees it when
  * its cache is emptied, maybe while kernels still use it: cudaFree, which it calls otherwise, waits for the device. So does
  * the free here, because the next allocation may have the memory at once. */
-#include "src/internal.h"
+#include "src/memory/memory.h"
 
 void *symwin_torch_alloc(ptrdiff_t bytes, int device, struct CUstream_st *stream)
 {

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/control/mailbox.h"
+#include "src/window/window.h"
 
 enum { SLICE_MS = 20 }; /* between two looks at whether the exchange has ended */
 

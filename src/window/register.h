@@ -2,8 +2,8 @@
 #ifndef SYMWIN_REGISTER_PRIVATE_H
 #define SYMWIN_REGISTER_PRIVATE_H
 
-#include "src/internal.h"
 #include "src/window/range_cache.h"
+#include "src/window/window_register.h"
 
 /* ---- a communicator's registrations ------------------------------------------------------------- */
 

@@ -15,7 +15,7 @@
  */
 #include <stdlib.h>
 
-#include "src/internal.h"
+#include "src/window/window.h"
 
 static size_t round_up(size_t n, size_t unit)
 {

@@ -1,7 +1,7 @@
 /* Windows by their handles, and what a window tells. How one is made: attach.c. */
 #include <stdlib.h>
 
-#include "src/internal.h"
+#include "src/window/window.h"
 
 /* ---- handles ---- */
 

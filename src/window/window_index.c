@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/window/window.h"
 
 struct record {
     struct sw_window_index_entry entry;

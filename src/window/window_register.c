@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/internal.h"
+#include "src/window/window.h"
 
 /* What a registration holds on its way. */
 struct attempt {

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "../../emu/emu.h"
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 
 static int is(const char *what)
 {

@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/id.h"
+#include "src/collective/collective.h"
 
 enum { INFO_TEXT = 600, INFO_UNKNOWN = -1 };
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "info.h"
-#include "src/inspect/dump.h"
+#include "src/inspect/inspect.h"
 
 enum { ANSWER_S = 10 }; /* twice what the process gives a reader that does not read */
 

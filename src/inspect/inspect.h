@@ -5,7 +5,9 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-#include "src/internal.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/channel/channel.h"
+#include "src/collective/collective.h"
 
 /* The text that symwin_dump() writes, for the call of that name; the caller frees it. */
 symwin_status sw_dump_text(const char *call, char **bytes, size_t *count);

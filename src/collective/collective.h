@@ -1,0 +1,10 @@
+/* The room collective. */
+#ifndef SYMWIN_COLLECTIVE_H
+#define SYMWIN_COLLECTIVE_H
+
+#include "src/collective/copies.h"
+#include "src/collective/kernel_table.h"
+#include "src/collective/order.h"
+#include "src/collective/select.h"
+
+#endif

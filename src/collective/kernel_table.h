@@ -1,0 +1,49 @@
+/* Kernels of either driver, loaded for a device; and launches through a graph of one kernel. */
+#ifndef SYMWIN_KERNEL_TABLE_H
+#define SYMWIN_KERNEL_TABLE_H
+
+#include "kernels/kernel_list.h"
+#include "src/window/window.h"
+
+#define SW_TYPES 12
+#define SW_OPS 5
+#define SW_ALGOS 10
+
+struct sw_kernels; /* a device's; constant while the caller holds the reference */
+
+/* Loads every kernel that so many ranks need into the current context (which is `device`'s): a first
+ * launch that still has to load its kernel can wait for a kernel that waits for it. */
+symwin_status sw_kernels_acquire(int device, int nranks, struct sw_kernels **out);
+void sw_kernels_release(struct sw_kernels *kernels);
+
+struct sw_kernel {
+    CUfunction function;
+    int threads;     /* that a block takes */
+    unsigned shared; /* bytes of dynamic shared memory of a block, for the launch */
+    int resident;    /* blocks of so many threads that the whole device holds at the same time */
+};
+
+/* The kernel for messages of that shape, or else for any. NULL: there is none. */
+const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
+                                       symwin_type type, symwin_op op, enum sw_kernel_shape shape);
+/* Bit i: there are kernels of algorithm i. */
+unsigned sw_kernels_algos(const struct sw_kernels *kernels);
+int sw_kernels_multiprocessors(const struct sw_kernels *kernels);
+/* Whether a kernel can begin before the one ahead of it in its stream has ended. */
+int sw_kernels_begin_early(const struct sw_kernels *kernels);
+
+/* ---- graph_launch.c ---- */
+
+/* Ahead of a graph's first launch, which otherwise does so: of two that do it at the same time on a device one may wait
+ * until the other has run. Waits for the stream. */
+symwin_status sw_graph_upload(CUgraphExec exec, CUstream stream);
+
+/* Nothing without SYMWIN_COMM_GRAPH_LAUNCH. The caller's context is the communicator's. */
+symwin_status sw_graph_launch_create(symwin_comm *comm);
+void sw_graph_launch_release(symwin_comm *comm);
+
+/* As cuLaunchKernelEx, less its attributes; the stream is in no capture. */
+symwin_status sw_graph_launch(const symwin_comm *comm, const CUlaunchConfig *config,
+                              CUfunction function, void **params, const char *call);
+
+#endif

@@ -1,0 +1,13 @@
+/* The room control: what processes tell each other, and communicators that exist. */
+#ifndef SYMWIN_CONTROL_H
+#define SYMWIN_CONTROL_H
+
+#include "src/control/comm.h"
+#include "src/control/connection.h"
+#include "src/control/exchange.h"
+#include "src/control/frame.h"
+#include "src/control/group.h"
+#include "src/control/host_link.h"
+#include "src/control/mailbox.h"
+
+#endif
