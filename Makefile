@@ -36,7 +36,7 @@ NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) \
           $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) $(wildcard /usr/local/cuda/bin/nvcc))
 endif
 
-# Only tests/abi_cuda.c reads CUDA's headers. They count as present beside nvcc or in CUDA_HOME.
+# Only tests/helpers/abi_cuda.c reads CUDA's headers. They count as present beside nvcc or in CUDA_HOME.
 CUDA_INCLUDE := $(if $(NVCC),$(firstword $(dir $(wildcard \
     $(if $(CUDA_HOME),$(CUDA_HOME)/include/cudaTypedefs.h) \
     $(abspath $(dir $(shell command -v $(NVCC) 2>/dev/null))..)/include/cudaTypedefs.h))))
@@ -82,9 +82,9 @@ LIBS       = -ldl -lm
 # What takes longest to compile comes first.
 LIB_SOURCES  := $(sort $(wildcard kernels/*.cc)) $(sort $(wildcard *.c src/*/*.c emu/*.c emu/*.cc))
 KERNELS      := $(sort $(wildcard kernels/*.cu))
-TEST_SOURCES := $(sort $(wildcard tests/test_*.c tests/test_*.cc))
-GPU_SOURCES  := $(sort $(wildcard tests/gpu_*.c tests/gpu_*.cc))
-TEST_HELPERS := $(filter-out $(TEST_SOURCES) $(GPU_SOURCES) tests/steps.c,$(sort $(wildcard tests/*.c tests/*.cc)))
+TEST_SOURCES := $(sort $(wildcard tests/*/test_*.c tests/*/test_*.cc))
+GPU_SOURCES  := $(sort $(wildcard tests/gpu/*.c tests/gpu/*.cc))
+TEST_HELPERS := $(filter-out %/steps.c,$(sort $(wildcard tests/helpers/*.c tests/helpers/*.cc)))
 PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
@@ -109,8 +109,8 @@ objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(BUILD)/obj/tables.o $(call objects,$(LIB_SOURCES))
 TABLES      := $(sort $(wildcard tuning/*.csv))
 FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
-TESTS       := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(TEST_SOURCES)))
-TEST_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(sort $(wildcard tests/*.cu)))) # compiled only
+TESTS       := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SOURCES))))
+TEST_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(sort $(wildcard tests/helpers/*.cu)))) # compiled only
 PERF_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(PERF_KERNELS)))
 PERF        := $(BUILD)/bench/symwin-perf
 INFO        := $(BUILD)/symwin-info
@@ -118,7 +118,9 @@ BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_flood test_fork_steps test_kill test_register_memory \
     test_system_faults)
-GPU_TESTS   := $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(GPU_SOURCES)))
+GPU_TESTS   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(GPU_SOURCES))))
+# Programs that run on GPUs too.
+BOTH_TESTS  := $(addprefix $(BUILD)/tests/,$(shell cat tests/gpu/both.txt))
 # A user's two files with the device headers: by the host compiler for the emulated driver, by nvcc for the CUDA runtime.
 USER_EMU    := $(BUILD)/tests/user/ring-emu
 USER_CUDART := $(if $(NVCC),$(BUILD)/tests/user/ring)
@@ -182,9 +184,7 @@ mutants:
 mutants-check:
 	@tests/mutants/run --check
 
-# The conformance suite, and the tests of the pool, of registered buffers and of the device API, are programs for both drivers (tests/gpu_*.t).
-gpu-tests: all $(GPU_TESTS) $(TEST_FATBINS) $(USER_CUDART) $(PERF) $(BUILD)/tests/test_emu_memory $(BUILD)/tests/test_pool $(BUILD)/tests/test_register $(BUILD)/tests/test_differ $(BUILD)/tests/test_leave $(BUILD)/tests/test_green \
-    $(BUILD)/tests/test_span $(BUILD)/tests/test_span_register $(BUILD)/tests/test_channel $(BUILD)/tests/test_channel_host $(BUILD)/tests/test_copy $(BUILD)/tests/test_packet $(BUILD)/tests/test_team $(BUILD)/tests/test_reduce
+gpu-tests: all $(GPU_TESTS) $(BOTH_TESTS) $(TEST_FATBINS) $(USER_CUDART) $(PERF)
 
 test-gpu: gpu-tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) gpu $(TESTS_ONLY)
@@ -393,13 +393,15 @@ $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/obj/fuzz/%.c.o $(if $(LIBFUZZER),,$(BUILD)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) $(if $(LIBFUZZER),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
 
+$(BUILD)/obj/tests/%.o: private OWN_CPPFLAGS += -Itests/helpers
+
 # What tests share is taken from an archive, so that each test links only what it calls.
 $(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
 	@mkdir -p $(@D)
 	@rm -f $@
 	$(call say,AR,$@)$(AR) crs $@ $^
 
-# The library with its calls of the system and of malloc renamed, so that tests/steps.c can end or fail
+# The library with its calls of the system and of malloc renamed, so that tests/helpers/steps.c can end or fail
 # it at any of them.
 STEP_CALLS := socket connect bind listen accept4 socketpair sendmsg recvmsg poll eventfd memfd_create \
     open ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir getrandom getsockopt \
@@ -412,7 +414,7 @@ $(BUILD)/obj/steps/%.c.o: $(BUILD)/obj/%.c.o Makefile
 	@mkdir -p $(@D)
 	@$(OBJCOPY) $(foreach call,$(STEP_CALLS),--redefine-sym $(call)=step_$(call)) $< $@
 
-$(BUILD)/tests/libsteps.a: $(STEP_OBJECTS) $(BUILD)/obj/tests/steps.c.o \
+$(BUILD)/tests/libsteps.a: $(STEP_OBJECTS) $(BUILD)/obj/tests/helpers/steps.c.o \
     $(filter-out $(call objects,$(STEP_SOURCES)),$(LIB_OBJECTS))
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -489,10 +491,8 @@ $(BUILD)/tests/nccl/window: $(BUILD)/obj/tests/nccl/window.c.o $(NCCL)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl -lsymwin $(LIBS)
 
-$(BUILD)/obj/tests/test_join.c.o: private OWN_CPPFLAGS += -Itests
-
-$(BUILD)/obj/tests/abi_cuda.c.o: $(BUILD)/flags.headers
-$(BUILD)/obj/tests/abi_cuda.c.o: private OWN_CPPFLAGS += \
+$(BUILD)/obj/tests/helpers/abi_cuda.c.o: $(BUILD)/flags.headers
+$(BUILD)/obj/tests/helpers/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) $(TEST_FATBINS) $(CHANNEL_FATBIN)) \
@@ -527,7 +527,7 @@ uninstall:
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/perf bench/rivals emu fuzz kernels nccl tests tests/nccl tests/race tests/user tools/info \
+FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/perf bench/rivals emu fuzz kernels nccl tests/* tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

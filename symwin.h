@@ -179,7 +179,7 @@ typedef struct symwin_comm_options {
  * CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other. Ranks on one device need a stream each: on a common
  * one, the first rank's kernel would wait for the second's behind it. And a graph's first launch uploads it: of two that
  * do so at the same time one may wait until the other has run, so upload it before (cuGraphUpload), and synchronize.
- * These are CUDA's rules (tests/gpu_waits.c, docs/hardware.md).
+ * These are CUDA's rules (tests/gpu/gpu_waits.c, docs/hardware.md).
  *
  * Several communicators on one set of devices: kernels wait for peers on multiprocessors that they hold, so one
  * communicator can keep out what another waits for. Calls complete where all devices come to them in the same order,

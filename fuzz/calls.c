@@ -192,7 +192,7 @@ static void start_once(void)
     setenv("SYMWIN_EMU_DEVICES", "3", 1);
     setenv("SYMWIN_EMU_MEM", "1G", 1);
     setenv("SYMWIN_MEM_POOL", "0",
-           1); /* so that the model knows what is left; tests/test_pool.c has the pool */
+           1); /* so that the model knows what is left; tests/memory/test_pool.c has the pool */
     setenv("SYMWIN_TIMEOUT_MS", "60000", 1); /* later than the fuzzer takes it for a hang */
     setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "60000", 1);
     fuzz_must(sw_driver_load() == SYMWIN_OK, "%s", symwin_last_error());

@@ -4,8 +4,9 @@
 #
 #   usage: tools/run-tests.sh BUILD test|gpu [NAME...]
 #
-# A test is tests/KIND_<name>.c or .cc, built as BUILD/tests/KIND_<name>, or a script
-# tests/KIND_<name>.t. SYMWIN_TEST_TIMEOUT bounds each (seconds), SYMWIN_TEST_JOBS runs so many at
+# A test is tests/ROOM/test_<name>.c or .cc, built as BUILD/tests/test_<name>, or a script
+# tests/ROOM/test_<name>.t; of the kind gpu, gpu_<name> in tests/gpu, and the programs that
+# tests/gpu/both.txt names. SYMWIN_TEST_TIMEOUT bounds each (seconds), SYMWIN_TEST_JOBS runs so many at
 # the same time. tests/least.txt has how many checks each makes at the least: three quarters of those that there were
 # when it was written, by SYMWIN_TEST_CHECKS=FILE, to which each test's name and number of checks are added.
 set -eu
@@ -31,11 +32,13 @@ want() { # the test's name, then the names asked for; none asked for: all
 
 # What takes longest begins first, so that the others run beside it.
 list=
-for file in tests/"$kind"_system_faults.c tests/"$kind"_kill.c tests/"$kind"_faults.c \
-    tests/"$kind"_allreduce.c tests/"$kind"_perf.t tests/"$kind"_example.t tests/"$kind"_hosts.c \
-    tests/"$kind"_fast_allreduce.t tests/"$kind"_with_nccl.t tests/"$kind"_user_buffers.t \
-    tests/"$kind"_memory_channel.t tests/"$kind"_race.t tests/"$kind"_own_kernel.t \
-    tests/"$kind"_*.c tests/"$kind"_*.cc tests/"$kind"_*.t; do
+first="system_faults kill faults allreduce perf example hosts fast_allreduce with_nccl user_buffers
+    memory_channel race own_kernel"
+both=
+[ "$kind" != gpu ] || both=$(sed 's|.*|tests/*/&.c|' tests/gpu/both.txt)
+# shellcheck disable=SC2046,SC2086 # patterns
+for file in $(for name in $first; do echo tests/*/"$kind"_"$name".*; done) $both \
+    tests/*/"$kind"_*.c tests/*/"$kind"_*.cc tests/*/"$kind"_*.t; do
     [ -e "$file" ] || continue
     name=$(basename "${file%.*}")
     want "$name" "$@" || continue

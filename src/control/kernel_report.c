@@ -1,7 +1,7 @@
 /* What kernels report: where to, and in which words it is told.
  *
  * Reports are in pinned host memory, one struct sw_kernel_report a communicator. They are carved out of pages that stay until no communicator of the process is left, because
- * cuMemFreeHost waits for every kernel on the device (tests/gpu_waits.c): a communicator that is
+ * cuMemFreeHost waits for every kernel on the device (tests/gpu/gpu_waits.c): a communicator that is
  * destroyed must not wait for the kernels of another. A page belongs to the context in which it was made,
  * ends with it, and so keeps it: the communicator that had the page made may be the first to go. Any thread.
  */

@@ -1,7 +1,7 @@
 /* The part of the CUDA driver's ABI that symwin uses: types, constants, layouts.
  *
  * These are the project's own declarations, so that it builds where no CUDA toolkit is installed.
- * Names and values are the driver's. Where a toolkit is present, tests/test_abi.c asserts that they
+ * Names and values are the driver's. Where a toolkit is present, tests/driver/test_abi.c asserts that they
  * agree with its cuda.h; never include both headers in one translation unit.
  */
 #ifndef SYMWIN_CUDA_ABI_H

@@ -7,7 +7,7 @@
  *   need     REQUIRED: the driver is refused without it. OPTIONAL: the member may be NULL
  *   params   the parameter list; every entry point returns CUresult
  *
- * The real driver's table, its loader, the emulated driver's table and tests/test_abi.c are all
+ * The real driver's table, its loader, the emulated driver's table and tests/driver/test_abi.c are all
  * made from this list. It includes nothing: whoever includes it brings the types.
  */
 #ifndef SYMWIN_DRIVER_LIST_H

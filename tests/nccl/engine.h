@@ -3,7 +3,7 @@
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H
 
-#include "../../emu/emu.h"
+#include "emu/emu.h"
 
 struct fake_engine { /* as in emu.h */
     const struct sw_driver *driver;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../emu/emu.h"
+#include "emu/emu.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"

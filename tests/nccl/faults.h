@@ -2,9 +2,9 @@
 #ifndef FAKE_FAULTS_H
 #define FAKE_FAULTS_H
 
-#include "../../symwin.h"
 #include "engine.h"
 #include "nccl.h"
+#include "symwin.h"
 
 /* They come with the library that is preloaded. */
 #pragma weak symwin_mem_trim

@@ -1,0 +1,313 @@
+/* The all-reduce by copies on the emulated driver: see copies_cases.h; and what goes wrong in one. */
+#include "comm_cases.h"
+#include "copies_cases.h"
+
+#if defined(__SANITIZE_THREAD__)
+/* What fails once kernels run leaves copies that go on over what a peer is reading, or, where ranks disagree about the
+ * count, over another's: races, as documented. In place any failure does. */
+enum {
+    UNLIKE_COUNTS = 0,
+    SHORTER = 8,
+    THIN = 211,
+    CALLS = 8,
+    REPLAYS = 3,
+    REFUSED = 8,
+    REFUSED_IN_PLACE = 0
+};
+#elif defined(__SANITIZE_ADDRESS__)
+enum {
+    UNLIKE_COUNTS = 1,
+    SHORTER = 1,
+    THIN = 13,
+    CALLS = 20,
+    REPLAYS = 6,
+    REFUSED = 1000,
+    REFUSED_IN_PLACE = 1000
+};
+#else
+enum {
+    UNLIKE_COUNTS = 1,
+    SHORTER = 1,
+    THIN = 1,
+    CALLS = 60,
+    REPLAYS = 12,
+    REFUSED = 1000,
+    REFUSED_IN_PLACE = 1000
+};
+#endif
+
+enum { SOON_MS = 500, PATIENT_MS = 60000 };
+
+/* Who gives up waits no longer for the others, and its copies come to them, if they have made their call or not. */
+static void open_together(struct caller *c, struct harness_team *team, int rank, int timeout_ms,
+                          int kernel_timeout_ms)
+{
+    caller_open(c, team, rank, timeout_ms, kernel_timeout_ms);
+    harness_barrier(team);
+}
+
+static void begin_again(struct caller *c, const symwin_unique_id *id, const char *name)
+{
+    struct member *m = &c->member;
+
+    tap_ok(caller_wait(c) == SYMWIN_OK, "%s: rank %d: the stream drains", name, m->rank);
+    harness_barrier(m->team); /* copies of others may still come until then */
+    symwin_comm_destroy(m->comm);
+    m->comm = NULL;
+    host_must(symwin_comm_create(id, m->team->nranks, m->rank, m->device, NULL, &m->comm),
+              "symwin_comm_create");
+    host_must(symwin_window_register(m->comm, m->memory, m->bytes, 0, &c->window), "register");
+    caller_fill(c, (uint32_t)m->rank + 1, 0);
+    host_must(caller_reduce(c, SYMWIN_ALGO_COPIES), "copies");
+    host_must(caller_wait(c), "symwin_stream_synchronize");
+    tap_ok(caller_differences(c, (uint32_t)(m->team->nranks * (m->team->nranks + 1) / 2)) == 0,
+           "%s: rank %d: a new communicator works", name, m->rank);
+    harness_barrier(m->team);
+    caller_close(c);
+}
+
+/* The highest rank does not come. */
+static void run_missing(struct harness_team *team, int rank, void *arg)
+{
+    const int absent = team->nranks - 1;
+    struct caller c;
+
+    open_together(&c, team, rank, PATIENT_MS, SOON_MS);
+    if (rank != absent) {
+        host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
+        host_must(caller_wait(&c), "symwin_stream_synchronize");
+        host_expect("a rank does not come", symwin_comm_check(c.member.comm), SYMWIN_TIMEOUT,
+                    "symwin_comm_check|collective 1|for rank 2");
+        host_expect("and again", caller_reduce(&c, SYMWIN_ALGO_COPIES), SYMWIN_TIMEOUT,
+                    "symwin_allreduce|for rank 2");
+    }
+    harness_barrier(team);
+    begin_again(&c, arg, "after a rank that did not come");
+}
+
+static void run_aborted(struct harness_team *team, int rank, void *arg)
+{
+    struct later later;
+    struct caller c;
+
+    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    if (rank == 0)
+        later_abort(&later, c.member.comm, 100);
+    if (rank != team->nranks - 1)
+        host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    if (rank == 0)
+        later_join(&later);
+    harness_barrier(team);
+    host_expect("an abort", symwin_comm_check(c.member.comm), SYMWIN_ABORTED,
+                "symwin_comm_check|rank 0");
+    begin_again(&c, arg, "after an abort");
+}
+
+/* Rank 1's operation, or its count. */
+static void run_unlike(struct harness_team *team, int rank, const symwin_unique_id *id, int counts)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_COPIES};
+    const int other = rank == 1;
+    struct caller c;
+
+    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    host_must(symwin_allreduce_with(c.member.comm, c.in, c.out, other && counts ? WORDS - 1 : WORDS,
+                                    SYMWIN_U32, other && !counts ? SYMWIN_MAX : SYMWIN_SUM,
+                                    &options, c.stream),
+              "copies");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    host_expect("calls that differ", symwin_comm_check(c.member.comm), SYMWIN_MISMATCH,
+                "symwin_comm_check|collective 1|differ");
+    harness_barrier(team);
+    begin_again(&c, id, "after calls that differ");
+}
+
+static void run_unlike_operations(struct harness_team *team, int rank, void *arg)
+{
+    run_unlike(team, rank, arg, 0);
+}
+
+static void run_unlike_counts(struct harness_team *team, int rank, void *arg)
+{
+    run_unlike(team, rank, arg, 1);
+}
+
+/* In place by two addresses of one buffer, on rank 1 only: what counts is where it lies. */
+static void run_two_addresses(struct harness_team *team, int rank, void *arg)
+{
+    symwin_mem_handle handle;
+    symwin_window *window = NULL;
+    void *other = NULL, *alias;
+    struct caller c;
+
+    (void)arg;
+    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    host_must(symwin_mem_export(c.member.memory, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
+    host_must(symwin_mem_import(c.member.device, &handle, &other), "import");
+    close(handle.fd);
+    host_must(symwin_window_register(c.member.comm, other, c.member.bytes, 0, &window), "register");
+    alias = host_at(other, (size_t)((unsigned char *)c.in - (unsigned char *)c.member.memory));
+    host_expect("two addresses that overlap in part",
+                symwin_allreduce(c.member.comm, c.in, host_at(alias, 64), WORDS, SYMWIN_U32,
+                                 SYMWIN_SUM, c.stream),
+                SYMWIN_INVALID, "symwin_allreduce|addresses of the same memory|overlap in part");
+    c.out = c.in;
+    caller_fill(&c, (uint32_t)rank + 1, (uint32_t)rank + 1);
+    if (rank == 1)
+        c.out = alias;
+    host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    tap_ok(symwin_comm_check(c.member.comm) == SYMWIN_OK && caller_differences(&c, 6) == 0,
+           "rank %d: in place, by two addresses of rank 1's buffer", rank);
+    harness_barrier(team);
+    symwin_window_deregister(c.member.comm, window);
+    caller_close(&c);
+    host_must(symwin_mem_free(other), "symwin_mem_free");
+}
+
+/* The same, but the window of rank 1's second address pairs it with other memory of the other ranks. */
+static void run_two_windows(struct harness_team *team, int rank, void *arg)
+{
+    symwin_mem_handle handle;
+    symwin_window *window = NULL;
+    void *own = NULL, *other, *inside;
+    struct caller c;
+    size_t i;
+
+    (void)arg;
+    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    host_must(symwin_mem_export(c.member.memory, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
+    if (rank == 1)
+        host_must(symwin_mem_import(c.member.device, &handle, &own), "import");
+    else
+        host_must(symwin_mem_alloc(c.member.device, 2 * GRANULE, SYMWIN_MEM_OWN, &own), "alloc");
+    close(handle.fd);
+    other = rank == 1 ? own : host_at(own, handle.offset % GRANULE);
+    host_must(symwin_window_register(c.member.comm, other, c.member.bytes, 0, &window), "register");
+    inside = host_at(other, (size_t)((unsigned char *)c.in - (unsigned char *)c.member.memory));
+    for (i = 0; i < 2 && rank == 1; i++)
+        host_expect("two windows on one buffer",
+                    symwin_allreduce(c.member.comm, c.in, host_at(inside, 64 * i), WORDS,
+                                     SYMWIN_U32, SYMWIN_SUM, c.stream),
+                    SYMWIN_INVALID, "symwin_allreduce|addresses of the same memory|overlap");
+    harness_barrier(team);
+    caller_fill(&c, (uint32_t)rank + 1, (uint32_t)rank + 1);
+    c.out = host_at(inside, WORDS * sizeof(uint32_t));
+    host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    tap_ok(symwin_comm_check(c.member.comm) == SYMWIN_OK && caller_differences(&c, 6) == 0,
+           "rank %d: by two windows of rank 1's buffer, in parts that do not touch", rank);
+    harness_barrier(team);
+    symwin_window_deregister(c.member.comm, window);
+    caller_close(&c);
+    host_must(symwin_mem_free(own), "symwin_mem_free");
+}
+
+static void two_addresses(void)
+{
+    struct harness_leaks before = harness_leaks_now();
+
+    harness_run(3, run_two_addresses, NULL);
+    harness_run(3, run_two_windows, NULL);
+    harness_no_leaks("two addresses", &before);
+}
+
+static void must_be(int right, const char *what, int rank)
+{
+    if (!right)
+        tap_ok(0, "rank %d: %s: %s", rank, what, symwin_last_error());
+}
+
+/* The n-th driver call of rank 1 fails: whatever it was, nobody waits for what does not come. */
+struct refusal {
+    unsigned nth;
+    int in_place, fired, failed;
+};
+
+static void run_refused(struct harness_team *team, int rank, void *arg)
+{
+    struct refusal *refusal = arg;
+    symwin_status status;
+    struct caller c;
+
+    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    if (refusal->in_place)
+        c.out = c.in;
+    if (rank == 1)
+        sw_emu_fail_nth(refusal->nth, CUDA_ERROR_UNKNOWN, 0, 0);
+    status = caller_reduce(&c, SYMWIN_ALGO_COPIES);
+    if (rank == 1) {
+        refusal->fired = sw_emu_fault_fired();
+        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+        must_be(refusal->fired || status == SYMWIN_OK, "it fails only by the fault", rank);
+        /* Before anything was queued the communicator is as it was, and the call can be made again. */
+        if (status != SYMWIN_OK && symwin_comm_check(c.member.comm) == SYMWIN_OK)
+            status = caller_reduce(&c, SYMWIN_ALGO_COPIES);
+        refusal->failed = status != SYMWIN_OK; /* not by what only leaves the context */
+    }
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    harness_barrier(team);
+    must_be(symwin_comm_check(c.member.comm) == (refusal->failed ? SYMWIN_ABORTED : SYMWIN_OK),
+            "all ranks are told", rank);
+    must_be(refusal->failed || caller_differences(&c, 6) == 0, "otherwise it works", rank);
+    caller_close(&c);
+}
+
+static void refusals(int in_place)
+{
+    const unsigned most = in_place ? REFUSED_IN_PLACE : REFUSED;
+    struct harness_leaks before = harness_leaks_now();
+    struct refusal refusal = {.in_place = in_place, .fired = 1};
+
+    for (refusal.nth = 1; refusal.fired && refusal.nth <= most; refusal.nth++)
+        harness_run(3, run_refused, &refusal);
+    tap_ok(!refusal.fired || most < 1000, "%u driver calls of a rank refused%s: all ranks leave",
+           refusal.nth - 2, in_place ? " in place" : "");
+    harness_no_leaks(in_place ? "refused driver calls in place" : "refused driver calls", &before);
+}
+
+static void run(void (*body)(struct harness_team *team, int rank, void *arg), const char *name)
+{
+    struct harness_leaks before = harness_leaks_now();
+    symwin_unique_id id;
+
+    host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+    harness_run(3, body, &id);
+    harness_no_leaks(name, &before);
+}
+
+int main(void)
+{
+    harness_fork();
+    harness_start();
+    if (harness_processes > 0) { /* tests/collective/test_copies_processes.t */
+        copies_matrix(harness_processes, 7 * THIN);
+        copies_chain(harness_processes, CALLS, 3, 30011 / SHORTER);
+        copies_graphs(harness_processes, REPLAYS, 5003);
+        return harness_done();
+    }
+    copies_matrix(1, 11 * THIN);
+    copies_matrix(2, THIN);
+    copies_matrix(3, 5 * THIN);
+    copies_matrix(4, 3 * THIN);
+    copies_matrix(5, 11 * THIN);
+    copies_matrix(8, 11 * THIN);
+    copies_matrix(16, 37 * THIN); /* two ranks a device */
+    copies_chain(2, CALLS, 1, 20000 / SHORTER);
+    copies_chain(4, CALLS, 1, 50021 / SHORTER);
+    copies_chain(4, CALLS, 3, 20011 / SHORTER);
+    copies_chain(8, CALLS / 3, 2, 10007 / SHORTER);
+    copies_graphs(4, REPLAYS, 5003);
+    copies_graphs(2, REPLAYS, 40);
+    two_addresses();
+    run(run_missing, "a missing rank");
+    run(run_aborted, "an abort");
+    run(run_unlike_operations, "operations that differ");
+    if (UNLIKE_COUNTS)
+        run(run_unlike_counts, "counts that differ");
+    refusals(0);
+    if (REFUSED_IN_PLACE > 0)
+        refusals(1);
+    return tap_done();
+}

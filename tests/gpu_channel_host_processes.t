@@ -1,7 +1,0 @@
-#!/bin/sh
-# Channels that the host makes on real GPUs: tests/test_channel_host.c, ranks as processes.
-if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
-    echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
-    exit 0
-fi
-SYMWIN_TEST_PROCESSES=2 exec "${SYMWIN_BUILD:-build}/tests/test_channel_host"

@@ -1,7 +1,0 @@
-#!/bin/sh
-# Ranks that call with different arguments, or late, on a GPU: tests/test_differ.c.
-if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
-    echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
-    exit 0
-fi
-exec "${SYMWIN_BUILD:-build}/tests/test_differ"

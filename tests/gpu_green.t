@@ -1,7 +1,0 @@
-#!/bin/sh
-# Streams of green contexts on a GPU: tests/test_green.c.
-if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
-    echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
-    exit 0
-fi
-exec "${SYMWIN_BUILD:-build}/tests/test_green"

@@ -1,7 +1,0 @@
-#!/bin/sh
-# Registered buffers against the real driver: tests/test_register.c.
-if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
-    echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
-    exit 0
-fi
-exec "${SYMWIN_BUILD:-build}/tests/test_register"

@@ -1,7 +1,0 @@
-#!/bin/sh
-# symwin/team.cuh on real GPUs: tests/test_team.c.
-if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
-    echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
-    exit 0
-fi
-exec "${SYMWIN_BUILD:-build}/tests/test_team"

@@ -1,0 +1,223 @@
+#include "allreduce_member.h"
+
+#include <stdint.h>
+
+#include "harness.h"
+#include "reference.h"
+#include "symwin/float.h"
+
+const symwin_algo member_algos[MEMBER_ALGOS] = {
+    SYMWIN_ALGO_ONESHOT,     SYMWIN_ALGO_TWOSHOT,          SYMWIN_ALGO_ONESHOT_MC,
+    SYMWIN_ALGO_TWOSHOT_MC,  SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
+    SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_TWOSHOT_BULK};
+
+int member_over_multicast(symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
+}
+
+int member_ok(const struct member *m, symwin_status status, const char *what)
+{
+    if (status == SYMWIN_OK)
+        return 1;
+    printf("# rank %d: %s: %s\n", m->rank, what, symwin_last_error());
+    (*m->wrong)++;
+    return 0;
+}
+
+static size_t buffer_bytes(const struct member_shared *s)
+{
+    return s->bytes + 2 * MEMBER_GUARD;
+}
+
+/* What lies around an output: unlike the other ranks', so that a peer's shows where it was written. */
+static unsigned char guard_of(int rank)
+{
+    return (unsigned char)(0xa5 + 7 * rank);
+}
+
+/* A process has all ranks' inputs to itself; threads have one rank's each. */
+static int has_inputs_of(const struct member *m, int rank)
+{
+    return harness_job != NULL || m->rank == rank;
+}
+
+int member_create(struct member *m, struct harness_team *team, int rank)
+{
+    struct member_shared *s = team->arg;
+    const char *blocks = getenv("SYMWIN_TEST_BLOCKS"); /* for tools that leave less room on a GPU */
+    const symwin_comm_options options = {
+        .size = sizeof options,
+        .timeout_ms = 20000,
+        .kernel_timeout_ms = 20000,
+        .slot_bytes = s->slot_bytes,
+        .max_blocks = blocks != NULL ? atoi(blocks) : 0,
+    };
+    const size_t bytes = buffer_bytes(s);
+    void *in = NULL;
+    void *out = NULL;
+    int good, r;
+
+    *m = (struct member){.team = team,
+                         .shared = s,
+                         .rank = rank,
+                         .device = harness_device(rank),
+                         .wrong = harness_count(team)};
+    m->host = malloc(bytes);
+    for (r = 0; r < team->nranks; r++)
+        if (has_inputs_of(m, r))
+            s->inputs[r] = malloc(s->bytes);
+    good = member_ok(
+               m, symwin_comm_create(&team->id, team->nranks, rank, m->device, &options, &m->comm),
+               "comm_create") &&
+           member_ok(m, symwin_stream_create(m->device, &m->stream), "stream_create") &&
+           member_ok(m, symwin_mem_alloc(m->device, bytes, 0, &in), "mem_alloc") &&
+           member_ok(m, symwin_mem_alloc(m->device, bytes, 0, &out), "mem_alloc") &&
+           member_ok(m, symwin_window_register(m->comm, in, bytes, 0, &m->windows[0]),
+                     "register") &&
+           member_ok(m, symwin_window_register(m->comm, out, bytes, 0, &m->windows[1]), "register");
+    m->in = in;
+    m->out = out;
+    harness_barrier(team);
+    return good && *m->wrong == 0;
+}
+
+void member_destroy(struct member *m)
+{
+    int r;
+
+    harness_barrier(m->team);
+    symwin_comm_destroy(m->comm);
+    symwin_mem_free(m->in);
+    symwin_mem_free(m->out);
+    if (m->stream != NULL)
+        symwin_stream_destroy(m->device, m->stream);
+    free(m->host);
+    if (has_inputs_of(m, 0)) /* once a process */
+        m->shared->failed = *m->wrong;
+    harness_barrier(m->team);
+    for (r = 0; r < m->team->nranks; r++)
+        if (has_inputs_of(m, r))
+            free(m->shared->inputs[r]);
+}
+
+/* Small whole numbers, so that any order of additions gives one result: for multicast, whose order is
+ * the hardware's. */
+static void fill_whole(symwin_type type, unsigned seed, int rank, size_t count, unsigned char *out)
+{
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        const int n = (int)((i * 7 + (size_t)rank * 13 + seed) % 17) - 8;
+        const float f = (float)n;
+        const double d = n;
+        const uint16_t h = sw_f16_from_f32(f);
+        const uint16_t b = sw_bf16_from_f32(f);
+
+        switch (type) {
+        case SYMWIN_F64:
+            memcpy(out + i * 8, &d, 8);
+            break;
+        case SYMWIN_F32:
+            memcpy(out + i * 4, &f, 4);
+            break;
+        case SYMWIN_F16:
+            memcpy(out + i * 2, &h, 2);
+            break;
+        case SYMWIN_BF16:
+            memcpy(out + i * 2, &b, 2);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static int is_float(symwin_type type)
+{
+    return type == SYMWIN_F64 || type == SYMWIN_F32 || type == SYMWIN_F16 || type == SYMWIN_BF16 ||
+           type == SYMWIN_F8E4M3 || type == SYMWIN_F8E5M2;
+}
+
+void member_prepare(struct member *m, symwin_type type, symwin_op op, int multicast, unsigned seed,
+                    size_t count)
+{
+    struct member_shared *s = m->shared;
+    const void *inputs[MOST_RANKS];
+    int r;
+
+    harness_barrier(m->team);
+    for (r = 0; r < m->team->nranks; r++) {
+        if (!has_inputs_of(m, r))
+            continue;
+        if (multicast && is_float(type))
+            fill_whole(type, seed, r, count, s->inputs[r]);
+        else
+            reference_fill(type, op, seed, r, 0, count, s->inputs[r]);
+    }
+    harness_barrier(m->team);
+    if (has_inputs_of(m, 0)) {
+        for (r = 0; r < m->team->nranks; r++)
+            inputs[r] = s->inputs[r];
+        reference_allreduce(type, op, m->team->nranks, inputs, s->expected, count);
+    }
+    harness_barrier(m->team);
+}
+
+int member_call(struct member *m, symwin_type type, symwin_op op, const struct placement *p)
+{
+    struct member_shared *s = m->shared;
+    const size_t bytes = p->count * symwin_type_bytes(type);
+    const symwin_allreduce_options options = {sizeof options, p->algo, p->blocks, p->threads};
+    unsigned char *in = m->in + MEMBER_GUARD + p->in_offset;
+    unsigned char *out = p->in_place ? in : m->out + MEMBER_GUARD + p->out_offset;
+    unsigned char *const base = p->in_place ? m->in : m->out;
+    const size_t at = (size_t)(out - base);
+    symwin_status status;
+    char text[64], want[64];
+    int64_t differs;
+    size_t i;
+
+    /* Poison what will be written and what lies around it, then put the input in. */
+    memset(m->host, guard_of(m->rank), buffer_bytes(s));
+    member_ok(m, symwin_memcpy(m->device, base, m->host, buffer_bytes(s), m->stream), "poison");
+    member_ok(m, symwin_memcpy(m->device, in, s->inputs[m->rank], bytes, m->stream), "input");
+    member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    /* A sanitizer's copies wait for the whole device, so where ranks share one all must be done. */
+    harness_barrier(m->team);
+    status = symwin_allreduce_with(m->comm, in, out, p->count, type, op, &options, m->stream);
+    if (status == SYMWIN_UNSUPPORTED)
+        return 0;
+    member_ok(m, status, "allreduce");
+    member_ok(m, symwin_memcpy(m->device, m->host, base, buffer_bytes(s), m->stream), "result");
+    member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    member_ok(m, symwin_comm_check(m->comm), "check");
+    differs = reference_compare(type, m->host + at, s->expected, p->count);
+    for (i = 0; differs < 0 && i < buffer_bytes(s); i++)
+        if ((i < at || i >= at + bytes) && m->host[i] != guard_of(m->rank)) {
+            printf("# rank %d wrote byte %lld outside its output\n", m->rank,
+                   (long long)i - (long long)at);
+            (*m->wrong)++;
+            break;
+        }
+    if (differs >= 0) {
+        printf(
+            "# rank %d of %d, %s %s %s, %zu elements, %s, offsets %zu %zu: [%lld] is %s, not %s\n",
+            m->rank, m->team->nranks, symwin_algo_name(p->algo), symwin_type_name(type),
+            symwin_op_name(op), p->count, p->in_place ? "in place" : "out of place", p->in_offset,
+            p->out_offset, (long long)differs,
+            reference_print(type, m->host + at, (size_t)differs, text, sizeof text),
+            reference_print(type, s->expected, (size_t)differs, want, sizeof want));
+        (*m->wrong)++;
+    }
+    return 1;
+}
+
+int member_offers(const struct member *m, symwin_algo algo, symwin_op op)
+{
+    symwin_comm_info info;
+
+    if (!member_over_multicast(algo))
+        return 1;
+    return op != SYMWIN_PROD && symwin_comm_query(m->comm, &info) == SYMWIN_OK && info.multicast;
+}

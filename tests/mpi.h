@@ -1,1 +1,0 @@
-/* In place of MPI's header: tests/test_join.c has what symwin/mpi.h needs of it. */

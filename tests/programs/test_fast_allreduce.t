@@ -1,0 +1,124 @@
+#!/usr/bin/env perl
+# examples/06_fast_allreduce on the emulated driver: a right barrier and right results, with threads and with processes; that its
+# tests notice a signal that is missing; and that nobody waits for ever for a rank that is late, or gone.
+use strict;
+use warnings;
+use File::Temp qw(tempdir);
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+require './tests/helpers/files.pl';
+
+my $build   = $ENV{SYMWIN_BUILD} || 'build';
+my $example = "$build/fast_allreduce-emu";
+my $scratch = tempdir(CLEANUP => 1);
+my $flags = slurp("$build/flags");
+my $sanitized = $flags =~ /-fsanitize/;
+my $limit = $sanitized ? 300 : 100;
+my $type = qr/\d lengths, 45 calls of each/;
+
+# An environment, then arguments. Returns the exit status, what was printed, and what was said on stderr.
+sub example {
+    my ($environment, $arguments) = @_;
+    my $output = `env SYMWIN_DRIVER=emu $environment timeout $limit $example $arguments 2>$scratch/stderr`;
+    return ($? >> 8, $output, slurp("$scratch/stderr"));
+}
+
+sub verified {
+    my ($environment, $arguments, $ranks, $name) = @_;
+    my ($status, $output, $errors) = example($environment, $arguments);
+    ok($status == 0 && $errors eq '', "$name: exit status") or diag("exit status $status\n$output$errors");
+    like($output, qr/^fast_allreduce: $ranks ranks, driver emu, .*
+barrier: 450 turns, 400 of them from graphs: too early 0 times after the start signal, 0 after the end signal
+f32: $type: one-shot wrong in 0 places, two-shot in 0
+f16: $type: one-shot wrong in 0 places, two-shot in 0
+bf16: $type: one-shot wrong in 0 places, two-shot in 0
+ type      bytes  one-shot us       GB.s  two-shot us       GB.s
+(?: +(?:f32|f16|bf16) +\d+(?: +\d+\.\d\d){4}\n)+All results verified\n\z/, "$name: every line");
+}
+
+# ---- what it proves ----------------------------------------------------------------------------
+
+if ($sanitized) {
+    verified('NTHREADS=3 SYMWIN_EMU_DEVICES=2', '1K', 3, 'three threads on two devices');
+    verified('', '--nproc 2 1K', 2, 'two processes');
+} else {
+    verified('NTHREADS=4', '20K', 4, 'four threads');
+    verified('NTHREADS=3 SYMWIN_EMU_DEVICES=2', '5000', 3, 'three threads on two devices');
+    verified('NTHREADS=1', '1K', 1, 'one rank');
+    verified('', '--nproc 4 4K', 4, 'four processes');
+    verified('NTHREADS=2', '--nproc 2 1K', 4, 'two processes of two threads');
+}
+
+# ---- that it would notice ----------------------------------------------------------------------
+
+# A missing signal is a race, which ThreadSanitizer would end.
+sub noticed {
+    my ($signal, $counts) = @_;
+    my ($status, $output, $errors) = example('NTHREADS=2', "--without $signal 1K");
+    is($status, 1, "without the $signal signal: exit status") or diag($errors);
+    like($output, qr/^barrier: .*$counts signal$/m, 'the test of the barrier says which one is missing');
+    like($output, qr/^$_: .*: one-shot wrong in [1-9]\d* places, two-shot in [1-9]\d*$/m, "wrong results of $_")
+      for qw(f32 f16 bf16);
+    unlike($output, qr/verified/, 'claims no success');
+}
+
+if ($flags !~ /-fsanitize=thread/) {
+    noticed('start', qr/too early [1-9]\d* times after the start signal, 0 after the end/);
+    noticed('end', qr/too early 0 times after the start signal, [1-9]\d* after the end/);
+}
+
+# ---- that nobody waits for ever -----------------------------------------------------------------
+
+my $late = $sanitized ? 5000 : 400; # longer than any rank that does come needs
+for ('NTHREADS=3', '--nproc 3') {
+    my ($environment, $arguments) = /NTHREADS/ ? ($_, '') : ('', $_);
+    my $since = time;
+    my ($status, $output, $errors) = example($environment, "$arguments --absent 1 --timeout $late 1K");
+    is($status, 1, "$_, a rank is late: exit status");
+    like($errors, qr/rank [02]: gave up: a rank has not signalled for $late ms/, 'says for how long it has waited');
+    like($errors, qr/rank 1: gave up: .*rank [02] aborted the communicator/, 'the late one leaves too');
+    unlike($output, qr/places|verified/, 'claims no success');
+    cmp_ok(time - $since, '<', $sanitized ? 60 : 10, 'soon');
+}
+
+# A process is killed while kernels wait for it.
+{
+    my $pid = fork // die "fork: $!";
+    if ($pid == 0) {
+        open STDOUT, '>', "$scratch/killed.out" or die;
+        open STDERR, '>', "$scratch/killed.err" or die;
+        $ENV{SYMWIN_DRIVER} = 'emu';
+        exec $example, '--nproc', '3', '1M';
+        die "exec: $!";
+    }
+    my $until = time + $limit;
+    sleep 0.05 while slurp("$scratch/killed.out") !~ /^barrier/m && time < $until;
+    my @children = split ' ', slurp("/proc/$pid/task/$pid/children");
+    is(scalar @children, 3, 'three processes');
+    my $since = time;
+    kill KILL => $children[1] if @children == 3;
+    waitpid $pid, 0;
+    is($? >> 8, 1, 'a process is killed: exit status');
+    cmp_ok(time - $since, '<', $sanitized ? 60 : 15, 'soon');
+    my $errors = slurp("$scratch/killed.err");
+    like($errors, qr/rank $_: .*rank 1\b/, "rank $_ says who is gone") for 0, 2;
+}
+
+# ---- what it refuses ---------------------------------------------------------------------------
+
+for (['', '1X'], ['', '1023'], ['', '--nproc 0'], ['', '--nproc 65'], ['', '--timeout'], ['', '--without both'],
+    ['', '--absent x'], ['', '--frob 1'], ['NTHREADS=0', '']) {
+    my ($status, $output, $errors) = example(@$_);
+    ok($status == 2 && $output eq '' && $errors =~ /\Afast_allreduce: .*makes no sense\nusage: /, "refuses @$_")
+      or diag("exit status $status\n$output$errors");
+}
+for (['', '--nproc 2 --absent 9 1K'], ['NTHREADS=2', '--absent 2 1K']) {
+    my ($status, $output, $errors) = example(@$_);
+    ok($status == 1 && $output eq '' && $errors =~ /\Afast_allreduce: --absent is \d: of 2 ranks the last one is 1\n\z/,
+        "refuses @$_") or diag("exit status $status\n$output$errors");
+}
+my ($status, $output) = example('', '--help');
+ok($status == 0 && $output =~ /\Ausage: /, '--help');
+
+done_testing();

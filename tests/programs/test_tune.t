@@ -1,0 +1,200 @@
+#!/usr/bin/env perl
+# Tables of choices on the emulated driver: symwin-perf --tune makes one, calls go by it, and the library
+# carries those that it was built with. No times: they mean nothing here.
+use strict;
+use warnings;
+use Cwd qw(getcwd);
+use File::Temp qw(tempdir);
+use Test::More;
+
+require './tests/helpers/files.pl';
+
+my $build  = $ENV{SYMWIN_BUILD} || 'build';
+my $cc     = $ENV{CC}           || 'gcc';
+my $perf   = "$build/bench/symwin-perf";
+my $folder = tempdir(CLEANUP => 1);
+my $names  = 'gpu,nranks,width,kind,registered,bytes,algo,blocks,threads';
+my $gpu    = 'symwin emulated GPU';
+
+my $flags     = slurp("$build/flags");
+my $sanitized = $flags =~ /-fsanitize/;
+my $threads   = $flags =~ /-fsanitize=thread/;
+plan(skip_all => 'under ThreadSanitizer it takes a minute, and the library has tests of its own')
+  if $threads;
+
+# An environment, then arguments. Returns the exit status, and what was printed on either channel.
+sub perf {
+    my ($environment, $arguments) = @_;
+    my $output = `env SYMWIN_DRIVER=emu $environment timeout 60 $perf $arguments 2>$folder/stderr`;
+    my $status = $? >> 8;
+    return ($status, $output, slurp("$folder/stderr"));
+}
+
+# What the calls of a run launched, by size.
+sub launched {
+    my ($environment, $arguments) = @_;
+    my ($status, undef, $error) = perf($environment, "$arguments --csv $folder/calls.csv");
+    is($status, 0, "$arguments: exit status") or diag($error);
+    my @lines = grep { !/^#/ } split /\n/, slurp("$folder/calls.csv");
+    my @columns = split /,/, shift @lines;
+    my %by_size;
+    for (@lines) {
+        my %row;
+        @row{@columns} = split /,/, $_, -1;
+        $by_size{$row{bytes}} = \%row;
+    }
+    return \%by_size;
+}
+
+# The table's row for a call, by the rule of docs/tuning.md.
+sub row_for {
+    my ($table, $key, $bytes) = @_;
+    my @rows = @{$table->{$key} || []};
+    my ($first) = grep { $_->{bytes} >= $bytes } @rows;
+    return $first || $rows[-1];
+}
+
+sub read_table {
+    my ($path) = @_;
+    my %table;
+    for (grep { !/^#/ } split /\n/, slurp($path)) {
+        next if $_ eq $names;
+        my @f = split /,/, $_, -1;
+        push @{$table{join ',', @f[0 .. 4]}},
+          {bytes => $f[5], algo => $f[6], blocks => $f[7], threads => $f[8]};
+    }
+    return \%table;
+}
+
+# ---- a table is made ---------------------------------------------------------------------------
+
+my $file  = "$folder/table.csv";
+my $sizes = $sanitized ? '-b 64 -e 128' : '-b 8 -e 1K';
+spew($file, "the one before\n");
+my ($status, $output, $error) = perf('', "-t 2 $sizes -d f16,bf16,i32 --tune $file");
+is($status, 0, '--tune: exit status') or diag($error);
+like($output, qr/^ +64 +f16 +plain +(oneshot_sentinel|twoshot_push) +\d+ +\d+ +\d/m, 'says what is the best');
+like($output, qr/^ +64 +i32 +window +(oneshot|twoshot\w*|copies) +\d+ +\d+ +\d/m, 'of each type');
+unlike($output, qr/bf16 +plain/, 'and of one type of each width and kind');
+like($output, qr/^# Wrong elements: 0 OK\n# \Q$file\E: \d+ rows$/m, 'results are right, and the file is there');
+is_deeply([glob "$folder/table.csv*"], [$file], 'alone');
+like(slurp($file), qr/^# symwin-perf .*, commit .*\n# arguments: .*\n# driver: emu.*\n(#.*\n)*$names\n\Q$gpu\E,2,2,float,0,/,
+    'it says where it comes from');
+my $table = read_table($file);
+is_deeply([sort keys %$table],
+    [map { ("$gpu,2,$_,0", "$gpu,2,$_,1") } '2,float', '4,integer'], 'with rows for all keys');
+my $wrong = 0;
+for my $rows (values %$table) {
+    for my $i (1 .. $#$rows) {
+        my ($a, $b) = @$rows[$i - 1, $i];
+        $wrong++ if $a->{bytes} >= $b->{bytes};
+        $wrong++ if "@$a{qw(algo blocks threads)}" eq "@$b{qw(algo blocks threads)}";
+    }
+}
+is($wrong, 0, 'sorted, and none that goes on with the same choice');
+
+# ---- and used ----------------------------------------------------------------------------------
+
+for (['f16', '2,float', 1], ['i32', '4,integer', 1], ['f16', '2,float', 0]) {
+    my ($type, $key, $window) = @$_;
+    my $calls = launched("SYMWIN_TUNING=$file", "-t 2 $sizes -f 2 -d $type -n 1 -G 1 --window $window");
+    cmp_ok(scalar keys %$calls, '>', 1, "$type: calls");
+    for my $bytes (sort { $a <=> $b } keys %$calls) {
+        my $row = row_for($table, "$gpu,2,$key,$window", $bytes);
+        is("$calls->{$bytes}{launched} $calls->{$bytes}{measured}", "$row->{algo} 1",
+            "$type, $bytes bytes, window $window: the table's algorithm");
+    }
+}
+
+spew("$folder/own.csv", <<"END");
+# by hand
+$names
+$gpu,2,4,float,1,64,twoshot,1,32
+$gpu,2,4,float,1,256,oneshot,2,64
+$gpu,2,4,float,1,4096,twoshot_push,3,64
+END
+my $calls = launched("SYMWIN_TUNING=$folder/own.csv", '-t 2 -b 64 -e 64K -f 4 -n 1 -G 1');
+my %got = map { $_ => "@{$calls->{$_}}{qw(launched blocks threads measured wrong)}" } keys %$calls;
+is_deeply(\%got,
+    {
+        64    => 'twoshot 1 32 1 0',
+        256   => 'oneshot 1 64 1 0',
+        1024  => 'twoshot_push 2 64 1 0',
+        4096  => 'twoshot_push 3 64 1 0',
+        16384 => 'twoshot_push 3 64 1 0',
+        65536 => 'twoshot_push 3 64 1 0'
+    },
+    'a table by hand: algorithms and grids');
+$calls = launched('SYMWIN_TUNING=0', '-t 2 -b 64 -e 64 -n 1 -G 1');
+is("@{$calls->{64}}{qw(launched measured)}", 'oneshot_sentinel 0', "SYMWIN_TUNING=0: the model");
+$calls = launched("SYMWIN_TUNING=$folder/own.csv", '-t 3 -b 64 -e 64 -n 1 -G 1');
+is($calls->{64}{measured}, 0, 'as for ranks that the table does not have');
+$calls = launched("SYMWIN_TUNING=$folder/own.csv", '--nproc 2 -b 64 -e 64 -n 1 -G 1');
+is("@{$calls->{64}}{qw(launched measured)}", 'twoshot 1', 'processes go by it too');
+
+# ---- what does not end well --------------------------------------------------------------------
+
+sub refused {
+    my ($environment, $arguments, $want_status, $want, $name) = @_;
+    my ($status, $output, $error) = perf($environment, $arguments);
+    is($status, $want_status, "$name: exit status") or diag("$output$error");
+    like($error, $want, "$name: says why");
+    unlike($output, qr/OK$/m, "$name: claims no success");
+}
+
+my $kept = slurp($file);
+($status, $output) = perf('SYMWIN_PERF_BREAK=1', "-t 2 -b 64 -e 64 -d f32 --tune $file");
+is($status, 1, 'a wrong result: exit status');
+like($output, qr/^# Wrong elements: [1-9]\d* FAILED\n# \Q$file\E was not written$/m, 'is said');
+is(slurp($file), $kept, 'and the file of before is still there');
+($status) = perf('', "--nproc 2 -b 64 -e 64 -d f32 --tune $folder/b.csv");
+is($status, 0, 'processes make one too');
+ok(-s "$folder/b.csv", 'which is there');
+refused('', "-t 2 -b 64 -e 64 --tune /nowhere/a.csv", 1, qr{--tune /nowhere/a.csv: No such}, 'no folder');
+refused('', "-t 2 --tune $file $_", 2, qr/--tune goes through algorithms and grids by itself/, $_)
+  for '--link', '--algo oneshot', '-G 2', '-n 5', '-w 1', '--rounds 3', '-c 0', '--blocks 3', '--in-place both';
+refused('', "-t 2 -b 1 -e 1 -d f32 --tune $file", 1, qr/--tune: no size is an element/, 'no size is an element');
+is(slurp($file), $kept, 'and the file of before is still there');
+refused("SYMWIN_TUNING=$0", '-t 2 -b 64 -e 64', 1, qr/SYMWIN_TUNING, line \d+ does not name the columns/,
+    'no table');
+is_deeply([grep { !/(table|own|b|calls)\.csv$/ } glob "$folder/*.csv*"], [], 'nothing else is left');
+
+# ---- the library's own tables ------------------------------------------------------------------
+
+SKIP: {
+    skip 'a sanitizer build is not for linking', 4 if $sanitized;
+    spew("$folder/program.c", <<'END');
+#include <stdio.h>
+#include "symwin.h"
+
+int main(void)
+{
+    symwin_unique_id id;
+    symwin_comm *comm = NULL;
+    symwin_allreduce_info info = {0};
+    void *memory = NULL;
+
+    if (symwin_unique_id_create(&id) != SYMWIN_OK || symwin_mem_alloc(0, 4096, 0, &memory) != SYMWIN_OK ||
+        symwin_comm_create(&id, 1, 0, 0, NULL, &comm) != SYMWIN_OK ||
+        symwin_allreduce_query(comm, memory, memory, 8, SYMWIN_F64, SYMWIN_MAX, NULL, &info) !=
+            SYMWIN_OK)
+        printf("%s\n", symwin_last_error());
+    printf("%s %d %d\n", symwin_algo_name(info.algo), info.threads, info.measured);
+    symwin_comm_destroy(comm);
+    return symwin_mem_free(memory);
+}
+END
+    spew("$folder/other-gpu.csv", "$names\nAnother GPU,1,8,float,0,64,twoshot_push,1,32\n");
+    spew("$folder/a-gpu x1.csv",  "$names\n$gpu,1,8,float,0,64,twoshot_push,1,32\n");
+    my $made = `KIND=table tools/embed.sh $folder/other-gpu.csv '$folder/a-gpu x1.csv' 2>&1 >$folder/tables.c`
+      . `cd $folder && $cc -I@{[getcwd()]} -o program program.c tables.c @{[library()]} -pthread -ldl -lm 2>&1`;
+    is($made, '', 'a library with tables of its own');
+    my $run = "env -u SYMWIN_TUNING SYMWIN_DRIVER=emu";
+    is(`$run $folder/program`, "twoshot_push 32 1\n", 'goes by them');
+    is(`$run SYMWIN_TUNING=0 $folder/program`, "oneshot_sentinel 64 0\n", 'or not');
+    is(`$run SYMWIN_TUNING=$folder/own.csv $folder/program`, "oneshot_sentinel 64 0\n", 'or by another');
+}
+
+sub library { return ($build =~ m{^/} ? "" : getcwd() . "/") . "$build/libsymwin.a" }
+
+done_testing();

@@ -1,3 +1,0 @@
-#!/bin/sh
-# tests/test_register.c with ranks as processes.
-SYMWIN_TEST_PROCESSES=4 exec "${SYMWIN_BUILD:-build}/tests/test_register"
