@@ -451,7 +451,8 @@ class Report:
 
 
 NAMES = {"number": Report.number, "scores": Report.scores, "head": Report.head,
-         "head-stream": Report.head_stream, "measured": Report.measured, "graph": Report.graph, "stream": Report.stream,
+         "head-stream": Report.head_stream, "measured": Report.measured,
+         "graph": Report.graph, "stream": Report.stream,
          "in-place": Report.in_place, "algorithms": Report.algorithms, "types": Report.types,
          "sms": Report.sms, "links": Report.links}
 
