@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the tables and pictures of docs/performance.md from symwin-perf's CSV files in bench/results.
+"""Writes the tables and pictures of README.md, docs/performance.md and docs/notes/performance-tables.md.
 
-    bench/report.py            writes the document and the pictures
-    bench/report.py --check    only looks: exit status 1 where they are not what the CSV files give
+    bench/report.py            writes the pages and the pictures
+    bench/report.py --check    writes nothing; exit status 1 if they differ from what the files give
 
-A file is named DATE-MACHINE-perf-KIND.csv as bench/run.sh does, with N-ranks- before perf where not all GPUs
-of the machine took part. KIND is
+They are made from symwin-perf's CSV files in bench/results. A file is named DATE-MACHINE-perf-KIND.csv, as
+bench/run.sh does, with N-ranks- before perf if not all GPUs of the machine took part. KIND is
 
     graph    graph replays: all algorithms, in place and out of place, rivals, links
     stream   stream launches: what the library chooses, rivals
@@ -13,8 +13,8 @@ of the machine took part. KIND is
     sms      grids of several sizes; runs may be put together by cat
 
 The newest file of a kind, machine and number of ranks counts. Files of the emulated driver (MACHINE is
-"emulated") do not. In the document, what stands between <!-- begin NAME --> and <!-- end NAME --> is replaced;
-NAMES below has the names, and all must be there.
+"emulated") do not. In the pages, the text between <!-- begin NAME --> and <!-- end NAME --> is replaced.
+NAMES below has the names; each must be in one of the pages.
 
 Needs nothing but Python 3.
 """
@@ -22,6 +22,7 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 
 sys.dont_write_bytecode = True
 import plot  # pylint: disable=wrong-import-position
@@ -39,6 +40,11 @@ WHOLE = ("bytes", "ranks")
 FIGURES = ("time_us", "busbw_gbs", "host_us")
 WORDS = ("library", "algo", "type", "op", "placement", "mode", "launched", "blocks", "wrong")
 NOTHING = "Not measured."
+COLUMNS = 100  # of a line that is no row of a table
+PAGES = ("README.md", "docs/performance.md", "docs/notes/performance-tables.md")
+KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
+HEAD = (KI, 64 * KI, MI, 16 * MI, 64 * MI, 256 * MI, GI)  # sizes of the short tables: graphs,
+HEAD_STREAM = (KI, 64 * KI, MI, 16 * MI)                  # streams, where the host's time counts
 
 
 class Table:
@@ -167,21 +173,30 @@ def by_size(rows):
     return {row["bytes"]: row for row in rows}
 
 
-def score(name, pairs):
+def score(pairs):
     """How a rival did over all sizes: pairs of (its row, ours)."""
     ratios = [(rival["time_us"] / ours["time_us"], ours["bytes"]) for rival, ours in pairs]
     least, at = min(ratios)
     ahead = sum(value >= 1 for value, _ in ratios)
-    return (f"At least as fast as {name} at {ahead} of {len(ratios)} sizes; the least ratio is "
-            f"{least:.2f}, at {size_name(at)}.")
+    return f"{ahead} of {len(ratios)}", f"{least:.2f}, at {size_name(at)}"
 
 
-def versus(table, place, type_, op, host):
-    """Ours beside every rival: a table and what it comes to."""
-    want = {"type": type_, "op": op, "placement": place}
-    ours = table.ours(**want)
+def rivals_of(table, **want):
+    """{name: {bytes: row}} of the rivals that were timed."""
     rivals = {name: by_size(table.choose(algo=name, **want)) for name in RIVALS}
-    rivals = {name: rows for name, rows in rivals.items() if rows}
+    return {name: rows for name, rows in rivals.items() if rows}
+
+
+def pairs_of(rows_of, ours):
+    """A rival's rows and ours, at the sizes that both have."""
+    return [(rows_of[row["bytes"]], row) for row in ours if row["bytes"] in rows_of]
+
+
+def versus(table, place, type_, op, host, sizes=None):
+    """Ours beside every rival, at some sizes or all: a table, and with all what it comes to."""
+    want = {"type": type_, "op": op, "placement": place}
+    ours = [row for row in table.ours(**want) if sizes is None or row["bytes"] in sizes]
+    rivals = rivals_of(table, **want)
     head = ["size", ":algorithm", "us"] + (["host, us"] if host else []) + ["GB/s"]
     for name in rivals:
         head += [RIVALS[name] + ", us"] + (["host, us"] if host else []) + ["ratio"]
@@ -195,20 +210,24 @@ def versus(table, place, type_, op, host):
             cells.append(ratio(rival, row))
         rows.append(cells)
     lines = grid(head, rows) + [""]
+    if sizes is not None:
+        return lines[:-1]
     for name, rows_of in rivals.items():
-        both = [(rows_of[row["bytes"]], row) for row in ours if row["bytes"] in rows_of]
-        lines += [score(RIVALS[name], both)] if both else []
+        both = pairs_of(rows_of, ours)
+        if both:
+            ahead, least = score(both)
+            lines.append(f"- At least as fast as {RIVALS[name]} at {ahead} sizes; lowest ratio {least}.")
     return lines + ([] if rivals else ["NCCL: not measured."])
 
 
-# ---- the blocks of the document -------------------------------------------------------------------
+# ---- the blocks of the pages ----------------------------------------------------------------------
 
 class Report:
     """What each name in NAMES stands for, as lines, and the pictures."""
 
-    def __init__(self, folder, document):
+    def __init__(self, folder):
         self.groups = find(folder)
-        self.base = os.path.dirname(os.path.abspath(document))
+        self.base = "."     # folder of the page that is being filled
         self.pictures = {}  # path -> SVG
 
     def link(self, path):
@@ -236,6 +255,65 @@ class Report:
                              ", ".join(f"`{text}`" for text in arguments) or "-"])
         head = ["machine", ":table", ":date", ":commit", ":driver", ":NCCL", ":options of symwin-perf"]
         return grid(head, rows) if rows else [NOTHING]
+
+    def number(self):
+        """One number and one picture: the graph replays of the most ranks."""
+        tables = [tables["graph"] for tables in self.groups.values() if "graph" in tables]
+        table = max(tables, key=lambda table: table.ranks, default=None)
+        ours = table.ours(type="bf16", op="sum", placement="out", bytes=KI) if table else []
+        if not ours:
+            return [NOTHING]
+        text = (f"On {name_of({'graph': table})}, an all-reduce of 1 KiB (bf16, graph replays) takes "
+                f"{figure(ours[0])} us")
+        times = [f"{RIVALS[name]} {figure(rows[KI])} us"
+                 for name, rows in rivals_of(table, type="bf16", op="sum", placement="out").items()
+                 if KI in rows]
+        text += f". In the same run: {'; '.join(times)}" if times else ""
+        text += f" ({table.date}, commit {table.head.get('commit', '-')})."
+        return textwrap.wrap(text, COLUMNS) + [""] + self.drawn(table)[:1]
+
+    def scores(self):
+        """How often each rival was slower, or as fast, and where it came closest."""
+        found, names = [], []
+        for tables in self.groups.values():
+            for kind in "graph", "stream":
+                table = tables.get(kind)
+                for type_, op in table.pairs() if table else []:
+                    for place in PLACES:
+                        want = {"type": type_, "op": op, "placement": place}
+                        ours = table.ours(**want)
+                        cells = {name: pairs_of(rows_of, ours)
+                                 for name, rows_of in rivals_of(table, **want).items()}
+                        cells = {name: "; ".join(score(both)) for name, both in cells.items() if both}
+                        if cells:
+                            names += [name for name in cells if name not in names]
+                            found.append(([name_of(tables), f"{kind}, {type_} {op}, {PLACES[place]}"], cells))
+        names = [name for name in RIVALS if name in names]
+        rows = [words + [cells.get(name, "-") for name in names] for words, cells in found]
+        head = ["machine", ":calls"] + [":" + RIVALS[name] for name in names]
+        return grid(head, rows) if rows else [NOTHING]
+
+    def short(self, host, sizes):
+        """The calls at some sizes only."""
+        def body(table, _):
+            lines = []
+            for type_, op in table.pairs():
+                if any(row["bytes"] in sizes for row in table.ours(type=type_, op=op, placement="out")):
+                    lines += textwrap.wrap(f"{type_} {op}, out of place, {self.origin(table)}:", COLUMNS,
+                                           break_on_hyphens=False) + [""]
+                    lines += versus(table, "out", type_, op, host, sizes) + [""]
+            return (self.drawn(table) if lines and not host else []) + lines[:-1]
+        return body
+
+    def head(self):
+        return self.sections("graph", self.short(False, HEAD))
+
+    def head_stream(self):
+        return self.sections("stream", self.short(True, HEAD_STREAM))
+
+    def origin(self, table):
+        """Where a table is from, in words."""
+        return f"[{table.date}]({self.link(table.path)}), commit {table.head.get('commit', '-')}"
 
     def drawn(self, table):
         """The picture of a table, beside it, and the words that show it."""
@@ -372,16 +450,19 @@ class Report:
         return grid(["machine", ":way", "size", "us", "GB/s"], rows) if rows else [NOTHING]
 
 
-NAMES = {"measured": Report.measured, "graph": Report.graph, "stream": Report.stream,
+NAMES = {"number": Report.number, "scores": Report.scores, "head": Report.head,
+         "head-stream": Report.head_stream, "measured": Report.measured,
+         "graph": Report.graph, "stream": Report.stream,
          "in-place": Report.in_place, "algorithms": Report.algorithms, "types": Report.types,
          "sms": Report.sms, "links": Report.links}
 
 
-# ---- the document ---------------------------------------------------------------------------------
+# ---- the pages ------------------------------------------------------------------------------------
 
-def fill(document, text, report):
-    """The text with what its markers enclose made anew."""
-    lines, seen, inside = [], set(), None
+def fill(document, text, report, seen):
+    """The text with what its markers enclose made anew. Blocks of all pages so far are in `seen`."""
+    lines, inside = [], None
+    report.base = os.path.dirname(os.path.abspath(document))
     for line in text.splitlines():
         found = MARKER.match(line)
         if found is None:
@@ -399,9 +480,6 @@ def fill(document, text, report):
         lines += [line, ""] + NAMES[name](report) + [""] if word == "begin" else [line]
     if inside:
         raise Bad(f"{document}: <!-- begin {inside} --> has no end")
-    for name in NAMES:
-        if name not in seen:
-            raise Bad(f"{document}: no <!-- begin {name} -->")
     return "\n".join(lines) + "\n"
 
 
@@ -423,15 +501,21 @@ def main():
     parser.add_argument("--check", action="store_true",
                         help="write nothing; exit status 1 if anything would change")
     parser.add_argument("--results", default=os.path.relpath(os.path.join(here, "results")), metavar="FOLDER")
-    parser.add_argument("--document", metavar="FILE.md",
-                        default=os.path.relpath(os.path.join(here, "..", "docs", "performance.md")))
+    parser.add_argument("--document", metavar="FILE.md", action="append", dest="documents",
+                        help="a page, instead of " + ", ".join(PAGES) + "; may be given several times")
     options = parser.parse_args()
+    documents = options.documents or [os.path.relpath(os.path.join(here, "..", page)) for page in PAGES]
     try:
-        text = content(options.document)
-        if text is None:
-            raise Bad(f"{options.document}: No such file or directory")
-        report = Report(options.results, options.document)
-        files = {options.document: fill(options.document, text, report), **report.pictures}
+        report, seen, files = Report(options.results), set(), {}
+        for document in documents:
+            text = content(document)
+            if text is None:
+                raise Bad(f"{document}: No such file or directory")
+            files[document] = fill(document, text, report, seen)
+        for name in NAMES:
+            if name not in seen:
+                raise Bad(f"{', '.join(documents)}: no <!-- begin {name} -->")
+        files.update(report.pictures)
         changed = [path for path, new in files.items() if content(path) != new]
         for path in changed:
             if options.check:

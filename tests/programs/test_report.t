@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
 # bench/report.py on made-up files: the tables that it writes, what it takes for out of date, and what it refuses. And
-# docs/performance.md is what bench/results give.
+# the pages of this repository are what bench/results give.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -13,7 +13,7 @@ plan(skip_all => 'no python3') unless `python3 -c 'print(1)' 2>/dev/null`;
 my $folder   = tempdir(CLEANUP => 1);
 my $results  = "$folder/results";
 my $document = "$folder/docs/page.md";
-my @blocks   = qw(measured graph stream in-place algorithms types sms links);
+my @blocks   = qw(number scores head head-stream measured graph stream in-place algorithms types sms links);
 my $names    = 'library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,'
   . 'algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio,launched,blocks,threads,measured';
 mkdir $_ for $results, "$folder/docs";
@@ -89,7 +89,7 @@ spew("$results/2026-01-02-4-x-x1-memory.csv",       "neither\n");
 is("$status $said", "0 $document\n", 'without files it is written');
 is(block($_), 'Not measured.', "$_: not measured") for @blocks;
 my $text = slurp($document);
-like($text, qr/^# A page\n\nBefore measured\.\n\n<!-- begin/, 'what is around the blocks stays');
+like($text, qr/^# A page\n\nBefore number\.\n\n<!-- begin/, 'what is around the blocks stays');
 like($text, qr/<!-- end links -->\n\nThe end\.\n\z/, 'to the end');
 is((report('--check'))[0], 0, 'then it is up to date');
 is((report(''))[1], '', 'and nothing is written anew');
@@ -147,9 +147,9 @@ bf16 sum, out of place:
 | 1 KiB | oneshot_sentinel | 2.00 | 0.77 | 7.00 | 3.50 | 3.00 | 1.50 | 6.00 | 3.00 |
 | 16 MiB | twoshot_put | 80.0 | 315 | 76.0 | 0.95 | 160 | 2.00 | - | - |
 
-At least as fast as NCCL at 1 of 2 sizes; the least ratio is 0.95, at 16 MiB.
-At least as fast as NCCL, symmetric windows at 2 of 2 sizes; the least ratio is 1.50, at 1 KiB.
-At least as fast as PyTorch, one-shot at 1 of 1 sizes; the least ratio is 3.00, at 1 KiB.
+- At least as fast as NCCL at 1 of 2 sizes; lowest ratio 0.95, at 16 MiB.
+- At least as fast as NCCL, symmetric windows at 2 of 2 sizes; lowest ratio 1.50, at 1 KiB.
+- At least as fast as PyTorch, one-shot at 1 of 1 sizes; lowest ratio 3.00, at 1 KiB.
 
 ### 4 x NVIDIA X1, 2 ranks
 
@@ -181,12 +181,70 @@ like(block('sms'), qr/^\| 16 MiB \| auto: twoshot_put \| 500 \(50\.3\) \| 125 \(
 like(block('sms'), qr/^\| 16 MiB \| twoshot \| 1000 \(25\.2\) \| 250 \(101\) \| 100 \(252\) \|$/m, 'and what is asked for');
 is(block('links'), "| machine | way | size | us | GB/s |\n|---|---|---:|---:|---:|\n"
       . '| 4 x NVIDIA X1, 4 ranks | link-engine | 16 MiB | 43.0 | 585 |', 'links');
+is(block('number'), <<"END" =~ s/\n\z//r, 'one number and one picture');
+On 4 x NVIDIA X1, 4 ranks, an all-reduce of 1 KiB (bf16, graph replays) takes 2.00 us. In the same
+run: NCCL 7.00 us; NCCL, symmetric windows 3.00 us; PyTorch, one-shot 6.00 us (2026-01-02, commit
+abc1234).
+
+![time and bus bandwidth against size](../results/2026-01-02-4-x-x1-perf-graph.svg)
+END
+is(block('scores'), <<"END" =~ s/\n\z//r, 'how each rival did, call by call');
+| machine | calls | NCCL | NCCL, symmetric windows | PyTorch, one-shot | PyTorch, two-shot |
+|---|---|---|---|---|---|
+| 4 x NVIDIA X1, 4 ranks | graph, bf16 sum, out of place | 1 of 2; 0.95, at 16 MiB | 2 of 2; 1.50, at 1 KiB | 1 of 1; 3.00, at 1 KiB | - |
+| 4 x NVIDIA X1, 4 ranks | graph, bf16 sum, in place | 1 of 2; 0.86, at 16 MiB | - | - | 1 of 1; 2.00, at 1 KiB |
+| 4 x NVIDIA X1, 4 ranks | stream, bf16 sum, out of place | 1 of 1; 2.00, at 1 KiB | - | - | - |
+END
+is(block('head'), <<"END" =~ s/\n\z//r, 'some sizes of the graph replays');
+### 4 x NVIDIA X1, 4 ranks
+
+![time and bus bandwidth against size](../results/2026-01-02-4-x-x1-perf-graph.svg)
+
+bf16 sum, out of place, [2026-01-02](../results/2026-01-02-4-x-x1-perf-graph.csv), commit abc1234:
+
+| size | algorithm | us | GB/s | NCCL, us | ratio | NCCL, symmetric windows, us | ratio | PyTorch, one-shot, us | ratio |
+|---|---|---:|---:|---:|---:|---:|---:|---:|---:|
+| 1 KiB | oneshot_sentinel | 2.00 | 0.77 | 7.00 | 3.50 | 3.00 | 1.50 | 6.00 | 3.00 |
+| 16 MiB | twoshot_put | 80.0 | 315 | 76.0 | 0.95 | 160 | 2.00 | - | - |
+END
+is(block('head-stream'), <<"END" =~ s/\n\z//r, 'and of the stream launches');
+### 4 x NVIDIA X1, 4 ranks
+
+bf16 sum, out of place, [2026-01-02](../results/2026-01-02-4-x-x1-perf-stream.csv), commit abc1235:
+
+| size | algorithm | us | host, us | GB/s | NCCL, us | host, us | ratio |
+|---|---|---:|---:|---:|---:|---:|---:|
+| 1 KiB | oneshot_sentinel | 4.25 | 3.50 | 0.36 | 8.50 | 12.2 | 2.00 |
+END
 my $measured = block('measured');
 like($measured, qr/\| \[graph\]\(\.\.\/results\/2026-01-02-4-x-x1-perf-graph\.csv\) \| 2026-01-02 \| abc1234 \| cuda 13\.0, module 580\.1 \| 2\.28\.9 \| `-t 4 -b 1K` \|$/m,
     'what was measured, when, with what');
 like($measured, qr/2-ranks-perf-graph\.csv\); 1 rows not checked \|/, 'and what was not checked');
 like($measured, qr/\| `--sm-limit 16`, `--sm-limit 4` \|$/m, 'runs put together');
 like(slurp("$machine-perf-graph.svg"), qr/^<svg .*all-reduce, 4 ranks, bf16 sum, graph, out of place/s, 'a picture');
+
+# ---- several pages ------------------------------------------------------------------------------
+
+{
+    my $one   = slurp($document);
+    my @parts = $one =~ /\A(.*?)(Before measured\..*)\z/s;
+    my $other = "$folder/docs/notes/more.md";
+    mkdir "$folder/docs/notes";
+    spew($document, $parts[0]);
+    spew($other,    $parts[1] =~ s/<!-- begin measured -->.*?<!-- end/<!-- begin measured -->\n<!-- end/sr);
+    ($status, $said) = report("--check --document $other");
+    is($status, 1, 'the second page is not up to date');
+    like($said, qr/\A[^\n]*more\.md is not what[^\n]*\n\z/, 'it alone is said') or diag($said);
+    is((report("--document $other"))[1], "$other\n", 'and written');
+    like(slurp($other), qr{\[graph\]\(\.\./\.\./results/2026}, 'links are from the page');
+    is((report("--check --document $other"))[0], 0, 'both are up to date');
+    refused(qr/\S+page\.md: no <!-- begin measured -->/, 'one page that has not all');
+    spew($other, $one);
+    ($status, $said) = report("--document $other");
+    like("$status $said", qr/\A1 report\.py: \S+more\.md: <!-- begin number --> for the second time/, 'a block on two pages');
+    spew($document, $one);
+    unlink $other;
+}
 
 # ---- a picture of one file ----------------------------------------------------------------------
 
@@ -217,6 +275,8 @@ like($said, qr/perf-graph\.svg is not what/, 'so it is not up to date');
 ok(!-e "$machine-perf-graph.svg", '--check writes none');
 spew("$results/2026-01-03-4-x-x1-perf-graph.csv", head('def', '') . row('symwin', 'auto', 'bf16', 1024, 'out', 1.25, 'oneshot', 1));
 report('');
+like(block('number'), qr/\AOn 4 x NVIDIA X1, 4 ranks, an all-reduce of 1 KiB \(bf16, graph replays\) takes 1\.25 us \(2026-01-03,\ncommit def\)\.$/m,
+    'also for the number');
 like(block('graph'), qr/4 ranks.*\| 1 KiB \| oneshot \| 1\.25 \|.*2 ranks/s, 'a newer file counts');
 is(block('links'), 'Not measured.', 'and what it does not have is gone');
 unlink glob "$results/2026-01-03-*";
@@ -276,9 +336,14 @@ spew($document, $good);
 $results = "$folder/nowhere";
 refused(qr/\S+nowhere: No such file/, 'no folder of results');
 
-# ---- the document of this repository -----------------------------------------------------------
+# ---- the pages of this repository --------------------------------------------------------------
 
 $said = `python3 bench/report.py --check 2>&1`;
-is("$?$said", '0', 'docs/performance.md is what bench/results give');
+is("$?$said", '0', 'the pages are what bench/results give');
+my %where = map { $_ => join ' ', (slurp($_) // '') =~ /^<!-- begin (\S+) -->$/mg }
+  qw(README.md docs/performance.md docs/notes/performance-tables.md);
+is($where{'README.md'}, 'number', 'the README has one number');
+is($where{'docs/performance.md'}, 'scores head head-stream', 'docs/performance.md has the short tables');
+is($where{'docs/notes/performance-tables.md'}, 'measured graph stream in-place algorithms types sms links', 'its note has all');
 
 done_testing();
