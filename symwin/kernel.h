@@ -24,7 +24,6 @@ struct symwin_peers {
 struct symwin_limit {
     uint64_t timeout_ns; /* nanoseconds; 0: no limit */
     /* Address of a 32-bit word; the wait ends when it is not 0. 0: there is no such word. */
-
     uint64_t abort;
 };
 
@@ -42,7 +41,7 @@ struct symwin_limit {
  * What a kernel can rely on:
  *
  *   in        Complete when this rank's call begins. Only the call changes it until this rank's
- *             call ends. After that it may be overwritten at once, even if a peer still reads it.
+ *             call ends. After that it may be overwritten at once: no peer may still read it.
  *   out       Belongs to the call while this rank's call runs; its first contents are undefined. It
  *             must be complete when the call ends, and may then be read or overwritten at once.
  *   scratch   Zero on all ranks before the first call on any rank. After that only calls write it.
@@ -54,28 +53,23 @@ struct symwin_kernel_args {
     struct symwin_peers peers;
     /* Addresses of this rank's memory, aligned to an element, or as the kernel declares. Equal, or
      * not overlapping. */
-
     uint64_t in, out;
     /* The buffers' offsets in the flat range, equal on all ranks: rank r's input is at
      * symwin_peer_address(peers, r, in_offset). SYMWIN_NO_OFFSET unless the kernel declares that it
      * needs windows. */
-
     uint64_t in_offset, out_offset;
     uint64_t count; /* elements, > 0 */
     int32_t type;   /* symwin_type */
     int32_t op;     /* symwin_op */
     /* Offsets in the flat range, equal on all ranks and aligned to 256 bytes; and sizes in
      * bytes. */
-
     uint64_t scratch, scratch_bytes;
     uint64_t slots, slots_bytes;
     /* The limit of every wait for a peer. After it the kernel stores a value other than 0 to the
      * 32-bit word at address `gave_up` and returns. */
-
     struct symwin_limit limit;
     uint64_t gave_up;
     /* Calls that the host queued before this one. Not an epoch: graph replays repeat it. */
-
     uint64_t call;
 };
 

@@ -38,13 +38,10 @@ enum { SYMWIN_HANDLE_POSIX_FD = 1, SYMWIN_HANDLE_FABRIC = 8 };
 
 enum {
     SYMWIN_MEM_PEERS = 1, /* access for all peer devices, not for `device` alone */
-    SYMWIN_MEM_OWN =
-        /* Its own physical memory at any size: a window on it begins at offset 0. */
-    2,
-    SYMWIN_MEM_NCCL =
-        /* Aligned to 4 KiB, as NCCL's windows must be, and suballocated from chunks of 16 MiB,
-         * because NCCL maps the whole chunk for each window. */
-    4
+    SYMWIN_MEM_OWN = 2,   /* its own physical memory at any size: its windows begin at offset 0 */
+    /* Aligned to 4 KiB, as NCCL's windows must be, and suballocated from chunks of 16 MiB, because
+     * NCCL maps the whole chunk for each window. */
+    SYMWIN_MEM_NCCL = 4
 };
 
 /* Allocates device memory that can become a window and can be exported to other processes.
@@ -118,10 +115,7 @@ typedef struct symwin_mem_usage {
 SYMWIN_API symwin_status symwin_mem_stats(int device, symwin_mem_usage *usage);
 
 typedef struct symwin_mem_info {
-    void *
-        /* First address of the mapping that holds the pointer: a chunk, or one allocation's own
-         * memory. */
-        base;
+    void *base;            /* of the mapping that holds the pointer: a chunk, or one allocation */
     size_t bytes;          /* of the mapping */
     int device;            /* where the memory is */
     unsigned handle_types; /* SYMWIN_HANDLE_* that symwin_mem_export() accepts */
@@ -130,9 +124,7 @@ typedef struct symwin_mem_info {
     /* References that prevent a free: windows, channels, registered ranges and graphs, of all
      * communicators of this process. Owned memory only. */
     int registrations;
-    void *
-        /* The allocation that holds the pointer, as it was returned; NULL: another allocator's. */
-        ptr;
+    void *ptr;   /* the allocation that holds the pointer, as it was returned; else NULL */
     size_t size; /* of that allocation, rounded up; 0 if ptr is NULL */
 } symwin_mem_info;
 
@@ -147,9 +139,9 @@ SYMWIN_API symwin_status symwin_mem_query(const void *ptr, symwin_mem_info *info
 typedef struct symwin_mem_handle {
     unsigned type; /* SYMWIN_HANDLE_POSIX_FD or SYMWIN_HANDLE_FABRIC */
     int fd;
-    size_t bytes; /* of the exported pointer in the physical allocation */
+    size_t bytes; /* of the physical allocation */
     unsigned char fabric[64];
-    size_t offset; /* in it, of the pointer that was exported */
+    size_t offset; /* of the exported pointer in the physical allocation */
 } symwin_mem_handle;
 
 /* Exports the physical allocation under `ptr`. An importer can access all of it, so use
@@ -173,8 +165,7 @@ SYMWIN_API symwin_status symwin_mem_export(const void *ptr, unsigned type,
  *   SYMWIN_UNSUPPORTED  this machine cannot import that type */
 SYMWIN_API symwin_status symwin_mem_import(int device, const symwin_mem_handle *handle, void **ptr);
 
-/* ---- for PyTorch
- * ------------------------------------------------------------------------------ */
+/* ---- for PyTorch ----------------------------------------------------------------------------- */
 
 /* The two functions for a torch.cuda.memory.CUDAPluggableAllocator:
  *

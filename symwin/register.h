@@ -96,16 +96,13 @@ typedef struct symwin_registration_info {
     void *ptr;
     size_t bytes;
     unsigned local_references; /* symwin_register() calls minus symwin_deregister() calls */
-    unsigned
-        /* Graphs that hold the connected memory under this range, or other memory of that
-         * connection. */
-        graph_references;
-    unsigned
-        /* SYMWIN_TRANSPORT_*, of the first byte; 0: not connected yet, or refused. */
-        transports;
-    uint64_t
-        /* Of the allocation; of the reservation if that has room for several allocations. */
-        buffer_id;
+    /* Graphs that hold the connected memory under this range, or other memory of that
+     * connection. */
+    unsigned graph_references;
+    /* SYMWIN_TRANSPORT_*, of the first byte; 0: not connected yet, or refused. */
+    unsigned transports;
+    /* Of the allocation; of the reservation if that has room for several allocations. */
+    uint64_t buffer_id;
     char refused[256]; /* why it does not connect; "": it does, or no call has tried */
 } symwin_registration_info;
 
