@@ -1,7 +1,7 @@
-# symwin. `make help` lists what can be made and what can be set.
+# symwin. `make help` lists the targets and the variables.
 #
-# Everything is built under $(BUILD). GPU code is built where nvcc is found (NVCC= switches it off);
-# the library, its emulated driver, the example and the tests need only a C and a C++ compiler.
+# Everything is built under $(BUILD). GPU code is built if nvcc is found (NVCC= switches it off).
+# The library, its emulated driver, the examples and the tests need only a C and a C++ compiler.
 
 BUILD  ?= build
 PREFIX ?= /usr/local
@@ -16,11 +16,11 @@ ifeq ($(origin CXX),default)
 CXX := g++
 endif
 OBJCOPY  ?= objcopy
-# What a sanitizer checks takes longer to compile than to run, so it is not optimised much.
+# Sanitizer builds take longer to compile than to run, so they are barely optimised.
 CFLAGS   ?= $(if $(SANITIZE),-Og -g1,-O2 -g)
 CXXFLAGS ?= $(if $(SANITIZE),-Og -g1,-O2 -g)
 
-# Parallel unless the command line says otherwise, which overrides this.
+# Parallel by default; -j on the command line overrides it.
 ifeq ($(filter -j%,$(MAKEFLAGS)),)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
@@ -29,20 +29,20 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
-# ---- where CUDA is, if anywhere ---------------------------------------------------------------
+# ---- where CUDA is, if installed --------------------------------------------------------------
 
 ifeq ($(origin NVCC),undefined)
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) \
           $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) $(wildcard /usr/local/cuda/bin/nvcc))
 endif
 
-# Only tests/helpers/abi_cuda.c reads CUDA's headers. They count as present beside nvcc or in CUDA_HOME.
+# Only tests/helpers/abi_cuda.c reads CUDA's headers. They are looked for beside nvcc and in CUDA_HOME.
 CUDA_INCLUDE := $(if $(NVCC),$(firstword $(dir $(wildcard \
     $(if $(CUDA_HOME),$(CUDA_HOME)/include/cudaTypedefs.h) \
     $(abspath $(dir $(shell command -v $(NVCC) 2>/dev/null))..)/include/cudaTypedefs.h))))
 
-# GPU architectures: `make ARCH=90` builds one, GENCODE takes nvcc's own words. PTX of compute_90
-# stands beside that of compute_80 because multicast instructions begin there.
+# GPU architectures: `make ARCH=90` builds one; GENCODE takes nvcc's own options. PTX of compute_90
+# is built besides that of compute_80 because multicast instructions need sm_90.
 ifeq ($(origin ARCH),command line)
 GENCODE ?= -gencode arch=compute_$(ARCH),code=sm_$(ARCH)
 endif
@@ -53,16 +53,16 @@ NVCCFLAGS ?= -O3 -lineinfo -Xfatbin=-compress-all
 
 # ---- flags ------------------------------------------------------------------------------------
 
-# SANITIZE=address,undefined or thread: every object, the kernels of the emulated driver included.
+# SANITIZE=address,undefined or thread: instruments every object, emulated kernels included.
 ifdef SANITIZE
 SANFLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 endif
 
-# LIBFUZZER=1, with clang: the library tells the fuzzers which of its branches an input took.
-# The types of C++ functions would be checked by a runtime that the library does not link.
+# LIBFUZZER=1, with clang: the library reports the branches that an input took.
+# -fno-sanitize=function: that check needs a C++ runtime, which the library does not link.
 ifdef LIBFUZZER
 SANFLAGS += -fsanitize=fuzzer-no-link -fno-sanitize=function
-# Inputs decide what the host does: kernels need not be quick.
+# Fuzzing exercises host code: kernels need no optimisation.
 $(BUILD)/obj/kernels/%.cc.o: private CXXFLAGS := -O0 -g1
 endif
 
@@ -79,7 +79,7 @@ LIBS       = -ldl -lm
 
 # ---- sources ----------------------------------------------------------------------------------
 
-# What takes longest to compile comes first.
+# The sources that take longest to compile come first.
 LIB_SOURCES  := $(sort $(wildcard kernels/*.cc)) $(sort $(wildcard *.c src/*/*.c emu/*.c emu/*.cc))
 KERNELS      := $(sort $(wildcard kernels/*.cu))
 TEST_SOURCES := $(sort $(wildcard tests/*/test_*.c tests/*/test_*.cc))
@@ -89,16 +89,18 @@ PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
 PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
 PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
-CARRIED := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh kernels/*.h kernels/*.cuh)) src/driver/cuda_abi.h emu/emu_access.h \
+CARRIED := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh kernels/*.h kernels/*.cuh)) \
+    src/driver/cuda_abi.h emu/emu_access.h \
     emu/emu_device.h bench/plot.py
 INFO_SOURCES := $(sort $(wildcard tools/info/*.c))
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
-# What the first has but its steps, the second has too.
+# The second example shares the first one's files except main.c.
 BUFFERS      := examples/02_user_buffers/main.c $(filter-out %/main.c,$(EXAMPLE))
 WITH_NCCL_SOURCES := $(sort $(wildcard examples/03_with_nccl/*.c))
-# Kernels of its own, and the first one's processes.
-CHANNEL      := $(sort $(wildcard examples/04_memory_channel/*.c examples/04_memory_channel/*.cc)) examples/01_allreduce/launch.c
+# Its own kernels, and the first example's launcher.
+CHANNEL      := $(sort $(wildcard examples/04_memory_channel/*.c examples/04_memory_channel/*.cc)) \
+    examples/01_allreduce/launch.c
 CHANNEL_FATBIN := $(if $(NVCC),$(BUILD)/obj/examples/04_memory_channel/kernels.fatbin)
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
@@ -110,25 +112,28 @@ LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(BUILD)/obj/tables.o $(call objects,$(LIB
 TABLES      := $(sort $(wildcard tuning/*.csv))
 FATBINS     := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(KERNELS)))
 TESTS       := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SOURCES))))
-TEST_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(sort $(wildcard tests/helpers/*.cu)))) # compiled only
+# Only compiled, never linked.
+TEST_FATBINS := $(if $(NVCC),\
+    $(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(sort $(wildcard tests/helpers/*.cu))))
 PERF_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(PERF_KERNELS)))
 PERF        := $(BUILD)/bench/symwin-perf
 INFO        := $(BUILD)/symwin-info
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
-STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_flood test_fork_steps test_kill test_register_memory \
-    test_system_faults)
+STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_flood test_fork_steps test_kill \
+    test_register_memory test_system_faults)
 GPU_TESTS   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(GPU_SOURCES))))
 # Programs that run on GPUs too.
 BOTH_TESTS  := $(addprefix $(BUILD)/tests/,$(shell cat tests/gpu/both.txt))
-# A user's two files with the device headers: by the host compiler for the emulated driver, by nvcc for the CUDA runtime.
+# A user's program of two files with the device headers: compiled by the host compiler for the
+# emulated driver, and by nvcc for the CUDA runtime.
 USER_EMU    := $(BUILD)/tests/user/ring-emu
 USER_CUDART := $(if $(NVCC),$(BUILD)/tests/user/ring)
-# So is this example, of one file.
+# This example, of one file, is built in the same two ways.
 FAST_EMU    := $(BUILD)/fast_allreduce-emu
 FAST_CUDART := $(if $(NVCC),$(BUILD)/fast_allreduce)
 
-# The header is the one place that knows the version.
+# Only the header states the version.
 version_part = $(shell sed -n 's/^.define SYMWIN_VERSION_$(1) //p' symwin.h)
 MAJOR   := $(call version_part,MAJOR)
 VERSION := $(MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
@@ -138,29 +143,33 @@ SHARED := $(BUILD)/libsymwin.so.$(VERSION)
 SONAME := libsymwin.so.$(MAJOR)
 # NCCL's allocator on symwin's memory: nccl/README.md.
 NCCL   := $(BUILD)/libsymwin-nccl.so
-NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window faults faults-both libtool.so \
-    cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2)
+NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window faults \
+    faults-both libtool.so cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2)
 
-# ---- what people type -------------------------------------------------------------------------
+# ---- targets ----------------------------------------------------------------------------------
 
-.PHONY: all run test tests race test-sanitize soak mutants mutants-check test-gpu gpu-tests bench benches fuzz fuzz-check fuzzers install uninstall format check-format \
+.PHONY: all run test tests race test-sanitize soak mutants mutants-check test-gpu gpu-tests bench \
+    benches fuzz fuzz-check fuzzers install uninstall format check-format \
         clean help FORCE
 
-all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(BUILD)/memory_channel $(INFO) \
+all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl \
+    $(BUILD)/memory_channel $(INFO) \
     $(FAST_EMU) $(FAST_CUDART)
 
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
 
-# A sanitizer's fuzzers are those of fuzz-check.
+# Sanitizer builds leave out the fuzzers: fuzz-check builds them with sanitizers.
 tests: all $(TESTS) $(NCCL_TESTS) $(PERF) $(USER_EMU) $(if $(SANITIZE),,$(FUZZERS)) race
 
-# symwin-perf under ThreadSanitizer, which --race runs on the emulated driver. What test-sanitize builds too.
+# symwin-perf under ThreadSanitizer, which --race runs on the emulated driver. test-sanitize builds
+# the same files.
 ifdef SANITIZE
 race:
 else
 race:
-	@if echo 'int main(void) { return 0; }' | $(CC) -fsanitize=thread -x c -o /dev/null - 2>/dev/null; then \
+	@if echo 'int main(void) { return 0; }' | $(CC) -fsanitize=thread -x c \
+	        -o /dev/null - 2>/dev/null; then \
 	    $(MAKE) NVCC= BUILD=$(BUILD)/tsan SANITIZE=thread $(BUILD)/tsan/bench/symwin-perf; \
 	else echo '  (no ThreadSanitizer: symwin-perf --race goes without)'; fi
 endif
@@ -168,16 +177,16 @@ endif
 test: tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) test $(TESTS_ONLY)
 
-# One sanitizer after the other: each run wants the machine's memory for itself.
+# One sanitizer after the other: each run needs the machine's memory for itself.
 test-sanitize:
 	@$(MAKE) NVCC= BUILD=$(BUILD)/asan SANITIZE=address,undefined test
 	@$(MAKE) NVCC= BUILD=$(BUILD)/tsan SANITIZE=thread test
 
-# What the tests sample, whole: ranks ended at the steps of their life, and every call failed.
+# The tests' samples in full: ranks killed at every step, and every call made to fail.
 soak: $(STEP_TESTS)
 	@tools/soak.sh $(BUILD)
 
-# Whether tests notice when the code is broken: tests/mutants/README.md. JOBS tests at a time.
+# Checks that tests notice broken code: tests/mutants/README.md. JOBS tests at a time.
 mutants:
 	@MAKE='$(MAKE)' tests/mutants/run --build $(BUILD) --jobs $(or $(JOBS),2) $(ONLY)
 
@@ -194,7 +203,7 @@ benches: $(BENCHES) $(PERF) race
 bench: benches
 	bench/run.sh $(BUILD)
 
-# SECONDS for each of the fuzzers; what they find that is new goes to $(BUILD)/corpus.
+# SECONDS per fuzzer; new inputs go to $(BUILD)/corpus.
 SECONDS ?= 600
 
 fuzz:
@@ -215,33 +224,34 @@ help:
 # | make run             the example with four ranks, on GPUs or on the emulated driver
 # | make test            all tests; TESTS_ONLY="test_a test_b" runs some
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer
-# | make soak            a rank killed at 2,000 steps and more, 20,000 faults; a quarter of an hour
-# | make mutants         breaks the code in 200 places, one at a time: do tests notice? An hour; ONLY="area or name"
+# | make soak            kills a rank at over 2,000 steps, injects 20,000 faults; 15 minutes
+# | make mutants         breaks the code in 300 places, one at a time, and checks that tests notice.
+# |                      An hour; ONLY="area or name"
 # | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
-# | make race            symwin-perf under ThreadSanitizer, for symwin-perf --race; make benches does it too
-# | make bench           times, kept in bench/results, and docs/performance.md; make benches only builds
+# | make race            symwin-perf under ThreadSanitizer, for its --race; also in make benches
+# | make bench           measures, updates docs/performance.md; make benches only builds
 # | make fuzz            clang's libFuzzer on the fuzzers of fuzz/, each for SECONDS=600
 # | make fuzz-check      the same for a minute in all; with gcc, random changes of the kept inputs
 # | make install         PREFIX=/usr/local DESTDIR=
-# | make format          clang-format in place; make check-format only looks
+# | make format          clang-format in place; make check-format only checks
 # | make clean
 # |
 # | CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS   as usual
 # | WERROR=1       warnings are errors
-# | NVCC=          no GPU code, although nvcc is installed
+# | NVCC=          no GPU code, even if nvcc is installed
 # | ARCH=90        GPU code for this architecture only; GENCODE= for anything else
-# | COMMIT=        what symwin-perf's files name, where git does not tell
+# | COMMIT=        the commit named in symwin-perf's files, if git cannot tell
 # | BUILD=build    where everything goes
 # | SANITIZE=      address,undefined or thread
 # | V=1            show the commands
 
-# ---- how it is made ---------------------------------------------------------------------------
+# ---- rules ------------------------------------------------------------------------------------
 
 ifndef V
 say = @printf '  %-5s %s\n' $(1) $(2);
 endif
 
-# Rebuild when a command changes: a stamp that is only touched when its text differs.
+# Rebuild when a command changes: these stamps are only touched when their text differs.
 define COMMANDS
 $(COMPILE_C)
 $(COMPILE_CC)
@@ -256,7 +266,8 @@ COMMANDS_OF.cu = $(CU_COMMANDS)
 COMMANDS_OF.headers = $(CUDA_INCLUDE)
 COMMANDS_OF.tables = $(TABLES)
 COMMANDS_OF.carried = $(CARRIED)
-$(BUILD)/flags $(BUILD)/flags.cu $(BUILD)/flags.headers $(BUILD)/flags.tables $(BUILD)/flags.carried: FORCE | $(BUILD)
+$(BUILD)/flags $(BUILD)/flags.cu $(BUILD)/flags.headers $(BUILD)/flags.tables \
+    $(BUILD)/flags.carried: FORCE | $(BUILD)
 	$(file >$@.new,$(if $(suffix $@),$(COMMANDS_OF$(suffix $@)),$(COMMANDS)))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
@@ -305,7 +316,7 @@ $(BUILD)/obj/bench/perf/fatbins.c: tools/embed.sh $(PERF_FATBINS) $(BUILD)/flags
 $(BUILD)/obj/bench/perf/fatbins.o: $(BUILD)/obj/bench/perf/fatbins.c $(BUILD)/flags
 	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
-# What symwin-perf compiles kernels of one's own with, and draws with: one text, which it carries.
+# The files with which symwin-perf compiles your own kernels, and plots: one text, embedded in it.
 $(BUILD)/obj/bench/perf/carried.txt: $(CARRIED) $(BUILD)/flags.carried
 	@mkdir -p $(@D)
 	@for file in $(CARRIED); do printf '\001%s\n' "$$file"; cat "$$file"; done >$@
@@ -316,38 +327,42 @@ $(BUILD)/obj/bench/perf/carried.c: tools/embed.sh $(BUILD)/obj/bench/perf/carrie
 $(BUILD)/obj/bench/perf/carried.o: $(BUILD)/obj/bench/perf/carried.c $(BUILD)/flags
 	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
-# The commit that symwin-perf's files name; touched only when it is another one.
+# The commit that symwin-perf's files name; touched only when it changes.
 $(BUILD)/perf_commit.h: FORCE | $(BUILD)
-	@commit=$(COMMIT); [ -n "$$commit" ] || commit=$$(git describe --always --dirty --match=- 2>/dev/null) || \
+	@commit=$(COMMIT); [ -n "$$commit" ] || \
+	    commit=$$(git describe --always --dirty --match=- 2>/dev/null) || \
 	    commit=unknown; printf '#define PERF_COMMIT "%s"\n' "$$commit" >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 $(BUILD)/obj/bench/perf/machine.c.o: private OWN_CPPFLAGS += -I$(BUILD)
 $(BUILD)/obj/bench/perf/machine.c.o: $(BUILD)/perf_commit.h
 
-# The library's kernels can be held up by symwin-perf --race, where ThreadSanitizer reads them.
+# symwin-perf --race delays the library's kernels, in builds under ThreadSanitizer.
 ifeq ($(SANITIZE),thread)
 $(BUILD)/obj/kernels/%.cc.o: private OWN_CPPFLAGS += -DSYMWIN_RACE
 endif
 
-# The compiler of kernels of one's own, and the sanitizer that they need to go with it.
-$(BUILD)/obj/bench/perf/compile.c.o: private OWN_CPPFLAGS += -DPERF_CXX='"$(CXX)"' -DPERF_SANITIZE='"$(SANITIZE)"'
+# The compiler for your own kernels, and the sanitizer that they must be built with.
+$(BUILD)/obj/bench/perf/compile.c.o: private OWN_CPPFLAGS += -DPERF_CXX='"$(CXX)"' \
+    -DPERF_SANITIZE='"$(SANITIZE)"'
 
-# Made anew: an archive would keep the members of files that are gone.
+# Rebuilt from scratch: an archive would keep the members of deleted files.
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
 	$(call say,AR,$@)$(AR) crs $@ $^
 
-# A sanitizer's own symbols come with the program, not with the library.
+# No -z defs with a sanitizer: its symbols come with the program, not with the library.
 $(SHARED): $(LIB_OBJECTS) symwin.map
-	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=symwin.map -Wl,--as-needed \
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=symwin.map \
+	    -Wl,--as-needed \
 	    $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(LIB_OBJECTS) $(LIBS)
 	@ln -sf $(@F) $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $(BUILD)/libsymwin.so
 
-# It has its libsymwin.so beside it.
+# It finds libsymwin.so in its own folder ($ORIGIN).
 $(NCCL): $(call objects,$(NCCL_SOURCES)) nccl/nccl.map $(SHARED)
-	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=nccl/nccl.map -Wl,--as-needed \
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=nccl/nccl.map \
+	    -Wl,--as-needed \
 	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN' -o $@ \
 	    $(call objects,$(NCCL_SOURCES)) -L$(BUILD) -lsymwin $(LIBS)
 
@@ -359,13 +374,15 @@ $(BUILD)/obj/examples/02_user_buffers/main.c.o: private OWN_CPPFLAGS += -Iexampl
 $(BUILD)/allreduce_ub: $(call objects,$(BUFFERS)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
-# It has nothing of symwin in it: libsymwin-nccl.so is preloaded.
+# Links nothing of symwin: libsymwin-nccl.so is preloaded.
 $(BUILD)/with_nccl: $(call objects,$(WITH_NCCL_SOURCES))
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
-$(foreach s,$(filter-out examples/01_allreduce/%,$(CHANNEL)),$(BUILD)/obj/$(s).o): private OWN_CPPFLAGS += -Iexamples/01_allreduce
+$(foreach s,$(filter-out examples/01_allreduce/%,$(CHANNEL)),$(BUILD)/obj/$(s).o): private \
+    OWN_CPPFLAGS += -Iexamples/01_allreduce
 $(BUILD)/obj/examples/04_memory_channel/image.c.o: $(CHANNEL_FATBIN) $(BUILD)/flags.cu
-$(BUILD)/obj/examples/04_memory_channel/image.c.o: private OWN_CPPFLAGS += $(if $(NVCC),-DKERNELS_FATBIN='"$(CHANNEL_FATBIN)"')
+$(BUILD)/obj/examples/04_memory_channel/image.c.o: private OWN_CPPFLAGS += \
+    $(if $(NVCC),-DKERNELS_FATBIN='"$(CHANNEL_FATBIN)"')
 
 $(BUILD)/memory_channel: $(call objects,$(CHANNEL)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
@@ -380,33 +397,35 @@ $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
-# Kernels that it loads as shared objects find the emulated driver in it.
-$(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(BUILD)/obj/bench/perf/carried.o $(call objects,$(PERF_SOURCES)) $(STATIC) \
-    bench/perf/module.list
+# The dynamic list exports the emulated driver to kernels that it loads as shared objects.
+$(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(BUILD)/obj/bench/perf/carried.o \
+    $(call objects,$(PERF_SOURCES)) $(STATIC) bench/perf/module.list
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(LINK) -Wl,--dynamic-list=bench/perf/module.list -o $@ $(filter-out %.list,$^) $(LIBS)
+	$(call say,LINK,$@)$(LINK) -Wl,--dynamic-list=bench/perf/module.list -o $@ \
+	    $(filter-out %.list,$^) $(LIBS)
 
 $(INFO): $(call objects,$(INFO_SOURCES)) $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
-$(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/obj/fuzz/%.c.o $(if $(LIBFUZZER),,$(BUILD)/obj/fuzz/main.c.o) $(STATIC)
+$(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/obj/fuzz/%.c.o \
+    $(if $(LIBFUZZER),,$(BUILD)/obj/fuzz/main.c.o) $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) $(if $(LIBFUZZER),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
 
 $(BUILD)/obj/tests/%.o: private OWN_CPPFLAGS += -Itests/helpers
 
-# What tests share is taken from an archive, so that each test links only what it calls.
+# The tests' helpers are in an archive, so that each test links only what it calls.
 $(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
 	@mkdir -p $(@D)
 	@rm -f $@
 	$(call say,AR,$@)$(AR) crs $@ $^
 
-# The library with its calls of the system and of malloc renamed, so that tests/helpers/steps.c can end or fail
-# it at any of them.
-STEP_CALLS := socket connect bind listen accept4 socketpair sendmsg recvmsg poll eventfd memfd_create \
-    open ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir getrandom getsockopt \
-    write read syscall pthread_create pthread_mutex_lock pthread_mutex_trylock \
-    pthread_mutex_unlock malloc calloc realloc aligned_alloc
+# The library with its system and malloc calls renamed, so that tests/helpers/steps.c can end the process or
+# make a call fail at any of them.
+STEP_CALLS := socket connect bind listen accept4 socketpair sendmsg recvmsg poll eventfd \
+    memfd_create open ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir \
+    getrandom getsockopt write read syscall pthread_create pthread_mutex_lock \
+    pthread_mutex_trylock pthread_mutex_unlock malloc calloc realloc aligned_alloc
 STEP_SOURCES := $(wildcard *.c src/*/*.c)
 STEP_OBJECTS := $(patsubst %.c,$(BUILD)/obj/steps/%.c.o,$(STEP_SOURCES))
 
@@ -421,7 +440,8 @@ $(BUILD)/tests/libsteps.a: $(STEP_OBJECTS) $(BUILD)/obj/tests/helpers/steps.c.o 
 	$(call say,AR,$@)$(AR) crs $@ $^
 
 $(STEP_TESTS): $(BUILD)/tests/libhelpers.a $(BUILD)/tests/libsteps.a
-	$(call say,LINK,$@)$(LINK) -Wl,--wrap=emu_enter -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a \
+	$(call say,LINK,$@)$(LINK) -Wl,--wrap=emu_enter -o $@ $(filter %.o,$^) \
+	    $(BUILD)/tests/libhelpers.a \
 	    $(BUILD)/tests/libsteps.a $(LIBS)
 
 $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $(STATIC)
@@ -429,8 +449,9 @@ $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
   $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))
 
-# It votes in a rank's name.
-$(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room -Wl,--wrap=sw_comm_agree
+# This test submits a rank's ballot in its place.
+$(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room \
+    -Wl,--wrap=sw_comm_agree
 
 $(USER_EMU): $(call objects,$(USER_SOURCES)) $(STATIC)
 	@mkdir -p $(@D)
@@ -440,8 +461,8 @@ $(USER_CUDART): $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(NVCC) -o $@ $^ -lpthread -ldl -lm
 
-# Programs that use NCCL's allocator, and an NCCL and a libcuda for them: linked to NCCL alone, to libsymwin-nccl before
-# it, and to that alone.
+# Programs that use NCCL's allocator, linked to NCCL alone, to libsymwin-nccl before it, and to
+# libsymwin-nccl alone; and a fake NCCL and a fake libcuda for them.
 NCCL_FAKE := $(BUILD)/tests/nccl/libnccl.so.2
 LINK_NCCL = $(LINK) -Wl,--no-as-needed -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
 
@@ -459,12 +480,15 @@ $(BUILD)/tests/nccl/libtool.so: $(BUILD)/obj/tests/nccl/fake_tool.c.o
 
 NCCL_ENGINE := $(BUILD)/obj/tests/nccl/engine.c.o
 
-$(BUILD)/tests/nccl/cuda/libcuda.so.1: $(BUILD)/obj/tests/nccl/fake_cuda.c.o $(NCCL_ENGINE) $(STATIC)
+$(BUILD)/tests/nccl/cuda/libcuda.so.1: $(BUILD)/obj/tests/nccl/fake_cuda.c.o $(NCCL_ENGINE) \
+    $(STATIC)
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -o $@ $^ $(LIBS)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic \
+	    -o $@ $^ $(LIBS)
 
-# A libsymwin.so whose emulated driver can be told to fail.
-$(BUILD)/tests/nccl/emulated/$(SONAME): $(LIB_OBJECTS) $(NCCL_ENGINE) symwin.map tests/nccl/engine.map
+# A libsymwin.so whose emulated driver can be made to fail.
+$(BUILD)/tests/nccl/emulated/$(SONAME): $(LIB_OBJECTS) $(NCCL_ENGINE) symwin.map \
+    tests/nccl/engine.map
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=symwin.map \
 	    -Wl,--version-script=tests/nccl/engine.map -o $@ $(LIB_OBJECTS) $(NCCL_ENGINE) $(LIBS)
@@ -495,11 +519,14 @@ $(BUILD)/obj/tests/helpers/abi_cuda.c.o: $(BUILD)/flags.headers
 $(BUILD)/obj/tests/helpers/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(if $(CUDA_INCLUDE),-DHAVE_CUDA_H -isystem $(CUDA_INCLUDE))
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) $(TEST_FATBINS) $(CHANNEL_FATBIN)) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) \
+    $(TEST_FATBINS) $(CHANNEL_FATBIN)) \
     $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(USER_SOURCES:%=$(BUILD)/obj/%.d) \
     $(FAST_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(FAST_SOURCES:%=$(BUILD)/obj/%.d)
--include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(CHANNEL) $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
-    $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) $(NCCL_TEST_SOURCES)))
+-include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(CHANNEL) \
+    $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
+    $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) \
+    $(NCCL_TEST_SOURCES)))
 
 # ---- install ----------------------------------------------------------------------------------
 
@@ -522,12 +549,14 @@ uninstall:
 	    $(addprefix $(DESTDIR)$(LIBDIR)/,libsymwin.a libsymwin.so $(SONAME) $(notdir $(SHARED)) \
 	    $(notdir $(NCCL)) pkgconfig/symwin.pc) \
 	    $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(INFO)) $(notdir $(PERF)) symwin-perf-tsan)
-	! [ -d $(DESTDIR)$(INCLUDEDIR)/symwin ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(INCLUDEDIR)/symwin
+	! [ -d $(DESTDIR)$(INCLUDEDIR)/symwin ] || rmdir --ignore-fail-on-non-empty \
+	    $(DESTDIR)$(INCLUDEDIR)/symwin
 
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/perf bench/rivals emu fuzz kernels nccl tests/* tools/info \
+FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/perf bench/rivals emu \
+    fuzz kernels nccl tests/* tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

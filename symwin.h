@@ -1,12 +1,12 @@
 /* symwin: symmetric-memory windows for NVIDIA GPUs.
  *
- * Every rank allocates physical memory through CUDA's virtual memory management; a window maps the
- * memory of all ranks at the same offset of one flat range, so that a kernel reaches a peer by
- * arithmetic alone:
+ * Every rank allocates physical memory through CUDA's virtual memory management (VMM). A window
+ * maps the memory of all ranks at the same offset of one flat range, so that a kernel computes the
+ * address of a peer's memory:
  *
  *     peer address = base + rank * stride + offset
  *
- * The short form of a program, on every rank:
+ * A minimal program; every rank runs:
  *
  *     symwin_mem_alloc(device, bytes, 0, &buffer);
  *     symwin_comm_create(&id, nranks, rank, device, NULL, &comm);
@@ -16,27 +16,27 @@
  *     symwin_comm_destroy(comm);
  *     symwin_mem_free(buffer);
  *
- * Errors: every call that can fail returns a symwin_status; symwin_last_error() then has a sentence
- * that names the call, the value and what to do. Results go to the out-pointer, the last parameter,
- * which is set only on SYMWIN_OK. Any call may return SYMWIN_INVALID for NULL where a pointer is
- * needed, SYMWIN_DRIVER for a driver call that failed without a code of its own below, and
- * SYMWIN_UNSUPPORTED where no driver can be loaded.
+ * Errors: a call that can fail returns a symwin_status. symwin_last_error() then has one sentence
+ * with the call, the value and what to do. Results go to the out-pointer, the last parameter, which
+ * is set only on SYMWIN_OK. Any call may return SYMWIN_INVALID if a required pointer is NULL,
+ * SYMWIN_DRIVER if a driver call failed for a reason not listed below, SYMWIN_UNSUPPORTED if no
+ * driver can be loaded, and SYMWIN_FORKED in a forked child of a process that used symwin.
  *
- * Threads: calls without a communicator may be made by any thread at any time. A communicator is
- * one rank's: any thread may use it, but only one at a time, except symwin_comm_abort(),
- * symwin_comm_check() and the window queries, which are free. A second thread inside a collective
- * call gets SYMWIN_BUSY.
+ * Threads: calls without a communicator may be made by any thread at any time. A communicator
+ * belongs to one rank. Any thread may use it, but only one at a time, except symwin_comm_abort(),
+ * symwin_comm_check() and the window queries, which any thread may call at any time. A second
+ * thread inside a collective call gets SYMWIN_BUSY.
  *
  * Collective calls (marked so) must be made by all ranks, in the same order, with arguments that
- * agree. They succeed on all ranks or fail on all with one status; after a failure nothing is kept.
+ * agree. They succeed on all ranks, or fail on all with one status and then change nothing.
  *
- * Contexts: symwin works in each device's primary context, the one of the CUDA runtime, and leaves
- * the caller's current context as it was.
+ * Contexts: symwin uses each device's primary context, as the CUDA runtime does, and leaves the
+ * caller's current context unchanged.
  *
- * The environment: SYMWIN_DRIVER=auto|cuda|emu chooses the driver (auto: CUDA where there is a
- * device, else the emulated driver); SYMWIN_NVLS=1 allows multicast objects on real hardware;
- * SYMWIN_TUNING names a table by which algorithms are chosen. docs/environment.md has all variables. One that is set to
- * what makes no sense is SYMWIN_INVALID of the first call that reads it.
+ * Environment: SYMWIN_DRIVER=auto|cuda|emu selects the driver (auto: CUDA if there is a device,
+ * else the emulated driver). SYMWIN_NVLS=1 allows multicast objects on real hardware. SYMWIN_TUNING
+ * names a tuning table. docs/environment.md lists all variables. If a variable has an invalid
+ * value, the first call that reads it returns SYMWIN_INVALID.
  */
 #ifndef SYMWIN_H
 #define SYMWIN_H
@@ -59,7 +59,7 @@ extern "C" {
 #define SYMWIN_API
 #endif
 
-struct CUstream_st; /* a cudaStream_t or CUstream passes as it is */
+struct CUstream_st; /* pass a cudaStream_t or CUstream without a cast */
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
@@ -84,14 +84,14 @@ typedef enum symwin_status {
 #undef SYMWIN_STATUS_ENUM
 } symwin_status;
 
-/* "SYMWIN_INVALID" and so on; never NULL. */
+/* The status's name, such as "SYMWIN_INVALID"; never NULL. */
 SYMWIN_API const char *symwin_status_name(symwin_status status);
 
-/* The calling thread's last failure in one sentence; "" before the first. Valid until the thread's
- * next failing call; success leaves it alone. */
+/* One sentence about the calling thread's last failure; "" if there was none. Valid until the
+ * thread's next failing call; calls that succeed do not change it. */
 SYMWIN_API const char *symwin_last_error(void);
 
-/* SYMWIN_VERSION of the library that is loaded. */
+/* The loaded library's SYMWIN_VERSION. */
 SYMWIN_API const char *symwin_version(void);
 
 /* Pass as `device`: the device of the calling thread's current context. */
@@ -105,214 +105,235 @@ typedef struct symwin_unique_id {
 
 typedef struct symwin_comm symwin_comm;
 
-/* Makes an id by which the ranks of one communicator find each other: give its bytes to all of them,
- * by whatever carries 128 bytes, and keep them from others: who has them is a member. This process
- * (which need not be a rank) must live until all ranks have come. An id serves once.
+/* Creates an id with which the ranks of one communicator find each other. Pass its 128 bytes to all
+ * ranks, by any transport, and keep them secret: whoever has them can join. The calling process
+ * need not be a rank, but must live until all ranks have joined. An id creates one communicator
+ * only.
  *
- * Where SYMWIN_ADDR is set, ranks of other hosts reach this process at that address of its host (a number,
- * a name or an interface), and at SYMWIN_PORT or any free port.
+ * If SYMWIN_ADDR is set (a number, a name or an interface of this host), ranks on other hosts
+ * connect to this process at that address, at port SYMWIN_PORT or, if that is not set, any free
+ * port.
  *
  *   SYMWIN_INVALID    SYMWIN_ADDR is no address, or SYMWIN_PORT no port
- *   SYMWIN_DENIED     they cannot be listened on, or the system gives no random numbers
- *   SYMWIN_NO_MEMORY  no descriptor or thread is left for the ranks to come to */
+ *   SYMWIN_DENIED     the process cannot listen there, or the system gives no random numbers
+ *   SYMWIN_NO_MEMORY  no descriptor or thread is left to listen for the ranks */
 SYMWIN_API symwin_status symwin_unique_id_create(symwin_unique_id *id);
 
-/* Gives up an id of this process that has not served: ranks that wait with it get SYMWIN_ABORTED. So do
- * those of this process that come later, and those of others as long as this process still listens for
- * ranks with that or another id; then they get SYMWIN_PEER_LOST, or SYMWIN_TIMEOUT where the id is
- * symwin_unique_id_from_env()'s for several hosts, whose maker may still be on its way. Any thread. Ids that
- * are neither used nor released keep a socket and a thread until the process ends.
+/* Releases an unused id that this process created. Any thread. Ranks that wait with it get
+ * SYMWIN_ABORTED, and so do this process's ranks that join later. Ranks of other processes that
+ * join later get SYMWIN_ABORTED while this process still listens for ranks with this or another id.
+ * After that they get SYMWIN_PEER_LOST, or SYMWIN_TIMEOUT if the id is
+ * symwin_unique_id_from_env()'s for several hosts, because its creator may not have started yet. An
+ * id that is neither used nor released keeps a socket and a thread until the process ends.
  *
- *   SYMWIN_INVALID  another process made it, or it has served */
+ *   SYMWIN_INVALID  another process created the id, or it was used */
 SYMWIN_API symwin_status symwin_unique_id_release(const symwin_unique_id *id);
 
 enum {
     SYMWIN_COMM_MULTICAST = 1,    /* allow multicast objects on real hardware, as SYMWIN_NVLS=1 */
     SYMWIN_COMM_NO_MULTICAST = 2, /* never create one, on any driver */
-    SYMWIN_COMM_NO_GRAPH_REGISTER =
-        4, /* captured calls register nothing, as SYMWIN_GRAPH_REGISTER=0 */
-    SYMWIN_COMM_GRAPH_LAUNCH =
-        8, /* calls outside captures are launched as a graph of one kernel, as SYMWIN_GRAPH_LAUNCH=1: less of
-            * the host's time, but no kernel begins before the one ahead has ended (docs/performance.md) */
-    SYMWIN_COMM_NO_ORDER =
-        16 /* calls neither wait for other communicators' nor leave room for them: the caller sees to it */
+    /* Captured calls register nothing, as with SYMWIN_GRAPH_REGISTER=0. */
+    SYMWIN_COMM_NO_GRAPH_REGISTER = 4,
+    /* Calls outside captures are launched as a graph of one kernel, as with SYMWIN_GRAPH_LAUNCH=1.
+     * That takes less host time, but no kernel begins before the one ahead has ended
+     * (docs/performance.md). */
+    SYMWIN_COMM_GRAPH_LAUNCH = 8,
+    /* The caller orders calls of different communicators; symwin adds no waits and leaves no
+     * room. */
+    SYMWIN_COMM_NO_ORDER = 16
 };
 
 typedef struct symwin_comm_options {
-    size_t size;    /* sizeof(symwin_comm_options); 0 in any other member: the default */
+    size_t size;    /* sizeof(symwin_comm_options); 0 in any other member selects the default */
     unsigned flags; /* SYMWIN_COMM_* */
-    /* Longest waits. For a peer in a kernel: 600,000; -1: for ever. For a rank in a host call: SYMWIN_TIMEOUT_MS, or
-     * 30,000; between hosts up to 3 s more, until they agree on who is late. For all ranks to come, and to begin:
-     * timeout_ms if that is set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000; between hosts up to 4 s more. */
+    /* Host calls: longest wait for a rank, in milliseconds. Default: SYMWIN_TIMEOUT_MS, or 30,000.
+     * Between hosts up to 3 s more, in which they agree on the late rank. */
     int timeout_ms;
+    /* Longest wait until all ranks have joined and the communicator is built, in milliseconds.
+     * Default: timeout_ms if set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to
+     * 4 s more. */
     int bootstrap_timeout_ms;
+    /* Kernels: longest wait for a peer, in milliseconds. Default: 600,000; -1: no limit. */
     int kernel_timeout_ms;
-    /* What a rank can push to another in one round and one stage, a multiple of 16; larger messages go in rounds.
-     * 4 * nranks * slot_bytes of device memory are allocated: by default up to 256 MiB, on the emulated driver 8; and 256 KiB
-     * for the counters of channels. */
+    /* Bytes that one rank can push to another per round and stage: a multiple of 16, at most 4 GiB.
+     * Larger messages take several rounds. A communicator allocates 4 * nranks * slot_bytes of
+     * device memory, by default up to 256 MiB (emulated driver: 8 MiB), and 256 KiB for channel
+     * counters. */
     size_t slot_bytes;
-    int max_blocks; /* most blocks in use at once: no kernel begins before the one ahead has ended */
+    /* Most blocks in use at once. If set, no kernel begins before the one ahead has ended. */
+    int max_blocks;
 } symwin_comm_options;
 
-/* Creates this rank's part of a communicator. Collective over nranks threads, in one process or in
- * several of this user, that pass the same id; an id serves once. Between hosts the id must be made where
- * SYMWIN_ADDR is set, or be symwin_unique_id_from_env()'s, and memory must have fabric handles.
+/* Creates this rank's communicator. Collective over nranks threads, in one or several processes of
+ * one user, that pass the same id. Between hosts, create the id where SYMWIN_ADDR is set or with
+ * symwin_unique_id_from_env(); memory must have fabric handles.
  *
  *   nranks   1 to 4096; ranks may share a device (see below)
- *   rank     0 .. nranks - 1, each once
- *   device   ordinal, or SYMWIN_DEVICE_CURRENT; may differ or be equal among ranks
- *   options  NULL for the defaults; must agree on all ranks but for timeouts
+ *   rank     0 to nranks - 1, each once
+ *   device   ordinal, or SYMWIN_DEVICE_CURRENT; ranks may pass equal or different devices
+ *   options  NULL for the defaults; equal on all ranks, except timeouts
  *   comm     destroy with symwin_comm_destroy()
  *
- *   SYMWIN_INVALID      a bad argument, a rank that is taken, a SYMWIN_TUNING that is no table of choices, or another variable
- *                       that makes no sense
- *   SYMWIN_MISMATCH     nranks, options or tables of choices differ among ranks
- *   SYMWIN_UNSUPPORTED  devices that are no peers, no kernels for the driver, or more ranks on a device than it can run
+ *   SYMWIN_INVALID      a bad argument, a rank that is taken, or an environment variable with an
+ *                       invalid value, such as a SYMWIN_TUNING that is no tuning table
+ *   SYMWIN_MISMATCH     nranks, options or tuning tables differ between ranks
+ *   SYMWIN_UNSUPPORTED  the devices are no peers, the library has no kernels for the driver, or a
+ *                       device has more ranks than it can run
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
- *   SYMWIN_TIMEOUT      a rank did not come in time; the error names it
- *   SYMWIN_PEER_LOST    a rank's process ended, or the process that made the id did
- *   SYMWIN_DENIED       another user's process, or the id was not passed on as it was made
+ *   SYMWIN_TIMEOUT      a rank did not join in time; the error names it
+ *   SYMWIN_PEER_LOST    a rank's process ended, or the process that created the id
+ *   SYMWIN_DENIED       another user's process, or the id was changed on its way
  *
- * Ranks that share a device share its context. A call that waits for the device (cuMemFree, cuMemFreeHost, cudaMemcpy
- * from or to pageable memory, the legacy default stream) then also waits for the other ranks' kernels, and holds up
- * their launches: make it when no collective of theirs waits for this rank. And streams in use beyond
- * CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32) wait for each other. Ranks on one device need a stream each: on a common
- * one, the first rank's kernel would wait for the second's behind it. And a graph's first launch uploads it: of two that
- * do so at the same time one may wait until the other has run, so upload it before (cuGraphUpload), and synchronize.
- * These are CUDA's rules (tests/gpu/gpu_waits.c, docs/hardware.md).
+ * Ranks that share a device share its context (CUDA's rules: tests/gpu/gpu_waits.c, docs/hardware.md):
  *
- * Several communicators on one set of devices: kernels wait for peers on multiprocessors that they hold, so one
- * communicator can keep out what another waits for. Calls complete where all devices come to them in the same order,
- * whatever streams they are on, or where they fit beside each other. In detail:
+ *   - A call that waits for the device (cuMemFree, cuMemFreeHost, cudaMemcpy with pageable memory,
+ *     the legacy default stream) also waits for the other ranks' kernels and delays their launches.
+ *     Make it only while no collective of theirs waits for this rank.
+ *   - Streams in use beyond CUDA_DEVICE_MAX_CONNECTIONS (default 8, at most 32) wait for each
+ *     other.
+ *   - Each rank needs its own stream. On a common stream the first rank's kernel would wait for the
+ *     second's, which is queued behind it.
+ *   - A graph's first launch uploads it. If two graphs upload at the same time, one may wait until
+ *     the other has run. So upload graphs before (cuGraphUpload), and synchronize.
  *
- *   - Calls outside captures: make them in the same order on all devices; the order is that in which they enter, also
- *     from several threads. Calls whose grids together have no more blocks than the device has multiprocessors may also
- *     be made in any order, as those of communicators with a max_blocks that fits, and run beside each other. Others run one
- *     after another.
- *   - Captured calls leave room for the other communicators that have made a call on the device before: each gets an equal
- *     share of the multiprocessors. So graphs with calls of different communicators can be launched in any order, on any
- *     streams, and beside calls outside graphs, if each communicator has made a call (a warm-up, say) before the
- *     first capture. Else order by streams or events: a graph, and the calls of a communicator that made its first one
- *     after that graph's capture; and always a graph's launch, and calls that were made before its capture.
- *   - Where ranks of one process share a device, create all communicators of a rank in one thread.
- *   - SYMWIN_COMM_NO_ORDER leaves all this to the caller, for communicators whose calls never meet others'.
+ * Several communicators on the same devices: kernels wait for peers on multiprocessors that they
+ * hold, so one communicator can block another. Calls complete if all devices reach them in the same
+ * order, on any streams, or if their grids fit on the device together:
  *
- * Kernels of other libraries, and your own that wait for peers, are not taken into account. A communicator that has no
- * other beside it is not held up. */
+ *   - Calls outside captures: make them in the same order on all devices. The order is that in
+ *     which threads enter the calls. Calls whose grids together have at most as many blocks as the
+ *     device has multiprocessors (set max_blocks) run concurrently and may be made in any order.
+ *     Other calls run one after another.
+ *   - Captured calls: each communicator that has already made a call on the device gets an equal
+ *     share of the multiprocessors. So if each communicator makes a call (a warm-up) before the
+ *     first capture, graphs of different communicators may be launched in any order, on any
+ *     streams, and beside calls outside graphs. If a communicator made its first call after a
+ *     graph's capture, order its calls and that graph by streams or events. Always order a graph's
+ *     launch after calls that were made before its capture.
+ *   - If ranks of one process share a device, one thread creates all communicators of a rank.
+ *   - SYMWIN_COMM_NO_ORDER leaves all this to the caller, for communicators whose calls never run
+ *     beside others'.
+ *
+ * Kernels of other libraries, and your own kernels that wait for peers, are not counted. A
+ * communicator that is alone on its devices never waits for this. */
 SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank,
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);
 
-/* Destroys this rank's part: deregisters its windows, frees its resources. Local; NULL is fine.
+/* Destroys this rank's communicator, its windows included. Local; NULL does nothing.
  *
- * Ranks may destroy at different times. What a peer waits for that needs this rank's next call ends with SYMWIN_PEER_LOST,
- * which names this rank: host calls at once, the library's kernels within milliseconds, also those that are launched later
- * and graphs that are replayed. Calls that this rank has made complete, on the peers too: it waits for those outside graphs,
- * which takes as long as the peers do (symwin_comm_abort() ends that). Graphs that hold calls must have completed. Kernels
- * of your own that wait for this rank (symwin_channel_limit()) wait until their limit.
+ * Ranks may destroy at different times. This rank's earlier calls outside graphs complete first, on
+ * the peers too: the destroy waits for them (symwin_comm_abort() ends that wait). Launches of
+ * graphs that hold its calls must have completed. Peers that need a further call of this rank get
+ * SYMWIN_PEER_LOST, which names this rank: host calls at once, kernels of the library within
+ * milliseconds, later launches and graph replays included. Your own kernels that wait for this rank
+ * (symwin_channel_limit()) wait until their limit.
  *
- * Memory that peers can reach stays mapped until the process's last rank has done so. To unmap it the driver may wait for all
- * kernels on the device: one of another communicator that waits for a call which this thread makes later holds up the destroy. */
+ * Memory that peers can reach stays mapped until the last rank of the process has destroyed. The
+ * driver may wait for all kernels on the device before it unmaps. So a kernel of another
+ * communicator that waits for a later call of this thread blocks the destroy. */
 SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
 
 typedef struct symwin_comm_info {
     int nranks;
     int rank;
     int device;
-    int multicast; /* whether windows can have multicast addresses */
+    int multicast; /* 1: windows can have multicast addresses */
     size_t stride; /* bytes between two ranks' parts of the flat range, a power of two */
     void *base;    /* first address of the flat range in this process */
     int windows;   /* live windows of this rank */
-    int allocations; /* sets of physical allocations, of each rank one or several, that windows and registered
-                      * buffers of this process's ranks hold mapped: those in the same allocations share one set */
+    /* Sets of physical allocations (one or several of each rank) that windows and registered
+     * buffers of this process's ranks keep mapped. Windows on the same allocations share one
+     * set. */
+    int allocations;
 } symwin_comm_info;
 
-/* What the communicator is and how much it holds. */
+/* Describes the communicator and counts what it holds. */
 SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info);
 
-/* Whether the communicator still works: SYMWIN_OK, or what a kernel or an abort left behind
- * (MISMATCH, TIMEOUT, PEER_LOST, NO_MEMORY, ABORTED; the text names the rank). Any thread; costs a few loads. Errors of
- * kernels show here once the stream has passed the call.
+/* Returns SYMWIN_OK, or why the communicator has ended: SYMWIN_MISMATCH, SYMWIN_TIMEOUT,
+ * SYMWIN_PEER_LOST, SYMWIN_NO_MEMORY or SYMWIN_ABORTED; the text names the rank. Any thread; costs
+ * a few loads. A kernel's error is visible here once the stream has passed the call.
  *
- * All ranks whose kernels were in a failed call, or come to it later, get one status and one sentence, the rank to blame
- * included. Who finds a failure here ends the communicator on all ranks: those that were in no kernel get the status and
- * the rank from then on. What a rank gets where it
+ * All ranks whose kernels were in a failed call, or come to it later, get the same status and
+ * sentence, the culprit included. A rank that finds a failure here ends the communicator on all
+ * ranks. Ranks that were in no kernel get the status from then on; until then, or until their next
+ * call fails, they get SYMWIN_OK.
  *
- *   comes to a call after others have timed out in it   TIMEOUT, which names itself, as they do; its output is undefined.
- *                                   Only where its kernel has begun before their word came, and needs nothing more of
- *                                   them, is that call complete and OK here: then its next call fails, and this one once
- *                                   another rank has called it
- *   was not in the call             SYMWIN_OK until one of the others calls this, or its own next call fails
+ * A rank that comes to a call after others have timed out in it gets SYMWIN_TIMEOUT, which names
+ * that rank; the call's output is undefined. Exception: if its kernel began before the others'
+ * report came, and needs nothing more of them, that call completes. Then its next call fails, and
+ * so does this one once another rank has called it.
  *
- * Between hosts one decides which end it is: a rank of another may wait for its word, for a second at the most, here and in
- * symwin_comm_destroy().
- *
- * A MISMATCH names who differs from more than half of the ranks that come within a second; where no half agrees, it says so
- * and names the lowest rank of either side. */
+ * Between hosts one host decides the status: this call and symwin_comm_destroy() may wait up to 1 s
+ * for it. SYMWIN_MISMATCH names the rank that differs from more than half of the ranks that come
+ * within 1 s; if there is no such majority, the text says so and names the lowest rank of each
+ * side. */
 SYMWIN_API symwin_status symwin_comm_check(symwin_comm *comm);
 
-/* Makes this rank's waiting host calls and kernels, and its peers', leave soon with SYMWIN_ABORTED. Any
- * thread. Afterwards the communicator can only be destroyed; contexts and streams stay usable. */
+/* Makes waiting host calls and kernels of this rank and its peers end soon with SYMWIN_ABORTED. Any
+ * thread. Afterwards only destroy the communicator; contexts and streams stay usable. */
 SYMWIN_API symwin_status symwin_comm_abort(symwin_comm *comm);
 
-enum { SYMWIN_SPLIT_NONE = -1 }; /* as color: this rank is in no part */
+enum { SYMWIN_SPLIT_NONE = -1 }; /* as color: this rank joins no part */
 
-/* Makes communicators of parts of one: of the ranks that pass the same color, ordered by key and then
- * by rank. Collective over `parent`, which stays as it is; each part then succeeds or fails by itself.
+/* Splits a communicator: ranks that pass the same color form a part, ordered by key, then by rank.
+ * Collective over `parent`, which stays unchanged; each part then succeeds or fails by itself.
  *
- * SYMWIN_ADDR and SYMWIN_PORT play no role: ranks of one host meet without the network, and those of
- * several at the address by which one of their hosts is linked with the others in `parent`, at any free
- * port. Where the host on which the parent's id was made has no rank in the part, the others' hosts must
- * reach each other as they reach that one.
+ * SYMWIN_ADDR and SYMWIN_PORT play no role. Ranks on one host meet without the network; ranks on
+ * several hosts use the address that links their hosts in `parent`, at any free port. If no rank of
+ * a part is on the host where the parent's id was created, the part's hosts must be able to reach
+ * each other as they reach that host.
  *
  *   color    >= 0, or SYMWIN_SPLIT_NONE
  *   options  as for symwin_comm_create(); the device is the parent's
  *   comm     NULL for a rank in no part
  *
- *   SYMWIN_INVALID  color below -1; and what symwin_unique_id_create() and symwin_comm_create() return */
+ *   SYMWIN_INVALID  color below -1; and what symwin_unique_id_create() and symwin_comm_create()
+ *                   return */
 SYMWIN_API symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                                            const symwin_comm_options *options, symwin_comm **comm);
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* A window's handle; dead for ever once deregistered (no later window gets the same value). */
+/* A window's handle. Invalid once deregistered; the value is never reused. */
 typedef struct symwin_window symwin_window;
 
 enum {
-    SYMWIN_WINDOW_MULTICAST = 1,   /* fail rather than do without a multicast address */
-    SYMWIN_WINDOW_NO_MULTICAST = 2 /* do without */
+    SYMWIN_WINDOW_MULTICAST = 1,   /* fail if the window cannot have a multicast address */
+    SYMWIN_WINDOW_NO_MULTICAST = 2 /* no multicast address */
 };
 
 /* Makes a symmetric window of each rank's [ptr, ptr + bytes). Collective.
  *
- *   ptr    in VMM memory of this rank's device: symwin_mem_alloc(), ncclMemAlloc(), a framework's.
- *          Its offset in the underlying physical allocation must agree on all ranks, but for multiples of
- *          the granularity (2 MiB); the allocations may differ in size and address. Any alignment.
- *   bytes  > 0, equal on all ranks, within the allocation; or, where that is not symwin_mem_alloc()'s,
- *          within several that lie side by side in one reservation of addresses, as those of PyTorch's
- *          expandable segments: up to 1024, and on each rank as many as there are. Where a rank has several,
- *          or another offset than the others, the window has no multicast address.
+ *   ptr    VMM memory of this rank's device: symwin_mem_alloc(), ncclMemAlloc() or a framework's,
+ *          at any alignment. Its offset in the physical allocation must be equal on all ranks,
+ *          modulo the granularity (2 MiB). The allocations may differ in size and address.
+ *   bytes  > 0, equal on all ranks, within the allocation. Memory not of symwin_mem_alloc() may lie
+ *          on several allocations side by side in one address reservation (PyTorch's expandable
+ *          segments), up to 1024; their number may differ between ranks. If a rank has several, or
+ *          offsets differ, the window has no multicast address.
  *   flags  SYMWIN_WINDOW_*, equal on all ranks
  *
- * The first window on an allocation maps it on every rank; later ones on the same allocations cost
- * microseconds. A window holds a reference to the physical memory.
+ * The first window on an allocation maps it on every rank; later windows on the same allocations
+ * cost microseconds. A window holds a reference to the physical memory.
  *
  *   base            +stride         +2*stride          +nranks*stride
- *   | .. rank 0 ..  | .. rank 1 ..  | ..               | multicast, where there is one |
+ *   | .. rank 0 ..  | .. rank 1 ..  | ..               | multicast, if there is one |
  *
  *   SYMWIN_INVALID      bytes 0, unknown flag, no VMM memory, another device's memory, or a window
  *                       past its allocation
  *   SYMWIN_MISMATCH     bytes, flags or offsets differ; the text has both values
- *   SYMWIN_UNSUPPORTED  SYMWIN_WINDOW_MULTICAST where there is no multicast, or not for these allocations
+ *   SYMWIN_UNSUPPORTED  SYMWIN_WINDOW_MULTICAST, but no multicast, or none for these allocations
  *   SYMWIN_NO_MEMORY    the flat range is full
- *   SYMWIN_TIMEOUT, SYMWIN_PEER_LOST, SYMWIN_ABORTED  the communicator is no longer usable */
+ *   SYMWIN_TIMEOUT, SYMWIN_PEER_LOST, SYMWIN_ABORTED  the communicator has ended */
 SYMWIN_API symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
                                                 unsigned flags, symwin_window **window);
 
-/* Gives up this rank's window. Local, in any order; call it when this rank's work on the window is
- * done. The mapping goes when the last rank has given up its last window on the allocation.
+/* Deregisters this rank's window. Local, in any order; call it when this rank's work on the window
+ * is done. The mapping goes when all ranks have deregistered all their windows on the allocation.
  *
- *   SYMWIN_INVALID  no live window of this communicator: deregistered before, or another's */
+ *   SYMWIN_INVALID  no live window of this communicator: already deregistered, or another's */
 SYMWIN_API symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window);
 
 enum {
@@ -325,36 +346,35 @@ typedef struct symwin_window_info {
     size_t bytes;
     void *base; /* of the flat range */
     size_t stride;
-    size_t offset; /* of the window in each rank's part: peer p's byte i is at
-                         * base + p * stride + offset + i */
+    size_t offset; /* peer p's byte i is at base + p * stride + offset + i */
     int rank;
     int nranks;
     unsigned transports; /* SYMWIN_TRANSPORT_* */
-    uint64_t buffer_id;  /* of this rank's physical allocation, or of the first of them */
-    int allocations;     /* physical allocations of this rank that it lies on */
+    uint64_t buffer_id;  /* this rank's physical allocation, or the first of several */
+    int allocations;     /* number of this rank's physical allocations under the window */
 } symwin_window_info;
 
-/* SYMWIN_INVALID: no live window of this communicator. So for the next three. */
+/* Describes a window. SYMWIN_INVALID: no live window of this communicator; also in the next two. */
 SYMWIN_API symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window,
                                              symwin_window_info *info);
 
-/* Address, on every device of the communicator, of byte `offset` of rank `peer`'s window.
+/* Address of byte `offset` of rank `peer`'s window, valid on every device of the communicator.
  * SYMWIN_INVALID: no such rank, or offset >= bytes. */
 SYMWIN_API symwin_status symwin_window_peer_pointer(symwin_comm *comm, const symwin_window *window,
                                                     int peer, size_t offset, void **ptr);
 
-/* Multicast address of byte `offset`: a store reaches all ranks, a load-reduce reads all.
- * SYMWIN_UNSUPPORTED: this window has none. */
+/* Multicast address of byte `offset`: a store writes all ranks, a load-reduce reads all ranks.
+ * SYMWIN_UNSUPPORTED: the window has none. SYMWIN_INVALID: offset >= bytes. */
 SYMWIN_API symwin_status symwin_window_multicast_pointer(symwin_comm *comm,
                                                          const symwin_window *window, size_t offset,
                                                          void **ptr);
 
-/* The window of this rank that contains all of [ptr, ptr + bytes), the smallest if several do.
- * Never blocks. SYMWIN_INVALID: none does. */
+/* The smallest window of this rank that contains all of [ptr, ptr + bytes). Never blocks.
+ * SYMWIN_INVALID: there is none. */
 SYMWIN_API symwin_status symwin_window_find(symwin_comm *comm, const void *ptr, size_t bytes,
                                             symwin_window **window);
 
-/* ---- the other parts, each in a file of its own ----------------------------------------------- */
+/* ---- the other parts, each in its own file --------------------------------------------------- */
 
 #include "symwin/channel.h"
 #include "symwin/collective.h"

@@ -1,21 +1,29 @@
-/* symwin's device API, bulk copies: one thread has whole pieces moved between the block's shared memory and global
- * memory, a peer's too, while the block does something else.
+/* The device API's bulk copies: one thread starts copies of whole pieces between the block's shared
+ * memory and global memory, also a peer's, while the block does something else.
  *
- * Comes on top of symwin/device.cuh. Where SYMWIN_HAS_BULK is 0 (before sm_90) it declares nothing. Addresses, in
- * shared memory as well, and sizes are multiples of 16. The thread that asks for copies also waits for them; loads
- * are waited for by whoever wants to read them, that thread among them.
+ * If SYMWIN_HAS_BULK is 0 (below sm_90), this header declares nothing. Addresses, also in shared
+ * memory, and sizes are multiples of 16 bytes. The thread that starts copies also waits for them.
+ * Any thread that wants to read a load's data waits for that load, and so does the thread that
+ * started it.
  *
- * Order. Bulk copies are made by another proxy, which does not know what this thread's own accesses have in order:
+ * Call order: symwin_bulk_init(), a barrier of the block; then for each phase symwin_bulk_expect(),
+ * symwin_bulk_load() and symwin_bulk_loaded() until true; and symwin_bulk_store(),
+ * symwin_bulk_commit() and a wait. symwin_bulk_end() frees the barrier's memory.
  *
- *   symwin_bulk_fence()          between what this thread has acquired and bulk loads of it, and between what bulk
- *                                stores have written and what this thread releases
- *   symwin_bulk_fence_shared()   between what this thread has stored to shared memory and a barrier of the block,
- *                                after which any thread may have it copied
+ * Memory order: bulk copies use the async proxy, which this thread's own accesses are not ordered
+ * with. Fences order them:
  *
- * A load that has arrived is visible to who has seen that. (PTX ISA, "cp.async.bulk", "mbarrier", "Async proxy")
+ *   symwin_bulk_fence()          between what this thread has acquired and bulk loads of it, and
+ *                                between what bulk stores have written and this thread's release of
+ *                                it
+ *   symwin_bulk_fence_shared()   between this thread's stores to shared memory and a barrier of the
+ *                                block, after which any thread may start a bulk store of it
  *
- * The emulated driver makes a copy as late as it may: a load when it is waited for and asked about a second time, a store
- * when its reading is waited for.
+ * The data of a completed load is visible to any thread that has seen the completion. (PTX ISA,
+ * "cp.async.bulk", "mbarrier", "Async proxy")
+ *
+ * The emulated driver makes each copy as late as allowed: a load when its completion is queried a
+ * second time, a store when a thread waits for its reads.
  */
 #ifndef SYMWIN_BULK_CUH
 #define SYMWIN_BULK_CUH
@@ -32,7 +40,7 @@
 
 #if SYMWIN_EMULATED
 
-/* What the thread of a block that asks for copies has asked for and not got yet. */
+/* The pending copies of a block's copying thread. */
 enum { SYMWIN_EMU_BULK_MOST = 512 };
 
 struct symwin_emu_bulk {
@@ -43,12 +51,12 @@ struct symwin_emu_bulk {
         uint64_t *barrier; /* of a load; NULL: a store */
     } copy[SYMWIN_EMU_BULK_MOST];
     uint32_t count, group, thread;
-    const uint64_t *asked; /* of whether it is over, a first time */
+    const uint64_t *asked; /* the barrier whose completion was queried once */
 };
 
 static thread_local struct symwin_emu_bulk symwin_emu_bulk;
 
-/* Makes the copies of a barrier; or, of NULL, of all groups up to `group`. */
+/* Makes the pending copies of a barrier; if that is NULL, of all store groups up to `group`. */
 static inline void symwin_emu_bulk_make(uint64_t *barrier, uint32_t group)
 {
     struct symwin_emu_bulk *b = &symwin_emu_bulk;
@@ -60,7 +68,7 @@ static inline void symwin_emu_bulk_make(uint64_t *barrier, uint32_t group)
             continue;
         }
         __builtin_memcpy(b->copy[i].to, b->copy[i].from, b->copy[i].bytes);
-        /* high half: bytes that are missing; low half: phases that are over */
+        /* high half: missing bytes; low half: completed phases */
         if (barrier != NULL &&
             __atomic_sub_fetch(barrier, (uint64_t)b->copy[i].bytes << 32, __ATOMIC_RELEASE) >> 32 ==
                 0)
@@ -83,7 +91,7 @@ static inline void symwin_emu_bulk_ask(void *to, const void *from, uint32_t byte
 
 #endif
 
-/* Makes a barrier for loads in shared memory. By one thread, then a barrier of the block. */
+/* Initializes a barrier for loads, in shared memory. By one thread; then a barrier of the block. */
 SYMWIN_DEVICE void symwin_bulk_init(uint64_t *barrier)
 {
 #if SYMWIN_EMULATED
@@ -100,7 +108,8 @@ SYMWIN_DEVICE void symwin_bulk_init(uint64_t *barrier)
 #endif
 }
 
-/* The barrier is one no more: its memory may serve for something else. Nothing is under way on it. By one thread. */
+/* Ends the barrier's life, so that its memory can be reused. No load may be pending. By one
+ * thread. */
 SYMWIN_DEVICE void symwin_bulk_end(uint64_t *barrier)
 {
 #if SYMWIN_EMULATED
@@ -113,7 +122,7 @@ SYMWIN_DEVICE void symwin_bulk_end(uint64_t *barrier)
 #endif
 }
 
-/* `bytes` are about to be loaded in the barrier's next phase: before they are asked for, once a phase. */
+/* Announces the bytes of the barrier's next phase. Call once per phase, before the loads. */
 SYMWIN_DEVICE void symwin_bulk_expect(uint64_t *barrier, uint32_t bytes)
 {
 #if SYMWIN_EMULATED
@@ -126,6 +135,7 @@ SYMWIN_DEVICE void symwin_bulk_expect(uint64_t *barrier, uint32_t bytes)
 #endif
 }
 
+/* Starts a load of `bytes` bytes at `from` to shared memory, in the barrier's current phase. */
 SYMWIN_DEVICE void symwin_bulk_load(void *shared, uint64_t from, uint32_t bytes, uint64_t *barrier)
 {
 #if SYMWIN_EMULATED
@@ -141,7 +151,8 @@ SYMWIN_DEVICE void symwin_bulk_load(void *shared, uint64_t from, uint32_t bytes,
 #endif
 }
 
-/* Whether the barrier's phase `phase` (0, 1, ...) is over; asked for one after the other. */
+/* Whether the barrier's phase `phase` (0, 1, ...) is complete. Query phases in order, without
+ * gaps. */
 SYMWIN_DEVICE bool symwin_bulk_loaded(uint64_t *barrier, uint32_t phase)
 {
 #if SYMWIN_EMULATED
@@ -165,6 +176,7 @@ SYMWIN_DEVICE bool symwin_bulk_loaded(uint64_t *barrier, uint32_t phase)
 #endif
 }
 
+/* Starts a store of `bytes` bytes from shared memory to `to`. */
 SYMWIN_DEVICE void symwin_bulk_store(uint64_t to, const void *shared, uint32_t bytes)
 {
 #if SYMWIN_EMULATED
@@ -178,7 +190,7 @@ SYMWIN_DEVICE void symwin_bulk_store(uint64_t to, const void *shared, uint32_t b
 #endif
 }
 
-/* The stores since the last commit are a group. */
+/* Makes a group of the stores since the last commit. */
 SYMWIN_DEVICE void symwin_bulk_commit(void)
 {
 #if SYMWIN_EMULATED
@@ -188,7 +200,7 @@ SYMWIN_DEVICE void symwin_bulk_commit(void)
 #endif
 }
 
-/* Until the stores of all groups but the last one have read shared memory. */
+/* Waits until the stores of all groups but the last have read shared memory. */
 SYMWIN_DEVICE void symwin_bulk_wait_read(void)
 {
 #if SYMWIN_EMULATED
@@ -199,7 +211,7 @@ SYMWIN_DEVICE void symwin_bulk_wait_read(void)
 #endif
 }
 
-/* Until the stores of all groups have been written. */
+/* Waits until the stores of all groups are written. */
 SYMWIN_DEVICE void symwin_bulk_wait_written(void)
 {
 #if SYMWIN_EMULATED
@@ -209,6 +221,7 @@ SYMWIN_DEVICE void symwin_bulk_wait_written(void)
 #endif
 }
 
+/* Fences between this thread's accesses and bulk copies: see the top of this file. */
 SYMWIN_DEVICE void symwin_bulk_fence(void)
 {
 #if !SYMWIN_EMULATED

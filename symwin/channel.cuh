@@ -1,14 +1,14 @@
-/* All of the device API for one-sided access to a peer's memory, and channels, which are made of it.
+/* Device calls for one-sided access to a peer's memory, and channels between two ranks.
  *
  *   symwin/copy.cuh     put and get of any number of bytes, at any alignment
- *   symwin/signal.cuh   counters of 64 bits that only grow; waiting for one, with a limit
- *   symwin/team.cuh     windows as kernel arguments, teams of ranks, their barriers
- *   symwin/packet.cuh   data that says itself that it has arrived
- *   channels            all of it between two ranks' memory
+ *   symwin/signal.cuh   64-bit counters that only grow, and waits with a limit
+ *   symwin/team.cuh     windows as kernel arguments, teams of ranks, barriers
+ *   symwin/packet.cuh   data that carries its own arrival flag
+ *   channels            these calls between two ranks' memory
  *
- * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the host; or a channel's, which
- * the host makes: symwin/channel.h. Like all of the device API this is compiled by nvcc and for the emulated driver.
- * symwin/device.cuh says what memory order means.
+ * Addresses are those of windows (symwin_peer_address(), or symwin_window_peer_pointer() on the
+ * host), or of a channel, which the host creates (symwin/channel.h). Compiled by nvcc and for the
+ * emulated driver, as all of the device API. symwin/device.cuh explains memory order.
  */
 #ifndef SYMWIN_CHANNEL_CUH
 #define SYMWIN_CHANNEL_CUH
@@ -21,10 +21,11 @@
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-/* struct symwin_channel is in symwin/channel.h, whose symwin_channel_connect() fills it in; kernels get it by value. */
+/* symwin/channel.h defines struct symwin_channel; symwin_channel_connect() fills it in. */
 
-/* Lane i of a channel that has more than i: the same memory, and counters of its own. So the blocks of two grids, of as
- * many blocks each, can signal and wait each for the other's block of its number. */
+/* Lane i of a channel that has more than i lanes: the same memory, with counters of its own. So
+ * block i of one grid and block i of the peer's can signal and wait independently of other
+ * blocks. */
 SYMWIN_DEVICE symwin_channel symwin_channel_lane(const symwin_channel &channel, uint64_t i)
 {
     const uint64_t behind = i * SYMWIN_CHANNEL_LANE_BYTES;
@@ -33,8 +34,8 @@ SYMWIN_DEVICE symwin_channel symwin_channel_lane(const symwin_channel &channel, 
             channel.waited + behind};
 }
 
-/* symwin_copy() to the peer's memory at `to`, from this rank's at `from`, or the other way round: bytes from the
- * beginning of each. */
+/* symwin_copy() between this rank's and the peer's memory. `to` and `from` are byte offsets in the
+ * target's and in the source's memory: a put writes the peer's, a get reads it. */
 SYMWIN_DEVICE void symwin_channel_put(const symwin_channel &channel, symwin_group group,
                                       uint64_t to, uint64_t from, uint64_t bytes)
 {
@@ -47,7 +48,7 @@ SYMWIN_DEVICE void symwin_channel_get(const symwin_channel &channel, symwin_grou
     symwin_copy(group, channel.own + to, channel.theirs + from, bytes);
 }
 
-/* symwin_copy_bulk() likewise: large messages, through the block's shared memory. */
+/* The same with symwin_copy_bulk(), for large messages: through the block's shared memory. */
 SYMWIN_DEVICE void symwin_channel_put_bulk(const symwin_channel &channel, symwin_bulk_ring *ring,
                                            symwin_group group, uint64_t to, uint64_t from,
                                            uint64_t bytes)
@@ -62,8 +63,9 @@ SYMWIN_DEVICE void symwin_channel_get_bulk(const symwin_channel &channel, symwin
     symwin_copy_bulk(ring, group, channel.own + to, channel.theirs + from, bytes);
 }
 
-/* symwin_put_packets() to the peer's memory at `to`, from this rank's at `from`; and of what the peer has put to this
- * rank's at `from`, symwin_get_packets() to this rank's at `to`. */
+/* symwin_put_packets() from this rank's memory at `from` to the peer's at `to`; and
+ * symwin_get_packets() of packets that the peer put at `from` in this rank's memory, to this rank's
+ * memory at `to`. */
 SYMWIN_DEVICE void symwin_channel_put_packets(const symwin_channel &channel, symwin_group group,
                                               uint64_t to, uint64_t from, uint64_t bytes,
                                               uint32_t flag)
@@ -78,14 +80,16 @@ SYMWIN_DEVICE bool symwin_channel_get_packets(const symwin_channel &channel, sym
     return symwin_get_packets(group, channel.own + to, channel.own + from, bytes, flag, limit);
 }
 
-/* Tells the peer that all before it is done: symwin_signal(). By one thread, behind a barrier of those that put. */
+/* Signals the peer that everything before is done: symwin_signal(). By one thread, after a barrier
+ * of the threads that put. */
 SYMWIN_DEVICE void symwin_channel_signal(const symwin_channel &channel)
 {
     symwin_signal(channel.their_signals, 1);
 }
 
-/* Waits for `count` more signals of the peer, as many as it has blocks if each of them signals: symwin_wait(). By one
- * thread at a time. Where it gives up, the signals stay to be waited for. */
+/* Waits for `count` further signals of the peer: symwin_wait(). If each of the peer's blocks
+ * signals, `count` is their number. By one thread at a time. Returns false if the limit came first;
+ * then the signals can be waited for again. */
 SYMWIN_DEVICE bool symwin_channel_wait_for(const symwin_channel &channel, uint64_t count,
                                            symwin_limit limit)
 {
@@ -97,7 +101,7 @@ SYMWIN_DEVICE bool symwin_channel_wait_for(const symwin_channel &channel, uint64
     return true;
 }
 
-/* Waits for the next one. */
+/* Waits for one further signal. */
 SYMWIN_DEVICE bool symwin_channel_wait(const symwin_channel &channel, symwin_limit limit)
 {
     return symwin_channel_wait_for(channel, 1, limit);

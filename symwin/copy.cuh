@@ -1,11 +1,13 @@
 /* Copies between this rank's memory and a peer's, of any number of bytes at any alignment.
  *
- *   groups        who takes part in a call: a thread, a warp, a block, the grid
+ *   groups        the threads that make a call together: one thread, a warp, a block or the grid
  *   copies        put and get by loads and stores of the group's threads
- *   bulk copies   put and get of whole blocks, of which one thread has pieces moved through shared memory (sm_90)
+ *   bulk copies   put and get by whole blocks: one thread moves pieces through shared memory
+ *                 (sm_90)
  *
- * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the host. Like all of the
- * device API this is compiled by nvcc and for the emulated driver. symwin/device.cuh says what memory order means.
+ * Addresses are those of windows: symwin_peer_address(), or symwin_window_peer_pointer() on the
+ * host. Compiled by nvcc and for the emulated driver, as all of the device API. symwin/device.cuh
+ * explains memory order.
  */
 #ifndef SYMWIN_COPY_CUH
 #define SYMWIN_COPY_CUH
@@ -14,17 +16,18 @@
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* This thread is `index` of `count` that make one call together. */
+/* This thread is number `index` of `count` threads that make one call together. */
 struct symwin_group {
     uint64_t index, count;
 };
 
+/* Groups of this thread alone, its warp, its block and its grid. */
 SYMWIN_DEVICE symwin_group symwin_group_thread(void)
 {
     return {0, 1};
 }
 
-/* Of the 32 consecutive threads of a block; the last one of a block may have less. */
+/* 32 consecutive threads of a block; the block's last warp may have fewer. */
 SYMWIN_DEVICE symwin_group symwin_group_warp(void)
 {
     const uint32_t first = threadIdx.x / 32 * 32, left = blockDim.x - first;
@@ -67,7 +70,8 @@ SYMWIN_UNIT(8, uint64_t, u64)
 SYMWIN_UNIT(16, symwin_v16, v16)
 #undef SYMWIN_UNIT
 
-/* Several loads of a thread are under way before its first store: a peer's memory is a microsecond away. */
+/* Copies `units` aligned units of BYTES bytes. A thread has several loads in flight before its
+ * first store, because a peer's memory is about 1 us away. */
 template <uint32_t BYTES>
 SYMWIN_DEVICE void symwin_copy_units(symwin_group group, uint64_t to, uint64_t from, uint64_t units)
 {
@@ -88,8 +92,8 @@ SYMWIN_DEVICE void symwin_copy_units(symwin_group group, uint64_t to, uint64_t f
         unit::store(to + i * BYTES, unit::load(from + i * BYTES));
 }
 
-/* In units of BYTES, and what is before the first and behind the last aligned one byte by byte. Both addresses have the
- * same rest by BYTES. */
+/* Copies by aligned units of BYTES bytes; head and tail byte by byte. Both addresses must be equal
+ * modulo BYTES. */
 template <uint32_t BYTES>
 SYMWIN_DEVICE void symwin_copy_by(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
 {
@@ -101,12 +105,12 @@ SYMWIN_DEVICE void symwin_copy_by(symwin_group group, uint64_t to, uint64_t from
     symwin_copy_units<1>(group, to + done, from + done, bytes - done);
 }
 
-/* Copies `bytes` bytes, at any alignment; quickest where both addresses have the same rest by 16. A put where `to` is a
- * peer's, a get where `from` is. The two do not overlap. By all threads of the group, each of which does its part and
- * waits for nobody.
+/* Copies `bytes` bytes at any alignment: a put if `to` is a peer's, a get if `from` is. Fastest if
+ * both addresses are equal modulo 16. The ranges must not overlap. All threads of the group call
+ * it; each copies its part and waits for nobody.
  *
- * Weak accesses: who is to see what was put needs a release of this group's threads behind it (symwin_signal() behind a
- * barrier of the group), and what is got must have been acquired before. */
+ * Weak accesses. After a put, the group's threads must release the data for its readers (a barrier
+ * of the group, then symwin_signal()). Before a get, the data must have been acquired. */
 SYMWIN_DEVICE void symwin_copy(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
 {
     const uint64_t differ = to ^ from;
@@ -125,18 +129,21 @@ SYMWIN_DEVICE void symwin_copy(symwin_group group, uint64_t to, uint64_t from, u
 
 /* ---- bulk copies ----------------------------------------------------------------------------- */
 
-/* Pieces of a block's shared memory that copies go through; made once a kernel, for any number of copies. */
+/* Pieces of a block's shared memory through which bulk copies go. Made once per kernel, for any
+ * number of copies. */
 struct symwin_bulk_ring {
     unsigned char *pieces;
-    uint64_t *arrived; /* a barrier for each piece */
+    uint64_t *arrived; /* a barrier per piece */
     uint32_t count, piece_bytes;
-    uint32_t next, phase; /* of the thread that asks: where the next copy begins, its phase */
+    uint32_t next, phase; /* of the copying thread: the next copy's first piece and phase */
 };
 
-/* Bytes of shared memory that a ring takes. A ring has at least two pieces; a piece is a multiple of 128 bytes. */
+/* Bytes of shared memory of a ring. It has at least two pieces; a piece is a multiple of 128
+ * bytes. */
 #define SYMWIN_BULK_RING_BYTES(count, piece_bytes) ((count) * ((piece_bytes) + 8))
 
-/* Makes a ring in `shared`, which is aligned to 128 bytes, as symwin_shared() is. By all threads of the block. */
+/* Makes a ring in `shared`, which is aligned to 128 bytes (symwin_shared() is). By all threads of
+ * the block. */
 SYMWIN_DEVICE symwin_bulk_ring symwin_bulk_ring_make(void *shared, uint32_t count,
                                                      uint32_t piece_bytes)
 {
@@ -145,7 +152,7 @@ SYMWIN_DEVICE symwin_bulk_ring symwin_bulk_ring_make(void *shared, uint32_t coun
         pieces, (uint64_t *)(void *)(pieces + count * piece_bytes), count, piece_bytes, 0, 0};
 
 #if SYMWIN_HAS_BULK
-    symwin_bulk_fence_shared(); /* what the block had there before */
+    symwin_bulk_fence_shared(); /* orders the block's earlier use of the memory */
     __syncthreads();
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < count; i++)
@@ -157,7 +164,8 @@ SYMWIN_DEVICE symwin_bulk_ring symwin_bulk_ring_make(void *shared, uint32_t coun
     return ring;
 }
 
-/* After it the shared memory is free for something else, another ring too. By all threads of the block. */
+/* Releases the ring's shared memory for other uses, such as another ring. By all threads of the
+ * block. */
 SYMWIN_DEVICE void symwin_bulk_ring_end(const symwin_bulk_ring &ring)
 {
 #if SYMWIN_HAS_BULK
@@ -173,7 +181,7 @@ SYMWIN_DEVICE void symwin_bulk_ring_end(const symwin_bulk_ring &ring)
 
 #if SYMWIN_HAS_BULK
 
-/* A few bytes. */
+/* Copies a few bytes, one by one. */
 SYMWIN_DEVICE void sw_copy_bytes(symwin_group group, uint64_t to, uint64_t from, uint64_t bytes)
 {
     SYMWIN_NO_UNROLL
@@ -181,12 +189,12 @@ SYMWIN_DEVICE void sw_copy_bytes(symwin_group group, uint64_t to, uint64_t from,
         symwin_store_u8(to + i, symwin_load_u8(from + i));
 }
 
-/* What a block copies by pieces: the last one may be shorter. */
+/* One block's part of a copy. */
 struct sw_ring_part {
     uint64_t to, from, bytes;
 };
 
-/* Part `index` of `count`: of whole lines of 128 bytes, all but the last one. */
+/* Part `index` of `count`. All parts but the last are whole lines of 128 bytes. */
 SYMWIN_DEVICE sw_ring_part sw_ring_part_of(uint64_t to, uint64_t from, uint64_t bytes,
                                            uint64_t index, uint64_t count)
 {
@@ -211,7 +219,7 @@ SYMWIN_DEVICE void sw_ring_load(const symwin_bulk_ring &ring, uint32_t stage,
                      &ring.arrived[stage]);
 }
 
-/* The loads that the ring has room for, before the first one is waited for; returns how many bytes that are. */
+/* Starts as many loads as the ring has pieces, before the first wait. Returns the bytes started. */
 SYMWIN_DEVICE uint64_t sw_ring_begin(const symwin_bulk_ring &ring, const sw_ring_part &part)
 {
     uint32_t stage = ring.next;
@@ -225,8 +233,9 @@ SYMWIN_DEVICE uint64_t sw_ring_begin(const symwin_bulk_ring &ring, const sw_ring
     return asked;
 }
 
-/* Piece after piece is waited for and stored. When the next one is being stored, a piece has been read by its own store, and
- * takes the next load. */
+/* Stores each piece when it has arrived, and starts the remaining loads. After a piece's store is
+ * committed, it waits until the store of the piece before has read its memory, which then takes the
+ * next load. */
 SYMWIN_DEVICE void sw_ring_end(symwin_bulk_ring *ring, const sw_ring_part &part, uint64_t asked)
 {
     uint32_t before = 0;
@@ -254,14 +263,14 @@ SYMWIN_DEVICE void sw_ring_end(symwin_bulk_ring *ring, const sw_ring_part &part,
 
 #endif
 
-/* symwin_copy() of large messages, by all threads of the block or of the grid: `group` is one of these two. What lies in
- * whole vectors of 16 bytes goes through the ring, divided among the group's blocks, and takes few of the block's
- * registers and instructions; the bytes before and behind it go by threads. Before sm_90, and where the addresses differ by
- * 16, it is symwin_copy().
+/* symwin_copy() for large messages, by all threads of the block or of the grid: `group` must be
+ * symwin_group_block() or symwin_group_grid(). Whole vectors of 16 bytes go through the ring,
+ * divided among the group's blocks, with few registers and instructions; threads copy the bytes
+ * before and behind. Below sm_90, or if the addresses differ modulo 16, it is symwin_copy().
  *
- * Weak accesses, as those of symwin_copy(), but no barrier of the block is needed at either end: what a thread of the block
- * has acquired or written before the call is copied, and any thread of the block may release what the call has written
- * (symwin_signal()). The fences between these and the proxy of bulk copies are the call's own. */
+ * Weak accesses, as symwin_copy(). The call includes barriers of the block and the fences for the
+ * async proxy at both ends. So it copies what any thread of the block acquired or wrote before, and
+ * any thread of the block may release what it wrote (symwin_signal()). */
 SYMWIN_DEVICE void symwin_copy_bulk(symwin_bulk_ring *ring, symwin_group group, uint64_t to,
                                     uint64_t from, uint64_t bytes)
 {

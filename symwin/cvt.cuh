@@ -1,5 +1,6 @@
-/* symwin's device API, conversions in hardware: f32 to and from the small floating-point types. A part of symwin/device.cuh,
- * which includes it. The emulated driver has none: symwin/reduce.cuh's types do without.
+/* The device API's hardware conversions: f32 to and from the small floating-point types. A part of
+ * symwin/device.cuh, which includes it. The emulated driver has none; the types of
+ * symwin/reduce.cuh work on both drivers.
  */
 #ifndef SYMWIN_CVT_CUH
 #define SYMWIN_CVT_CUH
@@ -8,9 +9,10 @@
 
 #if !SYMWIN_EMULATED
 
-/* As many as 32 bits hold, first value lowest; to nearest even. f16 and bf16 overflow to infinity,
- * the 8-bit types saturate to their largest finite value; NaN stays NaN. f16x2 and bf16x2 need
- * sm_80, the 8-bit types sm_89 (SYMWIN_HAS_CVT_F8). (PTX ISA, "cvt") */
+/* Each converts as many values as 32 bits hold, the first value in the lowest bits, to nearest
+ * even. f16 and bf16 overflow to infinity; the 8-bit types saturate to their largest finite value;
+ * NaN stays NaN. f16x2 and bf16x2 need sm_80, the 8-bit types sm_89 (SYMWIN_HAS_CVT_F8). (PTX ISA,
+ * "cvt") */
 SYMWIN_DEVICE uint32_t symwin_cvt_f16x2(float lo, float hi)
 {
     uint32_t d;
@@ -37,7 +39,7 @@ SYMWIN_DEVICE void symwin_cvt_f32_f16x2(uint32_t pair, float *lo, float *hi)
         : "r"(pair));
 }
 
-/* Four e5m2: each is the upper half of an f16. */
+/* Four e5m2 values: each is the upper half of an f16. */
 SYMWIN_DEVICE void symwin_cvt_f16x2_e5m2x4(uint32_t four, uint32_t *lo, uint32_t *hi)
 {
     asm("prmt.b32 %0, %1, 0, 0x1404;" : "=r"(*lo) : "r"(four));

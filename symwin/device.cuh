@@ -1,20 +1,23 @@
-/* symwin's device API: what a kernel needs to work on symmetric memory.
+/* The device API's base: what a kernel needs to work on symmetric memory.
  *
- *   peers       addresses of the other ranks, of the multicast alias, of this thread in the grid
- *   memory      weak, relaxed, release and acquire accesses; a fence; atomics
- *   multimem    load-reduce from and store to a multicast address (sm_90 and later)
- *   launch      what a kernel says to the one before and the one after it
- *   waiting     pause and clock for poll loops
- *   cvt         f32 to and from the small floating-point types: symwin/cvt.cuh
+ *   shared memory   the block's dynamic shared memory
+ *   peers           addresses of other ranks and of the multicast alias; this thread in its grid
+ *   memory          weak, relaxed, release and acquire accesses; atomics; a fence
+ *   launch          a kernel's overlap with the kernels before and after it
+ *   waiting         pause and clock for poll loops
+ *   cvt             f32 to and from the small floating-point types: symwin/cvt.cuh
  *
- * One source, two compilers. nvcc makes PTX of it; the host compiler makes the same kernels for the
- * emulated driver (emu/emu_device.h), where each function has a twin that checks the address and is
- * visible to the sanitizers. So a kernel that is to run on both reaches memory through these
- * functions alone, takes one struct by value, and calls symwin_pause() in each turn of a poll loop.
+ * One source serves two compilers. nvcc compiles it to PTX. The host compiler compiles the same
+ * kernels for the emulated driver (emu/emu_device.h): there each function has a second
+ * implementation, which checks the address and which sanitizers can see. So a kernel for both
+ * drivers must access memory only through these functions, take one struct by value, and call
+ * symwin_pause() in each iteration of a poll loop.
  *
- * Memory order is PTX's (PTX ISA, chapter "Memory Consistency Model"); scopes are system unless a
- * name says otherwise, since a peer is another GPU. An access is naturally aligned to its size.
- * Device addresses are uint64_t: arithmetic on a flat range is what this library is about.
+ * Memory order is PTX's (PTX ISA, chapter "Memory Consistency Model"). The scope is system unless a
+ * name says otherwise, because a peer is another GPU. Each access is naturally aligned to its size.
+ * Device addresses are uint64_t, because kernels compute them in the flat range.
+ *
+ * docs/device-api.md states for each call who makes it, its memory order and how it fails.
  */
 #ifndef SYMWIN_DEVICE_CUH
 #define SYMWIN_DEVICE_CUH
@@ -30,8 +33,8 @@
 #define SYMWIN_MEMBER __device__ __forceinline__
 #define SYMWIN_UNROLL _Pragma("unroll")
 #define SYMWIN_NO_UNROLL _Pragma("unroll 1")
-/* Multicast addresses exist from sm_90 on; elsewhere the functions below are not declared. The host
- * pass of nvcc generates no code and declares them all. */
+/* Multicast addresses exist from sm_90 on; below it their functions are not declared. The host pass
+ * of nvcc generates no code and declares them all. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define SYMWIN_HAS_MULTIMEM 1
 #define SYMWIN_HAS_LAUNCH_CONTROL 1
@@ -56,8 +59,8 @@
 #define SYMWIN_HAS_CVT_F8 0
 #endif
 
-/* Before each access to device memory; symwin-perf --race holds threads up there. (On the emulated driver
- * emu_dev_load_addr() and its like do.) */
+/* Runs before each access to device memory: `symwin-perf --race` delays threads here. (On the
+ * emulated driver emu_dev_load_addr() and similar functions do.) */
 #ifdef SYMWIN_RACE
 #include "symwin/race.cuh"
 #endif
@@ -67,12 +70,12 @@
 #define SW_ACCESS(addr) (void)0
 #endif
 
-/* A condition that nearly always holds: what is done otherwise goes out of the way. */
+/* A condition that is nearly always true: the compiler moves the other branch out of the way. */
 #define SYMWIN_LIKELY(condition) __builtin_expect(!!(condition), 1)
 
 /* SYMWIN_KERNEL(name, struct arguments, args, threads) { ... } defines a kernel that takes one
- * struct by value, named `args`, for blocks of at most `threads` threads. On the emulated driver
- * the result is the `run` member of a struct sw_emu_kernel. */
+ * struct by value, named `args`, in blocks of at most `threads` threads. On the emulated driver the
+ * result is a function for the `run` member of a struct sw_emu_kernel. */
 #if SYMWIN_EMULATED
 #define SYMWIN_KERNEL(name, type, args, threads)                                                   \
     static void name##_body(const type &args);                                                     \
@@ -87,9 +90,9 @@
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ type args)
 #endif
 
-/* ---- shared memory ---------------------------------------------------------------------------- */
+/* ---- shared memory --------------------------------------------------------------------------- */
 
-/* The block's dynamic shared memory, aligned to 1,024 bytes, and its bytes: what the launch gave it. */
+/* The block's dynamic shared memory, aligned to 1,024 bytes; and its size in bytes, as launched. */
 SYMWIN_DEVICE void *symwin_shared(void)
 {
 #if SYMWIN_EMULATED
@@ -113,6 +116,8 @@ SYMWIN_DEVICE uint32_t symwin_shared_bytes(void)
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
+/* Addresses of the byte at `offset` of the flat range: on rank `rank`, on this rank, and on all
+ * ranks (multicast). Nothing is checked. */
 SYMWIN_DEVICE uint64_t symwin_peer_address(const symwin_peers &peers, int32_t rank, uint64_t offset)
 {
     return peers.base + (uint64_t)rank * peers.stride + offset;
@@ -128,7 +133,7 @@ SYMWIN_DEVICE uint64_t symwin_multicast_address(const symwin_peers &peers, uint6
     return symwin_peer_address(peers, peers.nranks, offset);
 }
 
-/* This thread's place in a one-dimensional grid. */
+/* This thread's index in a one-dimensional grid, and the grid's number of threads. */
 SYMWIN_DEVICE uint64_t symwin_thread_index(void)
 {
     return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -139,8 +144,8 @@ SYMWIN_DEVICE uint64_t symwin_thread_count(void)
     return (uint64_t)gridDim.x * blockDim.x;
 }
 
-/* __syncthreads() that also says whether `mine` held for any thread of the block; the same answer
- * for all. By all threads of the block. */
+/* __syncthreads() that also returns whether `mine` is true for any thread of the block. All threads
+ * of the block call it, and all get the same result. */
 SYMWIN_DEVICE bool symwin_block_any(bool mine)
 {
 #if SYMWIN_EMULATED
@@ -149,7 +154,7 @@ SYMWIN_DEVICE bool symwin_block_any(bool mine)
     if (threadIdx.x == 0)
         any = false;
     __syncthreads();
-    if (mine) /* several threads may, at the same time */
+    if (mine) /* several threads may do this at the same time */
         __atomic_store_n(&any, true, __ATOMIC_RELAXED);
     __syncthreads();
     mine = any;
@@ -160,7 +165,7 @@ SYMWIN_DEVICE bool symwin_block_any(bool mine)
 #endif
 }
 
-/* Whether this is the first of the threads of its warp that run this together. */
+/* Whether this is the first active thread of its warp. */
 SYMWIN_DEVICE bool symwin_is_first_of_warp(void)
 {
 #if SYMWIN_EMULATED
@@ -172,7 +177,7 @@ SYMWIN_DEVICE bool symwin_is_first_of_warp(void)
 #endif
 }
 
-/* Which threads of this warp run this together. */
+/* The active threads of this warp, as a mask. */
 SYMWIN_DEVICE uint32_t symwin_warp_here(void)
 {
 #if SYMWIN_EMULATED
@@ -182,7 +187,7 @@ SYMWIN_DEVICE uint32_t symwin_warp_here(void)
 #endif
 }
 
-/* Waits until all of those threads are here. */
+/* __syncwarp() of the threads in the mask. */
 SYMWIN_DEVICE void symwin_warp_meet(uint32_t threads)
 {
 #if SYMWIN_EMULATED
@@ -194,14 +199,14 @@ SYMWIN_DEVICE void symwin_warp_meet(uint32_t threads)
 
 /* ---- memory: loads and stores ---------------------------------------------------------------- */
 
-/* Sixteen bytes in registers: low address in `lo`. */
+/* Sixteen bytes in registers: `lo` holds the bytes at the lower address. */
 struct symwin_v16 {
     uint64_t lo, hi;
 };
 
 #if SYMWIN_EMULATED
 
-/* A weak access is an ordinary one, so a race on it is the sanitizer's to report. */
+/* A weak access is an ordinary one, so that ThreadSanitizer reports races on it. */
 template <typename T>
 static inline T symwin_emu_load(uint64_t addr)
 {
@@ -252,7 +257,7 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
 
 #else
 
-/* The type of a register of 16 bits or more. */
+/* The type of an asm operand: registers have at least 16 bits. */
 #define SYMWIN_REGISTER(bits) SYMWIN_REGISTER_##bits
 #define SYMWIN_REGISTER_8 uint16_t
 #define SYMWIN_REGISTER_16 uint16_t
@@ -297,8 +302,8 @@ static inline void *symwin_emu_target(uint64_t addr, size_t bytes)
 
 #endif
 
-/* Weak: for data that a release-acquire chain, a packet or the end of a kernel already orders.
- * (PTX ISA, "ld", "st")
+/* Weak accesses, for data that something else orders already: a release-acquire chain, a packet or
+ * the end of a kernel. (PTX ISA, "ld", "st")
  *
  *   uint8_t  symwin_load_u8(uint64_t addr)     void symwin_store_u8(uint64_t addr, uint8_t value)
  *   ... _u16, _u32, _u64 */
@@ -307,17 +312,19 @@ SYMWIN_WEAK(u16, uint16_t, 16, "u16", "h")
 SYMWIN_WEAK(u32, uint32_t, 32, "u32", "r")
 SYMWIN_WEAK(u64, uint64_t, 64, "u64", "l")
 
-/* Strong, system scope.
- *   relaxed   single-copy atomic, no order but that of one address
- *   acquire   what the storing thread released, and all that was ordered before it, is visible to
+/* Strong accesses, system scope.
+ *
+ *   relaxed   single-copy atomic; ordered only with accesses to the same address
+ *   acquire   what the storing thread released, and everything ordered before that, is visible to
  *             later accesses of this thread
- *   release   all that is ordered before it in this thread (and, after __syncthreads() or an
- *             acquire, in others) is visible to whoever acquires the value
+ *   release   everything ordered before it in this thread is visible to whoever acquires the value;
+ *             that includes other threads' accesses before a __syncthreads() or an acquire
+ *
  * (PTX ISA, "ld", "st", "Memory Consistency Model")
  *
  *   uint32_t symwin_load_relaxed_u32(uint64_t addr)   void symwin_store_relaxed_u32(addr, value)
  *   uint32_t symwin_load_acquire_u32(uint64_t addr)   void symwin_store_release_u32(addr, value)
- *   ... _u64; relaxed ones also _u8, _u16 */
+ *   ... _u64; relaxed also _u8, _u16 */
 SYMWIN_STRONG(8, "h", relaxed, "ld.relaxed.sys.global.u8", __ATOMIC_RELAXED, /* */
               relaxed, "st.relaxed.sys.global.u8", __ATOMIC_RELAXED)
 SYMWIN_STRONG(16, "h", relaxed, "ld.relaxed.sys.global.u16", __ATOMIC_RELAXED, /* */
@@ -331,8 +338,8 @@ SYMWIN_STRONG(32, "r", acquire, "ld.acquire.sys.global.u32", __ATOMIC_ACQUIRE, /
 SYMWIN_STRONG(64, "l", acquire, "ld.acquire.sys.global.u64", __ATOMIC_ACQUIRE, /* */
               release, "st.release.sys.global.u64", __ATOMIC_RELEASE)
 
-/* Weak, sixteen bytes at once. Loads bypass the first-level cache's allocation: a collective reads
- * every byte once. */
+/* Weak, 16 bytes in one access. Loads allocate no line in the L1 cache: a collective reads every
+ * byte once. */
 SYMWIN_DEVICE symwin_v16 symwin_load_v16(uint64_t addr)
 {
 #if SYMWIN_EMULATED
@@ -358,10 +365,10 @@ SYMWIN_DEVICE void symwin_store_v16(uint64_t addr, symwin_v16 v)
 #endif
 }
 
-/* Relaxed, system scope, sixteen bytes in one access of two words: PTX takes a vector access for one access an
- * element, in no given order, so each word is whole and arrives for itself. A message whose words say
- * that they have arrived needs no fence: whoever sees a word has it. `addr` is 16-byte aligned.
- * (PTX ISA, "Memory Consistency Model", vector data types) */
+/* Relaxed, system scope, 16 bytes in one access; `addr` is aligned to 16. PTX treats a vector
+ * access as one access per element, in no defined order. So each 64-bit word is whole, but the two
+ * may arrive at different times. If each word of a message shows its own arrival, no fence is
+ * needed. (PTX ISA, "Memory Consistency Model", vector data types) */
 SYMWIN_DEVICE symwin_v16 symwin_load_relaxed_v16(uint64_t addr)
 {
     symwin_v16 v;
@@ -380,7 +387,8 @@ SYMWIN_DEVICE symwin_v16 symwin_load_relaxed_v16(uint64_t addr)
     return v;
 }
 
-/* The same where a condition holds, else nothing, without a branch: several in a row are under way together. */
+/* symwin_load_relaxed_v16() if the condition is true; otherwise *v is unchanged. It has no branch,
+ * so that several such loads are in flight together. */
 SYMWIN_DEVICE void symwin_load_relaxed_v16_if(bool condition, uint64_t addr, symwin_v16 *v)
 {
 #if SYMWIN_EMULATED
@@ -417,8 +425,8 @@ SYMWIN_DEVICE void symwin_store_relaxed_v16(uint64_t addr, symwin_v16 v)
 
 /* ---- memory: atomics and the fence ----------------------------------------------------------- */
 
-/* These return the old value, and acquire and release at system scope: an adder that finds the
- * expected count has everything that the earlier adders did, on any GPU. (PTX ISA, "atom") */
+/* Atomics that return the old value, with acquire and release at system scope: an adder that gets
+ * the expected count sees everything that earlier adders did, on any GPU. (PTX ISA, "atom") */
 SYMWIN_DEVICE uint32_t symwin_atomic_add_u32(uint64_t addr, uint32_t value)
 {
 #if SYMWIN_EMULATED
@@ -434,7 +442,7 @@ SYMWIN_DEVICE uint32_t symwin_atomic_add_u32(uint64_t addr, uint32_t value)
 #endif
 }
 
-/* Returns the old value, and orders nothing; for the threads of one device. (PTX ISA, "atom") */
+/* Returns the old value; relaxed, for threads of one device. (PTX ISA, "atom") */
 SYMWIN_DEVICE uint32_t symwin_add_relaxed_u32(uint64_t addr, uint32_t value)
 {
 #if SYMWIN_EMULATED
@@ -450,8 +458,8 @@ SYMWIN_DEVICE uint32_t symwin_add_relaxed_u32(uint64_t addr, uint32_t value)
 #endif
 }
 
-/* Releases to the threads of one device, which does not wait for stores to peers as system scope does; nothing comes
- * back. (PTX ISA, "red") */
+/* Adds without a result; release, for threads of one device. Unlike system scope it does not wait
+ * for stores to peers. (PTX ISA, "red") */
 SYMWIN_DEVICE void symwin_add_release_u32(uint64_t addr, uint32_t value)
 {
 #if SYMWIN_EMULATED
@@ -462,6 +470,7 @@ SYMWIN_DEVICE void symwin_add_release_u32(uint64_t addr, uint32_t value)
 #endif
 }
 
+/* Compare and swap; order and result as symwin_atomic_add_u32(). */
 SYMWIN_DEVICE uint32_t symwin_atomic_cas_u32(uint64_t addr, uint32_t expected, uint32_t value)
 {
 #if SYMWIN_EMULATED
@@ -477,9 +486,9 @@ SYMWIN_DEVICE uint32_t symwin_atomic_cas_u32(uint64_t addr, uint32_t expected, u
 #endif
 }
 
-/* Orders this thread's accesses at system scope: with a relaxed store after it or a relaxed load before it a release
- * or an acquire. No more than that: a load after it may be done before a store ahead of it. Prefer releases and
- * acquires: the sanitizers see them as what they are. (PTX ISA, "membar / fence": fence.acq_rel.sys) */
+/* Orders this thread's accesses at system scope: before a relaxed store it makes a release, after a
+ * relaxed load an acquire. It does not order an earlier store with a later load. Prefer release and
+ * acquire accesses: sanitizers understand them. (PTX ISA, "membar / fence": fence.acq_rel.sys) */
 SYMWIN_DEVICE void symwin_fence(void)
 {
 #if SYMWIN_EMULATED
@@ -489,7 +498,8 @@ SYMWIN_DEVICE void symwin_fence(void)
 #endif
 }
 
-/* A word in the block's shared memory, for its threads: who loads what was added has all that the adder did before. */
+/* A word in shared memory for the threads of a block, release and acquire in the block: a thread
+ * that loads the sum sees everything that the adders did before. */
 SYMWIN_DEVICE void symwin_shared_add_release(uint32_t *word, uint32_t value)
 {
 #if SYMWIN_EMULATED
@@ -518,9 +528,9 @@ SYMWIN_DEVICE uint32_t symwin_shared_load_acquire(const uint32_t *word)
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
-/* Of a kernel that was launched to begin before the one ahead of it in the stream has ended (programmatic stream
- * serialization): waits until that has, and all that it wrote is visible. Of any other kernel: nothing. Needs
- * sm_90. (PTX ISA, "griddepcontrol") */
+/* In a kernel launched with programmatic stream serialization, which may begin before the kernel
+ * ahead of it in the stream has ended: waits for that end; then everything that kernel wrote is
+ * visible. In any other kernel: does nothing. Needs sm_90. (PTX ISA, "griddepcontrol") */
 SYMWIN_DEVICE void symwin_launch_wait(void)
 {
 #if !SYMWIN_EMULATED && SYMWIN_HAS_LAUNCH_CONTROL
@@ -528,7 +538,8 @@ SYMWIN_DEVICE void symwin_launch_wait(void)
 #endif
 }
 
-/* Once every block has said so, or ended, such a kernel behind this one may begin, and will wait for this one's end. */
+/* Lets such a kernel behind this one begin, once every block has called this or ended. The next
+ * kernel's symwin_launch_wait() still waits for the end of this one. */
 SYMWIN_DEVICE void symwin_launch_next(void)
 {
 #if !SYMWIN_EMULATED && SYMWIN_HAS_LAUNCH_CONTROL
@@ -538,7 +549,8 @@ SYMWIN_DEVICE void symwin_launch_next(void)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* Once each turn of a poll loop. Nothing on a GPU, where the other threads run anyway. */
+/* Call once in each iteration of a poll loop. On a GPU it does nothing, since other threads run
+ * anyway. */
 SYMWIN_DEVICE void symwin_pause(void)
 {
 #if SYMWIN_EMULATED
@@ -546,7 +558,7 @@ SYMWIN_DEVICE void symwin_pause(void)
 #endif
 }
 
-/* Nanoseconds; comparable on one device only. Advances in steps of up to a microsecond or so.
+/* Time in nanoseconds, comparable on one device only. Advances in steps of up to about 1 us.
  * (PTX ISA, "%globaltimer") */
 SYMWIN_DEVICE uint64_t symwin_clock_ns(void)
 {

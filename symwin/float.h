@@ -56,8 +56,8 @@ SW_TYPES_FN double sw_f64_of_bits(uint64_t bits)
     return value;
 }
 
-/* A small type is told by its mantissa width, its exponent bias and the largest finite magnitude;
- * values of magnitude beyond become `overflow`. Sign and NaN are the callers' business. */
+/* Rounds to a small type, described by its mantissa width, its exponent bias and its largest finite
+ * magnitude; larger values become `overflow`. Callers handle sign and NaN. */
 SW_TYPES_FN uint32_t sw_round_magnitude(uint32_t f32_magnitude, int mantissa_bits, int bias,
                                         uint32_t largest, uint32_t overflow)
 {
@@ -70,9 +70,9 @@ SW_TYPES_FN uint32_t sw_round_magnitude(uint32_t f32_magnitude, int mantissa_bit
         /* Normal: rebias, then let the rounding carry run into the exponent. */
         significand = f32_magnitude - ((uint32_t)(127 - bias) << 23);
     } else {
-        /* Subnormal or nothing: the implicit bit becomes explicit and moves down. Beyond 24 further
-         * places all that is left is less than half of the smallest subnormal. An f32 subnormal is
-         * below any small type's range but bf16's, which never comes here. */
+        /* Subnormal or zero: the implicit bit becomes explicit and moves down. Beyond 24 further
+         * places the rest is less than half of the smallest subnormal. An f32 subnormal is below
+         * the range of every small type except bf16, which does not use this function. */
         if (exponent < -24)
             return 0;
         significand = (f32_magnitude & 0x7fffffu) | 0x800000u;

@@ -1,9 +1,9 @@
-/* For kernels of one's own that `symwin-perf --kernel FILE.cu[:NAME]` checks and times.
+/* For your own kernels, which `symwin-perf --kernel FILE.cu[:NAME]` checks and times.
  *
- *   about      what a kernel says of itself
+ *   about      what a kernel declares about itself
  *   elements   floats in memory
  *
- * A kernel takes a struct symwin_kernel_args by value, whose comment says what it may count on:
+ * A kernel takes a struct symwin_kernel_args by value; its comment says what a kernel can rely on:
  *
  *     #include "symwin/kernel.cuh"
  *
@@ -11,8 +11,9 @@
  *
  *     extern "C" __global__ void NAME(const struct symwin_kernel_args args)
  *
- * The file is compiled by nvcc and by the host compiler for the emulated driver, so it has device code only and reaches
- * memory through the functions of the headers in symwin/. docs/your-own-kernel.md has the rest.
+ * The file is compiled by nvcc, and by the host compiler for the emulated driver. So it contains
+ * device code only, and accesses memory through the functions of the symwin/ headers.
+ * docs/your-own-kernel.md has the rest.
  */
 #ifndef SYMWIN_KERNEL_CUH
 #define SYMWIN_KERNEL_CUH
@@ -23,29 +24,33 @@
 
 /* ---- about ----------------------------------------------------------------------------------- */
 
-/* What a kernel can do: words with spaces between them, in a string. Without any it is taken to serve every call.
+/* What a kernel supports: words in a string, separated by spaces. Without any, it must serve every
+ * call.
  *
- *   types=LIST    element types, with commas: f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i32 u32 i64 u64             all
- *   ops=LIST      operations: sum prod min max avg                                                         all
- *   bytes=N       of the longest message; suffixes K, M, G                                                 any
- *   multiple=N    elements come in multiples of N                                                            1
- *   align=N       in and out are aligned to N bytes                                                 an element
- *   ranks=N       most ranks                                                                               any
- *   windows       in and out are in windows, at equal offsets: peers can reach them
- *   out-of-place  in and out are never the same
- *   no-limit      waits have none: a rank that does not come is waited for for ever
- *   blocks=N      most blocks of the grid                                                                   16
- *   threads=N     most threads of a block, whole warps                                                     512
- *   fixed         the grid is always of so many blocks of so many threads. Else it is of any less, too
- *   shared=N      bytes of dynamic shared memory of a block                                                  0
- *   scratch=N     bytes of scratch                                                                         64K
- *   slots=N       bytes of slots                                                                             0 */
+ *   word          meaning                                                                default
+ *   types=LIST    element types, comma-separated: f64 f32 f16 bf16 e4m3 e5m2
+ *                 i8 u8 i32 u32 i64 u64                                                  all
+ *   ops=LIST      operations, comma-separated: sum prod min max avg                      all
+ *   bytes=N       longest message in bytes; suffixes K, M, G                             any
+ *   multiple=N    element counts are multiples of N                                      1
+ *   align=N       in and out are aligned to N bytes                                      an element
+ *   ranks=N       most ranks                                                             any
+ *   windows       in and out are in windows at equal offsets: peers can access them      no
+ *   out-of-place  in and out are never the same buffer                                   no
+ *   no-limit      waits have no limit: a missing rank makes the kernel wait for ever     no
+ *   blocks=N      most blocks of the grid                                                16
+ *   threads=N     most threads of a block, whole warps                                   512
+ *   fixed         the grid always has exactly these blocks and threads; without it
+ *                 they may also be fewer                                                 no
+ *   shared=N      dynamic shared memory of a block in bytes                              0
+ *   scratch=N     bytes of scratch                                                       64K
+ *   slots=N       bytes of slots                                                         0 */
 #if SYMWIN_EMULATED
 #define SYMWIN_KERNEL_ABOUT(name, text)                                                            \
     extern "C" const char name##_about[];                                                          \
     const char name##_about[] = text;
 #else
-/* A kernel that tells it: what a symbol of the text is called is the compiler's affair. */
+/* A kernel that returns the text: the compiler chooses the symbol name of a string. */
 #define SYMWIN_KERNEL_ABOUT(name, text)                                                            \
     extern "C" __global__ void name##_about(uint64_t to)                                           \
     {                                                                                              \
@@ -54,8 +59,9 @@
     }
 #endif
 
-/* Behind the kernel in a file that is compiled for the emulated driver by hand, to a shared object that symwin-perf
- * takes as FILE.so:NAME. symwin-perf does it by itself for a FILE.cu. Nothing on GPUs. */
+/* Only for a file that you compile for the emulated driver yourself: put it behind the kernel, and
+ * pass the shared object to symwin-perf as FILE.so:NAME. For a FILE.cu symwin-perf does this
+ * itself. Does nothing on GPUs. */
 #if SYMWIN_EMULATED
 #define SYMWIN_KERNEL_EMULATED(name)                                                               \
     extern "C" void name##_emulated(const void *params);                                           \
@@ -67,7 +73,7 @@
 #define SYMWIN_KERNEL_EMULATED(name)
 #endif
 
-/* Tells the host that a wait came to its limit. */
+/* Tells the host that a wait reached its limit. By one thread or more, before they return. */
 SYMWIN_DEVICE void symwin_give_up(const struct symwin_kernel_args &args)
 {
     symwin_store_relaxed_u32(args.gave_up, 1);
@@ -75,6 +81,7 @@ SYMWIN_DEVICE void symwin_give_up(const struct symwin_kernel_args &args)
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
+/* A float of the same bits, and the reverse. */
 SYMWIN_DEVICE float symwin_f32_of(uint32_t bits)
 {
     return sw_f32_of_bits(bits);
@@ -85,7 +92,7 @@ SYMWIN_DEVICE uint32_t symwin_f32_bits(float value)
     return sw_f32_bits(value);
 }
 
-/* Weak, as symwin_load_u32() is. */
+/* A float in memory; weak, as symwin_load_u32(). */
 SYMWIN_DEVICE float symwin_load_f32(uint64_t addr)
 {
     return symwin_f32_of(symwin_load_u32(addr));

@@ -1,18 +1,18 @@
-/* What a kernel of one's own gets from the host: plain C99, and C++ for device code.
+/* What your own kernels get from the host: C99, and C++ for device code.
  *
- *   symwin_peers         the flat range of a communicator
- *   symwin_limit         how long to wait
- *   symwin_kernel_args   the one argument of a collective that `symwin-perf --kernel` runs
+ *   symwin_peers         a communicator's flat range
+ *   symwin_limit         the limit of a wait
+ *   symwin_kernel_args   the argument of a collective kernel that `symwin-perf --kernel` runs
  *
- * docs/your-own-kernel.md is about such kernels, symwin/kernel.cuh is what they include.
+ * docs/your-own-kernel.md describes such kernels; they include symwin/kernel.cuh.
  */
 #ifndef SYMWIN_KERNEL_H
 #define SYMWIN_KERNEL_H
 
 #include <stdint.h>
 
-/* A communicator's flat range: byte o of rank r is at base + r * stride + o. Where there is
- * multicast, the alias of all ranks follows the last one. */
+/* A communicator's flat range: byte o of rank r is at base + r * stride + o. If there is multicast,
+ * the multicast alias of all ranks is at base + nranks * stride. */
 struct symwin_peers {
     uint64_t base;
     uint64_t stride;
@@ -20,52 +20,56 @@ struct symwin_peers {
     int32_t nranks;
 };
 
-/* How long to wait: whichever comes first. */
+/* The limit of a wait, which ends at whichever comes first. */
 struct symwin_limit {
-    uint64_t timeout_ns; /* 0: for ever */
-    /* Address of a word of 32 bits that is not 0 when waiting is to end; 0: there is none. */
+    uint64_t timeout_ns; /* nanoseconds; 0: no limit */
+    /* Address of a 32-bit word; the wait ends when it is not 0. 0: there is no such word. */
     uint64_t abort;
 };
 
-/* A buffer that lies in no window has no offset. */
+/* The offset of a buffer that lies in no window. */
 #define SYMWIN_NO_OFFSET (~(uint64_t)0)
 
-/* One all-reduce: `out` becomes `in` reduced over all ranks, on each of them. A kernel takes it by value:
+/* One all-reduce: `out` becomes `in` reduced over all ranks, on each rank. Passed by value:
  *
  *     extern "C" __global__ void NAME(const struct symwin_kernel_args args)
  *
- * All ranks make the same calls in the same order, each rank's one after the other. Count, type, operation, offsets
- * and grid are alike on all ranks in a call, and may be others in the next. The blocks of a grid, and those of all
- * ranks, are on their devices at the same time.
+ * All ranks make the same calls in the same order, each rank one after another. In one call all
+ * ranks have the same count, type, operation, offsets and grid; the next call may have others. All
+ * blocks of all ranks' grids are resident at the same time.
  *
- * What a kernel may count on:
+ * What a kernel can rely on:
  *
- *   in        complete when this rank's call begins, and nobody but the call changes it until this rank's call ends.
- *             Then anything may be written there at once: a peer that still reads it reads that
- *   out       this rank's from when its call begins until it ends; what is there at the beginning is nothing. At the
- *             end it is complete, may be read at once, and is then anybody's again
- *   scratch   zero on all ranks before the first call on any; after that written by the calls alone
- *   slots     as scratch; but whenever no rank is in a call they may be overwritten with ones, each bit of them. So
- *             they can hold what is on its way within a call, and no counters
- *   a graph   passes the same arguments in each of its replays. What has to be another in each call, as an epoch, is
- *             counted in scratch */
+ *   in        Complete when this rank's call begins. Only the call changes it until this rank's
+ *             call ends. After that it may be overwritten at once: no peer may still read it.
+ *   out       Belongs to the call while this rank's call runs; its first contents are undefined. It
+ *             must be complete when the call ends, and may then be read or overwritten at once.
+ *   scratch   Zero on all ranks before the first call on any rank. After that only calls write it.
+ *   slots     As scratch, but while no rank is in a call, all its bits may be set to ones. So slots
+ *             can hold data in transit within a call, but no counters.
+ *   graphs    Each replay passes the same arguments. What must change with each call, such as an
+ *             epoch, must be counted in scratch. */
 struct symwin_kernel_args {
     struct symwin_peers peers;
-    /* Addresses in this rank's memory, aligned to an element, or as the kernel says. Equal, or not overlapping. */
+    /* Addresses of this rank's memory, aligned to an element, or as the kernel declares. Equal, or
+     * not overlapping. */
     uint64_t in, out;
-    /* The same in the flat range, alike on all ranks: rank r's input is at symwin_peer_address(peers, r, in_offset).
-     * SYMWIN_NO_OFFSET unless the kernel says that it needs windows. */
+    /* The buffers' offsets in the flat range, equal on all ranks: rank r's input is at
+     * symwin_peer_address(peers, r, in_offset). SYMWIN_NO_OFFSET unless the kernel declares that it
+     * needs windows. */
     uint64_t in_offset, out_offset;
     uint64_t count; /* elements, > 0 */
     int32_t type;   /* symwin_type */
     int32_t op;     /* symwin_op */
-    /* Offsets in the flat range, on all ranks; aligned to 256 bytes. */
+    /* Offsets in the flat range, equal on all ranks and aligned to 256 bytes; and sizes in
+     * bytes. */
     uint64_t scratch, scratch_bytes;
     uint64_t slots, slots_bytes;
-    /* Of every wait for a peer; after it the kernel leaves, and makes the word of 32 bits at the address not 0. */
+    /* The limit of every wait for a peer. After it the kernel stores a value other than 0 to the
+     * 32-bit word at address `gave_up` and returns. */
     struct symwin_limit limit;
     uint64_t gave_up;
-    /* How many calls the host had queued before this one. No epoch: a graph repeats it. */
+    /* Calls that the host queued before this one. Not an epoch: graph replays repeat it. */
     uint64_t call;
 };
 

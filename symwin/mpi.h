@@ -1,5 +1,5 @@
-/* symwin over MPI: one id for all ranks of an MPI communicator. Header-only, so that the library itself
- * never links MPI.
+/* symwin over MPI: one id for all ranks of an MPI communicator. Header-only, so that the library
+ * itself does not link MPI.
  *
  *     MPI_Init(&argc, &argv);
  *     symwin_unique_id_mpi(MPI_COMM_WORLD, &id);
@@ -22,18 +22,19 @@ static inline int symwin_mpi_allgather(void *context, const void *mine, void *al
     return MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, mpi) != MPI_SUCCESS;
 }
 
-/* Collective over `mpi`: rank 0 makes an id, all get it. Statuses as symwin_unique_id_share();
- * SYMWIN_INVALID also where MPI fails. */
+/* Creates an id on rank 0 and gives it to all ranks. Collective over `mpi`. Returns the statuses of
+ * symwin_unique_id_share(), and SYMWIN_INVALID if MPI fails. */
 static inline symwin_status symwin_unique_id_mpi(MPI_Comm mpi, symwin_unique_id *id)
 {
     int nranks = 0, rank = 0;
 
     if (MPI_Comm_size(mpi, &nranks) != MPI_SUCCESS || MPI_Comm_rank(mpi, &rank) != MPI_SUCCESS)
-        nranks = 0; /* which is refused with a sentence */
+        nranks = 0; /* symwin_unique_id_share() refuses it */
     return symwin_unique_id_share(nranks, rank, symwin_mpi_allgather, &mpi, id);
 }
 
-/* This process's number among those of `mpi` on its host, for choosing a device; -1: MPI failed. */
+/* This process's index among the processes of `mpi` on its host, to choose a device. Collective
+ * over `mpi`. -1: MPI failed. */
 static inline int symwin_mpi_local_rank(MPI_Comm mpi)
 {
     MPI_Comm host;

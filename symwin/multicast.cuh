@@ -1,16 +1,17 @@
-/* Reductions and stores through multicast addresses, of whole messages: the switch reads or writes all ranks' memory in one
- * access (sm_90 and later, on windows that have such addresses: SYMWIN_TRANSPORT_MULTICAST).
+/* Reductions and stores of whole messages through multicast addresses: the switch reads or writes
+ * all ranks' memory in one access. Needs sm_90 and a window with SYMWIN_TRANSPORT_MULTICAST.
  *
- *   symwin_multimem<type, op>::load()   16 bytes, combined over all ranks
- *   symwin_multicast_reduce()           a message from all ranks into this one's memory
- *   symwin_multicast_put()              a message to all ranks
- *   symwin_multicast_reduce_put()       a message from all ranks to all
+ *   symwin_multimem<type, op>::load()   16 bytes, reduced over all ranks
+ *   symwin_multicast_reduce()           reduces a message of all ranks into this rank's memory
+ *   symwin_multicast_put()              puts a message to all ranks
+ *   symwin_multicast_reduce_put()       reduces a message of all ranks and puts the result to all
  *
- * All ranks means all of the communicator: a team of fewer has no multicast address. What is no whole vector of 16 bytes,
- * and everything where the two places differ by 16, goes through the ranks' own addresses. In which order the
- * switch combines is its own business, an average of 16-bit floats is rounded twice, and of two zeros min and max may return
- * either. Where SYMWIN_HAS_MULTIMEM is 0 this declares nothing. Like all of the device API it is compiled by nvcc and for the
- * emulated driver. symwin/multimem.cuh says what memory order means.
+ * All ranks are those of the communicator: a team of fewer has no multicast address. Elements
+ * outside whole vectors of 16 bytes, and all elements if the two addresses differ modulo 16, go
+ * through the ranks' own addresses. The switch chooses the order of the operands. An average of
+ * 16-bit floats is rounded twice, and min or max of two zeros may return either zero. If
+ * SYMWIN_HAS_MULTIMEM is 0, this header declares nothing. Compiled by nvcc and for the emulated
+ * driver, as all of the device API. symwin/multimem.cuh explains memory order.
  */
 #ifndef SYMWIN_MULTICAST_CUH
 #define SYMWIN_MULTICAST_CUH
@@ -22,8 +23,8 @@
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
-/* Sixteen bytes of elements <type>, combined by <op> over all ranks: what the instruction has (symwin/multimem.cuh). Any other
- * pair does not compile. */
+/* Loads 16 bytes of elements <type>, reduced by <op> over all ranks. Only pairs that the hardware
+ * supports compile (symwin/multimem.cuh). */
 template <class T, class O>
 struct symwin_multimem;
 
@@ -79,7 +80,7 @@ SYMWIN_MULTIMEM_TWO(i64, max, max_s64)
 SYMWIN_MULTIMEM_TWO(u64, sum, add_u64)
 SYMWIN_MULTIMEM_TWO(u64, min, min_u64)
 SYMWIN_MULTIMEM_TWO(u64, max, max_u64)
-/* An average is the sum, rounded to the type, divided and rounded again. */
+/* An average: the sum is rounded to the type, divided, and rounded again. */
 template <class T>
 struct symwin_multimem<T, symwin_op_avg> : symwin_multimem<T, symwin_op_sum> {
 };
@@ -89,7 +90,7 @@ struct symwin_multimem<T, symwin_op_avg> : symwin_multimem<T, symwin_op_sum> {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Combines U vectors, `step` bytes apart. */
+/* Loads U reduced vectors, `step` bytes apart. */
 template <class T, class O, int U>
 SYMWIN_DEVICE void sw_mc_load(uint64_t from, uint64_t step, int32_t nranks, symwin_v16 v[U])
 {
@@ -106,7 +107,7 @@ SYMWIN_DEVICE void sw_mc_load(uint64_t from, uint64_t step, int32_t nranks, symw
     }
 }
 
-/* U vectors of a message, to `to`: an address of this rank, or a multicast address. */
+/* Reduces U vectors of a message to `to`: an address of this rank, or a multicast address. */
 template <class T, class O, int U, bool EVERYWHERE>
 SYMWIN_DEVICE void sw_mc_vectors(uint64_t to, uint64_t from, uint64_t step, int32_t nranks)
 {
@@ -122,7 +123,7 @@ SYMWIN_DEVICE void sw_mc_vectors(uint64_t to, uint64_t from, uint64_t step, int3
     }
 }
 
-/* An element to `to`: an address, or an offset in all ranks. */
+/* Stores one element to `to`: an address of this rank, or an offset on all ranks. */
 template <uint32_t SIZE, bool EVERYWHERE>
 SYMWIN_DEVICE void sw_mc_element(const symwin_peers &peers, uint64_t to, uint64_t value)
 {
@@ -161,12 +162,12 @@ SYMWIN_DEVICE void sw_mc_message(symwin_group group, const symwin_peers &peers, 
     }
 }
 
-/* Reduces `count` elements at `offset` (in the flat range, aligned to the element) of all ranks into this rank's memory at
- * `to`, aligned to the element, which overlaps no rank's elements. By all threads of the group, each of which does its part
- * and waits for nobody.
+/* Reduces `count` elements at `offset` of all ranks into this rank's memory at address `to`.
+ * `offset` is in the flat range. Both are aligned to the element, and `to` overlaps no rank's
+ * elements. All threads of the group call it; each does its part and waits for nobody.
  *
- * Relaxed loads, weak stores: what the ranks have put there must have been acquired before (a barrier of all ranks), and
- * nobody changes it until all that reduce have said that they are done. */
+ * Relaxed loads, weak stores. The ranks' data must have been acquired before (a barrier of all
+ * ranks), and stays unchanged until all ranks that reduce have said that they are done. */
 template <class T, class O>
 SYMWIN_DEVICE void symwin_multicast_reduce(symwin_group group, const symwin_peers &peers,
                                            uint64_t to, uint64_t offset, uint64_t count)
@@ -174,8 +175,9 @@ SYMWIN_DEVICE void symwin_multicast_reduce(symwin_group group, const symwin_peer
     sw_mc_message<T, O, false>(group, peers, to, offset, count);
 }
 
-/* The same to offset `to` of all ranks, which may be `offset`. Ranks that do it at the same time do it for messages that do
- * not overlap. Relaxed and weak stores: who is to see what was put needs a release of this group's threads behind it. */
+/* The same, with the result at offset `to` of all ranks; `to` may be `offset`. If several ranks do
+ * this at the same time, their messages must not overlap. Relaxed and weak stores: the group's
+ * threads must release the result for its readers. */
 template <class T, class O>
 SYMWIN_DEVICE void symwin_multicast_reduce_put(symwin_group group, const symwin_peers &peers,
                                                uint64_t to, uint64_t offset, uint64_t count)
@@ -183,9 +185,9 @@ SYMWIN_DEVICE void symwin_multicast_reduce_put(symwin_group group, const symwin_
     sw_mc_message<T, O, true>(group, peers, to, offset, count);
 }
 
-/* Puts `bytes` bytes of this rank's memory at `from` to `offset` of all ranks, this one too, at any alignment. By all threads
- * of the group. Weak loads, relaxed and weak stores: who is to see what was put needs a release of this group's threads behind
- * it. */
+/* Puts `bytes` bytes of this rank's memory at address `from` to `offset` of all ranks, this rank
+ * included, at any alignment. By all threads of the group. Weak loads, relaxed and weak stores: the
+ * group's threads must release the data for its readers. */
 SYMWIN_DEVICE void symwin_multicast_put(symwin_group group, const symwin_peers &peers,
                                         uint64_t offset, uint64_t from, uint64_t bytes)
 {

@@ -1,21 +1,20 @@
-/* symwin's device API, multicast: one access that reads or writes the memory of every rank.
+/* The device API's multicast accesses: one access reads or writes the memory of every rank.
  *
- * Comes on top of symwin/device.cuh. Where SYMWIN_HAS_MULTIMEM is 0 (before sm_90) it declares
- * nothing.
+ * If SYMWIN_HAS_MULTIMEM is 0 (below sm_90), this header declares nothing. By one thread each.
  *
- * Order: everything here is relaxed at system scope. A multicast address is another name for the
- * same memory, and a release-acquire chain orders accesses through it like any others, as NCCL's
- * and PyTorch's kernels rely on. In which order a load-reduce combines the ranks is the switch's
- * business; the emulated driver takes the order in which the devices were added.
- * (PTX ISA, "multimem.ld_reduce, multimem.st, multimem.red")
+ * Memory order: every access is relaxed at system scope. A multicast address is an alias of the
+ * same memory. A release-acquire chain orders accesses through it like any others; NCCL's and
+ * PyTorch's kernels rely on that too. The switch chooses the order in which a load-reduce combines
+ * the ranks; the emulated driver uses the order in which the devices were added. (PTX ISA,
+ * "multimem.ld_reduce, multimem.st, multimem.red")
  *
- * What the instruction has on sm_90, and what is wrapped here. An access is 16 bytes where the
- * instruction has vectors, else one element:
+ * Accesses on sm_90 that this header wraps. An access has 16 bytes if the instruction supports
+ * vectors, otherwise one element:
  *
- *   add        f32 x4, f16 x8 and bf16 x8 (sums in f32, rounded once), f64, u32, u64 (two's
- *              complement: they serve the signed types too)
+ *   add        f32 x4; f16 x8 and bf16 x8 (sums in f32, rounded once); f64; u32 and u64 (two's
+ *              complement, so also for the signed types)
  *   min, max   f16 x8, bf16 x8, u32, s32, u64, s64; of a NaN and a number, the number
- *   store      16 bytes, whatever is in them
+ *   store      16 bytes of any type
  */
 #ifndef SYMWIN_MULTIMEM_CUH
 #define SYMWIN_MULTIMEM_CUH
@@ -52,7 +51,7 @@ static inline T symwin_emu_max(T a, T b)
     return b > a || a != a ? b : a;
 }
 
-/* `bytes` bytes of elements `Memory`, combined over the members as `Wide`. */
+/* Combines `bytes` bytes of elements `Memory` over the members, in the type `Wide`. */
 template <typename Memory, typename Wide, Wide (*widen)(Memory), Wide (*combine)(Wide, Wide),
           Memory (*narrow)(Wide)>
 static inline void symwin_emu_multimem_load(uint64_t addr, size_t bytes, void *result)
@@ -116,7 +115,7 @@ static inline void symwin_emu_multimem_load(uint64_t addr, size_t bytes, void *r
 
 #endif
 
-/* symwin_v16 symwin_multimem_<op>_<elements>(uint64_t addr): 16 bytes combined over all ranks. */
+/* symwin_v16 symwin_multimem_<op>_<elements>(uint64_t addr): 16 bytes reduced over all ranks. */
 SYMWIN_MULTIMEM_V16(add_f32x4, "add.v4.f32", float, float, symwin_emu_same<float>, symwin_emu_add,
                     symwin_emu_same<float>)
 SYMWIN_MULTIMEM_V16(add_f16x8, "add.acc::f32.v4.f16x2", uint16_t, float, sw_f32_from_f16,
@@ -132,7 +131,8 @@ SYMWIN_MULTIMEM_V16(min_bf16x8, "min.v4.bf16x2", uint16_t, float, sw_f32_from_bf
 SYMWIN_MULTIMEM_V16(max_bf16x8, "max.v4.bf16x2", uint16_t, float, sw_f32_from_bf16, symwin_emu_max,
                     sw_bf16_from_f32)
 
-/* uint32_t or uint64_t symwin_multimem_<op>_<element>(uint64_t addr): one element's bits. */
+/* uint32_t or uint64_t symwin_multimem_<op>_<element>(uint64_t addr): the bits of one reduced
+ * element. */
 SYMWIN_MULTIMEM_WORD(add_u32, "add.u32", 32, "r", uint32_t, symwin_emu_add)
 SYMWIN_MULTIMEM_WORD(min_u32, "min.u32", 32, "r", uint32_t, symwin_emu_min)
 SYMWIN_MULTIMEM_WORD(max_u32, "max.u32", 32, "r", uint32_t, symwin_emu_max)
@@ -145,7 +145,7 @@ SYMWIN_MULTIMEM_WORD(max_u64, "max.u64", 64, "l", uint64_t, symwin_emu_max)
 SYMWIN_MULTIMEM_WORD(min_s64, "min.s64", 64, "l", int64_t, symwin_emu_min)
 SYMWIN_MULTIMEM_WORD(max_s64, "max.s64", 64, "l", int64_t, symwin_emu_max)
 
-/* Sixteen bytes to all ranks. */
+/* Stores 16 bytes to all ranks. */
 SYMWIN_DEVICE void symwin_multimem_store_v16(uint64_t addr, symwin_v16 v)
 {
 #if SYMWIN_EMULATED

@@ -1,24 +1,24 @@
-/* Delays before memory accesses, for `symwin-perf --race`: part of symwin/device.cuh where SYMWIN_RACE is defined, as
- * symwin-perf does when it compiles a kernel for that. Nobody else includes it.
+/* Delays before memory accesses, for `symwin-perf --race`: a part of symwin/device.cuh if
+ * SYMWIN_RACE is defined. Only symwin-perf defines it, when it compiles a kernel for that.
  *
- * Where a warp is held up depends on the seed, on who it is and on the address: so the same seed holds up the same
- * warps in the same places. On the emulated driver emu/race.c does it.
+ * The seed, the warp and the address decide whether an access is delayed. So the same seed delays
+ * the same warps at the same places. On the emulated driver emu/race.c does this.
  */
 #ifndef SYMWIN_RACE_CUH
 #define SYMWIN_RACE_CUH
 
 struct sw_race_plan {
     uint64_t seed;
-    uint32_t one_in;     /* accesses of those meant below; 0: none */
-    uint32_t most_ns;    /* of a delay */
-    int32_t block, warp; /* that are meant, -1: any */
+    uint32_t one_in;     /* delays one in so many of the selected accesses; 0: none */
+    uint32_t most_ns;    /* longest delay */
+    int32_t block, warp; /* selected block and warp; -1: any */
 };
 
 #if !SYMWIN_EMULATED
 
 __device__ struct sw_race_plan sw_race_now;
 
-/* One thread, before the kernels that it is for. */
+/* By one thread, before the kernels to be delayed. */
 extern "C" __global__ void sw_race_set(struct sw_race_plan plan)
 {
     sw_race_now = plan;

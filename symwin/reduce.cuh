@@ -1,20 +1,22 @@
-/* Reductions over the memory of all ranks of a team: sum, product, minimum, maximum and average of twelve types.
+/* Reductions over the memory of all ranks of a team: sum, product, minimum, maximum and average of
+ * twelve types.
  *
- *   symwin_type_<name>   f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i32 u32 i64 u64: takes eight bytes of memory apart into `per`
- *                        accumulators and puts them together again
- *   symwin_op_<name>     sum prod min max avg: combines two accumulators
- *   symwin_accumulator   one of each: eight bytes, which are half of a vector access or, with the upper bytes zero, a single
- *                        element
- *   symwin_reduce()      a message of a group's, from all ranks of a team
+ *   symwin_type_<name>    f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i32 u32 i64 u64: unpacks eight bytes of
+ *                         memory to `per` accumulators, and packs them again
+ *   symwin_op_<name>      sum prod min max avg: combines two accumulators
+ *   symwin_accumulator    a type and an operation on eight bytes: half of a vector access or, with
+ *                         the upper bytes zero, a single element
+ *   symwin_reduce_peers() a group's message, from all ranks of a team
  *
- * Arithmetic: f16, bf16 and fp8 in f32, everything else in its own type; integers wrap modulo their
- * width. An average divides the sum in the accumulator, so it rounds once. Of two equal values
- * (zeros of either sign) min and max keep the first operand, the lower rank's; of a NaN and a
- * number the number. Written out, not fminf(): the same bits from every compiler. Infinities of
- * e5m2 saturate like everything else that is stored as fp8.
+ * Arithmetic: f16, bf16 and fp8 are reduced in f32, everything else in its own type. Integers wrap
+ * modulo their width. An average divides the sum in the accumulator, so it rounds once. Of two
+ * equal values (zeros of either sign) min and max keep the first operand, the lower rank's; of a
+ * NaN and a number they keep the number. Comparisons are written out, without fminf(), so that
+ * every compiler gives the same bits. Infinities of e5m2 saturate, like everything that is stored
+ * as fp8.
  *
- * The library's own kernels are made of the same types and operations. Like all of the device API this is compiled by nvcc and
- * for the emulated driver. symwin/device.cuh says what memory order means.
+ * The library's own kernels use the same types and operations. Compiled by nvcc and for the
+ * emulated driver, as all of the device API. symwin/device.cuh explains memory order.
  */
 #ifndef SYMWIN_REDUCE_CUH
 #define SYMWIN_REDUCE_CUH
@@ -25,8 +27,8 @@
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
-/* Sums and products of integers go through this type: unsigned, and never narrower than int, so
- * that they wrap and are not promoted to something that overflows. */
+/* The type of integer sums and products: unsigned and at least as wide as int, so that they wrap
+ * and are not promoted to a signed type that overflows. */
 template <typename T>
 struct sw_wrap {
     typedef uint32_t type;
@@ -64,7 +66,8 @@ SYMWIN_DEVICE bool sw_is_nan(T)
     return false;
 }
 
-/* What kernels do with all accumulators of a word: `op` says what it is where they do not know. */
+/* Combines all accumulators of a word. The last parameter serves operations that are chosen at run
+ * time. */
 template <class One>
 struct sw_op_of {
     template <int n, typename A>
@@ -86,7 +89,7 @@ struct symwin_op_sum : sw_op_of<symwin_op_sum> {
     }
 };
 
-/* The sum, divided by the number of ranks when it is complete. */
+/* The sum; the complete sum is divided by the number of ranks. */
 struct symwin_op_avg : symwin_op_sum {
     enum { divides = 1 };
 };
@@ -119,7 +122,7 @@ struct symwin_op_max : sw_op_of<symwin_op_max> {
     }
 };
 
-/* The divisor as the accumulator's type, or as int where a rank count may not fit. */
+/* The divisor has the accumulator's type, or int if that type may be too small for a rank count. */
 SYMWIN_DEVICE float sw_divide(float sum, int32_t nranks)
 {
     return sum / (float)nranks;
@@ -162,11 +165,11 @@ SYMWIN_DEVICE uint64_t sw_divide(uint64_t sum, int32_t nranks)
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
-/* An integer, or a float that is its own accumulator. */
+/* An integer, or a float that is its own accumulator type. */
 template <typename T, typename Bits>
 struct sw_type_plain {
     typedef T acc;
-    /* spares: all ones is a NaN, which another can stand for */
+    /* spares: all ones is a NaN, which another NaN can replace */
     enum { bytes = sizeof(T), per = 8 / sizeof(T), spares = (T)0.5f != (T)0 };
 
     SYMWIN_DEVICE void unpack(uint64_t word, T *a)
@@ -201,7 +204,7 @@ typedef sw_type_plain<uint32_t, uint32_t> symwin_type_u32;
 typedef sw_type_plain<int64_t, uint64_t> symwin_type_i64;
 typedef sw_type_plain<uint64_t, uint64_t> symwin_type_u64;
 
-/* 32 bits of a small type: what the hardware converts without taking a word apart. */
+/* 32 bits of a small type: the hardware converts them without splitting a word. */
 struct sw_some_f16 {
     enum { bytes = 2 };
     SYMWIN_DEVICE void unpack(uint32_t some, float *a)
@@ -318,7 +321,7 @@ typedef sw_type_small<sw_some_e5m2> symwin_type_e5m2;
 
 /* ---- a reduction of eight bytes -------------------------------------------------------------- */
 
-/* `op` is for operations that are several (the library's kernels have one). */
+/* The argument `op` serves operations that are chosen at run time, as one of the library's is. */
 template <typename T, typename O>
 struct symwin_accumulator {
     enum { bytes = T::bytes /* of an element */, spares = T::spares };
@@ -350,7 +353,7 @@ struct symwin_accumulator {
 
 /* ---- a message ------------------------------------------------------------------------------- */
 
-/* One element at `offset` of all ranks of the team, combined in the team's order. */
+/* Reduces one element at `offset` of all ranks of the team, in the team's order. */
 template <typename T, typename O>
 SYMWIN_DEVICE uint64_t symwin_reduce_element(const symwin_team &team, uint64_t offset)
 {
@@ -364,7 +367,8 @@ SYMWIN_DEVICE uint64_t symwin_reduce_element(const symwin_team &team, uint64_t o
     return sum.result(team.count);
 }
 
-/* Combines U vectors, `step` bytes apart; a rank's loads are under way while the one before is added. */
+/* Reduces U vectors, `step` bytes apart. The next rank's loads are in flight while one rank's are
+ * added. */
 template <typename T, typename O, int U>
 SYMWIN_DEVICE void sw_reduce_vectors(const symwin_team &team, uint64_t to, uint64_t offset,
                                      uint64_t step)
@@ -404,10 +408,10 @@ SYMWIN_DEVICE void sw_reduce_vectors(const symwin_team &team, uint64_t to, uint6
                          {lo[u].result(team.count), hi[u].result(team.count)});
 }
 
-/* How a message of `count` elements lies between two places: vectors of 16 bytes, where both have the same rest by 16, and
- * elements before and behind them. */
+/* How `count` elements are divided: whole vectors of 16 bytes if both addresses are equal modulo
+ * 16, and single elements before (head) and behind (tail). */
 struct sw_between {
-    uint64_t head, vectors, tail; /* elements, vectors, elements */
+    uint64_t head, vectors, tail; /* in elements, vectors, elements */
 };
 
 SYMWIN_DEVICE sw_between sw_cut_between(uint64_t to, uint64_t from, uint64_t count, uint32_t size)
@@ -420,13 +424,14 @@ SYMWIN_DEVICE sw_between sw_cut_between(uint64_t to, uint64_t from, uint64_t cou
     return {head, vectors, count - head - vectors * 16 / size};
 }
 
-/* Reduces `count` elements at `offset` (in the flat range, aligned to the element) of all ranks of the team into this rank's
- * memory at `to`, aligned to the element: in the team's order, so that every rank that does it gets the same bits; quickest
- * where `to` and `offset` have the same rest by 16. `to` may be where this rank's own elements are, if no other rank reads
- * them; else it overlaps none of them. By all threads of the group, each of which does its part and waits for nobody.
+/* Reduces `count` elements at `offset` of all ranks of the team into this rank's memory at address
+ * `to`. `offset` is in the flat range; both are aligned to the element. Ranks are combined in the
+ * team's order, so every rank gets the same bits. Fastest if `to` and `offset` are equal modulo 16.
+ * `to` may be the address of this rank's own elements if no other rank reads them; otherwise it
+ * overlaps none of them. All threads of the group call it; each does its part and waits for nobody.
  *
- * Weak accesses: what the ranks have put there must have been acquired before (a barrier of the team, or a wait), and nobody
- * changes it until all that reduce have said that they are done. */
+ * Weak accesses. The ranks' data must have been acquired before (a barrier of the team, or a wait),
+ * and stays unchanged until all ranks that reduce have said that they are done. */
 template <typename T, typename O>
 SYMWIN_DEVICE void symwin_reduce_peers(symwin_group group, const symwin_team &team, uint64_t to,
                                        uint64_t offset, uint64_t count)

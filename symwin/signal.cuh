@@ -1,9 +1,9 @@
-/* Signals between ranks: counters of 64 bits that only grow, waiting for one, and fetch-and-add.
+/* Signals between ranks: 64-bit counters that only grow, waits for a count, and fetch-and-add.
  *
- * A counter is a word in any rank's memory, aligned to 8 bytes and zeroed once, before the first kernel; its address is that of
- * a window, symwin_peer_address() or symwin_window_peer_pointer(). Nobody resets it: a kernel that is replayed waits for the
- * next count. Like all of the device API this is compiled by nvcc and for the emulated driver. symwin/device.cuh says what
- * memory order means.
+ * A counter is a word in any rank's memory, aligned to 8 bytes and zeroed once, before the first
+ * kernel. Its address is a window's: symwin_peer_address() or symwin_window_peer_pointer(). It is
+ * never reset: a kernel that is replayed waits for the next count. Compiled by nvcc and for the
+ * emulated driver, as all of the device API. symwin/device.cuh explains memory order.
  */
 #ifndef SYMWIN_SIGNAL_CUH
 #define SYMWIN_SIGNAL_CUH
@@ -13,13 +13,14 @@
 
 /* ---- limits of waits ------------------------------------------------------------------------- */
 
-/* A wait under way; begins as {0, 0}. */
+/* The state of a wait; initialize with {0, 0}. */
 struct symwin_waiting {
     uint64_t since;
     uint32_t turns;
 };
 
-/* Each turn of a poll loop: false when it is time to give up. Looks at clock and abort word now and then. */
+/* Call in each iteration of a poll loop. Returns false when the wait must end: the time is over or
+ * the abort word is set. Reads clock and abort word in every 64th call. By one thread. */
 SYMWIN_DEVICE bool symwin_keep_waiting(symwin_waiting *waiting, symwin_limit limit)
 {
     uint64_t now;
@@ -39,9 +40,9 @@ SYMWIN_DEVICE bool symwin_keep_waiting(symwin_waiting *waiting, symwin_limit lim
 
 /* ---- signals --------------------------------------------------------------------------------- */
 
-/* Adds `value` to a counter of 64 bits, this rank's or a peer's, and does not wait for it. Release, system scope: all
- * that is ordered before it in this thread, and by a barrier in the threads of its block, is visible to whoever waits for
- * the count. By one thread. (PTX ISA, "red") */
+/* Adds `value` to a counter of this rank or a peer, without waiting. Release, system scope:
+ * everything ordered before it in this thread, and by a barrier in its block, is visible to whoever
+ * waits for the count. By one thread. (PTX ISA, "red") */
 SYMWIN_DEVICE void symwin_signal(uint64_t counter, uint64_t value)
 {
 #if SYMWIN_EMULATED
@@ -55,7 +56,8 @@ SYMWIN_DEVICE void symwin_signal(uint64_t counter, uint64_t value)
 #endif
 }
 
-/* The same, and returns what there was before; acquires too. (PTX ISA, "atom") */
+/* Adds `value` and returns the old value. Acquire and release, system scope. By one thread. (PTX
+ * ISA, "atom") */
 SYMWIN_DEVICE uint64_t symwin_fetch_add(uint64_t counter, uint64_t value)
 {
 #if SYMWIN_EMULATED
@@ -71,9 +73,10 @@ SYMWIN_DEVICE uint64_t symwin_fetch_add(uint64_t counter, uint64_t value)
 #endif
 }
 
-/* Waits until a counter has reached `count`; false where the limit came first. Acquire: all that the adders released up
- * to there is visible to this thread, and behind a barrier to its block. By one thread, or by several that all may go on.
- * Counters only grow: no reset, and none that wraps in a lifetime. */
+/* Waits until a counter is at least `count`. Returns false if the limit came first; the counter is
+ * unchanged. Acquire, system scope: everything that the adders released up to that count is visible
+ * to this thread, and after a barrier to its block. By one thread, or by several that all may
+ * continue. Counters are never reset and must not wrap. */
 SYMWIN_DEVICE bool symwin_wait(uint64_t counter, uint64_t count, symwin_limit limit)
 {
     symwin_waiting waiting = {0, 0};
