@@ -41,7 +41,7 @@ symwin_status sw_check(CUresult result, const char *format, ...)
         name = "an unknown error";
     if (sw_drv.cuGetErrorString(result, &meaning) != CUDA_SUCCESS || meaning == NULL)
         meaning = "no description";
-    /* The driver has no code of its own for a lack of descriptors. */
+    /* The driver reports a lack of descriptors by this code too. */
     if (result == CUDA_ERROR_OPERATING_SYSTEM)
         advice = "; if too many files are open, raise ulimit -n";
     return sw_fail(status_of(result), "%s: %s (%s)%s", text, name, meaning, advice);

@@ -66,7 +66,7 @@ sw_kernel_node(const CUlaunchConfig *config, CUfunction function, void **params,
 symwin_status sw_check(CUresult result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* For teardown, where a failure has no consequence. SYMWIN_DEBUG=1 prints it to stderr. */
+/* For teardown, where nothing can be done about a failure. SYMWIN_DEBUG=1 prints it to stderr. */
 void sw_drop(CUresult result, const char *call);
 
 /* ---- driver.c: contexts and devices ---------------------------------------------------------- */
