@@ -6,8 +6,8 @@
  *   rank 0: create -> every rank: add its device -> every rank: bind its memory -> rank 0: map
  *
  * A bind blocks in the driver until every device has been added. So no rank binds before all ranks
- * have agreed that every device was. Teardown: unmap, unbind, release the object; only
- * then may the memory go.
+ * have agreed that every device was. Teardown: unmap, unbind, release the object; only then may
+ * the memory go.
  *
  * A faulty multicast program can put the GPUs of a host out of service. So on real hardware this
  * runs only on request: see sw_multicast_allowed().
