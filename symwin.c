@@ -377,8 +377,8 @@ static symwin_status list_devices(symwin_comm *comm)
         if (i == group->device_count)
             group->devices[group->device_count++] = (int)values[V_DEVICE];
     }
-    /* No multicast for one rank; for ranks that share a device, which can join an object only once;
-     * or across processes, because the steps of multicast.c are for threads of one process. */
+    /* Multicast needs several ranks, a device for each (a device joins an object only once), and
+     * one process (the steps of multicast.c are for threads). */
     group->multicast = group->multicast && comm->nranks > 1 && group->device_count == comm->nranks;
     return SYMWIN_OK;
 }

@@ -1,4 +1,4 @@
-/* Closes unwanted descriptors that other processes sent. The sender decides how long a close takes.
+/* Closes unwanted descriptors that other processes sent. The sender decides how long it takes.
  *
  * The last close of a socket waits until its data is delivered, at most the time that its owner set
  * (SO_LINGER). The last close of a file waits for the server of its file system. So a separate
@@ -19,7 +19,7 @@
 
 enum {
     MOST = 1024,  /* descriptors that wait; the caller itself closes any more */
-    TURNS = 1000, /* of a fork that waits, a few microseconds each */
+    TURNS = 1000, /* polls of a fork for a close in progress, a few microseconds each */
     LEAVE_S = 2   /* for the thread to end when the library is unloaded */
 };
 

@@ -190,7 +190,7 @@ static void see_comm(symwin_comm *comm, void *context)
 {
     struct text *t = context;
     const unsigned number = t->comms++;
-    const int allocations = sw_segment_count(comm->group) - 1; /* less the communicator's own */
+    const int allocations = sw_segment_count(comm->group) - 1; /* without the communicator's own */
     const struct sw_window *w;
     size_t at = 0;
 

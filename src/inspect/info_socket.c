@@ -1,4 +1,5 @@
-/* The socket that gives symwin-info --pid the dump of this process, in a private folder of its user.
+/* The socket through which symwin-info --pid gets the dump of this process. It lies in a private
+ * folder of the user.
  *
  * A separate thread serves it, because a dump waits for mutexes and the poll thread must not. At
  * most MOST_READERS are served at a time. Each has its own text and a deadline, so a reader that
