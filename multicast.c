@@ -1,15 +1,16 @@
-/* NVLS: one multicast object for each segment, bound to every rank's memory.
+/* NVLS: one multicast object per segment, bound to the memory of every rank.
  *
- * Its addresses are those of an imaginary rank nranks in the flat range. The order, with the ranks
- * agreeing between the steps:
+ * Its addresses are those of an imaginary rank number nranks in the flat range. The steps, with an
+ * agreement of all ranks after each:
  *
  *   rank 0: create -> every rank: add its device -> every rank: bind its memory -> rank 0: map
  *
- * Binding blocks in the driver until every device has been added, which is why nobody binds before
- * all ranks have agreed that all were. Back: unmap, unbind, release, and only then the memory.
+ * A bind blocks in the driver until every device has been added. So no rank binds before all ranks
+ * have agreed that every device was. Teardown: unmap, unbind, release the object; only then may
+ * the memory go.
  *
- * A faulty multicast program can put a host's GPUs out of service, so on real hardware this runs
- * only when asked for: see sw_multicast_allowed().
+ * A faulty multicast program can put the GPUs of a host out of service. So on real hardware this
+ * runs only on request: see sw_multicast_allowed().
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ int sw_multicast_allowed(unsigned comm_flags)
     return (comm_flags & SYMWIN_COMM_MULTICAST) != 0 || sw_setting(SW_SETTING_NVLS);
 }
 
-/* What all ranks can bind: the smallest allocation, in units that the object takes. */
+/* What all ranks can bind: the bytes of the smallest allocation. */
 static size_t common_bytes(const struct sw_group *group, const struct sw_segment *segment)
 {
     size_t least = segment->rank[0].stretch.bytes;

@@ -1,8 +1,10 @@
-/* Communicators: creation in agreed steps, and one way back.
+/* Communicators: creation in agreed steps, and one teardown for all of them.
  *
- *   join -> prepare (local) -> agree -> flat range (rank 0) -> agree -> own memory, registered
+ *   join -> prepare (local) -> agree -> flat range (by each process's leader), own memory
+ *        -> agree -> register the own memory
  *
- * A rank that fails still comes to every agreement, so all ranks succeed or all fail alike.
+ * A rank that fails still joins every agreement, so all ranks succeed or all fail with one status.
+ * Threads: one at a time for a communicator (symwin.h).
  */
 #include <limits.h>
 #include <stdio.h>
@@ -17,7 +19,7 @@ static const char create_call[] = "symwin_comm_create";
 
 enum { DEFAULT_KERNEL_TIMEOUT_MS = 600000 };
 
-/* Shows the peers where this rank's kernels look for an abort; NULL: nowhere any more. */
+/* Publishes where this rank's kernels look for an abort; NULL: nowhere any more. */
 static void publish_report(symwin_comm *comm, struct sw_kernel_report *report)
 {
     pthread_mutex_lock(&comm->group->mutex);
@@ -25,9 +27,9 @@ static void publish_report(symwin_comm *comm, struct sw_kernel_report *report)
     pthread_mutex_unlock(&comm->group->mutex);
 }
 
-/* ---- destruction, of whole and of half-made communicators ---- */
+/* ---- destruction of complete and of partly created communicators ---- */
 
-/* `scope` has the communicator's context current, if there is one; it is left here. */
+/* `scope`: entered with the communicator's context, if it has one; this function leaves it. */
 static void comm_release(symwin_comm *comm, struct sw_scope *scope)
 {
     struct sw_group *group = comm->group;
@@ -35,7 +37,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
 
     sw_copies_release(comm);
     sw_graph_launch_release(comm);
-    sw_registrations_end(comm); /* before the count that it copies goes */
+    sw_registrations_end(comm); /* before the block count that it copies is released */
     sw_order_leave(comm);
     switch (comm->stage) {
     case SW_COMM_REGISTERED:
@@ -55,14 +57,14 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
         sw_kernels_release(comm->kernels);
         /* fallthrough */
     case SW_COMM_CONTEXT:
-        sw_scope_leave(scope); /* while the context is still there */
+        sw_scope_leave(scope); /* while the context still exists */
         sw_drop(sw_drv.cuDevicePrimaryCtxRelease(comm->device), "cuDevicePrimaryCtxRelease");
         /* fallthrough */
     case SW_COMM_JOINED:
         break;
     }
     sw_tuning_close(comm->tuning);
-    sw_registrations_destroy(comm); /* there are none before */
+    sw_registrations_destroy(comm); /* at earlier stages it has no registrations */
     sw_channels_destroy(comm);
     sw_window_index_destroy(comm->index);
     pthread_mutex_destroy(&comm->mutex);
@@ -79,9 +81,9 @@ void symwin_comm_destroy(symwin_comm *comm)
     struct sw_scope scope = {.device = -1};
 
     if (comm == NULL || sw_fork_check("symwin_comm_destroy") != SYMWIN_OK)
-        return; /* in a forked child all of it is the parent's */
+        return; /* in a forked child all of it belongs to the parent */
     sw_comm_forget(comm);
-    /* Not sw_scope_enter_context(): teardown sets no error, and goes on whatever this says. */
+    /* Not sw_scope_enter_context(): teardown sets no error, and continues if this fails. */
     scope.pushed = sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
     sw_comm_take_leave(comm);
     comm_release(comm, &scope);
@@ -123,9 +125,9 @@ static symwin_status check_options(const symwin_comm_options *o)
     return SYMWIN_OK;
 }
 
-/* So that all slots for peers together have 128 MiB: 64 MiB go in one round of a two-shot (4 H200s: 2 % quicker than in
- * two, larger ones more). Less on the emulated driver, where that is the host's memory, and for one rank, which needs
- * none. */
+/* The slots for all peers together take at most 128 MiB: then a two-shot of 64 MiB takes one round
+ * (on 4 H200s 2 % faster than two rounds; larger messages gain more). Less on the emulated driver,
+ * which uses host memory, and for a single rank, which needs no slots. */
 static size_t default_slot_bytes(int nranks)
 {
     const size_t all = (size_t)(sw_driver_is_emulated() ? 4 : 128) << 20;
@@ -158,7 +160,7 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->kernel_timeout_ms = o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms
                                                         : DEFAULT_KERNEL_TIMEOUT_MS;
     comm->max_blocks = o->max_blocks;
-    comm->slot_bytes = o->slot_bytes; /* 0: once it is known which driver there is */
+    comm->slot_bytes = o->slot_bytes; /* 0: set later, when the driver is known */
     atomic_flag_clear(&comm->busy);
     comm->ballots = calloc((size_t)nranks, sizeof *comm->ballots);
     comm->memory = calloc(1, sizeof *comm->memory);
@@ -179,7 +181,7 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     return comm;
 }
 
-/* What this rank needs for itself: context, kernels, pinned memory. Leaves the scope entered. */
+/* Acquires what is local to this rank: context, kernels, pinned memory. Leaves `scope` entered. */
 static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
 {
     symwin_status status;
@@ -209,7 +211,7 @@ static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
                     "cuMemHostGetDevicePointer");
 }
 
-/* The places of the values in the first vote. */
+/* Indices of the values in the first ballot. */
 enum {
     V_DEVICE,
     V_UUID,
@@ -224,7 +226,7 @@ enum {
     V_COUNT = V_TUNING + SW_TUNING_VALUES
 };
 
-/* The ranks must have given the same value `i`. */
+/* All ranks must have passed the same value number `i`. */
 static symwin_status agreed(symwin_comm *comm, int i, const char *what)
 {
     int r;
@@ -240,7 +242,7 @@ static symwin_status agreed(symwin_comm *comm, int i, const char *what)
     return SYMWIN_OK;
 }
 
-/* What the others must know of this rank's device. */
+/* Fills the first ballot: what the other ranks must know about this rank and its device. */
 static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
 {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
@@ -280,8 +282,8 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
     return sw_tuning_introduce(comm, create_call, &values[V_TUNING]);
 }
 
-/* This process's ordinal of a rank's device, which has another one in the rank's process; -1: the
- * device is not visible here. */
+/* The ordinal of a rank's device in this process; it may be another one in the rank's process. -1:
+ * the device is not visible here. */
 static symwin_status device_here(const symwin_comm *comm, int rank, int *device)
 {
     const uint64_t *values = comm->ballots[rank].values;
@@ -307,8 +309,8 @@ static symwin_status device_here(const symwin_comm *comm, int rank, int *device)
     return status;
 }
 
-/* Every other rank's device must be able to reach this one's memory, and the ranks on it to run at
- * the same time. */
+/* Checks that this device can access the memory of all other ranks' devices, and that the ranks on
+ * this device can run at the same time. */
 static symwin_status check_neighbours(symwin_comm *comm)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -352,7 +354,7 @@ static symwin_status check_neighbours(symwin_comm *comm)
     return SYMWIN_OK;
 }
 
-/* The devices of this process's ranks, and whether the communicator has multicast. */
+/* Lists the devices of this process's ranks, and decides whether the communicator has multicast. */
 static symwin_status list_devices(symwin_comm *comm)
 {
     struct sw_group *group = comm->group;
@@ -375,13 +377,13 @@ static symwin_status list_devices(symwin_comm *comm)
         if (i == group->device_count)
             group->devices[group->device_count++] = (int)values[V_DEVICE];
     }
-    /* A device joins a multicast object once, a team of one is no team, and the steps of multicast.c
-     * are those of threads. */
+    /* Multicast needs several ranks, a device for each (a device joins an object only once), and
+     * one process (the steps of multicast.c are for threads). */
     group->multicast = group->multicast && comm->nranks > 1 && group->device_count == comm->nranks;
     return SYMWIN_OK;
 }
 
-/* The leader of a process: one address range for all ranks. */
+/* Called by the leader of each process: reserves one address range for all ranks. */
 static symwin_status make_range(symwin_comm *comm)
 {
     struct sw_group *group = comm->group;
@@ -398,7 +400,7 @@ static symwin_status make_range(symwin_comm *comm)
             largest = comm->ballots[r].values[V_TOTAL];
     while (stride < largest && stride < (size_t)1 << 46)
         stride *= 2;
-    /* A smaller stride serves as long as the windows fit in it. */
+    /* A smaller stride works too, as long as the windows fit in it. */
     for (; stride >= (size_t)1 << 28; stride /= 2) {
         const CUresult result = sw_drv.cuMemAddressReserve(&group->base, stride * (size_t)parts,
                                                            group->granularity, 0, 0);
@@ -419,11 +421,11 @@ static symwin_status make_range(symwin_comm *comm)
                    parts);
 }
 
-/* The places of the values in the second vote. */
-enum { V_STRIDE /* leaders', else 0 */, V_RANKS_ON_DEVICE, V_STREAMS, V_ALGOS, V_SECOND_COUNT };
+/* Indices of the values in the second ballot. V_STRIDE: of a leader, else 0. */
+enum { V_STRIDE, V_RANKS_ON_DEVICE, V_STREAMS, V_ALGOS, V_SECOND_COUNT };
 
-/* Every process can use as much of a stride as the smallest one has. And what calls are chosen by must be alike on
- * all ranks, though their devices may differ. */
+/* The smallest stride of all processes limits the offsets in every process. The values that select
+ * an algorithm must be equal on all ranks, even where their devices differ. */
 static void agree_limits(symwin_comm *comm)
 {
     size_t limit = SIZE_MAX;
@@ -444,8 +446,9 @@ static void agree_limits(symwin_comm *comm)
         comm->group->limit = limit;
 }
 
-/* The communicator's own device memory, all zero. Not the pool's: where a call has failed, peers' kernels may write to it
- * until they have ended. Their mapping keeps the physical memory for them, which so must not serve anything else. */
+/* Makes the communicator's own device memory, zeroed. It does not come from a pool: after a failed
+ * call, kernels of peers may write to it until they end. Their mappings keep the physical memory
+ * alive until then, so it must not be reused for anything else. */
 static symwin_status make_memory(symwin_comm *comm)
 {
     struct sw_memory_kind kind;
@@ -464,7 +467,7 @@ static symwin_status make_memory(symwin_comm *comm)
     return sw_memory_fill(comm->memory->memory.base, 0, bytes);
 }
 
-/* The agreed steps, with this rank's context current. `status` is what joined so far gave. */
+/* The agreed steps, with this rank's context current. `status`: the result of the local steps. */
 static symwin_status build(symwin_comm *comm, symwin_status status, int bootstrap_timeout_ms)
 {
     const int timeout_ms = comm->timeout_ms;
@@ -473,7 +476,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
 
     if (status == SYMWIN_OK)
         status = introduce(comm, values);
-    /* Others may still be meeting on their host, or make their context. */
+    /* Other ranks may still be joining on their host, or creating their context. */
     if (bootstrap_timeout_ms > timeout_ms)
         comm->timeout_ms = bootstrap_timeout_ms;
     status = sw_comm_agree(comm, create_call, status, values, V_COUNT);
@@ -488,7 +491,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     if (status == SYMWIN_OK)
         status = sw_tuning_agree(comm, create_call, V_TUNING);
     if (status != SYMWIN_OK)
-        return status; /* alike on all ranks: they saw the same votes */
+        return status; /* the same on all ranks: they have the same ballots */
     status = check_neighbours(comm);
     if (status == SYMWIN_OK && comm->rank == comm->group->leader && comm->group->processes > 1)
         status = sw_handle_exchange_create(comm->group);
@@ -498,7 +501,8 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     }
     if (status == SYMWIN_OK)
         status = make_memory(comm);
-    /* Where ranks share a device, every stream more may share a queue with one that waits for it: only if needed. */
+    /* If ranks share a device, an extra stream may share a hardware queue with a stream that waits
+     * for it. So then it is created only when needed. */
     if (status == SYMWIN_OK && comm->ranks_on_device == 1)
         status = sw_copies_create(comm);
     if (status == SYMWIN_OK)
@@ -551,7 +555,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         timeout_ms = options->bootstrap_timeout_ms;
     else if (options != NULL && options->timeout_ms > 0)
         timeout_ms = options->timeout_ms;
-    /* A rank that already knows that it will fail joins all the same, to tell the others. */
+    /* A rank that already knows that it will fail still joins, to tell the others. */
     snprintf(text, sizeof text, "%s", symwin_last_error());
     status = sw_fork_check(create_call);
     if (status == SYMWIN_OK)
@@ -619,7 +623,7 @@ symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
         .multicast = comm->group->multicast,
         .stride = comm->group->stride,
         .base = (void *)(uintptr_t)comm->group->base,
-        .allocations = sw_segment_count(comm->group) - 1, /* less the communicator's own */
+        .allocations = sw_segment_count(comm->group) - 1, /* without the communicator's own */
     };
     pthread_mutex_lock(&comm->mutex);
     out.windows = (int)comm->windows.count;

@@ -1,4 +1,4 @@
-/* Memory for callers: out of the pools (pool.c), and looked at where SYMWIN_MEM_DEBUG asks for it. Any thread. */
+/* Memory for callers, from the pools (pool.c), and the checks of SYMWIN_MEM_DEBUG. Any thread. */
 #include "src/memory/pool.h"
 
 #include <stdlib.h>
@@ -19,9 +19,9 @@ static void read_settings(void)
     sw_pool_settings.keep = sw_setting(SW_SETTING_MEM_KEEP);
 }
 
-/* ---- what is handed out ---------------------------------------------------------------------- */
+/* ---- allocations ----------------------------------------------------------------------------- */
 
-/* Locks the arena of the chunk at the address, if there is one, and tells what is there; unlock() follows. */
+/* Tells what is at the address, and locks the arena of its chunk, if any. unlock() must follow. */
 static struct sw_locked lock(CUdeviceptr ptr)
 {
     struct sw_chunk *chunk = sw_address_map_find(ptr);
@@ -33,7 +33,7 @@ static struct sw_locked lock(CUdeviceptr ptr)
     pthread_mutex_lock(&chunk->arena->mutex);
     if (chunk->memory.stage != SW_MEMORY_MAPPED || ptr < chunk->memory.base ||
         ptr - chunk->memory.base >= chunk->memory.bytes)
-        return locked; /* released since, or in what rounds the range up */
+        return locked; /* released meanwhile, or past the memory: ranges are rounded up */
     locked.owned = SW_OWNED_FREE;
     if (chunk->number == SW_SUBALLOC_NONE) {
         if (chunk->in_use)
@@ -79,7 +79,7 @@ static struct sw_allocation describe(const struct sw_locked *locked)
     return a;
 }
 
-/* Allocations that were freed while they were held, and are held still. */
+/* Allocations that were freed while held, and are still held. */
 static atomic_int late_count;
 
 static int *holds_of(const struct sw_locked *locked)
@@ -96,7 +96,7 @@ static enum sw_owned find(CUdeviceptr ptr, struct sw_allocation *out, int hold)
 {
     struct sw_locked locked = lock(ptr);
 
-    if (locked.owned == SW_OWNED_LIVE && *late_of(&locked)) /* for those who hold it alone */
+    if (locked.owned == SW_OWNED_LIVE && *late_of(&locked)) /* only its holders may use it */
         locked.owned = SW_OWNED_FREE;
     if (locked.owned == SW_OWNED_LIVE)
         *holds_of(&locked) += hold;
@@ -116,7 +116,7 @@ enum sw_owned sw_allocation_hold(CUdeviceptr ptr, struct sw_allocation *out)
     return find(ptr, out, 1);
 }
 
-static void (*_Atomic holders)(void); /* NULL: nobody holds anything */
+static void (*_Atomic holders)(void); /* of sw_memory_on_held(); NULL: none */
 
 void sw_memory_on_held(void (*settle)(void))
 {
@@ -131,7 +131,7 @@ static void settle_holders(void)
         settle();
 }
 
-/* What was freed while a graph held it, which may be gone by now. */
+/* Returns memory that was freed while a graph held it, if the graph is gone by now. */
 static void settle_late(void)
 {
     if (atomic_load_explicit(&late_count, memory_order_relaxed) > 0)
@@ -153,7 +153,7 @@ void sw_allocation_drop(CUdeviceptr ptr)
     unlock(&locked);
 }
 
-/* ---- for searching faults -------------------------------------------------------------------- */
+/* ---- SYMWIN_MEM_DEBUG ------------------------------------------------------------------------ */
 
 static symwin_status fill(int device, CUdeviceptr ptr, int byte, size_t bytes)
 {
@@ -167,7 +167,7 @@ static symwin_status fill(int device, CUdeviceptr ptr, int byte, size_t bytes)
     return status;
 }
 
-/* Fills new memory, and the guard behind it. */
+/* Fills new memory, and the guard after it. */
 static symwin_status debug_fill(const char *call, int device, CUdeviceptr ptr, size_t bytes)
 {
     symwin_status status = fill(device, ptr, FILL_NEW, bytes);
@@ -179,13 +179,13 @@ static symwin_status debug_fill(const char *call, int device, CUdeviceptr ptr, s
 
         sw_fail_in(status, call, "SYMWIN_MEM_DEBUG: ");
         strcpy(text, symwin_last_error());
-        symwin_mem_free((void *)(uintptr_t)ptr); /* which may miss the guard */
+        symwin_mem_free((void *)(uintptr_t)ptr); /* it may find the guard missing */
         sw_error_restore(text);
     }
     return status;
 }
 
-/* What stands behind an allocation, where SYMWIN_MEM_DEBUG put its guard. */
+/* Checks that the guard after an allocation is intact. */
 static symwin_status check_guard(const char *call, const struct sw_allocation *a)
 {
     unsigned char guard[GUARD];
@@ -206,7 +206,7 @@ static symwin_status check_guard(const char *call, const struct sw_allocation *a
                    call, a->asked + i, a->asked, a->begin);
 }
 
-/* Looks at the guard of what is about to be freed, and fills it. The first failure counts, with its sentence. */
+/* Before a free: checks the guard, fills the memory, and reports the first failure. */
 static symwin_status debug_free(const char *call, const struct sw_allocation *a)
 {
     const symwin_status guarded = check_guard(call, a);
@@ -256,7 +256,7 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
         status = sw_arena_take(call, arena, bytes, need, (flags & SYMWIN_MEM_OWN) != 0, &ptr);
     }
     if (status == SYMWIN_OK && strcmp(text, symwin_last_error()) != 0)
-        sw_error_restore(text); /* of a chunk that there was no room for */
+        sw_error_restore(text); /* a failure to make a chunk, which had no consequence */
     if (status == SYMWIN_OK && sw_pool_settings.debug)
         status = debug_fill(call, arena->device, ptr, bytes);
     if (status == SYMWIN_OK)
@@ -264,7 +264,7 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
     return status;
 }
 
-/* `late`: what is held goes with the last hold. */
+/* Frees an allocation. `late`: one that is held goes back to its pool with the last hold. */
 static symwin_status take_back(const char *call, void *ptr, int late)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
@@ -279,8 +279,8 @@ static symwin_status take_back(const char *call, void *ptr, int late)
         a.begin == address && a.holds == 0 && !a.imported)
         guarded = debug_free(call, &a);
     locked = lock(address);
-    if (locked.owned == SW_OWNED_LIVE &&
-        *holds_of(&locked) > 0) { /* maybe by graphs that are gone */
+    /* The holders may be graphs that are gone. */
+    if (locked.owned == SW_OWNED_LIVE && *holds_of(&locked) > 0) {
         unlock(&locked);
         settle_holders();
         locked = lock(address);

@@ -1,11 +1,12 @@
-/* Descriptors that another process sent and nobody wants: closing one may take as long as that process likes.
+/* Closes unwanted descriptors that other processes sent. The sender decides how long it takes.
  *
- * The last close of a socket waits until its data has gone, as long as whoever set it up has said (SO_LINGER), and that of a
- * file for whoever serves the file system. So a thread of its own closes them, which is there as long as it has any, and holds no
- * lock meanwhile: what it waits for holds up nobody.
+ * The last close of a socket waits until its data is delivered, at most the time that its owner set
+ * (SO_LINGER). The last close of a file waits for the server of its file system. So a separate
+ * thread closes them. It runs only while it has descriptors, and holds no lock during close(), so
+ * nobody waits for it.
  *
- * Until then they are kept from forked children. A descriptor that is being closed has lost its number as soon as the
- * system has begun with it: a fork waits for that moment.
+ * The descriptors are in the close-on-fork set until then. Once the kernel has begun a close, the
+ * descriptor's number is free; a fork waits for that moment.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,9 +18,9 @@
 #include "src/base/base.h"
 
 enum {
-    MOST = 1024,  /* that wait; what is beyond is closed by whoever brings it */
-    TURNS = 1000, /* that a fork waits at the most, a few microseconds each */
-    LEAVE_S = 2   /* for the thread to end, when the library does */
+    MOST = 1024,  /* descriptors that wait; the caller itself closes any more */
+    TURNS = 1000, /* polls of a fork for a close in progress, a few microseconds each */
+    LEAVE_S = 2   /* for the thread to end when the library is unloaded */
 };
 
 static struct {
@@ -28,7 +29,7 @@ static struct {
     int fds[MOST];
     int count;
     int running;
-    int closing; /* the number that is about to be free; -1: none */
+    int closing; /* the descriptor in close(); -1: none */
 } closer = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER, .closing = -1};
 
 static void *close_all(void *arg)
@@ -40,7 +41,7 @@ static void *close_all(void *arg)
         const int fd = closer.fds[--closer.count];
 
         closer.closing = fd;
-        sw_fork_set_remove(fd); /* before it is closed: others may get the number at once */
+        sw_fork_set_remove(fd); /* before close(): another thread may get the number at once */
         pthread_mutex_unlock(&closer.mutex);
         close(fd);
         pthread_mutex_lock(&closer.mutex);
@@ -52,7 +53,7 @@ static void *close_all(void *arg)
     return NULL;
 }
 
-/* With all signals blocked: they are the program's. */
+/* Starts the thread with all signals blocked: they belong to the program. */
 static int start(void)
 {
     pthread_attr_t detached;
@@ -90,7 +91,7 @@ void sw_closer_close(int fd)
     close(fd);
 }
 
-/* ---- fork, under the service lock ---- */
+/* ---- fork, under the poll lock ---- */
 
 void sw_closer_prepare(void)
 {
@@ -110,17 +111,17 @@ void sw_closer_parent(void)
     pthread_mutex_unlock(&closer.mutex);
 }
 
-/* What waited is kept, and closed as such. */
+/* The descriptors that waited are closed as part of the close-on-fork set. */
 void sw_closer_child(void)
 {
     closer.count = 0;
     closer.running = 0;
     closer.closing = -1;
-    pthread_cond_init(&closer.idle, NULL); /* it may have the parent's threads waiting */
+    pthread_cond_init(&closer.idle, NULL); /* its copied state may count the parent's waiters */
     pthread_mutex_unlock(&closer.mutex);
 }
 
-/* ---- the end ---- */
+/* ---- unloading ---- */
 
 int sw_closer_wait(int seconds)
 {
@@ -138,7 +139,7 @@ int sw_closer_wait(int seconds)
     return done;
 }
 
-/* The library may be unloaded. */
+/* The thread's code must not be unmapped while it runs. */
 __attribute__((destructor)) static void library_ends(void)
 {
     (void)sw_closer_wait(LEAVE_S);

@@ -1,6 +1,7 @@
-/* Status names and each thread's last error.
+/* Status names, and each thread's last error.
  *
- * The text is written once, where a fault is first seen; callers up the stack pass the status on.
+ * The text is written once, where a fault is first seen. Callers up the stack only pass on the
+ * status.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -32,8 +33,8 @@ const char *symwin_status_name(symwin_status status)
     return "unknown symwin_status";
 }
 
-/* What others sent, or a variable has, may be in it: a terminal shall not obey that. Control characters of ASCII, and of
- * ISO 8859 in UTF-8 (c2 80 to c2 9f). */
+/* A text may contain data of other processes or of environment variables; a terminal must not obey
+ * it. Replaces the control characters of ASCII, and those of ISO 8859 in UTF-8 (c2 80 to c2 9f). */
 void sw_error_make_plain(char *text)
 {
     unsigned char *at = (unsigned char *)text;

@@ -1,4 +1,4 @@
-/* What public handles stand for: slots, with a list of those that are free. */
+/* From public handles to objects: an array of slots, with a list of the free ones. */
 #include "src/base/base.h"
 
 #include <stdatomic.h>
@@ -6,7 +6,7 @@
 
 #define SLOT_MASK ((uintptr_t)SW_HANDLES_MOST - 1)
 
-/* The number of the last handle given out, by any table. */
+/* The number in the latest handle, of all tables. */
 static _Atomic uintptr_t last;
 
 int sw_handle_table_reserve(struct sw_handle_table *t)
@@ -22,7 +22,7 @@ int sw_handle_table_reserve(struct sw_handle_table *t)
     tickets = realloc(t->tickets, room * sizeof *tickets);
     if (tickets == NULL)
         return 0;
-    for (slot = room; slot > t->room; slot--) { /* the lowest is first */
+    for (slot = room; slot > t->room; slot--) { /* so the lowest slot is used first */
         tickets[slot - 1] = (struct sw_handle_entry){NULL, t->first_free};
         t->first_free = slot;
     }

@@ -1,11 +1,13 @@
-/* The service thread: waits on sockets so that no rank's thread has to.
+/* The poll thread: waits on sockets so that no rank's thread has to.
  *
- * One a process, there only while something is watched: the socket that ranks of other processes
- * come to, and the lines to the processes of a communicator, which tell when one of them ends.
+ * Each process has one, and only while something is watched: the listener that ranks of other
+ * processes connect to, and the peer sockets of a communicator, which tell when another process
+ * ends.
  *
- * One lock serves the thread and all that it works on; what it calls runs under the lock. A forked
- * child has no such thread: it closes what was watched or kept, or a parent's death would stay unseen as
- * long as its child lives, and begins with nothing.
+ * One lock protects the thread and everything that it serves; callbacks run under it. A forked
+ * child has no poll thread. It closes the watched descriptors and the close-on-fork set, because
+ * otherwise the parent's death would go unnoticed as long as the child lives, and starts with no
+ * watches.
  */
 #include <errno.h>
 #include <limits.h>
@@ -28,7 +30,7 @@ static struct {
     pthread_once_t once;
     pthread_t thread;
     int state;
-    int kick; /* eventfd, owned while the thread runs: look again */
+    int kick; /* eventfd that wakes the thread; owned while it runs */
     struct sw_poll_watch *watches;
     size_t count;
     uint64_t next_id;
@@ -70,16 +72,16 @@ int sw_poll_wait(pthread_cond_t *changed, int64_t deadline)
 
 /* ---- fork ---- */
 
-/* Linux gives a process no more numbers unless fs.nr_open was raised. 128 KiB, none of it touched where
- * numbers are low. */
+/* Linux gives out no higher numbers unless fs.nr_open was raised. The bits take 128 KiB; pages for
+ * high numbers are never touched where numbers are low. */
 enum { MOST_KEPT = 1 << 20, WORD_BITS = 32 };
 
-static atomic_uint kept[MOST_KEPT / WORD_BITS]; /* a bit for each descriptor */
-static atomic_int words_kept;                   /* words that ever had one */
+static atomic_uint kept[MOST_KEPT / WORD_BITS]; /* close-on-fork set: a bit per descriptor */
+static atomic_int words_kept;                   /* 1 + the highest word ever used */
 
 enum { MOST_FORGET = 4 };
 
-static void (*_Atomic forgets[MOST_FORGET])(void); /* what a forked child calls; NULL: none */
+static void (*_Atomic forgets[MOST_FORGET])(void); /* called in a forked child; NULL: free */
 
 static void watch_forks(void);
 
@@ -123,7 +125,7 @@ void sw_fork_set_close(int fd)
     sw_poll_unlock();
 }
 
-/* Some are watched as well, and closed already. */
+/* Some of them were watched, and are closed already. */
 static void close_kept(void)
 {
     int fd;
@@ -152,7 +154,7 @@ static void fork_child(void)
     service.state = QUIET;
     service.kick = -1;
     sw_closer_child();
-    pthread_cond_init(&service.stopped, NULL); /* it may have the parent's threads waiting */
+    pthread_cond_init(&service.stopped, NULL); /* its copied state may count the parent's waiters */
     for (i = 0; i < MOST_FORGET && (forget = atomic_load(&forgets[i])) != NULL; i++)
         forget();
     sw_poll_unlock();
@@ -200,16 +202,16 @@ static void kick(void)
     const uint64_t one = 1;
 
     if (service.kick >= 0 && write(service.kick, &one, sizeof one) < 0)
-        return; /* full of kicks already */
+        return; /* the counter is full: the thread will wake anyway */
 }
 
-/* What one turn of the loop waits for. The thread's own, so it may be used without the lock. */
+/* What one turn of the loop waits for. Only the thread uses it, so it needs no lock. */
 struct turn {
-    struct pollfd *polls; /* [0] is the kick */
+    struct pollfd *polls; /* [0]: the kick */
     uint64_t *ids;
     size_t room, count;
     int64_t deadline;
-    struct pollfd few_polls[FEW]; /* for these no memory is needed */
+    struct pollfd few_polls[FEW]; /* used until more room is allocated */
     uint64_t few_ids[FEW];
 };
 
@@ -246,7 +248,7 @@ static int turn_grow(struct turn *t, size_t room)
     return 1;
 }
 
-/* Without memory it watches what fits, and looks again soon. */
+/* Without host memory it polls as many as fit, and starts the next turn soon. */
 static void turn_fill(struct turn *t)
 {
     const struct sw_poll_watch *w;
@@ -283,8 +285,8 @@ static struct sw_poll_watch *watch_late(int64_t now)
     return w;
 }
 
-/* Calls what is ready, and then what is late, which takes no memory and no poll(). Either may remove any
- * watch. */
+/* Calls the watches that are ready, then those past their deadline; the latter need no memory and
+ * no poll(). Each callback may remove any watch. */
 static void turn_serve(const struct turn *t)
 {
     const int64_t now = sw_now_ms();
@@ -308,7 +310,7 @@ static void turn_serve(const struct turn *t)
     }
 }
 
-/* Waits without the lock. Where that fails, nothing is known to be ready. */
+/* Called without the lock. If poll() fails, no watch counts as ready. */
 static void turn_wait(struct turn *t)
 {
     const struct timespec moment = {.tv_nsec = 10000000};
@@ -320,7 +322,7 @@ static void turn_wait(struct turn *t)
         return;
     t->count = 0;
     if (errno != EINTR)
-        nanosleep(&moment, NULL); /* it would fail again at once */
+        nanosleep(&moment, NULL); /* it would fail again immediately */
 }
 
 static void *serve(void *arg)
@@ -343,7 +345,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* Starts the thread, with all signals blocked: they are the program's. Under the lock. */
+/* Starts the thread with all signals blocked: they belong to the program. Under the lock. */
 static symwin_status start(void)
 {
     sigset_t all, before;
@@ -407,7 +409,7 @@ void sw_poll_remove(struct sw_poll_watch *watch)
         service.count--;
     }
     watch->id = 0;
-    kick(); /* or a closed descriptor would be polled on */
+    kick(); /* or poll() would go on with a closed descriptor */
 }
 
 void sw_poll_settle(void)

@@ -1,9 +1,9 @@
-/* The library's own variables in the environment: what each may be, and the one reader of all.
+/* The library's environment variables: the values that each may have, and their only reader.
  *
- * A variable that is set to something else is an error of the first call that reads it. That call
- * says so with the status SYMWIN_INVALID: a switch that says "no", a time of 0 or an empty text was
- * meant to do something, and would do nothing. A rank that finds one while a communicator is made
- * joins the others all the same, so that all of them fail at once and are told.
+ * With an invalid value, the first call that reads the variable fails with SYMWIN_INVALID. A switch
+ * set to "no", a time of 0 or an empty text was meant to do something, and must not be ignored. A
+ * rank that finds one while it creates a communicator still joins the others, so that all ranks
+ * fail together and get the reason.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static const struct row {
     const char *name;
     enum kind kind;
     enum sw_reader reader;
-    uint64_t least, most, otherwise; /* least and most: of a number, or of the length of a text */
+    uint64_t least, most, otherwise; /* range of a number, or of a text's length; default */
 } rows[SW_SETTINGS] = {
     [SW_SETTING_DRIVER] = {"SYMWIN_DRIVER", WORD, SW_READER_DRIVER, 0, 0, SW_CHOICE_AUTO},
     [SW_SETTING_INFO] = {"SYMWIN_INFO", SWITCH, SW_READER_DRIVER, 0, 1, 0},
@@ -51,12 +51,12 @@ static const struct row {
                                        GRANULE, (uint64_t)1 << 30, GRANULE},
 };
 
-/* The words of SYMWIN_DRIVER, the only one of its kind. */
+/* The values of SYMWIN_DRIVER, the only variable of kind WORD, by enum sw_driver_choice. */
 static const char *const words[] = {"auto", "cuda", "emu"};
 
 static const char units[] = "KMGT";
 
-/* Digits, and in a number of bytes a unit behind them; 0: it is none, or not in the range. */
+/* Digits; in a number of bytes, a unit may follow. 0: not a number, or out of range. */
 static int parse_number(const struct row *row, const char *text, uint64_t *value)
 {
     const char *unit;
@@ -107,7 +107,7 @@ const char *sw_setting_name(enum sw_setting which)
     return rows[which].name;
 }
 
-/* A number of bytes by its largest unit. */
+/* Prints a number of bytes in the largest unit that divides it. */
 static void print_bytes(uint64_t bytes, char text[24])
 {
     static const char *const names[] = {"", "K", "M", "G", "T"};

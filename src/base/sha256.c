@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for the proofs that ranks give each other. */
+/* SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for the proofs by which ranks authenticate. */
 #include <string.h>
 
 #include "src/base/base.h"
@@ -7,7 +7,7 @@ enum { BLOCK = 64 };
 
 struct sha256 {
     uint32_t h[8];
-    uint64_t bytes; /* taken in so far */
+    uint64_t bytes; /* hashed so far */
     unsigned char block[BLOCK];
 };
 
@@ -149,7 +149,7 @@ int sw_digest_equal(const unsigned char a[SW_DIGEST_BYTES], const unsigned char 
     unsigned char differ = 0;
     int i;
 
-    for (i = 0; i < SW_DIGEST_BYTES; i++) /* all of them: the time must not tell how many agree */
+    for (i = 0; i < SW_DIGEST_BYTES; i++) /* no early exit: constant time */
         differ |= a[i] ^ b[i];
     return differ == 0;
 }

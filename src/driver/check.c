@@ -1,11 +1,11 @@
-/* A driver call's result as a status, and in words. */
+/* Turns the result of a driver call into a status and a text. Any thread. */
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "src/base/base.h"
 #include "src/driver/driver.h"
 
-/* The status that tells the caller what can be done about a driver's code. */
+/* The status that tells the caller what can be done about the driver's error. */
 static symwin_status status_of(CUresult result)
 {
     switch (result) {
@@ -41,8 +41,8 @@ symwin_status sw_check(CUresult result, const char *format, ...)
         name = "an unknown error";
     if (sw_drv.cuGetErrorString(result, &meaning) != CUDA_SUCCESS || meaning == NULL)
         meaning = "no description";
-    if (result ==
-        CUDA_ERROR_OPERATING_SYSTEM) /* the driver has no code for descriptors that ran out */
+    /* The driver reports a lack of descriptors by this code too. */
+    if (result == CUDA_ERROR_OPERATING_SYSTEM)
         advice = "; if too many files are open, raise ulimit -n";
     return sw_fail(status_of(result), "%s: %s (%s)%s", text, name, meaning, advice);
 }

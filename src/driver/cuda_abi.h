@@ -1,8 +1,8 @@
 /* The part of the CUDA driver's ABI that symwin uses: types, constants, layouts.
  *
- * These are the project's own declarations, so that it builds where no CUDA toolkit is installed.
- * Names and values are the driver's. Where a toolkit is present, tests/driver/test_abi.c asserts that they
- * agree with its cuda.h; never include both headers in one translation unit.
+ * The project declares these itself, so that it builds without a CUDA toolkit. Names and values are
+ * the driver's. Where a toolkit is installed, tests/driver/test_abi.c asserts that they agree with its
+ * cuda.h. Never include both headers in one translation unit.
  */
 #ifndef SYMWIN_CUDA_ABI_H
 #define SYMWIN_CUDA_ABI_H
@@ -224,7 +224,7 @@ typedef struct CUdevSmResource {
     unsigned int smCoscheduledAlignment;
 } CUdevSmResource;
 
-typedef struct CUdevResource { /* as of 12.4; later ones use more of the same bytes */
+typedef struct CUdevResource { /* as of 12.4; later versions use more of these bytes */
     CUdevResourceType type;
     unsigned char _internal_padding[92];
     union {
@@ -333,7 +333,7 @@ typedef enum CUlaunchAttributeID {
 
 typedef union CUlaunchAttributeValue {
     int programmaticStreamSerializationAllowed;
-    cuuint64_t pad[8]; /* as long as all others, and aligned as the pointers among them */
+    cuuint64_t pad[8]; /* the size of cuda.h's union, and the alignment of its pointers */
 } CUlaunchAttributeValue;
 
 typedef struct CUlaunchAttribute {
@@ -367,7 +367,7 @@ typedef struct CUDA_KERNEL_NODE_PARAMS { /* as of 12.0: cuda.h's _v2 */
     void **kernelParams;
     void **extra;
     CUkernel kern; /* not read if func is not NULL */
-    CUcontext ctx; /* as kern */
+    CUcontext ctx; /* like kern */
 } CUDA_KERNEL_NODE_PARAMS;
 
 /* Only ever passed as NULL with a count of 0. */

@@ -1,4 +1,4 @@
-/* Driver and device queries, and the few calls that spare a program the CUDA runtime. */
+/* Driver and device queries, and streams and copies for programs without the CUDA runtime. */
 #include <string.h>
 
 #include "src/base/base.h"
@@ -104,7 +104,7 @@ symwin_status symwin_device_query(int device, symwin_device_info *info)
 
 /* ---- streams and copies ---- */
 
-/* The device's context stays alive as long as the stream: it holds the reference taken here. */
+/* The stream keeps the device's context alive: it holds the reference taken here. */
 symwin_status symwin_stream_create(int device, struct CUstream_st **stream)
 {
     static const char call[] = "symwin_stream_create";
@@ -190,9 +190,9 @@ symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes
         status = sw_scope_enter(device, &scope);
     if (status != SYMWIN_OK)
         return status;
-    /* With pageable memory the driver waits for the stream inside the copy, holding a lock that other
-     * threads on the device need even to launch: were the stream at a collective, its peer on the same
-     * device could never begin. So wait first, where no lock is held. */
+    /* With pageable memory, the driver waits for the stream inside the copy and holds a lock that
+     * other threads need even for a launch on the device. If the stream runs a collective, its peer
+     * on the same device could never start: a deadlock. So wait first, while no lock is held. */
     if (is_pageable(dst) || is_pageable(src))
         status = sw_check(sw_drv.cuStreamSynchronize(stream), "%s: cuStreamSynchronize", call);
     if (status == SYMWIN_OK)

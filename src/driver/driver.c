@@ -1,8 +1,8 @@
-/* Which driver answers: libcuda, found at run time, or the emulated one.
+/* Loads the driver: libcuda, found at run time, or the emulated driver.
  *
- * The choice is made once a process, by SYMWIN_DRIVER: "cuda" and "emu" take that one or fail,
- * "auto" (the default) takes libcuda if it has at least one device and else the emulated driver,
- * saying so in one line on stderr.
+ * SYMWIN_DRIVER selects it, once per process: "cuda" and "emu" load that driver or fail; "auto"
+ * (the default) loads libcuda if it has at least one device, and otherwise the emulated driver,
+ * with one line on stderr. Any thread.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,11 +17,11 @@ struct sw_driver sw_drv;
 
 static struct {
     pthread_once_t once;
-    int done;   /* the choice was made in this process, or in the one that it was forked from */
-    int forked; /* the latter: no driver survives a fork */
+    int done;   /* a driver was loaded, or failed to, in this process or before the fork */
+    int forked; /* it was before the fork; no driver survives one */
     symwin_status status;
     int emulated;
-    char text[SW_TEXT_BYTES]; /* why it failed */
+    char text[SW_TEXT_BYTES]; /* why loading failed */
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
 typedef CUresult (*get_proc_address_fn)(const char *symbol, void **fn, int version, uint64_t flags,
@@ -113,7 +113,7 @@ static symwin_status load_emulated(struct sw_driver *table)
     return SYMWIN_OK;
 }
 
-/* Whatever the driver was, it is not here. */
+/* In a forked child: marks the driver unusable, if the parent had one. */
 static void forget(void)
 {
     loaded.forked = loaded.done;

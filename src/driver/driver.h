@@ -1,6 +1,6 @@
-/* The one table of CUDA driver entry points, filled from libcuda or from the emulated driver.
+/* The table of CUDA driver entry points, filled from libcuda or from the emulated driver.
  *
- * Only driver.c and emu/ know which driver answers; everybody else calls sw_drv.cuMemMap(...) and
+ * Only driver.c and emu/ know which driver is in use. All other code calls sw_drv.cuMemMap(...) and
  * turns the CUresult into a symwin_status with sw_check() (check.c).
  */
 #ifndef SYMWIN_DRIVER_H
@@ -24,21 +24,22 @@ struct sw_driver {
 /* Constant once sw_driver_load() has returned SYMWIN_OK. */
 extern struct sw_driver sw_drv;
 
-/* Loads the driver that SYMWIN_DRIVER names (auto, cuda or emu) and initialises it, once a process;
- * later calls return at once with the first call's status. Any thread. */
+/* Loads and initialises the driver that SYMWIN_DRIVER selects (auto, cuda or emu), once per
+ * process. Later calls return the status of the first one immediately. Any thread. */
 symwin_status sw_driver_load(void);
 
-/* What begins in a process when it has a driver, which listen.c defines: the one call up, since nothing above is called
- * before. `no_gpu`: why the emulated driver was taken; NULL: it was asked for, or was not. */
+/* Starts what a process has from its first driver on; defined in inspect/info_socket.c. This is the
+ * only call to a higher room: none of them need have been called yet, so none could register it.
+ * `no_gpu`: why "auto" fell back to the emulated driver; NULL: it did not. */
 void sw_hook_driver_loaded(const char *no_gpu);
 
 /* Whether sw_drv is the emulated driver. Valid after sw_driver_load(). */
 int sw_driver_is_emulated(void);
 
-/* Whether the library has kernels for it. Valid after sw_driver_load(). */
+/* Whether the library has kernels for sw_drv. Valid after sw_driver_load(). */
 int sw_driver_has_kernels(void);
 
-/* What a launch is as a kernel node of a graph: all but its stream and attributes. */
+/* Describes a launch as a kernel node of a graph, without its stream and attributes. */
 static inline CUDA_KERNEL_NODE_PARAMS
 sw_kernel_node(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
 {
@@ -59,37 +60,36 @@ sw_kernel_node(const CUlaunchConfig *config, CUfunction function, void **params,
     return node;
 }
 
-/* ---- check.c: the results of driver calls ------------------------------------------------------- */
+/* ---- check.c: the results of driver calls ---------------------------------------------------- */
 
-/* SYMWIN_OK for CUDA_SUCCESS; else the status that fits, and "<text>: CUDA_ERROR_... (what it means)". */
+/* SYMWIN_OK for CUDA_SUCCESS; else the matching status, and "<text>: CUDA_ERROR_... (meaning)". */
 symwin_status sw_check(CUresult result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* For teardown: the result cannot be acted on. SYMWIN_DEBUG=1 shows it on stderr. */
+/* For teardown, where nothing can be done about a failure. SYMWIN_DEBUG=1 prints it to stderr. */
 void sw_drop(CUresult result, const char *call);
 
-/* ---- driver.c: see driver.h; and contexts ---------------------------------------------------- */
+/* ---- driver.c: contexts and devices ---------------------------------------------------------- */
 
-/* A stretch of code with a device's primary context current. */
+/* A section of code in which a device's primary context is current. */
 struct sw_scope {
-    CUdevice device; /* retained for the stretch; -1: only pushed */
-    int pushed;
+    CUdevice device; /* whose primary context is retained; -1: none */
+    int pushed;      /* the scope pushed the context */
 };
 
 /* Makes the context of `device` current, creating it if need be. */
 symwin_status sw_scope_enter(int device, struct sw_scope *scope);
 
-/* The same with a context that the caller holds; does nothing if it is current already. */
+/* The same with a context that the caller has retained. Does nothing if it is current already. */
 symwin_status sw_scope_enter_context(CUcontext context, struct sw_scope *scope);
 
-/* Restores what was current. Leaving a scope twice, or one that was never entered, is fine. */
+/* Restores the previous context. No effect a second time, or after an enter that failed. */
 void sw_scope_leave(struct sw_scope *scope);
 
-/* Turns SYMWIN_DEVICE_CURRENT into an ordinal and checks it, for the call named `call`. Loads the
- * driver. */
+/* Loads the driver, turns SYMWIN_DEVICE_CURRENT into an ordinal, and checks the ordinal. */
 symwin_status sw_device_resolve(const char *call, int device, int *out);
 
-/* SYMWIN_OK, or SYMWIN_FORKED in a child of a process that had loaded the driver. */
+/* SYMWIN_FORKED in a forked child of a process that had loaded the driver. */
 symwin_status sw_fork_check(const char *call);
 
 #ifdef __cplusplus

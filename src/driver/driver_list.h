@@ -1,14 +1,14 @@
-/* Every CUDA driver entry point that symwin calls, each named once.
+/* Every CUDA driver entry point that symwin calls, each listed once.
  *
  * X(name, symbol, version, need, params)
  *   name     the member of struct sw_driver, and the emulated driver's function as sw_emu_<name>
- *   symbol   what cuGetProcAddress is asked for
- *   version  the CUDA version whose ABI of that symbol is meant (12010 is 12.1)
- *   need     REQUIRED: the driver is refused without it. OPTIONAL: the member may be NULL
+ *   symbol   the name to pass to cuGetProcAddress
+ *   version  the CUDA version to pass to it: it selects the symbol's ABI (12010 is 12.1)
+ *   need     REQUIRED: a driver without it is refused. OPTIONAL: the member may be NULL
  *   params   the parameter list; every entry point returns CUresult
  *
- * The real driver's table, its loader, the emulated driver's table and tests/driver/test_abi.c are all
- * made from this list. It includes nothing: whoever includes it brings the types.
+ * The table of the real driver, its loader, the table of the emulated driver and tests/driver/test_abi.c
+ * are generated from this list. It includes no header; the includer declares the types.
  */
 #ifndef SYMWIN_DRIVER_LIST_H
 #define SYMWIN_DRIVER_LIST_H

@@ -1,5 +1,5 @@
-/* The GPU code that the library carries: one fat binary for each kernels/<name>.cu that nvcc
- * compiled, embedded by tools/embed.sh. Empty in a library that was built without nvcc.
+/* The GPU code in the library: one fat binary for each kernels/<name>.cu, compiled by nvcc and
+ * embedded by tools/embed.sh. Empty in a library that was built without nvcc.
  */
 #ifndef SYMWIN_FATBINS_H
 #define SYMWIN_FATBINS_H
@@ -12,7 +12,7 @@ struct sw_fatbin {
     size_t bytes;
 };
 
-extern const struct sw_fatbin sw_fatbins[]; /* sw_fatbin_count of them, then one of NULLs */
+extern const struct sw_fatbin sw_fatbins[]; /* sw_fatbin_count entries, then one of NULLs */
 extern const size_t sw_fatbin_count;
 
 #endif

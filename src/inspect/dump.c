@@ -1,7 +1,7 @@
-/* What this process has, as text: pools with their chunks and allocations, communicators with their windows.
+/* The state of this process as text: pools with chunks and allocations, communicators with windows.
  *
- * All of it is put together in host memory first, since whoever reads may take his time, and nobody shall wait for him
- * under a lock. symwin.h has the format.
+ * The whole text is made in host memory first. A reader may be slow, and must not hold up a thread
+ * that needs a lock. symwin/inspect.h documents the format. Any thread.
  */
 #include <errno.h>
 #include <poll.h>
@@ -24,12 +24,12 @@ struct text {
     char *bytes; /* owned */
     size_t used, room;
     unsigned lines;
-    int failed;                     /* no host memory: what is there is not whole */
-    unsigned arenas, comms;         /* so far */
-    unsigned char devices[DEVICES]; /* 1: there is an arena on it */
+    int failed;                     /* no host memory: the text is incomplete */
+    unsigned arenas, comms;         /* listed so far */
+    unsigned char devices[DEVICES]; /* 1: has an arena */
 };
 
-/* One line more. */
+/* Appends a line. */
 __attribute__((format(printf, 2, 3))) static void line(struct text *t, const char *format, ...)
 {
     enum { LONGEST = 1024 };
@@ -119,7 +119,7 @@ static const char *arena_flags(const struct sw_arena *arena)
     }
 }
 
-/* Imported memory has no line where there is none and never was. */
+/* The arena of imported memory has a line only if memory was ever imported. */
 static void see_arena(const struct sw_arena *arena, void *context)
 {
     struct text *t = context;
@@ -135,7 +135,7 @@ static void see_arena(const struct sw_arena *arena, void *context)
     for (chunk = arena->every; chunk != NULL; chunk = chunk->every) {
         const struct sw_memory *m = &chunk->memory;
 
-        /* What is neither is being made, or given back to the driver. */
+        /* Neither in use nor kept: it is being created or released. */
         if (m->stage != SW_MEMORY_MAPPED || (chunk->in_use == 0 && !chunk->kept))
             continue;
         line(t, "chunk 0x%llx arena=%u device=%d bytes=%zu use=%s allocations=%u kept=%d", m->base,
@@ -190,7 +190,7 @@ static void see_comm(symwin_comm *comm, void *context)
 {
     struct text *t = context;
     const unsigned number = t->comms++;
-    const int allocations = sw_segment_count(comm->group) - 1; /* less the communicator's own */
+    const int allocations = sw_segment_count(comm->group) - 1; /* without the communicator's own */
     const struct sw_window *w;
     size_t at = 0;
 
@@ -212,7 +212,7 @@ static void see_comm(symwin_comm *comm, void *context)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* 0, or the errno of what failed. */
+/* Returns 0 or an errno. */
 static int write_all(int fd, const char *bytes, size_t left)
 {
     while (left > 0) {
@@ -233,8 +233,9 @@ static int write_all(int fd, const char *bytes, size_t left)
     return 0;
 }
 
-/* The same without a SIGPIPE, whatever the process does with those: it comes to this thread alone, and is taken away
- * before the thread can see it; one that was there before stays. */
+/* The same without a visible SIGPIPE, however the process handles it. The signal goes to this
+ * thread only; it is blocked, and consumed before it is unblocked. A SIGPIPE that was pending
+ * before stays. */
 static int write_quietly(int fd, const char *bytes, size_t left)
 {
     const struct timespec now = {0};
@@ -275,7 +276,7 @@ symwin_status sw_dump_text(const char *call, char **bytes, size_t *count)
     int device;
 
     if (status != SYMWIN_OK)
-        return status; /* whoever had the locks at the fork is not here */
+        return status; /* a forked child: the owners of its locks may not exist */
     line(&t, "symwin-dump 1 pid=%ld version=%s", (long)getpid(), symwin_version());
     sw_pool_each(see_device, &t);
     for (device = 0; device < DEVICES; device++)

@@ -1,8 +1,10 @@
-/* Where symwin-info --pid finds this process: a socket in the private folder of its user.
+/* The socket through which symwin-info --pid gets the dump of this process. It lies in a private
+ * folder of the user.
  *
- * A thread of its own: a dump waits for mutexes, which the service thread must not. Readers are few, and each has its
- * text and a deadline, so that whoever does not read holds up nobody. A forked child has neither the thread nor a
- * descriptor of it, and leaves the socket alone.
+ * A separate thread serves it, because a dump waits for mutexes and the poll thread must not. At
+ * most MOST_READERS are served at a time. Each has its own text and a deadline, so a reader that
+ * does not read delays nobody. A forked child has neither the thread nor its descriptors, and does
+ * not touch the socket.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,32 +24,32 @@
 #include "src/inspect/inspect.h"
 
 enum {
-    MOST_READERS = 8, /* at the same time; others wait in the socket's queue */
-    READER_MS = 5000, /* for all of the text */
-    PAUSE_MS = 100,   /* before another try to accept without descriptors */
-    LOCK_MS = 100,    /* for another process to name its socket, or to remove old ones */
-    LEAVE_MS = 2000   /* for the thread to end, when the process does */
+    MOST_READERS = 8, /* served at a time; others wait in the socket's queue */
+    READER_MS = 5000, /* for a reader to take the whole text */
+    PAUSE_MS = 100,   /* before the next accept, after one failed for lack of descriptors */
+    LOCK_MS = 100,    /* for another process that holds the lock of the folder */
+    LEAVE_MS = 2000   /* for the thread to end when the process does */
 };
 
-#define NAME "info-" /* and the number of the process */
-#define DRAFT ".new" /* until it can be connected to */
-#define NAME_ROOM 24 /* of all that, with its slash */
+#define NAME "info-" /* the process id follows */
+#define DRAFT ".new" /* suffix until the socket listens */
+#define NAME_ROOM 24 /* bytes for all of these and the slash */
 #define OVER (-1)
 
 struct reader {
-    int fd;     /* owned and kept; -1: none */
+    int fd;     /* owned, in the close-on-fork set; -1: none */
     char *text; /* owned */
     size_t sent, bytes;
     int64_t deadline;
 };
 
 static struct {
-    atomic_int owner; /* the process whose thread runs; 0: none, OVER: none any more */
+    atomic_int owner; /* process id; 0: the thread has not started, OVER: the process ends */
     pthread_t thread;
-    int socket, kick; /* owned and kept; the second ends the thread */
-    int is_shut;      /* to descriptors */
+    int socket, kick; /* owned, in the close-on-fork set; `kick` ends the thread */
+    int is_shut;      /* the system keeps senders from passing descriptors */
     uid_t user;
-    int64_t pause; /* nobody is accepted until then */
+    int64_t pause; /* no accept before this time */
     struct sockaddr_un address;
     struct reader readers[MOST_READERS];
 } listener = {.socket = -1, .kick = -1};
@@ -85,7 +87,7 @@ static int new_socket(void)
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
-/* A reader may have sent descriptors that take their time to close, where the system lets it. */
+/* Unless the socket is shut, a reader may have sent descriptors whose close takes long. */
 static void reader_drop(struct reader *r)
 {
     if (listener.is_shut)
@@ -104,12 +106,12 @@ static void reader_send(struct reader *r)
     if (sent >= 0)
         r->sent += (size_t)sent;
     else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-        r->sent = r->bytes; /* it has gone */
+        r->sent = r->bytes; /* the reader is gone */
     if (r->sent == r->bytes)
         reader_drop(r);
 }
 
-/* The folder keeps others out already; root it does not. */
+/* The folder keeps other users out already, but not root. */
 static int is_own(int fd)
 {
     struct ucred peer;
@@ -139,7 +141,7 @@ static void reader_accept(struct reader *r)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* 0: the process ends. */
+/* One turn of the loop. 0: the thread must end. */
 static int turn(void)
 {
     const int64_t now = sw_now_ms();
@@ -167,7 +169,7 @@ static int turn(void)
         const struct timespec moment = {.tv_nsec = 10000000};
 
         if (errno != EINTR)
-            nanosleep(&moment, NULL); /* it would fail again at once */
+            nanosleep(&moment, NULL); /* it would fail again immediately */
         return 1;
     }
     for (i = 0; i < MOST_READERS; i++)
@@ -178,7 +180,7 @@ static int turn(void)
     return polls[0].revents == 0;
 }
 
-/* Whether nobody answers at a socket of this folder any more. */
+/* Whether no process listens at this socket any more. */
 static int is_stale(const struct sockaddr_un *address)
 {
     int fd = new_socket();
@@ -191,9 +193,9 @@ static int is_stale(const struct sockaddr_un *address)
     return stale;
 }
 
-/* The lock of a folder's sockets, under which they get their names and lose them: with its number another process may take a
- * name that is being removed. Whoever holds it is about to give it back; a process that is stopped there is not waited for. 0:
- * it does. */
+/* Locks the folder: sockets get and lose their names under this lock, because a process that reuses
+ * a process id may take a name that is being removed. Holders keep it briefly; a holder that was
+ * stopped is not waited for. 0: another process has it. */
 static int lock_folder(int folder)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -207,7 +209,7 @@ static int lock_folder(int folder)
     return 0;
 }
 
-/* Kept; -1: there is none. */
+/* The folder of the socket, in the close-on-fork set; -1: none. */
 static int open_folder(const struct sockaddr_un *address)
 {
     char path[sizeof address->sun_path];
@@ -221,7 +223,8 @@ static int open_folder(const struct sockaddr_un *address)
     return fd;
 }
 
-/* Processes that were killed leave their sockets. One that is not seen here may be of another container, and answer. */
+/* Removes sockets of killed processes. A process id that is not visible here may belong to another
+ * container, so is_stale() tries to connect. */
 static void sweep(void)
 {
     struct sockaddr_un address = listener.address;
@@ -259,7 +262,7 @@ static void *serve(void *arg)
 
     (void)arg;
     pthread_setname_np(pthread_self(), "symwin-info");
-    symwin_last_error(); /* this thread's: made now, and not while the library is being unloaded */
+    symwin_last_error(); /* allocates its thread-local text now, not during unloading */
     sweep();
     while (turn())
         ;
@@ -269,9 +272,9 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* ---- begin and end --------------------------------------------------------------------------- */
+/* ---- start and stop -------------------------------------------------------------------------- */
 
-/* What has the name can be connected to: it gets that when all is ready. */
+/* The socket gets its name once it listens, so whatever has the name accepts connections. */
 static int open_socket(void)
 {
     struct sockaddr_un draft = listener.address;
@@ -307,7 +310,7 @@ static int open_in(int which)
     return opened;
 }
 
-/* With all signals blocked: they are the program's. */
+/* Starts the thread with all signals blocked: they belong to the program. */
 static int thread_start(void)
 {
     sigset_t all, before;
@@ -320,8 +323,8 @@ static int thread_start(void)
     return error == 0;
 }
 
-/* The thread may wait for a mutex that the end of the process has come upon: then it is left to that end. ThreadSanitizer does
- * not know pthread_clockjoin_np(). */
+/* The thread may be waiting for a mutex that is never unlocked once the process ends: then it is
+ * not joined. This polls because ThreadSanitizer does not know pthread_clockjoin_np(). */
 static void stop(void)
 {
     const struct timespec nap = {.tv_nsec = 100000};
@@ -340,7 +343,7 @@ static void stop(void)
     let_go(&listener.kick);
 }
 
-/* Where the thread cannot begin, nothing is said: the process works all the same. */
+/* If it fails, nothing is reported: the process works without it. */
 static void start(void)
 {
     int nobody = 0;
@@ -363,11 +366,11 @@ static void start(void)
         let_go(&listener.socket);
         let_go(&listener.kick);
     } else if (!atomic_compare_exchange_strong(&listener.owner, &nobody, (int)getpid())) {
-        stop(); /* another thread ends the process */
+        stop(); /* process_ends() has run on another thread */
     }
 }
 
-/* Of the processes that a launcher started on this host the first one says what all find alike. */
+/* Of the processes that a launcher started on this host, only the first prints the message. */
 static int speaks_for_host(void)
 {
     struct sw_launch launch;

@@ -1,4 +1,4 @@
-/* What a process has, for others to see: dump.c puts it into words, listen.c tells it to symwin-info --pid. */
+/* What a process has, as text: dump.c writes it, info_socket.c sends it to symwin-info --pid. */
 #ifndef SYMWIN_DUMP_H
 #define SYMWIN_DUMP_H
 
@@ -9,11 +9,11 @@
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"
 
-/* The text that symwin_dump() writes, for the call of that name; the caller frees it. */
+/* Makes the text of symwin_dump(). `call`: the name for error texts. The caller frees *bytes. */
 symwin_status sw_dump_text(const char *call, char **bytes, size_t *count);
 
-/* The address of a process's socket, in place number `which` of SW_FILE_PLACES; its folder is made if `make` is set. 0:
- * there is no private folder in that place, or its name is too long or not absolute. */
+/* The address of a process's socket, in place number `which` of SW_FILE_PLACES. `make`: creates its
+ * folder. 0: there is no private folder in that place, or its name is too long or not absolute. */
 int sw_info_socket_address(int which, int make, pid_t pid, struct sockaddr_un *address);
 
 #endif

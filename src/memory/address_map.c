@@ -1,5 +1,8 @@
-/* What is at an address: a table from addresses to things, read without a lock. Things begin and end at multiples of
- * SW_MEMORY_SLOT. Tables stay when they are empty: there is one for 16 GiB of addresses. */
+/* From an address to its chunk: a two-level table over 48-bit addresses, read without a lock.
+ *
+ * Entries begin and end at multiples of SW_MEMORY_SLOT. A leaf covers 16 GiB of addresses and is
+ * never freed. Any thread; each range has one owner, which inserts and removes it.
+ */
 #include <stdlib.h>
 
 #include "src/memory/memory.h"

@@ -1,4 +1,4 @@
-/* One rank's memory: private declarations, grouped by the file that defines them. */
+/* Memory of this process: declarations grouped by the file that defines them. */
 #ifndef SYMWIN_MEMORY_PRIVATE_H
 #define SYMWIN_MEMORY_PRIVATE_H
 
@@ -8,9 +8,9 @@
 #include "src/base/base.h"
 #include "src/driver/driver.h"
 
-/* ---- physical.c: physical memory behind an address range -------------------------------------- */
+/* ---- physical.c: physical memory behind an address range ------------------------------------- */
 
-/* Ranges begin and end at multiples of this, so that it tells what is whose (vmm_alloc.c). */
+/* Ranges begin and end at multiples of this, so no slot of the address map has two owners. */
 #define SW_MEMORY_SLOT_BITS 21
 #define SW_MEMORY_SLOT ((size_t)1 << SW_MEMORY_SLOT_BITS)
 
@@ -26,30 +26,32 @@ struct sw_memory {
     uint64_t buffer_id; /* when MAPPED */
 };
 
-struct sw_memory_kind { /* what allocations of a device are like */
+/* The properties of allocations on a device. */
+struct sw_memory_kind {
     CUmemAllocationProp prop;
     size_t granularity;
 };
 symwin_status sw_memory_kind_find(const char *call, int device, struct sw_memory_kind *kind);
 
-/* Mapped, with access. `flags`: SYMWIN_MEM_PEERS or 0. `kind` then says what the system permits. */
+/* Creates memory, mapped with access. `flags`: SYMWIN_MEM_PEERS or 0. If the system does not permit
+ * fabric handles, it removes them from `kind`. */
 symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, size_t bytes,
                                unsigned flags, struct sw_memory *m);
 
-/* From CREATED to MAPPED, with access for `device`. */
+/* From stage CREATED to MAPPED, with access for `device`. */
 symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granularity, int device,
                              unsigned flags);
-void sw_memory_release(struct sw_memory *m); /* at any stage */
+void sw_memory_release(struct sw_memory *m); /* from any stage */
 
-/* Fills memory of the current context's device, and waits for that alone. */
+/* Fills memory on the current context's device, and waits for the fill only. */
 symwin_status sw_memory_fill(CUdeviceptr ptr, int byte, size_t bytes);
 
-/* Read-write access for each of `devices`. */
+/* Gives each of `devices` read-write access. */
 symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count);
 
 /* The physical allocation under an address. */
 struct sw_physical {
-    CUdeviceptr base; /* of the mapping */
+    CUdeviceptr base; /* of its mapping */
     size_t bytes;
     int device;
     uint64_t buffer_id;
@@ -61,34 +63,36 @@ symwin_status sw_physical_open(const char *call, CUdeviceptr ptr,
                                CUmemGenericAllocationHandle *handle, struct sw_physical *out,
                                CUmemAllocationProp *prop);
 
-/* How many physical allocations a window may lie on: their handles are traded one by one. */
+/* The most physical allocations under a window: ranks exchange their handles one by one. */
 #define SW_PIECES 1024
 
-/* All physical allocations under [ptr, ptr + bytes) that adjoin in one reservation, as those of PyTorch's expandable segments;
- * `first` is what is at `ptr`. *out, owned by the caller, gets `count` of them, the first one too. They may end before the
- * range does. SYMWIN_INVALID: more than SW_PIECES. */
+/* The contiguous physical allocations under [ptr, ptr + bytes) in one reservation, such as those of
+ * PyTorch's expandable segments. `first`: the allocation at `ptr`. *out: `count` allocations,
+ * including `first`; the caller frees it. They may end before the range does. SYMWIN_INVALID: there
+ * are more than SW_PIECES. */
 symwin_status sw_physical_span(const char *call, CUdeviceptr ptr, size_t bytes,
                                const struct sw_physical *first, struct sw_physical **out,
                                int *count);
 
-/* Where the reservation is that an address of VMM memory lies in, if it is longer than the mapping there; 0: it is not, or the
- * memory is none. */
+/* The start and size of the reservation around a VMM address. 0: the reservation is no longer than
+ * the mapping at `ptr`, or `ptr` is not VMM memory. */
 CUdeviceptr sw_physical_reservation(CUdeviceptr ptr, size_t *bytes);
 
-/* How far mappings adjoin around the one at `ptr`, in its reservation: [*low, *high), as far as there is anything of
- * [begin, end), of up to `most` mappings. Both stay as they are where nothing is mapped at `ptr`. */
+/* The range [*low, *high) of contiguous mappings around `ptr`: at most `most` of them, in one
+ * reservation. It stops growing once it covers [begin, end). If nothing is mapped at `ptr`, *low
+ * and *high do not change. */
 void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int most,
                         CUdeviceptr *low, CUdeviceptr *high);
 
-/* ---- place.c: what is at an address ---------------------------------------------------------- */
+/* ---- address_map.c: from an address to its chunk --------------------------------------------- */
 
-void *sw_address_map_find(CUdeviceptr address); /* NULL: nothing; no lock */
+void *sw_address_map_find(CUdeviceptr address); /* NULL: none; takes no lock */
 symwin_status sw_address_map_insert(const char *call, CUdeviceptr base, size_t bytes, void *thing);
 void sw_address_map_remove(CUdeviceptr base, size_t bytes);
 
-/* ---- vmm_alloc.c: one rank's memory ---------------------------------------------------------- */
+/* ---- vmm_alloc.c: allocations ---------------------------------------------------------------- */
 
-/* Whether an address is in memory that symwin_mem_alloc() or symwin_mem_import() gave out. */
+/* Whether an address is in memory of symwin_mem_alloc() or symwin_mem_import(). */
 enum sw_owned { SW_OWNED_NOT, SW_OWNED_FREE, SW_OWNED_LIVE };
 
 struct sw_allocation {
@@ -96,42 +100,42 @@ struct sw_allocation {
     size_t bytes; /* rounded up */
     size_t asked;
     struct sw_physical physical;
-    int owned; /* ours */
+    int owned; /* 0: of another allocator */
     int imported;
-    int holds;
+    int holds; /* owners that keep it from being freed */
 };
 
-/* Fills `out` for LIVE; for FREE only its physical memory. */
+/* Fills `out` if LIVE; if FREE, only out->physical is valid. */
 enum sw_owned sw_allocation_find(CUdeviceptr ptr, struct sw_allocation *out);
 
-/* The same, and what is LIVE is not freed until sw_allocation_drop() of the same address. */
+/* The same; a LIVE allocation cannot be freed until sw_allocation_drop() of the same address. */
 enum sw_owned sw_allocation_hold(CUdeviceptr ptr, struct sw_allocation *out);
 void sw_allocation_drop(CUdeviceptr ptr); /* calls no driver */
 
-/* As symwin_mem_free(), but an allocation that is held is FREE for all from now on, and goes back to its pool with the last
- * hold. */
+/* Like symwin_mem_free(), but a held allocation is FREE for all later calls, and goes back to its
+ * pool with the last hold. */
 symwin_status sw_allocation_free_late(const char *call, void *ptr);
 
-/* From now on `settle` is called before memory that is held is taken for held: it drops what nobody needs any more. Any
- * thread. */
+/* Registers a function that drops holds which nobody needs any more. It is called before a call
+ * fails because memory is held. Any thread. */
 void sw_memory_on_held(void (*settle)(void));
 
-/* Gives memory that has gone back to its pool in sw_allocation_drop() to the device, where the pools keep too much. To be
- * called without a lock after holds were dropped; costs a load where there is none. */
+/* Gives memory back to the device where sw_allocation_drop() has made the pools keep too much. Call
+ * it without a lock after dropping holds. Costs one atomic load if there is nothing to do. */
 void sw_allocations_settle(void);
 
-/* ---- share.c: memory as others see it --------------------------------------------------------- */
+/* ---- share.c: query, export, import ---------------------------------------------------------- */
 
-/* What a window is to be on: an allocation of ours, which is not freed until sw_allocation_drop() of the address, or
- * another allocator's mapping. SYMWIN_INVALID: neither. */
+/* Finds the memory for a window: an allocation of this library, held until sw_allocation_drop() of
+ * the address, or the mapping of another allocator. SYMWIN_INVALID: neither. */
 symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_allocation *out);
 
-/* ---- pool.c: see pool.h; and imported memory ------------------------------------------------- */
+/* ---- pool.c: what pools keep, imported memory (see also pool.h) ------------------------------ */
 
-/* Gives back what the pools keep of a device. 0: nothing. */
+/* Gives all kept memory of a device back to it. 0: there was none. */
 int sw_pool_make_room(int device);
 
-/* Takes it over; it was handed out at byte `offset`. */
+/* Takes ownership of imported memory; the caller's address is at byte `offset`. */
 symwin_status sw_pool_import(const char *call, const struct sw_memory *m, size_t offset);
 
 #endif

@@ -1,16 +1,16 @@
-/* Physical memory: one cuMemCreate, or an import, behind one address range of its own.
+/* Physical memory: one cuMemCreate, or one import, mapped in an address range of its own.
  *
  *   create (POSIX fd, and fabric where permitted) -> reserve -> map -> access
  *
- * with one way back, sw_memory_release(), from any step. And what an address of VMM memory is, whoever allocated it. Any
- * thread.
+ * sw_memory_release() is the way back from every step. This file also tells what an address of VMM
+ * memory is, whoever allocated it. Any thread.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/memory/memory.h"
 
-/* A device whose driver refused fabric handles once is not asked again: a bit per device below 64. */
+/* A bit per device below 64: the driver has refused fabric handles once, and is not asked again. */
 static _Atomic uint64_t fabric_refused;
 
 void sw_memory_release(struct sw_memory *m)
@@ -50,7 +50,7 @@ symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices
     return status;
 }
 
-/* Gives `device`, and with SYMWIN_MEM_PEERS every peer of it, access to the memory. */
+/* Gives access to `device` and, with SYMWIN_MEM_PEERS, to all its peers. */
 static symwin_status memory_access(const struct sw_memory *m, int device, unsigned flags)
 {
     symwin_status status;
@@ -84,7 +84,7 @@ static symwin_status memory_access(const struct sw_memory *m, int device, unsign
     return status;
 }
 
-/* An import's size is what its handle says, which may be anything. */
+/* The size of an import comes from its handle, and may be anything. */
 static symwin_status check_show(CUresult result, const char *call, const char *step,
                                 const struct sw_memory *m)
 {
@@ -109,7 +109,7 @@ symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granu
     const size_t slot = granularity > SW_MEMORY_SLOT ? granularity : SW_MEMORY_SLOT;
     symwin_status status;
 
-    /* An import may say any size: what no address space holds the driver refuses. */
+    /* An import can have any size; the driver refuses one that no address space holds. */
     m->range_bytes = m->bytes > SIZE_MAX - slot ? m->bytes : (m->bytes + slot - 1) / slot * slot;
     status = check_show(sw_drv.cuMemAddressReserve(&m->base, m->range_bytes, slot, 0, 0), call,
                         "cuMemAddressReserve", m);
@@ -133,7 +133,7 @@ static symwin_status attribute(int device, CUdevice_attribute which, const char 
                     "cuDeviceGetAttribute: %s of device %d", name, device);
 }
 
-/* The properties that ncclMemAlloc asks for, fabric handles included where the device claims them. */
+/* The same properties as ncclMemAlloc: with fabric handles if the device claims them. */
 static symwin_status properties(const char *call, int device, CUmemAllocationProp *prop)
 {
     symwin_status status;
@@ -188,7 +188,7 @@ symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, si
 
     *m = (struct sw_memory){.bytes = bytes, .device = device};
     result = sw_drv.cuMemCreate(&m->handle, bytes, prop, 0);
-    /* The attribute says that the GPU could; whether the system lets it shows only here. */
+    /* The attribute tells what the GPU supports; only this call tells what the system permits. */
     if ((result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED) &&
         (prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
         if (device < 64)
@@ -222,9 +222,9 @@ symwin_status sw_memory_fill(CUdeviceptr ptr, int byte, size_t bytes)
     return status;
 }
 
-/* ---- what an address is ---- */
+/* ---- what is at an address ---- */
 
-/* The handle of the allocation mapped at `ptr`, with a reference for the caller. */
+/* The handle of the allocation mapped at `ptr`; the caller gets a reference. */
 static symwin_status retain_handle(const char *call, CUdeviceptr ptr,
                                    CUmemGenericAllocationHandle *handle)
 {
@@ -239,8 +239,8 @@ static symwin_status retain_handle(const char *call, CUdeviceptr ptr,
     return sw_check(result, "%s: cuMemRetainAllocationHandle of 0x%llx", call, ptr);
 }
 
-/* Fills `out` and the properties for an address under which `handle` is mapped. Takes no context:
- * cuMemGetAddressRange would. */
+/* Fills `out` and the properties; `handle` is mapped at `ptr`. Needs no current context, unlike
+ * cuMemGetAddressRange. */
 static symwin_status describe(const char *call, CUdeviceptr ptr,
                               CUmemGenericAllocationHandle handle, struct sw_physical *out,
                               CUmemAllocationProp *prop)
@@ -279,7 +279,7 @@ symwin_status sw_physical_open(const char *call, CUdeviceptr ptr,
     return status;
 }
 
-/* The end of the reservation that an address is in. */
+/* The end of the reservation around an address. */
 static symwin_status range_end(const char *call, CUdeviceptr ptr, CUdeviceptr *end)
 {
     CUdeviceptr start = 0;
@@ -292,7 +292,7 @@ static symwin_status range_end(const char *call, CUdeviceptr ptr, CUdeviceptr *e
     return status;
 }
 
-/* The allocation right behind `count` others. */
+/* Appends the allocation at `at`, which follows `count` others. */
 static symwin_status span_next(const char *call, CUdeviceptr at, struct sw_physical **pieces,
                                int count)
 {
@@ -304,13 +304,13 @@ static symwin_status span_next(const char *call, CUdeviceptr at, struct sw_physi
                        "%s: the memory from 0x%llx on is of more than %d physical allocations; "
                        "register parts of it",
                        call, (*pieces)[0].base, SW_PIECES);
-    if ((count & (count - 1)) == 0) /* a power of two: it is full */
+    if ((count & (count - 1)) == 0) /* a power of two: the array is full */
         grown = realloc(*pieces, 2 * (size_t)count * sizeof *grown);
     if (grown == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d allocations", call, 2 * count);
     *pieces = grown;
     status = sw_physical_find(call, at, &grown[count]);
-    if (status == SYMWIN_OK && grown[count].base != at) /* it was mapped meanwhile */
+    if (status == SYMWIN_OK && grown[count].base != at) /* mapped meanwhile */
         return sw_fail(SYMWIN_INVALID, "%s: 0x%llx is inside the mapping at 0x%llx", call, at,
                        grown[count].base);
     return status;
@@ -334,7 +334,7 @@ symwin_status sw_physical_span(const char *call, CUdeviceptr ptr, size_t bytes,
     memcpy(text, symwin_last_error(), sizeof text);
     while (status == SYMWIN_OK && at < limit && bytes > at - ptr) {
         status = span_next(call, at, &pieces, n);
-        if (status == SYMWIN_INVALID && n < SW_PIECES) { /* nothing is mapped there */
+        if (status == SYMWIN_INVALID && n < SW_PIECES) { /* nothing is mapped at `at` */
             sw_error_restore(text);
             status = SYMWIN_OK;
             break;
@@ -351,7 +351,7 @@ symwin_status sw_physical_span(const char *call, CUdeviceptr ptr, size_t bytes,
     return SYMWIN_OK;
 }
 
-/* For addresses that may be of anything. */
+/* 0 if the driver does not know the address: no error is set. */
 static CUdeviceptr peek(CUdeviceptr ptr, CUpointer_attribute attribute)
 {
     CUdeviceptr answer = 0;

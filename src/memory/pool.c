@@ -1,13 +1,15 @@
-/* Arenas and chunks: where memory is taken from, and where it goes back to.
+/* Arenas and chunks: where memory is taken from and goes back to. Any thread.
  *
- *   chunk      one physical allocation (physical.c): carved, or one allocation's own
- *   arena      one thread's chunks of one kind on one device, with a mutex of its own: other threads come to free
+ *   chunk   one physical allocation (physical.c): suballocated, or a single allocation
+ *   arena   the chunks of one thread, device and kind of memory. It has a mutex because other
+ *           threads may free its memory.
  *
- * Chunks of which nothing is in use are kept, oldest first to go, as long as those of the device have no more than
- * SYMWIN_MEM_KEEP bytes. No driver is called under a mutex, so that it may take its time.
+ * Empty chunks are kept, up to SYMWIN_MEM_KEEP bytes per device; the oldest are released first. The
+ * driver is never called under a mutex, because its calls can take long.
  *
- * Structures for arenas and chunks are used again and never freed, a chunk's in its arena: whoever comes with an address that
- * was freed finds one, under the mutex of the arena that it names, and sees there that the address is not handed out.
+ * The structures of arenas and chunks are reused and never freed; a chunk structure stays in its
+ * arena. So a stale address leads to a valid structure, whose arena's mutex can be locked, and
+ * under that mutex it is clear that the address is not in use.
  */
 #include "src/memory/pool.h"
 
@@ -15,24 +17,24 @@
 #include <string.h>
 
 enum {
-    MAX_DEVICES = 256, /* that are counted each on its own */
+    MAX_DEVICES = 256, /* any beyond share the last counters */
     SUBALLOC_CHUNK = 64 << 20,
     SUBALLOC_CHUNK_NCCL = 16 << 20
 };
 
-/* What is counted by device, since SYMWIN_MEM_KEEP is for a device. */
+/* Counters per device, because SYMWIN_MEM_KEEP is a limit per device. */
 struct total {
     _Atomic uint64_t reserved, peak_reserved, kept, chunks, creates, releases;
 };
 
 static struct {
-    pthread_mutex_t mutex;   /* taken before an arena's */
-    struct sw_arena *arenas; /* all there ever were */
+    pthread_mutex_t mutex;   /* locked before an arena's mutex */
+    struct sw_arena *arenas; /* all that ever existed */
     pthread_once_t once;
-    pthread_key_t key; /* so that a thread's end is noticed */
+    pthread_key_t key; /* its destructor notices the end of a thread */
     int has_key;
     struct total totals[MAX_DEVICES];
-    atomic_int late; /* some device may keep more than it is to */
+    atomic_int late; /* some device may keep more than its limit */
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
 
 static struct sw_arena imports = {.mutex = PTHREAD_MUTEX_INITIALIZER, .device = -1};
@@ -45,7 +47,8 @@ static struct total *total_of(int device)
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-/* All but what is set once: whoever has an address that was freed may be reading the arena, to lock it. */
+/* Sets all members but `arena` and `every`: a thread with a stale address may be reading `arena`,
+ * to lock it. */
 static void chunk_set(struct sw_chunk *chunk, const struct sw_memory *memory)
 {
     chunk->memory = *memory;
@@ -56,7 +59,7 @@ static void chunk_set(struct sw_chunk *chunk, const struct sw_memory *memory)
     chunk->older = chunk->newer = chunk->next = chunk->prev = NULL;
 }
 
-/* A chunk with memory, which nobody else knows yet. NULL: no host memory. */
+/* A chunk structure for `memory`, unknown to other threads yet. NULL: no host memory. */
 static struct sw_chunk *chunk_new(struct sw_arena *arena, const struct sw_memory *memory)
 {
     struct sw_chunk *chunk;
@@ -87,7 +90,7 @@ static void chunk_drop(struct sw_chunk *chunk)
     pthread_mutex_unlock(&arena->mutex);
 }
 
-/* Gives chunks back to the driver; nobody has them any more. */
+/* Gives chunks back to the driver. They must be in no arena list any more. */
 static void chunks_release(struct sw_chunk *list)
 {
     while (list != NULL) {
@@ -120,7 +123,7 @@ static void count_chunk(const struct sw_memory *m)
     atomic_fetch_add(&total->creates, 1);
 }
 
-/* ---- what is kept ---- */
+/* ---- kept chunks ---- */
 
 static struct sw_chunk **bin_of(struct sw_arena *arena, size_t bytes)
 {
@@ -170,7 +173,7 @@ static struct sw_chunk *kept_find(struct sw_arena *arena, size_t bytes)
     return chunk;
 }
 
-/* Takes kept chunks out of an arena until the device's have at most `bytes`; adds them to the list. */
+/* Moves kept chunks from an arena to the list until the device keeps at most `bytes`. */
 static struct sw_chunk *detach(struct sw_arena *arena, size_t bytes, struct sw_chunk *list)
 {
     const struct total *total = total_of(arena->device);
@@ -182,7 +185,7 @@ static struct sw_chunk *detach(struct sw_arena *arena, size_t bytes, struct sw_c
         unkeep(arena, chunk);
         if (chunk->number != SW_SUBALLOC_NONE)
             sw_suballoc_remove(&arena->suballoc, chunk->number);
-        chunk->number = SW_SUBALLOC_NONE; /* its addresses lead to it still */
+        chunk->number = SW_SUBALLOC_NONE; /* the address map still leads to it */
         chunk->next = list;
         list = chunk;
     }
@@ -219,7 +222,8 @@ static void thread_ends(void *first)
     for (arena = first; arena != NULL; arena = arena->sibling)
         arena->orphan = 1;
     pthread_mutex_unlock(&pool.mutex);
-    /* What other destructors of this thread allocate is of arenas that end by the next call of this one. */
+    /* If other destructors of this thread allocate, that makes new arenas; this destructor is
+     * called again for those. */
     mine = NULL;
 }
 
@@ -232,15 +236,16 @@ static void make_none(void)
 {
 }
 
-/* The library may be unloaded, and threads that had memory of it end later. */
+/* Threads with arenas may end after the library is unloaded, and must not call its code then. */
 __attribute__((destructor)) static void library_ends(void)
 {
-    pthread_once(&pool.once, make_none); /* whichever thread has made it */
+    pthread_once(&pool.once, make_none); /* synchronises with the thread that made the key */
     if (pool.has_key)
         pthread_key_delete(pool.key);
 }
 
-/* One whose thread has ended, and of which all is free: it gives the same offsets as a new one. Under pool.mutex. */
+/* Finds an arena whose thread has ended and which has no allocation: it gives the same offsets as a
+ * new arena. Under pool.mutex. */
 static struct sw_arena *arena_adopt(int device, unsigned flags)
 {
     struct sw_arena *arena;
@@ -285,7 +290,7 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
         return status;
     }
     arena->granularity = kind.granularity;
-    /* No unit: nothing is carved. Of granules that no chunk is made of, too. */
+    /* 0 units: no suballocation. Also if a chunk is not a whole number of granules. */
     sw_suballoc_init(&arena->suballoc, sw_pool_settings.off || chunk % arena->granularity != 0
                                            ? 0
                                            : chunk >> arena->unit_bits);
@@ -326,7 +331,7 @@ static symwin_status arena_begin(const char *call, int device, unsigned flags,
         return status;
     (*out)->sibling = mine;
     mine = *out;
-    pthread_setspecific(pool.key, mine); /* fails without memory: then the arena stays */
+    pthread_setspecific(pool.key, mine); /* if it fails (no memory), nobody adopts the arena */
     return SYMWIN_OK;
 }
 
@@ -336,7 +341,7 @@ symwin_status sw_arena_of(const char *call, int device, unsigned flags, struct s
 
     if (status != SYMWIN_OK)
         return status;
-    *out = device >= 0 ? arena_mine(device, flags) : NULL; /* then the device is there */
+    *out = device >= 0 ? arena_mine(device, flags) : NULL; /* if found, the device is valid */
     if (*out != NULL)
         return SYMWIN_OK;
     status = sw_device_resolve(call, device, &device);
@@ -364,7 +369,7 @@ static symwin_status chunk_list(const char *call, struct sw_arena *arena,
     return status;
 }
 
-/* A chunk more, for this arena and nobody else yet. */
+/* Makes a chunk that is in no list of the arena yet. */
 static symwin_status chunk_make(const char *call, struct sw_arena *arena, size_t bytes,
                                 struct sw_chunk **out)
 {
@@ -415,7 +420,7 @@ static void count_given(struct sw_arena *arena, size_t asked, size_t used)
     u->frees++;
 }
 
-/* Physical memory of its own, kept or new. */
+/* Takes a single allocation: a kept chunk or a new one. */
 static symwin_status take_own(const char *call, struct sw_arena *arena, size_t asked, size_t bytes,
                               CUdeviceptr *ptr)
 {
@@ -445,7 +450,7 @@ static symwin_status take_own(const char *call, struct sw_arena *arena, size_t a
     return SYMWIN_OK;
 }
 
-/* Under the arena's mutex: makes the chunk one of those that are carved. */
+/* Makes the chunk one for suballocation. Under the arena's mutex. */
 static int suballoc_add(struct sw_arena *arena, struct sw_chunk *chunk)
 {
     const uint32_t number = sw_suballoc_add(&arena->suballoc);
@@ -535,7 +540,7 @@ symwin_status sw_arena_take(const char *call, struct sw_arena *arena, size_t ask
     if (suballocated)
         status = take_suballocated(call, arena, asked, bytes, ptr);
     if (!suballocated ||
-        status == SYMWIN_NO_MEMORY) /* a device may have room for it, and none for a chunk */
+        status == SYMWIN_NO_MEMORY) /* the device may lack memory for a chunk only */
         status = take_own(call, arena, asked, bytes, ptr);
     return status;
 }
@@ -602,7 +607,7 @@ void sw_allocations_settle(void)
     chunks_release(list);
 }
 
-/* ---- accounts -------------------------------------------------------------------------------- */
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 void sw_pool_totals(int device, symwin_mem_usage *usage)
 {

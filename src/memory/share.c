@@ -1,4 +1,4 @@
-/* Memory as others see it: what an address is, and memory that goes to or comes from another process. Any thread. */
+/* Queries of memory, and its export to and import from other processes. Any thread. */
 #include <string.h>
 
 #include "src/memory/memory.h"
@@ -28,7 +28,7 @@ symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_alloca
     return status;
 }
 
-/* Opens the physical memory at an address that is handed out; memory of other allocators is. */
+/* Opens the physical memory at an address, unless that is in free memory of a pool. */
 static symwin_status open_live(const char *call, CUdeviceptr ptr,
                                CUmemGenericAllocationHandle *handle, struct sw_physical *out,
                                CUmemAllocationProp *prop, struct sw_allocation *ours)
@@ -104,7 +104,7 @@ static symwin_status export_handle(const char *call, CUmemGenericAllocationHandl
     result = sw_drv.cuMemExportToShareableHandle(
         type == SYMWIN_HANDLE_POSIX_FD ? (void *)&out->fd : (void *)out->fabric, memory,
         (CUmemAllocationHandleType)type, 0);
-    /* The type is right and so is the handle: what the driver does not take is an import. */
+    /* Type and handle are valid, so the driver refuses it because the memory was imported. */
     if (result == CUDA_ERROR_INVALID_VALUE)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: the driver does not export what was imported; export it where it was "
@@ -156,7 +156,7 @@ static symwin_status import_handle(const char *call, const symwin_mem_handle *ha
                                                    (CUmemAllocationHandleType)handle->type);
     if (result == CUDA_SUCCESS)
         m->stage = SW_MEMORY_CREATED;
-    /* UNKNOWN is what the driver says of a descriptor that it did not make. */
+    /* The driver returns UNKNOWN for a descriptor that it did not create. */
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
         (result == CUDA_ERROR_UNKNOWN && handle->type == SYMWIN_HANDLE_POSIX_FD))
         return sw_fail(SYMWIN_INVALID,

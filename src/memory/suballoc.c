@@ -1,7 +1,11 @@
-/* Good fit in lists by size, as in TLSF (M. Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems",
- * 2004): 32 classes for each power of two, so that the first block of a higher class always fits, and a bit for each list
- * says where there are any. Blocks of a request's own class may be a little too short; a few of them are looked at first, so
- * that what was freed serves the same size again. */
+/* Good fit with lists by size, as in TLSF (M. Masmano et al., "TLSF: a New Dynamic Memory Allocator
+ * for Real-Time Systems", 2004).
+ *
+ * Each power of two has 32 classes, so the first block of any higher class fits. A bit per list
+ * tells which lists have blocks. Blocks of the request's own class may be a little too short: a
+ * few of them are tried first, so that a freed block serves the same size again. One thread at a
+ * time.
+ */
 #include "src/memory/suballoc.h"
 
 #include <stdlib.h>
@@ -29,7 +33,8 @@ void sw_suballoc_clear(struct sw_suballoc *suballoc)
     sw_suballoc_init(suballoc, suballoc->chunk_units);
 }
 
-/* Sizes below FINE have a class each; above, the power of two and the FINE_BITS bits behind the first. */
+/* Sizes below FINE have a class each. Above, the class is the power of two and the FINE_BITS bits
+ * after the leading one. */
 static uint32_t class_of(uint32_t units)
 {
     uint32_t power;
@@ -44,7 +49,7 @@ _Static_assert(FINE + (17 - FINE_BITS + 1) * FINE == SW_SUBALLOC_CLASSES, "a cla
 
 /* ---- blocks ---- */
 
-/* Room for one block more. */
+/* Makes room for one more block. */
 static int reserve(struct sw_suballoc *suballoc)
 {
     const uint32_t room = suballoc->block_room == 0 ? 64 : suballoc->block_room * 2;
@@ -210,7 +215,7 @@ enum sw_suballoc_result sw_suballoc_take(struct sw_suballoc *suballoc, uint32_t 
     return SW_SUBALLOC_DONE;
 }
 
-/* Joins block b, which is in no list, with the free one behind it, which is in one. */
+/* Merges the free block after b into b. Neither is in a list. */
 static void absorb(struct sw_suballoc *suballoc, uint32_t b)
 {
     struct sw_block *block = &suballoc->blocks[b];

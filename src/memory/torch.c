@@ -1,13 +1,16 @@
-/* What PyTorch calls for memory: the two functions of a CUDAPluggableAllocator. It holds on to what it gets and frees it when
- * its cache is emptied, maybe while kernels still use it: cudaFree, which it calls otherwise, waits for the device. So does
- * the free here, because the next allocation may have the memory at once. */
+/* The two functions of a PyTorch CUDAPluggableAllocator. Any thread.
+ *
+ * PyTorch caches what it gets and frees it when it empties its cache, perhaps while kernels still
+ * use it: it relies on cudaFree, which waits for the device. So this free waits too, because the
+ * next allocation can get the memory immediately.
+ */
 #include "src/memory/memory.h"
 
 void *symwin_torch_alloc(ptrdiff_t bytes, int device, struct CUstream_st *stream)
 {
     void *ptr = NULL;
 
-    (void)stream; /* what is free is free for all streams */
+    (void)stream; /* free memory is free for all streams */
     if (bytes < 0) {
         sw_fail(SYMWIN_INVALID, "symwin_torch_alloc: %td bytes", bytes);
         return NULL;
@@ -24,7 +27,7 @@ void symwin_torch_free(void *ptr, ptrdiff_t bytes, int device, struct CUstream_s
     symwin_status status;
 
     (void)bytes;
-    (void)stream; /* others may have used it as well */
+    (void)stream; /* other streams may have used it too */
     if (ptr == NULL || sw_fork_check("symwin_torch_free") != SYMWIN_OK)
         return;
     status = sw_scope_enter(device, &scope);
@@ -32,7 +35,7 @@ void symwin_torch_free(void *ptr, ptrdiff_t bytes, int device, struct CUstream_s
         status = sw_check(sw_drv.cuCtxSynchronize(), "symwin_torch_free: cuCtxSynchronize");
         sw_scope_leave(&scope);
     }
-    /* A device that cannot be waited for may still use it: it stays. */
+    /* If the wait failed, the device may still use the memory: leak it. */
     if (status == SYMWIN_OK)
         sw_allocation_free_late("symwin_torch_free", ptr);
 }
