@@ -1,5 +1,7 @@
-/* The way of a rank to the process that made the id: it connects, makes sure who answers, and says who it is.
- * What it may wait for has a deadline, and what it holds is closed in a forked child. */
+/* The client of a rank: it connects to the creator of the id, has the creator prove that it knows
+ * the secret (HELLO, CHALLENGE), and joins (JOIN).
+ *
+ * Every wait has a deadline. All descriptors are in the close-on-fork set. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,13 +19,13 @@
 
 enum {
     READY_MS = 1000,
-    PROOF_MS = 2000, /* for the maker's proof over TCP; then it is tried again */
-    SLACK_MS = 100   /* within which the time that is left counts as all of it */
+    PROOF_MS = 2000, /* for the creator's proof over TCP; then the client connects again */
+    SLACK_MS = 100   /* a timeout that is shorter by at most this counts as unchanged */
 };
 
 static const char call[] = "symwin_comm_create";
 
-/* A socket that no forked child will hold; -1: errno says why there is none. */
+/* A socket in the close-on-fork set. -1: see errno. */
 static int socket_keep(int family, int type)
 {
     int fd;
@@ -34,8 +36,8 @@ static int socket_keep(int family, int type)
     return fd;
 }
 
-/* 0, or an errno. The maker's queue is full when many come at once, or when it is stopped; no poll()
- * tells when there is room. */
+/* 0, or an errno. EAGAIN: the listen queue of the creator is full, because many ranks connect at
+ * once or the creator is stopped. poll() does not tell when the queue has room. */
 static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadline)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -51,7 +53,7 @@ static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadlin
     return 0;
 }
 
-/* Connects to the maker's socket in its folder. SYMWIN_PEER_LOST: there is none any more. */
+/* Connects to the creator's local socket. SYMWIN_PEER_LOST: it does not exist any more. */
 static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -87,7 +89,7 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
     fd = socket_keep(AF_UNIX, SOCK_SEQPACKET);
     if (fd < 0)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(errno));
-    sw_socket_take_descriptors(fd, 0); /* not before the maker has proved itself */
+    sw_socket_take_descriptors(fd, 0); /* not before the creator's proof */
     error = connect_by(fd, &address, deadline);
     if (error != 0) {
         sw_fork_set_close(fd);
@@ -107,7 +109,7 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
     return SYMWIN_OK;
 }
 
-/* One try. 0, or an errno. */
+/* Tries once. 0, or an errno. */
 static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_storage address;
@@ -120,12 +122,13 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 
     if (fd < 0)
         return errno;
-    /* Where nobody listens, the system may take that very port for this end, and connect it to itself: what comes then is
-     * no proof. The port must not be taken when the maker comes to listen there. */
+    /* If nobody listens, the system may choose that same port for this end and connect the socket
+     * to itself. The proof check detects that. With this option such a socket does not keep the
+     * creator from listening on the port later. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     do
         error = connect(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
-    while (error == EINTR); /* it may have begun, and says so then */
+    while (error == EINTR); /* if connecting has begun, the next call says EALREADY */
     if (error == EISCONN)
         error = 0;
     while (error == EINPROGRESS || error == EALREADY) {
@@ -146,7 +149,7 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
     return 0;
 }
 
-/* Whether the id was not passed on, but is the same for all by a shared secret: its maker may still be on its way. */
+/* Whether each process made the id from a shared secret, so that its creator may not listen yet. */
 static int is_shared(const struct sw_id *id)
 {
     static const unsigned char unknown[SW_NAME_BYTES];
@@ -178,7 +181,7 @@ static symwin_status connect_far(const struct sw_id *id, int64_t deadline, int *
     return SYMWIN_OK;
 }
 
-/* Connects to the maker, on this host where it is. */
+/* Connects to the creator: by the local socket if it is on this host, else by TCP. */
 static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
                                 struct sw_connection *connection)
 {
@@ -198,7 +201,8 @@ static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
     return status;
 }
 
-/* Receives a frame; its descriptor, if there may be one, is kept from the moment that it is here. */
+/* Receives a frame. A descriptor is added to the close-on-fork set under the same lock. `fd` NULL:
+ * none may come. */
 static int receive(struct sw_connection *connection, union sw_frame *frame, int *fd,
                    int64_t deadline)
 {
@@ -268,8 +272,8 @@ symwin_status sw_client_send_frame(struct sw_connection *connection, const union
                    "%s: no word to the process that made the id: %s", call, strerror(error));
 }
 
-/* Anybody can answer at an address and port, so what comes without a proof counts for nothing: not what it says, nor its
- * text, nor that it ends. The maker may come yet. */
+/* Any process can answer at an address and port. So without a proof nothing counts: neither a
+ * refusal, nor its text, nor the end of the connection. The creator may still come. */
 static symwin_status not_believed(const struct sw_id *id, union sw_frame *answer)
 {
     char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
@@ -286,7 +290,8 @@ static symwin_status not_believed(const struct sw_id *id, union sw_frame *answer
                    call, host, port);
 }
 
-/* Says which id it is about, and makes sure that the other knows its secret. */
+/* Sends HELLO with the id's name, receives CHALLENGE, and checks that the other end knows the
+ * secret. */
 static symwin_status greet(struct sw_connection *connection, const struct sw_id *id,
                            union sw_frame *hello, union sw_frame *challenge, int64_t deadline)
 {
@@ -308,7 +313,7 @@ static symwin_status greet(struct sw_connection *connection, const struct sw_id 
         patience = sw_now_ms() + PROOF_MS;
     challenge->header.type = 0;
     status = sw_client_recv_frame(connection, challenge, SW_FRAME_CHALLENGE, NULL, patience);
-    if (challenge->header.type == 0 && /* it is of this process */
+    if (challenge->header.type == 0 && /* failed here, not refused */
         (status == SYMWIN_NO_MEMORY || (status == SYMWIN_TIMEOUT && patience == deadline)))
         return status;
     if (status == SYMWIN_OK)
@@ -328,13 +333,14 @@ void sw_client_ready(struct sw_connection *first)
 
     memset(&frame, 0, sizeof frame.pass);
     sw_frame_seal(&frame, SW_FRAME_READY);
-    sw_connection_send(first, &frame, -1,
-                       sw_now_ms() + READY_MS); /* if not, it sees this rank lost */
+    /* If this fails, the creator sees this rank as lost. */
+    sw_connection_send(first, &frame, -1, sw_now_ms() + READY_MS);
     sw_connection_close(first);
 }
 
-/* The maker ends the meeting with the first rank whose time is over, however long that took to get here. Sentences have
- * the time that was given, as long as it makes no difference. */
+/* Sets the timeout in JOIN to what is left of the rank's time: the creator measures it from the
+ * arrival of JOIN. Error texts show the timeout, so the caller's value stays if little time has
+ * passed. */
 static void say_what_is_left(struct sw_frame_join *join, int64_t deadline)
 {
     const int64_t left = deadline - SW_GRACE_MS - sw_now_ms();
@@ -343,8 +349,8 @@ static void say_what_is_left(struct sw_frame_join *join, int64_t deadline)
         join->timeout_ms = left > 1 ? (int)left : 1;
 }
 
-/* Takes a seat: proves that it knows the secret too, and waits until all have come. `frame` has the maker's
- * last word, if there was one. */
+/* Authenticates both ends, sends JOIN and waits for TABLE, which comes once all ranks have joined.
+ * `frame`: the last frame received; type 0: none. */
 static symwin_status introduce(struct sw_connection *connection, const struct sw_id *id,
                                struct sw_frame_join *join, struct sw_connection *first,
                                union sw_frame *frame, int64_t deadline)
@@ -382,9 +388,12 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
     return open;
 }
 
-/* Whether to come again. The maker of a shared id may have come to its door and not yet to this id: it says so, and
- * otherwise how a meeting ended, which counts for all. A maker that many connect to at once sends some away. And whom
- * it drops without a word it had no memory for: one that has ended cannot be connected to. */
+/* Whether to connect again after a failure.
+ * SYMWIN_INVALID: only if the creator does not know the id and the id is a shared one: the creator
+ * may listen already and open this id later. Any other refusal is the outcome of the rendezvous.
+ * SYMWIN_BUSY: the creator had too many connections, or gave no proof over TCP.
+ * SYMWIN_PEER_LOST: if the creator closed a connection without a refusal, it had no memory for it.
+ * If the creator had ended, there would have been no connection. */
 static int is_worth_a_try(const struct sw_id *id, symwin_status status,
                           const struct sw_connection *connection, const union sw_frame *last)
 {
