@@ -70,7 +70,7 @@ symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split 
  * of the communicator's splits are derived from it. */
 void sw_bootstrap_key(const symwin_unique_id *id, unsigned char key[SW_KEY_BYTES]);
 
-/* control/group.c: leaves the group. The last rank of the process frees it and its address range. */
+/* Leaves the group; its last rank here frees it and its address range. In control/group.c. */
 void sw_bootstrap_leave(struct sw_group *group, int rank);
 
 /* ---- id_file.c: folders for short-lived files ---- */

@@ -1,9 +1,12 @@
-/* How ranks find each other: every rank goes to the process that made the id (root.c), as a thread
- * or through a socket (knock.c), and comes back with its process's struct sw_group.
+/* The member's side of bootstrap: each rank joins the rendezvous of the process that created the id
+ * (rendezvous.c), as a thread of that process or through a socket (client.c), and gets its
+ * process's struct sw_group.
  *
- * In a process that did not make the id, each rank goes by itself; the lowest brings the descriptors
- * home and makes the group, for which the others wait. Ranks of another host learn by TCP who they
- * all are, and then meet once more among themselves, with an id that their lowest makes.
+ * In other processes each rank joins on its own. The lowest rank receives the descriptors and makes
+ * the group, and the others wait for it (process_join.c). Ranks of another host get the table of
+ * all ranks by TCP. Then they join a host-local rendezvous, whose id their lowest rank creates.
+ *
+ * On the thread of the rank that joins, without the poll lock.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,16 +17,16 @@
 static const char call[] = "symwin_comm_create";
 
 enum {
-    HOSTS_MS = 4000, /* the same, where the maker waits for other hosts' word on that */
-    LOOK_MS = 2,     /* between looks for the id of a host's ranks */
-    ASK_MS = 20,     /* between looks at the other hosts */
-    WORD_MS = 40,    /* for a word that should be there already */
-    ANSWER_MS = 500  /* for an answer of a process that runs */
+    HOSTS_MS = 4000, /* instead of SW_GRACE_MS, if the creator waits for other hosts' reports */
+    LOOK_MS = 2,     /* between looks for the id of the host-local rendezvous */
+    ASK_MS = 20,     /* between looks whether another host has ended the exchange */
+    WORD_MS = 40,    /* for a refusal that should have arrived already */
+    ANSWER_MS = 500  /* for the answer of a process that runs */
 };
 
-/* ---- what the lowest rank of a process brings home ---- */
+/* ---- the lowest rank of a process ---- */
 
-/* Whether the rank is the lowest of its process, and how many others that has. */
+/* Whether the rank is the lowest of its process. *mates: other ranks of the process. */
 static int leads(const struct sw_frame_table *table, int rank, int *mates)
 {
     int lowest = table->nranks;
@@ -38,7 +41,7 @@ static int leads(const struct sw_frame_table *table, int rank, int *mates)
     return lowest == rank;
 }
 
-/* How many processes of the rank's host there are beside its own. */
+/* Number of other processes on the rank's host. */
 static int neighbours(const struct sw_topology *topology, int rank)
 {
     int count = 0;
@@ -79,7 +82,9 @@ static symwin_status take_link(struct sw_topology *topology, const struct sw_fra
     return SYMWIN_OK;
 }
 
-/* The descriptors, for the lowest rank of a process; links for the lowest of the host. */
+/* Receives the descriptors: page and sockets for the lowest rank of a process, also the links for
+ * the lowest rank of the host. *maker: the creator's process in the table; -1: unknown, or it has
+ * no rank. */
 static symwin_status collect(struct sw_connection *connection, struct sw_topology *topology,
                              int rank, union sw_frame *frame, int *maker, int64_t deadline)
 {
@@ -113,7 +118,8 @@ static symwin_status collect(struct sw_connection *connection, struct sw_topolog
     return status;
 }
 
-/* Whom this process holds to be at fault when it cannot go. `maker` is a rank, -1: none. */
+/* The culprit of a failure as seen by this process: `own`, the one that the last frame names, or
+ * the creator's lowest rank, `maker` (-1: it has none). */
 static int whose_fault(symwin_status status, const union sw_frame *last, int maker, int own)
 {
     int culprit = own;
@@ -125,8 +131,8 @@ static int whose_fault(symwin_status status, const union sw_frame *last, int mak
     return culprit >= 0 ? culprit : own;
 }
 
-/* Makes the group of what comes. `wide`: this was a meeting of one host's ranks, and that is the table of
- * all. */
+/* Receives the descriptors and creates the group. `wide`: table of all ranks if the rendezvous was
+ * host-local; else NULL. */
 static symwin_status settle_in(struct sw_connection *connection, const struct sw_frame_table *table,
                                int rank, const struct sw_frame_table *wide, int host,
                                union sw_frame *frame, int *maker, int64_t deadline,
@@ -157,14 +163,14 @@ static symwin_status settle_in(struct sw_connection *connection, const struct sw
         return status;
     }
     for (p = 0; p < topology.processes; p++)
-        sw_fork_set_remove(topology.sockets[p]); /* they are watched from now on */
+        sw_fork_set_remove(topology.sockets[p]); /* the group watches them from now on */
     sw_fork_set_remove(topology.page);
     status = sw_group_create(&topology, out);
     sw_poll_unlock();
     return status;
 }
 
-/* The number of a host's rank among all. */
+/* The number among all ranks of a host's rank-th rank. */
 static int rank_of_all(const struct sw_frame_table *wide, int host, int rank)
 {
     int r = 0;
@@ -174,7 +180,8 @@ static int rank_of_all(const struct sw_frame_table *wide, int host, int rank)
     return r;
 }
 
-/* Tells the maker why this process cannot go, as last said; the others hear it from the maker. */
+/* Tells the creator why this process fails, with the last error's text. The creator refuses the
+ * other ranks with it. */
 static void refuse(struct sw_connection *connection, symwin_status status, int culprit,
                    int64_t deadline)
 {
@@ -185,10 +192,10 @@ static void refuse(struct sw_connection *connection, symwin_status status, int c
     frame.refusal.rank = culprit;
     snprintf(frame.refusal.text, sizeof frame.refusal.text, "%s", symwin_last_error());
     sw_frame_seal(&frame, SW_FRAME_REFUSAL);
-    sw_connection_send(connection, &frame, -1, deadline); /* it may be what does not work */
+    sw_connection_send(connection, &frame, -1, deadline); /* may fail: perhaps it is the cause */
 }
 
-/* Tells the maker that this process is ready, or why it is not. */
+/* Tells the creator that this process is ready, or why it is not. */
 static symwin_status report(struct sw_connection *connection, int rank, symwin_status status,
                             int64_t deadline)
 {
@@ -206,8 +213,8 @@ static symwin_status report(struct sw_connection *connection, int rank, symwin_s
     return status;
 }
 
-/* Waits until the maker says GO. A process that links hosts may hear meanwhile that it will not: it tells the
- * maker; *told. */
+/* Waits for GO. A process that links hosts may learn from another host that the exchange has ended.
+ * It then tells the creator and sets *told. */
 static symwin_status await_go(struct sw_connection *connection, const struct sw_group *group,
                               union sw_frame *frame, int64_t deadline, int *told)
 {
@@ -237,11 +244,11 @@ static symwin_status await_go(struct sw_connection *connection, const struct sw_
             return SYMWIN_TIMEOUT;
     }
     if (status == SYMWIN_OK)
-        sw_error_restore(text); /* of waiting in slices */
+        sw_error_restore(text); /* slices that time out are no error */
     return status;
 }
 
-/* The lowest rank of the process that made the id; -1: it has none. */
+/* The lowest rank of the creator's process, among all ranks; -1: it has none. */
 static int lowest_of_maker(const struct sw_frame_table *table, const struct sw_frame_table *wide,
                            int host, int maker)
 {
@@ -254,8 +261,9 @@ static int lowest_of_maker(const struct sw_frame_table *table, const struct sw_f
     return wide == NULL ? r : rank_of_all(wide, host, r);
 }
 
-/* This process shall not go. Unless the maker has said so, it does not know whether others do: they learn of
- * it from the page, and the other hosts from that. `maker` is a rank, -1: none. */
+/* No GO: ends the exchange. Unless the creator has refused, other processes may have got GO; they
+ * learn of the end from the control page, and other hosts through the links. `maker`: the creator's
+ * lowest rank; -1: none. */
 static symwin_status give_up(struct sw_group *group, symwin_status status,
                              const union sw_frame *last, int maker)
 {
@@ -266,7 +274,8 @@ static symwin_status give_up(struct sw_group *group, symwin_status status,
         return status;
     if (!makers)
         return sw_exchange_settled(group->exchange, call);
-    /* The page may have the end of a process that left for the same reason. */
+    /* The creator is the cause. The page may name another process that failed for the same
+     * reason. */
     if (maker >= 0)
         sw_fail(status, "%s: rank %d, whose process made the id, %s", call, maker,
                 status == SYMWIN_TIMEOUT ? "did not answer in time"
@@ -274,7 +283,7 @@ static symwin_status give_up(struct sw_group *group, symwin_status status,
     return status;
 }
 
-/* The lowest rank of a process makes the group. */
+/* The lowest rank of a process: creates the group, reports to the creator and waits for GO. */
 static symwin_status publish(struct sw_connection *connection, const struct sw_frame_table *table,
                              int rank, const struct sw_frame_table *wide, int host,
                              int64_t deadline, struct sw_group **out)
@@ -302,21 +311,21 @@ static symwin_status publish(struct sw_connection *connection, const struct sw_f
     return status;
 }
 
-/* ---- the ranks of a host that is not the maker's ---- */
+/* ---- ranks of another host than the creator's ---- */
 
 static symwin_status join_wide(const struct sw_id *id, struct sw_frame_join *join,
                                struct sw_connection *first, const struct sw_frame_table *wide,
                                int host, struct sw_group **out);
 
-/* Waits where nothing but a refusal may come: no frame is of type 0. Never SYMWIN_OK. */
+/* Waits where only a refusal may come: no frame has type 0. Never SYMWIN_OK. */
 static symwin_status await_refusal(struct sw_connection *connection, union sw_frame *frame,
                                    int64_t deadline)
 {
     return sw_client_recv_frame(connection, frame, (enum sw_frame_type)0, NULL, deadline);
 }
 
-/* Waits until the lowest rank of the host has written down its id, or the maker says that nothing will come of
- * it. */
+/* Waits until the lowest rank of the host has written the id of the host-local rendezvous, or the
+ * creator refuses. */
 static symwin_status await_id(const char *tail, struct sw_id *local,
                               struct sw_connection *connection, union sw_frame *frame, int lowest,
                               int64_t deadline)
@@ -337,13 +346,14 @@ static symwin_status await_id(const char *tail, struct sw_id *local,
                 "ranks meet; they need the same TMPDIR",
                 call, lowest);
     }
-    sw_error_restore(text); /* of looking in vain */
+    sw_error_restore(text); /* looks that fail are no error */
     return SYMWIN_OK;
 }
 
-/* This rank cannot be with those of its host. That may be because the first maker has ended it: then that one's word
- * counts. If not, the first maker is told who is at fault: this rank, or the lowest of them, which was late. Where
- * the first maker does not answer that, the lowest may have waited for it in vain. */
+/* The host-local rendezvous has failed for this rank. If the first creator has refused, its refusal
+ * counts. Otherwise this rank tells it the culprit: itself, or after a timeout the lowest rank of
+ * the host. After a timeout it then waits for the first creator's refusal, which may name another:
+ * if the first creator does not answer, that may be why the lowest rank was late. */
 static symwin_status last_word(struct sw_connection *first, int rank, int lowest,
                                symwin_status status)
 {
@@ -362,7 +372,8 @@ static symwin_status last_word(struct sw_connection *first, int rank, int lowest
     return await_refusal(first, &frame, sw_now_ms() + ANSWER_MS);
 }
 
-/* This host's ranks meet among themselves: the lowest makes an id and writes it down for the others. */
+/* Joins the host-local rendezvous. The lowest rank of the host creates its id and writes it to a
+ * file, where the others find it. */
 static symwin_status meet_here(const struct sw_id *id, const struct sw_frame_join *join,
                                const struct sw_frame_table *table, struct sw_connection *connection,
                                int64_t deadline, struct sw_group **out)
@@ -414,13 +425,13 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_frame_joi
     return last_word(connection, join->rank, lowest, status);
 }
 
-/* Through the maker's socket. */
+/* Joins through a socket of the creator. */
 static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join *join,
                                     struct sw_connection *first, const struct sw_frame_table *wide,
                                     int host, int64_t deadline, struct sw_group **out)
 {
-    int64_t patience = deadline; /* once all have come */
-    /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
+    int64_t patience = deadline; /* after TABLE */
+    /* Allocated first: later the lowest rank could not tell the others that it has no memory. */
     struct sw_process_join *process_join = sw_process_join_new(
         id, wide == NULL ? join->rank : rank_of_all(wide, host, join->rank));
     union sw_frame frame = {.header = {.type = 0}};
@@ -446,9 +457,9 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join
     }
     if (status != SYMWIN_OK) {
         sw_connection_close(&connection);
-        if (frame.header.type == SW_FRAME_REFUSAL) /* as all are */
+        if (frame.header.type == SW_FRAME_REFUSAL) /* all ranks are refused */
             sw_process_join_free(process_join);
-        else /* the others may go without it */
+        else /* the others may succeed */
             sw_process_join_abandon(process_join, status, deadline);
         return status;
     }
@@ -508,7 +519,7 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     sw_claim_drop(&id);
     sw_wipe(&id, sizeof id);
     if (status != SYMWIN_OK)
-        sw_fail_in(status, call, ""); /* what failed may not know in which call it was */
+        sw_fail_in(status, call, ""); /* adds the call: what failed may not know it */
     sw_poll_settle();
     return status;
 }
