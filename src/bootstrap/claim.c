@@ -35,7 +35,7 @@ static void file_name(const char *file, int rank, char name[SW_FILE_NAME_BYTES +
 }
 
 /* Opens the file and adds it to the close-on-fork set. -1: see errno. */
-static int open_kept(const char *name)
+static int open_claim_file(const char *name)
 {
     int fd;
 
@@ -53,7 +53,7 @@ static int lock_file(const char *name)
     int fd = -1, error = EWOULDBLOCK, tries;
 
     for (tries = 0; tries < MOST_TRIES; tries++) {
-        fd = open_kept(name);
+        fd = open_claim_file(name);
         if (fd < 0)
             return -1;
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {

@@ -26,7 +26,7 @@ enum {
 static const char call[] = "symwin_comm_create";
 
 /* A socket in the close-on-fork set. -1: see errno. */
-static int socket_keep(int family, int type)
+static int open_socket(int family, int type)
 {
     int fd;
 
@@ -38,7 +38,7 @@ static int socket_keep(int family, int type)
 
 /* 0, or an errno. EAGAIN: the listen queue of the creator is full, because many ranks connect at
  * once or the creator is stopped. poll() does not tell when the queue has room. */
-static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadline)
+static int connect_unix(int fd, const struct sockaddr_un *address, int64_t deadline)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
 
@@ -54,7 +54,7 @@ static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadlin
 }
 
 /* Connects to the creator's local socket. SYMWIN_PEER_LOST: it does not exist any more. */
-static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int *out)
+static symwin_status connect_local(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat folder;
@@ -86,11 +86,11 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
                        call, id->folder);
     memcpy(address.sun_path, id->folder, sizeof id->folder);
     strcat(address.sun_path, SW_SOCKET_NAME);
-    fd = socket_keep(AF_UNIX, SOCK_SEQPACKET);
+    fd = open_socket(AF_UNIX, SOCK_SEQPACKET);
     if (fd < 0)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(errno));
     sw_socket_take_descriptors(fd, 0); /* not before the creator's proof */
-    error = connect_by(fd, &address, deadline);
+    error = connect_unix(fd, &address, deadline);
     if (error != 0) {
         sw_fork_set_close(fd);
         if (error == ETIMEDOUT)
@@ -114,7 +114,7 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_storage address;
     const socklen_t length = sw_id_address(id, &address);
-    const int fd = socket_keep(id->family, SOCK_STREAM);
+    const int fd = open_socket(id->family, SOCK_STREAM);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     socklen_t bytes = sizeof(int);
     const int yes = 1;
@@ -157,7 +157,7 @@ static int is_shared(const struct sw_id *id)
     return memcmp(id->maker, unknown, sizeof unknown) == 0;
 }
 
-static symwin_status connect_far(const struct sw_id *id, int64_t deadline, int *out)
+static symwin_status connect_remote(const struct sw_id *id, int64_t deadline, int *out)
 {
     const struct timespec moment = {.tv_nsec = 20000000};
     int error;
@@ -187,14 +187,14 @@ static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
 {
     unsigned char host[SW_NAME_BYTES];
     symwin_status status;
-    int far = 0;
+    int remote = 0;
     int fd = -1;
 
     sw_host_name(host);
     if (id->family != 0)
-        far = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
-    status = far ? connect_far(id, deadline, &fd) : connect_here(id, deadline, &fd);
-    if (status == SYMWIN_OK && sw_connection_open(connection, fd, far) != 0) {
+        remote = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
+    status = remote ? connect_remote(id, deadline, &fd) : connect_local(id, deadline, &fd);
+    if (status == SYMWIN_OK && sw_connection_open(connection, fd, remote) != 0) {
         sw_fork_set_close(fd);
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
@@ -274,7 +274,7 @@ symwin_status sw_client_send_frame(struct sw_connection *connection, const union
 
 /* Any process can answer at an address and port. So without a proof nothing counts: neither a
  * refusal, nor its text, nor the end of the connection. The creator may still come. */
-static symwin_status not_believed(const struct sw_id *id, union sw_frame *answer)
+static symwin_status fail_unproved(const struct sw_id *id, union sw_frame *answer)
 {
     char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
     struct sockaddr_storage address;
@@ -292,12 +292,13 @@ static symwin_status not_believed(const struct sw_id *id, union sw_frame *answer
 
 /* Sends HELLO with the id's name, receives CHALLENGE, and checks that the other end knows the
  * secret. */
-static symwin_status greet(struct sw_connection *connection, const struct sw_id *id,
-                           union sw_frame *hello, union sw_frame *challenge, int64_t deadline)
+static symwin_status authenticate(struct sw_connection *connection, const struct sw_id *id,
+                                  union sw_frame *hello, union sw_frame *challenge,
+                                  int64_t deadline)
 {
     unsigned char proof[SW_DIGEST_BYTES];
     symwin_status status;
-    int64_t patience = deadline;
+    int64_t proof_deadline = deadline;
     int proved;
 
     memset(hello, 0, sizeof hello->hello);
@@ -310,17 +311,17 @@ static symwin_status greet(struct sw_connection *connection, const struct sw_id 
     if (status != SYMWIN_OK)
         return status;
     if (connection->stream && sw_now_ms() + PROOF_MS < deadline)
-        patience = sw_now_ms() + PROOF_MS;
+        proof_deadline = sw_now_ms() + PROOF_MS;
     challenge->header.type = 0;
-    status = sw_client_recv_frame(connection, challenge, SW_FRAME_CHALLENGE, NULL, patience);
+    status = sw_client_recv_frame(connection, challenge, SW_FRAME_CHALLENGE, NULL, proof_deadline);
     if (challenge->header.type == 0 && /* failed here, not refused */
-        (status == SYMWIN_NO_MEMORY || (status == SYMWIN_TIMEOUT && patience == deadline)))
+        (status == SYMWIN_NO_MEMORY || (status == SYMWIN_TIMEOUT && proof_deadline == deadline)))
         return status;
     if (status == SYMWIN_OK)
         sw_frame_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
     proved = status == SYMWIN_OK && sw_digest_equal(proof, challenge->challenge.proof);
     if (!proved && connection->stream)
-        return not_believed(id, challenge);
+        return fail_unproved(id, challenge);
     if (status == SYMWIN_OK && !proved)
         status = sw_fail(SYMWIN_DENIED, "%s: the process at %s does not know the id's secret", call,
                          id->folder);
@@ -341,7 +342,7 @@ void sw_client_ready(struct sw_connection *first)
 /* Sets the timeout in JOIN to what is left of the rank's time: the creator measures it from the
  * arrival of JOIN. Error texts show the timeout, so the caller's value stays if little time has
  * passed. */
-static void say_what_is_left(struct sw_frame_join *join, int64_t deadline)
+static void set_time_left(struct sw_frame_join *join, int64_t deadline)
 {
     const int64_t left = deadline - SW_GRACE_MS - sw_now_ms();
 
@@ -351,7 +352,7 @@ static void say_what_is_left(struct sw_frame_join *join, int64_t deadline)
 
 /* Authenticates both ends, sends JOIN and waits for TABLE, which comes once all ranks have joined.
  * `frame`: the last frame received; type 0: none. */
-static symwin_status introduce(struct sw_connection *connection, const struct sw_id *id,
+static symwin_status send_join(struct sw_connection *connection, const struct sw_id *id,
                                struct sw_frame_join *join, struct sw_connection *first,
                                union sw_frame *frame, int64_t deadline)
 {
@@ -359,13 +360,13 @@ static symwin_status introduce(struct sw_connection *connection, const struct sw
     symwin_status status;
 
     frame->header.type = 0;
-    status = greet(connection, id, &hello, frame, deadline);
+    status = authenticate(connection, id, &hello, frame, deadline);
     if (status != SYMWIN_OK)
         return status;
     sw_connection_key(connection, 0, id->secret, &hello.hello, &frame->challenge);
     if (!connection->stream)
         sw_socket_take_descriptors(connection->fd, 1);
-    say_what_is_left(join, deadline);
+    set_time_left(join, deadline);
     sw_frame_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
     status = sw_client_send_frame(connection, (union sw_frame *)(void *)join, deadline);
     if (status == SYMWIN_OK && first != NULL)
@@ -383,7 +384,7 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
 
     if (!sw_id_is_valid(id) || connect_to(id, deadline, &connection) != SYMWIN_OK)
         return 0;
-    open = greet(&connection, id, &hello, &challenge, deadline) == SYMWIN_OK;
+    open = authenticate(&connection, id, &hello, &challenge, deadline) == SYMWIN_OK;
     sw_connection_close(&connection);
     return open;
 }
@@ -394,8 +395,8 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
  * SYMWIN_BUSY: the creator had too many connections, or gave no proof over TCP.
  * SYMWIN_PEER_LOST: if the creator closed a connection without a refusal, it had no memory for it.
  * If the creator had ended, there would have been no connection. */
-static int is_worth_a_try(const struct sw_id *id, symwin_status status,
-                          const struct sw_connection *connection, const union sw_frame *last)
+static int should_retry(const struct sw_id *id, symwin_status status,
+                        const struct sw_connection *connection, const union sw_frame *last)
 {
     if (status == SYMWIN_INVALID)
         return is_shared(id) && last->header.type == SW_FRAME_REFUSAL &&
@@ -411,7 +412,7 @@ symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
                              struct sw_connection *connection, union sw_frame *frame)
 {
     const struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 20000000};
-    char text[SW_TEXT_BYTES], sent_away[SW_TEXT_BYTES] = "";
+    char text[SW_TEXT_BYTES], busy_text[SW_TEXT_BYTES] = "";
     symwin_status status;
 
     memcpy(text, symwin_last_error(), sizeof text);
@@ -420,16 +421,16 @@ symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
         frame->header.type = 0;
         status = connect_to(id, deadline, connection);
         if (status == SYMWIN_OK)
-            status = introduce(connection, id, join, first, frame, deadline);
+            status = send_join(connection, id, join, first, frame, deadline);
         if (status == SYMWIN_OK)
             break;
         if (status == SYMWIN_BUSY)
-            memcpy(sent_away, symwin_last_error(), sizeof sent_away);
-        if (sw_now_ms() >= deadline && sent_away[0] != '\0' &&
+            memcpy(busy_text, symwin_last_error(), sizeof busy_text);
+        if (sw_now_ms() >= deadline && busy_text[0] != '\0' &&
             (status == SYMWIN_BUSY || status == SYMWIN_TIMEOUT))
             return sw_fail(SYMWIN_TIMEOUT, "%s; so it was until this rank's time was over",
-                           sent_away);
-        if (!is_worth_a_try(id, status, connection, frame) || sw_now_ms() >= deadline)
+                           busy_text);
+        if (!should_retry(id, status, connection, frame) || sw_now_ms() >= deadline)
             return status;
         nanosleep(status == SYMWIN_BUSY && !connection->stream ? &moment : &pause, NULL);
         sw_connection_close(connection);

@@ -18,28 +18,28 @@ static int same(const unsigned char *a, const unsigned char *b)
 /* Numbers processes and hosts in the order of their lowest ranks, except that this host is 0. */
 static symwin_status make_topology(const struct rendezvous *m, struct sw_topology *topology)
 {
-    struct sw_frame_location *slots = calloc((size_t)m->nranks, sizeof *slots);
+    struct sw_frame_location *locations = calloc((size_t)m->nranks, sizeof *locations);
     int processes = 0, hosts = 1;
     symwin_status status;
     int r, q;
 
-    if (slots == NULL)
+    if (locations == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks);
     for (r = 0; r < m->nranks; r++) {
         for (q = 0; q < r && !same(m->slots[q].process, m->slots[r].process); q++)
             ;
-        slots[r].process = q < r ? slots[q].process : (uint16_t)processes++;
+        locations[r].process = q < r ? locations[q].process : (uint16_t)processes++;
         for (q = 0; q < r && !same(m->slots[q].host, m->slots[r].host); q++)
             ;
-        if (!m->slots[r].far)
-            slots[r].host = 0;
+        if (!m->slots[r].remote)
+            locations[r].host = 0;
         else
-            slots[r].host = q < r ? slots[q].host : (uint16_t)hosts++;
+            locations[r].host = q < r ? locations[q].host : (uint16_t)hosts++;
     }
     status = sw_topology_make(topology, m->nranks, processes, hosts);
     if (status == SYMWIN_OK)
-        memcpy(topology->locations, slots, (size_t)m->nranks * sizeof *slots);
-    free(slots);
+        memcpy(topology->locations, locations, (size_t)m->nranks * sizeof *locations);
+    free(locations);
     topology->process = -1;
     for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
         if (m->slots[r].accepted == NULL)
@@ -191,7 +191,7 @@ static void await_ready(struct rendezvous *m, const struct sw_topology *topology
         if (p != topology->process && is_here(topology, p))
             await(m, sw_topology_leader(topology, p));
     for (r = 0; r < m->nranks; r++)
-        if (m->slots[r].far && !m->slots[r].linked)
+        if (m->slots[r].remote && !m->slots[r].linked)
             await(m, r);
 }
 

@@ -13,7 +13,7 @@
 
 #include "src/bootstrap/id.h"
 
-enum { SELDOM = 16 }; /* one in so many looks reads whole folders */
+enum { FULL_SCAN_EVERY = 16 }; /* one in so many looks reads whole folders */
 
 /* Relative paths are refused: they would differ between processes. */
 int sw_file_place_name(int which, const char *tail, char *name, size_t room)
@@ -197,8 +197,8 @@ static int file_read(const char *name, struct sw_id *id)
 
 /* Tries the folder with the first name and, if `everywhere` is set, all with random names: when the
  * creator chose, other folders may have existed than now. */
-static int look_in(int which, int everywhere, const char *tail, struct sw_id *id,
-                   int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
+static int read_from(int which, int everywhere, const char *tail, struct sw_id *id,
+                     int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
 {
     char name[SW_FILE_NAME_BYTES];
     const size_t room = sizeof name - SW_TAIL_BYTES;
@@ -224,7 +224,7 @@ int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     for (which = 0; which < SW_FILE_PLACES && !found; which++)
-        found = look_in(which, turn % SELDOM == 0, tail, id, is_open, deadline);
+        found = read_from(which, turn % FULL_SCAN_EVERY == 0, tail, id, is_open, deadline);
     sw_error_restore(text); /* looks that fail are no error */
     return found;
 }

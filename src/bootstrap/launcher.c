@@ -71,7 +71,7 @@ static int is_same(const char *a, const char *b, const char *name)
  * holds the rank, or whose environment is not readable. Processes in between, for example a shell,
  * have this rank's value. Fills `chain` with this process, those in between and the launcher;
  * returns their number. 0: unknown. */
-static int climb(const char *variable, const char *own, long chain[MOST_HOPS])
+static int find_launcher(const char *variable, const char *own, long chain[MOST_HOPS])
 {
     unsigned long long started;
     int hops = 0;
@@ -97,7 +97,7 @@ void sw_launcher_name(const char *variable, char *name, size_t room)
     char *own = read_variables((long)getpid());
     unsigned long long started;
     long chain[MOST_HOPS], above;
-    int hops = own != NULL ? climb(variable, own, chain) : 0;
+    int hops = own != NULL ? find_launcher(variable, own, chain) : 0;
 
     name[0] = '\0';
     if (hops > 0 && read_process(chain[hops - 1], &above, &started))
@@ -189,7 +189,7 @@ long sw_launcher_rival(const char *const *names, int within_ms)
     char *own = read_variables((long)getpid());
     struct search s = {.names = names, .own = own};
     long chain[MOST_HOPS], found = 0, above;
-    const int hops = own != NULL ? climb(names[0], own, chain) : 0;
+    const int hops = own != NULL ? find_launcher(names[0], own, chain) : 0;
 
     if (hops > 1 && read_process(chain[hops - 2], &above, &s.not_after)) {
         s.self = chain[hops - 2];

@@ -245,7 +245,7 @@ static int bind_to(int fd, struct sw_id *id)
 }
 
 /* Whether the id can use the socket. */
-static int is_for(const struct port *port, const struct sw_id *id)
+static int port_fits(const struct port *port, const struct sw_id *id)
 {
     return port->where.family == id->family && (id->port == 0 || id->port == port->where.port) &&
            memcmp(port->where.address, id->address, sizeof id->address) == 0;
@@ -260,7 +260,7 @@ static symwin_status tcp_open(struct sw_id *id)
     symwin_status status;
     int fd, error;
 
-    while (port < listener.ports + listener.count && !is_for(port, id))
+    while (port < listener.ports + listener.count && !port_fits(port, id))
         port++;
     if (port < listener.ports + listener.count) {
         id->port = port->where.port;
@@ -370,7 +370,7 @@ static symwin_status challenge(struct sw_accepted *v, const unsigned char *secre
     return SYMWIN_OK;
 }
 
-static void hello(struct sw_accepted *v, const union sw_frame *in)
+static void receive_hello(struct sw_accepted *v, const union sw_frame *in)
 {
     char text[SW_TEXT_BYTES];
     const unsigned char *secret;
@@ -397,7 +397,7 @@ static void hello(struct sw_accepted *v, const union sw_frame *in)
 }
 
 /* Whether the client has the pid that it claims, if both processes see the same pids. */
-static int is_itself(const struct sw_accepted *v, const struct sw_frame_join *join)
+static int pid_matches(const struct sw_accepted *v, const struct sw_frame_join *join)
 {
     struct sw_frame_join own;
 
@@ -417,7 +417,7 @@ static int is_here(const struct sw_frame_join *join)
 }
 
 /* Redirects a rank of this host that connected by TCP to the local socket. */
-static void send_here(struct sw_accepted *v)
+static void redirect_to_local(struct sw_accepted *v)
 {
     union sw_frame frame;
 
@@ -428,13 +428,13 @@ static void send_here(struct sw_accepted *v)
     sw_listener_drop(v);
 }
 
-static void join_in(struct sw_accepted *v, const union sw_frame *in)
+static void receive_join(struct sw_accepted *v, const union sw_frame *in)
 {
     const unsigned char *secret = sw_rendezvous_secret(v->rendezvous);
     unsigned char proof[SW_DIGEST_BYTES];
 
     sw_frame_prove_rank(secret, &v->hello, &v->challenge, &in->join, proof);
-    if (!sw_digest_equal(proof, in->join.proof) || !is_itself(v, &in->join)) {
+    if (!sw_digest_equal(proof, in->join.proof) || !pid_matches(v, &in->join)) {
         sw_listener_refuse(
             v, SYMWIN_DENIED, -1,
             "symwin_comm_create: the proof does not fit the id: pass the id as it was made");
@@ -445,7 +445,7 @@ static void join_in(struct sw_accepted *v, const union sw_frame *in)
     listener.unauthenticated--;
     v->watch.deadline = INT64_MAX;
     if (v->connection.stream && is_here(&in->join))
-        send_here(v);
+        redirect_to_local(v);
     else
         sw_rendezvous_take_slot(v, &in->join);
 }
@@ -460,10 +460,10 @@ static void accepted_ready(struct sw_poll_watch *watch, short events)
     if (error == EAGAIN)
         return;
     if (error == 0 && !v->has_slot && v->rendezvous == NULL && frame.header.type == SW_FRAME_HELLO)
-        hello(v, &frame);
+        receive_hello(v, &frame);
     else if (error == 0 && !v->has_slot && v->rendezvous != NULL &&
              frame.header.type == SW_FRAME_JOIN)
-        join_in(v, &frame);
+        receive_join(v, &frame);
     else if (error == 0 && v->has_slot && sw_rendezvous_ready(v, &frame))
         return;
     else if (v->rendezvous != NULL && error != 0 && !sw_frame_is_theirs(error))
@@ -521,7 +521,7 @@ static int is_crowded(int fd)
            (rlim_t)fd + 1 + (rlim_t)listener.unauthenticated >= most.rlim_cur;
 }
 
-static void admit(int fd, int stream)
+static void add_accepted(int fd, int stream)
 {
     struct sw_accepted *v = calloc(1, sizeof *v);
     const int yes = 1;
@@ -561,7 +561,7 @@ static void accept_one(struct sw_poll_watch *watch, short events)
     }
     fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        admit(fd, watch != &listener.local);
+        add_accepted(fd, watch != &listener.local);
         return;
     }
     error = errno;

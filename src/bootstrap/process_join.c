@@ -29,15 +29,15 @@ struct sw_process_join {
 
 static struct {
     pthread_cond_t changed;
-    struct sw_process_join *home;
+    struct sw_process_join *published;
     struct sw_process_join *abandoned;
 } joins = {.changed = PTHREAD_COND_INITIALIZER};
 
 /* ---- under the poll lock ---- */
 
-static struct sw_process_join **home_of(const unsigned char name[SW_NAME_BYTES])
+static struct sw_process_join **find_published(const unsigned char name[SW_NAME_BYTES])
 {
-    struct sw_process_join **at = &joins.home;
+    struct sw_process_join **at = &joins.published;
 
     while (*at != NULL && memcmp((*at)->name, name, SW_NAME_BYTES) != 0)
         at = &(*at)->next;
@@ -46,7 +46,7 @@ static struct sw_process_join **home_of(const unsigned char name[SW_NAME_BYTES])
 
 /* Takes one rank's reference, or the failure with its text as the last error. The last rank frees
  * the entry. */
-static symwin_status take(struct sw_process_join **at, struct sw_group **out)
+static symwin_status take_reference(struct sw_process_join **at, struct sw_group **out)
 {
     struct sw_process_join *a = *at;
     const symwin_status status = a->status;
@@ -82,7 +82,7 @@ static struct sw_process_join *take_abandoned(const unsigned char name[SW_NAME_B
 }
 
 /* Remembers an abandoned join, and forgets those that have expired. */
-static void remember(struct sw_process_join *own, symwin_status status, int64_t deadline)
+static void remember_abandoned(struct sw_process_join *own, symwin_status status, int64_t deadline)
 {
     struct sw_process_join **at = &joins.abandoned;
     const int64_t now = sw_now_ms();
@@ -147,8 +147,8 @@ void sw_process_join_publish(struct sw_process_join *own, int mates, symwin_stat
     for (next = abandoned; next != NULL; next = next->next)
         own->waiting--;
     if (own->waiting > 0) {
-        own->next = joins.home;
-        joins.home = own;
+        own->next = joins.published;
+        joins.published = own;
         own = NULL;
         pthread_cond_broadcast(&joins.changed);
     }
@@ -168,14 +168,14 @@ symwin_status sw_process_join_await(struct sw_process_join *own, int64_t deadlin
     symwin_status status = SYMWIN_OK;
 
     sw_poll_lock();
-    while (*home_of(own->name) == NULL && status == SYMWIN_OK)
-        if (!sw_poll_wait(&joins.changed, deadline) && *home_of(own->name) == NULL)
+    while (*find_published(own->name) == NULL && status == SYMWIN_OK)
+        if (!sw_poll_wait(&joins.changed, deadline) && *find_published(own->name) == NULL)
             status = SYMWIN_TIMEOUT;
     if (status == SYMWIN_OK) {
-        status = take(home_of(own->name), out);
+        status = take_reference(find_published(own->name), out);
         free(own);
     } else {
-        remember(own, status, deadline);
+        remember_abandoned(own, status, deadline);
         sw_fail(status, "symwin_comm_create: the lowest rank of this process did not bring the "
                         "communicator home");
     }
@@ -191,11 +191,11 @@ void sw_process_join_abandon(struct sw_process_join *own, symwin_status status, 
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     sw_poll_lock();
-    if (*home_of(own->name) == NULL) {
-        remember(own, status, deadline);
+    if (*find_published(own->name) == NULL) {
+        remember_abandoned(own, status, deadline);
         own = NULL;
     } else {
-        take(home_of(own->name), &group);
+        take_reference(find_published(own->name), &group);
     }
     sw_poll_unlock();
     free(own);
@@ -206,7 +206,7 @@ void sw_process_join_abandon(struct sw_process_join *own, symwin_status status, 
 
 void sw_process_join_forked(void)
 {
-    joins.home = NULL;
+    joins.published = NULL;
     joins.abandoned = NULL;
     pthread_cond_init(&joins.changed, NULL);
 }

@@ -61,10 +61,10 @@ static void rendezvous_free(struct rendezvous *m)
 }
 
 /* Whether ranks of other processes may still try to join. */
-static int some_are_coming(const struct rendezvous *m)
+static int more_may_join(const struct rendezvous *m)
 {
     return (m->foreign || sw_listener_next(m, NULL) != NULL) &&
-           (m->nranks == 0 || m->come < m->nranks);
+           (m->nranks == 0 || m->joined < m->nranks);
 }
 
 /* Whether the connection has become a host link: nothing may be sent on it from here. */
@@ -80,7 +80,7 @@ static int is_linked(const struct rendezvous *m, const struct sw_accepted *v)
 
 /* After a failure: processes and hosts that already have a group learn of it as of any end of a
  * communicator. */
-static void end_elsewhere(struct rendezvous *m)
+static void end_others(struct rendezvous *m)
 {
     if (m->group != NULL) {
         sw_exchange_fail(m->group->exchange, m->status,
@@ -95,7 +95,7 @@ static void end_elsewhere(struct rendezvous *m)
 }
 
 /* Refuses the connections of a rendezvous that has failed; drops them if it succeeded. */
-static void dismiss(struct rendezvous *m)
+static void close_connections(struct rendezvous *m)
 {
     struct sw_accepted *v;
 
@@ -113,7 +113,7 @@ static void rendezvous_end(struct rendezvous *m)
     struct past *past = &the_rendezvous.past[the_rendezvous.past_count++ % MOST_PAST];
     struct rendezvous **at = &the_rendezvous.rendezvous_list;
     const int failed = m->status != SYMWIN_OK;
-    const int linger = failed && some_are_coming(m);
+    const int linger = failed && more_may_join(m);
 
     m->over = 1;
     memcpy(past->name, m->name, sizeof past->name);
@@ -134,9 +134,9 @@ static void rendezvous_end(struct rendezvous *m)
     if (m->file != NULL)
         unlink(m->file);
     if (failed)
-        end_elsewhere(m);
-    dismiss(m);
-    if (m->inside == 0)
+        end_others(m);
+    close_connections(m);
+    if (m->waiting == 0)
         rendezvous_free(m);
     else
         pthread_cond_broadcast(&the_rendezvous.changed);
@@ -175,7 +175,7 @@ symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
     if (m->table != NULL)
         sw_rendezvous_culprit(m, 0, status); /* the creator of a host-local one is rank 0 of it */
     for (r = m->nranks - 1; r >= 0 && m->slots != NULL; r--)
-        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].far)
+        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
             sw_rendezvous_culprit(m, r, status);
     return sw_fail_in(status, call, "the process that made the id: ");
 }
@@ -220,12 +220,12 @@ static void rendezvous_late(struct sw_poll_watch *watch, short events)
 {
     struct rendezvous *m = (struct rendezvous *)(void *)((char *)watch -
                                                          offsetof(struct rendezvous, timer));
-    const int here = m->come == m->nranks;
-    const int late = here ? first_unready(m) : first_absent(m);
+    const int all_joined = m->joined == m->nranks;
+    const int late = all_joined ? first_unready(m) : first_absent(m);
     const int number = sw_rendezvous_number(m, late);
 
     (void)events;
-    if (here && m->slots[late].far && !m->extended) {
+    if (all_joined && m->slots[late].remote && !m->extended) {
         /* Either it or the lowest rank of its host is late: ranks of that host know and report
          * it. */
         m->extended = 1;
@@ -233,20 +233,20 @@ static void rendezvous_late(struct sw_poll_watch *watch, short events)
         sw_poll_changed();
         return;
     }
-    if (here)
+    if (all_joined)
         sw_fail(SYMWIN_TIMEOUT, "%s: rank %d came, but was not ready within %d ms", call, number,
                 m->timeout_ms);
     else
         sw_fail(SYMWIN_TIMEOUT,
                 "%s: rank %d did not come within %d ms (%d of %d ranks did); start every rank with "
                 "this id",
-                call, number, m->timeout_ms, m->come, m->nranks);
+                call, number, m->timeout_ms, m->joined, m->nranks);
     rendezvous_fail(m, sw_rendezvous_culprit(m, late, SYMWIN_TIMEOUT));
 }
 
 /* Before the ranks of this host have joined, the connection to the deciding host has a frame or is
  * closed: the communicator has failed. */
-static void link_word(struct sw_poll_watch *watch, short events)
+static void link_ready(struct sw_poll_watch *watch, short events)
 {
     struct rendezvous *m = (struct rendezvous *)(void *)((char *)watch -
                                                          offsetof(struct rendezvous, link));
@@ -348,7 +348,7 @@ static symwin_status rendezvous_fill(struct rendezvous *m, struct sw_id *id,
         m->link = (struct sw_poll_watch){.fd = options->connection->fd,
                                          .events = POLLIN | POLLRDHUP,
                                          .deadline = INT64_MAX,
-                                         .ready = link_word};
+                                         .ready = link_ready};
         status = sw_poll_add(&m->link);
     }
     /* Last, so that no failure has to remove the file. */
@@ -410,7 +410,7 @@ static void go(struct rendezvous *m)
     for (r = 0; r < m->nranks; r++) {
         const struct slot *s = &m->slots[r];
 
-        if (s->awaited && !s->far)
+        if (s->awaited && !s->remote)
             sw_rendezvous_tell(m, r, &frame, SW_FRAME_GO, -1);
     }
     rendezvous_end(m);
@@ -438,7 +438,7 @@ static symwin_status fail_nranks(const struct rendezvous *m, const struct sw_fra
 
     while (first < m->nranks - 1 && !m->slots[first].taken)
         first++;
-    if (m->come < 2)
+    if (m->joined < 2)
         return sw_fail(SYMWIN_MISMATCH,
                        "%s: nranks differ: rank %d passed %d, rank %d passed %d; pass the same on "
                        "every rank",
@@ -446,10 +446,10 @@ static symwin_status fail_nranks(const struct rendezvous *m, const struct sw_fra
     return sw_fail(SYMWIN_MISMATCH,
                    "%s: nranks differ: rank %d passed %d, the %d ranks before it passed %d; pass "
                    "the same on every rank",
-                   call, join->rank, join->nranks, m->come, m->nranks);
+                   call, join->rank, join->nranks, m->joined, m->nranks);
 }
 
-static symwin_status judge(struct rendezvous *m, const struct sw_frame_join *join)
+static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join *join)
 {
     if (join->protocol != SW_FRAME_PROTOCOL)
         return sw_fail(
@@ -470,7 +470,7 @@ static symwin_status judge(struct rendezvous *m, const struct sw_frame_join *joi
 }
 
 /* Once all ranks have joined: fails if they may be from two jobs. */
-static symwin_status judge_claims(struct rendezvous *m)
+static symwin_status check_claims(struct rendezvous *m)
 {
     const int rank = m->file != NULL && m->table == NULL ? sw_claim_disputed(m->file, m->nranks)
                                                          : -1;
@@ -487,11 +487,11 @@ static symwin_status judge_claims(struct rendezvous *m)
 
 /* Takes a slot for a rank. The last rank's triggers the hand-out. The rendezvous is over afterwards
  * if the rank is not valid, if the hand-out fails, or if no other process must get ready. */
-static void slot(struct rendezvous *m, const struct sw_frame_join *join,
-                 struct sw_accepted *accepted)
+static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
+                      struct sw_accepted *accepted)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms;
-    symwin_status status = judge(m, join);
+    symwin_status status = check_join(m, join);
     struct slot *s;
 
     if (status != SYMWIN_OK && join->rank >= 0 && join->rank < m->nranks)
@@ -508,18 +508,18 @@ static void slot(struct rendezvous *m, const struct sw_frame_join *join,
     s->deadline = deadline;
     m->foreign |= accepted != NULL;
     memcpy(s->process, join->process, sizeof s->process);
-    s->far = accepted != NULL && accepted->connection.stream;
-    if (s->far)
+    s->remote = accepted != NULL && accepted->connection.stream;
+    if (s->remote)
         memcpy(s->host, join->host, sizeof s->host);
     if (deadline < m->timer.deadline) {
         m->timer.deadline = deadline;
         m->timeout_ms = join->timeout_ms;
         sw_poll_changed();
     }
-    if (++m->come < m->nranks)
+    if (++m->joined < m->nranks)
         return;
     sw_listener_clear();
-    status = judge_claims(m);
+    status = check_claims(m);
     if (status == SYMWIN_OK)
         status = sw_rendezvous_hand_out(m);
     if (status != SYMWIN_OK)
@@ -541,15 +541,15 @@ symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_j
     m = sw_rendezvous_named(name);
     if (m == NULL)
         return sw_rendezvous_why_not(name, &culprit, &secret);
-    m->inside++;
-    slot(m, join, NULL);
+    m->waiting++;
+    take_slot(m, join, NULL);
     while (!m->over)
         sw_poll_wait(&the_rendezvous.changed, INT64_MAX);
     status = m->status;
     *out = m->group;
     if (status != SYMWIN_OK)
         sw_fail(status, "%s", m->text);
-    if (--m->inside == 0)
+    if (--m->waiting == 0)
         rendezvous_free(m);
     return status;
 }
@@ -558,7 +558,7 @@ symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_j
 
 void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join)
 {
-    slot(accepted->rendezvous, join, accepted);
+    take_slot(accepted->rendezvous, join, accepted);
 }
 
 int sw_rendezvous_ready(struct sw_accepted *accepted, const union sw_frame *frame)
@@ -588,7 +588,8 @@ void sw_rendezvous_lost(struct sw_accepted *accepted)
 {
     struct rendezvous *m = accepted->rendezvous;
 
-    if (m->come == m->nranks && m->slots[accepted->rank].far && m->slots[accepted->rank].ready) {
+    if (m->joined == m->nranks && m->slots[accepted->rank].remote &&
+        m->slots[accepted->rank].ready) {
         m->slots[accepted->rank].accepted = NULL; /* it has joined the ranks of its host */
         sw_listener_drop(accepted);
         return;
@@ -625,7 +626,7 @@ void sw_rendezvous_no_room(int error)
     for (m = the_rendezvous.rendezvous_list; m != NULL; m = next) {
         next = m->next;
         m->foreign = 1; /* the client that could not be accepted */
-        if (m->come > 0)
+        if (m->joined > 0)
             rendezvous_fail(
                 m, sw_rendezvous_own(
                        m, sw_fail(SYMWIN_NO_MEMORY,

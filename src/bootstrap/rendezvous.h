@@ -19,9 +19,9 @@ struct slot {
     int awaited;
     int ready;  /* has sent it */
     int linked; /* lowest rank of another host: its connection links the hosts, go was sent */
-    int far;    /* joined by TCP */
+    int remote; /* joined by TCP */
     unsigned char process[SW_NAME_BYTES];
-    unsigned char host[SW_NAME_BYTES]; /* zeros unless `far` */
+    unsigned char host[SW_NAME_BYTES]; /* zeros unless `remote` */
 };
 
 struct rendezvous {
@@ -33,10 +33,10 @@ struct rendezvous {
     int nranks;     /* 0: no rank has joined */
     int posts;      /* ranks on the control page */
     struct slot *slots;
-    int come;    /* ranks that have joined */
+    int joined;  /* ranks that have joined */
     int unready; /* ranks that are awaited and not ready */
     int foreign; /* a rank of another process has joined, or tried to */
-    int inside;  /* threads of this process that wait; the last frees it once it is over */
+    int waiting; /* threads of this process that wait; the last frees it once it is over */
     int over;
     int extended;         /* the timer was put off */
     symwin_status status; /* outcome */

@@ -316,8 +316,8 @@ static symwin_status gather_status(int nranks, symwin_allgather_fn allgather, vo
 }
 
 /* Rank 0 creates the id; all ranks get it. */
-static symwin_status spread(int rank, symwin_allgather_fn allgather, void *context,
-                            struct shared *all, symwin_unique_id *id)
+static symwin_status share_id(int rank, symwin_allgather_fn allgather, void *context,
+                              struct shared *all, symwin_unique_id *id)
 {
     struct shared mine = {.status = SYMWIN_OK};
     symwin_status status;
@@ -372,7 +372,7 @@ symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn a
     }
     status = gather_status(nranks, allgather, context, status);
     if (status == SYMWIN_OK)
-        status = spread(rank, allgather, context, all, id);
+        status = share_id(rank, allgather, context, all, id);
     if (all != NULL)
         sw_wipe(all, (size_t)nranks * sizeof *all);
     free(all);
@@ -433,8 +433,8 @@ static int address_of_host(const symwin_comm *parent, int host, struct sockaddr_
 struct part {
     int nranks;
     int rank;
-    int maker;   /* creator of its id, a rank of the parent */
-    int several; /* its ranks are on several hosts */
+    int maker;      /* creator of its id, a rank of the parent */
+    int cross_host; /* its ranks are on several hosts */
 };
 
 /* The creator is on host 0 if that has a rank of the part: all hosts have connected to it
@@ -453,7 +453,7 @@ static void find_part(const symwin_comm *parent, int color, struct part *part)
             continue;
         part->nranks++;
         part->rank += key < (int32_t)own[KEY] || (key == (int32_t)own[KEY] && r < parent->rank);
-        part->several |= host_of[r] != host_of[parent->rank];
+        part->cross_host |= host_of[r] != host_of[parent->rank];
         if (part->maker < 0 || (host_of[part->maker] != 0 && host_of[r] == 0))
             part->maker = r;
     }
@@ -480,11 +480,11 @@ static symwin_status make_id(const symwin_comm *parent, const struct part *part,
     struct sockaddr_storage address;
     symwin_status status;
 
-    if (part->several && !address_of_host(parent, host, &address))
+    if (part->cross_host && !address_of_host(parent, host, &address))
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "the system does not say by which address other hosts reach this one; make "
                        "an id for the part where SYMWIN_ADDR is set, and pass it on");
-    if (part->several)
+    if (part->cross_host)
         options.at = &address;
     status = sw_random_bytes(nonce, SW_KEY_BYTES, split_call);
     if (status != SYMWIN_OK)
@@ -497,12 +497,12 @@ static symwin_status make_id(const symwin_comm *parent, const struct part *part,
 
 /* Makes the id of this rank's part from what its creator sent. */
 static void take_id(const symwin_comm *parent, const struct part *part, int color,
-                    const struct sw_id *spread, symwin_unique_id *out)
+                    const struct sw_id *sent, symwin_unique_id *out)
 {
-    struct sw_id id = *spread;
+    struct sw_id id = *sent;
     const int host = parent->group->host_of[parent->rank];
 
-    part_secret(parent, color, spread->secret, id.secret);
+    part_secret(parent, color, sent->secret, id.secret);
     if (parent->group->host_of[part->maker] != host)
         sw_id_set_interface(&id, (uint32_t)ballot_of_host(parent, host)[INTERFACE]);
     memcpy(out, &id, sizeof *out);
@@ -515,7 +515,7 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
                                     struct sw_id *ids, struct sw_id *own, int *made)
 {
     uint64_t values[BALLOTED] = {(uint32_t)color, (uint32_t)key};
-    struct sw_id shown; /* *own with the nonce in place of the secret */
+    struct sw_id public_id; /* *own with the nonce in place of the secret */
     symwin_status status = SYMWIN_OK;
 
     if (ids == NULL)
@@ -527,7 +527,7 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
     status = sw_comm_agree(parent, split_call, status, values, BALLOTED);
     if (status != SYMWIN_OK)
         return status;
-    memset(&shown, 0, sizeof shown);
+    memset(&public_id, 0, sizeof public_id);
     find_part(parent, color, part);
     if (color != SYMWIN_SPLIT_NONE && part->maker < 0)
         status = sw_fail(SYMWIN_MISMATCH,
@@ -540,14 +540,14 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
         status = make_id(parent, part, color, nonce, own);
         *made = status == SYMWIN_OK;
         if (*made) {
-            shown = *own;
-            memcpy(shown.secret, nonce, sizeof nonce);
+            public_id = *own;
+            memcpy(public_id.secret, nonce, sizeof nonce);
         }
     }
     status = sw_comm_agree(parent, split_call, status, NULL, 0);
     if (status == SYMWIN_OK)
-        status = sw_exchange_allgather(parent->group->exchange, parent->rank, &shown, sizeof shown,
-                                       ids, parent->timeout_ms, split_call);
+        status = sw_exchange_allgather(parent->group->exchange, parent->rank, &public_id,
+                                       sizeof public_id, ids, parent->timeout_ms, split_call);
     return status;
 }
 
