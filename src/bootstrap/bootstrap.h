@@ -1,78 +1,87 @@
-/* The room bootstrap: how ranks find each other. */
+/* Bootstrap: how the ranks of a communicator find each other.
+ *
+ * The creator of an id (the process that made it) opens a rendezvous and listens for the ranks.
+ * Each rank joins with sw_bootstrap_join(). When all ranks have joined, the creator sends every
+ * process the topology, the control page and its connections, and every process creates its
+ * struct sw_group. */
 #ifndef SYMWIN_BOOTSTRAP_H
 #define SYMWIN_BOOTSTRAP_H
 
 #include "src/control/control.h"
 
-/* ---- environment.c: what a launcher says about this process ---- */
+/* ---- environment.c: what the launcher says about this process ---- */
 
-/* From one launcher's variables, never from two: SYMWIN_RANK and SYMWIN_NRANKS; RANK and WORLD_SIZE
- * (torchrun); Open MPI's; MPICH's and Intel MPI's (Hydra); Slurm's. The first complete set counts. */
+/* All ranks and counts come from one launcher: the first whose variables are complete, in the order
+ * SYMWIN_RANK and SYMWIN_NRANKS; RANK and WORLD_SIZE (torchrun); Open MPI; Hydra (MPICH and
+ * Intel MPI); Slurm. */
 struct sw_launch {
-    const char *launcher; /* a constant: "symwin", "torchrun", "openmpi", "hydra", "slurm" */
+    const char *launcher; /* constant: "symwin", "torchrun", "openmpi", "hydra" or "slurm" */
     int rank;
     int nranks;
-    int local_rank;    /* among the job's processes on this host; -1: not said */
-    int local_nranks;  /* processes of the job on this host; 0: not said */
-    char job[128];     /* all processes of the job have the same, no other job at this time has */
-    char address[256]; /* of the host of rank 0; "": not said */
-    int port;          /* there; 0: not said */
+    int local_rank;    /* among the job's processes on this host; -1: unknown */
+    int local_nranks;  /* processes of the job on this host; 0: unknown */
+    char job[128];     /* same for all processes of the job, unique among running jobs */
+    char address[256]; /* of rank 0's host; "": unknown */
+    int port;          /* on rank 0's host; 0: unknown */
 };
 
-/* SYMWIN_INVALID: no launcher's variables, or values that make no sense; the text names the variable.
- */
+/* SYMWIN_INVALID: no launcher's variables, or an invalid value; the text names the variable. */
 symwin_status sw_launch_read(const char *call, struct sw_launch *out);
 
-/* Whether nobody says anything of ranks: this process was not launched by a launcher. */
+/* Whether no launcher started this process: no variable gives a rank or a number of ranks. */
 int sw_launch_is_none(void);
 
-/* Whether the job has processes on other hosts; as far as nothing is said, it has none. */
+/* Whether the job has processes on other hosts; 0 if the launcher does not tell. */
 int sw_launch_is_wide(const struct sw_launch *launch);
 
-/* Another process that says it is the same rank of a job of that name, and was started by the same launcher not much before; 0:
- * none is seen. */
+/* Pid of another process of the same launcher that has the same rank, number of ranks and job
+ * variables, and started at most `within_ms` before this one; 0: none found. */
 long sw_launch_rival(const struct sw_launch *launch, int within_ms);
 
-/* ---- launcher.c: what the system says of the process that has started this one ---- */
+/* ---- launcher.c: what /proc says about the process that started this one ---- */
 
-/* "<pid>.<when it was started>", through programs between that have the same value of `variable`; "": not known. */
+/* Sets `name` to "<pid>.<start time>" of the launcher; "": unknown. Processes between the launcher
+ * and this one are skipped: they have the same value of `variable`. */
 void sw_launcher_name(const char *variable, char *name, size_t room);
 
-/* A process that it has started with the same values of all variables, NULL after the last, the rank's first. */
+/* Pid of another process that the launcher started at most `within_ms` before this one, with the
+ * same values of all variables in `names`; 0: none found. The first name is that of the rank
+ * variable; NULL ends the list. */
 long sw_launcher_rival(const char *const *names, int within_ms);
 
-/* ---- member.c, unique_id.c: how ranks find each other ---- */
+/* ---- member.c, unique_id.c: joining and splitting ---- */
 
-/* Blocks until all ranks have come, at most `timeout_ms`. All get their process's group, or all that
- * came get one status. */
+/* Joins the rendezvous of `id` and blocks until all ranks have joined, at most `timeout_ms`. Either
+ * all ranks get the group of their process, or all that joined get the same status. */
 symwin_status sw_bootstrap_join(const symwin_unique_id *id, int nranks, int rank, int timeout_ms,
                                 struct sw_group **out);
 
-/* A rank's part of a communicator, by which symwin_comm_create() makes a communicator of its own. */
+/* The part of a split that this rank belongs to: what symwin_comm_create() needs. */
 struct sw_split {
-    int nranks; /* 0: this rank is in none */
+    int nranks; /* 0: this rank is in no part */
     int rank;
-    symwin_unique_id id; /* the caller wipes it */
+    symwin_unique_id id; /* secret: the caller wipes it */
 };
 
 /* Collective. */
 symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split *out);
 
-/* What all ranks of the communicator that was made with the id have, and nobody else: makes the secrets of its parts. */
+/* Derives a key from the id: known to all ranks of its communicator and to nobody else. The secrets
+ * of the communicator's splits are derived from it. */
 void sw_bootstrap_key(const symwin_unique_id *id, unsigned char key[SW_KEY_BYTES]);
 
-/* Leaves the group; the last rank of the process frees it and its address range. */
+/* Leaves the group; its last rank here frees it and its address range. In control/group.c. */
 void sw_bootstrap_leave(struct sw_group *group, int rank);
 
-/* ---- id_file.c: folders for files that come and go ---- */
+/* ---- id_file.c: folders for short-lived files ---- */
 
-/* Puts "<place><tail>" into `name`: a place for files that come and go, number `which`. 0: there is none
- * of that number, or it is too long. */
+/* Sets `name` to "<folder><tail>", where the folder is TMPDIR, XDG_RUNTIME_DIR or /tmp for `which`
+ * 0, 1 or 2. 0: the folder is not set or not absolute, or the name is too long. */
 #define SW_FILE_PLACES 3
 int sw_file_place_name(int which, const char *tail, char *name, size_t room);
 
-/* The same with a folder of this user, which no other can enter; made where it is not there, if `make` is set. 0: no
- * such folder. Any thread, without the lock. */
+/* Sets `name` to a folder in that folder which only this user can enter. If there is none, creates
+ * it if `make` is set. 0: no such folder. Any thread, without the poll lock. */
 int sw_own_folder(int which, int make, char *name, size_t room);
 
 #endif

@@ -1,9 +1,11 @@
-/* Two jobs of one user on one host whose ranks come at the same time, and that nothing tells apart: their ranks look for an id in
- * the same file, and would meet one another's.
+/* Claims detect two jobs of one user on one host that have the same name and start at the same
+ * time. Ranks of both jobs look for the id in the same file, so one job's rank could join the other
+ * job's rendezvous.
  *
- * A rank on its way holds a lock on a file beside that of the id, with its number. Who finds it locked is of another job, or says
- * a wrong number: it writes that into the file, and fails. Who holds the lock learns of it from the process that made the id: when
- * all have come, that looks at the files of all ranks. The system takes the lock from a process that has ended.
+ * While a rank joins, it holds a lock on its claim file, "<id's file>.<rank>". A rank that finds
+ * the file locked belongs to another job, or was given a wrong number: it writes to the file and
+ * fails. Once all ranks have joined, the creator of the id looks at all claim files, and all ranks
+ * fail if one was written to. The system releases the lock of a process that has ended.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,20 +22,20 @@ enum { MOST_TRIES = 100 };
 
 struct sw_claim {
     struct sw_claim *next;
-    unsigned char name[SW_NAME_BYTES]; /* of the id that was found with it */
-    int fd;                            /* owned and kept */
+    unsigned char name[SW_NAME_BYTES]; /* of the id, once it is known */
+    int fd;                            /* owned, in the close-on-fork set */
     char file[SW_FILE_NAME_BYTES + 16];
 };
 
-static struct sw_claim *claims; /* of ids that were found; owned, under the service lock */
+static struct sw_claim *claims; /* owned: those with a known id; under the poll lock */
 
 static void file_name(const char *file, int rank, char name[SW_FILE_NAME_BYTES + 16])
 {
     snprintf(name, SW_FILE_NAME_BYTES + 16, "%s.%d", file, rank);
 }
 
-/* -1: errno says why not. */
-static int open_kept(const char *name)
+/* Opens the file and adds it to the close-on-fork set. -1: see errno. */
+static int open_claim_file(const char *name)
 {
     int fd;
 
@@ -43,14 +45,15 @@ static int open_kept(const char *name)
     return fd;
 }
 
-/* The locked file of that name, empty. -1: EWOULDBLOCK another process has it, and was told so; or why there is none. */
+/* Opens, locks and empties the file. -1: see errno; EWOULDBLOCK: another process has the lock, and
+ * the file now has a mark. */
 static int lock_file(const char *name)
 {
     struct stat file;
     int fd = -1, error = EWOULDBLOCK, tries;
 
     for (tries = 0; tries < MOST_TRIES; tries++) {
-        fd = open_kept(name);
+        fd = open_claim_file(name);
         if (fd < 0)
             return -1;
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -59,7 +62,7 @@ static int lock_file(const char *name)
                 error = errno;
             break;
         }
-        /* Whoever had it before may just have removed it. */
+        /* The previous owner may have removed it before the lock was taken. */
         if (fstat(fd, &file) == 0 && file.st_nlink > 0 && ftruncate(fd, 0) == 0)
             return fd;
         sw_fork_set_close(fd);
@@ -96,14 +99,14 @@ symwin_status sw_claim_take(const char *file, int rank, const char *job, const c
     if (error == EMFILE || error == ENFILE)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no descriptor for %s.%d; raise ulimit -n", call, file,
                        rank);
-    return SYMWIN_OK; /* a file system without locks */
+    return SYMWIN_OK; /* no claim, for example on a file system without locks */
 }
 
 void sw_claim_free(struct sw_claim *claim)
 {
     if (claim == NULL)
         return;
-    unlink(claim->file); /* before it is unlocked */
+    unlink(claim->file); /* while locked: later the file may be another's claim */
     sw_fork_set_close(claim->fd);
     free(claim);
 }

@@ -1,5 +1,7 @@
-/* The way of a rank to the process that made the id: it connects, makes sure who answers, and says who it is.
- * What it may wait for has a deadline, and what it holds is closed in a forked child. */
+/* The client of a rank: it connects to the creator of the id, has the creator prove that it knows
+ * the secret (HELLO, CHALLENGE), and joins (JOIN).
+ *
+ * Every wait has a deadline. All descriptors are in the close-on-fork set. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,14 +19,14 @@
 
 enum {
     READY_MS = 1000,
-    PROOF_MS = 2000, /* for the maker's proof over TCP; then it is tried again */
-    SLACK_MS = 100   /* within which the time that is left counts as all of it */
+    PROOF_MS = 2000, /* for the creator's proof over TCP; then the client connects again */
+    SLACK_MS = 100   /* a timeout that is shorter by at most this counts as unchanged */
 };
 
 static const char call[] = "symwin_comm_create";
 
-/* A socket that no forked child will hold; -1: errno says why there is none. */
-static int socket_keep(int family, int type)
+/* A socket in the close-on-fork set. -1: see errno. */
+static int open_socket(int family, int type)
 {
     int fd;
 
@@ -34,9 +36,9 @@ static int socket_keep(int family, int type)
     return fd;
 }
 
-/* 0, or an errno. The maker's queue is full when many come at once, or when it is stopped; no poll()
- * tells when there is room. */
-static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadline)
+/* 0, or an errno. EAGAIN: the listen queue of the creator is full, because many ranks connect at
+ * once or the creator is stopped. poll() does not tell when the queue has room. */
+static int connect_unix(int fd, const struct sockaddr_un *address, int64_t deadline)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
 
@@ -51,8 +53,8 @@ static int connect_by(int fd, const struct sockaddr_un *address, int64_t deadlin
     return 0;
 }
 
-/* Connects to the maker's socket in its folder. SYMWIN_PEER_LOST: there is none any more. */
-static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int *out)
+/* Connects to the creator's local socket. SYMWIN_PEER_LOST: it does not exist any more. */
+static symwin_status connect_local(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat folder;
@@ -84,11 +86,11 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
                        call, id->folder);
     memcpy(address.sun_path, id->folder, sizeof id->folder);
     strcat(address.sun_path, SW_SOCKET_NAME);
-    fd = socket_keep(AF_UNIX, SOCK_SEQPACKET);
+    fd = open_socket(AF_UNIX, SOCK_SEQPACKET);
     if (fd < 0)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: socket: %s; raise ulimit -n", call, strerror(errno));
-    sw_socket_take_descriptors(fd, 0); /* not before the maker has proved itself */
-    error = connect_by(fd, &address, deadline);
+    sw_socket_take_descriptors(fd, 0); /* not before the creator's proof */
+    error = connect_unix(fd, &address, deadline);
     if (error != 0) {
         sw_fork_set_close(fd);
         if (error == ETIMEDOUT)
@@ -107,12 +109,12 @@ static symwin_status connect_here(const struct sw_id *id, int64_t deadline, int 
     return SYMWIN_OK;
 }
 
-/* One try. 0, or an errno. */
+/* Tries once. 0, or an errno. */
 static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 {
     struct sockaddr_storage address;
     const socklen_t length = sw_id_address(id, &address);
-    const int fd = socket_keep(id->family, SOCK_STREAM);
+    const int fd = open_socket(id->family, SOCK_STREAM);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     socklen_t bytes = sizeof(int);
     const int yes = 1;
@@ -120,12 +122,13 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
 
     if (fd < 0)
         return errno;
-    /* Where nobody listens, the system may take that very port for this end, and connect it to itself: what comes then is
-     * no proof. The port must not be taken when the maker comes to listen there. */
+    /* If nobody listens, the system may choose that same port for this end and connect the socket
+     * to itself. The proof check detects that. With this option such a socket does not keep the
+     * creator from listening on the port later. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     do
         error = connect(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
-    while (error == EINTR); /* it may have begun, and says so then */
+    while (error == EINTR); /* if connecting has begun, the next call says EALREADY */
     if (error == EISCONN)
         error = 0;
     while (error == EINPROGRESS || error == EALREADY) {
@@ -146,7 +149,7 @@ static int connect_tcp(const struct sw_id *id, int64_t deadline, int *out)
     return 0;
 }
 
-/* Whether the id was not passed on, but is the same for all by a shared secret: its maker may still be on its way. */
+/* Whether each process made the id from a shared secret, so that its creator may not listen yet. */
 static int is_shared(const struct sw_id *id)
 {
     static const unsigned char unknown[SW_NAME_BYTES];
@@ -154,7 +157,7 @@ static int is_shared(const struct sw_id *id)
     return memcmp(id->maker, unknown, sizeof unknown) == 0;
 }
 
-static symwin_status connect_far(const struct sw_id *id, int64_t deadline, int *out)
+static symwin_status connect_remote(const struct sw_id *id, int64_t deadline, int *out)
 {
     const struct timespec moment = {.tv_nsec = 20000000};
     int error;
@@ -178,27 +181,28 @@ static symwin_status connect_far(const struct sw_id *id, int64_t deadline, int *
     return SYMWIN_OK;
 }
 
-/* Connects to the maker, on this host where it is. */
+/* Connects to the creator: by the local socket if it is on this host, else by TCP. */
 static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
                                 struct sw_connection *connection)
 {
     unsigned char host[SW_NAME_BYTES];
     symwin_status status;
-    int far = 0;
+    int remote = 0;
     int fd = -1;
 
     sw_host_name(host);
     if (id->family != 0)
-        far = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
-    status = far ? connect_far(id, deadline, &fd) : connect_here(id, deadline, &fd);
-    if (status == SYMWIN_OK && sw_connection_open(connection, fd, far) != 0) {
+        remote = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
+    status = remote ? connect_remote(id, deadline, &fd) : connect_local(id, deadline, &fd);
+    if (status == SYMWIN_OK && sw_connection_open(connection, fd, remote) != 0) {
         sw_fork_set_close(fd);
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
     return status;
 }
 
-/* Receives a frame; its descriptor, if there may be one, is kept from the moment that it is here. */
+/* Receives a frame. A descriptor is added to the close-on-fork set under the same lock. `fd` NULL:
+ * none may come. */
 static int receive(struct sw_connection *connection, union sw_frame *frame, int *fd,
                    int64_t deadline)
 {
@@ -268,9 +272,9 @@ symwin_status sw_client_send_frame(struct sw_connection *connection, const union
                    "%s: no word to the process that made the id: %s", call, strerror(error));
 }
 
-/* Anybody can answer at an address and port, so what comes without a proof counts for nothing: not what it says, nor its
- * text, nor that it ends. The maker may come yet. */
-static symwin_status not_believed(const struct sw_id *id, union sw_frame *answer)
+/* Any process can answer at an address and port. So without a proof nothing counts: neither a
+ * refusal, nor its text, nor the end of the connection. The creator may still come. */
+static symwin_status fail_unproved(const struct sw_id *id, union sw_frame *answer)
 {
     char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
     struct sockaddr_storage address;
@@ -286,13 +290,15 @@ static symwin_status not_believed(const struct sw_id *id, union sw_frame *answer
                    call, host, port);
 }
 
-/* Says which id it is about, and makes sure that the other knows its secret. */
-static symwin_status greet(struct sw_connection *connection, const struct sw_id *id,
-                           union sw_frame *hello, union sw_frame *challenge, int64_t deadline)
+/* Sends HELLO with the id's name, receives CHALLENGE, and checks that the other end knows the
+ * secret. */
+static symwin_status authenticate(struct sw_connection *connection, const struct sw_id *id,
+                                  union sw_frame *hello, union sw_frame *challenge,
+                                  int64_t deadline)
 {
     unsigned char proof[SW_DIGEST_BYTES];
     symwin_status status;
-    int64_t patience = deadline;
+    int64_t proof_deadline = deadline;
     int proved;
 
     memset(hello, 0, sizeof hello->hello);
@@ -305,17 +311,17 @@ static symwin_status greet(struct sw_connection *connection, const struct sw_id 
     if (status != SYMWIN_OK)
         return status;
     if (connection->stream && sw_now_ms() + PROOF_MS < deadline)
-        patience = sw_now_ms() + PROOF_MS;
+        proof_deadline = sw_now_ms() + PROOF_MS;
     challenge->header.type = 0;
-    status = sw_client_recv_frame(connection, challenge, SW_FRAME_CHALLENGE, NULL, patience);
-    if (challenge->header.type == 0 && /* it is of this process */
-        (status == SYMWIN_NO_MEMORY || (status == SYMWIN_TIMEOUT && patience == deadline)))
+    status = sw_client_recv_frame(connection, challenge, SW_FRAME_CHALLENGE, NULL, proof_deadline);
+    if (challenge->header.type == 0 && /* failed here, not refused */
+        (status == SYMWIN_NO_MEMORY || (status == SYMWIN_TIMEOUT && proof_deadline == deadline)))
         return status;
     if (status == SYMWIN_OK)
         sw_frame_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
     proved = status == SYMWIN_OK && sw_digest_equal(proof, challenge->challenge.proof);
     if (!proved && connection->stream)
-        return not_believed(id, challenge);
+        return fail_unproved(id, challenge);
     if (status == SYMWIN_OK && !proved)
         status = sw_fail(SYMWIN_DENIED, "%s: the process at %s does not know the id's secret", call,
                          id->folder);
@@ -328,14 +334,15 @@ void sw_client_ready(struct sw_connection *first)
 
     memset(&frame, 0, sizeof frame.pass);
     sw_frame_seal(&frame, SW_FRAME_READY);
-    sw_connection_send(first, &frame, -1,
-                       sw_now_ms() + READY_MS); /* if not, it sees this rank lost */
+    /* If this fails, the creator sees this rank as lost. */
+    sw_connection_send(first, &frame, -1, sw_now_ms() + READY_MS);
     sw_connection_close(first);
 }
 
-/* The maker ends the meeting with the first rank whose time is over, however long that took to get here. Sentences have
- * the time that was given, as long as it makes no difference. */
-static void say_what_is_left(struct sw_frame_join *join, int64_t deadline)
+/* Sets the timeout in JOIN to what is left of the rank's time: the creator measures it from the
+ * arrival of JOIN. Error texts show the timeout, so the caller's value stays if little time has
+ * passed. */
+static void set_time_left(struct sw_frame_join *join, int64_t deadline)
 {
     const int64_t left = deadline - SW_GRACE_MS - sw_now_ms();
 
@@ -343,9 +350,9 @@ static void say_what_is_left(struct sw_frame_join *join, int64_t deadline)
         join->timeout_ms = left > 1 ? (int)left : 1;
 }
 
-/* Takes a seat: proves that it knows the secret too, and waits until all have come. `frame` has the maker's
- * last word, if there was one. */
-static symwin_status introduce(struct sw_connection *connection, const struct sw_id *id,
+/* Authenticates both ends, sends JOIN and waits for TABLE, which comes once all ranks have joined.
+ * `frame`: the last frame received; type 0: none. */
+static symwin_status send_join(struct sw_connection *connection, const struct sw_id *id,
                                struct sw_frame_join *join, struct sw_connection *first,
                                union sw_frame *frame, int64_t deadline)
 {
@@ -353,13 +360,13 @@ static symwin_status introduce(struct sw_connection *connection, const struct sw
     symwin_status status;
 
     frame->header.type = 0;
-    status = greet(connection, id, &hello, frame, deadline);
+    status = authenticate(connection, id, &hello, frame, deadline);
     if (status != SYMWIN_OK)
         return status;
     sw_connection_key(connection, 0, id->secret, &hello.hello, &frame->challenge);
     if (!connection->stream)
         sw_socket_take_descriptors(connection->fd, 1);
-    say_what_is_left(join, deadline);
+    set_time_left(join, deadline);
     sw_frame_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
     status = sw_client_send_frame(connection, (union sw_frame *)(void *)join, deadline);
     if (status == SYMWIN_OK && first != NULL)
@@ -377,16 +384,19 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline)
 
     if (!sw_id_is_valid(id) || connect_to(id, deadline, &connection) != SYMWIN_OK)
         return 0;
-    open = greet(&connection, id, &hello, &challenge, deadline) == SYMWIN_OK;
+    open = authenticate(&connection, id, &hello, &challenge, deadline) == SYMWIN_OK;
     sw_connection_close(&connection);
     return open;
 }
 
-/* Whether to come again. The maker of a shared id may have come to its door and not yet to this id: it says so, and
- * otherwise how a meeting ended, which counts for all. A maker that many connect to at once sends some away. And whom
- * it drops without a word it had no memory for: one that has ended cannot be connected to. */
-static int is_worth_a_try(const struct sw_id *id, symwin_status status,
-                          const struct sw_connection *connection, const union sw_frame *last)
+/* Whether to connect again after a failure.
+ * SYMWIN_INVALID: only if the creator does not know the id and the id is a shared one: the creator
+ * may listen already and open this id later. Any other refusal is the outcome of the rendezvous.
+ * SYMWIN_BUSY: the creator had too many connections, or gave no proof over TCP.
+ * SYMWIN_PEER_LOST: if the creator closed a connection without a refusal, it had no memory for it.
+ * If the creator had ended, there would have been no connection. */
+static int should_retry(const struct sw_id *id, symwin_status status,
+                        const struct sw_connection *connection, const union sw_frame *last)
 {
     if (status == SYMWIN_INVALID)
         return is_shared(id) && last->header.type == SW_FRAME_REFUSAL &&
@@ -402,7 +412,7 @@ symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
                              struct sw_connection *connection, union sw_frame *frame)
 {
     const struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 20000000};
-    char text[SW_TEXT_BYTES], sent_away[SW_TEXT_BYTES] = "";
+    char text[SW_TEXT_BYTES], busy_text[SW_TEXT_BYTES] = "";
     symwin_status status;
 
     memcpy(text, symwin_last_error(), sizeof text);
@@ -411,16 +421,16 @@ symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
         frame->header.type = 0;
         status = connect_to(id, deadline, connection);
         if (status == SYMWIN_OK)
-            status = introduce(connection, id, join, first, frame, deadline);
+            status = send_join(connection, id, join, first, frame, deadline);
         if (status == SYMWIN_OK)
             break;
         if (status == SYMWIN_BUSY)
-            memcpy(sent_away, symwin_last_error(), sizeof sent_away);
-        if (sw_now_ms() >= deadline && sent_away[0] != '\0' &&
+            memcpy(busy_text, symwin_last_error(), sizeof busy_text);
+        if (sw_now_ms() >= deadline && busy_text[0] != '\0' &&
             (status == SYMWIN_BUSY || status == SYMWIN_TIMEOUT))
             return sw_fail(SYMWIN_TIMEOUT, "%s; so it was until this rank's time was over",
-                           sent_away);
-        if (!is_worth_a_try(id, status, connection, frame) || sw_now_ms() >= deadline)
+                           busy_text);
+        if (!should_retry(id, status, connection, frame) || sw_now_ms() >= deadline)
             return status;
         nanosleep(status == SYMWIN_BUSY && !connection->stream ? &moment : &pause, NULL);
         sw_connection_close(connection);

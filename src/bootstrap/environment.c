@@ -1,9 +1,9 @@
-/* What the launcher says about this process, from its variables in the environment.
+/* What the launcher says about this process, in environment variables.
  *
- * One row of the table is one launcher. The first row whose rank and number of ranks are both there
- * counts, and nothing is taken from another: launchers run inside each other (mpirun in a Slurm job
- * sees Slurm's variables too), and a rank of one with the size of another is no rank at all.
- * Only where rank 0 listens and how the job is called can be said beside the launcher.
+ * Each row of the table is a launcher. The first row with both a rank and a number of ranks counts,
+ * and nothing is taken from other rows: launchers run inside each other (mpirun in a Slurm job sees
+ * Slurm's variables too), and a rank from one with the size from another makes no sense.
+ * Only rank 0's address and port and the name of the job may come from other variables.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,9 +21,9 @@ enum column {
     NRANKS,
     LOCAL_RANK,
     LOCAL_NRANKS,
-    NRANKS_ELSE, /* where NRANKS is not set */
-    NODE,        /* LOCAL_NRANKS lists the counts of all hosts; this is our place in it */
-    ALSO,        /* without this or the next, the row is not complete */
+    NRANKS_ELSE, /* if NRANKS is not set */
+    NODE,        /* LOCAL_NRANKS is a list for all hosts; this is the index of this host */
+    ALSO,        /* this or the next must be set too */
     ALSO_ELSE,
     COLUMNS
 };
@@ -33,33 +33,35 @@ static const char *const rows[][COLUMNS] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    /* srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE as well, and on which host a process is in Slurm's own
-     * variables. MPICH's and Intel's Hydra say how many processes are here. */
+    /* srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE too, but tells only in Slurm's own variables which
+     * host a process is on. The Hydra of MPICH and of Intel MPI sets MPI_LOCALNRANKS. */
     {"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL,
      "MPI_LOCALNRANKS"},
-    /* srun(1), "Output environment variables". The script of an sbatch has SLURM_PROCID=0 and
-     * SLURM_NTASKS=n but is one process: what srun starts is a step and has its id. */
+    /* srun(1), "Output environment variables". An sbatch script has SLURM_PROCID=0 and
+     * SLURM_NTASKS=n but is one process. Only what srun starts has a step id. */
     {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
      "SLURM_NTASKS", "SLURM_NODEID", "SLURM_STEP_ID", "SLURM_STEPID"},
 };
 
-/* How often this host's agent has started its processes. After a failure on one host it differs among the
- * agents (torch/distributed/elastic/agent/server/api.py: each counts for itself). */
+/* How often this host's torchrun agent has restarted its processes. Each agent counts for itself,
+ * so hosts differ after a failure on one (torch/distributed/elastic/agent/server/api.py). */
 static const char restarts[] = "TORCHELASTIC_RESTART_COUNT";
 
-/* What names the job of a launcher (NULL: of any); the first row that is all set. NULL ends it. */
+/* The variables that name a job: launcher (NULL: any), then the variables. The first row with all
+ * of them set counts. */
 static const char *const jobs[][1 + 4 + 1] = {
     {NULL, "SYMWIN_JOB"},
-    /* The run id alone is "none" unless the user gives one (--rdzv-id), and a restart keeps it; see
-     * "Environment Variables" of torchrun's documentation. */
+    /* The run id is "none" unless the user sets one (--rdzv-id), and restarts keep it. See
+     * "Environment Variables" in torchrun's documentation. */
     {"torchrun", "TORCHELASTIC_RUN_ID", restarts, "MASTER_ADDR", "MASTER_PORT"},
-    /* "prterun-<host>-<pid>@1" in Open MPI 5.0.11, which sets no job id of PRRTE's own (seen under
-     * its mpirun). The other is from releases to 4 (orte/mca/schizo/ompi). */
+    /* "prterun-<host>-<pid>@1" in Open MPI 5.0.11, which sets no other job id (seen under its
+     * mpirun). The next row is for releases up to 4 (orte/mca/schizo/ompi). */
     {"openmpi", "PMIX_NAMESPACE"},
     {"openmpi", "OMPI_MCA_ess_base_jobid"},
-    /* Intel's UUID of an mpiexec, which oneCCL hands to PSM as the job's. MPICH's Hydra sets nothing that
-     * tells one mpiexec from another (seen under 5.0.2): there, its process does (launcher.c). Not
-     * PMI_JOBID, which is of the srun --mpi=pmi2 that an mpiexec may run in. */
+    /* Intel MPI's UUID of an mpiexec; oneCCL passes it to PSM as the job's. MPICH's Hydra sets no
+     * variable that differs between two mpiexec (seen under 5.0.2): the process of mpiexec tells
+     * them apart (launcher.c). PMI_JOBID will not do: it belongs to the srun --mpi=pmi2 that an
+     * mpiexec may run in. */
     {"hydra", "I_MPI_HYDRA_UUID"},
     {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID"},
     {"slurm", "SLURM_JOB_ID", "SLURM_STEPID"},
@@ -70,13 +72,13 @@ static int is_set(const char *name)
     return name != NULL && getenv(name) != NULL;
 }
 
-/* The one of two names that is set; NULL. */
+/* The first of two names that is set; NULL: neither. */
 static const char *either(const char *first, const char *second)
 {
     return is_set(first) ? first : is_set(second) ? second : NULL;
 }
 
-/* The column that keeps the row from being complete; NULL: none. */
+/* A variable that the row lacks; NULL: the row is complete. */
 static const char *missing(const char *const *row)
 {
     if (!is_set(row[RANK]))
@@ -90,7 +92,8 @@ static const char *missing(const char *const *row)
 
 static symwin_status find_row(const char *call, const char *const **out)
 {
-    const char *half = NULL; /* a variable of the first row that is half there, and what it lacks */
+    /* A variable that is set in the first incomplete row, and one that this row lacks. */
+    const char *half = NULL;
     const char *lacks = NULL;
     size_t i;
 
@@ -117,14 +120,14 @@ int sw_launch_is_none(void)
         const char *const *row = rows[i];
 
         if (strcmp(row[LAUNCHER], "slurm") == 0 && either(row[ALSO], row[ALSO_ELSE]) == NULL)
-            continue; /* an allocation or the script of an sbatch */
+            continue; /* salloc, or an sbatch script */
         if (is_set(row[RANK]) || either(row[NRANKS], row[NRANKS_ELSE]) != NULL)
             return 0;
     }
     return 1;
 }
 
-/* Digits at *text, which moves past them; -1: there are none, or they say more than `most`. */
+/* Reads a number and moves *text past it; -1: no digits, or more than `most`. */
 static int take_number(const char **text, int most)
 {
     int value = -1;
@@ -151,7 +154,7 @@ static symwin_status read_number(const char *call, const char *name, const char 
     return SYMWIN_OK;
 }
 
-/* Of a list like "4(x2),3", the number for `node`; -1: the list ends before it, or is none. */
+/* The number for `node` in a list like "4(x2),3"; -1: the list is too short or malformed. */
 static int tasks_of_node(const char *text, int node, int most)
 {
     int found = -1;
@@ -231,8 +234,8 @@ static symwin_status read_address(const char *call, struct sw_launch *out)
     return SYMWIN_OK;
 }
 
-/* Where torchrun's agent listens on MASTER_PORT, the ranks are to connect there and not to listen
- * (torch/distributed/rendezvous.py): rank 0 takes the next port. */
+/* If torchrun's agent listens on MASTER_PORT, ranks connect there and do not listen
+ * (torch/distributed/rendezvous.py). Then rank 0 uses the next port. */
 static symwin_status read_port(const char *call, struct sw_launch *out)
 {
     const char *name = is_set("SYMWIN_PORT") ? "SYMWIN_PORT" : "MASTER_PORT";
@@ -255,7 +258,8 @@ int sw_launch_is_wide(const struct sw_launch *launch)
     return launch->local_nranks != 0 && launch->local_nranks != launch->nranks;
 }
 
-/* Adds to the job's name, whose full length so far is `length` and whose FNV-1a hash is `hash`. */
+/* Appends to the job's name. *length and *hash (FNV-1a) are of the whole name, also beyond the
+ * field. */
 static void job_add(struct sw_launch *out, size_t *length, uint64_t *hash, const char *piece)
 {
     for (; *piece != '\0'; piece++, ++*length) {
@@ -265,7 +269,7 @@ static void job_add(struct sw_launch *out, size_t *length, uint64_t *hash, const
     }
 }
 
-/* The variables that name the job, NULL after the last; NULL: none do. */
+/* The variables that name the job, NULL after the last. NULL: no row is complete. */
 static const char *const *job_parts(const char *launcher)
 {
     size_t i;
@@ -281,10 +285,11 @@ static const char *const *job_parts(const char *launcher)
     return NULL;
 }
 
-/* The parts have commas between them, which no number and no host name has. A name that is too long
- * ends in a hash of all of it, so that names that differ only beyond the field still differ.
+/* Commas separate the parts; no number or host name has one. A name that is too long ends in a hash
+ * of the whole, so that names that differ only beyond the field still differ.
  *
- * Between hosts a restart is told from the round before by the process at MASTER_ADDR: that one is gone. */
+ * A job on several hosts leaves out the restart count, which may differ between hosts. The process
+ * at MASTER_ADDR distinguishes a restart from the run before: that run's process is gone. */
 static symwin_status read_job(const char *call, const char *const *row, struct sw_launch *out)
 {
     enum { TAIL = 1 + 16 };
@@ -296,8 +301,8 @@ static symwin_status read_job(const char *call, const char *const *row, struct s
 
     snprintf(place, sizeof place, "%s:%d", out->address, out->port);
     if (part == NULL && strcmp(place, ":0") == 0) {
-        /* Hydra says nothing that tells one mpiexec from another, but has a process of its own for each on every host.
-         * Ranks that somebody starts by other means may be anybody's children. */
+        /* Hydra sets nothing that differs between two mpiexec, but each mpiexec has a process of
+         * its own on every host. Ranks started without a launcher can have any parent. */
         if (strcmp(launcher, "hydra") == 0)
             sw_launcher_name(row[RANK], process, sizeof process);
         job_add(out, &length, &hash, launcher);

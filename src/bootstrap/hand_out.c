@@ -1,5 +1,5 @@
-/* What the ranks of a meeting get once all have come: which rank is where, the control page, a line between
- * each two processes of this host, and the connections to the other hosts. */
+/* What the creator hands out once all ranks have joined: the topology, the control page, a socket
+ * between each two processes of this host, and the connections to the other hosts. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,31 +15,31 @@ static int same(const unsigned char *a, const unsigned char *b)
     return memcmp(a, b, SW_NAME_BYTES) == 0;
 }
 
-/* Numbers processes and hosts in the order of their lowest ranks, but for this host, which is 0. */
+/* Numbers processes and hosts in the order of their lowest ranks, except that this host is 0. */
 static symwin_status make_topology(const struct rendezvous *m, struct sw_topology *topology)
 {
-    struct sw_frame_location *slots = calloc((size_t)m->nranks, sizeof *slots);
+    struct sw_frame_location *locations = calloc((size_t)m->nranks, sizeof *locations);
     int processes = 0, hosts = 1;
     symwin_status status;
     int r, q;
 
-    if (slots == NULL)
+    if (locations == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks);
     for (r = 0; r < m->nranks; r++) {
         for (q = 0; q < r && !same(m->slots[q].process, m->slots[r].process); q++)
             ;
-        slots[r].process = q < r ? slots[q].process : (uint16_t)processes++;
+        locations[r].process = q < r ? locations[q].process : (uint16_t)processes++;
         for (q = 0; q < r && !same(m->slots[q].host, m->slots[r].host); q++)
             ;
-        if (!m->slots[r].far)
-            slots[r].host = 0;
+        if (!m->slots[r].remote)
+            locations[r].host = 0;
         else
-            slots[r].host = q < r ? slots[q].host : (uint16_t)hosts++;
+            locations[r].host = q < r ? locations[q].host : (uint16_t)hosts++;
     }
     status = sw_topology_make(topology, m->nranks, processes, hosts);
     if (status == SYMWIN_OK)
-        memcpy(topology->locations, slots, (size_t)m->nranks * sizeof *slots);
-    free(slots);
+        memcpy(topology->locations, locations, (size_t)m->nranks * sizeof *locations);
+    free(locations);
     topology->process = -1;
     for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
         if (m->slots[r].accepted == NULL)
@@ -79,7 +79,7 @@ static symwin_status send_tables(struct rendezvous *m, const struct sw_topology 
     return status;
 }
 
-/* Gives one end of a line to process `to`, whose other end is process `from`'s. Takes `fd`. */
+/* Gives process `to` its peer socket to process `from`. Consumes `fd`. */
 static symwin_status give_socket(struct rendezvous *m, struct sw_topology *topology, int to,
                                  int from, int fd)
 {
@@ -122,7 +122,8 @@ static symwin_status send_sockets(struct rendezvous *m, struct sw_topology *topo
     return status;
 }
 
-/* The connection to a host goes to the process that links it with this one. */
+/* Hands the connection to another host to the process of this host's lowest rank, which links the
+ * hosts. */
 static symwin_status give_link(struct rendezvous *m, struct sw_topology *topology, int host)
 {
     struct sw_connection *connection =
@@ -132,7 +133,8 @@ static symwin_status give_link(struct rendezvous *m, struct sw_topology *topolog
     symwin_status status;
 
     m->slots[lowest_of_host(topology, host)].linked = 1;
-    sw_poll_remove(&m->slots[lowest_of_host(topology, host)].accepted->watch); /* who links reads */
+    /* From now on the linking process reads from it. */
+    sw_poll_remove(&m->slots[lowest_of_host(topology, host)].accepted->watch);
     if (topology->locations[linking].process == topology->process) {
         topology->connections[host] = *connection;
         *connection = (struct sw_connection){.fd = -1};
@@ -148,7 +150,8 @@ static symwin_status give_link(struct rendezvous *m, struct sw_topology *topolog
     return status;
 }
 
-/* Every process gets all that it needs. */
+/* Sends the frames in the order in which they are expected: TABLE, PAGE, SOCKET, LINK by the
+ * processes of this host; TABLE, GO by the lowest rank of another host. */
 static symwin_status hand_out(struct rendezvous *m, struct sw_topology *topology)
 {
     union sw_frame frame = {.pass = {.process = topology->process}};
@@ -178,8 +181,8 @@ static void await(struct rendezvous *m, int rank)
     m->unready++;
 }
 
-/* From now on each of the other processes here has to say that it is ready, and each rank of another host that
- * it has found the others there: until then its end is seen here. */
+/* From now on each other process of this host must send READY, and each rank of another host once
+ * it has joined the ranks of its host. Until then this process watches for their end. */
 static void await_ready(struct rendezvous *m, const struct sw_topology *topology)
 {
     int p, r;
@@ -188,7 +191,7 @@ static void await_ready(struct rendezvous *m, const struct sw_topology *topology
         if (p != topology->process && is_here(topology, p))
             await(m, sw_topology_leader(topology, p));
     for (r = 0; r < m->nranks; r++)
-        if (m->slots[r].far && !m->slots[r].linked)
+        if (m->slots[r].remote && !m->slots[r].linked)
             await(m, r);
 }
 

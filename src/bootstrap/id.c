@@ -1,4 +1,5 @@
-/* Ids of communicators, and the names by which processes, hosts and ids know each other. */
+/* Ids of communicators, and the names of processes, hosts and ids that other processes see. Under
+ * the poll lock unless id.h says otherwise. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -69,13 +70,13 @@ static void name_host(int by_space, unsigned char name[SW_NAME_BYTES])
     memcpy(name, digest, SW_NAME_BYTES);
 }
 
-/* What shares no file system cannot meet in one. */
+/* Mount namespaces count: processes without a common file system cannot use a local socket. */
 void sw_host_name(unsigned char name[SW_NAME_BYTES])
 {
     name_host(1, name);
 }
 
-/* Containers that share just TMPDIR can meet there. */
+/* Mount namespaces do not count: containers that share only TMPDIR find an id's file there. */
 void sw_machine_name(unsigned char name[SW_NAME_BYTES])
 {
     name_host(0, name);

@@ -1,5 +1,5 @@
-/* Ids: what they hold, where they are written down, and what identifies processes and hosts. Called under the poll lock
- * unless it says otherwise. */
+/* Ids: their contents, the file that an id is written to, and the names of processes and hosts.
+ * Functions are called under the poll lock unless a comment says otherwise. */
 #ifndef SYMWIN_ID_H
 #define SYMWIN_ID_H
 
@@ -7,102 +7,109 @@
 
 #include "src/bootstrap/bootstrap.h"
 
-/* What a symwin_unique_id holds. */
+/* Contents of a symwin_unique_id. */
 struct sw_id {
     unsigned char magic[8];
-    unsigned char secret[SW_KEY_BYTES]; /* who has it is a member */
-    unsigned char maker[SW_NAME_BYTES]; /* the process that made it */
-    unsigned char host[SW_NAME_BYTES];  /* and its host */
-    uint16_t family;                    /* AF_INET, AF_INET6; 0: it cannot be reached by TCP */
-    uint16_t port;                      /* in network order, as the address */
+    unsigned char secret[SW_KEY_BYTES]; /* whoever knows it is a member */
+    unsigned char maker[SW_NAME_BYTES]; /* the creator: the process that made the id */
+    unsigned char host[SW_NAME_BYTES];  /* of the creator */
+    uint16_t family;                    /* AF_INET or AF_INET6; 0: not reachable by TCP */
+    uint16_t port;                      /* network byte order, like the address */
     unsigned char address[16];
-    char folder[128 - 8 - SW_KEY_BYTES - 2 * SW_NAME_BYTES - 20]; /* with its socket; "": none */
+    /* Has the creator's local socket; "": none. */
+    char folder[128 - 8 - SW_KEY_BYTES - 2 * SW_NAME_BYTES - 20];
 };
 _Static_assert(sizeof(struct sw_id) == sizeof(symwin_unique_id), "fills it");
 
 #define SW_SOCKET_NAME "/s" /* in the folder */
 
-/* What is known when an id is made; all but `secret` and `address` for meetings of one host's ranks. */
+/* Options of a new id. The ranks of one host that is not the creator's join a second, host-local
+ * rendezvous with an id of its own; only such an id has the last three options. */
 struct sw_id_options {
-    const unsigned char *secret; /* that all ranks make the same id of; NULL: a random one */
-    int everywhere;              /* the address has to mean the same on all hosts */
-    const char *address; /* to be reached at by TCP, host name or number; NULL: not at all */
-    const struct sockaddr_storage *at; /* or this one */
-    int port;                          /* 0: any */
-    const char *file; /* where to write the id down; removed when it has served; NULL */
-    const struct sw_frame_table
-        *table; /* this is a meeting of the ranks of `host` of that table; NULL */
-    int host;
-    struct sw_connection
-        *connection; /* and this process links the host: to the deciding host; NULL */
+    const unsigned char *secret;        /* known to all ranks beforehand; NULL: random */
+    int everywhere;                     /* `address` must mean the same on all hosts */
+    const char *address;                /* host name or number to listen on; NULL: no TCP */
+    const struct sockaddr_storage *at;  /* or this address */
+    int port;                           /* 0: any */
+    const char *file;                   /* write the id there until it is used; NULL: do not */
+    const struct sw_frame_table *table; /* of all ranks; NULL: not host-local */
+    int host;                           /* whose ranks join, by its number in the table */
+    struct sw_connection *connection;   /* to the deciding host; moved into the rendezvous */
 };
 
-/* Makes an id. `options` NULL: the defaults. Without the lock. */
+/* Creates an id and opens its rendezvous. `options` NULL: defaults. Without the lock. */
 symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options, const char *call);
 
-/* The id of a maker on another host (or this one), from the secret and where it listens. */
+/* Makes the same id in another process, from the secret and the creator's address. Without the
+ * lock. */
 symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *call);
 
-void sw_id_blank(struct sw_id *id); /* valid, and of nobody yet */
+void sw_id_blank(struct sw_id *id); /* valid, but without creator or secret */
 int sw_id_is_valid(const struct sw_id *id);
 void sw_id_forked(void);
 
-/* For sw_fork_register(), by whoever first has something to forget. */
+/* In a forked child: forgets all state of bootstrap, which is the parent's. A file passes it to
+ * sw_fork_register() before it has such state. */
 void sw_bootstrap_forget(void);
 
-/* The address and port of an id for the system, with its length; and the other way, but for the port. Where a link-local
- * address has zeros, bytes 4 to 7, an id has the number of the interface, which is this host's own. */
+/* Converts the address and port of an id to a socket address and returns its length;
+ * sw_id_set_address() is the inverse, without the port. Bytes 4 to 7 of an IPv6 link-local address
+ * are zero; an id keeps the interface index there, which is valid on this host only. */
 socklen_t sw_id_address(const struct sw_id *id, struct sockaddr_storage *out);
-int sw_id_set_address(struct sw_id *id, const struct sockaddr_storage *address); /* 0: of no use */
-uint32_t sw_id_interface(const struct sw_id *id);            /* 0: the address needs none */
-void sw_id_set_interface(struct sw_id *id, uint32_t number); /* if it does */
+int sw_id_set_address(struct sw_id *id, const struct sockaddr_storage *address); /* 0: not IP */
+uint32_t sw_id_interface(const struct sw_id *id);            /* 0: not link-local */
+void sw_id_set_interface(struct sw_id *id, uint32_t number); /* no effect if not link-local */
 
-/* Whether the maker of an id still waits for ranks with it. Without the lock. */
+/* Whether the creator of an id answers and still waits for ranks with it. Without the lock. */
 int sw_id_is_open(const struct sw_id *id, int64_t deadline);
 
-/* Where ranks of this user on this host look for an id: the end of the file's name, the whole name for the maker, which may
- * make a folder, and writing it. Any thread. */
+/* The file through which ranks of one user on one host find an id. Any thread.
+ * sw_id_tail(): the end of its name, "/<hash of the parts>". sw_id_file(): the full name, for the
+ * creator; creates the folder if needed. sw_id_write(): writes the file. */
 #define SW_FILE_NAME_BYTES 256
 #define SW_TAIL_BYTES 34
 void sw_id_tail(const struct sw_part *parts, int count, char tail[SW_TAIL_BYTES]);
 symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_NAME_BYTES]);
 symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call);
 
-/* Whether there is the id of a maker that answers, as `is_open` (sw_id_is_open) finds out, wherever it was written. Does not
- * wait for the file; `turn` counts the looks, from 0. */
+/* Looks once for the file of an id for which `is_open` (sw_id_is_open()) is true: the creator of a
+ * leftover file does not answer. Does not wait for the file. `turn` counts the looks from 0, since
+ * only some of them read whole folders. 0: not found. */
 int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
                int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline);
 
-/* ---- claim.c: a rank's number in a launched job on one host; without the lock, but for the last two ---- */
+/* ---- claim.c: claims of ranks of a job on one host; without the lock, except the last two ---- */
 
 struct sw_claim;
 
-/* Claims the number for this process as long as it is on its way; `file` is the id's. SYMWIN_INVALID: another process has it.
- * *out NULL: the file system cannot tell. */
+/* Claims the rank for this process while it joins. `file` is the id's. SYMWIN_INVALID: another
+ * process has claimed it. *out NULL: the file system has no locks. */
 symwin_status sw_claim_take(const char *file, int rank, const char *job, const char *call,
                             struct sw_claim **out);
 void sw_claim_free(struct sw_claim *claim);
-void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id); /* until it is dropped */
-void sw_claim_drop(const struct sw_id *id);                         /* if there is one */
-int sw_claim_disputed(const char *file, int nranks); /* a rank that two processes claim; -1 */
+/* Holds the claim until sw_claim_drop() with the same id. */
+void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id);
+void sw_claim_drop(const struct sw_id *id);          /* no effect without a claim */
+int sw_claim_disputed(const char *file, int nranks); /* a rank claimed twice; -1: none */
 void sw_claims_forked(void);
 
 /* ---- names ---- */
 
-/* Random bytes, for the call of that name. */
+/* Fills `out` with random bytes. Any thread. */
 symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call);
 
-/* This process, to others: random, and another one after a fork. */
+/* The name of this process: random, and a new one after a fork. */
 symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES]);
 
-/* This host: SYMWIN_HOST_ID, or what the system says. Any thread. */
+/* The name of this host: a hash of SYMWIN_HOST_ID, or of the boot id and the mount namespace. Any
+ * thread. */
 void sw_host_name(unsigned char name[SW_NAME_BYTES]);
-void sw_machine_name(unsigned char name[SW_NAME_BYTES]); /* the same for all its mount namespaces */
+void sw_machine_name(unsigned char name[SW_NAME_BYTES]); /* same in all mount namespaces */
 
-/* What the maker is asked for instead of the secret. Any thread. */
+/* The public name of an id, which clients send instead of the secret: a hash of it. Any thread. */
 void sw_id_name(const struct sw_id *id, unsigned char name[SW_NAME_BYTES]);
 
-/* Fills in rank, nranks, timeout_ms and what identifies this process. */
+/* Fills in a JOIN frame: rank, nranks, timeout_ms, and the names and pid of this process. */
 symwin_status sw_join_fill(struct sw_frame_join *join, int nranks, int rank, int timeout_ms);
 
 #endif

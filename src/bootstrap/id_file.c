@@ -1,5 +1,6 @@
-/* Where an id is written down for ranks of this user on this host: a file in a folder that only this
- * user can enter. A file that somebody has left is known by nobody answering for it.
+/* The file through which ranks of one user on one host find an id, in a folder that only this user
+ * can enter. A leftover file does no harm: the creator of its id does not answer, so readers ignore
+ * it. Any thread, without the poll lock.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -12,9 +13,9 @@
 
 #include "src/bootstrap/id.h"
 
-enum { SELDOM = 16 }; /* of so many looks one reads whole folders */
+enum { FULL_SCAN_EVERY = 16 }; /* one in so many looks reads whole folders */
 
-/* What does not begin with a slash is no place: it would be another one in each process. */
+/* Relative paths are refused: they would differ between processes. */
 int sw_file_place_name(int which, const char *tail, char *name, size_t room)
 {
     const char *const places[SW_FILE_PLACES] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"),
@@ -30,8 +31,8 @@ int sw_file_place_name(int which, const char *tail, char *name, size_t room)
 
 /* ---- folders ---- */
 
-/* In a place that others can write to, anybody can take the name that all processes of this user look for first. Then the
- * folder has a name that nobody could take before it was there. */
+/* In a folder that others can write to, another user can take the name that the processes of this
+ * user try first. Then this user's folder gets a random name, which nobody can take beforehand. */
 #define OTHER_NAME "-XXXXXX"
 
 static int is_private(const char *folder)
@@ -42,7 +43,7 @@ static int is_private(const char *folder)
            (file.st_mode & 077) == 0;
 }
 
-/* The folder of the first name; 0: there is none, and -1: nor can there be. */
+/* The folder with the first name. 0: there is none; -1: and there cannot be one. */
 static int first_folder(int which, int make, char *name, size_t room)
 {
     char tail[64];
@@ -55,7 +56,7 @@ static int first_folder(int which, int make, char *name, size_t room)
     return is_private(name);
 }
 
-/* The next one of another name among the entries of the place. */
+/* The next folder with a random name, among the entries of the folder around it. 0: none. */
 static int next_folder(DIR *entries, int which, char *name, size_t room)
 {
     struct dirent *entry;
@@ -146,7 +147,7 @@ symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_N
                    call, (unsigned long)geteuid());
 }
 
-/* open(), again after a signal. */
+/* open(), repeated on EINTR. */
 static int file_open(const char *name, int flags)
 {
     int fd;
@@ -157,7 +158,7 @@ static int file_open(const char *name, int flags)
     return fd;
 }
 
-/* All of it at once: whoever finds the file finds a whole id. */
+/* Writes to a temporary name and renames: a reader never sees part of an id. */
 symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call)
 {
     char draft[SW_FILE_NAME_BYTES + 32];
@@ -194,9 +195,10 @@ static int file_read(const char *name, struct sw_id *id)
     return right;
 }
 
-/* In all folders of the place: the maker may have seen others than there are now. */
-static int look_in(int which, int everywhere, const char *tail, struct sw_id *id,
-                   int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
+/* Tries the folder with the first name and, if `everywhere` is set, all with random names: when the
+ * creator chose, other folders may have existed than now. */
+static int read_from(int which, int everywhere, const char *tail, struct sw_id *id,
+                     int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
 {
     char name[SW_FILE_NAME_BYTES];
     const size_t room = sizeof name - SW_TAIL_BYTES;
@@ -222,7 +224,7 @@ int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     for (which = 0; which < SW_FILE_PLACES && !found; which++)
-        found = look_in(which, turn % SELDOM == 0, tail, id, is_open, deadline);
-    sw_error_restore(text); /* of looking in vain */
+        found = read_from(which, turn % FULL_SCAN_EVERY == 0, tail, id, is_open, deadline);
+    sw_error_restore(text); /* looks that fail are no error */
     return found;
 }

@@ -1,4 +1,4 @@
-/* The process that has started this one as a rank, and what else it has started: what the system says of processes. */
+/* The launcher of this rank and its other children, found in /proc. Any thread. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { MOST_HOPS = 32, MOST_BYTES = 1 << 20 };
 
-/* Of a process: its parent, and when it has started, in clock ticks. 0: not known. */
+/* Reads a process's parent and its start time in clock ticks. 0: unknown. */
 static int read_process(long pid, long *parent, unsigned long long *started)
 {
     char path[64], text[1024];
@@ -24,15 +24,15 @@ static int read_process(long pid, long *parent, unsigned long long *started)
     bytes = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[bytes] = '\0';
-    end = strrchr(text, ')'); /* its name may have some */
+    end = strrchr(text, ')'); /* the last: the name may have some */
     return end != NULL && sscanf(end,
                                  ") %*c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
                                  "%*d %*d %*d %*d %llu",
                                  parent, started) == 2;
 }
 
-/* The variables that a process was started with, one after another, with one that is empty at the end. The caller frees them.
- * NULL: not to be read. */
+/* The environment that a process was started with: "NAME=value" strings one after another, and an
+ * empty one at the end. The caller frees it. NULL: not readable. */
 static char *read_variables(long pid)
 {
     char *text = calloc(1, MOST_BYTES + 2);
@@ -67,15 +67,17 @@ static int is_same(const char *a, const char *b, const char *name)
     return of_a == NULL || of_b == NULL ? of_a == of_b : strcmp(of_a, of_b) == 0;
 }
 
-/* What is between the launcher and a rank was started with the rank's number as well. `chain` has this process and those, the
- * launcher last, and how many; 0: not known. */
-static int climb(const char *variable, const char *own, long chain[MOST_HOPS])
+/* Finds the launcher: the nearest ancestor that was started with another value of `variable`, which
+ * holds the rank, or whose environment is not readable. Processes in between, for example a shell,
+ * have this rank's value. Fills `chain` with this process, those in between and the launcher;
+ * returns their number. 0: unknown. */
+static int find_launcher(const char *variable, const char *own, long chain[MOST_HOPS])
 {
     unsigned long long started;
     int hops = 0;
 
     if (value_of(own, variable) == NULL)
-        return 0; /* it has set that itself */
+        return 0; /* this process has set it itself */
     chain[hops++] = (long)getpid();
     while (hops < MOST_HOPS && read_process(chain[hops - 1], &chain[hops], &started) &&
            chain[hops] > 1) {
@@ -95,7 +97,7 @@ void sw_launcher_name(const char *variable, char *name, size_t room)
     char *own = read_variables((long)getpid());
     unsigned long long started;
     long chain[MOST_HOPS], above;
-    int hops = own != NULL ? climb(variable, own, chain) : 0;
+    int hops = own != NULL ? find_launcher(variable, own, chain) : 0;
 
     name[0] = '\0';
     if (hops > 0 && read_process(chain[hops - 1], &above, &started))
@@ -103,9 +105,9 @@ void sw_launcher_name(const char *variable, char *name, size_t room)
     free(own);
 }
 
-/* ---- others that it has started ---- */
+/* ---- other children of the launcher ---- */
 
-/* The program that a process runs; empty: not to be read. */
+/* The path of the program that a process runs; "": not readable. */
 static void read_program(long pid, char *program, size_t room)
 {
     char path[64];
@@ -119,12 +121,12 @@ static void read_program(long pid, char *program, size_t room)
 struct search {
     const char *const *names;
     const char *own;
-    char program[4096]; /* the child's: what runs another is no rank, but has the variables too */
-    long self;          /* this rank's child of the launcher, */
-    unsigned long long since, not_after; /* and when it was started */
+    char program[4096]; /* of `self`: a helper has the same variables, but another program */
+    long self;          /* the launcher's child that is this rank, or started it */
+    unsigned long long since, not_after; /* start times of rivals; not_after is that of `self` */
 };
 
-/* Of two rivals the one that was started first goes on. */
+/* Only processes that started earlier count: of two rivals the first goes on, the second fails. */
 static int is_rival(const struct search *s, long pid)
 {
     char program[sizeof s->program];
@@ -147,7 +149,7 @@ static int is_rival(const struct search *s, long pid)
     return same;
 }
 
-/* Among the children of one thread of the launcher's. */
+/* Searches the children of one thread of the launcher: /proc lists them per thread. */
 static long rival_of(const struct search *s, long launcher, const char *thread)
 {
     long found = 0, pid;
@@ -187,7 +189,7 @@ long sw_launcher_rival(const char *const *names, int within_ms)
     char *own = read_variables((long)getpid());
     struct search s = {.names = names, .own = own};
     long chain[MOST_HOPS], found = 0, above;
-    const int hops = own != NULL ? climb(names[0], own, chain) : 0;
+    const int hops = own != NULL ? find_launcher(names[0], own, chain) : 0;
 
     if (hops > 1 && read_process(chain[hops - 2], &above, &s.not_after)) {
         s.self = chain[hops - 2];

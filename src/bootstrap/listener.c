@@ -1,9 +1,11 @@
-/* The sockets that ranks of other processes come to, and their handshakes.
+/* The listener: the sockets that ranks of other processes connect to, and the handshakes.
  *
- * One socket lies in a folder that only this user can enter; where ranks of other hosts are expected,
- * there is a TCP socket too. Who cannot prove that it has the id's secret is dropped, and disturbs
- * nobody: handshakes run side by side, each with a deadline, and the oldest strangers make room for new
- * ones.
+ * There is a local socket in a folder that only this user can enter, and a TCP socket for each
+ * address and port on which ranks of other hosts are expected. A connection without a proof of the
+ * id's secret is dropped and delays nobody: handshakes run concurrently, each with a deadline, and
+ * the oldest unauthenticated connections are refused to make room for new ones.
+ *
+ * Under the poll lock, except sw_listener_resolve(). Handshakes run on the poll thread.
  */
 #include <errno.h>
 #include <ifaddrs.h>
@@ -25,15 +27,15 @@
 
 enum {
     HANDSHAKE_MS = 5000,
-    LINGER_MS = 1000,           /* after a failure, to tell late ranks of it */
-    PAUSE_MS = 100,             /* before another try to accept without descriptors */
-    MOST_UNAUTHENTICATED = 128, /* connections without a seat */
-    MOST_PORTS = 8              /* addresses and ports at a time */
+    LINGER_MS = 1000,           /* after a failure, to refuse late ranks with the reason */
+    PAUSE_MS = 100,             /* without descriptors, until the next accept() */
+    MOST_UNAUTHENTICATED = 128, /* connections without a slot */
+    MOST_PORTS = 8              /* TCP sockets at a time */
 };
 
 static const char call[] = "symwin_unique_id_create";
 
-/* A socket for TCP. Ids that want the same share it, and all are closed together. */
+/* A TCP socket. Ids with the same address and port share it. All are closed together. */
 struct port {
     struct sw_poll_watch watch;
     struct sw_id where; /* family, port and address */
@@ -43,18 +45,20 @@ static struct {
     struct sw_accepted *accepted_list;
     int unauthenticated;
     struct sw_poll_watch local; /* .fd -1: there is none */
-    int is_shut; /* to descriptors; else a visitor may have sent some that take their time to close */
+    /* The local socket takes no descriptors. Otherwise closing an accepted connection closes those
+     * that were sent over it, which can take long. */
+    int is_shut;
     char folder[sizeof((struct sw_id *)NULL)->folder];
     struct port ports[MOST_PORTS]; /* the first `count` are open */
     int count;
-    int64_t linger; /* the sockets stay until then */
+    int64_t linger; /* the sockets stay open until then */
 } listener = {.local = {.fd = -1}};
 
 static void accept_one(struct sw_poll_watch *watch, short events);
 
 /* ---- opening and closing ---- */
 
-/* Puts "<folder>/s" into an address. */
+/* Sets an address to "<folder>/s". */
 static void socket_address(const char *folder, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -75,7 +79,7 @@ static void folder_remove(void)
     listener.folder[0] = '\0';
 }
 
-/* The process ends: what is in the file system must not stay. Nothing else is undone. */
+/* At process exit: only the file system needs cleaning. */
 __attribute__((destructor)) static void process_ends(void)
 {
     folder_remove();
@@ -92,7 +96,7 @@ static void watch_close(struct sw_poll_watch *watch)
 static void listener_close(void)
 {
     folder_remove();
-    while (listener.accepted_list != NULL) /* strangers: nobody is expected any more */
+    while (listener.accepted_list != NULL) /* unauthenticated: no rendezvous is open */
         sw_listener_drop(listener.accepted_list);
     watch_close(&listener.local);
     while (listener.count > 0)
@@ -123,7 +127,7 @@ static symwin_status watch_open(struct sw_poll_watch *watch, int fd)
     return sw_poll_add(watch);
 }
 
-/* A folder that only this user can enter, in the first place that takes one. */
+/* Creates a folder that only this user can enter. 0: not possible in any of the places. */
 static int folder_make(void)
 {
     int i;
@@ -141,7 +145,8 @@ static int is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Without a place for the socket it is no failure; without a descriptor it is one. */
+/* SYMWIN_OK also if the file system has no place for the socket; a lack of descriptors or memory is
+ * a failure. */
 static symwin_status local_open(void)
 {
     struct sockaddr_un address;
@@ -168,7 +173,7 @@ static symwin_status local_open(void)
     return watch_open(&listener.local, fd);
 }
 
-/* The address of a network interface of that name, but for link-local ones; 0: there is none. */
+/* An address of the network interface of that name, not a link-local one. 0: none. */
 static int interface_address(const char *name, struct sockaddr_storage *out)
 {
     struct ifaddrs *all = NULL, *i;
@@ -214,7 +219,7 @@ symwin_status sw_listener_resolve(const char *name, int port, int everywhere, st
     id->port = htons((uint16_t)port);
     if (!sw_id_set_address(id, &address))
         return sw_fail(SYMWIN_INVALID, "%s: \"%s\" has no IP address", for_call, name);
-    /* Ranks of other hosts get the id as it is, and reach their own link by it. */
+    /* Other hosts get the id unchanged, and would take the interface index as one of their own. */
     if (!everywhere && sw_id_interface(id) != 0)
         return sw_fail(SYMWIN_INVALID,
                        "%s: \"%s\" is a link-local address, and other hosts cannot tell of which "
@@ -223,7 +228,7 @@ symwin_status sw_listener_resolve(const char *name, int port, int everywhere, st
     return SYMWIN_OK;
 }
 
-/* Binds a socket to the address and port; the port that it got is in the id then. 0, or an errno. */
+/* Binds a socket to the id's address and port; writes the actual port to the id. 0, or an errno. */
 static int bind_to(int fd, struct sw_id *id)
 {
     struct sockaddr_storage address;
@@ -239,14 +244,14 @@ static int bind_to(int fd, struct sw_id *id)
     return 0;
 }
 
-/* Whether the socket will do for the id. */
-static int is_for(const struct port *port, const struct sw_id *id)
+/* Whether the id can use the socket. */
+static int port_fits(const struct port *port, const struct sw_id *id)
 {
     return port->where.family == id->family && (id->port == 0 || id->port == port->where.port) &&
            memcmp(port->where.address, id->address, sizeof id->address) == 0;
 }
 
-/* The port that it got is in the id then. */
+/* Opens a TCP socket for the id, or shares an open one, and writes the port to the id. */
 static symwin_status tcp_open(struct sw_id *id)
 {
     struct port *port = listener.ports;
@@ -255,7 +260,7 @@ static symwin_status tcp_open(struct sw_id *id)
     symwin_status status;
     int fd, error;
 
-    while (port < listener.ports + listener.count && !is_for(port, id))
+    while (port < listener.ports + listener.count && !port_fits(port, id))
         port++;
     if (port < listener.ports + listener.count) {
         id->port = port->where.port;
@@ -303,7 +308,7 @@ symwin_status sw_listener_open(struct sw_id *id)
     return status;
 }
 
-/* ---- visitors ---- */
+/* ---- accepted connections ---- */
 
 void sw_listener_drop(struct sw_accepted *v)
 {
@@ -331,7 +336,7 @@ void sw_listener_refuse(struct sw_accepted *v, symwin_status status, int culprit
     frame.refusal.rank = culprit;
     strncpy(frame.refusal.text, text, sizeof frame.refusal.text - 1);
     sw_frame_seal(&frame, SW_FRAME_REFUSAL);
-    sw_connection_send(&v->connection, &frame, -1, sw_now_ms() + 1); /* not to wait */
+    sw_connection_send(&v->connection, &frame, -1, sw_now_ms() + 1); /* must not wait */
     sw_listener_drop(v);
 }
 
@@ -345,8 +350,8 @@ struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
     return v;
 }
 
-/* Proves to a visitor that this process knows the secret of the id that it comes for. SYMWIN_PEER_LOST: it is gone; any other
- * failure is this process's. */
+/* Proves to the client that this process knows the secret. SYMWIN_PEER_LOST: the client is gone.
+ * Any other failure is of this process. */
 static symwin_status challenge(struct sw_accepted *v, const unsigned char *secret)
 {
     union sw_frame out;
@@ -365,7 +370,7 @@ static symwin_status challenge(struct sw_accepted *v, const unsigned char *secre
     return SYMWIN_OK;
 }
 
-static void hello(struct sw_accepted *v, const union sw_frame *in)
+static void receive_hello(struct sw_accepted *v, const union sw_frame *in)
 {
     char text[SW_TEXT_BYTES];
     const unsigned char *secret;
@@ -377,7 +382,7 @@ static void hello(struct sw_accepted *v, const union sw_frame *in)
     if (v->rendezvous == NULL) {
         status = sw_rendezvous_why_not(v->hello.name, &culprit, &secret);
         snprintf(text, sizeof text, "%s", symwin_last_error());
-        /* Over TCP it is believed only with a proof. */
+        /* Over TCP the client ignores a refusal without proof. */
         if (v->connection.stream && secret != NULL && challenge(v, secret) == SYMWIN_PEER_LOST)
             sw_listener_drop(v);
         else
@@ -388,16 +393,16 @@ static void hello(struct sw_accepted *v, const union sw_frame *in)
     if (status == SYMWIN_PEER_LOST)
         sw_listener_drop(v);
     else if (status != SYMWIN_OK)
-        sw_rendezvous_failed(v->rendezvous, status); /* no rank of another process can come */
+        sw_rendezvous_failed(v->rendezvous, status); /* no rank of another process can join */
 }
 
-/* Whether the process that speaks is the one that it says it is, as far as that can be seen. */
-static int is_itself(const struct sw_accepted *v, const struct sw_frame_join *join)
+/* Whether the client has the pid that it claims, if both processes see the same pids. */
+static int pid_matches(const struct sw_accepted *v, const struct sw_frame_join *join)
 {
     struct sw_frame_join own;
 
     if (v->connection.stream)
-        return 1; /* its proof is all that there is */
+        return 1; /* over TCP there is only its proof */
     if (sw_join_fill(&own, 1, 0, 1) != SYMWIN_OK)
         return 0;
     return own.pid_space != join->pid_space || join->pid == v->pid;
@@ -411,8 +416,8 @@ static int is_here(const struct sw_frame_join *join)
     return listener.folder[0] != '\0' && memcmp(host, join->host, sizeof host) == 0;
 }
 
-/* A rank of this host that came over the network: it has to come by the socket in the folder. */
-static void send_here(struct sw_accepted *v)
+/* Redirects a rank of this host that connected by TCP to the local socket. */
+static void redirect_to_local(struct sw_accepted *v)
 {
     union sw_frame frame;
 
@@ -423,13 +428,13 @@ static void send_here(struct sw_accepted *v)
     sw_listener_drop(v);
 }
 
-static void join_in(struct sw_accepted *v, const union sw_frame *in)
+static void receive_join(struct sw_accepted *v, const union sw_frame *in)
 {
     const unsigned char *secret = sw_rendezvous_secret(v->rendezvous);
     unsigned char proof[SW_DIGEST_BYTES];
 
     sw_frame_prove_rank(secret, &v->hello, &v->challenge, &in->join, proof);
-    if (!sw_digest_equal(proof, in->join.proof) || !is_itself(v, &in->join)) {
+    if (!sw_digest_equal(proof, in->join.proof) || !pid_matches(v, &in->join)) {
         sw_listener_refuse(
             v, SYMWIN_DENIED, -1,
             "symwin_comm_create: the proof does not fit the id: pass the id as it was made");
@@ -440,7 +445,7 @@ static void join_in(struct sw_accepted *v, const union sw_frame *in)
     listener.unauthenticated--;
     v->watch.deadline = INT64_MAX;
     if (v->connection.stream && is_here(&in->join))
-        send_here(v);
+        redirect_to_local(v);
     else
         sw_rendezvous_take_slot(v, &in->join);
 }
@@ -455,10 +460,10 @@ static void accepted_ready(struct sw_poll_watch *watch, short events)
     if (error == EAGAIN)
         return;
     if (error == 0 && !v->has_slot && v->rendezvous == NULL && frame.header.type == SW_FRAME_HELLO)
-        hello(v, &frame);
+        receive_hello(v, &frame);
     else if (error == 0 && !v->has_slot && v->rendezvous != NULL &&
              frame.header.type == SW_FRAME_JOIN)
-        join_in(v, &frame);
+        receive_join(v, &frame);
     else if (error == 0 && v->has_slot && sw_rendezvous_ready(v, &frame))
         return;
     else if (v->rendezvous != NULL && error != 0 && !sw_frame_is_theirs(error))
@@ -475,8 +480,8 @@ static const char too_many[] =
 static const char too_few[] = "symwin_comm_create: the process that made the id has too few "
                               "descriptors for all who connect; raise its ulimit -n";
 
-/* Of those who have not said which id they come for, if there is one: any other may be a rank in the
- * middle of its handshake. Either comes again. */
+/* Refuses the oldest connection without HELLO; if all have sent it, the oldest one without a slot.
+ * After HELLO it may be a rank in its handshake. In either case a rank connects again. */
 static void drop_oldest_unauthenticated(const char *why)
 {
     struct sw_accepted *v, *oldest = NULL;
@@ -499,8 +504,9 @@ void sw_listener_clear(void)
     }
 }
 
-/* Strangers hold no more descriptors than they leave free. `fd` was the lowest of those: where one of them has gone its number
- * says little, and the highest of theirs says more. */
+/* Whether unauthenticated connections are too many: they may hold at most as many descriptors as
+ * are free. The highest descriptor in use is estimated from the new one, `fd`, and theirs: `fd`
+ * alone can be a number that was freed below others. */
 static int is_crowded(int fd)
 {
     const struct sw_accepted *v;
@@ -515,7 +521,7 @@ static int is_crowded(int fd)
            (rlim_t)fd + 1 + (rlim_t)listener.unauthenticated >= most.rlim_cur;
 }
 
-static void admit(int fd, int stream)
+static void add_accepted(int fd, int stream)
 {
     struct sw_accepted *v = calloc(1, sizeof *v);
     const int yes = 1;
@@ -548,14 +554,14 @@ static void accept_one(struct sw_poll_watch *watch, short events)
 {
     int fd, error;
 
-    if (events == 0) { /* a pause is over, or the time to linger */
+    if (events == 0) { /* PAUSE_MS or LINGER_MS is over */
         watch->events = POLLIN;
         sw_listener_rest(0);
         return;
     }
     fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        admit(fd, watch != &listener.local);
+        add_accepted(fd, watch != &listener.local);
         return;
     }
     error = errno;
@@ -563,17 +569,17 @@ static void accept_one(struct sw_poll_watch *watch, short events)
         return;
     if (listener.unauthenticated > 0) {
         drop_oldest_unauthenticated(too_few);
-        return; /* there is room now */
+        return; /* a descriptor is free now */
     }
-    sw_rendezvous_no_room(error); /* first: it may set a deadline for the last to come */
-    watch->events = 0;            /* or it would be ready again at once */
+    sw_rendezvous_no_room(error); /* first: it may set this watch's deadline, to linger */
+    watch->events = 0;            /* or the watch would be ready again at once */
     watch->deadline = sw_now_ms() + PAUSE_MS;
     sw_poll_changed();
 }
 
 void sw_listener_forked(void)
 {
-    /* The parent's, sockets and folder included; what is in memory is lost to the child. */
+    /* The sockets and the folder are the parent's. The child leaks the memory. */
     listener.accepted_list = NULL;
     listener.unauthenticated = 0;
     listener.local = (struct sw_poll_watch){.fd = -1};

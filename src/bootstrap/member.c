@@ -1,9 +1,12 @@
-/* How ranks find each other: every rank goes to the process that made the id (root.c), as a thread
- * or through a socket (knock.c), and comes back with its process's struct sw_group.
+/* The member's side of bootstrap: each rank joins the rendezvous of the process that created the id
+ * (rendezvous.c), as a thread of that process or through a socket (client.c), and gets its
+ * process's struct sw_group.
  *
- * In a process that did not make the id, each rank goes by itself; the lowest brings the descriptors
- * home and makes the group, for which the others wait. Ranks of another host learn by TCP who they
- * all are, and then meet once more among themselves, with an id that their lowest makes.
+ * In other processes each rank joins on its own. The lowest rank receives the descriptors and makes
+ * the group, and the others wait for it (process_join.c). Ranks of another host get the table of
+ * all ranks by TCP. Then they join a host-local rendezvous, whose id their lowest rank creates.
+ *
+ * On the thread of the rank that joins, without the poll lock.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,17 +17,17 @@
 static const char call[] = "symwin_comm_create";
 
 enum {
-    HOSTS_MS = 4000, /* the same, where the maker waits for other hosts' word on that */
-    LOOK_MS = 2,     /* between looks for the id of a host's ranks */
-    ASK_MS = 20,     /* between looks at the other hosts */
-    WORD_MS = 40,    /* for a word that should be there already */
-    ANSWER_MS = 500  /* for an answer of a process that runs */
+    HOSTS_MS = 4000, /* instead of SW_GRACE_MS, if the creator waits for other hosts' reports */
+    LOOK_MS = 2,     /* between looks for the id of the host-local rendezvous */
+    ASK_MS = 20,     /* between looks whether another host has ended the exchange */
+    REFUSAL_MS = 40, /* for a refusal that should have arrived already */
+    ANSWER_MS = 500  /* for the answer of a process that runs */
 };
 
-/* ---- what the lowest rank of a process brings home ---- */
+/* ---- the lowest rank of a process ---- */
 
-/* Whether the rank is the lowest of its process, and how many others that has. */
-static int leads(const struct sw_frame_table *table, int rank, int *mates)
+/* Whether the rank is the lowest of its process. *mates: other ranks of the process. */
+static int is_leader(const struct sw_frame_table *table, int rank, int *mates)
 {
     int lowest = table->nranks;
     int r;
@@ -38,7 +41,7 @@ static int leads(const struct sw_frame_table *table, int rank, int *mates)
     return lowest == rank;
 }
 
-/* How many processes of the rank's host there are beside its own. */
+/* Number of other processes on the rank's host. */
 static int neighbours(const struct sw_topology *topology, int rank)
 {
     int count = 0;
@@ -55,13 +58,13 @@ static int neighbours(const struct sw_topology *topology, int rank)
     return count;
 }
 
-static symwin_status wrong(const char *what, int fd)
+static symwin_status wrong_frame(const char *what, int fd)
 {
     sw_closer_close(fd);
     return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong %s", call, what);
 }
 
-static symwin_status take_link(struct sw_topology *topology, const struct sw_frame_link *link,
+static symwin_status open_link(struct sw_topology *topology, const struct sw_frame_link *link,
                                int fd)
 {
     struct sw_connection *connection = &topology->connections[link->host];
@@ -79,9 +82,12 @@ static symwin_status take_link(struct sw_topology *topology, const struct sw_fra
     return SYMWIN_OK;
 }
 
-/* The descriptors, for the lowest rank of a process; links for the lowest of the host. */
-static symwin_status collect(struct sw_connection *connection, struct sw_topology *topology,
-                             int rank, union sw_frame *frame, int *maker, int64_t deadline)
+/* Receives the descriptors: page and sockets for the lowest rank of a process, also the links for
+ * the lowest rank of the host. *maker: the creator's process in the table; -1: unknown, or it has
+ * no rank. */
+static symwin_status receive_descriptors(struct sw_connection *connection,
+                                         struct sw_topology *topology, int rank,
+                                         union sw_frame *frame, int *maker, int64_t deadline)
 {
     symwin_status status;
     int fd = -1;
@@ -95,7 +101,7 @@ static symwin_status collect(struct sw_connection *connection, struct sw_topolog
             break;
         if (!sw_socket_is(fd, 0) || frame->pass.process >= topology->processes ||
             frame->pass.process == topology->process || topology->sockets[frame->pass.process] >= 0)
-            return wrong("line", fd);
+            return wrong_frame("line", fd);
         topology->sockets[frame->pass.process] = fd;
     }
     for (r = 0; r < rank && topology->locations[r].host != topology->host; r++)
@@ -106,15 +112,16 @@ static symwin_status collect(struct sw_connection *connection, struct sw_topolog
             break;
         if (!sw_socket_is(fd, 1) || frame->link.host >= topology->hosts ||
             topology->connections[frame->link.host].fd >= 0)
-            return wrong("link", fd);
-        status = take_link(topology, &frame->link, fd);
+            return wrong_frame("link", fd);
+        status = open_link(topology, &frame->link, fd);
         sw_wipe(frame->link.key, sizeof frame->link.key);
     }
     return status;
 }
 
-/* Whom this process holds to be at fault when it cannot go. `maker` is a rank, -1: none. */
-static int whose_fault(symwin_status status, const union sw_frame *last, int maker, int own)
+/* The culprit of a failure as seen by this process: `own`, the one that the last frame names, or
+ * the creator's lowest rank, `maker` (-1: it has none). */
+static int find_culprit(symwin_status status, const union sw_frame *last, int maker, int own)
 {
     int culprit = own;
 
@@ -125,12 +132,13 @@ static int whose_fault(symwin_status status, const union sw_frame *last, int mak
     return culprit >= 0 ? culprit : own;
 }
 
-/* Makes the group of what comes. `wide`: this was a meeting of one host's ranks, and that is the table of
- * all. */
-static symwin_status settle_in(struct sw_connection *connection, const struct sw_frame_table *table,
-                               int rank, const struct sw_frame_table *wide, int host,
-                               union sw_frame *frame, int *maker, int64_t deadline,
-                               struct sw_group **out)
+/* Receives the descriptors and creates the group. `all_ranks`: their table if the rendezvous was
+ * host-local; else NULL. */
+static symwin_status create_group(struct sw_connection *connection,
+                                  const struct sw_frame_table *table, int rank,
+                                  const struct sw_frame_table *all_ranks, int host,
+                                  union sw_frame *frame, int *maker, int64_t deadline,
+                                  struct sw_group **out)
 {
     struct sw_topology topology;
     symwin_status status = sw_topology_make(&topology, table->nranks, table->processes,
@@ -142,14 +150,14 @@ static symwin_status settle_in(struct sw_connection *connection, const struct sw
     memcpy(topology.locations, table->locations,
            (size_t)table->nranks * sizeof *topology.locations);
     topology.process = table->locations[rank].process;
-    status = collect(connection, &topology, rank, frame, maker, deadline);
-    if (status == SYMWIN_OK && wide != NULL) {
+    status = receive_descriptors(connection, &topology, rank, frame, maker, deadline);
+    if (status == SYMWIN_OK && all_ranks != NULL) {
         sw_poll_lock();
-        status = sw_topology_widen(&topology, wide, host);
+        status = sw_topology_widen(&topology, all_ranks, host);
         sw_poll_unlock();
     }
     if (status != SYMWIN_OK)
-        sw_topology_end(&topology, status, whose_fault(status, frame, *maker, rank));
+        sw_topology_end(&topology, status, find_culprit(status, frame, *maker, rank));
     sw_poll_lock();
     if (status != SYMWIN_OK) {
         sw_topology_release(&topology);
@@ -157,26 +165,27 @@ static symwin_status settle_in(struct sw_connection *connection, const struct sw
         return status;
     }
     for (p = 0; p < topology.processes; p++)
-        sw_fork_set_remove(topology.sockets[p]); /* they are watched from now on */
+        sw_fork_set_remove(topology.sockets[p]); /* the group watches them from now on */
     sw_fork_set_remove(topology.page);
     status = sw_group_create(&topology, out);
     sw_poll_unlock();
     return status;
 }
 
-/* The number of a host's rank among all. */
-static int rank_of_all(const struct sw_frame_table *wide, int host, int rank)
+/* The number among all ranks of a host's rank-th rank. */
+static int rank_of_all(const struct sw_frame_table *all_ranks, int host, int rank)
 {
     int r = 0;
 
-    while (wide->locations[r].host != host || rank-- > 0)
+    while (all_ranks->locations[r].host != host || rank-- > 0)
         r++;
     return r;
 }
 
-/* Tells the maker why this process cannot go, as last said; the others hear it from the maker. */
-static void refuse(struct sw_connection *connection, symwin_status status, int culprit,
-                   int64_t deadline)
+/* Tells the creator why this process fails, with the last error's text. The creator refuses the
+ * other ranks with it. */
+static void send_refusal(struct sw_connection *connection, symwin_status status, int culprit,
+                         int64_t deadline)
 {
     union sw_frame frame;
 
@@ -185,10 +194,10 @@ static void refuse(struct sw_connection *connection, symwin_status status, int c
     frame.refusal.rank = culprit;
     snprintf(frame.refusal.text, sizeof frame.refusal.text, "%s", symwin_last_error());
     sw_frame_seal(&frame, SW_FRAME_REFUSAL);
-    sw_connection_send(connection, &frame, -1, deadline); /* it may be what does not work */
+    sw_connection_send(connection, &frame, -1, deadline); /* may fail: perhaps it is the cause */
 }
 
-/* Tells the maker that this process is ready, or why it is not. */
+/* Tells the creator that this process is ready, or why it is not. */
 static symwin_status report(struct sw_connection *connection, int rank, symwin_status status,
                             int64_t deadline)
 {
@@ -202,12 +211,12 @@ static symwin_status report(struct sw_connection *connection, int rank, symwin_s
     }
     snprintf(who, sizeof who, "rank %d: ", rank);
     sw_fail_in(status, call, who);
-    refuse(connection, status, rank, deadline);
+    send_refusal(connection, status, rank, deadline);
     return status;
 }
 
-/* Waits until the maker says GO. A process that links hosts may hear meanwhile that it will not: it tells the
- * maker; *told. */
+/* Waits for GO. A process that links hosts may learn from another host that the exchange has ended.
+ * It then tells the creator and sets *told. */
 static symwin_status await_go(struct sw_connection *connection, const struct sw_group *group,
                               union sw_frame *frame, int64_t deadline, int *told)
 {
@@ -229,7 +238,7 @@ static symwin_status await_go(struct sw_connection *connection, const struct sw_
         if (sw_exchange_ended(group->exchange)) {
             sw_exchange_settled(group->exchange, call);
             sw_exchange_outcome(group->exchange, &status, &culprit);
-            refuse(connection, status, culprit, deadline);
+            send_refusal(connection, status, culprit, deadline);
             *told = 1;
             return status;
         }
@@ -237,13 +246,13 @@ static symwin_status await_go(struct sw_connection *connection, const struct sw_
             return SYMWIN_TIMEOUT;
     }
     if (status == SYMWIN_OK)
-        sw_error_restore(text); /* of waiting in slices */
+        sw_error_restore(text); /* slices that time out are no error */
     return status;
 }
 
-/* The lowest rank of the process that made the id; -1: it has none. */
-static int lowest_of_maker(const struct sw_frame_table *table, const struct sw_frame_table *wide,
-                           int host, int maker)
+/* The lowest rank of the creator's process, among all ranks; -1: it has none. */
+static int lowest_of_maker(const struct sw_frame_table *table,
+                           const struct sw_frame_table *all_ranks, int host, int maker)
 {
     int r = 0;
 
@@ -251,22 +260,24 @@ static int lowest_of_maker(const struct sw_frame_table *table, const struct sw_f
         r++;
     if (r == table->nranks)
         return -1;
-    return wide == NULL ? r : rank_of_all(wide, host, r);
+    return all_ranks == NULL ? r : rank_of_all(all_ranks, host, r);
 }
 
-/* This process shall not go. Unless the maker has said so, it does not know whether others do: they learn of
- * it from the page, and the other hosts from that. `maker` is a rank, -1: none. */
-static symwin_status give_up(struct sw_group *group, symwin_status status,
-                             const union sw_frame *last, int maker)
+/* No GO: ends the exchange. Unless the creator has refused, other processes may have got GO; they
+ * learn of the end from the control page, and other hosts through the links. `maker`: the creator's
+ * lowest rank; -1: none. */
+static symwin_status fail_group(struct sw_group *group, symwin_status status,
+                                const union sw_frame *last, int maker)
 {
-    const int makers = status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT;
+    const int creator_failed = status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT;
 
-    sw_exchange_fail(group->exchange, status, whose_fault(status, last, maker, group->leader));
+    sw_exchange_fail(group->exchange, status, find_culprit(status, last, maker, group->leader));
     if (last->header.type == SW_FRAME_REFUSAL)
         return status;
-    if (!makers)
+    if (!creator_failed)
         return sw_exchange_settled(group->exchange, call);
-    /* The page may have the end of a process that left for the same reason. */
+    /* The creator is the cause. The page may name another process that failed for the same
+     * reason. */
     if (maker >= 0)
         sw_fail(status, "%s: rank %d, whose process made the id, %s", call, maker,
                 status == SYMWIN_TIMEOUT ? "did not answer in time"
@@ -274,18 +285,19 @@ static symwin_status give_up(struct sw_group *group, symwin_status status,
     return status;
 }
 
-/* The lowest rank of a process makes the group. */
+/* The lowest rank of a process: creates the group, reports to the creator and waits for GO. */
 static symwin_status publish(struct sw_connection *connection, const struct sw_frame_table *table,
-                             int rank, const struct sw_frame_table *wide, int host,
+                             int rank, const struct sw_frame_table *all_ranks, int host,
                              int64_t deadline, struct sw_group **out)
 {
     union sw_frame frame = {.header = {.type = 0}};
-    const int own = wide == NULL ? rank : rank_of_all(wide, host, rank);
+    const int own = all_ranks == NULL ? rank : rank_of_all(all_ranks, host, rank);
     struct sw_group *group = NULL;
     symwin_status status;
     int maker = -1, told = 0;
 
-    status = settle_in(connection, table, rank, wide, host, &frame, &maker, deadline, &group);
+    status = create_group(connection, table, rank, all_ranks, host, &frame, &maker, deadline,
+                          &group);
     if (frame.header.type != SW_FRAME_REFUSAL && status != SYMWIN_PEER_LOST)
         status = report(connection, own, status, deadline);
     if (status == SYMWIN_OK)
@@ -294,7 +306,8 @@ static symwin_status publish(struct sw_connection *connection, const struct sw_f
         *out = group;
     } else if (group != NULL) {
         if (!told)
-            status = give_up(group, status, &frame, lowest_of_maker(table, wide, host, maker));
+            status = fail_group(group, status, &frame,
+                                lowest_of_maker(table, all_ranks, host, maker));
         sw_poll_lock();
         sw_group_free(group);
         sw_poll_unlock();
@@ -302,21 +315,22 @@ static symwin_status publish(struct sw_connection *connection, const struct sw_f
     return status;
 }
 
-/* ---- the ranks of a host that is not the maker's ---- */
+/* ---- ranks of another host than the creator's ---- */
 
-static symwin_status join_wide(const struct sw_id *id, struct sw_frame_join *join,
-                               struct sw_connection *first, const struct sw_frame_table *wide,
-                               int host, struct sw_group **out);
+static symwin_status join_rendezvous(const struct sw_id *id, struct sw_frame_join *join,
+                                     struct sw_connection *first,
+                                     const struct sw_frame_table *all_ranks, int host,
+                                     struct sw_group **out);
 
-/* Waits where nothing but a refusal may come: no frame is of type 0. Never SYMWIN_OK. */
+/* Waits where only a refusal may come: no frame has type 0. Never SYMWIN_OK. */
 static symwin_status await_refusal(struct sw_connection *connection, union sw_frame *frame,
                                    int64_t deadline)
 {
     return sw_client_recv_frame(connection, frame, (enum sw_frame_type)0, NULL, deadline);
 }
 
-/* Waits until the lowest rank of the host has written down its id, or the maker says that nothing will come of
- * it. */
+/* Waits until the lowest rank of the host has written the id of the host-local rendezvous, or the
+ * creator refuses. */
 static symwin_status await_id(const char *tail, struct sw_id *local,
                               struct sw_connection *connection, union sw_frame *frame, int lowest,
                               int64_t deadline)
@@ -337,35 +351,38 @@ static symwin_status await_id(const char *tail, struct sw_id *local,
                 "ranks meet; they need the same TMPDIR",
                 call, lowest);
     }
-    sw_error_restore(text); /* of looking in vain */
+    sw_error_restore(text); /* looks that fail are no error */
     return SYMWIN_OK;
 }
 
-/* This rank cannot be with those of its host. That may be because the first maker has ended it: then that one's word
- * counts. If not, the first maker is told who is at fault: this rank, or the lowest of them, which was late. Where
- * the first maker does not answer that, the lowest may have waited for it in vain. */
-static symwin_status last_word(struct sw_connection *first, int rank, int lowest,
-                               symwin_status status)
+/* The host-local rendezvous has failed for this rank. If the first creator has refused, its refusal
+ * counts. Otherwise this rank tells it the culprit: itself, or after a timeout the lowest rank of
+ * the host. After a timeout it then waits for the first creator's refusal, which may name another:
+ * if the first creator does not answer, that may be why the lowest rank was late. */
+static symwin_status local_failed(struct sw_connection *first, int rank, int lowest,
+                                  symwin_status status)
 {
     char text[SW_TEXT_BYTES];
     union sw_frame frame;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     frame.header.type = 0;
-    await_refusal(first, &frame, sw_now_ms() + WORD_MS);
+    await_refusal(first, &frame, sw_now_ms() + REFUSAL_MS);
     if (frame.header.type == SW_FRAME_REFUSAL)
         return (symwin_status)frame.refusal.status;
     sw_error_restore(text);
     if (status != SYMWIN_TIMEOUT)
         return report(first, rank, status, sw_now_ms());
-    refuse(first, status, lowest, sw_now_ms());
+    send_refusal(first, status, lowest, sw_now_ms());
     return await_refusal(first, &frame, sw_now_ms() + ANSWER_MS);
 }
 
-/* This host's ranks meet among themselves: the lowest makes an id and writes it down for the others. */
-static symwin_status meet_here(const struct sw_id *id, const struct sw_frame_join *join,
-                               const struct sw_frame_table *table, struct sw_connection *connection,
-                               int64_t deadline, struct sw_group **out)
+/* Joins the host-local rendezvous. The lowest rank of the host creates its id and writes it to a
+ * file, where the others find it. */
+static symwin_status join_host_local(const struct sw_id *id, const struct sw_frame_join *join,
+                                     const struct sw_frame_table *table,
+                                     struct sw_connection *connection, int64_t deadline,
+                                     struct sw_group **out)
 {
     const int host = table->locations[join->rank].host;
     const struct sw_part parts[] = {{id->secret, sizeof id->secret}, {&host, sizeof host}};
@@ -395,7 +412,7 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_frame_joi
     if (status != SYMWIN_OK) {
         sw_wipe(&local, sizeof local);
         if (lowest != join->rank && frame.header.type != SW_FRAME_REFUSAL)
-            return last_word(connection, join->rank, lowest, status);
+            return local_failed(connection, join->rank, lowest, status);
         if (frame.header.type == SW_FRAME_GO)
             sw_host_link_say_end(connection, status, lowest);
         return status;
@@ -407,22 +424,24 @@ static symwin_status meet_here(const struct sw_id *id, const struct sw_frame_joi
     mine.timeout_ms = sw_now_ms() + SW_GRACE_MS < deadline
                           ? (int)(deadline - SW_GRACE_MS - sw_now_ms())
                           : 1;
-    status = join_wide(&local, &mine, lowest == join->rank ? NULL : connection, table, host, out);
+    status = join_rendezvous(&local, &mine, lowest == join->rank ? NULL : connection, table, host,
+                             out);
     sw_wipe(&local, sizeof local);
     if (status == SYMWIN_OK || lowest == join->rank || connection->fd < 0)
         return status;
-    return last_word(connection, join->rank, lowest, status);
+    return local_failed(connection, join->rank, lowest, status);
 }
 
-/* Through the maker's socket. */
+/* Joins through a socket of the creator. */
 static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join *join,
-                                    struct sw_connection *first, const struct sw_frame_table *wide,
-                                    int host, int64_t deadline, struct sw_group **out)
+                                    struct sw_connection *first,
+                                    const struct sw_frame_table *all_ranks, int host,
+                                    int64_t deadline, struct sw_group **out)
 {
-    int64_t patience = deadline; /* once all have come */
-    /* Here, because the lowest rank could not tell the others that there is no memory to tell them. */
+    int64_t group_deadline = deadline; /* after TABLE */
+    /* Allocated first: later the lowest rank could not tell the others that it has no memory. */
     struct sw_process_join *process_join = sw_process_join_new(
-        id, wide == NULL ? join->rank : rank_of_all(wide, host, join->rank));
+        id, all_ranks == NULL ? join->rank : rank_of_all(all_ranks, host, join->rank));
     union sw_frame frame = {.header = {.type = 0}};
     struct sw_connection connection = {.fd = -1};
     struct sw_frame_table table;
@@ -440,15 +459,15 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join
         memcpy(local.folder, frame.here.folder, sizeof local.folder);
         local.folder[sizeof local.folder - 1] = '\0';
         local.family = 0; /* not over the network again */
-        status = join_by_socket(&local, join, first, wide, host, deadline, out);
+        status = join_by_socket(&local, join, first, all_ranks, host, deadline, out);
         sw_wipe(&local, sizeof local);
         return status;
     }
     if (status != SYMWIN_OK) {
         sw_connection_close(&connection);
-        if (frame.header.type == SW_FRAME_REFUSAL) /* as all are */
+        if (frame.header.type == SW_FRAME_REFUSAL) /* all ranks are refused */
             sw_process_join_free(process_join);
-        else /* the others may go without it */
+        else /* the others may succeed */
             sw_process_join_abandon(process_join, status, deadline);
         return status;
     }
@@ -457,15 +476,15 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join
                          call, frame.table.nranks, join->nranks);
     table = frame.table;
     if (status == SYMWIN_OK && table.hosts > 1)
-        patience = deadline - SW_GRACE_MS + HOSTS_MS;
+        group_deadline = deadline - SW_GRACE_MS + HOSTS_MS;
     if (status == SYMWIN_OK && connection.stream) {
-        status = meet_here(id, join, &table, &connection, deadline, out);
-    } else if (status == SYMWIN_OK && leads(&table, join->rank, &mates)) {
-        status = publish(&connection, &table, join->rank, wide, host, patience, out);
+        status = join_host_local(id, join, &table, &connection, deadline, out);
+    } else if (status == SYMWIN_OK && is_leader(&table, join->rank, &mates)) {
+        status = publish(&connection, &table, join->rank, all_ranks, host, group_deadline, out);
         sw_process_join_publish(process_join, mates, status, status == SYMWIN_OK ? *out : NULL);
         process_join = NULL;
     } else if (status == SYMWIN_OK) {
-        status = sw_process_join_await(process_join, patience + SW_GRACE_MS, out);
+        status = sw_process_join_await(process_join, group_deadline + SW_GRACE_MS, out);
         process_join = NULL;
     }
     sw_connection_close(&connection);
@@ -473,15 +492,16 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join
     return status;
 }
 
-static symwin_status join_wide(const struct sw_id *id, struct sw_frame_join *join,
-                               struct sw_connection *first, const struct sw_frame_table *wide,
-                               int host, struct sw_group **out)
+static symwin_status join_rendezvous(const struct sw_id *id, struct sw_frame_join *join,
+                                     struct sw_connection *first,
+                                     const struct sw_frame_table *all_ranks, int host,
+                                     struct sw_group **out)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms + SW_GRACE_MS;
     symwin_status status;
 
     if (memcmp(join->process, id->maker, sizeof id->maker) != 0)
-        return join_by_socket(id, join, first, wide, host, deadline, out);
+        return join_by_socket(id, join, first, all_ranks, host, deadline, out);
     if (first != NULL)
         sw_client_ready(first);
     sw_poll_lock();
@@ -504,11 +524,11 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     status = sw_join_fill(&join, nranks, rank, timeout_ms);
     sw_poll_unlock();
     if (status == SYMWIN_OK)
-        status = join_wide(&id, &join, NULL, NULL, 0, out);
+        status = join_rendezvous(&id, &join, NULL, NULL, 0, out);
     sw_claim_drop(&id);
     sw_wipe(&id, sizeof id);
     if (status != SYMWIN_OK)
-        sw_fail_in(status, call, ""); /* what failed may not know in which call it was */
+        sw_fail_in(status, call, ""); /* adds the call: what failed may not know it */
     sw_poll_settle();
     return status;
 }

@@ -1,8 +1,12 @@
-/* What the lowest rank of a process brings home, for the other ranks of the process: a group that has a reference for
- * each of them, or why there is none.
+/* How the ranks of one process share the group that their lowest rank creates: that rank publishes
+ * the group, with a reference for each of the others, or the failure.
  *
- * Who comes takes its reference. Who fails on its way declines it: nobody else would give it back. Whether the lowest
- * rank brings anything home it cannot know then, so what it declines may be remembered for nothing, but not for good.
+ * Each other rank either waits and takes its reference, or abandons the join, because it failed
+ * first; then the reference must be dropped for it. An abandoning rank does not know whether the
+ * lowest rank will publish anything, so the entry that remembers it expires.
+ *
+ * Entries are found by the name of the id, under the poll lock. Calls without the lock, from the
+ * ranks' threads.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,38 +14,39 @@
 
 #include "src/bootstrap/member.h"
 
-enum { REMEMBERED_MS = 60000 }; /* beyond the time of who declined: another rank may have more */
+enum { REMEMBERED_MS = 60000 }; /* past the abandoning rank's deadline: others may be later */
 
 struct sw_process_join {
     struct sw_process_join *next;
     unsigned char name[SW_NAME_BYTES]; /* of the id */
     symwin_status status;
-    struct sw_group *group; /* brought home */
+    struct sw_group *group; /* published; NULL after a failure */
     char text[SW_TEXT_BYTES];
-    int rank;      /* who has this, or has declined */
-    int waiting;   /* ranks that are still to take it */
-    int64_t until; /* when it was declined: until when that is remembered */
+    int rank;      /* that made this entry, among all ranks */
+    int waiting;   /* ranks that have not taken their reference */
+    int64_t until; /* of an abandoned join: the entry expires then */
 };
 
 static struct {
     pthread_cond_t changed;
-    struct sw_process_join *home;
+    struct sw_process_join *published;
     struct sw_process_join *abandoned;
 } joins = {.changed = PTHREAD_COND_INITIALIZER};
 
-/* ---- under the service lock ---- */
+/* ---- under the poll lock ---- */
 
-static struct sw_process_join **home_of(const unsigned char name[SW_NAME_BYTES])
+static struct sw_process_join **find_published(const unsigned char name[SW_NAME_BYTES])
 {
-    struct sw_process_join **at = &joins.home;
+    struct sw_process_join **at = &joins.published;
 
     while (*at != NULL && memcmp((*at)->name, name, SW_NAME_BYTES) != 0)
         at = &(*at)->next;
     return at;
 }
 
-/* Takes one rank's part of what is there; its sentence is last said. */
-static symwin_status take(struct sw_process_join **at, struct sw_group **out)
+/* Takes one rank's reference, or the failure with its text as the last error. The last rank frees
+ * the entry. */
+static symwin_status take_reference(struct sw_process_join **at, struct sw_group **out)
 {
     struct sw_process_join *a = *at;
     const symwin_status status = a->status;
@@ -56,7 +61,7 @@ static symwin_status take(struct sw_process_join **at, struct sw_group **out)
     return status;
 }
 
-/* What was declined under a name, by `rank` or, -1, by any; as a list. */
+/* Removes the joins of an id that `rank` (-1: any rank) has abandoned; returns them as a list. */
 static struct sw_process_join *take_abandoned(const unsigned char name[SW_NAME_BYTES], int rank)
 {
     struct sw_process_join **at = &joins.abandoned;
@@ -76,7 +81,8 @@ static struct sw_process_join *take_abandoned(const unsigned char name[SW_NAME_B
     return taken;
 }
 
-static void remember(struct sw_process_join *own, symwin_status status, int64_t deadline)
+/* Remembers an abandoned join, and forgets those that have expired. */
+static void remember_abandoned(struct sw_process_join *own, symwin_status status, int64_t deadline)
 {
     struct sw_process_join **at = &joins.abandoned;
     const int64_t now = sw_now_ms();
@@ -97,9 +103,9 @@ static void remember(struct sw_process_join *own, symwin_status status, int64_t 
     joins.abandoned = own;
 }
 
-/* ---- without it ---- */
+/* ---- without the poll lock ---- */
 
-/* For a rank that does not come: the others need not wait for it. */
+/* Leaves on behalf of a rank that has abandoned its join; the other ranks need not wait for it. */
 static void leave_for(struct sw_group *group, int rank, symwin_status status)
 {
     sw_exchange_fail(group->exchange, status, rank);
@@ -115,7 +121,7 @@ struct sw_process_join *sw_process_join_new(const struct sw_id *id, int rank)
     sw_id_name(id, own->name);
     own->rank = rank;
     sw_poll_lock();
-    before = take_abandoned(own->name, rank); /* it comes after all */
+    before = take_abandoned(own->name, rank); /* this rank joins after all */
     sw_poll_unlock();
     free(before);
     return own;
@@ -141,8 +147,8 @@ void sw_process_join_publish(struct sw_process_join *own, int mates, symwin_stat
     for (next = abandoned; next != NULL; next = next->next)
         own->waiting--;
     if (own->waiting > 0) {
-        own->next = joins.home;
-        joins.home = own;
+        own->next = joins.published;
+        joins.published = own;
         own = NULL;
         pthread_cond_broadcast(&joins.changed);
     }
@@ -162,14 +168,14 @@ symwin_status sw_process_join_await(struct sw_process_join *own, int64_t deadlin
     symwin_status status = SYMWIN_OK;
 
     sw_poll_lock();
-    while (*home_of(own->name) == NULL && status == SYMWIN_OK)
-        if (!sw_poll_wait(&joins.changed, deadline) && *home_of(own->name) == NULL)
+    while (*find_published(own->name) == NULL && status == SYMWIN_OK)
+        if (!sw_poll_wait(&joins.changed, deadline) && *find_published(own->name) == NULL)
             status = SYMWIN_TIMEOUT;
     if (status == SYMWIN_OK) {
-        status = take(home_of(own->name), out);
+        status = take_reference(find_published(own->name), out);
         free(own);
     } else {
-        remember(own, status, deadline);
+        remember_abandoned(own, status, deadline);
         sw_fail(status, "symwin_comm_create: the lowest rank of this process did not bring the "
                         "communicator home");
     }
@@ -185,11 +191,11 @@ void sw_process_join_abandon(struct sw_process_join *own, symwin_status status, 
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
     sw_poll_lock();
-    if (*home_of(own->name) == NULL) {
-        remember(own, status, deadline);
+    if (*find_published(own->name) == NULL) {
+        remember_abandoned(own, status, deadline);
         own = NULL;
     } else {
-        take(home_of(own->name), &group);
+        take_reference(find_published(own->name), &group);
     }
     sw_poll_unlock();
     free(own);
@@ -200,7 +206,7 @@ void sw_process_join_abandon(struct sw_process_join *own, symwin_status status, 
 
 void sw_process_join_forked(void)
 {
-    joins.home = NULL;
+    joins.published = NULL;
     joins.abandoned = NULL;
     pthread_cond_init(&joins.changed, NULL);
 }

@@ -1,13 +1,16 @@
-/* Where ranks meet: the process that made an id keeps a meeting open for it.
+/* The rendezvous: the process that creates an id, the creator, keeps one open for it.
  *
- * Ranks of this process come as threads, others through door.c. When all are there, every process learns
- * which rank is where, and those on this host get the control page and a line to each other; then the
- * meeting is over and the id has served. A meeting that fails (a rank is late, dies, or contradicts the
- * others) fails for all ranks with one sentence.
+ * Ranks of the creator's process join as threads, others through listener.c. Once all ranks have
+ * joined, every process gets the topology, and the processes of this host get the control page and
+ * a socket to each other (hand_out.c). When all are ready, the creator sends GO, and the rendezvous
+ * is over: an id creates one communicator only. A rendezvous that fails (a rank is late, dies, or
+ * contradicts the others) fails for all ranks with the same text.
  *
- * Ranks of other hosts come through TCP. They hold meetings of their own after this one (bootstrap.c);
- * from here, the lowest of each host keeps its connection, whose other end goes to the lowest rank of
- * this host: that links the hosts (links.c).
+ * Ranks of other hosts join by TCP, and then join a host-local rendezvous on their host (member.c).
+ * The lowest rank of each host keeps its connection, and the other end goes to the lowest rank of
+ * this host: it becomes the host link (host_link.c).
+ *
+ * Under the poll lock.
  */
 #include <errno.h>
 #include <poll.h>
@@ -22,17 +25,17 @@
 
 enum {
     TELL_MS = 5000,
-    HOST_MS = 2000, /* for another host's word on who is late there */
-    MOST_PAST = 64  /* meetings that are remembered after their end */
+    HOST_MS = 2000, /* for another host's report on which of its ranks is late */
+    MOST_PAST = 64  /* outcomes that are remembered */
 };
 
 static const char call[] = "symwin_comm_create";
 
-/* How a meeting ended, for whoever comes too late. */
+/* The outcome of a rendezvous, for ranks that come too late. */
 struct past {
     unsigned char name[SW_NAME_BYTES];
-    unsigned char secret[SW_KEY_BYTES]; /* to prove over TCP that it was here, */
-    int proves;                         /* if it can be asked there */
+    unsigned char secret[SW_KEY_BYTES]; /* for the proof over TCP */
+    int proves;                         /* the id has a TCP address */
     symwin_status status;
     int culprit;
     char text[SW_TEXT_BYTES];
@@ -45,7 +48,7 @@ static struct {
     unsigned past_count;
 } the_rendezvous = {.changed = PTHREAD_COND_INITIALIZER};
 
-/* ---- meetings ---- */
+/* ---- begin and end ---- */
 
 static void rendezvous_free(struct rendezvous *m)
 {
@@ -57,14 +60,14 @@ static void rendezvous_free(struct rendezvous *m)
     free(m);
 }
 
-/* Whether ranks of other processes may be on their way. */
-static int some_are_coming(const struct rendezvous *m)
+/* Whether ranks of other processes may still try to join. */
+static int more_may_join(const struct rendezvous *m)
 {
     return (m->foreign || sw_listener_next(m, NULL) != NULL) &&
-           (m->nranks == 0 || m->come < m->nranks);
+           (m->nranks == 0 || m->joined < m->nranks);
 }
 
-/* Whether the connection is between hosts by now, and not to be spoken on from here. */
+/* Whether the connection has become a host link: nothing may be sent on it from here. */
 static int is_linked(const struct rendezvous *m, const struct sw_accepted *v)
 {
     int r;
@@ -75,8 +78,9 @@ static int is_linked(const struct rendezvous *m, const struct sw_accepted *v)
     return 0;
 }
 
-/* A meeting has failed: who has gone on already hears of it as of any end of a communicator. */
-static void end_elsewhere(struct rendezvous *m)
+/* After a failure: processes and hosts that already have a group learn of it as of any end of a
+ * communicator. */
+static void end_others(struct rendezvous *m)
 {
     if (m->group != NULL) {
         sw_exchange_fail(m->group->exchange, m->status,
@@ -90,8 +94,8 @@ static void end_elsewhere(struct rendezvous *m)
     sw_connection_drop(&m->connection);
 }
 
-/* Those who have come hear how it ended. */
-static void dismiss(struct rendezvous *m)
+/* Refuses the connections of a rendezvous that has failed; drops them if it succeeded. */
+static void close_connections(struct rendezvous *m)
 {
     struct sw_accepted *v;
 
@@ -103,17 +107,17 @@ static void dismiss(struct rendezvous *m)
     }
 }
 
-/* Ends a meeting as m->status and m->text say: nobody can come any more. */
+/* Ends the rendezvous with m->status and m->text. May free it. */
 static void rendezvous_end(struct rendezvous *m)
 {
     struct past *past = &the_rendezvous.past[the_rendezvous.past_count++ % MOST_PAST];
     struct rendezvous **at = &the_rendezvous.rendezvous_list;
     const int failed = m->status != SYMWIN_OK;
-    const int linger = failed && some_are_coming(m);
+    const int linger = failed && more_may_join(m);
 
     m->over = 1;
     memcpy(past->name, m->name, sizeof past->name);
-    past->proves = m->id.family != 0; /* over a local socket the system vouches for this process */
+    past->proves = m->id.family != 0; /* over a local socket the peer credentials do */
     sw_wipe(past->secret, sizeof past->secret);
     if (past->proves)
         memcpy(past->secret, m->id.secret, sizeof past->secret);
@@ -130,16 +134,16 @@ static void rendezvous_end(struct rendezvous *m)
     if (m->file != NULL)
         unlink(m->file);
     if (failed)
-        end_elsewhere(m);
-    dismiss(m);
-    if (m->inside == 0)
+        end_others(m);
+    close_connections(m);
+    if (m->waiting == 0)
         rendezvous_free(m);
     else
         pthread_cond_broadcast(&the_rendezvous.changed);
     sw_listener_rest(linger);
 }
 
-/* Ends it with what sw_fail() has just said. */
+/* Ends the rendezvous with the last error's text. */
 static void rendezvous_fail(struct rendezvous *m, symwin_status status)
 {
     m->status = status;
@@ -169,9 +173,9 @@ symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
     int r;
 
     if (m->table != NULL)
-        sw_rendezvous_culprit(m, 0, status); /* the lowest of a host makes the id of its meeting */
+        sw_rendezvous_culprit(m, 0, status); /* the creator of a host-local one is rank 0 of it */
     for (r = m->nranks - 1; r >= 0 && m->slots != NULL; r--)
-        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].far)
+        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
             sw_rendezvous_culprit(m, r, status);
     return sw_fail_in(status, call, "the process that made the id: ");
 }
@@ -216,31 +220,33 @@ static void rendezvous_late(struct sw_poll_watch *watch, short events)
 {
     struct rendezvous *m = (struct rendezvous *)(void *)((char *)watch -
                                                          offsetof(struct rendezvous, timer));
-    const int here = m->come == m->nranks;
-    const int late = here ? first_unready(m) : first_absent(m);
+    const int all_joined = m->joined == m->nranks;
+    const int late = all_joined ? first_unready(m) : first_absent(m);
     const int number = sw_rendezvous_number(m, late);
 
     (void)events;
-    if (here && m->slots[late].far && !m->extended) {
-        /* Whether it is late, or the lowest rank of its host, they know there, and will say. */
+    if (all_joined && m->slots[late].remote && !m->extended) {
+        /* Either it or the lowest rank of its host is late: ranks of that host know and report
+         * it. */
         m->extended = 1;
         watch->deadline = m->slots[late].deadline + HOST_MS;
         sw_poll_changed();
         return;
     }
-    if (here)
+    if (all_joined)
         sw_fail(SYMWIN_TIMEOUT, "%s: rank %d came, but was not ready within %d ms", call, number,
                 m->timeout_ms);
     else
         sw_fail(SYMWIN_TIMEOUT,
                 "%s: rank %d did not come within %d ms (%d of %d ranks did); start every rank with "
                 "this id",
-                call, number, m->timeout_ms, m->come, m->nranks);
+                call, number, m->timeout_ms, m->joined, m->nranks);
     rendezvous_fail(m, sw_rendezvous_culprit(m, late, SYMWIN_TIMEOUT));
 }
 
-/* A word from the deciding host, or none any more, before this host's ranks have met: it can only be the end. */
-static void link_word(struct sw_poll_watch *watch, short events)
+/* Before the ranks of this host have joined, the connection to the deciding host has a frame or is
+ * closed: the communicator has failed. */
+static void link_ready(struct sw_poll_watch *watch, short events)
 {
     struct rendezvous *m = (struct rendezvous *)(void *)((char *)watch -
                                                          offsetof(struct rendezvous, link));
@@ -261,7 +267,7 @@ static void link_word(struct sw_poll_watch *watch, short events)
             m->culprit++;
     }
     sw_poll_remove(&m->link);
-    sw_connection_drop(&m->connection); /* it knows */
+    sw_connection_drop(&m->connection); /* the deciding host knows: send no END */
     if (status == SYMWIN_PEER_LOST)
         sw_fail(status, "%s: the process of rank %d ended before all ranks had come", call,
                 m->culprit);
@@ -280,7 +286,6 @@ struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES])
     return m;
 }
 
-/* Why there is no such meeting; NULL as the secret of one that never was, or is long past. */
 symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
                                     const unsigned char **secret)
 {
@@ -343,10 +348,10 @@ static symwin_status rendezvous_fill(struct rendezvous *m, struct sw_id *id,
         m->link = (struct sw_poll_watch){.fd = options->connection->fd,
                                          .events = POLLIN | POLLRDHUP,
                                          .deadline = INT64_MAX,
-                                         .ready = link_word};
+                                         .ready = link_ready};
         status = sw_poll_add(&m->link);
     }
-    /* Last: nothing has to remove the file. */
+    /* Last, so that no failure has to remove the file. */
     if (status == SYMWIN_OK && options->file != NULL)
         status = sw_id_write(options->file, id, for_call);
     return status;
@@ -370,7 +375,7 @@ symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *o
     if (options->connection != NULL) {
         m->connection = *options->connection;
         *options->connection = (struct sw_connection){.fd = -1};
-        sw_fork_set_remove(m->connection.fd); /* it is watched */
+        sw_fork_set_remove(m->connection.fd); /* the watch keeps it from forked children */
     }
     m->next = the_rendezvous.rendezvous_list;
     the_rendezvous.rendezvous_list = m;
@@ -393,9 +398,10 @@ symwin_status sw_rendezvous_close(const struct sw_id *id)
     return SYMWIN_OK;
 }
 
-/* ---- a rank comes ---- */
+/* ---- a rank joins ---- */
 
-/* All processes are ready: only now does any of them go. One that cannot be told tells the others. */
+/* All processes are ready: sends GO and ends the rendezvous. A process that does not get GO ends
+ * the exchange for all. */
 static void go(struct rendezvous *m)
 {
     union sw_frame frame = {.pass = {.process = 0}};
@@ -404,13 +410,13 @@ static void go(struct rendezvous *m)
     for (r = 0; r < m->nranks; r++) {
         const struct slot *s = &m->slots[r];
 
-        if (s->awaited && !s->far)
+        if (s->awaited && !s->remote)
             sw_rendezvous_tell(m, r, &frame, SW_FRAME_GO, -1);
     }
     rendezvous_end(m);
 }
 
-/* The first rank says how many there are. */
+/* The first rank that joins sets nranks. */
 static symwin_status open_slots(struct rendezvous *m, int nranks)
 {
     symwin_status status;
@@ -425,14 +431,14 @@ static symwin_status open_slots(struct rendezvous *m, int nranks)
     return status == SYMWIN_OK ? SYMWIN_OK : sw_rendezvous_own(m, status);
 }
 
-/* Who is wrong about nranks: the one that differs from all that came before it; of two, either may be. */
+/* With two earlier ranks or more, this one is wrong; with one, either may be. */
 static symwin_status fail_nranks(const struct rendezvous *m, const struct sw_frame_join *join)
 {
     int first = 0;
 
     while (first < m->nranks - 1 && !m->slots[first].taken)
         first++;
-    if (m->come < 2)
+    if (m->joined < 2)
         return sw_fail(SYMWIN_MISMATCH,
                        "%s: nranks differ: rank %d passed %d, rank %d passed %d; pass the same on "
                        "every rank",
@@ -440,10 +446,10 @@ static symwin_status fail_nranks(const struct rendezvous *m, const struct sw_fra
     return sw_fail(SYMWIN_MISMATCH,
                    "%s: nranks differ: rank %d passed %d, the %d ranks before it passed %d; pass "
                    "the same on every rank",
-                   call, join->rank, join->nranks, m->come, m->nranks);
+                   call, join->rank, join->nranks, m->joined, m->nranks);
 }
 
-static symwin_status judge(struct rendezvous *m, const struct sw_frame_join *join)
+static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join *join)
 {
     if (join->protocol != SW_FRAME_PROTOCOL)
         return sw_fail(
@@ -463,8 +469,8 @@ static symwin_status judge(struct rendezvous *m, const struct sw_frame_join *joi
     return SYMWIN_OK;
 }
 
-/* All have come: whether they are of one job. */
-static symwin_status judge_claims(struct rendezvous *m)
+/* Once all ranks have joined: fails if they may be from two jobs. */
+static symwin_status check_claims(struct rendezvous *m)
 {
     const int rank = m->file != NULL && m->table == NULL ? sw_claim_disputed(m->file, m->nranks)
                                                          : -1;
@@ -479,13 +485,13 @@ static symwin_status judge_claims(struct rendezvous *m)
                 call, rank));
 }
 
-/* Takes a seat for a member. If it must not, or if it was the last and something goes wrong, the
- * meeting is over; it is also over when this was the last and no other process has to get ready. */
-static void slot(struct rendezvous *m, const struct sw_frame_join *join,
-                 struct sw_accepted *accepted)
+/* Takes a slot for a rank. The last rank's triggers the hand-out. The rendezvous is over afterwards
+ * if the rank is not valid, if the hand-out fails, or if no other process must get ready. */
+static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
+                      struct sw_accepted *accepted)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms;
-    symwin_status status = judge(m, join);
+    symwin_status status = check_join(m, join);
     struct slot *s;
 
     if (status != SYMWIN_OK && join->rank >= 0 && join->rank < m->nranks)
@@ -502,18 +508,18 @@ static void slot(struct rendezvous *m, const struct sw_frame_join *join,
     s->deadline = deadline;
     m->foreign |= accepted != NULL;
     memcpy(s->process, join->process, sizeof s->process);
-    s->far = accepted != NULL && accepted->connection.stream;
-    if (s->far)
+    s->remote = accepted != NULL && accepted->connection.stream;
+    if (s->remote)
         memcpy(s->host, join->host, sizeof s->host);
     if (deadline < m->timer.deadline) {
         m->timer.deadline = deadline;
         m->timeout_ms = join->timeout_ms;
         sw_poll_changed();
     }
-    if (++m->come < m->nranks)
+    if (++m->joined < m->nranks)
         return;
     sw_listener_clear();
-    status = judge_claims(m);
+    status = check_claims(m);
     if (status == SYMWIN_OK)
         status = sw_rendezvous_hand_out(m);
     if (status != SYMWIN_OK)
@@ -535,24 +541,24 @@ symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_j
     m = sw_rendezvous_named(name);
     if (m == NULL)
         return sw_rendezvous_why_not(name, &culprit, &secret);
-    m->inside++;
-    slot(m, join, NULL);
+    m->waiting++;
+    take_slot(m, join, NULL);
     while (!m->over)
         sw_poll_wait(&the_rendezvous.changed, INT64_MAX);
     status = m->status;
     *out = m->group;
     if (status != SYMWIN_OK)
         sw_fail(status, "%s", m->text);
-    if (--m->inside == 0)
+    if (--m->waiting == 0)
         rendezvous_free(m);
     return status;
 }
 
-/* ---- what door.c tells ---- */
+/* ---- called by listener.c ---- */
 
 void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join)
 {
-    slot(accepted->rendezvous, join, accepted);
+    take_slot(accepted->rendezvous, join, accepted);
 }
 
 int sw_rendezvous_ready(struct sw_accepted *accepted, const union sw_frame *frame)
@@ -582,8 +588,9 @@ void sw_rendezvous_lost(struct sw_accepted *accepted)
 {
     struct rendezvous *m = accepted->rendezvous;
 
-    if (m->come == m->nranks && m->slots[accepted->rank].far && m->slots[accepted->rank].ready) {
-        m->slots[accepted->rank].accepted = NULL; /* it is with the ranks of its host now */
+    if (m->joined == m->nranks && m->slots[accepted->rank].remote &&
+        m->slots[accepted->rank].ready) {
+        m->slots[accepted->rank].accepted = NULL; /* it has joined the ranks of its host */
         sw_listener_drop(accepted);
         return;
     }
@@ -611,15 +618,15 @@ void sw_rendezvous_failed(struct rendezvous *rendezvous, symwin_status status)
     rendezvous_fail(rendezvous, sw_rendezvous_own(rendezvous, status));
 }
 
-/* Every meeting that waits for a rank would wait in vain. */
+/* Fails every rendezvous that a rank has joined: the others cannot connect. */
 void sw_rendezvous_no_room(int error)
 {
     struct rendezvous *m, *next;
 
     for (m = the_rendezvous.rendezvous_list; m != NULL; m = next) {
         next = m->next;
-        m->foreign = 1; /* whoever is at the door */
-        if (m->come > 0)
+        m->foreign = 1; /* the client that could not be accepted */
+        if (m->joined > 0)
             rendezvous_fail(
                 m, sw_rendezvous_own(
                        m, sw_fail(SYMWIN_NO_MEMORY,

@@ -1,21 +1,27 @@
-/* The side of the process that made the id: the rendezvous (rendezvous.c, hand_out.c) and its listener (listener.c). Under
- * the poll lock. */
+/* The creator's side: the rendezvous (rendezvous.c, hand_out.c) and its listener (listener.c).
+ * Under the poll lock.
+ *
+ * A rendezvous of ranks on several hosts is followed by a host-local one on each host but the
+ * creator's. There `table` is set, and ranks count from 0; texts and culprits have the number among
+ * all ranks. */
 #ifndef SYMWIN_RENDEZVOUS_H
 #define SYMWIN_RENDEZVOUS_H
 
 #include "src/bootstrap/id.h"
 
+/* A rank of a rendezvous. */
 struct slot {
     int taken;
-    int64_t deadline;             /* of its own */
+    int64_t deadline;             /* of this rank */
     struct sw_accepted *accepted; /* NULL: a thread of this process */
-    int awaited; /* all have come, and it has to say that it is ready: for its process, the lowest
-                  * rank of another one here; or that it is with the ranks of its host */
-    int ready;   /* and has said so */
-    int linked; /* the lowest rank of another host: it has gone, and its connection links the hosts */
-    int far;    /* it came through TCP */
+    /* All ranks have joined, and this one must send READY: the lowest rank of another process here,
+     * for its process; or a rank of another host, once it has joined the ranks of its host. */
+    int awaited;
+    int ready;  /* has sent it */
+    int linked; /* lowest rank of another host: its connection links the hosts, go was sent */
+    int remote; /* joined by TCP */
     unsigned char process[SW_NAME_BYTES];
-    unsigned char host[SW_NAME_BYTES]; /* of one that did; else zeros */
+    unsigned char host[SW_NAME_BYTES]; /* zeros unless `remote` */
 };
 
 struct rendezvous {
@@ -23,57 +29,57 @@ struct rendezvous {
     struct sw_id id;
     unsigned char name[SW_NAME_BYTES];
     struct sw_poll_watch timer;
-    int timeout_ms; /* of the rank whose deadline comes first */
-    int nranks;     /* 0: nobody has come yet */
-    int posts;      /* ranks that the control page is for */
+    int timeout_ms; /* of the rank with the earliest deadline */
+    int nranks;     /* 0: no rank has joined */
+    int posts;      /* ranks on the control page */
     struct slot *slots;
-    int come;
-    int unready; /* ranks that are awaited, and not ready */
-    int foreign; /* ranks of other processes among them */
-    int inside;  /* threads of this process that wait; the last frees a meeting that is over */
+    int joined;  /* ranks that have joined */
+    int unready; /* ranks that are awaited and not ready */
+    int foreign; /* a rank of another process has joined, or tried to */
+    int waiting; /* threads of this process that wait; the last frees it once it is over */
     int over;
-    int extended;         /* its timer has been put off */
-    symwin_status status; /* how it ended */
-    int culprit;          /* whose fault that was, by its number among all ranks; -1: no rank's */
+    int extended;         /* the timer was put off */
+    symwin_status status; /* outcome */
+    int culprit;          /* number among all ranks; -1: no rank */
     char text[SW_TEXT_BYTES];
-    struct sw_group *group; /* for the threads of this process */
-    char *file;             /* owned: where the id is written down, NULL: nowhere */
-    struct sw_frame_table
-        *table; /* owned: of all ranks, where this is a meeting of one host's; or NULL */
-    int host;
-    struct sw_connection
-        connection;            /* owned: to the deciding host, .fd -1: not this process's affair */
-    struct sw_poll_watch link; /* it, until it is handed out */
+    struct sw_group *group;          /* for the threads of this process */
+    char *file;                      /* owned: the id's file; NULL: none */
+    struct sw_frame_table *table;    /* owned: of all ranks; NULL: not host-local */
+    int host;                        /* this host's number in the table */
+    struct sw_connection connection; /* owned: to the deciding host; .fd -1: none */
+    struct sw_poll_watch link;       /* of `connection`, until it is handed out */
 };
 
-/* What a sentence calls a rank: in a meeting of one host's ranks, by its number among all. */
+/* The number of a rank among all ranks, for texts. */
 int sw_rendezvous_number(const struct rendezvous *m, int rank);
 
-/* The status is that rank's fault. */
+/* Makes that rank the culprit; returns `status`. */
 symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_status status);
 
-/* What sw_fail() has just said is the trouble of this process, not of a rank that comes. */
+/* The last error is a failure of this process, not of a rank that joins: makes the lowest rank of
+ * this process the culprit and says so in the text. Returns `status`. */
 symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status);
 
-/* Sends a frame to a rank, which is to blame where it is not here any more. */
+/* Sends a frame to a rank. If the rank is unreachable, it is the culprit. */
 symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
                                  enum sw_frame_type type, int fd);
 
-/* Gives every process what it needs, and makes this one's group. From then on the leaders of the others
- * have to get ready. */
+/* hand_out.c: sends every process what it needs and creates the group of this one. From then on the
+ * ranks with `awaited` must send READY. */
 symwin_status sw_rendezvous_hand_out(struct rendezvous *m);
 
 /* ---- rendezvous.c ---- */
 
-/* Opens an id, complete but for the folder and the port if any will do: from now on ranks can come. */
+/* Opens a rendezvous: ranks can join from now on. Fills in what the id lacks: creator, folder, and
+ * the port if any will do. */
 symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *options,
                                  const char *for_call);
 
-/* Ends the meeting under an id that has not served. */
+/* Ends the rendezvous of an id that was not used. */
 symwin_status sw_rendezvous_close(const struct sw_id *id);
 
-/* A thread of this process takes its seat and waits until all ranks have come or the meeting has
- * failed; the same status for all. */
+/* A thread of this process joins and waits until all ranks have joined or the rendezvous has
+ * failed. Same status for all ranks. */
 symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
                                  struct sw_group **out);
 
@@ -82,55 +88,63 @@ void sw_rendezvous_forked(void);
 
 /* ---- listener.c ---- */
 
-/* A connection of a rank that comes. */
+/* An accepted connection of a process that wants to join. */
 struct sw_accepted {
     struct sw_poll_watch watch;
     struct sw_accepted *next; /* newest first */
     struct sw_connection connection;
-    pid_t pid; /* as seen from here, 0: not at all */
+    pid_t pid; /* as seen from here; 0: not visible */
     struct sw_frame_hello hello;
     struct sw_frame_challenge challenge;
-    struct rendezvous *rendezvous; /* NULL: it has not said hello */
-    int has_slot;
+    struct rendezvous *rendezvous; /* NULL: no HELLO yet */
+    int has_slot;                  /* authenticated */
     int rank;
 };
 
-/* Opens the socket in a private folder, and one for TCP where the id has an address, unless they are open there;
- * says in the id where. No folder to be had is no failure: threads of this process can do without. */
+/* Opens what is not open yet: the local socket in a private folder, and a TCP socket if the id has
+ * an address. Writes folder and port to the id. Having no folder is no failure: threads of this
+ * process can join without it. */
 symwin_status sw_listener_open(struct sw_id *id);
 
-/* Closes the sockets, at once or when ranks of a failed meeting have had the time to hear of it. */
+/* Closes the sockets if no rendezvous is open. `linger`: a second later, so that late ranks of a
+ * failed rendezvous learn why. */
 void sw_listener_rest(int linger);
 
-/* The visitors of a meeting, one after another: pass NULL first. */
+/* Iterates over the accepted connections of a rendezvous; `last` NULL: the first. */
 struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
                                      const struct sw_accepted *last);
 void sw_listener_drop(struct sw_accepted *accepted);
 void sw_listener_refuse(struct sw_accepted *accepted, symwin_status status, int culprit,
                         const char *text);
-void sw_listener_clear(void); /* sends all away who have no seat: their descriptors are needed */
+void sw_listener_clear(void); /* refuses all without a slot: their descriptors are needed */
 void sw_listener_forked(void);
 
-/* A host name or number as an id has it, or an interface of this host unless the name is to mean the same `everywhere`.
- * Without the lock: asking for a name takes as long as it takes, and whoever holds the lock keeps this process from
- * seeing that another has died. */
+/* Sets the id's address and port from a host name or number, or from the name of an interface
+ * unless `everywhere` is set. Without the lock: name resolution has no time limit, and while the
+ * lock is held this process does not notice the death of another. */
 symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
                                   const char *call);
 
-/* What listener.c asks rendezvous.c. */
+/* ---- what listener.c calls in rendezvous.c; control calls sw_rendezvous_ended() ---- */
+
 struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES]);
+
+/* Why no rendezvous has that name. *secret: of the one that had it; NULL: unknown. */
 symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
-                                    const unsigned char **secret); /* there is no such meeting */
+                                    const unsigned char **secret);
 const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous);
 void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join);
-void sw_rendezvous_ended(
-    const struct sw_group *group); /* maybe one that not all of its ranks have got yet */
-void sw_rendezvous_failed(struct rendezvous *rendezvous,
-                          symwin_status status); /* by this process; see last error */
-int sw_rendezvous_ready(struct sw_accepted *accepted,
-                        const union sw_frame *frame);  /* 0: nobody asked */
-void sw_rendezvous_lost(struct sw_accepted *accepted); /* it had a seat */
-void sw_rendezvous_no_room(int error);                 /* no descriptor is left for a visitor */
-int sw_rendezvous_expects(void);                       /* a meeting is open */
+
+/* Another host may have ended the group's exchange. Not all ranks here may have the group yet. */
+void sw_rendezvous_ended(const struct sw_group *group);
+
+/* This process has failed; the last error says how. */
+void sw_rendezvous_failed(struct rendezvous *rendezvous, symwin_status status);
+
+/* A frame on a connection with a slot. 0: it was not expected. */
+int sw_rendezvous_ready(struct sw_accepted *accepted, const union sw_frame *frame);
+void sw_rendezvous_lost(struct sw_accepted *accepted); /* a connection with a slot has ended */
+void sw_rendezvous_no_room(int error); /* accept() found no descriptor; `error` is its errno */
+int sw_rendezvous_expects(void);       /* whether a rendezvous is open */
 
 #endif

@@ -1,10 +1,12 @@
-/* Unique ids: how one is made and given up, and how all ranks get the same one: from the launcher's
- * environment, by an all-gather of the caller's, or from a communicator that exists. id.c has what an
- * id holds.
+/* Unique ids: creation and release, and how all ranks get the same one: from the launcher's
+ * environment, by the caller's all-gather, or from an existing communicator. id.c has the contents
+ * of an id.
  *
- * Processes of a launched job on one host meet in a file under the job's name: rank 0 makes the id and
- * writes it down. With several hosts, all make the same id of a secret that they share, SYMWIN_SECRET,
- * and rank 0's process waits for them at MASTER_ADDR.
+ * In a job on one host rank 0 creates the id and writes it to a file whose name is derived from the
+ * job's. In a job on several hosts all ranks derive the same id from a shared secret,
+ * SYMWIN_SECRET, and rank 0's process listens at MASTER_ADDR.
+ *
+ * Any thread, without the poll lock.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@ enum { LEAST_SECRET = 16 };
 static const char env_call[] = "symwin_unique_id_from_env";
 static const char split_call[] = "symwin_comm_split";
 
-/* ---- made and given up ---- */
+/* ---- creation and release ---- */
 
 symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
                          const char *for_call)
@@ -44,7 +46,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     sw_poll_lock();
     status = sw_rendezvous_open(id, options, for_call);
     sw_poll_unlock();
-    sw_poll_settle(); /* if it failed */
+    sw_poll_settle(); /* ends the poll thread if this failed */
     return status;
 }
 
@@ -55,7 +57,7 @@ symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, c
     return sw_listener_resolve(options->address, options->port, 1, id, for_call);
 }
 
-/* SYMWIN_PORT; 0, where it is not set: any. */
+/* Reads SYMWIN_PORT. 0: any port; the default. */
 static symwin_status read_port(const char *for_call, int *out)
 {
     const char *text = getenv("SYMWIN_PORT");
@@ -116,7 +118,7 @@ symwin_status symwin_unique_id_release(const symwin_unique_id *id)
     return status;
 }
 
-/* ---- what a launcher says ---- */
+/* ---- launch query ---- */
 
 symwin_status symwin_launch_query(symwin_launch_info *info)
 {
@@ -137,11 +139,12 @@ symwin_status symwin_launch_query(symwin_launch_info *info)
     return status;
 }
 
-/* ---- the environment ---- */
+/* ---- ids from the environment ---- */
 
-/* The number of this call among those that could be the others' as well, whatever became of them: ranks
- * that all fail and all call again still meet, although some failed earlier than others. A process that is
- * told at once to set a variable has not met anybody. */
+/* Numbers the calls, so that the n-th call of each rank gets the same id. Calls that fail count
+ * too: if all ranks fail and call again, they still match, although some failed earlier than
+ * others. Not counted are calls that fail because a variable is missing or wrong: no other rank
+ * depends on them. */
 static unsigned next_number(void)
 {
     static atomic_uint calls;
@@ -149,7 +152,8 @@ static unsigned next_number(void)
     return atomic_fetch_add(&calls, 1);
 }
 
-/* Ranks of another job that nothing tells from this one would be met in its stead. */
+/* Fails if another job is running whose ranks have the same variables: ranks of both would join
+ * each other. */
 static symwin_status look_for_rivals(const struct sw_launch *launch, int timeout_ms)
 {
     const long rival = sw_launch_rival(launch, timeout_ms);
@@ -169,7 +173,7 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
     unsigned char host[SW_NAME_BYTES]; /* others may see the same folder over the network */
     const struct sw_part job[] = {
         {launch->job, strlen(launch->job)}, {&number, sizeof number}, {host, sizeof host}};
-    /* One that makes no sense is refused once the ranks have met: by symwin_comm_create(). */
+    /* symwin_comm_create() refuses an invalid value. */
     const int timeout_ms = (int)sw_setting(SW_SETTING_BOOTSTRAP_TIMEOUT_MS);
     const struct timespec moment = {.tv_nsec = 1000000};
     char tail[SW_TAIL_BYTES], name[SW_FILE_NAME_BYTES];
@@ -265,9 +269,9 @@ symwin_status symwin_unique_id_from_env(symwin_unique_id *id)
     return status;
 }
 
-/* ---- a transport of the caller's ---- */
+/* ---- ids by the caller's all-gather ---- */
 
-/* What rank 0 spreads. */
+/* What rank 0 sends to all. */
 struct shared {
     int32_t status;
     int32_t zero;
@@ -286,8 +290,8 @@ static symwin_status gather(symwin_allgather_fn allgather, void *context, const 
                       : sw_fail(SYMWIN_INVALID, "%s: allgather returned %d", share_call, error);
 }
 
-/* Whether all ranks can go on: the transport may know no deadline, so a rank that cannot tells the others.
- * For that it needs no memory but the stack's. */
+/* Fails if any rank has failed. The caller's all-gather may have no deadline, so a rank that failed
+ * must call it too, even one without memory: this needs only the stack. */
 static symwin_status gather_status(int nranks, symwin_allgather_fn allgather, void *context,
                                    symwin_status own)
 {
@@ -311,9 +315,9 @@ static symwin_status gather_status(int nranks, symwin_allgather_fn allgather, vo
     return status;
 }
 
-/* Rank 0 makes the id; all get it. */
-static symwin_status spread(int rank, symwin_allgather_fn allgather, void *context,
-                            struct shared *all, symwin_unique_id *id)
+/* Rank 0 creates the id; all ranks get it. */
+static symwin_status share_id(int rank, symwin_allgather_fn allgather, void *context,
+                              struct shared *all, symwin_unique_id *id)
 {
     struct shared mine = {.status = SYMWIN_OK};
     symwin_status status;
@@ -368,20 +372,20 @@ symwin_status symwin_unique_id_share(int nranks, int rank, symwin_allgather_fn a
     }
     status = gather_status(nranks, allgather, context, status);
     if (status == SYMWIN_OK)
-        status = spread(rank, allgather, context, all, id);
+        status = share_id(rank, allgather, context, all, id);
     if (all != NULL)
         sw_wipe(all, (size_t)nranks * sizeof *all);
     free(all);
     return status;
 }
 
-/* ---- a communicator ---- */
+/* ---- ids for parts of a communicator ---- */
 
-/* What a rank votes: its color and key, and where others reach its host, if its process knows: an address, and the number
- * of the interface, which counts on this host. */
+/* The values of a rank's ballot: color and key; and if its process links the hosts, the address at
+ * which other hosts reach this one, and the interface index, which is valid on this host only. */
 enum { COLOR, KEY, FAMILY, ADDRESS, INTERFACE = ADDRESS + 2, BALLOTED };
 
-/* By which address other hosts reach this one, where this process links them: that of a connection. */
+/* If this process links the hosts: adds the local address of one of its connections to them. */
 static void ballot_address(const struct sw_group *group, uint64_t values[BALLOTED])
 {
     int h;
@@ -401,7 +405,8 @@ static void ballot_address(const struct sw_group *group, uint64_t values[BALLOTE
     }
 }
 
-/* What the process of a host's lowest rank voted, which links the host. Another process may have written it. */
+/* The ballot of a host's lowest rank, whose process links the host. Do not trust it: any process of
+ * this host can write to the control page. */
 static const uint64_t *ballot_of_host(const symwin_comm *parent, int host)
 {
     int r = 0;
@@ -411,7 +416,7 @@ static const uint64_t *ballot_of_host(const symwin_comm *parent, int host)
     return parent->ballots[r].values;
 }
 
-/* 0: there is no address. */
+/* The address at which other hosts reach a host. 0: unknown. */
 static int address_of_host(const symwin_comm *parent, int host, struct sockaddr_storage *out)
 {
     const uint64_t *values = ballot_of_host(parent, host);
@@ -424,15 +429,16 @@ static int address_of_host(const symwin_comm *parent, int host, struct sockaddr_
     return 1;
 }
 
-/* This rank's part of a communicator. */
+/* The part that this rank belongs to. */
 struct part {
     int nranks;
     int rank;
-    int maker;   /* of its id: a rank of the parent */
-    int several; /* hosts */
+    int maker;      /* creator of its id, a rank of the parent */
+    int cross_host; /* its ranks are on several hosts */
 };
 
-/* The maker is on host 0 where that has a rank of the part: all hosts have reached it. */
+/* The creator is on host 0 if that has a rank of the part: all hosts have connected to it
+ * before. */
 static void find_part(const symwin_comm *parent, int color, struct part *part)
 {
     const uint64_t *own = parent->ballots[parent->rank].values;
@@ -447,13 +453,13 @@ static void find_part(const symwin_comm *parent, int color, struct part *part)
             continue;
         part->nranks++;
         part->rank += key < (int32_t)own[KEY] || (key == (int32_t)own[KEY] && r < parent->rank);
-        part->several |= host_of[r] != host_of[parent->rank];
+        part->cross_host |= host_of[r] != host_of[parent->rank];
         if (part->maker < 0 || (host_of[part->maker] != 0 && host_of[r] == 0))
             part->maker = r;
     }
 }
 
-/* The secret of a part's id, of what the parent's ranks share; the nonce travels in its place. */
+/* Derives the secret of a part's id from the parent's key and a nonce. Only the nonce is sent. */
 static void part_secret(const symwin_comm *parent, int color,
                         const unsigned char nonce[SW_KEY_BYTES], unsigned char secret[SW_KEY_BYTES])
 {
@@ -463,7 +469,8 @@ static void part_secret(const symwin_comm *parent, int color,
     sw_hmac(parent->key, parts, 3, secret);
 }
 
-/* Ranks of one host need no network; for those of several, the maker listens where its host is known. */
+/* Creates the id of a part. Over several hosts the creator listens at its host's known address;
+ * within one host it needs no network. */
 static symwin_status make_id(const symwin_comm *parent, const struct part *part, int color,
                              unsigned char nonce[SW_KEY_BYTES], struct sw_id *id)
 {
@@ -473,11 +480,11 @@ static symwin_status make_id(const symwin_comm *parent, const struct part *part,
     struct sockaddr_storage address;
     symwin_status status;
 
-    if (part->several && !address_of_host(parent, host, &address))
+    if (part->cross_host && !address_of_host(parent, host, &address))
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "the system does not say by which address other hosts reach this one; make "
                        "an id for the part where SYMWIN_ADDR is set, and pass it on");
-    if (part->several)
+    if (part->cross_host)
         options.at = &address;
     status = sw_random_bytes(nonce, SW_KEY_BYTES, split_call);
     if (status != SYMWIN_OK)
@@ -488,26 +495,27 @@ static symwin_status make_id(const symwin_comm *parent, const struct part *part,
     return status;
 }
 
-/* The id of this rank's part, of what its maker has spread. */
+/* Makes the id of this rank's part from what its creator sent. */
 static void take_id(const symwin_comm *parent, const struct part *part, int color,
-                    const struct sw_id *spread, symwin_unique_id *out)
+                    const struct sw_id *sent, symwin_unique_id *out)
 {
-    struct sw_id id = *spread;
+    struct sw_id id = *sent;
     const int host = parent->group->host_of[parent->rank];
 
-    part_secret(parent, color, spread->secret, id.secret);
+    part_secret(parent, color, sent->secret, id.secret);
     if (parent->group->host_of[part->maker] != host)
         sw_id_set_interface(&id, (uint32_t)ballot_of_host(parent, host)[INTERFACE]);
     memcpy(out, &id, sizeof *out);
     sw_wipe(&id, sizeof id);
 }
 
-/* The collective part: *part, and of all makers' ids this rank's; *own is the id that it has made itself, if it has. */
+/* The collective steps: sets *part and gathers the ids of all creators in `ids`. If this rank is a
+ * creator, *own is its id and *made is set. */
 static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, struct part *part,
                                     struct sw_id *ids, struct sw_id *own, int *made)
 {
     uint64_t values[BALLOTED] = {(uint32_t)color, (uint32_t)key};
-    struct sw_id shown; /* its own, with a nonce in place of the secret */
+    struct sw_id public_id; /* *own with the nonce in place of the secret */
     symwin_status status = SYMWIN_OK;
 
     if (ids == NULL)
@@ -519,7 +527,7 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
     status = sw_comm_agree(parent, split_call, status, values, BALLOTED);
     if (status != SYMWIN_OK)
         return status;
-    memset(&shown, 0, sizeof shown);
+    memset(&public_id, 0, sizeof public_id);
     find_part(parent, color, part);
     if (color != SYMWIN_SPLIT_NONE && part->maker < 0)
         status = sw_fail(SYMWIN_MISMATCH,
@@ -532,14 +540,14 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
         status = make_id(parent, part, color, nonce, own);
         *made = status == SYMWIN_OK;
         if (*made) {
-            shown = *own;
-            memcpy(shown.secret, nonce, sizeof nonce);
+            public_id = *own;
+            memcpy(public_id.secret, nonce, sizeof nonce);
         }
     }
     status = sw_comm_agree(parent, split_call, status, NULL, 0);
     if (status == SYMWIN_OK)
-        status = sw_exchange_allgather(parent->group->exchange, parent->rank, &shown, sizeof shown,
-                                       ids, parent->timeout_ms, split_call);
+        status = sw_exchange_allgather(parent->group->exchange, parent->rank, &public_id,
+                                       sizeof public_id, ids, parent->timeout_ms, split_call);
     return status;
 }
 
