@@ -1,10 +1,13 @@
-/* Memory of one process shown in another: descriptors over the lines between processes.
+/* Handle exchange: memory of one process shown in another, by descriptors over the peer sockets.
  *
- * Each process sends the memory of its ranks to every other, unasked: nobody can ask for memory that
- * is not in the registration under way, and only the processes of the communicator have a line. A rank
- * whose memory cannot be exported sends that instead of a descriptor, so nobody waits for it. What
- * comes is imported and closed at once, and whatever fails, all that is due is received: the next
- * registration finds the lines empty, but for letters of one rank to another (letters.c).
+ * Each process sends the memory of its ranks to all others without being asked. So no process can
+ * ask for memory outside the current registration, and only processes of the communicator have a
+ * peer socket. If a rank's memory cannot be exported, its frame carries the error in place of a
+ * descriptor, so nobody waits for it. Descriptors are imported and closed as they arrive. After a
+ * failure all expected frames are still received: the next registration finds no old handles in
+ * the sockets, only messages from one rank to another (mailbox.c).
+ *
+ * The leader's thread runs an exchange; the poll thread leaves the peer sockets alone meanwhile.
  */
 #include <errno.h>
 #include <poll.h>
@@ -15,30 +18,31 @@
 
 #include "src/window/window.h"
 
-enum { SLICE_MS = 20 }; /* between two looks at whether the exchange has ended */
+enum { SLICE_MS = 20 }; /* interval of checks whether the exchange has ended */
 
-/* What is still to be done on one line. */
+/* What is still to be sent and received on one peer socket. */
 struct errand {
-    int to_send;    /* the next rank of this process whose memory goes out; nranks: none */
-    int to_receive; /* frames */
+    int to_send;    /* the next rank of this process whose memory is sent; nranks: none */
+    int to_receive; /* number of frames */
 };
 
 struct sw_handle_exchange {
     struct sw_group *group;
     struct sw_segment *segment;
-    int piece; /* of each rank that has so many */
+    int piece; /* which piece of each rank; ranks with fewer pieces take no part */
     const char *call;
     int64_t deadline;
     int *fds;                /* owned, nranks: this process's exported memory, -1: none */
     symwin_status *exported; /* owned, nranks */
     unsigned char *came;     /* owned, nranks: ranks whose frame was received */
     struct errand *errands;  /* owned, processes */
-    struct pollfd *polls;    /* owned, processes; those that are waited for, */
-    int *polled;             /* owned, processes: and whose they are */
+    struct pollfd *polls;    /* owned, processes: the sockets waited for */
+    int *polled;             /* owned, processes: the process of each of them */
     symwin_status status;    /* the first failure; its text is the thread's last error */
 };
 
-/* Keeps the first failure and its sentence. */
+/* Keeps the first failure: records `status` if there is none yet, else restores `text`, the error
+ * of the first. */
 static void note(struct sw_handle_exchange *t, symwin_status status, const char *text)
 {
     if (t->status == SYMWIN_OK)
@@ -59,7 +63,8 @@ static int next_local(const struct sw_handle_exchange *t, int rank)
     return rank;
 }
 
-/* A descriptor pins the memory, so a forked child must hold none, from the moment that it is there. */
+/* A descriptor keeps the memory alive, so a forked child must never have one: it joins the
+ * close-on-fork set under the lock that created it. */
 symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *out)
 {
     CUresult result;
@@ -102,13 +107,13 @@ static void export_all(struct sw_handle_exchange *t)
     }
 }
 
-/* The line is dead, and with it the communicator. */
+/* The connection to a process has failed, which ends the communicator. */
 static void lost(struct sw_handle_exchange *t, int process, symwin_status why)
 {
     sw_exchange_fail(t->group->exchange, why, sw_group_leader_of(t->group, process));
 }
 
-/* This process cannot use its lines. */
+/* This process has no resources to use its peer sockets, which ends the communicator. */
 static void stuck(struct sw_handle_exchange *t)
 {
     sw_exchange_fail(t->group->exchange, SYMWIN_NO_MEMORY, t->group->leader);
@@ -122,7 +127,7 @@ static void send_one(struct sw_handle_exchange *t, int process)
     union sw_frame frame;
     int error;
 
-    memset(&frame, 0, sizeof frame.handle); /* the union is as large as the largest of them */
+    memset(&frame, 0, sizeof frame.handle); /* not the whole union: other frames are larger */
     frame.handle.sequence = t->segment->id;
     frame.handle.bytes = t->segment->rank[r].pieces[t->piece].bytes;
     frame.handle.rank = r;
@@ -132,7 +137,7 @@ static void send_one(struct sw_handle_exchange *t, int process)
     if (error == 0)
         e->to_send = next_local(t, r + 1);
     else if (error == ETOOMANYREFS && sw_now_ms() < t->deadline - SLICE_MS)
-        nanosleep(&moment, NULL); /* passes when others have received */
+        nanosleep(&moment, NULL); /* too many descriptors in flight: until others receive */
     else if (error == EPIPE || error == ECONNRESET)
         lost(t, process, SYMWIN_PEER_LOST);
     else if (error != EAGAIN)
@@ -155,7 +160,8 @@ static symwin_status import_one(struct sw_handle_exchange *t, const struct sw_fr
     return sw_segment_map(t->group, t->segment, handle->rank, memory, (size_t)handle->bytes, 0);
 }
 
-/* A frame of this registration from the rank that it says. `lost`: its descriptor was. */
+/* Whether the frame belongs to this exchange and comes from its rank's process. `lost`: its
+ * descriptor could not be received. */
 static int fits(const struct sw_handle_exchange *t, int process, const union sw_frame *frame,
                 int fd, int lost)
 {
@@ -204,14 +210,16 @@ static void receive_one(struct sw_handle_exchange *t, int process)
     t->came[frame.handle.rank] = 1;
     if (fd >= 0 && t->status == SYMWIN_OK)
         note(t, import_one(t, &frame.handle, fd), text);
-    if (fd >= 0 && t->status == SYMWIN_OK) /* the driver knows it: it is memory */
+    /* A descriptor that the driver accepted is memory, and closing it does not block. */
+    if (fd >= 0 && t->status == SYMWIN_OK)
         sw_fork_set_close(fd);
     else
         sw_closer_close(fd);
 }
 
-/* Which lines there is something to do on, and no others: poll() takes no more than the process may have descriptors,
- * and there may be more processes on other hosts. Returns how many; 0: done. */
+/* Lists the sockets with something left to send or receive, and returns how many; 0: done. Only
+ * these: poll() accepts at most as many entries as the process may have descriptors, and there may
+ * be more processes than that on other hosts. */
 static int fill_polls(struct sw_handle_exchange *t)
 {
     int count = 0;
@@ -239,7 +247,7 @@ static symwin_status exchange_all(struct sw_handle_exchange *t)
     int count, ready;
     int i;
 
-    for (i = 0; i < group->processes; i++) /* what came before this process began */
+    for (i = 0; i < group->processes; i++) /* handles that came before this process began */
         while (group->sockets[i].early != NULL && t->errands[i].to_receive > 0)
             receive_one(t, i);
     while ((count = fill_polls(t)) > 0) {
