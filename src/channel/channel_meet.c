@@ -1,12 +1,14 @@
-/* What the two ends of a channel tell each other, and what each makes of it.
+/* The messages between the two ends of a channel.
  *
- *   create    -> OFFER     this rank's memory and counters, or why there is no end
- *   connect   -> VERDICT   the peer's offer was taken and its memory mapped, or why not; once the OFFER is there
- *   destroy   -> GONE      this rank's kernels will not use the peer's counters any more; and what the
- *                          communicator has failed with, if it has
+ *   call      sends      that says
+ *   create    OFFER      this rank's memory and counters, or why it has no end
+ *   connect   VERDICT    the peer's memory is mapped here, or why not; follows the peer's OFFER
+ *   destroy   GONE       this rank's kernels no longer use the peer's counters; also why the
+ *                        communicator has ended, if it has
  *
- * An end is connected when both verdicts are good; so both ends are, or neither, and the lower rank's failure is both's.
- * Letters of all ends are dealt with by whoever waits for one of them.
+ * An end is connected when both verdicts are SYMWIN_OK. So both ends connect or neither does; if
+ * both ranks fail, the failure of the lower one is reported on both. A rank that waits for one of
+ * its ends processes the messages to all of them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +56,7 @@ size_t sw_lanes_offset(const symwin_comm *comm, uint32_t lane)
            (size_t)lane * SW_STATE_LANE_BYTES;
 }
 
-/* Whether a peer's offer is of lanes that it can have. */
+/* Whether the lanes in a peer's OFFER lie in its communicator memory. */
 static int lanes_are(const symwin_comm *comm, uint64_t words, uint32_t lanes)
 {
     const uint64_t first = sw_lanes_offset(comm, 0), end = sw_lanes_offset(comm, SW_STATE_LANES);
@@ -63,9 +65,9 @@ static int lanes_are(const symwin_comm *comm, uint64_t words, uint32_t lanes)
            (end - words) / SW_STATE_LANE_BYTES >= lanes;
 }
 
-/* ---- the peer's memory ------------------------------------------------------------------------- */
+/* ---- the peer's memory ----------------------------------------------------------------------- */
 
-/* Under the mutex. */
+/* The import of the offered allocation, if there is one. Under the mutex. */
 static struct sw_import *known_import(struct sw_channels *channels,
                                       const struct sw_frame_message *w)
 {
@@ -77,7 +79,7 @@ static struct sw_import *known_import(struct sw_channels *channels,
     return i;
 }
 
-/* The allocation that came along: the handle, to be released. */
+/* The handle of the allocation that came with a message. The caller releases it. */
 static symwin_status open_memory(struct sw_message *message, CUmemGenericAllocationHandle *out)
 {
     struct sw_frame_message *w = &message->words;
@@ -103,7 +105,7 @@ static symwin_status open_memory(struct sw_message *message, CUmemGenericAllocat
         sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)message->fd,
                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
         "cuMemImportFromShareableHandle of rank %d's memory", w->from);
-    if (status == SYMWIN_OK) { /* the driver knows it: it is memory, and needs no closer */
+    if (status == SYMWIN_OK) { /* it is memory: closing it does not block */
         sw_fork_set_close(message->fd);
         message->fd = -1;
     }
@@ -142,7 +144,7 @@ static symwin_status import_memory(symwin_comm *comm, const char *call, struct s
     return SYMWIN_OK;
 }
 
-/* Under the mutex, as all to the next section. */
+/* Maps offered memory that is in no window. Under the mutex, as the next two functions. */
 static symwin_status connect_other(symwin_comm *comm, const char *call, struct sw_end *end,
                                    struct sw_message *message)
 {
@@ -165,6 +167,7 @@ static symwin_status connect_other(symwin_comm *comm, const char *call, struct s
     return SYMWIN_OK;
 }
 
+/* Finds offered memory that is in a window. */
 static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
                                     const struct sw_frame_message *w)
 {
@@ -178,7 +181,7 @@ static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
     return SYMWIN_OK;
 }
 
-/* What is to be said of an offer. */
+/* Connects this end to the offered memory and counters. Returns the verdict. */
 static symwin_status answer(symwin_comm *comm, const char *call, struct sw_end *end,
                             struct sw_message *message)
 {
@@ -226,7 +229,7 @@ void sw_end_disconnect(symwin_comm *comm, struct sw_import *import, struct sw_se
     }
 }
 
-/* ---- letters ----------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 enum todo { DROP, KEEP, REPLY };
 
@@ -282,7 +285,7 @@ static enum todo take_offer(symwin_comm *comm, const char *call, struct sw_end *
         end->peer_gone = 1;
         return DROP;
     }
-    memcpy(text, symwin_last_error(), sizeof text); /* the caller may wait for another end */
+    memcpy(text, symwin_last_error(), sizeof text); /* the call may be about another end */
     end->mine = answer(comm, call, end, message);
     end->answered = 1;
     if (end->mine != SYMWIN_OK)
@@ -312,7 +315,7 @@ static enum todo open_message(symwin_comm *comm, const char *call, struct sw_mes
     enum todo todo = DROP;
 
     if (w->number > comm->channels->made[w->from])
-        return KEEP; /* this rank has yet to come to it */
+        return KEEP; /* this rank has not created the end yet */
     if (end == NULL)
         return DROP;
     if (w->kind == SW_MESSAGE_OFFER)
@@ -320,7 +323,7 @@ static enum todo open_message(symwin_comm *comm, const char *call, struct sw_mes
     if (w->kind == SW_MESSAGE_VERDICT)
         hear(end, (symwin_status)w->status, w->text);
     if (w->kind == SW_MESSAGE_GONE) {
-        if (w->status != SYMWIN_OK) /* and why it had to */
+        if (w->status != SYMWIN_OK) /* the communicator has ended */
             hear(end, (symwin_status)w->status, w->text);
         else
             hear(end, SYMWIN_MISMATCH, "destroyed its end before it was connected");
@@ -342,7 +345,8 @@ void sw_message_fill(const symwin_comm *comm, int peer, enum sw_message_kind kin
         snprintf(message->text, sizeof message->text, "%s", text);
 }
 
-/* An early letter whose end is there by now, or else the next one that came. NULL: there is nothing to be done. */
+/* The next message to process: an early one whose end exists now, or else the oldest in the
+ * mailbox. NULL: none. */
 static struct sw_message *next_message(symwin_comm *comm)
 {
     struct sw_message **at = &comm->channels->early;
