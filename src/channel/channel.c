@@ -195,8 +195,8 @@ static symwin_status prepare(const char *call, symwin_comm *comm, struct sw_end 
 /* ---- create and connect ---------------------------------------------------------------------- */
 
 /* Sends the OFFER, with `status`: the peer hears of a failure too. Returns the first failure. */
-static symwin_status offer(const char *call, symwin_comm *comm, symwin_status status,
-                           struct sw_frame_message *message, struct offered *o)
+static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_status status,
+                                struct sw_frame_message *message, struct offered *o)
 {
     char text[SW_TEXT_BYTES];
     symwin_status sent;
@@ -226,7 +226,7 @@ static symwin_status create(const char *call, symwin_comm *comm, struct sw_end *
     if (status == SYMWIN_OK)
         status = prepare(call, comm, end, options, &message, &o);
     sw_scope_leave(&scope);
-    status = offer(call, comm, status, &message, &o);
+    status = send_offer(call, comm, status, &message, &o);
     drop_offered(&o);
     if (status != SYMWIN_OK)
         release_own(comm, end);
@@ -296,8 +296,9 @@ static struct sw_end *lookup(const char *call, const symwin_comm *comm,
 
 /* Reads the state of an end. Fills *channel if it is connected; returns the failure if it failed;
  * *peer is the rank to wait for otherwise. */
-static symwin_status look(const char *call, symwin_comm *comm, const symwin_channel_end *handle,
-                          enum sw_end_state *state, int *peer, symwin_channel *channel)
+static symwin_status read_state(const char *call, symwin_comm *comm,
+                                const symwin_channel_end *handle, enum sw_end_state *state,
+                                int *peer, symwin_channel *channel)
 {
     struct sw_channels *channels = comm->channels;
     symwin_status status = SYMWIN_OK;
@@ -351,7 +352,7 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
     while (status == SYMWIN_OK) {
         status = sw_channels_meet(comm, call, deadline);
         if (status == SYMWIN_OK)
-            status = look(call, comm, handle, &state, &peer, &channel);
+            status = read_state(call, comm, handle, &state, &peer, &channel);
         if (status != SYMWIN_OK || state == SW_END_CONNECTED)
             break;
         status = sw_mailbox_wait(comm->group, comm->rank, peer, deadline, call);
@@ -381,7 +382,7 @@ static void close_end(struct sw_channels *channels, struct sw_end *end, struct s
 /* Sends GONE, if that is possible until the deadline, and releases what the end had. If the
  * communicator has ended, GONE says why: a peer on another host may not know it yet, and would take
  * this rank for the culprit. */
-static void finish(symwin_comm *comm, const struct sw_end *rest, int64_t deadline)
+static void send_gone(symwin_comm *comm, const struct sw_end *rest, int64_t deadline)
 {
     static const char call[] = "symwin_channel_destroy";
     char text[SW_TEXT_BYTES], why[SW_MESSAGE_TEXT] = "";
@@ -417,7 +418,7 @@ symwin_status symwin_channel_destroy(symwin_comm *comm, symwin_channel_end *hand
     pthread_mutex_unlock(&comm->channels->mutex);
     if (end == NULL)
         return SYMWIN_INVALID;
-    finish(comm, &rest, sw_now_ms() + GOODBYE_MS);
+    send_gone(comm, &rest, sw_now_ms() + GOODBYE_MS);
     sw_allocations_settle();
     return SYMWIN_OK;
 }
@@ -440,7 +441,7 @@ void sw_channels_destroy(symwin_comm *comm)
         else
             sw_end_unlink(channels, end);
         if (live)
-            finish(comm, &rest, deadline);
+            send_gone(comm, &rest, deadline);
     }
     while (channels->early != NULL) {
         struct sw_message *message = channels->early;

@@ -57,7 +57,7 @@ size_t sw_lanes_offset(const symwin_comm *comm, uint32_t lane)
 }
 
 /* Whether the lanes in a peer's OFFER lie in its communicator memory. */
-static int lanes_are(const symwin_comm *comm, uint64_t words, uint32_t lanes)
+static int are_lanes_valid(const symwin_comm *comm, uint64_t words, uint32_t lanes)
 {
     const uint64_t first = sw_lanes_offset(comm, 0), end = sw_lanes_offset(comm, SW_STATE_LANES);
 
@@ -68,8 +68,7 @@ static int lanes_are(const symwin_comm *comm, uint64_t words, uint32_t lanes)
 /* ---- the peer's memory ----------------------------------------------------------------------- */
 
 /* The import of the offered allocation, if there is one. Under the mutex. */
-static struct sw_import *known_import(struct sw_channels *channels,
-                                      const struct sw_frame_message *w)
+static struct sw_import *find_import(struct sw_channels *channels, const struct sw_frame_message *w)
 {
     struct sw_import *i = channels->imports;
 
@@ -149,7 +148,7 @@ static symwin_status connect_other(symwin_comm *comm, const char *call, struct s
                                    struct sw_message *message)
 {
     const struct sw_frame_message *w = &message->words;
-    struct sw_import *import = known_import(comm->channels, w);
+    struct sw_import *import = find_import(comm->channels, w);
     symwin_status status = SYMWIN_OK;
 
     if (w->place >= w->allocation || w->bytes > w->allocation - w->place)
@@ -182,8 +181,8 @@ static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
 }
 
 /* Connects this end to the offered memory and counters. Returns the verdict. */
-static symwin_status answer(symwin_comm *comm, const char *call, struct sw_end *end,
-                            struct sw_message *message)
+static symwin_status take_memory(symwin_comm *comm, const char *call, struct sw_end *end,
+                                 struct sw_message *message)
 {
     const struct sw_frame_message *w = &message->words;
     symwin_status status = SYMWIN_OK;
@@ -192,7 +191,7 @@ static symwin_status answer(symwin_comm *comm, const char *call, struct sw_end *
         return sw_fail(SYMWIN_MISMATCH,
                        "rank %d has %u lanes and rank %d %u; pass the same on both", w->from,
                        w->lanes, w->to, end->lanes);
-    if (!lanes_are(comm, w->words, w->lanes))
+    if (!are_lanes_valid(comm, w->words, w->lanes))
         return sw_fail(SYMWIN_MISMATCH, "rank %d offers counters at byte %llu, where it has none",
                        w->from, (unsigned long long)w->words);
     end->their_words = (size_t)w->words;
@@ -233,7 +232,7 @@ void sw_end_disconnect(symwin_comm *comm, struct sw_import *import, struct sw_se
 
 enum todo { DROP, KEEP, REPLY };
 
-static struct sw_end *find(const struct sw_channels *channels, int peer, uint64_t number)
+static struct sw_end *find_end(const struct sw_channels *channels, int peer, uint64_t number)
 {
     struct sw_end *end = channels->ends;
 
@@ -252,7 +251,7 @@ void sw_message_text(char to[SW_MESSAGE_TEXT], const char *call)
     snprintf(to, SW_MESSAGE_TEXT, "%.*s", SW_MESSAGE_TEXT - 1, text);
 }
 
-static void hear(struct sw_end *end, symwin_status status, const char *text)
+static void record_verdict(struct sw_end *end, symwin_status status, const char *text)
 {
     if (end->state != SW_END_OFFERED)
         return;
@@ -261,7 +260,7 @@ static void hear(struct sw_end *end, symwin_status status, const char *text)
     snprintf(end->their_text, sizeof end->their_text, "%s", text);
 }
 
-static void settle(struct sw_end *end)
+static void update_state(struct sw_end *end)
 {
     if (end->state != SW_END_OFFERED)
         return;
@@ -281,12 +280,12 @@ static enum todo take_offer(symwin_comm *comm, const char *call, struct sw_end *
     if (end->state != SW_END_OFFERED || end->answered)
         return DROP;
     if (w->status != SYMWIN_OK) {
-        hear(end, (symwin_status)w->status, w->text);
+        record_verdict(end, (symwin_status)w->status, w->text);
         end->peer_gone = 1;
         return DROP;
     }
     memcpy(text, symwin_last_error(), sizeof text); /* the call may be about another end */
-    end->mine = answer(comm, call, end, message);
+    end->mine = take_memory(comm, call, end, message);
     end->answered = 1;
     if (end->mine != SYMWIN_OK)
         sw_message_text(end->my_text, call);
@@ -307,11 +306,11 @@ void sw_end_unlink(struct sw_channels *channels, struct sw_end *end)
     free(end);
 }
 
-static enum todo open_message(symwin_comm *comm, const char *call, struct sw_message *message,
-                              struct sw_frame_message *reply)
+static enum todo process_message(symwin_comm *comm, const char *call, struct sw_message *message,
+                                 struct sw_frame_message *reply)
 {
     const struct sw_frame_message *w = &message->words;
-    struct sw_end *end = find(comm->channels, w->from, w->number);
+    struct sw_end *end = find_end(comm->channels, w->from, w->number);
     enum todo todo = DROP;
 
     if (w->number > comm->channels->made[w->from])
@@ -321,18 +320,18 @@ static enum todo open_message(symwin_comm *comm, const char *call, struct sw_mes
     if (w->kind == SW_MESSAGE_OFFER)
         todo = take_offer(comm, call, end, message, reply);
     if (w->kind == SW_MESSAGE_VERDICT)
-        hear(end, (symwin_status)w->status, w->text);
+        record_verdict(end, (symwin_status)w->status, w->text);
     if (w->kind == SW_MESSAGE_GONE) {
         if (w->status != SYMWIN_OK) /* the communicator has ended */
-            hear(end, (symwin_status)w->status, w->text);
+            record_verdict(end, (symwin_status)w->status, w->text);
         else
-            hear(end, SYMWIN_MISMATCH, "destroyed its end before it was connected");
+            record_verdict(end, SYMWIN_MISMATCH, "destroyed its end before it was connected");
         end->peer_gone = 1;
     }
     if (end->state == SW_END_DESTROYED && end->peer_gone)
         sw_end_unlink(comm->channels, end);
     else
-        settle(end);
+        update_state(end);
     return todo;
 }
 
@@ -361,7 +360,7 @@ static struct sw_message *next_message(symwin_comm *comm)
     return message;
 }
 
-static void keep(struct sw_channels *channels, struct sw_message *message)
+static void keep_early(struct sw_channels *channels, struct sw_message *message)
 {
     struct sw_message **at = &channels->early;
 
@@ -382,10 +381,10 @@ symwin_status sw_channels_meet(symwin_comm *comm, const char *call, int64_t dead
         enum todo todo;
 
         pthread_mutex_lock(&channels->mutex);
-        todo = open_message(comm, call, message, &reply);
+        todo = process_message(comm, call, message, &reply);
         pthread_mutex_unlock(&channels->mutex);
         if (todo == KEEP) {
-            keep(channels, message);
+            keep_early(channels, message);
             continue;
         }
         sw_message_free(message);

@@ -8,8 +8,8 @@
  *
  * A range becomes stale when its addresses belong to another buffer: it has no pieces and lookups
  * skip it, but it exists until its last reference is released. */
-#ifndef SYMWIN_CACHE_H
-#define SYMWIN_CACHE_H
+#ifndef SYMWIN_RANGE_CACHE_H
+#define SYMWIN_RANGE_CACHE_H
 
 #include <stddef.h>
 #include <stdint.h>

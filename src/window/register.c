@@ -49,7 +49,8 @@ void sw_registrations_settle(symwin_comm *comm)
 
 /* Removes a range whose last reference is gone. Returns the failure of NCCL, if any, after all the
  * rest is done. */
-static symwin_status forget(const char *call, struct sw_registrations *r, struct sw_range *range)
+static symwin_status remove_range(const char *call, struct sw_registrations *r,
+                                  struct sw_range *range)
 {
     const symwin_status status = sw_nccl_take(call, r, range);
 
@@ -63,7 +64,7 @@ static symwin_status forget(const char *call, struct sw_registrations *r, struct
     return status;
 }
 
-static void undo(struct sw_range *range, void *context)
+static void release_range(struct sw_range *range, void *context)
 {
     struct sw_registrations *r = context;
 
@@ -91,7 +92,7 @@ void sw_registrations_destroy(symwin_comm *comm)
     if (r == NULL)
         return;
     memcpy(text, symwin_last_error(), sizeof text);
-    sw_range_cache_each(&r->cache, undo, r);
+    sw_range_cache_each(&r->cache, release_range, r);
     while (r->connected != NULL) {
         struct sw_connected *c = r->connected;
 
@@ -110,7 +111,7 @@ void sw_registrations_destroy(symwin_comm *comm)
 /* ---- registering: under the mutex ------------------------------------------------------------ */
 
 /* An allocation, owned or another allocator's: [low, high). */
-struct place {
+struct extent {
     uintptr_t low, high;
     uint64_t buffer_id;
     int foreign;
@@ -122,7 +123,8 @@ struct place {
 #define RESERVATION ((uint64_t)1 << 63)
 
 /* Finds another allocator's device memory. */
-static symwin_status find_foreign(const char *call, CUdeviceptr ptr, size_t wanted, struct place *p)
+static symwin_status find_foreign(const char *call, CUdeviceptr ptr, size_t wanted,
+                                  struct extent *p)
 {
     CUdeviceptr low = 0, high = ptr, start;
     size_t bytes = 0;
@@ -147,19 +149,19 @@ static symwin_status find_foreign(const char *call, CUdeviceptr ptr, size_t want
 }
 
 /* Finds the allocation. If it is owned, it cannot be freed until sw_allocation_drop(). */
-static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                          struct place *p)
+static symwin_status find_allocation(const char *call, const symwin_comm *comm, CUdeviceptr ptr,
+                                     size_t bytes, struct extent *p)
 {
     struct sw_allocation a = {0};
     int device = -1; /* unknown */
     symwin_status status;
 
-    *p = (struct place){0};
+    *p = (struct extent){0};
     switch (sw_allocation_hold(ptr, &a)) {
     case SW_OWNED_FREE:
         return sw_fail(SYMWIN_INVALID, "%s: 0x%llx was freed", call, ptr);
     case SW_OWNED_LIVE:
-        *p = (struct place){a.begin, a.begin + a.bytes, a.physical.buffer_id, 0};
+        *p = (struct extent){a.begin, a.begin + a.bytes, a.physical.buffer_id, 0};
         device = a.physical.device;
         break;
     case SW_OWNED_NOT:
@@ -178,13 +180,13 @@ static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr
 }
 
 /* Adds a range with one reference. */
-static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                         struct sw_range **out)
+static symwin_status add_range(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
+                               struct sw_range **out)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_range *range;
-    struct place p;
-    symwin_status status = find(call, comm, ptr, bytes, &p);
+    struct extent p;
+    symwin_status status = find_allocation(call, comm, ptr, bytes, &p);
 
     if (status != SYMWIN_OK)
         return status;
@@ -201,7 +203,7 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
     if (r->nccl != NULL)
         status = sw_nccl_put(call, r, range);
     if (status != SYMWIN_OK) {
-        forget(call, r, range);
+        remove_range(call, r, range);
         return status;
     }
     range->handle = sw_handle_table_add(&r->handles, range);
@@ -246,8 +248,8 @@ static int serves_current(const symwin_comm *comm, const struct sw_use *use, uin
 }
 
 /* Adds a reference to a known range, or adds the range. */
-static symwin_status take(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                          struct sw_range **out)
+static symwin_status add_reference(const char *call, symwin_comm *comm, CUdeviceptr ptr,
+                                   size_t bytes, struct sw_range **out)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_range *range = sw_range_cache_known(&r->cache, (uintptr_t)ptr,
@@ -260,7 +262,7 @@ static symwin_status take(const char *call, symwin_comm *comm, CUdeviceptr ptr, 
         range = NULL;
     }
     if (range == NULL)
-        return add(call, comm, ptr, bytes, out);
+        return add_range(call, comm, ptr, bytes, out);
     range->refs++;
     *out = range;
     return SYMWIN_OK;
@@ -303,7 +305,7 @@ symwin_status symwin_register(symwin_comm *comm, void *ptr, size_t bytes,
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&comm->registrations->mutex);
-    status = take(call, comm, address, bytes, &range);
+    status = add_reference(call, comm, address, bytes, &range);
     if (status == SYMWIN_OK)
         *registration = (symwin_registration *)range->handle;
     pthread_mutex_unlock(&comm->registrations->mutex);
@@ -334,7 +336,7 @@ symwin_status symwin_deregister(symwin_comm *comm, symwin_registration *registra
     if (range == NULL)
         status = fail_handle(call, comm, registration);
     else if (--range->refs == 0)
-        status = forget(call, comm->registrations, range);
+        status = remove_range(call, comm->registrations, range);
     pthread_mutex_unlock(&comm->registrations->mutex);
     sw_registrations_settle(comm);
     return status;

@@ -25,7 +25,7 @@
 enum { F_SETTLED = 1, F_REGISTERED = 2, F_CAN = 4, F_SAME = 8, F_NEAR = 16 };
 
 /* Indices of the ballot's values: first for each of the two buffers, then for the call. */
-enum { V_FLAGS, V_BEFORE, V_AFTER, V_ID, V_OFFSET, V_PLACE, V_BUFFER };
+enum { V_FLAGS, V_BEFORE, V_AFTER, V_ID, V_OFFSET, V_PHYSICAL, V_BUFFER };
 enum { V_BYTES = 2 * V_BUFFER, V_OVER, V_COUNT };
 _Static_assert((int)V_COUNT <= SW_BALLOT_VALUES, "a vote has room for them");
 
@@ -67,7 +67,7 @@ static struct plan make_plan(const symwin_comm *comm, int b)
         if (ballot(comm, r, b, V_ID) != p.id ||
             ballot(comm, r, b, V_OFFSET) != ballot(comm, 0, b, V_OFFSET))
             p.id = 0;
-        p.apart = p.apart || ballot(comm, r, b, V_PLACE) != ballot(comm, 0, b, V_PLACE);
+        p.apart = p.apart || ballot(comm, r, b, V_PHYSICAL) != ballot(comm, 0, b, V_PHYSICAL);
     }
     p.settled = (all & F_SETTLED) != 0;
     p.registered = (all & F_REGISTERED) != 0;
@@ -79,7 +79,7 @@ static struct plan make_plan(const symwin_comm *comm, int b)
 
 /* Updates r->counted, the number of blocks that the device has ended: takes the result of the last
  * copy and starts a new one, for the next agreement. */
-static void ask_device(symwin_comm *comm)
+static void update_counted(symwin_comm *comm)
 {
     struct sw_registrations *r = comm->registrations;
     CUresult result = CUDA_SUCCESS;
@@ -124,7 +124,7 @@ static uint64_t find_over(symwin_comm *comm)
     pthread_mutex_unlock(&r->mutex);
     r->counted = sw_done_since(comm, r->counted);
     if (any)
-        ask_device(comm);
+        update_counted(comm);
     for (c = r->connected; c != NULL && any; c = c->next) {
         if (c->id < r->asked)
             continue;
@@ -149,7 +149,7 @@ void sw_connected_release(symwin_comm *comm, struct sw_connected *c)
 /* Removes the connections that are over on all ranks: bit i is the i-th from r->asked on. No rank
  * launches before all have unmapped: a driver that waits for kernels before it unmaps could wait
  * for a kernel that waits for this rank's. */
-static symwin_status take_down(symwin_comm *comm, const char *call, uint64_t bits)
+static symwin_status remove_connections(symwin_comm *comm, const char *call, uint64_t bits)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *gone = NULL, **at = &r->connected, *c;
@@ -204,7 +204,8 @@ static symwin_status make_window(symwin_comm *comm, const char *call, const stru
     if (sw_exchange_settled(comm->group->exchange, call) != SYMWIN_OK)
         return status;
     snprintf(made->refused, sizeof made->refused, "%s", symwin_last_error());
-    return sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0); /* for the reason in take_down() */
+    /* Before a launch all have unmapped: remove_connections() says why. */
+    return sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0);
 }
 
 /* A hash of which connections serve which of the buffer's registered bytes in [begin, end). */
@@ -234,8 +235,8 @@ static uint64_t layout(struct sw_registrations *r, uint64_t buffer_id, uintptr_t
 /* Sets p->alike: whether the same connections serve the same bytes around the buffer on all ranks.
  * Compares the bytes that all ranks have registered and, if a refusal would cover them, all
  * registered bytes. Sets p->placed too. */
-static symwin_status ballot_layout(symwin_comm *comm, const char *call, const struct sw_offer *o,
-                                   size_t bytes, struct plan *p)
+static symwin_status compare_layouts(symwin_comm *comm, const char *call, const struct sw_offer *o,
+                                     size_t bytes, struct plan *p)
 {
     const uintptr_t begin = (uintptr_t)o->address, end = begin + bytes;
     struct sw_registrations *r = comm->registrations;
@@ -291,9 +292,9 @@ static struct sw_connected *find_by_id(const struct sw_registrations *r, uint64_
 }
 
 /* Finds or makes the connection of one buffer. A new one takes *spare, which is NULL then. */
-static symwin_status serve(symwin_comm *comm, const char *call, const struct sw_offer *o,
-                           size_t bytes, struct plan *p, struct sw_connected **spare,
-                           struct sw_connected **by)
+static symwin_status connect_buffer(symwin_comm *comm, const char *call, const struct sw_offer *o,
+                                    size_t bytes, struct plan *p, struct sw_connected **spare,
+                                    struct sw_connected **by)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *made = *spare;
@@ -305,7 +306,7 @@ static symwin_status serve(symwin_comm *comm, const char *call, const struct sw_
         return SYMWIN_OK;
     }
     if (p->registered)
-        status = ballot_layout(comm, call, o, bytes, p);
+        status = compare_layouts(comm, call, o, bytes, p);
     just = *p;
     if (!p->registered)
         just.before = just.after = 0;
@@ -359,7 +360,7 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
         }
     }
     bytes = (size_t)comm->ballots[0].values[V_BYTES];
-    status = take_down(comm, call, bits);
+    status = remove_connections(comm, call, bits);
     if (status == SYMWIN_OK && odd > 0)
         status = sw_fail(SYMWIN_MISMATCH,
                          "%s: rank 0 passes %zu bytes and rank %d %llu; pass as many on all "
@@ -377,7 +378,7 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
                                 by[0]->use.firm)))
             by[1] = by[0];
         else
-            status = serve(comm, call, &offers[b], bytes, &plans[b], &spares[b], &by[b]);
+            status = connect_buffer(comm, call, &offers[b], bytes, &plans[b], &spares[b], &by[b]);
     }
     return status;
 }
@@ -449,7 +450,7 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
         v[V_AFTER] = offers[b].after;
         v[V_ID] = around != NULL ? around->id : 0;
         v[V_OFFSET] = around != NULL ? offers[b].address - (uintptr_t)around->window.ptr : 0;
-        v[V_PLACE] = offers[b].place % comm->group->granularity;
+        v[V_PHYSICAL] = offers[b].place % comm->group->granularity;
     }
     /* No failure if only a capture registers the buffers: the program did not ask for that. */
     status = status == SYMWIN_OK && asked ? reserved : status;

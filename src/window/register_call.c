@@ -59,7 +59,7 @@ void sw_returns_unref(struct sw_returns *returns)
     free(returns);
 }
 
-static void give_back(void *context)
+static void on_graph_destroyed(void *context)
 {
     struct sw_held *held = context;
     struct sw_returns *returns = held->returns;
@@ -115,9 +115,9 @@ static symwin_status make_held(const char *call, struct sw_registrations *r,
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for what a graph holds", call);
     held->returns = r->returns;
     atomic_fetch_add(&r->returns->refs, 1);
-    status = sw_check(
-        sw_drv.cuUserObjectCreate(&object, held, give_back, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-        "%s: cuUserObjectCreate", call);
+    status = sw_check(sw_drv.cuUserObjectCreate(&object, held, on_graph_destroyed, 1,
+                                                CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+                      "%s: cuUserObjectCreate", call);
     if (status != SYMWIN_OK) {
         sw_returns_unref(held->returns);
         free_held(held);
@@ -279,8 +279,9 @@ static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t byte
     o->after = last > end ? last - end : 0;
 }
 
-static symwin_status meet(symwin_comm *comm, const char *call, struct sw_buffer buffers[2],
-                          size_t bytes, symwin_status status, int can, struct sw_connected *by[2])
+static symwin_status run_agreement(symwin_comm *comm, const char *call, struct sw_buffer buffers[2],
+                                   size_t bytes, symwin_status status, int can,
+                                   struct sw_connected *by[2])
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct sw_offer offers[2];
@@ -347,7 +348,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
                                        struct sw_buffer buffers[2], size_t bytes, CUstream stream)
 {
     const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
-    const int lacking = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
+    const int unsettled = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
     const int known = (is_settled(&buffers[0]) || buffers[0].found != SW_FOUND_NONE) &&
                       (is_settled(&buffers[1]) || buffers[1].found != SW_FOUND_NONE);
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -356,32 +357,32 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
     struct capture capture = {0};
     symwin_status reserved = SYMWIN_OK;
     char text[SW_TEXT_BYTES];
-    int meets, holds, b;
+    int agrees, holds, b;
 
     status = find_capture(call, status, stream, &capturing, &capture);
     /* An invalidated capture counts as a capture: the other ranks wait for this one. */
-    meets = lacking &&
-            (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
-    if (status != SYMWIN_OK && !meets)
+    agrees = unsettled &&
+             (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
+    if (status != SYMWIN_OK && !agrees)
         return status;
-    if (status == SYMWIN_OK && meets && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+    if (status == SYMWIN_OK && agrees && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: the capture of the stream is invalid; end it, and capture anew",
                          call);
     /* Otherwise the call uses no connection, and there is nothing to hold. */
-    holds = status == SYMWIN_OK && capture.id != 0 && (meets || settled);
+    holds = status == SYMWIN_OK && capture.id != 0 && (agrees || settled);
     if (holds) {
         memcpy(text, symwin_last_error(), sizeof text);
         reserved = reserve_held(call, r, &capture);
-        if (reserved != SYMWIN_OK && meets && !known)
+        if (reserved != SYMWIN_OK && agrees && !known)
             sw_error_restore(text);
     }
     if (status == SYMWIN_OK && known)
         status = reserved;
-    if (meets)
+    if (agrees)
         /* A failed reservation is no error if only the capture registers the buffers: this rank
          * reports that it cannot share, and no rank gets a window. */
-        status = meet(comm, call, buffers, bytes, status, reserved == SYMWIN_OK, by);
+        status = run_agreement(comm, call, buffers, bytes, status, reserved == SYMWIN_OK, by);
     else
         status = reserved;
     if (status == SYMWIN_OK) {

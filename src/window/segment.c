@@ -65,7 +65,7 @@ struct sw_segment *sw_segment_find(struct sw_group *group, int rank,
 }
 
 /* Whether the rank's stretch covers [offset, offset + bytes) of the flat range. */
-static int shows(const struct sw_segment *s, int rank, size_t offset, size_t bytes)
+static int covers(const struct sw_segment *s, int rank, size_t offset, size_t bytes)
 {
     const struct sw_stretch *stretch = &s->rank[rank].stretch;
     const size_t begin = s->offset + stretch->begin;
@@ -81,7 +81,7 @@ struct sw_segment *sw_segment_hold(struct sw_group *group, int rank, size_t offs
 
     pthread_mutex_lock(&group->mutex);
     for (s = group->segments; s != NULL; s = s->next)
-        if (shows(s, rank, offset, bytes))
+        if (covers(s, rank, offset, bytes))
             break;
     if (s != NULL && s->rank[holder].refs++ == 0)
         s->holders++;
@@ -161,7 +161,7 @@ size_t sw_segment_bytes(const struct sw_stretch *stretches, int nranks)
 /* The live segment of a registration, or NULL. One without holders does not count: the registration
  * failed on the other ranks of this process before this rank came, and the segment is being
  * destroyed. Under the mutex. */
-static struct sw_segment *segment_made(struct sw_group *group, uint64_t id)
+static struct sw_segment *find_live(struct sw_group *group, uint64_t id)
 {
     struct sw_segment *s = group->segments;
 
@@ -171,7 +171,7 @@ static struct sw_segment *segment_made(struct sw_group *group, uint64_t id)
 }
 
 /* A segment with room for the pieces of all ranks. NULL: no host memory. */
-static struct sw_segment *segment_alloc(const struct sw_stretch *stretches, int nranks)
+static struct sw_segment *allocate(const struct sw_stretch *stretches, int nranks)
 {
     const size_t ranks = (size_t)nranks * sizeof(struct sw_segment_rank);
     struct sw_segment_piece *pieces;
@@ -197,11 +197,11 @@ static struct sw_segment *segment_alloc(const struct sw_stretch *stretches, int 
 }
 
 /* Creates and lists a segment. Under the mutex. NULL: no host memory. */
-static struct sw_segment *segment_make(struct sw_group *group, uint64_t id, size_t offset,
-                                       const struct sw_stretch *stretches)
+static struct sw_segment *create(struct sw_group *group, uint64_t id, size_t offset,
+                                 const struct sw_stretch *stretches)
 {
     struct sw_segment **at = &group->segments;
-    struct sw_segment *segment = segment_alloc(stretches, group->nranks);
+    struct sw_segment *segment = allocate(stretches, group->nranks);
 
     if (segment == NULL)
         return NULL;
@@ -222,9 +222,9 @@ symwin_status sw_segment_join(struct sw_group *group, int rank, uint64_t id, siz
     struct sw_segment *segment;
 
     pthread_mutex_lock(&group->mutex);
-    segment = segment_made(group, id);
+    segment = find_live(group, id);
     if (segment == NULL)
-        segment = segment_make(group, id, offset, stretches);
+        segment = create(group, id, offset, stretches);
     if (segment != NULL) {
         segment->rank[rank].refs = 1;
         segment->holders++;

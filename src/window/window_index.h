@@ -1,6 +1,6 @@
 /* The window index: which address of this rank belongs to which window. */
-#ifndef SYMWIN_REGISTRY_H
-#define SYMWIN_REGISTRY_H
+#ifndef SYMWIN_WINDOW_INDEX_H
+#define SYMWIN_WINDOW_INDEX_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -33,14 +33,14 @@ struct attempt {
     CUdeviceptr held;           /* owned memory kept from being freed, 0: none */
     struct sw_segment *segment; /* a reference, NULL: none */
     size_t offset;              /* of the window in its first allocation */
-    size_t place;               /* of the window in the flat range, once there is a segment */
+    size_t flat_offset;         /* of the window in the flat range, once there is a segment */
 };
 
-enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_PLACE, V_STRETCH, V_PIECES, V_COUNT };
+enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_FLAT_OFFSET, V_STRETCH, V_PIECES, V_COUNT };
 
 /* ---- prepare: what one rank can find out and undo alone ---- */
 
-static symwin_status retain(struct attempt *a)
+static symwin_status retain_handles(struct attempt *a)
 {
     symwin_status status = SYMWIN_OK;
     int p;
@@ -122,14 +122,14 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
                        "SYMWIN_WINDOW_MULTICAST was asked for, but this communicator has no "
                        "multicast (it needs one device a rank, support by all devices, and on real "
                        "hardware SYMWIN_NVLS=1)");
-    a->segment = sw_segment_find(comm->group, comm->rank, a->pieces, a->count, &a->place);
-    a->place += a->offset;
+    a->segment = sw_segment_find(comm->group, comm->rank, a->pieces, a->count, &a->flat_offset);
+    a->flat_offset += a->offset;
     if (a->segment != NULL)
         return SYMWIN_OK;
-    return retain(a);
+    return retain_handles(a);
 }
 
-static void forget(struct attempt *a)
+static void free_attempt(struct attempt *a)
 {
     int p;
 
@@ -148,14 +148,14 @@ static void abandon(symwin_comm *comm, struct attempt *a)
         sw_segment_release(comm->group, a->segment, comm->rank);
     if (a->held != 0)
         sw_allocation_drop(a->held);
-    forget(a);
+    free_attempt(a);
 }
 
 /* ---- agree ---- */
 
 /* Checks that value `i` is equal in all ballots. */
-static symwin_status agreed(symwin_comm *comm, const char *call, int i, const char *what,
-                            const char *advice)
+static symwin_status check_equal(symwin_comm *comm, const char *call, int i, const char *what,
+                                 const char *advice)
 {
     int r;
 
@@ -167,22 +167,23 @@ static symwin_status agreed(symwin_comm *comm, const char *call, int i, const ch
     return SYMWIN_OK;
 }
 
-static symwin_status compare(symwin_comm *comm, const char *call)
+static symwin_status compare_ballots(symwin_comm *comm, const char *call)
 {
     const uint64_t granularity = comm->group->granularity;
     const struct sw_ballot *ballots = comm->ballots;
-    symwin_status status = agreed(comm, call, V_BYTES, "bytes", "it must agree");
+    symwin_status status = check_equal(comm, call, V_BYTES, "bytes", "it must agree");
     int r;
 
     if (status == SYMWIN_OK)
-        status = agreed(comm, call, V_FLAGS, "flags", "it must agree");
+        status = check_equal(comm, call, V_FLAGS, "flags", "it must agree");
     for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++) {
         const uint64_t *v = ballots[r].values;
 
         if (v[V_OFFSET] % granularity != ballots[0].values[V_OFFSET] % granularity)
-            status = agreed(comm, call, V_OFFSET, "the offset in the allocation",
-                            "it must agree, but for multiples of the granularity (2 MiB): let all "
-                            "ranks' threads allocate alike, or with SYMWIN_MEM_OWN");
+            status = check_equal(
+                comm, call, V_OFFSET, "the offset in the allocation",
+                "it must agree, but for multiples of the granularity (2 MiB): let all "
+                "ranks' threads allocate alike, or with SYMWIN_MEM_OWN");
         else if (v[V_PIECES] < 1 || v[V_PIECES] > SW_PIECES || v[V_OFFSET] >= v[V_STRETCH])
             status = sw_fail(SYMWIN_MISMATCH,
                              "%s: rank %d's window is at byte %llu of %llu allocations of %llu "
@@ -200,7 +201,7 @@ static int all_in_one_segment(const symwin_comm *comm)
     for (r = 0; r < comm->nranks; r++)
         if (comm->ballots[r].values[V_SEGMENT] == 0 ||
             comm->ballots[r].values[V_SEGMENT] != comm->ballots[0].values[V_SEGMENT] ||
-            comm->ballots[r].values[V_PLACE] != comm->ballots[0].values[V_PLACE])
+            comm->ballots[r].values[V_FLAT_OFFSET] != comm->ballots[0].values[V_FLAT_OFFSET])
             return 0;
     return 1;
 }
@@ -251,7 +252,8 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
 /* Overwrites fabric handles in the exchange, because whoever has one can reach the memory. A ballot
  * stays there until the round after next (exchange.c), so `rounds` empty agreements follow. Returns
  * `status`, the same on all ranks, unless one of these agreements fails. */
-static symwin_status wipe(symwin_comm *comm, const char *call, symwin_status status, int rounds)
+static symwin_status overwrite_handles(symwin_comm *comm, const char *call, symwin_status status,
+                                       int rounds)
 {
     symwin_status after = SYMWIN_OK;
 
@@ -299,7 +301,7 @@ static symwin_status map_own(symwin_comm *comm, struct attempt *a)
 
 /* Exchanges piece `p` with the other processes of this host, and maps that of ranks on other hosts.
  * Only the leader calls it. */
-static symwin_status take_in(symwin_comm *comm, const struct attempt *a, int p)
+static symwin_status exchange_piece(symwin_comm *comm, const struct attempt *a, int p)
 {
     struct sw_group *group = comm->group;
     symwin_status status = sw_handle_exchange_run(group, a->segment, p, comm->timeout_ms, a->call);
@@ -314,8 +316,8 @@ static symwin_status take_in(symwin_comm *comm, const struct attempt *a, int p)
 /* Shows each rank's memory in all processes. At most one piece per rank is in flight, so that no
  * process needs many descriptors at a time. `status` is the result of mapping this rank's own
  * memory; `most` is the largest number of pieces of a rank. */
-static symwin_status show(symwin_comm *comm, const struct attempt *a, symwin_status status,
-                          int most)
+static symwin_status exchange_memory(symwin_comm *comm, const struct attempt *a,
+                                     symwin_status status, int most)
 {
     int p;
 
@@ -326,17 +328,17 @@ static symwin_status show(symwin_comm *comm, const struct attempt *a, symwin_sta
             status = sw_handle_exchange_fabric(a->segment, comm->rank, p, fabric);
         status = sw_comm_agree(comm, a->call, status, fabric, SW_FABRIC_WORDS);
         if (status != SYMWIN_OK)
-            return wipe(comm, a->call, status, 2);
+            return overwrite_handles(comm, a->call, status, 2);
         if (comm->group->processes == 1)
             return SYMWIN_OK;
         if (comm->rank == comm->group->leader)
-            status = take_in(comm, a, p);
+            status = exchange_piece(comm, a, p);
     }
-    return wipe(comm, a->call, sw_comm_agree(comm, a->call, status, NULL, 0), 1);
+    return overwrite_handles(comm, a->call, sw_comm_agree(comm, a->call, status, NULL, 0), 1);
 }
 
 /* Creates a segment for all ranks' allocations. After success each rank holds a reference. */
-static symwin_status place(symwin_comm *comm, struct attempt *a)
+static symwin_status make_segment(symwin_comm *comm, struct attempt *a)
 {
     size_t offset = 0, lead = 0, bytes = 0;
     struct sw_stretch *stretches = lay_out(comm, &lead);
@@ -355,7 +357,7 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
         sw_segment_release(comm->group, a->segment, comm->rank);
         a->segment = NULL;
         if (status == SYMWIN_OK)
-            status = retain(a);
+            status = retain_handles(a);
     }
     status = find_offset(comm, a, status, bytes, &offset);
     if (status == SYMWIN_OK) {
@@ -363,8 +365,8 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
                                  &a->segment);
         if (status == SYMWIN_OK)
             status = map_own(comm, a);
-        a->place = offset + lead;
-        status = show(comm, a, status, most);
+        a->flat_offset = offset + lead;
+        status = exchange_memory(comm, a, status, most);
     }
     free(stretches);
     return status;
@@ -403,7 +405,7 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
     symwin_status status = SYMWIN_OK, after;
     char text[SW_TEXT_BYTES];
 
-    const size_t end = a->place - a->segment->offset + bytes;
+    const size_t end = a->flat_offset - a->segment->offset + bytes;
     const int uneven = a->segment->uneven;
 
     if (!comm->group->multicast || (flags & SYMWIN_WINDOW_NO_MULTICAST) != 0)
@@ -444,13 +446,13 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
 
 /* ---- register and deregister ---- */
 
-static void fill(const struct attempt *a, void *ptr, size_t bytes, unsigned flags,
-                 struct sw_window *window)
+static void fill_window(const struct attempt *a, void *ptr, size_t bytes, unsigned flags,
+                        struct sw_window *window)
 {
     *window = (struct sw_window){
         .ptr = ptr,
         .bytes = bytes,
-        .offset = a->place,
+        .offset = a->flat_offset,
         .buffer_id = a->pieces[0].buffer_id,
         .within = a->offset,
         .pieces = a->count,
@@ -461,7 +463,7 @@ static void fill(const struct attempt *a, void *ptr, size_t bytes, unsigned flag
     /* The object covers what the smallest rank's allocation covers; a window beyond it has no
      * multicast. */
     if (a->segment->multicast_mapped &&
-        a->place - a->segment->offset + bytes <= a->segment->multicast_bytes &&
+        a->flat_offset - a->segment->offset + bytes <= a->segment->multicast_bytes &&
         (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0)
         window->transports |= SYMWIN_TRANSPORT_MULTICAST;
 }
@@ -478,23 +480,23 @@ symwin_status sw_window_register(symwin_comm *comm, const char *call, symwin_sta
         status = prepare(comm, &a, ptr, bytes, flags);
     values[V_OFFSET] = a.offset;
     values[V_SEGMENT] = a.segment != NULL ? a.segment->id : 0;
-    values[V_PLACE] = a.place;
+    values[V_FLAT_OFFSET] = a.flat_offset;
     values[V_STRETCH] = a.stretch;
     values[V_PIECES] = (uint64_t)a.count;
     status = sw_comm_agree(comm, call, status, values, V_COUNT);
     if (status == SYMWIN_OK)
-        status = compare(comm, call);
+        status = compare_ballots(comm, call);
     known = status == SYMWIN_OK && all_in_one_segment(comm);
     if (status == SYMWIN_OK && !known)
-        status = place(comm, &a);
+        status = make_segment(comm, &a);
     if (status == SYMWIN_OK && (!known || (flags & SYMWIN_WINDOW_MULTICAST) != 0))
         status = multicast(comm, &a, bytes, flags);
     if (status != SYMWIN_OK) {
         abandon(comm, &a);
         return status;
     }
-    fill(&a, ptr, bytes, flags, window);
-    forget(&a);
+    fill_window(&a, ptr, bytes, flags, window);
+    free_attempt(&a);
     return SYMWIN_OK;
 }
 
