@@ -7,8 +7,8 @@
  *                        communicator has ended, if it has
  *
  * An end is connected when both verdicts are SYMWIN_OK. So both ends connect or neither does; if
- * both ranks fail, the failure of the lower one is reported on both. A rank that waits for one of
- * its ends processes the messages to all of them.
+ * both ranks fail, the failure of the lower one is reported on both. A call that creates or
+ * connects an end processes the messages to all ends of the rank.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* Registrations: which memory is registered, with how many references; and queries.
  *
  * Each communicator has one mutex for all of this. No thread holds it while it waits for other
- * ranks or unmaps memory. Connections are added and removed only by connect agreements
- * (register_agree.c). Registering and deregistering is local and may come from any thread.
+ * ranks or unmaps memory. Until the communicator is destroyed, only connect agreements add and
+ * remove connections (register_agree.c). Registering and deregistering is local and may come from
+ * any thread.
  */
 #include <limits.h>
 #include <stdlib.h>
