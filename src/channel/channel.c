@@ -1,4 +1,9 @@
-/* Channels: the public calls, and what an end has of its own. How two ends meet: channel_meet.c. */
+/* Channels: the public calls, and this rank's side of an end. channel_meet.c has the messages
+ * between the two ends.
+ *
+ * create and connect are for one thread of a rank at a time; destroy, query and limit may come from
+ * any thread.
+ */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +14,9 @@ _Static_assert(SYMWIN_CHANNEL_LANES == SW_STATE_LANES &&
                    SYMWIN_CHANNEL_LANE_BYTES == SW_STATE_LANE_BYTES,
                "the communicator's memory has the lanes that are promised");
 
-enum { GOODBYE_MS = 100 }; /* for lines that are read at their other ends */
+enum { GOODBYE_MS = 100 }; /* how long destroying waits for room in a socket */
 
-static _Atomic uintptr_t handles; /* the last one given out, by any communicator */
+static _Atomic uintptr_t handles; /* the last one handed out, by any communicator */
 
 struct sw_channels *sw_channels_create(int nranks)
 {
@@ -27,9 +32,9 @@ struct sw_channels *sw_channels_create(int nranks)
     return NULL;
 }
 
-/* ---- an end's own side ------------------------------------------------------------------------- */
+/* ---- this rank's side of an end -------------------------------------------------------------- */
 
-/* What an offer takes along. */
+/* A memory handle that goes with an OFFER. */
 struct offered {
     CUmemGenericAllocationHandle memory; /* owned, 0: none */
     int fd;                              /* owned, -1: none */
@@ -44,7 +49,7 @@ static void drop_offered(struct offered *o)
     *o = (struct offered){.fd = -1};
 }
 
-/* A handle of the allocation, in the form that gets to the peer. */
+/* Exports the allocation in the form that can reach the peer. */
 static symwin_status export_memory(const char *call, symwin_comm *comm, CUdeviceptr base,
                                    struct sw_frame_message *message, struct offered *o)
 {
@@ -73,7 +78,7 @@ static symwin_status export_memory(const char *call, symwin_comm *comm, CUdevice
     return status;
 }
 
-/* Memory in no window. */
+/* Offers memory that is in no window. */
 static symwin_status offer_other(const char *call, symwin_comm *comm, struct sw_end *end,
                                  struct sw_frame_message *message, struct offered *o)
 {
@@ -101,7 +106,7 @@ static symwin_status offer_other(const char *call, symwin_comm *comm, struct sw_
     return export_memory(call, comm, a.physical.base, message, o);
 }
 
-/* Memory in a window is known by its place in the flat range. */
+/* Offers this end's memory. In a window its offset in the flat range says where it is. */
 static symwin_status offer_memory(const char *call, symwin_comm *comm, struct sw_end *end,
                                   struct sw_frame_message *message, struct offered *o)
 {
@@ -127,7 +132,7 @@ static symwin_status offer_memory(const char *call, symwin_comm *comm, struct sw
     return SYMWIN_OK;
 }
 
-/* Zeroed: what was there before was another channel's. */
+/* Takes lanes, zeroed if another channel has used them. */
 static symwin_status take_lanes(const char *call, symwin_comm *comm, struct sw_end *end, int lanes)
 {
     struct sw_channels *channels = comm->channels;
@@ -154,7 +159,7 @@ static symwin_status take_lanes(const char *call, symwin_comm *comm, struct sw_e
     return status;
 }
 
-/* Gives up what is this rank's own. */
+/* Releases this rank's own memory and lanes. */
 static void release_own(symwin_comm *comm, struct sw_end *end)
 {
     if (end->held != 0)
@@ -187,11 +192,11 @@ static symwin_status prepare(const char *call, symwin_comm *comm, struct sw_end 
     return status;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------- */
+/* ---- create and connect ---------------------------------------------------------------------- */
 
-/* Tells the peer how it went here; `end` is NULL, or this rank's end where status is OK. */
-static symwin_status offer(const char *call, symwin_comm *comm, symwin_status status,
-                           struct sw_frame_message *message, struct offered *o)
+/* Sends the OFFER, with `status`: the peer hears of a failure too. Returns the first failure. */
+static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_status status,
+                                struct sw_frame_message *message, struct offered *o)
 {
     char text[SW_TEXT_BYTES];
     symwin_status sent;
@@ -202,7 +207,7 @@ static symwin_status offer(const char *call, symwin_comm *comm, symwin_status st
         sw_message_text(message->text, call);
     sent = sw_mailbox_send(comm->group, message, o->fd, o->memory, sw_now_ms() + comm->timeout_ms,
                            call);
-    o->memory = 0; /* the letter's, or released */
+    o->memory = 0; /* owned by the message, or released */
     if (status != SYMWIN_OK)
         sw_error_restore(text);
     return status != SYMWIN_OK ? status : sent;
@@ -221,7 +226,7 @@ static symwin_status create(const char *call, symwin_comm *comm, struct sw_end *
     if (status == SYMWIN_OK)
         status = prepare(call, comm, end, options, &message, &o);
     sw_scope_leave(&scope);
-    status = offer(call, comm, status, &message, &o);
+    status = send_offer(call, comm, status, &message, &o);
     drop_offered(&o);
     if (status != SYMWIN_OK)
         release_own(comm, end);
@@ -246,11 +251,12 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
                        "%s: peer is %d; pass another rank than this one, of 0 to %d", call, peer,
                        comm->nranks - 1);
     }
-    sw_mailbox_collect(comm->group); /* it may free lanes */
+    sw_mailbox_collect(comm->group); /* a GONE message frees lanes */
     status = sw_channels_meet(comm, call, sw_now_ms() + comm->timeout_ms);
     end = status == SYMWIN_OK ? calloc(1, sizeof *end) : NULL;
     if (status == SYMWIN_OK && end == NULL) {
-        sw_exchange_fail(comm->group->exchange, SYMWIN_NO_MEMORY, comm->rank); /* not to be told */
+        /* No message can tell the peer: the communicator ends. */
+        sw_exchange_fail(comm->group->exchange, SYMWIN_NO_MEMORY, comm->rank);
         status = sw_exchange_settled(comm->group->exchange, call);
     }
     if (status == SYMWIN_OK) {
@@ -272,7 +278,7 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     return status;
 }
 
-/* The live end behind a handle, under the mutex; NULL: there is none, which is said. */
+/* The live end of a handle; NULL: there is none, and the last error says so. Under the mutex. */
 static struct sw_end *lookup(const char *call, const symwin_comm *comm,
                              const symwin_channel_end *handle)
 {
@@ -288,9 +294,11 @@ static struct sw_end *lookup(const char *call, const symwin_comm *comm,
     return end;
 }
 
-/* SYMWIN_OK where it is connected or failed, *failure then, or still waits: *peer. */
-static symwin_status look(const char *call, symwin_comm *comm, const symwin_channel_end *handle,
-                          enum sw_end_state *state, int *peer, symwin_channel *channel)
+/* Reads the state of an end. Fills *channel if it is connected; returns the failure if it failed;
+ * *peer is the rank to wait for otherwise. */
+static symwin_status read_state(const char *call, symwin_comm *comm,
+                                const symwin_channel_end *handle, enum sw_end_state *state,
+                                int *peer, symwin_channel *channel)
 {
     struct sw_channels *channels = comm->channels;
     symwin_status status = SYMWIN_OK;
@@ -344,7 +352,7 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
     while (status == SYMWIN_OK) {
         status = sw_channels_meet(comm, call, deadline);
         if (status == SYMWIN_OK)
-            status = look(call, comm, handle, &state, &peer, &channel);
+            status = read_state(call, comm, handle, &state, &peer, &channel);
         if (status != SYMWIN_OK || state == SW_END_CONNECTED)
             break;
         status = sw_mailbox_wait(comm->group, comm->rank, peer, deadline, call);
@@ -355,9 +363,10 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
     return status;
 }
 
-/* ---- the way back ------------------------------------------------------------------------------ */
+/* ---- destroy --------------------------------------------------------------------------------- */
 
-/* Takes an end that is live out of use; under the mutex. What is to be given up without it goes to `rest`. */
+/* Marks a live end as destroyed. Under the mutex; what must be released without it goes to
+ * *rest. */
 static void close_end(struct sw_channels *channels, struct sw_end *end, struct sw_end *rest)
 {
     *rest = *end;
@@ -367,12 +376,13 @@ static void close_end(struct sw_channels *channels, struct sw_end *end, struct s
     end->segment = NULL;
     end->state = SW_END_DESTROYED;
     if (end->peer_gone || !end->answered || end->mine != SYMWIN_OK)
-        sw_end_unlink(channels, end); /* the peer cannot have what it needs to signal */
+        sw_end_unlink(channels, end); /* the peer cannot signal */
 }
 
-/* Tells the peer, if that takes no time, and gives up the rest. Where a rank is lost, or one aborted, the peer may not
- * know of it yet, on another host, and would take this rank for the one that gave up. */
-static void finish(symwin_comm *comm, const struct sw_end *rest, int64_t deadline)
+/* Sends GONE, if that is possible until the deadline, and releases what the end had. If the
+ * communicator has ended, GONE says why: a peer on another host may not know it yet, and would take
+ * this rank for the culprit. */
+static void send_gone(symwin_comm *comm, const struct sw_end *rest, int64_t deadline)
 {
     static const char call[] = "symwin_channel_destroy";
     char text[SW_TEXT_BYTES], why[SW_MESSAGE_TEXT] = "";
@@ -408,7 +418,7 @@ symwin_status symwin_channel_destroy(symwin_comm *comm, symwin_channel_end *hand
     pthread_mutex_unlock(&comm->channels->mutex);
     if (end == NULL)
         return SYMWIN_INVALID;
-    finish(comm, &rest, sw_now_ms() + GOODBYE_MS);
+    send_gone(comm, &rest, sw_now_ms() + GOODBYE_MS);
     sw_allocations_settle();
     return SYMWIN_OK;
 }
@@ -425,13 +435,13 @@ void sw_channels_destroy(symwin_comm *comm)
         struct sw_end *end = channels->ends;
         const int live = end->handle != 0;
 
-        end->peer_gone = 1; /* whether it is or not, the counters serve nobody any more */
+        end->peer_gone = 1; /* true or not: no counter is used any more */
         if (live)
             close_end(channels, end, &rest);
         else
             sw_end_unlink(channels, end);
         if (live)
-            finish(comm, &rest, deadline);
+            send_gone(comm, &rest, deadline);
     }
     while (channels->early != NULL) {
         struct sw_message *message = channels->early;
@@ -445,7 +455,7 @@ void sw_channels_destroy(symwin_comm *comm)
     comm->channels = NULL;
 }
 
-/* ---- queries ----------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 void sw_channels_each(symwin_comm *comm, void (*see)(const struct sw_end *end, void *context),
                       void *context)

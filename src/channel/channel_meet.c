@@ -1,12 +1,14 @@
-/* What the two ends of a channel tell each other, and what each makes of it.
+/* The messages between the two ends of a channel.
  *
- *   create    -> OFFER     this rank's memory and counters, or why there is no end
- *   connect   -> VERDICT   the peer's offer was taken and its memory mapped, or why not; once the OFFER is there
- *   destroy   -> GONE      this rank's kernels will not use the peer's counters any more; and what the
- *                          communicator has failed with, if it has
+ *   call      sends      that says
+ *   create    OFFER      this rank's memory and counters, or why it has no end
+ *   connect   VERDICT    the peer's memory is mapped here, or why not; follows the peer's OFFER
+ *   destroy   GONE       this rank's kernels no longer use the peer's counters; also why the
+ *                        communicator has ended, if it has
  *
- * An end is connected when both verdicts are good; so both ends are, or neither, and the lower rank's failure is both's.
- * Letters of all ends are dealt with by whoever waits for one of them.
+ * An end is connected when both verdicts are SYMWIN_OK. So both ends connect or neither does; if
+ * both ranks fail, the failure of the lower one is reported on both. A call that creates or
+ * connects an end processes the messages to all ends of the rank.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +56,8 @@ size_t sw_lanes_offset(const symwin_comm *comm, uint32_t lane)
            (size_t)lane * SW_STATE_LANE_BYTES;
 }
 
-/* Whether a peer's offer is of lanes that it can have. */
-static int lanes_are(const symwin_comm *comm, uint64_t words, uint32_t lanes)
+/* Whether the lanes in a peer's OFFER lie in its communicator memory. */
+static int are_lanes_valid(const symwin_comm *comm, uint64_t words, uint32_t lanes)
 {
     const uint64_t first = sw_lanes_offset(comm, 0), end = sw_lanes_offset(comm, SW_STATE_LANES);
 
@@ -63,11 +65,10 @@ static int lanes_are(const symwin_comm *comm, uint64_t words, uint32_t lanes)
            (end - words) / SW_STATE_LANE_BYTES >= lanes;
 }
 
-/* ---- the peer's memory ------------------------------------------------------------------------- */
+/* ---- the peer's memory ----------------------------------------------------------------------- */
 
-/* Under the mutex. */
-static struct sw_import *known_import(struct sw_channels *channels,
-                                      const struct sw_frame_message *w)
+/* The import of the offered allocation, if there is one. Under the mutex. */
+static struct sw_import *find_import(struct sw_channels *channels, const struct sw_frame_message *w)
 {
     struct sw_import *i = channels->imports;
 
@@ -77,7 +78,7 @@ static struct sw_import *known_import(struct sw_channels *channels,
     return i;
 }
 
-/* The allocation that came along: the handle, to be released. */
+/* The handle of the allocation that came with a message. The caller releases it. */
 static symwin_status open_memory(struct sw_message *message, CUmemGenericAllocationHandle *out)
 {
     struct sw_frame_message *w = &message->words;
@@ -103,7 +104,7 @@ static symwin_status open_memory(struct sw_message *message, CUmemGenericAllocat
         sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)message->fd,
                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
         "cuMemImportFromShareableHandle of rank %d's memory", w->from);
-    if (status == SYMWIN_OK) { /* the driver knows it: it is memory, and needs no closer */
+    if (status == SYMWIN_OK) { /* it is memory: closing it does not block */
         sw_fork_set_close(message->fd);
         message->fd = -1;
     }
@@ -142,12 +143,12 @@ static symwin_status import_memory(symwin_comm *comm, const char *call, struct s
     return SYMWIN_OK;
 }
 
-/* Under the mutex, as all to the next section. */
+/* Maps offered memory that is in no window. Under the mutex, as the next two functions. */
 static symwin_status connect_other(symwin_comm *comm, const char *call, struct sw_end *end,
                                    struct sw_message *message)
 {
     const struct sw_frame_message *w = &message->words;
-    struct sw_import *import = known_import(comm->channels, w);
+    struct sw_import *import = find_import(comm->channels, w);
     symwin_status status = SYMWIN_OK;
 
     if (w->place >= w->allocation || w->bytes > w->allocation - w->place)
@@ -165,6 +166,7 @@ static symwin_status connect_other(symwin_comm *comm, const char *call, struct s
     return SYMWIN_OK;
 }
 
+/* Finds offered memory that is in a window. */
 static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
                                     const struct sw_frame_message *w)
 {
@@ -178,9 +180,9 @@ static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
     return SYMWIN_OK;
 }
 
-/* What is to be said of an offer. */
-static symwin_status answer(symwin_comm *comm, const char *call, struct sw_end *end,
-                            struct sw_message *message)
+/* Connects this end to the offered memory and counters. Returns the verdict. */
+static symwin_status take_memory(symwin_comm *comm, const char *call, struct sw_end *end,
+                                 struct sw_message *message)
 {
     const struct sw_frame_message *w = &message->words;
     symwin_status status = SYMWIN_OK;
@@ -189,7 +191,7 @@ static symwin_status answer(symwin_comm *comm, const char *call, struct sw_end *
         return sw_fail(SYMWIN_MISMATCH,
                        "rank %d has %u lanes and rank %d %u; pass the same on both", w->from,
                        w->lanes, w->to, end->lanes);
-    if (!lanes_are(comm, w->words, w->lanes))
+    if (!are_lanes_valid(comm, w->words, w->lanes))
         return sw_fail(SYMWIN_MISMATCH, "rank %d offers counters at byte %llu, where it has none",
                        w->from, (unsigned long long)w->words);
     end->their_words = (size_t)w->words;
@@ -226,11 +228,11 @@ void sw_end_disconnect(symwin_comm *comm, struct sw_import *import, struct sw_se
     }
 }
 
-/* ---- letters ----------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 enum todo { DROP, KEEP, REPLY };
 
-static struct sw_end *find(const struct sw_channels *channels, int peer, uint64_t number)
+static struct sw_end *find_end(const struct sw_channels *channels, int peer, uint64_t number)
 {
     struct sw_end *end = channels->ends;
 
@@ -249,7 +251,7 @@ void sw_message_text(char to[SW_MESSAGE_TEXT], const char *call)
     snprintf(to, SW_MESSAGE_TEXT, "%.*s", SW_MESSAGE_TEXT - 1, text);
 }
 
-static void hear(struct sw_end *end, symwin_status status, const char *text)
+static void record_verdict(struct sw_end *end, symwin_status status, const char *text)
 {
     if (end->state != SW_END_OFFERED)
         return;
@@ -258,7 +260,7 @@ static void hear(struct sw_end *end, symwin_status status, const char *text)
     snprintf(end->their_text, sizeof end->their_text, "%s", text);
 }
 
-static void settle(struct sw_end *end)
+static void update_state(struct sw_end *end)
 {
     if (end->state != SW_END_OFFERED)
         return;
@@ -278,12 +280,12 @@ static enum todo take_offer(symwin_comm *comm, const char *call, struct sw_end *
     if (end->state != SW_END_OFFERED || end->answered)
         return DROP;
     if (w->status != SYMWIN_OK) {
-        hear(end, (symwin_status)w->status, w->text);
+        record_verdict(end, (symwin_status)w->status, w->text);
         end->peer_gone = 1;
         return DROP;
     }
-    memcpy(text, symwin_last_error(), sizeof text); /* the caller may wait for another end */
-    end->mine = answer(comm, call, end, message);
+    memcpy(text, symwin_last_error(), sizeof text); /* the call may be about another end */
+    end->mine = take_memory(comm, call, end, message);
     end->answered = 1;
     if (end->mine != SYMWIN_OK)
         sw_message_text(end->my_text, call);
@@ -304,32 +306,32 @@ void sw_end_unlink(struct sw_channels *channels, struct sw_end *end)
     free(end);
 }
 
-static enum todo open_message(symwin_comm *comm, const char *call, struct sw_message *message,
-                              struct sw_frame_message *reply)
+static enum todo process_message(symwin_comm *comm, const char *call, struct sw_message *message,
+                                 struct sw_frame_message *reply)
 {
     const struct sw_frame_message *w = &message->words;
-    struct sw_end *end = find(comm->channels, w->from, w->number);
+    struct sw_end *end = find_end(comm->channels, w->from, w->number);
     enum todo todo = DROP;
 
     if (w->number > comm->channels->made[w->from])
-        return KEEP; /* this rank has yet to come to it */
+        return KEEP; /* this rank has not created the end yet */
     if (end == NULL)
         return DROP;
     if (w->kind == SW_MESSAGE_OFFER)
         todo = take_offer(comm, call, end, message, reply);
     if (w->kind == SW_MESSAGE_VERDICT)
-        hear(end, (symwin_status)w->status, w->text);
+        record_verdict(end, (symwin_status)w->status, w->text);
     if (w->kind == SW_MESSAGE_GONE) {
-        if (w->status != SYMWIN_OK) /* and why it had to */
-            hear(end, (symwin_status)w->status, w->text);
+        if (w->status != SYMWIN_OK) /* the communicator has ended */
+            record_verdict(end, (symwin_status)w->status, w->text);
         else
-            hear(end, SYMWIN_MISMATCH, "destroyed its end before it was connected");
+            record_verdict(end, SYMWIN_MISMATCH, "destroyed its end before it was connected");
         end->peer_gone = 1;
     }
     if (end->state == SW_END_DESTROYED && end->peer_gone)
         sw_end_unlink(comm->channels, end);
     else
-        settle(end);
+        update_state(end);
     return todo;
 }
 
@@ -342,7 +344,8 @@ void sw_message_fill(const symwin_comm *comm, int peer, enum sw_message_kind kin
         snprintf(message->text, sizeof message->text, "%s", text);
 }
 
-/* An early letter whose end is there by now, or else the next one that came. NULL: there is nothing to be done. */
+/* The next message to process: an early one whose end exists now, or else the oldest in the
+ * mailbox. NULL: none. */
 static struct sw_message *next_message(symwin_comm *comm)
 {
     struct sw_message **at = &comm->channels->early;
@@ -357,7 +360,7 @@ static struct sw_message *next_message(symwin_comm *comm)
     return message;
 }
 
-static void keep(struct sw_channels *channels, struct sw_message *message)
+static void keep_early(struct sw_channels *channels, struct sw_message *message)
 {
     struct sw_message **at = &channels->early;
 
@@ -378,10 +381,10 @@ symwin_status sw_channels_meet(symwin_comm *comm, const char *call, int64_t dead
         enum todo todo;
 
         pthread_mutex_lock(&channels->mutex);
-        todo = open_message(comm, call, message, &reply);
+        todo = process_message(comm, call, message, &reply);
         pthread_mutex_unlock(&channels->mutex);
         if (todo == KEEP) {
-            keep(channels, message);
+            keep_early(channels, message);
             continue;
         }
         sw_message_free(message);

@@ -1,10 +1,13 @@
-/* Memory of one process shown in another: descriptors over the lines between processes.
+/* Handle exchange: memory of one process shown in another, by descriptors over the peer sockets.
  *
- * Each process sends the memory of its ranks to every other, unasked: nobody can ask for memory that
- * is not in the registration under way, and only the processes of the communicator have a line. A rank
- * whose memory cannot be exported sends that instead of a descriptor, so nobody waits for it. What
- * comes is imported and closed at once, and whatever fails, all that is due is received: the next
- * registration finds the lines empty, but for letters of one rank to another (letters.c).
+ * Each process sends the memory of its ranks to all others without being asked. So no process can
+ * ask for memory outside the current registration, and only processes of the communicator have a
+ * peer socket. If a rank's memory cannot be exported, its frame carries the error in place of a
+ * descriptor, so nobody waits for it. Descriptors are imported and closed as they arrive. After a
+ * failure all expected frames are still received: the next registration finds no old handles in
+ * the sockets, only messages from one rank to another (mailbox.c).
+ *
+ * The leader's thread runs an exchange; the poll thread leaves the peer sockets alone meanwhile.
  */
 #include <errno.h>
 #include <poll.h>
@@ -15,51 +18,53 @@
 
 #include "src/window/window.h"
 
-enum { SLICE_MS = 20 }; /* between two looks at whether the exchange has ended */
+enum { SLICE_MS = 20 }; /* interval of checks whether the exchange has ended */
 
-/* What is still to be done on one line. */
-struct errand {
-    int to_send;    /* the next rank of this process whose memory goes out; nranks: none */
-    int to_receive; /* frames */
+/* What is still to be sent and received on one peer socket. */
+struct pending {
+    int to_send;    /* the next rank of this process whose memory is sent; nranks: none */
+    int to_receive; /* number of frames */
 };
 
 struct sw_handle_exchange {
     struct sw_group *group;
     struct sw_segment *segment;
-    int piece; /* of each rank that has so many */
+    int piece; /* which piece of each rank; ranks with fewer pieces take no part */
     const char *call;
     int64_t deadline;
     int *fds;                /* owned, nranks: this process's exported memory, -1: none */
     symwin_status *exported; /* owned, nranks */
     unsigned char *came;     /* owned, nranks: ranks whose frame was received */
-    struct errand *errands;  /* owned, processes */
-    struct pollfd *polls;    /* owned, processes; those that are waited for, */
-    int *polled;             /* owned, processes: and whose they are */
+    struct pending *pending; /* owned, processes */
+    struct pollfd *polls;    /* owned, processes: the sockets waited for */
+    int *polled;             /* owned, processes: the process of each of them */
     symwin_status status;    /* the first failure; its text is the thread's last error */
 };
 
-/* Keeps the first failure and its sentence. */
-static void note(struct sw_handle_exchange *t, symwin_status status, const char *text)
+/* Keeps the first failure: records `status` if there is none yet, else restores `text`, the error
+ * of the first. */
+static void keep_first(struct sw_handle_exchange *x, symwin_status status, const char *text)
 {
-    if (t->status == SYMWIN_OK)
-        t->status = status;
+    if (x->status == SYMWIN_OK)
+        x->status = status;
     else
         sw_error_restore(text);
 }
 
-static int has_piece(const struct sw_handle_exchange *t, int rank)
+static int has_piece(const struct sw_handle_exchange *x, int rank)
 {
-    return t->piece < t->segment->rank[rank].stretch.pieces;
+    return x->piece < x->segment->rank[rank].stretch.pieces;
 }
 
-static int next_local(const struct sw_handle_exchange *t, int rank)
+static int next_local(const struct sw_handle_exchange *x, int rank)
 {
-    while (rank < t->group->nranks && !(sw_group_is_local(t->group, rank) && has_piece(t, rank)))
+    while (rank < x->group->nranks && !(sw_group_is_local(x->group, rank) && has_piece(x, rank)))
         rank++;
     return rank;
 }
 
-/* A descriptor pins the memory, so a forked child must hold none, from the moment that it is there. */
+/* A descriptor keeps the memory alive, so a forked child must never have one: it joins the
+ * close-on-fork set under the lock that created it. */
 symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *out)
 {
     CUresult result;
@@ -90,60 +95,60 @@ symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int
     return sw_check(result, "cuMemExportToShareableHandle of rank %d's memory", rank);
 }
 
-static void export_all(struct sw_handle_exchange *t)
+static void export_all(struct sw_handle_exchange *x)
 {
     int r;
 
-    for (r = next_local(t, 0); r < t->group->nranks; r = next_local(t, r + 1)) {
-        t->exported[r] = sw_handle_exchange_export(t->segment->rank[r].pieces[t->piece].memory, r,
-                                                   &t->fds[r]);
-        if (t->status == SYMWIN_OK)
-            t->status = t->exported[r];
+    for (r = next_local(x, 0); r < x->group->nranks; r = next_local(x, r + 1)) {
+        x->exported[r] = sw_handle_exchange_export(x->segment->rank[r].pieces[x->piece].memory, r,
+                                                   &x->fds[r]);
+        if (x->status == SYMWIN_OK)
+            x->status = x->exported[r];
     }
 }
 
-/* The line is dead, and with it the communicator. */
-static void lost(struct sw_handle_exchange *t, int process, symwin_status why)
+/* The connection to a process has failed, which ends the communicator. */
+static void fail_connection(struct sw_handle_exchange *x, int process, symwin_status why)
 {
-    sw_exchange_fail(t->group->exchange, why, sw_group_leader_of(t->group, process));
+    sw_exchange_fail(x->group->exchange, why, sw_group_leader_of(x->group, process));
 }
 
-/* This process cannot use its lines. */
-static void stuck(struct sw_handle_exchange *t)
+/* This process has no resources to use its peer sockets, which ends the communicator. */
+static void fail_resources(struct sw_handle_exchange *x)
 {
-    sw_exchange_fail(t->group->exchange, SYMWIN_NO_MEMORY, t->group->leader);
+    sw_exchange_fail(x->group->exchange, SYMWIN_NO_MEMORY, x->group->leader);
 }
 
-static void send_one(struct sw_handle_exchange *t, int process)
+static void send_one(struct sw_handle_exchange *x, int process)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
-    struct errand *e = &t->errands[process];
+    struct pending *e = &x->pending[process];
     const int r = e->to_send;
     union sw_frame frame;
     int error;
 
-    memset(&frame, 0, sizeof frame.handle); /* the union is as large as the largest of them */
-    frame.handle.sequence = t->segment->id;
-    frame.handle.bytes = t->segment->rank[r].pieces[t->piece].bytes;
+    memset(&frame, 0, sizeof frame.handle); /* not the whole union: other frames are larger */
+    frame.handle.sequence = x->segment->id;
+    frame.handle.bytes = x->segment->rank[r].pieces[x->piece].bytes;
     frame.handle.rank = r;
-    frame.handle.status = (int32_t)t->exported[r];
+    frame.handle.status = (int32_t)x->exported[r];
     sw_frame_seal(&frame, SW_FRAME_HANDLE);
-    error = sw_frame_send_now(t->group->sockets[process].watch.fd, &frame, t->fds[r]);
+    error = sw_frame_send_now(x->group->sockets[process].watch.fd, &frame, x->fds[r]);
     if (error == 0)
-        e->to_send = next_local(t, r + 1);
-    else if (error == ETOOMANYREFS && sw_now_ms() < t->deadline - SLICE_MS)
-        nanosleep(&moment, NULL); /* passes when others have received */
+        e->to_send = next_local(x, r + 1);
+    else if (error == ETOOMANYREFS && sw_now_ms() < x->deadline - SLICE_MS)
+        nanosleep(&moment, NULL); /* too many descriptors in flight: until others receive */
     else if (error == EPIPE || error == ECONNRESET)
-        lost(t, process, SYMWIN_PEER_LOST);
+        fail_connection(x, process, SYMWIN_PEER_LOST);
     else if (error != EAGAIN)
-        stuck(t);
+        fail_resources(x);
 }
 
-static symwin_status import_one(struct sw_handle_exchange *t, const struct sw_frame_handle *handle,
+static symwin_status import_one(struct sw_handle_exchange *x, const struct sw_frame_handle *handle,
                                 int fd)
 {
     CUmemGenericAllocationHandle memory = 0;
-    symwin_status status = sw_segment_expects(t->segment, handle->rank, handle->bytes);
+    symwin_status status = sw_segment_expects(x->segment, handle->rank, handle->bytes);
 
     if (status != SYMWIN_OK)
         return status;
@@ -152,22 +157,23 @@ static symwin_status import_one(struct sw_handle_exchange *t, const struct sw_fr
                       "cuMemImportFromShareableHandle of rank %d's memory", handle->rank);
     if (status != SYMWIN_OK)
         return status;
-    return sw_segment_map(t->group, t->segment, handle->rank, memory, (size_t)handle->bytes, 0);
+    return sw_segment_map(x->group, x->segment, handle->rank, memory, (size_t)handle->bytes, 0);
 }
 
-/* A frame of this registration from the rank that it says. `lost`: its descriptor was. */
-static int fits(const struct sw_handle_exchange *t, int process, const union sw_frame *frame,
-                int fd, int lost)
+/* Whether the frame belongs to this exchange and comes from its rank's process.
+ * `descriptor_lost`: its descriptor could not be received. */
+static int is_expected(const struct sw_handle_exchange *x, int process, const union sw_frame *frame,
+                       int fd, int descriptor_lost)
 {
     const struct sw_frame_handle *h = &frame->handle;
 
-    return frame->header.type == SW_FRAME_HANDLE && h->rank < t->group->nranks &&
-           t->group->process_of[h->rank] == process && h->sequence == t->segment->id &&
-           has_piece(t, h->rank) && !t->came[h->rank] &&
-           (fd >= 0 || lost) == (h->status == SYMWIN_OK);
+    return frame->header.type == SW_FRAME_HANDLE && h->rank < x->group->nranks &&
+           x->group->process_of[h->rank] == process && h->sequence == x->segment->id &&
+           has_piece(x, h->rank) && !x->came[h->rank] &&
+           (fd >= 0 || descriptor_lost) == (h->status == SYMWIN_OK);
 }
 
-static void receive_one(struct sw_handle_exchange *t, int process)
+static void receive_one(struct sw_handle_exchange *x, int process)
 {
     char text[SW_TEXT_BYTES];
     union sw_frame frame;
@@ -175,167 +181,170 @@ static void receive_one(struct sw_handle_exchange *t, int process)
     int error;
 
     memcpy(text, symwin_last_error(), sizeof text);
-    error = sw_mailbox_next_handle(&t->group->sockets[process], &frame, &fd);
+    error = sw_mailbox_next_handle(&x->group->sockets[process], &frame, &fd);
     if (error == EAGAIN)
         return;
     if (error == EPIPE) {
-        lost(t, process, SYMWIN_PEER_LOST);
+        fail_connection(x, process, SYMWIN_PEER_LOST);
         return;
     }
-    if (error == EMFILE && fits(t, process, &frame, -1, 1)) {
-        t->errands[process].to_receive--;
-        t->came[frame.handle.rank] = 1;
-        note(t,
-             sw_fail(SYMWIN_NO_MEMORY,
-                     "no descriptor is left to take in another process's memory; raise ulimit -n"),
-             text);
+    if (error == EMFILE && is_expected(x, process, &frame, -1, 1)) {
+        x->pending[process].to_receive--;
+        x->came[frame.handle.rank] = 1;
+        keep_first(
+            x,
+            sw_fail(SYMWIN_NO_MEMORY,
+                    "no descriptor is left to take in another process's memory; raise ulimit -n"),
+            text);
         return;
     }
     if (error != 0 && error != EPROTO && error != EMFILE) {
-        stuck(t);
+        fail_resources(x);
         return;
     }
-    if (error != 0 || !fits(t, process, &frame, fd, 0)) {
+    if (error != 0 || !is_expected(x, process, &frame, fd, 0)) {
         sw_closer_close(fd);
-        lost(t, process, SYMWIN_MISMATCH);
+        fail_connection(x, process, SYMWIN_MISMATCH);
         return;
     }
-    t->errands[process].to_receive--;
-    t->came[frame.handle.rank] = 1;
-    if (fd >= 0 && t->status == SYMWIN_OK)
-        note(t, import_one(t, &frame.handle, fd), text);
-    if (fd >= 0 && t->status == SYMWIN_OK) /* the driver knows it: it is memory */
+    x->pending[process].to_receive--;
+    x->came[frame.handle.rank] = 1;
+    if (fd >= 0 && x->status == SYMWIN_OK)
+        keep_first(x, import_one(x, &frame.handle, fd), text);
+    /* A descriptor that the driver accepted is memory, and closing it does not block. */
+    if (fd >= 0 && x->status == SYMWIN_OK)
         sw_fork_set_close(fd);
     else
         sw_closer_close(fd);
 }
 
-/* Which lines there is something to do on, and no others: poll() takes no more than the process may have descriptors,
- * and there may be more processes on other hosts. Returns how many; 0: done. */
-static int fill_polls(struct sw_handle_exchange *t)
+/* Lists the sockets with something left to send or receive, and returns how many; 0: done. Only
+ * these: poll() accepts at most as many entries as the process may have descriptors, and there may
+ * be more processes than that on other hosts. */
+static int fill_polls(struct sw_handle_exchange *x)
 {
     int count = 0;
     int p;
 
-    for (p = 0; p < t->group->processes; p++) {
-        const struct errand *e = &t->errands[p];
-        const int fd = t->group->sockets[p].watch.fd;
+    for (p = 0; p < x->group->processes; p++) {
+        const struct pending *e = &x->pending[p];
+        const int fd = x->group->sockets[p].watch.fd;
 
-        if (fd < 0 || (e->to_send == t->group->nranks && e->to_receive == 0))
+        if (fd < 0 || (e->to_send == x->group->nranks && e->to_receive == 0))
             continue;
-        t->polled[count] = p;
-        t->polls[count++] = (struct pollfd){
+        x->polled[count] = p;
+        x->polls[count++] = (struct pollfd){
             .fd = fd,
-            .events = (short)((e->to_send < t->group->nranks ? POLLOUT : 0) |
+            .events = (short)((e->to_send < x->group->nranks ? POLLOUT : 0) |
                               (e->to_receive > 0 ? POLLIN : 0)),
         };
     }
     return count;
 }
 
-static symwin_status exchange_all(struct sw_handle_exchange *t)
+static symwin_status exchange_all(struct sw_handle_exchange *x)
 {
-    struct sw_group *group = t->group;
+    struct sw_group *group = x->group;
     int count, ready;
     int i;
 
-    for (i = 0; i < group->processes; i++) /* what came before this process began */
-        while (group->sockets[i].early != NULL && t->errands[i].to_receive > 0)
-            receive_one(t, i);
-    while ((count = fill_polls(t)) > 0) {
+    for (i = 0; i < group->processes; i++) /* handles that came before this process began */
+        while (group->sockets[i].early != NULL && x->pending[i].to_receive > 0)
+            receive_one(x, i);
+    while ((count = fill_polls(x)) > 0) {
         if (sw_exchange_ended(group->exchange))
-            return sw_exchange_settled(group->exchange, t->call);
-        if (sw_now_ms() >= t->deadline) {
-            lost(t, t->polled[0], SYMWIN_TIMEOUT);
+            return sw_exchange_settled(group->exchange, x->call);
+        if (sw_now_ms() >= x->deadline) {
+            fail_connection(x, x->polled[0], SYMWIN_TIMEOUT);
             continue;
         }
         sw_exchange_waits_for(group->exchange, group->leader,
-                              sw_group_leader_of(group, t->polled[0]));
-        ready = poll(t->polls, (nfds_t)count, SLICE_MS);
+                              sw_group_leader_of(group, x->polled[0]));
+        ready = poll(x->polls, (nfds_t)count, SLICE_MS);
         if (ready < 0 && errno != EINTR)
-            stuck(t);
+            fail_resources(x);
         if (ready <= 0)
             continue;
         for (i = 0; i < count; i++) {
-            if ((t->polls[i].revents & POLLOUT) != 0)
-                send_one(t, t->polled[i]);
-            if ((t->polls[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-                receive_one(t, t->polled[i]);
+            if ((x->polls[i].revents & POLLOUT) != 0)
+                send_one(x, x->polled[i]);
+            if ((x->polls[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+                receive_one(x, x->polled[i]);
         }
     }
-    return t->status;
+    return x->status;
 }
 
-static void trade_free(struct sw_handle_exchange *t)
+static void exchange_free(struct sw_handle_exchange *x)
 {
-    free(t->fds);
-    free(t->exported);
-    free(t->came);
-    free(t->errands);
-    free(t->polls);
-    free(t->polled);
-    free(t);
+    free(x->fds);
+    free(x->exported);
+    free(x->came);
+    free(x->pending);
+    free(x->polls);
+    free(x->polled);
+    free(x);
 }
 
 symwin_status sw_handle_exchange_create(struct sw_group *group)
 {
     const size_t nranks = (size_t)group->nranks;
     const size_t processes = (size_t)group->processes;
-    struct sw_handle_exchange *t = calloc(1, sizeof *t);
+    struct sw_handle_exchange *x = calloc(1, sizeof *x);
 
-    if (t == NULL)
+    if (x == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", group->nranks);
-    group->handle_exchange = t;
-    group->trade_free = trade_free;
-    t->group = group;
-    t->fds = malloc(nranks * sizeof *t->fds);
-    t->exported = malloc(nranks * sizeof *t->exported);
-    t->came = malloc(nranks);
-    t->errands = malloc(processes * sizeof *t->errands);
-    t->polls = malloc(processes * sizeof *t->polls);
-    t->polled = malloc(processes * sizeof *t->polled);
-    if (t->fds != NULL && t->exported != NULL && t->came != NULL && t->errands != NULL &&
-        t->polls != NULL && t->polled != NULL)
+    group->handle_exchange = x;
+    group->trade_free = exchange_free;
+    x->group = group;
+    x->fds = malloc(nranks * sizeof *x->fds);
+    x->exported = malloc(nranks * sizeof *x->exported);
+    x->came = malloc(nranks);
+    x->pending = malloc(processes * sizeof *x->pending);
+    x->polls = malloc(processes * sizeof *x->polls);
+    x->polled = malloc(processes * sizeof *x->polled);
+    if (x->fds != NULL && x->exported != NULL && x->came != NULL && x->pending != NULL &&
+        x->polls != NULL && x->polled != NULL)
         return SYMWIN_OK;
     return sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", group->nranks);
 }
 
-static void prepare(struct sw_handle_exchange *t)
+static void prepare(struct sw_handle_exchange *x)
 {
     int r, p;
 
-    t->status = SYMWIN_OK;
-    for (p = 0; p < t->group->processes; p++)
-        t->errands[p] = (struct errand){.to_send = next_local(t, 0)};
-    for (r = 0; r < t->group->nranks; r++) {
-        t->fds[r] = -1;
-        t->exported[r] = SYMWIN_OK;
-        t->came[r] = 0;
-        t->errands[t->group->process_of[r]].to_receive += t->group->host_of[r] == t->group->host &&
-                                                          has_piece(t, r);
+    x->status = SYMWIN_OK;
+    for (p = 0; p < x->group->processes; p++)
+        x->pending[p] = (struct pending){.to_send = next_local(x, 0)};
+    for (r = 0; r < x->group->nranks; r++) {
+        x->fds[r] = -1;
+        x->exported[r] = SYMWIN_OK;
+        x->came[r] = 0;
+        x->pending[x->group->process_of[r]].to_receive += x->group->host_of[r] == x->group->host &&
+                                                          has_piece(x, r);
     }
 }
 
 symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *segment, int piece,
                                      int timeout_ms, const char *call)
 {
-    struct sw_handle_exchange *t = group->handle_exchange;
+    struct sw_handle_exchange *x = group->handle_exchange;
     symwin_status status;
     int r;
 
-    t->segment = segment;
-    t->piece = piece;
-    t->call = call;
-    t->deadline = sw_now_ms() + timeout_ms;
-    prepare(t);
+    x->segment = segment;
+    x->piece = piece;
+    x->call = call;
+    x->deadline = sw_now_ms() + timeout_ms;
+    prepare(x);
     sw_mailbox_trade(group, 1);
-    export_all(t);
-    status = exchange_all(t);
+    export_all(x);
+    status = exchange_all(x);
     sw_mailbox_trade(group, 0);
     sw_exchange_waits_for(group->exchange, group->leader, -1);
     for (r = 0; r < group->nranks; r++)
-        if (t->fds[r] >= 0)
-            sw_fork_set_close(t->fds[r]);
+        if (x->fds[r] >= 0)
+            sw_fork_set_close(x->fds[r]);
     return status;
 }
 

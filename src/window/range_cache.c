@@ -1,10 +1,10 @@
-/* The ranges' hash and the pieces' order. cache.h says what they are. */
+/* The hash of ranges and the sorted pieces; range_cache.h explains them. */
 #include "src/window/range_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- known ranges: a hash --------------------------------------------------------------------- */
+/* ---- known ranges: a hash -------------------------------------------------------------------- */
 
 static size_t bucket_of(const struct sw_range_cache *cache, uintptr_t begin, uintptr_t end)
 {
@@ -26,7 +26,8 @@ struct sw_range *sw_range_cache_known(const struct sw_range_cache *cache, uintpt
     return range;
 }
 
-/* So that a bucket has one range or so. Without memory it has more. */
+/* Keeps about one range per bucket; more if there is no host memory to grow. 0: there is none at
+ * all. */
 static int grow(struct sw_range_cache *cache)
 {
     const size_t count = cache->bucket_count == 0 ? 64 : 2 * cache->bucket_count;
@@ -64,15 +65,15 @@ static void unhash(struct sw_range_cache *cache, struct sw_range *range)
     *at = range->next;
 }
 
-/* ---- pieces: sorted, and none overlaps another -------------------------------------------------- */
+/* ---- pieces: sorted, without overlap --------------------------------------------------------- */
 
-/* How many begin at or before the address. */
+/* How many pieces begin at or before the address. */
 static size_t pieces_up_to(const struct sw_range_cache *cache, uintptr_t address)
 {
     const struct sw_piece *pieces = cache->pieces;
     size_t base = 0, left = cache->piece_count;
 
-    while (left > 1) { /* without branches that depend on what is compared */
+    while (left > 1) { /* no branch depends on the comparison */
         const size_t half = left / 2;
 
         base += (pieces[base + half - 1].begin <= address) * half;
@@ -88,7 +89,7 @@ const struct sw_piece *sw_range_cache_piece(const struct sw_range_cache *cache, 
     return i > 0 && at < cache->pieces[i - 1].end ? &cache->pieces[i - 1] : NULL;
 }
 
-/* Whether the second follows the first without a gap and is of the same buffer. */
+/* Whether b follows a without a gap and is of the same buffer. */
 static int adjoin(const struct sw_piece *a, const struct sw_piece *b)
 {
     return a->end == b->begin && a->buffer_id == b->buffer_id;
@@ -150,7 +151,8 @@ static void insert(struct sw_range_cache *cache, size_t at, const struct sw_piec
     cache->piece_count++;
 }
 
-/* Lets a piece begin at the address, where one has it. Returns the first piece from there on. */
+/* Splits the piece that contains the address, so that one begins there. Returns the index of the
+ * first piece at or after the address. */
 static size_t split(struct sw_range_cache *cache, uintptr_t address)
 {
     const size_t i = pieces_up_to(cache, address);
@@ -171,8 +173,9 @@ static size_t split(struct sw_range_cache *cache, uintptr_t address)
     return i;
 }
 
-/* Drops pieces in [from, to] that no range has, and makes one of two that are alike. As many ranges end at a place as begin
- * there, where there are as many on both sides. */
+/* Drops pieces in [from, to] that no range covers, and merges equal neighbours. Two adjoining
+ * pieces with equally many ranges, where none begins at the second, have the same ranges: as none
+ * begins there, none ends there. */
 static void tidy(struct sw_range_cache *cache, size_t from, size_t to)
 {
     struct sw_piece *pieces = cache->pieces;
@@ -196,7 +199,7 @@ static void tidy(struct sw_range_cache *cache, size_t from, size_t to)
     cache->piece_count -= stop - out;
 }
 
-/* One range more on the bytes; there is room. */
+/* Counts one more range on its bytes. The caller has made room. */
 static void cover(struct sw_range_cache *cache, const struct sw_range *range)
 {
     uintptr_t at = range->begin;
@@ -263,9 +266,10 @@ void sw_range_cache_serve(struct sw_range_cache *cache, uintptr_t begin, uintptr
     tidy(cache, first, i);
 }
 
-/* ---- ranges ----------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* Makes stale what other buffers have in [begin, end); returns how many pieces are left there. */
+/* Makes ranges of other buffers that overlap [begin, end) stale. Returns how many pieces are left
+ * there. */
 static size_t displace(struct sw_range_cache *cache, uintptr_t begin, uintptr_t end,
                        uint64_t buffer_id)
 {
@@ -292,7 +296,7 @@ struct sw_range *sw_range_cache_add(struct sw_range_cache *cache, uintptr_t begi
     struct sw_range *range;
     struct sw_range **bucket;
 
-    /* Two pieces are split, and there may be gaps around and between all. */
+    /* Two splits add a piece each; each gap before, between and after the pieces adds one too. */
     if (!grow(cache) || !make_room(cache, displace(cache, begin, end, buffer_id) + 3))
         return NULL;
     range = aligned_alloc(_Alignof(struct sw_range), sizeof *range);

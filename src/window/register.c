@@ -1,7 +1,9 @@
-/* Registrations: who has how many references to which memory.
+/* Registrations: which memory is registered, with how many references; and queries.
  *
- * All of it is under one mutex a communicator, which nobody holds while he waits for other ranks or takes mappings down. Which
- * connections there are changes in meetings only (connect.c).
+ * Each communicator has one mutex for all of this. No thread holds it while it waits for other
+ * ranks or unmaps memory. Until the communicator is destroyed, only connect agreements add and
+ * remove connections (register_agree.c). Registering and deregistering is local and may come from
+ * any thread.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 
 #include "src/window/register.h"
 
-/* ---- a communicator's ------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static void settle_one(symwin_comm *comm, void *unused)
 {
@@ -17,7 +19,6 @@ static void settle_one(symwin_comm *comm, void *unused)
     sw_registrations_settle(comm);
 }
 
-/* Of all communicators of this process. */
 static void settle_all(void)
 {
     sw_comm_each(settle_one, NULL);
@@ -45,10 +46,12 @@ void sw_registrations_settle(symwin_comm *comm)
     sw_allocations_settle();
 }
 
-/* ---- taking back: under the mutex ------------------------------------------------------------- */
+/* ---- deregistering: under the mutex ---------------------------------------------------------- */
 
-/* A range without references goes. The first failure is returned. */
-static symwin_status forget(const char *call, struct sw_registrations *r, struct sw_range *range)
+/* Removes a range whose last reference is gone. Returns the failure of NCCL, if any, after all the
+ * rest is done. */
+static symwin_status remove_range(const char *call, struct sw_registrations *r,
+                                  struct sw_range *range)
 {
     const symwin_status status = sw_nccl_take(call, r, range);
 
@@ -62,7 +65,7 @@ static symwin_status forget(const char *call, struct sw_registrations *r, struct
     return status;
 }
 
-static void undo(struct sw_range *range, void *context)
+static void release_range(struct sw_range *range, void *context)
 {
     struct sw_registrations *r = context;
 
@@ -90,7 +93,7 @@ void sw_registrations_destroy(symwin_comm *comm)
     if (r == NULL)
         return;
     memcpy(text, symwin_last_error(), sizeof text);
-    sw_range_cache_each(&r->cache, undo, r);
+    sw_range_cache_each(&r->cache, release_range, r);
     while (r->connected != NULL) {
         struct sw_connected *c = r->connected;
 
@@ -106,21 +109,23 @@ void sw_registrations_destroy(symwin_comm *comm)
     sw_error_restore(text);
 }
 
-/* ---- registering: under the mutex ------------------------------------------------------------- */
+/* ---- registering: under the mutex ------------------------------------------------------------ */
 
-/* An allocation, of ours or another's: [low, high). */
-struct place {
+/* An allocation, owned or another allocator's: [low, high). */
+struct extent {
     uintptr_t low, high;
     uint64_t buffer_id;
     int foreign;
 };
 
-/* Memory of a reservation that has, or may have, several mappings is known by the reservation: mappings come and go there, and a
- * range may lie on many. Whether what serves it still shows it is asked mapping by mapping. No driver gives such an id. */
+/* Memory in a reservation that can have several mappings is identified by the reservation: this
+ * bit, which no driver's buffer id has, and its address. Mappings come and go there, and a range
+ * may lie on several. Whether a connection still shows the memory is checked mapping by mapping. */
 #define RESERVATION ((uint64_t)1 << 63)
 
-/* Another allocator's device memory. */
-static symwin_status find_foreign(const char *call, CUdeviceptr ptr, size_t wanted, struct place *p)
+/* Finds another allocator's device memory. */
+static symwin_status find_foreign(const char *call, CUdeviceptr ptr, size_t wanted,
+                                  struct extent *p)
 {
     CUdeviceptr low = 0, high = ptr, start;
     size_t bytes = 0;
@@ -144,20 +149,20 @@ static symwin_status find_foreign(const char *call, CUdeviceptr ptr, size_t want
     return sw_check(result, "%s: cuPointerGetAttribute of 0x%llx", call, ptr);
 }
 
-/* Finds the allocation; one of ours is not freed until sw_allocation_drop(). */
-static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                          struct place *p)
+/* Finds the allocation. If it is owned, it cannot be freed until sw_allocation_drop(). */
+static symwin_status find_allocation(const char *call, const symwin_comm *comm, CUdeviceptr ptr,
+                                     size_t bytes, struct extent *p)
 {
     struct sw_allocation a = {0};
-    int device = -1; /* not known */
+    int device = -1; /* unknown */
     symwin_status status;
 
-    *p = (struct place){0};
+    *p = (struct extent){0};
     switch (sw_allocation_hold(ptr, &a)) {
     case SW_OWNED_FREE:
         return sw_fail(SYMWIN_INVALID, "%s: 0x%llx was freed", call, ptr);
     case SW_OWNED_LIVE:
-        *p = (struct place){a.begin, a.begin + a.bytes, a.physical.buffer_id, 0};
+        *p = (struct extent){a.begin, a.begin + a.bytes, a.physical.buffer_id, 0};
         device = a.physical.device;
         break;
     case SW_OWNED_NOT:
@@ -175,14 +180,14 @@ static symwin_status find(const char *call, const symwin_comm *comm, CUdeviceptr
     return status;
 }
 
-/* A new range, with one reference. */
-static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                         struct sw_range **out)
+/* Adds a range with one reference. */
+static symwin_status add_range(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
+                               struct sw_range **out)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_range *range;
-    struct place p;
-    symwin_status status = find(call, comm, ptr, bytes, &p);
+    struct extent p;
+    symwin_status status = find_allocation(call, comm, ptr, bytes, &p);
 
     if (status != SYMWIN_OK)
         return status;
@@ -199,7 +204,7 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
     if (r->nccl != NULL)
         status = sw_nccl_put(call, r, range);
     if (status != SYMWIN_OK) {
-        forget(call, r, range);
+        remove_range(call, r, range);
         return status;
     }
     range->handle = sw_handle_table_add(&r->handles, range);
@@ -208,7 +213,7 @@ static symwin_status add(const char *call, symwin_comm *comm, CUdeviceptr ptr, s
     return SYMWIN_OK;
 }
 
-/* Whether the address is still that buffer's. */
+/* Whether the address still belongs to that buffer. */
 static int is_current(uintptr_t address, uint64_t buffer_id)
 {
     unsigned long long id = 0;
@@ -227,7 +232,8 @@ int sw_connected_is_current(const symwin_comm *comm, const struct sw_connected *
                                                               c->window.offset + at, begin, bytes);
 }
 
-/* The same for registered bytes, with what serves them, or NULL. */
+/* Whether registered bytes are still the memory that was registered. `use` is the connection that
+ * serves them, or NULL. */
 static int serves_current(const symwin_comm *comm, const struct sw_use *use, uintptr_t begin,
                           uintptr_t end, uint64_t buffer_id)
 {
@@ -242,9 +248,9 @@ static int serves_current(const symwin_comm *comm, const struct sw_use *use, uin
     return sw_connected_is_current(comm, c, begin, (end < last ? end : last) - begin);
 }
 
-/* One more reference, to a range that is new or known. */
-static symwin_status take(const char *call, symwin_comm *comm, CUdeviceptr ptr, size_t bytes,
-                          struct sw_range **out)
+/* Adds a reference to a known range, or adds the range. */
+static symwin_status add_reference(const char *call, symwin_comm *comm, CUdeviceptr ptr,
+                                   size_t bytes, struct sw_range **out)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_range *range = sw_range_cache_known(&r->cache, (uintptr_t)ptr,
@@ -257,7 +263,7 @@ static symwin_status take(const char *call, symwin_comm *comm, CUdeviceptr ptr, 
         range = NULL;
     }
     if (range == NULL)
-        return add(call, comm, ptr, bytes, out);
+        return add_range(call, comm, ptr, bytes, out);
     range->refs++;
     *out = range;
     return SYMWIN_OK;
@@ -300,7 +306,7 @@ symwin_status symwin_register(symwin_comm *comm, void *ptr, size_t bytes,
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&comm->registrations->mutex);
-    status = take(call, comm, address, bytes, &range);
+    status = add_reference(call, comm, address, bytes, &range);
     if (status == SYMWIN_OK)
         *registration = (symwin_registration *)range->handle;
     pthread_mutex_unlock(&comm->registrations->mutex);
@@ -331,15 +337,15 @@ symwin_status symwin_deregister(symwin_comm *comm, symwin_registration *registra
     if (range == NULL)
         status = fail_handle(call, comm, registration);
     else if (--range->refs == 0)
-        status = forget(call, comm->registrations, range);
+        status = remove_range(call, comm->registrations, range);
     pthread_mutex_unlock(&comm->registrations->mutex);
     sw_registrations_settle(comm);
     return status;
 }
 
-/* ---- what ranges are ------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
-/* How often graphs hold what has a byte of the range. Under the mutex. */
+/* How often graphs hold connections that overlap the range. Under the mutex. */
 static unsigned graphs_on(const struct sw_registrations *r, const struct sw_range *range)
 {
     const struct sw_connected *c;
@@ -355,7 +361,7 @@ static unsigned graphs_on(const struct sw_registrations *r, const struct sw_rang
     return count;
 }
 
-/* What serves the first byte, or NULL. Under the mutex. */
+/* The connection that serves the first byte, or NULL. Under the mutex. */
 static const struct sw_connected *first_of(const struct sw_registrations *r,
                                            const struct sw_range *range)
 {

@@ -1,141 +1,149 @@
-/* Registered buffers: private declarations. symwin/register.h has the public ones, and what they are. */
+/* Registered buffers: private declarations. symwin/register.h is the public header and explains
+ * them. */
 #ifndef SYMWIN_REGISTER_PRIVATE_H
 #define SYMWIN_REGISTER_PRIVATE_H
 
 #include "src/window/range_cache.h"
 #include "src/window/window_register.h"
 
-/* ---- a communicator's registrations ------------------------------------------------------------- */
+/* ---- a communicator's registrations ---------------------------------------------------------- */
 
-/* What a meeting of all ranks has made: a window, or a refusal. All ranks have the same, of equally many bytes, in one order,
- * until a meeting takes it down. Under the mutex, but for what stays as it was made. */
+/* A connection: what a connect agreement decided for some bytes, a window or a refusal. All ranks
+ * have the same connections in the same order, each of equally many bytes on all ranks, until an
+ * agreement removes one. Under the mutex, except for fields that never change. */
 struct sw_connected {
-    struct sw_use use; /* serves so many pieces; first */
+    struct sw_use use; /* which pieces it serves; must be the first field */
     struct sw_connected *next;
-    uint64_t id;             /* one for all ranks, never reused */
-    struct sw_window window; /* refused: has no segment */
-    char refused[256];       /* "": it is connected */
-    unsigned graphs;         /* how often captures hold it */
-    cuuint64_t capture;      /* that did so last */
-    CUdeviceptr held;        /* owned memory that is not freed for these graphs; 0: none */
-    int over;                /* nothing here uses it any more, and nothing will */
-    uint32_t done;           /* then: after so many blocks of comm->done no call uses it */
+    uint64_t id;             /* the same on all ranks, never reused */
+    struct sw_window window; /* refused: without a segment */
+    char refused[256];       /* why it was refused; "": it was not */
+    unsigned graphs;         /* captures that hold it */
+    cuuint64_t capture;      /* the last of them */
+    CUdeviceptr held;        /* owned memory that the graphs keep from being freed; 0: none */
+    int over;                /* nothing on this rank uses it now or later */
+    uint32_t done;           /* if over: no call uses it once the device has ended so many blocks */
 };
 
-/* Under the mutex, where it says nothing else. */
+/* Under the mutex, except as noted. */
 struct sw_registrations {
-    atomic_size_t count; /* of ranges; written under the mutex */
+    atomic_size_t count; /* of ranges; read without the mutex */
     pthread_mutex_t mutex;
     struct sw_range_cache cache;
     struct sw_handle_table handles; /* owned: of the cache's struct sw_range */
-    struct sw_connected *connected; /* owned: from the oldest on */
-    struct sw_returns *returns;     /* a reference. No mutex */
+    struct sw_connected *connected; /* owned, oldest first */
+    struct sw_returns *returns;     /* a reference; needs no mutex */
     struct ncclComm *nccl;          /* attached; NULL: none */
     int (*nccl_register)(struct ncclComm *comm, void *ptr, size_t bytes, void **handle);
     int (*nccl_deregister)(struct ncclComm *comm, void *handle);
-    /* For collective calls, without the mutex: */
-    uint64_t made;        /* connections so far: the next one's id */
-    uint64_t asked;       /* from this id on the next meeting asks what is over */
-    cuuint64_t capture;   /* the last that held anything, 0: none did, */
-    struct sw_held *held; /* and for what: not owned, there as long as it goes on */
-    CUstream side;        /* owned, for the copy to comm->report->done; NULL: not made yet */
-    int copying;          /* there may be a copy under way */
-    uint32_t counted;     /* what the last one said of comm->done */
+    /* Only for the thread in a collective call, without the mutex: */
+    uint64_t made;        /* connections made so far: the id of the last one */
+    uint64_t asked;       /* the next agreement asks about connections from this id on */
+    cuuint64_t capture;   /* the last one that holds connections; 0: none yet */
+    struct sw_held *held; /* what it holds: its graph owns this, valid while it goes on */
+    CUstream side;        /* owned, for the copy to comm->report->done; NULL: not created yet */
+    int copying;          /* that copy may be under way */
+    uint32_t counted;     /* blocks that the device has ended, by the last copy */
 };
 
 struct sw_registrations *sw_registrations_create(void); /* NULL: no host memory */
 
-/* Waits for the copy of comm's count of blocks: what it reads and writes may go then. No meeting follows. */
+/* Waits for the copy of the block count, so that its source and target can be freed. No connect
+ * agreement may follow. */
 void sw_registrations_end(symwin_comm *comm);
 
-/* Disconnects and takes back all. Graphs may still hold what was in it. */
+/* Removes all connections and ranges. Graphs that hold some of them may still exist. */
 void sw_registrations_destroy(symwin_comm *comm);
 
-/* ---- register.c: references ---------------------------------------------------------------------- */
+/* ---- register.c: references ------------------------------------------------------------------ */
 
-/* Calls see() for each range, with what serves its first byte, or NULL, and how often graphs hold what it lies in; under the
- * mutex. */
+/* Calls see() for each range, under the mutex: with the connection that serves its first byte, or
+ * NULL, and with how often graphs hold connections that overlap it. */
 void sw_registrations_each(symwin_comm *comm,
                            void (*see)(const struct sw_range *range,
                                        const struct sw_connected *connected, unsigned graphs,
                                        void *context),
                            void *context);
 
-/* Gives back what graphs that are gone have held. Without the mutex; any thread. */
+/* Releases what destroyed graphs held. Call it without the mutex; any thread. */
 void sw_registrations_settle(symwin_comm *comm);
 
-/* Where one rank's bytes lie, as they are registered; under the mutex. */
+/* What is registered at some bytes of this rank. */
 struct sw_registered {
-    int is;                  /* all of them, one buffer's */
-    struct sw_connected *by; /* what serves all of them, NULL: nothing */
+    int is;                  /* all bytes are registered, and of one buffer */
+    struct sw_connected *by; /* the connection that serves all of them, or NULL */
     uint64_t buffer_id;
 };
 
-/* What others have freed is stale from now on. */
+/* Looks bytes up, under the mutex. Ranges whose memory its allocator has freed become stale. */
 struct sw_registered sw_registered_look(symwin_comm *comm, uintptr_t begin, size_t bytes);
 
-/* Whether this rank has at [begin, begin + bytes), which lies in the connection, what that shows. */
+/* Whether the connection still shows the memory that this rank has at [begin, begin + bytes), which
+ * must lie in the connection. */
 int sw_connected_is_current(const symwin_comm *comm, const struct sw_connected *c, uintptr_t begin,
                             size_t bytes);
 
-/* ---- register_nccl.c: an attached NCCL; under the mutex ------------------------------------------ */
+/* ---- register_nccl.c: an attached NCCL; under the mutex -------------------------------------- */
 
 symwin_status sw_nccl_put(const char *call, struct sw_registrations *r, struct sw_range *range);
 symwin_status sw_nccl_take(const char *call, struct sw_registrations *r, struct sw_range *range);
 
-/* ---- register_call.c: what calls do about registered buffers; without the mutex ----------------- */
+/* ---- register_call.c: what calls do about registered buffers; without the mutex -------------- */
 
-/* Where a call finds a buffer that is in no public window: SW_FOUND_ALL: it is settled, by `out`, whose transports are 0 where
- * it was refused. SW_FOUND_PART: it is registered and not settled. Any thread. */
+/* Where a buffer lies that is in no public window. Any thread.
+ *   SW_FOUND_ALL   one connection serves it: *out, of no transports if it was refused
+ *   SW_FOUND_PART  it is registered, and no connection serves all of it */
 enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
                                  struct sw_window_index_entry *out);
 
 /* One buffer of a call. */
 struct sw_buffer {
     CUdeviceptr address;
-    int is_known;        /* where it lies, which is not said of an address that is none: */
-    int in_window;       /* a public one; else: */
-    enum sw_found found; /* as sw_registered_find() has it, and its entry, or */
-    struct sw_window_index_entry entry; /* the window's; of no transports where there is neither */
+    int is_known;        /* 0: not a valid buffer here; other ranks may have theirs in a window */
+    int in_window;       /* a public one */
+    enum sw_found found; /* if not in_window: by sw_registered_find() */
+    /* Of the window or the connection; without transports if there is neither. */
+    struct sw_window_index_entry entry;
 };
 
-/* Whether sw_registrations_prepare() could do anything. */
+/* Whether sw_registrations_prepare() may have anything to do. */
 int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers[2]);
 
-/* Before a call is launched: meets the other ranks where all of them do so, and lets a capture hold what it uses. It may set
- * the buffers' entries. A failure of a meeting is all ranks'; `status` is what this rank has found so far: where an error is not
- * enough to keep others from meeting, they hear of it there. */
+/* Prepares the launch of a call: runs a connect agreement if all ranks do so for this call, and
+ * lets a capture hold the connections that the call uses. May set the buffers' entries. If the
+ * agreement fails, it fails on all ranks. `status` is this rank's result so far: with an error, the
+ * rank still joins an agreement that the others come to, and reports the error there. */
 symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symwin_status status,
                                        struct sw_buffer buffers[2], size_t bytes, CUstream stream);
 
-/* What graphs that are gone have held and nobody has given back yet: outlives the communicator. */
+/* What destroyed graphs held and nobody has released yet. Graphs that still hold something keep it
+ * after the communicator is gone. */
 struct sw_returns *sw_returns_create(void); /* NULL: no host memory */
 void sw_returns_unref(struct sw_returns *returns);
-void sw_returns_collect(symwin_comm *comm); /* gives it back */
+void sw_returns_collect(symwin_comm *comm); /* releases it */
 
-/* ---- connect.c: a meeting --------------------------------------------------------------------- */
+/* ---- register_agree.c: the connect agreement ------------------------------------------------- */
 
-/* One buffer, as this rank has it. */
+/* What this rank has of one buffer. */
 struct sw_offer {
     CUdeviceptr address;
-    int settled;    /* it needs nothing */
-    int registered; /* by the program, whether it is settled or not */
-    int can;        /* be shared, and held where a graph is to: VMM memory, and one allocation */
+    int settled;    /* in a public window, or one connection serves it */
+    int registered; /* by the program, settled or not */
+    int can;        /* be shared: mapped VMM memory without a gap; and held, if a graph has to */
     uint64_t buffer_id;
-    size_t before, after; /* registered bytes, within the allocation */
-    uint64_t births;      /* of the cache, when that was seen */
-    size_t start;         /* the address's offset in the allocation, */
-    size_t place;         /* and in the physical one */
+    size_t before, after; /* registered bytes before and after it that adjoin it */
+    uint64_t births;      /* the cache's when that was read */
+    size_t start;         /* offset of the address in the allocation */
+    size_t place;         /* offset of the address in the physical allocation */
 };
 
-/* Collective: decides what serves the buffers, of `bytes` each, and takes down what is over on all ranks. by[b] is what
- * serves buffer b; NULL: nothing but what has settled it. `status` is what this rank's preparations gave; an error there becomes
- * every rank's. */
+/* Collective: decides which connections serve the buffers, of `bytes` each, and removes connections
+ * that no rank needs. by[b] is the connection of buffer b; NULL: none, or what settled it before.
+ * `status` is the result of this rank's preparations; an error there becomes every rank's. */
 symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_status status,
                                 const struct sw_offer offers[2], size_t bytes,
                                 struct sw_connected *by[2]);
 
-/* Frees what it has. Its calls have ended. */
+/* Frees a connection and releases its memory. Calls that use it must have ended. */
 void sw_connected_release(symwin_comm *comm, struct sw_connected *c);
 
 #endif

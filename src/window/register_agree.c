@@ -1,12 +1,17 @@
-/* A meeting: one agreement of all ranks about the buffers of a call, and about what nobody needs any more.
+/* The connect agreement of all ranks: what serves the buffers of a call, and which connections go.
  *
- * Each rank says what it has; all decide by the same votes. What the program registered on all ranks becomes a window, or is
- * refused, as far as all have it registered around the buffer, so that whether a later call lies in it is alike on all ranks.
- * What a capture alone asks for is a window of just the buffer, or one that all have already.
+ * Each rank reports what it has; all ranks decide from the same ballots. A buffer that the program
+ * registered on all ranks becomes a window or is refused, together with the bytes around it that
+ * all ranks have registered. So all ranks decide alike whether a later call's buffer lies in it. A
+ * buffer that only a capture registers gets a window of just the buffer, or uses a connection that
+ * all ranks have already.
  *
- * A connection that nothing on this rank uses is over. It goes when all ranks have said so, and none before its device has
- * ended the calls that may use it: by the count of their blocks, which is copied to the host on a stream of its own and
- * never waited for.
+ * A connection that nothing on this rank uses any more is over. It is removed once all ranks have
+ * reported it as over. A rank reports it only when its device has ended all calls that may use it.
+ * It knows that from the block count, which it copies to the host on a separate stream, without
+ * waiting for the copy.
+ *
+ * Only the thread in a collective call runs this.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -15,25 +20,27 @@
 
 #include "src/window/register.h"
 
+/* The flags of a buffer. F_SAME: the two buffers have one address. F_NEAR: the registered bytes
+ * around them begin at one address. */
 enum { F_SETTLED = 1, F_REGISTERED = 2, F_CAN = 4, F_SAME = 8, F_NEAR = 16 };
 
-/* The places of the values in the vote: of each of the two buffers, and then of the call. */
-enum { V_FLAGS, V_BEFORE, V_AFTER, V_ID, V_OFFSET, V_PLACE, V_BUFFER };
+/* Indices of the ballot's values: first for each of the two buffers, then for the call. */
+enum { V_FLAGS, V_BEFORE, V_AFTER, V_ID, V_OFFSET, V_PHYSICAL, V_BUFFER };
 enum { V_BYTES = 2 * V_BUFFER, V_OVER, V_COUNT };
 _Static_assert((int)V_COUNT <= SW_BALLOT_VALUES, "a vote has room for them");
 
-enum { ASKED = 64 }; /* connections that a meeting asks about */
+enum { ASKED = 64 }; /* connections that one agreement asks about: bits of a value */
 
-/* What all ranks make of one buffer. */
+/* What all ballots together say about one buffer. */
 struct plan {
     int settled, registered, can; /* on all ranks */
-    int unable;                   /* the first rank that cannot; -1: all can */
-    int whole;                    /* what is registered around it is equally long on all ranks */
-    uint64_t id;                  /* of a connection that all have around it, 0: none */
-    uint64_t before, after;       /* registered on all ranks */
-    int alike;                    /* what is registered around it is served alike: vote_layout() */
-    int placed;                   /* the buffer has one offset in all ranks' allocations */
-    int apart; /* in their physical ones it has several, by which alone it becomes no window */
+    int unable;                   /* the first rank that cannot share it; -1: all can */
+    int whole;                    /* the registered bytes around it are equally many on all ranks */
+    uint64_t id;                  /* of the connection that all have around it, 0: none */
+    uint64_t before, after;       /* bytes before and after it that all ranks have registered */
+    int alike;                    /* the same connections serve those on all ranks */
+    int placed;                   /* its offset in the allocation is the same on all ranks */
+    int apart; /* its offset in the physical allocation is not: a window is impossible */
 };
 
 static uint64_t ballot(const symwin_comm *comm, int rank, int buffer, int what)
@@ -60,7 +67,7 @@ static struct plan make_plan(const symwin_comm *comm, int b)
         if (ballot(comm, r, b, V_ID) != p.id ||
             ballot(comm, r, b, V_OFFSET) != ballot(comm, 0, b, V_OFFSET))
             p.id = 0;
-        p.apart = p.apart || ballot(comm, r, b, V_PLACE) != ballot(comm, 0, b, V_PLACE);
+        p.apart = p.apart || ballot(comm, r, b, V_PHYSICAL) != ballot(comm, 0, b, V_PHYSICAL);
     }
     p.settled = (all & F_SETTLED) != 0;
     p.registered = (all & F_REGISTERED) != 0;
@@ -68,10 +75,11 @@ static struct plan make_plan(const symwin_comm *comm, int b)
     return p;
 }
 
-/* ---- what is over ----------------------------------------------------------------------------- */
+/* ---- removing connections -------------------------------------------------------------------- */
 
-/* Asks how many blocks the device has counted: takes what came of the last time, and asks anew, for the next meeting. */
-static void ask_device(symwin_comm *comm)
+/* Updates r->counted, the number of blocks that the device has ended: takes the result of the last
+ * copy and starts a new one, for the next agreement. */
+static void update_counted(symwin_comm *comm)
 {
     struct sw_registrations *r = comm->registrations;
     CUresult result = CUDA_SUCCESS;
@@ -94,7 +102,8 @@ static void ask_device(symwin_comm *comm)
     r->copying = result == CUDA_SUCCESS;
 }
 
-/* Notes what nothing here uses any more. Bit i: the i-th connection from r->asked on may go. */
+/* Marks the connections that nothing on this rank uses any more. Bit i of the result: the i-th
+ * connection from r->asked on may be removed. */
 static uint64_t find_over(symwin_comm *comm)
 {
     struct sw_registrations *r = comm->registrations;
@@ -115,7 +124,7 @@ static uint64_t find_over(symwin_comm *comm)
     pthread_mutex_unlock(&r->mutex);
     r->counted = sw_done_since(comm, r->counted);
     if (any)
-        ask_device(comm);
+        update_counted(comm);
     for (c = r->connected; c != NULL && any; c = c->next) {
         if (c->id < r->asked)
             continue;
@@ -137,9 +146,10 @@ void sw_connected_release(symwin_comm *comm, struct sw_connected *c)
     free(c);
 }
 
-/* Takes down what is over on all ranks, whose bits these are. Nobody launches before all have: a driver that waits for kernels
- * before it unmaps would wait for one that waits for this rank's. */
-static symwin_status take_down(symwin_comm *comm, const char *call, uint64_t bits)
+/* Removes the connections that are over on all ranks: bit i is the i-th from r->asked on. No rank
+ * launches before all have unmapped: a driver that waits for kernels before it unmaps could wait
+ * for a kernel that waits for this rank's. */
+static symwin_status remove_connections(symwin_comm *comm, const char *call, uint64_t bits)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *gone = NULL, **at = &r->connected, *c;
@@ -171,10 +181,10 @@ static symwin_status take_down(symwin_comm *comm, const char *call, uint64_t bit
     return mapped ? sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0) : SYMWIN_OK;
 }
 
-/* ---- connecting ------------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------------ */
 
-/* A window of `before` and `after` more bytes than the buffer. An error is one that has ended the communicator; else it may have
- * been refused. */
+/* Makes a window of the buffer and p->before and p->after bytes around it. An error has ended the
+ * communicator; any other failure is a refusal, made->refused. */
 static symwin_status make_window(symwin_comm *comm, const char *call, const struct sw_offer *o,
                                  size_t bytes, const struct plan *p, struct sw_connected *made)
 {
@@ -194,10 +204,11 @@ static symwin_status make_window(symwin_comm *comm, const char *call, const stru
     if (sw_exchange_settled(comm->group->exchange, call) != SYMWIN_OK)
         return status;
     snprintf(made->refused, sizeof made->refused, "%s", symwin_last_error());
-    return sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0); /* as in take_down() */
+    /* Before a launch all have unmapped: remove_connections() says why. */
+    return sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0);
 }
 
-/* What serves which of the buffer's registered bytes in [begin, end), in one number. */
+/* A hash of which connections serve which of the buffer's registered bytes in [begin, end). */
 static uint64_t layout(struct sw_registrations *r, uint64_t buffer_id, uintptr_t begin,
                        uintptr_t end)
 {
@@ -221,10 +232,11 @@ static uint64_t layout(struct sw_registrations *r, uint64_t buffer_id, uintptr_t
     return sum;
 }
 
-/* Whether all ranks have the same connections at the same places around the buffer: in what is registered on all, and in all of
- * it, where that is to be refused as a whole. */
-static symwin_status ballot_layout(symwin_comm *comm, const char *call, const struct sw_offer *o,
-                                   size_t bytes, struct plan *p)
+/* Sets p->alike: whether the same connections serve the same bytes around the buffer on all ranks.
+ * Compares the bytes that all ranks have registered and, if a refusal would cover them, all
+ * registered bytes. Sets p->placed too. */
+static symwin_status compare_layouts(symwin_comm *comm, const char *call, const struct sw_offer *o,
+                                     size_t bytes, struct plan *p)
 {
     const uintptr_t begin = (uintptr_t)o->address, end = begin + bytes;
     struct sw_registrations *r = comm->registrations;
@@ -246,8 +258,9 @@ static symwin_status ballot_layout(symwin_comm *comm, const char *call, const st
     return status;
 }
 
-/* Lists it as the newest, and lets it serve what the program has registered: all of it, or the buffer alone where ranks would
- * take over from other connections what others do not. */
+/* Appends the connection as the newest and lets it serve the bytes that the program registered. If
+ * ranks are not alike it serves only the buffer: otherwise it would take over different bytes from
+ * other connections on each rank. */
 static void publish(struct sw_registrations *r, const struct sw_offer *o, size_t bytes,
                     const struct plan *p, struct sw_connected *made)
 {
@@ -278,14 +291,14 @@ static struct sw_connected *find_by_id(const struct sw_registrations *r, uint64_
     return c;
 }
 
-/* What serves one buffer; `spare` is used up, or not. */
-static symwin_status serve(symwin_comm *comm, const char *call, const struct sw_offer *o,
-                           size_t bytes, struct plan *p, struct sw_connected **spare,
-                           struct sw_connected **by)
+/* Finds or makes the connection of one buffer. A new one takes *spare, which is NULL then. */
+static symwin_status connect_buffer(symwin_comm *comm, const char *call, const struct sw_offer *o,
+                                    size_t bytes, struct plan *p, struct sw_connected **spare,
+                                    struct sw_connected **by)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *made = *spare;
-    struct plan just; /* the buffer */
+    struct plan just; /* without the bytes around, if only a capture registers it */
     symwin_status status = SYMWIN_OK;
 
     if (!p->registered && p->id != 0) {
@@ -293,7 +306,7 @@ static symwin_status serve(symwin_comm *comm, const char *call, const struct sw_
         return SYMWIN_OK;
     }
     if (p->registered)
-        status = ballot_layout(comm, call, o, bytes, p);
+        status = compare_layouts(comm, call, o, bytes, p);
     just = *p;
     if (!p->registered)
         just.before = just.after = 0;
@@ -301,7 +314,8 @@ static symwin_status serve(symwin_comm *comm, const char *call, const struct sw_
         status = make_window(comm, call, o, bytes, &just, made);
     if (status != SYMWIN_OK || (made->refused[0] != '\0' && !p->registered))
         return status;
-    /* Of bytes that ranks count from different places nothing can be remembered: each call asks again. */
+    /* Ranks that differ in the number of registered bytes and in the buffer's offset too cannot
+     * record a refusal of the same bytes: each call asks again. */
     if (made->refused[0] != '\0' && !p->whole && !p->placed)
         return status;
     if (made->refused[0] != '\0') {
@@ -320,13 +334,13 @@ static symwin_status serve(symwin_comm *comm, const char *call, const struct sw_
     return SYMWIN_OK;
 }
 
-/* Whether there is, or may be, a window for a buffer that a capture alone has. */
+/* Whether a buffer has a window or may get one, if only a capture registers it. */
 static int may_serve(const struct plan *p)
 {
     return p->settled || p->id != 0 || (p->can && !p->apart);
 }
 
-/* With the votes of all. */
+/* Decides and acts on the ballots of all ranks. */
 static symwin_status decide(symwin_comm *comm, const char *call, const struct sw_offer offers[2],
                             size_t bytes, struct sw_connected *spares[2],
                             struct sw_connected *by[2])
@@ -336,7 +350,7 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
     int same = 1, near = 1, odd = -1, b, r, useful;
     symwin_status status;
 
-    for (r = 0; r < comm->nranks; r++) { /* the next agreement overwrites the votes */
+    for (r = 0; r < comm->nranks; r++) { /* the next agreement overwrites the ballots */
         bits &= comm->ballots[r].values[V_OVER];
         same = same && (ballot(comm, r, 0, V_FLAGS) & F_SAME) != 0;
         near = near && (ballot(comm, r, 0, V_FLAGS) & F_NEAR) != 0;
@@ -346,28 +360,31 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
         }
     }
     bytes = (size_t)comm->ballots[0].values[V_BYTES];
-    status = take_down(comm, call, bits);
+    status = remove_connections(comm, call, bits);
     if (status == SYMWIN_OK && odd > 0)
         status = sw_fail(SYMWIN_MISMATCH,
                          "%s: rank 0 passes %zu bytes and rank %d %llu; pass as many on all "
                          "ranks",
                          call, bytes, odd, (unsigned long long)theirs);
-    /* One buffer that a capture alone has serves no call without the other. */
+    /* A buffer that only a capture registers needs a window only if the other buffer gets one
+     * too. */
     useful = may_serve(&plans[0]) && may_serve(&plans[1]);
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         if (plans[b].settled || !(plans[b].registered || useful))
             continue;
-        /* What was refused as a whole has both. */
+        /* Both have one connection if they are the same, or if one refusal covers the bytes around
+         * both. */
         if (b == 1 && (same || (near && plans[0].whole && plans[0].alike && by[0] != NULL &&
                                 by[0]->use.firm)))
             by[1] = by[0];
         else
-            status = serve(comm, call, &offers[b], bytes, &plans[b], &spares[b], &by[b]);
+            status = connect_buffer(comm, call, &offers[b], bytes, &plans[b], &spares[b], &by[b]);
     }
     return status;
 }
 
-/* The newest connection around the buffer that all ranks may have: where all have captured it before, that one. */
+/* The newest connection around the buffer that can be used again. Ranks that have all captured the
+ * buffer before find the same one. */
 static const struct sw_connected *find_around(const symwin_comm *comm, const struct sw_offer *o,
                                               size_t bytes)
 {
@@ -386,7 +403,7 @@ static const struct sw_connected *find_around(const symwin_comm *comm, const str
     return found;
 }
 
-/* What this rank can only do before the others rely on it. */
+/* Allocates what this rank needs later, when the others already rely on it. */
 static symwin_status reserve(struct sw_registrations *r, struct sw_connected *spares[2])
 {
     int reserved, b;
@@ -433,9 +450,9 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
         v[V_AFTER] = offers[b].after;
         v[V_ID] = around != NULL ? around->id : 0;
         v[V_OFFSET] = around != NULL ? offers[b].address - (uintptr_t)around->window.ptr : 0;
-        v[V_PLACE] = offers[b].place % comm->group->granularity;
+        v[V_PHYSICAL] = offers[b].place % comm->group->granularity;
     }
-    /* What nobody asked for fails no call. */
+    /* No failure if only a capture registers the buffers: the program did not ask for that. */
     status = status == SYMWIN_OK && asked ? reserved : status;
     comm->sequence++;
     status = sw_comm_agree(comm, call, status, values, V_COUNT);

@@ -1,27 +1,30 @@
-/* What calls do about registered buffers: who meets the other ranks, and what graphs hold.
+/* Registered buffers in a call: whether it runs a connect agreement, and what graphs hold.
  *
- * A rank meets the others by what all ranks did in the order of their programs: whether a call is captured, which bytes were
- * registered, and what an earlier meeting made of them. Never by what this rank alone can see.
+ * All ranks must decide alike whether a call runs an agreement. So the decision depends only on
+ * what all ranks do in the order of their programs: whether the call is captured, which bytes are
+ * registered, and what earlier agreements decided about them. It never depends on what only this
+ * rank can see.
  *
- * What a capture holds is one user object of its graph. Its callback may call no driver, and may come on any thread and late,
- * so it only puts that on a list, which is emptied by those who go by it.
+ * A capture holds its connections by one user object in its graph. The object's callback must not
+ * call the driver, and may come late and on any thread. So it only appends the object to a list;
+ * sw_returns_collect() empties that later.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/window/register.h"
 
-/* ---- what graphs hold ------------------------------------------------------------------------- */
+/* ---- what graphs hold ------------------------------------------------------------------------ */
 
 struct sw_held {
     struct sw_held *next;
     struct sw_returns *returns; /* a reference */
-    struct sw_connected **by;   /* owned: what it holds, once each for `count` of them */
+    struct sw_connected **by;   /* owned: `count` connections that it holds, each once */
     size_t count, room;
 };
 
 struct sw_returns {
-    atomic_int refs; /* the communicator, and what graphs hold */
+    atomic_int refs; /* one for the communicator, one for each struct sw_held */
     _Atomic(struct sw_held *) list;
 };
 
@@ -56,7 +59,7 @@ void sw_returns_unref(struct sw_returns *returns)
     free(returns);
 }
 
-static void give_back(void *context)
+static void on_graph_destroyed(void *context)
 {
     struct sw_held *held = context;
     struct sw_returns *returns = held->returns;
@@ -94,13 +97,13 @@ void sw_returns_collect(symwin_comm *comm)
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* A capture that goes on. */
+/* A capture under way. */
 struct capture {
     cuuint64_t id; /* 0: there is none */
     CUgraph graph;
 };
 
-/* A user object for the capture's graph, which has it from here on. */
+/* Makes the struct sw_held of a capture. The capture's graph owns it, through a user object. */
 static symwin_status make_held(const char *call, struct sw_registrations *r,
                                const struct capture *capture)
 {
@@ -112,9 +115,9 @@ static symwin_status make_held(const char *call, struct sw_registrations *r,
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for what a graph holds", call);
     held->returns = r->returns;
     atomic_fetch_add(&r->returns->refs, 1);
-    status = sw_check(
-        sw_drv.cuUserObjectCreate(&object, held, give_back, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-        "%s: cuUserObjectCreate", call);
+    status = sw_check(sw_drv.cuUserObjectCreate(&object, held, on_graph_destroyed, 1,
+                                                CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+                      "%s: cuUserObjectCreate", call);
     if (status != SYMWIN_OK) {
         sw_returns_unref(held->returns);
         free_held(held);
@@ -132,7 +135,7 @@ static symwin_status make_held(const char *call, struct sw_registrations *r,
     return SYMWIN_OK;
 }
 
-/* So that hold() cannot fail for two buffers. */
+/* Makes room so that hold() cannot fail for two buffers. */
 static symwin_status reserve_held(const char *call, struct sw_registrations *r,
                                   const struct capture *capture)
 {
@@ -157,7 +160,7 @@ static symwin_status reserve_held(const char *call, struct sw_registrations *r,
     return SYMWIN_OK;
 }
 
-/* Lets the capture hold it, once. Under the mutex. */
+/* Lets the capture hold the connection, once. Under the mutex. */
 static void hold(struct sw_registrations *r, struct sw_connected *c)
 {
     struct sw_allocation a = {0};
@@ -172,7 +175,7 @@ static void hold(struct sw_registrations *r, struct sw_connected *c)
     r->held->by[r->held->count++] = c;
 }
 
-/* ---- what a buffer is ------------------------------------------------------------------------- */
+/* ---- where a buffer lies --------------------------------------------------------------------- */
 
 static int captures_register(const symwin_comm *comm)
 {
@@ -210,9 +213,10 @@ int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers
     return 0;
 }
 
-/* ---- meeting ---------------------------------------------------------------------------------- */
+/* ---- the connect agreement ------------------------------------------------------------------- */
 
-/* Other mappings beside the one that is at `ptr`, of the same reservation. */
+/* Extends [*low, *high), the mapping at `ptr`, by adjoining mappings of its reservation, as far as
+ * they overlap [begin, end). */
 static void extend(CUdeviceptr ptr, uintptr_t begin, uintptr_t end, uintptr_t *low, uintptr_t *high)
 {
     CUdeviceptr first = *low, last = *high;
@@ -222,7 +226,7 @@ static void extend(CUdeviceptr ptr, uintptr_t begin, uintptr_t end, uintptr_t *l
     *high = (uintptr_t)last;
 }
 
-/* What this rank says of a buffer, and where the memory is, if the others are to see it. */
+/* Finds what this rank has of a buffer. */
 static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t bytes,
                        struct sw_offer *o)
 {
@@ -241,7 +245,7 @@ static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t byte
     } else {
         memcpy(text, symwin_last_error(), sizeof text);
         o->can = sw_physical_find("symwin_allreduce", b->address, &a.physical) == SYMWIN_OK;
-        sw_error_restore(text); /* if it is no VMM memory: all ranks hear of it */
+        sw_error_restore(text); /* not VMM memory: o->can tells all ranks */
         low = o->can ? (uintptr_t)a.physical.base : begin;
         high = o->can ? low + a.physical.bytes : end;
     }
@@ -275,8 +279,9 @@ static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t byte
     o->after = last > end ? last - end : 0;
 }
 
-static symwin_status meet(symwin_comm *comm, const char *call, struct sw_buffer buffers[2],
-                          size_t bytes, symwin_status status, int can, struct sw_connected *by[2])
+static symwin_status run_agreement(symwin_comm *comm, const char *call, struct sw_buffer buffers[2],
+                                   size_t bytes, symwin_status status, int can,
+                                   struct sw_connected *by[2])
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct sw_offer offers[2];
@@ -286,7 +291,7 @@ static symwin_status meet(symwin_comm *comm, const char *call, struct sw_buffer 
         make_offer(comm, &buffers[b], bytes, &offers[b]);
         offers[b].can = offers[b].can && can;
     }
-    /* A capture of this thread is not to be harmed by what has nothing to do with its stream. */
+    /* Relaxed mode: these driver calls must not invalidate other captures of this thread. */
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     status = sw_register_agree(comm, call, status, offers, bytes, by);
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
@@ -300,7 +305,7 @@ static symwin_status meet(symwin_comm *comm, const char *call, struct sw_buffer 
     return status;
 }
 
-/* What settles the buffers already, for a capture to hold. */
+/* Adds the connections that settled the buffers before, for a capture to hold. */
 static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], size_t bytes,
                          struct sw_connected *by[2])
 {
@@ -317,7 +322,8 @@ static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], s
     }
 }
 
-/* What the stream captures; an error that comes after another one leaves that one's text. */
+/* Finds the capture that the stream is in. `status` is an earlier result: if it is an error, that
+ * is returned, with its text. */
 static symwin_status find_capture(const char *call, symwin_status status, CUstream stream,
                                   CUstreamCaptureStatus *capturing, struct capture *capture)
 {
@@ -331,7 +337,8 @@ static symwin_status find_capture(const char *call, symwin_status status, CUstre
     return status != SYMWIN_OK ? status : sw_check(result, "%s: cuStreamGetCaptureInfo", call);
 }
 
-/* Also of a buffer that this rank's call has failed for, but for one that lies nowhere: there the others may have a window. */
+/* Whether a buffer needs an agreement. Also true if the call has failed on this rank, unless the
+ * address is not valid: the other ranks may have their buffers in a window, and not come. */
 static int is_unsettled(const struct sw_buffer *b)
 {
     return b->is_known && !is_settled(b);
@@ -341,7 +348,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
                                        struct sw_buffer buffers[2], size_t bytes, CUstream stream)
 {
     const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
-    const int lacking = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
+    const int unsettled = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
     const int known = (is_settled(&buffers[0]) || buffers[0].found != SW_FOUND_NONE) &&
                       (is_settled(&buffers[1]) || buffers[1].found != SW_FOUND_NONE);
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -350,31 +357,32 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
     struct capture capture = {0};
     symwin_status reserved = SYMWIN_OK;
     char text[SW_TEXT_BYTES];
-    int meets, holds, b;
+    int agrees, holds, b;
 
     status = find_capture(call, status, stream, &capturing, &capture);
-    /* One that is invalid here is one all the same: the other ranks wait for this one. */
-    meets = lacking &&
-            (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
-    if (status != SYMWIN_OK && !meets)
+    /* An invalidated capture counts as a capture: the other ranks wait for this one. */
+    agrees = unsettled &&
+             (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
+    if (status != SYMWIN_OK && !agrees)
         return status;
-    if (status == SYMWIN_OK && meets && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+    if (status == SYMWIN_OK && agrees && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: the capture of the stream is invalid; end it, and capture anew",
                          call);
-    /* Else the call goes by no connection. */
-    holds = status == SYMWIN_OK && capture.id != 0 && (meets || settled);
+    /* Otherwise the call uses no connection, and there is nothing to hold. */
+    holds = status == SYMWIN_OK && capture.id != 0 && (agrees || settled);
     if (holds) {
         memcpy(text, symwin_last_error(), sizeof text);
         reserved = reserve_held(call, r, &capture);
-        if (reserved != SYMWIN_OK && meets && !known)
+        if (reserved != SYMWIN_OK && agrees && !known)
             sw_error_restore(text);
     }
     if (status == SYMWIN_OK && known)
         status = reserved;
-    if (meets)
-        /* What nobody asked for fails no call: then this rank cannot share, and all do without. */
-        status = meet(comm, call, buffers, bytes, status, reserved == SYMWIN_OK, by);
+    if (agrees)
+        /* A failed reservation is no error if only the capture registers the buffers: this rank
+         * reports that it cannot share, and no rank gets a window. */
+        status = run_agreement(comm, call, buffers, bytes, status, reserved == SYMWIN_OK, by);
     else
         status = reserved;
     if (status == SYMWIN_OK) {
@@ -385,7 +393,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
         pthread_mutex_unlock(&r->mutex);
     }
     for (b = 0; b < 2; b++)
-        if (by[b] != NULL && by[b]->window.held != 0) { /* ranges or graphs hold it, or nothing */
+        if (by[b] != NULL && by[b]->window.held != 0) { /* ranges and graphs hold memory */
             sw_allocation_drop(by[b]->window.held);
             by[b]->window.held = 0;
         }

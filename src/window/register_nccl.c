@@ -1,4 +1,5 @@
-/* What an attached communicator of NCCL has of the registrations. Under their mutex. */
+/* Registers ranges with an attached NCCL communicator too. All functions but the public call run
+ * under the mutex of the registrations. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -54,7 +55,7 @@ static void detach_one(struct sw_range *range, void *context)
     a->status = a->status == SYMWIN_OK ? status : a->status;
 }
 
-/* NCCL's function, of the program or of a library that is loaded already. */
+/* An NCCL function, from the program or from a library that is loaded already; NULL: neither. */
 static void *nccl_symbol(const char *name)
 {
     void *symbol = dlsym(RTLD_DEFAULT, name);
@@ -62,7 +63,7 @@ static void *nccl_symbol(const char *name)
 
     if (library != NULL) {
         symbol = dlsym(library, name);
-        dlclose(library); /* which stays loaded: this was one more reference */
+        dlclose(library); /* NCCL stays loaded: dlopen() only added a reference */
     }
     return symbol;
 }

@@ -1,17 +1,22 @@
-/* Segments: physical allocations of every rank, shown at one offset of the flat range.
+/* Segments: physical allocations of every rank at one offset of the flat range.
  *
  *   group.base      + stride        + 2 * stride    ...   + nranks * stride
  *   | . seg A . B   | . seg A . B   | . seg A . B         | . A . B (multicast) |
  *
- * A rank's stretch of a segment is one allocation, or several that are side by side at the rank's own addresses, each shown
- * at its own place. Stretches may differ in what they are made of, and in where they begin, so that a window in them is at
- * one offset on all ranks (attach.c).
+ * A rank's stretch is one physical allocation, or several that adjoin at the rank's own addresses,
+ * each mapped at its own offset. Stretches of different ranks may have other pieces and other
+ * beginnings; they are placed so that a window in them has one offset on all ranks
+ * (window_register.c).
  *
- * All ranks of a process share its range, so an allocation is mapped once, for all its devices. Each
- * rank maps its own part, the lowest one those of the ranks in other processes (handles.c); the last
- * rank of the process to leave unmaps all parts, in the order that the driver wants: multicast
- * addresses, bindings, the multicast object, then the memory. Offsets are the same in all processes,
- * which agree on one that is free everywhere (attach.c).
+ * All ranks of a process share its flat range, so an allocation is mapped once for all devices of
+ * the process. Each rank maps its own stretch; the leader maps those of ranks in other processes
+ * (handle_exchange.c). The last rank of the process to release a segment unmaps all stretches, in
+ * the order that the driver demands: multicast addresses, bindings, the multicast object, then the
+ * memory. Offsets are the same in all processes, which agree on one that is free in all of them
+ * (window_register.c).
+ *
+ * The group's mutex protects the list of segments, the references and `mapped`. The other fields of
+ * a segment change only in the agreed steps of a registration, and when it is destroyed.
  */
 #include <stdlib.h>
 
@@ -22,7 +27,8 @@ static size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* The first of `count` pieces of the rank that are these, in this order; NULL: it has not. */
+/* The first of `count` consecutive pieces of the rank that are these allocations, in this order;
+ * NULL: there is none. */
 static const struct sw_segment_piece *find_run(const struct sw_segment_rank *rank,
                                                const struct sw_physical *pieces, int count)
 {
@@ -58,8 +64,8 @@ struct sw_segment *sw_segment_find(struct sw_group *group, int rank,
     return s;
 }
 
-/* Whether the rank's stretch shows [offset, offset + bytes) of the flat range. */
-static int shows(const struct sw_segment *s, int rank, size_t offset, size_t bytes)
+/* Whether the rank's stretch covers [offset, offset + bytes) of the flat range. */
+static int covers(const struct sw_segment *s, int rank, size_t offset, size_t bytes)
 {
     const struct sw_stretch *stretch = &s->rank[rank].stretch;
     const size_t begin = s->offset + stretch->begin;
@@ -75,7 +81,7 @@ struct sw_segment *sw_segment_hold(struct sw_group *group, int rank, size_t offs
 
     pthread_mutex_lock(&group->mutex);
     for (s = group->segments; s != NULL; s = s->next)
-        if (shows(s, rank, offset, bytes))
+        if (covers(s, rank, offset, bytes))
             break;
     if (s != NULL && s->rank[holder].refs++ == 0)
         s->holders++;
@@ -152,9 +158,10 @@ size_t sw_segment_bytes(const struct sw_stretch *stretches, int nranks)
     return most;
 }
 
-/* Under the mutex. One that nobody holds is being destroyed: where the registration failed on other ranks while this
- * one had yet to come, a new one takes its place. */
-static struct sw_segment *segment_made(struct sw_group *group, uint64_t id)
+/* The live segment of a registration, or NULL. One without holders does not count: the registration
+ * failed on the other ranks of this process before this rank came, and the segment is being
+ * destroyed. Under the mutex. */
+static struct sw_segment *find_live(struct sw_group *group, uint64_t id)
 {
     struct sw_segment *s = group->segments;
 
@@ -163,8 +170,8 @@ static struct sw_segment *segment_made(struct sw_group *group, uint64_t id)
     return s;
 }
 
-/* With room for the pieces of all ranks. NULL: no memory. */
-static struct sw_segment *segment_alloc(const struct sw_stretch *stretches, int nranks)
+/* A segment with room for the pieces of all ranks. NULL: no host memory. */
+static struct sw_segment *allocate(const struct sw_stretch *stretches, int nranks)
 {
     const size_t ranks = (size_t)nranks * sizeof(struct sw_segment_rank);
     struct sw_segment_piece *pieces;
@@ -189,12 +196,12 @@ static struct sw_segment *segment_alloc(const struct sw_stretch *stretches, int 
     return segment;
 }
 
-/* Under the mutex. NULL: no memory. */
-static struct sw_segment *segment_make(struct sw_group *group, uint64_t id, size_t offset,
-                                       const struct sw_stretch *stretches)
+/* Creates and lists a segment. Under the mutex. NULL: no host memory. */
+static struct sw_segment *create(struct sw_group *group, uint64_t id, size_t offset,
+                                 const struct sw_stretch *stretches)
 {
     struct sw_segment **at = &group->segments;
-    struct sw_segment *segment = segment_alloc(stretches, group->nranks);
+    struct sw_segment *segment = allocate(stretches, group->nranks);
 
     if (segment == NULL)
         return NULL;
@@ -215,9 +222,9 @@ symwin_status sw_segment_join(struct sw_group *group, int rank, uint64_t id, siz
     struct sw_segment *segment;
 
     pthread_mutex_lock(&group->mutex);
-    segment = segment_made(group, id);
+    segment = find_live(group, id);
     if (segment == NULL)
-        segment = segment_make(group, id, offset, stretches);
+        segment = create(group, id, offset, stretches);
     if (segment != NULL) {
         segment->rank[rank].refs = 1;
         segment->holders++;
@@ -235,7 +242,7 @@ symwin_status sw_segment_expects(const struct sw_segment *segment, int rank, uin
     const struct sw_stretch *stretch = &own->stretch;
     const size_t left = stretch->bytes - own->shown_bytes;
 
-    /* Only the last piece reaches the end of the stretch. */
+    /* The last piece, and no other, must reach the end of the stretch. */
     if (own->shown < stretch->pieces && bytes > 0 && bytes <= left &&
         (own->shown + 1 == stretch->pieces) == (bytes == left))
         return SYMWIN_OK;
@@ -271,7 +278,7 @@ symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment,
     own->shown++;
     own->shown_bytes += bytes;
     last = own->shown == stretch->pieces;
-    pthread_mutex_lock(&group->mutex); /* sw_segment_find() looks */
+    pthread_mutex_lock(&group->mutex); /* sw_segment_find() reads it */
     own->mapped = last;
     pthread_mutex_unlock(&group->mutex);
     return sw_memory_access(at, bytes, group->devices, group->device_count);
@@ -293,7 +300,7 @@ static void destroy(struct sw_group *group, struct sw_segment *segment)
             if (piece->memory != 0)
                 sw_drop(sw_drv.cuMemRelease(piece->memory), "cuMemRelease");
         }
-    /* Only now may another segment take the offset. */
+    /* Unlinked last: only now may another segment take the offset. */
     pthread_mutex_lock(&group->mutex);
     for (at = &group->segments; *at != segment; at = &(*at)->next)
         ;

@@ -1,11 +1,15 @@
-/* Windows by their handles, and what a window tells. How one is made: attach.c. */
+/* The public calls on windows: handles and queries. window_register.c creates windows.
+ *
+ * The communicator's mutex protects the handle table. Registration is collective; all other calls
+ * are local and may come from any thread.
+ */
 #include <stdlib.h>
 
 #include "src/window/window.h"
 
 /* ---- handles ---- */
 
-/* Makes room for one more window, so that giving it a handle cannot fail. */
+/* Makes room for one more window, so that publish() cannot fail. */
 static symwin_status reserve(symwin_comm *comm)
 {
     size_t room;
@@ -19,7 +23,7 @@ static symwin_status reserve(symwin_comm *comm)
                     : sw_fail(SYMWIN_NO_MEMORY, "no host memory for more than %zu windows", room);
 }
 
-/* Copies the live window behind a handle. */
+/* Copies the live window of a handle. */
 static symwin_status get(const char *call, symwin_comm *comm, const symwin_window *window,
                          struct sw_window *out)
 {
@@ -43,7 +47,7 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
     return SYMWIN_OK;
 }
 
-/* Publishes a window in room that was reserved: cannot fail. */
+/* Gives the window a handle and enters it in the window index. Cannot fail: room was reserved. */
 static symwin_window *publish(symwin_comm *comm, struct sw_window *window)
 {
     struct sw_window_index_entry entry;
@@ -69,7 +73,7 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
     status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
         return status;
-    /* Whatever fails from here on, this rank goes on to the agreement and tells the others. */
+    /* After a failure from here on this rank still joins the agreement, to tell the others. */
     status = sw_scope_enter_context(comm->context, &scope);
     window = calloc(1, sizeof *window);
     if (status == SYMWIN_OK && window == NULL)
@@ -85,7 +89,7 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
         free(window);
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
-    sw_allocations_settle(); /* it may have failed and dropped the last hold */
+    sw_allocations_settle(); /* a failure may have dropped the last hold on freed memory */
     return status;
 }
 
@@ -99,8 +103,7 @@ symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&comm->mutex);
-    found = sw_handle_table_find(&comm->windows,
-                                 copy.handle); /* another thread may have been faster */
+    found = sw_handle_table_find(&comm->windows, copy.handle); /* NULL: another thread was faster */
     if (found != NULL) {
         sw_handle_table_remove(&comm->windows, copy.handle);
         sw_window_index_remove(comm->index, found->handle);

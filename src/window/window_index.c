@@ -1,13 +1,13 @@
-/* Which address belongs to which window: one rank's windows, sorted by address.
+/* The window index: one rank's windows, sorted by address.
  *
- * Readers never wait and never see a half-made change: there are two copies of the table, readers
- * use the one that is live, and a writer changes the other, makes it live, waits until the readers
- * of the old one have left, and then changes that one too (the left-right scheme, P. Ramalhete and
- * A. Correia, 2015). The reader counts are kept per side, so that a stream of new readers cannot
- * hold a writer up.
+ * Readers never wait and never see a half-made change. There are two copies of the table, and
+ * readers use the live one. A writer changes the idle copy, makes it live, waits until all readers
+ * have left the old one, and then changes that too (the left-right scheme, P. Ramalhete and
+ * A. Correia, 2015). Readers are counted on two sides, so that a stream of new readers cannot hold
+ * up a writer.
  *
- * Windows may overlap and nest. `reach` of an entry is the largest end among it and all before it,
- * which tells a search when nothing further left can contain an address.
+ * Windows may overlap and nest. An entry's `reach` is the largest end of it and all entries before
+ * it: a search stops where no entry further left can contain the address.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct record {
 };
 
 struct table {
-    struct record *records; /* by begin */
+    struct record *records; /* sorted by begin */
     size_t count, room;
 };
 
@@ -56,7 +56,7 @@ void sw_window_index_destroy(struct sw_window_index *index)
 
 static int reserve(struct table *t, size_t entries)
 {
-    const size_t room = 2 * t->room + 16; /* callers want one or two */
+    const size_t room = 2 * t->room + 16; /* enough: callers reserve one or two */
     struct record *records;
 
     if (entries <= t->room - t->count)
@@ -127,16 +127,16 @@ static void wait_for_readers(struct sw_window_index *index, int side)
         sched_yield();
 }
 
-/* Makes the other table live; returns the one that no reader uses any more. Under the writer's
- * mutex. */
+/* Makes the idle table live and returns the other, which no reader uses any more. Under the
+ * writers' mutex. */
 static struct table *swap(struct sw_window_index *index)
 {
     const int old = atomic_load(&index->live);
     const int side = atomic_load(&index->side);
 
     atomic_store(&index->live, !old);
-    /* Readers that came by the other side earlier may still be on the old table, as may those of
-     * the present side: let both drain, new ones going to the side that has been emptied. */
+    /* Readers of both sides may still use the old table. Wait until the idle side is empty, send
+     * new readers there, then wait until the other side is empty. */
     wait_for_readers(index, !side);
     atomic_store(&index->side, !side);
     wait_for_readers(index, side);
@@ -153,7 +153,7 @@ symwin_status sw_window_index_reserve(struct sw_window_index *index, size_t entr
     live = &index->tables[!(idle - index->tables)];
     room = reserve(idle, entries);
     if (room && live->room - live->count < entries)
-        room = reserve(swap(index), entries); /* readers are off the other one now */
+        room = reserve(swap(index), entries); /* no reader uses the other one now */
     pthread_mutex_unlock(&index->writer);
     if (!room)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory to list another window");
@@ -177,8 +177,8 @@ void sw_window_index_remove(struct sw_window_index *index, uintptr_t window)
     pthread_mutex_unlock(&index->writer);
 }
 
-/* The smallest entry of the table that contains the range, or failing that one that contains its
- * first byte. */
+/* The smallest entry that contains the range, or else the smallest that contains its first
+ * byte. */
 static enum sw_found search(const struct table *t, uintptr_t begin, size_t bytes,
                             struct sw_window_index_entry *out)
 {

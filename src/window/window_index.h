@@ -1,6 +1,6 @@
-/* Which address belongs to which window. */
-#ifndef SYMWIN_REGISTRY_H
-#define SYMWIN_REGISTRY_H
+/* The window index: which address of this rank belongs to which window. */
+#ifndef SYMWIN_WINDOW_INDEX_H
+#define SYMWIN_WINDOW_INDEX_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -8,11 +8,11 @@
 #include "symwin.h"
 
 struct sw_window_index_entry {
-    uintptr_t begin, end; /* addresses of this rank */
-    uintptr_t window;     /* the public handle's value */
+    uintptr_t begin, end; /* this rank's addresses */
+    uintptr_t window;     /* value of the public handle; of a connection: its address */
     size_t offset;        /* of `begin` in the flat range */
-    uint64_t memory; /* the physical allocation's buffer id; 0: not known, or there are several */
-    size_t within;   /* of `begin` in that */
+    uint64_t memory;      /* buffer id of the physical allocation; 0: unknown, or several */
+    size_t within;        /* of `begin` in that allocation */
     unsigned transports;
 };
 
@@ -21,17 +21,17 @@ struct sw_window_index;
 struct sw_window_index *sw_window_index_create(void); /* NULL: no memory */
 void sw_window_index_destroy(struct sw_window_index *index);
 
-/* One writer at a time; readers are never blocked. */
+/* Writers wait for one another and for readers to leave; readers never wait. */
 symwin_status sw_window_index_reserve(struct sw_window_index *index,
-                                      size_t entries); /* room for so many more */
+                                      size_t entries); /* room for that many more */
 void sw_window_index_insert(struct sw_window_index *index,
                             const struct sw_window_index_entry *entry);
 void sw_window_index_remove(struct sw_window_index *index, uintptr_t window);
 
 enum sw_found { SW_FOUND_NONE, SW_FOUND_PART, SW_FOUND_ALL };
 
-/* The smallest window that contains [begin, begin + bytes). SW_FOUND_PART: none does, but some
- * window contains `begin`; *out is then that one. Lock-free, any thread. */
+/* Finds the smallest window that contains [begin, begin + bytes). SW_FOUND_PART: none does, but
+ * *out is a window that contains `begin`. Takes no lock; any thread. */
 enum sw_found sw_window_index_find(struct sw_window_index *index, uintptr_t begin, size_t bytes,
                                    struct sw_window_index_entry *out);
 

@@ -1,40 +1,46 @@
 /* Windows: collective registration, local deregistration.
  *
- * Registration goes in agreed steps, and whatever fails on one rank fails on all:
+ * All ranks register in these steps. A failure on one rank becomes a failure on all at the next
+ * agreement.
  *
- *   prepare   every rank looks at its memory and keeps hold of it       (undoable)
- *   agree     sizes and flags are the same on all ranks, offsets but for whole granules
- *   known?    all ranks' allocations are in one segment already, and the window at one offset: done
- *   place     find an offset that is free in all processes               agree
- *   map       every rank shows its memory there, to all devices          agree
- *   trade     processes send each other their memory, and show it        agree, after each allocation; wipe fabric handles
- *   multicast create, agree, add devices, agree, bind, agree, map, agree; or do without, all alike
- *   publish   the handle, and the registry entry (window.c)
+ *   step        what is done                                                  agreements
+ *   prepare     each rank finds its memory and holds it; it can undo that     one
+ *   compare     sizes and flags must be equal, offsets modulo the
+ *               granularity, in all ballots
+ *   known?      if one segment has all ranks' allocations, with the window
+ *               at one offset: go on to publish, or to multicast if the
+ *               flags demand it
+ *   offset      find one that is free in all processes                        one per round
+ *   map         each rank maps its memory there, for all devices              one
+ *   exchange    processes send and map each other's memory, piece by piece    one per piece
+ *   wipe        between hosts: overwrite fabric handles in the exchange       one; two on failure
+ *   multicast   create, add devices, bind, map; or none on all ranks          each step, one more
+ *   publish     the handle and the window index entry (window.c)
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/window/window.h"
 
-/* What a registration holds on its way. */
+/* A registration under way, and what it holds. */
 struct attempt {
     const char *call;
-    struct sw_physical *pieces; /* owned: what the window lies on */
+    struct sw_physical *pieces; /* owned: the allocations that the window lies on */
     int count;
-    size_t stretch; /* bytes of all of them */
-    CUmemGenericAllocationHandle
-        *handles;               /* owned, and they until a segment takes them; NULL: none */
-    CUdeviceptr held;           /* an address in owned memory, 0: none */
-    struct sw_segment *segment; /* holds a reference, NULL: none */
-    size_t offset;              /* of the window in the first allocation, */
-    size_t place;               /* and in the flat range, where there is a segment */
+    size_t stretch; /* bytes of all pieces */
+    /* Owned, as are the handles in it until a segment takes them; NULL: none. */
+    CUmemGenericAllocationHandle *handles;
+    CUdeviceptr held;           /* owned memory kept from being freed, 0: none */
+    struct sw_segment *segment; /* a reference, NULL: none */
+    size_t offset;              /* of the window in its first allocation */
+    size_t flat_offset;         /* of the window in the flat range, once there is a segment */
 };
 
-enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_PLACE, V_STRETCH, V_PIECES, V_COUNT };
+enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_FLAT_OFFSET, V_STRETCH, V_PIECES, V_COUNT };
 
-/* ---- preparing: everything that one rank can find out and undo alone ---- */
+/* ---- prepare: what one rank can find out and undo alone ---- */
 
-static symwin_status retain(struct attempt *a)
+static symwin_status retain_handles(struct attempt *a)
 {
     symwin_status status = SYMWIN_OK;
     int p;
@@ -54,7 +60,8 @@ static symwin_status retain(struct attempt *a)
     return status;
 }
 
-/* What is under the window, of an allocation of ours or of one or more of others'. */
+/* Finds the allocations under the window: one of symwin's own, or one or more of another
+ * allocator. */
 static symwin_status find_pieces(symwin_comm *comm, struct attempt *a,
                                  const struct sw_allocation *first, CUdeviceptr address,
                                  size_t bytes)
@@ -63,7 +70,7 @@ static symwin_status find_pieces(symwin_comm *comm, struct attempt *a,
     symwin_status status;
     int p;
 
-    /* What is behind an allocation of ours is not this one's. */
+    /* An owned allocation is never joined with the memory behind it. */
     status = sw_physical_span(a->call, address, first->owned ? 1 : bytes, &first->physical,
                               &a->pieces, &a->count);
     if (status != SYMWIN_OK)
@@ -115,14 +122,14 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
                        "SYMWIN_WINDOW_MULTICAST was asked for, but this communicator has no "
                        "multicast (it needs one device a rank, support by all devices, and on real "
                        "hardware SYMWIN_NVLS=1)");
-    a->segment = sw_segment_find(comm->group, comm->rank, a->pieces, a->count, &a->place);
-    a->place += a->offset;
+    a->segment = sw_segment_find(comm->group, comm->rank, a->pieces, a->count, &a->flat_offset);
+    a->flat_offset += a->offset;
     if (a->segment != NULL)
         return SYMWIN_OK;
-    return retain(a);
+    return retain_handles(a);
 }
 
-static void forget(struct attempt *a)
+static void free_attempt(struct attempt *a)
 {
     int p;
 
@@ -134,21 +141,21 @@ static void forget(struct attempt *a)
     *a = (struct attempt){.call = a->call};
 }
 
-/* The only way back, for every rank that did not get its window. */
+/* The only teardown of a failed registration, whichever step failed. */
 static void abandon(symwin_comm *comm, struct attempt *a)
 {
     if (a->segment != NULL)
         sw_segment_release(comm->group, a->segment, comm->rank);
     if (a->held != 0)
         sw_allocation_drop(a->held);
-    forget(a);
+    free_attempt(a);
 }
 
-/* ---- agreeing ---- */
+/* ---- agree ---- */
 
-/* The ranks must have voted for the same value `i`. */
-static symwin_status agreed(symwin_comm *comm, const char *call, int i, const char *what,
-                            const char *advice)
+/* Checks that value `i` is equal in all ballots. */
+static symwin_status check_equal(symwin_comm *comm, const char *call, int i, const char *what,
+                                 const char *advice)
 {
     int r;
 
@@ -160,22 +167,23 @@ static symwin_status agreed(symwin_comm *comm, const char *call, int i, const ch
     return SYMWIN_OK;
 }
 
-static symwin_status compare(symwin_comm *comm, const char *call)
+static symwin_status compare_ballots(symwin_comm *comm, const char *call)
 {
     const uint64_t granularity = comm->group->granularity;
     const struct sw_ballot *ballots = comm->ballots;
-    symwin_status status = agreed(comm, call, V_BYTES, "bytes", "it must agree");
+    symwin_status status = check_equal(comm, call, V_BYTES, "bytes", "it must agree");
     int r;
 
     if (status == SYMWIN_OK)
-        status = agreed(comm, call, V_FLAGS, "flags", "it must agree");
+        status = check_equal(comm, call, V_FLAGS, "flags", "it must agree");
     for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++) {
         const uint64_t *v = ballots[r].values;
 
         if (v[V_OFFSET] % granularity != ballots[0].values[V_OFFSET] % granularity)
-            status = agreed(comm, call, V_OFFSET, "the offset in the allocation",
-                            "it must agree, but for multiples of the granularity (2 MiB): let all "
-                            "ranks' threads allocate alike, or with SYMWIN_MEM_OWN");
+            status = check_equal(
+                comm, call, V_OFFSET, "the offset in the allocation",
+                "it must agree, but for multiples of the granularity (2 MiB): let all "
+                "ranks' threads allocate alike, or with SYMWIN_MEM_OWN");
         else if (v[V_PIECES] < 1 || v[V_PIECES] > SW_PIECES || v[V_OFFSET] >= v[V_STRETCH])
             status = sw_fail(SYMWIN_MISMATCH,
                              "%s: rank %d's window is at byte %llu of %llu allocations of %llu "
@@ -193,17 +201,17 @@ static int all_in_one_segment(const symwin_comm *comm)
     for (r = 0; r < comm->nranks; r++)
         if (comm->ballots[r].values[V_SEGMENT] == 0 ||
             comm->ballots[r].values[V_SEGMENT] != comm->ballots[0].values[V_SEGMENT] ||
-            comm->ballots[r].values[V_PLACE] != comm->ballots[0].values[V_PLACE])
+            comm->ballots[r].values[V_FLAT_OFFSET] != comm->ballots[0].values[V_FLAT_OFFSET])
             return 0;
     return 1;
 }
 
 /* ---- a new segment ---- */
 
-/* Finds the lowest offset that is free in every process: each rank votes for the lowest from a common
- * start on, and the highest vote is the next start, until all agree. One round where all processes
- * have registered and deregistered alike. The start only grows and time is limited, whatever a rank
- * votes for. */
+/* Finds an offset that is free in all processes. Each rank votes for its lowest free offset from a
+ * common start; the highest vote is the next start, until all votes are equal. This takes one round
+ * if all processes have registered and deregistered the same windows. It ends whatever ranks vote
+ * for: the start only grows, and time is limited. */
 static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, symwin_status status,
                                  size_t bytes, size_t *offset)
 {
@@ -241,9 +249,11 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
     }
 }
 
-/* Whoever has a fabric handle gets at the memory, and what ranks post stays until the round after next
- * (exchange.c): `rounds` more, and nothing is left of it. `status` is what all ranks have. */
-static symwin_status wipe(symwin_comm *comm, const char *call, symwin_status status, int rounds)
+/* Overwrites fabric handles in the exchange, because whoever has one can reach the memory. A ballot
+ * stays there until the round after next (exchange.c), so `rounds` empty agreements follow. Returns
+ * `status`, the same on all ranks, unless one of these agreements fails. */
+static symwin_status overwrite_handles(symwin_comm *comm, const char *call, symwin_status status,
+                                       int rounds)
 {
     symwin_status after = SYMWIN_OK;
 
@@ -252,8 +262,9 @@ static symwin_status wipe(symwin_comm *comm, const char *call, symwin_status sta
     return after != SYMWIN_OK ? after : status;
 }
 
-/* Every rank's stretch, of the votes: each begins so that the windows are at one offset, `*lead` behind the first of them. The
- * caller frees it; NULL: no host memory. */
+/* Each rank's stretch, from the ballots, placed so that the window has one offset on all ranks:
+ * *lead bytes after the beginning of the segment. The caller frees the array; NULL: no host
+ * memory. */
 static struct sw_stretch *lay_out(const symwin_comm *comm, size_t *lead)
 {
     struct sw_stretch *stretches = calloc((size_t)comm->nranks, sizeof *stretches);
@@ -281,15 +292,16 @@ static symwin_status map_own(symwin_comm *comm, struct attempt *a)
     for (p = 0; p < a->count && status == SYMWIN_OK; p++) {
         const CUmemGenericAllocationHandle memory = a->handles[p];
 
-        a->handles[p] = 0; /* the segment's from here on */
+        a->handles[p] = 0; /* owned by the segment from here on */
         status = sw_segment_map(comm->group, a->segment, comm->rank, memory, a->pieces[p].bytes,
                                 a->pieces[p].buffer_id);
     }
     return status;
 }
 
-/* What other processes and hosts have as piece `p` of their ranks' stretches, and this one for them. By the leader. */
-static symwin_status take_in(symwin_comm *comm, const struct attempt *a, int p)
+/* Exchanges piece `p` with the other processes of this host, and maps that of ranks on other hosts.
+ * Only the leader calls it. */
+static symwin_status exchange_piece(symwin_comm *comm, const struct attempt *a, int p)
 {
     struct sw_group *group = comm->group;
     symwin_status status = sw_handle_exchange_run(group, a->segment, p, comm->timeout_ms, a->call);
@@ -301,10 +313,11 @@ static symwin_status take_in(symwin_comm *comm, const struct attempt *a, int p)
     return status;
 }
 
-/* Each rank's memory is shown in all processes, piece by piece: of each rank at most one is on its way, so that nobody needs
- * many descriptors at a time. `status` is what mapping its own gave. */
-static symwin_status show(symwin_comm *comm, const struct attempt *a, symwin_status status,
-                          int most)
+/* Shows each rank's memory in all processes. At most one piece per rank is in flight, so that no
+ * process needs many descriptors at a time. `status` is the result of mapping this rank's own
+ * memory; `most` is the largest number of pieces of a rank. */
+static symwin_status exchange_memory(symwin_comm *comm, const struct attempt *a,
+                                     symwin_status status, int most)
 {
     int p;
 
@@ -315,17 +328,17 @@ static symwin_status show(symwin_comm *comm, const struct attempt *a, symwin_sta
             status = sw_handle_exchange_fabric(a->segment, comm->rank, p, fabric);
         status = sw_comm_agree(comm, a->call, status, fabric, SW_FABRIC_WORDS);
         if (status != SYMWIN_OK)
-            return wipe(comm, a->call, status, 2);
+            return overwrite_handles(comm, a->call, status, 2);
         if (comm->group->processes == 1)
             return SYMWIN_OK;
         if (comm->rank == comm->group->leader)
-            status = take_in(comm, a, p);
+            status = exchange_piece(comm, a, p);
     }
-    return wipe(comm, a->call, sw_comm_agree(comm, a->call, status, NULL, 0), 1);
+    return overwrite_handles(comm, a->call, sw_comm_agree(comm, a->call, status, NULL, 0), 1);
 }
 
-/* A new segment for all ranks' allocations. After success every rank holds a reference. */
-static symwin_status place(symwin_comm *comm, struct attempt *a)
+/* Creates a segment for all ranks' allocations. After success each rank holds a reference. */
+static symwin_status make_segment(symwin_comm *comm, struct attempt *a)
 {
     size_t offset = 0, lead = 0, bytes = 0;
     struct sw_stretch *stretches = lay_out(comm, &lead);
@@ -339,12 +352,12 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory to lay out %d ranks", comm->nranks);
     else
         bytes = sw_segment_bytes(stretches, comm->nranks);
-    /* A segment that only some ranks know, or that pairs other allocations, does not serve. */
+    /* A segment that only some ranks have found, or at different offsets, cannot be used. */
     if (a->segment != NULL) {
         sw_segment_release(comm->group, a->segment, comm->rank);
         a->segment = NULL;
         if (status == SYMWIN_OK)
-            status = retain(a);
+            status = retain_handles(a);
     }
     status = find_offset(comm, a, status, bytes, &offset);
     if (status == SYMWIN_OK) {
@@ -352,14 +365,15 @@ static symwin_status place(symwin_comm *comm, struct attempt *a)
                                  &a->segment);
         if (status == SYMWIN_OK)
             status = map_own(comm, a);
-        a->place = offset + lead;
-        status = show(comm, a, status, most);
+        a->flat_offset = offset + lead;
+        status = exchange_memory(comm, a, status, most);
     }
     free(stretches);
     return status;
 }
 
-/* The multicast steps; on failure no rank has touched the object after the last agreement. */
+/* The multicast steps. After a failure no rank has touched the object since the agreement that
+ * reported it. */
 static symwin_status multicast_steps(symwin_comm *comm, struct attempt *a)
 {
     struct sw_group *group = comm->group;
@@ -383,15 +397,15 @@ static symwin_status multicast_steps(symwin_comm *comm, struct attempt *a)
     return sw_comm_agree(comm, a->call, status, NULL, 0);
 }
 
-/* Gives the segment a multicast object, or, if that fails on any rank, none on all: an error only
- * where the caller insists or the communicator has ended. */
+/* Gives the segment a multicast object, or none on all ranks if a step fails on one. That is an
+ * error only if the caller insists on multicast or the communicator has ended. */
 static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t bytes, unsigned flags)
 {
     const int insist = (flags & SYMWIN_WINDOW_MULTICAST) != 0;
     symwin_status status = SYMWIN_OK, after;
     char text[SW_TEXT_BYTES];
 
-    const size_t end = a->place - a->segment->offset + bytes;
+    const size_t end = a->flat_offset - a->segment->offset + bytes;
     const int uneven = a->segment->uneven;
 
     if (!comm->group->multicast || (flags & SYMWIN_WINDOW_NO_MULTICAST) != 0)
@@ -407,14 +421,15 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
     memcpy(text, symwin_last_error(), sizeof text);
     if (!a->segment->multicast_mapped) {
         status = multicast_steps(comm, a);
-        after = sw_exchange_settled(comm->group->exchange, a->call); /* alike on all ranks */
+        after = sw_exchange_settled(comm->group->exchange, a->call); /* the same on all ranks */
         if (after != SYMWIN_OK)
             return after;
         if (status != SYMWIN_OK && insist)
             memcpy(text, symwin_last_error(), sizeof text);
         if (status != SYMWIN_OK && comm->rank == 0)
             sw_multicast_release(comm->group, a->segment);
-        /* Nobody looks at the segment before rank 0 has made up its mind. */
+        /* Rank 0 may just have reset the multicast fields: nobody reads them before this
+         * agreement. */
         after = sw_comm_agree(comm, a->call, SYMWIN_OK, NULL, 0);
         if (after != SYMWIN_OK)
             return after;
@@ -429,15 +444,15 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
     return insist ? status : SYMWIN_OK;
 }
 
-/* ---- attach and detach ---- */
+/* ---- register and deregister ---- */
 
-static void fill(const struct attempt *a, void *ptr, size_t bytes, unsigned flags,
-                 struct sw_window *window)
+static void fill_window(const struct attempt *a, void *ptr, size_t bytes, unsigned flags,
+                        struct sw_window *window)
 {
     *window = (struct sw_window){
         .ptr = ptr,
         .bytes = bytes,
-        .offset = a->place,
+        .offset = a->flat_offset,
         .buffer_id = a->pieces[0].buffer_id,
         .within = a->offset,
         .pieces = a->count,
@@ -445,9 +460,10 @@ static void fill(const struct attempt *a, void *ptr, size_t bytes, unsigned flag
         .held = a->held,
         .transports = SYMWIN_TRANSPORT_PEER,
     };
-    /* The object covers what all ranks have; a window beyond it does without. */
+    /* The object covers what the smallest rank's allocation covers; a window beyond it has no
+     * multicast. */
     if (a->segment->multicast_mapped &&
-        a->place - a->segment->offset + bytes <= a->segment->multicast_bytes &&
+        a->flat_offset - a->segment->offset + bytes <= a->segment->multicast_bytes &&
         (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0)
         window->transports |= SYMWIN_TRANSPORT_MULTICAST;
 }
@@ -464,23 +480,23 @@ symwin_status sw_window_register(symwin_comm *comm, const char *call, symwin_sta
         status = prepare(comm, &a, ptr, bytes, flags);
     values[V_OFFSET] = a.offset;
     values[V_SEGMENT] = a.segment != NULL ? a.segment->id : 0;
-    values[V_PLACE] = a.place;
+    values[V_FLAT_OFFSET] = a.flat_offset;
     values[V_STRETCH] = a.stretch;
     values[V_PIECES] = (uint64_t)a.count;
     status = sw_comm_agree(comm, call, status, values, V_COUNT);
     if (status == SYMWIN_OK)
-        status = compare(comm, call);
+        status = compare_ballots(comm, call);
     known = status == SYMWIN_OK && all_in_one_segment(comm);
     if (status == SYMWIN_OK && !known)
-        status = place(comm, &a);
+        status = make_segment(comm, &a);
     if (status == SYMWIN_OK && (!known || (flags & SYMWIN_WINDOW_MULTICAST) != 0))
         status = multicast(comm, &a, bytes, flags);
     if (status != SYMWIN_OK) {
         abandon(comm, &a);
         return status;
     }
-    fill(&a, ptr, bytes, flags, window);
-    forget(&a);
+    fill_window(&a, ptr, bytes, flags, window);
+    free_attempt(&a);
     return SYMWIN_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Windows: collective registration. */
+/* Windows: collective registration, local deregistration. */
 #ifndef SYMWIN_WINDOW_REGISTER_H
 #define SYMWIN_WINDOW_REGISTER_H
 
@@ -6,31 +6,31 @@
 #include "src/window/window_index.h"
 
 struct sw_window {
-    uintptr_t handle; /* the public value; 0: the communicator's own memory */
+    uintptr_t handle; /* value of the public handle; 0: the communicator's own memory */
     void *ptr;
     size_t bytes;
     size_t offset;              /* in the flat range */
-    uint64_t buffer_id;         /* of the first physical allocation, */
-    size_t within;              /* in which it begins here, */
-    int pieces;                 /* of so many */
-    struct sw_segment *segment; /* holds one reference */
-    CUdeviceptr held;           /* owned memory kept from being freed; 0: another allocator's */
+    uint64_t buffer_id;         /* of the first physical allocation */
+    size_t within;              /* offset of the window in that allocation */
+    int pieces;                 /* number of physical allocations */
+    struct sw_segment *segment; /* one reference */
+    CUdeviceptr held;           /* owned memory that the window keeps from being freed; 0: none */
     unsigned transports;
 };
 
-/* The memory of a communicator itself, and the window on it. */
+/* The communicator's own memory, and the window on it. */
 struct sw_comm_memory {
     struct sw_memory memory; /* owned */
     struct sw_window window;
 };
 
 /* The collective part of a registration: fills `window`, which then holds its memory. `status` is
- * what this rank's preparations gave; an error there becomes every rank's. */
+ * the result of this rank's preparations; an error there becomes every rank's. */
 symwin_status sw_window_register(symwin_comm *comm, const char *call, symwin_status status,
                                  void *ptr, size_t bytes, unsigned flags, struct sw_window *window);
 void sw_window_detach(symwin_comm *comm, struct sw_window *window);
 
-/* What a window is to whoever looks for an address. */
+/* The window as an entry of the window index. */
 struct sw_window_index_entry sw_window_entry(const struct sw_window *window, uintptr_t handle);
 
 /* ---- window.c ---- */
