@@ -15,35 +15,35 @@
 static struct {
     pthread_mutex_t mutex; /* taken before those of communicators and groups */
     symwin_comm *first;
-} all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} comms = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 void sw_comm_list(symwin_comm *comm)
 {
-    pthread_mutex_lock(&all.mutex);
-    comm->next = all.first;
-    if (all.first != NULL)
-        all.first->prev = comm;
-    all.first = comm;
-    pthread_mutex_unlock(&all.mutex);
+    pthread_mutex_lock(&comms.mutex);
+    comm->next = comms.first;
+    if (comms.first != NULL)
+        comms.first->prev = comm;
+    comms.first = comm;
+    pthread_mutex_unlock(&comms.mutex);
 }
 
 void sw_comm_forget(symwin_comm *comm)
 {
-    pthread_mutex_lock(&all.mutex);
+    pthread_mutex_lock(&comms.mutex);
     if (comm->next != NULL)
         comm->next->prev = comm->prev;
-    *(comm->prev != NULL ? &comm->prev->next : &all.first) = comm->next;
-    pthread_mutex_unlock(&all.mutex);
+    *(comm->prev != NULL ? &comm->prev->next : &comms.first) = comm->next;
+    pthread_mutex_unlock(&comms.mutex);
 }
 
 void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context)
 {
     symwin_comm *comm;
 
-    pthread_mutex_lock(&all.mutex);
-    for (comm = all.first; comm != NULL; comm = comm->next)
+    pthread_mutex_lock(&comms.mutex);
+    for (comm = comms.first; comm != NULL; comm = comm->next)
         see(comm, context);
-    pthread_mutex_unlock(&all.mutex);
+    pthread_mutex_unlock(&comms.mutex);
 }
 
 /* ---- agreement ---- */
@@ -101,7 +101,7 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
 enum { LEAVE_MS = 2000, NAP_NS = 50000 };
 
 /* Peers' kernels poll this word while they wait for this rank (kernels/call.cuh). */
-static symwin_status say_left(symwin_comm *comm, CUstream stream)
+static symwin_status announce_left(symwin_comm *comm, CUstream stream)
 {
     const CUdeviceptr left = sw_group_address(
         comm->group, comm->rank, comm->state_offset + offsetof(struct sw_comm_state, left));
@@ -156,7 +156,7 @@ void sw_comm_take_leave(symwin_comm *comm)
         sw_exchange_take_leave(x, comm->rank);
         await_calls(comm, stream);
         sw_exchange_settle(x); /* peers must learn the reason before they see that it left */
-        status = say_left(comm, stream);
+        status = announce_left(comm, stream);
     }
     if (status != SYMWIN_OK) { /* peers' kernels must not keep waiting for this rank */
         sw_exchange_is_lost(x, comm->rank);

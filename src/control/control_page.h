@@ -1,7 +1,7 @@
 /* The control page: memory that all ranks of a host share for an exchange. exchange.c documents and
  * uses it, control_page.c creates and maps it. */
-#ifndef SYMWIN_PAGE_H
-#define SYMWIN_PAGE_H
+#ifndef SYMWIN_CONTROL_PAGE_H
+#define SYMWIN_CONTROL_PAGE_H
 
 #include <stdatomic.h>
 

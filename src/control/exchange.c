@@ -54,7 +54,7 @@ static long futex(struct sw_exchange *x, int operation, uint32_t value, const st
     return syscall(SYS_futex, &x->page->futex, operation, value, t, NULL, 0);
 }
 
-static void ring(struct sw_exchange *x)
+static void wake_all(struct sw_exchange *x)
 {
     atomic_fetch_add_explicit(&x->page->futex, 1, memory_order_release);
     futex(x, FUTEX_WAKE, 0x7fffffff, NULL);
@@ -73,10 +73,10 @@ static uint64_t outcome(const struct sw_exchange *x)
     return word != 0 ? word : atomic_load(&x->page->proposal) & ~COUNT_MASK;
 }
 
-static void tell_of_end(struct sw_exchange *x)
+static void notify_end(struct sw_exchange *x)
 {
     atomic_store(&x->told, outcome(x));
-    ring(x);
+    wake_all(x);
     if (x->on_end != NULL)
         x->on_end(x->on_end_context);
 }
@@ -84,7 +84,7 @@ static void tell_of_end(struct sw_exchange *x)
 void sw_exchange_look(struct sw_exchange *x)
 {
     if (outcome(x) != atomic_load(&x->told))
-        tell_of_end(x);
+        notify_end(x);
 }
 
 static int decides(const struct sw_exchange *x)
@@ -101,19 +101,20 @@ static void propose(struct sw_exchange *x, symwin_status status, int culprit)
     atomic_compare_exchange_strong(&x->page->proposed_at, &never, sw_now_ms());
     while (seen >> CULPRIT_SHIFT == 0)
         if (atomic_compare_exchange_weak(&x->page->proposal, &seen, reason(status, culprit))) {
-            tell_of_end(x);
+            notify_end(x);
             return;
         }
 }
 
 /* Ends the exchange, unless there was a post since `seen`. On a host that does not decide: proposes
  * the end. */
-static void end(struct sw_exchange *x, uint64_t seen, symwin_status status, int culprit)
+static void end_unless_posted(struct sw_exchange *x, uint64_t seen, symwin_status status,
+                              int culprit)
 {
     if (!decides(x))
         propose(x, status, culprit);
     else if (atomic_compare_exchange_strong(&x->page->word, &seen, seen | reason(status, culprit)))
-        tell_of_end(x);
+        notify_end(x);
 }
 
 void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit)
@@ -122,7 +123,7 @@ void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit
 
     while (seen >> CULPRIT_SHIFT == 0)
         if (atomic_compare_exchange_weak(&x->page->word, &seen, seen | reason(status, culprit))) {
-            tell_of_end(x);
+            notify_end(x);
             return;
         }
 }
@@ -258,23 +259,23 @@ int sw_exchange_ended(const struct sw_exchange *x)
 
 void sw_exchange_take_leave(struct sw_exchange *x, int rank)
 {
-    int here = HERE;
+    int expected = HERE;
 
-    if (atomic_compare_exchange_strong(&x->page->slots[rank].gone, &here, LEAVES))
-        ring(x);
+    if (atomic_compare_exchange_strong(&x->page->slots[rank].gone, &expected, LEAVES))
+        wake_all(x);
 }
 
 void sw_exchange_is_lost(struct sw_exchange *x, int rank)
 {
-    int leaves = LEAVES;
+    int expected = LEAVES;
 
-    atomic_compare_exchange_strong(&x->page->slots[rank].gone, &leaves, HERE);
+    atomic_compare_exchange_strong(&x->page->slots[rank].gone, &expected, HERE);
 }
 
 void sw_exchange_leave(struct sw_exchange *x, int rank)
 {
     atomic_store(&x->page->slots[rank].gone, GONE);
-    ring(x); /* ranks that wait for this one check again */
+    wake_all(x); /* ranks that wait for this one check again */
 }
 
 void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other)
@@ -285,7 +286,7 @@ void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other)
 
 /* The rank that `rank` waits for, directly or through others; itself if it waits for none. It is
  * the one to blame when `rank` is late. What a rank said counts for WAITS_FRESH_MS. */
-static int whom_it_waits_for(const struct sw_exchange *x, int rank)
+static int blocking_rank(const struct sw_exchange *x, int rank)
 {
     int hops;
 
@@ -301,7 +302,7 @@ static int whom_it_waits_for(const struct sw_exchange *x, int rank)
     return rank;
 }
 
-static int is_elsewhere(const struct sw_exchange *x, int rank)
+static int is_remote(const struct sw_exchange *x, int rank)
 {
     return x->hosts != NULL && x->hosts->through[rank] >= 0;
 }
@@ -312,7 +313,7 @@ static int is_elsewhere(const struct sw_exchange *x, int rank)
  * posts. */
 static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
 {
-    int here = -1, elsewhere = -1;
+    int local = -1, remote = -1;
     int r;
 
     *gone = x->hosts != NULL && sw_exchange_has_left(x, x->hosts->decider);
@@ -322,20 +323,20 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
     for (r = 0; r < x->nranks; r++) {
         /* Read before `rounds`: a rank posts first and leaves later. */
         const int left = sw_exchange_leaves(x, r);
-        int *missing = is_elsewhere(x, r) ? &elsewhere : &here;
+        int *missing = is_remote(x, r) ? &remote : &local;
 
         if (atomic_load(&x->page->slots[r].rounds) > round)
             continue;
-        if (left && (missing == &here || x->hosts->decides)) {
+        if (left && (missing == &local || x->hosts->decides)) {
             *gone = 1;
             return r;
         }
         if (*missing < 0)
             *missing = r;
     }
-    if (here < 0)
-        return elsewhere;
-    return whom_it_waits_for(x, here);
+    if (local < 0)
+        return remote;
+    return blocking_rank(x, local);
 }
 
 void sw_exchange_beat(struct sw_exchange *x)
@@ -365,12 +366,12 @@ void sw_exchange_ask(struct sw_exchange *x)
 /* A rank missing on another host may have posted, while a linking process is stopped and forwards
  * nothing. Returns the rank to blame: the lowest rank of this host if its linking process shows no
  * beat, or that of the asked host if it does not answer, else `missing`. */
-static int or_who_links(const struct sw_exchange *x, int missing)
+static int rank_to_blame(const struct sw_exchange *x, int missing)
 {
     const int64_t now = sw_now_ms(), since = atomic_load(&x->page->asked_since);
     int through;
 
-    if (!is_elsewhere(x, missing))
+    if (!is_remote(x, missing))
         return missing;
     if (now - atomic_load(&x->page->beat) >= QUIET_MS)
         return x->hosts->links;
@@ -381,26 +382,26 @@ static int or_who_links(const struct sw_exchange *x, int missing)
     return missing;
 }
 
-static void sleep_until_rung(struct sw_exchange *x, uint32_t heard, int64_t ms)
+static void sleep_until_woken(struct sw_exchange *x, uint32_t wakes, int64_t ms)
 {
     const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 
     /* EINTR, EAGAIN and ETIMEDOUT: the caller checks again in any case. */
-    futex(x, FUTEX_WAIT, heard, &t);
+    futex(x, FUTEX_WAIT, wakes, &t);
 }
 
 /* How long a rank waits past its deadline for a rank on another host. On the deciding host: for
  * that host's proposal, which names the rank that is late. On the others: for the decision. */
 static int allowance_ms(const struct sw_exchange *x, int missing)
 {
-    if (!is_elsewhere(x, missing))
+    if (!is_remote(x, missing))
         return 0;
     return x->hosts->decides ? DECIDE_MS : 4 * DECIDE_MS;
 }
 
 int sw_exchange_culprit(const struct sw_exchange *x, int rank)
 {
-    return or_who_links(x, whom_it_waits_for(x, rank));
+    return rank_to_blame(x, blocking_rank(x, rank));
 }
 
 int sw_exchange_allowance(const struct sw_exchange *x, int rank)
@@ -414,7 +415,7 @@ static int local_done(const struct sw_exchange *x, uint64_t round)
     int r;
 
     for (r = 0; r < x->nranks; r++)
-        if (!is_elsewhere(x, r) && atomic_load(&x->page->slots[r].rounds) <= round)
+        if (!is_remote(x, r) && atomic_load(&x->page->slots[r].rounds) <= round)
             return 0;
     return 1;
 }
@@ -445,7 +446,7 @@ void sw_exchange_settle(struct sw_exchange *x)
     int64_t proposed = 0;
 
     for (;;) {
-        const uint32_t heard = atomic_load(&x->page->futex);
+        const uint32_t wakes = atomic_load(&x->page->futex);
         const uint64_t proposal = atomic_load(&x->page->proposal);
         int64_t left;
 
@@ -453,7 +454,7 @@ void sw_exchange_settle(struct sw_exchange *x)
             return;
         left = await_decision(x, proposal, &proposed);
         if (left > 0)
-            sleep_until_rung(x, heard, left);
+            sleep_until_woken(x, wakes, left);
     }
 }
 
@@ -480,12 +481,12 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
         return await_decision(x, proposal, proposed);
     if (missing >= 0 && (gone || left <= 0)) {
         if (gone)
-            end(x, word, SYMWIN_PEER_LOST, missing);
+            end_unless_posted(x, word, SYMWIN_PEER_LOST, missing);
         else
-            end(x, word, SYMWIN_TIMEOUT, or_who_links(x, missing));
+            end_unless_posted(x, word, SYMWIN_TIMEOUT, rank_to_blame(x, missing));
         return 0;
     }
-    if (missing >= 0 && is_elsewhere(x, missing)) {
+    if (missing >= 0 && is_remote(x, missing)) {
         if (deadline > now)
             return deadline - now;
         sw_exchange_ask(x);
@@ -494,15 +495,15 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
     /* All ranks have posted, but not all are counted. A post is counted first, so another process
      * has written to the page; the culprit is unknown. */
     if (left <= -DECIDE_MS) {
-        end(x, word, SYMWIN_TIMEOUT, SW_NOBODY);
+        end_unless_posted(x, word, SYMWIN_TIMEOUT, SW_NOBODY);
         return 0;
     }
     return left > 0 ? left : 1;
 }
 
-/* Waits until the round is complete, or the exchange has ended. With `here` it waits only for the
- * ranks of this host, and sends their posts meanwhile: this is for the host's lowest rank. */
-static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, size_t bytes,
+/* Waits until the round is complete, or the exchange has ended. With `local_only` it waits only for
+ * the ranks of this host, and sends their posts meanwhile: this is for the host's lowest rank. */
+static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_only, size_t bytes,
                               int64_t deadline, const char *call)
 {
     const uint64_t target = (round + 1) * (uint64_t)x->nranks;
@@ -510,12 +511,12 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, s
     int spins = 0;
 
     for (;;) {
-        const uint32_t heard = atomic_load(&x->page->futex);
+        const uint32_t wakes = atomic_load(&x->page->futex);
         const uint64_t word = atomic_load(&x->page->word);
-        const int done = here && local_done(x, round);
+        const int done = local_only && local_done(x, round);
         int64_t left;
 
-        if (here)
+        if (local_only)
             x->hosts->send(x->hosts->context, round, bytes, deadline);
         if ((word & COUNT_MASK) >= target || done)
             return SYMWIN_OK;
@@ -527,25 +528,25 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, s
         }
         left = time_left(x, round, word, deadline, &proposed);
         if (left > 0)
-            sleep_until_rung(x, heard, left);
+            sleep_until_woken(x, wakes, left);
     }
 }
 
 int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,
                      size_t bytes)
 {
-    struct page_slot *own = &x->page->slots[rank];
+    struct page_slot *slot = &x->page->slots[rank];
     uint64_t word = atomic_load(&x->page->word);
 
-    memcpy(own->data[round & 1], data, bytes);
+    memcpy(slot->data[round & 1], data, bytes);
     do {
         if (word >> CULPRIT_SHIFT != 0)
             return 0;
     } while (!atomic_compare_exchange_weak(&x->page->word, &word, word + 1));
     /* Last: a rank that is stopped before it is counted must be seen as missing. */
-    atomic_store(&own->rounds, round + 1);
+    atomic_store(&slot->rounds, round + 1);
     if (((word + 1) & COUNT_MASK) == (round + 1) * (uint64_t)x->nranks || x->hosts != NULL)
-        ring(x); /* with several hosts, a rank waits for those of this host alone */
+        wake_all(x); /* with several hosts, a rank waits for those of this host alone */
     return 1;
 }
 

@@ -6,7 +6,7 @@
  *
  * Posts are sent by the host's lowest rank, which may wait for room until its call's deadline.
  * Messages, LEAVE and END are sent by any thread, the poll thread too: it never waits for another
- * sender, and for room at most WORD_MS. A frame that cannot be sent breaks the connection. */
+ * sender, and for room at most SEND_MS. A frame that cannot be sent breaks the connection. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "src/control/control.h"
 
 enum {
-    WORD_MS = 100,      /* timeout of frames that fit the buffer of any socket that is read */
+    SEND_MS = 100,      /* timeout of frames that fit the buffer of any socket that is read */
     PULSE_MS = 100,     /* between two calls of beat() */
     MOST_QUEUED = 4096, /* messages that wait for a sender */
     KEEPALIVE_S = 5,    /* of silence before the first probe */
@@ -97,7 +97,7 @@ void sw_host_link_say_end(struct sw_connection *connection, symwin_status status
     union sw_frame frame;
 
     fill_end(&frame, SW_FRAME_END, status, culprit);
-    sw_connection_send(connection, &frame, -1, sw_now_ms() + WORD_MS);
+    sw_connection_send(connection, &frame, -1, sw_now_ms() + SEND_MS);
 }
 
 /* Whether the other end accepts LEAVE for this rank from this host: see speaks_for(). */
@@ -128,10 +128,10 @@ static void send_end(struct sw_host_link *link)
         sw_exchange_leaves(x, culprit) && may_speak_for(link, culprit)) {
         /* The reason of the end: this rank leaves. */
         fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_BUSY, culprit);
-        transmit(link, &frame, sw_now_ms() + WORD_MS);
+        transmit(link, &frame, sw_now_ms() + SEND_MS);
     }
     fill_end(&frame, SW_FRAME_END, status, culprit);
-    transmit(link, &frame, sw_now_ms() + WORD_MS);
+    transmit(link, &frame, sw_now_ms() + SEND_MS);
 }
 
 static struct sw_message *next_message(struct sw_host_link *link)
@@ -154,7 +154,7 @@ static void send_messages(struct sw_host_link *link)
 
     while ((message = next_message(link)) != NULL) {
         frame.message = message->words;
-        transmit(link, &frame, sw_now_ms() + WORD_MS);
+        transmit(link, &frame, sw_now_ms() + SEND_MS);
         memset(&frame.message, 0, sizeof frame.message);
         sw_message_free(message);
     }
@@ -174,7 +174,7 @@ static void send_news(struct sw_host_link *link)
             if (atomic_exchange(&link->leaves[r], 0)) {
                 send_end(link); /* first, so that the reason arrives before the leave */
                 fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_OK, r);
-                transmit(link, &frame, sw_now_ms() + WORD_MS);
+                transmit(link, &frame, sw_now_ms() + SEND_MS);
             }
         send_end(link);
         pthread_mutex_unlock(&link->mutex);
@@ -182,7 +182,7 @@ static void send_news(struct sw_host_link *link)
 }
 
 /* Sends ASK or WELL, unless that would mean waiting: any other frame shows the same. */
-static void send_word(struct sw_host_link *link, enum sw_frame_type type)
+static void send_if_room(struct sw_host_link *link, enum sw_frame_type type)
 {
     struct pollfd room = {.fd = link->connection.fd, .events = POLLOUT};
     union sw_frame frame;
@@ -191,7 +191,7 @@ static void send_word(struct sw_host_link *link, enum sw_frame_type type)
         return;
     if (poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0) {
         sw_frame_seal(&frame, type);
-        transmit(link, &frame, sw_now_ms() + WORD_MS);
+        transmit(link, &frame, sw_now_ms() + SEND_MS);
     }
     pthread_mutex_unlock(&link->mutex);
     send_news(link);
@@ -303,7 +303,7 @@ static int speaks_for(const struct sw_host_link *link, int rank)
 }
 
 /* Handles a frame. Returns 0 if it is invalid. */
-static int take(struct sw_host_link *link, const union sw_frame *frame)
+static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
 {
     struct sw_group *group = link->group;
     struct sw_exchange *x = group->exchange;
@@ -340,7 +340,7 @@ static int take(struct sw_host_link *link, const union sw_frame *frame)
     case SW_FRAME_MESSAGE:
         return speaks_for(link, frame->message.from) && sw_mailbox_forward(group, &frame->message);
     case SW_FRAME_ASK:
-        send_word(link, SW_FRAME_WELL);
+        send_if_room(link, SW_FRAME_WELL);
         return 1;
     case SW_FRAME_WELL:
         return 1;
@@ -361,7 +361,7 @@ static void link_ready(struct sw_poll_watch *watch, short events)
         error = sw_connection_receive_now(&link->connection, &frame, NULL);
         if (error == 0)
             sw_exchange_heard(group->exchange, link->rank);
-    } while (error == 0 && take(link, &frame));
+    } while (error == 0 && handle_frame(link, &frame));
     if (error != EAGAIN)
         link_lost(link);
     if (group->on_far_end != NULL && sw_exchange_ended(group->exchange))
@@ -399,7 +399,7 @@ static void beat(struct sw_poll_watch *watch, short events)
         sw_exchange_beat(group->exchange);
     for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
         if (group->links[h].connection.fd >= 0)
-            send_word(&group->links[h], SW_FRAME_ASK);
+            send_if_room(&group->links[h], SW_FRAME_ASK);
     watch->deadline = sw_now_ms() + PULSE_MS;
 }
 

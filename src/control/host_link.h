@@ -1,7 +1,7 @@
 /* Links between hosts: host_link.c. A host's linking process is the process of its lowest rank;
  * only it has connections to other hosts. */
-#ifndef SYMWIN_LINKS_H
-#define SYMWIN_LINKS_H
+#ifndef SYMWIN_HOST_LINK_H
+#define SYMWIN_HOST_LINK_H
 
 #include <errno.h>
 

@@ -26,7 +26,7 @@ enum {
     MOST_MESSAGES = 3 * SW_STATE_LANES,
     DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
     SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
-    PASS_MS = 100    /* timeout of forwarding a message to a socket that is being read */
+    FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
 };
 
 struct sw_early {
@@ -86,7 +86,7 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
     return 1;
 }
 
-static struct sw_message **mail_of(struct sw_group *group, int rank)
+static struct sw_message **first_message_to(struct sw_group *group, int rank)
 {
     struct sw_message **at = &group->mail;
 
@@ -95,9 +95,9 @@ static struct sw_message **mail_of(struct sw_group *group, int rank)
     return at;
 }
 
-static struct sw_message *take(struct sw_group *group, int rank)
+static struct sw_message *take_message(struct sw_group *group, int rank)
 {
-    struct sw_message **at = mail_of(group, rank);
+    struct sw_message **at = first_message_to(group, rank);
     struct sw_message *message = *at;
 
     if (message == NULL)
@@ -115,7 +115,7 @@ struct sw_message *sw_mailbox_take(struct sw_group *group, int rank)
     struct sw_message *message;
 
     sw_poll_lock();
-    message = take(group, rank);
+    message = take_message(group, rank);
     sw_poll_unlock();
     return message;
 }
@@ -125,7 +125,7 @@ void sw_mailbox_drop(struct sw_group *group, int rank)
     struct sw_message *message;
 
     sw_poll_lock();
-    while ((message = take(group, rank)) != NULL)
+    while ((message = take_message(group, rank)) != NULL)
         sw_message_free(message);
     pthread_cond_broadcast(&group->mail_came); /* ranks of this process check who has left */
     sw_poll_unlock();
@@ -156,7 +156,8 @@ void sw_mailbox_destroy(struct sw_group *group)
 /* ---- peer sockets, under the poll lock ---- */
 
 /* Whether `process` of this host, or another host (-1), may have sent this message. */
-static int can_be(const struct sw_group *group, const struct sw_frame_message *words, int process)
+static int sender_is_valid(const struct sw_group *group, const struct sw_frame_message *words,
+                           int process)
 {
     const int here = group->host;
 
@@ -168,7 +169,7 @@ static int can_be(const struct sw_group *group, const struct sw_frame_message *w
 }
 
 /* Forwards a message to another process of this host, or to another host. Returns 0 or an errno. */
-static int pass_on(struct sw_group *group, const struct sw_frame_message *words)
+static int forward(struct sw_group *group, const struct sw_frame_message *words)
 {
     const int host = group->host_of[words->to];
     union sw_frame frame;
@@ -180,7 +181,7 @@ static int pass_on(struct sw_group *group, const struct sw_frame_message *words)
         return sw_host_link_message(group, group->host == 0 ? host : 0, words) ? 0 : ENOMEM;
     frame.message = *words;
     return sw_frame_send(group->sockets[group->process_of[words->to]].watch.fd, &frame, -1,
-                         sw_now_ms() + PASS_MS);
+                         sw_now_ms() + FORWARD_MS);
 }
 
 /* Accepts a message from `process`, or from another host (-1). Returns 0 or an errno; takes over
@@ -190,7 +191,7 @@ static int accept_message(struct sw_group *group, const struct sw_frame_message 
 {
     int error;
 
-    if (!can_be(group, words, process))
+    if (!sender_is_valid(group, words, process))
         return EPROTO;
     if (sw_group_is_local(group, words->to)) {
         if (group->waiting[words->from] >= MOST_MESSAGES)
@@ -199,7 +200,7 @@ static int accept_message(struct sw_group *group, const struct sw_frame_message 
     }
     if (fd >= 0)
         return EPROTO;
-    error = pass_on(group, words);
+    error = forward(group, words);
     if (error == ETIMEDOUT)
         sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, words->to);
     /* The peer socket of a process that has ended shows that. */
@@ -217,7 +218,7 @@ int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *wo
 
 /* Whether a handle can belong to the next registration here: one for each rank of the socket's
  * process. */
-static int is_next(const struct sw_peer_socket *socket, const struct sw_frame_handle *handle)
+static int is_next_handle(const struct sw_peer_socket *socket, const struct sw_frame_handle *handle)
 {
     const struct sw_early *e;
 
@@ -281,7 +282,7 @@ static int read_all(struct sw_peer_socket *socket)
             return 0;
         if (error != 0 && error != EMFILE)
             return error;
-        if (frame.header.type != SW_FRAME_HANDLE || !is_next(socket, &frame.handle))
+        if (frame.header.type != SW_FRAME_HANDLE || !is_next_handle(socket, &frame.handle))
             error = EPROTO;
         else
             error = keep_early(socket, &frame.handle, fd, error);
@@ -402,7 +403,7 @@ symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_mess
 /* ---- waiting ---- */
 
 /* Under the poll lock. */
-static void collect(struct sw_group *group)
+static void read_sockets(struct sw_group *group)
 {
     int p;
 
@@ -414,13 +415,13 @@ static void collect(struct sw_group *group)
 void sw_mailbox_collect(struct sw_group *group)
 {
     sw_poll_lock();
-    collect(group);
+    read_sockets(group);
     sw_poll_unlock();
 }
 
 /* A rank that has left, so that no message from `peer` can arrive any more: `peer`, or the lowest
  * rank of a host whose linking process forwards them. -1: none. */
-static int who_left(const struct sw_group *group, int peer)
+static int left_rank(const struct sw_group *group, int peer)
 {
     const int hosts[] = {group->host, 0, group->host_of[peer]}; /* on the way of its messages */
     int h;
@@ -437,14 +438,14 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
                               const char *call)
 {
     struct sw_exchange *x = group->exchange;
-    const int64_t own = deadline; /* without the allowance */
+    const int64_t call_deadline = deadline; /* without the allowance */
     int over = 0;
 
     deadline += sw_exchange_allowance(x, peer);
     sw_poll_lock();
-    while (*mail_of(group, rank) == NULL) {
+    while (*first_message_to(group, rank) == NULL) {
         const int64_t now = sw_now_ms();
-        const int left = who_left(group, peer);
+        const int left = left_rank(group, peer);
 
         over = sw_exchange_ended(x);
         if (over)
@@ -452,15 +453,15 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
         /* A message that got through is in this process's peer sockets before the news that a rank
          * leaves. The poll thread may not have read it yet, or may be unable to. So read first: no
          * rank is blamed for a message that is there. */
-        collect(group);
-        if (*mail_of(group, rank) != NULL)
+        read_sockets(group);
+        if (*first_message_to(group, rank) != NULL)
             break;
         if (left >= 0)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, left);
         else if (now >= deadline)
             sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_culprit(x, peer));
         else {
-            if (now >= own)
+            if (now >= call_deadline)
                 sw_exchange_ask(x);
             sw_exchange_waits_for(x, rank, peer);
             sw_poll_wait(&group->mail_came, now + SLICE_MS < deadline ? now + SLICE_MS : deadline);

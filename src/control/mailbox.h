@@ -1,6 +1,6 @@
 /* The mailbox: messages from one rank to another, without a collective call. */
-#ifndef SYMWIN_LETTERS_H
-#define SYMWIN_LETTERS_H
+#ifndef SYMWIN_MAILBOX_H
+#define SYMWIN_MAILBOX_H
 
 #include "src/control/connection.h"
 #include "src/control/group.h"
