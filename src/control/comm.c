@@ -1,7 +1,8 @@
-/* Communicators that exist: how their ranks agree and leave, what has ended them, abort, queries.
+/* Communicators: their list, agreement, leaving, status, abort and checks of arguments.
  *
- * An agreement is one all-gather of every rank's status, call and values: all ranks come out of it alike.
- */
+ * An agreement is one all-gather of every rank's status, call and values, so all ranks reach the
+ * same result. Any thread may call; sw_comm_enter() lets one thread at a time into a collective
+ * call. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,40 +10,40 @@
 
 #include "src/control/control.h"
 
-/* ---- all of this process ---- */
+/* ---- the communicators of this process ---- */
 
 static struct {
     pthread_mutex_t mutex; /* taken before those of communicators and groups */
     symwin_comm *first;
-} all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} comms = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 void sw_comm_list(symwin_comm *comm)
 {
-    pthread_mutex_lock(&all.mutex);
-    comm->next = all.first;
-    if (all.first != NULL)
-        all.first->prev = comm;
-    all.first = comm;
-    pthread_mutex_unlock(&all.mutex);
+    pthread_mutex_lock(&comms.mutex);
+    comm->next = comms.first;
+    if (comms.first != NULL)
+        comms.first->prev = comm;
+    comms.first = comm;
+    pthread_mutex_unlock(&comms.mutex);
 }
 
 void sw_comm_forget(symwin_comm *comm)
 {
-    pthread_mutex_lock(&all.mutex);
+    pthread_mutex_lock(&comms.mutex);
     if (comm->next != NULL)
         comm->next->prev = comm->prev;
-    *(comm->prev != NULL ? &comm->prev->next : &all.first) = comm->next;
-    pthread_mutex_unlock(&all.mutex);
+    *(comm->prev != NULL ? &comm->prev->next : &comms.first) = comm->next;
+    pthread_mutex_unlock(&comms.mutex);
 }
 
 void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context)
 {
     symwin_comm *comm;
 
-    pthread_mutex_lock(&all.mutex);
-    for (comm = all.first; comm != NULL; comm = comm->next)
+    pthread_mutex_lock(&comms.mutex);
+    for (comm = comms.first; comm != NULL; comm = comm->next)
         see(comm, context);
-    pthread_mutex_unlock(&all.mutex);
+    pthread_mutex_unlock(&comms.mutex);
 }
 
 /* ---- agreement ---- */
@@ -99,8 +100,8 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
 
 enum { LEAVE_MS = 2000, NAP_NS = 50000 };
 
-/* The peers' kernels look at this word while they wait for this rank (kernels/call.cuh). */
-static symwin_status say_left(symwin_comm *comm, CUstream stream)
+/* Peers' kernels poll this word while they wait for this rank (kernels/call.cuh). */
+static symwin_status announce_left(symwin_comm *comm, CUstream stream)
 {
     const CUdeviceptr left = sw_group_address(
         comm->group, comm->rank, comm->state_offset + offsetof(struct sw_comm_state, left));
@@ -112,8 +113,10 @@ static symwin_status say_left(symwin_comm *comm, CUstream stream)
     return status;
 }
 
-/* Until the calls outside graphs have ended. Where the communicator has ended, their kernels leave by themselves, or are asked to,
- * since peers that have heard of the end make no call; but for those that something else keeps from starting. */
+/* Waits until the calls outside graphs have ended. If the communicator has ended, most kernels
+ * leave by themselves. Those that wait for a peer which makes no more calls are asked to leave
+ * after LEAVE_MS. After as long again this gives up: something else may keep the kernels from
+ * starting. */
 static void await_calls(symwin_comm *comm, CUstream stream)
 {
     const CUdeviceptr seen = comm->report_address + offsetof(struct sw_kernel_report, last_done);
@@ -146,16 +149,16 @@ void sw_comm_take_leave(symwin_comm *comm)
 
     if (comm->nranks == 1 && comm->done == 0)
         return;
-    /* While another thread captures for all. */
+    /* Another thread may be capturing in global mode, which would forbid these driver calls. */
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     if (status == SYMWIN_OK) {
         sw_exchange_take_leave(x, comm->rank);
         await_calls(comm, stream);
-        sw_exchange_settle(x); /* peers must not see that it has left before they have heard why */
-        status = say_left(comm, stream);
+        sw_exchange_settle(x); /* peers must learn the reason before they see that it left */
+        status = announce_left(comm, stream);
     }
-    if (status != SYMWIN_OK) { /* peers' kernels must not wait for it */
+    if (status != SYMWIN_OK) { /* peers' kernels must not keep waiting for this rank */
         sw_exchange_is_lost(x, comm->rank);
         if (!sw_exchange_ended(x))
             sw_exchange_fail(x, SYMWIN_PEER_LOST, comm->rank);
@@ -170,7 +173,8 @@ void sw_comm_take_leave(symwin_comm *comm)
 
 /* ---- state ---- */
 
-/* What the kernels have found is the word of all ranks' hosts too, unless another came first. */
+/* A failure that kernels have found ends the exchange too, for all ranks, unless another came
+ * first. */
 symwin_status sw_comm_status(symwin_comm *comm, const char *call)
 {
     struct sw_exchange *x = comm->group->exchange;
@@ -185,7 +189,7 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     status = sw_report_status(report, &found_culprit);
     if (status != SYMWIN_OK && !sw_exchange_ended(x))
         sw_exchange_fail(x, status, found_culprit);
-    settled = sw_exchange_settled(x, call); /* who is lost, or who aborted */
+    settled = sw_exchange_settled(x, call); /* a lost peer or an abort */
     if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&
         culprit == found_culprit)
         return sw_report_tell(report, call);
@@ -194,7 +198,8 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
 }
 
-/* The device of an address, as the driver has it; `name` is what the caller calls the address. */
+/* Queries the driver for the device of an address. `name` is the argument's name in the error
+ * text. */
 static symwin_status ask_device(const char *call, const char *name, CUdeviceptr ptr, int *device)
 {
     CUmemorytype type = CU_MEMORYTYPE_DEVICE;

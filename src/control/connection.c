@@ -1,10 +1,11 @@
-/* Frames over TCP, and one way to both kinds of socket.
+/* Frames over TCP, and one interface for TCP and local sockets.
  *
- * A stream has no message boundaries: a frame's header says how long it is. Once each end has the other's
- * nonce, every frame is followed by an HMAC over its number, its direction and itself, keyed for this
- * connection with the secret and both nonces: nothing can be put in, left out or changed on the way. It can be
- * read on the way.
- */
+ * TCP has no message boundaries: a frame's header says how long it is. Once each end has the
+ * other's nonce, every frame is followed by an HMAC over its number, its direction and its bytes.
+ * The key is derived for this connection from the secret and both nonces. So nobody on the way can
+ * insert, drop or change a frame. Frames are not encrypted.
+ *
+ * One thread at a time sends on a connection, and one receives. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ void sw_connection_key(struct sw_connection *connection, int maker,
     };
 
     if (!connection->stream)
-        return; /* the system vouches for the other end */
+        return; /* the system guarantees who is at the other end */
     sw_hmac(secret, parts, 3, connection->key);
     connection->keyed = 1;
     connection->maker = maker;
@@ -101,7 +102,7 @@ int sw_connection_send(struct sw_connection *connection, const union sw_frame *f
         return sw_frame_send(connection->fd, frame, fd, deadline);
     if (fd >= 0)
         return EOPNOTSUPP;
-    memcpy(out, frame, bytes); /* one piece: one packet where it fits */
+    memcpy(out, frame, bytes); /* sent as one piece: one packet if it fits */
     if (!connection->keyed)
         return send_all(connection->fd, out, bytes, deadline);
     tag_of(connection, connection->maker, connection->sent++, frame, bytes, out + bytes);
@@ -110,7 +111,8 @@ int sw_connection_send(struct sw_connection *connection, const union sw_frame *f
 
 /* ---- receiving ---- */
 
-/* How many bytes the frame under way has, as far as it is known; 0: nonsense. */
+/* Number of bytes to receive for the current frame: of its header first, then of all of it, with
+ * its proof. 0: the header is invalid. */
 static size_t due(const struct sw_connection *connection)
 {
     struct sw_frame_header header;

@@ -1,4 +1,4 @@
-/* The room control: what processes tell each other, and communicators that exist. */
+/* The room control: communication between processes, and the list of communicators. */
 #ifndef SYMWIN_CONTROL_H
 #define SYMWIN_CONTROL_H
 

@@ -1,4 +1,5 @@
-/* The page of an exchange: in this process's memory, or a sealed file that several processes map. */
+/* Creates the memory of an exchange: in this process, or a sealed memfd that several processes
+ * map. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ symwin_status sw_exchange_page(int nranks, int *out)
 {
     const int fd = memfd_create("symwin-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    /* Sealed: nobody can cut it short under another process's mapping. */
+    /* Sealed, so that no process can truncate it under another's mapping, which would mean
+     * SIGBUS. */
     if (fd >= 0 && resize(fd, page_bytes(nranks)) &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
         *out = fd;

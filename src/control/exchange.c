@@ -1,20 +1,23 @@
-/* What ranks tell each other: an all-gather with a deadline, on memory that all ranks share.
+/* The exchange: an all-gather with a deadline, on the control page that all ranks of a host share.
  *
- * Rounds are numbered from 0 and every rank posts once a round. One 64-bit word decides everything:
+ * Rounds are numbered from 0, and every rank posts once in each. One 64-bit word decides all:
  *
- *   bits 0..47   posts so far, all ranks together: round k is complete at (k + 1) * nranks
- *   bits 48..63  0, or what ended the exchange: status and culprit
+ *   bits 0..47   number of posts so far, of all ranks: round k is complete at (k + 1) * nranks
+ *   bits 48..63  0, or the end of the exchange: status and culprit
  *
- * A post and an end are compare-and-swaps on that word, and an end freezes the count. So whether a
- * round completed is the same for every rank, however a late post races with a timeout.
+ * Posts and ends are compare-and-swaps on that word, and an end freezes the count. So all ranks
+ * agree on whether a round is complete, even if a late post races with a timeout.
  *
- * Where ranks are on several hosts, each host has such a page, with a slot for every rank, and
- * one host decides: it is sent all posts, and when its page has them it sends them to the others (links.c),
- * where they are posted for the ranks elsewhere. An end is that host's word too: the others propose one and
- * wait a second, or until nobody could answer any more.
+ * With ranks on several hosts, each host has a control page with a slot for every rank, and one
+ * host decides. It receives all posts. Once its page has those of a round, it sends them to the
+ * other hosts (host_link.c), where the linking process posts them for the remote ranks. Only the
+ * deciding host ends the exchange. Another host proposes an end; if no answer comes within a
+ * second, or none can come any more, it ends the exchange itself.
  *
- * A rank's data lies in one of two slots by the round's parity. It may be overwritten two rounds
- * later: by then every rank has posted the round between, and did so after reading this one.
+ * A rank's data is in one of two buffers of its slot, by the round's parity. It may be overwritten
+ * two rounds later: by then every rank has posted the round between, after reading this one.
+ *
+ * Any thread may call. Waiting ranks spin a little, then sleep on the page's futex word.
  */
 #include <linux/futex.h>
 #include <sched.h>
@@ -31,16 +34,17 @@
 #define CULPRIT_SHIFT 48
 #define CULPRIT_MASK 0xfffu
 #define DECIDE_MS 500
-#define QUIET_MS 500 /* without a beat: it is stopped */
-#define ASK_MS 50    /* between two times that a rank says it waits beyond its time */
+#define QUIET_MS 500 /* without a beat: the linking process is taken for stopped */
+#define ASK_MS 50    /* between two calls of sw_exchange_ask() in a wait */
 #define ASK_FRESH_MS 250
-#define NO_ANSWER_MS 400 /* of asking, less than DECIDE_MS: it is stopped */
+#define NO_ANSWER_MS 400 /* of asking, below DECIDE_MS: the asked process is taken for stopped */
 #define WAITS_SHIFT 16
 #define WAITS_MASK 0xffffu
 #define WAITS_FRESH_MS 100
-#define SPINS 200 /* a few microseconds before a rank sleeps */
+#define SPINS 200 /* a few microseconds, before a rank sleeps */
 
-/* What a rank's post says of it: it will post no more, though its last calls may be under way; it has left. */
+/* State of a rank (struct page_slot). LEAVES: it posts no more, but its last calls may be running.
+ * GONE: it has left. */
 enum { HERE, LEAVES, GONE };
 
 static long futex(struct sw_exchange *x, int operation, uint32_t value, const struct timespec *t)
@@ -50,7 +54,7 @@ static long futex(struct sw_exchange *x, int operation, uint32_t value, const st
     return syscall(SYS_futex, &x->page->futex, operation, value, t, NULL, 0);
 }
 
-static void ring(struct sw_exchange *x)
+static void wake_all(struct sw_exchange *x)
 {
     atomic_fetch_add_explicit(&x->page->futex, 1, memory_order_release);
     futex(x, FUTEX_WAKE, 0x7fffffff, NULL);
@@ -61,7 +65,7 @@ static uint64_t reason(symwin_status status, int culprit)
     return (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK) << CULPRIT_SHIFT;
 }
 
-/* What ended it, or is to end it, without the count; 0: nothing. */
+/* The decided or proposed end, in the form of the page's word without its count; 0: none. */
 static uint64_t outcome(const struct sw_exchange *x)
 {
     const uint64_t word = atomic_load(&x->page->word) & ~COUNT_MASK;
@@ -69,10 +73,10 @@ static uint64_t outcome(const struct sw_exchange *x)
     return word != 0 ? word : atomic_load(&x->page->proposal) & ~COUNT_MASK;
 }
 
-static void tell_of_end(struct sw_exchange *x)
+static void notify_end(struct sw_exchange *x)
 {
     atomic_store(&x->told, outcome(x));
-    ring(x);
+    wake_all(x);
     if (x->on_end != NULL)
         x->on_end(x->on_end_context);
 }
@@ -80,7 +84,7 @@ static void tell_of_end(struct sw_exchange *x)
 void sw_exchange_look(struct sw_exchange *x)
 {
     if (outcome(x) != atomic_load(&x->told))
-        tell_of_end(x);
+        notify_end(x);
 }
 
 static int decides(const struct sw_exchange *x)
@@ -97,18 +101,20 @@ static void propose(struct sw_exchange *x, symwin_status status, int culprit)
     atomic_compare_exchange_strong(&x->page->proposed_at, &never, sw_now_ms());
     while (seen >> CULPRIT_SHIFT == 0)
         if (atomic_compare_exchange_weak(&x->page->proposal, &seen, reason(status, culprit))) {
-            tell_of_end(x);
+            notify_end(x);
             return;
         }
 }
 
-/* Ends it, unless something was posted since `seen`; on a host that does not decide, proposes that. */
-static void end(struct sw_exchange *x, uint64_t seen, symwin_status status, int culprit)
+/* Ends the exchange, unless there was a post since `seen`. On a host that does not decide: proposes
+ * the end. */
+static void end_unless_posted(struct sw_exchange *x, uint64_t seen, symwin_status status,
+                              int culprit)
 {
     if (!decides(x))
         propose(x, status, culprit);
     else if (atomic_compare_exchange_strong(&x->page->word, &seen, seen | reason(status, culprit)))
-        tell_of_end(x);
+        notify_end(x);
 }
 
 void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit)
@@ -117,7 +123,7 @@ void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit
 
     while (seen >> CULPRIT_SHIFT == 0)
         if (atomic_compare_exchange_weak(&x->page->word, &seen, seen | reason(status, culprit))) {
-            tell_of_end(x);
+            notify_end(x);
             return;
         }
 }
@@ -141,7 +147,7 @@ void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts
     x->hosts = hosts;
 }
 
-/* Of what ended it. Another process may have written anything. */
+/* The status in an end. Another process may have written any value. */
 static symwin_status status_in(uint64_t word)
 {
     const uint64_t status = word >> STATUS_SHIFT;
@@ -253,23 +259,23 @@ int sw_exchange_ended(const struct sw_exchange *x)
 
 void sw_exchange_take_leave(struct sw_exchange *x, int rank)
 {
-    int here = HERE;
+    int expected = HERE;
 
-    if (atomic_compare_exchange_strong(&x->page->slots[rank].gone, &here, LEAVES))
-        ring(x);
+    if (atomic_compare_exchange_strong(&x->page->slots[rank].gone, &expected, LEAVES))
+        wake_all(x);
 }
 
 void sw_exchange_is_lost(struct sw_exchange *x, int rank)
 {
-    int leaves = LEAVES;
+    int expected = LEAVES;
 
-    atomic_compare_exchange_strong(&x->page->slots[rank].gone, &leaves, HERE);
+    atomic_compare_exchange_strong(&x->page->slots[rank].gone, &expected, HERE);
 }
 
 void sw_exchange_leave(struct sw_exchange *x, int rank)
 {
     atomic_store(&x->page->slots[rank].gone, GONE);
-    ring(x); /* whoever waits for this rank looks again */
+    wake_all(x); /* ranks that wait for this one check again */
 }
 
 void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other)
@@ -278,9 +284,9 @@ void sw_exchange_waits_for(struct sw_exchange *x, int rank, int other)
                  (uint64_t)sw_now_ms() << WAITS_SHIFT | (uint64_t)(other + 1));
 }
 
-/* A rank that is late because it waits for another is not the one to be named, as long as it keeps
- * saying so. */
-static int whom_it_waits_for(const struct sw_exchange *x, int rank)
+/* The rank that `rank` waits for, directly or through others; itself if it waits for none. It is
+ * the one to blame when `rank` is late. What a rank said counts for WAITS_FRESH_MS. */
+static int blocking_rank(const struct sw_exchange *x, int rank)
 {
     int hops;
 
@@ -296,17 +302,18 @@ static int whom_it_waits_for(const struct sw_exchange *x, int rank)
     return rank;
 }
 
-static int is_elsewhere(const struct sw_exchange *x, int rank)
+static int is_remote(const struct sw_exchange *x, int rank)
 {
     return x->hosts != NULL && x->hosts->through[rank] >= 0;
 }
 
-/* A rank that has not posted `round`: one that is gone if there is one, else the lowest of this host, else
- * the lowest; -1: none. Of ranks elsewhere the deciding host knows who is gone: here that word may have overtaken
- * their last posts. */
+/* A rank that has not posted `round`: preferably one that leaves (*gone), else the lowest of this
+ * host, or the rank that it waits for, else the lowest on another host; -1: none. Only the deciding
+ * host looks for leaving ranks on other hosts: here a LEAVE may have arrived before their last
+ * posts. */
 static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
 {
-    int here = -1, elsewhere = -1;
+    int local = -1, remote = -1;
     int r;
 
     *gone = x->hosts != NULL && sw_exchange_has_left(x, x->hosts->decider);
@@ -314,22 +321,22 @@ static int missing_rank(struct sw_exchange *x, uint64_t round, int *gone)
         return x->hosts->decider;
     *gone = 0;
     for (r = 0; r < x->nranks; r++) {
-        /* gone before rounds: a rank posts first and leaves later */
+        /* Read before `rounds`: a rank posts first and leaves later. */
         const int left = sw_exchange_leaves(x, r);
-        int *missing = is_elsewhere(x, r) ? &elsewhere : &here;
+        int *missing = is_remote(x, r) ? &remote : &local;
 
         if (atomic_load(&x->page->slots[r].rounds) > round)
             continue;
-        if (left && (missing == &here || x->hosts->decides)) {
+        if (left && (missing == &local || x->hosts->decides)) {
             *gone = 1;
             return r;
         }
         if (*missing < 0)
             *missing = r;
     }
-    if (here < 0)
-        return elsewhere;
-    return whom_it_waits_for(x, here);
+    if (local < 0)
+        return remote;
+    return blocking_rank(x, local);
 }
 
 void sw_exchange_beat(struct sw_exchange *x)
@@ -356,14 +363,15 @@ void sw_exchange_ask(struct sw_exchange *x)
     atomic_store(&x->page->asked, now);
 }
 
-/* Who is missing elsewhere may be here, and only the process that would say so is stopped: on this host, or the one that
- * is asked and does not answer. */
-static int or_who_links(const struct sw_exchange *x, int missing)
+/* A rank missing on another host may have posted, while a linking process is stopped and forwards
+ * nothing. Returns the rank to blame: the lowest rank of this host if its linking process shows no
+ * beat, or that of the asked host if it does not answer, else `missing`. */
+static int rank_to_blame(const struct sw_exchange *x, int missing)
 {
     const int64_t now = sw_now_ms(), since = atomic_load(&x->page->asked_since);
     int through;
 
-    if (!is_elsewhere(x, missing))
+    if (!is_remote(x, missing))
         return missing;
     if (now - atomic_load(&x->page->beat) >= QUIET_MS)
         return x->hosts->links;
@@ -374,26 +382,26 @@ static int or_who_links(const struct sw_exchange *x, int missing)
     return missing;
 }
 
-static void sleep_until_rung(struct sw_exchange *x, uint32_t heard, int64_t ms)
+static void sleep_until_woken(struct sw_exchange *x, uint32_t wakes, int64_t ms)
 {
     const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 
-    /* EINTR, EAGAIN and ETIMEDOUT all mean: look again. */
-    futex(x, FUTEX_WAIT, heard, &t);
+    /* EINTR, EAGAIN and ETIMEDOUT: the caller checks again in any case. */
+    futex(x, FUTEX_WAIT, wakes, &t);
 }
 
-/* How much longer than its own time a host waits for a rank of another: the deciding host for word on
- * which of that host's ranks is late, the others for that decision. */
+/* How long a rank waits past its deadline for a rank on another host. On the deciding host: for
+ * that host's proposal, which names the rank that is late. On the others: for the decision. */
 static int allowance_ms(const struct sw_exchange *x, int missing)
 {
-    if (!is_elsewhere(x, missing))
+    if (!is_remote(x, missing))
         return 0;
     return x->hosts->decides ? DECIDE_MS : 4 * DECIDE_MS;
 }
 
 int sw_exchange_culprit(const struct sw_exchange *x, int rank)
 {
-    return or_who_links(x, whom_it_waits_for(x, rank));
+    return rank_to_blame(x, blocking_rank(x, rank));
 }
 
 int sw_exchange_allowance(const struct sw_exchange *x, int rank)
@@ -401,26 +409,26 @@ int sw_exchange_allowance(const struct sw_exchange *x, int rank)
     return allowance_ms(x, rank);
 }
 
-/* All ranks of this host have posted the round. */
+/* Whether all ranks of this host have posted the round. */
 static int local_done(const struct sw_exchange *x, uint64_t round)
 {
     int r;
 
     for (r = 0; r < x->nranks; r++)
-        if (!is_elsewhere(x, r) && atomic_load(&x->page->slots[r].rounds) <= round)
+        if (!is_remote(x, r) && atomic_load(&x->page->slots[r].rounds) <= round)
             return 0;
     return 1;
 }
 
-/* How long the deciding host has left for its word on this host's proposal. 0: it is decided. `*proposed` is the caller's
- * to keep: 0 at first. */
+/* How many milliseconds the deciding host has left to answer this host's proposal. 0: the end is
+ * decided. *proposed is kept by the caller between calls, and is 0 at first. */
 static int64_t await_decision(struct sw_exchange *x, uint64_t proposal, int64_t *proposed)
 {
     const int64_t now = sw_now_ms();
     int64_t left;
 
-    /* Its time counts from when it was made, but not from later than this rank has seen one: another process can
-     * say whatever it likes. */
+    /* The time counts from the proposal, but at the latest from when this rank first saw one:
+     * another process may write any time to the page. */
     if (*proposed == 0 || atomic_load(&x->page->proposed_at) < *proposed)
         *proposed = atomic_load(&x->page->proposed_at);
     if (*proposed > now)
@@ -428,7 +436,8 @@ static int64_t await_decision(struct sw_exchange *x, uint64_t proposal, int64_t 
     left = *proposed + 2 * DECIDE_MS - now;
     if (left > 0 && !decides(x))
         return left;
-    sw_exchange_decide(x, status_in(proposal), culprit_in(proposal)); /* nobody decides any more */
+    /* The deciding host does not answer. */
+    sw_exchange_decide(x, status_in(proposal), culprit_in(proposal));
     return 0;
 }
 
@@ -437,7 +446,7 @@ void sw_exchange_settle(struct sw_exchange *x)
     int64_t proposed = 0;
 
     for (;;) {
-        const uint32_t heard = atomic_load(&x->page->futex);
+        const uint32_t wakes = atomic_load(&x->page->futex);
         const uint64_t proposal = atomic_load(&x->page->proposal);
         int64_t left;
 
@@ -445,7 +454,7 @@ void sw_exchange_settle(struct sw_exchange *x)
             return;
         left = await_decision(x, proposal, &proposed);
         if (left > 0)
-            sleep_until_rung(x, heard, left);
+            sleep_until_woken(x, wakes, left);
     }
 }
 
@@ -455,8 +464,8 @@ symwin_status sw_exchange_settled(struct sw_exchange *x, const char *call)
     return sw_exchange_status(x, call);
 }
 
-/* Ends the exchange where that is due, or says how long to sleep until then. 0: look again at once. `*proposed` is the
- * caller's to keep: 0 at first. */
+/* Ends the exchange if that is due, else returns how many milliseconds to sleep. 0: check again at
+ * once. *proposed: see await_decision(). */
 static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, int64_t deadline,
                          int64_t *proposed)
 {
@@ -472,41 +481,42 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
         return await_decision(x, proposal, proposed);
     if (missing >= 0 && (gone || left <= 0)) {
         if (gone)
-            end(x, word, SYMWIN_PEER_LOST, missing);
+            end_unless_posted(x, word, SYMWIN_PEER_LOST, missing);
         else
-            end(x, word, SYMWIN_TIMEOUT, or_who_links(x, missing));
+            end_unless_posted(x, word, SYMWIN_TIMEOUT, rank_to_blame(x, missing));
         return 0;
     }
-    if (missing >= 0 && is_elsewhere(x, missing)) {
+    if (missing >= 0 && is_remote(x, missing)) {
         if (deadline > now)
             return deadline - now;
         sw_exchange_ask(x);
         return left < ASK_MS ? left : ASK_MS;
     }
-    if (left <=
-        -DECIDE_MS) { /* all have posted, and not all are counted: whoever it is, is stopped between the two */
-        end(x, word, SYMWIN_TIMEOUT, SW_NOBODY);
+    /* All ranks have posted, but not all are counted. A post is counted first, so another process
+     * has written to the page; the culprit is unknown. */
+    if (left <= -DECIDE_MS) {
+        end_unless_posted(x, word, SYMWIN_TIMEOUT, SW_NOBODY);
         return 0;
     }
     return left > 0 ? left : 1;
 }
 
-/* Until the round is complete, on this host or everywhere, or the exchange has ended. On this host: by the
- * rank that sends what the others post. */
-static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, size_t bytes,
+/* Waits until the round is complete, or the exchange has ended. With `local_only` it waits only for
+ * the ranks of this host, and sends their posts meanwhile: this is for the host's lowest rank. */
+static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_only, size_t bytes,
                               int64_t deadline, const char *call)
 {
     const uint64_t target = (round + 1) * (uint64_t)x->nranks;
-    int64_t proposed = 0; /* when an end was, as this rank has seen it first */
+    int64_t proposed = 0; /* see await_decision() */
     int spins = 0;
 
     for (;;) {
-        const uint32_t heard = atomic_load(&x->page->futex);
+        const uint32_t wakes = atomic_load(&x->page->futex);
         const uint64_t word = atomic_load(&x->page->word);
-        const int done = here && local_done(x, round);
+        const int done = local_only && local_done(x, round);
         int64_t left;
 
-        if (here)
+        if (local_only)
             x->hosts->send(x->hosts->context, round, bytes, deadline);
         if ((word & COUNT_MASK) >= target || done)
             return SYMWIN_OK;
@@ -518,25 +528,25 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int here, s
         }
         left = time_left(x, round, word, deadline, &proposed);
         if (left > 0)
-            sleep_until_rung(x, heard, left);
+            sleep_until_woken(x, wakes, left);
     }
 }
 
 int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,
                      size_t bytes)
 {
-    struct page_slot *own = &x->page->slots[rank];
+    struct page_slot *slot = &x->page->slots[rank];
     uint64_t word = atomic_load(&x->page->word);
 
-    memcpy(own->data[round & 1], data, bytes);
+    memcpy(slot->data[round & 1], data, bytes);
     do {
         if (word >> CULPRIT_SHIFT != 0)
             return 0;
     } while (!atomic_compare_exchange_weak(&x->page->word, &word, word + 1));
-    /* Last: who has not been counted must be seen to be missing, wherever it is stopped. */
-    atomic_store(&own->rounds, round + 1);
+    /* Last: a rank that is stopped before it is counted must be seen as missing. */
+    atomic_store(&slot->rounds, round + 1);
     if (((word + 1) & COUNT_MASK) == (round + 1) * (uint64_t)x->nranks || x->hosts != NULL)
-        ring(x); /* with several hosts somebody waits for this host's ranks alone */
+        wake_all(x); /* with several hosts, a rank waits for those of this host alone */
     return 1;
 }
 
@@ -567,8 +577,8 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
 
     if (!sw_exchange_post(x, rank, round, mine, bytes))
         return ended(x, atomic_load(&x->page->word), call);
-    /* The rank that keeps the links sends this host's posts as they come, or, where the decision is made,
-     * everybody's once the round is complete. */
+    /* The host's lowest rank sends this host's posts as they are made. On the deciding host it
+     * sends those of all ranks once the round is complete. */
     if (relays && !hosts->decides)
         status = wait_for(x, round, 1, bytes, deadline, call);
     if (status == SYMWIN_OK)

@@ -1,4 +1,8 @@
-/* Frames over sockets: one parser, descriptors that never leak, waits with a deadline. */
+/* Frames over local sockets: the parser of all frames, sending and receiving with descriptors,
+ * proofs.
+ *
+ * Every received descriptor is either passed to the caller or closed. Every wait has a deadline. No
+ * state is kept; any thread may call. */
 #include "src/control/control.h"
 
 #include <errno.h>
@@ -10,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_DESCRIPTORS = 253 }; /* of one message: Linux, SCM_MAX_FD */
+enum { MOST_DESCRIPTORS = 253 }; /* in one message: SCM_MAX_FD of Linux */
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* Linux 6.16 */
@@ -95,7 +99,7 @@ static int status_valid(int32_t status)
     return status >= 0 && status <= SYMWIN_STATUS_LAST;
 }
 
-/* What it says of memory is judged by who knows how much there is. */
+/* The receiver checks offsets and sizes of memory: only it knows the limits. */
 static int message_valid(struct sw_frame_message *message)
 {
     message->text[sizeof message->text - 1] = '\0';
@@ -117,7 +121,7 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
         return 0;
     switch ((enum sw_frame_type)frame->header.type) {
     case SW_FRAME_JOIN:
-        /* nranks and rank are judged against the communicator's, by who knows it */
+        /* The rendezvous checks rank and nranks: it knows the communicator's. */
         return frame->join.timeout_ms > 0 && frame->join.posts >= 0 &&
                frame->join.posts <= SW_MAX_RANKS;
     case SW_FRAME_PAGE:
@@ -212,7 +216,7 @@ int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadl
             if (error == 0)
                 continue;
         } else if (error == ETOOMANYREFS && sw_now_ms() < deadline) {
-            /* more descriptors under way than the user may have open: receivers are at it */
+            /* The user has too many descriptors in flight. Receivers will reduce that. */
             nanosleep(&moment, NULL);
             continue;
         }
@@ -222,7 +226,8 @@ int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadl
 
 /* ---- receiving ---- */
 
-/* Discards every descriptor that came, but for the one of a message that has just one. */
+/* Stores the first descriptor in *fd if `wanted`, and closes all others. Returns how many there
+ * were. */
 static int take_descriptors(struct msghdr *message, int wanted, int *fd)
 {
     struct cmsghdr *c;
@@ -252,7 +257,7 @@ int sw_frame_receive_now(int socket, union sw_frame *frame, int *fd)
 {
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))]; /* or the system closes them, here */
+        char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))]; /* else recvmsg() closes the rest */
     } control;
     struct iovec data = {.iov_base = frame, .iov_len = sizeof *frame};
     struct msghdr message = {.msg_iov = &data,
@@ -265,9 +270,14 @@ int sw_frame_receive_now(int socket, union sw_frame *frame, int *fd)
     int count;
     ssize_t got;
 
-    /* The last word may be behind the end. Who closes with a frame of ours unread resets the socket, which is told
-     * first; and a receive that does not wait looks for frames, then for the end (Linux, __unix_dgram_recvmsg()):
-     * both may come in between. After the end no frame comes, so the second look is right. */
+    /* Frames may still be there after a reset or the end was reported, so each is retried once:
+     *
+     * - A peer that closes with a frame of ours unread resets the socket. The reset is reported
+     *   before the peer's last frames.
+     * - Without waiting, Linux looks for frames first and then for the end
+     *   (__unix_dgram_recvmsg()). A frame and the end may both arrive in between.
+     *
+     * No frame can follow the end, so the second result is correct. */
     do {
         message.msg_controllen = sizeof control;
         got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -275,13 +285,13 @@ int sw_frame_receive_now(int socket, union sw_frame *frame, int *fd)
              (got == 0 && message.msg_controllen == 0 && (message.msg_flags & MSG_CTRUNC) == 0 &&
               ends++ == 0));
     if (got < 0 && errno == EAGAIN && ends > 0)
-        return EPROTO; /* it was no end, but an empty frame */
+        return EPROTO; /* not the end, but an empty frame */
     if (got < 0)
         return errno == ECONNRESET ? EPIPE : errno;
     count = take_descriptors(&message, fd != NULL, &came);
     if ((message.msg_flags & MSG_CTRUNC) != 0 && count == 0)
         error = (message.msg_flags & MSG_TRUNC) == 0 && sw_frame_valid(frame, (size_t)got)
-                    ? EMFILE /* the system found no number for it */
+                    ? EMFILE /* no free descriptor number in this process */
                     : EPROTO;
     else if (count > (fd != NULL) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
         error = EPROTO;
@@ -303,7 +313,7 @@ void sw_socket_empty(int socket)
     union sw_frame frame;
     int error;
 
-    shutdown(socket, SHUT_RDWR); /* no more comes */
+    shutdown(socket, SHUT_RDWR); /* no more frames can arrive */
     do {
         int came = -1;
 

@@ -1,49 +1,53 @@
-/* What processes send each other: frames of fixed layout, little-endian, at most 64 KiB.
+/* Frames: what processes send each other. Fixed layout, little-endian, at most 64 KiB.
  *
- * Joining a communicator, over a socket of the process that made the id:
+ * Joining a communicator, over a connection to the process that created the id (the creator):
  *
- *   rank    -> HELLO      which id, a nonce
- *   maker   -> CHALLENGE  its nonce, and proof that it knows the id's secret
- *   rank    -> JOIN       who it is, and its proof
- *           -> HERE       instead of a seat, to a rank of the maker's host that came over the network:
- *                         the folder with the maker's socket
- *   maker   -> TABLE      once all ranks have come: which rank is in which process
- *           -> PAGE, LINE with a descriptor each, to the lowest rank of a process: the control
- *                         page, and a socket to each other process
- *   rank    -> READY      its process has made its group of them; or REFUSAL: why it has not
- *   maker   -> GO         all ranks are ready; to the lowest rank of a process
- *           or REFUSAL    at any time: why not
+ *   rank    -> HELLO      the id's name, a nonce
+ *   creator -> CHALLENGE  its nonce, and a proof that it knows the id's secret
+ *   rank    -> JOIN       who the rank is, and its proof
+ *   creator -> HERE       instead of a slot, to a rank of the creator's host that connected by TCP:
+ *                         the folder with the creator's local socket
+ *           -> TABLE      once all ranks have joined: the process and host of each rank
+ *           -> PAGE       to the lowest rank of a process, with a descriptor: the control page
+ *           -> SOCKET     the same, for each other process of the host: a socket to it
+ *           -> LINK       to the lowest rank of the creator's host: a connection to another host
+ *   rank    -> READY      its process has created its group; or REFUSAL, if that failed
+ *   creator -> GO         to the lowest rank of a process: all processes are ready
+ *           -> REFUSAL    instead, at any time: why creation fails
  *
- * Of another host's ranks the lowest gets GO with its TABLE: its host's ranks shall join once more, an id of
- * its own. The others say READY to the first maker when they have sent JOIN there.
+ * On another host, the lowest rank gets GO right after its TABLE: the ranks of its host join once
+ * more, with an id that it creates. Its other ranks send READY to the first creator when they have
+ * sent JOIN to the second.
  *
- * A proof is an HMAC-SHA256 keyed with the secret, over both nonces, a word for the direction, and
- * what the sender says of itself: it cannot be replayed, reflected or moved to another rank.
+ * A proof is an HMAC-SHA256, keyed with the secret, over both nonces, a word for the direction, and
+ * what the sender says about itself. It cannot be replayed, reflected or used by another rank.
  *
- * Over TCP both ends key their channel (stream.c) with both nonces once there is a CHALLENGE: JOIN and all after it are
- * followed by an HMAC, and so is a REFUSAL that meets a JOIN on its way.
+ * Over TCP both ends derive a key for the connection from both nonces, once there is a CHALLENGE
+ * (connection.c). JOIN and all later frames are followed by an HMAC, and so is a REFUSAL that
+ * crosses a JOIN.
  *
- * Between processes, over their line: HANDLE, with the descriptor of a rank's memory; LETTER, from one rank to another,
- * with the descriptor of memory where it offers any.
+ * Between processes of a host, over their peer socket: HANDLE, with the descriptor of a rank's
+ * memory; MESSAGE, from one rank to another, with a descriptor if it offers memory.
  *
- * Between hosts, over TCP (links.c): POST, LEAVE, END, LETTER; ASK, to which the answer is WELL.
+ * Between hosts, over TCP (host_link.c): POST, LEAVE, END, MESSAGE; ASK, which WELL answers.
  */
 #ifndef SYMWIN_FRAME_H
 #define SYMWIN_FRAME_H
 
 #include "src/control/frame_layout.h"
 
-/* Whether an errno says something of the other end; else it is about this process. */
+/* Whether an errno of a connection is the other end's fault; else it is this process's. */
 int sw_frame_is_theirs(int error);
 
-/* Fills in the header of a frame of that type; a TABLE's nranks must be set. */
+/* Fills in the header of a frame. The nranks of a TABLE must be set before. */
 void sw_frame_seal(union sw_frame *frame, enum sw_frame_type type);
 
-/* Whether `bytes` received bytes are one whole frame of known type with values that can be relied on:
- * ranks and processes in range, texts ended. Reads nothing past `bytes`; may end a text. */
+/* Whether `bytes` received bytes are one whole frame of a known type with safe values: ranks and
+ * processes in range, texts terminated. Reads nothing past `bytes`; may write a text's terminating
+ * NUL. */
 int sw_frame_valid(union sw_frame *frame, size_t bytes);
 
-/* The maker's and the rank's proof; `join` is complete but for its proof. */
+/* Compute the proof of the creator and of a rank; `join` is complete except for its proof. */
 void sw_frame_prove_maker(const unsigned char secret[SW_KEY_BYTES],
                           const struct sw_frame_hello *hello,
                           const struct sw_frame_challenge *challenge,

@@ -1,4 +1,4 @@
-/* What each frame holds; frame.h says which is sent when. */
+/* Layout of the frames. frame.h says when each is sent. Fields named `zero` are padding. */
 #ifndef SYMWIN_FRAME_LAYOUT_H
 #define SYMWIN_FRAME_LAYOUT_H
 
@@ -32,8 +32,8 @@ enum sw_frame_type {
 };
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
-#define SW_FRAME_FORM 1            /* of header, HELLO, CHALLENGE and REFUSAL: stays */
-#define SW_FRAME_PROTOCOL 4        /* of all that comes after a proof */
+#define SW_FRAME_FORM 1            /* version of header, HELLO, CHALLENGE, REFUSAL: never changes */
+#define SW_FRAME_PROTOCOL 4        /* version of all that follows a proof */
 #define SW_NAME_BYTES 16
 
 struct sw_frame_header {
@@ -46,7 +46,7 @@ struct sw_frame_header {
 
 struct sw_frame_hello {
     struct sw_frame_header header;
-    unsigned char name[SW_NAME_BYTES]; /* of the id: says nothing of its secret */
+    unsigned char name[SW_NAME_BYTES]; /* of the id: does not reveal its secret */
     unsigned char nonce[SW_KEY_BYTES];
 };
 
@@ -63,8 +63,8 @@ struct sw_frame_join {
     int32_t nranks;
     int32_t timeout_ms;
     int32_t pid;
-    int32_t posts;      /* ranks that the control page is for, here and elsewhere */
-    uint64_t pid_space; /* in which the pid means something */
+    int32_t posts;                        /* slots of the control page: ranks on all hosts */
+    uint64_t pid_space;                   /* pid namespace of `pid` */
     unsigned char process[SW_NAME_BYTES]; /* equal for ranks of one process */
     unsigned char host[SW_NAME_BYTES];    /* equal for ranks of one host */
     unsigned char proof[SW_DIGEST_BYTES]; /* over all of the above */
@@ -78,12 +78,13 @@ struct sw_frame_table {
     int32_t zero;
     struct sw_frame_location {
         uint16_t process, host;
-    } locations[SW_MAX_RANKS]; /* the first nranks are sent */
+    } locations[SW_MAX_RANKS]; /* only the first nranks are sent */
 };
 
-struct sw_frame_pass { /* PAGE, LINE, READY, GO */
+/* PAGE, SOCKET, READY, GO. */
+struct sw_frame_pass {
     struct sw_frame_header header;
-    int32_t process; /* PAGE: the maker's, -1: none of these; LINE: to which */
+    int32_t process; /* PAGE: the creator, -1: it has no rank. SOCKET: at the other end */
     int32_t zero;
 };
 
@@ -92,15 +93,17 @@ struct sw_frame_here {
     char folder[64];
 };
 
-struct sw_frame_link { /* with the socket to another host, to the process that links the hosts */
+/* With the TCP socket to another host, for the linking process. */
+struct sw_frame_link {
     struct sw_frame_header header;
     int32_t host;
     int32_t zero;
-    uint64_t sent, received;
+    uint64_t sent, received; /* state of the connection: struct sw_connection */
     unsigned char key[SW_KEY_BYTES];
 };
 
-struct sw_frame_post { /* what a rank posted in a round of the exchange */
+/* The data of one rank in a round of the exchange. */
+struct sw_frame_post {
     struct sw_frame_header header;
     uint64_t round;
     int32_t rank;
@@ -108,59 +111,62 @@ struct sw_frame_post { /* what a rank posted in a round of the exchange */
     unsigned char data[SW_EXCHANGE_BYTES];
 };
 
-struct
-    sw_frame_end { /* LEAVE: the rank; SYMWIN_BUSY: its last calls are under way. END: to the linking host, a proposal */
+/* LEAVE: `rank` leaves. Status SYMWIN_BUSY: it posts no more, but its last calls may be running.
+ * END: the exchange ends. Sent to the deciding host it is a proposal. */
+struct sw_frame_end {
     struct sw_frame_header header;
     int32_t status;
     int32_t rank;
 };
 
-#define SW_FRAME_UNKNOWN (-2) /* there is no such id here: not yet, or not any more */
+#define SW_FRAME_UNKNOWN (-2) /* this process does not know the id: not yet, or no longer */
 
 struct sw_frame_refusal {
     struct sw_frame_header header;
     int32_t status;
-    int32_t rank; /* whose fault, -1: no rank's; or SW_FRAME_UNKNOWN */
+    int32_t rank; /* at fault; -1: none; or SW_FRAME_UNKNOWN */
     char text[SW_TEXT_BYTES];
 };
 
 struct sw_frame_handle {
     struct sw_frame_header header;
-    uint64_t sequence; /* of the registration */
+    uint64_t sequence; /* number of the registration */
     uint64_t bytes;    /* of the allocation */
-    int32_t rank;      /* whose memory it is */
-    int32_t status;    /* SYMWIN_OK: a descriptor comes along; else there is none to be had */
+    int32_t rank;      /* owner of the memory */
+    int32_t status;    /* SYMWIN_OK: with a descriptor; else the memory could not be exported */
 };
 
 enum sw_message_kind {
-    SW_MESSAGE_OFFER,   /* an end of a channel was made, or could not be */
-    SW_MESSAGE_VERDICT, /* and has the other's memory, or cannot have it */
-    SW_MESSAGE_GONE     /* and is destroyed */
+    SW_MESSAGE_OFFER,   /* the sender's end of a channel was created, or that failed */
+    SW_MESSAGE_VERDICT, /* it has mapped the peer's memory, or that failed */
+    SW_MESSAGE_GONE     /* it is destroyed */
 };
 
-enum sw_message_memory { /* what an offer offers */
-                         SW_MESSAGE_NONE,
-                         SW_MESSAGE_WINDOW, /* place: in the flat range */
-                         SW_MESSAGE_OTHER   /* place: in the allocation, which comes along */
+/* Memory in an offer. */
+enum sw_message_memory {
+    SW_MESSAGE_NONE,
+    SW_MESSAGE_WINDOW, /* place: offset in the flat range */
+    SW_MESSAGE_OTHER   /* place: offset in the allocation, whose handle is sent too */
 };
 
 #define SW_MESSAGE_TEXT 256
 
-struct sw_frame_message { /* of one rank to another */
+/* From one rank to another. */
+struct sw_frame_message {
     struct sw_frame_header header;
     int32_t from, to;
     int32_t kind;
-    int32_t status;  /* the sender's */
+    int32_t status;  /* of the sender */
     uint64_t number; /* of the channel, among those of the two ranks */
-    uint64_t words;  /* where the sender's counters are in the flat range */
+    uint64_t words;  /* offset of the sender's counters in the flat range */
     uint32_t lanes;
     int32_t memory;
     uint64_t place, bytes;
-    uint64_t buffer_id, allocation; /* of the allocation: its id and size */
-    int32_t is_fabric;              /* it comes as such a handle, and not as a descriptor */
+    uint64_t buffer_id, allocation; /* the allocation's id and size */
+    int32_t is_fabric;              /* its handle is a fabric handle, not a descriptor */
     int32_t zero;
     unsigned char fabric[64];
-    char text[SW_MESSAGE_TEXT]; /* if status is an error */
+    char text[SW_MESSAGE_TEXT]; /* the error, unless status is SYMWIN_OK */
 };
 
 union sw_frame {

@@ -1,5 +1,10 @@
-/* A communicator as its processes share it: what the meeting gave each of them (a place), and what it makes
- * of that (a group): the exchange, the lines to the other processes, the links to other hosts. */
+/* A process's share of a communicator. The topology is what the rendezvous gave the process. The
+ * group is made from it: the exchange, the peer sockets to other processes, the links to other
+ * hosts.
+ *
+ * sw_topology_make(), sw_topology_widen() for a host's own rendezvous, sw_group_create(), then
+ * sw_bootstrap_leave() once for each rank; the last one frees the group. The poll lock protects
+ * creation and destruction. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,7 +16,7 @@
 
 static const char call[] = "symwin_comm_create";
 
-/* ---- places ---- */
+/* ---- topologies ---- */
 
 symwin_status sw_topology_make(struct sw_topology *topology, int nranks, int processes, int hosts)
 {
@@ -41,7 +46,6 @@ int sw_topology_leader(const struct sw_topology *topology, int process)
     return r;
 }
 
-/* Closes what may be kept. */
 void sw_close_fd(int fd)
 {
     sw_fork_set_remove(fd);
@@ -139,7 +143,8 @@ void sw_group_free(struct sw_group *group)
     free(group);
 }
 
-/* Asks the waiting kernels of this process's ranks to leave: the caller's own, and with `all` the library's too. */
+/* Asks the waiting kernels of this process's ranks to leave: the user's, and with `all` the
+ * library's too. */
 static void end_kernels(struct sw_group *group, int all)
 {
     int r;
@@ -155,15 +160,16 @@ static void end_kernels(struct sw_group *group, int all)
     pthread_mutex_unlock(&group->mutex);
 }
 
-/* The exchange has ended: this process's kernels must not wait any longer, and the other processes must
- * hear of it. Any thread. */
+/* The exchange has ended: stops this process's waiting kernels and tells the other processes. Any
+ * thread. */
 static void group_ended(void *context)
 {
     struct sw_group *group = context;
     symwin_status status;
     int culprit;
 
-    /* Of a rank that has left the library's kernels find out by themselves: those that do not need it complete. */
+    /* If a rank has left, the library's kernels detect that themselves, and those that do not need
+     * it complete. So they are not asked to leave. */
     end_kernels(group, !sw_exchange_outcome(group->exchange, &status, &culprit) ||
                            status != SYMWIN_PEER_LOST || culprit >= group->nranks ||
                            !sw_exchange_leaves(group->exchange, culprit));
@@ -175,8 +181,8 @@ static void group_ended(void *context)
 /* A process is lost with all its ranks that have not left. */
 static void process_lost(struct sw_group *group, int process)
 {
-    /* Without the process that links this host with the others, no other decides for it, be an end proposed or
-     * not. */
+    /* Without the linking process no other host can decide for this one, whether an end is proposed
+     * or not. */
     const int linked = group->hosts > 1 && process == sw_host_link_here(group);
     int r;
 
@@ -195,14 +201,15 @@ static void process_lost(struct sw_group *group, int process)
     }
 }
 
-/* The line to a process has broken: it has left, or died, or heard of an end; or this process could not read it, which has
- * ended the exchange: the other end is not lost for that (`can_read` 0). On the service thread. */
+/* The socket to a process has broken. That process has left, died, or learned of an end. Or this
+ * process could not read the socket (`can_read` 0): that has ended the exchange, but the other
+ * process is not lost. On the poll thread. */
 static void socket_broken(struct sw_peer_socket *socket, int can_read)
 {
     struct sw_group *group = socket->group;
 
     sw_poll_remove(&socket->watch);
-    sw_fork_set_add(socket->watch.fd); /* or a forked child would hold it open */
+    sw_fork_set_add(socket->watch.fd); /* else a forked child would keep it open */
     if (can_read &&
         !sw_exchange_is_quiet(group->exchange, sw_group_leader_of(group, socket->process)))
         process_lost(group, socket->process);
@@ -210,7 +217,7 @@ static void socket_broken(struct sw_peer_socket *socket, int can_read)
         group_ended(group);
 }
 
-/* Something came over a line, perhaps its end. On the service thread. */
+/* A peer socket has frames, or its end. On the poll thread. */
 static void socket_ready(struct sw_poll_watch *watch, short events)
 {
     struct sw_peer_socket *socket = (struct sw_peer_socket *)(void *)watch;
@@ -235,7 +242,7 @@ void sw_group_shut_sockets(struct sw_group *group)
             shutdown(group->sockets[p].watch.fd, SHUT_WR);
 }
 
-/* Takes the place's descriptors into the group. */
+/* Moves the topology's descriptors into the group. */
 static symwin_status group_connect(struct sw_group *group, struct sw_topology *topology)
 {
     symwin_status status = SYMWIN_OK;
@@ -271,7 +278,7 @@ static symwin_status group_connect(struct sw_group *group, struct sw_topology *t
     return status;
 }
 
-/* Room for what the place says. */
+/* Allocates the group's arrays and fills them from the topology. */
 static symwin_status group_fill(struct sw_group *group, const struct sw_topology *topology)
 {
     int p, r;
@@ -305,7 +312,7 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     return SYMWIN_OK;
 }
 
-/* There is no group: the other processes and hosts must not wait for its ranks. */
+/* Creation has failed: the other processes and hosts must not wait for this process's ranks. */
 static void group_give_up(struct sw_group *group, struct sw_topology *topology,
                           symwin_status status)
 {

@@ -1,4 +1,5 @@
-/* What the ranks of a communicator share in a process (struct sw_group), and who is where (struct sw_topology). */
+/* struct sw_group: what the ranks of a communicator share in one process. struct sw_topology: where
+ * each rank is, and the sockets from which a group is made. */
 #ifndef SYMWIN_GROUP_H
 #define SYMWIN_GROUP_H
 
@@ -16,61 +17,66 @@ struct sw_kernel_report;
 struct sw_host_link;
 struct sw_handle_exchange;
 
-/* A socket to another process of the communicator. It tells when that process ends, and carries
- * handles, between the processes' lowest ranks, in a registration. */
+/* A local socket to another process of the communicator. It shows when that process ends, and
+ * carries messages and the memory handles of registrations. */
 struct sw_peer_socket {
-    struct sw_poll_watch watch; /* .fd is owned; -1: this process's own place */
+    struct sw_poll_watch watch; /* .fd is owned; -1: none (this process, or on another host) */
     struct sw_group *group;
     int process;
-    struct sw_early
-        *early; /* owned: handles of a registration that has yet to begin here; letters.c */
+    /* Owned: handles of the next registration, which has not begun in this process (mailbox.c). */
+    struct sw_early *early;
 };
 
-/* What the ranks of one communicator share in this process. */
 struct sw_group {
     int nranks;
     int nlocal;    /* ranks of this process */
     int leader;    /* the lowest of them */
     int process;   /* number of this process */
-    int processes; /* on all hosts */
-    int host;      /* number of this host; 0 decides */
+    int processes; /* number of processes on all hosts */
+    int host;      /* number of this host; host 0 decides */
     int hosts;
     uint16_t *process_of;           /* owned: of each rank */
     uint16_t *host_of;              /* owned: of each rank */
-    struct sw_peer_socket *sockets; /* owned: to each process of this host */
-    struct sw_handle_exchange
-        *handle_exchange; /* owned, freed by trade_free(); NULL: all ranks are in this process */
+    struct sw_peer_socket *sockets; /* owned: to each process */
+    /* Owned, freed by trade_free(). NULL: all ranks are in this process. */
+    struct sw_handle_exchange *handle_exchange;
     void (*trade_free)(struct sw_handle_exchange *handle_exchange);
-    struct sw_host_link *links; /* owned: to each host; NULL: there is only one */
-    int *through;               /* owned, if there are more hosts: see sw_exchange_hosts */
-    uint64_t *posts_sent;       /* owned, as that: rounds whose posts went to the deciding host */
-    struct sw_exchange_hosts exchange_hosts;
-    /* Called when another host may have ended it, on the service thread; NULL: nobody has to know. May free the group. */
-    void (*on_far_end)(const struct sw_group *group);
-    struct sw_message
-        *mail; /* owned: for ranks of this process; under the service lock, as the next ones */
-    struct sw_message **mail_end; /* where the next one goes */
-    int *waiting;                 /* owned: of each rank, how many of its letters are there */
-    int mail_fds;                 /* descriptors with them */
-    pthread_cond_t mail_came;
-    int trading;                  /* handles are being traded: the service thread reads no line */
-    struct sw_poll_watch pulse;   /* of the process that links this host with others */
-    _Atomic uint64_t rounds_sent; /* by the deciding host's linking process */
-    atomic_int refs;              /* ranks that joined and have not left */
-    struct sw_exchange *exchange;
 
-    /* Set by the leader before the ranks agree that the communicator exists; constant from then on. */
+    /* host_link.c; NULL if there is only one host. */
+    struct sw_host_link *links; /* owned: to each host */
+    int *through;               /* owned: see struct sw_exchange_hosts */
+    uint64_t *posts_sent;       /* owned: of each rank, rounds sent to the deciding host */
+    struct sw_exchange_hosts exchange_hosts;
+    /* Called on the poll thread, under its lock, after it has read a host link, if the exchange has
+     * ended. NULL: no call. May free the group. */
+    void (*on_far_end)(const struct sw_group *group);
+
+    /* mailbox.c: the mailbox of this process's ranks. Protected by the poll lock. */
+    struct sw_message *mail;      /* owned list, the oldest first */
+    struct sw_message **mail_end; /* where the next message goes */
+    int *waiting;                 /* owned: number of messages from each rank */
+    int mail_fds;                 /* descriptors in these messages */
+    pthread_cond_t mail_came;
+    int trading; /* a handle exchange runs: the poll thread leaves the peer sockets to it */
+
+    struct sw_poll_watch pulse;   /* timer, with several hosts: host_link.c */
+    _Atomic uint64_t rounds_sent; /* rounds that the deciding host has sent to the others */
+    atomic_int refs;              /* ranks that joined and have not left */
+    struct sw_exchange *exchange; /* owned */
+
+    /* Set by the leader before the ranks agree that the communicator exists; constant
+     * afterwards. */
     CUdeviceptr base; /* owned address range, 0: none */
     size_t range_bytes;
     size_t stride;
-    size_t limit; /* the smallest stride of all processes: what segments may use */
+    size_t limit; /* segments end below it: the smallest stride of all processes */
     size_t granularity;
-    int multicast; /* there is a stride for multicast addresses, and all devices can */
-    int *devices;  /* owned: distinct devices of this process's ranks, device_count of them */
+    int multicast; /* the range has a stride for multicast, and all devices support it */
+    int *devices;  /* owned: the device_count distinct devices of this process's ranks */
     int device_count;
 
-    pthread_mutex_t mutex;             /* the rest */
-    struct sw_kernel_report **reports; /* owned: of each rank, NULL before and after it has one */
+    pthread_mutex_t mutex;             /* protects the fields below */
+    struct sw_kernel_report **reports; /* owned array: the report of each rank here, or NULL */
     struct sw_segment *segments;
     int segment_count;
 };
@@ -80,7 +86,7 @@ static inline int sw_group_is_local(const struct sw_group *group, int rank)
     return group->process_of[rank] == group->process;
 }
 
-/* The lowest rank of a process. */
+/* Lowest rank of a process. */
 static inline int sw_group_leader_of(const struct sw_group *group, int process)
 {
     int r = 0;
@@ -99,39 +105,41 @@ static inline CUdeviceptr sw_group_address(const struct sw_group *group, int ran
 /* Asks the waiting kernels of this process's ranks to leave. */
 void sw_group_abort_kernels(struct sw_group *group);
 
-/* Makes the other processes look whether the exchange has ended, and abort their kernels if so. */
+/* Shuts the peer sockets: the other processes then check whether the exchange has ended, and abort
+ * their kernels if so. */
 void sw_group_shut_sockets(struct sw_group *group);
 
-/* ---- who is where, and the group that is made of it; under the poll lock ---- */
+/* ---- the topology, and the group made from it; under the poll lock ---- */
 
-/* What all ranks of a process get once all ranks of the communicator have come. All owned. */
+/* What a process gets at the rendezvous once all ranks have joined. It owns all of it. */
 struct sw_topology {
     int nranks;
-    int process, processes; /* this one, all of them */
+    int process, processes; /* number of this one, and how many there are */
     int host, hosts;
     int page;                            /* the control page; -1: all ranks are in this process */
     struct sw_frame_location *locations; /* of each rank */
-    int *sockets;                        /* to each process; -1: its own, or on another host */
-    struct sw_connection
-        *connections; /* to each host, in the process that links it; .fd -1: none */
+    int *sockets;                        /* to each process; -1: this process, or on another host */
+    /* To each host, in the linking process; .fd -1: none. */
+    struct sw_connection *connections;
 };
 
 symwin_status sw_topology_make(struct sw_topology *topology, int nranks, int processes, int hosts);
-void sw_group_free(struct sw_group *group); /* one that nobody has got */
+void sw_group_free(struct sw_group *group); /* without references */
 void sw_topology_release(struct sw_topology *topology);
-int sw_topology_leader(const struct sw_topology *topology, int process); /* its lowest rank */
-void sw_close_fd(int fd); /* closes what may be kept (sw_fork_set_add) */
+int sw_topology_leader(const struct sw_topology *topology, int process); /* lowest rank of it */
+void sw_close_fd(int fd); /* for one that may be in the close-on-fork set */
 
-/* Tells the other hosts, as far as the place has links to them, that the communicator is not to be: whose
- * fault that is, -1: no rank's. */
+/* Tells the other hosts, over the topology's connections, that creation has failed. `culprit` is
+ * the rank at fault; -1: none. */
 void sw_topology_end(struct sw_topology *topology, symwin_status status, int culprit);
 
-/* For a meeting of the ranks of one host, which count from 0 there: makes it a place among all ranks. */
+/* After a rendezvous of one host's ranks only, which are numbered from 0 there: extends the
+ * topology to all ranks, given their table. */
 symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_frame_table *table,
                                 int host);
 
-/* The group of this process's ranks, with a reference for each of them. Takes the place over, also when
- * it fails. */
+/* Creates the group of this process's ranks, with one reference for each. Takes over the topology,
+ * also on failure. */
 symwin_status sw_group_create(struct sw_topology *topology, struct sw_group **out);
 
 #endif

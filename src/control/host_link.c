@@ -1,10 +1,12 @@
-/* Ranks on several hosts: what they post travels over TCP between the hosts' lowest ranks' processes.
+/* Links between hosts: posts, messages and ends travel over TCP between the hosts' linking
+ * processes.
  *
- * One host decides (exchange.c): the one on which the id was made. Its linking process has a connection
- * to that of every other host. Posts are sent by the rank that relays them, which may wait for room until its
- * call's deadline. Letters of one rank to another, that a rank leaves, and an end, are sent by whoever comes to them, the service thread too:
- * nobody waits there for another sender, and hardly for room. What cannot be sent breaks the connection.
- */
+ * One host decides (exchange.c): the one on which the id was created. Its linking process has a
+ * connection to the linking process of every other host.
+ *
+ * Posts are sent by the host's lowest rank, which may wait for room until its call's deadline.
+ * Messages, LEAVE and END are sent by any thread, the poll thread too: it never waits for another
+ * sender, and for room at most SEND_MS. A frame that cannot be sent breaks the connection. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -16,10 +18,10 @@
 #include "src/control/control.h"
 
 enum {
-    WORD_MS = 100, /* for LEAVE and END, which fit into any buffer that is read at the other end */
-    PULSE_MS = 100,
-    MOST_QUEUED = 4096, /* letters: whoever sends sends them all */
-    KEEPALIVE_S = 5,    /* of silence; then three probes */
+    SEND_MS = 100,      /* timeout of frames that fit the buffer of any socket that is read */
+    PULSE_MS = 100,     /* between two calls of beat() */
+    MOST_QUEUED = 4096, /* messages that wait for a sender */
+    KEEPALIVE_S = 5,    /* of silence before the first probe */
     PROBE_S = 2,
     PROBES = 3
 };
@@ -44,7 +46,8 @@ int sw_host_link_staying(const struct sw_group *group, int host)
     return rank < group->nranks ? rank : -1;
 }
 
-/* The processes that link this host and the deciding one leave after their last word. */
+/* No frame can arrive once all ranks of a linking process have left: that of this host, or that of
+ * the deciding host. */
 static int is_cut_off(void *context)
 {
     const struct sw_group *group = context;
@@ -52,14 +55,15 @@ static int is_cut_off(void *context)
     return sw_host_link_staying(group, 0) < 0 || sw_host_link_staying(group, group->host) < 0;
 }
 
-/* The process at the other end has ended, or cannot be reached, unless its ranks have all left in good order. */
+/* The connection has broken. Unless all ranks of the process at the other end have left, it has
+ * died or cannot be reached. */
 static void link_lost(struct sw_host_link *link)
 {
     struct sw_group *group = link->group;
     const int rank = sw_host_link_staying(group, link->host);
 
     sw_poll_remove(&link->watch);
-    sw_fork_set_add(link->connection.fd); /* or a forked child would hold it open */
+    sw_fork_set_add(link->connection.fd); /* else a forked child would keep it open */
     if (rank < 0)
         return;
     if (group->host == 0)
@@ -70,7 +74,8 @@ static void link_lost(struct sw_host_link *link)
 
 /* ---- sending ---- */
 
-/* Under link->mutex. After a failure half a frame may be out: the service thread finds the connection dead. */
+/* Under link->mutex. After a failure part of a frame may have been sent, so the connection is shut
+ * down; the poll thread notices. */
 static void transmit(struct sw_host_link *link, const union sw_frame *frame, int64_t deadline)
 {
     if (link->broken || sw_connection_send(&link->connection, frame, -1, deadline) == 0)
@@ -92,10 +97,10 @@ void sw_host_link_say_end(struct sw_connection *connection, symwin_status status
     union sw_frame frame;
 
     fill_end(&frame, SW_FRAME_END, status, culprit);
-    sw_connection_send(connection, &frame, -1, sw_now_ms() + WORD_MS);
+    sw_connection_send(connection, &frame, -1, sw_now_ms() + SEND_MS);
 }
 
-/* Whether the other end believes what this host says of the rank: see speaks_for(). */
+/* Whether the other end accepts LEAVE for this rank from this host: see speaks_for(). */
 static int may_speak_for(const struct sw_host_link *link, int rank)
 {
     const struct sw_group *group = link->group;
@@ -114,17 +119,19 @@ static void send_end(struct sw_host_link *link)
 
     if (link->end_sent || !sw_exchange_outcome(x, &status, &culprit))
         return;
-    /* What the deciding host has completed, the others must be able to complete. */
+    /* The other hosts must first get the posts of every round that the deciding host has
+     * completed. */
     if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
         return;
     link->end_sent = 1;
     if (status == SYMWIN_PEER_LOST && culprit < link->group->nranks &&
         sw_exchange_leaves(x, culprit) && may_speak_for(link, culprit)) {
-        fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_BUSY, culprit); /* it is lost because it leaves */
-        transmit(link, &frame, sw_now_ms() + WORD_MS);
+        /* The reason of the end: this rank leaves. */
+        fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_BUSY, culprit);
+        transmit(link, &frame, sw_now_ms() + SEND_MS);
     }
     fill_end(&frame, SW_FRAME_END, status, culprit);
-    transmit(link, &frame, sw_now_ms() + WORD_MS);
+    transmit(link, &frame, sw_now_ms() + SEND_MS);
 }
 
 static struct sw_message *next_message(struct sw_host_link *link)
@@ -147,13 +154,14 @@ static void send_messages(struct sw_host_link *link)
 
     while ((message = next_message(link)) != NULL) {
         frame.message = message->words;
-        transmit(link, &frame, sw_now_ms() + WORD_MS);
+        transmit(link, &frame, sw_now_ms() + SEND_MS);
         memset(&frame.message, 0, sizeof frame.message);
         sw_message_free(message);
     }
 }
 
-/* Sends what is to be told, unless another is at sending: that one does it when it is done. */
+/* Sends queued messages, leaves and the end. If another thread is sending, that thread does it
+ * after its own frame. */
 static void send_news(struct sw_host_link *link)
 {
     union sw_frame frame;
@@ -161,20 +169,20 @@ static void send_news(struct sw_host_link *link)
 
     while (atomic_load(&link->news) && pthread_mutex_trylock(&link->mutex) == 0) {
         atomic_store(&link->news, 0);
-        send_messages(link); /* first: they were sent before */
+        send_messages(link); /* first: they were queued before the leave */
         for (r = 0; r < link->group->nranks; r++)
             if (atomic_exchange(&link->leaves[r], 0)) {
-                send_end(link); /* why it leaves, if there is a reason */
+                send_end(link); /* first, so that the reason arrives before the leave */
                 fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_OK, r);
-                transmit(link, &frame, sw_now_ms() + WORD_MS);
+                transmit(link, &frame, sw_now_ms() + SEND_MS);
             }
         send_end(link);
         pthread_mutex_unlock(&link->mutex);
     }
 }
 
-/* A word that another frame is as good as: nothing waits for it. */
-static void send_word(struct sw_host_link *link, enum sw_frame_type type)
+/* Sends ASK or WELL, unless that would mean waiting: any other frame shows the same. */
+static void send_if_room(struct sw_host_link *link, enum sw_frame_type type)
 {
     struct pollfd room = {.fd = link->connection.fd, .events = POLLOUT};
     union sw_frame frame;
@@ -183,7 +191,7 @@ static void send_word(struct sw_host_link *link, enum sw_frame_type type)
         return;
     if (poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0) {
         sw_frame_seal(&frame, type);
-        transmit(link, &frame, sw_now_ms() + WORD_MS);
+        transmit(link, &frame, sw_now_ms() + SEND_MS);
     }
     pthread_mutex_unlock(&link->mutex);
     send_news(link);
@@ -257,7 +265,7 @@ static void send_post(struct sw_host_link *link, int rank, uint64_t round, size_
     send_news(link);
 }
 
-/* By the rank that relays. */
+/* struct sw_exchange_hosts: called by the host's lowest rank. */
 static void send_posts(void *context, uint64_t round, size_t bytes, int64_t deadline)
 {
     struct sw_group *group = context;
@@ -280,9 +288,10 @@ static void send_posts(void *context, uint64_t round, size_t bytes, int64_t dead
         sw_host_link_end(group);
 }
 
-/* ---- receiving, on the service thread ---- */
+/* ---- receiving, on the poll thread ---- */
 
-/* Whether the other end may speak for the rank. */
+/* Whether the other end may send frames for the rank: only its host, or the deciding host on its
+ * behalf. */
 static int speaks_for(const struct sw_host_link *link, int rank)
 {
     const struct sw_group *group = link->group;
@@ -293,8 +302,8 @@ static int speaks_for(const struct sw_host_link *link, int rank)
                             : group->host_of[rank] != group->host;
 }
 
-/* Returns whether the frame makes sense. */
-static int take(struct sw_host_link *link, const union sw_frame *frame)
+/* Handles a frame. Returns 0 if it is invalid. */
+static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
 {
     struct sw_group *group = link->group;
     struct sw_exchange *x = group->exchange;
@@ -311,7 +320,7 @@ static int take(struct sw_host_link *link, const union sw_frame *frame)
         if (!speaks_for(link, frame->end.rank))
             return 0;
         if (frame->end.status == SYMWIN_BUSY) {
-            sw_exchange_take_leave(x, frame->end.rank); /* and END comes */
+            sw_exchange_take_leave(x, frame->end.rank); /* END follows */
             return 1;
         }
         sw_exchange_leave(x, frame->end.rank);
@@ -324,14 +333,14 @@ static int take(struct sw_host_link *link, const union sw_frame *frame)
         if (group->host == 0) {
             sw_exchange_fail(x, (symwin_status)frame->end.status, frame->end.rank);
         } else {
-            link->end_sent = 1; /* who has decided need not be told */
+            link->end_sent = 1; /* the deciding host knows */
             sw_exchange_decide(x, (symwin_status)frame->end.status, frame->end.rank);
         }
         return 1;
     case SW_FRAME_MESSAGE:
         return speaks_for(link, frame->message.from) && sw_mailbox_forward(group, &frame->message);
     case SW_FRAME_ASK:
-        send_word(link, SW_FRAME_WELL);
+        send_if_room(link, SW_FRAME_WELL);
         return 1;
     case SW_FRAME_WELL:
         return 1;
@@ -352,16 +361,16 @@ static void link_ready(struct sw_poll_watch *watch, short events)
         error = sw_connection_receive_now(&link->connection, &frame, NULL);
         if (error == 0)
             sw_exchange_heard(group->exchange, link->rank);
-    } while (error == 0 && take(link, &frame));
+    } while (error == 0 && handle_frame(link, &frame));
     if (error != EAGAIN)
         link_lost(link);
     if (group->on_far_end != NULL && sw_exchange_ended(group->exchange))
         group->on_far_end(group); /* last: it may free the group */
 }
 
-/* ---- a group's links ---- */
+/* ---- the links of a group ---- */
 
-/* A host that is gone without a word is found out. */
+/* Detects a host that has gone without closing its connection. */
 static void keep_alive(int socket)
 {
     const int yes = 1, idle = KEEPALIVE_S, probe = PROBE_S, probes = PROBES;
@@ -374,9 +383,10 @@ static void keep_alive(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &longest_ms, sizeof longest_ms);
 }
 
-/* In each process: what the deciding host says comes to the one that links this host, and is on the page; lines may be shut
- * by then. The other processes of this host cannot see whether that one still serves the links, nor whether those at the
- * other ends do. */
+/* Timer in each process. It looks for an end on the control page: the deciding host's END reaches
+ * only the linking process, and peer sockets may be shut by then. In the linking process it also
+ * shows the other processes of this host that the links are served, and asks the other hosts
+ * whether they run: the other processes cannot see either. */
 static void beat(struct sw_poll_watch *watch, short events)
 {
     struct sw_group *group = (struct sw_group *)(void *)((char *)watch -
@@ -389,7 +399,7 @@ static void beat(struct sw_poll_watch *watch, short events)
         sw_exchange_beat(group->exchange);
     for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
         if (group->links[h].connection.fd >= 0)
-            send_word(&group->links[h], SW_FRAME_ASK);
+            send_if_room(&group->links[h], SW_FRAME_ASK);
     watch->deadline = sw_now_ms() + PULSE_MS;
 }
 

@@ -1,6 +1,7 @@
-/* Between hosts: see links.c. */
-#ifndef SYMWIN_LINKS_H
-#define SYMWIN_LINKS_H
+/* Links between hosts: host_link.c. A host's linking process is the process of its lowest rank;
+ * only it has connections to other hosts. */
+#ifndef SYMWIN_HOST_LINK_H
+#define SYMWIN_HOST_LINK_H
 
 #include <errno.h>
 
@@ -10,42 +11,45 @@
 
 struct sw_host_link {
     struct sw_poll_watch watch;
-    struct sw_connection
-        connection; /* .fd -1: this host's own place, or not this process's affair */
+    struct sw_connection connection; /* .fd -1: this process has none to that host */
     struct sw_group *group;
     int host;
-    int rank;              /* the lowest there */
-    pthread_mutex_t mutex; /* sending, and the next two */
+    int rank;              /* lowest rank of that host */
+    pthread_mutex_t mutex; /* protects sending and the next two fields */
     int broken;
     atomic_int end_sent;
-    atomic_int news;             /* somebody leaves, or it has ended: to be told by whoever sends */
-    atomic_uchar *leaves;        /* owned: of each rank, to be told */
-    pthread_mutex_t queue;       /* the next one; taken last */
+    atomic_int news;             /* a message, a leave or an end is to be sent by the next sender */
+    atomic_uchar *leaves;        /* owned: of each rank, whether its leave is to be sent */
+    pthread_mutex_t queue;       /* protects `messages`; no other mutex is taken under it */
     struct sw_message *messages; /* owned: to be sent, the oldest first */
 };
 
-/* The process that links this host with the others. */
+/* This host's linking process. */
 int sw_host_link_here(const struct sw_group *group);
 
-/* Of several hosts: the lowest rank of the process that links that one which has not left; -1: all of them have. */
+/* With several hosts: the lowest rank in the linking process of `host` that has not left; -1: all
+ * have. */
 int sw_host_link_staying(const struct sw_group *group, int host);
 
-/* Room for the links of a group of several hosts; 0: no memory. sw_host_link_stop() frees it all. */
+/* Allocates the links of a group with several hosts; 0: no memory. sw_host_link_stop() frees all of
+ * it. */
 int sw_host_link_create(struct sw_group *group);
 
-/* Takes over the channels, one a host, where this process has them. Under the service lock. */
+/* Both run under the poll lock. sw_host_link_start() takes over the connections, at most one for
+ * each host. */
 symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *connections);
 void sw_host_link_stop(struct sw_group *group);
 
-/* Tells the other hosts, as far as this process has links, that the exchange is to end; that a rank has
- * left (all but host `but`, -1: all). */
+/* Tell the other hosts, over the connections of this process, that the exchange ends, or that a
+ * rank has left. `but` is a host that is not told; -1: none. */
 void sw_host_link_end(struct sw_group *group);
 void sw_host_link_leave(struct sw_group *group, int rank, int but);
 
-/* Has a letter sent to another host, by this process, which links them: whoever comes to it does so. 0: no host memory. */
+/* In the linking process: queues a message to another host, which the next sender sends. Returns 0
+ * if there is no host memory or the queue is full. */
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words);
 
-/* Says over a connection between hosts that the exchange has ended, or shall never begin. */
+/* Sends END over a connection between hosts: the exchange has ended, or will not start. */
 void sw_host_link_say_end(struct sw_connection *connection, symwin_status status, int culprit);
 
 #endif

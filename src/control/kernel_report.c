@@ -1,10 +1,12 @@
-/* What kernels report: where to, and in which words it is told.
+/* Failure reports of kernels: their memory, and the error text for them.
  *
- * Reports are in pinned host memory, one struct sw_kernel_report a communicator. They are carved out of pages that stay until no communicator of the process is left, because
- * cuMemFreeHost waits for every kernel on the device (tests/gpu/gpu_waits.c): a communicator that is
- * destroyed must not wait for the kernels of another. A page belongs to the context in which it was made,
- * ends with it, and so keeps it: the communicator that had the page made may be the first to go. Any thread.
- */
+ * Each communicator has one struct sw_kernel_report in pinned host memory. Reports are suballocated
+ * from pages that stay until the process has no communicator left: cuMemFreeHost() waits for every
+ * kernel on the device (tests/gpu_waits.c), and the destruction of a communicator must not wait for
+ * another's kernels. A page lives only as long as the context in which it was allocated, so it
+ * retains that context: the communicator that allocated the page may be destroyed first.
+ *
+ * Any thread may call; a mutex protects the pages. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +20,17 @@ _Static_assert(sizeof(struct sw_kernel_report) <= SLOT_BYTES, "a report fits in 
 struct page {
     struct page *next;
     unsigned char *memory; /* owned, pinned, SLOTS slots */
-    CUdevice device;       /* whose primary context is retained for it */
+    CUdevice device;       /* its primary context is retained */
     unsigned char used[SLOTS];
 };
 
 static struct {
     pthread_mutex_t mutex;
     struct page *pages;
-    int used; /* slots of all pages */
+    int used; /* slots in all pages */
 } reports = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* A free slot of the page, SLOTS if there is none. */
+/* A free slot of the page; SLOTS: none. */
 static size_t free_slot(const struct page *page)
 {
     size_t slot = 0;
@@ -38,7 +40,7 @@ static size_t free_slot(const struct page *page)
     return slot;
 }
 
-/* A new page, in the context that is current, which is the device's. Under the mutex. */
+/* Allocates a page in the current context, which is the device's primary one. Under the mutex. */
 static symwin_status make_page(CUdevice device, struct page **out)
 {
     struct page *page = calloc(1, sizeof *page);
@@ -70,7 +72,7 @@ static symwin_status make_page(CUdevice device, struct page **out)
     return SYMWIN_OK;
 }
 
-/* A page with a free slot, made if there is none. Under the mutex. */
+/* Finds a page with a free slot, or allocates one. Under the mutex. */
 static symwin_status find_page(CUdevice device, struct page **out)
 {
     struct page *page = reports.pages;
@@ -131,7 +133,7 @@ void sw_report_release(struct sw_kernel_report *report)
     pthread_mutex_unlock(&reports.mutex);
 }
 
-/* ---- what they have found ---- */
+/* ---- status and text ---- */
 
 symwin_status sw_report_status(const struct sw_kernel_report *report, int *culprit)
 {
@@ -155,7 +157,8 @@ symwin_status sw_report_status(const struct sw_kernel_report *report, int *culpr
     return SYMWIN_OK;
 }
 
-/* "rank 2", or "ranks 2, 3 and 5": `first`, and those of `mask`. */
+/* "rank 2", or "ranks 2, 3 and 5": the ranks in `mask`, or `first` if it has no more than one, or
+ * is above what the mask can hold. */
 static const char *name_ranks(char *text, size_t bytes, int first, uint64_t mask)
 {
     size_t at = 0;

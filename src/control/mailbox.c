@@ -1,11 +1,15 @@
-/* What one rank tells another: letters, which are delivered whatever the other one is doing.
+/* Messages from one rank to another. They are delivered whatever the receiving rank is doing.
  *
- *   same process    into the mail of the process's group
- *   same host       over the line between the two processes; there the service thread reads it into the mail, or who waits
- *   another host    to the process that links this host with the others, over TCP (links.c), and on to the rank's process
+ *   same process    into the mailbox of the process's group
+ *   same host       over the peer socket of the two processes; the receiver's poll thread, or a
+ *                   rank that waits there, reads it into the mailbox
+ *   another host    to the linking process, over TCP (host_link.c), on to the receiver's process
  *
- * Lines carry the handles of registrations too (handles.c). While one is under way here, its thread reads the lines and
- * puts letters into the mail; handles that come before that wait in their line's list.
+ * Peer sockets also carry the handles of registrations (window/handle_exchange.c). While a handle
+ * exchange runs in this process, its thread reads the sockets and puts messages into the mailbox.
+ * Handles that arrive before that wait in the socket's `early` list.
+ *
+ * The poll lock protects the mailbox and the reading of peer sockets. Any thread may send.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,20 +21,19 @@
 #include "src/control/control.h"
 
 enum {
-    /* Of one rank that wait in a process. Each of its lanes is in one channel at a time, and of a channel there are three:
-     * more is no use of channels. */
+    /* Messages from one rank in a process's mailbox. Each lane is in one channel at a time, and a
+     * channel sends three messages: channels never need more. */
     MOST_MESSAGES = 3 * SW_STATE_LANES,
-    DESCRIPTORS = 4, /* of which one may be of letters that wait */
-    SLICE_MS = 20,   /* between two looks at what is not told: whether a rank has left */
-    PASS_MS =
-        100 /* for a line that is read at its other end, by the service thread that passes a letter on */
+    DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
+    SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
+    FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
 };
 
 struct sw_early {
     struct sw_early *next;
     struct sw_frame_handle handle;
     int fd;
-    int error; /* EMFILE: the descriptor was lost */
+    int error; /* EMFILE: there was no room for the descriptor */
 };
 
 void sw_message_free(struct sw_message *message)
@@ -40,14 +43,14 @@ void sw_message_free(struct sw_message *message)
     sw_closer_close(message->fd);
     if (message->memory != 0)
         sw_drop(sw_drv.cuMemRelease(message->memory), "cuMemRelease");
-    sw_wipe(&message->words,
-            sizeof message->words); /* whoever has a fabric handle gets at the memory */
+    /* A fabric handle gives access to the memory. */
+    sw_wipe(&message->words, sizeof message->words);
     free(message);
 }
 
-/* ---- the mail, under the service lock ---- */
+/* ---- the mailbox, under the poll lock ---- */
 
-/* Whether the process can do with one more descriptor that waits. */
+/* Whether the mailbox may hold one more descriptor. */
 static int has_room(const struct sw_group *group)
 {
     struct rlimit most;
@@ -56,7 +59,7 @@ static int has_room(const struct sw_group *group)
            (rlim_t)group->mail_fds < most.rlim_cur / DESCRIPTORS;
 }
 
-/* Takes over what comes along, where it succeeds. 0: no host memory. */
+/* Takes over `fd` and `memory` on success. Returns 0 if there is no host memory. */
 static int deliver(struct sw_group *group, const struct sw_frame_message *words, int fd,
                    CUmemGenericAllocationHandle memory)
 {
@@ -64,7 +67,7 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
 
     if (message == NULL)
         return 0;
-    if (fd >= 0 && !has_room(group)) { /* as if the system had had none */
+    if (fd >= 0 && !has_room(group)) { /* as if the system had no room for it */
         sw_closer_close(fd);
         fd = -1;
     }
@@ -83,7 +86,7 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
     return 1;
 }
 
-static struct sw_message **mail_of(struct sw_group *group, int rank)
+static struct sw_message **first_message_to(struct sw_group *group, int rank)
 {
     struct sw_message **at = &group->mail;
 
@@ -92,9 +95,9 @@ static struct sw_message **mail_of(struct sw_group *group, int rank)
     return at;
 }
 
-static struct sw_message *take(struct sw_group *group, int rank)
+static struct sw_message *take_message(struct sw_group *group, int rank)
 {
-    struct sw_message **at = mail_of(group, rank);
+    struct sw_message **at = first_message_to(group, rank);
     struct sw_message *message = *at;
 
     if (message == NULL)
@@ -112,7 +115,7 @@ struct sw_message *sw_mailbox_take(struct sw_group *group, int rank)
     struct sw_message *message;
 
     sw_poll_lock();
-    message = take(group, rank);
+    message = take_message(group, rank);
     sw_poll_unlock();
     return message;
 }
@@ -122,9 +125,9 @@ void sw_mailbox_drop(struct sw_group *group, int rank)
     struct sw_message *message;
 
     sw_poll_lock();
-    while ((message = take(group, rank)) != NULL)
+    while ((message = take_message(group, rank)) != NULL)
         sw_message_free(message);
-    pthread_cond_broadcast(&group->mail_came); /* ranks of this process look who has left */
+    pthread_cond_broadcast(&group->mail_came); /* ranks of this process check who has left */
     sw_poll_unlock();
 }
 
@@ -150,43 +153,45 @@ void sw_mailbox_destroy(struct sw_group *group)
     pthread_cond_destroy(&group->mail_came);
 }
 
-/* ---- lines, under the service lock ---- */
+/* ---- peer sockets, under the poll lock ---- */
 
-/* Whether a letter that came from `process` of this host, or from another host (-1), can be its. */
-static int can_be(const struct sw_group *group, const struct sw_frame_message *words, int process)
+/* Whether `process` of this host, or another host (-1), may have sent this message. */
+static int sender_is_valid(const struct sw_group *group, const struct sw_frame_message *words,
+                           int process)
 {
     const int here = group->host;
 
     if (words->from >= group->nranks || words->to >= group->nranks)
         return 0;
-    if (group->host_of[words->from] != here) /* by way of who links this host */
+    if (group->host_of[words->from] != here) /* through the linking process */
         return process < 0 || process == sw_host_link_here(group);
     return process >= 0 && group->process_of[words->from] == process;
 }
 
-/* On to another process of this host, or another host. An errno of this process, or of one that has ended. */
-static int pass_on(struct sw_group *group, const struct sw_frame_message *words)
+/* Forwards a message to another process of this host, or to another host. Returns 0 or an errno. */
+static int forward(struct sw_group *group, const struct sw_frame_message *words)
 {
     const int host = group->host_of[words->to];
     union sw_frame frame;
 
     if (sw_host_link_here(group) != group->process ||
         (host != group->host && group->host != 0 && group->host_of[words->from] != group->host))
-        return EPROTO; /* it has come to where it is not for */
+        return EPROTO; /* not on the way to its receiver */
     if (host != group->host)
         return sw_host_link_message(group, group->host == 0 ? host : 0, words) ? 0 : ENOMEM;
     frame.message = *words;
     return sw_frame_send(group->sockets[group->process_of[words->to]].watch.fd, &frame, -1,
-                         sw_now_ms() + PASS_MS);
+                         sw_now_ms() + FORWARD_MS);
 }
 
-/* A letter from `process`, or from another host. 0, or an errno; takes `fd` only where it succeeds. */
+/* Accepts a message from `process`, or from another host (-1). Returns 0 or an errno; takes over
+ * `fd` only on success. */
 static int accept_message(struct sw_group *group, const struct sw_frame_message *words, int fd,
                           int process)
 {
     int error;
 
-    if (!can_be(group, words, process))
+    if (!sender_is_valid(group, words, process))
         return EPROTO;
     if (sw_group_is_local(group, words->to)) {
         if (group->waiting[words->from] >= MOST_MESSAGES)
@@ -195,10 +200,10 @@ static int accept_message(struct sw_group *group, const struct sw_frame_message 
     }
     if (fd >= 0)
         return EPROTO;
-    error = pass_on(group, words);
+    error = forward(group, words);
     if (error == ETIMEDOUT)
         sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, words->to);
-    /* That a process has ended its line tells. */
+    /* The peer socket of a process that has ended shows that. */
     return error == EPIPE || error == ECONNRESET || error == ETIMEDOUT ? 0 : error;
 }
 
@@ -211,8 +216,9 @@ int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *wo
     return error != EPROTO;
 }
 
-/* Whether a handle can be of the registration that is about to begin here: of a rank of that process, each once. */
-static int is_next(const struct sw_peer_socket *socket, const struct sw_frame_handle *handle)
+/* Whether a handle can belong to the next registration here: one for each rank of the socket's
+ * process. */
+static int is_next_handle(const struct sw_peer_socket *socket, const struct sw_frame_handle *handle)
 {
     const struct sw_early *e;
 
@@ -238,7 +244,8 @@ static int keep_early(struct sw_peer_socket *socket, const struct sw_frame_handl
     return 0;
 }
 
-/* The next frame that is no letter, with its descriptor, which is kept; letters go into the mail. */
+/* Receives the next frame that is no message; messages go into the mailbox. Its descriptor is put
+ * into the close-on-fork set. */
 static int next_frame(struct sw_peer_socket *socket, union sw_frame *frame, int *fd)
 {
     for (;;) {
@@ -253,7 +260,7 @@ static int next_frame(struct sw_peer_socket *socket, union sw_frame *frame, int 
         }
         if ((error != 0 && error != EMFILE) || frame->header.type != SW_FRAME_MESSAGE)
             return error;
-        /* Without its descriptor too: whoever opens it finds that there is none. */
+        /* Also if its descriptor was lost: the rank that needs it reports that. */
         error = accept_message(socket->group, &frame->message, *fd, socket->process);
         if (error != 0) {
             sw_closer_close(*fd);
@@ -263,7 +270,7 @@ static int next_frame(struct sw_peer_socket *socket, union sw_frame *frame, int 
     }
 }
 
-/* 0, or the errno that ends the line. */
+/* Returns 0, or the errno that breaks the socket. */
 static int read_all(struct sw_peer_socket *socket)
 {
     union sw_frame frame;
@@ -275,7 +282,7 @@ static int read_all(struct sw_peer_socket *socket)
             return 0;
         if (error != 0 && error != EMFILE)
             return error;
-        if (frame.header.type != SW_FRAME_HANDLE || !is_next(socket, &frame.handle))
+        if (frame.header.type != SW_FRAME_HANDLE || !is_next_handle(socket, &frame.handle))
             error = EPROTO;
         else
             error = keep_early(socket, &frame.handle, fd, error);
@@ -294,7 +301,7 @@ int sw_mailbox_read(struct sw_peer_socket *socket)
     if (error == EPROTO)
         sw_exchange_fail(group->exchange, SYMWIN_MISMATCH,
                          sw_group_leader_of(group, socket->process));
-    else if (error != 0 && error != EPIPE) /* this process cannot take what came */
+    else if (error != 0 && error != EPIPE) /* this process has no room for a frame */
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, group->leader);
     return error;
 }
@@ -340,7 +347,7 @@ enum sw_message_way sw_mailbox_way(const struct sw_group *group, int to)
     return group->host_of[to] == group->host ? SW_WAY_HOST : SW_WAY_FABRIC;
 }
 
-/* An errno. */
+/* Returns 0 or an errno. */
 static int dispatch(struct sw_group *group, const union sw_frame *frame, int fd,
                     CUmemGenericAllocationHandle memory, int64_t deadline)
 {
@@ -385,7 +392,7 @@ symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_mess
     const int error = sw_mailbox_try(group, words, fd, memory, deadline);
 
     if (error == 0 || error == EPIPE || error == ECONNRESET)
-        return SYMWIN_OK; /* that a process has ended, or left, its line tells */
+        return SYMWIN_OK; /* the peer socket shows that the process has ended or left */
     if (error == ETIMEDOUT)
         sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, words->to);
     else
@@ -395,28 +402,28 @@ symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_mess
 
 /* ---- waiting ---- */
 
-/* Under the service lock. */
-static void collect(struct sw_group *group)
+/* Under the poll lock. */
+static void read_sockets(struct sw_group *group)
 {
     int p;
 
     for (p = 0; p < group->processes; p++)
         if (group->sockets[p].watch.fd >= 0)
-            (void)sw_mailbox_read(&group->sockets[p]); /* its end the service thread sees too */
+            (void)sw_mailbox_read(&group->sockets[p]); /* the poll thread sees errors too */
 }
 
 void sw_mailbox_collect(struct sw_group *group)
 {
     sw_poll_lock();
-    collect(group);
+    read_sockets(group);
     sw_poll_unlock();
 }
 
-/* The rank that has left, so that no letter of `peer` can come any more: itself, or one whose process passes them on. -1:
- * nobody. */
-static int who_left(const struct sw_group *group, int peer)
+/* A rank that has left, so that no message from `peer` can arrive any more: `peer`, or the lowest
+ * rank of a host whose linking process forwards them. -1: none. */
+static int left_rank(const struct sw_group *group, int peer)
 {
-    const int hosts[] = {group->host, 0, group->host_of[peer]}; /* through which it comes */
+    const int hosts[] = {group->host, 0, group->host_of[peer]}; /* on the way of its messages */
     int h;
 
     if (sw_exchange_has_left(group->exchange, peer))
@@ -431,29 +438,30 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
                               const char *call)
 {
     struct sw_exchange *x = group->exchange;
-    const int64_t own = deadline; /* what comes after is the allowance */
+    const int64_t call_deadline = deadline; /* without the allowance */
     int over = 0;
 
     deadline += sw_exchange_allowance(x, peer);
     sw_poll_lock();
-    while (*mail_of(group, rank) == NULL) {
+    while (*first_message_to(group, rank) == NULL) {
         const int64_t now = sw_now_ms();
-        const int left = who_left(group, peer);
+        const int left = left_rank(group, peer);
 
         over = sw_exchange_ended(x);
         if (over)
             break;
-        /* What came through is on this process's lines before the word that somebody leaves, and the service thread may be
-         * late to read it, or unable: nobody is blamed for a letter that is there. */
-        collect(group);
-        if (*mail_of(group, rank) != NULL)
+        /* A message that got through is in this process's peer sockets before the news that a rank
+         * leaves. The poll thread may not have read it yet, or may be unable to. So read first: no
+         * rank is blamed for a message that is there. */
+        read_sockets(group);
+        if (*first_message_to(group, rank) != NULL)
             break;
         if (left >= 0)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, left);
         else if (now >= deadline)
             sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_culprit(x, peer));
         else {
-            if (now >= own)
+            if (now >= call_deadline)
                 sw_exchange_ask(x);
             sw_exchange_waits_for(x, rank, peer);
             sw_poll_wait(&group->mail_came, now + SLICE_MS < deadline ? now + SLICE_MS : deadline);

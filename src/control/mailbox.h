@@ -1,66 +1,76 @@
-/* What one rank tells another, without a call of all ranks: private declarations. */
-#ifndef SYMWIN_LETTERS_H
-#define SYMWIN_LETTERS_H
+/* The mailbox: messages from one rank to another, without a collective call. */
+#ifndef SYMWIN_MAILBOX_H
+#define SYMWIN_MAILBOX_H
 
 #include "src/control/connection.h"
 #include "src/control/group.h"
 #include "src/driver/driver.h"
 
-/* Memory that comes along is of whichever kind the way takes. */
+/* A message may carry memory: as `fd`, as `memory`, or as a fabric handle in `words`, depending on
+ * where the receiver is (enum sw_message_way). */
 struct sw_message {
     struct sw_message *next;
-    int fd;                              /* owned, kept from forks; -1: none */
+    int fd;                              /* owned, in the close-on-fork set; -1: none */
     CUmemGenericAllocationHandle memory; /* owned, between ranks of one process; 0: none */
     struct sw_frame_message words;
 };
 
-void sw_message_free(struct sw_message *message); /* and what came along */
+void sw_message_free(struct sw_message *message); /* and its memory */
 
-/* Which kind of handle memory needs to get to a rank. */
+/* How memory is sent to a rank: in this process as a driver handle, on this host as a descriptor,
+ * to another host as a fabric handle. */
 enum sw_message_way { SW_WAY_PROCESS, SW_WAY_HOST, SW_WAY_FABRIC };
 enum sw_message_way sw_mailbox_way(const struct sw_group *group, int to);
 
-/* Sends `words`, whose header is filled in here, and a descriptor or a handle of memory, of which only the latter is taken
- * over. Waits for room on the way at the most, until `deadline`, and never for a call of the other rank. 0, or an errno.
- * Letters of one rank to another come in the order in which they were sent, and before the word that it has left. */
+/* Sends `words` (the header is filled in here) with a descriptor (-1: none) or a memory handle (0:
+ * none). Takes over the handle, not the descriptor. Waits until `deadline` only for room in the
+ * socket, never for a call of the other rank. Returns 0 or an errno.
+ *
+ * Messages from one rank to another arrive in the order in which they were sent, and before the
+ * news that the sender has left. */
 int sw_mailbox_try(struct sw_group *group, const struct sw_frame_message *words, int fd,
                    CUmemGenericAllocationHandle memory, int64_t deadline);
 
-/* The same, where an error ends the exchange; but that the other process has gone is for whoever waits for it. */
+/* The same, but an error ends the exchange. That the other process has ended is no error here: a
+ * rank that waits for it finds out. */
 symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_message *words, int fd,
                               CUmemGenericAllocationHandle memory, int64_t deadline,
                               const char *call);
 
-/* Puts what other processes of this host have sent into the mail, which the service thread does in its own time. */
+/* Moves messages that other processes of this host have sent into the mailbox at once, instead of
+ * waiting for the poll thread. */
 void sw_mailbox_collect(struct sw_group *group);
 
-/* The oldest letter to a rank of this process, the caller's to free; NULL: there is none. */
+/* Takes the oldest message to a rank of this process. The caller frees it. NULL: there is none. */
 struct sw_message *sw_mailbox_take(struct sw_group *group, int rank);
 
-/* Waits until there is a letter for `rank`. Ends the exchange where none comes from `peer` before the deadline, or none can
- * come, since `peer` has left, or a process between two hosts. */
+/* Waits until there is a message to `rank`. Ends the exchange if there is none by the deadline, or
+ * if none can come from `peer`, because it or a linking process on the way has left. */
 symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_t deadline,
                               const char *call);
 
-/* Nobody takes what came for a rank any more. */
+/* Frees the messages to a rank that leaves. */
 void sw_mailbox_drop(struct sw_group *group, int rank);
 
-/* ---- for links.c, under the service lock ---- */
+/* ---- for host_link.c, under the poll lock ---- */
 
-/* Passes on, or puts into the mail, what came from another host. 0: it makes no sense. */
+/* Forwards a message from another host, or puts it into the mailbox. Returns 0 if it is invalid. */
 int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *words);
 
-/* ---- for group.c: the lines to the other processes, under the service lock ---- */
+/* ---- for group.c: peer sockets, under the poll lock ---- */
 
-/* Reads what is there. 0, or the errno that ends the line; the exchange has ended then, but for EPIPE. */
+/* Receives all frames that are there. Returns 0, or the errno that breaks the socket; unless that
+ * is EPIPE, the exchange has been ended. */
 int sw_mailbox_read(struct sw_peer_socket *socket);
 void sw_mailbox_destroy(struct sw_group *group);
 
-/* ---- for handles.c: which reads the lines itself while it trades ---- */
+/* ---- for window/handle_exchange.c, which reads the peer sockets itself while it runs ---- */
 
+/* A handle exchange begins (1) or has ended (0). */
 void sw_mailbox_trade(struct sw_group *group, int begins);
 
-/* The next frame of a registration, as sw_frame_receive_now(). */
+/* The next HANDLE frame from a process; returns as sw_frame_receive_now(). Messages go to the
+ * mailbox. */
 int sw_mailbox_next_handle(struct sw_peer_socket *socket, union sw_frame *frame, int *fd);
 
 #endif
