@@ -1,9 +1,7 @@
-/* Two all-reduces for symwin-perf: --kernel allreduce.cu:pull and :push. README.md is the
- * tutorial. */
+/* Two all-reduces: symwin-perf --kernel allreduce.cu:pull and :push. README.md is the tutorial. */
 #include "symwin/kernel.cuh"
 
-/* Each rank reads its share of every rank's input and stores the sums to every rank's output, with
- * a barrier at each end. */
+/* Each rank sums its share of all inputs and stores it to all outputs. A barrier at each end. */
 SYMWIN_KERNEL_ABOUT(pull, "types=f32 ops=sum windows blocks=32")
 
 extern "C" __global__ void pull(const struct symwin_kernel_args args)
@@ -36,8 +34,7 @@ extern "C" __global__ void push(const struct symwin_kernel_args args)
 {
     const symwin_peers &peers = args.peers;
     const uint64_t at = symwin_own_address(peers, args.scratch), epoch = symwin_epoch_begin(at);
-    const uint64_t slot = 128 << 10,
-                   slots = args.slots + epoch % 2 * 8 * slot; /* two sets alternate */
+    const uint64_t slot = 128 << 10, slots = args.slots + epoch % 2 * 8 * slot; /* alternating */
 
     for (uint64_t i = symwin_thread_index(); i < args.count; i += symwin_thread_count())
         for (int32_t p = 0; p < peers.nranks; p++)
