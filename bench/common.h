@@ -1,10 +1,11 @@
-/* What all benches have: --version, numbers on the command line, and an exit status that counts what could not be printed. */
+/* Shared by the benchmarks: --version, numbers on the command line, and an exit status that
+ * includes failed output. */
 #ifndef SYMWIN_BENCH_COMMON_H
 #define SYMWIN_BENCH_COMMON_H
 
 #include "../examples/common.h"
 
-/* Prints the version where it is asked for, and looks whether there are more than `most` arguments: the program is over. */
+/* Prints the version if asked for, and rejects more than `most` arguments; both end the program. */
 static inline void bench_begin(const char *name, int argc, char **argv, int most)
 {
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
@@ -17,7 +18,8 @@ static inline void bench_begin(const char *name, int argc, char **argv, int most
     exit(2);
 }
 
-/* Argument `i` as a number of least .. most, `otherwise` where it is not there. What is none ends the program. */
+/* Argument `i` as a number of least .. most; `otherwise` if it is absent. An invalid one ends the
+ * program. */
 static inline int bench_number(const char *name, int argc, char **argv, int i, int least, int most,
                                int otherwise)
 {
@@ -33,7 +35,7 @@ static inline int bench_number(const char *name, int argc, char **argv, int i, i
     exit(2);
 }
 
-/* What main() returns when all else is well. */
+/* The result of main() after success: fails if output was lost. */
 static inline int bench_end(const char *name)
 {
     const char *why = common_lost();

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""What NVLink itself counted while a command ran, on every GPU.
+"""Bytes that NVLink counted while a command ran, on every GPU.
 
     bench/links.py COMMAND...
 
-Prints, when the command has ended, a CSV table on stdout: for each GPU, sums over its links in bytes, sent (tx) and
-received (rx): `data`, what was asked to be moved; `raw`, all that went over the links for it, with packets' headers,
-requests and answers; and raw by data. The exit status is the command's.
+When the command has ended, prints a CSV table on stdout: for each GPU, sums over its links in
+bytes, sent (tx) and received (rx). `data` is the payload; `raw` is all traffic for it, with packet
+headers, requests and answers. Then raw divided by data. The exit status is the command's.
 
-The counters are the driver's (nvidia-smi nvlink -gt d, -gt r; in KiB): others' traffic counts too, so nothing else
-should run.
-Needs Python 3 and nvidia-smi.
+The counters are the driver's (nvidia-smi nvlink -gt d, -gt r; in KiB). They include the traffic of
+other programs, so nothing else should run. Needs Python 3 and nvidia-smi.
 """
 import re
 import subprocess
@@ -23,10 +22,11 @@ LINK = re.compile(r"\s*Link \d+: (Data|Raw) (Tx|Rx): (\d+) KiB")
 
 
 def counters():
-    """Bytes so far, by GPU, and by "data_tx" and so on."""
+    """Bytes counted so far: {GPU: {"data_tx": bytes, ...}}."""
     found = {}
     for kind in "d", "r":
-        said = subprocess.run(["nvidia-smi", "nvlink", "-gt", kind], stdout=subprocess.PIPE, text=True, check=True)
+        said = subprocess.run(["nvidia-smi", "nvlink", "-gt", kind], stdout=subprocess.PIPE,
+                              text=True, check=True)
         words = None
         for line in said.stdout.splitlines():
             gpu, link = GPU.match(line), LINK.match(line)

@@ -1,4 +1,4 @@
-/* The median of some times, the upper one where their number is even. */
+/* The median of some times; of an even number the upper one. */
 #ifndef SYMWIN_BENCH_MEDIAN_H
 #define SYMWIN_BENCH_MEDIAN_H
 

@@ -1,15 +1,16 @@
-/* What memory and registration cost, symwin's beside NCCL's, in one process with a thread a rank.
+/* What memory and registration cost, of symwin and NCCL, in one process with a thread per rank.
  *
  *     build/bench/memory [ranks]          default: the number of devices
- *     SYMWIN_NCCL=path/libnccl.so.2 where NCCL is, if the loader does not find it; without it, symwin
- *                                   alone is timed. NVLS stays off: NCCL_NVLS_ENABLE must be 0 or
- *                                   unset
+ *     SYMWIN_NCCL=path/libnccl.so.2       NCCL's path, if the loader does not find it; without NCCL
+ *                                         only symwin is timed. NVLS stays off: NCCL_NVLS_ENABLE
+ *                                         must be 0 or unset
  *
- * Prints CSV: call, library, bytes, ranks, the first time and the median of the later ones, in
- * microseconds. A collective call's time is its slowest rank's, from a common start. "register" is always the
- * first window on its allocation, and "register again" the second. What symwin frees it gives back to the device, but
- * for rows "kept", where it may serve again; "in a chunk" is a window on 64 KiB of a chunk of which another part is one.
- * "start" is 200 allocations of 1 MiB and a window on each, from nothing but the communicator; "end" gives them back.
+ * Prints CSV: call, library, bytes, ranks, the first time, and the median of the later ones, in
+ * microseconds. The time of a collective call is the slowest rank's, from a common start.
+ * "register" is always the first window on its allocation, "register again" the second. symwin
+ * returns freed memory to the device, except in rows "kept", where it may be reused. "in a chunk"
+ * is a window on 64 KiB of a chunk that has another window. "start" is 200 allocations of 1 MiB and
+ * a window on each, from a new communicator; "end" releases them.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -27,7 +28,7 @@
 
 enum { ROUNDS = 9, MOST_RANKS = 64, LIBRARIES = 2, WINDOWS = 200, MIB = 1 << 20 };
 
-/* What this program uses of nccl.h; the names and values are NCCL's. */
+/* The part of nccl.h that this program uses; names and values are NCCL's. */
 typedef struct nccl_comm *nccl_comm_t;
 typedef struct nccl_window *nccl_window_t;
 typedef struct {
@@ -57,7 +58,7 @@ static struct {
     symwin_unique_id id;
     nccl_unique_id nccl_id;
     pthread_barrier_t barrier;
-    double us[MOST_RANKS]; /* of the call just made */
+    double us[MOST_RANKS]; /* of the last call */
 } run;
 
 static _Noreturn void fail(const char *what, const char *why)
@@ -101,11 +102,11 @@ static void load_nccl(void)
     run.with_nccl = 1;
 }
 
-/* ---- one library's calls, alike ---- */
+/* ---- the same calls for both libraries ---- */
 
 struct rank {
     int rank, device;
-    int keeps; /* what it frees may serve again */
+    int keeps; /* keep freed memory for reuse */
     symwin_comm *comm;
     symwin_window *windows[2];
     nccl_comm_t nccl_comm;
@@ -229,7 +230,8 @@ static void nccl_call(struct rank *r, enum call call, size_t bytes)
 
 /* ---- timing ---- */
 
-/* Makes the call on all ranks from a common start; the slowest rank's time, on every rank. */
+/* Makes the call on all ranks from a common start. Returns the slowest rank's time, on every
+ * rank. */
 static double timed(struct rank *r, int library, enum call call, size_t bytes)
 {
     double start, slowest = 0;
@@ -274,7 +276,7 @@ static void measure(struct rank *r, int library, size_t bytes, int kept)
     }
 }
 
-/* A window on a part of a chunk that peers have mapped. */
+/* A window on a part of a chunk that peers have mapped already. */
 static void measure_in_chunk(struct rank *r)
 {
     enum { BYTES = 64 << 10 };

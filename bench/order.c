@@ -1,16 +1,16 @@
-/* What the order between communicators takes: two communicators on a stream each, whose calls take turns, against one with as
- * many calls.
+/* The cost of the order between communicators: alternating calls on two communicators, each with
+ * its own stream, against the same number of calls on one.
  *
- *     build/bench/order [RANKS]          2, as threads, dealt over the devices
+ *     build/bench/order [RANKS]          default: 2, as threads, distributed over the devices
  *
- * Prints CSV: what, bytes, and the median over rounds of a call's time in microseconds, from when all calls are queued to
- * when all ranks have them behind them.
+ * Prints CSV: what, bytes, and the median over rounds of the time per call in microseconds, from
+ * when all calls are queued until all ranks have finished them.
  *
  *     one          one communicator, one stream
- *     order        two, with default grids: calls that do not fit beside each other run one after another
- *     beside       two, each with a max_blocks of half the multiprocessors: they run beside each other
+ *     order        two, with default grids: calls that do not fit together run one after another
+ *     beside       two, with a max_blocks of half the multiprocessors each: they run concurrently
  *     one-graph    one communicator, a graph of all its calls
- *     two-graphs   two, each with a graph of its calls on a stream of its own
+ *     two-graphs   two, each with a graph of its calls on its own stream
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -106,7 +106,7 @@ static void open_rank(struct rank *r, enum way way)
         check(symwin_stream_create(r->device, &r->streams[i]));
     }
     pthread_barrier_wait(&all.barrier);
-    for (i = 0; i < comms_of(way); i++) /* in use, before anything is captured */
+    for (i = 0; i < comms_of(way); i++) /* use it before anything is captured */
         call(r, i, 8);
     for (i = 0; i < comms_of(way); i++)
         check(symwin_stream_synchronize(r->device, r->streams[i]));
@@ -146,7 +146,7 @@ static CUgraphExec capture(const struct rank *r, int i, size_t bytes, int calls)
     return exec;
 }
 
-/* `calls` in all. */
+/* Queues `calls` calls in all. */
 static void queue(const struct rank *r, enum way way, size_t bytes, int calls)
 {
     const int comms = comms_of(way);

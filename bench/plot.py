@@ -3,12 +3,14 @@
 
     bench/plot.py --output picture.svg FILE.csv...
 
-Every library and algorithm is a line; of symwin's own the fastest at each size is drawn as "symwin, fastest" and
-the library's choice as "symwin auto" (as "symwin" where one algorithm was timed), and with --all each of them as well. Where the files have measurements of the links (symwin-perf --link), the
-best is a horizontal line: no all-reduce that moves every byte as rarely as it can has more bus
-bandwidth. With one rank, which has no bandwidth, only times are drawn. The files may come from several
-runs, or from rivals/torch_symm.py, but must be of the same
-type, operation, number of ranks, mode and placement, or --type, --op, --ranks, --mode, --placement choose.
+Every library and algorithm is a line. Of symwin's algorithms the fastest at each size is drawn as
+"symwin, fastest" and the library's selection as "symwin auto" (one line "symwin" if only one
+algorithm was timed); with --all each algorithm is drawn, too. If the files have measurements of the
+links (symwin-perf --link), the best one is a horizontal line: the upper limit of the bus bandwidth
+of an all-reduce that moves every byte as rarely as possible. With one rank, which has no bandwidth,
+only times are drawn. The files may come from several runs, or from rivals/torch_symm.py. They must
+have the same type, operation, number of ranks, mode and placement; otherwise --type, --op, --ranks,
+--mode, --placement select them.
 
 Needs nothing but Python 3.
 """
@@ -27,22 +29,23 @@ CHOICES = ("type", "op", "ranks", "mode", "placement")
 
 
 class Bad(Exception):
-    """What is wrong with the input, in a sentence."""
+    """A fault of the input, in a sentence."""
 
 
 def version(name):
-    """What --version says. symwin.h is the one place that knows it."""
+    """The text for --version. Only symwin.h has the version."""
     header = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "symwin.h")
     try:
         with open(header, encoding="utf-8") as file:
-            return f"{name} (symwin) " + re.search(r'#define SYMWIN_VERSION "(.*)"', file.read()).group(1)
+            return f"{name} (symwin) " + re.search(r'#define SYMWIN_VERSION "(.*)"',
+                                                   file.read()).group(1)
     except (OSError, AttributeError):
         return f"{name} (symwin) of no known version: there is no symwin.h above it"
 
 
 def parse(path):
-    """What symwin-perf wrote, line by line: a comment as (number, its text, None), a row as (number, None, by name). A
-    file may be of several runs, each with its own names."""
+    """The lines of a file: a comment as (number, text, None), a row as (number, None, {name:
+    value}). A file may have several runs, each with its own column names."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -62,12 +65,12 @@ def parse(path):
 
 
 def convert(row, where, whole, figures, words):
-    """A row's numbers, in place; and that it has these words."""
+    """Converts a row's numbers in place, and checks that it has the columns `words`."""
     try:
         for name in whole:
             row[name] = int(row[name])
         for name in figures:
-            row[name] = float(row[name] or 0)  # the host's time is not always measured
+            row[name] = float(row[name] or 0)  # the host's time may be missing
         for name in words:
             row[name]  # pylint: disable=pointless-statement
     except (KeyError, ValueError) as error:
@@ -95,7 +98,7 @@ def read(paths):
 
 
 def choose(rows, options):
-    """Keeps the all-reduces of one type, operation and so on; the first that comes, if not said."""
+    """Keeps the all-reduces of one type, operation and so on; by default those of the first row."""
     links = [row for row in rows if row["library"] == "link"]
     kept = [row for row in rows if row["library"] not in ("link", "launch")]
     said = []
@@ -113,7 +116,8 @@ def choose(rows, options):
 
 
 def lines_of(rows, show_all):
-    """Name -> (library, {bytes: (time, bandwidth)}), symwin's best first, then its own choice where both were timed."""
+    """{name: (library, {bytes: (time, bandwidth)})}: symwin's best first, then its selection, if
+    both were timed."""
     best, auto, lines, algos = {}, {}, {}, set()
     for row in rows:
         point = (row["time_us"], row["busbw_gbs"])
@@ -145,7 +149,7 @@ def size_name(value):
 
 
 class Axes:
-    """A panel with logarithmic axes; base 2 below, base 10 at the side."""
+    """A panel with logarithmic axes: base 2 for x, base 10 for y."""
 
     def __init__(self, left, title, xs, ys):
         self.left, self.title = left, title
@@ -213,7 +217,7 @@ def draw(lines, links, title, note):
     if limit is not None and limit["busbw_gbs"] > 0:
         widths.append(limit["busbw_gbs"])
     panels = [Axes(LEFT, "time (us)", sizes, times)]
-    if widths:  # with one rank nothing is sent
+    if widths:  # one rank sends nothing
         panels.append(Axes(LEFT + WIDTH + GAP, "bus bandwidth (10^9 bytes/s)", sizes, widths))
     parts = []
     for number, axes in enumerate(panels):
@@ -227,8 +231,8 @@ def draw(lines, links, title, note):
     names = Axes(LEFT, "", sizes, times)
     for index, (name, (library, _)) in enumerate(lines.items()):
         y = TOP + 20 + 18 * index
-        names.parts.append(f'<line x1="{LEFT + 12}" y1="{y}" x2="{LEFT + 44}" y2="{y}" stroke-width="2" '
-                           f'stroke="{COLOURS[index % len(COLOURS)]}" '
+        names.parts.append(f'<line x1="{LEFT + 12}" y1="{y}" x2="{LEFT + 44}" y2="{y}" '
+                           f'stroke-width="2" stroke="{COLOURS[index % len(COLOURS)]}" '
                            f'stroke-dasharray="{DASHES.get(library, "4 2")}"/>')
         names.text(LEFT + 50, y + 4, name, "start")
     total = LEFT + len(panels) * (WIDTH + GAP) - GAP + 30
@@ -241,7 +245,7 @@ def draw(lines, links, title, note):
 
 
 def note_of(comments):
-    """Devices, driver, date and commit, as far as the head of the file has them."""
+    """Devices, driver, date and commit, if the head of the file has them."""
     found = []
     for line in comments:
         if line.startswith("symwin-perf"):
@@ -254,16 +258,17 @@ def note_of(comments):
 
 
 def picture(paths, options):
-    """The SVG text of the files' rows that the options choose."""
+    """The SVG text of the rows that the options select."""
     rows, comments = read(paths)
     kept, links, said = choose(rows, options)
     lines = lines_of(kept, options.all)
-    title = f"all-reduce, {said[2]} rank{'s' if said[2] != '1' else ''}, {said[0]} {said[1]}, {said[3]}, {said[4]} of place"
+    title = (f"all-reduce, {said[2]} rank{'s' if said[2] != '1' else ''}, {said[0]} {said[1]}, "
+             f"{said[3]}, {said[4]} of place")
     return draw(lines, links, title.replace("in of place", "in place"), note_of(comments))
 
 
 def options_of(arguments=None):
-    """What a command line says; sys.argv's without one."""
+    """The parsed command line; by default sys.argv."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", metavar="FILE.csv")
     parser.add_argument("--output", required=True, metavar="FILE.svg")

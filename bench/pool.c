@@ -1,12 +1,13 @@
-/* What the pool takes: allocations that are served out of kept memory, new ones, and how much memory small ones take.
+/* What the pool costs: allocations from kept memory, new ones, and the overhead of small ones.
  *
  *     build/bench/pool [threads]          default: 8, for the contended rows
  *
- * Prints CSV: what, threads, bytes of an allocation, and the median over rounds of a call in nanoseconds, the slowest thread's;
- * the last rows are bytes that the device gave over bytes that were asked for. "warm" is an allocation and its free one
- * after the other; "handed" the same where another thread frees what one has allocated. All on the current driver's device 0,
- * whose primary context is held: without one the driver sets a device up and shuts it down at each call, which takes 1 ms.
- * NCCL's allocator is timed by bench/memory.c.
+ * Prints CSV: what, threads, bytes of an allocation, and the median over rounds of the slowest
+ * thread's time per call in nanoseconds. The last rows are bytes taken from the device per byte
+ * requested. "warm" is an allocation followed by its free; in "handed" another thread frees what
+ * one has allocated. All on device 0 of the current driver. Its primary context is held, because
+ * otherwise the driver would create and destroy it in each call, which takes 1 ms. bench/memory.c
+ * times NCCL's allocator.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,7 +30,7 @@ struct job {
     double ns[ROUNDS];
 };
 
-/* What a thread hands to the next one: NULL, or an allocation. */
+/* What a thread passes to the next one: NULL, or an allocation. */
 static _Atomic(void *) hands[MOST_THREADS][HANDS];
 
 static void check(symwin_status status)
@@ -74,7 +75,8 @@ static void *warm(void *arg)
     return NULL;
 }
 
-/* Puts an allocation into an empty hand of the next thread, and frees what is in its own. */
+/* Passes an allocation to the next thread if its slot is empty, and frees what is in the own
+ * slot. */
 static void *handed(void *arg)
 {
     struct job *job = arg;
@@ -140,7 +142,7 @@ static void cold(size_t bytes)
         start = now_ns();
         ptr = alloc(bytes);
         alloc_ns[i] = now_ns() - start;
-        check(symwin_mem_free(ptr)); /* kept, or given back where it is more than is kept */
+        check(symwin_mem_free(ptr)); /* kept, or returned if the pool keeps less */
         start = now_ns();
         check(symwin_mem_trim(0, 0));
         free_ns[i] = now_ns() - start;
@@ -149,7 +151,7 @@ static void cold(size_t bytes)
            median(free_ns, ROUNDS));
 }
 
-/* Bytes of the device for each byte of 10,000 allocations. */
+/* Bytes of the device per byte of 10,000 allocations. */
 static void overhead(size_t bytes)
 {
     enum { COUNT = 10000 };

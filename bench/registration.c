@@ -1,12 +1,13 @@
-/* What the registration cache takes: symwin_register() of a range that is known, and of one that is not, with its
+/* What the range cache costs: symwin_register() of a known and of a new range, each with its
  * symwin_deregister(), and the search that a call makes.
  *
  *     build/bench/registration            rows for 1, 100 and 10,000 ranges
  *
- * Prints CSV: what, how many ranges there are, and the median over rounds of a call in nanoseconds. "known" and "first" are of
- * memory of symwin's, "known foreign" and "first foreign" of memory of cuMemAlloc, for which the driver is asked whose it is
- * now. "find" is the search for the pieces of random buffers, by a thread that has the cache in its caches as far as it
- * fits. One rank, on device 0.
+ * Prints CSV: what, the number of ranges, and the median over rounds of the time per call in
+ * nanoseconds. "known" and "first" use symwin's memory, "known foreign" and "first foreign" memory
+ * of cuMemAlloc, of which the driver is asked for the present owner. "find" is the search for the
+ * pieces of random buffers, with the range cache in the CPU's caches as far as it fits. One rank,
+ * on device 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 
 enum { ROUNDS = 9, CALLS = 20000, MOST = 10000, BYTES = 8192 };
 
-static char *memory, *foreign; /* MOST + 1 ranges of BYTES, every other page or so */
+static char *memory, *foreign; /* MOST + 1 ranges of BYTES, with gaps */
 
 static void check(symwin_status status)
 {
@@ -43,7 +44,7 @@ static void print(const char *what, int ranges, double rounds[ROUNDS])
     fflush(stdout);
 }
 
-/* Ranges that do not adjoin, so that each is a piece. */
+/* Ranges that are not adjacent, so each is a piece. */
 static char *range(char *at, int i)
 {
     return at + (size_t)i * 2 * BYTES;
@@ -151,7 +152,7 @@ int main(int argc, char **argv)
         first(comm, "first foreign", foreign, ranges);
         find(comm, ranges);
     }
-    for (i = 0, ranges = 1; ranges <= MOST; ranges *= 100) { /* beside all of those */
+    for (i = 0, ranges = 1; ranges <= MOST; ranges *= 100) { /* in addition to all of those */
         for (; i < ranges; i++)
             check(symwin_register(comm, range(foreign, i), BYTES, &registration));
         known(comm, "known foreign", foreign, ranges);

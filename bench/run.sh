@@ -1,24 +1,26 @@
 #!/bin/sh
-# Runs every benchmark that is built and keeps what it prints in bench/results, under the date and the
-# machine, with driver, GPUs and commit at the top: memory, pool, registration, startup, and symwin-perf's standard tables (graph
-# replays and stream launches, against NCCL and PyTorch where they are found; types; grids of few blocks). bench/report.py then makes
-# docs/performance.md and its pictures from them; what the emulated driver gives is only drawn.
+# Runs every benchmark that is built and keeps its output in bench/results, in files named by date
+# and machine, with driver, GPUs and commit at the top: memory, pool, registration, startup, and the
+# standard tables of symwin-perf (graph replays and stream launches, with NCCL and PyTorch if they
+# are found; types; grids of few blocks). Then bench/report.py makes docs/performance.md and its
+# pictures from them. Results of the emulated driver are only drawn.
 #
 #   usage: bench/run.sh BUILD
 #
-#   PERF="-d f16 -e 64M"   options for symwin-perf in addition
-#   RANKS=2                ranks of symwin-perf, one a GPU otherwise
+#   PERF="-d f16 -e 64M"   additional options for symwin-perf
+#   RANKS=2                ranks of symwin-perf; default: one per GPU
 #   ONLY=perf              only symwin-perf; or memory, pool, registration, startup
 set -eu
 
-# No program here may make a multicast object (docs/hardware.md).
+# No program here may create a multicast object (docs/hardware.md).
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 build=${1:-build}
 cd "$(dirname "$0")/.."
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c |
     sed 's/^ *\([0-9]*\) /\1 x /' | tr '\n' ' ' | sed 's/ *$//')
-driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null |
+    head -n 1 || true)
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 machine=$(echo "${gpus:-emulated}" | tr -c 'A-Za-z0-9\n' '-' | tr -s - | tr 'A-Z' 'a-z')
 results=bench/results/$(date +%F)-$machine
@@ -37,7 +39,7 @@ done
 
 [ "${ONLY:-perf}" = perf ] && [ -x "$build/bench/symwin-perf" ] || exit 0
 
-# One table after the other; a wrong result ends it all. PERF comes last: the last word counts.
+# Runs one table; a wrong result ends the script. PERF comes last, because the last option counts.
 # shellcheck disable=SC2086 # lists of words
 run() { # the file, then options
     file=$1
@@ -53,22 +55,22 @@ perf() { # the file's last word, then options
     echo "$table"
 }
 
-# How many ranks PERF, RANKS and the devices come to: links need two.
+# The number of ranks that PERF, RANKS and the devices give: links need two.
 # shellcheck disable=SC2086
 ranks=$("$build/bench/symwin-perf" ${RANKS:+-t $RANKS} ${PERF:-} -b 1K -e 1K -n 1 -G 1 |
     sed -n 's/^# ranks: \([0-9]*\) .*/\1/p')
 link=
 [ "${ranks:-0}" -lt 2 ] || link=--link
 
-# Each of the rivals is there if it can be run, with PERF's options; else it says why not.
+# Whether a rival can be run with PERF's options; otherwise it prints why not.
 # shellcheck disable=SC2086
 can() {
-    [ -n "$gpus" ] && "$build/bench/symwin-perf" ${RANKS:+-t $RANKS} ${PERF:-} -b 1K -e 1K -d bf16 -n 1 -G 1 \
-        --algo none --against "$1" >/dev/null
+    [ -n "$gpus" ] && "$build/bench/symwin-perf" ${RANKS:+-t $RANKS} ${PERF:-} -b 1K -e 1K -d bf16 \
+        -n 1 -G 1 --algo none --against "$1" >/dev/null
 }
 rivals=
 ! can nccl || rivals=nccl,nccl-window
-# PyTorch's two-shot is in place by itself.
+# PyTorch's two-shot works in place only, so with it stream launches cover both placements.
 stream_places=0
 ! can torch || { rivals=$rivals${rivals:+,}torch && stream_places=both; }
 rivals=${rivals:+--against $rivals}
@@ -76,7 +78,7 @@ if [ -n "$gpus" ]; then
     sizes="-b 8 -e 1G -f 2 -d bf16"
     type_sizes="-b 64K -e 64M -f 4"
     large_sizes="-b 16M -e 256M -f 4 -d bf16"
-else # the emulated driver: to see that it works
+else # the emulated driver: only tests that it works
     sizes="-b 1K -e 16K -f 4 -d bf16"
     type_sizes="-b 1K -e 4K -f 4"
     large_sizes="-b 16K -e 64K -f 4 -d bf16"
@@ -88,13 +90,14 @@ fi
     perf types $type_sizes -d f32,f16,bf16,e4m3,e5m2,i32
 }
 
-# A run for each limit, all in one file. --sm-limit holds for all kernels of the communicator, those of the copies'
-# sums among them, and whatever is chosen; --blocks would ask for the same call by call.
+# One run per limit, all in one file. --sm-limit holds for all kernels of the communicator, also for
+# the sums of the copies, and for any selection; --blocks would request it for each call.
 table=$results-${RANKS:+$RANKS-ranks-}perf-sms.csv
 : >"$table.new"
 for limit in 4 8 16 32; do
     # shellcheck disable=SC2086
-    run "$table.part" $large_sizes --algo auto,twoshot,twoshot_push,twoshot_put,copies,twoshot_bulk --sm-limit $limit
+    run "$table.part" $large_sizes \
+        --algo auto,twoshot,twoshot_push,twoshot_put,copies,twoshot_bulk --sm-limit $limit
     cat "$table.part" >>"$table.new"
 done
 rm "$table.part"

@@ -1,12 +1,12 @@
-/* What it costs processes to become a communicator, and to agree: symwin's start-up beside NCCL's.
+/* What processes pay to create a communicator, with symwin and with NCCL, and to agree.
  *
- *     build/bench/startup [processes] [rounds]     default: one a device, 5 rounds
- *     SYMWIN_NCCL=path/libnccl.so.2                as for bench/memory, and so is NCCL_NVLS_ENABLE
+ *     build/bench/startup [processes] [rounds]     default: one per device, 5 rounds
+ *     SYMWIN_NCCL=path/libnccl.so.2                as for bench/memory; so is NCCL_NVLS_ENABLE
  *
- * Prints CSV: what, library, processes, the median over the rounds in microseconds. "create": from the
- * first call (making the id) to a usable communicator, on the slowest rank, in fresh processes whose
- * CUDA contexts exist. "processes": from the first fork until the last process is at that point.
- * "agree": the median of one agreement of all ranks, in a loop, on the slowest rank.
+ * Prints CSV: what, library, processes, the median over the rounds in microseconds. "create": from
+ * the first call (creating the id) to a usable communicator, on the slowest rank, in new processes
+ * whose CUDA contexts exist. "processes": from the first fork until the last process is at that
+ * point. "agree": the median of one agreement of all ranks, in a loop, on the slowest rank.
  */
 #include <dlfcn.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ static _Noreturn void fail(const char *what, const char *why)
     exit(1);
 }
 
-/* Waits a little for others; ends where one of them has failed. */
+/* Sleeps for a moment; ends the process if another one has failed. */
 static void pause_for_others(void)
 {
     const struct timespec moment = {.tv_nsec = 20000};
@@ -73,7 +73,7 @@ static void must(symwin_status status, const char *what)
         fail(what, symwin_last_error());
 }
 
-/* All are there; what follows begins at the same time. */
+/* A barrier of all processes. */
 static void meet(void)
 {
     const int target = (atomic_fetch_add(&job->arrived, 1) / job->count + 1) * job->count;
@@ -178,10 +178,11 @@ static void child(int rank, void (*body)(int rank, int device))
     struct sw_scope scope;
     int device;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who ends the parent ends the run */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* killing the parent ends the run */
     must(symwin_driver_query(&driver), "symwin_driver_query");
     device = rank % driver.device_count;
-    must(symwin_stream_create(device, &stream), "symwin_stream_create"); /* and the context */
+    /* also creates the context */
+    must(symwin_stream_create(device, &stream), "symwin_stream_create");
     must(sw_scope_enter(device, &scope), "context");
     job->ready_us[rank] = now_us();
     body(rank, device);
@@ -233,7 +234,7 @@ static void library(const char *name, int count, int rounds, void (*body)(int ra
     fflush(stdout);
 }
 
-/* Asked in a process of its own: the driver would not survive the forks. */
+/* Asks in a separate process: the driver would not survive the later forks. */
 static int device_count(void)
 {
     int status = 0;

@@ -1,8 +1,8 @@
 /* Plain memory: cuMemAlloc and cuMemHostAlloc.
  *
- * A block has a range of its own in the arena, whole granules of it, with pages of its own; but its
- * mapping is as long as was asked for, so an access beyond its end is seen. Device blocks are for
- * their own device, host blocks for every device, and for the host at the same address.
+ * A block has its own range of whole granules in the arena, with its own pages. Its mapping has
+ * exactly the requested size, so an access beyond the end is detected. A device block is accessible
+ * to its device, a host block to every device and to the host, at the same address.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 #include "exec.h"
 #include "memory.h"
 
-/* A device has memory in units of this. */
+/* Device memory is charged in units of this. */
 #define BLOCK_UNIT 512
 
 static size_t charge_of(size_t bytes)
@@ -57,7 +57,7 @@ static struct emu_view *block_at(CUdeviceptr va, enum emu_range_kind kind)
     return view != NULL && view->kind == kind && view->seen.va == va ? view : NULL;
 }
 
-/* Waits for the device that the block was made for and frees it. */
+/* Waits for the block's device, then frees the block. */
 static CUresult block_free(CUdeviceptr va, enum emu_range_kind kind)
 {
     CUresult result = CUDA_SUCCESS;
@@ -88,8 +88,8 @@ static CUresult block_free(CUdeviceptr va, enum emu_range_kind kind)
     return result;
 }
 
-/* The first statements of calls that free: an error that a kernel left is told, but keeps nobody
- * from freeing. */
+/* First statement of calls that free. A kernel's error is reported, but does not prevent the
+ * free. */
 static CUresult begin_free(enum emu_entry entry, CUresult *sticky)
 {
     struct CUctx_st *ctx = NULL;

@@ -1,12 +1,12 @@
-/* Stream capture: instead of running, work becomes nodes of a graph.
+/* Stream capture: work becomes nodes of a graph instead of running.
  *
- * Each stream in a capture has `tails`: the nodes that its next node depends on. An event recorded
- * in a capture remembers the stream's tails; a wait for it adds them to the waiting stream's, and
- * takes that stream into the capture. Ending a capture asks that every node leads to the tails of
- * the stream that it began in.
+ * Each capturing stream has `tails`: the nodes that its next node depends on. An event recorded in
+ * a capture stores the stream's tails. A wait for the event adds them to the tails of the waiting
+ * stream, which joins the capture. When a capture ends, every node must lead to the tails of the
+ * stream where it began.
  *
- * One lock for all captures: capturing is rare and short. Streams outside any capture see that
- * without the lock.
+ * One lock for all captures: capturing is rare and short. A stream that is not capturing finds that
+ * out without the lock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,15 +15,15 @@
 #include "graph.h"
 
 struct emu_capture {
-    struct emu_capture *next; /* of those that have not ended */
-    unsigned refs;            /* not ended, and events */
+    struct emu_capture *next; /* list of captures that have not ended */
+    unsigned refs;            /* one until it has ended, one per event */
     uint64_t id;
     CUstreamCaptureMode mode;
     pthread_t thread;
     int invalid, ended;
-    struct CUgraph_st *graph; /* owned until it has ended */
+    struct CUgraph_st *graph; /* owned until the capture has ended */
     struct CUstream_st *origin;
-    struct CUstream_st *streams; /* by capture_next; the origin is one of them */
+    struct CUstream_st *streams; /* linked by capture_next, including the origin */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -55,7 +55,7 @@ static void stream_attach(struct emu_capture *c, struct CUstream_st *s)
     atomic_store(&s->capture, c);
 }
 
-/* Ends it; returns its graph. */
+/* Ends the capture; returns its graph. */
 static struct CUgraph_st *capture_end(struct emu_capture *c)
 {
     struct emu_capture **link = &captures;
@@ -76,7 +76,7 @@ static struct CUgraph_st *capture_end(struct emu_capture *c)
     return graph;
 }
 
-/* Adds nodes to the stream's tails, each once. */
+/* Adds nodes to the stream's tails, without duplicates. */
 static CUresult tails_add(struct CUstream_st *s, const CUgraphNode *nodes, size_t count)
 {
     CUgraphNode *tails;
@@ -114,7 +114,7 @@ static CUresult node_add(struct emu_capture *c, struct CUstream_st *s, struct em
     return CUDA_SUCCESS;
 }
 
-/* ---- what a capture forbids ------------------------------------------------------------------ */
+/* ---- calls that a capture forbids ------------------------------------------------------------ */
 
 CUresult emu_capture_forbids(void)
 {
@@ -156,7 +156,7 @@ CUresult emu_capture_forbids_stream(struct CUstream_st *s)
     return result;
 }
 
-/* With the lock. */
+/* Under the lock. */
 static CUresult forbids_legacy(CUdevice device, int invalidate)
 {
     CUresult result = CUDA_SUCCESS;
@@ -182,7 +182,7 @@ CUresult emu_capture_forbids_legacy(CUdevice device)
     return result;
 }
 
-/* ---- what becomes of work -------------------------------------------------------------------- */
+/* ---- operations, records and waits in a capture ---------------------------------------------- */
 
 int emu_capture_op(struct CUstream_st *s, struct emu_op *op, CUresult *result)
 {
@@ -203,7 +203,8 @@ int emu_capture_op(struct CUstream_st *s, struct emu_op *op, CUresult *result)
         if (c->invalid)
             *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         else if (op->kind == EMU_OP_GRAPH)
-            *result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* a graph within a graph */
+            *result =
+                CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* graphs within graphs are not supported */
         else
             *result = node_add(c, s, op);
         if (*result != CUDA_SUCCESS)
@@ -264,7 +265,7 @@ int emu_capture_record(struct CUstream_st *s, struct emu_captured *e, CUresult *
     return c != NULL;
 }
 
-/* The stream is in no capture: it joins the event's. */
+/* The stream is not capturing: it joins the event's capture. */
 static CUresult wait_joins(struct CUstream_st *s, const struct emu_captured *e)
 {
     struct emu_capture *c = e->capture;
@@ -284,7 +285,7 @@ static CUresult wait_joins(struct CUstream_st *s, const struct emu_captured *e)
     return result;
 }
 
-/* The stream is in capture c. */
+/* The stream is part of capture c. */
 static CUresult wait_within(struct emu_capture *c, struct CUstream_st *s,
                             const struct emu_captured *e, int recorded)
 {
@@ -393,7 +394,7 @@ CUresult sw_emu_cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
     return result;
 }
 
-/* A capture can be ended on a failed context too: it would have to stay otherwise. */
+/* A failed context does not prevent ending a capture: otherwise the capture could never end. */
 CUresult sw_emu_cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     struct CUgraph_st *made;
@@ -510,7 +511,7 @@ CUresult sw_emu_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
-/* A graph that is being captured is one too, and changes under the lock of captures. */
+/* `graph` may be one that is being captured, which changes under the capture lock. */
 CUresult sw_emu_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
                                         unsigned int flags)
 {

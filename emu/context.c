@@ -27,7 +27,7 @@ CUresult sw_emu_cuDeviceGetCount(int *count)
     return CUDA_SUCCESS;
 }
 
-/* The beginning of every call on a device; `out` is what must not be NULL. */
+/* First statement of every call on a device; `out` must not be NULL. */
 static CUresult enter_device(enum emu_entry entry, const void *out, CUdevice device)
 {
     CUresult result = emu_enter(entry);
@@ -68,7 +68,7 @@ CUresult sw_emu_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
         return result;
     memset(uuid, 0, sizeof *uuid);
     snprintf(uuid->bytes, sizeof uuid->bytes, "symwin-emu-%u",
-             (unsigned)(unsigned char)dev); /* there are 128 at most */
+             (unsigned)(unsigned char)dev); /* at most 128 devices */
     return CUDA_SUCCESS;
 }
 
@@ -86,7 +86,7 @@ int emu_capability(CUdevice dev)
     return dev >= emu_machine.devices - emu_machine.old ? 80 : 90;
 }
 
-/* -1: no attribute of this machine. */
+/* -1: the attribute is not known. */
 static int attribute_value(CUdevice_attribute attribute, CUdevice dev)
 {
     switch (attribute) {
@@ -113,7 +113,7 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice dev)
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
-    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: /* has no entry point here */
+    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: /* no entry point here */
         return 0;
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
@@ -158,7 +158,7 @@ CUresult sw_emu_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
     return CUDA_SUCCESS;
 }
 
-/* All links are alike. A device and itself are refused, as drivers do it. */
+/* All links are alike. A pair of the same device is refused, as by real drivers. */
 CUresult sw_emu_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice dev,
                                         CUdevice peer)
 {
@@ -182,7 +182,7 @@ CUresult sw_emu_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib
 
 /* ---- contexts -------------------------------------------------------------------------------- */
 
-/* What the thread has pushed; the last one is current. */
+/* The thread's context stack; the last one is current. */
 static _Thread_local struct {
     struct CUctx_st *pushed[64];
     unsigned depth;
@@ -193,7 +193,7 @@ static struct CUctx_st *top(void)
     return stack.depth > 0 ? stack.pushed[stack.depth - 1] : NULL;
 }
 
-/* A context that nobody retains any more is no context to work in. */
+/* A context without references cannot be used. */
 struct CUctx_st *emu_current(void)
 {
     struct CUctx_st *ctx = top();

@@ -1,5 +1,5 @@
-/* Copies, fills, host functions and stream memory operations: the calls that put work into streams,
- * with their checks. */
+/* Copies, fills, host functions and stream memory operations: the calls that enqueue work, with
+ * their checks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 /* ---- copies and fills ------------------------------------------------------------------------ */
 
-/* Synchronous calls work in the legacy stream. Where nothing is to be waited for, the calling
+/* Synchronous calls are ordered in the legacy stream. If there is nothing to wait for, the calling
  * thread does the work. */
 static CUresult run_now(struct CUctx_st *ctx, struct emu_op *op)
 {
@@ -59,8 +59,8 @@ CUresult sw_emu_cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
     return copy_now(EMU_cuMemcpyDtoD, dst, src, bytes, 1, 1);
 }
 
-/* Pageable memory, as on hardware: read before the call returns, and written before it returns. A
- * capture keeps the address. */
+/* Pageable memory as on hardware: a source is read and a destination is written before the call
+ * returns. A capture keeps the address. */
 CUresult sw_emu_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
 {
     struct emu_op op = {.kind = EMU_OP_COPY, .copy = {dst, src, bytes}};
@@ -219,7 +219,7 @@ static CUresult memory_op(enum emu_entry entry, CUstreamBatchMemOpType type, CUs
         p.writeValue.value64 = value;
         p.writeValue.flags = flags;
     }
-    /* `value` is the first half of value64 only where bytes are stored in that order. */
+    /* `value` overlays the low half of value64 on little-endian machines only. */
     if (type == CU_STREAM_MEM_OP_WAIT_VALUE_32)
         p.waitValue.value = (cuuint32_t)value;
     if (type == CU_STREAM_MEM_OP_WRITE_VALUE_32)

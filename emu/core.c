@@ -1,5 +1,5 @@
-/* The emulated driver's frame: start-up and end, the machine that it plays, injected faults, counts
- * of what lives, and the table of its entry points.
+/* Start-up and end of the emulated driver, the emulated machine, injected faults, counts of live
+ * objects, and the table of entry points.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,13 +20,13 @@ static const char *const entry_names[EMU_ENTRY_COUNT] = {SW_DRIVER_LIST(ENTRY_NA
 
 struct sw_emu_machine emu_machine;
 
-/* Where the driver stands in the process's life. A forked child has the parent's memory but none of
- * its threads, and nothing in it is the child's to free: it gets no driver at all. */
+/* The driver's state in this process. A forked child has the parent's memory but none of its
+ * threads, and must free nothing of it, so it has no driver. */
 enum state { FRESH, READY, FORKED, ENDED };
 static _Atomic int state;
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int machine_is_set; /* sw_emu_configure() came before cuInit */
+static int machine_is_set; /* sw_emu_configure() was called before cuInit */
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
@@ -41,8 +41,8 @@ int emu_is_forked(void)
     return atomic_load(&state) == FORKED;
 }
 
-/* Registered by cuInit, so it comes after the exit handlers of whoever began to use the driver
- * later, and before those of whoever came before. */
+/* cuInit registers this. So it runs after exit handlers registered later, by code that uses the
+ * driver, and before those registered earlier. */
 static void at_end(void)
 {
     if (atomic_load(&state) == READY)
@@ -51,7 +51,7 @@ static void at_end(void)
 
 _Static_assert(EMU_MAX_DEVICES == SW_EMU_DEVICES_MOST, "settings.h");
 
-/* driver.c has said what makes no sense; a libcuda.so.1 that is this driver just fails. */
+/* driver.c reports invalid settings in words; as a libcuda.so.1 this driver only fails. */
 static CUresult read_machine(void)
 {
     if (sw_settings_check("cuInit", SW_READER_EMULATED) != SYMWIN_OK)
@@ -132,9 +132,9 @@ void sw_emu_machine(struct sw_emu_machine *machine)
     *machine = emu_machine;
 }
 
-/* ---- the way into every entry point ---------------------------------------------------------- */
+/* ---- common start of every entry point ------------------------------------------------------- */
 
-/* Calls that only free, and calls that only name an error. */
+/* Calls that only free, and calls that only describe an error. */
 static const unsigned char is_teardown[EMU_ENTRY_COUNT] = {
     [EMU_cuMemRelease] = 1,      [EMU_cuMemUnmap] = 1,         [EMU_cuMemAddressFree] = 1,
     [EMU_cuMulticastUnbind] = 1, [EMU_cuStreamDestroy] = 1,    [EMU_cuEventDestroy] = 1,
@@ -228,7 +228,7 @@ _Noreturn void emu_misuse(const char *format, ...)
     abort();
 }
 
-/* ---- what lives ------------------------------------------------------------------------------ */
+/* ---- live objects ---------------------------------------------------------------------------- */
 
 static _Atomic long live_counts[EMU_LIVE_KINDS];
 
@@ -261,7 +261,7 @@ void emu_live_add(enum emu_kind kind, long delta)
 
 void sw_emu_live_count(struct sw_emu_live *live)
 {
-    emu_physical_sweep(); /* memory whose last descriptor was closed is gone */
+    emu_physical_sweep(); /* ends memory whose last descriptor was closed */
     for (int i = 0; i < EMU_LIVE_KINDS; i++) {
         const size_t count = (size_t)atomic_load(&live_counts[i]);
 

@@ -1,5 +1,8 @@
-/* The emulated driver as its neighbours see it: its table, its kernel images, and the handles by
- * which tests count what lives and make calls fail. emu/README.md describes how it works.
+/* The emulated driver as the library and the tests see it: its entry points, its kernel images, and
+ * functions by which tests count live objects and make calls fail. emu/README.md describes how it
+ * works.
+ *
+ * Threads: all functions may be called from any thread; fault injection is per thread.
  */
 #ifndef SYMWIN_EMU_H
 #define SYMWIN_EMU_H
@@ -23,14 +26,13 @@ extern const struct sw_driver sw_emu_driver;
 
 #define SW_EMU_IMAGE_MAGIC 0x756d6577796d7773ull /* "swymwemu" */
 
-/* A kernel takes exactly one parameter, a struct passed by value: `run` gets a pointer to the
- * launch's own copy of it and is called once a CUDA thread. */
+/* A kernel takes exactly one parameter, a struct passed by value. `run` is called once per CUDA
+ * thread, with a pointer to the launch's own copy of the struct. */
 struct sw_emu_kernel {
     const char *name;
     void (*run)(const void *params);
     size_t params_bytes;
-    unsigned
-        most_threads; /* of a block, as __launch_bounds__ has it; 0: as many as the device takes */
+    unsigned most_threads; /* of a block, as in __launch_bounds__; 0: the device's limit */
 };
 
 struct sw_emu_image {
@@ -39,11 +41,11 @@ struct sw_emu_image {
     const struct sw_emu_kernel *kernels;
 };
 
-/* ---- what lives ------------------------------------------------------------------------------ */
+/* ---- live objects ---------------------------------------------------------------------------- */
 
 struct sw_emu_live {
-    size_t handle_refs;  /* references by Create, Import, Retain and MulticastCreate */
-    size_t allocations;  /* physical allocations not yet gone */
+    size_t handle_refs;  /* references from Create, Import, Retain, MulticastCreate */
+    size_t allocations;  /* physical allocations */
     size_t reservations; /* address ranges */
     size_t mappings;
     size_t multicasts;
@@ -61,72 +63,78 @@ struct sw_emu_live {
 };
 
 void sw_emu_live_count(struct sw_emu_live *live);
-size_t sw_emu_live_objects(void); /* the sum of the above: 0 means that nothing was left behind */
+/* The sum of all the counts above; 0: nothing leaked. */
+size_t sw_emu_live_objects(void);
 
-/* Writes every live object, one a line, to `fd`: what a failed leak check prints. */
+/* Writes one line per live object to `fd`. A failed leak check prints this. */
 void sw_emu_live_print(int fd);
 
 /* ---- fault injection ------------------------------------------------------------------------- */
 
 /* From now on, this thread's `nth` driver call (1 is the next) returns `code` without doing
- * anything; with `persistent` every later one too. nth 0 switches it off. Calls that only free
- * (Release, Unmap, AddressFree, Unbind, *Destroy, *Free, Unload, PopCurrent, SetCurrent,
+ * anything; with `persistent`, so does every later call. nth 0 switches injection off. Calls that
+ * only free (Release, Unmap, AddressFree, Unbind, *Destroy, *Free, Unload, PopCurrent, SetCurrent,
  * PrimaryCtxRelease) and error-text calls are neither counted nor failed unless
- * `including_teardown`, since a persistent fault there would leak by definition. */
+ * `including_teardown`: a persistent fault there would always leak. */
 void sw_emu_fail_nth(unsigned nth, CUresult code, int persistent, int including_teardown);
 
-/* How many countable calls this thread has made since sw_emu_fail_nth(), and whether it fired. */
+/* The number of counted calls of this thread since sw_emu_fail_nth(), and whether the fault
+ * occurred. */
 unsigned sw_emu_calls(void);
 int sw_emu_fault_fired(void);
-const char *sw_emu_fault_name(void); /* the entry point that the fault hit, NULL if none */
+const char *sw_emu_fault_name(void); /* the entry point that failed; NULL: none */
 
-/* ---- the machine it plays -------------------------------------------------------------------- */
+/* ---- the emulated machine -------------------------------------------------------------------- */
 
-/* Read from the environment by cuInit; tests may set it before, or again while nothing lives. */
+/* cuInit reads these from the environment. Tests may set them before cuInit, or later while no
+ * object is live. */
 struct sw_emu_machine {
     int devices;      /* SYMWIN_EMU_DEVICES, default 8, at most 128 */
     size_t mem_bytes; /* SYMWIN_EMU_MEM per device, default 8 GiB; suffixes K M G */
-    int fabric;       /* SYMWIN_EMU_FABRIC: 0 not supported; 1 the attribute says yes but create
-                       *   answers NOT_PERMITTED (default, as on a host without an IMEX channel);
-                       *   2 works */
-    int multicast;    /* SYMWIN_EMU_MULTICAST: 0 not supported; 1 works (default) */
-    int old; /* SYMWIN_EMU_OLD: so many devices, the last ones, have compute capability 8.0 and
-                       *   no multicast, the others 9.0; default 0 */
-    int strangers;         /* SYMWIN_EMU_STRANGERS: 1: no device is another's peer; default 0 */
-    size_t multicast_unit; /* SYMWIN_EMU_MULTICAST_UNIT: granularity of multicast objects, whole
-                            *   granules of memory; 0, the default: one of these, 2 MiB */
+    /* SYMWIN_EMU_FABRIC: 0: not supported. 1 (default): the attribute says yes, but create answers
+     * NOT_PERMITTED, as on a host without an IMEX channel. 2: supported. */
+    int fabric;
+    int multicast; /* SYMWIN_EMU_MULTICAST: 0: not supported; 1 (default): supported */
+    /* SYMWIN_EMU_OLD: the number of devices, counted from the last one, with compute capability 8.0
+     * and no multicast; the others have 9.0. Default 0. */
+    int old;
+    int strangers; /* SYMWIN_EMU_STRANGERS: 1: no peer access; default 0 */
+    /* SYMWIN_EMU_MULTICAST_UNIT: granularity of multicast objects, a multiple of 2 MiB; 0
+     * means 2 MiB. */
+    size_t multicast_unit;
 };
 
-CUresult
-sw_emu_configure(const struct sw_emu_machine *machine); /* ILLEGAL_STATE if anything lives */
-#ifndef __cplusplus /* where a function of a struct's name hides the struct */
+/* ILLEGAL_STATE if any object is live. */
+CUresult sw_emu_configure(const struct sw_emu_machine *machine);
+#ifndef __cplusplus /* C++: the function would hide the struct */
 void sw_emu_machine(struct sw_emu_machine *machine);
 #endif
 
-/* ---- delays ----------------------------------------------------------------------------------- */
+/* ---- delays ---------------------------------------------------------------------------------- */
 
-/* Holds up threads of kernels that were compiled with SYMWIN_RACE, before some of their memory accesses. Set while no
- * such kernel runs. */
+/* Delays threads of kernels compiled with SYMWIN_RACE before some of their memory accesses. Set it
+ * only while no such kernel runs. */
 struct sw_emu_race {
     uint64_t seed;
-    unsigned one_in;         /* accesses of those meant below; 0: none */
-    unsigned most_ns;        /* of a delay, less than a second */
-    int device, block, warp; /* of the threads that are meant, -1: any */
+    unsigned one_in;         /* one in so many accesses is delayed; 0: none */
+    unsigned most_ns;        /* longest delay, less than a second */
+    int device, block, warp; /* only threads of these; -1: any */
 };
 void sw_emu_race_set(const struct sw_emu_race *race);
 
-/* A driver takes its time with the callbacks of user objects, and may unmap without waiting for kernels, as an H200's does
- * (docs/hardware.md). Callbacks of user objects that were made for a device are kept from now on, if `late`, until
- * sw_emu_callbacks_come() lets one in so many of them come, chosen by the seed: of a device, or of all if it is -1. */
+/* A driver may call the callbacks of user objects late (docs/hardware.md). While `late` is set for
+ * a device, callbacks of user objects created for it are held back. sw_emu_callbacks_come() then
+ * runs one in `one_in` of them, chosen by the seed, of one device or of all (-1). */
 void sw_emu_callbacks_late(int device, int late);
 void sw_emu_callbacks_come(int device, uint64_t seed, unsigned one_in);
 
-/* Whether cuMemUnmap waits for the devices that have access (1, as it begins). If not, a kernel that still uses what is
- * unmapped is killed, with ILLEGAL_ADDRESS. */
+/* Whether cuMemUnmap waits for the devices that have access (1, the default). An H200's driver does
+ * not wait (docs/hardware.md). With 0, a kernel that still uses the unmapped memory is killed with
+ * ILLEGAL_ADDRESS. */
 void sw_emu_unmap_waits(int waits);
 
-/* Under ThreadSanitizer: the innermost functions emu_digit_N in the stack trace of an access by a kernel, from the
- * outermost on, tell in octal which thread it was. */
+/* Under ThreadSanitizer, the stack trace of a kernel's access contains functions emu_digit_N. Read
+ * from the outermost to the innermost, they give the CUDA thread in octal (trail.c). */
 enum {
     EMU_TRAIL_DEVICE = 3,
     EMU_TRAIL_BLOCK = 3,
@@ -134,10 +142,11 @@ enum {
     EMU_TRAIL_DIGITS = EMU_TRAIL_DEVICE + EMU_TRAIL_BLOCK + EMU_TRAIL_THREAD
 };
 
-/* ---- kernel faults ---------------------------------------------------------------------------- */
+/* ---- kernel faults --------------------------------------------------------------------------- */
 
-/* What the process's last kernel fault was: device, kernel, address, read or write, block and thread.
- * Writes at most `bytes`, ended by a zero; returns the text's length, 0 if there was no fault. */
+/* Describes the process's last kernel fault: device, kernel, address, read or write, block and
+ * thread. Writes at most `bytes`, with a terminating zero; returns the text's length, 0 if there
+ * was no fault. */
 size_t sw_emu_last_fault(char *text, size_t bytes);
 
 #ifdef __cplusplus

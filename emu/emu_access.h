@@ -1,8 +1,9 @@
-/* How copies and kernels reach device memory: the table of mappings and the check on every access.
+/* Access to device memory by copies and kernels: the table of mappings, and the check of every
+ * access.
  *
  * Included by the emulated driver's C files (through emu_internal.h) and by kernels compiled as C++
- * (through emu_device.h), so that an access costs a kernel no call. The _Atomic members have the
- * layout of their plain types, which is how C++ sees them; both read them with atomic loads.
+ * (through emu_device.h), so that an access costs a kernel no call. C++ sees the _Atomic members as
+ * their plain types, which have the same layout; both sides read them with atomic loads.
  */
 #ifndef SYMWIN_EMU_ACCESS_H
 #define SYMWIN_EMU_ACCESS_H
@@ -25,29 +26,29 @@ extern "C" {
 #define EMU_GRANULE_SHIFT 21
 #define EMU_MAX_DEVICES 128
 
-/* What kernels refer to is visible to those that symwin-perf loads as shared objects. */
+/* Exported for kernels that symwin-perf loads as shared objects. */
 #define EMU_VISIBLE __attribute__((visibility("default")))
 
 struct emu_multicast; /* mcast.c */
 
-/* What one stretch of device addresses shows. Immutable but for access[] while in the table. */
+/* A mapping at a range of device addresses. In the table only access[] changes. */
 struct emu_mapping {
     CUdeviceptr va;
-    size_t bytes;                    /* exact: plain allocations need not be whole granules */
-    unsigned char *canonical;        /* host address of va's byte; NULL for a multicast mapping */
-    struct emu_multicast *multicast; /* NULL for memory */
-    void *allocation;                /* the memory side's own */
+    size_t bytes;                    /* exact: plain memory need not be whole granules */
+    unsigned char *canonical;        /* host address of the byte at va; NULL: multicast */
+    struct emu_multicast *multicast; /* NULL: memory */
+    void *allocation;                /* for the files of memory.h */
     EMU_ATOMIC(unsigned char) access[EMU_MAX_DEVICES]; /* CUmemAccess_flags per device */
 };
 
 EMU_VISIBLE extern unsigned char *emu_arena; /* first address; NULL before cuInit */
 EMU_VISIBLE extern size_t emu_arena_bytes;
-EMU_VISIBLE extern EMU_ATOMIC(struct emu_mapping *) *
-    emu_table; /* one entry per granule of the arena */
+/* one entry per granule of the arena */
+EMU_VISIBLE extern EMU_ATOMIC(struct emu_mapping *) * emu_table;
 
 /* Host pointer to `bytes` bytes at `addr` if `device` may read (or write) all of them and they lie
- * in one mapping of memory, else NULL. Addresses outside the arena are NULL: pageable host memory
- * is no device memory. */
+ * in one mapping of memory, else NULL. NULL outside the arena: pageable host memory is not device
+ * memory. */
 static inline void *emu_access(CUdevice device, CUdeviceptr addr, size_t bytes, int write)
 {
     const size_t off = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);

@@ -1,20 +1,21 @@
 /* CUDA C for the host compiler: what a kernel source sees when g++ compiles it for the emulated
- * driver. symwin/device.cuh is written on top of this; kernels include that one only.
+ * driver. symwin/device.cuh is built on top of this; kernels include only that header.
  *
  * A CUDA thread is a fiber. All fibers of a block share one OS thread for the block's whole life,
- * so __shared__ is thread-local storage and a thread runs until it pauses, meets __syncthreads()
- * or ends. A loop that waits for another thread must call emu_dev_pause() each time round: nothing
- * else lets the others run.
+ * so __shared__ is thread-local storage, and a thread runs until it pauses, reaches __syncthreads()
+ * or ends. A loop that waits for another thread must call emu_dev_pause() in each iteration:
+ * nothing else lets the others run.
  *
- * Device addresses (what the driver gave out, pinned host memory, kernel arguments that hold
- * either) go through emu_dev_load_addr() and emu_dev_store_addr(); the pointer that comes back is
- * good until the thread pauses, and is what the atomics below take. The kernel's own variables and
- * parameters are ordinary memory and never go through them.
+ * Device addresses (from the driver, pinned host memory, kernel arguments that contain either) go
+ * through emu_dev_load_addr() and emu_dev_store_addr(). The returned pointer is valid until the
+ * thread pauses, and is what the atomics below take. The kernel's own variables and parameters are
+ * ordinary memory and never go through these functions.
  *
- * Memory order: ThreadSanitizer ignores atomic_thread_fence. So order belongs on the flag itself:
- * write data, store the flag with __ATOMIC_RELEASE; load the flag with __ATOMIC_ACQUIRE, read data.
- * emu_dev_fence() orders fences among each other also in the sanitizer's eyes (fence, relaxed store
- * -> relaxed load, fence is clean), but a fence does not pair with an acquire or release there.
+ * Memory order: ThreadSanitizer ignores atomic_thread_fence. So the order belongs on the flag
+ * itself: write data, store the flag with __ATOMIC_RELEASE; load the flag with __ATOMIC_ACQUIRE,
+ * read data. emu_dev_fence() orders fences among each other for the sanitizer too (fence, relaxed
+ * store -> relaxed load, fence is clean), but there a fence does not pair with an acquire or a
+ * release.
  */
 #ifndef SYMWIN_EMU_DEVICE_H
 #define SYMWIN_EMU_DEVICE_H
@@ -37,18 +38,18 @@ struct emu_dev_dim {
     unsigned x, y, z;
 };
 
-/* One CUDA thread as it sees itself. */
+/* A CUDA thread's own data. */
 struct emu_dev_thread {
     struct emu_dev_dim thread, block, block_dim, grid_dim;
     void *shared; /* the block's dynamic shared memory */
     unsigned shared_bytes;
     int device;
-    int stored;        /* since its last pause: a thread that stores is no idle poller */
+    int stored;        /* since its last pause; such a thread is not polling in vain */
     unsigned accesses; /* counted with SYMWIN_RACE */
 };
 
 /* The running thread. The sanitizer does not know that fibers of one OS thread never overlap, hence
- * the atomic (and otherwise free) access. */
+ * the atomic access, which costs nothing. */
 EMU_VISIBLE extern __thread struct emu_dev_thread *emu_dev_self;
 
 static inline struct emu_dev_thread *emu_dev_me(void)
@@ -58,23 +59,23 @@ static inline struct emu_dev_thread *emu_dev_me(void)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Ends the grid as an illegal access does, or a misaligned one if only the alignment is wrong. */
+/* Ends the grid with ILLEGAL_ADDRESS, or MISALIGNED_ADDRESS if only the alignment is wrong. */
 EMU_VISIBLE __attribute__((noreturn)) void emu_dev_fault(const void *p, size_t n, int write);
 
-/* To be called in every poll loop, once a turn. */
+/* Must be called in every iteration of a poll loop. */
 EMU_VISIBLE void emu_dev_pause(void);
 
-/* __syncthreads(): all threads of the block that have not ended. */
+/* __syncthreads(): a barrier of all threads of the block that have not ended. */
 EMU_VISIBLE void emu_dev_barrier(void);
 
-/* Nanoseconds of a clock that all devices share. */
+/* Nanoseconds of a clock common to all devices. */
 EMU_VISIBLE uint64_t emu_dev_globaltimer(void);
 
-/* Holds the thread up now and then (race.c). */
+/* Sometimes delays the thread (race.c). */
 EMU_VISIBLE void emu_dev_race(const void *p);
 
-/* Host pointers to the `n` bytes at multicast address `p` in each member's memory; returns how
- * many. An address that is no usable multicast address ends the grid. */
+/* Host pointers to the `n` bytes at multicast address `p`, one in each member's memory; returns
+ * their number. An unusable multicast address ends the grid. */
 EMU_VISIBLE int emu_dev_multicast(const void *p, size_t n, int write,
                                   void *targets[EMU_MAX_DEVICES]);
 
@@ -86,8 +87,8 @@ EMU_VISIBLE int emu_dev_multicast(const void *p, size_t n, int write,
 #define EMU_RACE(p) (void)0
 #endif
 
-/* Host pointers for reading, for writing `n` bytes. n of 2, 4, 8 or 16 is one access of that size,
- * which must be aligned as on the device; any other n is a stretch of bytes. */
+/* Host pointers for reading and for writing `n` bytes. n of 2, 4, 8 or 16 is one access of that
+ * size, which must be aligned as on a device; any other n is a sequence of bytes. */
 static inline void *emu_dev_load_addr(const void *p, size_t n)
 {
     const uintptr_t mask = (n == 2 || n == 4 || n == 8 || n == 16) ? n - 1 : 0;
@@ -114,7 +115,8 @@ static inline void *emu_dev_store_addr(void *p, size_t n)
     return host;
 }
 
-/* Atomics on what the above return; `order` is one of the compiler's __ATOMIC_ constants. */
+/* Atomics on the pointers that the above return. `order` is one of the compiler's __ATOMIC_
+ * constants. */
 static inline uint8_t emu_dev_load8(const void *p, int order)
 {
     return __atomic_load_n((const uint8_t *)p, order);
@@ -176,7 +178,7 @@ static inline uint64_t emu_dev_exchange64(void *p, uint64_t value, int order)
     return __atomic_exchange_n((uint64_t *)p, value, order);
 }
 
-/* Relaxed where the comparison fails. */
+/* Return the old value. Relaxed order if the comparison fails. */
 static inline uint32_t emu_dev_cas32(void *p, uint32_t expected, uint32_t value, int order)
 {
     __atomic_compare_exchange_n((uint32_t *)p, &expected, value, 0, order, __ATOMIC_RELAXED);
@@ -189,7 +191,7 @@ static inline uint64_t emu_dev_cas64(void *p, uint64_t expected, uint64_t value,
     return expected;
 }
 
-/* fence.acq_rel.sys. Under ThreadSanitizer an access to one word that all fences share. */
+/* fence.acq_rel.sys. Under ThreadSanitizer, an access to one word that all fences share. */
 #ifdef EMU_TSAN
 EMU_VISIBLE void emu_dev_fence(void);
 #else
@@ -202,7 +204,7 @@ static inline void emu_dev_fence(void)
 #ifdef __cplusplus
 } /* extern "C" */
 
-/* ---- the language ---------------------------------------------------------------------------- */
+/* ---- CUDA keywords and variables ------------------------------------------------------------- */
 
 #define __global__
 #define __device__

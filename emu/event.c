@@ -1,5 +1,5 @@
-/* Events. An event remembers the mark that its last record left in a stream's work, or its place in
- * a capture. One that was never recorded counts as complete. */
+/* Events. An event holds the mark that its last record left in a stream's work, or its nodes in a
+ * capture. An event that was never recorded counts as complete. */
 #include <stdlib.h>
 
 #include "exec.h"
@@ -38,7 +38,7 @@ CUresult sw_emu_cuEventCreate(CUevent *event, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-/* Streams that wait for it keep its mark. */
+/* Streams that wait for the event hold its mark. */
 CUresult sw_emu_cuEventDestroy(CUevent event)
 {
     CUresult result = emu_enter(EMU_cuEventDestroy);
@@ -115,7 +115,7 @@ CUresult sw_emu_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
     return result;
 }
 
-/* The event's mark, with a reference: NULL if it was never recorded. */
+/* The event's mark, with a reference; NULL if it was never recorded. */
 static CUresult event_mark(enum emu_entry entry, CUevent event, struct emu_mark **mark)
 {
     CUresult result = emu_enter(entry);

@@ -1,15 +1,15 @@
-/* Fibers: the CUDA threads of a block, and how they take turns.
+/* Fibers: the CUDA threads of a block, and their scheduling.
  *
- * The OS thread calls emu_fibers_run(), which switches to the first fiber. Fibers then hand over to
- * each other directly: to a thread not started yet while there is one, else to the fiber that has
- * been ready for longest. The last one to end switches back to the OS thread's own stack. A fiber
- * whose thread ended starts the block's next thread itself, so a kernel that never waits runs on
- * one stack, without a switch. (Not under ThreadSanitizer, which would take the one fiber's threads
- * for ordered.)
+ * The OS thread calls emu_fibers_run(), which switches to the first fiber. Fibers then switch
+ * directly to each other: to a thread not yet started while there is one, otherwise to the fiber
+ * that has been ready for longest. The last one to end switches back to the OS thread's own stack.
+ * A fiber whose thread has ended starts the block's next thread itself, so a kernel that never
+ * waits runs on one stack, without a switch. (Not under ThreadSanitizer, which would consider
+ * threads of one fiber ordered.)
  *
  * ThreadSanitizer is told of every switch with the flag that says "this orders nothing": only
- * barriers, the start and the end of a block, and the kernel's own atomics order its threads. What
- * this file shares between fibers is invisible to it for that reason.
+ * barriers, the start and the end of a block, and the kernel's own atomics order its threads. For
+ * that reason the data that this file shares between fibers is hidden from it (UNSEEN).
  */
 #include <pthread.h>
 #include <sched.h>
@@ -67,7 +67,7 @@ void __asan_unpoison_memory_region(const volatile void *addr, size_t size);
 #define STACK_BYTES ((size_t)64 << 10)
 #endif
 
-/* After this many rounds of vain polls a block counts as waiting. */
+/* After this many rounds of polls in vain, a block counts as waiting. */
 #define WAITS_AFTER 2
 
 /* Stacks are mapped this many at a time. */
@@ -76,10 +76,10 @@ void __asan_unpoison_memory_region(const volatile void *addr, size_t size);
 
 struct fiber {
     struct emu_dev_thread self;
-    struct fiber *next; /* in the one queue that it is in */
+    struct fiber *next; /* in its current queue */
     void *context;      /* swap.c's */
     unsigned char *stack;
-    int begun; /* the context is inside fiber_main(), waiting for a thread to run */
+    int begun; /* inside fiber_main(), waiting for a thread to run */
 #if defined(EMU_ASAN)
     void *fake_stack;
 #endif
@@ -106,15 +106,15 @@ struct emu_fibers {
     struct batch *batches;
     struct queue idle, ready;
     struct queue waiting; /* at the barrier */
-    struct queue
-        spent; /* ended in this block, under ThreadSanitizer: not for another thread of it */
+    /* ended in this block, under ThreadSanitizer: not reused for another thread of the block */
+    struct queue spent;
     struct emu_grid *grid;
     struct emu_dev_dim block; /* index */
-    void *shared;             /* dynamic shared memory, as long as was asked for; NULL: none was */
+    void *shared;             /* dynamic shared memory, of exactly the requested size, or NULL */
     unsigned total, started, ended;
-    unsigned barrier; /* how many were passed; its parity chooses the word that orders it */
-    unsigned polls;   /* consecutive pauses in which nothing happened */
-    unsigned turns;   /* of emu_rest() since something happened */
+    unsigned barrier; /* barriers passed; its parity selects the word that orders it */
+    unsigned polls;   /* consecutive pauses without progress */
+    unsigned turns;   /* of emu_rest() since the last progress */
     unsigned rounds;  /* in which all threads polled in vain */
     char order_start, order_end, order_barrier[2];
 #if defined(EMU_ASAN)
@@ -128,7 +128,8 @@ static __thread struct emu_fibers *my_fibers;
 
 /* ---- switches, queues, stacks ---------------------------------------------------------------- */
 
-/* From `from`, which runs, to `to`. With `for_good` the stack of `from` will not be returned to. */
+/* Switches from `from`, which runs, to `to`. With `for_good` nothing returns to the stack of
+ * `from`. */
 UNSEEN static void fiber_switch(struct emu_fibers *w, struct fiber *from, struct fiber *to,
                                 int for_good)
 {
@@ -181,8 +182,8 @@ UNSEEN static void queue_move(struct queue *to, struct queue *from)
         queue_put(to, f);
 }
 
-/* Adds BATCH idle fibers. A guard page below each stack costs two of the process's mappings, of
- * which it may have 65530 by default: fibers beyond GUARDED go without. */
+/* Adds BATCH idle fibers. A guard page below each stack splits mappings: it costs two of the
+ * process's 65530 (the default limit). So fibers beyond GUARDED have no guard page. */
 static int batch_add(struct emu_fibers *w)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -226,7 +227,7 @@ static void os_stack_find(struct emu_fibers *w)
 }
 #endif
 
-/* Makes an idle fiber ready to be switched to. */
+/* Makes an idle fiber ready to switch to. */
 UNSEEN static int fiber_prepare(struct fiber *f)
 {
     if (f->begun)
@@ -234,11 +235,11 @@ UNSEEN static int fiber_prepare(struct fiber *f)
     if (emu_swap_make(&f->context, f->stack, STACK_BYTES, fiber_main) != 0)
         return -1;
 #if defined(EMU_ASAN)
-    /* One that left in the middle of a call did not take back its frames' redzones. */
+    /* A fiber that left inside a call has not cleared its frames' redzones. */
     __asan_unpoison_memory_region(f->stack, STACK_BYTES);
 #endif
 #if defined(EMU_TSAN)
-    /* And it would keep the calls that it never returned from. */
+    /* And ThreadSanitizer would keep the calls that never returned. */
     if (f->tsan != NULL)
         __tsan_destroy_fiber(f->tsan);
     f->tsan = __tsan_create_fiber(0);
@@ -252,7 +253,7 @@ struct emu_fibers *emu_fibers_create(void)
     return calloc(1, sizeof(struct emu_fibers));
 }
 
-/* ---- turns ----------------------------------------------------------------------------------- */
+/* ---- scheduling ------------------------------------------------------------------------------ */
 
 UNSEEN static int must_leave(const struct emu_fibers *w)
 {
@@ -266,7 +267,7 @@ UNSEEN static int must_leave(const struct emu_fibers *w)
     return 1;
 }
 
-/* Gives the fiber the block's next thread. */
+/* Makes the block's next thread run on the fiber. */
 UNSEEN static void thread_assign(struct emu_fibers *w, struct fiber *f)
 {
     const unsigned *size = w->grid->block;
@@ -286,7 +287,7 @@ UNSEEN static void thread_assign(struct emu_fibers *w, struct fiber *f)
     w->turns = 0;
 }
 
-/* Who runs next: a thread not started, a ready one, or the OS thread when all is over. */
+/* The next to run: a thread not started, a ready fiber, or the OS thread when all have ended. */
 UNSEEN static struct fiber *choose(struct emu_fibers *w)
 {
     struct fiber *f;
@@ -302,7 +303,7 @@ UNSEEN static struct fiber *choose(struct emu_fibers *w)
             return f;
         }
     }
-    /* In a grid that was killed nobody comes to the barrier any more. */
+    /* In a killed grid no thread reaches the barrier any more. */
     if (must_leave(w))
         queue_move(&w->ready, &w->waiting);
     f = queue_take(&w->ready);
@@ -336,7 +337,7 @@ _Noreturn UNSEEN static void leave(struct emu_fibers *w)
     __builtin_unreachable();
 }
 
-/* The bottom of every fiber's stack: runs threads as long as there are any. */
+/* The bottom of every fiber's stack: runs threads while there are any. */
 UNSEEN static void fiber_main(void)
 {
     struct emu_fibers *w = my_fibers;

@@ -1,11 +1,11 @@
 /* Graphs and their execution.
  *
- * Nodes are stored in the order in which they were captured, so what a node depends on comes before
- * it. An instantiated graph is a deep copy: its graph may go away. Its launches never overlap (each
- * waits for the mark of the last one), so the counters of a run live in it.
+ * Nodes are stored in capture order, so a node's dependencies precede it. An instantiated graph is
+ * a deep copy: its graph may be destroyed. Launches of one instantiated graph never overlap (each
+ * waits for the mark of the previous one), so the counters of a run are stored in it.
  *
- * A launch keeps what it is to run. Whoever changes a node while a launch has it changes a copy, which
- * is that of the next launch.
+ * A launch holds the emu_exec that it runs. A change of a node while a launch holds it is made in a
+ * copy, which the next launch uses.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +16,12 @@
 struct CUgraphNode_st {
     struct emu_op op;
     size_t index;
-    int leads; /* emu_graph_leads_to()'s */
+    int leads; /* for emu_graph_leads_to() */
     size_t dep_count;
     CUgraphNode deps[];
 };
 
-/* User objects, and how many references of each. */
+/* User objects with the number of references to each. */
 struct holds {
     size_t count;
     struct hold {
@@ -31,7 +31,7 @@ struct holds {
 };
 
 struct CUgraph_st {
-    uint64_t id; /* unlike the handle never used again */
+    uint64_t id; /* unlike the handle, never reused */
     size_t count, room;
     CUgraphNode *nodes;
     struct holds holds;
@@ -40,10 +40,10 @@ struct CUgraph_st {
 struct step {
     struct emu_exec *exec;
     struct emu_op op;
-    size_t *next; /* those that depend on it, in exec->edges */
+    size_t *next; /* steps that depend on it, in exec->edges */
     size_t next_count;
     unsigned deps;
-    atomic_uint pending; /* of them, in this run */
+    atomic_uint pending; /* dependencies left in this run */
 };
 
 struct emu_exec {
@@ -55,21 +55,22 @@ struct emu_exec {
 
     pthread_mutex_t mutex;
     pthread_cond_t done;
-    size_t unfinished; /* steps of this run */
+    size_t unfinished; /* steps left in this run */
 };
 
 struct CUgraphExec_st {
-    struct CUgraph_st *graph; /* whose nodes name the steps; gone if no graph here has that id */
+    /* its nodes identify the steps; the graph is gone if no graph at this address has the id */
+    struct CUgraph_st *graph;
     uint64_t graph_id;
 
     pthread_mutex_t mutex; /* keeps marks in launch order */
-    struct emu_exec *exec; /* of the next launch */
-    struct emu_mark *last; /* of the last launch */
+    struct emu_exec *exec; /* for the next launch */
+    struct emu_mark *last; /* the last launch's mark */
 };
 
 /* ---- user objects ---------------------------------------------------------------------------- */
 
-/* Takes the references over. */
+/* Takes over the references. */
 static int holds_add(struct holds *h, CUuserObject object, unsigned refs)
 {
     struct hold *list = realloc(h->list, (h->count + 1) * sizeof *list);
@@ -233,7 +234,7 @@ void emu_graph_exec_unref(struct emu_exec *x)
         exec_free(x);
 }
 
-/* Turns each node's list of what it waits for into lists of who waits for it. */
+/* Converts each node's dependencies into lists of dependents. */
 static void edges_make(struct emu_exec *x, const struct CUgraph_st *g)
 {
     size_t *edge = x->edges;
@@ -255,7 +256,7 @@ static void edges_make(struct emu_exec *x, const struct CUgraph_st *g)
     }
 }
 
-/* Steps that do nothing yet. NULL: no memory. */
+/* Steps without operations. NULL: no memory. */
 static struct emu_exec *exec_new(size_t count, size_t edge_count, const struct holds *holds)
 {
     struct emu_exec *x = calloc(1, sizeof *x);
@@ -299,7 +300,7 @@ static struct emu_exec *exec_create(const struct CUgraph_st *g)
     return x;
 }
 
-/* May be done while the other one runs. */
+/* Allowed while the original runs. */
 static struct emu_exec *exec_copy(const struct emu_exec *from)
 {
     struct emu_exec *x = exec_new(from->count, from->edge_count, &from->holds);
@@ -350,7 +351,7 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
 {
     enum { AUTO_FREE_ON_LAUNCH = 1, USE_NODE_PRIORITY = 8 };
     struct CUgraphExec_st *h;
-    struct CUctx_st *ctx; /* an H200's driver wants one, whichever */
+    struct CUctx_st *ctx; /* an H200's driver requires a current context, any */
     CUresult result = emu_begin(EMU_cuGraphInstantiateWithFlags, &ctx);
 
     if (result != CUDA_SUCCESS)
@@ -358,7 +359,7 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
     if (exec == NULL || (flags & ~(unsigned long long)(AUTO_FREE_ON_LAUNCH | USE_NODE_PRIORITY)) ||
         !emu_handle_is(EMU_HANDLE_GRAPH, graph))
         return CUDA_ERROR_INVALID_VALUE;
-    result = emu_capture_forbids(); /* as an H200 has it, while another thread captures for all */
+    result = emu_capture_forbids(); /* as on an H200, during another thread's global capture */
     if (result != CUDA_SUCCESS)
         return result;
     h = handle_create(graph);
@@ -373,7 +374,7 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
     return CUDA_SUCCESS;
 }
 
-/* Launches that are under way keep what they run until they have ended. */
+/* Launches in progress hold what they run until they have ended. */
 CUresult sw_emu_cuGraphExecDestroy(CUgraphExec exec)
 {
     CUresult result = emu_enter(EMU_cuGraphExecDestroy);
@@ -387,9 +388,9 @@ CUresult sw_emu_cuGraphExecDestroy(CUgraphExec exec)
     return CUDA_SUCCESS;
 }
 
-/* ---- changes --------------------------------------------------------------------------------- */
+/* ---- changes of an instantiated graph -------------------------------------------------------- */
 
-/* -1: it is not, or no longer, a node of the graph that was instantiated. */
+/* -1: not, or no longer, a node of the graph that was instantiated. */
 static int step_of(const struct CUgraphExec_st *h, CUgraphNode node, size_t *step)
 {
     if (!emu_handle_is(EMU_HANDLE_GRAPH, h->graph) || h->graph->id != h->graph_id)
@@ -400,7 +401,7 @@ static int step_of(const struct CUgraphExec_st *h, CUgraphNode node, size_t *ste
     return -1;
 }
 
-/* Under the handle's lock, without which no launch takes a reference. */
+/* Under the handle's lock, without which no launch can take a reference. */
 static CUresult kernel_set(struct CUgraphExec_st *h, size_t step,
                            const CUDA_KERNEL_NODE_PARAMS *params)
 {
@@ -428,7 +429,7 @@ static CUresult kernel_set(struct CUgraphExec_st *h, size_t step,
     return CUDA_SUCCESS;
 }
 
-/* Only by `func` can a kernel be named here. */
+/* Here a kernel can only be given as `func`. */
 CUresult sw_emu_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                                const CUDA_KERNEL_NODE_PARAMS *params)
 {
@@ -460,7 +461,7 @@ static CUresult enter_launch(enum emu_entry entry, CUgraphExec exec, CUstream st
     return result;
 }
 
-/* A launch finds all that it needs on the host. */
+/* Nothing to upload: a launch finds everything on the host. */
 CUresult sw_emu_cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
     struct CUstream_st *s;
@@ -507,7 +508,8 @@ static void step_run(struct step *s)
 
 static void branch_run(void *arg);
 
-/* Where there is no thread for a branch, it must not hold up those that may wait for it. */
+/* If there is no thread for a branch, the branch must still not block the steps that depend on
+ * it. */
 static void branch_start(struct step *s)
 {
     if (emu_pool_start(branch_run, s) == 0)
@@ -516,7 +518,7 @@ static void branch_start(struct step *s)
     branch_run(s);
 }
 
-/* Runs a step and the first of those that it makes ready, and so on; the others are branches. */
+/* Runs a step, then the first step that it makes ready, and so on; the others become branches. */
 static void branch_run(void *arg)
 {
     struct step *s = arg, *next;

@@ -1,7 +1,8 @@
-/* Green contexts: a number of a device's multiprocessors, which streams have to themselves or share.
+/* Green contexts: a number of a device's multiprocessors, for streams to share.
  *
- * Which multiprocessors is not modelled: blocks of a partition find no more room than it has, and those of the whole
- * device may take all. A descriptor is a number of multiprocessors, so it needs no end.
+ * Which multiprocessors is not modelled: blocks of a partition use at most its number, and blocks
+ * of the whole device may use all. A descriptor is just a number of multiprocessors, so it is never
+ * freed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +10,11 @@
 #include "exec.h"
 #include "memory.h"
 
-/* As of devices with compute capability 9. */
+/* As for devices with compute capability 9. */
 #define LEAST (EMU_MULTIPROCESSORS < 8 ? 1u : 8u)
 
 struct CUdevResourceDesc_st {
-    unsigned multiprocessors; /* 0: nobody has asked for one like it */
+    unsigned multiprocessors; /* 0: not generated yet */
 };
 
 struct CUgreenCtx_st {
@@ -162,7 +163,7 @@ CUresult sw_emu_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc desc, CUde
     return CUDA_SUCCESS;
 }
 
-/* Its streams are to be gone. */
+/* Its streams must have been destroyed before. */
 CUresult sw_emu_cuGreenCtxDestroy(CUgreenCtx green)
 {
     const CUresult result = emu_enter(EMU_cuGreenCtxDestroy);

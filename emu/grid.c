@@ -1,14 +1,15 @@
-/* The pool of threads behind the devices, and which blocks run when.
+/* The thread pool behind the devices, and the block scheduler.
  *
- * Every resident block has an OS thread of its own, so a block that waits for another one never
- * keeps it from running. A device holds as many blocks as its multiprocessors have places for; the
- * blocks beyond that wait in launch order, as on hardware: a grid that spins for blocks which do
- * not fit hangs there and here.
+ * Every resident block has its own OS thread, so a block that waits for another one never keeps it
+ * from running. A device holds as many blocks as its multiprocessors have places for; more blocks
+ * wait in launch order. As on hardware, a grid hangs if it spins for blocks that do not fit.
  *
- * Of the resident blocks, only ACTIVE ones at a time are started before they have been seen to
- * wait: a block that just computes ends soon and leaves its thread to the next one, so a grid of a
- * thousand such blocks needs no thousand threads. A block gives that up for good when all of its
- * threads have polled in vain a few times (emu_block_waits()).
+ * Of the resident blocks, at most ACTIVE at a time run that have not been seen to wait. A block
+ * that only computes ends soon and leaves its thread to the next one, so a grid of a thousand such
+ * blocks does not need a thousand threads. A block stops counting as active for good once all of
+ * its threads have polled in vain a few times (emu_block_waits()).
+ *
+ * The pool's mutex guards the list of idle workers. Each device has its own mutex for its grids.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -18,14 +19,14 @@
 
 #define ACTIVE 2
 
-/* ---- the pool -------------------------------------------------------------------------------- */
+/* ---- the thread pool ------------------------------------------------------------------------- */
 
 struct worker {
-    struct worker *next; /* in the list of idle ones */
+    struct worker *next; /* in the list of idle workers */
     pthread_cond_t wake;
     void (*fn)(void *arg);
     void *arg;
-    struct emu_fibers *fibers; /* owned; made for its first block */
+    struct emu_fibers *fibers; /* owned; created for its first block */
 };
 
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -108,8 +109,8 @@ int emu_exiting(void)
     return atomic_load_explicit(&exiting, memory_order_relaxed);
 }
 
-/* Kernels and waits end themselves when they see `exiting`. Threads that sleep in a lock need no
- * waiting for, hence the limit. */
+/* At exit: kernels and waits end when they see `exiting`. Threads asleep on a lock need not be
+ * waited for, hence the limit. */
 __attribute__((destructor)) static void pool_wind_up(void)
 {
     const struct timespec nap = {0, 1000000};
@@ -133,16 +134,17 @@ __attribute__((destructor)) static void pool_wind_up(void)
 
 #define PARTITIONS 32 /* 0 is the whole device */
 
-/* A device has EMU_MULTIPROCESSORS * EMU_MULTIPROCESSOR_THREADS places; a block takes as many as
- * make occupancy blocks fill a multiprocessor. A block of a partition takes them of the device too. */
+/* A device has EMU_MULTIPROCESSORS * EMU_MULTIPROCESSOR_THREADS places. A block takes as many as
+ * make `occupancy` blocks fill a multiprocessor. A block in a partition takes places of the device
+ * too. */
 struct device {
     pthread_mutex_t mutex;
     struct {
-        unsigned long long places; /* 0: there is no such partition */
+        unsigned long long places; /* 0: no such partition */
         unsigned long long used;
     } partitions[PARTITIONS];
-    unsigned active;               /* running blocks that were not seen to wait */
-    struct emu_grid *first, *last; /* grids with blocks that have not started */
+    unsigned active;               /* running blocks not seen to wait */
+    struct emu_grid *first, *last; /* grids with blocks not started */
 };
 
 static struct device devices[EMU_MAX_DEVICES];
@@ -208,7 +210,7 @@ void emu_grid_kill(struct emu_grid *grid, CUresult code)
     atomic_store(&grid->killed, 1);
 }
 
-/* All of these under the device's lock. */
+/* The functions from here to start_blocks() are called under the device's lock. */
 
 static void grid_enqueue(struct device *d, struct emu_grid *grid)
 {
@@ -220,14 +222,14 @@ static void grid_enqueue(struct device *d, struct emu_grid *grid)
     d->last = grid;
 }
 
-/* What is left in a partition that was closed has the whole device. */
+/* Blocks left in a closed partition may use the whole device. */
 static int has_room(const struct device *d, int partition, unsigned cost)
 {
     return d->partitions[partition].places == 0 ||
            d->partitions[partition].used + cost <= d->partitions[partition].places;
 }
 
-/* Takes a grid, which `last` is ahead of, off the queue. */
+/* Removes *link from the queue; `last` is its predecessor. */
 static void grid_unlink(struct device *d, struct emu_grid **link, struct emu_grid *last)
 {
     if (d->last == *link)
@@ -235,8 +237,8 @@ static void grid_unlink(struct device *d, struct emu_grid **link, struct emu_gri
     *link = (*link)->queue;
 }
 
-/* The grid whose next block may start now, with the place taken for it; NULL: none may. One that finds its partition full
- * holds up those behind it there, but not elsewhere. */
+/* The grid whose next block may start now, with the place taken; NULL: none. A grid whose partition
+ * is full delays later grids of that partition, not of others. */
 static struct emu_grid *block_take(struct device *d)
 {
     struct emu_grid **link = &d->first, *last = NULL, *grid;
@@ -273,7 +275,7 @@ static void block_finish(struct device *d, struct emu_grid *grid, int waited)
         pthread_cond_signal(&grid->done);
 }
 
-/* Blocks that never started are not missed in a grid that was killed. */
+/* A killed grid does not need its blocks that have not started. */
 static void grid_cut(struct device *d, struct emu_grid *grid)
 {
     struct emu_grid **link = &d->first, *last = NULL;
@@ -302,7 +304,7 @@ static void start_blocks(struct device *d)
     }
 }
 
-/* Runs one block of the grid; the lock is held before and after. */
+/* Runs one block of the grid. The lock is held on entry and on return. */
 static void block_run(struct device *d, struct emu_grid *grid)
 {
     const unsigned long long index = grid->claimed++;
@@ -369,7 +371,7 @@ CUresult emu_grid_run(CUdevice device, int partition, const struct sw_emu_kernel
     pthread_cond_init(&g.done, NULL);
     pthread_mutex_lock(&d->mutex);
     grid_enqueue(d, &g);
-    /* A thread of the pool, which would only wait, runs blocks of its own grid itself. */
+    /* A pool thread, which would only wait, runs blocks of its own grid itself. */
     while (self != NULL && d->first == &g && has_room(d, partition, g.cost) &&
            block_take(d) == &g) {
         start_blocks(d);

@@ -1,17 +1,17 @@
-/* Which pointers are handles, and of what: a set with open addressing. A handle that was destroyed,
- * or never was one, is told apart without touching what it points to. */
+/* Which pointers are handles, and of what kind: a hash set with open addressing. So a destroyed or
+ * invalid handle is recognized without dereferencing it. */
 #include <stdlib.h>
 
 #include "exec.h"
 
 struct slot {
-    const void *handle; /* NULL: free; GONE: was in use, so a search goes on */
+    const void *handle; /* NULL: free; GONE: removed, a search goes on */
     enum emu_handle kind;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct slot *slots;
-static size_t slot_count, used; /* slot_count is a power of two; used counts GONE ones too */
+static size_t slot_count, used; /* slot_count is a power of two; used includes GONE ones */
 static const char gone;
 #define GONE ((const void *)&gone)
 
@@ -44,7 +44,7 @@ static void put(const void *handle, enum emu_handle kind)
     used++;
 }
 
-/* Room for one more at a load of at most one half; drops what is gone. */
+/* Makes room for one more at a load of at most one half; drops GONE slots. */
 static int make_room(void)
 {
     struct slot *old = slots;

@@ -1,4 +1,4 @@
-/* Libraries, kernels, occupancy, launches; and what a running kernel calls. */
+/* Libraries, kernels, occupancy, launches; and functions that a running kernel calls. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +9,10 @@
 #include "exec.h"
 #include "fiber.h"
 
-/* Dynamic shared memory that a launch may have if nobody has asked for more. */
+/* Default limit of a launch's dynamic shared memory, until the attribute is raised. */
 #define PLAIN_SHARED (48 << 10)
 
-/* A kernel as one context sees it. */
+/* A kernel in one context. */
 struct CUfunc_st {
     struct CUkern_st *kernel;
     CUdevice device;
@@ -26,7 +26,7 @@ struct CUkern_st {
 
 struct CUlib_st {
     size_t count;
-    atomic_size_t next; /* behind the kernel that was found last */
+    atomic_size_t next; /* behind the kernel found last */
     struct CUkern_st kernels[];
 };
 
@@ -109,7 +109,7 @@ CUresult sw_emu_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const ch
         return CUDA_ERROR_INVALID_VALUE;
     if (!emu_handle_is(EMU_HANDLE_LIBRARY, library))
         return CUDA_ERROR_INVALID_HANDLE;
-    /* Most ask for one after the other. */
+    /* Callers usually ask for the kernels in order. */
     for (size_t n = 0, next = atomic_load(&library->next); n < library->count; n++) {
         const size_t i = (next + n) % library->count;
 
@@ -151,8 +151,8 @@ CUresult sw_emu_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     return result;
 }
 
-/* The kernel behind a CUfunction, or a CUkernel cast to one. *device: where it belongs, -1 for the
- * latter. */
+/* The kernel of a CUfunction, or of a CUkernel cast to one. *device: the function's device, -1 for
+ * a CUkernel. */
 static const struct sw_emu_kernel *entry_of(CUfunction function, CUdevice *device)
 {
     if (emu_handle_is(EMU_HANDLE_FUNCTION, function)) {
@@ -196,7 +196,7 @@ CUresult sw_emu_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, C
         *value = 0;
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
-        *value = 32; /* as many as leave the thread count the only limit to occupancy */
+        *value = 32; /* few enough that only threads limit occupancy */
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
         *value = emu_capability(device); /* as if compiled for each device */
@@ -208,7 +208,7 @@ CUresult sw_emu_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, C
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Of a function, not of a CUkernel cast to one: that is another call's. */
+/* For a function only; a CUkernel cast to one has another call. */
 CUresult sw_emu_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
     const CUresult result = emu_enter(EMU_cuFuncSetAttribute);
@@ -262,9 +262,10 @@ static int shape_ok(const struct sw_emu_kernel *entry, const unsigned grid[3],
            (unsigned long long)block[0] * block[1] * block[2] <= most_threads(entry);
 }
 
-/* Programmatic serialization allows a kernel to start before those ahead of it have ended, and asks
- * for nothing: here it never does. Any other attribute is INVALID_VALUE: cuda.h lists that among what
- * cuLaunchKernelEx returns, and not NOT_SUPPORTED, but does not say which attributes get it. */
+/* Programmatic stream serialization allows a kernel to start before those ahead of it have ended,
+ * but does not require it: here it never does. Any other attribute is INVALID_VALUE: cuda.h lists
+ * that among the results of cuLaunchKernelEx, and not NOT_SUPPORTED, but does not say for which
+ * attributes. */
 static int attributes_ok(const CUlaunchConfig *config)
 {
     if (config->numAttrs > 0 && config->attrs == NULL)
@@ -352,7 +353,7 @@ CUresult sw_emu_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction functi
     return config != NULL ? launch(config, function, params, extra) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- what kernels call ----------------------------------------------------------------------- */
+/* ---- functions that kernels call ------------------------------------------------------------- */
 
 static pthread_mutex_t fault_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char fault_text[256];

@@ -1,8 +1,8 @@
-/* Mapping objects at reserved addresses, and the rights of devices to them.
+/* Maps objects at reserved addresses, and sets the access of devices.
  *
- * Rights are each mapping's own, per device. The arena's pages get the union of them, so that the
- * host can dereference what some device can; a multicast mapping has no pages to show. Checking is
- * all done before anything changes, so a call that fails has done nothing.
+ * Each mapping has its own access per device. The arena's pages get the union, so the host can
+ * dereference what some device can; a multicast mapping has no pages. All checks come before any
+ * change, so a call that fails has changed nothing.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +11,8 @@
 
 /* ---- map and unmap --------------------------------------------------------------------------- */
 
-/* Under the lock. The object that may be mapped there, complete if it is a multicast one. */
+/* Under the lock. Finds the object that may be mapped there; waits until a multicast object is
+ * complete. */
 static CUresult map_check(CUdeviceptr ptr, size_t size, size_t offset,
                           CUmemGenericAllocationHandle handle, struct emu_object **object)
 {
@@ -26,8 +27,8 @@ static CUresult map_check(CUdeviceptr ptr, size_t size, size_t offset,
     }
     if (o == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    /* Memory is mapped whole or not at all: a driver of CUDA 13.0 answers so to anything else, also
-     * to sizes that are no granules (docs/conformance.md). */
+    /* Memory can only be mapped whole: a CUDA 13.0 driver answers NOT_SUPPORTED otherwise, also for
+     * sizes that are no multiple of the granularity (docs/conformance.md). */
     if (o->kind != EMU_MULTICAST && (offset != 0 || size != o->bytes))
         return CUDA_ERROR_NOT_SUPPORTED;
     if (offset != 0 || !emu_is_granular(size) || size > o->bytes || !emu_range_covers(ptr, size))
@@ -63,7 +64,7 @@ CUresult sw_emu_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
     return result;
 }
 
-/* The mapping that begins at ptr and is `size` long, NULL if there is none. */
+/* The mapping that begins at ptr and is `size` bytes long, NULL if there is none. */
 static struct emu_view *exact_view(CUdeviceptr ptr, size_t size)
 {
     struct emu_view *view = emu_view_at(ptr);
@@ -101,7 +102,7 @@ CUresult sw_emu_cuMemUnmap(CUdeviceptr ptr, size_t size)
         emu_drain_devices(&users);
 
     pthread_mutex_lock(&emu_memory_mutex);
-    view = exact_view(ptr, size); /* somebody else may have unmapped it meanwhile */
+    view = exact_view(ptr, size); /* another thread may have unmapped it meanwhile */
     if (view == NULL) {
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (view->shown && emu_arena_hide(ptr, size) != 0) {
@@ -118,7 +119,7 @@ CUresult sw_emu_cuMemUnmap(CUdeviceptr ptr, size_t size)
     return result;
 }
 
-/* ---- rights ---------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 /* Whether the descriptor may be applied to the mapping. */
 static CUresult access_ok(const struct emu_view *view, const CUmemAccessDesc *desc)
@@ -147,7 +148,8 @@ static CUresult access_ok(const struct emu_view *view, const CUmemAccessDesc *de
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Whether the range is whole mappings without a gap, to which all descriptors may be applied. */
+/* Whether the range consists of whole mappings without a gap, and all descriptors may be applied to
+ * it. */
 static CUresult access_check(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                              size_t count)
 {
@@ -179,7 +181,7 @@ static void access_apply(const CUmemAccessDesc *desc, size_t count,
     }
 }
 
-/* Shows the mapping's memory in the arena with these rights. -1: the system would not. */
+/* Maps the memory into the arena with this access. -1: the system refused. */
 static int view_show(struct emu_view *view, unsigned rights)
 {
     void *at = (void *)(uintptr_t)view->seen.va;
@@ -195,7 +197,8 @@ static int view_show(struct emu_view *view, unsigned rights)
     if (mmap(at, view->seen.bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
              ((struct emu_physical *)view->object)->fd, 0) == MAP_FAILED)
         return -1;
-    (void)madvise(at, view->seen.bytes, MADV_DONTDUMP); /* as the reserve; it is mapped twice */
+    (void)madvise(at, view->seen.bytes,
+                  MADV_DONTDUMP); /* as the arena; the memory is mapped twice */
     view->shown = 1;
     return 0;
 }

@@ -1,8 +1,8 @@
-/* Multicast objects: their life, their devices, and their way to other processes.
+/* Multicast objects: life, devices, export and import.
  *
- * The devices of a team are known once the last one has been added; whatever needs the team waits
- * until then, without end if that never happens. A thread that waits is let go, with INVALID_VALUE,
- * by whoever releases the last handle that this process has.
+ * A team is complete when its last device has been added. Calls that need the team wait for that,
+ * without a time limit. When the last handle of this process is released, waiting calls return
+ * INVALID_VALUE.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "mcast.h"
 
-/* As many as a machine has. */
+/* Limit of a real machine. */
 #define MOST_OBJECTS 128
 
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -19,7 +19,7 @@ static unsigned object_count;
 
 /* ---- lifetime -------------------------------------------------------------------------------- */
 
-/* An object of the team, which stays the caller's on failure. */
+/* Creates an object with the team, which the caller keeps on failure. */
 static CUresult multicast_make(const struct emu_passport *about, const struct emu_team *team,
                                struct emu_object **object)
 {
@@ -46,7 +46,7 @@ static CUresult multicast_make(const struct emu_passport *about, const struct em
     return CUDA_SUCCESS;
 }
 
-/* An object of that description, with the team that the file leads to, or (-1) with a new one. */
+/* Creates an object as described, with the team of the file, or with a new team (fd -1). */
 static CUresult multicast_new(const struct emu_passport *about, int fd, struct emu_object **object)
 {
     struct emu_team team;
@@ -80,7 +80,8 @@ void emu_multicast_wake(void)
     pthread_cond_broadcast(&changed);
 }
 
-/* Lets the lock go until there may be something new. Other processes cannot wake us. */
+/* Unlocks until something may have changed. Other processes cannot wake this one, hence the
+ * polling. */
 static void rest(const struct emu_multicast *mc)
 {
     const struct timespec nap = {0, 1000000};
@@ -138,7 +139,7 @@ void emu_multicast_print(int fd)
 
 /* ---- export and import ----------------------------------------------------------------------- */
 
-/* Lets other processes in, unless they may come already. */
+/* Moves the state into a file for other processes, unless done before. */
 static CUresult share(struct emu_multicast *mc)
 {
     struct emu_passport passport = {
@@ -156,7 +157,7 @@ static CUresult share(struct emu_multicast *mc)
     if (result != CUDA_SUCCESS)
         return result;
     atomic_store_explicit(&mc->shared, mc->team.state, memory_order_release);
-    emu_multicast_wake(); /* who waits is to look out for other processes from now on */
+    emu_multicast_wake(); /* waiters must poll for other processes from now on */
     return CUDA_SUCCESS;
 }
 
@@ -228,7 +229,7 @@ CUresult sw_emu_cuMulticastCreate(CUmemGenericAllocationHandle *mc,
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* A team of one is refused, as drivers do it. */
+    /* A team of one is refused, as by real drivers. */
     if (mc == NULL || prop == NULL || prop->flags != 0 || prop->size == 0 ||
         !emu_is_multicast_granular(prop->size) || prop->numDevices < 2 ||
         prop->numDevices > (unsigned)emu_machine.devices)

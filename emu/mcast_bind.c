@@ -1,5 +1,5 @@
-/* Binding memory to multicast objects, and unbinding it. What is bound is written into the state of the
- * object's team, for all processes to see.
+/* Binds memory to multicast objects and unbinds it. Bindings are written to the state of the
+ * object's team, which all processes see.
  */
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 
 /* ---- bind ------------------------------------------------------------------------------------ */
 
-/* The device's place in the team; -1: it has none. */
+/* The device's index in the team; -1: not a member. */
 static int member_of(const struct emu_multicast *mc, CUdevice dev)
 {
     for (unsigned i = 0; i < mc->added; i++)
@@ -16,17 +16,17 @@ static int member_of(const struct emu_multicast *mc, CUdevice dev)
     return -1;
 }
 
-/* What is to be bound, as both kinds of call give it. */
+/* The binding that a call requests; both kinds of call use this. */
 struct request {
     CUmemGenericAllocationHandle mc;
     size_t mc_offset, bytes;
-    CUdevice device;                     /* -1: the memory's own */
+    CUdevice device;                     /* -1: the memory's device */
     CUmemGenericAllocationHandle memory; /* with memory_offset; or 0 and an address */
     size_t memory_offset;
     CUdeviceptr address;
 };
 
-/* The memory that is to be bound. Under the lock. */
+/* The memory to be bound. Under the lock. */
 static struct emu_physical *request_memory(const struct request *r, size_t *offset)
 {
     const struct emu_view *view;
@@ -43,7 +43,7 @@ static struct emu_physical *request_memory(const struct request *r, size_t *offs
     return (struct emu_physical *)view->object;
 }
 
-/* What can be checked before the team is complete, and must hold when it is. Under the lock. */
+/* The checks that do not need a complete team; repeated once it is complete. Under the lock. */
 static CUresult request_check(const struct request *r, struct emu_multicast **mc,
                               struct emu_physical **memory, size_t *offset)
 {
@@ -62,7 +62,7 @@ static CUresult request_check(const struct request *r, struct emu_multicast **mc
     return CUDA_SUCCESS;
 }
 
-/* Whether something lies there already. What is in the way of a process that has gone gives way. */
+/* Whether something is bound there already. Bindings of processes that have ended are removed. */
 static int is_bound(struct emu_multicast *mc, unsigned member, size_t offset, size_t bytes)
 {
     for (uint64_t i = 0; i < mc->team.state->bind_count; i++) {
@@ -170,7 +170,7 @@ CUresult sw_emu_cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mc, CUdevice
 
 /* ---- unbind ---------------------------------------------------------------------------------- */
 
-/* What has been bound over memory that went away comes before the binding of that memory. */
+/* If memory was freed and the range bound again, the new binding is removed first. */
 static CUresult unbind(struct emu_multicast *mc, unsigned member, size_t offset, size_t bytes)
 {
     struct emu_team_bind *found = NULL;

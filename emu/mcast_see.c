@@ -1,8 +1,8 @@
-/* What this process sees of a multicast object: its devices and bindings as they were when it last
- * looked, and where the memory is in this process. Kernels compare versions at each access; when the
- * state has changed since, by another process that is, they bring all this up to date first.
+/* This process's copy of a multicast object's state: its devices and bindings as last read, and the
+ * addresses of the bound memory in this process. Kernels compare versions at each access; if
+ * another process has changed the state since, they update the copy first.
  *
- * Memory that another process has bound is mapped here, unless this process has a handle of it.
+ * Memory bound by another process is mapped here, unless this process has a handle of it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void targets_set(struct emu_multicast *mc, const struct seen_bind *b, uns
             memory != NULL ? memory + at : NULL, memory_order_release);
 }
 
-/* NULL where the process that bound it has it no more. */
+/* NULL if the process that bound it no longer has it. */
 static const struct guest *guest_of(struct emu_multicast *mc, const struct emu_place *place)
 {
     struct emu_passport passport;
@@ -102,7 +102,7 @@ int emu_multicast_reserve(struct emu_multicast *mc, uint64_t count)
     return 0;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole state ------------------------------------------------------------------------- */
 
 CUresult emu_multicast_see(struct emu_multicast *mc)
 {
@@ -114,7 +114,7 @@ CUresult emu_multicast_see(struct emu_multicast *mc)
         mc->devices[mc->added] = state->devices[mc->added];
         mc->is_member[state->devices[mc->added]] = 1;
     }
-    /* All that has gone, before what may have come to the same place. */
+    /* First all bindings that are gone, then new ones, which may be at the same place. */
     for (uint64_t i = 0; i < mc->bind_count; i++)
         if (i >= state->bind_count || mc->binds[i].serial != atomic_load(&state->binds[i].serial))
             bind_forget(mc, &mc->binds[i]);
@@ -156,8 +156,8 @@ void emu_multicast_see_nothing(struct emu_multicast *mc)
     }
 }
 
-/* With the memory off the list of objects. What we have bound of it has gone for everybody; what
- * others have bound is to be had from them. */
+/* The memory is off the list of objects already. Own bindings of it end for all processes; memory
+ * that other processes have bound must be opened through them again. */
 static void memory_gone(struct emu_multicast *mc, const struct emu_physical *p)
 {
     emu_team_lock(&mc->team);
@@ -200,7 +200,7 @@ void emu_multicast_memory_gone(const struct emu_physical *p)
 
 /* ---- access ---------------------------------------------------------------------------------- */
 
-/* The member's memory at the offset, if all of it is bound in one piece. */
+/* The member's memory at the offset, if the whole range is bound to contiguous memory. */
 static unsigned char *target_at(const struct emu_multicast *mc, unsigned member, size_t offset,
                                 size_t bytes)
 {

@@ -1,7 +1,7 @@
-/* Handles: the table of what they refer to, their references, and what ends when the last one goes.
+/* Handles: the table of their objects, reference counts, and the end of an object.
  *
- * A handle is an index and a generation, so a stale one is told from a live one. An object has one
- * handle for its whole life, and several references may stand behind it.
+ * A handle is an index and a generation, so a stale handle is recognized. An object has one handle
+ * for its whole life, which may have several references.
  */
 #include <errno.h>
 #include <stdlib.h>

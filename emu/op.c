@@ -1,4 +1,4 @@
-/* What one stream operation or graph node does, and the checks on its addresses. */
+/* Executes one stream operation or graph node, and checks its addresses. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static CUresult wait_value(CUdevice device, const CUstreamBatchMemOpParams *p, i
     }
 }
 
-/* A write without its barrier is not weaker here. */
+/* A write without a memory barrier is not weaker here. */
 static CUresult write_value(CUdevice device, const CUstreamBatchMemOpParams *p, int bits)
 {
     void *word = emu_access(device, p->writeValue.address, (size_t)bits / 8, 1);
@@ -112,7 +112,7 @@ static CUresult memory_run(const struct emu_op *op)
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
             result = write_value(op->device, &p[i], 64);
             break;
-        default: /* flushes and barriers: every access here is ordered already */
+        default: /* flushes and barriers: all accesses are ordered here */
             break;
         }
     }
@@ -152,7 +152,7 @@ CUresult emu_op_run(const struct emu_op *op)
         result = emu_graph_run(op->exec);
         break;
     }
-    /* The range was good when the call was made: it went away under the work. */
+    /* INVALID_VALUE here means that the range, valid at the call, has been unmapped since. */
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_ILLEGAL_ADDRESS : result;
 }
 

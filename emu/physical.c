@@ -1,15 +1,15 @@
-/* Physical allocations: memfds, each mapped once for the driver's own use, which is where kernels
- * and copies of every device read and write.
+/* Physical allocations: memfds. Each is mapped once for the driver's own use, at its canonical
+ * addresses, where kernels and copies of every device read and write.
  *
- * An allocation ends when its last handle reference, its last mapping and the last descriptor that
- * was exported of it have gone. Descriptors are the system's: they are copied, sent away and closed
- * without a word to us. So each export opens the file anew and puts a lock on it that belongs to
- * the open file, as do all copies of the descriptor and the mappings made through it, here and in
- * any process. Whether any of them is left is then a question to the system: is there a lock?
+ * An allocation ends when its last handle reference, its last mapping and its last exported
+ * descriptor are gone. Descriptors belong to the system: they are duplicated, sent and closed
+ * without notice. So each export opens the file anew and puts a lock on the open file description.
+ * The lock lives as long as any copy of the descriptor, or any mapping made through one, in any
+ * process. So the driver asks the system whether a lock is left.
  *
- * Who comes with a fabric handle opens the file without being given a descriptor, and puts the same
- * lock on it. To know whether the memory has not ended meanwhile he looks for these locks and for a
- * second one, which the owner keeps for as long as he has a handle or a mapping.
+ * The importer of a fabric handle opens the file without receiving a descriptor, and takes the same
+ * lock. To find out whether the memory has ended meanwhile, it looks for these locks and for a
+ * second lock, which the owner holds as long as it has a handle or a mapping.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,11 +21,11 @@
 
 #include "share.h"
 
-static size_t taken[EMU_MAX_DEVICES]; /* bytes of each device's memory */
+static size_t taken[EMU_MAX_DEVICES]; /* bytes in use on each device */
 static size_t held_by_descriptors;    /* allocations that nothing else holds */
 static uint64_t last_buffer_id;
 
-/* ---- how much there is ----------------------------------------------------------------------- */
+/* ---- memory limits --------------------------------------------------------------------------- */
 
 static void sweep(void);
 
@@ -57,14 +57,14 @@ uint64_t emu_buffer_id(void)
     return ++last_buffer_id;
 }
 
-/* ---- the end --------------------------------------------------------------------------------- */
+/* ---- end of an allocation -------------------------------------------------------------------- */
 
 static CUdevice device_of(const struct emu_physical *p)
 {
     return p->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? p->prop.location.id : -1;
 }
 
-/* The locks lie on these bytes of the file. */
+/* Byte offsets of the locks in the file. */
 enum { HELD_BY_DESCRIPTORS, HELD_BY_OWNER, HOLDS };
 
 static void owner_holds(const struct emu_physical *p, int holds)
@@ -144,10 +144,10 @@ void emu_physical_print(int fd)
     pthread_mutex_unlock(&emu_memory_mutex);
 }
 
-/* ---- the beginning --------------------------------------------------------------------------- */
+/* ---- start of an allocation ------------------------------------------------------------------ */
 
-/* Everything but the descriptor, which the caller keeps on failure. Under the lock; the memory has
- * been taken. */
+/* Creates everything but the descriptor, which the caller keeps on failure. Under the lock; the
+ * memory has been charged. */
 static CUresult physical_make(const CUmemAllocationProp *prop, size_t bytes,
                               const struct emu_id *id, int fd, struct emu_physical **out)
 {
@@ -218,9 +218,9 @@ static CUresult location_ok(const CUmemAllocationProp *prop)
     switch (prop->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         return emu_device_exists(prop->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    case CU_MEM_LOCATION_TYPE_HOST: /* the id means nothing */
+    case CU_MEM_LOCATION_TYPE_HOST: /* the id has no meaning */
         return prop->requestedHandleTypes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA: /* this machine has one node */
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA: /* one node only */
         return prop->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
     case CU_MEM_LOCATION_TYPE_INVALID:
@@ -323,7 +323,7 @@ CUresult emu_physical_import(const struct emu_passport *passport, int fd,
 
 void emu_physical_place(struct emu_physical *p, struct emu_place *place)
 {
-    p->exported = 1; /* whoever comes there will hold it as a descriptor does */
+    p->exported = 1; /* an importer holds it as a descriptor does */
     *place = (struct emu_place){p->object.id, getpid(), p->fd};
 }
 
@@ -337,7 +337,7 @@ CUresult emu_physical_visit(const struct emu_passport *passport, int fd, struct 
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-/* A location or type that does not exist is not refused here, nor is it on hardware. */
+/* Accepts a location or type that does not exist, as on hardware. */
 CUresult sw_emu_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                               CUmemAllocationGranularity_flags option)
 {

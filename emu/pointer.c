@@ -1,4 +1,4 @@
-/* What an address is, and copies and fills by address. */
+/* Attributes of addresses, and copies and fills by address. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include "exec.h"
 #include "memory.h"
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
-/* An answer and how many bytes of it the caller has room for. */
+/* A value and its size in the caller's memory. */
 struct answer {
     union {
         CUcontext context;
@@ -25,13 +25,13 @@ struct answer {
 
 #define ANSWER(member, value) ((struct answer){.member = (value), .size = sizeof(a->member)})
 
-/* Where the memory is and what it may be used as. */
+/* Location and permitted uses of the memory. */
 static CUresult ask_memory(const struct emu_view *view, CUpointer_attribute attribute,
                            CUdeviceptr ptr, struct answer *a)
 {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *a = ANSWER(context, view->ctx); /* memory that was mapped belongs to none */
+        *a = ANSWER(context, view->ctx); /* NULL for mapped memory */
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *a = ANSWER(word, view->seen.multicast == NULL && view->device < 0 ? CU_MEMORYTYPE_HOST
@@ -69,8 +69,8 @@ static CUresult ask_memory(const struct emu_view *view, CUpointer_attribute attr
     }
 }
 
-/* The range is what was reserved, which may have several mappings: so says an H200's driver, of an expandable segment of
- * PyTorch's. */
+/* The range is the reservation, which may have several mappings. An H200's driver answers this for
+ * an expandable segment of PyTorch. */
 static CUresult ask_range(const struct emu_view *view, CUpointer_attribute attribute,
                           struct answer *a)
 {
@@ -134,7 +134,7 @@ CUresult sw_emu_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 
 /* ---- copies and fills ------------------------------------------------------------------------ */
 
-/* What lies at an address, as far as it goes in one piece. */
+/* The contiguous memory at an address. */
 struct piece {
     void *at[EMU_MAX_DEVICES]; /* several for a multicast address, which can only be written */
     int count;
@@ -167,7 +167,7 @@ static int piece_find(CUdevice device, CUdeviceptr addr, size_t bytes, int write
     return p->count > 0 ? 0 : -1;
 }
 
-/* A word that is aligned is copied whole, whoever else writes it. */
+/* Copies an aligned word in one access, so a concurrent writer cannot tear it. */
 static void copy_bytes(void *to, const void *from, size_t bytes)
 {
     if (bytes == sizeof(uint32_t) && ((uintptr_t)to | (uintptr_t)from) % sizeof(uint32_t) == 0)
@@ -195,12 +195,13 @@ CUresult emu_copy(CUdevice device, CUdeviceptr dst, CUdeviceptr src, size_t byte
 }
 
 #if !defined(EMU_TSAN)
-/* Zeroes whole pages. Those without memory are not given any: they are dropped, for what mincore() said
- * is a hint. They may be swapped out, or have got memory since; after this they read as zero whatever
- * they were. The others keep their memory: to drop it and get it again takes far longer than to write. */
+/* Zeroes whole pages. Pages without memory are not allocated but dropped, because mincore() is only
+ * a hint: a page may be swapped out, or may have been allocated since. After the drop it reads as
+ * zero in any case. Pages with memory are written: dropping and allocating them again takes much
+ * longer. */
 static void zero_run(unsigned char *at, size_t bytes, int has_memory)
 {
-    /* Blocks lie in the arena and are the process's own; all else is memory that may be shared. */
+    /* Blocks lie in the arena and are private to the process; other memory may be shared. */
     const int drop = emu_is_device_address((CUdeviceptr)(uintptr_t)at) ? MADV_DONTNEED
                                                                        : MADV_REMOVE;
 
@@ -228,10 +229,10 @@ static void zero_pages(unsigned char *at, size_t bytes, size_t page)
     zero_run(at + begin, bytes - begin, has_memory);
 }
 
-/* Communicators clear much memory of which they use little, all ranks of a machine at once. */
+/* Communicators clear much memory of which they use little, on all ranks of a machine at once. */
 static void zero_piece(unsigned char *at, size_t bytes)
 {
-    const size_t least = (size_t)64 << 10; /* below, to write is quicker than to ask */
+    const size_t least = (size_t)64 << 10; /* below, writing is faster than asking */
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t head = (size_t)(-(uintptr_t)at % page);
     size_t pages;
@@ -246,7 +247,7 @@ static void zero_piece(unsigned char *at, size_t bytes)
     memset(at + head + pages, 0, bytes - head - pages);
 }
 #else
-/* Whoever reads or writes there at the same time is to be reported, so it is written. */
+/* Writes, so that ThreadSanitizer reports concurrent accesses. */
 static void zero_piece(unsigned char *at, size_t bytes)
 {
     memset(at, 0, bytes);
@@ -268,7 +269,7 @@ static void fill_piece(void *at, unsigned value, size_t width, size_t bytes)
     }
 }
 
-/* dst is aligned to width, and mappings begin at granules: no element lies in two pieces. */
+/* dst is aligned to width, and mappings begin at granules: no element spans two pieces. */
 CUresult emu_fill(CUdevice device, CUdeviceptr dst, unsigned value, size_t width, size_t count)
 {
     size_t bytes = width * count;

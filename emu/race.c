@@ -1,7 +1,7 @@
-/* Delays at the memory accesses of kernels that were compiled with SYMWIN_RACE: symwin-perf --race.
+/* Delays at the memory accesses of kernels compiled with SYMWIN_RACE: symwin-perf --race.
  *
- * Where a thread is held up depends on the seed, on who it is, on the address and on how many accesses it has made: so the
- * same seed holds up the same threads in the same places.
+ * Whether an access is delayed depends on the seed, the thread, the address and the number of
+ * accesses that the thread has made. So one seed delays the same threads at the same places.
  */
 #include <time.h>
 
@@ -34,7 +34,7 @@ UNSEEN static int is_meant(const struct emu_dev_thread *me)
            (now.warp < 0 || (unsigned)now.warp == me->thread.x / 32);
 }
 
-/* Either the thread alone is held up, as a warp may be, or its block with it. */
+/* Delays either the thread alone, as a warp may be delayed, or its whole block. */
 UNSEEN void emu_dev_race(const void *p)
 {
     struct emu_dev_thread *me = emu_dev_me();

@@ -1,7 +1,7 @@
-/* Export and import. What a descriptor carries is in share.h. A fabric handle is an object's name and
- * the place of its file, where every process of this user can open it, as hosts joined by NVLink
- * reach each other's memory. It holds nothing: when that process has let go of the object, or has
- * died, nothing is found there.
+/* Export and import. share.h describes a descriptor's contents. A fabric handle has an object's id
+ * and the place of its file, which every process of the same user can open, as hosts joined by
+ * NVLink reach each other's memory. A fabric handle holds nothing: once that process has released
+ * the object, or has died, the import fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 static const char passport_magic[16] = "symwin-emu-mem2";
 static const char fabric_magic[16] = "symwin-emu-fab2";
 
-/* With these nobody can cut the file short under a mapping of it. */
+/* With these seals no process can shorten the file under a mapping. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* FNV-1a: against mistakes, not against malice. */
@@ -32,7 +32,8 @@ static uint64_t digest_of(const void *data, size_t bytes)
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-/* Descriptors that nobody asked for stay clear of the low numbers, which programs like to count. */
+/* Moves a descriptor that the program did not ask for to a high number: programs rely on low
+ * ones. */
 static int move_high(int fd)
 {
     const int high = fcntl(fd, F_DUPFD_CLOEXEC, 256);
@@ -80,7 +81,7 @@ int emu_file_is_locked(int fd, off_t first, off_t count)
 
 /* ---- passports ------------------------------------------------------------------------------- */
 
-/* What lies before the passport. */
+/* Size of what precedes the passport. */
 static size_t contents_of(const struct emu_passport *passport)
 {
     return passport->kind == EMU_PHYSICAL ? passport->bytes
@@ -109,8 +110,8 @@ CUresult emu_passport_issue(struct emu_passport *passport, int *out)
     return CUDA_SUCCESS;
 }
 
-/* Anything that is not exactly what emu_passport_issue() made for an object of that handle type is
- * UNKNOWN, which is what an H200's driver answers (docs/conformance.md). */
+/* UNKNOWN for anything but a file of emu_passport_issue() for an object with that handle type, as
+ * an H200's driver answers (docs/conformance.md). */
 static CUresult passport_read(int fd, unsigned type, struct emu_passport *passport)
 {
     struct stat file;
@@ -132,7 +133,8 @@ static CUresult passport_read(int fd, unsigned type, struct emu_passport *passpo
     return contents_of(passport) == (size_t)memory ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-/* The number may be anything by now: opening it must neither block nor get us a terminal. */
+/* The descriptor number may refer to anything by now: the open must not block and must not acquire
+ * a controlling terminal. */
 int emu_place_open(const struct emu_place *place, enum emu_object_kind kind, unsigned types,
                    struct emu_passport *passport)
 {
@@ -196,7 +198,7 @@ static CUresult export_fabric(struct emu_object *object, CUmemFabricHandle *out)
     return CUDA_SUCCESS;
 }
 
-/* Under the lock. What lives in this process is not looked for elsewhere. */
+/* Under the lock. An object of this process is not searched elsewhere. */
 static CUresult import_from(const struct emu_place *place, enum emu_object_kind kind,
                             struct emu_object **object)
 {
@@ -231,7 +233,8 @@ static CUresult import_fabric(const CUmemFabricHandle *in, CUmemGenericAllocatio
         f.digest != digest_of(&f, offsetof(struct fabric, digest)) ||
         (f.kind != EMU_PHYSICAL && f.kind != EMU_MULTICAST))
         return CUDA_ERROR_INVALID_VALUE;
-    emu_physical_sweep(); /* the handle holds nothing: what only a closed descriptor held is gone */
+    /* A fabric handle holds nothing: end memory whose last holder, a descriptor, was closed. */
+    emu_physical_sweep();
     pthread_mutex_lock(&emu_memory_mutex);
     result = import_from(&f.place, (enum emu_object_kind)f.kind, &object);
     if (result == CUDA_SUCCESS)
@@ -298,7 +301,7 @@ CUresult sw_emu_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     if (handle == NULL || shareable == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     switch (type) {
-    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: /* the descriptor itself, as a pointer */
+    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: /* the pointer is the descriptor */
         if ((intptr_t)shareable < 0 || (intptr_t)shareable > INT32_MAX)
             return CUDA_ERROR_UNKNOWN;
         return import_fd((int)(intptr_t)shareable, handle);

@@ -1,9 +1,9 @@
-/* Device addresses: one arena, reserved once, in which ranges are handed out; and the table of what
- * is mapped where.
+/* Device addresses: one arena, reserved once, from which ranges are allocated; and the table of
+ * mappings.
  *
- * The arena is reserved without memory behind it and left out of core dumps. Under a sanitizer, or
- * a limit on address space, it is as large as can be had. Ranges are found first fit, as the driver
- * does it, so an address that was given back is soon in use again: who keeps it too long finds out.
+ * The arena is reserved without memory and left out of core dumps. Under a sanitizer, or with a
+ * limit on address space, it is as large as possible. Ranges are allocated first fit, as by the
+ * driver, so a freed address is soon reused, which exposes accesses after a free.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@ struct emu_mapping *_Atomic *emu_table;
 
 struct range {
     CUdeviceptr va;
-    size_t bytes; /* as asked for */
-    size_t span;  /* in whole granules */
+    size_t bytes; /* requested size */
+    size_t span;  /* size in whole granules */
     enum emu_range_kind kind;
     unsigned mappings;
 };
@@ -48,8 +48,8 @@ static unsigned char *reserve(size_t bytes)
     return p;
 }
 
-/* What to try first: 32 TiB, or less where the process may have less. All memory is mapped a second
- * time outside the arena, so no more than half of what there is. */
+/* The first size to try: 32 TiB, or half of the limit on address space, since all memory is mapped
+ * a second time outside the arena. */
 static size_t most_bytes(void)
 {
     const size_t most = (size_t)32 << 40;
@@ -60,7 +60,7 @@ static size_t most_bytes(void)
     return (size_t)limit.rlim_cur / 2;
 }
 
-/* As much as can be had. */
+/* Reserves as much as possible. */
 static unsigned char *reserve_most(size_t *bytes)
 {
     const size_t least = (size_t)16 << 20;
@@ -88,7 +88,7 @@ CUresult emu_space_start(void)
         munmap(arena, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    /* Granules are aligned; what is before the first and behind the last one stays unused. */
+    /* Granules are aligned; what lies before the first and behind the last stays unused. */
     emu_table = table;
     emu_arena = arena + (0 - (uintptr_t)arena) % EMU_GRANULE;
     emu_arena_bytes = (size_t)(arena + bytes - emu_arena) / EMU_GRANULE * EMU_GRANULE;
@@ -139,7 +139,7 @@ static CUdeviceptr fit(CUdeviceptr from, CUdeviceptr to, size_t span, size_t ali
     return at >= from && at <= to && to - at >= span ? at : 0;
 }
 
-/* Where a range goes, and its place in the list. */
+/* Address for a new range, and its index in the list. */
 static CUdeviceptr range_place(size_t span, size_t alignment, CUdeviceptr hint, size_t *index)
 {
     const CUdeviceptr first = (CUdeviceptr)(uintptr_t)emu_arena, end = first + emu_arena_bytes;
@@ -237,7 +237,8 @@ CUresult sw_emu_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignm
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* The header says "host page"; a driver of CUDA 13.0 wants granules (docs/hardware.md). */
+    /* cuda.h says "host page"; a CUDA 13.0 driver requires multiples of 2 MiB
+     * (docs/hardware.md). */
     if (ptr == NULL || size == 0 || size % EMU_GRANULE != 0 || addr % EMU_GRANULE != 0 ||
         flags != 0 || (alignment & (alignment - 1)) != 0)
         return CUDA_ERROR_INVALID_VALUE;

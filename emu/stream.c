@@ -1,13 +1,14 @@
-/* Streams, and how their work is ordered.
+/* Streams and their order.
  *
- * A stream is a queue. While it has work, one thread of the pool works on it; the thread goes back
- * when the queue is empty, so a stream costs nothing while idle and destroying one with work in it
- * waits for nobody: the last of handle, thread and marks frees it.
+ * A stream is a queue. While it has work, one pool thread executes it and returns to the pool when
+ * the queue is empty. So an idle stream costs nothing, and destroying a stream with work does not
+ * wait: the last reference (handle, thread or mark) frees it.
  *
- * Each task gets a ticket from a counter of its device. The legacy stream's order against the
- * blocking streams then needs no bookkeeping: its task starts when no blocking stream of the device
- * has an unfinished task with a smaller ticket, and theirs start when it has none. All waiting is
- * for smaller tickets or for marks made earlier, so nothing waits in a circle.
+ * Each task gets a ticket from its device's counter. The order of the legacy stream against
+ * blocking streams follows from tickets: a legacy task starts when no blocking stream of the device
+ * has an unfinished task with a smaller ticket; a task of a blocking stream starts when the legacy
+ * stream has none. A task only waits for smaller tickets and for earlier marks, so there is no
+ * cycle.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -18,14 +19,14 @@ struct emu_task {
     struct emu_task *next;
     struct emu_op op;
     uint64_t ticket;
-    struct emu_mark *after;  /* owned; passed before it starts */
+    struct emu_mark *after;  /* owned; must be passed before it starts */
     struct emu_mark *passed; /* owned; passed when it has ended */
 };
 
 struct device {
     pthread_mutex_t mutex;
     uint64_t tickets;
-    struct CUstream_st *streams; /* with a handle or work; the legacy one is not among them */
+    struct CUstream_st *streams; /* with a handle or work; without the legacy one */
     struct CUstream_st legacy;
 };
 
@@ -42,7 +43,7 @@ __attribute__((constructor)) static void devices_init(void)
         s->device = i;
         s->legacy = 1;
         s->id = (uint64_t)i + 1;
-        atomic_init(&s->refs, 1); /* never goes away */
+        atomic_init(&s->refs, 1); /* never freed */
     }
 }
 
@@ -124,7 +125,7 @@ int emu_mark_passed(struct emu_mark *m, uint64_t *ns)
 /* ---- work ------------------------------------------------------------------------------------ */
 
 /* Waits until `other` has no unfinished task with a ticket below `ticket`. The lock is held.
- * Returns whether it slept: the list of streams may have changed then. */
+ * Returns whether it slept: then the list of streams may have changed. */
 static int wait_for_tickets(struct device *d, struct CUstream_st *other, uint64_t ticket)
 {
     int slept = 0;
@@ -146,7 +147,7 @@ static int wait_for_tickets(struct device *d, struct CUstream_st *other, uint64_
     return slept;
 }
 
-/* Waits for every stream of the device that `which` says; the lock is held. */
+/* Waits for every stream of the device that `which` selects. The lock is held. */
 static void wait_for_streams(struct device *d, uint64_t ticket, int (*which)(struct CUstream_st *))
 {
     struct CUstream_st *s = d->streams;
@@ -185,7 +186,7 @@ static void task_run(struct CUstream_st *s, struct emu_task *t)
             wait_for_tickets(d, &d->legacy, t->ticket);
         pthread_mutex_unlock(&d->mutex);
     }
-    /* A context that failed does nothing any more. */
+    /* After a sticky error, tasks of the context do nothing. */
     if (atomic_load(&s->ctx->sticky) == CUDA_SUCCESS && !emu_exiting()) {
         result = emu_op_run(&t->op);
         if (result != CUDA_SUCCESS)
@@ -225,7 +226,7 @@ static void stream_work(void *arg)
     stream_unref(s);
 }
 
-/* Puts the task into the queue and sees to it that somebody works on it. */
+/* Adds the task to the queue and starts a thread if none works on it. */
 static CUresult enqueue(struct CUstream_st *s, struct emu_task *t)
 {
     struct device *d = &devices[s->device];
@@ -345,7 +346,7 @@ struct CUstream_st *emu_stream_legacy(CUdevice device)
     return &devices[device].legacy;
 }
 
-/* A stream with a reference, not yet anybody's handle. */
+/* A stream with a reference, without a handle. */
 static struct CUstream_st *stream_new(struct CUctx_st *ctx, unsigned flags)
 {
     static _Atomic uint64_t last_id = EMU_MAX_DEVICES;
@@ -373,7 +374,8 @@ static struct CUstream_st *stream_new(struct CUctx_st *ctx, unsigned flags)
 /* ---- each thread's default streams ---- */
 
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
-static pthread_key_t own_key; /* a thread's EMU_MAX_DEVICES streams, NULL where it has used none */
+/* A thread's EMU_MAX_DEVICES streams, NULL where it has used none. */
+static pthread_key_t own_key;
 
 static void own_end(void *streams)
 {
@@ -396,7 +398,7 @@ static void own_begin_not(void)
 {
 }
 
-/* Threads may end when this is unloaded. */
+/* Threads may end after this library was unloaded. */
 __attribute__((destructor)) static void own_wind_up(void)
 {
     (void)pthread_once(&own_once, own_begin_not);
@@ -498,7 +500,7 @@ CUresult sw_emu_cuStreamDestroy(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-/* What Synchronize and Query have in common. */
+/* Common part of Synchronize and Query. */
 static CUresult observe(enum emu_entry entry, CUstream handle, struct CUstream_st **s)
 {
     CUresult result = emu_enter(entry);

@@ -1,6 +1,6 @@
-/* Leaving one stack for another, in a few instructions: what the calling convention lets a
- * function keep is pushed, and the stack pointer is all there is to a context. ucontext, which
- * costs a system call a switch, serves the machines that nobody wrote those instructions for.
+/* Switches between stacks in a few instructions: the registers that the calling convention
+ * preserves are pushed, and a context is just the stack pointer. Machines without such code here
+ * use ucontext, which costs a system call per switch.
  */
 #include "swap.h"
 
@@ -44,8 +44,8 @@ __asm__(".pushsection .text\n"
 
 int emu_swap_make(void **context, void *stack, size_t bytes, void (*entry)(void))
 {
-    /* A function finds its return address 8 bytes off a 16-byte boundary; a zero there ends
-     * backtraces. Below it lies what emu_swap() pops. */
+    /* On entry a function expects its return address 8 bytes off a 16-byte boundary; a zero there
+     * ends backtraces. Below it lies what emu_swap() pops. */
     uint64_t *sp = (uint64_t *)(void *)((unsigned char *)stack + bytes) - 3;
     uint32_t mxcsr;
     uint16_t fcw;
@@ -138,7 +138,7 @@ int emu_swap_make(void **context, void *stack, size_t bytes, void (*entry)(void)
 void emu_swap(void **from, void *to)
 {
     ucontext_t own;
-    const int borrowed = *from == NULL; /* a stack that nobody made: its context stays on it */
+    const int borrowed = *from == NULL; /* a stack not made here: its context stays on it */
 
     if (borrowed)
         *from = &own;

@@ -1,4 +1,4 @@
-/* The state of a multicast object, which all processes that have it see. See team.h. */
+/* The state of a multicast object that all its processes share. See team.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 
 #include "team.h"
 
-/* Bytes of the file that are locked. Seats lie behind what any file has, and have no end. */
+/* Locked bytes of the file. Seats lie beyond the end of any file, and are not limited in number. */
 #define STATE_LOCK 0
 #define SEATS ((off_t)1 << 48)
 
 static uint64_t most_binds(size_t object_bytes, unsigned devices)
 {
-    /* Those that do not overlap, as many whose memory has gone, and a few. */
+    /* Bindings that do not overlap, as many whose memory was freed, and some more. */
     return (uint64_t)2 * (object_bytes / EMU_GRANULE) * devices + 64;
 }
 
@@ -49,7 +49,7 @@ void emu_team_end(struct emu_team *team)
 {
     munmap(team->state, team->bytes);
     if (team->fd >= 0)
-        close(team->fd); /* and with it all its locks */
+        close(team->fd); /* releases all its locks */
 }
 
 /* ---- seats ----------------------------------------------------------------------------------- */

@@ -1,11 +1,13 @@
-/* Who a CUDA thread is, as ThreadSanitizer can tell it.
+/* Stack traces that identify a CUDA thread, for ThreadSanitizer.
  *
- * Of an access that was made a while ago ThreadSanitizer has the stack trace, and no more: the fiber has been another
- * thread since. So a thread is called through functions that stand for digits, and its traces have device, block and
- * index in them, in octal:
+ * For an earlier access ThreadSanitizer has only the stack trace, and the fiber may run another
+ * thread by now. So each CUDA thread is called through functions that stand for digits, and its
+ * stack traces contain device, block and thread index in octal:
  *
- *     emu_digit_0 emu_digit_0 emu_digit_2 | emu_digit_0 emu_digit_0 emu_digit_1 | emu_digit_0 ... emu_digit_7 | the kernel
- *     device 2                              block 1                               thread 7
+ *     emu_digit_0 emu_digit_0 emu_digit_2     device 2
+ *     emu_digit_0 emu_digit_0 emu_digit_1     block 1
+ *     emu_digit_0 ... emu_digit_7             thread 7
+ *     the kernel
  *
  * bench/perf/tsan.c reads them.
  */
@@ -25,7 +27,7 @@ struct trail {
 
 static void next(struct trail *trail);
 
-/* What is behind the call keeps it from being a jump, which would leave no trace. */
+/* The code after the call prevents a tail call, which would leave no frame. */
 #define DIGIT(n)                                                                                   \
     __attribute__((noinline)) static void emu_digit_##n(struct trail *trail)                       \
     {                                                                                              \

@@ -1,5 +1,6 @@
-/* User objects: what graphs keep for whoever made them. The callback comes, without any lock, on the thread that gives up
- * the last reference, or later where a test says so, and may call no driver. */
+/* User objects: what graphs hold for their creator. The callback runs without any lock on the
+ * thread that drops the last reference, or later if a test asks for that. It must not call the
+ * driver. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -9,8 +10,8 @@ struct CUuserObject_st {
     atomic_uint refs;
     CUhostFn fn;
     void *data;
-    CUdevice device;                /* that was current when it was made; -1: none was */
-    struct CUuserObject_st *behind; /* of those whose callbacks are late */
+    CUdevice device;                /* current at creation; -1: none */
+    struct CUuserObject_st *behind; /* list of delayed callbacks */
 };
 
 static struct {
@@ -30,7 +31,7 @@ static void call_back(struct CUuserObject_st *object)
     free(object);
 }
 
-/* Whether the object's callback is to come later. */
+/* Whether the callback is delayed. */
 static int keep(struct CUuserObject_st *object)
 {
     int late;

@@ -1,5 +1,5 @@
-/* What every example does alike, beside what it is about: processes of its own, --version, and an exit status that
- * counts what could not be printed. C99 and C++; for programs that define _GNU_SOURCE, or _POSIX_C_SOURCE. */
+/* What all examples share: forking processes, --version, and an exit status that includes failed
+ * output. C99 and C++; for programs that define _GNU_SOURCE or _POSIX_C_SOURCE. */
 #ifndef COMMON_H
 #define COMMON_H
 
@@ -15,8 +15,9 @@
 
 #include "symwin.h"
 
-/* First of all in main(). Where one of the three is closed, the library would get its number for a descriptor of its own,
- * and what is printed would go there. So it becomes one that cannot be printed to. */
+/* Call first in main(). If stdin, stdout or stderr is closed, a later descriptor of the library
+ * would get its number, and output would go there. So a descriptor without the needed access takes
+ * the number. */
 static inline void common_begin(void)
 {
     int fd;
@@ -27,7 +28,7 @@ static inline void common_begin(void)
             exit(EXIT_FAILURE);
 }
 
-/* Why what was printed went nowhere; NULL: it did not. */
+/* Why output was lost; NULL: it was not. */
 static inline const char *common_lost(void)
 {
     int failed;
@@ -36,7 +37,8 @@ static inline const char *common_lost(void)
     failed = fflush(stdout) != 0;
     if (!failed && !ferror(stdout))
         return NULL;
-    if (!failed) { /* an earlier line did, and took the reason with it: one more has the same */
+    /* An earlier write failed and its errno is lost: one more write fails with the same. */
+    if (!failed) {
         clearerr(stdout);
         putchar('\n');
         fflush(stdout);
@@ -44,7 +46,7 @@ static inline const char *common_lost(void)
     return errno != 0 ? strerror(errno) : "a part of it is lost";
 }
 
-/* Before the program returns from main(): `status`, or EXIT_FAILURE where what it printed went nowhere. */
+/* Call before main() returns: `status`, or EXIT_FAILURE if output was lost. */
 static inline int common_end(const char *name, int status)
 {
     const char *why = common_lost();
@@ -69,7 +71,8 @@ static inline void common_set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* This child ends at once when its parent does, however that ends. It may have ended already. */
+/* Makes this child end when its parent does, however the parent ends. The parent may have ended
+ * already. */
 static inline void common_follow(pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -77,7 +80,7 @@ static inline void common_follow(pid_t parent)
         _exit(EXIT_FAILURE);
 }
 
-/* Waits for all children. Returns the exit status of all together. */
+/* Waits for all children. Returns their common exit status. */
 static inline int common_wait(void)
 {
     int failed = 0;
@@ -92,8 +95,9 @@ static inline int common_wait(void)
     }
 }
 
-/* Starts the ranks as children; they find their numbers where a launcher would have put them. Returns
- * -1 in a child, in the parent the exit status of all. Before any call of symwin's: CUDA does not survive a fork. */
+/* Starts the ranks as children, with their numbers in the environment as from a launcher. Call
+ * before any symwin function: CUDA does not survive a fork. Returns -1 in a child, in the parent
+ * the common exit status. */
 static inline int common_fork(const char *name, int nproc)
 {
     const pid_t parent = getpid();
@@ -104,7 +108,7 @@ static inline int common_fork(const char *name, int nproc)
     setenv("SYMWIN_JOB", job, 1);
     common_set_number("SYMWIN_NRANKS", nproc);
     common_set_number("SYMWIN_LOCAL_NRANKS", nproc);
-    fflush(stdout); /* or each child would print it again */
+    fflush(stdout); /* else each child would print it again */
     for (p = 0; p < nproc; p++) {
         const pid_t pid = fork();
 
@@ -116,7 +120,7 @@ static inline int common_fork(const char *name, int nproc)
         }
         if (pid < 0) {
             fprintf(stderr, "%s: cannot fork process %d: %s\n", name, p, strerror(errno));
-            return EXIT_FAILURE; /* and the others follow */
+            return EXIT_FAILURE; /* PDEATHSIG ends the others */
         }
     }
     return common_wait();

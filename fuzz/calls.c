@@ -1,9 +1,9 @@
-/* Fuzzer of the public calls, on the emulated driver: ranks as threads run one random script in
- * lockstep, right calls and wrong ones, while a model says what each must return and what is alive.
- * At the end of each input nothing may be left.
+/* Fuzzer of the public calls, on the emulated driver. Ranks as threads run one random script in
+ * lockstep, with valid and invalid calls, while a model tells what each call must return and what
+ * is live. At the end of each input nothing may be left.
  *
- * Input: two bytes for the ranks, their devices and the machine, then five for a step: what, three
- * arguments, and a twist, by which one rank can do something else than the others.
+ * Input: two bytes for the ranks, their devices and the machine, then five per step: the kind of
+ * step, three arguments, and a twist, by which one rank can do something else than the others.
  */
 #include <errno.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@
 
 enum { MOST_STEPS = 48, SCANNED = 300 };
 
-/* What a step has each rank call, and what comes of it. */
+/* What each rank calls in a step, and the effect on the model. */
 static const struct kind {
     void (*plan)(const struct step *s, int rank, struct call *c);
     void (*done)(const struct step *s, int rank, const struct call *c);
@@ -84,7 +84,7 @@ static void run_step(struct fuzz_input *in)
     check_exhausted();
 }
 
-/* ---- changing a script ---- */
+/* ---- mutating a script ---- */
 
 enum { HEAD_BYTES = 2, STEP_BYTES = 5 };
 
@@ -96,7 +96,7 @@ static unsigned dice(size_t below)
     return (unsigned)((change_state >> 33) % below);
 }
 
-/* Small numbers mean most: places that are in use, what is right. */
+/* Small numbers matter most: indices that are in use, valid values. */
 static uint8_t dice_argument(void)
 {
     return (uint8_t)(dice(4) == 0 ? dice(256) : dice(8));
@@ -112,7 +112,7 @@ static void fill_step(uint8_t *step)
     step[STEP_BYTES - 1] = (uint8_t)(dice(2) == 0 ? 0xc0 | dice(64) : dice(256));
 }
 
-/* One change of whole steps. Returns how many there are now. */
+/* One change of whole steps. Returns the new number of steps. */
 static size_t change_steps(uint8_t *steps, size_t count, size_t most)
 {
     uint8_t *at = steps + dice(count + 1) * STEP_BYTES;
@@ -121,7 +121,7 @@ static size_t change_steps(uint8_t *steps, size_t count, size_t most)
 
     switch (dice(6)) {
     case 0:
-    case 1: /* a new step, or one that is there already */
+    case 1: /* a new step, or a copy of one */
         fill_step(copy);
         if (count > 0 && dice(3) == 0)
             memcpy(copy, steps + dice(count) * STEP_BYTES, STEP_BYTES);
@@ -130,7 +130,7 @@ static size_t change_steps(uint8_t *steps, size_t count, size_t most)
         memmove(at + STEP_BYTES, at, (size_t)(end - at));
         memcpy(at, copy, STEP_BYTES);
         return count + 1;
-    case 2: /* one less */
+    case 2: /* one step less */
         if (at == end)
             return count;
         memmove(at, at + STEP_BYTES, (size_t)(end - at) - STEP_BYTES);
@@ -142,7 +142,8 @@ static size_t change_steps(uint8_t *steps, size_t count, size_t most)
     }
 }
 
-/* Called by libFuzzer and by fuzz/main.c: a change of single bytes would shift all steps behind it. */
+/* Called by libFuzzer and by fuzz/main.c. A mutation of single bytes would shift all later
+ * steps. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
@@ -166,9 +167,9 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
     return HEAD_BYTES + count * STEP_BYTES;
 }
 
-/* ---- beginning and end ---- */
+/* ---- start and end ---- */
 
-static char folder[64]; /* where sockets are made: empty between two inputs */
+static char folder[64]; /* for sockets; empty between two inputs */
 
 static void folder_remove(void)
 {
@@ -191,9 +192,9 @@ static void start_once(void)
     setenv("SYMWIN_DRIVER", "emu", 1);
     setenv("SYMWIN_EMU_DEVICES", "3", 1);
     setenv("SYMWIN_EMU_MEM", "1G", 1);
-    setenv("SYMWIN_MEM_POOL", "0",
-           1); /* so that the model knows what is left; tests/memory/test_pool.c has the pool */
-    setenv("SYMWIN_TIMEOUT_MS", "60000", 1); /* later than the fuzzer takes it for a hang */
+    /* No pool, so the model knows how much memory is left; tests/memory/test_pool.c tests the pool. */
+    setenv("SYMWIN_MEM_POOL", "0", 1);
+    setenv("SYMWIN_TIMEOUT_MS", "60000", 1); /* later than the fuzzer's limit for hangs */
     setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "60000", 1);
     fuzz_must(sw_driver_load() == SYMWIN_OK, "%s", symwin_last_error());
     team_start();
@@ -210,7 +211,7 @@ static void start(struct fuzz_input *in)
     memset(rests, 0, sizeof rests);
     served_want = 0;
     model.nranks = 1 + (int)(ranks % RANKS);
-    for (r = 0; r < model.nranks; r++) /* any device may be late from the beginning */
+    for (r = 0; r < model.nranks; r++) /* any device's callbacks may be late from the start */
         model.device[r] = devices % 4 == 1 ? 0 : devices % 4 == 2 ? r % 2 : r;
     for (r = 0; r < model.nranks; r++)
         set_late(r, (int)(devices >> (6 + r % 2) & 1));
@@ -224,7 +225,7 @@ static void start(struct fuzz_input *in)
     fuzz_must(sw_emu_configure(&machine) == CUDA_SUCCESS, "something lives");
 }
 
-/* Communicators first: memory under a window cannot go. */
+/* Communicators first: memory under a window cannot be freed. */
 static void finish(void)
 {
     int r, i;
@@ -235,7 +236,7 @@ static void finish(void)
                 symwin_comm_destroy(model.comm[i].ptr[r]);
                 comm_leave(&model.comm[i], r);
             }
-    destroy_graphs(); /* which outlive what they were captured of */
+    destroy_graphs(); /* which outlive what they were captured from */
     for (r = 0; r < model.nranks; r++)
         set_late(r, 0);
     callbacks_come(-1);

@@ -27,11 +27,11 @@ enum create_shape {
 };
 
 static symwin_unique_id shared_id, served_id;
-static unsigned served_want; /* of those who come with served_id; 0: there is none */
+static unsigned served_want; /* for ranks that come with served_id; 0: none */
 
 static const symwin_comm_options plain_options = {.size = sizeof plain_options, .slot_bytes = 8192};
 
-/* What differs on one rank: all get the same status for it. */
+/* An argument that differs on one rank: all ranks get the same status. */
 static void create_oddly(enum create_shape shape, struct call *c, unsigned *want)
 {
     switch (shape) {
@@ -68,7 +68,7 @@ static void create_oddly(enum create_shape shape, struct call *c, unsigned *want
     }
 }
 
-/* What is wrong on all ranks alike. */
+/* An argument that is wrong on all ranks alike. */
 static unsigned create_wrongly(enum create_shape shape, struct call *c)
 {
     switch (shape) {
@@ -195,7 +195,7 @@ static void comm_note(struct comm *comm, int rank, const struct call *c)
     check_about(comm, rank, &about);
 }
 
-/* The id has served if ranks have met under it, whatever came of that. */
+/* The id is used up if ranks have met under it, whatever the result. */
 static void done_create(const struct step *s, int rank, const struct call *c)
 {
     const enum create_shape shape = create_shape(s);
@@ -209,7 +209,7 @@ static void done_create(const struct step *s, int rank, const struct call *c)
                   (met || shape == RELEASED_ID ? SYMWIN_INVALID : SYMWIN_OK),
               "an id %s", met ? "has served and can be released" : "cannot be released");
     if (met) {
-        served_id = shared_id; /* late ranks hear how the meeting ended */
+        served_id = shared_id; /* late ranks are told how the rendezvous ended */
         served_want = shape == ODD_NRANKS ? ONLY(SYMWIN_MISMATCH) : INVALID_ONLY;
     }
 }
@@ -293,7 +293,7 @@ static void step_abort(const struct step *s, int rank, struct call *c)
 {
     const struct comm *comm = &model.comm[s->a % COMMS];
 
-    if (s->b < 200 || (s->odd >= 0 && rank != s->odd)) /* or few would live long */
+    if (s->b < 200 || (s->odd >= 0 && rank != s->odd)) /* rarely, else few would live long */
         return;
     c->kind = CALL_COMM_ABORT;
     c->comm = comm->ptr[rank];

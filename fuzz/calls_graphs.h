@@ -1,10 +1,11 @@
-/* Steps of fuzz/calls.c on captured all-reduces: graphs hold registered buffers, also when nobody else does. */
+/* Steps of fuzz/calls.c on captured all-reduces: graphs hold registered buffers, even as the only
+ * holder. */
 #ifndef SYMWIN_FUZZ_CALLS_GRAPHS_H
 #define SYMWIN_FUZZ_CALLS_GRAPHS_H
 
 #include "calls_reduce.h"
 
-/* What it takes to launch each graph again. */
+/* What is needed to launch each graph again. */
 static struct replay {
     struct reduction reductions[RANKS];
     struct call calls[RANKS];
@@ -34,7 +35,7 @@ static void step_capture(const struct step *s, int rank, struct call *c)
     c->captures = captures_of(s);
 }
 
-/* What the capture has taken. */
+/* Notes what the capture holds. */
 static void note_holds(struct graph *g, const struct comm *comm, int rank)
 {
     int count = 0, i;
@@ -47,7 +48,7 @@ static void note_holds(struct graph *g, const struct comm *comm, int rank)
     }
 }
 
-/* The driver says that a graph is gone, which the library sees when it comes by. */
+/* The driver reports the end of a graph; the library notices it in its next call that checks. */
 static void give_back(const struct late *l)
 {
     struct comm *comm = &model.comm[l->comm];
@@ -64,7 +65,7 @@ static void give_back(const struct late *l)
         }
 }
 
-/* A rank's graph is gone, and the driver says so, or will. */
+/* A rank's graph has ended; the driver reports it now, or later. */
 static void graph_gone(const struct graph *g, int rank)
 {
     const struct late l = {
@@ -81,7 +82,7 @@ static void graph_gone(const struct graph *g, int rank)
     model.late[i] = l;
 }
 
-/* The driver of a rank's device, or of all, says what it has not said yet. */
+/* The driver of a rank's device, or of all devices, makes the delayed reports. */
 static void callbacks_come(int rank)
 {
     int i;
@@ -97,7 +98,8 @@ static void callbacks_come(int rank)
     }
 }
 
-/* From here on the driver of a rank's device is late, or not any more, but for what it has not said. */
+/* From now on the driver of a rank's device reports late, or in time; earlier reports stay
+ * delayed. */
 static void set_late(int rank, int late)
 {
     int r;
@@ -142,7 +144,7 @@ static void destroy_exec(struct graph *g, int rank)
         graph_gone(g, rank);
 }
 
-/* The place is free again when no rank has anything there. */
+/* Frees the model's entry if no rank has anything of the graph. */
 static void forget_graph(struct graph *g)
 {
     int r, left = 0;
@@ -174,7 +176,7 @@ static void launch(struct graph *g)
     check_sums(replay->calls);
 }
 
-/* Whether both buffers stay as long as the graph does, as they were served. */
+/* Whether the graph itself holds both buffers, as they were used. */
 static int lasts(const struct comm *comm, int rank, const struct graph *g)
 {
     const struct buffer *both[2] = {&reductions[rank].in, &reductions[rank].out};
@@ -237,7 +239,7 @@ static void done_capture(const struct step *s, int rank, const struct call *c)
     forget_graph(g);
 }
 
-/* ---- what becomes of graphs ---- */
+/* ---- after capture ---- */
 
 static int can_launch(const struct graph *g)
 {
@@ -253,7 +255,8 @@ static int can_launch(const struct graph *g)
     return 1;
 }
 
-/* Once for all ranks, which make no calls of symwin: launches the graph, or destroys what a rank or all have. */
+/* Once for all ranks, which make no symwin calls: launches the graph, or destroys the objects of
+ * one rank or of all. */
 static void step_graph(const struct step *s, int rank, struct call *c)
 {
     struct graph *g = &model.graph[s->a % GRAPHS];

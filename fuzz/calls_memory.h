@@ -1,4 +1,4 @@
-/* Steps of fuzz/calls.c on memory: what each rank calls, and what that makes of the model. */
+/* Steps of fuzz/calls.c on memory: what each rank calls, and the effect on the model. */
 #ifndef SYMWIN_FUZZ_CALLS_MEMORY_H
 #define SYMWIN_FUZZ_CALLS_MEMORY_H
 
@@ -31,7 +31,7 @@ static void step_alloc(const struct step *s, int rank, struct call *c)
     if (c->device == 0)
         c->device = model.device[rank];
     c->no_result = s->a / MEMORIES == 1;
-    /* Of ranks that share a device another may be faster: see check_exhausted(). */
+    /* Another rank on the device may be faster: see check_exhausted(). */
     c->want = OK_ONLY | (ranks_on(c->device) > 1 ? ONLY(SYMWIN_NO_MEMORY) : 0);
     if (c->bytes > memory_left(c->device))
         c->want = ONLY(SYMWIN_NO_MEMORY);
@@ -40,7 +40,7 @@ static void step_alloc(const struct step *s, int rank, struct call *c)
         c->want = INVALID_ONLY;
 }
 
-/* The identity of what was mapped, by the library's own account of it. */
+/* Notes the identity of new memory, as the library reports it. */
 static void memory_note(struct memory *m)
 {
     symwin_mem_info info;
@@ -77,7 +77,8 @@ static void done_alloc(const struct step *s, int rank, const struct call *c)
                       "new memory has the buffer id of another");
 }
 
-/* Who got no memory asked for more than is left when all ranks have got theirs. */
+/* A rank that got no memory must have asked for more than is left when all ranks have got
+ * theirs. */
 static void check_exhausted(void)
 {
     int r;
@@ -89,7 +90,7 @@ static void check_exhausted(void)
                       memory_left(calls[r].device));
 }
 
-/* A free of what is held looks first whether it was by graphs that are gone. */
+/* A free of held memory first releases what ended graphs held. */
 static int frees_settle;
 
 static void step_free(const struct step *s, int rank, struct call *c)
@@ -112,7 +113,7 @@ static void step_free(const struct step *s, int rank, struct call *c)
     case 3:
         if (m->stale == NULL || memory_of(m->stale) != NULL)
             break;
-        c->ptr = m->stale; /* where a communicator's own memory may be by now */
+        c->ptr = m->stale; /* a communicator's own memory may be there by now */
         c->want = INVALID_ONLY | ONLY(SYMWIN_BUSY);
         break;
     case 4:
@@ -201,7 +202,7 @@ static void step_export(const struct step *s, int rank, struct call *c)
     c->type = types[s->c % 8];
     c->no_result = s->a / MEMORIES == 1;
     c->want = OK_ONLY;
-    if (m->owner == IMPORTED) /* one process's driver knows the memory as its own */
+    if (m->owner == IMPORTED) /* the driver may see the memory as its own */
         c->want |= ONLY(SYMWIN_UNSUPPORTED);
     if (c->type == SYMWIN_HANDLE_FABRIC && !model.fabric)
         c->want = ONLY(SYMWIN_UNSUPPORTED);
@@ -255,7 +256,7 @@ static void step_import(const struct step *s, int rank, struct call *c)
     c->kind = CALL_IMPORT;
     c->device = model.device[rank];
     *h = e->handle;
-    h->offset = 0; /* the model knows memory by its first byte */
+    h->offset = 0; /* the model identifies memory by its first byte */
     c->handle = h;
     c->no_result = s->a / MEMORIES == 1;
     c->want = c->no_result || !is_held(e->id) ? INVALID_ONLY : OK_ONLY;
@@ -281,7 +282,7 @@ static void step_import(const struct step *s, int rank, struct call *c)
     case 7:
         c->handle = NULL;
         break;
-    case 8: /* not what the type says */
+    case 8: /* the other type */
         h->type ^= SYMWIN_HANDLE_POSIX_FD ^ SYMWIN_HANDLE_FABRIC;
         break;
     case 9:
@@ -289,7 +290,7 @@ static void step_import(const struct step *s, int rank, struct call *c)
         h->fabric[s->twist / 4] ^= 1;
         break;
     case 10:
-        h->fd = h->fd >= 0 ? 0 : -1; /* open, and no memory */
+        h->fd = h->fd >= 0 ? 0 : -1; /* an open descriptor, but no memory */
         h->fabric[s->twist / 4] ^= 0x80;
         break;
     default:

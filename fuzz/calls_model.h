@@ -1,26 +1,26 @@
-/* What fuzz/calls.c knows: the live set, and what each call must do to it. */
+/* The model of fuzz/calls.c: what is live, and how each call must change it. */
 #ifndef SYMWIN_FUZZ_CALLS_MODEL_H
 #define SYMWIN_FUZZ_CALLS_MODEL_H
 
 #include "calls_team.h"
 
 enum {
-    NOTHING = -1, /* as the place of a connection */
-    MEMORIES = 6, /* of a rank */
-    EXPORTS = 3,  /* of a rank */
+    NOTHING = -1, /* no connection serves it */
+    MEMORIES = 6, /* per rank */
+    EXPORTS = 3,  /* per rank */
     COMMS = 2,
-    WINDOWS = 8, /* of a communicator */
-    RANGES = 10, /* registered by a rank with a communicator */
+    WINDOWS = 8, /* per communicator */
+    RANGES = 10, /* per rank and communicator */
     CONNECTED = 16,
-    SERVED = 64, /* stretches of a rank's memory with a communicator */
+    SERVED = 64, /* stretches of a rank's memory, per communicator */
     SEGMENTS = WINDOWS + CONNECTED,
     GRAPHS = 3,
     LATE = 64,
-    HANDLES = 512, /* that were given out while an input runs */
+    HANDLES = 512, /* handed out during an input */
     PHYSICALS = 256,
     GRANULE = 2 << 20,
     NO_DEVICE = 99,
-    MOST_COMMS = 6 /* made while an input runs: they take milliseconds */
+    MOST_COMMS = 6 /* per input: they take milliseconds */
 };
 
 /* One step of the script, for all ranks. */
@@ -36,15 +36,15 @@ struct step {
 enum owner { NOBODY, ALLOCATED, IMPORTED };
 
 struct memory {
-    enum owner owner; /* as symwin_mem_info has it */
+    enum owner owner; /* as in symwin_mem_info */
     char *ptr;
     size_t bytes;
     int device;
     uint64_t id; /* of the physical allocation */
-    char *stale; /* what was freed last */
+    char *stale; /* the address freed last */
 };
 
-/* An allocation, whatever keeps it. */
+/* An allocation, whatever holds it. */
 struct physical {
     uint64_t id;
     int device;
@@ -60,7 +60,7 @@ struct exported {
 
 struct window {
     int live;
-    symwin_window *handle; /* of a window that is gone, too */
+    symwin_window *handle; /* kept after the window is gone */
     char *begin;
     size_t bytes;
     size_t offset;
@@ -70,80 +70,80 @@ struct window {
     uint64_t id;
 };
 
-/* What symwin_register() has made. */
+/* A range registered by symwin_register(). */
 struct range {
-    unsigned refs;               /* none: it is gone */
-    symwin_registration *handle; /* also of one that is gone; NULL: nobody was told */
+    unsigned refs;               /* 0: not registered any more */
+    symwin_registration *handle; /* kept after deregistration; NULL: not handed out */
     char *begin, *end;
     struct memory *memory;
     uint64_t id;
 };
 
-/* What a meeting has made of registered buffers: at one place for all ranks. */
+/* The result of an agreement on registered buffers; it has the same index on all ranks. */
 struct connected {
-    uint64_t number; /* of all that the communicator's ranks have made; 0: there is none */
-    int refused;     /* and so it has nothing */
+    uint64_t number; /* unique in the communicator; 0: none */
+    int refused;     /* then it has no window */
     char *begin;
     size_t bytes, offset;
     int segment;
     struct memory *memory;
     unsigned transports;
     uint64_t id;
-    unsigned graphs, returned; /* that hold it; of these, gone: noticed at a call that goes by */
-    unsigned capture;          /* that holds it and was the last, 0: none */
-    int over;                  /* for ever */
-    uint32_t done;             /* blocks, by then */
+    unsigned graphs, returned; /* graphs that hold it; those that ended, not noticed yet */
+    unsigned capture;          /* last capture that holds it; 0: none */
+    int over;                  /* unused for good: never offered again */
+    uint32_t done;             /* blocks of the calls launched by then */
 };
 
-/* Bytes that were registered without a break since what is at this place began to serve them. */
+/* Bytes registered without interruption since the connection at `place` began to serve them. */
 struct served {
-    char *begin, *end; /* empty: nothing */
+    char *begin, *end; /* empty: none */
     uint64_t id;
     int place;
 };
 
 /* What a capture has made, on each rank. */
 struct graph {
-    int comm;             /* its index; of that name there may be another one by now */
-    unsigned comm_serial; /* 0: there is no graph */
+    int comm;             /* index; may be another communicator by now */
+    unsigned comm_serial; /* 0: no graph */
     int lasts;            /* it holds all that it uses */
     struct {
         CUgraph graph;     /* NULL: destroyed */
         CUgraphExec exec;  /* NULL: destroyed */
-        uint64_t holds[2]; /* numbers of connections, 0: none */
+        uint64_t holds[2]; /* numbers of connections; 0: none */
     } rank[RANKS];
 };
 
-/* What a graph that is gone has held, and the driver has not said so yet. */
+/* What an ended graph held, whose end the driver has not reported yet. */
 struct late {
     int comm, rank;
-    unsigned comm_serial; /* 0: nothing */
+    unsigned comm_serial; /* 0: none */
     uint64_t holds[2];
 };
 
 struct segment {
-    int holders; /* references of all ranks; 0: there is none */
+    int holders; /* references of all ranks; 0: no segment */
     size_t offset, bytes;
     uint64_t id[RANKS];
-    size_t begin[RANKS]; /* of each rank's allocation, behind `offset` */
-    int uneven;          /* they begin at several: it has no multicast */
+    size_t begin[RANKS]; /* start of each rank's allocation, relative to `offset` */
+    int uneven;          /* starts differ: no multicast */
     int multicast;
 };
 
-/* What of a rank is to be in a segment: a byte of an allocation, which all ranks have at one place there. */
+/* A rank's memory to be shown in a segment: all ranks have this byte at one offset. */
 struct shown {
     struct memory *memory;
     size_t offset;
 };
 
 struct comm {
-    symwin_comm *ptr[RANKS]; /* NULL: the rank has destroyed it, or it never was */
+    symwin_comm *ptr[RANKS]; /* NULL: destroyed, or never created */
     int members;             /* ranks that have it */
-    int left;                /* ranks that have destroyed it while others have not */
-    symwin_status ended;     /* what every collective gives from now on */
+    int left;                /* ranks that destroyed it before others */
+    symwin_status ended;     /* what every later collective call returns */
     symwin_comm_info info;
     int graph_register; /* captures register by themselves */
-    unsigned serial;    /* which one of all */
+    unsigned serial;    /* number of the communicator */
     struct segment segments[SEGMENTS];
     struct window windows[RANKS][WINDOWS];
     struct range ranges[RANKS][RANGES];
@@ -155,15 +155,15 @@ struct comm {
 static struct model {
     int nranks;
     int device[RANKS];
-    int fabric, multicast;             /* what the machine can */
+    int fabric, multicast;             /* supported by the machine */
     size_t total;                      /* bytes of each device's memory */
-    struct CUstream_st *stream[RANKS]; /* NULL: not yet */
+    struct CUstream_st *stream[RANKS]; /* NULL: not created yet */
     struct memory memory[RANKS][MEMORIES];
     struct exported exported[RANKS][EXPORTS];
     struct comm comm[COMMS];
     struct graph graph[GRAPHS];
     struct late late[LATE];
-    int is_late[RANKS]; /* the callbacks of the rank's device */
+    int is_late[RANKS]; /* callbacks of the rank's device are late */
     struct physical physicals[PHYSICALS];
     int physical_count;
     const void *handles[HANDLES];
@@ -172,17 +172,17 @@ static struct model {
     unsigned captures_made;
 } model;
 
-static struct call calls[RANKS]; /* of the step under way */
+static struct call calls[RANKS]; /* of the current step */
 static struct call tried;        /* while one rank's call is made twice */
-static int twice;                /* by which rank; -1: none */
-static char host_memory[64];     /* an address that no device has */
+static int twice;                /* by this rank; -1: none */
+static char host_memory[64];     /* not an address of any device */
 
 static int on_memory(const struct memory *m, const char *ptr)
 {
     return m->owner != NOBODY && ptr >= m->ptr && ptr < m->ptr + m->bytes;
 }
 
-/* The live memory of any rank that `ptr` lies in. */
+/* The live memory of any rank that contains `ptr`. */
 static struct memory *memory_of(const char *ptr)
 {
     int r, i;
@@ -196,7 +196,7 @@ static struct memory *memory_of(const char *ptr)
 
 /* ---- segments ---- */
 
-/* The segment that a rank finds for an allocation, as the library does: the lowest. -1: none. */
+/* The segment that a rank finds for an allocation, as in the library: the lowest. -1: none. */
 static int segment_of(const struct comm *comm, int rank, uint64_t id)
 {
     int best = -1;
@@ -209,7 +209,7 @@ static int segment_of(const struct comm *comm, int rank, uint64_t id)
     return best;
 }
 
-/* The segment that all ranks find for their allocations, with their bytes at one place; -1: they have to make one. */
+/* The segment that all ranks find, with their bytes at one offset; -1: a new one is needed. */
 static int common_segment(const struct comm *comm, const struct shown on[RANKS])
 {
     const int first = segment_of(comm, 0, on[0].memory->id);
@@ -223,7 +223,7 @@ static int common_segment(const struct comm *comm, const struct shown on[RANKS])
     return first;
 }
 
-/* A segment of these, but for where it is. */
+/* A segment of these, except for its offset. */
 static struct segment segment_of_all(const struct shown on[RANKS])
 {
     struct segment segment = {0};
@@ -252,7 +252,7 @@ static int segment_count(const struct comm *comm)
     return count;
 }
 
-/* A new segment, at the offset where the library put it: in nobody's way. */
+/* Adds a new segment at the library's offset, which must be free. */
 static int segment_make(struct comm *comm, size_t offset, const struct shown on[RANKS])
 {
     struct segment fresh = segment_of_all(on);
@@ -278,7 +278,7 @@ static int segment_make(struct comm *comm, size_t offset, const struct shown on[
     return place;
 }
 
-/* Whether anything but a fabric handle, which holds nothing, keeps an allocation. */
+/* Whether anything holds an allocation. A fabric handle holds nothing. */
 static int is_held(uint64_t id)
 {
     int r, i, s;
@@ -299,7 +299,8 @@ static int is_held(uint64_t id)
     return 0;
 }
 
-/* The place in the flat range for a new segment: behind the communicator's own, the first that is free. 0: there is none. */
+/* The offset for a new segment: the first free one behind the communicator's own memory; 0:
+ * none. */
 static size_t segment_room(const struct comm *comm, size_t bytes)
 {
     size_t at = GRANULE;
@@ -310,13 +311,13 @@ static size_t segment_room(const struct comm *comm, size_t bytes)
 
         if (other->holders > 0 && at < other->offset + other->bytes && other->offset < at + bytes) {
             at = other->offset + other->bytes;
-            s = -1; /* look again from there */
+            s = -1; /* search again from there */
         }
     }
     return at + bytes <= comm->info.stride ? at : 0;
 }
 
-/* ---- how much memory is left ---- */
+/* ---- remaining memory ---- */
 
 static void physical_note(const struct memory *m)
 {
@@ -330,7 +331,7 @@ static void physical_note(const struct memory *m)
     model.physical_count += i == model.physical_count;
 }
 
-/* Whether a rank on the device has a communicator, and so the device its page of counts. */
+/* Whether a rank on the device has a communicator, so that the device has its page of counts. */
 static int has_counts(int device)
 {
     int i, r;
@@ -342,7 +343,8 @@ static int has_counts(int device)
     return 0;
 }
 
-/* All that lives less the communicators' own: a granule of each rank, until the last rank leaves, and the page of counts. */
+/* Total memory less all live memory. Communicators have a granule per rank, until the last rank
+ * leaves, and the page of counts. */
 static size_t memory_left(int device)
 {
     size_t left = model.total - (has_counts(device) ? GRANULE : 0);
@@ -379,7 +381,7 @@ static int window_count(const struct comm *comm, int rank)
     return count;
 }
 
-/* A place that is free on all ranks, WINDOWS: none. */
+/* An index that is free on all ranks; WINDOWS: none. */
 static int window_place(const struct comm *comm)
 {
     int w, r, live;
@@ -406,7 +408,7 @@ static void connected_close(struct comm *comm, struct connected *c)
     c->number = 0;
 }
 
-/* How often a memory is held: by windows, by ranges, and by graphs. */
+/* How many windows, ranges and graphs hold the memory. */
 static int holds_in(const struct comm *comm, const struct memory *m)
 {
     int count = 0;
@@ -438,10 +440,10 @@ enum found {
     FOUND_NONE,
     FOUND_PART, /* a window contains the first byte */
     FOUND_ONE,
-    FOUND_SEVERAL /* of one size, and not alike otherwise: nobody says which it is */
+    FOUND_SEVERAL /* of equal size but different: any may be found */
 };
 
-/* How symwin.h has the window that an address belongs to: the smallest that contains all. */
+/* The window of an address, as symwin.h defines it: the smallest that contains all bytes. */
 static enum found window_of(const struct comm *comm, int rank, const char *ptr, size_t bytes,
                             const struct window **out)
 {
@@ -470,7 +472,7 @@ static enum found window_of(const struct comm *comm, int rank, const char *ptr, 
     return found;
 }
 
-/* A handle that nobody was given before. */
+/* Notes a handle, which must be new. */
 static void handle_note(const void *handle)
 {
     int i;
@@ -483,7 +485,7 @@ static void handle_note(const void *handle)
 
 /* ---- communicators ---- */
 
-/* All ranks have left, or one of them. */
+/* One rank leaves; after the last one the communicator is gone. */
 static void comm_leave(struct comm *comm, int rank)
 {
     int w;
@@ -501,7 +503,7 @@ static void comm_leave(struct comm *comm, int rank)
         *comm = (struct comm){.members = 0};
 }
 
-/* What a collective call gives whose arguments would give `status`. */
+/* The result of a collective call whose arguments would give `status`. */
 static symwin_status collective(struct comm *comm, symwin_status status)
 {
     if (comm->ended == SYMWIN_OK && comm->left > 0)

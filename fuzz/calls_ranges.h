@@ -1,6 +1,6 @@
-/* What the library makes of registered ranges, as fuzz/calls.c expects it: which bytes they cover, what serves them, when
- * ranks connect, and when that ends. All memory here is symwin's, so an address never becomes another buffer's while it is
- * registered. */
+/* Model of registered ranges for fuzz/calls.c: which bytes they cover, which connection serves
+ * them, when ranks connect, and when that ends. All memory here is symwin's, so an address never
+ * becomes another buffer's while it is registered. */
 #ifndef SYMWIN_FUZZ_CALLS_RANGES_H
 #define SYMWIN_FUZZ_CALLS_RANGES_H
 
@@ -14,7 +14,7 @@ static int is_live(const struct range *range)
 
 /* ---- one rank's ranges ---- */
 
-/* The ranges without a gap around the bytes; 0: they are not all registered. */
+/* The contiguous registered bytes around the buffer; 0: not all of it is registered. */
 static int span_of(const struct comm *comm, int rank, const char *ptr, size_t bytes, char **begin,
                    char **end)
 {
@@ -37,12 +37,12 @@ static int span_of(const struct comm *comm, int rank, const char *ptr, size_t by
             continue;
         *begin = r->begin < *begin ? r->begin : *begin;
         *end = r->end > *end ? r->end : *end;
-        i = -1; /* look again */
+        i = -1; /* search again */
     }
     return bytes <= (size_t)(*end - ptr);
 }
 
-/* The range of just these bytes, NULL: none is. */
+/* The range of exactly these bytes; NULL: none. */
 static struct range *known_range(struct comm *comm, int rank, const char *ptr, size_t bytes)
 {
     int i;
@@ -65,7 +65,7 @@ static int has_room_for_ranges(const struct comm *comm, int rank, int count)
     return count <= 0;
 }
 
-/* The known range or a new one, without a reference more. */
+/* The known range or a new one, without an additional reference. */
 static struct range *find_or_make(struct comm *comm, int rank, struct memory *m, char *ptr,
                                   size_t bytes)
 {
@@ -81,7 +81,7 @@ static struct range *find_or_make(struct comm *comm, int rank, struct memory *m,
     return r;
 }
 
-/* ---- what serves their bytes ---- */
+/* ---- connections that serve bytes ---- */
 
 static int is_empty(const struct served *s)
 {
@@ -100,7 +100,7 @@ static void serve_stretch(struct comm *comm, int rank, const struct served *stre
     comm->served[rank][i] = *stretch;
 }
 
-/* Nothing serves the bytes. */
+/* Nothing serves the bytes any more. */
 static void unserve(struct comm *comm, int rank, char *begin, char *end)
 {
     int i;
@@ -113,11 +113,11 @@ static void unserve(struct comm *comm, int rank, char *begin, char *end)
         comm->served[rank][i] = (struct served){NULL, NULL, 0, NOTHING};
         serve_stretch(comm, rank, &(struct served){s.begin, begin, s.id, s.place});
         serve_stretch(comm, rank, &(struct served){end, s.end, s.id, s.place});
-        i = -1; /* look again */
+        i = -1; /* search again */
     }
 }
 
-/* What was deregistered is served by nothing. */
+/* Deregistered bytes are not served any more. */
 static void trim(struct comm *comm, int rank)
 {
     static struct served old[SERVED];
@@ -148,7 +148,7 @@ static void trim(struct comm *comm, int rank)
     }
 }
 
-/* The place of what serves a byte, and where it ends to do so, at the latest at *end. */
+/* The index of the connection that serves a byte; *end is reduced to where that ends. */
 static int served_at(const struct comm *comm, int rank, const char *at, const char **end)
 {
     int i;
@@ -166,7 +166,7 @@ static int served_at(const struct comm *comm, int rank, const char *at, const ch
     return NOTHING;
 }
 
-/* The place of what serves all of the bytes. */
+/* The index of the one connection that serves all of the bytes. */
 static int serves(const struct comm *comm, int rank, const char *ptr, size_t bytes)
 {
     const char *at = ptr, *stop = ptr + bytes;
@@ -184,8 +184,8 @@ static int serves(const struct comm *comm, int rank, const char *ptr, size_t byt
     return place;
 }
 
-/* From now on what is at `place` serves what is registered of the bytes. `all`: also where neither it nor what did was to be
- * in the other's way. */
+/* From now on the connection at `place` serves the registered ones of these bytes. Without `all`,
+ * it replaces another connection only if neither of the two is a refusal. */
 static void serve(struct comm *comm, int rank, char *begin, char *end, int place, int all)
 {
     const struct connected *places = comm->connected[rank];
@@ -215,9 +215,9 @@ static int is_used(const struct comm *comm, int rank, int place)
     return comm->connected[rank][place].graphs > 0;
 }
 
-/* ---- what graphs hold ---- */
+/* ---- holds of graphs ---- */
 
-/* What graphs have held goes, where they are gone. */
+/* Drops the holds of ended graphs. */
 static void settle(struct comm *comm, int rank)
 {
     int i;
@@ -240,7 +240,7 @@ static void settle_all(void)
             settle(&model.comm[i], r);
 }
 
-/* How often a memory is held when all that is over is gone. */
+/* How often a memory is held without ended graphs. */
 static int holds_settled(const struct memory *m)
 {
     static struct comm comm;
@@ -255,18 +255,18 @@ static int holds_settled(const struct memory *m)
     return count;
 }
 
-/* ---- meetings ---- */
+/* ---- agreements ---- */
 
-/* One rank's buffer in a meeting. */
+/* One rank's buffer in an agreement. */
 struct part {
     struct memory *memory;
     char *ptr;
     int settled, registered;
-    char *span;           /* where that begins, within its allocation */
-    size_t before, after; /* what is registered around it */
+    char *span;           /* where the registered span begins, in its allocation */
+    size_t before, after; /* registered bytes around the buffer */
 };
 
-/* A place that is free on all ranks, CONNECTED: none. */
+/* An index that is free on all ranks; CONNECTED: none. */
 static int connected_place(const struct comm *comm)
 {
     int i, r, used;
@@ -280,7 +280,7 @@ static int connected_place(const struct comm *comm)
     return i;
 }
 
-/* What a rank of the library knows of its device, in blocks of calls that have ended. */
+/* A rank's view of its device, in blocks of calls that have ended. */
 static struct view {
     uint32_t done, counted, copied;
     int copying;
@@ -300,7 +300,7 @@ static void look_at_devices(const struct comm *comm)
     }
 }
 
-/* As a meeting does: takes what it has asked for, and asks anew. */
+/* As in an agreement: takes the last answer and asks again. */
 static void ask_device(struct view *v)
 {
     v->counted = v->copying ? v->copied : v->counted;
@@ -308,7 +308,7 @@ static void ask_device(struct view *v)
     v->copied = v->done;
 }
 
-/* Notes what nothing uses any more. */
+/* Marks connections that are not used any more as over. */
 static void find_over(struct comm *comm)
 {
     int i, r;
@@ -330,7 +330,7 @@ static void find_over(struct comm *comm)
     }
 }
 
-/* Takes down what is over on all ranks. */
+/* Closes connections that are over on all ranks. */
 static void take_down(struct comm *comm)
 {
     int i, r;
@@ -348,7 +348,7 @@ static void take_down(struct comm *comm)
     }
 }
 
-/* Whether the windows of a segment that was there or not can have a multicast address. */
+/* Whether windows of the segment get a multicast address. */
 static int gets_multicast(const struct comm *comm, struct segment *segment, unsigned flags,
                           int is_new)
 {
@@ -360,7 +360,8 @@ static int gets_multicast(const struct comm *comm, struct segment *segment, unsi
     return segment->multicast && (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0;
 }
 
-/* The segment of the buffers, with a window `before` them; NOTHING: they cannot have one. */
+/* The segment of the buffers, with a window that begins `before` bytes earlier; NOTHING: not
+ * possible. */
 static int segment_for(struct comm *comm, const struct part parts[RANKS], size_t before,
                        unsigned *transports)
 {
@@ -407,7 +408,7 @@ static int place_around(const struct comm *comm, int rank, const struct part *p,
     return best;
 }
 
-/* One connection that all ranks have around the buffer at one offset. */
+/* The one connection that all ranks have around the buffer at one offset. */
 static int common_place(const struct comm *comm, const struct part parts[RANKS], size_t bytes)
 {
     const int place = place_around(comm, 0, &parts[0], bytes);
@@ -441,7 +442,7 @@ static int is_whole(const struct part parts[RANKS])
     return 1;
 }
 
-/* Whether the same serves as many bytes of all ranks from each one's place on. */
+/* Whether the same connections serve the bytes of all ranks, from each rank's start. */
 static int served_alike(const struct comm *comm, char *const begin[RANKS], size_t bytes)
 {
     size_t at, next;
@@ -460,7 +461,8 @@ static int served_alike(const struct comm *comm, char *const begin[RANKS], size_
     return 1;
 }
 
-/* Whether what connects the buffer may take over on all ranks what others have around it. */
+/* Whether the new connection may also take over, on all ranks, what serves the bytes around the
+ * buffer. */
 static int is_alike(const struct comm *comm, const struct part parts[RANKS], size_t bytes,
                     size_t before, size_t after)
 {
@@ -486,8 +488,8 @@ static int is_placed(const struct part parts[RANKS])
     return 1;
 }
 
-/* All ranks' parts of one buffer, which are not settled. *place is that of what all have around it, and becomes that of what
- * serves it; or NOTHING. 0: the model has no room. */
+/* Connects one buffer that is not settled. On entry *place is a connection that all have around it,
+ * on return the one that serves it; or NOTHING. 0: the model has no room. */
 static int connect_one(struct comm *comm, const struct part parts[RANKS], size_t bytes, int *place,
                        int *alike)
 {
@@ -550,7 +552,7 @@ static int all_settled(const struct part parts[RANKS])
     return 1;
 }
 
-/* Whether there is, or may be, a window for the buffer, where `place` is of what all have around it. */
+/* Whether the buffer has, or can get, a window. `place` is a connection that all have around it. */
 static int may_serve(const struct part parts[RANKS], int place)
 {
     int r;
@@ -562,12 +564,13 @@ static int may_serve(const struct part parts[RANKS], int place)
     return 1;
 }
 
-/* A meeting about two buffers; what serves them then. 0: the model has no room for it. */
+/* An agreement on two buffers; `places` are the connections that serve them afterwards. 0: the
+ * model has no room. */
 static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, int places[2])
 {
     int same = 1, near = 1, whole = is_whole(parts[0]), alike[2] = {0, 0}, useful, b, r;
 
-    /* What is over by then is offered to nobody. */
+    /* What is over by now is not offered. */
     find_over(comm);
     places[0] = common_place(comm, parts[0], bytes);
     places[1] = common_place(comm, parts[1], bytes);
@@ -592,7 +595,7 @@ static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, in
     return 1;
 }
 
-/* What the library's ranks have is what the model's have. */
+/* The library's ranks must have the connections of the model. */
 static void check_connected(const struct comm *comm)
 {
     int r, i;

@@ -1,4 +1,5 @@
-/* The all-reduce as a step of fuzz/calls.c: only calls that all ranks make alike, or that none can. */
+/* The all-reduce as a step of fuzz/calls.c: only calls that all ranks make alike, or that fail on
+ * all. */
 #ifndef SYMWIN_FUZZ_CALLS_REDUCE_H
 #define SYMWIN_FUZZ_CALLS_REDUCE_H
 
@@ -6,35 +7,35 @@
 
 enum { MOST_ELEMENTS = 600, PAGE = 4096 };
 
-/* One rank's buffer, and what the library must make of it. */
+/* One rank's buffer, and how the library must treat it. */
 struct buffer {
     char *ptr;
     struct memory *memory; /* NULL: none */
-    int in_window;         /* public, or what it is connected by */
-    size_t offset;         /* then: in the flat range */
+    int in_window;         /* public, or of its connection */
+    size_t offset;         /* in the flat range, if in a window */
     unsigned transports;
     int is_public;
-    int place;            /* of what serves it, NOTHING: nothing does */
-    int registered;       /* all of it */
-    char *span;           /* and from here on */
-    size_t before, after; /* so much around it, too, within its allocation */
-    int skip;             /* nobody says what comes of it */
-    int nowhere;          /* no memory that a call may pass */
+    int place;            /* of its connection; NOTHING: none */
+    int registered;       /* completely */
+    char *span;           /* start of the registered span */
+    size_t before, after; /* registered around it, in its allocation */
+    int skip;             /* the result is not defined */
+    int nowhere;          /* not memory that a call accepts */
     symwin_status status;
 };
 
 static struct reduction {
     struct buffer in, out;
     int windows;
-    int meets; /* the other ranks, before the call */
+    int meets; /* in an agreement, before the call */
     unsigned transports;
     symwin_status status;
 } reductions[RANKS];
 
-static struct comm after; /* the communicator when the calls have been made */
-static int is_planned;    /* they may change it */
+static struct comm after; /* the communicator after the calls */
+static int is_planned;    /* the calls may change it */
 
-/* What serves the buffer now. */
+/* Sets the connection that serves the buffer. */
 static void place_buffer(const struct comm *comm, int rank, struct buffer *b, int place)
 {
     const struct connected *c = &comm->connected[rank][place];
@@ -46,7 +47,7 @@ static void place_buffer(const struct comm *comm, int rank, struct buffer *b, in
     b->transports = c->transports;
 }
 
-/* Where a buffer lies, in one of the rank's memories. */
+/* Looks up a buffer in one of the rank's memories. */
 static void look(const struct comm *comm, int rank, struct buffer *b, size_t bytes, size_t align)
 {
     const size_t left = (size_t)(b->memory->ptr + b->memory->bytes - b->ptr);
@@ -90,14 +91,14 @@ static struct buffer choose_buffer(int rank, unsigned slot, unsigned place)
 
     if (m->owner == NOBODY)
         return (struct buffer){.ptr = (place & 1) != 0 ? host_memory : NULL};
-    if (place == 14) /* across a page's end */
+    if (place == 14) /* across the end of a page */
         return (struct buffer){.memory = m, .ptr = m->ptr + PAGE - 64};
     if (place == 15)
         return (struct buffer){.memory = m, .ptr = m->ptr + m->bytes - 64};
     return (struct buffer){.memory = m, .ptr = m->ptr + offsets[place % 8]};
 }
 
-/* Whether two buffers are apart, also where they are one memory at two addresses. */
+/* Whether two buffers do not overlap, also where one memory has two addresses. */
 static int apart(const struct buffer *a, const struct buffer *b, size_t bytes)
 {
     const size_t x = (size_t)(a->ptr - a->memory->ptr);
@@ -106,7 +107,7 @@ static int apart(const struct buffer *a, const struct buffer *b, size_t bytes)
     return a->memory->id != b->memory->id || x + bytes <= y || y + bytes <= x;
 }
 
-/* What the call makes of its buffers, as the communicator is. */
+/* How the call treats its buffers, with the communicator as it is. */
 static void judge_buffers(const struct comm *comm, int rank, const struct call *c)
 {
     const size_t size = symwin_type_bytes((symwin_type)c->type);
@@ -144,7 +145,7 @@ static void judge_algorithm(int rank, const struct call *c)
         r->status = SYMWIN_UNSUPPORTED;
 }
 
-/* A capture, which is number `number`, lets its graph hold what serves a buffer. */
+/* The graph of capture `number` holds the connection that serves a buffer. */
 static void hold(struct comm *comm, int rank, const struct buffer *b, unsigned number)
 {
     struct connected *c = b->place != NOTHING ? &comm->connected[rank][b->place] : NULL;
@@ -178,7 +179,8 @@ static int is_lacking(const struct buffer *b)
     return !b->nowhere && !is_settled(b);
 }
 
-/* Whether a rank meets the others before its call, which is in a capture or not, and may have failed by then. */
+/* Whether a rank joins an agreement before its call, which may be captured, or may have failed
+ * already. */
 static int rank_meets(const struct comm *comm, const struct reduction *r, unsigned capture)
 {
     const int known = (is_settled(&r->in) || r->in.registered) &&
@@ -188,8 +190,8 @@ static int rank_meets(const struct comm *comm, const struct reduction *r, unsign
            (known || (capture != 0 && comm->graph_register));
 }
 
-/* Whether the ranks' calls fit together, or all fail alone or in a meeting, else ranks would wait for others; if so, what
- * comes of them. */
+/* Whether the ranks' calls fit together, or all fail, alone or in an agreement; otherwise ranks
+ * would wait for others. If so, sets their results. */
 static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
 {
     const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
@@ -242,7 +244,7 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
     return 1;
 }
 
-/* The calls that each rank makes one after the other. */
+/* Plans the calls that each rank makes one after the other. */
 static int plan_all(struct comm *comm, const struct call *c, unsigned capture, int count)
 {
     int i, fit = 1;
@@ -257,13 +259,13 @@ static int plan_all(struct comm *comm, const struct call *c, unsigned capture, i
     return fit;
 }
 
-/* What is to be alike of two addresses. */
+/* Whether alignments differ that must be equal. */
 static int alignments_differ(const char *a, const char *b)
 {
     return ((uintptr_t)a ^ (uintptr_t)b) % 16 != 0;
 }
 
-/* Whether what each rank launches is one collective, or none launches any. */
+/* Whether all ranks launch the same collective, or none launches any. */
 static int agree_on_launch(void)
 {
     const struct reduction *first = &reductions[0];
@@ -287,7 +289,7 @@ static int agree_on_launch(void)
     return 1;
 }
 
-/* Arguments that are wrong whatever the buffers are. */
+/* Arguments that are wrong for any buffers. */
 static int reduce_wrongly(const struct step *s, struct call *c)
 {
     switch (s->twist / 4 % 16) {
@@ -313,7 +315,8 @@ static int reduce_wrongly(const struct step *s, struct call *c)
     return 0;
 }
 
-/* How many calls a capture makes: one in place, where a second would add up what the first has. */
+/* How many calls a capture makes: one if in place, since a second call would add up the first's
+ * results. */
 static int captures_of(const struct step *s)
 {
     int r;
@@ -324,7 +327,7 @@ static int captures_of(const struct step *s)
     return 1 + (int)(s->a >> 5 & 1);
 }
 
-/* The call of each rank, by itself or in capture number `capture`. */
+/* The call of each rank, alone or in capture number `capture`. */
 static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned capture)
 {
     static const size_t counts[] = {1, 3, 16, MOST_ELEMENTS, 0, 5, 64, SIZE_MAX};
@@ -369,7 +372,7 @@ static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned
         c->kind = CALL_NONE;
     }
     if (wrong || comm->ended != SYMWIN_OK || c->kind == CALL_NONE)
-        is_planned = 0; /* nobody comes as far as that */
+        is_planned = 0; /* the calls do not get that far */
     if (c->kind == CALL_NONE)
         return;
     if (model.stream[rank] == NULL)
@@ -418,7 +421,7 @@ static void fill_input(int rank, const struct call *c)
               "%s", symwin_last_error());
 }
 
-/* The inputs, before the calls. */
+/* Fills the inputs before the calls. */
 static void fill_inputs(void)
 {
     int r;
@@ -446,7 +449,7 @@ static void check_output(int rank, const struct call *c)
     }
 }
 
-/* The calls' ends, and their sums where no rank's writes are in the way of another's reads. */
+/* Waits for the calls, and checks sums where no rank's writes conflict with another's reads. */
 static void check_sums(const struct call made[RANKS])
 {
     int r;
@@ -460,7 +463,7 @@ static void check_sums(const struct call made[RANKS])
             check_output(r, &made[r]);
 }
 
-/* Where the library says that the buffers lie, which is not public for what it has connected. */
+/* Checks where the library places a buffer; internal for connected buffers. */
 static void check_place(const struct comm *comm, int rank, const struct call *c)
 {
     const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
@@ -482,7 +485,7 @@ static void check_place(const struct comm *comm, int rank, const struct call *c)
               "what was connected lies elsewhere");
 }
 
-/* What the calls have made of the communicator, whether they were launched or not. */
+/* Notes the effect of the calls on the communicator, launched or not. */
 static void reduce_note(const struct step *s, int rank, const struct call *c)
 {
     if (!is_planned)

@@ -1,4 +1,5 @@
-/* Steps of fuzz/calls.c on registered buffers: each rank registers by itself, and calls connect (calls_reduce.h). */
+/* Steps of fuzz/calls.c on registered buffers: each rank registers locally, and calls connect
+ * (calls_reduce.h). */
 #ifndef SYMWIN_FUZZ_CALLS_REGISTER_H
 #define SYMWIN_FUZZ_CALLS_REGISTER_H
 
@@ -6,9 +7,9 @@
 
 /* ---- registering ---- */
 
-/* The rest of what a rank registers in two, by which the others register it in one. */
+/* The second half of a range that one rank registers in two parts, others in one. */
 static struct rest {
-    unsigned comm_serial; /* 0: there is none */
+    unsigned comm_serial; /* 0: none */
     struct registration r;
 } rests[RANKS];
 
@@ -44,7 +45,7 @@ static void step_enter(const struct step *s, int rank, struct call *c)
 {
     struct comm *comm = &model.comm[s->a % COMMS];
     struct registration *r = &registrations[rank];
-    static int only_rests; /* of what was registered in two */
+    static int only_rests; /* only second halves are registered in this step */
     const int rest = rests[rank].comm_serial != 0;
     int i;
 
@@ -71,12 +72,12 @@ static void step_enter(const struct step *s, int rank, struct call *c)
         c->kind = CALL_NONE;
     else
         c->want = OK_ONLY;
-    /* Refused for what the arguments are, it looks at nothing. */
+    /* A call with invalid arguments checks nothing else. */
     c->settles = c->comm != NULL && c->ptr != NULL && !c->no_result && c->bytes > 0 &&
                  c->bytes <= UINTPTR_MAX - (uintptr_t)c->ptr && comm->ended == SYMWIN_OK;
 }
 
-/* What the library says of a range. */
+/* Checks the library's report of a range. */
 static void check_range(const struct comm *comm, int rank, const struct range *r,
                         const symwin_registration_info *info)
 {
@@ -132,7 +133,7 @@ static void done_enter(const struct step *s, int rank, const struct call *c)
 
 /* ---- one range ---- */
 
-/* A handle, right or wrong; *live is its range, NULL: the communicator must not know it. */
+/* A handle, valid or not; *live is its range. NULL: the communicator must reject the handle. */
 static symwin_registration *choose_range(const struct step *s, int rank, struct range **live)
 {
     struct comm *comm = &model.comm[s->a % COMMS];
@@ -161,7 +162,7 @@ static symwin_registration *choose_range(const struct step *s, int rank, struct 
     if (other == r && is_live(r) && r->handle != NULL)
         *live = r;
     if (other != r && other->handle == r->handle)
-        return NULL; /* there is one rank, or neither was ever there */
+        return NULL; /* only one rank, or both never existed */
     return other->handle;
 }
 

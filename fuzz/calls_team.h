@@ -1,7 +1,7 @@
-/* Ranks as threads for fuzz/calls.c: each is handed one public call, all make theirs at the same time,
- * and what every call must do, whatever it was given, is checked here: the status is one of those that
- * the model expects, a failure says in a sentence which call it was and leaves the out-pointer alone,
- * success leaves the last error alone. */
+/* Ranks as threads for fuzz/calls.c: each gets one public call, and all call at the same time.
+ * Checks that hold for all calls are here: the status is one that the model expects; a failure
+ * names the call in a sentence and leaves the out-pointer alone; success leaves the last error
+ * alone. */
 #ifndef SYMWIN_FUZZ_CALLS_TEAM_H
 #define SYMWIN_FUZZ_CALLS_TEAM_H
 
@@ -85,10 +85,10 @@ union result {
 };
 _Static_assert(sizeof(union result) == 296, "bytes covers it");
 
-/* One rank's call: arguments, what may come, what came. */
+/* One rank's call: arguments, allowed results, result. */
 struct call {
     enum call_kind kind;
-    unsigned want; /* 1 << status for every one that may come */
+    unsigned want; /* 1 << status for each allowed status */
     symwin_comm *comm;
     symwin_window *window;
     symwin_registration *registration;
@@ -98,18 +98,18 @@ struct call {
     size_t bytes, offset;
     unsigned flags, type, op;
     int device, rank, nranks, no_result, no_id;
-    int settles;  /* registering: also where it fails */
-    int captures; /* so many all-reduces */
+    int settles;  /* registering: drops ended graphs' holds, also if it fails */
+    int captures; /* number of all-reduces */
     symwin_comm_options options;
     symwin_allreduce_options how;
     struct CUstream_st *stream;
 
     symwin_status got;
     union result result;
-    CUgraph graph; /* of a capture, also where it failed */
+    CUgraph graph; /* from a capture, also a failed one */
 };
 
-/* Where the result goes: nowhere, for a call that is to be refused for it. */
+/* Where the result goes; NULL for a call that must be refused for that. */
 #define RESULT(member) (c->no_result ? NULL : &c->result.member)
 
 static symwin_status perform_memory(struct call *c)
@@ -174,7 +174,7 @@ static symwin_status capture(struct call *c)
               "no capture");
     for (i = 0; i < c->captures && status == SYMWIN_OK; i++) {
         status = reduce(c);
-        /* So that what the library asked of the device in one call is there in the next. */
+        /* What the library asked the device in one call must have arrived in the next. */
         while (status == SYMWIN_OK && c->comm->registrations->copying &&
                sw_drv.cuStreamQuery(c->comm->registrations->side) == CUDA_ERROR_NOT_READY)
             sched_yield();
@@ -243,7 +243,8 @@ static void make(struct call *c)
 
 /* ---- threads ---- */
 
-/* They stay from input to input, one for each rank but the first, which is the caller, and two more. */
+/* Threads live from input to input: one per rank but the first, which is the caller, and two
+ * more. */
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -296,7 +297,7 @@ static void team_wait(void)
     pthread_mutex_unlock(&team.mutex);
 }
 
-/* All ranks make their calls, at the same time. */
+/* All ranks make their calls at the same time. */
 static void team_make(struct call calls[RANKS], int nranks)
 {
     int r;
@@ -310,8 +311,8 @@ static void team_make(struct call calls[RANKS], int nranks)
     team_wait();
 }
 
-/* The same, but one rank's call is made by two threads. As long as the other ranks stay away, one of
- * the two is inside and the other is refused, and so is what else is tried then. */
+/* The same, but two threads make one rank's call. While the other ranks stay away, one of the two
+ * is inside, the other is refused, and so is `tried`. */
 static void team_make_twice(struct call calls[RANKS], int nranks, int rank, struct call *tried)
 {
     struct call pair[PAIR] = {calls[rank], calls[rank]};

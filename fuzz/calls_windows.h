@@ -8,11 +8,11 @@
 
 /* What one rank registers. */
 struct registration {
-    struct memory *memory; /* NULL: an address that is none */
+    struct memory *memory; /* NULL: not an address of memory */
     char *ptr;
     size_t bytes, offset;
     unsigned flags;
-    symwin_status status; /* what this rank by itself makes of it */
+    symwin_status status; /* for this rank alone */
 };
 
 static struct registration registrations[RANKS];
@@ -55,7 +55,7 @@ static unsigned window_flags(unsigned selector)
     return flags[selector % (sizeof flags / sizeof flags[0])];
 }
 
-/* As symwin.h has it, for this rank alone. */
+/* As symwin.h defines it, for this rank alone. */
 static symwin_status judge_registration(const struct comm *comm, int rank,
                                         const struct registration *r)
 {
@@ -78,7 +78,7 @@ static void plan_registration(const struct step *s, int rank)
         flags = flags < 4 ? 4 : 0;
     if (rank == s->odd && s->twist % 8 == 3)
         slot++;
-    if (rank == s->odd && s->twist % 8 == 4) /* of another rank, maybe on another device */
+    if (rank == s->odd && s->twist % 8 == 4) /* another rank's, maybe on another device */
         owner = (rank + 1) % model.nranks;
     *r = (struct registration){.memory = &model.memory[owner][slot % MEMORIES],
                                .flags = window_flags(flags)};
@@ -90,7 +90,7 @@ static void plan_registration(const struct step *s, int rank)
     }
 }
 
-/* What all ranks get for what all ranks pass. */
+/* The result for all ranks' arguments. */
 static symwin_status judge_all(const struct comm *comm)
 {
     const struct registration *first = &registrations[0];
@@ -138,7 +138,7 @@ static void step_register(const struct step *s, int rank, struct call *c)
         c->want = ONLY(collective(comm, judge_all(comm)));
 }
 
-/* One rank's registration is made by two threads, while the others wait. */
+/* Two threads make one rank's registration while the others wait. */
 static void step_register_twice(const struct step *s, int rank, struct call *c)
 {
     struct comm *comm = &model.comm[s->a % COMMS];
@@ -156,7 +156,7 @@ static void step_register_twice(const struct step *s, int rank, struct call *c)
     if (s->a / COMMS % 4 == 3)
         tried.kind = CALL_REGISTER;
     if (s->a / COMMS % 4 == 0 && s->a >= 8) {
-        tried.kind = CALL_COMM_CHECK; /* is free */
+        tried.kind = CALL_COMM_CHECK; /* always allowed */
         tried.want = OK_ONLY;
     }
 }
@@ -225,7 +225,7 @@ static void done_register(const struct step *s, int rank, const struct call *c)
 
 /* ---- one window ---- */
 
-/* A handle, right or wrong; *live is its window, NULL: the communicator must not know it. */
+/* A handle, valid or not; *live is its window. NULL: the communicator must reject the handle. */
 static symwin_window *choose_handle(const struct step *s, int rank, struct window **live)
 {
     struct comm *comm = &model.comm[s->a % COMMS];
@@ -252,7 +252,7 @@ static symwin_window *choose_handle(const struct step *s, int rank, struct windo
     if (other == w && w->live)
         *live = w;
     if (other != w && other->handle == w->handle)
-        return NULL; /* there is one rank, or neither was ever there */
+        return NULL; /* only one rank, or both never existed */
     return other->handle;
 }
 
@@ -324,7 +324,7 @@ static void step_peer(const struct step *s, int rank, struct call *c)
                   : INVALID_ONLY;
 }
 
-/* The address shows the peer's memory, as the driver has it. */
+/* The address must map the peer's memory, as the driver reports it. */
 static void done_peer(const struct step *s, int rank, const struct call *c)
 {
     const struct comm *comm = &model.comm[s->a % COMMS];
@@ -393,7 +393,7 @@ static void step_find(const struct step *s, int rank, struct call *c)
                   : INVALID_ONLY;
 }
 
-/* Of windows of one size, any. */
+/* Of several windows of one size, any may be found. */
 static void done_find(const struct step *s, int rank, const struct call *c)
 {
     const struct comm *comm = &model.comm[s->a % COMMS];

@@ -1,9 +1,10 @@
-/* Fuzzer of frames over TCP: whatever bytes come, in whatever pieces, what sw_connection_receive_now()
- * gives is the frames that went in, whole and in order, up to the first that is not right; with a key,
- * only those that the other end made; and no byte behind a frame is taken with it.
+/* Fuzzer of frames over TCP. Whatever bytes arrive, in whatever pieces, sw_connection_receive_now()
+ * must return the frames that were sent, whole and in order, up to the first invalid one; with a
+ * key, only those that the other end made. It must not take bytes behind a frame.
  *
- * Input: a little program. Frames are written down, with right tags and with wrong ones, and go into a
- * pair of sockets in pieces; a model reads the same bytes and says what each reception must give.
+ * Input: a small program. Frames with right and with wrong tags are written to a buffer and sent
+ * through a pair of sockets in pieces. A model reads the same bytes and tells what each reception
+ * must give.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -16,20 +17,20 @@
 
 enum {
     MOST_STEPS = 96,
-    MOST_BYTES = 6 * (int)SW_CONNECTION_BYTES, /* that are written down */
+    MOST_BYTES = 6 * (int)SW_CONNECTION_BYTES, /* of the buffer */
     MOST_PIECE = 40000,
     SCANNED = 64
 };
 
-/* A frame that the other end made with its key: the only ones that may come out, each in its turn. */
+/* A frame that the other end made with its key: only these may be received, in order. */
 struct made {
-    size_t at;   /* where it was written down; LOST: it was not, or not with its tag */
-    size_t kept; /* and as it was made */
+    size_t at;   /* position in the stream; LOST: not written, or without its tag */
+    size_t kept; /* position of the original */
     size_t bytes;
 };
 
 static const size_t LOST = SIZE_MAX;
-static union sw_frame untouched; /* what a reception finds in its frame */
+static union sw_frame untouched; /* the frame before a reception */
 
 struct run {
     struct fuzz_input in;
@@ -37,19 +38,19 @@ struct run {
     int keyed, ended, over;
     unsigned char key[SW_KEY_BYTES];
     unsigned char stream[MOST_BYTES];
-    size_t written;  /* bytes of the stream that were written down, */
-    size_t sent;     /* that went into the socket, */
-    size_t taken;    /* and that belong to frames that came out */
-    uint64_t number; /* of the next keyed frame, as the other end counts */
-    uint64_t came;   /* keyed frames */
+    size_t written;  /* bytes of the stream that were written */
+    size_t sent;     /* bytes sent */
+    size_t taken;    /* bytes of frames received */
+    uint64_t number; /* of the next keyed frame, as counted by the other end */
+    uint64_t came;   /* keyed frames received */
     struct made made[MOST_STEPS];
     unsigned char kept[MOST_BYTES];
     size_t made_count, kept_bytes;
 };
 
-/* ---- writing frames down ---- */
+/* ---- writing frames ---- */
 
-/* The proof that follows a frame, said a second time. */
+/* The tag that follows a frame, computed independently. */
 static void make_tag(const unsigned char key[SW_KEY_BYTES], int from_maker, uint64_t number,
                      const unsigned char *frame, size_t bytes, unsigned char tag[SW_DIGEST_BYTES])
 {
@@ -62,7 +63,8 @@ static void make_tag(const unsigned char key[SW_KEY_BYTES], int from_maker, uint
     sw_hmac(key, parts, 2, tag);
 }
 
-/* Who has the key can do that too: another length, or another byte, mostly of the header. */
+/* A change that the owner of the key can make, too: another length, or another byte, mostly of the
+ * header. */
 static void misshape_frame(struct run *run, union sw_frame *frame, int length)
 {
     enum { WHOLE = sizeof *frame };
@@ -78,7 +80,7 @@ static void misshape_frame(struct run *run, union sw_frame *frame, int length)
         bytes[at < 128 ? at % 32 : at % frame->header.bytes] = (unsigned char)fuzz_byte(&run->in);
 }
 
-/* A valid frame of any type, or one that is close to it. */
+/* A valid frame of any type, or nearly valid. */
 static void make_frame(struct run *run, union sw_frame *frame)
 {
     const unsigned kind = fuzz_byte(&run->in), detail = fuzz_byte(&run->in);
@@ -127,7 +129,7 @@ static void note_made(struct run *run, size_t at, const void *frame, size_t byte
     run->kept_bytes += bytes;
 }
 
-/* What can happen to a frame on its way: to most of them nothing. */
+/* What can happen to a frame on its way; most pass unchanged. */
 enum spoil {
     TAG_CHANGED,
     TAG_CUT,
@@ -137,7 +139,7 @@ enum spoil {
     FRAME_CUT,
     FRAME_LOST,
     FRAME_TWICE,
-    FRAME_AGAIN,  /* one of those before */
+    FRAME_AGAIN,  /* an earlier one */
     NUMBER_WRONG, /* from here on: not made by the other end */
     DIRECTION_WRONG,
     KEY_WRONG,
@@ -169,7 +171,7 @@ static void put_foreign(struct run *run, enum spoil spoil, const union sw_frame 
     put(run, tag, sizeof tag);
 }
 
-/* What somebody without the key can do to a frame. */
+/* Changes that are possible without the key. */
 static void put_spoilt(struct run *run, enum spoil spoil, union sw_frame *frame, size_t bytes)
 {
     const unsigned detail = fuzz_byte(&run->in);
@@ -203,7 +205,7 @@ static void put_spoilt(struct run *run, enum spoil spoil, union sw_frame *frame,
         put_again(run, (unsigned)run->made_count - 1);
 }
 
-/* By the library or by hand. */
+/* Writes an unchanged frame, by the library or by hand. */
 static void put_right(struct run *run, const union sw_frame *frame, size_t bytes, int send)
 {
     const size_t at = run->written;
@@ -245,7 +247,7 @@ static void write_frame(struct run *run, unsigned how)
         return;
     make_frame(run, &frame);
     bytes = frame.header.bytes;
-    /* The frame's own word for its length counts where it is one. */
+    /* The frame's own length counts if it is possible. */
     if (bytes < sizeof frame.header || bytes > sizeof frame)
         bytes = sizeof frame.header;
     send = (how & 8) != 0 && frame.header.bytes == bytes && run->sent == run->written &&
@@ -265,7 +267,7 @@ static void write_bytes(struct run *run, unsigned count)
 
 /* ---- the model ---- */
 
-/* What the bytes that have been sent give next, and how long a frame it is. */
+/* What the sent bytes give next, and the length of that frame. */
 static int expected(const struct run *run, size_t *bytes)
 {
     const unsigned char *at = run->stream + run->taken;
@@ -287,11 +289,11 @@ static int expected(const struct run *run, size_t *bytes)
     if (run->keyed)
         make_tag(run->key, !run->near.maker, run->came, at, *bytes, tag);
     if (run->keyed && memcmp(tag, at + *bytes, sizeof tag) != 0)
-        return EACCES; /* EPROTO, and nobody sees the frame */
+        return EACCES; /* EPROTO, and the frame must stay hidden */
     return sw_frame_valid(&frame, *bytes) ? 0 : EPROTO;
 }
 
-/* The same bytes, but for the end that a text may have been given; and no others. */
+/* The same bytes, except for a text's terminating zero; and no others. */
 static void check_frame(const struct run *run, const union sw_frame *got, size_t bytes)
 {
     union sw_frame want;
@@ -308,10 +310,10 @@ static void check_frame(const struct run *run, const union sw_frame *got, size_t
               "frame %llu is not the one that the other end made", (unsigned long long)run->came);
 }
 
-/* Returns what came of it. */
+/* Returns the result. */
 static int receive(struct run *run)
 {
-    union sw_frame *frame = malloc(sizeof *frame); /* whose end is watched */
+    union sw_frame *frame = malloc(sizeof *frame); /* separate block, so an overrun is detected */
     size_t bytes = 0;
     int want = expected(run, &bytes);
     int fd = -77;
@@ -335,7 +337,7 @@ static int receive(struct run *run)
                   "bytes were shown that have no right tag, or are no whole frame");
     }
     free(frame);
-    run->over = error != 0 && error != EAGAIN; /* whoever sees that closes the channel */
+    run->over = error != 0 && error != EAGAIN; /* any such error closes the connection */
     return error;
 }
 
@@ -384,7 +386,7 @@ static void use_key(struct run *run)
     run->keyed = 1;
 }
 
-/* In an orderly way, or with something of ours unread, which resets the connection. */
+/* Ends the stream in order, or with unread data of ours, which resets the connection. */
 static void end_stream(struct run *run, int reset)
 {
     union sw_frame frame;
@@ -400,7 +402,7 @@ static void end_stream(struct run *run, int reset)
     sw_connection_close(&run->far);
 }
 
-/* All that is left; when nothing more comes, that is the end. */
+/* Receives all that is left; then the stream must end. */
 static void drain(struct run *run)
 {
     int error = 0;

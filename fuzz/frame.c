@@ -1,8 +1,9 @@
-/* Fuzzer of the parser of frames: whatever bytes came, sw_frame_valid() reads no others, and what it
- * lets through is what wire.h promises.
+/* Fuzzer of the frame parser: for any bytes, sw_frame_valid() reads no others, and a frame that it
+ * accepts is as frame.h promises.
  *
- * Input: a byte of options, then the frame. With the first option the header is made to fit, but for
- * its type, and with the second the length: most random bytes would be turned away for these.
+ * Input: a byte of options, then the frame. The first option makes the header valid, except its
+ * type; the second one makes the length valid. Otherwise most random bytes would be rejected for
+ * these.
  */
 #include <stddef.h>
 
@@ -11,7 +12,7 @@
 
 enum { FIT_HEADER = 1, FIT_LENGTH = 2 };
 
-/* How long a frame must be that begins like this; 0: nobody knows. */
+/* The length that a frame with this start must have; 0: unknown. */
 static size_t right_length(const uint8_t *data, size_t bytes)
 {
     struct sw_frame_header header;
@@ -70,7 +71,7 @@ static void fit_header(union sw_frame *frame, size_t bytes)
     frame->header.zero = 0;
 }
 
-/* ---- what a valid frame is, said a second time ---- */
+/* ---- validity, checked independently ---- */
 
 static void check_table(const struct sw_frame_table *t, size_t bytes)
 {
@@ -116,7 +117,7 @@ static size_t check_letter(const struct sw_frame_message *l)
     return sizeof *l;
 }
 
-/* Between hosts. Returns how long the frame has to be, 0: it is none of these. */
+/* Frames between hosts. Returns the length that the frame must have; 0: none of these. */
 static size_t check_far(const union sw_frame *frame)
 {
     switch (frame->header.type) {
@@ -198,9 +199,9 @@ static void check_valid(const union sw_frame *frame, size_t bytes)
     fuzz_must(bytes == want, "type %d of %zu bytes, not %zu", frame->header.type, bytes, want);
 }
 
-/* ---- what it may not do ---- */
+/* ---- forbidden effects ---- */
 
-/* But for the end of a text, validation changes nothing. */
+/* Validation changes nothing but a text's terminating zero. */
 static void check_unchanged(const unsigned char *before, const union sw_frame *frame, size_t bytes)
 {
     const unsigned char *after = (const unsigned char *)frame;
@@ -233,7 +234,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t given = size > 0 ? size - 1 : 0;
     const size_t right = (options & FIT_LENGTH) != 0 ? right_length(data + 1, given) : 0;
     const size_t bytes = right > 0 ? right : given;
-    /* No longer than the frame, although the union is: a read past it is one past the block. */
+    /* Only as long as the frame, so a read past it is a read past the block. */
     unsigned char *before = malloc(bytes > 0 ? bytes : 1);
     union sw_frame *frame = calloc(1, bytes > 0 ? bytes : 1);
     int valid;

@@ -1,4 +1,4 @@
-/* What the fuzzers share: one entry point, and an invariant that ends the process where it fails. */
+/* Shared by the fuzzers: the entry point, and a check that ends the process if it fails. */
 #ifndef SYMWIN_FUZZ_H
 #define SYMWIN_FUZZ_H
 
@@ -20,19 +20,19 @@ __attribute__((format(printf, 3, 4), unused)) static void fuzz_must_at(int holds
 
     if (holds)
         return;
-    pthread_mutex_lock(&first); /* for ever: a second abort would end the first one's report */
+    pthread_mutex_lock(&first); /* not unlocked: a second abort would cut the first report */
     fprintf(stderr, "line %d: ", line);
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
-    abort(); /* both drivers keep the input */
+    abort(); /* libFuzzer and fuzz/main.c both keep the input */
 }
 
-/* An invariant, and what to say where it does not hold. */
+/* A check, and the message if it fails. */
 #define fuzz_must(holds, ...) fuzz_must_at((holds) != 0, __LINE__, __VA_ARGS__)
 
-/* The rest of an input; once it is used up, zeros. */
+/* The rest of an input; when it is used up, zeros. */
 struct fuzz_input {
     const uint8_t *at;
     size_t left;
@@ -46,7 +46,7 @@ __attribute__((unused)) static unsigned fuzz_byte(struct fuzz_input *in)
     return *in->at++;
 }
 
-/* How many descriptors below `end` are open: cheaper than a look into /proc. */
+/* The number of open descriptors below `end`; cheaper than reading /proc. */
 __attribute__((unused)) static int fuzz_open_descriptors(int end)
 {
     int count = 0;

@@ -1,10 +1,10 @@
-/* A fuzzer as a plain program, for compilers without libFuzzer: runs every input that it is given,
- * and then for -seconds N random changes of them, without knowing what they reach. Without an input it fails.
+/* A fuzzer as a plain program, for compilers without libFuzzer. Runs every given input, then random
+ * mutations of them for -seconds N, without coverage feedback. Fails if there is no input.
  *
  *   <fuzzer> [-seconds N] [-seed N] file or folder ...
  *
- * An input that takes longer than half a minute has failed. The input of a failure is written to
- * crash-plain in the current folder.
+ * An input that takes longer than half a minute fails. The failing input is written to crash-plain
+ * in the current folder.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -25,9 +25,9 @@ struct kept {
 static struct kept inputs[MOST_INPUTS];
 static size_t input_count;
 
-/* ---- the input of a failure ---- */
+/* ---- the failing input ---- */
 
-static struct kept current; /* not owned: what runs */
+static struct kept current; /* not owned: the input that runs */
 
 static void keep_current(void)
 {
@@ -48,7 +48,7 @@ static void on_abort(int number)
     raise(number);
 }
 
-/* Of the sanitizers' runtime, where there is one. */
+/* In the sanitizers' runtime, if there is one. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 static void on_alarm(int number)
@@ -68,7 +68,7 @@ static void watch_failures(void)
         __sanitizer_set_death_callback(keep_current);
 }
 
-/* From memory of exactly that size, so that a read past it is seen. */
+/* Runs the input from memory of exactly its size, so a read past it is detected. */
 static void run(const uint8_t *data, size_t size)
 {
     uint8_t *copy = malloc(size > 0 ? size : 1);
@@ -83,7 +83,7 @@ static void run(const uint8_t *data, size_t size)
     free(copy);
 }
 
-/* ---- what is kept ---- */
+/* ---- inputs ---- */
 
 static void take_file(const char *name)
 {
@@ -107,7 +107,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* In the order of names: the same run everywhere. */
+/* In order of names, so that a run is the same everywhere. */
 static void take(const char *name)
 {
     struct dirent **entries = NULL;
@@ -130,7 +130,7 @@ static void take(const char *name)
     free(entries);
 }
 
-/* ---- random changes ---- */
+/* ---- random mutations ---- */
 
 static uint64_t state = 1;
 
@@ -143,7 +143,7 @@ static size_t dice(size_t below)
     return (size_t)(state >> 11) % below;
 }
 
-/* Makes room for `count` bytes at `at`, or as many as there are. Returns how many. */
+/* Makes room for `count` bytes at `at`, or for fewer at the size limit. Returns how many. */
 static size_t widen(uint8_t *data, size_t *size, size_t at, size_t count)
 {
     if (count > MOST_BYTES - *size)
@@ -192,7 +192,7 @@ static void change(uint8_t *data, size_t *size)
     }
 }
 
-/* Of a fuzzer whose inputs are more than bytes. */
+/* Defined by a fuzzer with structured inputs. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
     __attribute__((weak));
 

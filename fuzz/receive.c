@@ -1,8 +1,8 @@
-/* Fuzzer of the receiver of frames: whatever another process sends, with however many descriptors,
- * none is left open here but the one that was asked for.
+/* Fuzzer of the receiver of frames: whatever another process sends, with any number of descriptors,
+ * none stays open here except one that was asked for.
  *
- * Input: a little program. Messages are sent and received over one pair of sockets, and a model says
- * what each reception must give.
+ * Input: a small program. Messages are sent and received over one pair of sockets, and a model
+ * tells what each reception must give.
  */
 #include <errno.h>
 #include <sys/resource.h>
@@ -16,8 +16,8 @@
 enum {
     MOST_STEPS = 64,
     MOST_QUEUED = 8,
-    MOST_FDS = 5, /* in a message */
-    SCANNED = 64, /* descriptors that are looked at */
+    MOST_FDS = 5, /* per message */
+    SCANNED = 64, /* descriptors checked */
     MOST_SENT = sizeof(union sw_frame) + 64
 };
 
@@ -33,15 +33,15 @@ struct run {
     int shut;
     struct message queue[MOST_QUEUED];
     int first, count;
-    int open; /* descriptors, as they were before */
+    int open; /* open descriptors at the start */
     struct stat sample;
 };
 
-static int sample_fd = -1; /* what is sent */
+static int sample_fd = -1; /* the descriptor to send */
 
 /* ---- sending ---- */
 
-/* A frame of the input's choice, whole or a little too long. */
+/* A frame of the input's choice, complete or one byte too long. */
 static void begin_frame(struct run *run, struct message *m)
 {
     static const size_t sizes[] = {
@@ -63,7 +63,8 @@ static void begin_frame(struct run *run, struct message *m)
     memcpy(m->data, &header, sizeof header);
 }
 
-/* A message of the input's making: a frame, or bytes of any length; the first come from the input. */
+/* A message of the input's choice: a frame, or bytes of any length; the first bytes come from the
+ * input. */
 static void compose(struct run *run, struct message *m)
 {
     const unsigned shape = fuzz_byte(&run->in);
@@ -72,7 +73,7 @@ static void compose(struct run *run, struct message *m)
 
     m->fds = (int)(shape & 7) % (MOST_FDS + 1);
     m->bytes = typed;
-    if ((shape & 8) != 0) /* around the longest frame that there is */
+    if ((shape & 8) != 0) /* near the longest frame */
         m->bytes = sizeof(union sw_frame) - 32 + typed % 96;
     memset(m->data, 0, m->bytes);
     if ((shape & 16) != 0) {
@@ -109,12 +110,12 @@ static void send_message(struct run *run)
             memcpy(CMSG_DATA(&control.header) + (size_t)i * sizeof(int), &sample_fd, sizeof(int));
     }
     if (sendmsg(run->ends[0], &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)m->bytes)
-        run->count++; /* else it was shut, or is full */
+        run->count++; /* else shut down, or full */
 }
 
 /* ---- receiving ---- */
 
-/* What wire.h promises for a message, with room for `room` descriptors in this process. */
+/* What frame.h promises for a message, with room for `room` descriptors in this process. */
 static int expected(const struct message *m, int place, int room)
 {
     union sw_frame frame;
@@ -124,12 +125,12 @@ static int expected(const struct message *m, int place, int room)
     if ((m->fds > place && !lost) || m->bytes > sizeof frame)
         return EPROTO;
     if (m->bytes == 0)
-        return lost ? EPROTO : EPIPE; /* beside descriptors, or after another */
+        return lost ? EPROTO : EPIPE; /* with descriptors, or after another message */
     memcpy(&frame, m->data, m->bytes);
     return !sw_frame_valid(&frame, m->bytes) ? EPROTO : lost ? EMFILE : 0;
 }
 
-/* The same bytes, but for the end that a text may have been given. */
+/* The same bytes, except for a text's terminating zero. */
 static void check_frame(const struct message *m, const union sw_frame *got)
 {
     union sw_frame want;
@@ -153,7 +154,7 @@ static void check_descriptor(const struct run *run, const struct message *m, int
     close(fd);
 }
 
-/* Lets this process have `room` descriptors more than it has. Returns the limit that was. */
+/* Lets this process open `room` more descriptors. Returns the previous limit. */
 static struct rlimit limit(int room)
 {
     struct rlimit was = {0}, tight;
@@ -168,8 +169,8 @@ static struct rlimit limit(int room)
     return was;
 }
 
-/* An empty message without descriptors looks like the end of the connection, after which there is a second look:
- * it is passed over. Returns whether there was one. */
+/* An empty message without descriptors looks like the end of the connection. The receiver then
+ * looks a second time and skips it. Returns whether there was one. */
 static int skip_empty(struct run *run)
 {
     const struct message *m = &run->queue[run->first];
@@ -191,7 +192,7 @@ static void receive_message(struct run *run)
     const int tight = (shape & 2) != 0;
     const int room = tight ? (int)(shape >> 2 & 3) : MOST_FDS;
     const struct rlimit was = tight ? limit(room) : (struct rlimit){0};
-    union sw_frame *frame = malloc(sizeof *frame); /* whose end is watched */
+    union sw_frame *frame = malloc(sizeof *frame); /* separate block, so an overrun is detected */
     int fd = UNTOUCHED;
     int error, want;
 
@@ -242,7 +243,7 @@ static void step(struct run *run)
     case 2:
         send_message(run);
         break;
-    case 7: /* rare: nothing can be sent any more */
+    case 7: /* rare: nothing can be sent afterwards */
         if (fuzz_byte(&run->in) % 4 == 0) {
             shutdown(run->ends[0], SHUT_WR);
             run->shut = 1;
@@ -256,7 +257,7 @@ static void step(struct run *run)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct run run; /* whose messages need no clearing */
+    static struct run run; /* messages need no clearing */
     int before, steps;
 
     before = fuzz_open_descriptors(SCANNED) + (sample_fd < 0);

@@ -1,15 +1,16 @@
 #!/bin/sh
-# Builds the fuzzers under <build>/fuzz and runs each for some seconds, from the kept corpus on; with
-# "keep", also from what earlier runs have found, and keeps what is new in <build>/corpus.
+# Builds the fuzzers under <build>/fuzz and runs each for some seconds, starting from the kept
+# corpus. With "keep", also starts from inputs of earlier runs, and keeps new inputs in
+# <build>/corpus.
 #
 #   fuzz/run.sh <build> <seconds> [keep]
 #
-# By clang's libFuzzer where there is one; else by fuzz/main.c, under gcc's AddressSanitizer.
+# Uses clang's libFuzzer if there is one, else fuzz/main.c under gcc's AddressSanitizer.
 set -eu
 build=$1 seconds=$2 keep=${3:-}
 make=${MAKE:-make}
 
-scratch=$(mktemp -d) # also for the sockets of a fuzzer that dies
+scratch=$(mktemp -d) # also removes the sockets of a fuzzer that died
 trap 'rm -rf "$scratch"' EXIT
 libfuzzer=
 if echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return !d && n; }' |
@@ -28,7 +29,7 @@ else
     $make NVCC= BUILD="$out" SANITIZE=address,undefined fuzzers
 fi
 
-# Never a GPU.
+# Never use a GPU.
 SYMWIN_DRIVER=emu TMPDIR=$scratch
 export SYMWIN_DRIVER TMPDIR
 
@@ -45,7 +46,7 @@ fuzz() { # name
     [ -n "$keep" ] || rm -rf "$work"
     mkdir -p "$work"
     log=$build/fuzz-$name.log
-    # What a word is compared with says much of a frame, and nothing of a script.
+    # The value profile (operands of comparisons) helps with frames, not with scripts.
     profile=1
     case $name in calls | stream) profile=0 ;; esac
     if ! "$out/fuzz/$name" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -max_len=9000 \
@@ -57,7 +58,7 @@ fuzz() { # name
     grep -E 'number_of_executed_units|average_exec_per_sec' "$log" | sed "s/^/$name: /"
 }
 
-# Two at a time; what one finds does not keep the others from theirs.
+# Two at a time; a failure of one does not stop the others.
 other= failed=
 for source in fuzz/*.c; do
     name=$(basename "$source" .c)
@@ -68,7 +69,7 @@ for source in fuzz/*.c; do
 done
 [ -n "$other" ] || { echo "there is no fuzzer" >&2 && exit 1; }
 wait "$other" || failed=1
-# Last, where a log that is cut still has it: what was found, in a word, and the input.
+# At the end, which a truncated log still has: the failures in short, with the input.
 for found in "$scratch"/*.failed; do
     [ ! -e "$found" ] || { echo "fuzz: $(basename "$found" .failed) found:" && cat "$found"; } >&2
 done

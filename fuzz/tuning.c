@@ -1,5 +1,5 @@
-/* Fuzzer of the parser of tables of choices: whatever the file holds, sw_tuning_parse() reads no other bytes
- * and leaves nothing behind, a refusal has its line, and what is found is a choice that can be made.
+/* Fuzzer of the parser of tuning tables: for any file, sw_tuning_parse() reads no other bytes and
+ * leaves nothing behind, a refusal names its line, and what is found is a valid selection.
  *
  * Input: the file's text.
  */
@@ -44,7 +44,8 @@ static void check_table(const struct sw_tuning *t)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct sw_tuning *t = NULL;
-    char *text = malloc(size > 0 ? size : 1); /* no longer: a read past it is one past the block */
+    /* Only as long as the text, so a read past it is a read past the block. */
+    char *text = malloc(size > 0 ? size : 1);
     symwin_status status;
 
     if (text == NULL)

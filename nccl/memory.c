@@ -1,15 +1,15 @@
-/* ncclMemAlloc and ncclMemFree for programs that nobody changed: their memory comes out of symwin's pool.
+/* ncclMemAlloc and ncclMemFree for unchanged programs: their memory comes from symwin's pool.
  *
  *   the program -> this library -> symwin_mem_alloc()
- *                               -> or the next ncclMemAlloc, as a rule NCCL's own
+ *                               -> or the next ncclMemAlloc, normally NCCL's own
  *
- * A call goes to the next one where NCCL itself would use cudaMalloc (no pointer, no size, cuMem off) and where symwin
- * cannot serve it (no driver, no virtual memory management, no current context). So a program is never worse off than
- * without this library. Nothing is printed, except of a variable that makes no sense. The emulated driver serves only
- * where SYMWIN_DRIVER=emu asks for it.
+ * A call is passed to the next ncclMemAlloc where NCCL itself would use cudaMalloc (no pointer, no
+ * size, cuMem off) and where symwin cannot serve it (no driver, no virtual memory management, no
+ * current context). So a program is never worse off than without this library. Nothing is printed,
+ * except about an invalid variable. The emulated driver is used only with SYMWIN_DRIVER=emu.
  *
- * It calls nothing of symwin but the public functions of libsymwin.so: one process, one pool. README.md says what to
- * look out for.
+ * The library calls only public functions of libsymwin.so, so a process has one pool. README.md
+ * lists what to watch for. Any thread may call.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,13 +33,13 @@ typedef enum {
 typedef ncclResult_t (*alloc_fn)(void **ptr, size_t size);
 typedef ncclResult_t (*free_fn)(void *ptr);
 
-/* ---- the next one ---------------------------------------------------------------------------- */
+/* ---- the next ncclMemAlloc and ncclMemFree --------------------------------------------------- */
 
-/* Each of the four names is passed on to its own: a profiler's ncclMemAlloc calls pncclMemAlloc, and would be called
- * again by it for ever if that went on to ncclMemAlloc. */
+/* Each of the four names is passed to the next definition of the same name: a profiler's
+ * ncclMemAlloc calls pncclMemAlloc, and passing that on to ncclMemAlloc would recurse forever. */
 struct next {
     const char *name;
-    const char *or_else; /* an NCCL without the profiler's names */
+    const char *or_else; /* for an NCCL without the profiling names */
     _Atomic(void *) found;
 };
 
@@ -66,9 +66,10 @@ static void *find_in(void *where, const struct next *next)
     return symbol != NULL && !is_own(symbol) ? symbol : NULL;
 }
 
-/* What the program was linked to comes first. An NCCL that was loaded later, as Python does it, is not in that order:
- * it is asked for by its name. Only where there is none one is loaded, SYMWIN_NCCL's if that is set: two in one process
- * would not know each other's memory. What was found is kept; what was not may be there next time. NULL: none. */
+/* Searches first what the program is linked to. An NCCL loaded later, as by Python, is not in that
+ * order, so it is searched by its name. An NCCL is loaded only if the process has none, since two
+ * would not know each other's memory; SYMWIN_NCCL gives its path. A result is kept; a failed search
+ * is repeated in the next call. NULL: none. */
 static void *find_next(struct next *next)
 {
     void *symbol = atomic_load_explicit(&next->found, memory_order_acquire);
@@ -84,7 +85,7 @@ static void *find_next(struct next *next)
             library = dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2",
                              RTLD_NOW | RTLD_LOCAL);
         if (library != NULL)
-            symbol = find_in(library, next); /* and the library stays: its memory is about */
+            symbol = find_in(library, next); /* never closed: its memory is in use */
     }
     if (symbol != NULL)
         atomic_store_explicit(&next->found, symbol, memory_order_release);
@@ -113,30 +114,32 @@ static ncclResult_t pass_free(struct next *next, void *ptr)
     return call(ptr);
 }
 
-/* ---- whether symwin serves ------------------------------------------------------------------- */
+/* ---- whether symwin serves the call ---------------------------------------------------------- */
 
-/* Of CUDA's driver. */
+/* Functions of the CUDA driver. */
 typedef int (*init_fn)(unsigned flags);
 typedef int (*number_fn)(int *value);
 typedef int (*retain_fn)(unsigned long long *handle, void *address);
 typedef int (*release_fn)(unsigned long long handle);
 
-/* What cuMemRetainAllocationHandle says of addresses without VMM memory: CUDA_ERROR_INVALID_VALUE and _NOT_SUPPORTED. */
+/* Results of cuMemRetainAllocationHandle for addresses without VMM memory: CUDA_ERROR_INVALID_VALUE
+ * and CUDA_ERROR_NOT_SUPPORTED. */
 enum { NOTHING_THERE = 1, NOTHING_OF_THAT_KIND = 801 };
 
 static struct {
     pthread_once_t once;
     int usable;
-    int refused; /* a variable makes no sense: nothing is allocated, here or by NCCL */
+    int refused; /* a variable is invalid: neither symwin nor NCCL allocates */
     int emulated;
-    unsigned flags;   /* of symwin_mem_alloc() */
+    unsigned flags;   /* for symwin_mem_alloc() */
     retain_fn retain; /* NULL: no CUDA driver */
     release_fn release;
 } setup = {.once = PTHREAD_ONCE_INIT};
 
-static atomic_int served; /* whether symwin gave any memory out here */
+static atomic_int served; /* whether symwin has handed out memory here */
 
-/* NCCL_CUMEM_ENABLE as NCCL reads it: -2, the default, is on where the GPU can, other negative numbers are off. */
+/* NCCL_CUMEM_ENABLE as NCCL reads it: -2, the default, is on where the GPU supports it; other
+ * negative numbers are off. */
 static int cumem_is_off(void)
 {
     const char *text = getenv("NCCL_CUMEM_ENABLE");
@@ -149,8 +152,8 @@ static int cumem_is_off(void)
     return errno == 0 && (value == 0 || (value < 0 && value != -2));
 }
 
-/* Whether there is a GPU and a driver that symwin can use. With SYMWIN_DRIVER=auto symwin itself would go over to the
- * emulated driver where there is none, and say so on stderr. */
+/* Whether there is a GPU and a driver that symwin can use. Without this check, SYMWIN_DRIVER=auto
+ * would make symwin use the emulated driver, with a message on stderr. */
 static int gpu_is_there(void *cuda)
 {
     void *init_symbol = dlsym(cuda, "cuInit");
@@ -170,15 +173,16 @@ static int gpu_is_there(void *cuda)
            get_count(&count) == 0 && count > 0;
 }
 
-/* NCCL does not serve instead: where only some ranks have the variable, memory at different offsets would give wrong
- * results. A result has no text, and a program that nobody changed does not ask symwin for it. */
+/* NCCL does not serve the call instead: if only some ranks had the variable, memory at different
+ * offsets would give wrong results. The text goes to stderr because an ncclResult_t has none, and
+ * an unchanged program does not ask symwin for it. */
 static void refuse(const char *why)
 {
     setup.refused = 1;
     fprintf(stderr, "libsymwin-nccl.so: ncclMemAlloc returns ncclInvalidArgument: %s\n", why);
 }
 
-/* Whether symwin's own variables make sense, and which driver it takes where it may choose. */
+/* Checks symwin's own variables, and which driver it selects if it may choose. */
 static void ask_symwin(int chooses)
 {
     symwin_driver_info info;
@@ -222,7 +226,7 @@ static void set_up(void)
         ask_symwin(0);
         return;
     }
-    cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* stays, as CUDA expects */
+    cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* never closed, as CUDA expects */
     if (cuda != NULL) {
         void *retain = dlsym(cuda, "cuMemRetainAllocationHandle");
         void *release = dlsym(cuda, "cuMemRelease");
@@ -258,8 +262,9 @@ static ncclResult_t allocate(struct next *next, void **ptr, size_t size)
         return pass_alloc(next, ptr, size);
     status = symwin_mem_alloc(SYMWIN_DEVICE_CURRENT, size, setup.flags, &memory);
     if (status == SYMWIN_INVALID && !has_current_device()) {
-        /* NCCL asks the CUDA runtime, which has a device, 0, also for a thread without a context. So NCCL knows better.
-         * But where memory is emulated there is no runtime and no NCCL that could use it. */
+        /* NCCL asks the CUDA runtime, which has device 0 also for a thread without a context, so
+         * the call is passed on. With emulated memory there is no runtime, and no NCCL that could
+         * use the memory. */
         if (!setup.emulated)
             return pass_alloc(next, ptr, size);
         status = symwin_mem_alloc(0, size, setup.flags, &memory);
@@ -271,7 +276,7 @@ static ncclResult_t allocate(struct next *next, void **ptr, size_t size)
         return ncclSuccess;
     case SYMWIN_UNSUPPORTED:
         return pass_alloc(next, ptr, size);
-    case SYMWIN_NO_MEMORY: /* NCCL's result for a cuMemCreate that fails, whatever the reason */
+    case SYMWIN_NO_MEMORY: /* NCCL's result if cuMemCreate fails, for any reason */
         return ncclUnhandledCudaError;
     case SYMWIN_INVALID:
         return ncclInvalidArgument;
@@ -280,10 +285,11 @@ static ncclResult_t allocate(struct next *next, void **ptr, size_t size)
     }
 }
 
-/* The result for an address that symwin does not free, or ncclSuccess: it is to be passed on. It may lie in memory of symwin
- * all the same: inside an allocation, or in a part of the pool that is free. NCCL would take it for its own and unmap all
- * that is mapped there, other buffers too. So where the driver does not say what is there, nobody frees it. The emulated
- * driver is not asked, since no NCCL can unmap its memory. */
+/* For an address that symwin does not free: ncclSuccess if the call may be passed on, or the
+ * result. The address may still be in symwin's memory: inside an allocation, or in a free part of
+ * the pool. NCCL would take it for its own and unmap the whole mapping, with other buffers. So if
+ * the driver does not say what is there, the memory is not freed. The emulated driver is not asked,
+ * since no NCCL can unmap its memory. */
 static ncclResult_t objection(void *ptr)
 {
     unsigned long long handle = 0;
@@ -298,7 +304,7 @@ static ncclResult_t objection(void *ptr)
         return info.owned != 0 ? ncclInvalidArgument : ncclSuccess;
     if (status != SYMWIN_INVALID)
         return ncclSystemError;
-    /* Nothing is handed out there. If the driver has something there, it is the pool's. */
+    /* No allocation is there. If the driver has memory at the address, it is the pool's. */
     if (setup.retain == NULL)
         return ncclSuccess;
     result = setup.retain(&handle, ptr);
@@ -315,21 +321,21 @@ static ncclResult_t give_back(struct next *next, void *ptr)
     ncclResult_t refused;
 
     if (ptr == NULL)
-        return ncclSuccess; /* as cudaFree(), which NCCL calls then */
+        return ncclSuccess; /* as cudaFree(), which NCCL calls in that case */
     switch (symwin_mem_free(ptr)) {
     case SYMWIN_OK:
         return ncclSuccess;
     case SYMWIN_INVALID:
         refused = objection(ptr);
         return refused != ncclSuccess ? refused : pass_free(next, ptr);
-    case SYMWIN_BUSY: /* a window of symwin's is on it */
+    case SYMWIN_BUSY: /* a symwin window is on it */
         return ncclInvalidUsage;
     default:
         return ncclSystemError;
     }
 }
 
-/* ---- what is exported ------------------------------------------------------------------------ */
+/* ---- exported functions ---------------------------------------------------------------------- */
 
 SYMWIN_API ncclResult_t ncclMemAlloc(void **ptr, size_t size);
 SYMWIN_API ncclResult_t ncclMemFree(void *ptr);

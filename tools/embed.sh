@@ -1,16 +1,17 @@
 #!/bin/sh
-# Writes the C source that embeds fat binaries as the table of fatbins.h, or as one of another name, or
-# other files as the table of another header.
+# Writes a C source that embeds files as a table: fat binaries as the table of fatbins.h, or with
+# KIND other files as the table of ${KIND}s.h.
 #
 #   usage: [TABLE=sw] [KIND=fatbin] tools/embed.sh FILE... > fatbins.c
 #
-# The table has struct sw_${KIND}s of ${KIND}s.h. It is ${TABLE}_${KIND}s, and ${TABLE}_${KIND}_count is its length.
-# The files are read by the assembler (.incbin), so their paths have to be good where that runs.
+# The table is ${TABLE}_${KIND}s, an array of struct sw_${KIND}, with the length
+# ${TABLE}_${KIND}_count.
+# The assembler reads the files (.incbin), so their paths must be valid where it runs.
 set -eu
 table=${TABLE:-sw}
 kind=${KIND:-fatbin}
 
-# Of the file without its ending; in symbols a letter, a digit or _ for each character.
+# The file's name without its extension; in symbols _ replaces other characters.
 name() { basename "${1%.*}"; }
 symbol() { printf '%s_%s_%s' "$table" "$kind" "$(name "$1" | tr -c 'A-Za-z0-9\n' _)"; }
 
@@ -37,10 +38,12 @@ extern const unsigned char $symbol[];
 END
 done
 
-printf '\nextern const struct sw_%s %s_%ss[];\nextern const size_t %s_%s_count;\n' "$kind" "$table" "$kind" "$table" "$kind"
+printf '\nextern const struct sw_%s %s_%ss[];\nextern const size_t %s_%s_count;\n' \
+    "$kind" "$table" "$kind" "$table" "$kind"
 printf '\nconst struct sw_%s %s_%ss[] = {\n' "$kind" "$table" "$kind"
 for file; do
-    printf '    {"%s", %s, %s},\n' "$(name "$file")" "$(symbol "$file")" "$(wc -c <"$file" | tr -d ' ')"
+    printf '    {"%s", %s, %s},\n' "$(name "$file")" "$(symbol "$file")" \
+        "$(wc -c <"$file" | tr -d ' ')"
 done
 printf '    {NULL, NULL, 0},\n};\n'
 printf 'const size_t %s_%s_count = %d;\n' "$table" "$kind" "$#"

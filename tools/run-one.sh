@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs one test for tools/run-tests.sh: passes on what it says, and keeps it if the test fails. A test that
-# passes has made at least one check, and as many as $SYMWIN_TEST_LEAST says, a file of lines "name checks": a
-# loop over a table or a list of files that has become empty would pass otherwise.
+# Runs one test for tools/run-tests.sh: passes on its output, and keeps it if the test fails. A test
+# passes only if it makes at least one check, and as many as the file $SYMWIN_TEST_LEAST requires
+# (lines "name checks"). Otherwise a loop over a table or a file list that became empty would pass.
 #
 #   usage: tools/run-one.sh SECONDS TEST
 name=$(basename "$2")
@@ -14,8 +14,8 @@ if [ $status -eq 0 ] && ! grep -q '^not ok' "$log" && ! grep -qi '^1\.\.0 *# *sk
     checks=$(grep -c '^ok ' "$log")
     least=$(sed -n "s/^${name%.t} //p" "${SYMWIN_TEST_LEAST:-/dev/null}")
     if [ "$checks" -lt "${least:-1}" ]; then
-        echo "not ok - it made $checks checks and not ${least:-1}: a loop found nothing, or correct tests/least.txt" |
-            tee -a "$log"
+        echo "not ok - it made $checks checks and not ${least:-1}: a loop found nothing," \
+            "or correct tests/least.txt" | tee -a "$log"
         status=1
     fi
     [ -z "${SYMWIN_TEST_CHECKS:-}" ] || echo "${name%.t} $checks" >>"$SYMWIN_TEST_CHECKS"

@@ -1,18 +1,19 @@
 #!/bin/sh
-# Runs tests that are built already; needs no compiler and no make, so that it also serves a machine
-# to which the build folder was carried.
+# Runs tests that are built already. Needs no compiler and no make, so it also works on a machine to
+# which the build folder was copied.
 #
 #   usage: tools/run-tests.sh BUILD test|gpu [NAME...]
 #
 # A test is tests/ROOM/test_<name>.c or .cc, built as BUILD/tests/test_<name>, or a script
-# tests/ROOM/test_<name>.t; of the kind gpu, gpu_<name> in tests/gpu, and the programs that
-# tests/gpu/both.txt names. SYMWIN_TEST_TIMEOUT bounds each (seconds), SYMWIN_TEST_JOBS runs so many at
-# the same time. tests/least.txt has how many checks each makes at the least: three quarters of those that there were
-# when it was written, by SYMWIN_TEST_CHECKS=FILE, to which each test's name and number of checks are added.
+# tests/ROOM/test_<name>.t. Tests of the kind gpu are tests/gpu/gpu_<name>, and the programs that
+# tests/gpu/both.txt names. SYMWIN_TEST_TIMEOUT limits each (seconds); SYMWIN_TEST_JOBS run at a time.
+# tests/least.txt has the fewest checks that each test must make: three quarters of those it made
+# when the file was written. For that, SYMWIN_TEST_CHECKS=FILE appends each test's name and number
+# of checks to FILE.
 set -eu
 
 if [ $# -lt 2 ]; then
-    sed -n 's/^# \{0,1\}//; 5,11p' "$0" >&2
+    sed -n 's/^# \{0,1\}//; 5,13p' "$0" >&2
     exit 2
 fi
 build=$1
@@ -20,7 +21,7 @@ kind=$2
 shift 2
 cd "$(dirname "$0")/.."
 
-want() { # the test's name, then the names asked for; none asked for: all
+want() { # the test's name, then the wanted names; no names: all
     name=$1
     shift
     [ $# -eq 0 ] && return 0
@@ -30,7 +31,7 @@ want() { # the test's name, then the names asked for; none asked for: all
     return 1
 }
 
-# What takes longest begins first, so that the others run beside it.
+# The longest tests begin first, so that the others run beside them.
 list=
 first="system_faults kill faults allreduce perf example hosts fast_allreduce with_nccl user_buffers
     memory_channel race own_kernel"
@@ -59,30 +60,30 @@ fi
 export SYMWIN_BUILD="$build"
 case $kind in
 gpu)
-    # Tests that share GPUs must not run side by side: kernels that wait for each other would wait
-    # for another test's to leave.
+    # Tests that share GPUs must not run concurrently: kernels that wait for each other would also
+    # wait for another test's kernels to end.
     export SYMWIN_DRIVER=cuda
-    # Ranks that share a GPU: as many streams at the same time as the hardware has queues for.
+    # For ranks that share a GPU: as many concurrent streams as the hardware has queues.
     export CUDA_DEVICE_MAX_CONNECTIONS=32
     jobs=1
     ;;
 *)
     export SYMWIN_DRIVER=emu
-    # What sanitizers run is thinned out.
+    # Tests make fewer checks under sanitizers.
     grep -qs -e -fsanitize= "$build/flags" || export SYMWIN_TEST_LEAST=tests/least.txt
-    # For two cores: many wait for what they have stopped or killed.
+    # More than the two cores: many tests wait for processes that they stopped or killed.
     jobs=${SYMWIN_TEST_JOBS:-3}
     ;;
 esac
 
 export ASAN_OPTIONS="abort_on_error=0:detect_stack_use_after_return=0:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
-# Ranks as processes are forked, from parents that may have a thread. A process with threads at its end waits for
-# what they may still do; a second, which is the default, would be the most of most tests' time.
+# Ranks as processes are forked, from parents that may have a thread. At exit ThreadSanitizer waits
+# for threads of the process; the default, a second, would be most of the time of most tests.
 export TSAN_OPTIONS="second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=50:${TSAN_OPTIONS:-}"
 
-# ThreadSanitizer of gcc 12 does not start where the kernel randomises more address bits than it
-# knows of.
+# ThreadSanitizer of gcc 12 does not start if the kernel randomises more address bits than it
+# supports.
 runner=
 if grep -qs -e -fsanitize=thread "$build/flags" && setarch "$(uname -m)" -R true 2>/dev/null; then
     runner="setarch $(uname -m) -R"
@@ -94,12 +95,12 @@ else
     timeout=${SYMWIN_TEST_TIMEOUT:-120}
 fi
 
-# What killed ranks leave behind goes with this folder. Its name is short, as a socket's has to be.
+# Removing this folder removes what killed ranks leave behind. Socket names require a short path.
 TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/sw.XXXX")
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 
-# prove shows which tests failed, and not what they said. That is kept, and printed last.
+# prove shows which tests failed, but not their output. It is kept, and printed last.
 export SYMWIN_TEST_LOGS="$TMPDIR/logs"
 mkdir "$SYMWIN_TEST_LOGS"
 status=0

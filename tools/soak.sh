@@ -1,10 +1,10 @@
 #!/bin/sh
-# The long runs: a rank ended at nearly every step of its life, and every call failed. No time limit.
+# The long runs: kill a rank at nearly every step, and make every call fail. No time limit.
 #
 #   usage: tools/soak.sh BUILD [KILL_STRIDE [FAULT_STRIDE]]
 #
-# Results are kept in BUILD/soak. Fails where a test does, or where it made too few kills or faults: then
-# a life has become short, and the strides are not those of a soak any more.
+# Results are kept in BUILD/soak. Fails if a test fails, or if there were too few kills or faults:
+# then the tests have fewer steps than before, and smaller strides are needed.
 set -eu
 
 if [ $# -lt 1 ]; then
@@ -26,12 +26,12 @@ soak() { # a test, its stride
     cat "$build/soak/$1"
 }
 
-soak test_flood 10000 # connections held while a job starts; prints how much later it does
+soak test_flood 10000 # connections held while a job starts; prints the delay
 soak test_kill "$kill_stride"
 soak test_system_faults "$fault_stride"
 
-kills=$(sed -n 's/^\(not \)\{0,1\}ok .*: \([0-9]*\) of [0-9]* runs hit.*/\2/p' "$build/soak/test_kill" |
-    awk '{ n += $1 } END { print n + 0 }')
+kills=$(sed -n 's/^\(not \)\{0,1\}ok .*: \([0-9]*\) of [0-9]* runs hit.*/\2/p' \
+    "$build/soak/test_kill" | awk '{ n += $1 } END { print n + 0 }')
 faults=$(sed -n 's/^# \([0-9]*\) faults in .*/\1/p' "$build/soak/test_system_faults")
 echo "soak: $kills ranks ended, ${faults:=0} faults injected$([ $failed = 0 ] || echo '; FAILED')"
 if [ $# -eq 1 ] && { [ "$kills" -lt $least_kills ] || [ "$faults" -lt $least_faults ]; }; then

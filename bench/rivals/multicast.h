@@ -1,5 +1,6 @@
-/* No multicast for rivals: a faulty multicast program can put a host's GPUs out of service for everyone
- * (docs/hardware.md), and ours do without it too. For every program here that loads NCCL or starts PyTorch.
+/* Switches multicast off for the rivals: a faulty multicast program can put a host's GPUs out of
+ * service for everyone (docs/hardware.md), and symwin is timed without it, too. For every program
+ * here that loads NCCL or starts PyTorch.
  */
 #ifndef RIVALS_MULTICAST_H
 #define RIVALS_MULTICAST_H
@@ -8,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Switches it off in the environment, before anything has threads. Returns 0; or -1, with a sentence in `text`, where the
- * environment asks for it. */
+/* Switches multicast off in the environment; call before any thread exists. Returns 0, or -1 with a
+ * sentence in `text` if the environment asks for multicast. */
 static inline int rivals_multicast_off(char *text, size_t bytes)
 {
     static const struct {

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""PyTorch's symmetric-memory all-reduces, timed as symwin-perf times its own, in the columns of its CSV.
+"""PyTorch's symmetric-memory all-reduces, timed as in symwin-perf, in the columns of its CSV.
 
     TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0 \\
         torchrun --nproc-per-node 4 bench/rivals/torch_symm.py -b 1K -e 512M -d bf16 >torch.csv
     bench/plot.py --output picture.svg ours.csv torch.csv
 
-symwin-perf --against torch does that, and takes the rows into its own table.
+symwin-perf --against torch runs this and adds the rows to its own table.
 
-Ways: torch-one-shot (torch.ops.symm_mem.one_shot_all_reduce_out, out of place) and torch-two-shot
-(torch.ops.symm_mem.two_shot_all_reduce_, in place; out of place the same after a copy of the input into symmetric
-memory, which is what a program with its input elsewhere has to do). The multimem operations are left out, and the script
-refuses to run where multicast is not switched off: a faulty multicast program can put a host's GPUs out
-of service.
+Algorithms: torch-one-shot (torch.ops.symm_mem.one_shot_all_reduce_out, out of place) and
+torch-two-shot (torch.ops.symm_mem.two_shot_all_reduce_, which works in place only; out of place it
+is timed with a copy of the input to symmetric memory before it, as a program with its input
+elsewhere needs). The multimem operations are left out, and the script refuses to run unless
+multicast is switched off: a faulty multicast program can put a host's GPUs out of service.
 
-A repetition: a kernel that sleeps while the hosts queue the rest, a barrier of all GPUs through symmetric
-memory, an event, a CUDA graph of the calls (or the calls, by -G 0), an event. As in symwin-perf, the slowest rank's time counts, the
-median over the repetitions is printed, and results are compared exactly, before and after.
+A repetition is: a kernel that sleeps while the hosts queue the rest, a barrier of all GPUs through
+symmetric memory, an event, a CUDA graph of the calls (with -G 0 the calls themselves), an event. As
+in symwin-perf, the slowest rank's time counts, the median over the repetitions is printed, and
+results are compared exactly, before and after.
 """
 import argparse
 import datetime
@@ -26,23 +27,24 @@ import time
 
 COLUMNS = ("library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,"
            "algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio")
-SLEEP_CYCLES = 4_000_000  # about 2 ms, longer than a launch of a graph takes
-SLEEP_CYCLES_A_CALL = 200_000  # about 0.1 ms, longer than a launch of a call takes
+SLEEP_CYCLES = 4_000_000  # about 2 ms, longer than a graph launch
+SLEEP_CYCLES_A_CALL = 200_000  # about 0.1 ms, longer than a launch of a call
 
 
 def refuse_multicast():
-    """Before torch is even imported."""
+    """Ends the program unless multicast is off. Call before torch is imported."""
     for name, want in (("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"), ("NCCL_NVLS_ENABLE", "0")):
         if os.environ.get(name) != want:
             sys.exit(f"torch_symm.py: set {name}={want}: multicast must stay off")
 
 
 def version():
-    """What --version says. symwin.h is the one place that knows it."""
+    """The text for --version. Only symwin.h has the version."""
     header = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..", "symwin.h")
     try:
         with open(header, encoding="utf-8") as file:
-            return "torch_symm.py (symwin) " + re.search(r'#define SYMWIN_VERSION "(.*)"', file.read()).group(1)
+            return "torch_symm.py (symwin) " + re.search(r'#define SYMWIN_VERSION "(.*)"',
+                                                         file.read()).group(1)
     except (OSError, AttributeError):
         return "torch_symm.py (symwin) of no known version: there is no symwin.h above it"
 
@@ -62,8 +64,8 @@ def arguments():
     parser.add_argument("-b", type=size, default=1 << 10, help="first size in bytes")
     parser.add_argument("-e", type=size, default=256 << 20, help="last size")
     parser.add_argument("-f", type=int, default=4, help="factor between sizes")
-    parser.add_argument("--sizes", type=lambda text: [size(word) for word in text.split(",")], default=[],
-                        metavar="LIST", help="these, with commas, instead of -b -e -f")
+    parser.add_argument("--sizes", type=lambda text: [size(word) for word in text.split(",")],
+                        default=[], metavar="LIST", help="these, with commas, instead of -b -e -f")
     parser.add_argument("-d", choices=("f32", "bf16"), default="bf16", help="type")
     parser.add_argument("-n", type=int, default=0, help="calls; 50 up to 16 MiB, 20 above")
     parser.add_argument("-w", type=int, default=5, help="warm-up calls")
@@ -87,9 +89,10 @@ def main():
     options = arguments()
     refuse_multicast()
     try:
-        import torch  # pylint: disable=import-outside-toplevel
-        import torch.distributed as dist  # pylint: disable=import-outside-toplevel
-        import torch.distributed._symmetric_memory as symm_mem  # pylint: disable=import-outside-toplevel
+        # pylint: disable=import-outside-toplevel
+        import torch
+        import torch.distributed as dist
+        import torch.distributed._symmetric_memory as symm_mem
     except ImportError as error:
         sys.exit(f"torch_symm.py: {error}")
     if "LOCAL_RANK" not in os.environ:
@@ -117,7 +120,7 @@ class Bench:
         self.plain = torch.empty(most, dtype=self.type, device=self.device)
 
     def ways(self, count):
-        """(name, placement, call, where its input is, where the result is), of those that fit the size."""
+        """(name, placement, call, input, result) of each algorithm for the size."""
         ops = self.torch.ops.symm_mem
         symmetric, plain = self.symmetric[:count], self.plain[:count]
 
@@ -128,11 +131,13 @@ class Bench:
         if self.o.placement != "in":
             if count * self.element <= self.o.one_shot_most:
                 yield ("torch-one-shot", "out",
-                       lambda: ops.one_shot_all_reduce_out(symmetric, "sum", self.group, plain), symmetric, plain)
+                       lambda: ops.one_shot_all_reduce_out(symmetric, "sum", self.group, plain),
+                       symmetric, plain)
             yield "torch-two-shot", "out", copied_two_shot, plain, symmetric
         if self.o.placement != "out":
             yield ("torch-two-shot", "in",
-                   lambda: ops.two_shot_all_reduce_(symmetric, "sum", self.group), symmetric, symmetric)
+                   lambda: ops.two_shot_all_reduce_(symmetric, "sum", self.group),
+                   symmetric, symmetric)
 
     def data(self, rank, count):
         """Small integers of both signs: every partial sum is exact in bf16, in any order."""
@@ -143,7 +148,7 @@ class Bench:
         return (mixed >> 7) % (2 * most + 1) - most
 
     def fill(self, source, result):
-        """The input; the output of a call that is out of place becomes wrong everywhere."""
+        """Fills the input; for a call out of place, also fills the output with wrong values."""
         if result is not source:
             result.fill_(-4096.0)
         source.copy_(self.data(self.rank, len(source)).to(self.type))
@@ -155,7 +160,7 @@ class Bench:
         self.torch.cuda.synchronize()
 
     def wrong(self, result, count):
-        """Elements that differ, on all ranks."""
+        """The number of wrong elements on all ranks."""
         want = sum(self.data(rank, count) for rank in range(self.ranks)).to(self.type)
         found = (result != want).sum().to(self.torch.int64)
         self.dist.all_reduce(found)
@@ -167,7 +172,8 @@ class Bench:
         return sorted(together.tolist())
 
     def captured(self, call, calls):
-        """What replays a graph of the calls; the first replay, which also uploads it, is done."""
+        """A function that replays a graph of the calls. The first replay, which uploads the graph,
+        is done here."""
         torch = self.torch
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -177,7 +183,7 @@ class Bench:
         return graph.replay
 
     def launched(self, call, calls, host):
-        """What launches the calls, and appends to `host` what each took."""
+        """A function that launches the calls, and appends each one's host time to `host`."""
         def launch():
             for _ in range(calls):
                 before = time.perf_counter()
@@ -186,8 +192,8 @@ class Bench:
         return launch
 
     def measure(self, call, source, result):
-        """Wrong elements, the sorted times of a call in microseconds, the calls of a repetition, and what launching
-        one took the host of the slowest rank, or None."""
+        """The number of wrong elements, the sorted times per call in microseconds, the calls per
+        repetition, and the host time of a launch on the slowest rank, or None."""
         torch, o, count = self.torch, self.o, len(source)
         calls = o.n or (50 if count * self.element <= 16 << 20 else 20)
         self.fill(source, result)
@@ -221,7 +227,9 @@ class Bench:
         self.settle()
         if result is not source:
             wrong += self.wrong(result, count)
-        else:  # in place the timed calls leave sums of sums: once more, on the input, launched as they are
+        else:
+            # In place the timed calls leave sums of sums: checks one more call on the input,
+            # launched in the same way.
             again = self.captured(call, 1) if o.G else call
             self.fill(source, result)
             again()
@@ -235,7 +243,8 @@ class Bench:
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         print(f"# torch_symm.py, torch {torch.__version__}, {now}")
         print(f"# arguments: {' '.join(sys.argv[1:])}")
-        print(f"# driver: CUDA {torch.version.cuda}; nccl: {'.'.join(map(str, torch.cuda.nccl.version()))}")
+        print(f"# driver: CUDA {torch.version.cuda}; "
+              f"nccl: {'.'.join(map(str, torch.cuda.nccl.version()))}")
         print(f"# rank 0: device 0, {torch.cuda.get_device_name(self.device)}")
         print(COLUMNS, flush=True)
 
@@ -245,9 +254,11 @@ class Bench:
         median = (times[n // 2] + times[(n - 1) // 2]) / 2
         width = total / median / 1e3
         mode, host = "graph" if self.o.G else "stream", "" if host is None else f"{host:.3f}"
-        print(f"torch,{name},{self.o.d},sum,{total},{count},{placement},symmetric,{mode},{self.ranks},"
-              f"{calls},{n},{median:.3f},{width:.3f},{width * 2 * (self.ranks - 1) / self.ranks:.3f},"
-              f"{wrong},{times[(n * 50 + 99) // 100 - 1]:.3f},{times[(n * 99 + 99) // 100 - 1]:.3f},"
+        print(f"torch,{name},{self.o.d},sum,{total},{count},{placement},symmetric,{mode},"
+              f"{self.ranks},{calls},{n},{median:.3f},{width:.3f},"
+              f"{width * 2 * (self.ranks - 1) / self.ranks:.3f},"
+              f"{wrong},{times[(n * 50 + 99) // 100 - 1]:.3f},"
+              f"{times[(n * 99 + 99) // 100 - 1]:.3f},"
               f"{times[-1]:.3f},{host},", flush=True)
 
     def run(self):

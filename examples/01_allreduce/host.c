@@ -1,7 +1,7 @@
-/* The example's test data, and the host's own all-reduce of it.
+/* The example's test data, and the expected result, computed on the host.
  *
  * The input differs on every rank and at every index, and the result is exact in every type and for
- * every order of the ranks, so that each byte can be compared:
+ * every order of the ranks, so each byte can be compared:
  *
  *   sum   g(r) - g(r+1), plus one term that the differences leave over: they cancel around the ring
  *   avg   the same around a value q on every rank, so that the sum is nranks * q
@@ -26,12 +26,14 @@ static int is_unsigned(symwin_type type)
     return type == SYMWIN_U8 || type == SYMWIN_U32 || type == SYMWIN_U64;
 }
 
-/* A problem and the sizes of its data. */
+/* A problem and the ranges of its data. */
 struct data {
     const struct problem *problem;
-    uint32_t top;      /* g is 0 .. top: three of them together are exact in the type */
-    uint32_t mean_low; /* the q of an average is mean_low .. mean_low + mean_top: nranks of them */
-    uint32_t mean_top; /* are exact too, since multicast rounds the sum before it is divided */
+    uint32_t top; /* g is 0 .. top: sums of three are exact in the type */
+    /* The q of an average is mean_low .. mean_low + mean_top. Sums of nranks of them are exact too,
+     * since multicast rounds the sum before the division. */
+    uint32_t mean_low;
+    uint32_t mean_top;
 };
 
 static struct data sizes(const struct problem *problem)
@@ -44,12 +46,12 @@ static struct data sizes(const struct problem *problem)
     const uint64_t share = all / (2 * (uint64_t)problem->nranks);
     const uint32_t mean = share < top ? (uint32_t)share : top;
 
-    if (problem->op == SYMWIN_AVG && is_unsigned(problem->type)) /* none may be negative */
+    if (problem->op == SYMWIN_AVG && is_unsigned(problem->type)) /* must not be negative */
         return (struct data){problem, mean, mean, mean};
     return (struct data){problem, top, 0, 2 * mean};
 }
 
-/* Pseudo-random in 0 .. top, from rank and index alone. */
+/* Pseudo-random in 0 .. top, a function of rank and index only. */
 static int64_t g(int rank, uint64_t index, uint32_t top)
 {
     uint64_t x = index * UINT64_C(0x9e3779b97f4a7c15) +
@@ -81,7 +83,7 @@ static int64_t input(const struct data *data, int rank, uint64_t index)
     }
 }
 
-/* What the all-reduce must give: the plain loop over the ranks. */
+/* The expected result: a plain loop over the ranks. */
 static int64_t reduced(const struct data *data, uint64_t index)
 {
     const struct problem *problem = data->problem;
@@ -107,7 +109,7 @@ static int64_t reduced(const struct data *data, uint64_t index)
     return problem->op == SYMWIN_AVG ? result / problem->nranks : result;
 }
 
-/* The bits of an integer in a type that has it exactly. */
+/* The bits of an integer in a type that represents it exactly. */
 static uint64_t encode(symwin_type type, int64_t value)
 {
     const int mantissa = formats[type].mantissa;

@@ -1,4 +1,5 @@
-/* Threads of one process, processes of a launcher, or processes that this one forks. */
+/* Ranks as threads of one process, as processes of a launcher, or as processes that this one
+ * forks. */
 #if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* fork, setenv */
 #endif
@@ -50,7 +51,7 @@ int launch_begin(const struct options *options, struct launch *launch)
             return status;
     }
 #ifdef USE_MPI
-    launch->mpi = options->nproc == 0; /* the processes that this one forked are none of MPI's */
+    launch->mpi = options->nproc == 0; /* forked processes do not use MPI */
     if (!(launch->mpi ? ask_mpi(&info) : ask_environment(&info)))
         return EXIT_FAILURE;
 #else
@@ -58,7 +59,7 @@ int launch_begin(const struct options *options, struct launch *launch)
         return EXIT_FAILURE;
 #endif
     launch->processes = info.nranks;
-    launch->count = info.nranks > 1 ? threads : options->nthreads; /* 0: one a device */
+    launch->count = info.nranks > 1 ? threads : options->nthreads; /* 0: one per device */
     launch->nranks = info.nranks * launch->count;
     launch->first = info.rank * launch->count;
     launch->local_count = (info.local_nranks > 0 ? info.local_nranks : info.nranks) * launch->count;

@@ -1,27 +1,27 @@
-/* Which ranks run in this process, and how they get one id with those of other processes. */
+/* Which ranks run in this process, and how all ranks get one id. */
 #ifndef LAUNCH_H
 #define LAUNCH_H
 
 #include "options.h"
 
 struct launch {
-    int nranks;       /* all */
+    int nranks;       /* in all processes */
     int first, count; /* this process's ranks: first .. first + count - 1 */
-    int local_first;  /* the number of `first` among the ranks of this host, for choosing devices */
+    int local_first;  /* index of `first` among this host's ranks, to choose devices */
     int local_count;  /* ranks on this host */
-    int processes;    /* that the ranks are spread over */
-    int mpi;          /* and they meet through MPI: built so, and not forked by this program */
+    int processes;    /* the ranks are spread over these */
+    int mpi;          /* the id comes by MPI: built with MPI and not forked */
 };
 
-/* With --nproc, forks the other processes of this program; the first process waits for them and its
- * exit status is in the result. Otherwise asks the launcher, if there is one. Before any other call of
- * symwin's. Returns -1 to go on, else the program's exit status. */
+/* Call before any other symwin function. With --nproc, forks the other processes; the first process
+ * waits for them and returns their exit status. Otherwise asks the launcher, if there is one.
+ * Returns -1 to continue, else the program's exit status. */
 int launch_begin(const struct options *options, struct launch *launch);
 
-/* The id for all ranks; once a process. */
+/* The id for all ranks; call once per process. */
 symwin_status launch_id(const struct launch *launch, symwin_unique_id *id);
 
-/* Before the process ends. */
+/* Call before the process ends. */
 void launch_end(const struct launch *launch);
 
 #endif

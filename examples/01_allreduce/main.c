@@ -6,10 +6,10 @@
  *     allreduce_sm --nproc 4                    the same without a launcher
  *     SYMWIN_DRIVER=emu allreduce_sm            on the emulated driver, GPU or not
  *
- * What a rank does is in run_steps(): allocate, register, initialise, all-reduce, verify, deregister.
- * clean_up() is the way back from wherever it got to. ranks.c starts the ranks and prints what they
- * say, host.c has the data and the host's own result that every element is compared with, launch.c
- * the processes, options.c the command line.
+ * run_steps() has the steps of a rank: allocate, register, initialise, all-reduce, verify,
+ * deregister. clean_up() releases whatever a rank has got. ranks.c starts the ranks and prints
+ * their lines, host.c has the data and the expected result, launch.c the processes, options.c the
+ * command line.
  */
 #if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
@@ -37,7 +37,7 @@ static symwin_status allocate(struct rank *self)
     return status;
 }
 
-/* Collective: all ranks register their send buffers, then all their receive buffers. */
+/* Collective: all ranks register their send buffers, then their receive buffers. */
 static symwin_status register_windows(struct rank *self, symwin_window *windows[2])
 {
     const size_t bytes = self->job->bytes;
@@ -49,7 +49,7 @@ static symwin_status register_windows(struct rank *self, symwin_window *windows[
     return status;
 }
 
-/* The all-reduce itself only puts a kernel into the stream; then the host waits for it. */
+/* The all-reduce only enqueues a kernel; the host then waits for it. */
 static symwin_status allreduce(struct rank *self)
 {
     const struct problem *problem = &self->job->problem;
@@ -59,14 +59,14 @@ static symwin_status allreduce(struct rank *self)
     status = symwin_allreduce_with(self->comm, self->send, self->recv, problem->count,
                                    problem->type, problem->op, &options, self->stream);
     if (status != SYMWIN_OK) {
-        symwin_comm_abort(self->comm); /* or the peers' kernels would wait for this rank's */
+        symwin_comm_abort(self->comm); /* else the peers' kernels would wait for this rank's */
         return status;
     }
     status = symwin_stream_synchronize(self->device, self->stream);
     return status != SYMWIN_OK ? status : symwin_comm_check(self->comm);
 }
 
-/* Local: the ranks need not wait for each other. */
+/* Local: ranks do not wait for each other. */
 static symwin_status deregister_windows(struct rank *self, symwin_window *const windows[2])
 {
     const symwin_status send = symwin_window_deregister(self->comm, windows[0]);
@@ -75,8 +75,8 @@ static symwin_status deregister_windows(struct rank *self, symwin_window *const 
     return send != SYMWIN_OK ? send : recv;
 }
 
-/* Gives back what this rank has got, in reverse order. Windows that are still registered go with
- * their communicator. */
+/* Releases what this rank has got, in reverse order. The communicator releases windows that are
+ * still registered. */
 symwin_status clean_up(struct rank *self)
 {
     symwin_status stream = SYMWIN_OK, send, recv;
@@ -95,7 +95,7 @@ void run_steps(struct rank *self)
     const struct job *job = self->job;
     const struct problem *problem = &job->problem;
     const double megabytes = (double)job->bytes / (1 << 20);
-    symwin_window *windows[2]; /* on the send and on the receive buffer */
+    symwin_window *windows[2]; /* of the send and the receive buffer */
     symwin_device_info device;
 
     announce(self, "Starting AllReduce example with %d ranks\n", problem->nranks);

@@ -10,11 +10,13 @@ static const char usage[] =
     "usage: [NTHREADS=N] %s [--nproc N] [--algo ALGO] [COUNT [TYPE [OP]]]\n"
     "\n"
     "%s and compares every element on every rank\n"
-    "with the host's own result. Ranks are threads of this process, or processes: under mpirun, srun\n"
+    "with the host's own result. Ranks are threads of this process, or processes: under mpirun, "
+    "srun\n"
     "and torchrun, and with --nproc; or NTHREADS threads in each of these.\n"
     "\n"
     "  --nproc N      forks N processes\n"
-    "  NTHREADS       ranks of a process; without it one, or one for each device where there is only\n"
+    "  NTHREADS       ranks of a process; without it one, or one for each device where there is "
+    "only\n"
     "                 one process. Rank r of a host uses device r %% devices\n"
     "  SYMWIN_DRIVER  auto, cuda or emu: which driver; auto takes CUDA where there is a GPU\n"
     "  COUNT          elements, 1048576 by default; the suffixes K, M and G are powers of 1024\n";
@@ -40,7 +42,8 @@ static void print_usage(FILE *to)
     print_names(to, "ALGO", algos);
 }
 
-/* Where `name` is in a list, which is its value in the enumeration; -1: nowhere, and says so. */
+/* Index of `name` in a list, which is its value in the enumeration; -1: not found, with a
+ * message. */
 static int find(const char *what, const char *const *names, const char *name)
 {
     for (int i = 0; names[i] != NULL; i++)
@@ -50,7 +53,8 @@ static int find(const char *what, const char *const *names, const char *name)
     return -1;
 }
 
-/* A positive number with an optional suffix K, M or G, at most `most`; 0: it is none, and says so. */
+/* A positive number with an optional suffix K, M or G, at most `most`; 0: invalid, with a
+ * message. */
 static uint64_t number(const char *what, const char *text, uint64_t most)
 {
     static const char suffixes[] = "KMG";

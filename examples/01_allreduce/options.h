@@ -1,4 +1,4 @@
-/* What the command line asks for. */
+/* The options of the command line. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -13,15 +13,16 @@ struct problem {
 };
 
 struct options {
-    struct problem problem; /* all but nranks */
-    int nthreads;           /* ranks of a process; 0: not given */
-    int nproc;              /* processes to be forked; 0: none */
+    struct problem problem; /* without nranks */
+    int nthreads;           /* ranks per process; 0: not given */
+    int nproc;              /* processes to fork; 0: none */
 };
 
-/* Of the program: its name, and what it does, in the words that "and compares" goes on from. */
+/* Defined by the program: its name, and the beginning of a sentence that continues with "and
+ * compares". */
 extern const char program[], purpose[];
 
-/* Returns -1 to go on, else the program's exit status: --help has been printed, or what is wrong. */
+/* Returns -1 to continue, else the program's exit status, after printing the help or an error. */
 int options_parse(int argc, char **argv, struct options *options);
 
 #endif

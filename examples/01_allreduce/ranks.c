@@ -1,4 +1,4 @@
-/* A thread for every rank of this process, and what the threads say and have to compute. */
+/* A thread for each rank of this process, with output and data. */
 #if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
 #endif
@@ -13,12 +13,13 @@
 #include "../common.h"
 #include "host.h"
 
-enum { CHUNK = 1 << 18 }; /* elements that a rank has in host memory at a time */
+enum { CHUNK = 1 << 18 }; /* elements in a rank's host memory at a time */
 enum { MOST_ON_A_DEVICE = 16 };
 
-/* ---- what the ranks say --------------------------------------------------------------------- */
+/* ---- output of the ranks --------------------------------------------------------------------- */
 
-/* Of the ranks that failed, one whose failure is not another's consequence says why. */
+/* Of the ranks that failed, one whose failure is not a consequence of another's prints the
+ * reason. */
 static void print_lines(struct job *job)
 {
     const struct rank *one = NULL;
@@ -60,7 +61,7 @@ int step(struct rank *self, symwin_status status, const char *format, ...)
         print_lines(job);
     pthread_barrier_wait(&job->barrier);
     if (job->failed && self->comm != NULL)
-        symwin_comm_abort(self->comm); /* for those in other processes */
+        symwin_comm_abort(self->comm); /* ends it for ranks of other processes */
     return !job->failed;
 }
 
@@ -84,9 +85,9 @@ static symwin_status complain(struct rank *self, symwin_status status, const cha
     return status;
 }
 
-/* ---- their data --------------------------------------------------------------------------------- */
+/* ---- data of the ranks ----------------------------------------------------------------------- */
 
-/* The elements of the chunk that begins at element `first`. */
+/* The number of elements in the chunk that begins at `first`. */
 static size_t chunk(const struct problem *problem, uint64_t first)
 {
     return problem->count - first < CHUNK ? (size_t)(problem->count - first) : CHUNK;
@@ -116,7 +117,7 @@ symwin_status initialise(struct rank *self)
     return symwin_stream_synchronize(self->device, self->stream);
 }
 
-/* Compares every byte of the receive buffer with the host's result. */
+/* Compares every byte of the receive buffer with the expected result. */
 static symwin_status verify(struct rank *self)
 {
     const struct job *job = self->job;
@@ -173,7 +174,7 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
-/* Starts a thread for every rank and waits for them. Returns whether all went well. */
+/* Starts a thread per rank and waits for them. Returns whether all succeeded. */
 static int run(struct job *job, pthread_t *threads)
 {
     const int nranks = job->launch.count;
@@ -187,7 +188,7 @@ static int run(struct job *job, pthread_t *threads)
     for (int r = 0; r < nranks; r++) {
         if (pthread_create(&threads[r], NULL, run_rank, &job->ranks[r]) != 0) {
             fprintf(stderr, "%s: cannot start a thread for rank %d\n", program, r);
-            exit(EXIT_FAILURE); /* the ranks before it wait for it */
+            exit(EXIT_FAILURE); /* the ranks started before wait for it */
         }
     }
     for (int r = 0; r < nranks; r++)
@@ -215,7 +216,7 @@ static int run_all(struct job *job)
     return ok;
 }
 
-/* The driver, how many ranks there are, and their id. Returns whether they can start. */
+/* Determines the driver, the number of ranks, and their id. Returns whether the ranks can start. */
 static int start(const struct options *options, struct job *job)
 {
     struct launch *launch = &job->launch;
@@ -250,11 +251,11 @@ static int run_program(const struct options *options, struct job *job)
     const int exit_status = launch_begin(options, &job->launch);
     int ok;
 
-    if (exit_status == EXIT_SUCCESS) /* of the processes that were forked */
+    if (exit_status == EXIT_SUCCESS) /* of the forked processes */
         printf("All resources cleaned up successfully\n");
     if (exit_status >= 0)
         return exit_status;
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* keeps the order of stdout and stderr */
     ok = start(options, job) && run_all(job);
     if (ok && job->launch.first == 0 && options->nproc == 0)
         printf("All resources cleaned up successfully\n");

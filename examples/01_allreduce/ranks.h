@@ -1,4 +1,6 @@
-/* What the examples have in common: main(), a thread for every rank of this process, what they say, their data. */
+/* Shared by the examples: main(), a thread for each rank of this process, output and data.
+ *
+ * A program defines run_steps() and clean_up(); ranks.c calls them on the thread of each rank. */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -7,17 +9,17 @@
 #include "launch.h"
 #include "options.h"
 
-/* What the ranks of a process share; constant while they run, but for the last member and `expected`. */
+/* What the ranks of a process share. While they run, only `expected` and `failed` change. */
 struct job {
     struct problem problem;
     struct launch launch;
     size_t bytes; /* of one buffer */
     symwin_driver_info driver;
-    symwin_unique_id id;     /* by which the ranks find each other */
-    unsigned char *expected; /* the host's result; each rank computes its share */
+    symwin_unique_id id;     /* same on all ranks */
+    unsigned char *expected; /* expected result; each rank computes a part */
     struct rank *ranks;
     pthread_barrier_t barrier;
-    int failed; /* some rank did; written by rank 0 between two barriers */
+    int failed; /* a rank failed; written by the first rank between two barriers */
 };
 
 struct rank {
@@ -28,33 +30,34 @@ struct rank {
     struct CUstream_st *stream;
     void *send, *recv; /* device memory */
 
-    unsigned char *staging; /* host memory, for a part of a buffer at a time */
-    symwin_status status;   /* of the step that has just ended */
-    char line[1024];        /* what the rank says about it; "": nothing */
-    char complaint[256];    /* a failure of the example's own, in place of symwin_last_error() */
+    unsigned char *staging; /* host memory for a part of a buffer */
+    symwin_status status;   /* of the last step */
+    char line[1024];        /* its line of output; "": none */
+    char complaint[256];    /* the example's own error text, instead of symwin_last_error() */
 };
 
-/* ---- of the program ---- */
+/* ---- defined by the program ---- */
 
-void run_steps(struct rank *self);         /* until one fails */
-symwin_status clean_up(struct rank *self); /* from wherever they got to */
+void run_steps(struct rank *self);         /* until a step fails */
+symwin_status clean_up(struct rank *self); /* after any step */
 
-/* ---- for it ---- */
+/* ---- for the program ---- */
 
-/* Ends a step: prints the lines of this process's ranks in rank order and tells each whether all of
- * them have succeeded. So a failure on one rank ends the example on all, and nobody waits for a rank
- * that has left; ranks of other processes learn it from the communicator. Where the step went wrong,
- * the reason takes the line's place. */
+/* Ends a step: prints the lines of this process's ranks in rank order, and returns whether all of
+ * them have succeeded. A rank that failed prints its reason instead of the line. A failure on one
+ * rank ends the example on all, so nobody waits for a rank that has left; ranks of other processes
+ * learn it from the communicator. */
 int step(struct rank *self, symwin_status status, const char *format, ...);
 
-/* What is said once for all ranks. Between two steps only rank 0 prints, so this cannot overtake. */
+/* Prints a line once for all ranks. Only rank 0 prints between two steps, so the order is fixed. */
 void announce(const struct rank *self, const char *format, ...);
 
-/* Fills the send buffer, and this rank's share of the host's own result. */
+/* Fills the send buffer, and computes this rank's part of the expected result. */
 symwin_status initialise(struct rank *self);
 
-/* Compares every byte of the receive buffer with the host's result. Where all ranks have found no fault, says so
- * once. They learn of each other by a collective call that makes nothing. Returns whether none has failed. */
+/* Compares every byte of the receive buffer with the expected result. If all ranks succeed, says so
+ * once; a collective call without a new communicator tells them of each other. Returns whether all
+ * succeeded. */
 int verdict(struct rank *self);
 
 #endif

@@ -1,11 +1,11 @@
 /* allreduce_ub: an all-reduce over registered user buffers.
  *
  *     NTHREADS=4 allreduce_ub                   four ranks as threads, 1048576 floats, sum
- *     allreduce_ub --nproc 4                    four processes; also under mpirun, srun and torchrun
+ *     allreduce_ub --nproc 4                    four processes; also mpirun, srun, torchrun
  *     SYMWIN_DRIVER=emu allreduce_ub            on the emulated driver, GPU or not
  *
- * Each rank registers its two buffers by itself; the first all-reduce on them connects them with those of the others.
- * ranks.c, host.c, launch.c and options.c are those of 01_allreduce.
+ * Each rank registers its two buffers locally; the first all-reduce connects them with the other
+ * ranks'. ranks.c, host.c, launch.c and options.c are those of 01_allreduce.
  */
 #if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
@@ -46,8 +46,8 @@ static symwin_status register_buffers(struct rank *self, symwin_registration *bu
     return status;
 }
 
-/* The first call on these buffers, so the host waits here until all ranks have mapped each other's. Later calls only
- * put a kernel into the stream. */
+/* In the first call on these buffers the host waits until all ranks have mapped each other's. Later
+ * calls only enqueue a kernel. */
 static symwin_status allreduce(struct rank *self)
 {
     const struct problem *problem = &self->job->problem;
@@ -57,14 +57,14 @@ static symwin_status allreduce(struct rank *self)
     status = symwin_allreduce_with(self->comm, self->send, self->recv, problem->count,
                                    problem->type, problem->op, &options, self->stream);
     if (status != SYMWIN_OK) {
-        symwin_comm_abort(self->comm); /* or the peers' kernels would wait for this rank's */
+        symwin_comm_abort(self->comm); /* else the peers' kernels would wait for this rank's */
         return status;
     }
     status = symwin_stream_synchronize(self->device, self->stream);
     return status != SYMWIN_OK ? status : symwin_comm_check(self->comm);
 }
 
-/* Whether the all-reduce connected the buffers, in words; "": it is not said. */
+/* Writes whether the all-reduce connected the buffers; "" if that is not known. */
 static symwin_status ask(struct rank *self, symwin_registration *const buffers[2], char *words,
                          size_t bytes)
 {
@@ -84,7 +84,7 @@ static symwin_status ask(struct rank *self, symwin_registration *const buffers[2
     return status;
 }
 
-/* Local as well. */
+/* Local, too. */
 static symwin_status deregister_buffers(struct rank *self, symwin_registration *const buffers[2])
 {
     const symwin_status send = symwin_deregister(self->comm, buffers[0]);
@@ -93,8 +93,8 @@ static symwin_status deregister_buffers(struct rank *self, symwin_registration *
     return send != SYMWIN_OK ? send : recv;
 }
 
-/* Gives back what this rank has got, in reverse order. Buffers that are still registered are not once
- * their communicator is gone. */
+/* Releases what this rank has got, in reverse order. Destroying the communicator also ends
+ * registrations. */
 symwin_status clean_up(struct rank *self)
 {
     symwin_status stream = SYMWIN_OK, send, recv;

@@ -1,4 +1,4 @@
-/* NCCL and CUDA's driver, found when the program runs. */
+/* Loads NCCL and the CUDA driver at run time. */
 #include "library.h"
 
 #include <dlfcn.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "symwin.h" /* symwin_mem_query(), where symwin is in the process */
+#include "symwin.h" /* for symwin_mem_query(), if symwin is in the process */
 
 struct library lib;
 
@@ -50,8 +50,8 @@ static int load_cuda(char *why, size_t bytes)
     return 1;
 }
 
-/* Every name is looked up as the dynamic linker would for a program that is linked to NCCL: a preloaded library's
- * ncclMemAlloc() comes before NCCL's. */
+/* Looks up every name as the dynamic linker would for a program linked to NCCL: the ncclMemAlloc()
+ * of a preloaded library comes before NCCL's. */
 static int load_nccl(char *why, size_t bytes)
 {
     static const struct {
@@ -86,8 +86,7 @@ static int load_nccl(char *why, size_t bytes)
     return 1;
 }
 
-/* A faulty multicast program can put a host's GPUs out of service, so NCCL does without, unless it was told
- * otherwise. */
+/* A faulty multicast program can put a host's GPUs out of service, so NVLS is off by default. */
 int library_load(char *why, size_t bytes)
 {
     if (setenv("NCCL_NVLS_ENABLE", "0", 0) != 0) {

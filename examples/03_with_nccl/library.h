@@ -1,5 +1,5 @@
-/* NCCL and CUDA's driver as far as this program uses them, found when it runs: it builds without either. Names and
- * values are those of nccl.h and cuda.h. */
+/* The functions of NCCL and the CUDA driver that this program uses, loaded at run time, so it
+ * builds without either. Names and values are those of nccl.h and cuda.h. */
 #ifndef LIBRARY_H
 #define LIBRARY_H
 
@@ -52,16 +52,16 @@ struct library {
 #define CUDA_MEMBER(name, version, params) int(*name) params;
     CUDA_LIST(CUDA_MEMBER)
 #undef CUDA_MEMBER
-    int version; /* of NCCL */
+    int version; /* NCCL's version */
     int devices;
 };
 
 extern struct library lib;
 
-/* Loads both and counts the GPUs. Returns 0 where one of them is missing: `why` has a sentence then. */
+/* Loads both and counts the GPUs. Returns 0 if one of them is missing, with the reason in `why`. */
 int library_load(char *why, size_t bytes);
 
-/* Whose memory an address of ncclMemAlloc() is: "symwin" or "NCCL". */
+/* Whose memory an address from ncclMemAlloc() is: "symwin" or "NCCL". */
 const char *library_owner(const void *ptr);
 
 #endif

@@ -1,10 +1,14 @@
-/* with_nccl: NCCL's registered buffers and symmetric windows, on memory of whichever ncclMemAlloc() the process has.
+/* with_nccl: NCCL's registered buffers and symmetric windows, on memory of the process's
+ * ncclMemAlloc().
  *
- *     with_nccl register                                     ncclCommRegister(), memory of NCCL's own allocator
- *     LD_PRELOAD=libsymwin-nccl.so with_nccl window          ncclCommWindowRegister(), memory of symwin's pool
+ *     with_nccl register
+ *         ncclCommRegister(), memory of NCCL's own allocator
+ *     LD_PRELOAD=libsymwin-nccl.so with_nccl window
+ *         ncclCommWindowRegister(), memory of symwin's pool
  *
- * The calls are those of any program on NCCL; nothing here is made for symwin but the word that says whose memory it
- * is. Ranks are threads, one a GPU. run_steps() has what they do, library.c finds NCCL and CUDA.
+ * The calls are those of any NCCL program; only the word that tells whose memory it is comes from
+ * symwin. Ranks are threads, one per GPU. run_steps() has the steps of a rank, library.c loads NCCL
+ * and CUDA.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -17,15 +21,17 @@
 #include "../common.h"
 #include "library.h"
 
-enum { NO_GPU = 77 }; /* exit status where there is no GPU or no NCCL */
+enum { NO_GPU = 77 }; /* exit status without a GPU or NCCL */
 enum { LARGE_COUNT = 1 << 20, SMALL_COUNT = 25000, WINDOW_COUNT = 1 << 18 }; /* floats */
-enum { LARGE = 0, SMALL = 2, WINDOWS = 4 }; /* where the buffers of each size begin */
+enum { LARGE = 0, SMALL = 2, WINDOWS = 4 }; /* index of the first buffer of each size */
 
 static const char usage[] =
     "usage: [NTHREADS=N] with_nccl [--windows N] [--order ORDER] [--free WHEN] MODE\n"
     "\n"
-    "All-reduces registered buffers by NCCL and compares every element with the host's own sum: two of\n"
-    "4 MB, two small ones, and some of those of --windows. LD_PRELOAD=libsymwin-nccl.so gives them memory\n"
+    "All-reduces registered buffers by NCCL and compares every element with the host's own sum: "
+    "two of\n"
+    "4 MB, two small ones, and some of those of --windows. LD_PRELOAD=libsymwin-nccl.so gives "
+    "them memory\n"
     "of symwin's pool.\n"
     "\n"
     "  MODE         register: ncclCommRegister; window: ncclCommWindowRegister, symmetric\n"
@@ -38,14 +44,14 @@ static const char usage[] =
 struct buffer {
     void *ptr;
     size_t count; /* floats */
-    void *handle; /* of ncclCommRegister(), or a window */
+    void *handle; /* from ncclCommRegister(), or a window */
 };
 
 static struct job {
     int nranks, windows;
-    int symmetric; /* windows, not plain registrations */
+    int symmetric; /* symmetric windows instead of plain registrations */
     const char *order;
-    int free_after; /* ncclCommDestroy() */
+    int free_after; /* after ncclCommDestroy() */
     ncclUniqueId id;
     pthread_barrier_t barrier;
     struct rank *ranks;
@@ -60,12 +66,13 @@ struct rank {
     char line[256];
 };
 
-/* ---- what the ranks say --------------------------------------------------------------------- */
+/* ---- output of the ranks --------------------------------------------------------------------- */
 
-/* The other ranks wait for this one in NCCL, so the process ends here. The first one that fails says why. */
+/* Ends the process, because the other ranks wait for this one in NCCL. The first rank that fails
+ * prints the reason. */
 static void fail(const struct rank *self, const char *format, ...)
 {
-    static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER; /* never given back */
+    static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER; /* never unlocked */
     char text[512];
     va_list args;
 
@@ -125,7 +132,7 @@ static double milliseconds(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* ---- the calls of NCCL ---------------------------------------------------------------------- */
+/* ---- calls of NCCL --------------------------------------------------------------------------- */
 
 static void allocate(struct rank *self, int first, int end, size_t count)
 {
@@ -169,7 +176,7 @@ static void free_buffer(struct rank *self, struct buffer *b)
     NCCL(self, ncclMemFree, (b->ptr));
 }
 
-/* All buffers, in the order that was asked for: mixed are the odd ones, and then the even ones from the last to the
+/* Visits all buffers in the given order. "mixed" is the odd ones, then the even ones from last to
  * first. */
 static void for_all(struct rank *self, void (*act)(struct rank *, struct buffer *))
 {
@@ -188,7 +195,7 @@ static void for_all(struct rank *self, void (*act)(struct rank *, struct buffer 
 
 /* ---- data ----------------------------------------------------------------------------------- */
 
-/* Exact in a float, also when the ranks' are added. */
+/* Exact as a float, also when all ranks' values are added. */
 static float value(int factor, size_t i, int which)
 {
     return (float)(factor * (int)((i + (size_t)which) % 1021));
@@ -201,7 +208,7 @@ static void copy(struct rank *self, const void *to, const void *from, size_t cou
     CUDA(self, cuStreamSynchronize, (self->stream));
 }
 
-/* What the all-reduce does not write must not pass for a result. */
+/* Fills the output too, so that an element that is not written cannot pass for a result. */
 static void initialise(struct rank *self, int in, int out)
 {
     const size_t count = self->buffers[in].count;
@@ -279,7 +286,8 @@ static void run_large(struct rank *self)
              LARGE_COUNT, job.nranks);
 }
 
-/* From a pool both lie in one chunk: one physical allocation, registered twice at different offsets. */
+/* In a pool both lie in one chunk: one physical allocation, registered twice at different
+ * offsets. */
 static void run_small(struct rank *self)
 {
     const struct buffer *b = &self->buffers[SMALL];
@@ -371,7 +379,7 @@ static int run(void)
     return EXIT_SUCCESS;
 }
 
-/* A number from `least` to `most`; -1: it is none, and says so. */
+/* A number from `least` to `most`; -1: invalid, with a message. */
 static int number(const char *what, const char *text, int least, int most)
 {
     char *end = NULL;
@@ -384,7 +392,7 @@ static int number(const char *what, const char *text, int least, int most)
     return -1;
 }
 
-/* Whether the text is one of two or three words; says so if not. */
+/* Whether the text is one of two or three words; prints a message if not. */
 static int is_one_of(const char *what, const char *text, const char *a, const char *b,
                      const char *c)
 {
@@ -395,7 +403,7 @@ static int is_one_of(const char *what, const char *text, const char *a, const ch
     return 0;
 }
 
-/* Returns -1 to go on, else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int parse(int argc, char **argv)
 {
     const char *nthreads = getenv("NTHREADS"), *mode = NULL, *free_when = "before";
@@ -436,7 +444,7 @@ static int run_program(void)
 {
     char why[512];
 
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* keeps the order of stdout and stderr */
     if (!library_load(why, sizeof why)) {
         fprintf(stderr, "with_nccl: %s\n", why);
         return NO_GPU;

@@ -1,4 +1,4 @@
-/* The kernels for the emulated driver, and the image of them that it loads. */
+/* The kernels for the emulated driver, and their image. */
 #include "kernels.cu"
 
 #include "emu/emu.h"

@@ -1,4 +1,4 @@
-/* The few calls of the driver that the example makes, with their types as cuda.h has them. */
+/* The driver calls that the example makes, with types as in cuda.h. */
 #include "gpu.h"
 
 #include <stdio.h>
@@ -80,7 +80,7 @@ const char *gpu_start(void)
     return NULL;
 }
 
-/* The call's name and the error's; NULL: there is none. */
+/* Call and error as text; NULL: no error. */
 static const char *check(CUresult result, const char *call)
 {
     static _Thread_local char text[128];
@@ -93,7 +93,7 @@ static const char *check(CUresult result, const char *call)
     return text;
 }
 
-/* Goes on only while there was no error. */
+/* Skips the call after an error. */
 #define TRY(wrong, name, args)                                                                     \
     do {                                                                                           \
         if ((wrong) == NULL)                                                                       \
@@ -111,7 +111,8 @@ static const char *load_kernels(struct gpu *gpu)
         return symwin_last_error();
     image = strcmp(info.name, "emu") == 0 ? kernels_emulated : kernels_for_gpus;
     if (image == NULL)
-        return "this program was built without kernels for the driver: build it with nvcc for GPUs, "
+        return "this program was built without kernels for the driver: build it with nvcc for "
+               "GPUs, "
                "in symwin's source tree for the emulated driver";
     TRY(wrong, cuLibraryLoadData, (&gpu->library, image, NULL, NULL, 0, NULL, NULL, 0));
     for (int k = 0; k < KERNELS; k++) {
@@ -201,11 +202,11 @@ const char *gpu_record(struct gpu *gpu, enum kernel kernel, struct grid grid,
         TRY(wrong, cuLaunchKernel,
             (gpu->functions[kernel], (unsigned)grid.blocks, 1, 1, (unsigned)grid.threads, 1, 1,
              shared, gpu->stream, params, NULL));
-    ended = drv.cuStreamEndCapture(gpu->stream, &graph); /* whatever was in it */
+    ended = drv.cuStreamEndCapture(gpu->stream, &graph); /* also after an error */
     if (wrong == NULL)
         wrong = check(ended, "cuStreamEndCapture");
     TRY(wrong, cuGraphInstantiateWithFlags, (&gpu->replayed, graph, 0));
-    TRY(wrong, cuGraphUpload, (gpu->replayed, gpu->stream)); /* else its first launch does it */
+    TRY(wrong, cuGraphUpload, (gpu->replayed, gpu->stream)); /* else the first launch does it */
     if (graph != NULL)
         drv.cuGraphDestroy(graph);
     return wrong;

@@ -1,5 +1,5 @@
-/* Kernels, graphs and events by CUDA's driver, or by the emulated one: symwin_driver_find() gives the entry points of whichever
- * answers. A program on the CUDA runtime has all this from there. */
+/* Kernels, graphs and events of the CUDA driver or the emulated one: symwin_driver_find() gives the
+ * entry points. A program with the CUDA runtime uses that instead. */
 #ifndef GPU_H
 #define GPU_H
 
@@ -13,8 +13,8 @@ struct grid {
 
 struct gpu {
     int device, multiprocessors;
-    int bulk;              /* it has bulk copies: sm_90 */
-    unsigned shared_bytes; /* that GET_BULK's blocks have */
+    int bulk;              /* has bulk copies: sm_90 */
+    unsigned shared_bytes; /* for blocks of GET_BULK */
     struct CUstream_st *stream;
     struct CUlib_st *library;
     struct CUfunc_st *functions[KERNELS];
@@ -22,22 +22,22 @@ struct gpu {
     struct CUgraphExec_st *replayed; /* NULL: none */
 };
 
-/* These return NULL, or what went wrong, which is good until the thread's next call. The first one is called once, before the
- * ranks begin. */
+/* These return NULL, or an error text that is valid until the thread's next call. gpu_start() is
+ * called once, before the ranks begin. */
 const char *gpu_start(void);
 const char *gpu_open(struct gpu *gpu, int device);
 const char *gpu_clear(struct gpu *gpu, void *memory, int byte, size_t bytes);
 
-/* Makes a graph of `count` launches, one behind the other. */
+/* Makes a graph of `count` launches, one after the other. */
 const char *gpu_record(struct gpu *gpu, enum kernel kernel, struct grid grid,
                        struct copy_args *args, int count);
 
-/* Queues it, between two events, and behind whatever is in the stream. */
+/* Enqueues the graph between two events. */
 const char *gpu_replay(struct gpu *gpu);
 
-/* Waits; milliseconds of the last replay. */
+/* Waits; then the milliseconds of the last replay. */
 const char *gpu_elapsed(struct gpu *gpu, double *ms);
 
-void gpu_close(struct gpu *gpu); /* from wherever it got to */
+void gpu_close(struct gpu *gpu); /* also after a failed gpu_open() */
 
 #endif

@@ -1,4 +1,5 @@
-/* The kernels for GPUs, which nvcc has made of kernels.cu: KERNELS_FATBIN is the file. Where that is not defined there are none. */
+/* The kernels for GPUs: KERNELS_FATBIN is the file that nvcc made from kernels.cu. If it is not
+ * defined there are none. */
 #include <stddef.h>
 
 #include "kernels.h"

@@ -1,6 +1,6 @@
-/* The kernels: each copies in both directions at the same time, since both ranks launch it. For any grid of up to MOST_BLOCKS
- * blocks, the same one on both ranks. nvcc compiles this for GPUs, the host compiler for the emulated driver
- * (emu_kernels.cc). */
+/* The kernels. Both ranks launch the same kernel, with the same grid of up to MOST_BLOCKS blocks,
+ * so each copies in both directions at a time. nvcc compiles this file for GPUs, the host compiler
+ * for the emulated driver (emu_kernels.cc). */
 #include "kernels.h"
 #include "symwin/channel.cuh"
 
@@ -9,8 +9,9 @@ SYMWIN_DEVICE void give_up(const copy_args &args)
     symwin_store_relaxed_u32(args.channel.own + args.gave_up, 1);
 }
 
-/* Every block tells the peer that its part is there; the first one waits for all blocks of the peer. So no barrier of the grid
- * is needed, and the kernel ends when all that the peer puts has come. */
+/* Every block signals the peer that its part is complete; the first block waits for all blocks of
+ * the peer. So no barrier of the grid is needed, and the kernel ends when all data of the peer has
+ * arrived. */
 SYMWIN_KERNEL(bidir_put, copy_args, args, MOST_THREADS)
 {
     symwin_channel_put(args.channel, symwin_group_grid(), args.to, args.from, args.bytes);
@@ -22,8 +23,9 @@ SYMWIN_KERNEL(bidir_put, copy_args, args, MOST_THREADS)
         give_up(args);
 }
 
-/* The peer's kernel has begun, so what was ahead of it in the peer's stream is done: its memory may be read. Each block asks
- * the peer's block of its number, by a lane of its own. False, for all threads of the block: it has not come. */
+/* Waits until the peer's kernel has begun: then earlier work in the peer's stream is complete, and
+ * its memory may be read. Each block waits for the peer's block of the same index, on a lane of the
+ * channel. False, for all threads of the block: it did not come. */
 SYMWIN_DEVICE bool both_are_here(const copy_args &args)
 {
     const symwin_channel lane = symwin_channel_lane(args.channel, blockIdx.x);
@@ -44,8 +46,9 @@ SYMWIN_KERNEL(bidir_get, copy_args, args, MOST_THREADS)
         symwin_channel_get(args.channel, symwin_group_grid(), args.to, args.from, args.bytes);
 }
 
-/* Large messages: one thread of each block has pieces moved through shared memory, more of them at a time than threads can
- * have loads under way. Needs sm_90; before, it is the same as bidir_get. */
+/* For large messages: one thread per block moves pieces through shared memory. More pieces are in
+ * flight than threads can have loads in flight. Requires sm_90; on older GPUs it equals
+ * bidir_get. */
 SYMWIN_KERNEL(bidir_get_bulk, copy_args, args, MOST_THREADS)
 {
     symwin_bulk_ring ring = symwin_bulk_ring_make(symwin_shared(), args.pieces, args.piece_bytes);
@@ -55,8 +58,9 @@ SYMWIN_KERNEL(bidir_get_bulk, copy_args, args, MOST_THREADS)
                                 args.bytes);
 }
 
-/* The number of this call, for all threads of the block. Counted on the device, so that a graph can be replayed; by each block
- * for itself, and by the first one for those that this grid has not, so that the next grid may be another. */
+/* The number of this call, for all threads of the block. The device counts, so that a graph can be
+ * replayed. Each block has its own count. The first block also updates the counts of blocks that
+ * this grid does not have, so the next grid may be larger. */
 SYMWIN_DEVICE uint32_t begin_call(const copy_args &args)
 {
     return 1 + (uint32_t)symwin_load_u64(args.channel.own + args.calls + 8 * blockIdx.x);
@@ -66,15 +70,16 @@ SYMWIN_DEVICE void end_call(const copy_args &args, uint32_t call)
 {
     const uint64_t words = args.channel.own + args.calls;
 
-    __syncthreads(); /* all have read it */
+    __syncthreads(); /* all threads have read the count */
     if (threadIdx.x == 0)
         symwin_store_u64(words + 8 * blockIdx.x, call);
     for (uint32_t b = gridDim.x + threadIdx.x; b < MOST_BLOCKS && blockIdx.x == 0; b += blockDim.x)
         symwin_store_u64(words + 8 * b, call);
 }
 
-/* Data that says itself that it has arrived: no signals. Two places in turn, since the peer may still be reading what came by
- * the call before; that it has read what came by the one before that, its packets of the call before say. */
+/* Packets show their arrival themselves: no signals. Two buffers alternate, since the peer may
+ * still read the packets of the previous call. Its packets of the previous call prove that it has
+ * read those of the call before that. */
 SYMWIN_KERNEL(bidir_put_packets, copy_args, args, MOST_THREADS)
 {
     const symwin_group group = symwin_group_grid();

@@ -1,4 +1,4 @@
-/* What main.c passes to the kernels, and where they are. Plain C, and C++ for kernels.cu. */
+/* Arguments of the kernels, and their images. Plain C, and C++ for kernels.cu. */
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -9,19 +9,21 @@ enum {
     MOST_BLOCKS = 256
 }; /* of a grid; each block has a lane of the channel */
 
-/* Places are bytes from the beginning of a rank's memory, alike on both. */
+/* Positions are byte offsets in a rank's memory, equal on both ranks. */
 struct copy_args {
     symwin_channel channel;
     symwin_limit limit;
-    uint64_t from, to, bytes; /* what is copied, in whole words of 8 bytes */
-    uint64_t packets;         /* where the peer's packets come to: room for 4 * bytes */
-    uint64_t calls;   /* MOST_BLOCKS words, zero at first: how many calls by packets there were */
-    uint64_t gave_up; /* a word of 32 bits that becomes 1 where a wait has come to its limit */
-    uint32_t pieces, piece_bytes; /* of the shared memory that bulk copies go through */
+    uint64_t from, to, bytes; /* bytes is a multiple of 8 */
+    uint64_t packets;         /* for the peer's packets: 4 * bytes */
+    /* MOST_BLOCKS 64-bit words, zero at first: number of packet calls */
+    uint64_t calls;
+    /* a 32-bit word, set to 1 when a wait reached its limit */
+    uint64_t gave_up;
+    uint32_t pieces, piece_bytes; /* of shared memory for bulk copies */
 };
 
-/* For real GPUs a fat binary, NULL: nvcc has not made any. For the emulated driver an image, NULL: this was not built in
- * symwin's source tree. */
+/* For real GPUs a fat binary; NULL: built without nvcc. For the emulated driver an image; NULL:
+ * built outside symwin's source tree. */
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -1,12 +1,14 @@
-/* memory_channel: two ranks copy into each other's memory, and out of it, at the same time, through a channel.
+/* memory_channel: two ranks copy to and from each other's memory at the same time, through a
+ * channel.
  *
  *     memory_channel                            two threads, a GPU each
  *     memory_channel --nproc 2                  two processes; also under mpirun, srun and torchrun
  *     SYMWIN_DRIVER=emu memory_channel          on the emulated driver, GPU or not
  *
- * run_rank() has what a rank does: allocate, make a channel with the other one, and test after test and size after size fill,
- * record a graph of launches, replay it against the clock, and compare every byte. kernels.cu has the kernels, gpu.c what it
- * takes to launch them, and launch.c of 01_allreduce the processes.
+ * run_rank() has the steps of a rank: allocate, make a channel with the other rank, then for each
+ * test and size fill, record a graph of launches, time its replays, and compare every byte.
+ * kernels.cu has the kernels, gpu.c launches them, and launch.c of 01_allreduce starts the
+ * processes.
  */
 #if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
 #define _POSIX_C_SOURCE 200809L
@@ -27,13 +29,17 @@ const char purpose[] = "";
 enum { RANKS = 2, MOST_SIZES = 16, REPLAYS = 7 };
 
 static const char usage[] =
-    "usage: memory_channel [--nproc 2] [--iterations N] [--blocks N] [--threads N] [--get HOW] [--pieces N]\n"
+    "usage: memory_channel [--nproc 2] [--iterations N] [--blocks N] [--threads N] [--get HOW] "
+    "[--pieces N]\n"
     "                      [--best] [BYTES...]\n"
     "\n"
-    "Two ranks put to each other, get from each other and put packets to each other, BYTES at a time, and compare\n"
-    "every byte. Ranks are threads, or processes: with --nproc 2, and under mpirun, srun and torchrun.\n"
+    "Two ranks put to each other, get from each other and put packets to each other, BYTES at a "
+    "time, and compare\n"
+    "every byte. Ranks are threads, or processes: with --nproc 2, and under mpirun, srun and "
+    "torchrun.\n"
     "\n"
-    "  BYTES          multiples of 8, with a suffix K, M or G; 1K 1M 128M, on the emulated driver 1K 64K 1M\n"
+    "  BYTES          multiples of 8, with a suffix K, M or G; 1K 1M 128M, on the emulated driver "
+    "1K 64K 1M\n"
     "  --iterations   launches that are timed together: 100, or 10 of more than 16M\n"
     "  --blocks, --threads   the grid, which otherwise goes by the size\n"
     "  --get          threads, bulk (through shared memory; sm_90), or auto: bulk from 16M on\n"
@@ -43,17 +49,17 @@ static const char usage[] =
 static const char *const test_names[] = {"Bidir Put", "Bidir Get", "Bidir Put Packets"};
 enum { TESTS = 3 };
 
-/* ---- what is asked for -------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 static struct {
-    struct options base; /* nproc */
+    struct options base; /* for nproc */
     uint64_t sizes[MOST_SIZES];
-    int count; /* of sizes, 0: the default */
+    int count; /* of sizes; 0: the default sizes */
     int iterations, blocks, threads, pieces, best;
     const char *get;
 } asked = {.pieces = 4, .get = "auto"};
 
-/* With a suffix; 0: it is none, which is said. */
+/* A number with an optional suffix; 0: invalid, with a message. */
 static uint64_t number(const char *what, const char *text, uint64_t most)
 {
     static const char suffixes[] = "KMG";
@@ -69,7 +75,8 @@ static uint64_t number(const char *what, const char *text, uint64_t most)
     return 0;
 }
 
-/* Takes argv[i] and, for most, the one behind it. Returns how many, 0: it makes no sense, which is said. */
+/* Takes argv[i] and, for most options, the next argument. Returns how many; 0: invalid, with a
+ * message. */
 static int take_option(char **argv, int i, int argc)
 {
     const struct {
@@ -101,7 +108,7 @@ static int take_option(char **argv, int i, int argc)
     return 0;
 }
 
-/* -1: go on; else the program's exit status. */
+/* -1: continue; else the program's exit status. */
 static int parse(int argc, char **argv)
 {
     for (int i = 1; i < argc;) {
@@ -134,7 +141,7 @@ static int parse(int argc, char **argv)
     return -1;
 }
 
-/* ---- a rank ------------------------------------------------------------------------------------- */
+/* ---- a rank ---------------------------------------------------------------------------------- */
 
 struct job {
     struct launch launch;
@@ -148,14 +155,14 @@ struct rank {
     struct gpu gpu;
     symwin_comm *comm;
     symwin_channel_end *end;
-    void *memory, *word;  /* device memory; the word is for agreeing */
-    unsigned char *bytes; /* host memory, for a copy of what was tested */
+    void *memory, *word;  /* device memory; the word is for meet() */
+    unsigned char *bytes; /* host memory, for a copy of the data */
     uint64_t most;        /* the largest size */
     struct copy_args args;
     int failed;
 };
 
-/* Says why, and ends it for the other rank too. */
+/* Prints the reason, and aborts the other rank too. */
 static int fail(struct rank *self, const char *format, ...)
 {
     char text[1024];
@@ -183,8 +190,8 @@ static int right(struct rank *self, const char *wrong)
     return wrong == NULL || fail(self, "%s", wrong);
 }
 
-/* Both ranks' greatest value; both come out of it at about the same time on the device, and wait for it on the host only with
- * `value`. */
+/* Gives both ranks the greater of their values. Both ranks' streams pass this point at about the
+ * same time; the host waits only if `value` is not NULL. */
 static int meet(struct rank *self, double *value)
 {
     struct CUstream_st *stream = self->gpu.stream;
@@ -202,15 +209,15 @@ static int meet(struct rank *self, double *value)
            ok(self, symwin_comm_check(self->comm));
 }
 
-/* Byte `i` of what a rank has to give: in one launch, and while it is timed (`again`), so that what is left of a launch before
- * cannot pass for what came by this one. */
+/* Byte `i` of a rank's input. It differs between the single launch and the timed ones (`again`), so
+ * data left from an earlier launch cannot pass for a result. */
 static unsigned char given(int rank, int again, uint64_t bytes, uint64_t i)
 {
     return (unsigned char)(i * 131 + (i >> 8) * 17 + (i >> 16) * 29 + (uint64_t)rank * 97 +
                            (uint64_t)again * 151 + bytes / 8);
 }
 
-/* Where what was copied comes to is made wrong. */
+/* Also fills the destination with wrong values. */
 static int fill(struct rank *self, int again, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++)
@@ -243,7 +250,7 @@ static int verify(struct rank *self, const char *test, int again, uint64_t bytes
     return 1;
 }
 
-/* ---- the tests ---------------------------------------------------------------------------------- */
+/* ---- the tests ------------------------------------------------------------------------------- */
 
 static enum kernel kernel_of(const struct rank *self, int test, uint64_t bytes)
 {
@@ -261,14 +268,14 @@ static int at_most(uint64_t value, int most)
     return value < (uint64_t)most ? (int)value : most;
 }
 
-/* Enough threads that each has a few vectors of 16 bytes, or packets, and a block for each multiprocessor at the most. What
- * gets, waits: smaller blocks on more multiprocessors (64 of 128 threads: 1 MiB in 6.4 us on two H200s, of 256 in 7.2). */
+/* Enough threads that each has a few vectors of 16 bytes, or packets, and at most one block per
+ * multiprocessor. GET has smaller blocks on more multiprocessors, because reads have to wait (1 MiB
+ * on two H200s: 6.4 us with 64 blocks of 128 threads, 7.2 us with 256). */
 static struct grid grid_of(const struct rank *self, enum kernel kernel, uint64_t bytes)
 {
     const int emulated = strcmp(self->job->driver.name, "emu") == 0;
     const uint64_t units = kernel == PUT_PACKETS ? bytes / 8 : (bytes + 15) / 16;
-    const uint64_t each = kernel == PUT_PACKETS ? 4
-                                                : 8; /* loads and stores under way of a thread */
+    const uint64_t each = kernel == PUT_PACKETS ? 4 : 8; /* loads and stores in flight per thread */
     const int usual = kernel == GET ? 128 : 256;
     const int most = emulated ? 2 : at_most((uint64_t)self->gpu.multiprocessors, MOST_BLOCKS);
     struct grid grid = {1, 64};
@@ -277,7 +284,7 @@ static struct grid grid_of(const struct rank *self, enum kernel kernel, uint64_t
            (uint64_t)grid.threads < units)
         grid.threads *= 2;
     if (kernel == GET_BULK)
-        grid.threads = 64; /* one of which does it all */
+        grid.threads = 64; /* one thread does all the work */
     grid.blocks = at_most(
         (units + each * (uint64_t)grid.threads - 1) / (each * (uint64_t)grid.threads), most);
     if (asked.blocks > 0)
@@ -303,7 +310,8 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of a few replays, in milliseconds a launch, of the slower rank; nothing is timed before both have begun. */
+/* The median of several replays, in milliseconds per launch, of the slower rank. Timing starts when
+ * both ranks are ready. */
 static int measure(struct rank *self, enum kernel kernel, struct grid grid, uint64_t bytes,
                    double *ms)
 {
@@ -311,7 +319,7 @@ static int measure(struct rank *self, enum kernel kernel, struct grid grid, uint
     double times[REPLAYS], ready = 0;
 
     if (!right(self, gpu_record(&self->gpu, kernel, grid, &self->args, iterations)) ||
-        !meet(self, &ready)) /* both have recorded, and neither waits in vain for a kernel */
+        !meet(self, &ready)) /* both have recorded, so neither kernel waits in vain */
         return 0;
     for (int i = -1; i < REPLAYS; i++) {
         double elapsed = 0;
@@ -322,7 +330,7 @@ static int measure(struct rank *self, enum kernel kernel, struct grid grid, uint
         elapsed /= iterations;
         if (!meet(self, &elapsed))
             return 0;
-        if (i >= 0) /* the first one is to warm up */
+        if (i >= 0) /* the first replay is a warm-up */
             times[i] = elapsed;
     }
     qsort(times, REPLAYS, sizeof times[0], compare_times);
@@ -330,7 +338,7 @@ static int measure(struct rank *self, enum kernel kernel, struct grid grid, uint
     return 1;
 }
 
-/* Of many grids the best. */
+/* Searches for the fastest of many grids. */
 static int search(struct rank *self, enum kernel kernel, uint64_t bytes, struct grid *best,
                   double *ms)
 {
@@ -357,7 +365,8 @@ static int search(struct rank *self, enum kernel kernel, uint64_t bytes, struct 
     return 1;
 }
 
-/* Nobody begins before both have filled theirs, nor fills before both are through with what was there. */
+/* Both ranks must have finished with the old data before filling, and have filled before they
+ * begin. */
 static int begin(struct rank *self, int again, uint64_t bytes)
 {
     double nothing = 0;
@@ -365,7 +374,7 @@ static int begin(struct rank *self, int again, uint64_t bytes)
     return meet(self, &nothing) && fill(self, again, bytes) && meet(self, &nothing);
 }
 
-/* One launch first: where it waits in vain, a hundred more would as well. */
+/* First a single launch: if it waits in vain, the timed ones would, too. */
 static int run_test(struct rank *self, int test, uint64_t bytes)
 {
     const enum kernel kernel = kernel_of(self, test, bytes);
@@ -392,10 +401,10 @@ static int run_test(struct rank *self, int test, uint64_t bytes)
     return 1;
 }
 
-/* ---- from beginning to end ---------------------------------------------------------------------- */
+/* ---- start to end ---------------------------------------------------------------------------- */
 
-/* This rank's memory: what it gives, what it gets, where packets come to, and the words of the kernels. No other rank needs to
- * know of it but the one at the other end of the channel. */
+/* This rank's memory: input, output, space for packets, and the kernels' words. Only the rank at
+ * the other end of the channel needs to know it. */
 static int allocate(struct rank *self)
 {
     const uint64_t most = self->most, words = 8 * MOST_BLOCKS + 8;
@@ -415,7 +424,8 @@ static int allocate(struct rank *self)
            ok(self, symwin_stream_synchronize(self->device, self->gpu.stream));
 }
 
-/* The other rank makes its end likewise; then each has what its kernels need, to be passed by value. */
+/* The other rank creates its end likewise. Afterwards args has what the kernels need, passed by
+ * value. */
 static int make_channel(struct rank *self)
 {
     const symwin_channel_options options = {.size = sizeof options, .lanes = MOST_BLOCKS};
@@ -459,8 +469,8 @@ static void *run_rank(void *argument)
         gpu_close(&self->gpu);
         return NULL;
     }
-    /* A kernel that waits for the other rank's keeps its multiprocessors from it: on one GPU there have to be enough for
-     * both. */
+    /* A kernel that waits for the other rank's occupies multiprocessors: on a shared GPU there must
+     * be enough for both. */
     if (self->job->driver.device_count < self->job->launch.count)
         self->gpu.multiprocessors /= RANKS;
     self->args.pieces = asked.pieces > 1 ? (uint32_t)asked.pieces : 2;
@@ -472,12 +482,12 @@ static void *run_rank(void *argument)
                                     &self->comm)) &&
         allocate(self) && make_channel(self) && run_tests(self) && meet(self, &nothing) &&
         self->rank == 0)
-        printf("Succeed!\n"); /* on both */
+        printf("Succeed!\n"); /* both ranks did */
     clean_up(self);
     return NULL;
 }
 
-/* Starts this process's ranks and waits for them. Returns whether all went well. */
+/* Starts this process's ranks and waits for them. Returns whether all succeeded. */
 static int run(const struct job *job)
 {
     struct rank ranks[RANKS];
@@ -494,7 +504,7 @@ static int run(const struct job *job)
                 ranks[i].most = (asked.sizes[s] + 127) / 128 * 128;
         if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]) != 0) {
             fprintf(stderr, "%s: cannot start a thread for rank %d\n", program, ranks[i].rank);
-            exit(EXIT_FAILURE); /* the rank before it waits for it */
+            exit(EXIT_FAILURE); /* the rank started before waits for it */
         }
     }
     for (int i = 0; i < job->launch.count; i++) {
@@ -504,7 +514,7 @@ static int run(const struct job *job)
     return !failed;
 }
 
-/* Both drivers, and both a process and a launcher's. */
+/* Determines the driver, default sizes, ranks and id. NULL, or an error text. */
 static const char *start(struct job *job)
 {
     static const uint64_t real[] = {1 << 10, 1 << 20, 128 << 20};
@@ -534,7 +544,7 @@ static int run_program(void)
 
     if (exit_status >= 0)
         return exit_status;
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* keeps the order of stdout and stderr */
     wrong = start(&job);
     if (wrong != NULL)
         fprintf(stderr, "%s: %s\n", program, wrong);

@@ -1,7 +1,7 @@
-/* Two all-reduces of one's own: symwin-perf --kernel allreduce.cu:pull, and :push. README.md is the tutorial. */
+/* Two all-reduces: symwin-perf --kernel allreduce.cu:pull and :push. README.md is the tutorial. */
 #include "symwin/kernel.cuh"
 
-/* Each rank reads its share of every rank's input and stores the sums into every rank's output. A barrier at each end. */
+/* Each rank sums its share of all inputs and stores it to all outputs. A barrier at each end. */
 SYMWIN_KERNEL_ABOUT(pull, "types=f32 ops=sum windows blocks=32")
 
 extern "C" __global__ void pull(const struct symwin_kernel_args args)
@@ -10,7 +10,7 @@ extern "C" __global__ void pull(const struct symwin_kernel_args args)
     const uint64_t n = (uint64_t)peers.nranks, r = (uint64_t)peers.rank;
     const uint64_t begin = args.count * r / n, end = args.count * (r + 1) / n;
 
-    /* All inputs are complete, and all outputs ours. */
+    /* All inputs are complete, and all outputs may be written. */
     if (!symwin_barrier_block(symwin_team_all(peers), args.scratch, args.limit))
         return symwin_give_up(args);
     for (uint64_t i = begin + symwin_thread_index(); i < end; i += symwin_thread_count()) {
@@ -26,15 +26,15 @@ extern "C" __global__ void pull(const struct symwin_kernel_args args)
         symwin_give_up(args);
 }
 
-/* Each rank stores its input into slots of all peers, each element beside the number of the call, and adds up what comes.
- * No barrier. */
+/* Each rank stores its input to slots of all peers, each element beside the number of the call, and
+ * adds up what arrives. No barrier. */
 SYMWIN_KERNEL_ABOUT(push, "types=f32 ops=sum bytes=64K ranks=8 slots=2M")
 
 extern "C" __global__ void push(const struct symwin_kernel_args args)
 {
     const symwin_peers &peers = args.peers;
     const uint64_t at = symwin_own_address(peers, args.scratch), epoch = symwin_epoch_begin(at);
-    const uint64_t slot = 128 << 10, slots = args.slots + epoch % 2 * 8 * slot; /* two in turn */
+    const uint64_t slot = 128 << 10, slots = args.slots + epoch % 2 * 8 * slot; /* alternating */
 
     for (uint64_t i = symwin_thread_index(); i < args.count; i += symwin_thread_count())
         for (int32_t p = 0; p < peers.nranks; p++)

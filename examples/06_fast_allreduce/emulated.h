@@ -1,5 +1,6 @@
-/* What fast_allreduce.cu calls of the CUDA runtime, on symwin's emulated driver: for machines without nvcc, which never
- * reads this file. Only symwin's source tree has what it includes. */
+/* The CUDA runtime functions that fast_allreduce.cu calls, on symwin's emulated driver: for
+ * machines without nvcc, which never reads this file. Its includes exist only in symwin's source
+ * tree. */
 #ifndef EMULATED_H
 #define EMULATED_H
 
@@ -25,7 +26,7 @@ static inline const char *cudaGetErrorString(cudaError_t error)
     return sw_drv.cuGetErrorString(error, &text) == CUDA_SUCCESS ? text : "unknown error";
 }
 
-/* As the runtime does: the device's primary context becomes this thread's, and lives as long as the program. */
+/* As in the runtime: makes the device's primary context current, until the program ends. */
 static inline cudaError_t cudaSetDevice(int device)
 {
     CUcontext context;
@@ -89,9 +90,9 @@ static inline cudaError_t cudaGraphDestroy(cudaGraph_t graph)
     return sw_drv.cuGraphDestroy(graph);
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
-/* A kernel is loaded at its first launch, and for as long as the program lives. */
+/* A kernel is loaded at its first launch and stays until the program ends. */
 struct emulated_kernel {
     struct sw_emu_kernel entry;
     struct sw_emu_image image;

@@ -1,11 +1,12 @@
-/* fast_allreduce: an all-reduce of one's own, one-shot and two-shot, in one file: the kernels, and a program that proves
- * them and times them.
+/* fast_allreduce: your own all-reduce, one-shot and two-shot, in one file: the kernels, and a
+ * program that tests and times them.
  *
- *     nvcc -O3 -std=c++17 -arch=sm_90 -I../.. -o fast_allreduce fast_allreduce.cu ../../build/libsymwin.a
+ *     nvcc -O3 -std=c++17 -arch=sm_90 -I../.. -o fast_allreduce fast_allreduce.cu \
+ *         ../../build/libsymwin.a
  *     NTHREADS=4 ./fast_allreduce               four ranks as threads
- *     ./fast_allreduce --nproc 4                four processes; also under mpirun, srun and torchrun
+ *     ./fast_allreduce --nproc 4                four processes; also mpirun, srun, torchrun
  *
- * The host compiler makes the same program of it for the emulated driver: see the Makefile.
+ * The host compiler builds the same program for the emulated driver: see the Makefile.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 #include "symwin/packet.cuh"
 #include "symwin/reduce.cuh"
 
-enum { THREADS = 512, BLOCKS = 36 }; /* at most; of both kernels' grids */
+enum { THREADS = 512, BLOCKS = 36 }; /* most blocks and threads of both kernels' grids */
 
 #ifdef __CUDACC__
 #define LAUNCH(kernel, blocks, threads, stream, args)                                              \
@@ -29,32 +30,34 @@ enum { THREADS = 512, BLOCKS = 36 }; /* at most; of both kernels' grids */
     emulated_launch(kernel, THREADS, blocks, threads, stream, args)
 #endif
 
-/* ---- kernels ---------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 enum { NEITHER, START, END }; /* the two signals */
 
-/* The window: what the peers read, and the words by which they are told. Offsets in it; the input is at 0. */
+/* The window: memory that peers read, and the words of the signals. Offsets are in the window; the
+ * input is at 0. */
 struct fast_args {
     symwin_span span;
     symwin_limit limit; /* of each wait */
-    uint64_t results;   /* two-shot: of each rank's share */
+    uint64_t results;   /* two-shot: results of each rank's share */
     uint64_t barrier;   /* symwin_barrier_bytes() of words */
 
-    /* This rank's memory, which no peer sees. */
+    /* This rank's memory, not visible to peers. */
     uint64_t words, output, inputs, sums;
 
     uint64_t count, bytes; /* of a message */
-    uint32_t turns;        /* of the barrier's test */
-    uint32_t late_ns;      /* how much later than the others a rank is, in tests */
-    uint32_t without;      /* START or END is left out, to see what comes of it */
+    uint32_t turns;        /* rounds of the barrier's test */
+    uint32_t late_ns;      /* tests: delay of a late rank */
+    uint32_t without;      /* tests: START or END is left out to provoke errors */
     uint32_t unused;
 };
 
-/* What `words` has, in bytes from there. CALLS is an epoch's: it counts the calls of the tests. */
+/* Contents of `words`, as byte offsets. CALLS is an epoch, which counts the calls of the tests. */
 enum { CALLS = 0, GAVE_UP = 16, WRONG = 20, BEHIND = 24, AHEAD = 28, WORDS = 32 };
 
-/* Block b of each rank tells block b of the others, and waits for theirs: all that these blocks did before is visible to
- * them afterwards. False: it has waited for too long, or the communicator was aborted. What comes behind does not wait. */
+/* Block b of each rank signals block b of the others, and waits for their signals. Then everything
+ * that these blocks did before is visible. False: the wait took too long, or the communicator was
+ * aborted. After that, later calls do not wait. */
 SYMWIN_DEVICE bool signal_all(const fast_args &args, uint32_t which)
 {
     symwin_limit limit = args.limit;
@@ -72,13 +75,13 @@ SYMWIN_DEVICE bool signal_all(const fast_args &args, uint32_t which)
     return false;
 }
 
-/* For what writes ahead of a start signal: after a wait that was given up a peer may still be reading. */
+/* For code that writes before a start signal: after a failed wait a peer may still be reading. */
 SYMWIN_DEVICE bool gave_up(const fast_args &args)
 {
     return symwin_block_any(symwin_load_relaxed_u32(args.words + GAVE_UP) != 0);
 }
 
-/* For tests: now this rank is late, now that one, and not with all blocks. */
+/* For tests: delays some blocks of one rank; the rank changes from turn to turn. */
 SYMWIN_DEVICE void be_late(const fast_args &args, uint64_t turn)
 {
     if (args.late_ns != 0 && threadIdx.x == 0 &&
@@ -88,8 +91,9 @@ SYMWIN_DEVICE void be_late(const fast_args &args, uint64_t turn)
     __syncthreads();
 }
 
-/* False for good once a rank has given up: its signals then are no longer of the calls that its peers are in, which may
- * write what it would read. It looks at the word behind the signals, which do not wait for it. */
+/* False for good after a rank has given up. Its signals then belong to other calls than its peers
+ * are in, and peers may write what it would read. The word is read before the signals, which no
+ * longer wait. */
 SYMWIN_DEVICE bool begin(const fast_args &args)
 {
     const bool over = symwin_load_relaxed_u32(args.words + GAVE_UP) != 0;
@@ -100,12 +104,13 @@ SYMWIN_DEVICE bool begin(const fast_args &args)
     return !symwin_block_any(over) && right;
 }
 
-/* Some consecutive elements. */
+/* A range of consecutive elements. */
 struct part {
     uint64_t first, count;
 };
 
-/* Part `i` of `n` of those, in whole vectors of 16 bytes; the last ones may have less, or nothing. */
+/* Part `i` of `n` of the range, in whole vectors of 16 bytes; the last parts may be shorter or
+ * empty. */
 SYMWIN_DEVICE part part_of(part whole, uint32_t i, uint32_t n, uint32_t vector)
 {
     const uint64_t each = (whole.count + (uint64_t)n * vector - 1) / ((uint64_t)n * vector) *
@@ -116,8 +121,9 @@ SYMWIN_DEVICE part part_of(part whole, uint32_t i, uint32_t n, uint32_t vector)
     return {whole.first + first, each < left ? each : left};
 }
 
-/* Each rank adds up everything for itself. The start signal says that the peers' inputs are there. The end signal says
- * that the peers have read this rank's, which may then be written again by what is behind in its stream. */
+/* Each rank adds up everything itself. The start signal says that the peers' inputs are complete.
+ * The end signal says that the peers have read this rank's input, which later work in its stream
+ * may overwrite. */
 template <class T>
 SYMWIN_DEVICE void one_shot(const fast_args &args)
 {
@@ -131,9 +137,10 @@ SYMWIN_DEVICE void one_shot(const fast_args &args)
     signal_all(args, END);
 }
 
-/* Each rank adds up its share, and gathers the others' results. The start signal says that the peers' inputs are there,
- * and that they have gathered this rank's result of the call before. The end signal, between the shots, says that the
- * peers' results are there, and that they have read this rank's input. Behind the second shot there is none. */
+/* Each rank adds up its share and gathers the others' results. The start signal says that the
+ * peers' inputs are complete, and that peers have gathered this rank's result of the previous call.
+ * The end signal, between the shots, says that the peers' results are complete, and that they have
+ * read this rank's input. No signal follows the second shot. */
 template <class T>
 SYMWIN_DEVICE void two_shot(const fast_args &args)
 {
@@ -176,11 +183,11 @@ KERNELS(f32)
 KERNELS(f16)
 KERNELS(bf16)
 
-/* ---- kernels of the tests --------------------------------------------------------------------- */
+/* ---- kernels of the tests -------------------------------------------------------------------- */
 
-/* The barrier alone. In each turn every thread writes the turn's number where the peers see it; all of them find just
- * that number between the signals. An older one: the start signal let a rank go that should have waited. A newer one: the
- * end signal did. */
+/* Tests the barrier alone. In each turn every thread writes the turn's number where the peers see
+ * it; all must find exactly this number between the signals. With an older one, the start signal
+ * did not hold a rank back; with a newer one, the end signal did not. */
 SYMWIN_KERNEL(barrier_turns, fast_args, args, THREADS)
 {
     const uint64_t before = (symwin_epoch_begin(args.words + CALLS) - 1) * args.turns;
@@ -214,7 +221,7 @@ SYMWIN_KERNEL(barrier_turns, fast_args, args, THREADS)
     symwin_epoch_end(args.words + CALLS);
 }
 
-/* Each call has another input: the same elements, further on. */
+/* Each call has a different input: the same elements, shifted. */
 enum { SHIFTS = 16, SHIFT_BYTES = 16 };
 
 SYMWIN_DEVICE uint64_t shift_of_call(const fast_args &args)
@@ -231,7 +238,7 @@ SYMWIN_KERNEL(next_input, fast_args, args, THREADS)
                        args.inputs + shift_of_call(args), args.bytes);
 }
 
-/* The output, against the sums that the host has computed; and the call is over. */
+/* Compares the output with sums computed on the host, and ends the call. */
 SYMWIN_KERNEL(check_output, fast_args, args, THREADS)
 {
     const uint64_t sums = args.sums + shift_of_call(args);
@@ -244,7 +251,7 @@ SYMWIN_KERNEL(check_output, fast_args, args, THREADS)
     symwin_epoch_end(args.words + CALLS);
 }
 
-/* ---- the program ------------------------------------------------------------------------------ */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 #ifdef __CUDACC__
 typedef void kernel_fn(fast_args);
@@ -257,7 +264,7 @@ enum { TYPES = 3, SHOTS = 2 };
 static const struct {
     const char *name;
     uint64_t bytes;
-    int32_t exact; /* integers up to there are */
+    int32_t exact; /* integers up to this are exact */
     kernel_fn *kernels[SHOTS];
 } types[TYPES] = {{"f32", 4, 1 << 24, {one_shot_f32, two_shot_f32}},
                   {"f16", 2, 1 << 11, {one_shot_f16, two_shot_f16}},
@@ -266,13 +273,13 @@ static const char *const shots[SHOTS] = {"one-shot", "two-shot"};
 
 enum { DIRECT = 5, REPLAYS = 10, IN_GRAPH = 4, TIMED = 20, TURNS = 10, GUARD = 64, MOST = 64 };
 
-/* What was asked for, and what all ranks share. */
+/* The options, and what all ranks share. */
 static struct {
     int nproc, nthreads, blocks, threads, timeout_ms, absent;
     uint32_t without;
     uint64_t most_bytes;
-    int nranks, first; /* of all, and the first of this process */
-    int local_first;   /* and its number on this host */
+    int nranks, first; /* number of ranks, and the first of this process */
+    int local_first;   /* its number on this host */
     symwin_launch_info launch;
     symwin_driver_info driver;
     symwin_unique_id id;
@@ -282,15 +289,15 @@ struct rank {
     int rank, device;
     symwin_comm *comm;
     cudaStream_t stream;
-    void *window, *memory;                        /* what peers see, and what not */
-    char *host;                                   /* as `memory` */
-    uint64_t inputs, sums, output, scratch, room; /* offsets in `memory`, and its bytes */
+    void *window, *memory;                        /* visible to peers, and not */
+    char *host;                                   /* host copy of `memory` */
+    uint64_t inputs, sums, output, scratch, room; /* offsets in `memory`, and its size */
     struct fast_args args;
     uint32_t wrong_before;
     bool failed, wrong;
 };
 
-/* Says what has failed, once a rank, and ends it for all of them. */
+/* Prints a failure, once per rank, and aborts all ranks. */
 static bool must(struct rank *r, bool right, const char *format, ...)
 {
     char text[256];
@@ -318,7 +325,7 @@ static bool cuda_must(struct rank *r, cudaError_t error, const char *what)
     return must(r, error == cudaSuccess, "%s: %s", what, cudaGetErrorString(error));
 }
 
-/* Between host and device, and waits for the stream. */
+/* Copies between host and device, and waits for the stream. */
 static bool copy(struct rank *r, void *to, const void *from, uint64_t bytes)
 {
     return symwin_must(r, symwin_memcpy(r->device, to, from, bytes, r->stream)) &&
@@ -330,7 +337,8 @@ static char *memory_at(const struct rank *r, uint64_t offset)
     return (char *)r->memory + offset;
 }
 
-/* The sum, or the largest, of what all ranks have: by the library's own all-reduce, which takes any memory. */
+/* The sum or the maximum over all ranks, by the library's own all-reduce, which accepts any
+ * memory. */
 static bool agree(struct rank *r, double *value, symwin_op op)
 {
     double *const word = (double *)memory_at(r, r->scratch);
@@ -340,7 +348,7 @@ static bool agree(struct rank *r, double *value, symwin_op op)
            copy(r, value, word, sizeof *value) && symwin_must(r, symwin_comm_check(r->comm));
 }
 
-/* Waits until all ranks are here, so that nobody's kernels wait for what a host has yet to do. */
+/* Waits for all ranks, so that no kernel waits for something that a host has yet to do. */
 static bool meet(struct rank *r)
 {
     double nothing = 0;
@@ -348,14 +356,14 @@ static bool meet(struct rank *r)
     return agree(r, &nothing, SYMWIN_SUM);
 }
 
-/* What the kernels have left in `words`, once they are through. */
+/* Reads the kernels' `words` after they have ended. */
 static bool read_words(struct rank *r, uint32_t words[WORDS / 4])
 {
     if (!copy(r, words, (void *)(uintptr_t)r->args.words, WORDS))
         return false;
     if (words[GAVE_UP / 4] == 0)
         return true;
-    if (symwin_comm_check(r->comm) != SYMWIN_OK) /* it was aborted, or a rank is gone */
+    if (symwin_comm_check(r->comm) != SYMWIN_OK) /* aborted, or a rank is gone */
         return must(r, false, "gave up: %s", symwin_last_error());
     return must(r, false, "gave up: a rank has not signalled for %d ms", job.timeout_ms);
 }
@@ -365,9 +373,9 @@ static bool launch(struct rank *r, kernel_fn *kernel, const char *name, int bloc
     return cuda_must(r, LAUNCH(kernel, blocks, job.threads, r->stream, r->args), name);
 }
 
-/* ---- their data */
+/* ---- data of the ranks ----------------------------------------------------------------------- */
 
-/* An integer in -top .. top, of rank and index alone. */
+/* An integer in -top .. top, a function of rank and index only. */
 static int32_t number_of(int rank, uint64_t index, int32_t top)
 {
     uint64_t x = index * UINT64_C(0x9e3779b97f4a7c15) +
@@ -377,7 +385,7 @@ static int32_t number_of(int rank, uint64_t index, int32_t top)
     return (int32_t)((x >> 33) % (uint64_t)(2 * top + 1)) - top;
 }
 
-/* The same in a type that has it exactly. */
+/* The number in a type that represents it exactly. */
 static void put_number(char *at, int type, int32_t number)
 {
     const float value = (float)number;
@@ -396,7 +404,8 @@ static void put_number(char *at, int type, int32_t number)
     memcpy(at, &half, sizeof half);
 }
 
-/* This rank's elements, and everybody's sums, from which calls of all lengths begin. Sums of all orders are exact. */
+/* This rank's elements, and all ranks' sums, for calls of all lengths. Sums are exact in any
+ * order. */
 static bool fill(struct rank *r, int type)
 {
     const uint64_t bytes = types[type].bytes, some = r->sums - r->inputs;
@@ -413,9 +422,9 @@ static bool fill(struct rank *r, int type)
     return copy(r, memory_at(r, r->inputs), r->host + r->inputs, 2 * some);
 }
 
-/* ---- what is done with the kernels */
+/* ---- launches and graphs --------------------------------------------------------------------- */
 
-/* Blocks for so many bytes a rank: a thread has a vector of 16 at least. */
+/* Blocks for a message: each thread has at least one vector of 16 bytes. */
 static int blocks_for(uint64_t bytes)
 {
     const uint64_t blocks = (bytes + 16 * (uint64_t)job.threads - 1) / (16 * (uint64_t)job.threads);
@@ -423,7 +432,7 @@ static int blocks_for(uint64_t bytes)
     return blocks < (uint64_t)job.blocks ? (int)blocks : job.blocks;
 }
 
-/* A graph of `count` times what `queue` queues. */
+/* A graph of `count` calls of `queue`. */
 typedef bool (*queue_fn)(struct rank *r, int type, int shot);
 
 static bool capture(struct rank *r, queue_fn queue, int type, int shot, int count,
@@ -470,7 +479,7 @@ static bool queue_checked(struct rank *r, int type, int shot)
            launch(r, check_output, "check_output", blocks_for(r->args.bytes));
 }
 
-/* Until the others have given up, for which they wait but once. */
+/* Waits until the others have given up, which they do once only. */
 static void be_absent(struct rank *r)
 {
     for (int ms = 0; ms < 100 * job.timeout_ms; ms++) {
@@ -480,7 +489,7 @@ static void be_absent(struct rank *r)
     }
 }
 
-/* First as they are launched, then from a graph, which has the same arguments each time. */
+/* First launches directly, then from a graph, which has the same arguments in each replay. */
 static bool run_both(struct rank *r, queue_fn queue, int type, int shot)
 {
     cudaGraphExec_t exec = NULL;
@@ -499,7 +508,7 @@ static bool run_both(struct rank *r, queue_fn queue, int type, int shot)
 
 /* ---- tests */
 
-/* How often something went wrong, of all ranks; the program then fails when it ends. */
+/* Adds up errors of all ranks; the program fails at its end if there are any. */
 static bool add_up(struct rank *r, double *wrong)
 {
     const bool right = agree(r, wrong, SYMWIN_SUM);
@@ -520,15 +529,15 @@ static bool test_barrier(struct rank *r)
     if (!add_up(r, &behind) || !add_up(r, &ahead))
         return false;
     if (r->rank == 0)
-        printf(
-            "barrier: %d turns, %d of them from graphs: too early %.0f times after the start signal, "
-            "%.0f after the end signal\n",
-            TURNS * (DIRECT + IN_GRAPH * REPLAYS), TURNS * IN_GRAPH * REPLAYS, behind, ahead);
+        printf("barrier: %d turns, %d of them from graphs: too early %.0f times after the start "
+               "signal, "
+               "%.0f after the end signal\n",
+               TURNS * (DIRECT + IN_GRAPH * REPLAYS), TURNS * IN_GRAPH * REPLAYS, behind, ahead);
     return true;
 }
 
-/* Many calls of one length. Each result is compared on the device with sums of the host's; the last one here too, and what
- * lies behind it. */
+/* Many calls of one length. Each result is compared on the device with the host's sums; the last
+ * one also on the host, with the bytes behind it. */
 static bool test_count(struct rank *r, int type, int shot, uint64_t count, double *wrong)
 {
     char *const out = r->host + r->output;
@@ -576,8 +585,8 @@ static bool test_type(struct rank *r, int type)
 
 /* ---- times */
 
-/* Microseconds of a call, of the slowest rank: the best of a few replays of a graph of many calls. Its last result is
- * compared. */
+/* Microseconds per call, of the slowest rank: the best of several replays of a graph of many calls.
+ * The last result is checked. */
 static bool time_calls(struct rank *r, int type, int shot, double *us)
 {
     cudaEvent_t from = NULL, to = NULL;
@@ -635,15 +644,15 @@ static bool time_type(struct rank *r, int type)
     return true;
 }
 
-/* ---- a rank */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 static uint64_t round_up(uint64_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
 
-/* The window: input, results and barrier; the rest is this rank's alone. All words are zero before any rank's first kernel,
- * since registering a window waits for all ranks. */
+/* The window has input, results and barrier; other memory is the rank's alone. All words are zero
+ * before any rank's first kernel, because registering a window waits for all ranks. */
 static bool set_up(struct rank *r)
 {
     const uint64_t largest = round_up(job.most_bytes), stamps = round_up(4 * BLOCKS * THREADS);
@@ -686,7 +695,8 @@ static bool set_up(struct rank *r)
 }
 
 #ifdef __CUDACC__
-/* Before any kernel waits: the runtime loads a kernel at its first use, for which it may wait for those that run. */
+/* Call before any kernel waits: the runtime loads a kernel at its first use, which may have to wait
+ * for running kernels. */
 static bool load_kernels(struct rank *r)
 {
     kernel_fn *const kernels[] = {one_shot_f32,  two_shot_f32,  one_shot_f16,
@@ -727,7 +737,7 @@ static bool run_steps(struct rank *r)
     for (int type = 0; type < TYPES; type++)
         if (!fill(r, type) || !time_type(r, type))
             return false;
-    return meet(r); /* nobody reads what is freed now */
+    return meet(r); /* nobody reads any more what is freed now */
 }
 
 static void *run_rank(void *argument)
@@ -735,7 +745,7 @@ static void *run_rank(void *argument)
     struct rank *r = (struct rank *)argument;
 
     run_steps(r);
-    symwin_comm_destroy(r->comm); /* and its window */
+    symwin_comm_destroy(r->comm); /* and the window */
     symwin_must(r, symwin_mem_free(r->window));
     symwin_must(r, symwin_mem_free(r->memory));
     if (r->stream != NULL)
@@ -746,7 +756,7 @@ static void *run_rank(void *argument)
 
 /* ---- all ranks */
 
-/* A thread for each rank of this process. */
+/* Runs a thread for each rank of this process. */
 static bool run_ranks(void)
 {
     static struct rank ranks[MOST];
@@ -758,7 +768,7 @@ static bool run_ranks(void)
         ranks[i].device = (job.local_first + i) % job.driver.device_count;
         if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]) != 0) {
             fprintf(stderr, "fast_allreduce: cannot start a thread for rank %d\n", job.first + i);
-            exit(1); /* the ranks before it wait for it */
+            exit(1); /* the ranks started before wait for it */
         }
     }
     for (int i = 0; i < job.nthreads; i++) {
@@ -768,7 +778,7 @@ static bool run_ranks(void)
     return right;
 }
 
-/* What all processes find alike is said by the first one. */
+/* An error that all processes find: printed by the first one. */
 static bool refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static bool refuse(const char *format, ...)
 {
@@ -785,7 +795,7 @@ static bool refuse(const char *format, ...)
 }
 
 #ifdef __CUDACC__
-/* The CUDA runtime launches the kernels, so the emulated driver does not do. */
+/* The CUDA runtime launches the kernels, so the emulated driver cannot be used. */
 static bool find_driver(void)
 {
     setenv("SYMWIN_DRIVER", "cuda", 0);
@@ -808,7 +818,7 @@ static bool find_driver(void)
 }
 #endif
 
-/* Who is here, and how many blocks of all ranks fit on a device at the same time. */
+/* Determines the ranks, and how many blocks of all ranks fit on a device at a time. */
 static bool find_ranks(void)
 {
     const symwin_launch_info info = job.launch;
@@ -849,15 +859,17 @@ static bool find_ranks(void)
 static const char usage[] =
     "usage: [NTHREADS=N] fast_allreduce [OPTION]... [BYTES]\n"
     "\n"
-    "Proves and times all-reduces by this file's own kernels, of messages up to BYTES (8M, on the emulated\n"
-    "driver 64K; 1K at least). Ranks are NTHREADS threads (one for each device), or processes, or both.\n"
+    "Proves and times all-reduces by this file's own kernels, of messages up to BYTES (8M, on the "
+    "emulated\n"
+    "driver 64K; 1K at least). Ranks are NTHREADS threads (one for each device), or processes, or "
+    "both.\n"
     "\n"
     "  --nproc N            forks N processes; mpirun, srun and torchrun serve as well\n"
     "  --timeout MS         the longest wait in a kernel, 20000\n"
     "  --without start|end  leaves one of the two signals out: what the tests say then\n"
     "  --absent RANK        this rank does not come until the others have given up waiting\n";
 
-/* 0: it is no such number. */
+/* 0: not such a number. */
 static uint64_t number(const char *text, uint64_t least, uint64_t most)
 {
     char *end = NULL;
@@ -870,7 +882,7 @@ static uint64_t number(const char *text, uint64_t least, uint64_t most)
     return *end == '\0' && value >= least && value <= most ? value : 0;
 }
 
-/* Whether an option makes sense. */
+/* Whether the option is valid. */
 static bool option(const char *name, const char *value)
 {
     if (strcmp(name, "--nproc") == 0)
@@ -926,7 +938,7 @@ static int run_program(void)
         printf("All results verified\n");
     if (status >= 0)
         return status;
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* or errors would overtake */
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* keeps the order of stdout and stderr */
     if (symwin_launch_query(&job.launch) != SYMWIN_OK) {
         fprintf(stderr, "fast_allreduce: %s\n", symwin_last_error());
         return 1;
@@ -934,7 +946,7 @@ static int run_program(void)
     if (!find_driver() || !find_ranks() || !run_ranks())
         return 1;
     if (job.first == 0 && job.nproc == 0)
-        printf("All results verified\n"); /* by all ranks: they have met after the last test */
+        printf("All results verified\n"); /* by all ranks, which met after the last test */
     return 0;
 }
 

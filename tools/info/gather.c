@@ -1,5 +1,5 @@
-/* Facts about driver and devices. What attributes claim is tried where trying is safe: handles with one granule of
- * memory, kernels by loading them. Multicast objects are only asked about. */
+/* Facts about driver and devices. Claims of attributes are tested where that is safe: handles with
+ * one granule of memory, kernels by loading them. No multicast object is created. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ static int attribute(int device, CUdevice_attribute which)
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
-/* What an engineer would look at next. */
+/* A hint at the likely cause. */
 static const char *hint(int fabric, CUresult result)
 {
     switch (result) {
@@ -43,7 +43,7 @@ static const char *hint(int fabric, CUresult result)
     }
 }
 
-/* A granule that can be exported as this type: exported, and imported again. */
+/* Allocates a granule that can be exported as this type, exports it and imports it again. */
 static CUresult try_type(CUmemAllocationProp *prop, size_t bytes, const char **step)
 {
     const int fabric = prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_FABRIC;
@@ -117,7 +117,7 @@ static void read_granularity(struct info_device *d, int device)
         d->granularity_recommended = 0;
 }
 
-/* A question, which makes no object: of a team of all devices, as the driver wants it said. */
+/* Queries the granularity, for a team of all devices as the driver requires. Creates no object. */
 static void ask_multicast(struct info_device *d, int devices)
 {
     CUmulticastObjectProp prop = {.numDevices = (unsigned)devices};
@@ -134,7 +134,7 @@ static void ask_multicast(struct info_device *d, int devices)
         d->multicast_recommended = 0;
 }
 
-/* Loads the kernels as a communicator of one rank does, and lets go of them. */
+/* Loads the kernels as a communicator of one rank does, and releases them. */
 static void try_kernels(struct info_device *d, int device)
 {
     struct sw_kernels *kernels = NULL;
@@ -149,7 +149,8 @@ static void try_kernels(struct info_device *d, int device)
     sw_scope_leave(&scope);
 }
 
-/* The first reason, in the order in which a program would meet them. */
+/* Finds the first reason why symwin cannot use the device, in the order a program would meet
+ * them. */
 static void judge(const struct info_machine *m, struct info_device *d)
 {
     enum { PROHIBITED = 2 };
@@ -264,7 +265,7 @@ static void explain_multicast(struct info_machine *m)
                                           : "SYMWIN_NVLS is not 1");
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all facts ------------------------------------------------------------------------------- */
 
 int info_gather(struct info_machine *m)
 {

@@ -1,4 +1,5 @@
-/* symwin-info: what a machine can do for symwin. Facts are gathered first and printed then, in words or as JSON. */
+/* symwin-info: what a machine can do for symwin. Facts are gathered first, then printed as text or
+ * as JSON. */
 #ifndef SYMWIN_INFO_H
 #define SYMWIN_INFO_H
 
@@ -9,12 +10,12 @@
 
 enum { INFO_TEXT = 600, INFO_UNKNOWN = -1 };
 
-/* ---- gather.c: what the driver says ---------------------------------------------------------- */
+/* ---- gather.c: facts from the driver --------------------------------------------------------- */
 
-struct info_handles { /* of one type, tried out with one granule of memory */
-    int claimed;      /* by the device's attribute; INFO_UNKNOWN: it has none */
+struct info_handles { /* of one type, tested with one granule of memory */
+    int claimed;      /* by the device's attribute, or INFO_UNKNOWN */
     int tried, works;
-    char words[INFO_TEXT]; /* "works", or which step failed and why */
+    char words[INFO_TEXT]; /* "works", or the step that failed and why */
 };
 
 struct info_device {
@@ -25,34 +26,34 @@ struct info_device {
     int capability; /* 90 is 9.0 */
     int compute_mode;
     int vmm;
-    size_t granularity, granularity_recommended; /* 0: not known */
+    size_t granularity, granularity_recommended; /* 0: unknown */
     struct info_handles posix_fd, fabric;
     int multicast;
-    size_t multicast_granularity, multicast_recommended; /* 0: not known */
-    int kernels;                                         /* the library's load on it */
+    size_t multicast_granularity, multicast_recommended; /* 0: unknown */
+    int kernels;                                         /* the library's kernels load */
     char problem[INFO_TEXT];                             /* why symwin cannot use it; "": it can */
 };
 
-struct info_link { /* INFO_UNKNOWN: the driver does not say */
+struct info_link { /* INFO_UNKNOWN: the driver does not tell */
     int access;
     int rank, native_access, atomics; /* P2P attributes */
 };
 
 struct info_machine {
-    char problem[INFO_TEXT]; /* why there is no driver; "": there is */
+    char problem[INFO_TEXT]; /* why there is no driver; "": there is one */
     symwin_driver_info driver;
-    int multicast_allowed; /* this process, by its environment */
+    int multicast_allowed; /* in this process, by its environment */
     char multicast_why[INFO_TEXT];
-    struct info_device *devices; /* owned, driver.device_count of them */
+    struct info_device *devices; /* owned: driver.device_count of them */
     struct info_link *links;     /* owned: from device i to j at i * device_count + j */
 };
 
-/* 0: no host memory. What it makes for trying it has released, on every path. */
+/* 0: no host memory. Everything created for a test is released, on every path. */
 int info_gather(struct info_machine *machine);
 void info_release(struct info_machine *machine);
 int info_all_usable(const struct info_machine *machine);
 
-/* ---- system.c: what the system says ---------------------------------------------------------- */
+/* ---- system.c: facts from the system --------------------------------------------------------- */
 
 #define INFO_CHANNELS "/dev/nvidia-caps-imex-channels"
 #define INFO_NODES "/etc/nvidia-imex/nodes_config.cfg"
@@ -61,19 +62,19 @@ enum { INFO_MOST_CHANNELS = 64, INFO_LIMITS = 5 };
 
 struct info_channel {
     char name[64];
-    int usable; /* by this process: read and written */
+    int usable; /* this process can read and write it */
 };
 
 struct info_imex {
     int folder; /* exists and can be listed */
     struct info_channel channels[INFO_MOST_CHANNELS];
-    int channel_count; /* may be more than are in the list */
+    int channel_count; /* may be larger than the list */
     int config;        /* exists */
-    int nodes;         /* lines of it that name one; INFO_UNKNOWN: cannot be read */
+    int nodes;         /* lines that name a node; INFO_UNKNOWN: cannot be read */
 };
 
 struct info_folder {
-    const char *variable; /* where it comes from; NULL: nowhere, it is /tmp */
+    const char *variable; /* NULL: none, the folder is /tmp */
     char name[4096];      /* "": not set */
     int usable;
     char words[INFO_TEXT];
@@ -82,20 +83,20 @@ struct info_folder {
 struct info_limit {
     const char *name;
     int known;
-    unsigned long long value; /* ULLONG_MAX: none */
+    unsigned long long value; /* ULLONG_MAX: unlimited */
     unsigned long long used;  /* ULLONG_MAX: not counted */
     const char *of;           /* what it limits */
-    char warning[INFO_TEXT];  /* "": it is fine */
+    char warning[INFO_TEXT];  /* "": none */
 };
 
 struct info_system {
     struct info_imex imex;
     struct info_folder folders[SW_FILE_PLACES];
-    int folder; /* that is used; INFO_UNKNOWN: none */
+    int folder; /* the one in use; INFO_UNKNOWN: none */
     struct info_limit limits[INFO_LIMITS];
 };
 
-/* `root` is put before INFO_CHANNELS and INFO_NODES. */
+/* `root` is prepended to INFO_CHANNELS and INFO_NODES. */
 void info_look(struct info_system *system, const char *root, const struct info_machine *machine);
 
 /* ---- words.c, json.c ------------------------------------------------------------------------- */
@@ -103,14 +104,14 @@ void info_look(struct info_system *system, const char *root, const struct info_m
 void info_words(FILE *out, const struct info_machine *machine, const struct info_system *system);
 void info_json(FILE *out, const struct info_machine *machine, const struct info_system *system);
 
-/* "64 MiB": a number of bytes as people read it. */
+/* A number of bytes for people, such as "64 MiB". */
 const char *info_bytes(unsigned long long bytes, char text[32]);
 
-/* A writer of JSON. Names are NULL in arrays and at the top. */
+/* A JSON writer. Names are NULL in arrays and at the top level. */
 struct info_writer {
     FILE *out;
     int depth;
-    int first; /* nothing was written at this depth */
+    int first; /* nothing written at this depth yet */
 };
 void info_open(struct info_writer *w, const char *name, char bracket);
 void info_close(struct info_writer *w, char bracket);
@@ -118,27 +119,27 @@ void info_string(struct info_writer *w, const char *name, const char *value); /*
 void info_number(struct info_writer *w, const char *name, unsigned long long value);
 void info_bool(struct info_writer *w, const char *name, int value); /* INFO_UNKNOWN: null */
 
-/* ---- show.c: what a process has, from the lines of symwin_dump() ----------------------------- */
+/* ---- show.c: pools and windows of a process, from the lines of symwin_dump() ----------------- */
 
 enum { INFO_LINE_BYTES = 2048, INFO_MOST_PAIRS = 32 };
 
-struct info_line { /* cut up: what it is of, a name, key=value */
+struct info_line { /* split into kind, name and key=value pairs */
     char text[INFO_LINE_BYTES];
-    const char *what, *name; /* name "": it has none */
+    const char *what, *name; /* name "": none */
     struct {
         const char *key, *value;
     } pairs[INFO_MOST_PAIRS];
     int count;
 };
 
-const char *info_value(const struct info_line *line, const char *key); /* "?": it has none */
+const char *info_value(const struct info_line *line, const char *key); /* "?": none */
 
 enum info_form { INFO_WORDS, INFO_TABLES, INFO_JSON };
 
-/* 1: shown, and whole. 0: not, and said why on stderr. */
+/* 1: shown completely. 0: not; the reason is on stderr. */
 int info_show(FILE *out, FILE *dump, const char *name, enum info_form form);
 
-/* The same of this process, with a few allocations and a window. */
+/* The same for this process, with a few allocations and a window. */
 int info_sample(FILE *out, enum info_form form);
 
 /* ---- table.c --------------------------------------------------------------------------------- */
@@ -154,7 +155,7 @@ void info_table_release(struct info_table *table);
 
 /* ---- process.c ------------------------------------------------------------------------------- */
 
-/* info_show() of a running process. */
+/* info_show() for a running process. */
 int info_process(FILE *out, int pid, enum info_form form);
 
 #endif

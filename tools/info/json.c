@@ -13,8 +13,7 @@ static void quote(FILE *out, const char *text)
 
         if (c == '"' || c == '\\')
             fprintf(out, "\\%c", c);
-        else if (c < 0x20 ||
-                 c >= 0x7f) /* a folder's name may be no UTF-8: bytes as they are in Latin-1 */
+        else if (c < 0x20 || c >= 0x7f) /* names may not be UTF-8: bytes as in Latin-1 */
             fprintf(out, "\\u%04x", (unsigned)c);
         else
             putc(c, out);
@@ -73,7 +72,7 @@ void info_bool(struct info_writer *w, const char *name, int value)
     fputs(value == INFO_UNKNOWN ? "null" : value ? "true" : "false", w->out);
 }
 
-/* null where it is `none`. */
+/* Writes null for the value `none`. */
 static void number_or_null(struct info_writer *w, const char *name, unsigned long long value,
                            unsigned long long none)
 {

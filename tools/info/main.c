@@ -1,4 +1,5 @@
-/* symwin-info: what this machine can do for symwin, and why something will not work. `--help` has the options. */
+/* symwin-info: what this machine can do for symwin, and why something will not work. `--help` lists
+ * the options. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@ static const char help[] =
     "       symwin-info [--table | --json] --pid PID | --show FILE | --pools\n"
     "\n"
     "Tells what this machine can do for symwin: driver, devices, who reaches whose memory, which\n"
-    "handles work (tried with a granule of memory, which is released), IMEX, multicast (only asked\n"
+    "handles work (tried with a granule of memory, which is released), IMEX, multicast (only "
+    "asked\n"
     "about: no multicast object is made), where processes meet, limits of this process.\n"
     "SYMWIN_DRIVER chooses the driver, as for every program with symwin.\n"
     "\n"
@@ -34,7 +36,7 @@ static const char help[] =
 struct options {
     int pools;
     enum info_form form;
-    int pid; /* 0: not given */
+    int pid; /* 0: none */
     const char *root, *show;
 };
 
@@ -44,7 +46,7 @@ static int wrong(const char *text, const char *what)
     return 2;
 }
 
-/* A number of a process; 0: it is none. */
+/* A process id; 0: invalid. */
 static int read_pid(const char *text)
 {
     char *end = NULL;
@@ -53,7 +55,7 @@ static int read_pid(const char *text)
     return text[0] >= '1' && text[0] <= '9' && *end == '\0' && pid <= INT_MAX ? (int)pid : 0;
 }
 
-/* What cannot go together; -1: all can. */
+/* Rejects options that exclude each other; -1: none. */
 static int check_options(const struct options *o)
 {
     const int things = (o->show != NULL) + o->pools + (o->pid != 0);
@@ -67,7 +69,7 @@ static int check_options(const struct options *o)
     return -1;
 }
 
-/* -1: go on; else the exit status. */
+/* -1: continue; else the exit status. */
 static int read_options(int argc, char **argv, struct options *o)
 {
     int i;
@@ -139,7 +141,7 @@ static int report(const struct options *o)
     return !usable;
 }
 
-/* What was tried must leave nothing. Only the emulated driver can tell. */
+/* Checks that the tests left nothing behind. Only the emulated driver can tell. */
 static int left_behind(void)
 {
     if (!sw_driver_is_emulated() || sw_emu_live_objects() == 0)

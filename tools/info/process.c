@@ -1,4 +1,5 @@
-/* What a running process has: it is asked through the socket that it has where it was started with SYMWIN_INFO=1. */
+/* Asks a running process about its pools and windows, through the socket that a process has if it
+ * was started with SYMWIN_INFO=1. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 #include "info.h"
 #include "src/inspect/inspect.h"
 
-enum { ANSWER_S = 10 }; /* twice what the process gives a reader that does not read */
+enum { ANSWER_S = 10 }; /* twice the time that the process gives a reader */
 
 static int fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int fault(const char *format, ...)
@@ -27,7 +28,7 @@ static int fault(const char *format, ...)
     return 0;
 }
 
-/* ---- what the system says of it -------------------------------------------------------------- */
+/* ---- facts about the process from the system ------------------------------------------------- */
 
 static FILE *file_of(pid_t pid, const char *which)
 {
@@ -37,7 +38,7 @@ static FILE *file_of(pid_t pid, const char *which)
     return fopen(name, "re");
 }
 
-/* 1: it runs, and as this user. 0: not, and said so. */
+/* 1: it runs, as this user. 0: it does not; the reason is on stderr. */
 static int is_here(pid_t pid)
 {
     const int known = kill(pid, 0) == 0 || errno != ESRCH;
@@ -65,8 +66,8 @@ static int is_here(pid_t pid)
     return 1;
 }
 
-/* From now on this process has the other one's places, as far as the system tells. Returns whether SYMWIN_INFO=1 was
- * among what it was started with; INFO_UNKNOWN: the system does not tell. */
+/* Takes over the other process's TMPDIR and XDG_RUNTIME_DIR, as far as the system tells. Returns
+ * whether it was started with SYMWIN_INFO=1; INFO_UNKNOWN: the system does not tell. */
 static int take_places(pid_t pid)
 {
     FILE *file = file_of(pid, "environ");
@@ -92,7 +93,7 @@ static int take_places(pid_t pid)
 
 /* ---- the socket ------------------------------------------------------------------------------ */
 
-/* Connected to the process; -1: errno says why not. */
+/* A connection to the process; -1: see errno. */
 static int connect_to(pid_t pid, const struct sockaddr_un *address)
 {
     const struct timeval limit = {.tv_sec = ANSWER_S};
@@ -109,7 +110,7 @@ static int connect_to(pid_t pid, const struct sockaddr_un *address)
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
         error = errno;
     else if (peer.pid != pid)
-        error = ECONNREFUSED; /* of a container with the same TMPDIR, and numbers of its own */
+        error = ECONNREFUSED; /* in another container with the same TMPDIR */
     if (error == 0)
         return fd;
     close(fd);
@@ -117,7 +118,7 @@ static int connect_to(pid_t pid, const struct sockaddr_un *address)
     return -1;
 }
 
-/* In this process's places. */
+/* Searches this process's folders for the socket. */
 static int find(pid_t pid)
 {
     struct sockaddr_un address;
@@ -135,7 +136,7 @@ static int find(pid_t pid)
     return fd;
 }
 
-/* All that comes, as a file; NULL: said why not. */
+/* Reads everything into a file; NULL: the reason is on stderr. */
 static FILE *receive(pid_t pid, int from)
 {
     const int fd = memfd_create("symwin-dump", MFD_CLOEXEC);

@@ -1,4 +1,4 @@
-/* What a process has: the lines of symwin_dump() in words, as tables, or each line as a JSON object. */
+/* Shows the lines of symwin_dump() as text, as tables, or each line as a JSON object. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #include "info.h"
 
-/* Cuts a line up. 0: it is none of a dump. */
+/* Splits a line. 0: it is not a line of a dump. */
 static int cut(struct info_line *l)
 {
     char *rest = l->text, *word;
@@ -144,7 +144,7 @@ static void write_line(struct info_writer *w, const struct info_line *l)
     info_close(w, '}');
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- all forms ------------------------------------------------------------------------------- */
 
 int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
 {
@@ -157,7 +157,7 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
     if (form == INFO_JSON)
         info_open(&w, NULL, '[');
     while (right && room && !whole && fgets(l.text, sizeof l.text, dump) != NULL) {
-        if (form != INFO_JSON) /* which writes them in its own way */
+        if (form != INFO_JSON) /* JSON is escaped by the writer */
             sw_error_make_plain(l.text);
         right = cut(&l) &&
                 (lines > 0 || (strcmp(l.what, "symwin-dump") == 0 && strcmp(l.name, "1") == 0));
@@ -188,9 +188,9 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
     return 0;
 }
 
-/* ---- this process, for an example ------------------------------------------------------------ */
+/* ---- this process as an example -------------------------------------------------------------- */
 
-/* Writes down what is there now, and shows it. */
+/* Dumps the current state and shows it. */
 static int show_now(FILE *out, enum info_form form)
 {
     const int fd = memfd_create("symwin-dump", MFD_CLOEXEC);

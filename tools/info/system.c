@@ -1,5 +1,5 @@
-/* What the system lets this process do: IMEX channels, folders for the bootstrap, limits. Nothing is changed; a folder
- * is made and removed, as the library would make it. */
+/* What the system allows this process: IMEX channels, folders for the bootstrap, limits. The only
+ * change is a folder that is created, as the library would, and removed. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 /* ---- IMEX ------------------------------------------------------------------------------------ */
 
-/* Channel 2 before channel 10. */
+/* Sorts channel 2 before channel 10. */
 static int by_name(const void *a, const void *b)
 {
     return strverscmp(((const struct info_channel *)a)->name,
@@ -73,7 +73,8 @@ static void look_for_nodes(struct info_imex *imex, const char *root)
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-/* The folder of an id's socket is made anew for each; that of written ids is one, which nobody else may have made. */
+/* The library creates a new folder for each id's socket. Id files have one folder, which must
+ * belong to this user alone. */
 static void try_folder(struct info_folder *f, int which)
 {
     struct sw_id id;
@@ -82,8 +83,7 @@ static void try_folder(struct info_folder *f, int which)
 
     if (!sw_file_place_name(which, "", f->name, sizeof f->name))
         return;
-    if (f->name[0] ==
-        '\0') /* set to nothing: what the library puts behind it begins with a slash */
+    if (f->name[0] == '\0') /* empty: the library appends a path with a slash */
         strcpy(f->name, "/");
     if (!sw_file_place_name(which, "/symwin-XXXXXX", draft, sizeof draft)) {
         snprintf(f->words, sizeof f->words,
@@ -129,7 +129,7 @@ static unsigned long long count_open(void)
     while ((entry = readdir(folder)) != NULL)
         count += entry->d_name[0] != '.';
     closedir(folder);
-    return count - 1; /* this one */
+    return count - 1; /* the folder's own descriptor */
 }
 
 static unsigned long long count_lines(const char *name)
@@ -168,7 +168,8 @@ static unsigned long long address_space_used(void)
     return pages * (unsigned long long)sysconf(_SC_PAGESIZE);
 }
 
-/* What a communicator with a rank on each device reserves: a stride for each, and one for multicast. */
+/* The address space that a communicator with a rank on each device reserves: a stride per rank, and
+ * one for multicast. */
 static unsigned long long flat_range(const struct info_machine *m)
 {
     unsigned long long stride = 1ull << 30;

@@ -1,4 +1,4 @@
-/* The lines of symwin_dump() as tables: one for each kind of line, with a column for each key. */
+/* The lines of symwin_dump() as tables: one per kind of line, with a column per key. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +51,8 @@ static int is_like(const struct info_row *a, const struct info_row *b)
     return strcmp(a->line.what, b->line.what) == 0;
 }
 
-/* The cell of a row in column `c` of the table that `head` begins: 0 has names, the others the keys of `head`. */
+/* The cell of a row in column `c` of the table that begins with `head`. Column 0 has names, the
+ * others the keys of `head`. */
 static const char *cell(const struct info_row *head, const struct info_row *row, int c)
 {
     return c == 0 ? row->line.name : info_value(&row->line, head->line.pairs[c - 1].key);

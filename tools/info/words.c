@@ -1,4 +1,4 @@
-/* The facts in words and tables. */
+/* The facts as text and tables. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static void device_words(FILE *out, const struct info_device *d)
             d->problem[0] == '\0' ? "symwin can use it" : "NOT USABLE: ", d->problem);
 }
 
-/* Whether the words of both are the same; without memory they are not. */
+/* Whether both have the same text; no if there is no memory. */
 static int alike(const struct info_device *x, const struct info_device *y)
 {
     const struct info_device *const devices[2] = {x, y};
@@ -87,7 +87,7 @@ static int alike(const struct info_device *x, const struct info_device *y)
     return same;
 }
 
-/* Devices next to each other that differ in nothing but the UUID are described once. */
+/* Adjacent devices that differ only in the UUID are described once. */
 static void devices_words(FILE *out, const struct info_machine *m)
 {
     int first, end, i;
@@ -139,7 +139,7 @@ static void access_table(FILE *out, const struct info_machine *m)
     }
 }
 
-/* One sentence where all links are alike, as in most machines; else one for each. */
+/* One sentence if all links are alike, as in most machines; otherwise one per link. */
 static void p2p_words(FILE *out, const struct info_machine *m)
 {
     const int count = m->driver.device_count;
