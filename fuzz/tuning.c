@@ -11,7 +11,8 @@ static void check_row(const struct sw_tuning_row *row, int registered)
     fuzz_must(row->bytes >= 1 && row->bytes <= INT64_MAX, "a row for %llu bytes",
               (unsigned long long)row->bytes);
     fuzz_must(row->algo > SYMWIN_ALGO_AUTO && row->algo < SW_ALGOS, "algorithm %d", row->algo);
-    fuzz_must(registered || !sw_algo_needs_windows(row->algo), "windows without windows");
+    fuzz_must(registered || !sw_algo_needs(SYMWIN_ALLREDUCE, row->algo, SW_NEEDS_WINDOWS),
+              "windows without windows");
     fuzz_must(row->blocks <= 65536 && row->threads <= 1024, "%u blocks of %u threads", row->blocks,
               row->threads);
 }

@@ -63,11 +63,21 @@ typedef enum symwin_algo {
 #undef SYMWIN_ALGO_ENUM
 } symwin_algo;
 
-/* Bytes of one element, 0 for no such type; and "bf16", "sum", "twoshot" or NULL. */
+/* X(name, value, short name) */
+#define SYMWIN_COLLECTIVE_LIST(X) X(SYMWIN_ALLREDUCE, 0, allreduce)
+
+typedef enum symwin_collective {
+#define SYMWIN_COLLECTIVE_ENUM(name, value, text) name = value,
+    SYMWIN_COLLECTIVE_LIST(SYMWIN_COLLECTIVE_ENUM)
+#undef SYMWIN_COLLECTIVE_ENUM
+} symwin_collective;
+
+/* Bytes of one element, 0 for no such type; and "bf16", "sum", "twoshot", "allreduce" or NULL. */
 SYMWIN_API size_t symwin_type_bytes(symwin_type type);
 SYMWIN_API const char *symwin_type_name(symwin_type type);
 SYMWIN_API const char *symwin_op_name(symwin_op op);
 SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
+SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
 
 /* Reduces `count` elements over all ranks, the result on every rank. Asynchronous on `stream`, and
  * capturable in a CUDA graph. Collective, but the host does not wait for other ranks (captures and registered buffers: see

@@ -51,7 +51,8 @@ static struct way way_of(const struct choice *choice)
         .name = symwin_algo_name(choice->algo),
         .kind = WAY_SYMWIN,
         .algo = choice->algo,
-        .memory = sw_algo_needs_windows(choice->algo) ? MEMORY_WINDOW : MEMORY_PLAIN,
+        .memory = sw_algo_needs(SYMWIN_ALLREDUCE, choice->algo, SW_NEEDS_WINDOWS) ? MEMORY_WINDOW
+                                                                                  : MEMORY_PLAIN,
         .optional = 1, /* so that a call that cannot be made is no failure of this rank alone */
         .blocks = choice->blocks,
         .threads = choice->threads,
@@ -192,7 +193,7 @@ static int is_candidate(symwin_algo algo, symwin_type type)
 static symwin_status try_algo(struct tuning *t, symwin_algo algo)
 {
     static const int workers[THREADS] = {992, 736, 608, 512, 256, 128, 64};
-    struct tried *tried = &t->tried[sw_algo_needs_windows(algo)];
+    struct tried *tried = &t->tried[sw_algo_needs(SYMWIN_ALLREDUCE, algo, SW_NEEDS_WINDOWS)];
     const int first = tried->count;
     const struct choice own = {.algo = algo};
     symwin_allreduce_info info;

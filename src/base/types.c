@@ -1,4 +1,4 @@
-/* Names and sizes of the enumerations that callers see: types, operations, algorithms. */
+/* Names and sizes of the enumerations that callers see: types, operations, algorithms, collectives. */
 #include <stddef.h>
 
 #include "symwin.h"
@@ -47,6 +47,18 @@ const char *symwin_algo_name(symwin_algo algo)
         return #text;
         SYMWIN_ALGO_LIST(ALGO_CASE)
 #undef ALGO_CASE
+    }
+    return NULL;
+}
+
+const char *symwin_collective_name(symwin_collective collective)
+{
+    switch (collective) {
+#define COLLECTIVE_CASE(name, value, text)                                                         \
+    case name:                                                                                     \
+        return #text;
+        SYMWIN_COLLECTIVE_LIST(COLLECTIVE_CASE)
+#undef COLLECTIVE_CASE
     }
     return NULL;
 }

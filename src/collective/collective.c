@@ -158,6 +158,7 @@ static struct sw_query query(const struct call *c)
 {
     return (struct sw_query){
         .comm = c->comm,
+        .collective = SYMWIN_ALLREDUCE,
         .type = c->type,
         .op = c->op,
         .bytes = c->bytes,
@@ -175,6 +176,8 @@ static symwin_status check_algo(const struct call *c)
     const char *name = symwin_algo_name(c->algo);
 
     switch (sw_select_support(&c->query, c->algo)) {
+    case SW_NEEDS_ALGORITHM:
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: it does not go by %s", allreduce_call, name);
     case SW_NEEDS_WINDOWS:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs both buffers in windows of this communicator", allreduce_call,
@@ -185,7 +188,7 @@ static symwin_status check_algo(const struct call *c)
                        "symwin_window_info.transports)",
                        allreduce_call, name);
     case SW_NEEDS_KERNEL:
-        if (!sw_algo_needs_multicast(c->algo))
+        if (!sw_algo_needs(SYMWIN_ALLREDUCE, c->algo, SW_NEEDS_MULTICAST))
             return sw_fail(
                 SYMWIN_UNSUPPORTED,
                 "%s: %s needs sm_90, and a device of this communicator is older, or its kernels "
@@ -230,13 +233,14 @@ static symwin_status make_grid(const struct call *c, struct sw_grid *grid)
 /* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare it. */
 static uint32_t digest(const struct call *c)
 {
+    const int needs_windows = sw_algo_needs(SYMWIN_ALLREDUCE, c->algo, SW_NEEDS_WINDOWS);
     const uint64_t words[] = {
         c->count,
         (uint64_t)c->type,
         (uint64_t)c->op,
         (uint64_t)c->algo,
-        sw_algo_needs_windows(c->algo) ? c->in_offset : 0,
-        sw_algo_needs_windows(c->algo) ? c->out_offset : 0,
+        needs_windows ? c->in_offset : 0,
+        needs_windows ? c->out_offset : 0,
     };
     uint64_t hash = 0xcbf29ce484222325u;
     size_t i;

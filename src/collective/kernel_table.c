@@ -152,11 +152,9 @@ static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction fu
         "cuFuncSetAttribute of %s: %d bytes of shared memory", name, most);
 }
 
-/* Without new instructions these files' kernels are empty. */
-static int needs_new_code(size_t which)
+static const struct sw_algorithm *algorithm_of(size_t which)
 {
-    return kernel_list[which].file == FILE_multicast ||
-           kernel_list[which].file == FILE_twoshot_bulk;
+    return sw_algorithm(SYMWIN_ALLREDUCE, (symwin_algo)kernel_list[which].algo);
 }
 
 /* What a kernel can do is what it was compiled for, which may be less than the device could: then it leaves *out as it
@@ -181,7 +179,7 @@ static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struc
             "cuFuncGetAttribute of %s", name);
     if (status == SYMWIN_OK && code < NEW_CODE) {
         kernels->early = 0;
-        if (needs_new_code(which))
+        if ((algorithm_of(which)->needs & SW_NEEDS_KERNEL) != 0) /* it is empty then */
             return SYMWIN_OK;
     }
     if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
@@ -191,7 +189,7 @@ static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struc
                                                     CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
                                                     loading.function),
                           "cuFuncGetAttribute of %s", name);
-    if (status == SYMWIN_OK && kernel_list[which].file == FILE_twoshot_bulk)
+    if (status == SYMWIN_OK && algorithm_of(which)->shared)
         status = find_shared(kernels, loading.function, name, &loading.shared);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -315,13 +313,14 @@ void sw_kernels_release(struct sw_kernels *kernels)
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape)
 {
+    const struct sw_algorithm *a = sw_algorithm(SYMWIN_ALLREDUCE, algo);
     const int own = op == SYMWIN_AVG ? OP_sum : (int)op;
     const struct sw_kernel *of = kernels->table[algo][type][own];
 
     if (of[SW_SHAPE_any].function == NULL && own != OP_sum)
         of = kernels->table[algo][type][OP_other];
-    if (of[SW_SHAPE_any].function == NULL && algo == SYMWIN_ALGO_ONESHOT_SENTINEL)
-        return sw_kernels_get(kernels, SYMWIN_ALGO_ONESHOT, type, op, shape);
+    if (of[SW_SHAPE_any].function == NULL && a->integers != SYMWIN_ALGO_AUTO)
+        return sw_kernels_get(kernels, a->integers, type, op, shape);
     if (of[shape].function != NULL)
         return &of[shape];
     return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;

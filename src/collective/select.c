@@ -10,10 +10,6 @@ enum {
     WARP = 32,
     CONTROL_WARPS = 32, /* threads of a block that do no part of the message, if there are more */
     LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
-    BULK_BLOCKS = 8,    /* with bulk copies; more are slower (H200s) */
-    LOADS_BLOCKS = 8,   /* of the two-shot over windows by its own kernels: as quick as any more, */
-    LOADS_MORE = 24,    /* up to these (H200s) */
-    COPIES_BLOCKS = 64, /* that sum beside copies; more are no quicker (H200s) */
     COPIES_STREAMS = 3, /* the caller's and the communicator's two */
     ENOUGH_BLOCKS = 64, /* more make no algorithm much quicker */
     LARGE_BYTES = 1 << 20,       /* of a message that feels it when there are fewer */
@@ -26,21 +22,19 @@ enum {
     IN_PLACE_BYTES_2 = 512 << 20 /* and by two ranks */
 };
 
-static const char allreduce_call[] = "symwin_allreduce";
-
 /* ---- which algorithm ---- */
 
-/* Bytes of the largest message that pushes send in one round. */
-static uint64_t round_bytes(const symwin_comm *comm, symwin_algo algo)
+static const struct sw_algorithm *algorithm_of(const struct sw_query *q, symwin_algo algo)
 {
-    switch (algo) {
-    case SYMWIN_ALGO_ONESHOT_SENTINEL:
-        return 2 * comm->slot_bytes;
-    case SYMWIN_ALGO_TWOSHOT_PUSH:
-        return comm->slot_bytes * (uint64_t)comm->nranks;
-    default:
-        return UINT64_MAX; /* no matter */
-    }
+    return sw_algorithm(q->collective, algo);
+}
+
+/* Bytes of the largest message that pushes send in one round. */
+static uint64_t round_bytes(const symwin_comm *comm, const struct sw_algorithm *a)
+{
+    const int slots = a->round_slots == SW_ANY_RANKS ? comm->nranks : a->round_slots;
+
+    return slots > 0 ? comm->slot_bytes * (uint64_t)slots : UINT64_MAX;
 }
 
 /* The limit to the blocks, where a large message feels it: 0, there is none. Tables are measured without. */
@@ -66,27 +60,26 @@ static int is_long(const struct sw_query *q)
 }
 
 /* Short messages of whole entries have kernels of their own for the one-shot. */
-static int is_short(const struct sw_query *q, symwin_algo algo)
+static int is_short(const struct sw_query *q, const struct sw_algorithm *a)
 {
     const uint64_t blocks = (uint64_t)q->comm->max_blocks; /* 0: as many as there are */
     const uint64_t most = sw_driver_is_emulated() ? EMULATED_SHORT : SHORT_BYTES;
 
-    return algo == SYMWIN_ALGO_ONESHOT_SENTINEL && q->bytes <= most &&
-           (blocks == 0 || q->bytes <= blocks * SHORT_BLOCK_BYTES);
+    return a->words && q->bytes <= most && (blocks == 0 || q->bytes <= blocks * SHORT_BLOCK_BYTES);
 }
 
 static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
 {
-    const int flows = algo == SYMWIN_ALGO_TWOSHOT_PUSH ||
-                      (algo == SYMWIN_ALGO_ONESHOT_SENTINEL && q->comm->nranks == 2);
+    const struct sw_algorithm *a = algorithm_of(q, algo);
+    const int flows = a->long_ranks == SW_ANY_RANKS || a->long_ranks == q->comm->nranks;
 
     if (flows && is_long(q))
         return SW_SHAPE_long;
-    if (!q->aligned || q->bytes > round_bytes(q->comm, algo))
+    if (!q->aligned || q->bytes > round_bytes(q->comm, a))
         return SW_SHAPE_any;
     if (q->bytes % ITEM_BYTES != 0)
         return SW_SHAPE_aligned;
-    return is_short(q, algo) ? SW_SHAPE_short : SW_SHAPE_whole;
+    return is_short(q, a) ? SW_SHAPE_short : SW_SHAPE_whole;
 }
 
 static const struct sw_kernel *find(const struct sw_query *q, symwin_algo algo,
@@ -109,92 +102,29 @@ const struct sw_kernel *sw_select_find_put(const struct sw_query *q)
 
 enum sw_service sw_select_support(const struct sw_query *q, symwin_algo algo)
 {
-    if (sw_algo_needs_windows(algo) && !q->windows)
+    const unsigned needs = algorithm_of(q, algo)->needs;
+
+    if (needs == SW_NEEDS_ALGORITHM)
+        return SW_NEEDS_ALGORITHM;
+    if ((needs & SW_NEEDS_WINDOWS) != 0 && !q->windows)
         return SW_NEEDS_WINDOWS;
-    if (sw_algo_needs_multicast(algo) && (q->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
+    if ((needs & SW_NEEDS_MULTICAST) != 0 && (q->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
         return SW_NEEDS_MULTICAST;
     if ((q->comm->algos & 1u << algo) == 0 || sw_select_find(q, algo) == NULL)
         return SW_NEEDS_KERNEL;
-    if (algo == SYMWIN_ALGO_ONESHOT_MC && q->in_place)
+    if ((needs & SW_NEEDS_TWO_BUFFERS) != 0 && q->in_place)
         return SW_NEEDS_TWO_BUFFERS;
-    if (algo == SYMWIN_ALGO_COPIES && q->comm->streams_per_rank < COPIES_STREAMS)
+    if ((needs & SW_NEEDS_STREAMS) != 0 && q->comm->streams_per_rank < COPIES_STREAMS)
         return SW_NEEDS_STREAMS;
     return SW_SERVES;
-}
-
-/* Of the model, fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
-#define HOP_US 1.3  /* from a rank's memory to a peer's, until the peer has seen it */
-#define PUT_US 5.0  /* of the two-shot put: its barriers */
-#define PEER_US 8.0 /* of the two-shot over windows for each peer: barriers, and loads that meet; */
-#define PEERS_US 6.0   /* for all of them, by kernels for the number of ranks */
-#define COPIES_US 12.0 /* of the copies: events and flags */
-#define COPY_US 7.0    /* and of each of them */
-#define COPY_BYTES_US 392e3
-#define LINK_BYTES_US 340e3    /* what a rank sends, or receives, in a microsecond */
-#define BULK_BYTES_US 300e3    /* by bulk copies */
-#define LOCAL_BYTES_US 1300e3  /* what it handles after that, */
-#define BESIDE_BYTES_US 3000e3 /* and meanwhile, where it does both at once */
-#define PUSH_BLOCK_US 16e3     /* and what a block of few does: of all that pushes, */
-#define PUSH_FEW_US 280e3      /* but all of them no more than this, */
-#define LOAD_BLOCK_US 66e3     /* the two-shot over windows, of what it reads and writes, */
-#define OWN_LOAD_BLOCK_US 92e3 /* the same by kernels for the number of ranks, */
-#define BULK_BLOCK_US 74e3     /* that by bulk copies, */
-#define SUM_BLOCK_US 63e3      /* and the sum between copies */
-#define BESIDE_BYTES (4 << 20) /* from which message on stages of pushes go on at once */
-
-static double least(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double most(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-/* Two chunks, the sums of which go beside a copy of one to one peer. */
-static double copies_us(double n, double message, double blocks)
-{
-    const double chunk = message / n / 2;
-    const double copy = chunk / COPY_BYTES_US;
-    const double sum = (n + 1) * chunk / (blocks * SUM_BLOCK_US);
-
-    return COPIES_US + COPY_US * 2 * n + 4 * (n - 1) * copy + 2 * most(sum - copy, 0);
 }
 
 double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,
                           int own_loads)
 {
-    const double n = nranks;
-    const double message = (double)bytes;
-    const double pushed = is_float && algo != SYMWIN_ALGO_ONESHOT ? message : 2 * message;
-    const double both_ways = 2 * (n - 1) / n * message;
-    const double blocks = most_blocks > 0 ? most_blocks : 1e6;
-    const double push_rate = most_blocks > 0 ? least(PUSH_FEW_US, blocks * PUSH_BLOCK_US)
-                                             : LINK_BYTES_US;
-    const double load_block = own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
-    const double barriers = own_loads ? PEERS_US : PEER_US * (n - 1);
-    const double local = is_float && bytes >= BESIDE_BYTES ? BESIDE_BYTES_US : LOCAL_BYTES_US;
+    const struct sw_model m = {nranks, bytes, is_float, most_blocks, own_loads};
 
-    switch (algo) {
-    case SYMWIN_ALGO_ONESHOT:
-    case SYMWIN_ALGO_ONESHOT_SENTINEL:
-        return HOP_US + (n - 1) * pushed / push_rate + n * pushed / local;
-    case SYMWIN_ALGO_TWOSHOT_PUSH:
-        return 2 * HOP_US + 2 * (n - 1) / n * pushed / push_rate + (n - 1) / n * pushed / local;
-    case SYMWIN_ALGO_TWOSHOT_PUT:
-        return 2 * HOP_US + PUT_US + (n - 1) / n * (pushed + message) / push_rate +
-               (n - 1) / n * pushed / 2 / BESIDE_BYTES_US;
-    case SYMWIN_ALGO_TWOSHOT_BULK:
-        return 2 * HOP_US + PEER_US * (n - 1) +
-               most(both_ways / BULK_BYTES_US, 2 * message / (blocks * BULK_BLOCK_US));
-    case SYMWIN_ALGO_COPIES:
-        return copies_us(n, message, blocks);
-    default: /* loads over windows */
-        return 2 * HOP_US + barriers +
-               most(both_ways / LINK_BYTES_US, 2 * message / (blocks * load_block)) +
-               both_ways / 2 / BESIDE_BYTES_US;
-    }
+    return sw_algorithm(SYMWIN_ALLREDUCE, algo)->model_us(&m);
 }
 
 /* Whether there is a kernel for this number of ranks and such a message. */
@@ -209,37 +139,43 @@ static int may_serve(const struct sw_query *q, symwin_algo algo)
 {
     const size_t least = q->comm->nranks == 2 ? IN_PLACE_BYTES_2 : IN_PLACE_BYTES;
 
-    if (algo == SYMWIN_ALGO_COPIES &&
+    if ((algorithm_of(q, algo)->needs & SW_NEEDS_STREAMS) != 0 &&
         (q->comm->shares_devices || (q->in_place && q->bytes < least)))
         return 0;
     return sw_select_support(q, algo) == SW_SERVES;
 }
 
-/* Multicast was never measured: small messages that it serves go by it in one shot, large ones in two. */
+/* Multicast was never measured: small messages that it serves go by it in one shot, large ones in two. What is for small
+ * messages serves all. */
 static symwin_algo by_model(const struct sw_query *q)
 {
-    static const symwin_algo algos[6] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
-                                         SYMWIN_ALGO_TWOSHOT_PUT,      SYMWIN_ALGO_COPIES,
-                                         SYMWIN_ALGO_TWOSHOT,          SYMWIN_ALGO_TWOSHOT_BULK};
-    const int is_float = sw_type_is_float(q->type), blocks = few_blocks(q);
-    const int own_loads = blocks > 0 && has_own(q, SYMWIN_ALGO_TWOSHOT);
-    symwin_algo best = algos[0];
-    double best_us = 0;
+    const struct sw_collective *c = &sw_collectives[q->collective];
+    const int blocks = few_blocks(q);
+    const struct sw_model m = {.nranks = q->comm->nranks,
+                               .bytes = q->bytes,
+                               .is_float = sw_type_is_float(q->type),
+                               .most_blocks = blocks,
+                               .own_loads = blocks > 0 && has_own(q, SYMWIN_ALGO_TWOSHOT)};
+    symwin_algo best = c->small;
+    double best_us = c->algos[best].model_us(&m);
     int i;
 
-    if (q->bytes <= ONESHOT_MC_BYTES && sw_select_support(q, SYMWIN_ALGO_ONESHOT_MC) == SW_SERVES)
-        return SYMWIN_ALGO_ONESHOT_MC;
-    for (i = 0; i < (blocks > 0 ? 6 : 5); i++) {
-        const double us = sw_select_model_us(algos[i], q->comm->nranks, q->bytes, is_float, blocks,
-                                             own_loads);
+    if (q->bytes <= ONESHOT_MC_BYTES && sw_select_support(q, c->small_multicast) == SW_SERVES)
+        return c->small_multicast;
+    for (i = 0; i < SW_ALGOS; i++) {
+        const enum sw_chosen chosen = c->algos[i].chosen;
+        double us;
 
-        if (i == 0 || (us < best_us && may_serve(q, algos[i]))) {
-            best = algos[i];
+        if (chosen != SW_CHOSEN && (chosen != SW_CHOSEN_FEW_BLOCKS || blocks == 0))
+            continue;
+        us = c->algos[i].model_us(&m);
+        if (us < best_us && may_serve(q, (symwin_algo)i)) {
+            best = (symwin_algo)i;
             best_us = us;
         }
     }
-    if (best != algos[0] && sw_select_support(q, SYMWIN_ALGO_TWOSHOT_MC) == SW_SERVES)
-        return SYMWIN_ALGO_TWOSHOT_MC;
+    if (best != c->small && sw_select_support(q, c->large_multicast) == SW_SERVES)
+        return c->large_multicast;
     return best;
 }
 
@@ -249,8 +185,8 @@ static int applies(const struct sw_query *q, const struct sw_tuning_row *row)
 {
     if (!may_serve(q, row->algo) || (q->windows && few_blocks(q) > 0))
         return 0;
-    return sw_algo_needs_multicast(row->algo) ||
-           sw_select_support(q, SYMWIN_ALGO_TWOSHOT_MC) != SW_SERVES;
+    return sw_algo_needs(q->collective, row->algo, SW_NEEDS_MULTICAST) ||
+           sw_select_support(q, sw_collectives[q->collective].large_multicast) != SW_SERVES;
 }
 
 void sw_select_make(const struct sw_query *q, struct sw_selection *out)
@@ -278,7 +214,7 @@ static struct sw_grid spread(const struct sw_query *q, symwin_algo algo, uint64_
 {
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
     const uint64_t most = whole > 0 && whole < room ? whole : room;
-    const uint64_t control_warps = sw_algo_has_control_warp(algo) && most > CONTROL_WARPS
+    const uint64_t control_warps = algorithm_of(q, algo)->control_warps && most > CONTROL_WARPS
                                        ? CONTROL_WARPS
                                        : 0;
     const uint64_t size = item_bytes(q, algo), items = (q->bytes + size - 1) / size;
@@ -301,6 +237,7 @@ static symwin_status grid_of(const struct sw_query *q, symwin_algo algo,
                              const struct sw_kernel *kernel, const struct sw_grid *measured,
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
+    const struct sw_algorithm *a = algorithm_of(q, algo);
     const symwin_comm *comm = q->comm;
     const unsigned sharers = (unsigned)comm->ranks_on_device;
     const unsigned whole = (unsigned)sw_kernels_multiprocessors(comm->kernels);
@@ -316,22 +253,20 @@ static symwin_status grid_of(const struct sw_query *q, symwin_algo algo,
             SYMWIN_UNSUPPORTED,
             "%s: %u ranks share device %d, and the %u multiprocessors of the stream's context hold "
             "%u blocks of this kernel at a time; use fewer ranks a device, or a larger context",
-            allreduce_call, sharers, comm->device, part, resident);
+            sw_collectives[q->collective].call, sharers, comm->device, part, resident);
     if (asked->blocks > fit)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u blocks were asked for and %u fit on device %d beside the other "
                        "ranks', on the %u multiprocessors of the stream's context",
-                       allreduce_call, asked->blocks, fit, comm->device, part);
+                       sw_collectives[q->collective].call, asked->blocks, fit, comm->device, part);
     if (asked->threads > room)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u threads were asked for and a block takes %u on device %d",
-                       allreduce_call, asked->threads, room, comm->device);
+                       sw_collectives[q->collective].call, asked->threads, room, comm->device);
     if (measured->blocks > 0)
         most = measured->blocks;
-    else if (algo == SYMWIN_ALGO_TWOSHOT_BULK && most > BULK_BLOCKS)
-        most = BULK_BLOCKS;
-    else if (algo == SYMWIN_ALGO_COPIES && most > COPIES_BLOCKS)
-        most = COPIES_BLOCKS;
+    else if (a->most_blocks > 0 && most > a->most_blocks)
+        most = a->most_blocks;
     if (most < 1)
         most = 1;
     if (most > fit)
@@ -340,9 +275,9 @@ static symwin_status grid_of(const struct sw_query *q, symwin_algo algo,
         most = asked->blocks;
     if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
         most = (unsigned)comm->max_blocks;
-    if (algo == SYMWIN_ALGO_TWOSHOT && measured->blocks == 0 && asked->blocks == 0 &&
-        most > LOADS_BLOCKS && most < LOADS_MORE && has_own(q, SYMWIN_ALGO_TWOSHOT))
-        most = LOADS_BLOCKS;
+    if (most > a->own_blocks && most < a->own_below && measured->blocks == 0 &&
+        asked->blocks == 0 && has_own(q, algo))
+        most = a->own_blocks;
     if (q->most_blocks > 0 && q->most_blocks < most)
         most = q->most_blocks;
     if (asked->threads > 0)

@@ -1,29 +1,11 @@
-/* Which algorithm serves a call, and by which grid: by measured tables, or by a model. Goes with internal.h.
+/* Which algorithm serves a call, and by which grid: by measured tables, or by a model.
  */
-#ifndef SYMWIN_CHOICE_H
-#define SYMWIN_CHOICE_H
+#ifndef SYMWIN_SELECT_H
+#define SYMWIN_SELECT_H
 
-#include "src/collective/kernel_table.h"
+#include "src/collective/table.h"
 
 /* ---- tuning.c: tables of measured choices ------------------------------------------------------ */
-
-static inline int sw_algo_needs_multicast(symwin_algo algo)
-{
-    return algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
-}
-
-static inline int sw_algo_needs_windows(symwin_algo algo)
-{
-    return algo == SYMWIN_ALGO_TWOSHOT || algo == SYMWIN_ALGO_TWOSHOT_PUT ||
-           algo == SYMWIN_ALGO_TWOSHOT_BULK || algo == SYMWIN_ALGO_COPIES ||
-           sw_algo_needs_multicast(algo);
-}
-
-/* Others are integers, which have no pattern of bits to spare: pushes carry flags beside them. */
-static inline int sw_type_is_float(symwin_type type)
-{
-    return type <= SYMWIN_F8E5M2;
-}
 
 struct sw_tuning_row {
     uint64_t bytes;           /* of the largest message that the row is for */
@@ -60,9 +42,10 @@ const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning, symwi
 /* What a choice depends on. */
 struct sw_query {
     const symwin_comm *comm;
+    symwin_collective collective;
     symwin_type type;
     symwin_op op;
-    size_t bytes; /* of the message, > 0 */
+    size_t bytes; /* of the message, which is what a rank passes; > 0 */
     int in_place;
     int aligned;         /* so are both buffers, to 16 bytes */
     int windows;         /* both buffers lie in windows */
@@ -73,22 +56,7 @@ struct sw_query {
     unsigned most_blocks;
 };
 
-/* Whether the last warp of its blocks does no part of the message (kernels/push.cuh). */
-static inline int sw_algo_has_control_warp(symwin_algo algo)
-{
-    return algo != SYMWIN_ALGO_TWOSHOT && algo != SYMWIN_ALGO_TWOSHOT_BULK &&
-           algo != SYMWIN_ALGO_COPIES && !sw_algo_needs_multicast(algo);
-}
-
-/* Whether an algorithm can serve a call, or what it lacks. */
-enum sw_service {
-    SW_SERVES,
-    SW_NEEDS_WINDOWS,
-    SW_NEEDS_MULTICAST,
-    SW_NEEDS_KERNEL, /* for this type and operation */
-    SW_NEEDS_TWO_BUFFERS,
-    SW_NEEDS_STREAMS
-};
+/* What an algorithm lacks for a call. */
 enum sw_service sw_select_support(const struct sw_query *q, symwin_algo algo);
 
 /* The kernel for the call, NULL: there is none. Ranks may have different ones, which understand each other. */
@@ -110,7 +78,7 @@ struct sw_selection {
 /* The same on all ranks whose questions are, less the grid. */
 void sw_select_make(const struct sw_query *q, struct sw_selection *out);
 
-/* The model's time for an algorithm, less what all have in common; none for those through multicast. `most_blocks`: a
+/* The model's time for an algorithm of the all-reduce, less what all have in common; none for those through multicast. `most_blocks`: a
  * limit that the message feels, 0 for none; with one it matters whether the two-shot over windows goes by a kernel for
  * that number of ranks (`own_loads`). */
 double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,

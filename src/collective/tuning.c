@@ -151,7 +151,7 @@ static symwin_status parse_choice(const struct reader *r, const struct field f[F
         return bad(r, "bytes", &f[5], "a number from 1 on");
     if (!algo_named(&f[6], &row->algo))
         return bad(r, "algo", &f[6], "an algorithm of symwin.h");
-    if (sw_algo_needs_windows(row->algo) && !registered)
+    if (sw_algo_needs(SYMWIN_ALLREDUCE, row->algo, SW_NEEDS_WINDOWS) && !registered)
         return bad(r, "registered", &f[4], "1 for an algorithm over windows");
     if (!number(&f[7], 0, 65536, &blocks))
         return bad(r, "blocks", &f[7], "0 to 65536");

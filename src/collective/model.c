@@ -1,0 +1,124 @@
+/* The model: the time of a call by each algorithm, for choosing among them where nothing was measured (docs/tuning.md).
+ *
+ * Fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
+#include "src/collective/table.h"
+
+#define HOP_US 1.3  /* from a rank's memory to a peer's, until the peer has seen it */
+#define PUT_US 5.0  /* of the two-shot put: its barriers */
+#define PEER_US 8.0 /* of the two-shot over windows for each peer: barriers, and loads that meet; */
+#define PEERS_US 6.0   /* for all of them, by kernels for the number of ranks */
+#define COPIES_US 12.0 /* of the copies: events and flags */
+#define COPY_US 7.0    /* and of each of them */
+#define COPY_BYTES_US 392e3
+#define LINK_BYTES_US 340e3    /* what a rank sends, or receives, in a microsecond */
+#define BULK_BYTES_US 300e3    /* by bulk copies */
+#define LOCAL_BYTES_US 1300e3  /* what it handles after that, */
+#define BESIDE_BYTES_US 3000e3 /* and meanwhile, where it does both at once */
+#define PUSH_BLOCK_US 16e3     /* and what a block of few does: of all that pushes, */
+#define PUSH_FEW_US 280e3      /* but all of them no more than this, */
+#define LOAD_BLOCK_US 66e3     /* the two-shot over windows, of what it reads and writes, */
+#define OWN_LOAD_BLOCK_US 92e3 /* the same by kernels for the number of ranks, */
+#define BULK_BLOCK_US 74e3     /* that by bulk copies, */
+#define SUM_BLOCK_US 63e3      /* and the sum between copies */
+#define BESIDE_BYTES (4 << 20) /* from which message on stages of pushes go on at once */
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- what the algorithms have in common ---- */
+
+static double blocks_of(const struct sw_model *m)
+{
+    return m->most_blocks > 0 ? m->most_blocks : 1e6;
+}
+
+static double push_rate(const struct sw_model *m)
+{
+    return m->most_blocks > 0 ? least(PUSH_FEW_US, m->most_blocks * PUSH_BLOCK_US) : LINK_BYTES_US;
+}
+
+/* What is pushed for a message: integers have flags beside them. */
+static double pushed(const struct sw_model *m)
+{
+    return m->is_float ? (double)m->bytes : 2 * (double)m->bytes;
+}
+
+static double local_rate(const struct sw_model *m)
+{
+    return m->is_float && m->bytes >= BESIDE_BYTES ? BESIDE_BYTES_US : LOCAL_BYTES_US;
+}
+
+/* What crosses a rank's links each way where every byte goes as rarely as it can. */
+static double both_ways(const struct sw_model *m)
+{
+    return 2 * (m->nranks - 1.0) / m->nranks * (double)m->bytes;
+}
+
+/* ---- one algorithm each ---- */
+
+static double oneshot_us(const struct sw_model *m, double sent)
+{
+    const double n = m->nranks;
+
+    return HOP_US + (n - 1) * sent / push_rate(m) + n * sent / local_rate(m);
+}
+
+double sw_model_flags(const struct sw_model *m)
+{
+    return oneshot_us(m, 2 * (double)m->bytes);
+}
+
+double sw_model_sentinel(const struct sw_model *m)
+{
+    return oneshot_us(m, pushed(m));
+}
+
+double sw_model_push(const struct sw_model *m)
+{
+    const double share = (m->nranks - 1.0) / m->nranks * pushed(m);
+
+    return 2 * HOP_US + 2 * share / push_rate(m) + share / local_rate(m);
+}
+
+double sw_model_put(const struct sw_model *m)
+{
+    const double others = (m->nranks - 1.0) / m->nranks, sent = pushed(m);
+
+    return 2 * HOP_US + PUT_US + others * (sent + (double)m->bytes) / push_rate(m) +
+           others * sent / 2 / BESIDE_BYTES_US;
+}
+
+double sw_model_loads(const struct sw_model *m)
+{
+    const double load_block = m->own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
+    const double barriers = m->own_loads ? PEERS_US : PEER_US * (m->nranks - 1.0);
+
+    return 2 * HOP_US + barriers +
+           most(both_ways(m) / LINK_BYTES_US, 2 * (double)m->bytes / (blocks_of(m) * load_block)) +
+           both_ways(m) / 2 / BESIDE_BYTES_US;
+}
+
+double sw_model_bulk(const struct sw_model *m)
+{
+    return 2 * HOP_US + PEER_US * (m->nranks - 1.0) +
+           most(both_ways(m) / BULK_BYTES_US,
+                2 * (double)m->bytes / (blocks_of(m) * BULK_BLOCK_US));
+}
+
+/* Two chunks, the sums of which go beside a copy of one to one peer. */
+double sw_model_copies(const struct sw_model *m)
+{
+    const double n = m->nranks;
+    const double chunk = (double)m->bytes / n / 2;
+    const double copy = chunk / COPY_BYTES_US;
+    const double sum = (n + 1) * chunk / (blocks_of(m) * SUM_BLOCK_US);
+
+    return COPIES_US + COPY_US * 2 * n + 4 * (n - 1) * copy + 2 * most(sum - copy, 0);
+}

@@ -1,0 +1,52 @@
+/* The table of collectives: see table.h. */
+#include "src/collective/table.h"
+
+static const struct sw_algorithm allreduce[SW_ALGOS] = {
+    [SYMWIN_ALGO_AUTO] = {.needs = SW_NEEDS_ALGORITHM},
+    [SYMWIN_ALGO_ONESHOT] = {.model_us = sw_model_flags, .control_warps = 1},
+    [SYMWIN_ALGO_TWOSHOT] = {.needs = SW_NEEDS_WINDOWS,
+                             .chosen = SW_CHOSEN,
+                             .model_us = sw_model_loads,
+                             /* As quick as any more, up to these (H200s). */
+                             .own_blocks = 8,
+                             .own_below = 24},
+    [SYMWIN_ALGO_ONESHOT_MC] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL |
+                                         SW_NEEDS_TWO_BUFFERS},
+    [SYMWIN_ALGO_TWOSHOT_MC] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL},
+    [SYMWIN_ALGO_ONESHOT_SENTINEL] = {.chosen = SW_CHOSEN,
+                                      .model_us = sw_model_sentinel,
+                                      .integers = SYMWIN_ALGO_ONESHOT,
+                                      .control_warps = 1,
+                                      .round_slots = 2,
+                                      .words = 1,
+                                      .long_ranks = 2},
+    [SYMWIN_ALGO_TWOSHOT_PUSH] = {.chosen = SW_CHOSEN,
+                                  .model_us = sw_model_push,
+                                  .control_warps = 1,
+                                  .round_slots = SW_ANY_RANKS,
+                                  .long_ranks = SW_ANY_RANKS},
+    [SYMWIN_ALGO_TWOSHOT_PUT] = {.needs = SW_NEEDS_WINDOWS,
+                                 .chosen = SW_CHOSEN,
+                                 .model_us = sw_model_put,
+                                 .control_warps = 1},
+    [SYMWIN_ALGO_COPIES] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_STREAMS,
+                            .chosen = SW_CHOSEN,
+                            .model_us = sw_model_copies,
+                            .most_blocks = 64}, /* for the sums beside them (H200s) */
+    [SYMWIN_ALGO_TWOSHOT_BULK] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_KERNEL,
+                                  .chosen = SW_CHOSEN_FEW_BLOCKS,
+                                  .model_us = sw_model_bulk,
+                                  .shared = 1,
+                                  .most_blocks = 8}, /* more are slower (H200s) */
+};
+
+const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
+    [SYMWIN_ALLREDUCE] = {.call = "symwin_allreduce",
+                          .reduces = 1,
+                          .crossings = 2,
+                          .uses_windows = 1,
+                          .small = SYMWIN_ALGO_ONESHOT_SENTINEL,
+                          .small_multicast = SYMWIN_ALGO_ONESHOT_MC,
+                          .large_multicast = SYMWIN_ALGO_TWOSHOT_MC,
+                          .algos = allreduce},
+};
