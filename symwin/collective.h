@@ -113,14 +113,16 @@ SYMWIN_API symwin_status symwin_allreduce(symwin_comm *comm, const void *in, voi
                                           uint64_t count, symwin_type type, symwin_op op,
                                           struct CUstream_st *stream);
 
-typedef struct symwin_allreduce_options {
-    size_t size;      /* sizeof(symwin_allreduce_options); 0 elsewhere: the default */
+typedef struct symwin_collective_options {
+    size_t size;      /* sizeof(symwin_collective_options); 0 elsewhere: the default */
     symwin_algo algo; /* all ranks alike */
     int blocks;  /* most blocks of the grid, at most what fits, and no more than the communicator's
                        * max_blocks; fewer where the message is small */
     int threads; /* of a block, rounded up to whole warps. Of those of algorithms that push, 32 more
                        * than move the message: beyond 32, the last warp only talks to the peers */
-} symwin_allreduce_options;
+} symwin_collective_options;
+
+typedef symwin_collective_options symwin_allreduce_options;
 
 /* The same with a choice of algorithm and grid. Ranks may choose grids of their own.
  *
@@ -138,15 +140,17 @@ typedef struct symwin_allreduce_options {
  *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: outside a capture the communicator was aborted */
 SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
                                                uint64_t count, symwin_type type, symwin_op op,
-                                               const symwin_allreduce_options *options,
+                                               const symwin_collective_options *options,
                                                struct CUstream_st *stream);
 
-typedef struct symwin_allreduce_info {
+typedef struct symwin_collective_info {
     symwin_algo algo; /* not AUTO */
     int blocks;       /* of the grid */
     int threads;      /* of a block */
     int measured; /* 1: by a row of a table (docs/tuning.md); 0: by the model, or as was asked for */
-} symwin_allreduce_info;
+} symwin_collective_info;
+
+typedef symwin_collective_info symwin_allreduce_info;
 
 /* What symwin_allreduce_with() would launch on this rank for the same arguments, outside captures and on a stream of the
  * whole device; launches nothing. Local, and as quick as the call less its launch; not while another thread is in a call on `comm`.
@@ -155,8 +159,8 @@ typedef struct symwin_allreduce_info {
  *   and what else symwin_allreduce_with() returns at once */
 SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *in, const void *out,
                                                 uint64_t count, symwin_type type, symwin_op op,
-                                                const symwin_allreduce_options *options,
-                                                symwin_allreduce_info *info);
+                                                const symwin_collective_options *options,
+                                                symwin_collective_info *info);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-/* Names and sizes of the enumerations that callers see: types, operations, algorithms, collectives. */
+/* Names and sizes of the enumerations that callers see: types, operations, algorithms,
+ * collectives. */
 #include <stddef.h>
 
 #include "symwin.h"

@@ -32,9 +32,11 @@
 
 enum { FLAG_THREADS = 64 }; /* of the kernels that only wait for peers */
 
-struct plan {
+struct copies {
     symwin_comm *comm;
-    const struct sw_copies_call *call;
+    const struct sw_call *call;
+    const struct sw_kernel_args *args;
+    const char *name; /* the public one's name, for errors */
     int captured;
     struct sw_copies_layout layout;
     CUstream side;
@@ -128,10 +130,9 @@ struct kernel {
     int first, last;
 };
 
-static symwin_status launch(const struct plan *p, const struct kernel *kernel)
+static symwin_status launch(const struct copies *p, const struct kernel *kernel)
 {
-    const struct sw_copies_call *call = p->call;
-    struct sw_kernel_args args = *call->args;
+    struct sw_kernel_args args = *p->args;
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value = {.programmaticStreamSerializationAllowed = 1}};
     CUlaunchConfig config = {
@@ -143,23 +144,23 @@ static symwin_status launch(const struct plan *p, const struct kernel *kernel)
         .blockDimZ = 1,
         .hStream = kernel->stream,
         .attrs = &early,
-        .numAttrs = kernel->first && call->early, /* the others come after copies */
+        .numAttrs = kernel->first && p->call->early, /* the others come after copies */
     };
     void *params[] = {&args};
 
     args.stage = kernel->stage;
     args.done = kernel->last ? args.done : 0;
     return sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
-                    "%s: cuLaunchKernelEx of stage %u, %u blocks", call->name, kernel->stage,
+                    "%s: cuLaunchKernelEx of stage %u, %u blocks", p->name, kernel->stage,
                     kernel->blocks);
 }
 
 /* BEGIN or END. */
-static symwin_status launch_flags(const struct plan *p, enum sw_copies_stage stage)
+static symwin_status launch_flags(const struct copies *p, enum sw_copies_stage stage)
 {
-    const unsigned most = p->call->grid.threads;
+    const unsigned most = p->call->plan->grid.threads;
 
-    return launch(p, &(struct kernel){.function = p->call->function,
+    return launch(p, &(struct kernel){.function = p->call->plan->kernel->function,
                                       .stage = stage,
                                       .blocks = 1,
                                       .threads = most < FLAG_THREADS ? most : FLAG_THREADS,
@@ -168,52 +169,52 @@ static symwin_status launch_flags(const struct plan *p, enum sw_copies_stage sta
                                       .last = stage == SW_COPIES_END});
 }
 
-static symwin_status launch_sum(const struct plan *p, enum sw_copies_stage stage)
+static symwin_status launch_sum(const struct copies *p, enum sw_copies_stage stage)
 {
-    return launch(p, &(struct kernel){.function = p->call->function,
+    return launch(p, &(struct kernel){.function = p->call->plan->kernel->function,
                                       .stage = stage,
-                                      .blocks = p->call->grid.blocks,
-                                      .threads = p->call->grid.threads,
+                                      .blocks = p->call->plan->grid.blocks,
+                                      .threads = p->call->plan->grid.threads,
                                       .stream = p->side});
 }
 
 /* What comes next in `to` comes after what is in `from` so far. */
-static symwin_status record(const struct plan *p, CUevent event, CUstream from)
+static symwin_status record(const struct copies *p, CUevent event, CUstream from)
 {
-    return sw_check(sw_drv.cuEventRecord(event, from), "%s: cuEventRecord", p->call->name);
+    return sw_check(sw_drv.cuEventRecord(event, from), "%s: cuEventRecord", p->name);
 }
 
-static symwin_status await(const struct plan *p, CUevent event, CUstream to)
+static symwin_status await(const struct copies *p, CUevent event, CUstream to)
 {
-    return sw_check(sw_drv.cuStreamWaitEvent(to, event, 0), "%s: cuStreamWaitEvent", p->call->name);
+    return sw_check(sw_drv.cuStreamWaitEvent(to, event, 0), "%s: cuStreamWaitEvent", p->name);
 }
 
-static int peer_after(const struct plan *p, int step)
+static int peer_after(const struct copies *p, int step)
 {
-    return (p->call->args->rank + step) % p->call->args->nranks;
+    return (p->args->rank + step) % p->args->nranks;
 }
 
 /* `bytes` at `from` to what is `at` bytes into the output of `peer`. */
-static symwin_status push_to(const struct plan *p, int peer, CUdeviceptr from, uint64_t at,
+static symwin_status push_to(const struct copies *p, int peer, CUdeviceptr from, uint64_t at,
                              size_t bytes)
 {
-    const struct sw_kernel_args *args = p->call->args;
+    const struct sw_kernel_args *args = p->args;
 
     if (peer == args->rank) /* a communicator of one rank */
         return SYMWIN_OK;
     return sw_check(sw_drv.cuMemcpyAsync(
                         sw_group_address(p->comm->group, peer, (size_t)(args->out_offset + at)),
                         from, bytes, p->call->stream),
-                    "%s: cuMemcpyAsync of %zu bytes to rank %d", p->call->name, bytes, peer);
+                    "%s: cuMemcpyAsync of %zu bytes to rank %d", p->name, bytes, peer);
 }
 
 /* ---- the stages ---- */
 
 /* Bytes begin .. end - 1 of this rank's input for each peer's share, to where that peer's output keeps them until they
  * are added; to the peers `from` to `to` steps after this rank. */
-static symwin_status scatter(const struct plan *p, int from, int to, uint64_t begin, uint64_t end)
+static symwin_status scatter(const struct copies *p, int from, int to, uint64_t begin, uint64_t end)
 {
-    const struct sw_kernel_args *args = p->call->args;
+    const struct sw_kernel_args *args = p->args;
     const struct sw_copies_layout *l = &p->layout;
     const uint64_t place = l->head + (uint32_t)args->rank * l->share + l->landing + begin;
     symwin_status status = SYMWIN_OK;
@@ -229,9 +230,9 @@ static symwin_status scatter(const struct plan *p, int from, int to, uint64_t be
 }
 
 /* The same of this rank's share, reduced, to its place. */
-static symwin_status gather(const struct plan *p, int from, int to, uint64_t begin, uint64_t end)
+static symwin_status gather(const struct copies *p, int from, int to, uint64_t begin, uint64_t end)
 {
-    const struct sw_kernel_args *args = p->call->args;
+    const struct sw_kernel_args *args = p->args;
     const uint64_t share = p->layout.head + (uint32_t)args->rank * p->layout.share;
     symwin_status status = SYMWIN_OK;
     int step;
@@ -243,7 +244,7 @@ static symwin_status gather(const struct plan *p, int from, int to, uint64_t beg
 }
 
 /* The sum of a chunk, beside what is in the caller's stream since the fork was recorded. */
-static symwin_status sum_beside(const struct plan *p, int chunk)
+static symwin_status sum_beside(const struct copies *p, int chunk)
 {
     const struct sw_copies *copies = &p->comm->copies;
     symwin_status status = await(p, copies->fork, p->side);
@@ -256,21 +257,21 @@ static symwin_status sum_beside(const struct plan *p, int chunk)
 }
 
 /* BEGIN, or in place the put. */
-static symwin_status queue_begin(const struct plan *p)
+static symwin_status queue_begin(const struct copies *p)
 {
-    const struct sw_copies_call *call = p->call;
+    const struct sw_plan *plan = p->call->plan;
 
-    if (call->put == NULL)
+    if (plan->put == NULL)
         return launch_flags(p, SW_COPIES_BEGIN);
-    return launch(p, &(struct kernel){.function = call->put,
+    return launch(p, &(struct kernel){.function = plan->put->function,
                                       .stage = SW_PUT_HERE,
-                                      .blocks = call->put_grid.blocks,
-                                      .threads = call->put_grid.threads,
-                                      .stream = call->stream,
+                                      .blocks = plan->put_grid.blocks,
+                                      .threads = plan->put_grid.threads,
+                                      .stream = p->call->stream,
                                       .first = 1});
 }
 
-static symwin_status queue_scatter(const struct plan *p, int last)
+static symwin_status queue_scatter(const struct copies *p, int last)
 {
     const struct sw_copies_layout *l = &p->layout;
     symwin_status status = scatter(p, 1, last - 1, 0, l->copied);
@@ -289,7 +290,7 @@ static symwin_status queue_scatter(const struct plan *p, int last)
 }
 
 /* `mine`: bytes of this rank's share, of which the last ones in place may have fewer. */
-static symwin_status queue_gather(const struct plan *p, int last, uint64_t mine)
+static symwin_status queue_gather(const struct copies *p, int last, uint64_t mine)
 {
     const uint64_t first = p->layout.first < p->layout.copied ? p->layout.first : 0;
     symwin_status status = SYMWIN_OK;
@@ -311,17 +312,17 @@ static symwin_status queue_gather(const struct plan *p, int last, uint64_t mine)
 }
 
 /* All behind the first. */
-static symwin_status queue_stages(const struct plan *p)
+static symwin_status queue_stages(const struct copies *p)
 {
-    const struct sw_kernel_args *args = p->call->args;
+    const struct sw_kernel_args *args = p->args;
     const struct sw_copies_layout *l = &p->layout;
     const uint64_t ahead = l->head + (uint32_t)args->rank * l->share;
-    const uint64_t bytes = args->count * p->call->element;
+    const uint64_t bytes = p->call->query->bytes;
     const uint64_t left = ahead < bytes ? bytes - ahead : 0;
     const int last = args->nranks - 1;
     symwin_status status = SYMWIN_OK;
 
-    if (p->call->put == NULL || l->copied > 0)
+    if (p->call->plan->put == NULL || l->copied > 0)
         status = queue_scatter(p, last);
     if (status == SYMWIN_OK)
         status = queue_gather(p, last, left < l->share ? left : l->share);
@@ -330,7 +331,7 @@ static symwin_status queue_stages(const struct plan *p)
 
 /* The driver refused a part of the call, and the peers would wait for it. What a capture holds has not run and will
  * not, since the side stream has not joined or the caller knows. */
-static void abandon(const struct plan *p)
+static void abandon(const struct copies *p)
 {
     struct sw_copies *copies = &p->comm->copies;
 
@@ -342,18 +343,23 @@ static void abandon(const struct plan *p)
         sw_drop(sw_drv.cuStreamWaitEvent(p->call->stream, copies->join, 0), "cuStreamWaitEvent");
 }
 
-symwin_status sw_copies_queue(symwin_comm *comm, const struct sw_copies_call *call)
+symwin_status sw_copies_queue(const struct sw_call *call)
 {
-    struct plan p = {.comm = comm, .call = call, .captured = call->args->done == 0};
-    const struct sw_kernel_args *args = call->args;
-    symwin_status status = create_late(comm, call->name);
+    const struct sw_query *q = call->query;
+    struct copies p = {.comm = q->comm,
+                       .call = call,
+                       .args = call->args,
+                       .name = sw_collectives[q->collective].call,
+                       .captured = call->args->done == 0};
+    symwin_status status = create_late(p.comm, p.name);
 
     if (status == SYMWIN_OK && p.captured)
-        status = check_capture(comm, call->name);
+        status = check_capture(p.comm, p.name);
     if (status != SYMWIN_OK)
         return status;
-    p.side = p.captured ? comm->copies.captured_side : comm->copies.side;
-    p.layout = sw_copies_layout_of(args, call->element, call->is_float);
+    p.side = p.captured ? p.comm->copies.captured_side : p.comm->copies.side;
+    p.layout = sw_copies_layout_of(call->args, (uint32_t)symwin_type_bytes(q->type),
+                                   sw_type_is_float(q->type));
     status = queue_begin(&p);
     if (status != SYMWIN_OK)
         return status;

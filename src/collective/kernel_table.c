@@ -163,7 +163,7 @@ static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struc
 {
     const CUlibrary library = library_of(which);
     const char *name = kernel_list[which].name;
-    struct sw_kernel loading = {0};
+    struct sw_kernel loading = {.shape = (enum sw_kernel_shape)kernel_list[which].shape};
     CUkernel kernel = NULL;
     symwin_status status;
     int code = 0;

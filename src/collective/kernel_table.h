@@ -22,6 +22,7 @@ struct sw_kernel {
     int threads;     /* that a block takes */
     unsigned shared; /* bytes of dynamic shared memory of a block, for the launch */
     int resident;    /* blocks of so many threads that the whole device holds at the same time */
+    enum sw_kernel_shape shape; /* of the messages that it is for */
 };
 
 /* The kernel for messages of that shape, or else for any. NULL: there is none. */

@@ -1,4 +1,5 @@
-/* The model: the time of a call by each algorithm, for choosing among them where nothing was measured (docs/tuning.md).
+/* The model: the time of a call by each algorithm, for choosing among them where nothing was
+ * measured (docs/tuning.md).
  *
  * Fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
 #include "src/collective/table.h"

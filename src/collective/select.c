@@ -88,19 +88,9 @@ static const struct sw_kernel *find(const struct sw_query *q, symwin_algo algo,
     return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, shape);
 }
 
-const struct sw_kernel *sw_select_find(const struct sw_query *q, symwin_algo algo)
-{
-    return find(q, algo, shape_of(q, algo));
-}
-
-const struct sw_kernel *sw_select_find_put(const struct sw_query *q)
-{
-    const symwin_algo put = SYMWIN_ALGO_TWOSHOT_PUT;
-
-    return find(q, put, is_long(q) ? SW_SHAPE_long : shape_of(q, put));
-}
-
-enum sw_service sw_select_support(const struct sw_query *q, symwin_algo algo)
+/* Whether an algorithm can serve the call, by which kernel; or what it lacks. */
+static enum sw_service service_of(const struct sw_query *q, symwin_algo algo,
+                                  const struct sw_kernel **kernel)
 {
     const unsigned needs = algorithm_of(q, algo)->needs;
 
@@ -110,7 +100,7 @@ enum sw_service sw_select_support(const struct sw_query *q, symwin_algo algo)
         return SW_NEEDS_WINDOWS;
     if ((needs & SW_NEEDS_MULTICAST) != 0 && (q->transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
         return SW_NEEDS_MULTICAST;
-    if ((q->comm->algos & 1u << algo) == 0 || sw_select_find(q, algo) == NULL)
+    if ((q->comm->algos & 1u << algo) == 0 || (*kernel = find(q, algo, shape_of(q, algo))) == NULL)
         return SW_NEEDS_KERNEL;
     if ((needs & SW_NEEDS_TWO_BUFFERS) != 0 && q->in_place)
         return SW_NEEDS_TWO_BUFFERS;
@@ -130,24 +120,32 @@ double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
 /* Whether there is a kernel for this number of ranks and such a message. */
 static int has_own(const struct sw_query *q, symwin_algo algo)
 {
-    return sw_select_find(q, algo) != find(q, algo, SW_SHAPE_any);
+    const struct sw_kernel *kernel = find(q, algo, shape_of(q, algo));
+
+    return kernel != NULL && kernel->shape != SW_SHAPE_any;
 }
 
-/* Whether what the caller has not asked for may serve the call: copies want hardware queues, which ranks that share a
- * device may not have, and in place they are ahead of puts for the largest messages only. */
-static int may_serve(const struct sw_query *q, symwin_algo algo)
+/* Takes an algorithm that the caller has not asked for, if it may serve the call: copies want
+ * hardware queues, which ranks that share a device may not have, and in place they are ahead of
+ * puts for the largest messages only. */
+static int take(const struct sw_query *q, symwin_algo algo, struct sw_plan *plan)
 {
     const size_t least = q->comm->nranks == 2 ? IN_PLACE_BYTES_2 : IN_PLACE_BYTES;
+    const struct sw_kernel *kernel;
 
     if ((algorithm_of(q, algo)->needs & SW_NEEDS_STREAMS) != 0 &&
         (q->comm->shares_devices || (q->in_place && q->bytes < least)))
         return 0;
-    return sw_select_support(q, algo) == SW_SERVES;
+    if (service_of(q, algo, &kernel) != SW_SERVES)
+        return 0;
+    plan->algo = algo;
+    plan->kernel = kernel;
+    return 1;
 }
 
-/* Multicast was never measured: small messages that it serves go by it in one shot, large ones in two. What is for small
- * messages serves all. */
-static symwin_algo by_model(const struct sw_query *q)
+/* Multicast was never measured: small messages that it serves go by it in one shot, large ones
+ * in two. What is for small messages serves all. */
+static void by_model(const struct sw_query *q, struct sw_plan *plan)
 {
     const struct sw_collective *c = &sw_collectives[q->collective];
     const int blocks = few_blocks(q);
@@ -156,12 +154,12 @@ static symwin_algo by_model(const struct sw_query *q)
                                .is_float = sw_type_is_float(q->type),
                                .most_blocks = blocks,
                                .own_loads = blocks > 0 && has_own(q, SYMWIN_ALGO_TWOSHOT)};
-    symwin_algo best = c->small;
-    double best_us = c->algos[best].model_us(&m);
+    double best_us = c->algos[c->small].model_us(&m);
     int i;
 
-    if (q->bytes <= ONESHOT_MC_BYTES && sw_select_support(q, c->small_multicast) == SW_SERVES)
-        return c->small_multicast;
+    if (q->bytes <= ONESHOT_MC_BYTES && take(q, c->small_multicast, plan))
+        return;
+    (void)take(q, c->small, plan);
     for (i = 0; i < SW_ALGOS; i++) {
         const enum sw_chosen chosen = c->algos[i].chosen;
         double us;
@@ -169,55 +167,86 @@ static symwin_algo by_model(const struct sw_query *q)
         if (chosen != SW_CHOSEN && (chosen != SW_CHOSEN_FEW_BLOCKS || blocks == 0))
             continue;
         us = c->algos[i].model_us(&m);
-        if (us < best_us && may_serve(q, (symwin_algo)i)) {
-            best = (symwin_algo)i;
+        if (us < best_us && take(q, (symwin_algo)i, plan))
             best_us = us;
-        }
     }
-    if (best != c->small && sw_select_support(q, c->large_multicast) == SW_SERVES)
-        return c->large_multicast;
-    return best;
+    if (plan->algo != c->small)
+        (void)take(q, c->large_multicast, plan);
 }
 
 /* Tables are measured without multicast: where a call could go by it, only a row that says so is for it. Nor are they
  * for large messages of few blocks in windows. */
-static int applies(const struct sw_query *q, const struct sw_tuning_row *row)
+static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, struct sw_plan *plan)
 {
-    if (!may_serve(q, row->algo) || (q->windows && few_blocks(q) > 0))
+    const struct sw_kernel *multicast;
+
+    if (row == NULL || (q->windows && few_blocks(q) > 0))
         return 0;
-    return sw_algo_needs(q->collective, row->algo, SW_NEEDS_MULTICAST) ||
-           sw_select_support(q, sw_collectives[q->collective].large_multicast) != SW_SERVES;
+    if (!sw_algo_needs(q->collective, row->algo, SW_NEEDS_MULTICAST) &&
+        service_of(q, sw_collectives[q->collective].large_multicast, &multicast) == SW_SERVES)
+        return 0;
+    return take(q, row->algo, plan);
 }
 
-void sw_select_make(const struct sw_query *q, struct sw_selection *out)
-{
-    const struct sw_tuning_row *row = sw_tuning_find(q->comm->tuning, q->type, q->windows,
-                                                     q->bytes);
+/* ---- what cannot be served ---- */
 
-    if (row != NULL && applies(q, row))
-        *out = (struct sw_selection){row->algo, {row->blocks, row->threads}, 1};
-    else
-        *out = (struct sw_selection){.algo = by_model(q)};
+static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_service lacking)
+{
+    const char *call = sw_collectives[q->collective].call, *name = symwin_algo_name(algo);
+
+    switch (lacking) {
+    case SW_NEEDS_ALGORITHM:
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: there is no algorithm %s for it; pass auto", call,
+                       name);
+    case SW_NEEDS_WINDOWS:
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %s needs both buffers in windows of this communicator", call, name);
+    case SW_NEEDS_MULTICAST:
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %s needs windows with multicast (see "
+                       "symwin_window_info.transports)",
+                       call, name);
+    case SW_NEEDS_KERNEL:
+        if (!sw_algo_needs(q->collective, algo, SW_NEEDS_MULTICAST))
+            return sw_fail(
+                SYMWIN_UNSUPPORTED,
+                "%s: %s needs sm_90, and a device of this communicator is older, or its kernels "
+                "were built for older ones (make help: ARCH)",
+                call, name);
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: multicast cannot reduce %s by %s", call,
+                       symwin_type_name(q->type), symwin_op_name(q->op));
+    case SW_NEEDS_TWO_BUFFERS:
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: oneshot_mc reads all ranks' inputs while it writes and cannot work in "
+                       "place",
+                       call);
+    case SW_NEEDS_STREAMS:
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: copies needs three streams a rank, and ranks that share a device have %d of "
+            "them; set CUDA_DEVICE_MAX_CONNECTIONS to three times the number of ranks "
+            "(32 at most) before CUDA starts, or use fewer ranks a device",
+            call, q->comm->streams_per_rank);
+    case SW_SERVES:
+        break;
+    }
+    return SYMWIN_OK;
 }
 
 /* ---- which grid ---- */
 
-static uint64_t item_bytes(const struct sw_query *q, symwin_algo algo)
-{
-    return shape_of(q, algo) == SW_SHAPE_short && has_own(q, algo) ? WORD_BYTES : ITEM_BYTES;
-}
-
 /* Threads for the work, in small blocks where there are enough multiprocessors for them; or in blocks of
- * `asked_threads`, if not 0. `room`: what a block takes. */
-static struct sw_grid spread(const struct sw_query *q, symwin_algo algo, uint64_t room,
-                             uint64_t most_blocks, uint64_t asked_threads)
+ * `asked_threads`, if not 0. */
+static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm *a,
+                             const struct sw_kernel *kernel, uint64_t most_blocks,
+                             uint64_t asked_threads)
 {
+    const uint64_t room = (uint64_t)kernel->threads;
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
     const uint64_t most = whole > 0 && whole < room ? whole : room;
-    const uint64_t control_warps = algorithm_of(q, algo)->control_warps && most > CONTROL_WARPS
-                                       ? CONTROL_WARPS
-                                       : 0;
-    const uint64_t size = item_bytes(q, algo), items = (q->bytes + size - 1) / size;
+    const uint64_t control_warps = a->control_warps && most > CONTROL_WARPS ? CONTROL_WARPS : 0;
+    const uint64_t size = kernel->shape == SW_SHAPE_short ? WORD_BYTES : ITEM_BYTES;
+    const uint64_t items = (q->bytes + size - 1) / size;
     uint64_t workers = control_warps > 0 && whole == 0 ? LEAST_WORKERS : most;
     uint64_t blocks;
 
@@ -233,11 +262,10 @@ static struct sw_grid spread(const struct sw_query *q, symwin_algo algo, uint64_
 /* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, or as a table
  * says; and never more than the device holds beside those of the other ranks on it: blocks that wait for
  * blocks which cannot start would wait for ever. */
-static symwin_status grid_of(const struct sw_query *q, symwin_algo algo,
+static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm *a,
                              const struct sw_kernel *kernel, const struct sw_grid *measured,
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
-    const struct sw_algorithm *a = algorithm_of(q, algo);
     const symwin_comm *comm = q->comm;
     const unsigned sharers = (unsigned)comm->ranks_on_device;
     const unsigned whole = (unsigned)sw_kernels_multiprocessors(comm->kernels);
@@ -276,26 +304,51 @@ static symwin_status grid_of(const struct sw_query *q, symwin_algo algo,
     if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
         most = (unsigned)comm->max_blocks;
     if (most > a->own_blocks && most < a->own_below && measured->blocks == 0 &&
-        asked->blocks == 0 && has_own(q, algo))
+        asked->blocks == 0 && kernel->shape != SW_SHAPE_any)
         most = a->own_blocks;
     if (q->most_blocks > 0 && q->most_blocks < most)
         most = q->most_blocks;
     if (asked->threads > 0)
         threads = asked->threads;
-    *grid = spread(q, algo, room, most, threads);
+    *grid = spread(q, a, kernel, most, threads);
     return SYMWIN_OK;
 }
 
-symwin_status sw_select_grid(const struct sw_query *q, const struct sw_selection *choice,
-                             const struct sw_grid *asked, struct sw_grid *grid)
+/* Copies in place begin with a two-shot put. Tables have nothing of its grid. */
+static symwin_status plan_put(const struct sw_query *q, const struct sw_grid *asked,
+                              struct sw_plan *plan)
 {
-    return grid_of(q, choice->algo, sw_select_find(q, choice->algo), &choice->grid, asked, grid);
+    const symwin_algo put = SYMWIN_ALGO_TWOSHOT_PUT;
+
+    plan->put = find(q, put, is_long(q) ? SW_SHAPE_long : shape_of(q, put));
+    return grid_of(q, algorithm_of(q, put), plan->put, &(struct sw_grid){0, 0}, asked,
+                   &plan->put_grid);
 }
 
-/* Tables have nothing of it. */
-symwin_status sw_select_put_grid(const struct sw_query *q, const struct sw_grid *asked,
-                                 struct sw_grid *grid)
+symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
+                             const struct sw_grid *asked, struct sw_plan *out)
 {
-    return grid_of(q, SYMWIN_ALGO_TWOSHOT_PUT, sw_select_find_put(q), &(struct sw_grid){0, 0},
-                   asked, grid);
+    const struct sw_tuning_row *row = NULL;
+    struct sw_grid measured = {0, 0};
+    symwin_status status;
+
+    *out = (struct sw_plan){.algo = algo};
+    if (algo == SYMWIN_ALGO_AUTO) {
+        row = sw_tuning_find(q->comm->tuning, q->type, q->windows, q->bytes);
+        out->measured = by_row(q, row, out);
+        if (!out->measured)
+            by_model(q, out);
+    } else {
+        const enum sw_service service = service_of(q, algo, &out->kernel);
+
+        if (service != SW_SERVES)
+            return refuse(q, algo, service);
+    }
+    if (out->measured)
+        measured = (struct sw_grid){row->blocks, row->threads};
+    out->algorithm = algorithm_of(q, out->algo);
+    status = grid_of(q, out->algorithm, out->kernel, &measured, asked, &out->grid);
+    if (status == SYMWIN_OK && q->in_place && out->algorithm->queue != NULL)
+        status = plan_put(q, asked, out);
+    return status;
 }

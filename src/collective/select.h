@@ -41,7 +41,7 @@ const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning, symwi
 
 /* What a choice depends on. */
 struct sw_query {
-    const symwin_comm *comm;
+    symwin_comm *comm;
     symwin_collective collective;
     symwin_type type;
     symwin_op op;
@@ -56,39 +56,41 @@ struct sw_query {
     unsigned most_blocks;
 };
 
-/* What an algorithm lacks for a call. */
-enum sw_service sw_select_support(const struct sw_query *q, symwin_algo algo);
-
-/* The kernel for the call, NULL: there is none. Ranks may have different ones, which understand each other. */
-const struct sw_kernel *sw_select_find(const struct sw_query *q, symwin_algo algo);
-
-/* The two-shot put's, which copies in place begin with. */
-const struct sw_kernel *sw_select_find_put(const struct sw_query *q);
-
 struct sw_grid {
     unsigned blocks, threads; /* of a block; 0: no matter */
 };
 
-struct sw_selection {
+/* What a call comes to. */
+struct sw_plan {
     symwin_algo algo;
-    struct sw_grid grid; /* what was measured to be best, 0: nothing was */
-    int measured;        /* by a table, not by the model */
+    const struct sw_algorithm *algorithm;
+    const struct sw_kernel *kernel;
+    struct sw_grid grid;
+    const struct sw_kernel *put; /* copies in place begin with the two-shot put's; else NULL */
+    struct sw_grid put_grid;
+    int measured; /* by a table, not by the model */
 };
 
-/* The same on all ranks whose questions are, less the grid. */
-void sw_select_make(const struct sw_query *q, struct sw_selection *out);
+/* The plan of a call. `algo`: what the caller wants, AUTO: what is quickest; `asked`: the
+ * caller's limits, 0: none. The algorithm is the same on all ranks whose questions are; kernels
+ * and grids may differ, and understand each other. */
+symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
+                             const struct sw_grid *asked, struct sw_plan *out);
 
-/* The model's time for an algorithm of the all-reduce, less what all have in common; none for those through multicast. `most_blocks`: a
- * limit that the message feels, 0 for none; with one it matters whether the two-shot over windows goes by a kernel for
- * that number of ranks (`own_loads`). */
+/* A plan on its way to the device: what sw_algorithm.queue gets. */
+struct sw_call {
+    const struct sw_query *query;
+    const struct sw_plan *plan;
+    const struct sw_kernel_args *args; /* done 0: the stream is in a capture */
+    CUstream stream;
+    int early; /* the first kernel may begin before the one ahead of it has ended */
+};
+
+/* The model's time for an algorithm of the all-reduce, less what all have in common; none for
+ * those through multicast. `most_blocks`: a limit that the message feels, 0 for none; with one
+ * it matters whether the two-shot over windows goes by a kernel for that number of ranks
+ * (`own_loads`). */
 double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,
                           int own_loads);
-
-/* `asked` are the caller's limits, 0: none. Ranks may have grids of their own. Copies have that of their sums, and in
- * place one for the put. */
-symwin_status sw_select_grid(const struct sw_query *q, const struct sw_selection *choice,
-                             const struct sw_grid *asked, struct sw_grid *grid);
-symwin_status sw_select_put_grid(const struct sw_query *q, const struct sw_grid *asked,
-                                 struct sw_grid *grid);
 
 #endif

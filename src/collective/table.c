@@ -1,6 +1,8 @@
 /* The table of collectives: see table.h. */
 #include "src/collective/table.h"
 
+#include "src/collective/copies.h"
+
 static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_AUTO] = {.needs = SW_NEEDS_ALGORITHM},
     [SYMWIN_ALGO_ONESHOT] = {.model_us = sw_model_flags, .control_warps = 1},
@@ -32,7 +34,8 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_COPIES] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_STREAMS,
                             .chosen = SW_CHOSEN,
                             .model_us = sw_model_copies,
-                            .most_blocks = 64}, /* for the sums beside them (H200s) */
+                            .most_blocks = 64, /* for the sums beside them (H200s) */
+                            .queue = sw_copies_queue},
     [SYMWIN_ALGO_TWOSHOT_BULK] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_KERNEL,
                                   .chosen = SW_CHOSEN_FEW_BLOCKS,
                                   .model_us = sw_model_bulk,

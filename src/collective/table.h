@@ -1,11 +1,13 @@
-/* The table of collectives: what each one is, and what its algorithms need. Calls, selection, tables of measured choices,
- * loading of kernels and symwin-perf read it, so that a new collective is a row, a kernel file and a public call. */
+/* The table of collectives: what each one is, and what its algorithms need. Calls, selection,
+ * tables of measured choices, loading of kernels and symwin-perf read it, so that a new
+ * collective is a row, a kernel file and a public call. */
 #ifndef SYMWIN_COLLECTIVE_TABLE_H
 #define SYMWIN_COLLECTIVE_TABLE_H
 
 #include "src/collective/kernel_table.h"
 
-/* What an algorithm needs, as bits; and what it lacks for a call, in the order in which that is looked for. */
+/* What an algorithm needs, as bits; and what it lacks for a call, in the order in which that is
+ * looked for. */
 enum sw_service {
     SW_SERVES = 0,
     SW_NEEDS_ALGORITHM = 1, /* the collective does not have it */
@@ -28,21 +30,25 @@ struct sw_model {
 /* Whether the model may choose an algorithm. */
 enum sw_chosen { SW_CHOSEN_NEVER, SW_CHOSEN, SW_CHOSEN_FEW_BLOCKS /* where a limit leaves few */ };
 
+struct sw_call;
+
 enum { SW_ANY_RANKS = -1 };
 
 struct sw_algorithm {
     unsigned needs; /* enum sw_service; SW_NEEDS_ALGORITHM: there is none */
     enum sw_chosen chosen;
     double (*model_us)(const struct sw_model *m); /* NULL: was never measured */
-    symwin_algo
-        integers; /* whose kernels serve types that have no pattern to spare; AUTO: its own do */
-    int control_warps; /* the last warp of its blocks does no part of the message (push.cuh) */
-    int round_slots; /* half slots that a round has; SW_ANY_RANKS: one for each rank; 0: no matter */
-    int shared;      /* its blocks take all the shared memory that they can */
-    int words;       /* there are kernels for short messages, by words */
-    int long_ranks; /* there are kernels for long ones: for so many ranks, or SW_ANY_RANKS; 0: none */
-    unsigned most_blocks;           /* more gain nothing; 0: they do */
+    /* Whose kernels serve types that have no pattern to spare; AUTO: its own do. */
+    symwin_algo integers;
+    int control_warps;    /* the last warp of its blocks does no part of the message (push.cuh) */
+    int round_slots;      /* half slots of a round; SW_ANY_RANKS: one for each rank; 0: no matter */
+    int shared;           /* its blocks take all the shared memory that they can */
+    int words;            /* there are kernels for short messages, by words */
+    int long_ranks;       /* whose kernels for long messages there are, or SW_ANY_RANKS; 0: none */
+    unsigned most_blocks; /* more gain nothing; 0: they do */
     unsigned own_blocks, own_below; /* by a kernel for the number of ranks, of a limit in between */
+    /* Queues a call that is more than one launch, and that counts one block; NULL: it is one. */
+    symwin_status (*queue)(const struct sw_call *call);
 };
 
 struct sw_collective {
@@ -52,8 +58,10 @@ struct sw_collective {
     int in_each, out_each; /* a rank's input, or output, has `count` elements for each rank */
     int crossings;         /* of a link, by each byte of the larger buffer: times (n - 1) / n */
     int uses_windows;      /* registered buffers become windows for it */
-    /* By multicast up to so many bytes, and where the model would not choose `small`; AUTO: never. */
-    symwin_algo small, small_multicast, large_multicast;
+    symwin_algo small;     /* what serves every call */
+    /* Where there is multicast: for small messages, and for those that `small` would not get. AUTO:
+     * none. */
+    symwin_algo small_multicast, large_multicast;
     const struct sw_algorithm *algos; /* by symwin_algo, SW_ALGOS of them */
 };
 
