@@ -6,15 +6,37 @@
 #include "fuzz.h"
 #include "src/collective/select.h"
 
-static void check_row(const struct sw_tuning_row *row, int registered)
+static void check_row(const struct sw_tuning_row *row, symwin_collective collective, int registered)
 {
     fuzz_must(row->bytes >= 1 && row->bytes <= INT64_MAX, "a row for %llu bytes",
               (unsigned long long)row->bytes);
     fuzz_must(row->algo > SYMWIN_ALGO_AUTO && row->algo < SW_ALGOS, "algorithm %d", row->algo);
-    fuzz_must(registered || !sw_algo_needs(SYMWIN_ALLREDUCE, row->algo, SW_NEEDS_WINDOWS),
+    fuzz_must(sw_algo_is_there(collective, row->algo), "an algorithm that it does not have");
+    fuzz_must(registered || !sw_algo_needs(collective, row->algo, SW_NEEDS_WINDOWS),
               "windows without windows");
     fuzz_must(row->blocks <= 65536 && row->threads <= 1024, "%u blocks of %u threads", row->blocks,
               row->threads);
+}
+
+/* Whether it has a row. */
+static int check_list(const struct sw_tuning *t, symwin_collective collective, symwin_type type,
+                      int registered)
+{
+    uint64_t before = 0;
+    int found = 0;
+
+    for (int shift = 0; shift < 64; shift++) {
+        const struct sw_tuning_row *row = sw_tuning_find(t, collective, type, registered,
+                                                         (size_t)1 << shift);
+
+        if (row == NULL)
+            break;
+        found = 1;
+        check_row(row, collective, registered);
+        fuzz_must(row->bytes >= before, "a larger call has a smaller row");
+        before = row->bytes;
+    }
+    return found;
 }
 
 static void check_table(const struct sw_tuning *t)
@@ -22,23 +44,10 @@ static void check_table(const struct sw_tuning *t)
     int found = 0;
 
     fuzz_must(sw_tuning_hash(t) != 0, "rows without a hash");
-    for (int type = 0; type < SW_TYPES; type++)
-        for (int registered = 0; registered < 2; registered++) {
-            uint64_t before = 0;
-
-            for (int shift = 0; shift < 64; shift++) {
-                const size_t bytes = (size_t)1 << shift;
-                const struct sw_tuning_row *row = sw_tuning_find(t, (symwin_type)type, registered,
-                                                                 bytes);
-
-                if (row == NULL)
-                    break;
-                found = 1;
-                check_row(row, registered);
-                fuzz_must(row->bytes >= before, "a larger message has a smaller row");
-                before = row->bytes;
-            }
-        }
+    for (int c = 0; c < SW_COLLECTIVES; c++)
+        for (int type = 0; type < SW_TYPES; type++)
+            for (int registered = 0; registered < 2; registered++)
+                found |= check_list(t, (symwin_collective)c, (symwin_type)type, registered);
     fuzz_must(found, "rows that are for nothing");
 }
 

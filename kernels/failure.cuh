@@ -90,6 +90,8 @@ SYMWIN_DEVICE uint64_t sw_argument_of(uint64_t said, uint32_t argument)
     const uint32_t what = symwin_load_relaxed_u32(said + offsetof(struct sw_said, what));
 
     switch (argument) {
+    case SW_ARGUMENT_COLLECTIVE:
+        return SW_WHAT_COLLECTIVE(what);
     case SW_ARGUMENT_COUNT:
         return symwin_load_relaxed_u64(said + offsetof(struct sw_said, count));
     case SW_ARGUMENT_TYPE:
@@ -108,7 +110,7 @@ SYMWIN_DEVICE uint64_t sw_argument_of(uint64_t said, uint32_t argument)
 SYMWIN_DEVICE void sw_compare_arguments(uint64_t found, uint64_t a, uint64_t b)
 {
     SYMWIN_NO_UNROLL
-    for (uint32_t argument = SW_ARGUMENT_COUNT; argument <= SW_ARGUMENT_OUT; argument++) {
+    for (uint32_t argument = SW_ARGUMENT_COLLECTIVE; argument <= SW_ARGUMENT_OUT; argument++) {
         const uint64_t theirs = sw_argument_of(a, argument), others = sw_argument_of(b, argument);
 
         if (theirs == others)

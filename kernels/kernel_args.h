@@ -43,12 +43,13 @@ enum sw_kernel_code {
 /* Which argument differs, in the order in which they are compared. */
 enum sw_kernel_argument {
     SW_ARGUMENT_UNKNOWN = 0,
-    SW_ARGUMENT_COUNT = 1,
-    SW_ARGUMENT_TYPE = 2,
-    SW_ARGUMENT_OP = 3,
-    SW_ARGUMENT_ALGO = 4, /* values as in sw_kernel_args.what, from SW_WHAT_ALGO on */
-    SW_ARGUMENT_IN = 5,   /* offsets in the flat range */
-    SW_ARGUMENT_OUT = 6
+    SW_ARGUMENT_COLLECTIVE = 1,
+    SW_ARGUMENT_COUNT = 2,
+    SW_ARGUMENT_TYPE = 3,
+    SW_ARGUMENT_OP = 4,
+    SW_ARGUMENT_ALGO = 5, /* values as SW_WHAT_ALGO() has them */
+    SW_ARGUMENT_IN = 6,   /* offsets in the flat range */
+    SW_ARGUMENT_OUT = 7
 };
 
 /* A failure as all ranks report it. */
@@ -127,7 +128,7 @@ struct sw_kernel_args {
     uint64_t in_offset;  /* the same in the flat range, for the algorithms over windows */
     uint64_t out_offset; /* equal on all ranks */
     uint64_t count;      /* elements, > 0 */
-    uint32_t digest;     /* of count, type, operation, algorithm, offsets: must agree */
+    uint32_t digest;     /* of collective, count, type, operation, algorithm, offsets: must agree */
     uint32_t op;         /* enum sw_kernel_op; a kernel is for some of them (kernel_list.h) */
     uint64_t
         done; /* address of a word of 32 bits to which each block adds one when it ends, or 0 */
@@ -136,14 +137,18 @@ struct sw_kernel_args {
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */
     uint64_t report;     /* device address of the struct sw_kernel_report */
     uint64_t timeout_ns; /* longest wait for a peer; 0: for ever (but for abort) */
+    uint64_t bytes;      /* of `count` elements: all that kernels know which only move data */
 };
 
-/* Type, operation and algorithm as symwin.h has them, and whether both buffers lie in windows. */
-#define SW_WHAT(type, op, algo, windows)                                                           \
-    ((uint32_t)(type) | (uint32_t)(op) << 8 | (uint32_t)(algo) << 16 | (uint32_t)(windows) << 24)
+/* Type, operation and algorithm as symwin.h has them, whether both buffers lie in windows, and the
+ * collective. */
+#define SW_WHAT(collective, type, op, algo, windows)                                               \
+    ((uint32_t)(type) | (uint32_t)(op) << 8 | (uint32_t)(algo) << 16 | (uint32_t)(windows) << 24 | \
+     (uint32_t)(collective) << 25)
 #define SW_WHAT_TYPE(what) ((what)&0xffu)
 #define SW_WHAT_OP(what) ((what) >> 8 & 0xffu)
-#define SW_WHAT_ALGO(what) ((what) >> 16)
+#define SW_WHAT_ALGO(what) ((what) >> 16 & 0x1ffu) /* bit 8: in windows */
+#define SW_WHAT_COLLECTIVE(what) ((what) >> 25)
 
 /* Offsets from `state`. */
 #define SW_STATE_HEADER(nranks, parity, src)                                                       \

@@ -1,12 +1,14 @@
 /* Every collective kernel, each named once, by the file that defines it.
  *
- * X(file, algo, type, op, ranks, shape): kernels/<file>.cu has SW_KERNEL_NAME(algo, type, op, ranks, shape); the words
- * are the short names of symwin.h's SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but that `sum` is for averages
- * too, and `other` for all that is neither: args.op says what it is. `ranks` is n, any number, or
- * 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c looks): any, aligned, whole, short or long. What is asked for
- * most so has kernels without the code that it does not need; what is asked for least shares one, since each takes a
- * third of a millisecond to load when a communicator is created (H200). All take one
- * struct sw_kernel_args by value, in grids of one dimension, any number of blocks, of as many threads as the function's
+ * X(file, collective, algo, type, op, ranks, shape): kernels/<file>.cu has
+ * SW_KERNEL_NAME(collective, algo, type, op, ranks, shape). The words are the short names of
+ * symwin.h's SYMWIN_COLLECTIVE_LIST, SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but
+ * that `sum` is for averages too, and `other` for all that is neither: args.op says what it is.
+ * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c
+ * looks): any, aligned, whole, short or long. What is asked for most so has kernels without the
+ * code that it does not need; what is asked for least shares one, since each takes a third of a
+ * millisecond to load when a communicator is created (H200). All take one struct sw_kernel_args by
+ * value, in grids of one dimension, any number of blocks, of as many threads as the function's
  * attribute says; those of copies once for each args.stage.
  *
  * The multicast kernels are those that PTX's multimem.ld_reduce has on sm_90 (no f32 or f64 min and
@@ -16,10 +18,10 @@
 #ifndef SYMWIN_KERNEL_LIST_H
 #define SYMWIN_KERNEL_LIST_H
 
-#define SW_KERNEL_NAME(algo, type, op, ranks, shape)                                               \
-    sw_allreduce_##algo##_##type##_##op##_##ranks##_##shape
-#define SW_KERNEL_TEXT(algo, type, op, ranks, shape)                                               \
-    SW_KERNEL_QUOTE(SW_KERNEL_NAME(algo, type, op, ranks, shape))
+#define SW_KERNEL_NAME(collective, algo, type, op, ranks, shape)                                   \
+    sw_##collective##_##algo##_##type##_##op##_##ranks##_##shape
+#define SW_KERNEL_TEXT(collective, algo, type, op, ranks, shape)                                   \
+    SW_KERNEL_QUOTE(SW_KERNEL_NAME(collective, algo, type, op, ranks, shape))
 #define SW_KERNEL_QUOTE(name) SW_KERNEL_QUOTED(name)
 #define SW_KERNEL_QUOTED(name) #name
 
@@ -41,7 +43,7 @@ enum sw_kernel_shape {
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
 #define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
-    X(file, algo, type, sum, n, any) X(file, algo, type, other, n, any)
+    X(file, allreduce, algo, type, sum, n, any) X(file, allreduce, algo, type, other, n, any)
 
 #define SW_KERNEL_FLOATS(X, file, algo)                                                            \
     SW_KERNEL_ALL_OPS(X, file, algo, f64)                                                          \
@@ -62,11 +64,11 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
 /* What is asked for most, for each of the common numbers of ranks. */
 #define SW_KERNEL_SUMS(X, file, algo, ranks, shape)                                                \
-    X(file, algo, f32, sum, ranks, shape)                                                          \
-    X(file, algo, f16, sum, ranks, shape)                                                          \
-    X(file, algo, bf16, sum, ranks, shape)                                                         \
-    X(file, algo, e4m3, sum, ranks, shape)                                                         \
-    X(file, algo, e5m2, sum, ranks, shape)
+    X(file, allreduce, algo, f32, sum, ranks, shape)                                               \
+    X(file, allreduce, algo, f16, sum, ranks, shape)                                               \
+    X(file, allreduce, algo, bf16, sum, ranks, shape)                                              \
+    X(file, allreduce, algo, e4m3, sum, ranks, shape)                                              \
+    X(file, allreduce, algo, e5m2, sum, ranks, shape)
 
 #define SW_KERNEL_OF(X, file, algo, ranks)                                                         \
     SW_KERNEL_SUMS(X, file, algo, ranks, aligned)                                                  \
@@ -78,12 +80,12 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_OF(X, file, algo, 8)
 
 #define SW_KERNEL_MULTICAST_OPS(X, file, algo, type)                                               \
-    X(file, algo, type, sum, n, any)                                                               \
-    X(file, algo, type, min, n, any) X(file, algo, type, max, n, any)
+    X(file, allreduce, algo, type, sum, n, any)                                                    \
+    X(file, allreduce, algo, type, min, n, any) X(file, allreduce, algo, type, max, n, any)
 
 #define SW_KERNEL_MULTICAST_TYPES(X, file, algo)                                                   \
-    X(file, algo, f64, sum, n, any)                                                                \
-    X(file, algo, f32, sum, n, any)                                                                \
+    X(file, allreduce, algo, f64, sum, n, any)                                                     \
+    X(file, allreduce, algo, f32, sum, n, any)                                                     \
     SW_KERNEL_MULTICAST_OPS(X, file, algo, f16)                                                    \
     SW_KERNEL_MULTICAST_OPS(X, file, algo, bf16)                                                   \
     SW_KERNEL_MULTICAST_OPS(X, file, algo, i32)                                                    \

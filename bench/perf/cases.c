@@ -105,7 +105,7 @@ unsigned char *case_out(const struct room *room, const struct own_case *c)
 symwin_status case_call(struct rank *r, const struct subject *subject, const struct room *room,
                         const struct own_case *c)
 {
-    const symwin_allreduce_options options = {
+    const symwin_collective_options options = {
         .size = sizeof options, .algo = subject->algo, .blocks = c->blocks, .threads = c->threads};
     const struct own_call call = {
         .in = (uint64_t)(uintptr_t)case_in(room, c),

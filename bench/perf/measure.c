@@ -47,8 +47,7 @@ static symwin_status queue_calls(struct rank *r, void *context)
     for (int i = 0; i < plan->calls && status == SYMWIN_OK; i++) {
         const double before = now_us();
 
-        status = way_call(r, result->way, &plan->pairs[i % plan->rotate], result->in_place,
-                          result->count, result->type, result->op);
+        status = way_call(r, result, &plan->pairs[i % plan->rotate]);
         if (plan->host_us != NULL)
             plan->host_us[i] = now_us() - before;
     }
@@ -78,8 +77,7 @@ static symwin_status queue_first(struct rank *r, void *context)
     symwin_status status = SYMWIN_OK;
 
     for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
-        status = way_call(r, result->way, &plan->pairs[i], result->in_place, result->count,
-                          result->type, result->op);
+        status = way_call(r, result, &plan->pairs[i]);
         if (i == 0 && status == SYMWIN_UNSUPPORTED && result->way->optional) {
             plan->unsupported = 1;
             return SYMWIN_OK;
@@ -90,32 +88,45 @@ static symwin_status queue_first(struct rank *r, void *context)
 
 /* ---- data ---- */
 
-/* The output is made of equal parts: one, or where all peers store to it one for each. */
+/* The output is made of equal parts: one; or where all peers store to it, one for each; or what the
+ * collective puts there. */
 static int parts_of(const struct rank *r, const struct plan *plan)
 {
-    return plan->result->way->kind == WAY_LINK_SPREAD ? r->job->nranks - 1 : 1;
+    const struct result *result = plan->result;
+
+    if (way_is_limit(result->way))
+        return result->way->kind == WAY_LINK_SPREAD ? r->job->nranks - 1 : 1;
+    return sw_collectives[result->collective].out_each ? r->job->nranks : 1;
+}
+
+/* Elements of each. */
+static uint64_t part_count(const struct rank *r, const struct plan *plan)
+{
+    const int shared = plan->result->way->kind == WAY_LINK_SPREAD;
+
+    return plan->result->count / (uint64_t)(shared ? parts_of(r, plan) : 1);
 }
 
 /* Whose elements a part must be, the first of them. */
 static int expected(const struct rank *r, const struct plan *plan, int part)
 {
+    const struct result *result = plan->result;
     const int n = r->job->nranks;
 
-    if (plan->result->way->kind == WAY_LINK_SPREAD)
+    if (result->way->kind == WAY_LINK_SPREAD)
         return part < r->rank ? part : part + 1;
-    return way_is_limit(plan->result->way) ? (r->rank + n - 1) % n : PERF_RESULT;
+    if (way_is_limit(result->way))
+        return (r->rank + n - 1) % n;
+    return sw_collectives[result->collective].reduces ? PERF_RESULT : part;
 }
 
 static void *part_at(const struct rank *r, const struct plan *plan, int pair, int part)
 {
-    const struct result *result = plan->result;
-    const uint64_t each = result->count / (uint64_t)parts_of(r, plan);
-
     return (unsigned char *)plan->pairs[pair].out +
-           (uint64_t)part * each * symwin_type_bytes(result->type);
+           (uint64_t)part * part_count(r, plan) * symwin_type_bytes(plan->result->type);
 }
 
-/* The inputs, and outputs that are wrong in every element. */
+/* The inputs, and outputs that are wrong in every element: in place, where they are not inputs. */
 static symwin_status prepare(struct rank *r, const struct plan *plan)
 {
     const struct result *result = plan->result;
@@ -124,14 +135,15 @@ static symwin_status prepare(struct rank *r, const struct plan *plan)
 
     for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
         const struct pair *pair = &plan->pairs[i];
+        unsigned char *in = result->in_place ? pair->out : pair->in;
 
-        if (!result->in_place)
-            status = fill(r, &plan->data, r->rank, 0, result->count, pair->in);
-        if (status == SYMWIN_OK && result->in_place)
-            status = fill(r, &plan->data, r->rank, 0, result->count, pair->out);
-        for (int k = 0; k < parts && !result->in_place && status == SYMWIN_OK; k++)
-            status = fill(r, &plan->data, expected(r, plan, k), 1, result->count / (uint64_t)parts,
+        for (int k = 0; k < parts && (!result->in_place || parts > 1) && status == SYMWIN_OK; k++)
+            status = fill(r, &plan->data, expected(r, plan, k), 1, part_count(r, plan),
                           part_at(r, plan, i, k));
+        if (result->in_place)
+            in += result_own(result, r->rank);
+        if (status == SYMWIN_OK)
+            status = fill(r, &plan->data, r->rank, 0, result->count, in);
     }
     return status;
 }
@@ -156,7 +168,7 @@ static void complain(const struct rank *r, const struct result *result, uint64_t
                      const char *text)
 {
     fprintf(stderr, "symwin-perf: rank %d: %s, %s %s, %zu bytes %s place: %llu wrong; %s\n",
-            r->rank, result->way->name, symwin_type_name(result->type), symwin_op_name(result->op),
+            r->rank, result->way->name, symwin_type_name(result->type), result_op(result),
             result->bytes, result->in_place ? "in" : "out of", (unsigned long long)wrong, text);
 }
 
@@ -184,8 +196,7 @@ static symwin_status check(struct rank *r, const struct plan *plan, uint64_t *wr
         char text[128] = "";
         uint64_t found = 0;
 
-        status = compare(r, &plan->data, expected(r, plan, i % parts),
-                         plan->result->count / (uint64_t)parts,
+        status = compare(r, &plan->data, expected(r, plan, i % parts), part_count(r, plan),
                          part_at(r, plan, i / parts, i % parts), &found, text, sizeof text);
         if (found > 0 && *wrong == 0)
             complain(r, plan->result, found, text);

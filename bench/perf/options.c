@@ -13,7 +13,8 @@
 static const char usage[] =
     "usage: symwin-perf [OPTION...]\n"
     "\n"
-    "Times all-reduces and checks results. One repetition is: a gate that opens when all ranks have\n"
+    "Times collectives and checks results. One repetition is: a gate that opens when all ranks "
+    "have\n"
     "queued their work, an all-reduce that lines the GPUs up, and a number of calls between two events. Its\n"
     "time is the slowest rank's; what is printed is the median over the repetitions, for one call.\n"
     "\n"
@@ -34,6 +35,8 @@ static const char usage[] =
     "  --percentiles N\n"
     "                 p50, p99 and max are those of N calls, each alone between two events; 0: those of the\n"
     "                 repetitions, each the mean of its calls                         0\n"
+    "  --collective NAME\n"
+    "                 what is called; sizes are those of the larger buffer    allreduce\n"
     "  -d LIST        types, or all                                                 f32\n"
     "  -o LIST        operations, or all                                            sum\n"
     "  --algo LIST    algorithms, all (that can serve the call), or none           auto\n"
@@ -92,6 +95,7 @@ static const char usage_more[] =
 static const char *const types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
 static const char *const ops[] = {SYMWIN_OP_LIST(NAME) NULL};
 static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
+static const char *const collectives[] = {SYMWIN_COLLECTIVE_LIST(NAME) NULL};
 static const char *const rivals[] = {"nccl",     "nccl-window",     "nccl-plain",         "torch",
                                      "nccl-reg", "nccl-reg-symwin", "nccl-window-symwin", NULL};
 
@@ -110,6 +114,7 @@ static void print_usage(FILE *to)
     print_names(to, "types", types);
     print_names(to, "operations", ops);
     print_names(to, "algorithms", algos);
+    print_names(to, "collectives", collectives);
 }
 
 /* ---- values ---- */
@@ -189,7 +194,7 @@ static unsigned list(const char *option, const char *const *names, const char *t
 
 /* ---- the table of options ---- */
 
-enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, RIVALS, PLACE, KERNEL, TEXT, NAMED, FLAG };
+enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, COLLECTIVE, RIVALS, PLACE, KERNEL, TEXT, NAMED, FLAG };
 
 static const struct {
     const char *name;
@@ -211,6 +216,7 @@ static const struct {
     {"--rounds", COUNT, MEMBER(rounds), 1, PERF_MOST_REPETITIONS},
     {"--percentiles", COUNT, MEMBER(percentiles), 0, PERF_MOST_REPETITIONS},
     {"-c", COUNT, MEMBER(check), 0, 1},
+    {"--collective", COLLECTIVE, MEMBER(collective), 0, 0},
     {"-d", TYPES, MEMBER(types), 0, 0},
     {"-o", OPS, MEMBER(ops), 0, 0},
     {"--algo", ALGOS, MEMBER(algos), 0, 0},
@@ -264,6 +270,20 @@ static int set_algos(struct perf_options *options, const char *value)
     return options->algos != 0;
 }
 
+static int set_collective(struct perf_options *options, const char *value)
+{
+    const int i = find(collectives, value, strlen(value));
+
+    if (i < 0) {
+        fprintf(stderr, "symwin-perf: --collective is \"%s\": give one of", value);
+        for (int k = 0; collectives[k] != NULL; k++)
+            fprintf(stderr, " %s", collectives[k]);
+        fprintf(stderr, "\n");
+    }
+    options->collective = i;
+    return i >= 0;
+}
+
 static int set_place(struct perf_options *options, const char *value)
 {
     static const char *const words[] = {"0", "1", "both", NULL};
@@ -311,6 +331,8 @@ static int set(struct perf_options *options, int i, const char *value)
         return (*(unsigned *)member = list("--against", rivals, value, NULL)) != 0;
     case ALGOS:
         return set_algos(options, value);
+    case COLLECTIVE:
+        return set_collective(options, value);
     case PLACE:
         return set_place(options, value);
     case KERNEL:
@@ -432,8 +454,19 @@ static const char *check_own(struct perf_options *o)
     return NULL;
 }
 
+/* What only all-reduces have. */
+static const char *check_collective(const struct perf_options *o)
+{
+    if (o->collective != SYMWIN_ALLREDUCE &&
+        (o->kernel_count > 0 || o->race || (o->rivals & PERF_TORCH) != 0))
+        return "--kernel, --race and --against torch are for all-reduces: without --collective";
+    return NULL;
+}
+
 const char *options_complete(struct perf_options *options, int emulated)
 {
+    if (check_collective(options) != NULL)
+        return check_collective(options);
     if (check_own(options) != NULL)
         return check_own(options);
     if (options->tune != NULL && check_tune(options) != NULL) /* before defaults are filled in */

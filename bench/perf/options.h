@@ -51,6 +51,7 @@ struct perf_options {
     unsigned char op_order[PERF_MOST_NAMES];
     int all_algos; /* those that cannot serve a call are passed over */
     int blocks, block_threads, sm_limit;
+    int collective; /* symwin_collective */
     int window;
     unsigned placements; /* PERF_OUT_OF_PLACE, PERF_IN_PLACE */
     int rotate;

@@ -74,7 +74,7 @@ enum { MOST_WAYS = 40 };
 /* The ways that the options ask for: symwin's, then NCCL's, then what the machine gives: links and launches. */
 struct ways {
     struct way list[MOST_WAYS];
-    int count;  /* of all-reduces */
+    int count;  /* of collectives */
     int limits; /* behind them */
 };
 
@@ -96,10 +96,11 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
 
 struct result {
     const struct way *way;
+    symwin_collective collective;
     symwin_type type;
     symwin_op op;
-    size_t bytes;
-    uint64_t count;
+    size_t bytes;   /* of the larger buffer */
+    uint64_t count; /* elements that a rank passes, as the call has it */
     int in_place;
     int supported; /* 0: this way cannot serve the call; the rest is empty */
     int calls, repetitions;
@@ -108,15 +109,23 @@ struct result {
         max_us;     /* of a call; of the repetitions, or with --percentiles of single calls */
     double host_us; /* to launch a call: median, of the slowest rank; 0: not measured */
     double ratio;   /* a rival's time to that of ours, 0: none */
-    symwin_allreduce_info
+    symwin_collective_info
         launched; /* by symwin's ways and one's own on rank 0; blocks 0: by another's */
     int checked;
     uint64_t wrong; /* elements, on all ranks */
 };
 
+struct job;
 double result_algbw(const struct result *result); /* 10^9 bytes a second */
 double result_busbw(const struct result *result, int nranks);
 const char *result_launched(const struct result *result); /* an algorithm's name, or a kernel's */
+const char *result_op(const struct result *result);       /* "none" where nothing is reduced */
+
+/* A call of such a size, or a little less: in whole elements. */
+struct result result_of_size(const struct job *job, symwin_type type, size_t bytes);
+
+/* Where a rank's own part of the larger buffer begins, in bytes: what in place means. */
+size_t result_own(const struct result *result, int rank);
 
 /* ---- draft.c ---------------------------------------------------------------------------------- */
 
@@ -282,8 +291,8 @@ symwin_status rival_register(struct rank *r, void *memory, size_t bytes, int as_
                              void **handle);
 void rival_deregister(struct rank *r, int as_window, void *handle);
 void rival_free(void *memory);
-symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_t count,
-                              symwin_type type, symwin_op op);
+symwin_status rival_call(struct rank *r, const void *in, void *out, uint64_t count,
+                         symwin_type type, symwin_op op);
 
 /* ---- torch.c ---------------------------------------------------------------------------------- */
 
@@ -303,11 +312,10 @@ symwin_status ways_open(struct rank *r);
 void ways_close(struct rank *r, int failed);
 
 /* What a call by one of symwin's ways, or one's own, launches on this rank. */
-symwin_status way_query(struct rank *r, const struct result *result, symwin_allreduce_info *info);
+symwin_status way_query(struct rank *r, const struct result *result, symwin_collective_info *info);
 
 /* One call, queued. */
-symwin_status way_call(struct rank *r, const struct way *way, const struct pair *pair, int in_place,
-                       uint64_t count, symwin_type type, symwin_op op);
+symwin_status way_call(struct rank *r, const struct result *result, const struct pair *pair);
 
 /* ---- gate.c ----------------------------------------------------------------------------------- */
 

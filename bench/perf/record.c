@@ -33,7 +33,7 @@ static symwin_status open_csv(struct job *job)
     machine_print(job, job->csv.to, "# ");
     fprintf(job->csv.to, "library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,"
                          "repetitions,time_us,algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,"
-                         "host_us,ratio,launched,blocks,threads,measured\n");
+                         "host_us,ratio,launched,blocks,threads,measured,collective\n");
     return SYMWIN_OK;
 }
 
@@ -65,7 +65,7 @@ static void write_csv(struct job *job, const struct result *r)
     FILE *to = job->csv.to;
 
     fprintf(to, "%s,%s,%s,%s,%zu,%llu,%s,%s,%s,%d,%d,%d,%.3f,%.6g,%.6g,", r->way->library,
-            r->way->name, symwin_type_name(r->type), symwin_op_name(r->op), r->bytes,
+            r->way->name, symwin_type_name(r->type), result_op(r), r->bytes,
             (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r), mode(job),
             job->nranks, r->calls, r->repetitions, r->us, result_algbw(r),
             result_busbw(r, job->nranks));
@@ -78,10 +78,11 @@ static void write_csv(struct job *job, const struct result *r)
     if (r->ratio > 0)
         fprintf(to, "%.3f", r->ratio);
     if (r->launched.blocks > 0)
-        fprintf(to, ",%s,%d,%d,%d\n", result_launched(r), r->launched.blocks, r->launched.threads,
+        fprintf(to, ",%s,%d,%d,%d", result_launched(r), r->launched.blocks, r->launched.threads,
                 r->launched.measured);
     else
-        fprintf(to, ",,,,\n");
+        fprintf(to, ",,,,");
+    fprintf(to, ",%s\n", symwin_collective_name(r->collective));
     draft_flush(&job->csv);
 }
 
@@ -91,12 +92,13 @@ static void write_json(struct job *job, const struct result *r)
 
     fprintf(to, job->result_count > 1 ? ",\n" : "\n");
     fprintf(to,
-            "    {\"library\": \"%s\", \"algo\": \"%s\", \"type\": \"%s\", \"op\": \"%s\", "
+            "    {\"collective\": \"%s\", \"library\": \"%s\", "
+            "\"algo\": \"%s\", \"type\": \"%s\", \"op\": \"%s\", "
             "\"bytes\": %zu, \"count\": %llu, \"placement\": \"%s\", \"memory\": \"%s\", "
             "\"mode\": \"%s\", \"calls\": %d, \"repetitions\": %d,\n",
-            r->way->library, r->way->name, symwin_type_name(r->type), symwin_op_name(r->op),
-            r->bytes, (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r),
-            mode(job), r->calls, r->repetitions);
+            symwin_collective_name(r->collective), r->way->library, r->way->name,
+            symwin_type_name(r->type), result_op(r), r->bytes, (unsigned long long)r->count,
+            r->in_place ? "in" : "out", memory_name(r), mode(job), r->calls, r->repetitions);
     fprintf(to, "     \"time_us\": %.3f, \"algbw_gbs\": %.6g, \"busbw_gbs\": %.6g, ", r->us,
             result_algbw(r), result_busbw(r, job->nranks));
     if (r->checked)

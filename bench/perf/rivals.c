@@ -209,9 +209,13 @@ void rival_deregister(struct rank *r, int as_window, void *handle)
         nccl.ncclCommDeregister(r->nccl, handle);
 }
 
-symwin_status rival_allreduce(struct rank *r, const void *in, void *out, uint64_t count,
-                              symwin_type type, symwin_op op)
+symwin_status rival_call(struct rank *r, const void *in, void *out, uint64_t count,
+                         symwin_type type, symwin_op op)
 {
+    switch ((symwin_collective)r->job->options.collective) {
+    case SYMWIN_ALLREDUCE:
+        break;
+    }
     return check(
         r, nccl.ncclAllReduce(in, out, (size_t)count, types[type], ops[op], r->nccl, r->stream),
         "ncclAllReduce");

@@ -16,7 +16,7 @@ static void show_progress(struct rank *r, const struct result *result, int64_t b
         return;
     fprintf(stderr, "symwin-perf: %lld s: %zu bytes %s %s, %s%s\n",
             (long long)(sw_now_ms() - begun) / 1000, result->bytes, symwin_type_name(result->type),
-            symwin_op_name(result->op), result->way->name, result->in_place ? ", in place" : "");
+            result_op(result), result->way->name, result->in_place ? ", in place" : "");
 }
 
 void reference_take(struct reference *reference, const struct result *ours)
@@ -67,22 +67,17 @@ static symwin_status measure_way(struct rank *r, struct result model,
 static symwin_status sweep_sizes(struct rank *r, symwin_type type, symwin_op op, int64_t begun)
 {
     const struct job *job = r->job;
-    const size_t element = symwin_type_bytes(type);
     symwin_status status = SYMWIN_OK;
 
     for (size_t bytes = job->options.begin; bytes > 0 && status == SYMWIN_OK;
          bytes = options_next_size(&job->options, bytes)) {
         struct reference references[PLACEMENTS] = {{0}};
 
-        for (int i = 0; i < job->ways.count && bytes >= element && status == SYMWIN_OK; i++) {
-            const struct result model = {
-                .way = &job->ways.list[i],
-                .type = type,
-                .op = op,
-                .bytes = bytes / element * element,
-                .count = bytes / element,
-            };
+        struct result model = result_of_size(job, type, bytes);
 
+        model.op = op;
+        for (int i = 0; i < job->ways.count && model.count > 0 && status == SYMWIN_OK; i++) {
+            model.way = &job->ways.list[i];
             status = measure_way(r, model, references, begun);
         }
     }
@@ -130,13 +125,16 @@ static symwin_status sweep_limits(struct rank *r, int64_t begun)
 symwin_status sweep(struct rank *r)
 {
     const struct perf_options *o = &r->job->options;
+    const int reduces = sw_collectives[o->collective].reduces;
     const int64_t begun = sw_now_ms();
     symwin_status status = SYMWIN_OK;
 
     if (r->rank == 0)
         table_head(r->job);
     for (int t = 0; options_nth(o->type_order, o->types, t) >= 0; t++)
-        for (int p = 0; options_nth(o->op_order, o->ops, p) >= 0 && status == SYMWIN_OK; p++)
+        for (int p = 0; p < (reduces ? SW_OPS : 1) && options_nth(o->op_order, o->ops, p) >= 0 &&
+                        status == SYMWIN_OK;
+             p++)
             if (r->job->ways.count > 0)
                 status = sweep_sizes(r, (symwin_type)options_nth(o->type_order, o->types, t),
                                      (symwin_op)options_nth(o->op_order, o->ops, p), begun);

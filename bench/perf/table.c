@@ -12,7 +12,33 @@ double result_algbw(const struct result *result)
 /* What the links carry in each direction, if every byte goes as rarely as it can. */
 double result_busbw(const struct result *result, int nranks)
 {
-    return result_algbw(result) * (way_is_limit(result->way) ? 1 : 2.0 * (nranks - 1) / nranks);
+    const double crossings = sw_collectives[result->collective].crossings;
+
+    return result_algbw(result) *
+           (way_is_limit(result->way) ? 1 : crossings * (nranks - 1) / nranks);
+}
+
+const char *result_op(const struct result *result)
+{
+    return sw_collectives[result->collective].reduces ? symwin_op_name(result->op) : "none";
+}
+
+struct result result_of_size(const struct job *job, symwin_type type, size_t bytes)
+{
+    const symwin_collective collective = (symwin_collective)job->options.collective;
+    const size_t step = sw_collective_size(collective, job->nranks, symwin_type_bytes(type));
+
+    return (struct result){.collective = collective,
+                           .type = type,
+                           .bytes = bytes / step * step,
+                           .count = bytes / step};
+}
+
+size_t result_own(const struct result *result, int rank)
+{
+    return sw_collectives[result->collective].out_each
+               ? (size_t)rank * (size_t)result->count * symwin_type_bytes(result->type)
+               : 0;
 }
 
 const char *result_launched(const struct result *result)
@@ -27,7 +53,7 @@ void table_head(const struct job *job)
     const int rivals = o->rivals != 0 || o->kernel_count > 0;
 
     machine_print(job, stdout, "# ");
-    printf("#\n");
+    printf("# collective: %s\n#\n", symwin_collective_name((symwin_collective)o->collective));
     if (rivals)
         printf("# ratio: a rival's time to that of symwin's %s at the same size; above 1 symwin is "
                "ahead\n#\n",
@@ -76,8 +102,7 @@ void table_row(const struct job *job, const struct result *out, const struct res
     char host[24] = "-";
 
     printf(" %11zu %11llu %6s %5s %-16s", any->bytes, (unsigned long long)any->count,
-           limit ? "-" : symwin_type_name(any->type), limit ? "-" : symwin_op_name(any->op),
-           any->way->name);
+           limit ? "-" : symwin_type_name(any->type), limit ? "-" : result_op(any), any->way->name);
     print_figures(job, out);
     print_figures(job, in);
     if (any->host_us > 0)

@@ -44,14 +44,19 @@ struct tuning {
 
 /* ---- one choice ---- */
 
-static struct way way_of(const struct choice *choice)
+static symwin_collective collective_of(const struct tuning *t)
+{
+    return (symwin_collective)t->r->job->options.collective;
+}
+
+static struct way way_of(const struct tuning *t, const struct choice *choice)
 {
     return (struct way){
         .library = "symwin",
         .name = symwin_algo_name(choice->algo),
         .kind = WAY_SYMWIN,
         .algo = choice->algo,
-        .memory = sw_algo_needs(SYMWIN_ALLREDUCE, choice->algo, SW_NEEDS_WINDOWS) ? MEMORY_WINDOW
+        .memory = sw_algo_needs(collective_of(t), choice->algo, SW_NEEDS_WINDOWS) ? MEMORY_WINDOW
                                                                                   : MEMORY_PLAIN,
         .optional = 1, /* so that a call that cannot be made is no failure of this rank alone */
         .blocks = choice->blocks,
@@ -61,15 +66,11 @@ static struct way way_of(const struct choice *choice)
 
 static struct result result_of(const struct tuning *t, const struct way *way)
 {
-    const size_t element = symwin_type_bytes(t->type);
+    struct result result = result_of_size(t->r->job, t->type, t->bytes);
 
-    return (struct result){
-        .way = way,
-        .type = t->type,
-        .op = SYMWIN_SUM,
-        .bytes = t->bytes / element * element,
-        .count = t->bytes / element,
-    };
+    result.way = way;
+    result.op = SYMWIN_SUM;
+    return result;
 }
 
 /* Calls that take about `us` together. */
@@ -85,7 +86,7 @@ static int calls_for(const struct tuning *t, double us, int least, int most)
 static symwin_status measure_choice(struct tuning *t, struct choice *choice, int calls,
                                     int repetitions)
 {
-    const struct way way = way_of(choice);
+    const struct way way = way_of(t, choice);
     struct result result = result_of(t, &way);
     symwin_status status;
 
@@ -100,7 +101,7 @@ static symwin_status measure_choice(struct tuning *t, struct choice *choice, int
 /* The result of one call. */
 static symwin_status check_choice(struct tuning *t, const struct choice *choice)
 {
-    const struct way way = way_of(choice);
+    const struct way way = way_of(t, choice);
     struct result result = result_of(t, &way);
     const symwin_status status = measure_right(t->r, &result);
 
@@ -114,9 +115,9 @@ static symwin_status check_choice(struct tuning *t, const struct choice *choice)
 
 /* The grid that a choice comes to; 0 blocks: it does not fit. */
 static symwin_status find_grid(struct tuning *t, const struct choice *choice,
-                               symwin_allreduce_info *info)
+                               symwin_collective_info *info)
 {
-    const struct way way = way_of(choice);
+    const struct way way = way_of(t, choice);
     const struct result result = result_of(t, &way);
     const symwin_status status = way_query(t->r, &result, info);
 
@@ -165,7 +166,7 @@ static symwin_status try_threads(struct tuning *t, struct tried *tried, symwin_a
         most = o->sm_limit;
     for (int blocks = most; blocks > 0 && status == SYMWIN_OK; blocks = fewer(blocks)) {
         struct choice choice = {algo, blocks, threads, 0, 0};
-        symwin_allreduce_info info;
+        symwin_collective_info info;
 
         if (tried->count == MOST_CHOICES)
             return sw_fail(SYMWIN_NO_MEMORY, "--tune: more than %d choices", MOST_CHOICES);
@@ -183,20 +184,26 @@ static symwin_status try_threads(struct tuning *t, struct tried *tried, symwin_a
     return status;
 }
 
-/* One-shots with and without flags differ for floats only, and there those without have half the bytes. */
-static int is_candidate(symwin_algo algo, symwin_type type)
+/* With and without flags algorithms differ for floats only, and there those without have half the
+ * bytes. */
+static int is_candidate(symwin_collective collective, symwin_algo algo, symwin_type type)
 {
-    return algo != SYMWIN_ALGO_AUTO &&
-           algo != (sw_type_is_float(type) ? SYMWIN_ALGO_ONESHOT : SYMWIN_ALGO_ONESHOT_SENTINEL);
+    const int is_float = sw_type_is_float(type);
+
+    for (int i = 0; i < SW_ALGOS && is_float; i++)
+        if (sw_algorithm(collective, (symwin_algo)i)->integers == algo)
+            return 0;
+    return sw_algo_is_there(collective, algo) &&
+           (is_float || sw_algorithm(collective, algo)->integers == SYMWIN_ALGO_AUTO);
 }
 
 static symwin_status try_algo(struct tuning *t, symwin_algo algo)
 {
     static const int workers[THREADS] = {992, 736, 608, 512, 256, 128, 64};
-    struct tried *tried = &t->tried[sw_algo_needs(SYMWIN_ALLREDUCE, algo, SW_NEEDS_WINDOWS)];
+    struct tried *tried = &t->tried[sw_algo_needs(collective_of(t), algo, SW_NEEDS_WINDOWS)];
     const int first = tried->count;
     const struct choice own = {.algo = algo};
-    symwin_allreduce_info info;
+    symwin_collective_info info;
     symwin_status status = find_grid(t, &own, &info);
 
     if (status != SYMWIN_OK || info.blocks == 0)
@@ -302,7 +309,7 @@ static symwin_status tune_size(struct tuning *t)
     t->measured_before = t->measured;
     t->tried[0].count = t->tried[1].count = 0;
     for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL && status == SYMWIN_OK; i++)
-        if (is_candidate((symwin_algo)i, t->type))
+        if (is_candidate(collective_of(t), (symwin_algo)i, t->type))
             status = try_algo(t, (symwin_algo)i);
     for (int kind = 0; kind < 2 && status == SYMWIN_OK; kind++)
         status = play_final(t, &t->tried[kind]);
@@ -329,7 +336,7 @@ static symwin_status tune_type(struct tuning *t)
     t->expected_us = 0;
     for (t->bytes = o->begin; t->bytes > 0 && status == SYMWIN_OK;
          t->bytes = options_next_size(o, t->bytes))
-        if (t->bytes >= symwin_type_bytes(t->type))
+        if (result_of_size(t->r->job, t->type, t->bytes).count > 0)
             status = tune_size(t);
     return status;
 }

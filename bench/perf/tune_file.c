@@ -14,6 +14,7 @@ struct row {
 
 struct tune_file {
     struct draft draft;
+    symwin_collective collective;
     char gpu[128];
     int nranks;
     struct row *rows; /* owned */
@@ -27,6 +28,7 @@ symwin_status tune_file_open(const struct job *job, const char *gpu, struct tune
 
     if (file == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no memory for --tune's table");
+    file->collective = (symwin_collective)job->options.collective;
     file->nranks = job->nranks;
     snprintf(file->gpu, sizeof file->gpu, "%s", gpu);
     status = draft_open(&file->draft, "--tune", job->options.tune);
@@ -35,7 +37,8 @@ symwin_status tune_file_open(const struct job *job, const char *gpu, struct tune
         return status;
     }
     machine_print(job, file->draft.to, "# ");
-    fprintf(file->draft.to, "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n");
+    fprintf(file->draft.to,
+            "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n");
     *out = file;
     return SYMWIN_OK;
 }
@@ -85,7 +88,8 @@ static int write_rows(const struct tune_file *file)
 
         if (i + 1 < file->count && is_same(row, row + 1))
             continue;
-        fprintf(file->draft.to, "%s,%d,%zu,%s,%d,%zu,%s,%d,%d\n", file->gpu, file->nranks,
+        fprintf(file->draft.to, "%s,%s,%d,%zu,%s,%d,%zu,%s,%d,%d\n",
+                symwin_collective_name(file->collective), file->gpu, file->nranks,
                 symwin_type_bytes(row->type), sw_type_is_float(row->type) ? "float" : "integer",
                 row->registered, row->bytes, symwin_algo_name(row->choice.algo), row->choice.blocks,
                 row->choice.threads);

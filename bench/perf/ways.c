@@ -279,66 +279,91 @@ static symwin_status link_call(struct rank *r, const struct way *way, const stru
                     "cuMemcpyAsync to rank %d", next);
 }
 
-static symwin_allreduce_options call_options(const struct way *way)
+static symwin_collective_options call_options(const struct way *way)
 {
-    return (symwin_allreduce_options){.size = sizeof(symwin_allreduce_options),
-                                      .algo = way->algo,
-                                      .blocks = way->blocks,
-                                      .threads = way->threads};
+    return (symwin_collective_options){.size = sizeof(symwin_collective_options),
+                                       .algo = way->algo,
+                                       .blocks = way->blocks,
+                                       .threads = way->threads};
 }
 
-static symwin_status own_way_call(struct rank *r, const struct way *way, const struct pair *pair,
-                                  int in_place, uint64_t count, symwin_type type, symwin_op op)
+static symwin_status own_way_call(struct rank *r, const struct result *result,
+                                  const struct pair *pair, const void *in)
 {
-    struct own_kernel *k = &r->own[way->own];
-    const void *in = in_place ? pair->out : pair->in;
+    struct own_kernel *k = &r->own[result->way->own];
     struct own_call call = {.in = (uint64_t)(uintptr_t)in,
                             .out = (uint64_t)(uintptr_t)pair->out,
-                            .in_offset = in_place ? pair->out_offset : pair->in_offset,
+                            .in_offset = result->in_place ? pair->out_offset : pair->in_offset,
                             .out_offset = pair->out_offset,
-                            .count = count,
-                            .type = type,
-                            .op = op};
-    const char *refused = own_refusal(&k->about, r->job->nranks, type, op, count, in_place, 256);
+                            .count = result->count,
+                            .type = result->type,
+                            .op = result->op};
+    const char *refused = own_refusal(&k->about, r->job->nranks, result->type, result->op,
+                                      result->count, result->in_place, 256);
 
     if (refused != NULL)
         return sw_fail(SYMWIN_UNSUPPORTED, "%s does not serve %s (SYMWIN_KERNEL_ABOUT)", k->name,
                        refused);
-    own_grid(r, k, count * symwin_type_bytes(type), &call.blocks, &call.threads);
+    own_grid(r, k, result->bytes, &call.blocks, &call.threads);
     return own_launch(r, k, &call);
 }
 
-symwin_status way_query(struct rank *r, const struct result *result, symwin_allreduce_info *info)
+static const void *input_of(const struct rank *r, const struct result *result,
+                            const struct pair *pair)
+{
+    const unsigned char *out = pair->out;
+
+    return result->in_place ? out + result_own(result, r->rank) : pair->in;
+}
+
+symwin_status way_query(struct rank *r, const struct result *result, symwin_collective_info *info)
 {
     const struct pair *pair = &r->memory[result->way->memory][0];
-    const symwin_allreduce_options options = call_options(result->way);
+    const symwin_collective_options options = call_options(result->way);
+    const void *in = input_of(r, result, pair);
 
     if (result->way->kind == WAY_OWN) {
-        *info = (symwin_allreduce_info){0};
+        *info = (symwin_collective_info){0};
         own_grid(r, &r->own[result->way->own], result->bytes, &info->blocks, &info->threads);
         return SYMWIN_OK;
     }
-    return symwin_allreduce_query(r->comm, result->in_place ? pair->out : pair->in, pair->out,
-                                  result->count, result->type, result->op, &options, info);
+    switch (result->collective) {
+    case SYMWIN_ALLREDUCE:
+        break;
+    }
+    return symwin_allreduce_query(r->comm, in, pair->out, result->count, result->type, result->op,
+                                  &options, info);
 }
 
-symwin_status way_call(struct rank *r, const struct way *way, const struct pair *pair, int in_place,
-                       uint64_t count, symwin_type type, symwin_op op)
+static symwin_status symwin_call(struct rank *r, const struct result *result,
+                                 const struct pair *pair, const void *in)
 {
-    const symwin_allreduce_options options = call_options(way);
-    const void *in = in_place ? pair->out : pair->in;
+    const symwin_collective_options options = call_options(result->way);
+
+    switch (result->collective) {
+    case SYMWIN_ALLREDUCE:
+        break;
+    }
+    return symwin_allreduce_with(r->comm, in, pair->out, result->count, result->type, result->op,
+                                 &options, r->stream);
+}
+
+symwin_status way_call(struct rank *r, const struct result *result, const struct pair *pair)
+{
+    const struct way *way = result->way;
+    const void *in = input_of(r, result, pair);
 
     switch (way->kind) {
     case WAY_SYMWIN:
-        return symwin_allreduce_with(r->comm, in, pair->out, count, type, op, &options, r->stream);
+        return symwin_call(r, result, pair, in);
     case WAY_OWN:
-        return own_way_call(r, way, pair, in_place, count, type, op);
+        return own_way_call(r, result, pair, in);
     case WAY_NCCL:
-        return rival_allreduce(r, in, pair->out, count, type, op);
+        return rival_call(r, in, pair->out, result->count, result->type, result->op);
     case WAY_LAUNCH:
     case WAY_LAUNCH_EARLY:
         return launch_nothing(r, way->kind == WAY_LAUNCH_EARLY);
     default:
-        return link_call(r, way, pair, (size_t)count * symwin_type_bytes(type));
+        return link_call(r, way, pair, result->bytes);
     }
 }

@@ -181,6 +181,7 @@ static uint32_t digest(const struct call *c, const struct sw_plan *plan)
 {
     const int needs_windows = (plan->algorithm->needs & SW_NEEDS_WINDOWS) != 0;
     const uint64_t words[] = {
+        (uint64_t)c->query.collective,
         c->count,
         (uint64_t)c->query.type,
         (uint64_t)c->query.op,
@@ -217,11 +218,12 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
         .out_offset = c->out_offset,
         .count = c->count,
         .digest = digest(c, plan),
-        .what = SW_WHAT(q->type, q->op, plan->algo, q->windows),
+        .what = SW_WHAT(q->collective, q->type, q->op, plan->algo, q->windows),
         .op = (uint32_t)q->op,
         .done = done,
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,
+        .bytes = q->bytes,
         .timeout_ns = comm->kernel_timeout_ms < 0 ? 0
                                                   : (uint64_t)comm->kernel_timeout_ms * 1000000u,
     };

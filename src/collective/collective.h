@@ -6,5 +6,6 @@
 #include "src/collective/kernel_table.h"
 #include "src/collective/order.h"
 #include "src/collective/select.h"
+#include "src/collective/table.h"
 
 #endif

@@ -14,8 +14,8 @@
 /* A kernel that every device has; what is captured never runs. */
 static symwin_status capture_kernel(const symwin_comm *comm, CUstream stream, CUgraph *graph)
 {
-    const struct sw_kernel *kernel = sw_kernels_get(comm->kernels, SYMWIN_ALGO_ONESHOT, SYMWIN_U32,
-                                                    SYMWIN_SUM, SW_SHAPE_any);
+    const struct sw_kernel *kernel = sw_kernels_get(
+        comm->kernels, SYMWIN_ALLREDUCE, SYMWIN_ALGO_ONESHOT, SYMWIN_U32, SYMWIN_SUM, SW_SHAPE_any);
     struct sw_kernel_args args = {0};
     void *params[] = {&args};
     symwin_status status;

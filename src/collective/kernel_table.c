@@ -16,11 +16,13 @@ extern const struct sw_emu_image sw_kernels_emu_image; /* kernels/emu_image.cc *
 
 /* The short names of the kernel list as indices. */
 enum {
+#define COLLECTIVE_INDEX(name, value, text) COLLECTIVE_##text = value,
 #define ALGO_INDEX(name, value, text) ALGO_##text = value,
 #define TYPE_INDEX(name, value, text, bytes) TYPE_##text = value,
 #define OP_INDEX(name, value, text) OP_##text = value,
-    OP_other = SYMWIN_AVG, /* which has none of its own */
-    SYMWIN_ALGO_LIST(ALGO_INDEX) SYMWIN_TYPE_LIST(TYPE_INDEX) SYMWIN_OP_LIST(OP_INDEX)
+    OP_other = SYMWIN_AVG, /* which has none of its own, nor has AVG: it is a sum's */
+    SYMWIN_COLLECTIVE_LIST(COLLECTIVE_INDEX) SYMWIN_ALGO_LIST(ALGO_INDEX)
+        SYMWIN_TYPE_LIST(TYPE_INDEX) SYMWIN_OP_LIST(OP_INDEX)
 };
 
 enum {
@@ -34,11 +36,12 @@ static const char *const file_names[] = {
 
 static const struct {
     const char *name;
-    unsigned char file, algo, type, op, ranks, shape;
+    unsigned char file, collective, algo, type, op, ranks, shape;
 } kernel_list[] = {
-#define KERNEL(file, algo, type, op, ranks, shape)                                                 \
-    {SW_KERNEL_TEXT(algo, type, op, ranks, shape),                                                 \
+#define KERNEL(file, collective, algo, type, op, ranks, shape)                                     \
+    {SW_KERNEL_TEXT(collective, algo, type, op, ranks, shape),                                     \
      FILE_##file,                                                                                  \
+     COLLECTIVE_##collective,                                                                      \
      ALGO_##algo,                                                                                  \
      TYPE_##type,                                                                                  \
      OP_##op,                                                                                      \
@@ -59,7 +62,7 @@ struct sw_kernels {
     int refs;
     int multiprocessors;
     int early; /* kernels can begin before the one ahead has ended */
-    struct sw_kernel table[SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
+    struct sw_kernel table[SW_COLLECTIVES][SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
 };
 
 static struct {
@@ -154,7 +157,8 @@ static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction fu
 
 static const struct sw_algorithm *algorithm_of(size_t which)
 {
-    return sw_algorithm(SYMWIN_ALLREDUCE, (symwin_algo)kernel_list[which].algo);
+    return sw_algorithm((symwin_collective)kernel_list[which].collective,
+                        (symwin_algo)kernel_list[which].algo);
 }
 
 /* What a kernel can do is what it was compiled for, which may be less than the device could: then it leaves *out as it
@@ -225,6 +229,13 @@ static symwin_status find_multiprocessors(int device, int *out)
     return SYMWIN_OK;
 }
 
+static struct sw_kernel *place_of(struct sw_kernels *kernels, size_t which)
+{
+    return &kernels
+                ->table[kernel_list[which].collective][kernel_list[which].algo]
+                       [kernel_list[which].type][kernel_list[which].op][kernel_list[which].shape];
+}
+
 static symwin_status load_device(struct sw_kernels *kernels)
 {
     const int device = kernels->device;
@@ -245,9 +256,7 @@ static symwin_status load_device(struct sw_kernels *kernels)
         if (library_of(i) == NULL)
             return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
                            file_names[kernel_list[i].file]);
-        status = load_kernel(kernels, i,
-                             &kernels->table[kernel_list[i].algo][kernel_list[i].type]
-                                            [kernel_list[i].op][kernel_list[i].shape]);
+        status = load_kernel(kernels, i, place_of(kernels, i));
     }
     return status;
 }
@@ -310,20 +319,37 @@ void sw_kernels_release(struct sw_kernels *kernels)
     pthread_mutex_unlock(&loaded.mutex);
 }
 
-const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
+const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
+                                       symwin_collective collective, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape)
 {
-    const struct sw_algorithm *a = sw_algorithm(SYMWIN_ALLREDUCE, algo);
-    const int own = op == SYMWIN_AVG ? OP_sum : (int)op;
-    const struct sw_kernel *of = kernels->table[algo][type][own];
+    const struct sw_algorithm *a = sw_algorithm(collective, algo);
+    const int reduces = sw_collectives[collective].reduces;
+    const struct sw_kernel(*ops)[SW_SHAPES] = kernels->table[collective][algo][reduces ? type : 0];
+    const struct sw_kernel *of = ops[!reduces || op == SYMWIN_AVG ? 0 : op];
 
-    if (of[SW_SHAPE_any].function == NULL && own != OP_sum)
-        of = kernels->table[algo][type][OP_other];
+    if (of[SW_SHAPE_any].function == NULL && op != SYMWIN_SUM && op != SYMWIN_AVG)
+        of = ops[OP_other];
     if (of[SW_SHAPE_any].function == NULL && a->integers != SYMWIN_ALGO_AUTO)
-        return sw_kernels_get(kernels, a->integers, type, op, shape);
+        return sw_kernels_get(kernels, collective, a->integers, type, op, shape);
     if (of[shape].function != NULL)
         return &of[shape];
     return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;
+}
+
+static int has_algo(const struct sw_kernels *kernels, symwin_algo algo)
+{
+    int c, found = 0;
+
+    for (c = 0; c < SW_COLLECTIVES; c++) {
+        if (!sw_algo_is_there((symwin_collective)c, algo))
+            continue;
+        if (sw_kernels_get(kernels, (symwin_collective)c, algo, SYMWIN_F32, SYMWIN_SUM,
+                           SW_SHAPE_any) == NULL)
+            return 0;
+        found = 1;
+    }
+    return found;
 }
 
 unsigned sw_kernels_algos(const struct sw_kernels *kernels)
@@ -332,7 +358,7 @@ unsigned sw_kernels_algos(const struct sw_kernels *kernels)
     int i;
 
     for (i = SYMWIN_ALGO_AUTO + 1; i < SW_ALGOS; i++)
-        if (sw_kernels_get(kernels, (symwin_algo)i, SYMWIN_F32, SYMWIN_SUM, SW_SHAPE_any) != NULL)
+        if (has_algo(kernels, (symwin_algo)i))
             algos |= 1u << i;
     return algos;
 }

@@ -26,9 +26,10 @@ struct sw_kernel {
 };
 
 /* The kernel for messages of that shape, or else for any. NULL: there is none. */
-const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels, symwin_algo algo,
+const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
+                                       symwin_collective collective, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape);
-/* Bit i: there are kernels of algorithm i. */
+/* Bit i: there are kernels of algorithm i, of each collective that has it. */
 unsigned sw_kernels_algos(const struct sw_kernels *kernels);
 int sw_kernels_multiprocessors(const struct sw_kernels *kernels);
 /* Whether a kernel can begin before the one ahead of it in its stream has ended. */

@@ -24,6 +24,12 @@ enum {
 
 /* ---- which algorithm ---- */
 
+/* Of a call, as tables and symwin-perf count: bytes of the larger buffer. */
+static size_t size_of(const struct sw_query *q)
+{
+    return sw_collective_size(q->collective, q->comm->nranks, q->bytes);
+}
+
 static const struct sw_algorithm *algorithm_of(const struct sw_query *q, symwin_algo algo)
 {
     return sw_algorithm(q->collective, algo);
@@ -85,7 +91,7 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
 static const struct sw_kernel *find(const struct sw_query *q, symwin_algo algo,
                                     enum sw_kernel_shape shape)
 {
-    return sw_kernels_get(q->comm->kernels, algo, q->type, q->op, shape);
+    return sw_kernels_get(q->comm->kernels, q->collective, algo, q->type, q->op, shape);
 }
 
 /* Whether an algorithm can serve the call, by which kernel; or what it lacks. */
@@ -334,7 +340,7 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
 
     *out = (struct sw_plan){.algo = algo};
     if (algo == SYMWIN_ALGO_AUTO) {
-        row = sw_tuning_find(q->comm->tuning, q->type, q->windows, q->bytes);
+        row = sw_tuning_find(q->comm->tuning, q->collective, q->type, q->windows, size_of(q));
         out->measured = by_row(q, row, out);
         if (!out->measured)
             by_model(q, out);

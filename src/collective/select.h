@@ -8,7 +8,7 @@
 /* ---- tuning.c: tables of measured choices ------------------------------------------------------ */
 
 struct sw_tuning_row {
-    uint64_t bytes;           /* of the largest message that the row is for */
+    uint64_t bytes;           /* of the largest call that the row is for: sw_collective_size() */
     symwin_algo algo;         /* not AUTO */
     uint32_t blocks, threads; /* 0: the library's own */
 };
@@ -34,7 +34,8 @@ symwin_status sw_tuning_agree(symwin_comm *comm, const char *call, int at);
 uint64_t sw_tuning_hash(const struct sw_tuning *tuning);
 
 /* The row for a message, NULL: there is none. `registered`: both buffers lie in windows. */
-const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning, symwin_type type,
+const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning,
+                                           symwin_collective collective, symwin_type type,
                                            int registered, size_t bytes);
 
 /* ---- choice.c: which algorithm, which grid ----------------------------------------------------- */

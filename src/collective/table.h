@@ -83,6 +83,15 @@ static inline int sw_algo_needs(symwin_collective collective, symwin_algo algo, 
     return (sw_algorithm(collective, algo)->needs & what) != 0;
 }
 
+/* The size of a call, as tables of measured choices and symwin-perf count: bytes of the larger
+ * buffer. `bytes`: of `count` elements. */
+static inline size_t sw_collective_size(symwin_collective collective, int nranks, size_t bytes)
+{
+    const struct sw_collective *c = &sw_collectives[collective];
+
+    return c->in_each || c->out_each ? bytes * (size_t)nranks : bytes;
+}
+
 /* Others are integers, which have no pattern of bits to spare: pushes carry flags beside them. */
 static inline int sw_type_is_float(symwin_type type)
 {

@@ -14,14 +14,16 @@
 #include "src/collective/tables.h"
 
 #define VARIABLE "SYMWIN_TUNING"
-#define COLUMNS "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads"
+#define COLUMNS "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads"
+#define COLUMNS_OF_OLD "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads" /* allreduce */
 
 enum {
-    FIELDS = 9,
+    FIELDS = 10,
     MOST_FILE_BYTES = 1 << 20,
     MOST_LINE_BYTES = 255,
     WIDTHS = 4,            /* 1, 2, 4 and 8 bytes */
-    LISTS = WIDTHS * 2 * 2 /* kinds; registered or not */
+    KEYS = WIDTHS * 2 * 2, /* of a collective: kinds; registered or not */
+    LISTS = SW_COLLECTIVES * KEYS
 };
 
 struct row {
@@ -51,6 +53,7 @@ struct reader {
     const char *gpu;
     int nranks;
     int line;
+    int fields; /* of a row; 0: no line has named the columns yet */
 };
 
 static int field_is(const struct field *field, const char *word)
@@ -96,9 +99,9 @@ static int number(const struct field *field, uint64_t least, uint64_t most, uint
 
 /* ---- lines ---- */
 
-static int list_of(int width_log2, int is_float, int registered)
+static int list_of(symwin_collective collective, int width_log2, int is_float, int registered)
 {
-    return (width_log2 * 2 + is_float) * 2 + registered;
+    return (int)collective * KEYS + (width_log2 * 2 + is_float) * 2 + registered;
 }
 
 static int list_is_registered(int list)
@@ -106,57 +109,74 @@ static int list_is_registered(int list)
     return list % 2;
 }
 
-static int algo_named(const struct field *field, symwin_algo *out)
+static int collective_named(const struct field *field, symwin_collective *out)
+{
+    int i;
+
+    for (i = 0; i < SW_COLLECTIVES; i++)
+        if (field_is(field, symwin_collective_name((symwin_collective)i))) {
+            *out = (symwin_collective)i;
+            return 1;
+        }
+    return 0;
+}
+
+static int algo_named(symwin_collective collective, const struct field *field, symwin_algo *out)
 {
     int i;
 
     for (i = SYMWIN_ALGO_AUTO + 1; i < SW_ALGOS; i++)
-        if (field_is(field, symwin_algo_name((symwin_algo)i))) {
+        if (sw_algo_is_there(collective, (symwin_algo)i) &&
+            field_is(field, symwin_algo_name((symwin_algo)i))) {
             *out = (symwin_algo)i;
             return 1;
         }
     return 0;
 }
 
-static symwin_status parse_key(const struct reader *r, const struct field f[FIELDS], int *nranks,
-                               int *list)
+/* The columns of a row. */
+enum column { COLLECTIVE, GPU, NRANKS, WIDTH, KIND, REGISTERED, BYTES, ALGO, BLOCKS, ROW_THREADS };
+
+static symwin_status parse_key(const struct reader *r, const struct field f[FIELDS],
+                               symwin_collective collective, int *nranks, int *list)
 {
     uint64_t ranks = 0, width = 0, registered = 0;
     int is_float, log2;
 
-    if (f[0].length == 0)
-        return bad(r, "gpu", &f[0], "a GPU's name");
-    if (!number(&f[1], 1, SW_MAX_RANKS, &ranks))
-        return bad(r, "nranks", &f[1], "1 to 4096");
-    if (!number(&f[2], 1, 8, &width) || (width & (width - 1)) != 0)
-        return bad(r, "width", &f[2], "1, 2, 4 or 8");
-    is_float = field_is(&f[3], "float");
-    if (!is_float && !field_is(&f[3], "integer"))
-        return bad(r, "kind", &f[3], "float or integer");
-    if (!number(&f[4], 0, 1, &registered))
-        return bad(r, "registered", &f[4], "0 or 1");
+    if (f[GPU].length == 0)
+        return bad(r, "gpu", &f[GPU], "a GPU's name");
+    if (!number(&f[NRANKS], 1, SW_MAX_RANKS, &ranks))
+        return bad(r, "nranks", &f[NRANKS], "1 to 4096");
+    if (!number(&f[WIDTH], 1, 8, &width) || (width & (width - 1)) != 0)
+        return bad(r, "width", &f[WIDTH], "1, 2, 4 or 8");
+    is_float = field_is(&f[KIND], "float");
+    if (!is_float && !field_is(&f[KIND], "integer"))
+        return bad(r, "kind", &f[KIND], "float or integer");
+    if (!number(&f[REGISTERED], 0, 1, &registered))
+        return bad(r, "registered", &f[REGISTERED], "0 or 1");
     for (log2 = 0; width > 1; width /= 2)
         log2++;
     *nranks = (int)ranks;
-    *list = list_of(log2, is_float, (int)registered);
+    *list = list_of(collective, log2, is_float, (int)registered);
     return SYMWIN_OK;
 }
 
 static symwin_status parse_choice(const struct reader *r, const struct field f[FIELDS],
-                                  int registered, struct sw_tuning_row *row)
+                                  symwin_collective collective, int registered,
+                                  struct sw_tuning_row *row)
 {
     uint64_t blocks = 0, threads = 0;
 
-    if (!number(&f[5], 1, INT64_MAX, &row->bytes))
-        return bad(r, "bytes", &f[5], "a number from 1 on");
-    if (!algo_named(&f[6], &row->algo))
-        return bad(r, "algo", &f[6], "an algorithm of symwin.h");
-    if (sw_algo_needs(SYMWIN_ALLREDUCE, row->algo, SW_NEEDS_WINDOWS) && !registered)
-        return bad(r, "registered", &f[4], "1 for an algorithm over windows");
-    if (!number(&f[7], 0, 65536, &blocks))
-        return bad(r, "blocks", &f[7], "0 to 65536");
-    if (!number(&f[8], 0, 1024, &threads))
-        return bad(r, "threads", &f[8], "0 to 1024");
+    if (!number(&f[BYTES], 1, INT64_MAX, &row->bytes))
+        return bad(r, "bytes", &f[BYTES], "a number from 1 on");
+    if (!algo_named(collective, &f[ALGO], &row->algo))
+        return bad(r, "algo", &f[ALGO], "an algorithm of symwin.h for the collective");
+    if (sw_algo_needs(collective, row->algo, SW_NEEDS_WINDOWS) && !registered)
+        return bad(r, "registered", &f[REGISTERED], "1 for an algorithm over windows");
+    if (!number(&f[BLOCKS], 0, 65536, &blocks))
+        return bad(r, "blocks", &f[BLOCKS], "0 to 65536");
+    if (!number(&f[ROW_THREADS], 0, 1024, &threads))
+        return bad(r, "threads", &f[ROW_THREADS], "0 to 1024");
     row->blocks = (uint32_t)blocks;
     row->threads = (uint32_t)threads;
     return SYMWIN_OK;
@@ -178,39 +198,49 @@ static symwin_status keep(const struct reader *r, struct sw_tuning *t, const str
     return SYMWIN_OK;
 }
 
+/* A file whose columns do not name a collective is about all-reduces. */
 static symwin_status parse_row(const struct reader *r, const char *text, size_t length,
                                struct sw_tuning *t)
 {
-    struct field f[FIELDS] = {{text, 0}};
+    const int first = FIELDS - r->fields;
+    struct field f[FIELDS] = {{"allreduce", 9}};
+    symwin_collective collective = SYMWIN_ALLREDUCE;
     struct row row = {.line = r->line};
     symwin_status status;
-    int nranks = 0, count = 1;
+    int nranks = 0, count = first + 1;
     size_t i;
 
+    f[first] = (struct field){text, 0};
     for (i = 0; i < length; i++) {
         if (text[i] != ',') {
             f[count - 1].length++;
             continue;
         }
         if (count == FIELDS)
-            return bad_line(r, "has more than 9 columns");
+            return bad_line(r, "has more columns than are named");
         f[count++].at = text + i + 1;
     }
     if (count < FIELDS)
-        return bad_line(r, "has fewer than 9 columns");
-    status = parse_key(r, f, &nranks, &row.list);
+        return bad_line(r, "has fewer columns than are named");
+    if (!collective_named(&f[COLLECTIVE], &collective))
+        return bad(r, "collective", &f[COLLECTIVE], "a collective of symwin.h");
+    status = parse_key(r, f, collective, &nranks, &row.list);
     if (status == SYMWIN_OK)
-        status = parse_choice(r, f, list_is_registered(row.list), &row.is);
-    if (status != SYMWIN_OK || nranks != r->nranks || !field_is(&f[0], r->gpu))
+        status = parse_choice(r, f, collective, list_is_registered(row.list), &row.is);
+    if (status != SYMWIN_OK || nranks != r->nranks || !field_is(&f[GPU], r->gpu))
         return status;
     return keep(r, t, &row);
+}
+
+static int line_is(const char *line, size_t length, const char *text)
+{
+    return length == strlen(text) && memcmp(line, text, length) == 0;
 }
 
 static symwin_status read_lines(struct reader *r, const char *text, size_t bytes,
                                 struct sw_tuning *t)
 {
     symwin_status status = SYMWIN_OK;
-    int has_columns = 0;
     size_t at = 0;
 
     while (at < bytes && status == SYMWIN_OK) {
@@ -226,16 +256,18 @@ static symwin_status read_lines(struct reader *r, const char *text, size_t bytes
             return bad_line(r, "is no text");
         if (length == 0 || line[0] == '#')
             continue;
-        if (length == strlen(COLUMNS) && memcmp(line, COLUMNS, length) == 0)
-            has_columns = 1; /* again where files were put together */
-        else if (has_columns)
+        if (line_is(line, length, COLUMNS)) /* again where files were put together */
+            r->fields = FIELDS;
+        else if (line_is(line, length, COLUMNS_OF_OLD))
+            r->fields = FIELDS - 1;
+        else if (r->fields > 0)
             status = parse_row(r, line, length, t);
         else
             return bad_line(r, "does not name the columns " COLUMNS);
     }
     r->line++;
-    return status != SYMWIN_OK || has_columns ? status
-                                              : bad_line(r, "does not name the columns " COLUMNS);
+    return status != SYMWIN_OK || r->fields > 0 ? status
+                                                : bad_line(r, "does not name the columns " COLUMNS);
 }
 
 /* ---- order ---- */
@@ -256,12 +288,13 @@ static void hash_word(uint64_t *hash, uint64_t word)
 /* A width that was not measured goes as the next larger one of its kind, or the next smaller. */
 static void fill_gaps(struct sw_tuning *t)
 {
-    int list, step;
+    int first, key, step;
 
-    for (step = -1; step <= 1; step += 2)
-        for (list = step < 0 ? LISTS - 5 : 4; list >= 0 && list < LISTS; list += step)
-            if (t->lists[list].first == t->lists[list].end)
-                t->lists[list] = t->lists[list - 4 * step];
+    for (first = 0; first < LISTS; first += KEYS)
+        for (step = -1; step <= 1; step += 2)
+            for (key = step < 0 ? KEYS - 5 : 4; key >= 0 && key < KEYS; key += step)
+                if (t->lists[first + key].first == t->lists[first + key].end)
+                    t->lists[first + key] = t->lists[first + key - 4 * step];
 }
 
 static symwin_status sort(struct reader *r, struct sw_tuning *t)
@@ -292,7 +325,7 @@ static symwin_status sort(struct reader *r, struct sw_tuning *t)
 symwin_status sw_tuning_parse(const char *call, const char *name, const char *text, size_t bytes,
                               const char *gpu, int nranks, struct sw_tuning **out)
 {
-    struct reader r = {call, name, gpu, nranks, 0};
+    struct reader r = {.call = call, .name = name, .gpu = gpu, .nranks = nranks};
     struct sw_tuning *t = calloc(1, sizeof *t);
     symwin_status status;
 
@@ -448,14 +481,15 @@ uint64_t sw_tuning_hash(const struct sw_tuning *t)
     return t == NULL ? 0 : t->hash | 1;
 }
 
-const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *t, symwin_type type,
-                                           int registered, size_t bytes)
+const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *t, symwin_collective collective,
+                                           symwin_type type, int registered, size_t bytes)
 {
     int list, low, high;
 
     if (t == NULL)
         return NULL;
-    list = list_of(__builtin_ctzl(symwin_type_bytes(type)), sw_type_is_float(type), registered);
+    list = list_of(collective, __builtin_ctzl(symwin_type_bytes(type)), sw_type_is_float(type),
+                   registered);
     low = t->lists[list].first;
     high = t->lists[list].end - 1; /* the last row also serves what is larger */
     if (low > high)

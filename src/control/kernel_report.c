@@ -185,6 +185,10 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
     const char *name = NULL;
 
     switch ((enum sw_kernel_argument)argument) {
+    case SW_ARGUMENT_COLLECTIVE:
+        name = symwin_collective_name((symwin_collective)value);
+        snprintf(text, bytes, "symwin_%s()", name != NULL ? name : "?");
+        return text;
     case SW_ARGUMENT_TYPE:
         name = symwin_type_name((symwin_type)value);
         break;
@@ -212,11 +216,12 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
 
 static symwin_status mismatch(const char *call, const struct sw_finding *found)
 {
-    static const char *const names[] = {"an argument",      "count",     "type",
-                                        "operation",        "algorithm", "the offset of in",
-                                        "the offset of out"};
+    static const char *const names[] = {
+        "an argument",      "the call",         "count", "type", "operation", "algorithm",
+        "the offset of in", "the offset of out"};
     const uint32_t argument = found->argument < sizeof names / sizeof names[0] ? found->argument
                                                                                : 0;
+    const char *verb = argument == SW_ARGUMENT_COLLECTIVE ? "called" : "passed";
     char wrong[128], right[128], theirs[64], others[64], who[320];
 
     name_ranks(wrong, sizeof wrong, found->rank, found->differ);
@@ -225,17 +230,19 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
              strncmp(wrong, "ranks", 5) == 0 ? "" : "s", right,
              found->tie ? ", and no majority agrees" : "");
     if (argument == SW_ARGUMENT_UNKNOWN)
-        return sw_fail(SYMWIN_MISMATCH,
-                       "%s: in collective %u the arguments differ: %s; count, type, operation, "
-                       "algorithm and window offsets must agree; destroy the communicator",
-                       call, found->epoch, who);
+        return sw_fail(
+            SYMWIN_MISMATCH,
+            "%s: in collective %u the arguments differ: %s; collective, count, type, "
+            "operation, algorithm and window offsets must agree; destroy the communicator",
+            call, found->epoch, who);
     return sw_fail(
         SYMWIN_MISMATCH,
-        "%s: in collective %u, %s differs: rank %d passed %s, rank %d passed %s (%s); pass "
-        "the same on every rank; destroy the communicator",
-        call, found->epoch, names[argument], found->rank,
-        name_value(theirs, sizeof theirs, argument, found->theirs), found->other,
-        name_value(others, sizeof others, argument, found->others), who);
+        "%s: in collective %u, %s differs: rank %d %s %s, rank %d %s %s (%s); %s the same on every "
+        "rank; destroy the communicator",
+        call, found->epoch, names[argument], found->rank, verb,
+        name_value(theirs, sizeof theirs, argument, found->theirs), found->other, verb,
+        name_value(others, sizeof others, argument, found->others), who,
+        argument == SW_ARGUMENT_COLLECTIVE ? "call" : "pass");
 }
 
 symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call)

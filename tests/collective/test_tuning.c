@@ -9,6 +9,7 @@
 
 #define CALL "symwin_comm_create"
 #define NAMES "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
+#define NAMED "collective," NAMES
 #define ROW "A GPU,4,2,float,0,4096,oneshot_sentinel,8,96\n"
 
 static symwin_status parse(const char *text, struct sw_tuning **out)
@@ -21,7 +22,7 @@ static symwin_status parse(const char *text, struct sw_tuning **out)
 static const struct {
     const char *name, *text, *words;
 } bads[] = {
-    {"nothing", "", "line 1 does not name the columns gpu,nranks,width,kind"},
+    {"nothing", "", "line 1 does not name the columns collective,gpu,nranks,width,kind"},
     {"comments alone", "# one\n\n# two\n", "line 4 does not name the columns"},
     {"no names", ROW, "line 1 does not name the columns"},
     {"other names", "gpu,ranks\n", "line 1 does not name the columns"},
@@ -30,9 +31,9 @@ static const struct {
     {"other names again", NAMES "gpu,nranks,width,kind,registered,bytes,algo,blocks,thread\n",
      "line 2: nranks is \"nranks\" and must be 1 to 4096"},
     {"too few columns", "# a\n" NAMES "A GPU,4,2,float,0,4096,oneshot,8\n",
-     "line 3 has fewer than 9 columns"},
+     "line 3 has fewer columns than are named"},
     {"too many columns", NAMES "A GPU,4,2,float,0,4096,oneshot,8,96,\n",
-     "line 2 has more than 9 columns"},
+     "line 2 has more columns than are named"},
     {"no GPU", NAMES ",4,2,float,0,4096,oneshot,8,96\n", "line 2: gpu is \"\""},
     {"no ranks", NAMES "A GPU,0,2,float,0,4096,oneshot,8,96\n", "line 2: nranks is \"0\""},
     {"too many ranks", NAMES "A GPU,4097,2,float,0,4096,oneshot,8,96\n", "nranks is \"4097\""},
@@ -49,7 +50,8 @@ static const struct {
     {"more bytes than there are", NAMES "A GPU,4,2,float,0,9999999999999999999,oneshot,8,96\n",
      "bytes is \"9999999999999999999\""},
     {"another algorithm", NAMES "A GPU,4,2,float,0,4096,ring,8,96\n",
-     "line 2: algo is \"ring\" and must be an algorithm of symwin.h; correct it|a.csv"},
+     "line 2: algo is \"ring\" and must be an algorithm of symwin.h for the collective; "
+     "correct it|a.csv"},
     {"no choice at all", NAMES "A GPU,4,2,float,0,4096,auto,8,96\n", "algo is \"auto\""},
     {"windows without windows", NAMES "A GPU,4,2,float,0,4096,twoshot,8,96\n",
      "line 2: registered is \"0\" and must be 1 for an algorithm over windows"},
@@ -65,6 +67,10 @@ static const struct {
     {"sizes that fall, apart",
      NAMES ROW "A GPU,4,4,float,0,64,oneshot,8,96\nA GPU,4,2,float,0,9,oneshot,8,96\n",
      "line 4 has no more"},
+    {"no such collective", NAMED "reduce,A GPU,4,2,float,0,4096,oneshot,8,96\n",
+     "line 2: collective is \"reduce\" and must be a collective of symwin.h"},
+    {"no collective, where there is a column for it", NAMED ROW,
+     "line 2 has fewer columns than are named"},
     {"a row for others that is wrong", NAMES ROW "B GPU,2,2,float,0,4096,ring,8,96\n",
      "line 3: algo is \"ring\""},
 };
@@ -103,7 +109,7 @@ static void refuses(void)
 static void finds(const struct sw_tuning *t, symwin_type type, int registered, size_t bytes,
                   symwin_algo algo, unsigned blocks)
 {
-    const struct sw_tuning_row *row = sw_tuning_find(t, type, registered, bytes);
+    const struct sw_tuning_row *row = sw_tuning_find(t, SYMWIN_ALLREDUCE, type, registered, bytes);
     char name[80];
 
     snprintf(name, sizeof name, "%s, %s, %zu bytes: %s", symwin_type_name(type),
@@ -146,7 +152,7 @@ static void looks_up(void)
     finds(t, SYMWIN_U8, 0, 64, SYMWIN_ALGO_ONESHOT, 40);
     finds(t, SYMWIN_I64, 0, SIZE_MAX, SYMWIN_ALGO_ONESHOT, 40);
     finds(t, SYMWIN_I64, 1, 64, SYMWIN_ALGO_AUTO, 0);
-    row = sw_tuning_find(t, SYMWIN_BF16, 1, 4096);
+    row = sw_tuning_find(t, SYMWIN_ALLREDUCE, SYMWIN_BF16, 1, 4096);
     tap_ok(row != NULL && row->threads == 544 && row->bytes == 4096, "a row has threads and bytes");
     sw_tuning_close(t);
 
@@ -188,6 +194,9 @@ static void compares(void)
     tap_ok(first != 0 && sw_tuning_hash(NULL) == 0, "no table has the hash 0");
     tap_ok(hash("# a comment\n" NAMES ROW "B GPU,4,2,float,0,9,oneshot,1,1\n") == first,
            "comments and rows for others do not count");
+    tap_ok(hash(NAMED "allreduce," ROW) == first && hash(NAMED NAMES ROW) == first &&
+               hash(NAMES NAMED "allreduce," ROW) == first,
+           "rows without a collective are about all-reduces, in one file with others too");
     for (i = 0; i < sizeof others / sizeof others[0]; i++)
         tap_ok(hash(others[i]) != first, "another row counts: %zu", i);
     tap_ok(hash(NAMES "A GPU,4,4,float,0,9,oneshot,1,1\n" ROW) ==
@@ -279,7 +288,7 @@ static void opens(void)
         abort();
     host_expect("a pipe", open_named(pipe, &t), SYMWIN_INVALID, "it is no regular file");
     host_expect("a wrong line", open_named(file("b", NAMES "x\n", strlen(NAMES) + 2), &t),
-                SYMWIN_INVALID, "line 2 has fewer than 9 columns|/b");
+                SYMWIN_INVALID, "line 2 has fewer columns than are named|/b");
     memset(large, '\n', 2 << 20);
     memcpy(large, NAMES ROW, strlen(NAMES ROW));
     host_expect("1 MiB", open_named(file("c", large, 1 << 20), &t), SYMWIN_OK, "");

@@ -130,8 +130,8 @@ for my $i (0 .. $#lines) {
     @row{@names} = split /,/, $lines[$i], -1;
     my $result = $json->{results}[$i];
     is(scalar(split /,/, $lines[$i], -1), scalar @names, "row $i: all columns");
-    is_deeply([@row{qw(library algo type op bytes count placement launched)}],
-        [map { $_ // '' } @$result{qw(library algo type op bytes count placement launched)}], "row $i: as in JSON");
+    is_deeply([@row{qw(collective library algo type op bytes count placement launched)}],
+        [map { $_ // '' } @$result{qw(collective library algo type op bytes count placement launched)}], "row $i: as in JSON");
     cmp_ok($row{time_us}, '==', $result->{time_us}, "row $i: and the time");
     my $factor = $row{library} eq 'link' ? 1 : 4 / 3;
     cmp_ok(abs($row{busbw_gbs} / $row{algbw_gbs} - $factor), '<', 1e-4, "row $i: bus bandwidth");
@@ -309,7 +309,7 @@ cmp_ok($rows[3][-1], '<', 0.001, 'and in place');
 is("$rows[2][16] $rows[3][16]", '- 7.50', "and the host's time where there is one");
 @lines = do { local @ARGV = "$folder/t.csv"; <> };
 like($lines[-3], qr/^# torch_symm\.py, torch 9\.9, now$/, 'the CSV file has its version');
-like($lines[-1], qr/^torch,torch-two-shot,bf16,sum,1024,512,in,symmetric,graph,2,50,9,0\.001,.*,7\.500,[\d.]+,,,,$/, 'and its rows');
+like($lines[-1], qr/^torch,torch-two-shot,bf16,sum,1024,512,in,symmetric,graph,2,50,9,0\.001,.*,7\.500,[\d.]+,,,,,allreduce$/, 'and its rows');
 $json = eval { local (@ARGV, $/) = "$folder/t.json"; decode_json(<>) };
 is($json->{results}[4]{library}, 'torch', 'so has the JSON file');
 is($json->{results}[4]{host_us}, undef, 'without what was not measured');

@@ -13,7 +13,7 @@ my $build  = $ENV{SYMWIN_BUILD} || 'build';
 my $cc     = $ENV{CC}           || 'gcc';
 my $perf   = "$build/bench/symwin-perf";
 my $folder = tempdir(CLEANUP => 1);
-my $names  = 'gpu,nranks,width,kind,registered,bytes,algo,blocks,threads';
+my $names  = 'collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads';
 my $gpu    = 'symwin emulated GPU';
 
 my $flags     = slurp("$build/flags");
@@ -60,8 +60,8 @@ sub read_table {
     for (grep { !/^#/ } split /\n/, slurp($path)) {
         next if $_ eq $names;
         my @f = split /,/, $_, -1;
-        push @{$table{join ',', @f[0 .. 4]}},
-          {bytes => $f[5], algo => $f[6], blocks => $f[7], threads => $f[8]};
+        push @{$table{join ',', @f[0 .. 5]}},
+          {bytes => $f[6], algo => $f[7], blocks => $f[8], threads => $f[9]};
     }
     return \%table;
 }
@@ -78,11 +78,11 @@ like($output, qr/^ +64 +i32 +window +(oneshot|twoshot\w*|copies) +\d+ +\d+ +\d/m
 unlike($output, qr/bf16 +plain/, 'and of one type of each width and kind');
 like($output, qr/^# Wrong elements: 0 OK\n# \Q$file\E: \d+ rows$/m, 'results are right, and the file is there');
 is_deeply([glob "$folder/table.csv*"], [$file], 'alone');
-like(slurp($file), qr/^# symwin-perf .*, commit .*\n# arguments: .*\n# driver: emu.*\n(#.*\n)*$names\n\Q$gpu\E,2,2,float,0,/,
+like(slurp($file), qr/^# symwin-perf .*, commit .*\n# arguments: .*\n# driver: emu.*\n(#.*\n)*$names\nallreduce,\Q$gpu\E,2,2,float,0,/,
     'it says where it comes from');
 my $table = read_table($file);
 is_deeply([sort keys %$table],
-    [map { ("$gpu,2,$_,0", "$gpu,2,$_,1") } '2,float', '4,integer'], 'with rows for all keys');
+    [map { ("allreduce,$gpu,2,$_,0", "allreduce,$gpu,2,$_,1") } '2,float', '4,integer'], 'with rows for all keys');
 my $wrong = 0;
 for my $rows (values %$table) {
     for my $i (1 .. $#$rows) {
@@ -100,7 +100,7 @@ for (['f16', '2,float', 1], ['i32', '4,integer', 1], ['f16', '2,float', 0]) {
     my $calls = launched("SYMWIN_TUNING=$file", "-t 2 $sizes -f 2 -d $type -n 1 -G 1 --window $window");
     cmp_ok(scalar keys %$calls, '>', 1, "$type: calls");
     for my $bytes (sort { $a <=> $b } keys %$calls) {
-        my $row = row_for($table, "$gpu,2,$key,$window", $bytes);
+        my $row = row_for($table, "allreduce,$gpu,2,$key,$window", $bytes);
         is("$calls->{$bytes}{launched} $calls->{$bytes}{measured}", "$row->{algo} 1",
             "$type, $bytes bytes, window $window: the table's algorithm");
     }
@@ -109,9 +109,9 @@ for (['f16', '2,float', 1], ['i32', '4,integer', 1], ['f16', '2,float', 0]) {
 spew("$folder/own.csv", <<"END");
 # by hand
 $names
-$gpu,2,4,float,1,64,twoshot,1,32
-$gpu,2,4,float,1,256,oneshot,2,64
-$gpu,2,4,float,1,4096,twoshot_push,3,64
+allreduce,$gpu,2,4,float,1,64,twoshot,1,32
+allreduce,$gpu,2,4,float,1,256,oneshot,2,64
+allreduce,$gpu,2,4,float,1,4096,twoshot_push,3,64
 END
 my $calls = launched("SYMWIN_TUNING=$folder/own.csv", '-t 2 -b 64 -e 64K -f 4 -n 1 -G 1');
 my %got = map { $_ => "@{$calls->{$_}}{qw(launched blocks threads measured wrong)}" } keys %$calls;
@@ -184,8 +184,8 @@ int main(void)
     return symwin_mem_free(memory);
 }
 END
-    spew("$folder/other-gpu.csv", "$names\nAnother GPU,1,8,float,0,64,twoshot_push,1,32\n");
-    spew("$folder/a-gpu x1.csv",  "$names\n$gpu,1,8,float,0,64,twoshot_push,1,32\n");
+    spew("$folder/other-gpu.csv", "$names\nallreduce,Another GPU,1,8,float,0,64,twoshot_push,1,32\n");
+    spew("$folder/a-gpu x1.csv",  "$names\nallreduce,$gpu,1,8,float,0,64,twoshot_push,1,32\n");
     my $made = `KIND=table tools/embed.sh $folder/other-gpu.csv '$folder/a-gpu x1.csv' 2>&1 >$folder/tables.c`
       . `cd $folder && $cc -I@{[getcwd()]} -o program program.c tables.c @{[library()]} -pthread -ldl -lm 2>&1`;
     is($made, '', 'a library with tables of its own');
