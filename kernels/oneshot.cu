@@ -19,59 +19,11 @@
  * whatever the grids: it sends entry i when it has received some before it, and nothing else, so by induction over i all
  * ranks send entry i.
  */
-#include "push.cuh"
-
-/* A round, as a thread has it. */
-template <class W>
-struct sw_oneshot_round {
-    sw_part in, out;
-    uint32_t extent;
-    uint32_t number;
-    uint64_t first[W::words]; /* the thread's first entry of the input */
-};
-
-template <class R, class W>
-SYMWIN_DEVICE sw_oneshot_round<W> sw_oneshot_begin(const struct sw_kernel_args &args,
-                                                   const sw_role &role, const sw_rounds &rounds,
-                                                   uint32_t c)
-{
-    sw_oneshot_round<W> round = {};
-
-    round.in = sw_part_of<W>(args.in, rounds, c);
-    round.out = sw_part_of<W>(args.out, rounds, c);
-    round.extent = rounds.extent;
-    round.number = c;
-    if (role.works && role.index < round.extent)
-        sw_entry_load<R, W>(round.in, role.index, round.first);
-    return round;
-}
-
-/* The next entry is on its way while one is sent. */
-template <int N, class R, class W>
-SYMWIN_DEVICE void sw_oneshot_send(const struct sw_kernel_args &args, const sw_call &call,
-                                   const sw_role &role, const sw_doors<N> &doors,
-                                   const sw_oneshot_round<W> &round)
-{
-    const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
-    typename W::entry next = W::encode(round.first);
-
-    SYMWIN_NO_UNROLL
-    for (uint32_t i = role.index; i < round.extent; i += role.workers) {
-        const typename W::entry entry = next;
-
-        if (i + role.workers < round.extent) {
-            uint64_t word[W::words];
-
-            sw_entry_load<R, W>(round.in, i + role.workers, word);
-            next = W::encode(word);
-        }
-        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)i * W::bytes, entry);
-    }
-}
+#include "stages.cuh"
 
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call &call,
-                                      const sw_role &role, const sw_oneshot_round<W> &round)
+                                      const sw_role &role, const sw_push_round<W> &round)
 {
     const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
 
@@ -98,7 +50,7 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_start(const struct sw_kernel_args &args, const sw_call &call,
                                     const sw_role &role, const sw_doors<N> &doors,
-                                    const sw_oneshot_round<W> &round)
+                                    const sw_push_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
 
@@ -112,7 +64,7 @@ SYMWIN_DEVICE void sw_oneshot_start(const struct sw_kernel_args &args, const sw_
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &call,
                                    const sw_role &role, const sw_doors<N> &doors,
-                                   const sw_oneshot_round<W> &round)
+                                   const sw_push_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
     const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
@@ -147,12 +99,12 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
     typedef typename sw_frame_of<shape, spares>::type W;
     const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / W::bytes);
     const sw_role role = sw_role_of_thread();
-    sw_oneshot_round<W> round;
+    sw_push_round<W> round;
     sw_doors<N> doors;
     sw_call call;
 
     sw_call_order();
-    round = sw_oneshot_begin<R, W>(args, role, rounds, 0);
+    round = sw_push_begin<R, W>(args, role, rounds, 0);
     call = sw_call_read(args);
     doors.find(args);
     SYMWIN_NO_UNROLL
@@ -160,7 +112,7 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
         if (role.works && !call.failed && shape == SW_SHAPE_long)
             sw_oneshot_start<N, R, W>(args, call, role, doors, round);
         else if (role.works && !call.failed)
-            sw_oneshot_send<N, R, W>(args, call, role, doors, round);
+            sw_push_send<N, R, W>(args, call, role, doors, round);
         if (c == 0)
             sw_push_settle(args, call, role, rounds.count);
         if (!W::rounds && call.failed)
@@ -174,7 +126,7 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
         if (!W::rounds || call.failed || ++c == rounds.count)
             break;
         symwin_fence();
-        round = sw_oneshot_begin<R, W>(args, role, rounds, c);
+        round = sw_push_begin<R, W>(args, role, rounds, c);
     }
     if (W::rounds && call.failed) /* else on the ways out: the test costs small messages a little */
         sw_call_report(args, call.epoch);

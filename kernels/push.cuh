@@ -351,19 +351,25 @@ struct sw_rounds {
     uint32_t count;
 };
 
-/* `room`: entries that a round can have. */
-template <class R, class W>
-SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t room)
+/* Of a message of `bytes`; `room`: entries that a round can have. */
+template <class W>
+SYMWIN_DEVICE sw_rounds sw_rounds_of_bytes(uint64_t bytes, uint64_t room)
 {
-    const uint64_t entries = (args.count * R::bytes + W::words * 8 - 1) / (W::words * 8);
+    const uint64_t entries = (bytes + W::words * 8 - 1) / (W::words * 8);
     const uint64_t most = room < 1u << 31 ? room : 1u << 31;
-    sw_rounds rounds = {args.count * R::bytes, (uint32_t)entries, 1};
+    sw_rounds rounds = {bytes, (uint32_t)entries, 1};
 
     if (W::rounds && entries > most) { /* else without divisions of 64 bits */
         rounds.count = (uint32_t)((entries + most - 1) / most);
         rounds.extent = (uint32_t)((entries + rounds.count - 1) / rounds.count);
     }
     return rounds;
+}
+
+template <class R, class W>
+SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t room)
+{
+    return sw_rounds_of_bytes<W>(args.count * R::bytes, room);
 }
 
 /* `extent` entries from entry `first` on of the message of `bytes` at `address`, less what is beyond its end. */
