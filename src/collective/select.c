@@ -100,7 +100,7 @@ static enum sw_service service_of(const struct sw_query *q, symwin_algo algo,
 {
     const unsigned needs = algorithm_of(q, algo)->needs;
 
-    if (needs == SW_NEEDS_ALGORITHM)
+    if (!sw_algo_is_there(q->collective, algo))
         return SW_NEEDS_ALGORITHM;
     if ((needs & SW_NEEDS_WINDOWS) != 0 && !q->windows)
         return SW_NEEDS_WINDOWS;

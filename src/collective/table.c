@@ -4,17 +4,20 @@
 #include "src/collective/copies.h"
 
 static const struct sw_algorithm allreduce[SW_ALGOS] = {
-    [SYMWIN_ALGO_AUTO] = {.needs = SW_NEEDS_ALGORITHM},
-    [SYMWIN_ALGO_ONESHOT] = {.model_us = sw_model_flags, .control_warps = 1},
-    [SYMWIN_ALGO_TWOSHOT] = {.needs = SW_NEEDS_WINDOWS,
-                             .chosen = SW_CHOSEN,
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_NEVER_CHOSEN,
+                             .model_us = sw_model_flags,
+                             .control_warps = 1},
+    [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
+                             .needs = SW_NEEDS_WINDOWS,
                              .model_us = sw_model_loads,
                              /* As quick as any more, up to these (H200s). */
                              .own_blocks = 8,
                              .own_below = 24},
-    [SYMWIN_ALGO_ONESHOT_MC] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL |
+    [SYMWIN_ALGO_ONESHOT_MC] = {.chosen = SW_NEVER_CHOSEN,
+                                .needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL |
                                          SW_NEEDS_TWO_BUFFERS},
-    [SYMWIN_ALGO_TWOSHOT_MC] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL},
+    [SYMWIN_ALGO_TWOSHOT_MC] = {.chosen = SW_NEVER_CHOSEN,
+                                .needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL},
     [SYMWIN_ALGO_ONESHOT_SENTINEL] = {.chosen = SW_CHOSEN,
                                       .model_us = sw_model_sentinel,
                                       .integers = SYMWIN_ALGO_ONESHOT,

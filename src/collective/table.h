@@ -27,16 +27,21 @@ struct sw_model {
     int own_loads;   /* loads over windows go by a kernel for the number of ranks */
 };
 
-/* Whether the model may choose an algorithm. */
-enum sw_chosen { SW_CHOSEN_NEVER, SW_CHOSEN, SW_CHOSEN_FEW_BLOCKS /* where a limit leaves few */ };
+/* Whether a collective has an algorithm, and whether the model may choose it. */
+enum sw_chosen {
+    SW_ABSENT,
+    SW_NEVER_CHOSEN,
+    SW_CHOSEN,
+    SW_CHOSEN_FEW_BLOCKS /* where a limit leaves few */
+};
 
 struct sw_call;
 
 enum { SW_ANY_RANKS = -1 };
 
 struct sw_algorithm {
-    unsigned needs; /* enum sw_service; SW_NEEDS_ALGORITHM: there is none */
     enum sw_chosen chosen;
+    unsigned needs;                               /* enum sw_service */
     double (*model_us)(const struct sw_model *m); /* NULL: was never measured */
     /* Whose kernels serve types that have no pattern to spare; AUTO: its own do. */
     symwin_algo integers;
@@ -75,7 +80,7 @@ static inline const struct sw_algorithm *sw_algorithm(symwin_collective collecti
 
 static inline int sw_algo_is_there(symwin_collective collective, symwin_algo algo)
 {
-    return sw_algorithm(collective, algo)->needs != SW_NEEDS_ALGORITHM;
+    return sw_algorithm(collective, algo)->chosen != SW_ABSENT;
 }
 
 static inline int sw_algo_needs(symwin_collective collective, symwin_algo algo, unsigned what)
