@@ -122,6 +122,8 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
+/* Movers of bytes know no type and no operation. */
+#define SW_KERNEL_LIST_ALLGATHER(X) X(allgather, allgather, oneshot, bytes, move, n, any)
 
 #define SW_KERNEL_LIST(X)                                                                          \
     SW_KERNEL_LIST_ONESHOT(X)                                                                      \
@@ -130,10 +132,12 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_TWOSHOT_PUT(X)                                                                  \
     SW_KERNEL_LIST_TWOSHOT_BULK(X)                                                                 \
     SW_KERNEL_LIST_COPIES(X)                                                                       \
-    SW_KERNEL_LIST_MULTICAST(X)
+    SW_KERNEL_LIST_MULTICAST(X)                                                                    \
+    SW_KERNEL_LIST_ALLGATHER(X)
 
 /* Each file: one fatbin. */
 #define SW_KERNEL_FILE_LIST(X)                                                                     \
-    X(oneshot) X(twoshot) X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast)
+    X(oneshot)                                                                                     \
+    X(twoshot) X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(allgather)
 
 #endif

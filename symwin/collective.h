@@ -64,7 +64,9 @@ typedef enum symwin_algo {
 } symwin_algo;
 
 /* X(name, value, short name) */
-#define SYMWIN_COLLECTIVE_LIST(X) X(SYMWIN_ALLREDUCE, 0, allreduce)
+#define SYMWIN_COLLECTIVE_LIST(X)                                                                  \
+    X(SYMWIN_ALLREDUCE, 0, allreduce)                                                              \
+    X(SYMWIN_ALLGATHER, 1, allgather)
 
 typedef enum symwin_collective {
 #define SYMWIN_COLLECTIVE_ENUM(name, value, text) name = value,
@@ -159,6 +161,27 @@ typedef symwin_collective_info symwin_allreduce_info;
  *   and what else symwin_allreduce_with() returns at once */
 SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *in, const void *out,
                                                 uint64_t count, symwin_type type, symwin_op op,
+                                                const symwin_collective_options *options,
+                                                symwin_collective_info *info);
+
+/* Puts the `count` elements of every rank's `in` into `out` on all ranks, in the order of the ranks.
+ * Order, streams, captures and what it returns are as for symwin_allreduce().
+ *
+ *   in       device memory of `count` elements
+ *   out      of `count` elements for each rank: rank r's begin at element r * count. Any memory
+ *            works, and windows make no difference. In place where `in` is this rank's part of it;
+ *            else they must not overlap
+ *   count    elements that each rank sends, alike on all ranks; 0 does nothing
+ *   options  as symwin_allreduce_with(); the algorithm is AUTO or ONESHOT */
+SYMWIN_API symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out,
+                                          uint64_t count, symwin_type type,
+                                          struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_allgather_with(symwin_comm *comm, const void *in, void *out,
+                                               uint64_t count, symwin_type type,
+                                               const symwin_collective_options *options,
+                                               struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_allgather_query(symwin_comm *comm, const void *in, const void *out,
+                                                uint64_t count, symwin_type type,
                                                 const symwin_collective_options *options,
                                                 symwin_collective_info *info);
 

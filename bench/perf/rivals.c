@@ -29,13 +29,17 @@ static struct {
     int (*ncclCommDeregister)(void *comm, void *handle);
     int (*ncclAllReduce)(const void *in, void *out, size_t count, int type, int op, void *comm,
                          CUstream stream);
+    int (*ncclAllGather)(const void *in, void *out, size_t count, int type, void *comm,
+                         CUstream stream);
 } nccl;
 
-static const char *const names[] = {
-    "ncclGetVersion",         "ncclGetUniqueId",          "ncclCommInitRank", "ncclCommDestroy",
-    "ncclGetErrorString",     "ncclGetLastError",         "ncclMemAlloc",     "ncclMemFree",
-    "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclCommRegister", "ncclCommDeregister",
-    "ncclAllReduce"};
+static const char *const names[] = {"ncclGetVersion",         "ncclGetUniqueId",
+                                    "ncclCommInitRank",       "ncclCommDestroy",
+                                    "ncclGetErrorString",     "ncclGetLastError",
+                                    "ncclMemAlloc",           "ncclMemFree",
+                                    "ncclCommWindowRegister", "ncclCommWindowDeregister",
+                                    "ncclCommRegister",       "ncclCommDeregister",
+                                    "ncclAllReduce",          "ncclAllGather"};
 
 static int version;
 
@@ -213,6 +217,9 @@ symwin_status rival_call(struct rank *r, const void *in, void *out, uint64_t cou
                          symwin_type type, symwin_op op)
 {
     switch ((symwin_collective)r->job->options.collective) {
+    case SYMWIN_ALLGATHER:
+        return check(r, nccl.ncclAllGather(in, out, (size_t)count, types[type], r->nccl, r->stream),
+                     "ncclAllGather");
     case SYMWIN_ALLREDUCE:
         break;
     }

@@ -328,6 +328,9 @@ symwin_status way_query(struct rank *r, const struct result *result, symwin_coll
         return SYMWIN_OK;
     }
     switch (result->collective) {
+    case SYMWIN_ALLGATHER:
+        return symwin_allgather_query(r->comm, in, pair->out, result->count, result->type, &options,
+                                      info);
     case SYMWIN_ALLREDUCE:
         break;
     }
@@ -341,6 +344,9 @@ static symwin_status symwin_call(struct rank *r, const struct result *result,
     const symwin_collective_options options = call_options(result->way);
 
     switch (result->collective) {
+    case SYMWIN_ALLGATHER:
+        return symwin_allgather_with(r->comm, in, pair->out, result->count, result->type, &options,
+                                     r->stream);
     case SYMWIN_ALLREDUCE:
         break;
     }

@@ -432,3 +432,29 @@ symwin_status symwin_allreduce(symwin_comm *comm, const void *in, void *out, uin
 {
     return symwin_allreduce_with(comm, in, out, count, type, op, NULL, stream);
 }
+
+symwin_status symwin_allgather_with(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                                    symwin_type type, const symwin_collective_options *options,
+                                    struct CUstream_st *stream)
+{
+    struct call c = call_of(SYMWIN_ALLGATHER, comm, in, out, count, type, (symwin_op)0);
+
+    c.stream = stream;
+    return call(&c, options);
+}
+
+symwin_status symwin_allgather_query(symwin_comm *comm, const void *in, const void *out,
+                                     uint64_t count, symwin_type type,
+                                     const symwin_collective_options *options,
+                                     symwin_collective_info *info)
+{
+    struct call c = call_of(SYMWIN_ALLGATHER, comm, in, out, count, type, (symwin_op)0);
+
+    return query(&c, "symwin_allgather_query", options, info);
+}
+
+symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                               symwin_type type, struct CUstream_st *stream)
+{
+    return symwin_allgather_with(comm, in, out, count, type, NULL, stream);
+}

@@ -21,6 +21,8 @@ enum {
 #define TYPE_INDEX(name, value, text, bytes) TYPE_##text = value,
 #define OP_INDEX(name, value, text) OP_##text = value,
     OP_other = SYMWIN_AVG, /* which has none of its own, nor has AVG: it is a sum's */
+    TYPE_bytes = 0,
+    OP_move = 0, /* of what does not reduce */
     SYMWIN_COLLECTIVE_LIST(COLLECTIVE_INDEX) SYMWIN_ALGO_LIST(ALGO_INDEX)
         SYMWIN_TYPE_LIST(TYPE_INDEX) SYMWIN_OP_LIST(OP_INDEX)
 };

@@ -8,7 +8,7 @@
 #define SW_TYPES 12
 #define SW_OPS 5
 #define SW_ALGOS 10
-#define SW_COLLECTIVES 1
+#define SW_COLLECTIVES 2
 
 struct sw_kernels; /* a device's; constant while the caller holds the reference */
 

@@ -46,6 +46,10 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                                   .most_blocks = 8}, /* more are slower (H200s) */
 };
 
+static const struct sw_algorithm allgather[SW_ALGOS] = {
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN, .model_us = sw_model_flags, .control_warps = 1},
+};
+
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
     [SYMWIN_ALLREDUCE] = {.call = "symwin_allreduce",
                           .reduces = 1,
@@ -55,4 +59,9 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
                           .small_multicast = SYMWIN_ALGO_ONESHOT_MC,
                           .large_multicast = SYMWIN_ALGO_TWOSHOT_MC,
                           .algos = allreduce},
+    [SYMWIN_ALLGATHER] = {.call = "symwin_allgather",
+                          .out_each = 1,
+                          .crossings = 1,
+                          .small = SYMWIN_ALGO_ONESHOT,
+                          .algos = allgather},
 };

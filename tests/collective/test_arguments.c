@@ -86,11 +86,15 @@ static void names(void)
         TAP_EQ("no such type has no bytes", symwin_type_bytes((symwin_type)wrong[i]), 0);
         tap_ok(symwin_type_name((symwin_type)wrong[i]) == NULL &&
                    symwin_op_name((symwin_op)wrong[i]) == NULL &&
-                   symwin_algo_name((symwin_algo)wrong[i]) == NULL,
+                   symwin_algo_name((symwin_algo)wrong[i]) == NULL &&
+                   symwin_collective_name((symwin_collective)wrong[i]) == NULL,
                "nothing numbered %d has a name", wrong[i]);
         tap_ok(strstr(symwin_status_name((symwin_status)wrong[i]), "unknown") != NULL,
                "but for a status, whose name is never NULL");
     }
+    tap_ok(strcmp(symwin_collective_name(SYMWIN_ALLGATHER), "allgather") == 0 &&
+               strcmp(symwin_collective_name(SYMWIN_ALLREDUCE), "allreduce") == 0,
+           "a collective's name");
     tap_ok(strcmp(symwin_status_name(SYMWIN_PEER_LOST), "SYMWIN_PEER_LOST") == 0, "a status' name");
     tap_ok(strcmp(symwin_version(), SYMWIN_VERSION) == 0, "the version");
 }

@@ -69,6 +69,9 @@ static const struct {
      "line 4 has no more"},
     {"no such collective", NAMED "reduce,A GPU,4,2,float,0,4096,oneshot,8,96\n",
      "line 2: collective is \"reduce\" and must be a collective of symwin.h"},
+    {"an algorithm that the collective does not have",
+     NAMED "allgather,A GPU,4,2,float,1,4096,twoshot,8,96\n",
+     "line 2: algo is \"twoshot\" and must be an algorithm of symwin.h for the collective"},
     {"no collective, where there is a column for it", NAMED ROW,
      "line 2 has fewer columns than are named"},
     {"a row for others that is wrong", NAMES ROW "B GPU,2,2,float,0,4096,ring,8,96\n",
@@ -163,6 +166,33 @@ static void looks_up(void)
     finds(t, SYMWIN_BF16, 0, 64, SYMWIN_ALGO_AUTO, 0);
 }
 
+/* Rows of one collective are for no other. */
+static void collectives(void)
+{
+    static const char text[] = NAMED "allgather,A GPU,4,4,float,0,512,oneshot,3,96\n"
+                                     "allreduce,A GPU,4,4,float,0,64,twoshot_push,5,128\n" NAMES
+                                     "A GPU,4,4,float,0,128,oneshot,7,128\n" NAMED
+                                     "allgather,A GPU,4,4,float,0,1024,oneshot,9,96\n";
+    const struct sw_tuning_row *row;
+    struct sw_tuning *t = NULL;
+
+    host_must(parse(text, &t), "a table of two collectives");
+    finds(t, SYMWIN_F32, 0, 64, SYMWIN_ALGO_TWOSHOT_PUSH, 5);
+    finds(t, SYMWIN_BF16, 0, 65, SYMWIN_ALGO_ONESHOT, 7);
+    finds(t, SYMWIN_F32, 0, 4096, SYMWIN_ALGO_ONESHOT, 7);
+    finds(t, SYMWIN_F32, 1, 64, SYMWIN_ALGO_AUTO, 0);
+    row = sw_tuning_find(t, SYMWIN_ALLGATHER, SYMWIN_F64, 0, 512);
+    tap_ok(row != NULL && row->blocks == 3, "an all-gather's row");
+    row = sw_tuning_find(t, SYMWIN_ALLGATHER, SYMWIN_F32, 0, 513);
+    tap_ok(row != NULL && row->blocks == 9, "and the next one");
+    tap_ok(sw_tuning_find(t, SYMWIN_ALLGATHER, SYMWIN_F32, 1, 512) == NULL, "or none");
+    sw_tuning_close(t);
+    t = NULL;
+    host_must(parse(NAMED "allgather,A GPU,4,4,float,0,512,oneshot,3,96\n", &t), "a table");
+    finds(t, SYMWIN_F32, 0, 64, SYMWIN_ALGO_AUTO, 0);
+    sw_tuning_close(t);
+}
+
 /* ---- which are the same ---- */
 
 static uint64_t hash(const char *text)
@@ -197,6 +227,9 @@ static void compares(void)
     tap_ok(hash(NAMED "allreduce," ROW) == first && hash(NAMED NAMES ROW) == first &&
                hash(NAMES NAMED "allreduce," ROW) == first,
            "rows without a collective are about all-reduces, in one file with others too");
+    tap_ok(hash(NAMED "allgather,A GPU,4,2,float,0,4096,oneshot,8,96\n") !=
+               hash(NAMED "allreduce,A GPU,4,2,float,0,4096,oneshot,8,96\n"),
+           "the collective counts");
     for (i = 0; i < sizeof others / sizeof others[0]; i++)
         tap_ok(hash(others[i]) != first, "another row counts: %zu", i);
     tap_ok(hash(NAMES "A GPU,4,4,float,0,9,oneshot,1,1\n" ROW) ==
@@ -357,6 +390,7 @@ int main(void)
         abort();
     refuses();
     looks_up();
+    collectives();
     compares();
     agrees();
     opens();

@@ -140,6 +140,29 @@ for my $i (0 .. $#lines) {
 }
 is_deeply([map { (split /,/)[1] } @lines[4 .. 6]], [qw(link-engine link-stores link-spread)], 'links come last');
 
+# ---- other collectives -------------------------------------------------------------------------
+
+($status, $output, $error) =
+  perf('', "-t 3 -b 96 -e 192 -f 2 -n 2 -d bf16 --collective allgather --in-place both --csv $folder/gather.csv");
+is($status, 0, '--collective allgather: exit status') or diag($error);
+like($output, qr/^# collective: allgather$/m, 'the head says what was called');
+like($output, qr/^ +192 +32 +bf16 +none +auto .* oneshot:/m, 'sizes are those of the larger buffer');
+like($output, qr/^# Wrong elements: 0 OK$/m, 'results are right');
+my @gathered = map { [split /,/, $_, -1] } slurp("$folder/gather.csv") =~ /^(symwin,.*)$/mg;
+is(scalar @gathered, 4, 'and in the CSV file');
+for (@gathered) {
+    is("$$_[3] $$_[-1]", 'none allgather', 'nothing is reduced');
+    cmp_ok(abs($$_[14] / $$_[13] - 2 / 3), '<', 1e-4, 'bus bandwidth: each part crosses the links once');
+}
+($status, $output, $error) = perf('SYMWIN_PERF_BREAK=idle', '-t 2 -b 64 -e 64 -n 1 --collective allgather');
+is($status, 1, 'what the last repetition did not gather: exit status');
+like($error, qr/^symwin-perf: rank \d: auto, f32 none, 64 bytes out of place: 8 wrong;/m, 'is wrong');
+for (['gather', qr/--collective is "gather": give one of allreduce allgather$/], ['allgather --race', qr/are for all-reduces/]) {
+    ($status, $output, $error) = perf('', "-t 2 --collective $$_[0]");
+    is($status, 2, "--collective $$_[0]: exit status");
+    like($error, $$_[1], 'says why');
+}
+
 # A file has another name until the run has gone through everything, so a run that fails leaves that of before.
 is_deeply([sort glob "$folder/a.*"], ["$folder/a.csv", "$folder/a.json"], 'no draft is left');
 

@@ -1,0 +1,2 @@
+/* The all-gather kernel for the emulated driver. */
+#include "allgather.cu"
