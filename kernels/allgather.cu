@@ -8,10 +8,10 @@
  *   entries    eight bytes beside flags: what they carry may be anything
  *   types      none: bytes are moved
  *
- * Entry i of a round goes through the thread i mod workers, on the way out and on the way in, so what
- * push.cuh asks for holds, as in oneshot.cu. Nobody waits in a circle: all of a round is sent before
- * any of it is awaited. In place, what a rank sends is in its own part, where no peer's entry is
- * stored.
+ * Entry i of a round goes through the thread i mod workers, on the way out and on the way in, so
+ * what push.cuh asks for holds, as in oneshot.cu. Nobody waits in a circle: a thread sends all its
+ * entries of a round before it awaits any of them. In place, what a rank sends is in its own part,
+ * where no peer's entry is stored.
  */
 #include "stages.cuh"
 
@@ -22,8 +22,8 @@ struct sw_byte {
 
 typedef sw_frame_flags sw_gather_wire;
 
-/* Entry i of the round, of the ranks from `first` on: from the slots at `from` to their parts of the
- * output. False when it was given up. */
+/* Entry i of the round, of the ranks from `first` on: from the slots at `from` to their parts of
+ * the output. False when it was given up. */
 template <int N>
 SYMWIN_DEVICE bool sw_gather_entry(const struct sw_kernel_args &args, sw_call &call,
                                    const sw_rounds &rounds, uint32_t c, uint32_t i, int32_t first,

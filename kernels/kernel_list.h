@@ -122,7 +122,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
-/* Movers of bytes know no type and no operation. */
+/* What only moves data knows no type and no operation. */
 #define SW_KERNEL_LIST_ALLGATHER(X) X(allgather, allgather, oneshot, bytes, move, n, any)
 
 #define SW_KERNEL_LIST(X)                                                                          \

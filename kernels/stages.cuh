@@ -5,8 +5,8 @@
  *   sw_reduce_share()   what has come of the own share, reduced with the own input, to every peer
  *   sw_collect()        every peer's result
  *
- * A kernel is some of them, with the rounds around them; it says why nobody waits in a circle and why
- * the thread that stores an entry may do so.
+ * A kernel is some of them, with the rounds around them. It says why nobody waits in a circle, and
+ * why the thread that stores an entry may do so.
  */
 #ifndef SYMWIN_KERNELS_STAGES_CUH
 #define SYMWIN_KERNELS_STAGES_CUH
@@ -64,8 +64,8 @@ SYMWIN_DEVICE void sw_push_send(const struct sw_kernel_args &args, const sw_call
 
 /* ---- a share for each rank ------------------------------------------------------------------- */
 
-/* Entries of a rank's share of a round where the message is shared out: whole lines of 128 bytes, if `room`, what a
- * share can have, allows it. The last shares may have fewer. */
+/* Entries of a rank's share of a round where the message is shared out: whole lines of 128
+ * bytes, if `room`, what a share can have, allows it. The last shares may have fewer. */
 SYMWIN_DEVICE uint32_t sw_share_of(const sw_rounds &rounds, uint32_t ranks, uint64_t room)
 {
     const uint32_t even = (rounds.extent + ranks - 1) / ranks;
@@ -91,7 +91,8 @@ struct sw_item {
     uint32_t entry; /* of the round: beyond its extent there is none */
 };
 
-/* The items of all peers' shares in a row, those of the next rank first: `n` modulo the workers is the thread. */
+/* The items of all peers' shares in a row, those of the next rank first: `n` modulo the workers
+ * is the thread. */
 template <int N, class W>
 SYMWIN_DEVICE uint32_t sw_items(const struct sw_kernel_args &args, const sw_twoshot_round<W> &round)
 {

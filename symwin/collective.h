@@ -164,12 +164,12 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
                                                 const symwin_collective_options *options,
                                                 symwin_collective_info *info);
 
-/* Puts the `count` elements of every rank's `in` into `out` on all ranks, in the order of the ranks.
- * Order, streams, captures and what it returns are as for symwin_allreduce().
+/* Puts the `count` elements of every rank's `in` into `out` on all ranks, in the order of the
+ * ranks. Order, streams, captures and what it returns are as for symwin_allreduce().
  *
  *   in       device memory of `count` elements
  *   out      of `count` elements for each rank: rank r's begin at element r * count. Any memory
- *            works, and windows make no difference. In place where `in` is this rank's part of it;
+ *            works, and windows make no difference. In place `in` is this rank's part of it;
  *            else they must not overlap
  *   count    elements that each rank sends, alike on all ranks; 0 does nothing
  *   options  as symwin_allreduce_with(); the algorithm is AUTO or ONESHOT */

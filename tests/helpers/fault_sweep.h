@@ -84,7 +84,7 @@ static void trial_body(struct harness_team *team, int rank, void *arg)
     if (status != SYMWIN_OK && symwin_last_error()[0] == '\0')
         t->silent = 1;
     if (rank == t->victim)
-        t->loads = status != SYMWIN_OK && strstr(symwin_last_error(), " of sw_allreduce_") != NULL;
+        t->loads = status != SYMWIN_OK && strstr(symwin_last_error(), " of sw_") != NULL;
     /* A rank that failed alone leaves the kernels of the others waiting for it. */
     if (status != SYMWIN_OK && s.comm != NULL && !t->c->alike)
         (void)symwin_comm_abort(s.comm);
