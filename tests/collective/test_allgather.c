@@ -315,10 +315,10 @@ static void arguments(struct processes *p, struct rank *r)
     refused(r, symwin_allgather_query(r->comm, in, out, 8, SYMWIN_F32, NULL, NULL), SYMWIN_INVALID,
             "symwin_allgather_query: info is NULL");
     must_be(info.blocks == -1, "nothing is written", r->rank);
-    options = (symwin_collective_options){.size = sizeof options, .blocks = 1, .threads = 64};
+    options = (symwin_collective_options){.size = sizeof options, .blocks = 1, .threads = 32};
     host_must(symwin_allgather_query(r->comm, in, out, 1000, SYMWIN_F32, &options, &info), "query");
     must_be(info.algo == SYMWIN_ALGO_ONESHOT && info.blocks == 1 && info.threads > 0 &&
-                info.threads <= 64 && !info.measured,
+                info.threads <= 32 && !info.measured,
             "what would be launched", r->rank);
 }
 
