@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
-# symwin-info on the emulated driver: words and JSON say what the machine was told to be, what was tried is gone, exit
-# statuses, what it refuses; folders, limits and IMEX as they were made up; dumps of symwin_dump(), whole or not; what a
-# running process says, and why one does not.
+# symwin-info on the emulated driver: text and JSON report the configured machine, trial objects are
+# gone, exit statuses, refused arguments; folders, limits and IMEX as set up here; dumps of
+# symwin_dump(), whole or cut; what a running process reports, and why one does not.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -22,15 +22,15 @@ delete $ENV{XDG_RUNTIME_DIR};
 mkdir "$folder/tmp";
 $ENV{TMPDIR} = "$folder/tmp";
 
-# What comes before the program in a shell, with limits for this shell alone, and its arguments. Returns the exit status
-# and both channels.
+# Runs symwin-info with `arguments`, after `before` in a shell of its own, for limits. Returns the
+# exit status and both outputs.
 sub info {
     my ($before, $arguments) = @_;
     my $output = `export SYMWIN_DRIVER=emu; sh -c '$before exec timeout 60 $info $arguments' 2>$folder/stderr`;
     return ($? >> 8, $output, slurp("$folder/stderr"));
 }
 
-# The same as JSON, decoded.
+# The same with --json; returns the decoded facts.
 sub facts {
     my ($before, $arguments, $want) = @_;
     my ($status, $output, $error) = info($before, "$arguments --json");
@@ -120,7 +120,7 @@ like($facts->{driver}{problem}, qr/SYMWIN_DRIVER is "other"/, 'no driver: JSON')
 ok(!$facts->{usable} && @{ $facts->{devices} } == 0, 'no driver: no devices');
 is((info('SYMWIN_EMU_DEVICES=0', ''))[0], 1, 'a machine without devices');
 
-# One descriptor more than those of every process: memory takes it, and there is none to export it.
+# One descriptor more than every process has: memory takes it, and none is left for the export.
 if (!$sanitized) {
     ($status, $output) = info('ulimit -n 4;', '');
     is($status, 1, 'no descriptors: exit status');
@@ -258,7 +258,8 @@ is((info('', '--show - </dev/null'))[0], 1, 'standard input');
 is($status, 1, 'no such file: exit status');
 like($error, qr/none cannot be read: No such file/, 'no such file: why');
 
-# The tables of a dump: for each its heading, as one word with commas, and its rows.
+# The tables of a dump: for each table its headings joined by commas, its number of rows, and the
+# rows without all columns.
 sub tables {
     my ($text) = @_;
     my (@tables, $columns);
@@ -284,7 +285,8 @@ shown($dump, 1, qr/a part of/, 'a table without its end');
 
 # ---- running processes --------------------------------------------------------------------------
 
-# A process with one allocation, a communicator and a window. Its number, and what ends it when it is closed.
+# Starts a process with one allocation, a communicator and a window. Returns its pid and the pipe
+# that ends it when closed.
 sub start {
     my @settings = @_;
     my $pid = open2(my $from, my $to, 'env', 'SYMWIN_DRIVER=emu', @settings, "$build/tests/test_info_socket", 'hold');
@@ -319,7 +321,7 @@ my $all = `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do $info
 is(scalar(() = $all =~ /^Process $pid,/mg), 20, 'many at the same time');
 is(join(' ', glob "$folder/tmp/symwin-$>/*"), "$folder/tmp/symwin-$>/info-$pid", 'its socket');
 kill 'STOP', $pid;
-for (1 .. 1000) { # it takes a moment
+for (1 .. 1000) { # stopping takes a moment
     last if slurp("/proc/$pid/stat") =~ /\) T /;
     select undef, undef, undef, 0.01;
 }
@@ -351,7 +353,7 @@ waitpid $zombie, 0;
     end($other, $ends);
 }
 
-# A process without symwin, of this user or another one.
+# A process of this user or of another one that does not use symwin.
 sub asleep {
     my ($user) = @_;
     my $sleeper = fork // BAIL_OUT("fork: $!");
@@ -366,7 +368,7 @@ sub asleep {
 my $sleeper = asleep(0);
 refused($sleeper, qr/process $sleeper does not listen: it has not used symwin yet/, 'a process without symwin');
 {
-    # One that was killed had its number; or one elsewhere that has this folder has it too.
+    # A killed process had this pid, or a process in another PID namespace shares the folder.
     my $left = "$folder/tmp/symwin-$>/info-$sleeper";
     my $answers = IO::Socket::UNIX->new(Local => $left, Listen => 1) // BAIL_OUT("$left: $!");
     refused($sleeper, qr/process $sleeper does not listen:/, "another process's socket, by its number");
@@ -384,7 +386,7 @@ SKIP: {
     waitpid $sleeper, 0;
 }
 
-# ---- by others' eyes ----------------------------------------------------------------------------
+# ---- checked by other programs ------------------------------------------------------------------
 
 SKIP: {
     skip 'no python3', 2 unless $python;
@@ -394,7 +396,8 @@ SKIP: {
     }
 }
 
-# A faulty multicast program can put a host's GPUs out of service: this one has no call that makes anything of it.
+# A faulty multicast program can put a host's GPUs out of service: symwin-info has no call that
+# creates or changes a multicast object.
 is(join(' ', map { slurp($_) =~ /(cuMulticast(?!GetGranularity)\w+)/ ? "$_: $1" : () } glob 'tools/info/*'), '',
     'only asks about multicast');
 

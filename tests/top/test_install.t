@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# `make install` into a folder of its own, and programs in C99 and C++ that find the library there
-# through pkg-config, or with plain flags where that is not installed.
+# `make install` into a separate folder, and programs in C99 and C++ that find the library there by
+# pkg-config, or by plain flags if pkg-config is not installed.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -38,7 +38,7 @@ sub spew {
     close $file;
 }
 
-# Without the jobserver of the make that may have started this test: its descriptors are not passed.
+# Without the jobserver of a make that runs this test: this shell does not inherit its descriptors.
 my $make = 'MAKEFLAGS= MFLAGS= make --no-print-directory';
 run("$make -o $build/flags -o $build/flags.cu -o $build/flags.tables -o $build/flags.carried BUILD=$build DESTDIR=$root PREFIX=/opt/symwin "
       . 'install', 'make install');
@@ -128,7 +128,8 @@ run("$cc -std=c99 -D_DEFAULT_SOURCE $warn $cflags -o $root/sample $root/sample.c
 is(run("SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$lib $root/sample", 'runs: the sample of README.md'), '',
     'without a complaint');
 
-# One rank's call fails: it says so, the other one is not left waiting, and the exit status says it too.
+# One rank's call fails: the program reports it, also by its exit status, and the other rank does
+# not wait for ever.
 my @calls = $sample =~ /status = (symwin_\w+)\(/g;
 cmp_ok(scalar @calls, '>=', 6, 'the sample makes calls');
 for my $call (@calls) {

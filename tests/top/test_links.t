@@ -1,5 +1,6 @@
 #!/usr/bin/env perl
-# bench/links.py with an nvidia-smi of its own: sums over links, what a command moved, and what it says where it cannot.
+# bench/links.py with a fake nvidia-smi: sums over links, bytes moved by a command, and its messages
+# if it cannot measure.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -11,10 +12,10 @@ plan(skip_all => 'no python3') unless `python3 -c 'print(1)' 2>/dev/null`;
 
 my $folder = tempdir(CLEANUP => 1);
 my $smi    = "$folder/nvidia-smi";
-my $moves  = "sh -c 'echo 1 >$folder/moved; exit 3'"; # what is to be timed
+my $moves  = "sh -c 'echo 1 >$folder/moved; exit 3'"; # the command to measure
 local $ENV{PATH} = "$folder:$ENV{PATH}";
 
-# Two GPUs of two links, which have sent and received more since there is a file `moved`.
+# Two GPUs with two links each. They have sent and received more once the file `moved` exists.
 sub counters {
     my ($kind) = @_;
     my $text = '';

@@ -1,5 +1,6 @@
 #!/usr/bin/env perl
-# Every variable SYMWIN_... that is read anywhere is in docs/environment.md, and settings.c is the only reader of its own.
+# Every variable SYMWIN_... that any file reads is in docs/environment.md, and only settings.c reads
+# those of its own table.
 use strict;
 use warnings;
 use FindBin;
