@@ -426,10 +426,9 @@ int main(int argc, char **argv)
     delays = seen->delays < MOST_DELAYS ? seen->delays : MOST_DELAYS;
     qsort(seen->delays_us, (size_t)delays, sizeof seen->delays_us[0], by_size);
     if (delays > 0)
-        printf(
-            "# %d runs, %d in which the hosts lost each other in the middle of an agreement; %d answers "
-            "after a death: median %.1f ms, 99%% %.1f ms, slowest %.1f ms\n",
-            seen->runs, seen->divided, delays, seen->delays_us[delays / 2] / 1000.0,
-            seen->delays_us[delays * 99 / 100] / 1000.0, seen->delays_us[delays - 1] / 1000.0);
+        printf("# %d runs, %d in which the hosts lost each other in the middle of an agreement; "
+               "%d answers after a death: median %.1f ms, 99%% %.1f ms, slowest %.1f ms\n",
+               seen->runs, seen->divided, delays, seen->delays_us[delays / 2] / 1000.0,
+               seen->delays_us[delays * 99 / 100] / 1000.0, seen->delays_us[delays - 1] / 1000.0);
     return tap_done();
 }

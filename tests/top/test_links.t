@@ -25,7 +25,8 @@ sub counters {
             my $idle = 1000 * ($gpu + 1) + $link;
             my %more = (Data => 100, Raw => 125);
             $text .= "\t Link $link: $kind Tx: \$(($idle + m * $more{$kind} * (1 - $gpu))) KiB\n";
-            $text .= "\t Link $link: $kind Rx: \$(($idle + m * 2 * $more{$kind} * (1 - $gpu))) KiB\n";
+            $text .=
+              "\t Link $link: $kind Rx: \$(($idle + m * 2 * $more{$kind} * (1 - $gpu))) KiB\n";
         }
     }
     return $text;
@@ -46,7 +47,8 @@ chmod 0755, $smi or die;
 my ($said, $status) = links($moves);
 is($status, 3, 'the command\'s exit status');
 is($said, "gpu,data_tx,data_rx,raw_tx,raw_rx,tx_raw_by_data,rx_raw_by_data\n"
-      . "0,204800,409600,256000,512000,1.2500,1.2500\n1,0,0,0,0,,\n", 'what went over all links meanwhile');
+      . "0,204800,409600,256000,512000,1.2500,1.2500\n1,0,0,0,0,,\n",
+    'what went over all links meanwhile');
 ($said, $status) = links('sh -c "kill -9 \$\$"');
 is($status, 137, 'a command that was killed');
 ($said, $status) = links("$folder/nothing");

@@ -115,7 +115,8 @@ for my $path (glob 'src/*/*.[ch] *.c') {
     }
     close $file;
 }
-check(!$includes{$_->[0]}, "$_->[0] includes public headers of rooms below", @{$includes{$_->[0]} // []}) for @rooms;
+check(!$includes{$_->[0]}, "$_->[0] includes public headers of rooms below",
+    @{$includes{$_->[0]} // []}) for @rooms;
 
 # The driver's interface may be longer.
 my %tables = map { $_ => 1 } 'src/driver/cuda_abi.h', 'src/driver/driver_list.h';
