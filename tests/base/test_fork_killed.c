@@ -104,7 +104,7 @@ static void killed_while_joining(struct processes *p, int rank)
         usleep(200);
 }
 
-/* Acts as the id's creator: sends TABLE, PAGE and LINE, but not GO. */
+/* Acts as the id's creator: sends TABLE, PAGE and SOCKET, but not GO. */
 static int give_line(int fd, const struct sw_id *id, int line)
 {
     union sw_frame in, out;
