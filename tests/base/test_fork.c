@@ -1,12 +1,13 @@
-/* Forks: what a child may do, and that it takes nothing away from its parent and keeps nothing of it.
+/* Forks: what a child may do. It takes nothing from its parent and keeps nothing of the parent's.
  *
- * A child of a process that has loaded the driver can only exec: every call says so. A child of one that
- * has made an id and no more is a process like any other. */
+ * If the parent has loaded the driver, its child can only exec: every call returns SYMWIN_FORKED.
+ * If the parent has only created an id, the child is like any other process. */
 #include "processes.h"
 
 enum { RANKS = 3, BYTES = 4096 };
 
-/* By this name LeakSanitizer asks: what only the parent's threads know of is no leak in a child. */
+/* LeakSanitizer calls it by this name. In a child, memory that only the parent's threads point to
+ * is no leak. */
 static int is_child;
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
@@ -26,14 +27,14 @@ static pid_t fork_now(void)
     }
     if (pid == 0) {
         is_child = 1;
-        alarm(PROCESSES_LIMIT_S); /* the parent's is not inherited */
+        alarm(PROCESSES_LIMIT_S); /* a child does not inherit the parent's alarm */
         processes_child_threads();
     }
     return pid;
 }
 
-/* A thread that has just begun may hold the lock of a sanitizer's malloc, which gcc 12's does not take
- * over in a fork: the child would wait for it for ever. */
+/* A thread that has just begun may hold a lock of the sanitizer's malloc. gcc 12's malloc does not
+ * reset that lock in a fork, so the child would wait for it for ever. */
 static void let_threads_begin(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -50,7 +51,7 @@ static int ended_well(pid_t pid)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* ---- what a rank has ------------------------------------------------------------------------- */
+/* ---- a rank's objects ------------------------------------------------------------------------ */
 
 struct all {
     symwin_comm *comm;
@@ -169,8 +170,8 @@ static void every_call(const struct all *all)
     symwin_comm_destroy(all->comm);
 }
 
-/* Children that try everything and end either way; afterwards the parent's is as it was: no rank has
- * left, however long the others wait for it. */
+/* Children make every call and end in either way. Afterwards the parent's objects are unchanged: no
+ * rank has left, however late the others come to the next call. */
 static void children_of_a_rank(struct processes *p, int rank)
 {
     symwin_window *again;
@@ -219,7 +220,7 @@ static symwin_status reduce_once(const symwin_unique_id *id, int nranks, int ran
     return SYMWIN_OK;
 }
 
-/* The ranks are children of the process that made the id, which is none itself. */
+/* The ranks are children of the id's creator, which is not a rank itself. */
 static void children_of_a_maker(struct processes *p, int rank)
 {
     pid_t pids[RANKS];
@@ -238,7 +239,7 @@ static void children_of_a_maker(struct processes *p, int rank)
         must_be(ended_well(pids[r]), "a rank in a child", r);
 }
 
-/* A child can make ids of its own, and is not taken for its parent. */
+/* A child can create its own ids, and is not mistaken for its parent. */
 static void id_of_a_child(struct processes *p, int rank)
 {
     symwin_unique_id own;
@@ -257,7 +258,7 @@ static void id_of_a_child(struct processes *p, int rank)
     host_must(reduce_once(&p->id, 1, 0), "the parent's id, after a child has ended");
 }
 
-/* ---- a fork while a thread is inside --------------------------------------------------------- */
+/* ---- a fork while a thread is in a call ------------------------------------------------------ */
 
 static void *join_well(void *arg)
 {
@@ -267,8 +268,8 @@ static void *join_well(void *arg)
     return NULL;
 }
 
-/* Rank 0 waits in symwin_comm_create() when its process forks: the child has none of it and can begin
- * anew, and the parent's call goes on. */
+/* Rank 0 waits in symwin_comm_create() when its process forks. The child can create a communicator
+ * from scratch, and the parent's call goes on. */
 static void fork_inside_create(struct processes *p, int rank)
 {
     symwin_unique_id own;
@@ -283,7 +284,7 @@ static void fork_inside_create(struct processes *p, int rank)
         if (pid == 0) {
             const symwin_status status = symwin_unique_id_create(&own);
 
-            /* whether the thread has loaded the driver by now is its own affair */
+            /* OK or SYMWIN_FORKED: the thread may have loaded the driver by now */
             if (status == SYMWIN_OK)
                 host_must(reduce_once(&own, 1, 0), "a rank in a child");
             else
@@ -301,10 +302,9 @@ static void fork_inside_create(struct processes *p, int rank)
     }
 }
 
-#if !defined(                                                                                      \
-    __SANITIZE_THREAD__) /* its fork copies a lock of its allocator that another thread may hold */
-
-/* Children at every moment of a rank's whole life. */
+/* Children at every moment of a rank's whole life. Not with ThreadSanitizer: its fork copies a lock
+ * of its allocator that another thread may hold. */
+#if !defined(__SANITIZE_THREAD__)
 static void *fork_and_wait(void *arg)
 {
     atomic_int *over = arg;

@@ -1,7 +1,7 @@
-/* A rank that has a child and is killed: the others notice as soon as if it had none.
+/* A rank that has a child is killed: the others notice it as soon as without a child.
  *
- * What tells of a process's end is the end of its sockets, and a child inherits those. Whenever it is
- * forked, it must hold none of them. */
+ * A process's end shows as the end of its sockets, and a child inherits sockets. So a child must
+ * hold none of them, at whatever moment it is forked. */
 #include "hostile.h"
 
 enum { RANKS = 3, VICTIM = 1, FORKS = 40, AT_ONCE_MS = 1000 };
@@ -37,7 +37,7 @@ static void *fork_all_the_time(void *arg)
     return NULL;
 }
 
-/* Rank 1 has a child, and is killed while the others wait for it. */
+/* Rank 1 has a child, and is killed while the other ranks wait for it. */
 static void killed_later(struct processes *p, int rank)
 {
     symwin_window *window = NULL;
@@ -56,7 +56,7 @@ static void killed_later(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* Rank 1 forks and forks while it joins. */
+/* Rank 1 forks repeatedly while it joins. */
 static void forks_while_joining(struct processes *p, int rank)
 {
     symwin_comm *comm = NULL;
@@ -85,7 +85,7 @@ static void *join_in_vain(void *arg)
     return NULL;
 }
 
-/* Rank 1 waits for rank 2, which does not come; it forks, and is killed. */
+/* Rank 1 waits for rank 2, which does not come. Rank 1 forks and is killed. */
 static void killed_while_joining(struct processes *p, int rank)
 {
     symwin_comm *comm = NULL;
@@ -104,7 +104,7 @@ static void killed_while_joining(struct processes *p, int rank)
         usleep(200);
 }
 
-/* Takes what a rank gets from the maker, as the maker: TABLE, PAGE and LINE, but not GO. */
+/* Acts as the id's creator: sends TABLE, PAGE and SOCKET, but not GO. */
 static int give_line(int fd, const struct sw_id *id, int line)
 {
     union sw_frame in, out;
@@ -135,7 +135,8 @@ static int give_line(int fd, const struct sw_id *id, int line)
     return sw_frame_send(fd, &out, line, INT64_MAX) == 0;
 }
 
-/* A maker by hand (rank 0), and rank 1 in the middle of being given its line. */
+/* Rank 0 is a creator written by hand; rank 1 is killed while it is being handed its peer
+ * socket. */
 static void killed_with_a_line(struct processes *p, int rank)
 {
     struct sockaddr_un address;
@@ -178,7 +179,7 @@ static void killed_with_a_line(struct processes *p, int rank)
     rmdir(id.folder);
 }
 
-/* Whether it has ended; it can still be waited for. */
+/* Whether the process has ended. It can still be waited for. */
 static int has_ended(pid_t pid)
 {
     siginfo_t info = {0};
@@ -199,7 +200,7 @@ static void run_killed(const char *name, int count, void (*body)(struct processe
     for (r = 0; r < count; r += 2)
         while (p->rank[r].status < 0 && !has_ended(p->pids[r]))
             usleep(200);
-    /* They hold what memory of the others rank 1 had mapped, as with a real driver. */
+    /* The children keep rank 1's mappings of others' memory alive, as with a real driver. */
     for (r = RANKS; r < RANKS + FORKS; r++)
         if (p->pids[r] > 0)
             kill(p->pids[r], SIGKILL);

@@ -1,7 +1,8 @@
-/* Forks at chosen steps of the library: what the child must not hold, and what it must not wait for.
+/* Forks at chosen steps of the library: what the child must not hold, and what it must not wait
+ * for.
  *
- * A child that does not exec keeps what it has as long as it lives: a descriptor of memory pins that
- * memory, on whatever rank. */
+ * A child that does not exec keeps its descriptors as long as it lives. A descriptor of memory pins
+ * that memory, on whatever rank. */
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -10,15 +11,16 @@
 
 enum {
     RANKS = 3,
-    FORKER = 1, /* exports one, and receives two */
+    FORKER = 1, /* exports one allocation, and imports two */
     BYTES = 4096,
-    LOW = 256, /* the emulated driver's own descriptors stay above */
+    LOW = 256, /* the emulated driver's own descriptors have higher numbers */
     HIGH = 70000,
     BEYOND = 1 << 20,
     CHILD_LIMIT_S = 10
 };
 
-/* By this name LeakSanitizer asks: what only the parent's threads know of is no leak in a child. */
+/* LeakSanitizer calls it by this name. In a child, memory that only the parent's threads point to
+ * is no leak. */
 static int is_child;
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
@@ -50,8 +52,8 @@ static int exit_code(pid_t pid)
 /* ---- at every step of a registration --------------------------------------------------------- */
 
 static struct {
-    pthread_t thread; /* the rank's, which alone looks at the rest */
-    int busy;         /* a child is being made: its own steps count for nothing. */
+    pthread_t thread; /* the rank's; only it uses the other fields */
+    int busy;         /* in a fork, whose own steps are not counted */
     int forks;
     int most;  /* descriptors in this process at a fork */
     int child; /* most in a child */
@@ -76,7 +78,7 @@ static int descriptors_of_a_child(void)
     return exit_code(pid);
 }
 
-/* Where the thread holds a lock no fork comes: it would wait for that. */
+/* No fork while the thread holds a lock: the child would wait for it for ever. */
 static void fork_here(const char *name)
 {
     const int here = low_descriptors();
@@ -120,17 +122,17 @@ static void in_a_registration(struct processes *p, int rank)
         must_be(forker.most > here, "descriptors in a registration", rank);
         must_be(forker.child == there, "a child has a descriptor of a registration", rank);
     }
-    processes_barrier(p); /* a line that its other end has left is not watched any more */
+    processes_barrier(p); /* a peer socket that the other end has closed is no longer watched */
     symwin_comm_destroy(comm);
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- while a thread waits for the service thread to end -------------------------------------- */
+/* ---- while a thread waits for the poll thread to end ----------------------------------------- */
 
 static struct {
-    atomic_int held;      /* the service thread is to stay where it is ... */
-    atomic_int is_there;  /* ... and does */
-    atomic_int settling;  /* thread A has told it to end */
+    atomic_int held;      /* the poll thread is to stop in poll() ... */
+    atomic_int is_there;  /* ... and has stopped there */
+    atomic_int settling;  /* writes of thread A, which tells the poll thread to end */
     atomic_int beginning; /* thread B has the lock, and waits for that end */
 } service;
 
@@ -169,7 +171,8 @@ static void *begin(void *arg)
     return NULL;
 }
 
-/* The service thread is to end, and one that wants another waits for it: then f(). */
+/* Calls f() while the poll thread is told to end and a thread that needs a new one waits for that
+ * end. */
 static void in_between(void (*f)(void))
 {
     struct sw_poll_watch first = nothing, second = nothing;
@@ -192,7 +195,7 @@ static void in_between(void (*f)(void))
     pthread_create(&b, NULL, begin, &second);
     while (!service.beginning)
         usleep(200);
-    sw_poll_lock(); /* now it waits */
+    sw_poll_lock(); /* thread B waits now */
     sw_poll_unlock();
     if (f != NULL)
         f();
@@ -206,7 +209,7 @@ static void in_between(void (*f)(void))
     sw_poll_settle();
 }
 
-/* The child has none of the threads, and may come into the same place, more than once. */
+/* The child has none of the threads, and may get into the same state several times. */
 static void fork_between(void)
 {
     pid_t pid;
@@ -231,7 +234,7 @@ static void at_the_end_of_the_service(struct processes *p, int rank)
     in_between(fork_between);
 }
 
-/* ---- descriptors of high numbers ------------------------------------------------------------- */
+/* ---- descriptors with high numbers ----------------------------------------------------------- */
 
 static void high_number(struct processes *p, int rank)
 {

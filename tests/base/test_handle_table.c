@@ -1,10 +1,11 @@
-/* The table of public handles against a plain list: things come and go in a random order. */
+/* The table of public handles against a plain list: entries are added and removed in random
+ * order. */
 #include "harness.h"
 
 enum { MOST = 500, STEPS = 20000 };
 
 struct thing {
-    uintptr_t handle; /* 0: it is out */
+    uintptr_t handle; /* 0: not in the table */
     int seen;
 };
 
@@ -16,7 +17,7 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-/* Whether the table has what is in and nothing else, one by one too. */
+/* Whether the table has exactly the listed things, by iteration and by lookup. */
 static int agrees(const struct sw_handle_table *t, struct thing *things)
 {
     size_t at = 0, in = 0;
@@ -45,7 +46,7 @@ static void model(void)
     int wrong = 0, step;
 
     for (step = 0; step < STEPS; step++) {
-        /* Few and many in turn. */
+        /* Phases with many and with few handles in turn. */
         const uint64_t among = step / 1000 % 2 == 0 ? MOST : 20;
         struct thing *thing = &things[next_random(&random) % among];
 

@@ -1,7 +1,6 @@
-/* The library's variables in the environment: what each may be, what is refused and how, that the
- * documentation says the same, and that a communicator whose ranks do not all have sensible ones fails
- * on all of them at once.
- */
+/* The library's environment variables: which values are valid, which are refused and how, and that
+ * docs/environment.md says the same. If one rank has an invalid value, creating the communicator
+ * fails on all ranks at once. */
 #include "processes.h"
 
 #include "src/base/base.h"
@@ -12,7 +11,7 @@ enum { RANKS = 3, AT_ONCE_S = 10 };
 
 struct value {
     enum sw_setting which;
-    const char *text; /* NULL: not set */
+    const char *text; /* NULL: unset */
     uint64_t want;
 };
 
@@ -73,7 +72,7 @@ static const struct value good[] = {
 
 static const struct {
     enum sw_setting which;
-    const char *texts[11]; /* besides the empty one */
+    const char *texts[11]; /* besides the empty string */
     const char *allowed;
 } bad[SW_SETTINGS] = {
     [SW_SETTING_DRIVER] = {SW_SETTING_DRIVER, {"0", "CUDA", "emulated"}, "auto, cuda or emu"},
@@ -189,7 +188,7 @@ static void documented(void)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* What the last rank has. The others name it, and nobody waits for its time. */
+/* Settings of the last rank only. The others name that rank, and nobody waits for its timeout. */
 static const char *const of_one_rank[][2] = {
     {"SYMWIN_TIMEOUT_MS", "abc"},
     {"SYMWIN_TIMEOUT_MS", "-5"},

@@ -1,16 +1,16 @@
-/* The conversions of symwin/float.h against a table of what every code of a type is worth: all
- * codes, every boundary between two neighbours, and random values. */
+/* The conversions of symwin/float.h against a computed value of every code of a type: all codes,
+ * every midpoint between two neighbours, and random values. */
 #include <math.h>
 #include <stdint.h>
 
 #include "symwin/float.h"
 #include "tap.h"
 
-/* A type as its definition has it, and the functions under test. */
+/* A type by its definition, and the functions under test. */
 struct small_type {
     const char *name;
     int exponent_bits, mantissa_bits;
-    int has_infinity; /* else the top exponent holds numbers, and all mantissa bits set is NaN */
+    int has_infinity; /* else the top exponent holds numbers; all mantissa bits set is NaN */
     int saturates;
     unsigned (*narrow)(float value);
     float (*widen)(unsigned code);
@@ -76,8 +76,8 @@ static unsigned largest_of(const struct small_type *t)
     return t->has_infinity ? top - (1u << t->mantissa_bits) : top - 1;
 }
 
-/* What a code without sign, up to one past the largest finite one, is worth: as if the exponent
- * went on. */
+/* The value of a code without sign. One code past the largest finite one is valid too, as if the
+ * exponent range went on. */
 static double worth(const struct small_type *t, unsigned code)
 {
     const int bias = (1 << (t->exponent_bits - 1)) - 1;
@@ -89,7 +89,7 @@ static double worth(const struct small_type *t, unsigned code)
                          : ldexp(1.0 + mantissa * unit, exponent - bias);
 }
 
-/* Nearest code of a finite magnitude by search, ties to the even code. */
+/* Nearest code of a finite magnitude, found by search; ties go to the even code. */
 static unsigned nearest(const struct small_type *t, double magnitude)
 {
     const unsigned largest = largest_of(t);
@@ -160,7 +160,8 @@ static void test_narrow_inverts_widen(const struct small_type *t)
     TAP_EQ(t->name, wrong, 0);
 }
 
-/* The midpoint between two neighbours is exact in f32 for every type; so are its neighbours. */
+/* The midpoint of two neighbours is exact in f32 for every type. So are the midpoint's
+ * neighbours. */
 static void test_narrow_rounds_at_every_midpoint(const struct small_type *t)
 {
     int wrong = 0, inexact = 0;

@@ -1,4 +1,5 @@
-/* What is left of secrets in a process's memory when the communicators are gone that were made with them: nothing. */
+/* Once all communicators made with a secret are destroyed, no copy of it is left in the process's
+ * memory. */
 #include <fcntl.h>
 
 #include "processes.h"
@@ -7,7 +8,7 @@
 
 enum { RANKS = 3, MASK = 0x5a, MOST = 256 << 20 };
 
-/* In shared memory: everything with a mask on it, so that it is not found there. */
+/* In shared memory, masked, so that the search does not find these copies. */
 static struct shown {
     unsigned char id[sizeof(symwin_unique_id)];
     unsigned char gathered[RANKS][1024];
@@ -22,7 +23,7 @@ static void mask(unsigned char *out, const void *in, size_t bytes)
         out[i] = from[i] ^ MASK;
 }
 
-/* How often the bytes under the mask are at [at, at + bytes). */
+/* How often the masked bytes occur, unmasked, in [at, at + bytes). */
 static int count_in(const unsigned char *at, size_t bytes, const unsigned char *masked,
                     size_t length)
 {
@@ -37,9 +38,10 @@ static int count_in(const unsigned char *at, size_t bytes, const unsigned char *
     return found;
 }
 
-static FILE *maps; /* opened before there is a secret, whose place it could take */
+/* Opened before there is a secret: its buffer could reuse the secret's memory. */
+static FILE *maps;
 
-/* In all that this process can write to; large mappings are the emulated devices'. */
+/* In all writable memory of this process. Large mappings are skipped: the emulated devices'. */
 static int count_everywhere(const unsigned char *masked, size_t length, int rank)
 {
     static unsigned char part[1 << 20];
@@ -92,7 +94,8 @@ static int gather(void *context, const void *mine, void *all, size_t bytes)
     return 0;
 }
 
-/* Registers that had a part of a secret were saved on the stack, maybe, where the next calls write. */
+/* Overwrites the stack below the caller: registers with a part of a secret may have been saved
+ * there. */
 __attribute__((noinline)) static void write_stack(void)
 {
     volatile unsigned char stack[1 << 16];
@@ -102,7 +105,7 @@ __attribute__((noinline)) static void write_stack(void)
         stack[i] = 0;
 }
 
-/* Without a copy on this stack. */
+/* Leaves no copy of the id on this stack. */
 __attribute__((noinline)) static void use(struct processes *p, int rank)
 {
     static symwin_unique_id id;
@@ -126,10 +129,10 @@ __attribute__((noinline)) static void use(struct processes *p, int rank)
     host_must(symwin_comm_split(comm, 1, -rank, NULL, &part), "symwin_comm_split");
     symwin_comm_destroy(part);
     symwin_comm_destroy(comm);
-    processes_barrier(p); /* the maker is done with it */
+    processes_barrier(p); /* the id's creator has finished with it */
 }
 
-/* A letter may have a fabric handle, by which anybody gets at the memory. */
+/* A message may have a fabric handle, which gives anybody access to the memory. */
 __attribute__((noinline)) static void read_letter(const unsigned char *masked)
 {
     struct sw_message *letter = calloc(1, sizeof *letter);
@@ -166,7 +169,7 @@ static void leaves_none(struct processes *p, int rank)
         handle[i] = (unsigned char)(shown->id[i % sizeof shown->id] + 1 + (unsigned)rank);
     read_letter(handle);
     must_be(count_everywhere(handle, sizeof handle, rank) == 0, "the letter is gone", rank);
-    memcpy(&id, shown->id, sizeof id); /* and what is there is found */
+    memcpy(&id, shown->id, sizeof id); /* and a copy that exists is found */
     mask((unsigned char *)&id, shown->id, sizeof id);
     must_be(count_everywhere(secret, sizeof secret, -1) > 0, "one that is there is found", rank);
     fclose(maps);

@@ -1,20 +1,21 @@
-/* A rank that fails once all have come, before or after the lowest rank of its process has brought the communicator
- * home: that has a reference for it. Nothing is left behind, the others hear of it at once, and what it did counts for
- * that id only.
+/* A rank fails after all ranks have joined, before or after the lowest rank of its process
+ * publishes the communicator, which has a reference for the failed rank. Nothing is left behind,
+ * the others learn of it at once, and the failure affects that id only.
  *
- * Two processes of two ranks. Rank 3 cannot read who has come, which steps.h arranges. */
+ * Two processes of two ranks. Rank 3 cannot receive the table of ranks; steps.h makes it fail. */
 #include "processes.h"
 #include "steps.h"
 
 enum { RANKS = 4, PROCESSES = 2, FAILS = 3, TIMEOUT_MS = 20000, AT_ONCE_MS = 5000 };
 
-/* The first that a rank sends is HELLO, the second JOIN, and the third, if it is the lowest of its process, READY. */
+/* The first frame that a rank sends is HELLO, the second JOIN. The lowest rank of a process sends
+ * READY as the third. */
 enum { AFTER_JOIN = 2, AFTER_READY = 3 };
 
 struct order {
     const char *name;
-    int held_after; /* rank 1 receives nothing more until rank 3 has failed; 0: it goes on */
-    int waits_for;  /* rank 3 fails when this rank is where it is waited for: its number is 1 */
+    int held_after;       /* rank 1 receives nothing more until rank 3 has failed; 0: it goes on */
+    int waits_for;        /* rank 3 fails once this rank's number is 1 */
     symwin_status status; /* of the others */
     const char *words;
 };
@@ -24,8 +25,9 @@ static struct processes *shared;
 static atomic_int has_failed;
 static _Thread_local int self, sent, held;
 
-/* It is waited for until it is held, is about to say READY and will be held then, or has gone and uses the driver. Held
- * before READY, it is so until the maker knows. */
+/* Sets rank 1's number when rank 1 is held, when it is about to send READY and to be held after it,
+ * or when it has received GO and uses the driver. If held before READY, rank 1 stays held until the
+ * creator reports the failure. */
 static void rank_1(int receives, int uses_driver)
 {
     if (sent == AFTER_READY && (order->held_after == AFTER_READY || uses_driver))
@@ -38,7 +40,8 @@ static void rank_1(int receives, int uses_driver)
         usleep(1000);
 }
 
-/* In the other process: it has gone, behind READY, so rank 1 has been told to go too. */
+/* In the other process. Rank 2 got GO, which is sent after all READYs, so GO was sent to rank 1
+ * too. */
 static void rank_2(int uses_driver)
 {
     if (uses_driver && shared->rank[1].number)
@@ -52,7 +55,7 @@ static void rank_3(int receives)
     held = 1;
     while (!shared->rank[order->waits_for].number)
         usleep(1000);
-    steps_i_am(FAILS); /* whose first step fails */
+    steps_i_am(FAILS); /* its next step fails */
 }
 
 static void hold(const char *name)
@@ -75,7 +78,7 @@ static symwin_status create(struct processes *p, int rank, const symwin_unique_i
     return processes_note(p, rank, processes_comm_with(p, rank, id, TIMEOUT_MS, comm));
 }
 
-/* The next id, in the place of the first. */
+/* The next id; it overwrites the first. */
 static const symwin_unique_id *next_id(struct processes *p, int rank)
 {
     processes_barrier(p);

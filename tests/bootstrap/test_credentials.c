@@ -1,7 +1,8 @@
-/* Who is at the other end: other users at the maker's door, and false makers at a rank's.
+/* Who is at the other end: other users that connect to an id's creator, and false creators that a
+ * rank connects to.
  *
- * A rank looks at the folder, then at who listens in it, then asks for proof of the secret; it sends none
- * of its own before it has that, and gives up when its time is over. */
+ * A rank checks the folder, then the user who listens in it, then asks for proof of the secret. It
+ * sends no proof of its own before it has that one, and gives up when its timeout expires. */
 #include <sys/syscall.h>
 
 #include "hostile.h"
@@ -9,17 +10,17 @@
 
 enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, MAKER = 1, LINGER_S = 6 };
 
-/* ---- false makers ---------------------------------------------------------------------------- */
+/* ---- false creators -------------------------------------------------------------------------- */
 
 struct fake {
     const char *name;
-    int (*open)(struct sw_id *id); /* folder and socket; returns the socket, -1: none */
+    int (*open)(struct sw_id *id); /* makes folder and socket; returns the socket, -1: none */
     void (*answer)(int fd, union sw_frame *hello); /* NULL: never accepts */
     symwin_status status;
     const char *words;
     int as_root;
-    int least; /* connections that the rank must have made */
-    int old;   /* system of the rank, which cannot keep descriptors out */
+    int least; /* connections that the rank must make */
+    int old;   /* the rank's system cannot refuse descriptors */
 };
 
 static void folder_make(struct sw_id *id)
@@ -114,7 +115,7 @@ static int open_folder(struct sw_id *id)
     return -1;
 }
 
-/* A socket that nobody serves, with all its places taken. */
+/* A socket that nobody serves, with a full listen queue. */
 static int open_full(struct sw_id *id)
 {
     int fd;
@@ -173,7 +174,7 @@ static void answer_without_proof(int fd, union sw_frame *hello)
     union sw_frame frame = challenge();
 
     hostile_send_frame(fd, &frame);
-    /* it must not give us its own proof now */
+    /* the rank must not send its own proof now */
     if (hostile_answer(fd, hello) != EPIPE) {
         fprintf(stderr, "the rank goes on with a maker that has no secret\n");
         tap_failures++;
@@ -189,9 +190,9 @@ static void answer_with_another_key(int fd, union sw_frame *hello)
     hostile_send_frame(fd, &frame);
 }
 
-static int is_old; /* the system cannot keep descriptors out */
+static int is_old; /* the system cannot refuse descriptors */
 
-/* In place of the system's. */
+/* Replaces the C library's. */
 int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
 {
     if (is_old && level == SOL_SOCKET && name == 83) { /* SO_PASSRIGHTS */
@@ -201,7 +202,8 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
     return (int)syscall(SYS_setsockopt, fd, level, name, value, bytes);
 }
 
-/* From Linux 6.16 on they are kept out: then the frame comes without, and is no better. */
+/* Linux 6.16 and later refuse the descriptors: then the frame comes without them, and is not
+ * accepted either. */
 static void answer_with(int fd, int count)
 {
     union sw_frame frame = challenge();
@@ -248,7 +250,7 @@ static void answer_busy(int fd, union sw_frame *hello)
     hostile_send_frame(fd, hello);
 }
 
-/* Its text is not ended, and the status is out of range. */
+/* An unterminated text, and a status out of range. */
 static void answer_wild_refusal(int fd, union sw_frame *hello)
 {
     memset(hello, 'A', sizeof *hello);
@@ -257,7 +259,8 @@ static void answer_wild_refusal(int fd, union sw_frame *hello)
     hostile_send_frame(fd, hello);
 }
 
-/* A member, so that descriptors can come; behind its refusal there is one whose close takes long. */
+/* A false member, so that the rank accepts descriptors. After the refusal comes a descriptor whose
+ * close takes long. */
 static void answer_refusal_and_more(int fd, union sw_frame *hello)
 {
     unsigned char secret[SW_KEY_BYTES];
@@ -355,7 +358,7 @@ static void false_maker(struct processes *p, int rank)
     while (p->rank[RANK].status < 0)
         usleep(200);
     folder_remove(&id);
-    _exit(tap_failures > 0); /* the sockets of open_full() go with it */
+    _exit(tap_failures > 0); /* this also closes the sockets of open_full() */
 }
 
 static void rank_at_a_false_maker(struct processes *p, int rank)
@@ -390,7 +393,7 @@ static void run_fake(const struct fake *fake)
     processes_fork(p, MAKER, false_maker);
     rank_ended = processes_wait(p, RANK);
     if (p->rank[RANK].status < 0)
-        p->rank[RANK].status = SYMWIN_OK; /* it hung; for the maker to end */
+        p->rank[RANK].status = SYMWIN_OK; /* it hung: lets the creator end */
     maker_ended = processes_wait(p, MAKER);
     ms = (p->rank[RANK].at_us - p->rank[RANK].number) / 1000;
     tap_ok(rank_ended == 0 && p->rank[RANK].status == (int)fake->status &&
@@ -402,11 +405,11 @@ static void run_fake(const struct fake *fake)
     processes_free(p);
 }
 
-/* ---- another program at the maker's port -------------------------------------------------------- */
+/* ---- another program at the creator's port --------------------------------------------------- */
 
 enum { IMPOSTOR = 2, IMPOSTOR_MS = 1800 };
 
-/* Of two hosts; rank 1 looks for rank 0 over TCP. */
+/* Two hosts; rank 1 looks for rank 0 over TCP. */
 static void launch(const char *port, int rank)
 {
     setenv("SYMWIN_RANK", rank == 0 ? "0" : "1", 1);
@@ -418,7 +421,7 @@ static void launch(const char *port, int rank)
     processes_on_host("ab", rank);
 }
 
-/* What it answers, to be sent as it is: in the words of a maker, with some for the terminal. */
+/* A REFUSAL of the impostor, with terminal control codes in its text. */
 static size_t say_refusal(union sw_frame *frame)
 {
     memset(frame, 0, sizeof frame->refusal);
@@ -457,11 +460,11 @@ static size_t say_table(union sw_frame *frame)
 struct impostor {
     const char *name;
     size_t (*say)(union sw_frame *frame);
-    int stays; /* it does not close what it has accepted first */
+    int stays; /* keeps its first accepted connection open */
     char port[16];
 };
 
-/* Answers whoever comes, and closes; leaves when rank 0 shall come. */
+/* Answers every connection and closes it. Leaves when it is time for rank 0 to start. */
 static void impostor(struct processes *p, int rank)
 {
     const struct impostor *own = p->arg;
@@ -514,7 +517,7 @@ static void rank_at_an_impostor(struct processes *p, int rank)
     processes_note(p, rank, symwin_comm_create(&id, 2, rank, 0, &options, &comm));
 }
 
-/* The impostor goes after a while, and rank 0 comes. */
+/* The impostor leaves after a while, and rank 0 starts. */
 static void after_an_impostor(struct processes *p, int rank)
 {
     symwin_comm *comm = NULL;
@@ -583,14 +586,14 @@ static void plain_text(void)
     tap_ok(strcmp(symwin_last_error(), "x?y") == 0, "nor where it is put back");
 }
 
-/* ---- another user at the maker's door -------------------------------------------------------- */
+/* ---- another user connects to the creator ---------------------------------------------------- */
 
 static int user_changed(void)
 {
     return setgid(NOBODY) == 0 && setuid(NOBODY) == 0 && geteuid() == NOBODY;
 }
 
-/* Neither the door nor the library lets it in. */
+/* Neither the file permissions nor the library let the other user in. */
 static void another_user(struct processes *p, int rank)
 {
     const symwin_comm_options options = {.size = sizeof options, .timeout_ms = TIMEOUT_MS};
@@ -605,7 +608,7 @@ static void another_user(struct processes *p, int rank)
     processes_note(p, rank, symwin_comm_create(&p->id, 2, 1, 0, &options, &comm));
 }
 
-/* Somebody has opened the folder and the socket to all: the maker still looks who it is. */
+/* Somebody has opened the folder and the socket to all: the creator still checks the user. */
 static void another_user_let_in(struct processes *p, int rank)
 {
     struct hostile h;
@@ -628,10 +631,10 @@ static void another_user_let_in(struct processes *p, int rank)
     processes_note(p, rank, SYMWIN_OK);
 }
 
-/* Makes an id, and gives it up when the other has tried it. */
+/* Creates an id, and releases it when the other user has tried it. */
 static void maker(struct processes *p, int rank)
 {
-    setenv("TMPDIR", "/tmp", 1); /* that the other can enter, too */
+    setenv("TMPDIR", "/tmp", 1); /* a folder that the other user can enter */
     processes_id(p, rank);
     while (p->rank[1].status < 0 && p->rank[1].step == 0)
         usleep(200);

@@ -1,8 +1,6 @@
-/* What sw_launch_read() makes of the environments that launchers leave, and of bad ones.
- *
- * An environment is a list of words "NAME=value"; whatever the test itself was started under is
- * cleared before each case.
- */
+/* What sw_launch_read() reads from the environments of launchers, and from invalid ones. Each case
+ * lists variables as "NAME=value"; variables of the test's own environment are unset before each
+ * case. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +38,7 @@ static void clear_variables(void)
         }
         memcpy(name, environ[i], length);
         name[length] = '\0';
-        unsetenv(name); /* the next one moves here */
+        unsetenv(name); /* the next variable moves here */
     }
 }
 
@@ -64,7 +62,7 @@ static symwin_status read_launch(const char *const variables[VARIABLES], struct 
     return sw_launch_read(CALL, out);
 }
 
-/* ---- environments that make sense ------------------------------------------------------------ */
+/* ---- valid environments ---------------------------------------------------------------------- */
 
 struct good {
     const char *name;
@@ -72,7 +70,7 @@ struct good {
     struct sw_launch want;
 };
 
-/* In the shapes that the launchers give them; Open MPI 5 and MPICH are copied from runs. */
+/* In the forms that launchers use. Those of Open MPI 5 and MPICH are copied from runs. */
 static const struct good goods[] = {
     {"symwin, nothing but ranks",
      {"SYMWIN_RANK=2", "SYMWIN_NRANKS=4"},
@@ -180,7 +178,7 @@ static const struct good goods[] = {
       "SLURM_JOB_ID=5"},
      {"slurm", 1, 2, -1, 0, "5,4", "", 0}},
 
-    /* precedence: one launcher's variables, all of them from it */
+    /* precedence: all values come from one launcher's variables */
     {"symwin before torchrun",
      {"SYMWIN_RANK=0", "SYMWIN_NRANKS=2", "RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=3",
       "LOCAL_WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=a", "TORCHELASTIC_RESTART_COUNT=0",
@@ -239,12 +237,12 @@ static void test_good(const struct good *good)
            got.rank, got.nranks, got.local_rank, got.local_nranks, got.job, got.address, got.port);
 }
 
-/* ---- and that do not ------------------------------------------------------------------------- */
+/* ---- invalid environments -------------------------------------------------------------------- */
 
 struct bad {
     const char *name;
     const char *variables[VARIABLES];
-    const char *text; /* the error begins with it, after the call */
+    const char *text; /* the error begins with it, after the name of the call */
 };
 
 #define START "start the program by mpirun, torchrun or srun, or set SYMWIN_RANK and SYMWIN_NRANKS"
@@ -326,7 +324,8 @@ static const struct bad bads[] = {
     {"a local size of zero", {RANKS, "SYMWIN_LOCAL_NRANKS=0"}, "SYMWIN_LOCAL_NRANKS is \"0\"; "},
     {"more ranks here than there are",
      {RANKS, "SYMWIN_LOCAL_NRANKS=5"},
-     "SYMWIN_LOCAL_NRANKS is \"5\"; set it to the number of processes on this host, a number from 1 to 4"},
+     "SYMWIN_LOCAL_NRANKS is \"5\"; set it to the number of processes on this host, a number from "
+     "1 to 4"},
     {"port 0",
      {RANKS, "MASTER_PORT=0"},
      "MASTER_PORT is \"0\"; set it to a free port of rank 0's host, a number from 1 to 65535"},
@@ -338,7 +337,8 @@ static const struct bad bads[] = {
     {"a port by name", {RANKS, "MASTER_PORT=http"}, "MASTER_PORT is \"http\"; "},
     {"no port after the agent's",
      {RANKS, "MASTER_PORT=65535", "TORCHELASTIC_USE_AGENT_STORE=True"},
-     "MASTER_PORT is \"65535\"; set it to the port before a free one of rank 0's host, or set SYMWIN_PORT, a number from 1 to 65534"},
+     "MASTER_PORT is \"65535\"; set it to the port before a free one of rank 0's host, or set "
+     "SYMWIN_PORT, a number from 1 to 65534"},
     {"an empty address",
      {RANKS, "MASTER_ADDR="},
      "MASTER_ADDR is \"\"; set it to rank 0's host, in 1 to 255 bytes"},
@@ -361,7 +361,8 @@ static const struct bad bads[] = {
      "SLURM_LOCALID is \"2\"; set it to this process's rank on its host, a number from 0 to 1"},
     {"a list that ends before the host",
      {STEP, "SLURM_NODEID=3", "SLURM_STEP_TASKS_PER_NODE=2(x3)"},
-     "SLURM_STEP_TASKS_PER_NODE is \"2(x3)\"; set it to the numbers of processes, each from 1 to 6, on hosts 0 to SLURM_NODEID=3 at least, like \"4(x2),3\""},
+     "SLURM_STEP_TASKS_PER_NODE is \"2(x3)\"; set it to the numbers of processes, each from 1 "
+     "to 6, on hosts 0 to SLURM_NODEID=3 at least, like \"4(x2),3\""},
 };
 
 static void test_bad(const struct bad *bad)
@@ -379,7 +380,7 @@ static void test_bad(const struct bad *bad)
 
 /* ---- Slurm's lists --------------------------------------------------------------------------- */
 
-/* The number of processes on host `node`; -1: refused, with a text that has the list. */
+/* The number of processes on host `node`; -1: refused, with a text that quotes the list. */
 static int tasks(const char *list, int node)
 {
     char list_variable[256], node_variable[64];
@@ -428,7 +429,7 @@ static void test_lists(void)
 
 /* ---- lengths --------------------------------------------------------------------------------- */
 
-/* The job's name when SYMWIN_JOB is `length` letters with `last` as the last one. */
+/* The job's name if SYMWIN_JOB has `length` letters, of which `last` is the last. */
 static void job_of(size_t length, char last, char job[sizeof((struct sw_launch *)0)->job])
 {
     char variable[1024] = "SYMWIN_JOB=";
@@ -479,12 +480,12 @@ static void test_long_jobs(void)
     tap_ok(strcmp(first.job, second.job) != 0, "restarts of a long run id differ: %s, %s",
            first.job + 110, second.job + 110);
 
-    /* Computed elsewhere: 128 times 'j'. */
+    /* Computed independently: 128 times 'j'. */
     job_of(128, 'j', a);
     tap_ok(strcmp(a + 110, "~ecc670330cbebf25") == 0, "the hash is FNV-1a: %s", a + 110);
 }
 
-/* MASTER_ADDR with `length` letters: the address it gives, or 0 bytes where it is refused. */
+/* Sets MASTER_ADDR to `length` letters. Returns the length of the address read; 0: refused. */
 static size_t address_length(size_t length)
 {
     char variable[512] = "MASTER_ADDR=";

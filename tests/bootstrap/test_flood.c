@@ -1,20 +1,20 @@
-/* Ten thousand connections a second while a job of four starts: how much later it starts.
+/* Ten thousand connections a second while a job of four starts: how much later does it start?
  *
- *     test_flood [HELD]    so many of them are held over TCP (500; make soak: 10,000)
- */
+ *     test_flood [HELD]    how many connections are held over TCP (500; make soak: 10,000) */
 #include <sys/resource.h>
 
 #include "hostile.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* whose times say nothing */
+/* Times under a sanitizer mean nothing. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { RUNS = 1 };
 #else
 enum { RUNS = 9 };
 #endif
 enum { RANKS = 4, FLOODERS = 2, PER_SECOND = 10000, KEPT = 100, HELD = 500 };
 
-/* The promise is twice the time in quiet. Here the flood itself has the processors that the ranks want,
- * so more is let pass; what was measured is printed. */
+/* The goal is twice the time without a flood. Here the flood takes processors from the ranks, so
+ * the test accepts more; it prints what it measured. */
 enum { MOST_TIMES = 10, MOST_MS = 1000 };
 
 enum kind { QUIET, COME_AND_GO, STAY, SAY_HELLO, QUIET_TCP, HELD_TCP, HELLO_TCP, KINDS };
@@ -34,7 +34,7 @@ static int is_quiet(enum kind kind)
     return kind == QUIET || kind == QUIET_TCP;
 }
 
-/* 0: nobody was reached. */
+/* 0: could not connect. */
 static int begin_tcp(struct hostile *h, const symwin_unique_id *id)
 {
     struct sockaddr_in to = {.sin_family = AF_INET};
@@ -54,7 +54,8 @@ static int begin_tcp(struct hostile *h, const symwin_unique_id *id)
     return 0;
 }
 
-/* Keeps the newest connections. rank[].step: 1 once it is under way; rank[].number: how many. */
+/* Keeps the newest connections. rank[].step: 1 once the flood has begun; rank[].number: connections
+ * so far. */
 static void flooder(struct processes *p, int rank)
 {
     const enum kind kind = *(const enum kind *)p->arg;
@@ -80,7 +81,7 @@ static void flooder(struct processes *p, int rank)
         if (kept[at] >= 0)
             close(kept[at]);
         kept[at] = -1;
-        made++; /* when the ranks have met, nobody answers any more: that counts as well */
+        made++; /* includes failures: once the ranks have met, nobody listens */
         if (kind > QUIET_TCP ? begin_tcp(&h, &p->id) : hostile_begin(&h, &p->id)) {
             if (kind == SAY_HELLO || kind == HELLO_TCP)
                 (void)send(h.socket, &h.hello, h.hello.header.bytes, MSG_NOSIGNAL);
@@ -112,7 +113,7 @@ static void job(struct processes *p, int rank)
 
     if (kind >= QUIET_TCP)
         processes_on_host("aabb", rank);
-    harness_device_count(); /* loads the driver, which is not what is timed */
+    harness_device_count(); /* loads the driver first: it is not part of the measured time */
     processes_id(p, rank);
     for (f = RANKS; f < RANKS + FLOODERS && !is_quiet(kind); f++)
         while (p->rank[f].step == 0)
@@ -133,7 +134,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Microseconds from the first rank's call to the last one's return; -1: it did not start. */
+/* Microseconds from the first rank's call to the last one's return; -1: the job did not start. */
 static int64_t run(enum kind kind, int64_t *rate)
 {
     struct processes *p = processes_new(RANKS, &kind);
@@ -170,7 +171,7 @@ int main(int argc, char **argv)
 
     if (argc > 1)
         held_count = atol(argv[1]);
-    if (held_count > HELD) /* who all want the processors, too */
+    if (held_count > HELD) /* they all need the processors, too */
         most_ms *= 10;
     for (kind = QUIET; kind < KINDS; kind++) {
         int failed = 0;

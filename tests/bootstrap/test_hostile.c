@@ -1,6 +1,6 @@
-/* Strangers at the maker's socket while a job of three starts: silent, numerous, talking rubbish, or
- * with proofs that are recorded, moved, altered or reflected. They are dropped, and the job does not
- * notice: it completes at once when its last rank comes. */
+/* Unauthenticated connections to the id's creator while a job of three starts: silent, numerous,
+ * with garbage, or with proofs that are replayed, moved, altered or reflected. They are dropped,
+ * and the job completes as soon as its last rank joins. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -9,21 +9,21 @@
 #include "hostile.h"
 
 enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, MOST = 200, SOON_MS = 2000, LINGER_S = 6 };
-enum { OWN = 8 }; /* descriptors with which the job starts just so */
+enum { OWN = 8 }; /* descriptors that the job needs to start */
 
-/* Returns whether the maker did with it what it should. Connections in `held` (-1: none) stay open until
- * the job is done. */
+/* make() returns whether the creator reacted as it should. Connections in `held` (-1: none) stay
+ * open until the job is done. */
 struct attack {
     const char *name;
     int (*make)(const symwin_unique_id *id, const struct attack *attack);
     long number;
-    int old; /* where the system cannot keep descriptors out */
+    int old; /* the system cannot refuse descriptors */
 };
 
 static int held[MOST];
 static int is_old;
 
-/* In place of the system's. */
+/* Replaces the C library's. */
 int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
 {
     if (is_old && level == SOL_SOCKET && name == 83) { /* SO_PASSRIGHTS */
@@ -33,10 +33,9 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
     return (int)syscall(SYS_setsockopt, fd, level, name, value, bytes);
 }
 
-static int
-    clock_jumps; /* the next time of day that anybody reads is an hour ahead of the system's */
+static int clock_jumps; /* the time of day reads an hour ahead of the system's */
 
-/* In place of the system's. */
+/* Replaces the C library's. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     const int error = (int)syscall(SYS_clock_gettime, clock, now);
@@ -55,7 +54,7 @@ static int silent(const symwin_unique_id *id, const struct attack *attack)
     for (i = 0; i < attack->number; i++)
         if ((held[i] = hostile_connect(id)) < 0)
             return 0;
-    /* more than it has room for: the oldest make room */
+    /* over the listener's limit: the oldest are dropped */
     return attack->number < MOST || hostile_refused(held[0], SYMWIN_BUSY);
 }
 
@@ -72,8 +71,8 @@ static int silent_after_hello(const symwin_unique_id *id, const struct attack *a
     return 1;
 }
 
-/* A rank that has said which id it comes for is in the middle of its handshake: those who have said
- * nothing must not push it out, however many. */
+/* A rank that has sent HELLO is in its handshake. Connections that are still silent must not push
+ * it out, however many they are. */
 static int silent_around_a_handshake(const symwin_unique_id *id, const struct attack *attack)
 {
     union sw_frame join;
@@ -89,7 +88,7 @@ static int silent_around_a_handshake(const symwin_unique_id *id, const struct at
     return refused;
 }
 
-/* A right HELLO in a buffer that is large enough for more. */
+/* A valid HELLO in a buffer large enough for more. */
 static union sw_frame right_hello(const symwin_unique_id *id)
 {
     union sw_frame frame;
@@ -102,7 +101,8 @@ static union sw_frame right_hello(const symwin_unique_id *id)
     return frame;
 }
 
-/* The same over TCP, where frames are keyed from then on: it is told why, so that it comes again. */
+/* The same over TCP, where frames are keyed after CHALLENGE. The refused client gets SYMWIN_BUSY,
+ * so that it retries. */
 static int sent_away_over_tcp(const symwin_unique_id *id, const struct attack *attack)
 {
     const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
@@ -143,9 +143,9 @@ static int come_and_go(const symwin_unique_id *id, const struct attack *attack)
     return 1;
 }
 
-/* ---- rubbish --------------------------------------------------------------------------------- */
+/* ---- garbage --------------------------------------------------------------------------------- */
 
-/* Sends bytes on a connection of its own; whether that gets it dropped. */
+/* Sends bytes on a new connection. Returns whether the connection is dropped. */
 static int sent_in_vain(const symwin_unique_id *id, const void *data, size_t bytes, int fds)
 {
     struct hostile h;
@@ -176,7 +176,7 @@ static int cut_short(const symwin_unique_id *id, const struct attack *attack)
     return sent_in_vain(id, &frame, (size_t)attack->number, 0);
 }
 
-/* `number` is added to what the frame says of its length. */
+/* Adds `number` to the length in the frame's header. */
 static int lying_bytes(const symwin_unique_id *id, const struct attack *attack)
 {
     union sw_frame frame = right_hello(id);
@@ -186,7 +186,7 @@ static int lying_bytes(const symwin_unique_id *id, const struct attack *attack)
     return sent_in_vain(id, &frame, bytes, 0);
 }
 
-/* And here it has that length. */
+/* As before, but the frame has the length that it claims. */
 static int too_long(const symwin_unique_id *id, const struct attack *attack)
 {
     static struct {
@@ -219,7 +219,7 @@ static int wrong_header(const symwin_unique_id *id, const struct attack *attack)
     return 1;
 }
 
-/* Every type that is no HELLO, known or not, as the first frame. */
+/* Every type except HELLO, known or not, as the first frame. */
 static int wrong_type(const symwin_unique_id *id, const struct attack *attack)
 {
     unsigned type;
@@ -272,8 +272,8 @@ static int unknown_name(const symwin_unique_id *id, const struct attack *attack)
     return refused;
 }
 
-/* Descriptors with a frame that should have none: neither kept nor leaked. The maker counts its own at
- * the end (processes_fork()). */
+/* Descriptors with a frame that should have none are neither kept nor leaked. The creator counts
+ * its own at the end (processes_fork()). */
 static int with_descriptors(const symwin_unique_id *id, const struct attack *attack)
 {
     const union sw_frame frame = right_hello(id);
@@ -284,7 +284,7 @@ static int with_descriptors(const symwin_unique_id *id, const struct attack *att
     if (!hostile_begin(&h, id))
         return 0;
     if (!hostile_send(h.socket, &frame, frame.header.bytes, (int)attack->number)) {
-        dropped = errno == EPERM && !attack->old; /* from Linux 6.16 on */
+        dropped = errno == EPERM && !attack->old; /* Linux 6.16 and later */
         close(h.socket);
         return dropped;
     }
@@ -299,8 +299,8 @@ static int with_descriptors(const symwin_unique_id *id, const struct attack *att
     return dropped;
 }
 
-/* One whose close takes longer than the job may: with a frame that is read, and behind one for which the connection is
- * closed. Nobody may wait for that. */
+/* A descriptor whose close takes longer than the job may take. It comes with a frame that is
+ * received, or after one for which the connection is closed. Nobody may wait for that close. */
 static int with_lingering_ones(const symwin_unique_id *id, const struct attack *attack)
 {
     const union sw_frame frame = right_hello(id);
@@ -316,7 +316,7 @@ static int with_lingering_ones(const symwin_unique_id *id, const struct attack *
             right &= errno == EPIPE || (errno == EPERM && !attack->old);
             setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
         }
-        close(fd); /* it was the last but for the one that was sent */
+        close(fd); /* if the frame was sent, the receiver has the last reference */
         held[2 * i + 1] = socket;
     }
     return right;
@@ -333,7 +333,7 @@ static int join_is_refused(struct hostile *h, const union sw_frame *join)
     return refused;
 }
 
-/* What was heard on one connection is said again on another. */
+/* A frame of one connection is sent again on another. */
 static int replayed(const symwin_unique_id *id, const struct attack *attack)
 {
     struct hostile first, second;
@@ -347,7 +347,7 @@ static int replayed(const symwin_unique_id *id, const struct attack *attack)
     return hostile_begin(&second, id) && hostile_greet(&second) && join_is_refused(&second, &join);
 }
 
-/* One bit of every byte after the header: who it is, what it wants, and the proof. */
+/* Flips one bit of every byte after the header: rank, parameters and proof. */
 static int altered(const symwin_unique_id *id, const struct attack *attack)
 {
     size_t at;
@@ -361,7 +361,7 @@ static int altered(const symwin_unique_id *id, const struct attack *attack)
             return 0;
         join = hostile_join(&h, RANKS, LATE);
         ((unsigned char *)&join)[at] ^= (unsigned char)(1u << at % 8);
-        /* a frame that makes no sense is not even answered */
+        /* an invalid frame is not even answered */
         if (join.join.posts < 0 || join.join.posts > SW_MAX_RANKS || join.join.timeout_ms <= 0) {
             const int dropped = hostile_send_frame(h.socket, &join) && hostile_dropped(h.socket);
 
@@ -389,7 +389,7 @@ static int wrong_key(const symwin_unique_id *id, const struct attack *attack)
     return join_is_refused(&h, &join);
 }
 
-/* The maker's own proof, of this connection or for a nonce of our choice. */
+/* The creator's own proof, of this connection or for a nonce of our choice. */
 static int reflected(const symwin_unique_id *id, const struct attack *attack)
 {
     struct hostile h, oracle;
@@ -411,7 +411,7 @@ static int reflected(const symwin_unique_id *id, const struct attack *attack)
     return join_is_refused(&h, &join);
 }
 
-/* All is right, but another process speaks. */
+/* A valid JOIN, but from another process. */
 static int wrong_pid(const symwin_unique_id *id, const struct attack *attack)
 {
     union sw_frame join;
@@ -426,7 +426,7 @@ static int wrong_pid(const symwin_unique_id *id, const struct attack *attack)
     return join_is_refused(&h, &join);
 }
 
-/* ---- more connections than there are descriptors ---- */
+/* ---- more connections than descriptors ---- */
 
 static atomic_int is_over;
 static pthread_t crowd;
@@ -436,7 +436,7 @@ static struct {
     int says_hello;
 } crowd_of;
 
-/* Holds MOST connections over TCP, and makes each anew that is dropped. */
+/* Holds MOST connections over TCP, and replaces each that is dropped. */
 static void *keep_up(void *arg)
 {
     const struct timespec moment = {.tv_nsec = 500000};
@@ -569,7 +569,7 @@ static void attacker(struct processes *p, int rank)
         pthread_join(crowd, NULL);
 }
 
-/* So many descriptors, and no more. */
+/* Limits the process to `count` more descriptors. */
 static void leave(long count)
 {
     const rlim_t most = (rlim_t)harness_count_entries("/proc/self/fd") - 1 + (rlim_t)count;
@@ -578,7 +578,8 @@ static void leave(long count)
     must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", 0);
 }
 
-/* The maker's program, which has files of its own to open while the crowd is there: a quarter of what the library leaves. */
+/* The creator's program opens files of its own during the attack: a quarter of the descriptors that
+ * the library leaves. */
 static void *open_files(void *arg)
 {
     struct processes *p = arg;
@@ -604,15 +605,16 @@ static void *open_files(void *arg)
 static void job(struct processes *p, int rank)
 {
     const struct attack *attack = p->arg;
-    const int before = is_crowd(attack) ? 0 : ATTACKER; /* who has to be ready for the last rank */
+    /* which process must be ready before the last rank joins */
+    const int before = is_crowd(attack) ? 0 : ATTACKER;
     pthread_t program;
 
     is_old = attack->old;
     if (attack->make == sent_away_over_tcp)
         setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-    if (is_crowd(attack)) /* the last rank comes through the crowd */
+    if (is_crowd(attack)) /* the last rank has to get through the crowd */
         processes_on_host("aab", rank);
-    harness_device_count(); /* loads the driver, which is not what is timed */
+    harness_device_count(); /* loads the driver first: it is not part of the measured time */
     if (is_crowd(attack) && rank == 0) {
         leave(attack->number);
         processes_child_threads();
@@ -651,7 +653,7 @@ static void run(const struct attack *attack)
     processes_free(p);
 }
 
-/* The time of day is set back while somebody waits for the thread that closes. */
+/* The time of day is set back while a thread waits for the closer thread. */
 static void jump(void)
 {
     const int64_t begin = sw_now_ms();
@@ -672,8 +674,8 @@ int main(void)
     size_t i;
     int fd;
 
-    for (fd = STDERR_FILENO + 1; fd < 256;
-         fd++) /* whoever started this one may have left some open */
+    /* The parent process may have left some open. */
+    for (fd = STDERR_FILENO + 1; fd < 256; fd++)
         close(fd);
     for (i = 0; i < sizeof attacks / sizeof attacks[0]; i++)
         run(&attacks[i]);

@@ -1,5 +1,5 @@
-/* Ranks on several hosts, which SYMWIN_HOST_ID tells apart here; they meet over TCP on a loopback address,
- * and the emulated driver plays the fabric that joins them. */
+/* Ranks on several hosts, told apart by SYMWIN_HOST_ID. They meet over TCP on a loopback address,
+ * and the emulated driver emulates a fabric between the hosts. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <net/if.h>
@@ -18,11 +18,11 @@ enum { TIME_MS = 2000 };
 enum { TIME_MS = 1000 };
 #endif
 
-/* Which host each rank is on. */
+/* The host of each rank. */
 struct arrangement {
     const char *name;
     int count;
-    const char *hosts; /* a letter a rank */
+    const char *hosts; /* a letter per rank */
     const char *port;
 };
 
@@ -34,7 +34,7 @@ static void on_host(struct processes *p, int rank)
     everything(p, rank);
 }
 
-/* The same through a launcher's environment, with a secret that all share. */
+/* The same through a launcher's environment, with a secret that all ranks share. */
 static void launch(struct processes *p, int rank)
 {
     const struct arrangement *a = p->arg;
@@ -46,7 +46,7 @@ static void launch(struct processes *p, int rank)
     snprintf(number, sizeof number, "%d", p->count);
     setenv("WORLD_SIZE", number, 1);
     setenv("LOCAL_RANK", "0", 1);
-    setenv("LOCAL_WORLD_SIZE", "1", 1); /* not all are here */
+    setenv("LOCAL_WORLD_SIZE", "1", 1); /* so some ranks are on other hosts */
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", a->port, 1);
     setenv("SYMWIN_HOST_ID", host, 1);
@@ -56,7 +56,7 @@ static void launch(struct processes *p, int rank)
 static void launched(struct processes *p, int rank)
 {
     launch(p, rank);
-    if (rank == p->count - 1) { /* without the secret, and then with it */
+    if (rank == p->count - 1) { /* fails without the secret, then succeeds with it */
         symwin_unique_id id;
 
         must_be(symwin_unique_id_from_env(&id) == SYMWIN_DENIED &&
@@ -70,7 +70,7 @@ static void launched(struct processes *p, int rank)
     everything_with(p, rank, &p->rank[rank].id);
 }
 
-/* torchrun's agents start all anew when a rank has failed, and count that for themselves. */
+/* torchrun's agents restart all ranks when one has failed, and count the restarts. */
 static void restart(struct processes *p, int rank, const char *count)
 {
     launch(p, rank);
@@ -79,7 +79,7 @@ static void restart(struct processes *p, int rank, const char *count)
     setenv("TORCHELASTIC_RESTART_COUNT", count, 1);
 }
 
-/* The last rank of this round never comes, and the others are killed where they wait for it. */
+/* The last rank of this round never joins, and the others are killed while they wait for it. */
 static void first_round(struct processes *p, int rank)
 {
     restart(p, rank, "0");
@@ -108,7 +108,7 @@ static void restarted(const struct arrangement *a)
         while (!p->rank[r].number)
             usleep(100);
     usleep(50000);
-    /* Stopped first: one would notice that another has been killed, and end by itself. */
+    /* Stopped first: otherwise one would notice that another was killed, and end by itself. */
     for (r = 0; r < a->count - 1; r++)
         kill(p->pids[r], SIGSTOP);
     for (r = 0; r < a->count - 1; r++)
@@ -121,9 +121,10 @@ static void restarted(const struct arrangement *a)
 
 /* ---- a rank that is connected to itself ---- */
 
-static int own_ends; /* how many connections are still to be */
+static int own_ends; /* connections that are still to be made to themselves */
 
-/* The system takes any free port for the caller's end: here it takes the one where rank 0 is to listen. */
+/* The system may pick any free port for the client's end. Here it picks the port where rank 0 is to
+ * listen. */
 int connect_instead(int fd, const struct sockaddr *address, socklen_t bytes) __asm__("connect");
 int connect_instead(int fd, const struct sockaddr *address, socklen_t bytes)
 {
@@ -133,7 +134,8 @@ int connect_instead(int fd, const struct sockaddr *address, socklen_t bytes)
 
     if (own_ends > 0 && address->sa_family == AF_INET) {
         getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, &size);
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); /* after another run */
+        /* the port may be in use by an earlier run's closed connections */
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         own_ends -= bind(fd, address, bytes) == 0;
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, sizeof before);
     }
@@ -145,7 +147,7 @@ static void own_end(struct processes *p, int rank)
     launch(p, rank);
     setenv("SYMWIN_SECRET", "sixteen letters!", 1);
     if (rank == 0)
-        usleep(100000); /* the other comes first */
+        usleep(100000); /* so that rank 1 tries first */
     else
         own_ends = 2;
     host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
@@ -153,15 +155,15 @@ static void own_end(struct processes *p, int rank)
     must_be(own_ends == 0, "a rank has been connected to itself", rank);
 }
 
-/* ---- a rank that comes twice ---- */
+/* ---- two processes with one rank ---- */
 
 enum { AGAIN = 3, LATER = 4 };
 
-/* Two processes say that they are rank 1. All hear that, and soon: those who have come, on either host, and the one that comes
- * after it. */
+/* Two processes claim rank 1. All learn it at once: ranks that have joined, on both hosts, and the
+ * one that joins after it. */
 static void twice(struct processes *p, int rank)
 {
-    static const int says[] = {0, 1, 2, 1, 3}; /* and rank 4 never comes */
+    static const int says[] = {0, 1, 2, 1, 3}; /* rank 4 never joins */
     char number[16];
     symwin_comm *comm = NULL;
 
@@ -185,7 +187,7 @@ static void twice(struct processes *p, int rank)
     must_be(p->rank[rank].at_us - p->rank[0].at_us < 2000000, "is told soon", rank);
 }
 
-/* ---- ids at several places ---- */
+/* ---- ids at several addresses ---- */
 
 static void refused(const char *address, const char *port, symwin_status want, const char *words)
 {
@@ -215,7 +217,7 @@ static void make_at(symwin_unique_id *id, const char *address, const char *port)
     must_be(is_at(id, address, port), "an id is where it was asked for", 0);
 }
 
-/* Rank 0's process waits at another place already. */
+/* Rank 0's process already listens at other addresses. */
 static void at_places(struct processes *p, int rank)
 {
     const struct arrangement *a = p->arg;
@@ -230,7 +232,7 @@ static void at_places(struct processes *p, int rank)
         make_at(&p->id, "127.0.0.1", a->port);
         make_at(&others[1], "127.0.0.2", NULL);
         make_at(&others[2], "127.0.0.2", a->port);
-        make_at(&others[3], "127.0.0.1", a->port); /* shares it */
+        make_at(&others[3], "127.0.0.1", a->port); /* shares the listener */
         p->id_made = 1;
     }
     while (!p->id_made)
@@ -247,7 +249,7 @@ static void at_places(struct processes *p, int rank)
 
 /* ---- an id that is released ---- */
 
-/* Ranks of other hosts are told at once, as those of this one; rank 0's process lives on. */
+/* Ranks of other hosts are told at once, as those of this host are. Rank 0's process lives on. */
 static void released(struct processes *p, int rank)
 {
     const struct arrangement *a = p->arg;
@@ -272,10 +274,10 @@ static void released(struct processes *p, int rank)
             usleep(1000);
 }
 
-/* ---- a rank whose time is over ---- */
+/* ---- a rank whose timeout expires ---- */
 
-/* Rank 0 is late, and rank 2 does not come. For all others that is over when the time of those is who came in time: rank 0 has
- * no more than they. */
+/* Rank 0 is late, and rank 2 never joins. The others fail when the timeout of the first of them
+ * expires: the late rank 0 gets no more time than they do. */
 static void waits(struct processes *p, int rank)
 {
     symwin_comm *comm = NULL;
@@ -300,7 +302,7 @@ static void waits(struct processes *p, int rank)
             "is told when the time of the first is over", rank);
 }
 
-/* ---- addresses and ports that are none ---- */
+/* ---- invalid addresses and ports ---- */
 
 static void bad_places(struct processes *p, int rank)
 {
@@ -315,7 +317,8 @@ static void bad_places(struct processes *p, int rank)
     refused("fe80::1%lo", "0", SYMWIN_INVALID, "link-local");
 }
 
-/* Where all hosts look it up for themselves, it is of the interface that is named, also by way of an id. */
+/* A link-local address that all hosts look up themselves gets the named interface as its scope,
+ * also when it comes from an id. */
 static void link_local(struct processes *p, int rank)
 {
     const uint32_t lo = if_nametoindex("lo");
@@ -348,7 +351,7 @@ static void link_local(struct processes *p, int rank)
     must_be(sw_id_interface(&id) == 0 && id.address[4] == 0, "others have none", rank);
 }
 
-/* Each host would take its own. */
+/* With an interface's name, each host would use its own address. */
 static void interface(struct processes *p, int rank)
 {
     symwin_unique_id id;
@@ -361,7 +364,7 @@ static void interface(struct processes *p, int rank)
             "an interface in a launched job on several hosts", rank);
 }
 
-/* ---- a name that takes its time ---- */
+/* ---- a slow name look-up ---- */
 
 static int is_slow, was_free;
 
@@ -373,7 +376,7 @@ static void *take_the_lock(void *arg)
     return NULL;
 }
 
-/* Whether another thread gets the lock of the service thread, which sees whoever dies. */
+/* Whether another thread gets the lock of the poll thread, which detects processes that die. */
 static int lock_is_free(void)
 {
     static atomic_int got;
@@ -412,7 +415,7 @@ static void slow_name(struct processes *p, int rank)
 
 /* ---- parts of a communicator ---- */
 
-/* One word of every rank, added up: the ranks' numbers in the parent, each times ten, and one. */
+/* All-reduces one word per rank: ten times the rank's number in the parent, plus one. */
 static void add_up(symwin_comm *part, int device, int number, uint32_t want)
 {
     uint32_t *buffer = host_alloc(device, 2 * sizeof *buffer);
@@ -429,8 +432,8 @@ static void add_up(symwin_comm *part, int device, int number, uint32_t want)
     host_must(symwin_mem_free(buffer), "symwin_mem_free");
 }
 
-/* The part of the ranks with the same letter. Its hosts are seen as such: these here share a file system,
- * and ranks that met there would all be on one. */
+/* The part of the ranks with the same letter. Checks that its hosts are told apart: all share a
+ * file system here, and ranks that met through files would all be on one host. */
 static void split_by(struct processes *p, int rank, symwin_comm *parent, const char *letters)
 {
     const struct arrangement *a = p->arg;
@@ -453,7 +456,7 @@ static void split_by(struct processes *p, int rank, symwin_comm *parent, const c
     add_up(part, rank % harness_device_count(), rank, sum);
 }
 
-/* The variables are for the parent's id, and the parts do without. */
+/* The variables apply to the parent's id; the parts do not use them. */
 static void split(struct processes *p, int rank)
 {
     const struct arrangement *a = p->arg;
@@ -468,22 +471,23 @@ static void split(struct processes *p, int rank)
     setenv("SYMWIN_ADDR", "192.0.2.1", 1); /* of no host here (RFC 5737) */
     setenv("SYMWIN_PORT", a->port, 1);
     split_by(p, rank, parent, a->hosts); /* each host by itself */
-    split_by(p, rank, parent, "xyxyxy"); /* the second of a host is not the one that links it */
+    split_by(p, rank, parent, "xyxyxy"); /* the second rank of a host does not hold its host link */
     split_by(p, rank, parent, "xyyyyx"); /* without host 0 */
     split_by(p, rank, parent, "xxxxxx");
     symwin_comm_destroy(parent);
 }
 
-/* ---- what is left of fabric handles ----------------------------------------------------------- */
+/* ---- what is left of fabric handles ---------------------------------------------------------- */
 
 static int has_handle(const void *ballot)
 {
-    static const char magic[] = "symwin-emu-fab"; /* a handle of the emulated driver's begins so */
+    static const char magic[] = "symwin-emu-fab"; /* how the emulated driver's handles begin */
 
     return memmem(ballot, sizeof(struct sw_ballot), magic, sizeof magic - 1) != NULL;
 }
 
-/* Whoever has such a handle gets at the memory: none is on the page, or here, when a call is over. */
+/* A fabric handle gives access to the memory. When a call has returned, none is left on the control
+ * page or in the ballots. */
 static void no_handle(const symwin_comm *comm, int rank, const char *when)
 {
     struct sw_exchange *x = comm->group->exchange;
@@ -491,7 +495,7 @@ static void no_handle(const symwin_comm *comm, int rank, const char *when)
     int left = 0;
     int r;
 
-    sw_poll_lock(); /* under it other hosts' posts come */
+    sw_poll_lock(); /* posts of other hosts come under this lock */
     for (r = 0; r < comm->nranks; r++)
         left += has_handle(sw_exchange_data(x, r, rounds - 1)) +
                 has_handle(sw_exchange_data(x, r, rounds - 2)) + has_handle(&comm->ballots[r]);
@@ -499,7 +503,8 @@ static void no_handle(const symwin_comm *comm, int rank, const char *when)
     must_be(left == 0, when, rank);
 }
 
-/* Registers, and the driver fails at one call after the other on the last rank, until none is left. */
+/* Registers again and again. On the last rank the driver fails at one call after the other, until a
+ * registration succeeds. */
 static void handles(struct processes *p, int rank)
 {
     const int odd = p->count - 1;
@@ -536,20 +541,20 @@ static void handles(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- an id that rank 0 has not made ---- */
+/* ---- an id that rank 0 has not created ---- */
 
 struct maker {
     const char *name;
     const char *hosts;
     int count;
     int maker;
-    int link;  /* it is killed where it sends the link of that number: 1 the first, 0 not at all */
-    int after; /* and not before that */
+    int link;  /* killed when it sends the link of this number; 1: the first, 0: not killed */
+    int after; /* killed after it was sent, not before */
 };
 
 static int links_to_go, is_killed_after;
 
-/* In place of the system's, by which the library sends frames with descriptors. */
+/* Replaces the C library's; the library sends frames with descriptors by it. */
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
     const struct sw_frame_header *header = message->msg_iov->iov_base;
@@ -585,7 +590,7 @@ static void made_elsewhere(struct processes *p, int rank)
     everything_with(p, rank, id_of_maker(p, rank, m->maker));
 }
 
-/* All others hear of it, within their time and a little. */
+/* All other ranks learn of it within their timeout and a little more. */
 static void maker_killed(struct processes *p, int rank)
 {
     const struct maker *m = p->arg;
@@ -629,9 +634,9 @@ static void run_maker(const struct maker *m)
 
 /* ---- fewer descriptors than processes ---- */
 
-/* The second process of each host has only the lines of its own host to wait on, and so may be left with fewer
- * descriptors than there are processes: the trade of memory gets through. Then the emulated driver has no descriptor
- * for what it imports, as a GPU's driver might not need. */
+/* The second process of each host waits on the peer sockets of its own host only, so it may have
+ * fewer descriptors than there are processes: the handle exchange succeeds. Then the emulated
+ * driver lacks a descriptor for each import, which a GPU's driver might not need. */
 static void few_descriptors(struct processes *p, int rank)
 {
     const char host[] = {(char)('a' + rank / 2), '\0'};
@@ -656,7 +661,7 @@ static void few_descriptors(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* A port of the system's choice. */
+/* A port that the system chooses. */
 static const char *fresh(void)
 {
     static char ports[16][16];

@@ -1,5 +1,5 @@
-/* Launched jobs of one user on one host: two that nothing tells apart, and the folders in which ranks find each other, which
- * others can take or which come late. */
+/* Launched jobs of one user on one host: two jobs that nothing distinguishes, and the folders in
+ * which ranks find each other, which another user may have taken or which appear late. */
 #include <sched.h>
 #include <spawn.h>
 #include <sys/file.h>
@@ -37,7 +37,8 @@ static void launch(int rank, int nranks)
     setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", number, 1);
 }
 
-/* A communicator of the launcher's variables, and the sum of all ranks' `mine`; where it succeeds. */
+/* Creates a communicator from the launcher's variables and, if that succeeds, sums all ranks'
+ * `mine`. */
 static symwin_status sum_of(int rank, int nranks, uint32_t mine, uint32_t *sum)
 {
     const symwin_comm_options options = {.size = sizeof options, .slot_bytes = 8192};
@@ -68,7 +69,7 @@ static symwin_status sum_of(int rank, int nranks, uint32_t mine, uint32_t *sum)
 
 enum { OWN_DATA = 10, IS_TOLD, IS_ALONE, ANOTHERS_DATA };
 
-/* What becomes of a rank of a job of two, whose variables it was started with. */
+/* The outcome of one rank of a job of two, which was started with its variables. */
 static int be_rank(uint32_t job)
 {
     const int rank = atoi(getenv("SYMWIN_RANK"));
@@ -94,7 +95,7 @@ static pid_t start(int rank, const char *const *arguments)
     return pid;
 }
 
-/* As a shell starts it: with its variables, and maybe one between. */
+/* As a shell starts a rank: with its variables, and possibly with another shell in between. */
 static pid_t start_rank(int rank, const char *job, int wrapped)
 {
     const char *const plain[] = {"/proc/self/exe", "rank", job, NULL};
@@ -103,7 +104,7 @@ static pid_t start_rank(int rank, const char *job, int wrapped)
     return start(rank, wrapped ? shell : plain);
 }
 
-/* What has a rank's variables and does nothing. */
+/* A process that has a rank's variables and does nothing. */
 static pid_t start_idle(int rank)
 {
     const char *const idle[] = {"/proc/self/exe", "idle", NULL};
@@ -125,7 +126,7 @@ static void end(pid_t pid)
     (void)result_of(pid);
 }
 
-/* What was started long before a rank is none of its rivals, nor what was started after it. */
+/* A process started long before a rank, or after it, is not one of its rivals. */
 static void no_rivals(void)
 {
     const char *const later[] = {"/proc/self/exe", "later", "5", NULL};
@@ -134,7 +135,7 @@ static void no_rivals(void)
     idle[0] = start_idle(0);
     usleep((TIME_MS + 200) * 1000);
     ranks[0] = start(0, later);
-    usleep(50000); /* some ticks of the clock by which the system tells who was first */
+    usleep(50000); /* some ticks of the clock by which start times are compared */
     idle[1] = start_idle(0);
     ranks[1] = start(1, later);
     TAP_EQ("rank 0, with idlers", result_of(ranks[0]), OWN_DATA);
@@ -154,7 +155,7 @@ static void *start_in_thread(void *arg)
     return NULL;
 }
 
-/* A launcher may start each rank from another of its threads. */
+/* A launcher may start each rank from a different thread. */
 static void rival_of_a_thread(void)
 {
     struct processes *p = processes_new(2, NULL);
@@ -175,9 +176,9 @@ static void rival_of_a_thread(void)
 
 /* ---- locked files ---- */
 
-static const char *removed; /* before it is locked */
+static const char *removed; /* unlinked before it is locked */
 
-/* In place of the C library's. */
+/* Replaces the C library's. */
 int flock(int fd, int operation)
 {
     if (removed != NULL)
@@ -194,7 +195,7 @@ static void files(void)
 
     snprintf(file, sizeof file, "%s/claimed", place);
     snprintf(name, sizeof name, "%s.0", file);
-    left = fopen(name, "we"); /* by a process that was killed */
+    left = fopen(name, "we"); /* as a killed process leaves it */
     if (left == NULL || fputs("2", left) < 0 || fclose(left) != 0)
         abort();
     TAP_EQ("a file that is there", sw_claim_take(file, 0, "job", "test", &claim), SYMWIN_OK);
@@ -210,7 +211,7 @@ static void files(void)
     sw_claim_free(claim);
 }
 
-/* In either order that a launcher might choose. */
+/* In both orders that a launcher might choose. */
 static void pairs(void)
 {
     static const int orders[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
@@ -246,7 +247,8 @@ static void pairs(void)
     tap_ok(count[IS_TOLD] > 0, "somebody is told");
 }
 
-/* Where nobody sees who has started whom: processes 0 and 2 are a job, and 1 comes in between as its rank 0. */
+/* No launcher is visible. Processes 0 and 2 are one job; process 1 comes in between, as its rank
+ * 0. */
 static void disputed(struct processes *p, int process)
 {
     const symwin_comm_options options = {.size = sizeof options};
@@ -268,7 +270,7 @@ static void disputed(struct processes *p, int process)
         usleep(1000);
 }
 
-/* What a job is called, by the variables that this process was started with. */
+/* The job's name by the variables that this process was started with. */
 static int say_job(void)
 {
     struct sw_launch launch;
@@ -279,7 +281,8 @@ static int say_job(void)
     return 0;
 }
 
-/* A shell in place of MPICH's mpiexec, which gives jobs no name; rank 1 has another shell around it. */
+/* A shell in place of MPICH's mpiexec, which gives jobs no name. Rank 1 has another shell around
+ * it. */
 static void mpiexec(char names[2][128])
 {
     char command[1024];
@@ -309,7 +312,8 @@ static void launchers(void)
            "one mpiexec of MPICH is told from another: %.40s", first[0]);
 }
 
-/* What a script has set for its rank, the script's other processes have too: that makes them no ranks. */
+/* The variables that a script sets for its rank are also in the script's other processes. That does
+ * not make them ranks. */
 static void helped(void)
 {
     char command[1024];
@@ -324,7 +328,7 @@ static void helped(void)
            OWN_DATA);
 }
 
-/* Jobs of one rank need nobody, and so are never in each other's way. */
+/* Jobs of one rank need no other process, so they never disturb each other. */
 static void alone(struct processes *p, int rank)
 {
     uint32_t sum = 0;
@@ -345,7 +349,7 @@ static void launched(struct processes *p, int rank)
             rank);
 }
 
-/* Rank 0 finds no folder but the second one. When the others come, the first is there. */
+/* Rank 0 finds only the second folder. When the others start, the first exists. */
 static void comes_late(struct processes *p, int rank)
 {
     char first[96], second[96];
@@ -369,7 +373,7 @@ static void comes_late(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
-/* In a file system of its own at /tmp, where another user has taken the name that all look for. */
+/* In its own file system at /tmp, where another user has taken the name that all ranks look for. */
 static int squatted(void)
 {
     char name[64], found[SW_FILE_NAME_BYTES];
@@ -426,7 +430,7 @@ static int no_places(void)
     return !(sw_file_place_name(2, "/x", name, sizeof name) && strcmp(name, "/tmp/x") == 0);
 }
 
-/* Folders of all names, and what is in them. */
+/* Removes the folders of all names, with their contents. */
 static void remove_all(void)
 {
     char command[128];

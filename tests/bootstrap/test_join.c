@@ -1,5 +1,5 @@
-/* Ways to one id: an all-gather of the caller's, MPI's (a stand-in for it), the environment of a launcher,
- * and communicators made of parts of one. Threads and processes. */
+/* Ways to share an id: the caller's all-gather, MPI's (a stand-in), a launcher's environment, and
+ * communicators split from one. With threads and with processes. */
 #include <sys/resource.h>
 
 #include "process_cases.h"
@@ -57,7 +57,7 @@ static int MPI_Comm_free(MPI_Comm *comm)
     return MPI_SUCCESS;
 }
 
-#include "symwin/mpi.h" /* takes tests/helpers/mpi.h for MPI's */
+#include "symwin/mpi.h" /* includes tests/helpers/mpi.h as MPI's header */
 
 static void over_mpi(struct harness_team *team, int rank, void *arg)
 {
@@ -98,11 +98,11 @@ static void over_mpi(struct harness_team *team, int rank, void *arg)
 
 struct gathering {
     int nranks;
-    int says;          /* what the last rank says, -1: that is this one */
-    int heard, rounds; /* what it has said, how often */
+    int says;          /* the last rank's status; -1: the caller is the last rank */
+    int heard, rounds; /* the last rank's status as gathered; number of rounds */
 };
 
-/* All others can take part. */
+/* All other ranks can take part. */
 static int gather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct gathering *g = context;
@@ -140,7 +140,8 @@ static void with_a_fork(struct processes *p, int rank)
     must_be(waitpid(pid, &status, 0) == pid && status == 0, "a fork tells the others", rank);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they end without memory */
+/* The sanitizers end the process if memory runs out. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 static void without_memory(struct processes *p, int rank)
 {
     struct gathering own = {4096, -1, 0, 0};
@@ -215,8 +216,8 @@ static void launch(struct processes *p, int rank, const char *job)
     snprintf(number, sizeof number, "%d", p->count);
     setenv("SYMWIN_NRANKS", number, 1);
     setenv("SYMWIN_LOCAL_NRANKS", number, 1);
-    snprintf(name, sizeof name, "%s-%ld", job,
-             (long)getppid()); /* beside other runs of this test */
+    /* unique beside other runs of this test */
+    snprintf(name, sizeof name, "%s-%ld", job, (long)getppid());
     setenv("SYMWIN_JOB", name, 1);
 }
 
@@ -230,13 +231,13 @@ static void launched(struct processes *p, int rank)
                 info.nranks == p->count && info.local_rank == rank &&
                 strcmp(info.launcher, "symwin") == 0,
             "symwin_launch_query", rank);
-    for (i = 0; i < 2; i++) { /* a second one is another */
+    for (i = 0; i < 2; i++) { /* the second id is a different one */
         host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
         everything_with(p, rank, &p->rank[rank].id);
     }
 }
 
-/* Rank 0 of an earlier job of that name was killed before anybody came. */
+/* Rank 0 of an earlier job of that name was killed before any rank joined. */
 static void left_over(struct processes *p, int rank)
 {
     symwin_unique_id id;
@@ -251,12 +252,12 @@ static void after_it(struct processes *p, int rank)
 {
     launch(p, rank, "test_join-left-over");
     if (rank == 0)
-        usleep(100000); /* the other finds the old file first */
+        usleep(100000); /* the other rank finds the old file first */
     host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
     everything_with(p, rank, &p->rank[rank].id);
 }
 
-/* Two hosts that share TMPDIR, and on each a job of that name: ranks 0 come before ranks 1. */
+/* Two hosts that share TMPDIR, each with a job of that name. Ranks 0 start before ranks 1. */
 static void neighbours(struct processes *p, int rank)
 {
     symwin_comm *comm = NULL;
@@ -279,7 +280,7 @@ static void neighbours(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
-/* Rank 2 looks for rank 0 before that comes, and the others, who find each other, wait for it in vain. Then
+/* Rank 2 looks for rank 0 too early. The others find each other, and wait for rank 2 in vain. Then
  * all try again. */
 static void all_again(struct processes *p, int rank)
 {
@@ -358,7 +359,7 @@ static void two_threads(struct processes *p, int rank)
     pthread_t other;
 
     processes_id(p, rank);
-    p->count = 4; /* ranks, from here on; both processes say so */
+    p->count = 4; /* the number of ranks from here on; both processes set it */
     if (pthread_create(&other, NULL, thread_main, &threads[1]) != 0)
         abort();
     thread_main(&threads[0]);
@@ -370,7 +371,8 @@ int main(void)
     struct processes *dead = processes_new(1, NULL);
     struct harness_leaks before;
 
-    /* Processes first: a forked child of a process with a driver has none. */
+    /* Processes first: once this process has loaded the driver, its forked children cannot use
+     * it. */
     processes_run("launched", 4, launched, NULL);
     processes_fork(dead, 0, left_over);
     processes_wait(dead, 0);

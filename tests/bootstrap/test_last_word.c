@@ -1,5 +1,5 @@
-/* A frame that was sent before the other end closed is received, however the two fall together: a
- * process that says its last word and ends is not taken for one that ended without. */
+/* A frame sent before the other end closed is received, however the send and the close coincide. A
+ * process that sends its last frame and ends is not mistaken for one that ended without it. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

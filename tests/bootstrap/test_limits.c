@@ -1,5 +1,5 @@
-/* Too few descriptors, no place for files, no addresses, signals all the time: ranks get a status that
- * says what to do, nothing is left half done, and when there is enough again all works. */
+/* Too few descriptors, no folder for files, no addresses, constant signals: ranks get a status that
+ * says what to do, no object is left half-made, and once there is enough again everything works. */
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -9,7 +9,7 @@
 
 #include "processes.h"
 
-/* Kernels of many processes that wait for each other take their time under ThreadSanitizer. */
+/* Under ThreadSanitizer the kernels of many processes take long to wait for each other. */
 #if defined(__SANITIZE_THREAD__)
 enum { SHORT_MS = 12000, SIDE_BY_SIDE = 3, STRIDE = 9 };
 #else
@@ -87,14 +87,14 @@ static void limit_set(int which, rlim_t value)
         perror("setrlimit");
 }
 
-/* In shared memory, one for each case: what comes after. */
+/* In shared memory, one per case. */
 struct limited {
     struct processes *p;
     int which; /* RLIMIT_ */
     rlim_t value;
-    int rank;   /* that is limited, -1: all */
-    int loaded; /* the driver is loaded before */
-    symwin_unique_id second;
+    int rank;                /* the limited rank; -1: all */
+    int loaded;              /* the driver is loaded before the limit is set */
+    symwin_unique_id second; /* without the limit, afterwards */
     atomic_int second_made;
 };
 
@@ -110,7 +110,8 @@ static size_t address_space(void)
     return pages * 4096;
 }
 
-/* Waits until all have come so far, or have failed before. */
+/* Runs a job under the limit and another one without it. Waits until the id was created or its
+ * creation failed. */
 static void limited(struct processes *p, int rank)
 {
     struct limited *l = p->arg;
@@ -135,7 +136,7 @@ static void limited(struct processes *p, int rank)
     job_free(&j);
     setrlimit((__rlimit_resource_t)l->which, &before);
     if (rank == 0)
-        symwin_unique_id_release(&p->id); /* if nobody came for it */
+        symwin_unique_id_release(&p->id); /* in case no rank joined */
     if (rank == 0) {
         host_must(symwin_unique_id_create(&l->second), "an id afterwards");
         l->second_made = 1;
@@ -165,14 +166,14 @@ static struct limited *limited_begin(int which, rlim_t value, int rank, int load
     return l;
 }
 
-/* Whether the sentence says what to do, or who is to blame: somebody else's says what to do. */
+/* Whether the text says what to do or names the rank to blame, whose own text says what to do. */
 static int is_clean(symwin_status status, const char *text, const char *advice)
 {
     switch (status) {
     case SYMWIN_OK:
         return 1;
     case SYMWIN_NO_MEMORY:
-    case SYMWIN_DRIVER: /* it has no code of its own for this */
+    case SYMWIN_DRIVER: /* has no status of its own for this */
         return strstr(text, advice) != NULL;
     case SYMWIN_PEER_LOST:
     case SYMWIN_TIMEOUT:
@@ -198,7 +199,7 @@ static int limited_finish(struct limited *l, const char *name, const char *advic
         succeeded += status == SYMWIN_OK;
         advised += status == SYMWIN_NO_MEMORY || status == SYMWIN_DRIVER;
     }
-    /* somebody must say it; where the id could not be made, only its maker knows */
+    /* some rank must say it; if the id could not be created, only its creator knows */
     clean &= succeeded == RANKS || advised > 0;
     tap_ok(ended, "%s %llu: afterwards all is well", name, (unsigned long long)l->value);
     tap_ok(clean, "%s %llu: %d ranks succeed, %d say what to raise", name,
@@ -211,7 +212,7 @@ static int limited_finish(struct limited *l, const char *name, const char *advic
     return succeeded == RANKS;
 }
 
-/* Side by side, since those who fail wait for each other. */
+/* At the same time, since failing ranks wait for each other. */
 static void descriptors(const char *name, int rank, int last)
 {
     struct limited *begun[SIDE_BY_SIDE];
@@ -252,7 +253,7 @@ static void addresses(void)
 #endif
 }
 
-/* ---- places for the socket ------------------------------------------------------------------- */
+/* ---- folders for the socket ------------------------------------------------------------------ */
 
 static const char *const long_name =
     "/tmp/a-name-that-is-longer-than-any-socket-address-has-room-for-because-it-goes-on-and-on";
@@ -286,7 +287,7 @@ static void empty_tmpdir(struct processes *p, int rank)
     job_must(p, rank);
 }
 
-/* Each process in a mount namespace of its own, where nothing can be written. */
+/* Each process in its own mount namespace, where nothing is writable. */
 static int own_mounts(void)
 {
     return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
@@ -298,7 +299,7 @@ static int read_only(const char *folder)
            mount(NULL, folder, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL) == 0;
 }
 
-/* Threads of the maker's process can still come; others are told what is missing. */
+/* Threads of the creator's process can still join. Other processes are told what is missing. */
 static void no_place(struct processes *p, int rank)
 {
     symwin_comm *comm = NULL;
@@ -339,7 +340,7 @@ static void no_shm(struct processes *p, int rank)
     job_must(p, rank);
 }
 
-/* Whether this system lets us have mounts of our own. */
+/* Whether this system allows a private mount namespace. */
 static int can_mount(void)
 {
     const pid_t pid = fork();
@@ -353,18 +354,18 @@ static int can_mount(void)
 
 /* ---- signals --------------------------------------------------------------------------------- */
 
-enum { SIGNALLED_JOBS = 12 }; /* more than 20 ms together on any machine */
+enum { SIGNALLED_JOBS = 12 }; /* together more than 20 ms on any machine */
 
-static atomic_int ticks; /* on whatever thread */
+static atomic_int ticks; /* counted on all threads */
 
 static void tick(int signal)
 {
     (void)signal;
     if (atomic_fetch_add(&ticks, 1) > PROCESSES_LIMIT_S * 1000)
-        _exit(9); /* this timer is the one of alarm() */
+        _exit(9); /* ITIMER_REAL replaces the alarm() that limits the test */
 }
 
-/* A signal every millisecond, which interrupts what can be interrupted. */
+/* A signal every millisecond interrupts all interruptible calls. */
 static void signals(struct processes *p, int rank)
 {
     const struct itimerval often = {{0, 1000}, {0, 1000}};

@@ -1,5 +1,6 @@
-/* All that ranks of two hosts say over TCP, from the first HELLO to the end of a part of a part: no secret is in it, and
- * nothing in it opens a meeting. */
+/* An eavesdropper has everything that ranks of two hosts send over TCP, from the first HELLO until
+ * the destruction of a part of a part. It contains no secret, and nothing in it gives access to a
+ * rendezvous. */
 #include <sys/syscall.h>
 
 #include "ports.h"
@@ -18,11 +19,11 @@ static struct record {
 
 struct job {
     const char *name;
-    int launched; /* the id comes of SYMWIN_SECRET; else it is passed on */
+    int launched; /* the id comes from SYMWIN_SECRET; else it is passed on */
     char port[16];
 };
 
-/* In place of the system's: the one call by which the library sends over TCP. */
+/* Replaces the C library's: the only call by which the library sends over TCP. */
 ssize_t send(int fd, const void *data, size_t bytes, int flags)
 {
     const ssize_t sent = (ssize_t)syscall(SYS_sendto, fd, data, bytes, flags, NULL, 0);
@@ -64,7 +65,7 @@ static symwin_comm *part_of(symwin_comm *parent, int color, int key)
     return part;
 }
 
-/* Parts of all ranks, of ranks of both hosts, and of one host's; and parts of those. */
+/* Splits off parts of all ranks, of ranks of both hosts and of one host, and parts of those. */
 static void talk(struct processes *p, int rank)
 {
     const struct job *job = p->arg;
@@ -97,7 +98,7 @@ static void talk(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- who has heard all of it ------------------------------------------------------------------ */
+/* ---- the eavesdropper ------------------------------------------------------------------------ */
 
 static size_t find(const void *what, size_t bytes, size_t from)
 {
@@ -111,7 +112,7 @@ static int is_heard(const void *what, size_t bytes)
     return find(what, bytes, 0) != SIZE_MAX;
 }
 
-/* Whether ranks have asked for an id of that secret. */
+/* Whether ranks have sent HELLO for an id with that secret. */
 static int is_asked_for(const unsigned char secret[SW_KEY_BYTES])
 {
     unsigned char name[SW_NAME_BYTES];
@@ -123,13 +124,13 @@ static int is_asked_for(const unsigned char secret[SW_KEY_BYTES])
 }
 
 struct heard {
-    int ids;    /* different ones: of parts */
-    int opened; /* which whoever hears can use */
-    int met;    /* which only the parent's ranks could make the secret of */
-    int told;   /* secrets and keys that can be read */
+    int ids;    /* different ids sent: of parts */
+    int opened; /* that the eavesdropper can use as sent */
+    int met;    /* whose secret needs the parent's key, which only its ranks have */
+    int told;   /* secrets and keys that occur in what was sent */
 };
 
-/* A secret, and what parts are made of. */
+/* Looks for a secret and for the key that parts of its communicator derive from. */
 static void look_for(struct heard *h, const unsigned char secret[SW_KEY_BYTES],
                      unsigned char key[SW_KEY_BYTES])
 {
@@ -142,7 +143,7 @@ static void look_for(struct heard *h, const unsigned char secret[SW_KEY_BYTES],
     h->told += is_heard(secret, SW_KEY_BYTES) + is_heard(key, SW_KEY_BYTES);
 }
 
-/* As join.c makes it. */
+/* As unique_id.c derives it. */
 static void part_secret(const unsigned char key[SW_KEY_BYTES], int color,
                         const unsigned char nonce[SW_KEY_BYTES], unsigned char secret[SW_KEY_BYTES])
 {
@@ -152,7 +153,7 @@ static void part_secret(const unsigned char key[SW_KEY_BYTES], int color,
     sw_hmac(key, parts, 3, secret);
 }
 
-/* The ids that went by, with the keys of all that they can be parts of. */
+/* Counts the ids that were sent, with the keys of all communicators that they can be parts of. */
 static void listen_to(struct heard *h, const unsigned char secret[SW_KEY_BYTES])
 {
     static unsigned char keys[MOST_IDS + 1][SW_KEY_BYTES], seen[MOST_IDS][SW_KEY_BYTES];

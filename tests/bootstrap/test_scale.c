@@ -1,10 +1,10 @@
-/* Many: 72 ranks, 10,000 registrations, 200 communicators, several communicators at once; nothing may
- * grow.
- */
+/* Large numbers: 72 ranks, 10,000 registrations, 200 communicators, several communicators at once.
+ * Memory, mappings and objects must not grow. */
 #include "allreduce_cases.h"
 #include "harness.h"
 
-/* SPARE_MAPS: what a sanitizer's allocator maps meanwhile. What is leaked is one a cycle at the least. */
+/* SPARE_MAPS: mappings that a sanitizer's allocator adds meanwhile. A leak is at least one mapping
+ * per cycle. */
 #if defined(__SANITIZE_THREAD__)
 enum { CYCLES = 300, COMMS = 10, SANITIZED = 1, SPARE_MAPS = 64 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -59,7 +59,7 @@ static symwin_status cycle(symwin_comm *comm, void *memory, int i)
     symwin_window *second = NULL;
     symwin_status status;
 
-    /* A fresh segment every time, a second window on it, given up in either order. */
+    /* A new segment every time, and a second window on it; deregistered in either order. */
     status = symwin_window_register(comm, base, BYTES, 0, &first);
     if (status == SYMWIN_OK)
         status = symwin_window_register(comm, base + i % 1000, 1 + (size_t)i, 0, &second);
@@ -89,7 +89,7 @@ static void registrations(struct harness_team *team, int rank, void *arg)
         symwin_mem_alloc(harness_device(rank), BYTES, 0, &memory) != SYMWIN_OK)
         g->failed = 1;
     for (i = 0; i < CYCLES + 100 && !g->failed; i++) {
-        if (i == 100) { /* whatever is made once has been made */
+        if (i == 100) { /* all one-time allocations are made by now */
             harness_barrier(team);
             if (rank == 0)
                 note(g, 0);
@@ -154,8 +154,8 @@ static void test_communicators(void)
     harness_no_leaks("communicators", &before);
 }
 
-/* Three communicators of the same ranks on the same memory, each with calls in flight on a stream of
- * its own. */
+/* Three communicators of the same ranks on the same memory, each with calls in flight on a stream
+ * of its own. */
 static void several(struct harness_team *team, int rank, void *arg)
 {
     enum { COUNT = 3, CALLS = 20, ITEMS = 1000 };
@@ -233,7 +233,7 @@ int main(void)
 #if defined(__SANITIZE_THREAD__) /* it cannot count the CUDA threads of 72 ranks */
     allreduce_matrix(16, few, 211);
 #else
-    allreduce_matrix(72, few, SANITIZED ? 211 : 41); /* nine ranks a device */
+    allreduce_matrix(72, few, SANITIZED ? 211 : 41); /* nine ranks per device */
     {
         const struct sw_emu_machine machine = {
             .devices = 72, .mem_bytes = (size_t)1 << 30, .fabric = 1, .multicast = 1};

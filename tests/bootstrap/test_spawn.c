@@ -1,4 +1,5 @@
-/* Programs that a rank's process starts, by posix_spawn(), whenever it likes: they get no descriptor of the library's. */
+/* Programs that a rank's process starts at any time by posix_spawn() inherit no descriptor of the
+ * library. */
 #include <spawn.h>
 
 #include "process_cases.h"
@@ -7,11 +8,11 @@ extern char **environ;
 
 struct spawner {
     atomic_int is_over;
-    int usual; /* descriptors of a child before there is anything of the library's */
+    int usual; /* descriptors of a child while the library has none */
     int most, count;
 };
 
-/* How many descriptors a child has: this program, which counts them. */
+/* The number of descriptors in a child, which is this program and counts them. */
 static int descriptors_of_child(void)
 {
     char *const arguments[] = {"test_spawn", "count", NULL};
@@ -59,7 +60,7 @@ static void spawns(struct processes *p, int rank)
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "count") == 0)
-        return harness_count_entries("/proc/self/fd") - 1; /* less that of the folder */
+        return harness_count_entries("/proc/self/fd") - 1; /* without that of the folder itself */
     processes_run("on one host", 2, spawns, NULL);
     processes_run("on two hosts", 4, spawns, "aabb");
     return tap_done();

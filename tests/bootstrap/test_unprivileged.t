@@ -1,17 +1,17 @@
 #!/bin/sh
-# Ranks as processes without any right: another user than root, no capability, no way to get one (so no ptrace
-# of what is not a descendant), and nothing in the environment but a place for files.
+# Ranks as processes without privileges: not root, no capability and no way to gain one (so no
+# ptrace of processes that are not descendants), and only a folder for files in the environment.
 build=${SYMWIN_BUILD:-build}
 user=$(id -u)
 n=0
 
-ok() { # whether, what
+ok() { # status, name
     n=$((n + 1))
     [ "$1" = 0 ] || printf 'not '
     echo "ok $n - $2"
 }
 
-# Of the user, as the folder that tests have is not.
+# Owned by the user, unlike the tests' folder.
 place=$(TMPDIR=/tmp mktemp -d)
 trap 'rm -rf "$place"' EXIT
 cp "$build/allreduce_sm" "$place/program"

@@ -1,9 +1,10 @@
-/* Aborts across processes: what waits, on hosts and devices, leaves at once and says who aborted; what
- * is not the communicator's stays usable, and a new one can be made. The same when a rank is killed. */
+/* Aborts across processes: waits end at once, on hosts and devices, and name the rank that aborted.
+ * The user's own objects stay usable, and a new communicator can be made. The same holds if a rank
+ * is killed. */
 #include "processes.h"
 
-/* Under ThreadSanitizer a kernel takes seconds to look at the abort word: then soon is before any
- * timeout. */
+/* Under ThreadSanitizer a kernel takes seconds to look at the abort word. Then any time before the
+ * timeouts will do. */
 #if defined(__SANITIZE_THREAD__)
 enum { MOST_RUNS = 2, FEW_RUNS = 1, KILLS = 2, ANY_US = 10000000 };
 #else
@@ -12,8 +13,8 @@ enum { MOST_RUNS = 20, FEW_RUNS = 5, KILLS = 10, ANY_US = 0 };
 
 enum { RANKS = 4, BYTES = 1 << 16, COUNT = BYTES / 8, WAIT_MS = 20000 };
 
-/* The goal is 10 ms where every rank has processors of its own; elsewhere the ranks wait for each other's and
- * for other tests' processors, and soon is what is far from any timeout. */
+/* The limit is 10 ms if every rank has processors of its own. Otherwise ranks wait for processors
+ * that other ranks and other tests use, and the limit is only far from any timeout. */
 enum { GOAL_US = 10000, TIMES = 50, PROCESSORS_PER_RANK = 4 };
 
 static int64_t limit_us(int nranks)
@@ -24,7 +25,7 @@ static int64_t limit_us(int nranks)
                                                                          : TIMES * GOAL_US;
 }
 
-/* The highest rank is the one that the others wait for. */
+/* The others wait for the highest rank. */
 static int absent(const struct processes *p)
 {
     return p->count - 1;
@@ -46,7 +47,7 @@ struct rank {
     symwin_comm *comm;
     symwin_window *window;
     struct CUstream_st *stream;
-    uint32_t *memory; /* input, and output in the second half */
+    uint32_t *memory; /* input in the first half, output in the second */
     int device;
 };
 
@@ -100,7 +101,7 @@ static void still_usable(const struct rank *r, int rank)
     must_be(back == word, "a copy after the end of the communicator", rank);
 }
 
-/* A communicator of those who are left, with the memory and the stream of the old one. */
+/* A communicator of the ranks that are left, with the memory and the stream of the old one. */
 static void again(struct rank *r, const symwin_unique_id *id, int nranks, int rank)
 {
     uint32_t words[2] = {(uint32_t)rank + 1, 0};
@@ -126,7 +127,7 @@ struct way {
     int kernels; /* the others wait in kernels; 0: in a host call */
 };
 
-/* In shared memory: the second communicator's. */
+/* In shared memory: the second communicator's id. */
 static struct second {
     symwin_unique_id id;
     atomic_int made;
@@ -143,7 +144,7 @@ static const symwin_unique_id *second_id(int rank)
     return &second->id;
 }
 
-/* Until all but the absent one have come to where they wait. */
+/* Waits until all ranks but the absent one are about to wait. */
 static void wait_for_others(const struct processes *p)
 {
     int r;
@@ -154,7 +155,7 @@ static void wait_for_others(const struct processes *p)
     host_pause_ms(20);
 }
 
-/* Aborts when all have come to where they wait. */
+/* Aborts when all ranks are waiting. */
 struct abort_later {
     struct processes *p;
     symwin_comm *comm;
@@ -204,7 +205,7 @@ static void aborted(struct processes *p, int rank)
         later.comm = r.comm;
         pthread_create(&thread, NULL, abort_later, &later);
     }
-    if (rank == absent(p)) /* is elsewhere until it is over */
+    if (rank == absent(p)) /* makes no call until the end */
         while (p->rank[way->aborter].number == 0 || symwin_comm_check(r.comm) == SYMWIN_OK)
             usleep(200);
     if (rank != absent(p) && way->kernels)
@@ -214,7 +215,7 @@ static void aborted(struct processes *p, int rank)
     if (rank == way->aborter)
         pthread_join(thread, NULL);
     processes_barrier(p); /* nobody leaves because another does */
-    /* whoever comes later hears the same */
+    /* later calls fail the same way */
     must_say(symwin_window_register(r.comm, r.memory, 64, 0, &(symwin_window *){NULL}),
              SYMWIN_ABORTED, words, "a later call", rank);
     must_say(reduce(&r), SYMWIN_ABORTED, words, "a later all-reduce", rank);
@@ -232,7 +233,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* From the abort to the last rank's return; -1: a rank did not end well. */
+/* Time from the abort to the last rank's return. -1: a rank failed. */
 static int64_t abort_once(const struct way *way)
 {
     struct processes *p = processes_new(way->nranks, (void *)(uintptr_t)way);

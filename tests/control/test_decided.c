@@ -1,5 +1,5 @@
-/* Ranks on several hosts, one of which decides how their communicator ends: what the others say before it has, and who
- * hears of it. */
+/* Ranks on several hosts, of which one decides how their communicator ends: what the others report
+ * before the decision, and who receives it. */
 #include "process_cases.h"
 
 enum { STOPPED_MS = 300 };
@@ -26,8 +26,9 @@ static int is_stopped(pid_t pid)
     return state == 'T';
 }
 
-/* Rank 1 aborts while the host that decides is stopped. It says to nobody that the communicator has ended, and does not
- * leave, before that host has heard of it: a rank there would find that rank 1 has left, and give another status. */
+/* Rank 1 aborts while the deciding host is stopped. Before that host knows, rank 1 must not report
+ * the end to others and must not leave: a rank on the deciding host would see that rank 1 left and
+ * return another status. */
 static void undecided(struct processes *p, int rank)
 {
     const int asks = *(const int *)p->arg;
@@ -69,8 +70,9 @@ static void undecided(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
-/* Rank 2 proposes an end that lets kernels go on, and the deciding host decides another one. That comes to rank 1's process,
- * which has told rank 2's already that it ends, and tells it nothing any more: it looks by itself. */
+/* Rank 2 proposes an end that lets kernels go on, and the deciding host decides another one. The
+ * decision reaches rank 1's process. That process has already told rank 2's that it ends, and sends
+ * it nothing more. So rank 2's process has to look at the control page itself. */
 static void unheard(struct processes *p, int rank)
 {
     const int64_t soon = 800000;
@@ -82,7 +84,7 @@ static void unheard(struct processes *p, int rank)
     host_must(processes_comm(p, rank, 10000, &comm), "symwin_comm_create");
     x = comm->group->exchange;
     if (rank == 0)
-        sw_poll_lock(); /* it is deaf */
+        sw_poll_lock(); /* its poll thread receives nothing */
     processes_barrier(p);
     if (rank == 2) {
         sw_exchange_take_leave(x, 1);

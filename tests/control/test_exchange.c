@@ -1,6 +1,5 @@
-/* The all-gather: data, deadlines, and that all ranks see one outcome however a late rank races with a
- * timeout.
- */
+/* The all-gather: data, deadlines, and one outcome on all ranks however a late rank races with a
+ * timeout. */
 #include <signal.h>
 #include <sys/time.h>
 #include <time.h>
@@ -13,8 +12,8 @@ struct shared {
     struct sw_exchange *x;
     int nranks;
     _Atomic int wrong;
-    int late;     /* this rank ... */
-    long late_us; /* ... comes so much later */
+    int late;     /* this rank comes ... */
+    long late_us; /* ... this much later */
     symwin_status status[72];
     double us[TIMED];
 };
@@ -82,13 +81,13 @@ static void once(struct harness_team *team, int rank, void *arg)
         char name[16];
 
         snprintf(name, sizeof name, "rank %d", s->late);
-        /* The first to look may have found others late as well, on a busy machine. */
+        /* On a busy machine the first rank to look may have found others late as well. */
         if (strstr(symwin_last_error(), "rank ") == NULL)
             s->wrong++;
     }
 }
 
-/* The late rank comes about when the others' time is up. */
+/* The late rank comes about when the others' timeout expires. */
 static void test_race(void)
 {
     int outcomes[2] = {0, 0};
@@ -129,7 +128,7 @@ static void test_late(void)
     sw_exchange_destroy(s.x);
 }
 
-/* ---- what stands on the page and cannot be ---- */
+/* ---- impossible values on the control page ---- */
 
 /* The words of the control page; exchange.c has their names. */
 static _Atomic uint64_t *page_of(struct sw_exchange *x)
@@ -144,8 +143,8 @@ static _Atomic uint64_t *page_of(struct sw_exchange *x)
     return head.page;
 }
 
-/* Rank 0 alone waits for a rank that has said that it came and is not counted, or with an end that has been asked for
- * at a time that is to come, or with a status that there is not: all come to an end. */
+/* Rank 0 waits alone. The page has a rank that has posted but is not counted, an end proposed at a
+ * future time, or a status that does not exist. Every wait ends. */
 enum {
     PROPOSAL = 2,
     PROPOSED_AT = 3,
@@ -174,12 +173,12 @@ static void *propose_anew(void *page)
 
 static void test_nonsense(void)
 {
-    static const int through[2] = {-1, 1}; /* where another host decides, and says nothing */
+    static const int through[2] = {-1, 1}; /* in some cases another host decides, and is silent */
     static const struct sw_exchange_hosts hosts = {
         .decider = 1, .links = 0, .through = through, .send = send_nothing};
     static const struct {
         const char *name;
-        uint64_t at, status; /* of an end that is proposed; 0: none is; 16, 17: see below */
+        uint64_t at, status; /* of a proposed end; 0: none is proposed; 16, 17: see below */
         int anew;
     } rows[] = {{"a rank that is not counted", 0, 0, 0},
                 {"an end asked for in the future", (uint64_t)1 << 60, SYMWIN_ABORTED, 0},
@@ -224,9 +223,9 @@ static void test_nonsense(void)
     }
 }
 
-/* ---- whom to name ---- */
+/* ---- the rank to blame ---- */
 
-/* A rank that says that it waits for another is late because of that one, until it has not said so for a while. */
+/* If a rank says that it waits for another one, that one is to blame, until the word is too old. */
 static void test_waiting(void)
 {
     struct sw_exchange *x = sw_exchange_create(3);
@@ -345,7 +344,8 @@ static void test_latency(void)
 
 /* ---- several hosts ---- */
 
-/* A rank here waits for one elsewhere beyond its time for so long, while this host's links are served. */
+/* For `ms`, a rank of this host waits beyond its time for one of another host, and this host's
+ * links are served. */
 static void ask_for_ms(struct sw_exchange *x, int ms)
 {
     const int64_t end = sw_now_ms() + ms;
@@ -357,7 +357,7 @@ static void ask_for_ms(struct sw_exchange *x, int ms)
     }
 }
 
-/* Ranks 0 and 1 are here, 2 and 3 on another host, which rank 2's process links. */
+/* Ranks 0 and 1 are on this host, 2 and 3 on another; rank 2's process has the host link. */
 static void test_who_links(void)
 {
     static const int through[4] = {-1, -1, 2, 2};
@@ -385,7 +385,8 @@ static void test_who_links(void)
     sw_exchange_destroy(x);
 }
 
-/* Of ranks elsewhere the deciding host says who is gone: here the word that one has left may have overtaken its posts. */
+/* The deciding host says which ranks of other hosts are gone. Here the word that a rank left may
+ * have overtaken its posts. */
 static void test_gone_elsewhere(void)
 {
     static const int through[3] = {-1, 1, 1};
@@ -421,7 +422,8 @@ static void *decide_soon(void *x)
     return NULL;
 }
 
-/* What this host proposes is told to nobody before the deciding one has answered, or can't any more. */
+/* No rank reports an end that this host proposes before the deciding host answers or can no longer
+ * answer. */
 static void test_settled(void)
 {
     static const int through[3] = {-1, -1, 2};

@@ -1,6 +1,5 @@
-/* What a frame may hold: each number at the ends of its range and one beyond, lengths, texts without an end. And what comes
- * with one: descriptors, of which a forked program gets none.
- */
+/* What a frame may hold: each number at the ends of its range and one beyond, lengths, unterminated
+ * texts. Descriptors of a frame: a program started by exec inherits none. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stddef.h>
@@ -57,7 +56,7 @@ static void set(union sw_frame *frame, size_t at, int64_t value)
     memcpy((char *)frame + at, &number, sizeof number);
 }
 
-/* One that is valid: its numbers are the least. */
+/* A valid frame: its numbers are the least. */
 static void make(union sw_frame *frame, enum sw_frame_type type)
 {
     int i;
@@ -206,7 +205,8 @@ static void test_descriptors(void)
     TAP_EQ("none is kept", harness_count_entries("/proc/self/fd"), before);
 }
 
-/* Whether the thread that closes descriptors takes none of the program's signals; -1: it is not there. */
+/* Whether the thread that closes descriptors blocks the program's signals. -1: there is no such
+ * thread. */
 static int closer_is_deaf(void)
 {
     DIR *tasks = opendir("/proc/self/task");

@@ -1,6 +1,6 @@
-/* What another process may send in a registration: memory of its own ranks, of this registration, once each, no longer than
- * the segment. The other process is the test, at the other end of a line.
- */
+/* What another process may send in a registration: memory of its own ranks, for this registration,
+ * once per rank, no longer than the segment. The test is the other process, at the other end of a
+ * peer socket. */
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -15,8 +15,8 @@ struct trader {
     struct sw_group group;
     struct sw_peer_socket sockets[2];
     struct sw_segment *segment;
-    struct sw_segment_piece *pieces; /* of each rank one */
-    int other;                       /* the test's end of the line */
+    struct sw_segment_piece *pieces; /* one per rank */
+    int other;                       /* the test's end of the peer socket */
 };
 
 static void trader_open(struct trader *t)
@@ -83,15 +83,15 @@ static void trader_close(struct trader *t)
 struct frame {
     int rank;
     uint64_t sequence, bytes;
-    symwin_status status; /* OK: with a descriptor, of what is no memory */
+    symwin_status status; /* OK: with a descriptor, which is no memory */
 };
 
 static const struct lie {
     const char *name;
     struct frame frames[2];
-    symwin_status status; /* of the trade */
+    symwin_status status; /* of the handle exchange */
     const char *words;
-    int ends; /* the exchange, naming rank 2 */
+    int ends; /* whether it ends the communicator, blaming rank 2 */
 } lies[] = {
     {"memory that cannot be exported",
      {{2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},

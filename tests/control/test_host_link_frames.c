@@ -1,7 +1,6 @@
-/* Frames between two hosts, of which one is the test: what it says is believed of its own ranks only, a host that decides
- * tells no end before the rounds that it has completed, and a connection finds out that a host is gone. What waits to be sent has
- * a bound, and no forked child has a connection.
- */
+/* Frames between two hosts, of which one is the test. A host is believed about its own ranks only.
+ * The deciding host sends all completed rounds before an end. A connection detects that the other
+ * host is gone. The send queue has a bound, and no forked child has a connection. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,11 +13,12 @@
 
 enum { RANKS = 4, HOSTS = 2, SOON_MS = 5000, QUIET_MS = 60 };
 
-/* Ranks 0 and 1 are on host 0, which decides, ranks 2 and 3 on host 1; the group is one host's, of one process. */
+/* Ranks 0 and 1 are on host 0, which decides, ranks 2 and 3 on host 1. The group is one host's, in
+ * one process. */
 struct pair {
     struct sw_group group;
-    struct sw_connection other; /* the test's end of their connection */
-    int fd;                     /* the group's */
+    struct sw_connection other; /* the test's end of the connection */
+    int fd;                     /* the group's end */
 };
 
 static void connect_pair(int fds[2])
@@ -94,7 +94,7 @@ static void say(struct pair *p, enum sw_frame_type type, int rank, uint64_t roun
         abort();
 }
 
-/* ---- what is believed ---- */
+/* ---- which frames are accepted ---- */
 
 static const struct claim {
     const char *name;
@@ -102,7 +102,7 @@ static const struct claim {
     enum sw_frame_type type;
     int rank;
     uint64_t round;
-    symwin_status status; /* what then has ended the exchange; OK: nothing */
+    symwin_status status; /* the end of the exchange; OK: it goes on */
     int culprit;
 } claims[] = {
     {"host 0: a post of rank 2", 0, SW_FRAME_POST, 2, 0, SYMWIN_OK, 0},
@@ -144,9 +144,9 @@ static void test_claim(const struct claim *c)
     pair_close(&p);
 }
 
-/* ---- what is told ---- */
+/* ---- which frames are sent ---- */
 
-/* The type of the next frame at the other end; 0: there is none for so long. */
+/* The type of the next frame at the test's end; 0: none within `ms`. */
 static int next_type(struct pair *p, int ms)
 {
     union sw_frame frame;
@@ -156,7 +156,8 @@ static int next_type(struct pair *p, int ms)
     return frame.header.type;
 }
 
-/* An end comes while host 0 has completed a round and not sent it: host 1 could not complete it any more. */
+/* An end comes when host 0 has completed a round but not sent it. Without the round, host 1 could
+ * not complete it any more. */
 static void test_end_in_order(void)
 {
     const uint64_t nothing = 0;
@@ -185,7 +186,8 @@ static int option(int fd, int level, int name)
     return getsockopt(fd, level, name, &value, &bytes) == 0 ? value : -1;
 }
 
-/* A host that is gone without a word: the system asks after 5 s of silence, and gives up within a quarter of a minute. */
+/* A host that vanishes without a word: the system probes after 5 s of silence, and gives up within
+ * 15 s. */
 static void test_keepalive(void)
 {
     struct pair p;
@@ -202,7 +204,7 @@ static void test_keepalive(void)
     pair_close(&p);
 }
 
-/* Letters that another thread keeps from being sent. */
+/* Messages that wait because another thread holds the link's lock. */
 static void test_letters(void)
 {
     struct sw_frame_message words = {.from = 0, .to = 2, .kind = SW_MESSAGE_GONE};

@@ -1,5 +1,5 @@
-/* Members who contradict the others: they know the secret, so what they say counts, and every rank is
- * told the same: who it is, and what is wrong; in joining, and in a registration. */
+/* Members that contradict the others. They know the secret, so they are authenticated. In joining
+ * and in registration, every rank gets the same error, which names the member and the fault. */
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -8,7 +8,7 @@
 
 enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, AT_ONCE_MS = 1000 };
 
-/* What a member says; 0: as it should. */
+/* What a member claims; 0: the right value. */
 struct claim {
     const char *name;
     int nranks, rank;
@@ -31,7 +31,7 @@ static const struct claim claims[] = {
     {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id 4"},
 };
 
-/* Comes when ranks 0 and 1 have, says it, and is told. */
+/* Joins after ranks 0 and 1, with the claim, and receives the answer. */
 static void attacker(struct processes *p, int rank)
 {
     const struct claim *claim = p->arg;
@@ -42,7 +42,7 @@ static void attacker(struct processes *p, int rank)
     hostile_wait_for_id(p);
     while (p->rank[0].step == 0 || p->rank[1].step == 0)
         usleep(50);
-    host_pause_ms(300); /* they are in the call: now they are at the maker's, too */
+    host_pause_ms(300); /* they are in the call: by now their JOINs have arrived too */
     if (!hostile_begin(&h, &p->id) || !hostile_greet(&h)) {
         fprintf(stderr, "no challenge\n");
         tap_failures++;
@@ -80,7 +80,7 @@ static void job(struct processes *p, int rank)
                                           &options, &comm)) == SYMWIN_OK)
         symwin_comm_destroy(comm);
     while (rank == 0 && p->rank[LATE].status < 0)
-        usleep(200); /* the process that made the id lives until all have come */
+        usleep(200); /* the creator of the id must live until all have joined */
 }
 
 static int has_words(const char *text, const char *words)
@@ -125,11 +125,11 @@ static void finish(const struct claim *claim, struct processes *p)
     processes_free(p);
 }
 
-/* ---- a member that agrees on no offset -------------------------------------------------------- */
+/* ---- a member that agrees on no offset ------------------------------------------------------- */
 
 struct ballots {
     const char *name;
-    int higher; /* always one more than the highest; 0: always 0, which is taken */
+    int higher; /* always one above the highest; 0: always offset 0, which is taken */
     int timeout_ms;
     symwin_status want;
     const char *words;
@@ -140,10 +140,11 @@ static const struct ballots ballots[] = {
     {"always votes for more", 1, 1500, SYMWIN_TIMEOUT, "no offset|rank 2"},
 };
 
-/* Its part of a registration, by hand, until the others have had enough. */
+/* The member's part of a registration, by hand, until the others fail. */
 static void vote_otherwise(symwin_comm *comm, int higher)
 {
-    enum { BYTES, FLAGS, OFFSET, SEGMENT, PLACE, STRETCH, PIECES, COUNT }; /* as in attach.c */
+    /* As in window_register.c. */
+    enum { BYTES, FLAGS, OFFSET, SEGMENT, PLACE, STRETCH, PIECES, COUNT };
     static const char call[] = "symwin_window_register";
     const uint64_t usual[COUNT] = {[BYTES] = 1, [STRETCH] = GRANULE, [PIECES] = 1};
     const int64_t end = host_now_ms() + 4 * ballots[1].timeout_ms;
@@ -195,9 +196,10 @@ static void disagree(const struct ballots *v)
     processes_free(p);
 }
 
-/* ---- a member that never lets the others decide ------------------------------------------------ */
+/* ---- a member that never lets the others decide ---------------------------------------------- */
 
-/* An end that is proposed anew all the time. The others wait for no answer beyond their own time. */
+/* Proposes the end again and again. The others wait for an answer no longer than their own
+ * timeout. */
 static void proposes(struct processes *p, int rank)
 {
     enum { TIMEOUT_MS = 1000, LAST_MS = 8000, SOON_MS = 4500 };
@@ -228,9 +230,10 @@ static void proposes(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- a member that writes in others' names ------------------------------------------------------ */
+/* ---- a member that writes in others' names --------------------------------------------------- */
 
-/* All votes for one color, which nobody has voted for; in a process of its own, which ends with its parent or before. */
+/* Sets all ballots to one color that nobody has chosen. Runs in its own process, which ends no
+ * later than its parent. */
 static pid_t rewrite(struct control_page *page)
 {
     const size_t at = offsetof(struct sw_ballot, values);
@@ -247,7 +250,7 @@ static pid_t rewrite(struct control_page *page)
                 *(volatile uint64_t *)(void *)(page->slots[r].data[i] + at) = color;
 }
 
-/* Whatever comes of it, all ranks come back. */
+/* Whatever the ballots become, all ranks return. */
 static void rewritten(struct processes *p, int rank)
 {
     enum { TIMES = 20 };
@@ -271,14 +274,14 @@ static void rewritten(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
-/* ---- a member that sends what nobody awaits --------------------------------------------------- */
+/* ---- a member that sends frames nobody expects ----------------------------------------------- */
 
 struct unasked {
     const char *name;
     int count;                  /* frames */
-    int ranks[2], sequences[2]; /* of handles; ranks[0] < 0: they are letters */
+    int ranks[2], sequences[2]; /* of handles; ranks[0] < 0: the frames are messages */
     int with_descriptors;
-    symwin_status want; /* what the others have for it; OK: they can do with it */
+    symwin_status want; /* the others' status; OK: they accept it */
 };
 
 static const struct unasked unasked[] = {
@@ -291,7 +294,7 @@ static const struct unasked unasked[] = {
     {"too many letters", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH},
 };
 
-/* 0, or an errno: EPIPE where the other has had enough. */
+/* 0, or an errno: EPIPE if the receiver has closed the socket. */
 static int send_unasked(const struct unasked *u, int line, int fd, int i)
 {
     union sw_frame frame;
@@ -311,7 +314,7 @@ static int send_unasked(const struct unasked *u, int line, int fd, int i)
     return sw_frame_send(line, &frame, u->with_descriptors ? fd : -1, sw_now_ms() + 5000);
 }
 
-/* Rank 0 has 200 descriptors in all. Whatever comes, most are the program's. */
+/* Rank 0 may have 200 descriptors in all. Whatever comes, most are left to the program. */
 static void sends_unasked(struct processes *p, int rank)
 {
     enum { ALL = 200, OWN = 100 };
@@ -367,7 +370,7 @@ static void send_all_unasked(const struct unasked *u)
     processes_free(p);
 }
 
-/* Side by side: every maker stays for a second, to tell those who come late. */
+/* All at the same time: every creator lingers for a second to refuse late ranks. */
 int main(void)
 {
     enum { CLAIMS = sizeof claims / sizeof claims[0] };

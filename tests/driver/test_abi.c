@@ -1,6 +1,5 @@
-/* Our own declarations of the CUDA driver agree with CUDA's headers, where there were any at build
- * time: sizes, layouts, constants and the signature of every entry point.
- */
+/* Our declarations of the CUDA driver agree with CUDA's headers, if the build found any: sizes,
+ * layouts, constants and the signature of every entry point. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@ static const struct abi_fact *fact(const struct abi_fact *facts, const char *nam
     return NULL;
 }
 
-/* cuda_abi.h as text; the tests run in the folder that holds it. */
+/* cuda_abi.h as text. The tests run in the repository's root. */
 static char *read_header(void)
 {
     FILE *file = fopen("src/driver/cuda_abi.h", "r");
@@ -31,8 +30,8 @@ static char *read_header(void)
     return text;
 }
 
-/* Every "CU... = value" and "#define CU... value" of the header is compared, so that a constant
- * cannot be added without being checked. */
+/* Every "CU... = value" and "#define CU... value" of the header is compared, so no constant can be
+ * added unchecked. */
 static void test_every_constant_is_listed(void)
 {
     char *const text = read_header();

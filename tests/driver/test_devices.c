@@ -1,6 +1,5 @@
-/* Machines whose devices are not all alike: several ranks on some of them and one on others, old ones beside new
- * ones, and such that are no peers. What is chosen must be the same on all ranks.
- */
+/* Machines with unlike devices: different numbers of ranks on each, old beside new ones, and
+ * devices without peer access. The selection must be the same on all ranks. */
 #include "host_cases.h"
 #include "src/collective/select.h"
 
@@ -42,7 +41,7 @@ static void close_member(struct member *m)
     host_must(symwin_mem_free(m->out), "symwin_mem_free");
 }
 
-/* For a message of all bytes. */
+/* The algorithm selected for a message of all bytes. */
 static symwin_algo chosen(const struct member *m)
 {
     symwin_allreduce_info info = {.blocks = 0};
@@ -53,7 +52,7 @@ static symwin_algo chosen(const struct member *m)
     return info.algo;
 }
 
-/* Whether a call of so many elements comes to its end on this rank, with the right last one. */
+/* Whether a call of `count` elements completes on this rank, with the right last element. */
 static void calls(const struct member *m, const char *name, size_t count)
 {
     float *const in = (float *)(void *)m->in + count - 1,
@@ -74,7 +73,8 @@ static void calls(const struct member *m, const char *name, size_t count)
            symwin_status_name(status), status == SYMWIN_OK ? "" : symwin_last_error());
 }
 
-/* Where copies would be the quickest: not where a device has several ranks, also not on a rank that is alone. */
+/* Copies would be the fastest here, but they are not selected where a device has several ranks, not
+ * even on a rank that has a device alone. */
 static void run_uneven(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -98,7 +98,7 @@ static void run_even(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* The last device has no bulk copies: then nobody's kernel is by them. */
+/* The last device has no bulk copies: then no rank selects a kernel with them. */
 static void run_old(struct harness_team *team, int rank, void *arg)
 {
     const symwin_allreduce_options bulk = {.size = sizeof bulk, .algo = SYMWIN_ALGO_TWOSHOT_BULK};
@@ -119,7 +119,7 @@ static void run_old(struct harness_team *team, int rank, void *arg)
 /* ---- kernels that begin early ---- */
 
 static CUresult (*launch)(const CUlaunchConfig *, CUfunction, void **, void **);
-static atomic_int attributes; /* of all launches */
+static atomic_int attributes; /* over all launches */
 
 static CUresult count_attributes(const CUlaunchConfig *config, CUfunction function, void **params,
                                  void **extra)
@@ -128,7 +128,7 @@ static CUresult count_attributes(const CUlaunchConfig *config, CUfunction functi
     return launch(config, function, params, extra);
 }
 
-/* Not where a communicator has a limit, which two kernels at once would not keep to. */
+/* Not on a communicator with a limit of blocks: two kernels at once would exceed it. */
 static void run_early(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -179,7 +179,8 @@ static void configure(int old, int strangers)
 {
     struct sw_emu_machine machine;
 
-    symwin_mem_trim(SYMWIN_DEVICE_ALL, 0); /* a machine changes only when nothing is on it */
+    /* The machine can be configured only while no object exists. */
+    symwin_mem_trim(SYMWIN_DEVICE_ALL, 0);
     sw_emu_machine(&machine);
     machine.devices = RANKS;
     machine.old = old;

@@ -1,5 +1,5 @@
-/* A process whose emulated devices are busy forks: the children, which have no driver and none of
- * the parent's threads, must end by exit() as if there had never been one. */
+/* A process forks while its emulated devices are busy. The children have no driver and none of the
+ * parent's threads; they must end by exit() as if there had never been a driver. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -10,14 +10,15 @@
 #include "emu/emu.h"
 #include "emu/emu_device.h"
 
-/* Far more than it takes; a child that waits for threads it has not got takes 200 ms, or for ever. */
+/* Much longer than needed. A child that waits for threads that it does not have takes 200 ms, or
+ * for ever. */
 enum { FORKS = 50, LIMIT_MS = 5000, STREAMS = 3 };
 
 static atomic_int enough;
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Polls until the host has had enough. */
+/* Polls until the host says that it is enough. */
 static void spin(const void *params)
 {
     (void)params;
@@ -51,7 +52,7 @@ static void launch(CUkernel kernel, CUstream stream)
               "cuLaunchKernel");
 }
 
-/* Keeps the pool's threads coming and going on one stream after the other. */
+/* Keeps the pool's threads starting and ending, on one stream after the other. */
 static void *launch_on(void *arg)
 {
     const CUlibrary library = arg;
@@ -79,8 +80,9 @@ static void *launch_on(void *arg)
 
 static int is_child;
 
-/* By these names LeakSanitizer asks (what only the parent's threads know of is no leak in a child) and
- * ThreadSanitizer (which else sleeps a second in every exit). */
+/* LeakSanitizer and ThreadSanitizer call these names. In a child, memory that only the parent's
+ * threads point to is no leak; without the option, ThreadSanitizer sleeps a second in every
+ * exit. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 
@@ -103,7 +105,7 @@ static int ms_left(const struct timespec *start)
            (int)((now.tv_sec - start->tv_sec) * 1000 + (now.tv_nsec - start->tv_nsec) / 1000000);
 }
 
-/* The child's wait status; -1: it had to be killed when the time was over. */
+/* The child's wait status; -1: it was killed when the time was over. */
 static int fork_and_exit(const struct timespec *start)
 {
     const struct timespec nap = {0, 1000000};

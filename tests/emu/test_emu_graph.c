@@ -68,8 +68,8 @@ static void test_replay(CUstream s)
     tap_ok(host_words[RIGHT] == 5 && host_words[GATE] == 9, "in order");
 }
 
-/* Kernels that may begin early, in a capture: the kernel's ++ is not atomic, so they must not overlap
- * each other in a replay. */
+/* Launches that may begin early, captured. The kernel's ++ is not atomic, so launches must not
+ * overlap in a replay. */
 static void test_early_launches(CUstream s)
 {
     CUgraph graph = NULL;
@@ -95,7 +95,7 @@ static void test_early_launches(CUstream s)
     (void)sw_emu_cuGraphDestroy(graph);
 }
 
-/* Launched in two streams, a graph does not overlap itself: the kernel's ++ is not atomic. */
+/* A graph launched in two streams does not overlap itself: the kernel's ++ is not atomic. */
 static void test_same_graph_in_two_streams(CUstream s)
 {
     CUstream t = stream_new(CU_STREAM_NON_BLOCKING);

@@ -1,4 +1,4 @@
-/* The emulated driver's graphs: parameters of a kernel that are set in an instantiated one. */
+/* The emulated driver's graphs: setting a kernel's parameters in an instantiated graph. */
 #include "emu_graph.h"
 
 static CUresult set(CUgraphExec exec, CUgraphNode node, CUfunction f, unsigned blocks, uint32_t x)
@@ -49,7 +49,7 @@ static void test_refused_params(CUgraphExec exec, const CUgraphNode nodes[2])
     sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
 }
 
-/* An exec launched in two streams in turn, each time with other parameters. */
+/* An exec launched in two streams alternately, each time with other parameters. */
 static void test_set_params(CUstream s)
 {
     CUstream t = stream_new(CU_STREAM_NON_BLOCKING);
@@ -70,7 +70,8 @@ static void test_set_params(CUstream s)
     (void)sw_emu_cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
     exec = instantiate(graph);
     (void)sw_emu_cuStreamWaitValue32(s, word(GATE), 1, CU_STREAM_WAIT_VALUE_EQ);
-    for (uint32_t x = 2; x < 6; x++) { /* the first launch is of what was captured: 0 becomes 1 */
+    /* the first launch has the captured parameters: 0 becomes 1 */
+    for (uint32_t x = 2; x < 6; x++) {
         TAP_EQ("launch, held up", sw_emu_cuGraphLaunch(exec, x % 2 == 0 ? s : t), CUDA_SUCCESS);
         TAP_EQ("set", set(exec, nodes[0], append_function, x == 3 ? 2 : 1, x), CUDA_SUCCESS);
     }

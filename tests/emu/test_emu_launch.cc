@@ -8,7 +8,7 @@
 
 extern "C" void sw_emu_clear_sticky(void);
 
-/* ThreadSanitizer keeps a clock of all threads, CUDA threads too, for each of them. */
+/* ThreadSanitizer keeps a clock of all threads, including CUDA threads, for each thread. */
 #ifdef EMU_TSAN
 enum { MANY_BLOCKS = 16, MANY_RANKS = 24 };
 #else
@@ -46,7 +46,7 @@ __global__ static void shape(const void *params)
     *(uint32_t *)emu_dev_store_addr(word_at(a->p, i), 4) += i + 1;
 }
 
-/* The block's sum by a tree in shared memory: wrong at once if a barrier lets anybody through. */
+/* The block's sum by a tree in shared memory: wrong if the barrier lets a thread through early. */
 __global__ static void __launch_bounds__(1024) tree(const void *params)
 {
     __shared__ uint32_t partial[1024];
@@ -77,7 +77,7 @@ __global__ static void leavers(const void *params)
     *(uint32_t *)emu_dev_store_addr(word_at(a->p, threadIdx.x), 4) = first[62 - threadIdx.x];
 }
 
-/* One thread comes late to the barrier; the others read what it wrote before. */
+/* One thread reaches the barrier late; the others read what it wrote before. */
 __global__ static void late(const void *params)
 {
     __shared__ uint32_t value;
@@ -92,8 +92,8 @@ __global__ static void late(const void *params)
     *(uint32_t *)emu_dev_store_addr(word_at(a->p, threadIdx.x), 4) = value;
 }
 
-/* Thread i waits for thread i + 1 of its block, the last one for all blocks' last threads: only
- * works if threads take turns and all blocks are there. */
+/* Thread i waits for thread i + 1 of its block, the last one for the last threads of all blocks.
+ * Works only if threads take turns and all blocks are resident. */
 __global__ static void chain(const void *params)
 {
     const words *a = (const words *)params;
@@ -113,7 +113,7 @@ __global__ static void chain(const void *params)
                     __ATOMIC_RELEASE);
 }
 
-/* A lock that is only ever polled with a store. */
+/* A lock that threads only poll by stores. */
 __global__ static void locked_add(const void *params)
 {
     const words *a = (const words *)params;
@@ -143,7 +143,7 @@ __global__ static void fenced(const void *params)
     }
 }
 
-/* One thread does what is refused, the others wait for ever. */
+/* One thread makes a refused access, the others wait for ever. */
 __global__ static void bad_access(const void *params)
 {
     const words *a = (const words *)params;
@@ -336,7 +336,7 @@ static void test_launch_arguments()
     (void)sw_emu_cuDevicePrimaryCtxRelease(0);
 }
 
-/* A launch of `name` by cuLaunchKernelEx with these attributes. */
+/* Launches `name` by cuLaunchKernelEx with these attributes. */
 static CUresult launch_ex(const char *name, unsigned threads, CUlaunchAttribute *attrs,
                           unsigned count, words args)
 {
@@ -367,7 +367,7 @@ static void test_launch_attributes()
     const words args = {p, 0, 7};
     int wrong = 0;
 
-    both[1] = on; /* behind one that is ignored, whatever its value */
+    both[1] = on; /* follows an attribute that is ignored, whatever its value */
     both[0].value.pad[0] = ~0ull;
     unknown.id = (CUlaunchAttributeID)99;
     TAP_EQ("no attributes", launch_ex("late", 8, NULL, 0, args), CUDA_SUCCESS);
@@ -389,7 +389,7 @@ static void test_launch_attributes()
     TAP_EQ("a kernel that is none", launch_ex("nothing", 8, &on, 1, args),
            CUDA_ERROR_INVALID_HANDLE);
     TAP_EQ("what was refused did not run", read_word(p, 0), 107 + 4);
-    sw_emu_fail_nth(2, CUDA_ERROR_LAUNCH_FAILED, 0, 0); /* behind cuLibraryGetKernel */
+    sw_emu_fail_nth(2, CUDA_ERROR_LAUNCH_FAILED, 0, 0); /* 2: after cuLibraryGetKernel */
     TAP_EQ("an injected fault", launch_ex("timer", 1, &on, 1, args), CUDA_ERROR_LAUNCH_FAILED);
     sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
     (void)sw_emu_cuMemFree(p);
@@ -521,7 +521,8 @@ static void test_many_ranks(int ranks, unsigned blocks, unsigned threads)
     free(streams);
 }
 
-/* One block more than a green context has room for waits, though the device has more, and holds up nobody elsewhere. */
+/* One block more than fits in a green context waits, though the device has room. Blocks outside the
+ * green context still run. */
 static void test_green()
 {
     const CUdeviceptr q = zeroed(1), others = zeroed(3);
@@ -612,7 +613,7 @@ static void test_faults()
     (void)sw_emu_cuMemFree(q);
 }
 
-/* A kernel may read memory that is shown to its device for reading, and not write it. */
+/* A kernel may read, but not write, memory that is mapped read-only for its device. */
 static void test_read_only()
 {
     CUmemAllocationProp prop = {};
@@ -644,7 +645,7 @@ static void test_read_only()
     (void)sw_emu_cuMemRelease(memory);
 }
 
-/* A grid larger than the device: blocks that wait for nobody all get their turn. */
+/* A grid larger than the device: blocks that wait for no other block all get their turn. */
 static void test_large_grid()
 {
     const unsigned blocks = 3000;
@@ -660,7 +661,7 @@ static void test_large_grid()
 
 int main(void)
 {
-    alarm(120); /* a test that fails here may wait for ever */
+    alarm(120); /* a failed test may wait for ever */
     (void)sw_emu_cuInit(0);
     use_device(0);
     TAP_EQ("load", sw_emu_cuLibraryLoadData(&library, &image, 0, 0, 0, 0, 0, 0), CUDA_SUCCESS);

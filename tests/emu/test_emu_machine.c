@@ -1,6 +1,6 @@
-/* What the emulated driver has beyond the real one's rules: injected faults, counts of what lives,
- * the machine that it plays, and its quota. Also what every driver has and no rule numbers: plain
- * memory and the attributes of pointers. */
+/* What the emulated driver adds to the real one: injected faults, counts of live objects, the
+ * configured machine, and its quota. Also what every driver has but no numbered rule covers: plain
+ * memory and pointer attributes. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -95,7 +95,7 @@ static void fault_of_a_thread(void)
     sw_emu_fail_nth(0, OK, 0, 0);
 }
 
-/* ---- what lives ------------------------------------------------------------------------------ */
+/* ---- live objects ---------------------------------------------------------------------------- */
 
 static size_t printed_lines(void)
 {
@@ -155,8 +155,8 @@ static void live_counts(void)
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-/* In the child: what the machine looks like, compared with `arg`: devices memory fabric multicast,
- * a bit for each that differs. */
+/* In the child: compares the machine with `arg`, which lists devices, memory, fabric, multicast and
+ * so on. Returns one bit per difference. */
 static int child_machine(const char *arg)
 {
     struct sw_emu_machine machine, want;
@@ -295,7 +295,7 @@ static size_t available(void)
     return bytes;
 }
 
-/* A call that fails for want of a descriptor has taken no memory. */
+/* A create that fails because descriptors run out takes no memory. */
 static void quota_when_create_fails(void)
 {
     const size_t before = available();
@@ -394,7 +394,8 @@ static void buffer_ids(void)
     conf_block_drop(&other);
 }
 
-/* Attributes and range of the byte at `at`, which lies in `bytes` bytes at `base`. */
+/* Checks the attributes and the range of the byte at `at`, which lies in `bytes` bytes at
+ * `base`. */
 static void check_pointer(const char *what, CUdeviceptr at, CUdeviceptr base, size_t bytes,
                           CUmemorytype type)
 {

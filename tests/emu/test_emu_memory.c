@@ -1,6 +1,7 @@
-/* The rules on memory (1 to 65 and 85, less those on multicast), on the driver that SYMWIN_DRIVER names;
- * SYMWIN_CONFORMANCE_CSV=path writes a table of them. The cases are in conformance_*.c; here are
- * those that need a process of their own, which is this program with an argument. */
+/* The rules on memory (1 to 65 and 85, without those on multicast), on the driver that
+ * SYMWIN_DRIVER names; SYMWIN_CONFORMANCE_CSV=path writes a table of them. The cases are in
+ * conformance_*.c. Cases that need their own process are here: the process is this program with an
+ * argument. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 
 /* ---- children -------------------------------------------------------------------------------- */
 
-/* What cuDeviceGetCount says in a process that has not called cuInit; `driver` is cuda or emu. */
+/* The result of cuDeviceGetCount in a process that has not called cuInit; `driver` is cuda or
+ * emu. */
 static int child_before_init(const char *driver)
 {
     CUresult (*get_count)(int *) = sw_emu_driver.cuDeviceGetCount;
@@ -29,8 +31,8 @@ static int child_before_init(const char *driver)
     return (int)get_count(&count);
 }
 
-/* Everything that cannot work before cuInit says so: the whole of the emulated driver's table that
- * takes nothing that would have to exist. */
+/* All calls that cannot work before cuInit say so: every entry of the emulated driver's table that
+ * takes no existing object. */
 static int child_all_before_init(void)
 {
     const CUmemAllocationProp prop = conf_prop(CU_MEM_LOCATION_TYPE_DEVICE, 0, 0);
@@ -69,7 +71,7 @@ static void call_at_end(void)
     _exit((int)sw_drv.cuDeviceGetCount(&count));
 }
 
-/* Exit handlers run in reverse: cuInit's own comes before this one. */
+/* Exit handlers run in reverse order: cuInit's own runs before this one. */
 static int child_at_end(void)
 {
     if (atexit(call_at_end) != 0)
@@ -78,7 +80,7 @@ static int child_at_end(void)
     return 0;
 }
 
-/* Undefined by the documentation; the emulated driver says what happened and aborts. */
+/* Undefined by the documentation; the emulated driver prints the mistake and aborts. */
 static int child_misuse(const char *what)
 {
     struct conf_block block;
@@ -116,7 +118,7 @@ static void rule_initialized(void)
         1, "a call before cuInit",
         (CUresult)conf_child_run(&process, "before-init", conf.emulated ? "emu" : "cuda", NULL),
         WANT(NI));
-    if (!conf.emulated) /* there libcuda's own exit handlers are not ours to outlive */
+    if (!conf.emulated) /* we cannot run after libcuda's own exit handlers */
         return;
     conf_value(1, REFUSED, "calls of every kind before cuInit",
                conf_child_run(&process, "all-before-init", NULL, NULL), 0);
@@ -142,7 +144,7 @@ static void rule_misuse(void)
     abort_case("release of what never was a handle aborts", "stranger");
 }
 
-/* A child that fork made, and that did not exec, has no driver. */
+/* A child of fork that did not exec has no driver. */
 static void rule_forked(void)
 {
     const CUmemAllocationProp prop = conf_prop(CU_MEM_LOCATION_TYPE_DEVICE, conf.device, 0);

@@ -22,7 +22,7 @@ static CUresult try_create(const CUmulticastObjectProp *prop)
     return result;
 }
 
-/* What is refused and succeeds all the same is unbound again. */
+/* Unbinds what should be refused but succeeds. */
 static CUresult try_bind(CUmemGenericAllocationHandle mc, CUdevice device, size_t mc_offset,
                          CUmemGenericAllocationHandle mem, size_t mem_offset, size_t size)
 {
@@ -71,7 +71,8 @@ static void blocking(void)
     conf_block_drop(&block);
 }
 
-/* The one way out of a bind whose devices never come: the object's last handle goes. */
+/* The only way out of a bind whose devices are never added: the object's last handle is
+ * released. */
 static void bind_given_up(void)
 {
     struct conf_call call = {.kind = CALL_BIND_MEM, .mc = conf_mc_create(0)};
@@ -162,7 +163,7 @@ static void add_device(void)
     conf_must(sw_drv.cuMemRelease(mc), "cuMemRelease");
 }
 
-/* Rules 36, 71, 77: a fabric that is broken is a fault injected. */
+/* Rules 36, 71, 77. A broken fabric is an injected fault. */
 static void broken_fabric(void)
 {
     CUmulticastObjectProp prop = conf_mc_prop(MEMBERS, 2 * unit, 0);
@@ -398,7 +399,7 @@ static void share(void)
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-/* Rule 80's strict abort, rule 81. Each in a process of its own. */
+/* Rule 80's strict abort, rule 81. Each in its own process. */
 static int child(const char *what)
 {
     struct conf_team team;

@@ -1,5 +1,5 @@
 /* What an access to a multicast address of the emulated driver reaches: each member's memory, in
- * the order in which the members were added, for devices that may. */
+ * the order in which the members were added, if the device has access. */
 #include <string.h>
 
 #include "conformance.h"
@@ -10,7 +10,7 @@
 #define NONE CU_MEM_ACCESS_FLAGS_PROT_NONE
 #define MEMBERS 4
 
-/* Two units of multicast, mapped; each member's memory is three units, of which the second is bound
+/* Two mapped units of multicast. Each member's memory is three units, of which the second is bound
  * at the object's first. Members are added from the last device to the first. */
 struct fixture {
     size_t unit;
@@ -96,7 +96,7 @@ static void contents(void)
     for (int i = 0; i < MEMBERS; i++) {
         ok &= conf_word(f.blocks[i].va + 2 * f.unit - 4) == value;
         ok &= conf_word(f.blocks[i].va + f.unit - 4) == 0; /* the unit before: not bound */
-        ok &= conf_word(f.blocks[i].va + 2 * f.unit) == 0; /* and the one behind */
+        ok &= conf_word(f.blocks[i].va + 2 * f.unit) == 0; /* nor the unit after */
     }
     tap_ok(ok, "it writes there and nowhere else");
     tear_down(&f);
@@ -151,7 +151,7 @@ static void refused(void)
     tear_down(&f);
 }
 
-/* Memory that has no address any more is still its member's; memory that has gone is not. */
+/* Memory without an address is still its member's; released memory is not. */
 static void memory_without_address(void)
 {
     struct fixture f;

@@ -1,5 +1,6 @@
-/* Multicast objects of several processes on the emulated driver: who dies takes nobody along, what
- * will never come can be given up, and the object lives as long as some process has it. */
+/* Multicast objects of several processes on the emulated driver: a process that dies does not harm
+ * the others, a wait that can never end can be given up, and the object lives as long as a process
+ * has it. */
 #include <time.h>
 
 #include "emu_member.h"
@@ -53,7 +54,7 @@ static void killed_at_work(void)
     pair_drop(&here, &heir);
 }
 
-/* A wait for a process that will not come: the object's last handle here is the way out. */
+/* A wait for a process that will not come ends when the object's last handle here is released. */
 static void given_up(void)
 {
     struct conf_call call = {.kind = CALL_BIND_MEM, .mc = object_make(2, FD)};
@@ -84,7 +85,7 @@ static void given_up(void)
     remote_end(&there);
 }
 
-/* An object lives as long as some process has it; a descriptor does not keep it. */
+/* An object lives as long as some process has it. A descriptor does not keep it alive. */
 static void life(void)
 {
     struct member here;

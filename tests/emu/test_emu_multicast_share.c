@@ -1,6 +1,6 @@
-/* Multicast objects of several processes on the emulated driver: it is one object. Devices that any
- * of them adds complete it for all, and a store by any of them reaches the memory that all have
- * bound. Who dies: test_emu_multicast_death.c. */
+/* One multicast object in several processes on the emulated driver. A device that any process adds
+ * counts for all, and a store by any process reaches the memory that all have bound. Processes that
+ * die: test_emu_multicast_death.c. */
 #include "emu/emu_device.h"
 #include "emu_member.h"
 
@@ -65,7 +65,7 @@ static void stores(void)
     pair_drop(&here, &there);
 }
 
-/* What is bound and unbound while the object is mapped elsewhere. */
+/* Binds and unbinds while the object is mapped in another process. */
 static void changes(void)
 {
     struct conf_block other;
@@ -96,7 +96,7 @@ static void changes(void)
     pair_drop(&here, &there);
 }
 
-/* Both processes change the object at the same time, over and over. */
+/* Both processes change the object at the same time, repeatedly. */
 static void at_once(void)
 {
     enum { TIMES = 2000 };
@@ -112,7 +112,7 @@ static void at_once(void)
     pair_drop(&here, &there);
 }
 
-/* Memory that another process has bound, and of which we have a handle, for a while. */
+/* Memory that another process has bound, while we hold a handle of it. */
 static void lent_memory(void)
 {
     CUmemGenericAllocationHandle lent = 0;
@@ -147,7 +147,7 @@ static const uint32_t *word_of(CUdeviceptr va, size_t offset)
     return (const uint32_t *)(uintptr_t)(va + offset);
 }
 
-/* When told to go on, waits for both members' words, and stores an answer to both. */
+/* Once told to go on, waits for both members' words, and stores an answer to both. */
 static void await(const void *params)
 {
     const CUdeviceptr va = *(const CUdeviceptr *)params;
@@ -171,7 +171,7 @@ static void await(const void *params)
 static const struct sw_emu_kernel kernels[] = {{"await", await, sizeof(CUdeviceptr), 0}};
 static const struct sw_emu_image image = {SW_EMU_IMAGE_MAGIC, 1, kernels};
 
-/* The other process binds while our kernel runs, which must find that out by itself. */
+/* The other process binds while our kernel runs. The kernel must notice without a further call. */
 static void kernel(void)
 {
     struct member here;
@@ -207,7 +207,7 @@ static void four(void)
 
     conf_machine(2, 1);
     member_make(&here, 0, object_make(MOST, (unsigned)FD | (unsigned)FABRIC));
-    for (int i = 0; i < MOST - 1; i++) /* fabric handles and descriptors lead to the same object */
+    for (int i = 0; i < MOST - 1; i++) /* fabric handles and descriptors name the same object */
         wrong += remote_start(&there[i], i + 1, here.mc, i == 1 ? FD : FABRIC) != OK;
     TAP_EQ("three processes import", wrong, 0);
     for (int i = 0; i < MOST - 1; i++)

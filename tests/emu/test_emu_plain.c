@@ -1,5 +1,5 @@
 /* What the conformance rules leave open about the emulated driver's memory: plain blocks, copies
- * and fills over several mappings, descriptors that only look right, contexts that nobody retains. */
+ * and fills over several mappings, forged descriptors, contexts that nobody retains. */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -77,7 +77,7 @@ static void host_blocks(void)
 
 /* ---- copies and fills ------------------------------------------------------------------------ */
 
-/* Two allocations side by side. */
+/* Copies over two adjacent allocations. */
 static void across(void)
 {
     const size_t g = conf.granule;
@@ -106,11 +106,11 @@ static void across(void)
     conf_must(sw_drv.cuMemAddressFree(va, 2 * g), "cuMemAddressFree");
 }
 
-/* ---- zeroes ---------------------------------------------------------------------------------- */
+/* ---- zeros ----------------------------------------------------------------------------------- */
 
 enum { PATTERN = 0xa5 };
 
-/* How many of the bytes at `from`, as the host sees them, are not `value`. */
+/* The number of bytes at `from`, as the host sees them, that differ from `value`. */
 static size_t differing(CUdeviceptr from, size_t bytes, unsigned char value)
 {
     const unsigned char *p = (const unsigned char *)(uintptr_t)from;
@@ -121,7 +121,8 @@ static size_t differing(CUdeviceptr from, size_t bytes, unsigned char value)
     return wrong;
 }
 
-/* How many pages of the device's memory there hold anything; -1: the system does not say. */
+/* The number of resident pages of the device's memory in this range; -1: the system does not
+ * tell. */
 static long pages_in_use(CUdeviceptr at, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -136,7 +137,7 @@ static long pages_in_use(CUdeviceptr at, size_t bytes)
     return used;
 }
 
-/* Zeroes the middle of what holds a pattern, from and to odd addresses. */
+/* Zeroes the middle of memory with a pattern, from and to odd addresses. */
 static void zero_middle(const char *what, CUdeviceptr at, size_t bytes)
 {
     static const size_t lengths[] = {1, 4095, 65535, 65536, 65537, 1000003};
@@ -159,8 +160,8 @@ static void zero_middle(const char *what, CUdeviceptr at, size_t bytes)
            "%s: all words but the first and the last", what);
 }
 
-/* New memory, zeroed before anything was written there, and once some of it was. ThreadSanitizer is
- * to see what is zeroed, so there it is written. */
+/* New memory, zeroed before any write and again after some writes. Under ThreadSanitizer the
+ * emulated driver writes the zeros, so that the sanitizer sees them. */
 static void zero_new(const char *what, CUdeviceptr at, size_t bytes)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -187,7 +188,7 @@ static void zero_new(const char *what, CUdeviceptr at, size_t bytes)
 struct neighbour {
     volatile unsigned char *at[2];
     atomic_int stop;
-    size_t lost; /* values that were gone when the next was to be written */
+    size_t lost; /* values that were overwritten before the next write */
 };
 
 static void *count_up(void *arg)
@@ -202,7 +203,7 @@ static void *count_up(void *arg)
     return NULL;
 }
 
-/* Another thread writes the bytes next to what is being zeroed. */
+/* Another thread writes the bytes next to those being zeroed. */
 static void zero_beside(CUdeviceptr at, size_t bytes)
 {
     unsigned char *memory = emu_access(conf.device, at, bytes, 1);
@@ -285,8 +286,8 @@ static void multicast(void)
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-/* A file with the contents of a real one: without seals anybody could cut it short later, and with
- * them it is still not the memory that its passport names. */
+/* A copy of a real descriptor's file. Without seals it is refused because it could be truncated
+ * later; with seals it is still not the memory that its passport names. */
 static void forged_descriptor(void)
 {
     const CUmemGenericAllocationHandle handle = conf_create(conf.device, conf.granule, FD);
@@ -337,21 +338,21 @@ static void contexts(void)
     TAP_EQ("with its device", device, conf.device);
 }
 
-/* Whether the byte can be read, by a process that may die of it. */
+/* Whether a process can read the byte; the process may die. */
 static int can_read(const volatile unsigned char *at)
 {
     int status = 0;
     const pid_t pid = fork();
 
     if (pid == 0) {
-        signal(SIGSEGV, SIG_DFL); /* a sanitizer would say something */
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer would print a report */
         _exit(*at != 7);
     }
     return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
            WEXITSTATUS(status) == 0;
 }
 
-/* What was allocated in a context ends with it, portable or not. */
+/* An allocation of a context ends with it, portable or not. */
 static void context_ends(void)
 {
     CUcontext ctx, before;

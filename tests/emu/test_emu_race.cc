@@ -1,4 +1,5 @@
-/* Threads that are held up before memory accesses: all, or those of a device, a block, a warp; and none. */
+/* Delays before memory accesses: for all threads, for those of a device, a block or a warp, and for
+ * none. */
 #define SYMWIN_RACE
 
 #include "emu/emu.h"
@@ -8,8 +9,8 @@
 enum { ACCESSES = 40, BLOCKS = 2, THREADS = 64, ALL = BLOCKS * THREADS };
 
 struct words {
-    CUdeviceptr took; /* of each thread, nanoseconds */
-    CUdeviceptr from; /* what it loads */
+    CUdeviceptr took; /* per thread, nanoseconds */
+    CUdeviceptr from; /* the words that it loads */
 };
 
 static void *at(CUdeviceptr base, uint64_t index)
@@ -17,7 +18,7 @@ static void *at(CUdeviceptr base, uint64_t index)
     return (uint64_t *)(uintptr_t)base + index;
 }
 
-/* What is measured is the thread's own time: it does not wait for others. */
+/* Measures the thread's own time, in which it waits for no other thread. */
 __global__ static void look(const void *params)
 {
     const words *a = (const words *)params;
@@ -32,7 +33,8 @@ __global__ static void look(const void *params)
 static const struct sw_emu_kernel kernels[] = {{"look", look, sizeof(words), 0}};
 static const struct sw_emu_image image = {SW_EMU_IMAGE_MAGIC, 1, kernels};
 
-/* The shortest time of a warp's threads, nanoseconds: others may have been slow for other reasons. */
+/* The shortest time of a warp's threads in nanoseconds: other threads may be slow for other
+ * reasons. */
 static uint64_t shortest(const uint64_t took[ALL], int block, int warp)
 {
     const uint64_t *of = took + block * THREADS + warp * 32;
@@ -70,8 +72,8 @@ static void run(int device, const struct sw_emu_race *race, uint64_t took[ALL])
     (void)sw_emu_cuDevicePrimaryCtxRelease(device);
 }
 
-/* All accesses of those meant are held up, by half of `most` on average; whoever is not has a hundredth of that at
- * least once. */
+/* Selected threads are delayed at every access, on average by half of `most`. Of the others, at
+ * least one thread per warp takes less than a tenth of that. */
 static void held(const char *who, struct sw_emu_race race, int device, const int want[BLOCKS][2])
 {
     const uint64_t most = 100000, much = ACCESSES * most / 4, little = ACCESSES * most / 20;

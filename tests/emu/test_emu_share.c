@@ -1,6 +1,6 @@
-/* Memory that travels between processes on the emulated driver: a descriptor over SCM_RIGHTS or a
- * fabric handle, whose memory both see; owners that die; receivers of another shape; and passports
- * and handles that are forged. */
+/* Memory shared between processes on the emulated driver: by a descriptor over SCM_RIGHTS or by
+ * a fabric handle. Owners that die, receivers with other devices, and forged passports and
+ * handles. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -44,16 +44,16 @@ static int child_owner(int socket, int stay)
     if (wire_tell(socket) != 0 || wire_wait_for(socket) != 0)
         return 4;
     conf_block_drop(&block);
-    sw_emu_live_count(&live); /* the memory itself is held by the parent's import */
+    sw_emu_live_count(&live); /* the parent's import keeps the memory itself */
     if (live.handle_refs == 0 && live.mappings == 0 && live.reservations == 0)
         return 0;
     sw_emu_live_print(STDERR_FILENO);
     return 5;
 }
 
-/* Owns memory and sends a fabric handle of it, then does what it is asked to until the parent hangs
- * up: 'c' check the parent's word and write one, 'd' drop the memory but for a descriptor, 'x' close
- * that too. Each is answered. */
+/* Owns memory and sends a fabric handle of it. Then follows orders until the parent closes the
+ * socket: 'c': check the parent's word and write one; 'd': drop the memory except for a descriptor;
+ * 'x': close that too. Answers each order. */
 static int child_fabric(int socket)
 {
     struct conf_block block;
@@ -87,7 +87,7 @@ static int child_fabric(int socket)
     return wrong;
 }
 
-/* Imports a descriptor that it inherited; what the driver says. */
+/* Imports an inherited descriptor; returns the driver's result. */
 static int child_importer(int fd)
 {
     CUmemGenericAllocationHandle handle = 0;
@@ -214,7 +214,7 @@ static void other_shape(void)
     conf_must(sw_drv.cuMemRelease(handle), "cuMemRelease");
 }
 
-/* A file like the one that export gives, but the caller's to spoil; with its seals or without. */
+/* A copy of an exported file that the caller may change, with or without seals. */
 static int copy_of(int fd, int sealed, off_t *bytes)
 {
     const int copy = memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -241,7 +241,7 @@ static CUresult try_import(int fd)
     return conf_try_import((void *)(intptr_t)fd, FD);
 }
 
-/* What export did not make, import does not take: the passport behind the memory tells. */
+/* Import refuses a file that export did not make, by the passport after the memory. */
 static void forged(void)
 {
     const CUmemGenericAllocationHandle handle = conf_create(conf.device, conf.granule, FD);
@@ -301,7 +301,7 @@ static void fabric_start(struct fabric_owner *owner)
         conf_bail("a fabric handle from the child");
 }
 
-/* What the owner answers; -1: nothing. */
+/* The owner's answer; -1: none. */
 static int fabric_ask(const struct fabric_owner *owner, char order)
 {
     char answer;
@@ -400,7 +400,7 @@ static void fabric_dead(void)
     conf_machine(1, 1);
 }
 
-/* FNV-1a, as emu/share.c has it: a handle that names something else, and is whole. */
+/* Seals a changed handle with its FNV-1a checksum, as emu/share.c does. */
 static void fabric_seal(CUmemFabricHandle *handle)
 {
     const size_t end = sizeof handle->data - 8;
@@ -422,7 +422,7 @@ static void fabric_forged(void)
         forged = owner.handle;
         forged.data[bit / 8] ^= (unsigned char)(1u << bit % 8);
         taken += fabric_try(forged) != IV;
-        if (bit / 8 >= 44) /* behind the place and the kind there is nothing yet */
+        if (bit / 8 >= 44) /* unused after the location and the kind */
             continue;
         fabric_seal(&forged);
         sealed += fabric_try(forged) != IV;

@@ -33,7 +33,7 @@ static uint32_t get(int i)
     return __atomic_load_n(&host_words[i], __ATOMIC_ACQUIRE);
 }
 
-/* The gate: work behind it in a stream runs when the test opens it. */
+/* The gate: work behind it in a stream runs once the test opens it. */
 enum { GATE = 0, SEEN = 1, OTHER = 2, WIDE = 4 };
 
 static void gate_close(CUstream s)
@@ -108,7 +108,7 @@ static unsigned long long id_of(CUstream s)
     return id;
 }
 
-/* What another thread's default stream is: its id, after waiting in it for a mark of the gate. */
+/* Another thread's default stream: returns its id, after the stream waited for the gate. */
 static void *other_thread(void *id)
 {
     use_device(0);
@@ -120,7 +120,7 @@ static void *other_thread(void *id)
     return NULL;
 }
 
-/* Each thread has a default stream of its own under one handle; what tells streams apart is their id. */
+/* Each thread has its own default stream under one handle; only the ids differ. */
 static void test_ids(void)
 {
     static const int want[] = {7, 3};
@@ -248,7 +248,7 @@ static void test_copies(void)
     gate_close(s);
     TAP_EQ("async from pageable memory",
            sw_emu_cuMemcpyAsync(p, (CUdeviceptr)(uintptr_t)&local, 4, s), CUDA_SUCCESS);
-    local = 78; /* was read already */
+    local = 78; /* has been read already */
     (void)sw_emu_cuMemsetD32Async(p + 4, 0x01020304, 1, s);
     (void)sw_emu_cuMemsetD8Async(p + 8, 0xab, 4, s);
     pthread_create(&opener, NULL, open_later, NULL);
@@ -269,7 +269,7 @@ static void test_copies(void)
     (void)sw_emu_cuMemFree(q);
 }
 
-/* Whether a wait for `value` is met by each of two words, one after the other. */
+/* Whether a wait for `value` ends with `yes` and not with `no`. */
 static void test_wait_values(void)
 {
     static const struct {
@@ -387,7 +387,8 @@ static void test_events(void)
     TAP_EQ("but has no time", sw_emu_cuEventElapsedTime(&ms, e, f), CUDA_ERROR_INVALID_HANDLE);
 
     (void)sw_emu_cuEventRecord(e, s);
-    (void)sw_emu_cuEventSynchronize(e); /* or the stream may come to it when the time has begun */
+    /* otherwise the stream may reach it after the time has begun */
+    (void)sw_emu_cuEventSynchronize(e);
     gate_close(s);
     tag(s, 1);
     (void)sw_emu_cuEventRecord(f, s);
@@ -449,7 +450,7 @@ static void test_devices(void)
     (void)sw_emu_cuStreamDestroy(here);
 }
 
-/* Many threads, each with streams of its own: nothing is lost, nothing is left. */
+/* Many threads, each with its own streams: nothing is lost, nothing is left. */
 static void *churn(void *sum)
 {
     use_device(0);

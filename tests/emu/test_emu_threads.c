@@ -1,6 +1,6 @@
-/* The emulated driver's memory under many threads: some make and unmake mappings all the time,
- * others read what stays, look up addresses that come and go, and ask for what lies there. For
- * ThreadSanitizer above all; the counts and contents are checked everywhere. */
+/* The emulated driver's memory under many threads. Some create and destroy mappings all the time;
+ * others read memory that stays, look up changing addresses, and query them. Mainly for
+ * ThreadSanitizer; counts and contents are checked everywhere. */
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -14,9 +14,9 @@
 #define ROUNDS 60
 
 static struct conf_block stays;
-static _Atomic CUdeviceptr latest[MAKERS]; /* each maker's mapping, which may have gone */
+static _Atomic CUdeviceptr latest[MAKERS]; /* each maker's mapping, which may have been unmapped */
 static atomic_int makers_left;
-static atomic_uint wrong; /* answers that cannot be */
+static atomic_uint wrong; /* impossible answers */
 
 static void expect(int holds)
 {
@@ -38,7 +38,7 @@ static void leave_context(void)
     conf_must(sw_drv.cuDevicePrimaryCtxRelease(conf.device), "cuDevicePrimaryCtxRelease");
 }
 
-/* What is only this thread's: a mapping shows what was written to its own allocation. */
+/* The thread's own memory: a mapping shows what was written to the thread's allocation. */
 static void make_and_unmake(int maker, int round)
 {
     const unsigned tag = (unsigned)(maker << 16 | round);
@@ -80,8 +80,8 @@ static void *make(void *arg)
     return NULL;
 }
 
-/* Asks for what may be gone the next moment: the answers need only be possible. Calls may be made
- * about any address; only an access to what is being unmapped is the program's mistake. */
+/* Queries addresses that may be unmapped at any moment: the answers need only be possible. Queries
+ * are allowed for any address; only an access during unmapping is a program's mistake. */
 static void look_at(CUdeviceptr at)
 {
     CUmemGenericAllocationHandle handle = 0;

@@ -1,5 +1,6 @@
-/* symwin_dump(): every chunk, allocation and window has its line, with the numbers that the queries give; descriptors
- * that cannot be written to; a reader that is slow, and other threads that allocate meanwhile. */
+/* symwin_dump(): every chunk, allocation and window has its line, with the numbers that the queries
+ * return. Also descriptors that cannot be written to, a slow reader, and other threads that
+ * allocate meanwhile. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -13,7 +14,7 @@ struct dump {
     size_t bytes;
 };
 
-/* Into a file, and back. */
+/* Dumps into a file and reads it back. */
 static void take(struct dump *d)
 {
     const int fd = memfd_create("dump", MFD_CLOEXEC);
@@ -26,7 +27,7 @@ static void take(struct dump *d)
     close(fd);
 }
 
-/* The line that begins with these words: up to its end, NULL: there is none. */
+/* The line that begins with these words, without its end; NULL: there is none. */
 static const char *line_of(const struct dump *d, const char *words, char *out, size_t room)
 {
     const size_t length = strlen(words);
@@ -51,7 +52,7 @@ static int count_of(const struct dump *d, const char *word)
     return count;
 }
 
-/* The number behind " key=" in a line; -1: there is none. */
+/* The number after " key=" in a line; -1: there is none. */
 static long long value(const char *text, const char *key)
 {
     char words[64];
@@ -75,7 +76,7 @@ static symwin_mem_info described(const void *ptr)
     return info;
 }
 
-/* Whether there is the line of an allocation, as symwin_mem_query() describes it. */
+/* Whether an allocation has its line, with the values of symwin_mem_query(). */
 static bool listed(const struct dump *d, void *ptr, size_t asked, const char *use)
 {
     const symwin_mem_info info = described(ptr);
@@ -99,7 +100,7 @@ static bool listed(const struct dump *d, void *ptr, size_t asked, const char *us
 
 /* ---- memory ---- */
 
-/* First of all: nothing was used yet. */
+/* Runs first: the process has used nothing yet. */
 static void nothing(struct dump *d)
 {
     char line[512];
@@ -283,7 +284,7 @@ static void windows_body(struct harness_team *team, int rank, void *arg)
     }
 }
 
-/* ---- while others work ---- */
+/* ---- while other threads work ---- */
 
 static atomic_int stop;
 
@@ -309,7 +310,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Communicators of one rank that come and go, with a window each. */
+/* Creates and destroys communicators of one rank, each with a window. */
 static void *work_comms(void *arg)
 {
     const symwin_comm_options options = {.size = sizeof options};
@@ -329,7 +330,7 @@ static void *work_comms(void *arg)
     return arg;
 }
 
-/* What the lines of an arena, or of a communicator, say together must be true, whatever goes on. */
+/* The lines of one arena, or of one communicator, must agree, whatever other threads do. */
 static bool consistent(const struct dump *d)
 {
     long long allocations = 0, used = 0, in_chunk = 0, windows = 0;
@@ -418,7 +419,7 @@ static void descriptors(void)
     full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     host_expect("no room", symwin_dump(full), SYMWIN_NO_MEMORY, "No space left");
     close(full);
-    /* The default of SIGPIPE is death, which no test could miss. */
+    /* By default SIGPIPE ends the process, which no test could miss. */
     if (pipe2(pipe_ends, O_CLOEXEC) != 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0)
         exit(1);
@@ -447,11 +448,12 @@ static void *dump_into(void *arg)
 {
     const symwin_status status = symwin_dump(*(int *)arg);
 
-    close(*(int *)arg); /* the reader sees the end, also after a failure */
+    close(*(int *)arg); /* the reader gets end of file, also after a failure */
     return (void *)(uintptr_t)status;
 }
 
-/* More than a pipe holds: whoever dumps waits for the reader, and nobody else does. */
+/* The dump is larger than a pipe's buffer: the dumping thread waits for the reader, other threads
+ * do not. */
 static void slow_reader(int flags)
 {
     enum { COUNT = 3000 };
@@ -471,7 +473,7 @@ static void slow_reader(int flags)
     host_pause_ms(50);
     more = host_alloc(0, 100);
     host_must(symwin_mem_free(more), "free");
-    more = host_alloc(flags == 0 ? 5 : 6, 100); /* in an arena that has to be made */
+    more = host_alloc(flags == 0 ? 5 : 6, 100); /* in a new arena */
     host_must(symwin_mem_free(more), "free");
     host_must(symwin_mem_trim(0, 0), "symwin_mem_trim");
     tap_ok(1, "memory comes and goes while a reader sleeps");

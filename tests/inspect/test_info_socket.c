@@ -1,5 +1,6 @@
-/* SYMWIN_INFO=1: a process says what it has to whoever of its user connects, and to nobody else; who does not read
- * holds up nobody; no thread, descriptor or socket is left by the process, its forks, or processes that were killed. */
+/* SYMWIN_INFO=1: a process reports its objects to every client of the same user, and to nobody
+ * else. A client that does not read delays nobody. No thread, descriptor or socket is left by the
+ * process, its forks, or killed processes. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,15 +18,16 @@ enum {
     READERS = 8,
     MANY = 6000,
     TEXT_BYTES = 4 << 20,
-    FAR = 1 << 30 /* no process here */
+    FAR = 1 << 30 /* no process here has this pid */
 };
 
 static const char *const listening[] = {"SYMWIN_INFO=1", NULL};
 
-static char place[64]; /* TMPDIR of all, and the folder in it */
+static char place[64]; /* TMPDIR of all processes, and the library's folder in it */
 static char folder[128];
 
-/* By this name LeakSanitizer asks: what only the parent's threads know of is no leak in a forked child. */
+/* LeakSanitizer calls it by this name. In a forked child, memory that only the parent's threads
+ * point to is no leak. */
 static int is_child;
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
@@ -48,7 +50,7 @@ static bool exists(long pid)
     return access(address.sun_path, F_OK) == 0;
 }
 
-/* -1: nobody is there. */
+/* -1: no process listens. */
 static int call_at(const struct sockaddr_un *address)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -66,7 +68,7 @@ static int call_up(long pid)
     return call_at(&address);
 }
 
-/* Reads to the end, `text` has a 0 behind it; -1: the other end broke off. */
+/* Reads until the end and terminates `text`. -1: the connection was reset. */
 static ssize_t read_all(int fd, char *text)
 {
     size_t bytes = 0;
@@ -90,7 +92,7 @@ static bool is_whole(const char *text)
     return end != NULL && atoi(end + 11) == lines - 1;
 }
 
-/* Asks, and says whether it was told all. */
+/* Connects, and returns whether the whole answer came. */
 static bool answers(long pid, char *text)
 {
     const int fd = call_up(pid);
@@ -98,7 +100,7 @@ static bool answers(long pid, char *text)
     return fd >= 0 && read_all(fd, text) > 0 && is_whole(text);
 }
 
-/* Descriptors such as a listener has: sockets and eventfds. */
+/* Number of descriptors of a listener's kinds: sockets and eventfds. */
 static int count_own(void)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -117,7 +119,7 @@ static int count_own(void)
     return count;
 }
 
-/* What the thread still has to close may take a moment. */
+/* Waits, since the thread may need a moment to close its descriptors. */
 static bool owns(int want)
 {
     int turns = 3000;
@@ -136,9 +138,9 @@ static int wait_for(pid_t pid)
     return status;
 }
 
-/* ---- what the processes do -------------------------------------------------------------------- */
+/* ---- the test's processes -------------------------------------------------------------------- */
 
-/* Listens until its input ends, or it is killed. With a window, for tests/inspect/test_info.t. */
+/* Listens until its input ends or it is killed. Has a window, for tests/inspect/test_info.t. */
 static int hold(void)
 {
     const symwin_comm_options options = {.size = sizeof options};
@@ -161,7 +163,7 @@ static int hold(void)
     return 0;
 }
 
-/* One more process that listens, or should not; its input is `fd`. */
+/* Starts another process, which listens or should not; `input` gets its input. */
 static struct child hold_start(const char *const *settings, int *input)
 {
     struct child c;
@@ -189,7 +191,7 @@ static int hold_finish(struct child *c, int input)
     return wait_for(c->pid);
 }
 
-/* ---- what is told ----------------------------------------------------------------------------- */
+/* ---- what is reported ------------------------------------------------------------------------ */
 
 static void begins(char *text)
 {
@@ -218,7 +220,7 @@ static void begins(char *text)
     tap_ok(owns(2), "the socket and one more descriptor are all it takes");
 }
 
-/* More readers than there may be, who do not read, with more for each than a socket holds. */
+/* More clients than are allowed, which do not read an answer larger than a socket's buffer. */
 static void stuck(char *text)
 {
     const struct harness_leaks before = harness_leaks_now();
@@ -257,9 +259,9 @@ static void stuck(char *text)
     harness_no_leaks("readers that are stuck", &before);
 }
 
-/* ---- who is told ------------------------------------------------------------------------------ */
+/* ---- who gets an answer ---------------------------------------------------------------------- */
 
-/* 0 where another user gets no word. What is above the folder may be closed to that one. */
+/* 0 if another user gets no answer. The folders above may be closed to that user. */
 static int is_refused(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -285,7 +287,7 @@ static void strangers(char *text)
         tap_ok(1, "another user gets nothing # SKIP only root can be another user");
         return;
     }
-    /* Open what keeps them out otherwise. */
+    /* Removes the permissions that otherwise keep other users out. */
     if (chmod(folder, 0711) != 0 || chmod(own.sun_path, 0777) != 0)
         exit(1);
     fflush(NULL);
@@ -302,7 +304,7 @@ static void strangers(char *text)
     tap_ok(answers(getpid(), text), "and this one goes on being told");
 }
 
-/* ---- forks ------------------------------------------------------------------------------------ */
+/* ---- forks ----------------------------------------------------------------------------------- */
 
 static void forks(char *text)
 {
@@ -320,7 +322,7 @@ static void forks(char *text)
         close(reader);
         if (count_own() != 0)
             _exit(1);
-        exit(0); /* with all that is done at the end of a process */
+        exit(0); /* with all exit handlers */
     }
     status = wait_for(pid);
     tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
@@ -331,7 +333,7 @@ static void forks(char *text)
     close(reader);
 }
 
-/* A child of a process that has not used symwin yet has its own. */
+/* The child of a process that has not used symwin yet gets its own socket. */
 static int fork_first(void)
 {
     static char text[TEXT_BYTES];
@@ -346,7 +348,7 @@ static int fork_first(void)
     exit(tap_done());
 }
 
-/* ---- ends ------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 static void ends(char *text)
 {
@@ -371,7 +373,7 @@ static void ends(char *text)
         listen(other, 1) != 0)
         exit(1);
     c = hold_start(listening, &input);
-    answers(c.pid, text); /* it looks around before it answers */
+    answers(c.pid, text); /* it removes old sockets before it answers */
     tap_ok(!exists(status), "which the next process removes");
     tap_ok(exists(getpid()) && exists(c.pid), "and no other,");
     tap_ok(exists(FAR), "not even one of a process that is not seen here, where it answers");
@@ -380,7 +382,7 @@ static void ends(char *text)
     unlink(far.sun_path);
 }
 
-/* One that listens has the number of one that was killed. */
+/* A listening process has the pid of one that was killed. */
 static int inherits(void)
 {
     static char text[TEXT_BYTES];
@@ -400,7 +402,7 @@ static bool is_silent(void)
     return !exists(getpid()) && harness_threads("symwin-info") == 0 && count_own() == 0;
 }
 
-/* Without a wish, or with another one. */
+/* SYMWIN_INFO is unset, or not 1. */
 static int silent(void)
 {
     harness_start();
@@ -409,8 +411,8 @@ static int silent(void)
     return tap_done();
 }
 
-/* With `left` descriptors. Exits with 0 where it listens, 1 where it has nothing left of trying, 2 where it cannot run
- * at all, 3 where something is wrong. */
+/* Loads the driver with `left` free descriptors. Exit status 0: it listens; 1: it does not listen,
+ * and leaves nothing behind; 2: the driver does not load; 3: anything else. */
 static int load_with(int left)
 {
     static char text[TEXT_BYTES];
@@ -456,7 +458,7 @@ static int short_of_descriptors(void)
     return tap_done();
 }
 
-/* A thread that has memory and a stream of the library and ends when that is gone. */
+/* A thread with memory and a stream of the library, which ends after the library was unloaded. */
 static symwin_status (*alloc)(int, size_t, unsigned, void **), (*release)(void *);
 static symwin_status (*await)(int, struct CUstream_st *);
 static pthread_barrier_t turns;
@@ -483,7 +485,8 @@ static int unloads(void)
     pthread_t thread;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    /* The pools, which stay when the library goes, are a leak to the one; the other calls what is gone. */
+    /* The pools stay when the library is unloaded: a leak to AddressSanitizer. ThreadSanitizer
+     * calls unloaded code. */
     tap_ok(1, "unloaded, it leaves nothing # SKIP under a sanitizer");
     return tap_done();
 #endif
@@ -543,7 +546,7 @@ int main(int argc, char **argv)
     snprintf(folder, sizeof folder, "%s/symwin-%lu", place, (unsigned long)geteuid());
     setenv("TMPDIR", place, 1);
     setenv("SYMWIN_INFO", "1", 1);
-    /* The tests run in a process of its own, whose end must leave the folder empty. */
+    /* The tests run in a child process, whose end must leave the folder empty. */
     tester = fork();
     if (tester != 0) {
         is_child = 1;
@@ -560,6 +563,6 @@ int main(int argc, char **argv)
     child_run("silent", none);
     for (i = 1; i < sizeof parts / sizeof parts[0]; i++)
         child_run(parts[i], listening);
-    call_up(getpid()); /* to be there, unread, when the process ends */
+    call_up(getpid()); /* a client that does not read while the process ends */
     return tap_done();
 }

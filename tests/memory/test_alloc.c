@@ -1,11 +1,11 @@
-/* Memory: sizes, flags, what an address is, freeing, exhaustion. Export and import are in
- * test_share.c. */
+/* Memory: sizes, flags, queries of addresses, free, exhaustion. test_share.c tests export and
+ * import. */
 #include "child.h"
 #include "host_cases.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 
-/* ---- sizes and places ---- */
+/* ---- sizes and addresses ---- */
 
 static void sizes(void)
 {
@@ -152,7 +152,7 @@ static void peers(void)
     harness_no_leaks("peers", &before);
 }
 
-/* ---- what an address is ---- */
+/* ---- queries of addresses ---- */
 
 static void expect_unknown(const char *name, const void *ptr)
 {
@@ -271,7 +271,7 @@ static void free_under_window(void)
     harness_no_leaks("free under a window", &before);
 }
 
-/* ---- out of memory: runs in a process of its own ---- */
+/* ---- out of memory, in its own process ---- */
 
 enum { SMALL_DEVICE_GRANULES = 32 };
 
@@ -312,7 +312,7 @@ struct worker {
     int wrong;
 };
 
-/* One random step on one slot of the thread. */
+/* One random step on one of the thread's slots. */
 static int step(struct worker *w, void **slot, uint32_t *stamp, uint64_t *state)
 {
     const int device = w->number % 4;
@@ -356,7 +356,7 @@ static void threads(void)
 {
     struct worker workers[THREADS];
     pthread_t ids[THREADS];
-    struct sw_scope keep[4]; /* contexts need not come and go with every copy */
+    struct sw_scope keep[4]; /* so that contexts are not created anew with every copy */
     struct harness_leaks before;
     int i;
 

@@ -1,6 +1,6 @@
-/* The pool: what is carved and what is not, offsets, what is kept and given back, threads that end, accounts, settings, windows
- * in chunks, a device that is full. test_alloc.c has what any allocation promises. On GPUs (gpu_pool.t) all but the device that
- * is full and calls that fail. */
+/* The pool: which allocations are suballocated, offsets, kept memory and trim, threads that end,
+ * accounts, settings, windows in chunks, a full device. test_alloc.c tests what every allocation
+ * guarantees. On GPUs (gpu_pool.t) everything runs except the full device and failing calls. */
 #include "child.h"
 #include "host_cases.h"
 
@@ -53,7 +53,7 @@ static void free_all(void **ptrs, int count)
         host_must(symwin_mem_free(ptrs[i]), "symwin_mem_free");
 }
 
-/* ---- carved memory ---- */
+/* ---- suballocated memory ---- */
 
 static void carved(unsigned flags, size_t unit, size_t chunk)
 {
@@ -116,7 +116,7 @@ static void own(void)
     harness_no_leaks("own", &before);
 }
 
-/* Tensors of 100 KiB take what they have, and little more. */
+/* Tensors of 100 KiB take little more memory than their own size. */
 static void many_small(void)
 {
     enum { COUNT = 10000, BYTES = 100 << 10 };
@@ -144,7 +144,7 @@ enum { STEPS = 400 };
 struct sequence {
     size_t offsets[STEPS];
     int device;
-    atomic_int *stop; /* NULL: a sequence; else noise until it is set */
+    atomic_int *stop; /* NULL: a sequence; else random calls until it is set */
 };
 
 static void *run_sequence(void *arg)
@@ -179,7 +179,8 @@ static void offsets(void)
     atomic_int stop = 0;
     int round, i, equal;
 
-    for (round = 0; round < 3; round++) { /* the later ones find pools that others have left */
+    /* Later rounds adopt arenas that ended threads have left. */
+    for (round = 0; round < 3; round++) {
         stop = 0;
         for (i = 0; i < RANKS + NOISE; i++) {
             s[i] = (struct sequence){.device = i / 2, .stop = i < RANKS ? NULL : &stop};
@@ -198,14 +199,14 @@ static void offsets(void)
     harness_no_leaks("offsets", &before);
 }
 
-/* ---- what is kept ---- */
+/* ---- kept memory ---- */
 
 static unsigned calls_of(size_t bytes, int times)
 {
     unsigned calls;
     int i;
 
-    sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 1); /* counts, and fails nothing */
+    sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 1); /* counts calls, fails none */
     for (i = 0; i < times; i++)
         host_must(symwin_mem_free(alloc_with(0, bytes, 0)), "symwin_mem_free");
     calls = sw_emu_calls();
@@ -254,7 +255,7 @@ static void kept(void)
     harness_no_leaks("kept", &before);
 }
 
-/* An address that was freed, asked for while the driver takes back another chunk of the same trim. */
+/* Queries a freed address while the driver unmaps another chunk of the same trim. */
 static struct {
     CUresult (*unmap)(CUdeviceptr ptr, size_t size);
     void *freed;
@@ -442,7 +443,8 @@ static void team_windows(int apart)
     harness_no_leaks(apart > 1 ? "windows in chunks" : "windows in chunks of one device", &before);
 }
 
-/* What a communicator has for itself is not the pool's, and goes when it goes: peers may write there to the end. */
+/* A communicator's own memory is not from the pool and is released with it: peers may write there
+ * until the end. */
 static void communicators(void)
 {
     const struct harness_leaks before = harness_leaks_now();
@@ -488,7 +490,8 @@ static void export_of_a_part(void)
 
 /* ---- faults ---- */
 
-/* Carved memory and own, kept and given back; `code` at the n-th call. Whether it fired. */
+/* Suballocated memory and allocations with their own chunk, kept and trimmed; the n-th driver call
+ * returns `code`. Returns whether it did. */
 static int life_with_fault(unsigned nth, CUresult code, int persistent, int *wrong)
 {
     void *ptrs[4] = {NULL};
@@ -507,7 +510,7 @@ static int life_with_fault(unsigned nth, CUresult code, int persistent, int *wro
     }
     fired = sw_emu_calls() >= nth;
     sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
-    /* Of the one that there is no memory for a chunk, and a fabric handle that is not to be had, one recovers. */
+    /* An allocation recovers from two faults: no memory for a chunk, and no fabric handle. */
     *wrong += status != SYMWIN_OK && !fired;
     *wrong += status != SYMWIN_OK && strstr(symwin_last_error(), "symwin_mem_alloc: ") == NULL;
     for (i = 0; i < 4; i++)
@@ -548,7 +551,7 @@ static void faults(void)
     harness_no_leaks("faults", &before);
 }
 
-/* ---- settings, each in a process of its own ---- */
+/* ---- settings, each in its own process ---- */
 
 static void without_pool(void)
 {
@@ -596,7 +599,7 @@ static void debug(void)
     harness_no_leaks("debug", &before);
 }
 
-/* 64 MiB a device: no room for a chunk beside anything. */
+/* 64 MiB per device: a chunk leaves no room for a second one. */
 static void full_device(void)
 {
     const struct harness_leaks before = harness_leaks_now();
@@ -669,7 +672,7 @@ int main(int argc, char **argv)
     trim_while_asked();
     threads_that_end();
     if (devices > 3)
-        accounts(); /* of a device that nothing else was on */
+        accounts(); /* on a device that nothing else has used */
     team_windows(3);
     team_windows(1);
     communicators();

@@ -1,9 +1,10 @@
-/* A million random allocations, frees, registrations and their ends by eight threads, against a model: what is handed out
- * overlaps nothing else that is, what the pools count comes to what the model has, and a range has as many references as were
- * taken and keeps its memory from being freed. Threads free each other's memory, end and begin anew; communicators, one of
- * one rank for each device, are all threads'.
+/* A million random allocations, frees, registrations and deregistrations by eight threads, against
+ * a model. Live allocations never overlap, the pools' counts equal the model's, and a registered
+ * range has as many references as were taken and keeps its memory from being freed. Threads free
+ * each other's memory, end, and start anew. All threads share the communicators: one per device, of
+ * one rank.
  *
- *   SYMWIN_TEST_TURNS   of all threads, 1,000,000 where it is not set */
+ *     SYMWIN_TEST_TURNS   turns of all threads together; default 1,000,000 */
 #include "src/window/register.h"
 
 #include "host_cases.h"
@@ -17,7 +18,7 @@ struct live {
     unsigned flags;
 };
 
-/* All that is handed out, by address. */
+/* All live allocations, sorted by address. */
 static struct {
     pthread_mutex_t mutex;
     struct live list[MOST];
@@ -25,7 +26,7 @@ static struct {
     int overlaps, missing;
 } model = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static _Atomic(void *) hands[HANDS]; /* from one thread to any other */
+static _Atomic(void *) hands[HANDS]; /* passed from one thread to any other */
 
 static int position(const char *begin)
 {
@@ -58,7 +59,7 @@ static void model_add(const struct live *live)
     pthread_mutex_unlock(&model.mutex);
 }
 
-/* Before it is freed: then another thread may have it at once. */
+/* Called before the free: afterwards another thread may get the address at once. */
 static struct live model_remove(const void *begin)
 {
     struct live live = {NULL, 0, 0, 0};
@@ -82,7 +83,7 @@ enum { DEVICES = 3, REGISTERED = 24 };
 static symwin_comm *comms[DEVICES];
 
 struct registered {
-    char *begin; /* of its allocation, which this thread holds */
+    char *begin; /* of its allocation, which this thread owns */
     symwin_registration *handle;
     int device;
 };
@@ -130,7 +131,7 @@ static void give(struct worker *w, void *ptr)
     w->wrong += symwin_mem_free(ptr) != SYMWIN_OK;
 }
 
-/* What this thread has of the same range, in the same communicator. */
+/* This thread's references to the same range of the same communicator. */
 static unsigned references(const struct worker *w, const symwin_registration *handle)
 {
     unsigned count = 0;
@@ -141,7 +142,7 @@ static unsigned references(const struct worker *w, const symwin_registration *ha
     return count;
 }
 
-/* Ranges of an allocation of this thread's. */
+/* Ranges registered in one of this thread's allocations. */
 static int ranges(const struct worker *w, const void *ptr)
 {
     int count = 0, i, k;
@@ -164,7 +165,8 @@ static void look(struct worker *w, void *ptr)
                 info.owned != 1 || info.registrations != ranges(w, ptr);
 }
 
-/* Registers some bytes of an allocation. Nobody else registers any of it, so the references are this thread's. */
+/* Registers some bytes of an allocation. No other thread registers any of them, so all references
+ * are this thread's. */
 static void enter(struct worker *w, void *ptr)
 {
     struct registered *r = &w->registered[w->registered_count];
@@ -205,7 +207,7 @@ static void leave(struct worker *w, int i)
                 (last ? SYMWIN_INVALID : SYMWIN_OK);
 }
 
-/* Before an allocation is freed or another thread's. */
+/* Before the allocation is freed or passed to another thread. */
 static void leave_all(struct worker *w, const void *ptr)
 {
     int i = 0;
@@ -232,7 +234,8 @@ static void *work(void *arg)
                         SYMWIN_OK;
         } else if (random % 256 < 8) {
             look(w, *slot);
-        } else if (random % 256 < 40) { /* what this thread has for what another one has left */
+        } else if (random % 256 < 40) {
+            /* Swaps an allocation for one that another thread has left. */
             leave_all(w, *slot);
             *slot = atomic_exchange(&hands[random / 65536 % HANDS], *slot);
         } else if (random % 256 < 90) {
@@ -267,7 +270,7 @@ static void make_comms(void)
     }
 }
 
-/* What the pools say when nobody is at work. */
+/* The pools' counts while no thread works. */
 static int accounts_agree(void)
 {
     uint64_t asked[3] = {0}, count[3] = {0};

@@ -1,4 +1,4 @@
-/* Memory in other hands: export and import of both handle types, in this process and in another. */
+/* Shared memory: export and import of both handle types, in this process and in another. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -237,20 +237,20 @@ static void wrong_imports(void)
     harness_no_leaks("wrong imports", &before);
 }
 
-/* ---- fabric handles: each in a process of its own, since a refusal is remembered ---- */
+/* ---- fabric handles: each in its own process, since a refusal is remembered ---- */
 
 static unsigned alloc_calls;
 
 static void *count_alloc(void *ptr)
 {
-    sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 0); /* counts, and fails nothing */
+    sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 0); /* counts calls, fails none */
     *(void **)ptr = host_alloc(0, GRANULE);
     alloc_calls = sw_emu_calls();
     sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
     return NULL;
 }
 
-/* By a thread of its own, whose pool is new. */
+/* In a new thread, which has a new pool. */
 static unsigned calls_of_alloc(void **ptr)
 {
     pthread_t id;
@@ -316,7 +316,7 @@ static void fabric_works(void)
     harness_no_leaks("fabric handles", &before);
 }
 
-/* Memory of the host, which another allocator has exported, is no device's. */
+/* Host memory that another allocator has exported belongs to no device. */
 static void imports_of_the_host(void)
 {
     const struct harness_leaks before = harness_leaks_now();
@@ -352,7 +352,7 @@ static void imports_of_the_host(void)
 
 /* One message: the handle, with its descriptor if it has one. */
 union control {
-    struct cmsghdr head; /* aligns the bytes */
+    struct cmsghdr head; /* for alignment */
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 

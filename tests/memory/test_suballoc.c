@@ -1,4 +1,5 @@
-/* Carving: random takes and gives against a plain model, places that depend on the calls alone, memory that joins again. */
+/* Suballocation: random takes and gives against a plain model, placement that depends on the calls
+ * alone, coalescing. */
 #include "src/memory/suballoc.h"
 
 #include "host_cases.h"
@@ -11,7 +12,7 @@ struct taken {
 
 struct model {
     struct sw_suballoc suballoc;
-    unsigned char *used[64]; /* of each chunk, a byte a unit */
+    unsigned char *used[64]; /* of each chunk, one byte per unit */
     struct taken live[MOST];
     int count;
     int wrong;
@@ -27,7 +28,7 @@ static void mark(struct model *m, const struct taken *t, unsigned char from, uns
     }
 }
 
-/* Takes by adding a chunk where there is none. */
+/* Takes units; adds a chunk if none has room. */
 static struct taken take(struct sw_suballoc *suballoc, uint32_t units)
 {
     struct taken t = {.units = units};
@@ -69,11 +70,11 @@ static void model_give(struct model *m, int i)
     mark(m, &t, 1, 0);
     whole = sw_suballoc_give(&m->suballoc, t.block);
     m->wrong += whole != is_empty(m, t.chunk);
-    if (whole && t.begin % 2 == 0) /* some chunks go at once */
+    if (whole && t.begin % 2 == 0) /* some empty chunks are removed at once */
         sw_suballoc_remove(&m->suballoc, t.chunk);
 }
 
-/* Longest run of free units in chunks of which something is in use. */
+/* Longest run of free units in chunks that are partly in use. */
 static uint32_t longest_free(const struct model *m)
 {
     uint32_t longest = 0, run, i, c;
@@ -99,7 +100,7 @@ static void against_a_model(uint64_t seed)
     sw_suballoc_init(&m.suballoc, UNITS);
     for (turn = 0; turn < 20000; turn++) {
         const uint32_t most = host_random(&state) % 4 == 0 ? LONGEST : 24;
-        const int phase = turn / 2000 % 2; /* more, then less */
+        const int phase = turn / 2000 % 2; /* grows, then shrinks */
 
         if (m.count < MOST && (m.count == 0 || host_random(&state) % 16 < (phase ? 6 : 10)))
             model_take(&m, 1 + (uint32_t)(host_random(&state) % most));
@@ -122,7 +123,7 @@ static void against_a_model(uint64_t seed)
     sw_suballoc_clear(&m.suballoc);
 }
 
-/* Two histories, of which one has chunks to spare and the other gives all empty ones back. */
+/* The same calls on two suballocators: one keeps spare chunks, the other removes all empty ones. */
 static void places_depend_on_calls(void)
 {
     struct sw_suballoc a, b;
@@ -188,7 +189,7 @@ static void joins(void)
     sw_suballoc_clear(&suballoc);
 }
 
-/* A request fits where it is tried first: what was freed serves the same size again, without growth. */
+/* A freed block is found by the next request of its size, so the suballocator does not grow. */
 static void same_sizes(void)
 {
     static const uint32_t sizes[] = {1, 31, 33, 100, 200, 201, 207, 255, 257, 1000};

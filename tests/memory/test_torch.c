@@ -60,7 +60,7 @@ static void *free_it(void *arg)
     return NULL;
 }
 
-/* What is queued on the device may still use the memory. */
+/* Free waits: work queued on the device may still use the memory. */
 static void waits(void)
 {
     const struct harness_leaks before = harness_leaks_now();
@@ -92,13 +92,13 @@ static void waits(void)
     harness_no_leaks("waits", &before);
 }
 
-/* ---- memory that is freed while it is held ---- */
+/* ---- memory that is freed while something holds it ---- */
 
 enum hold { HOLD_WINDOW, HOLD_REGISTRATION, HOLD_GRAPH, HOLD_CHANNEL, HOLD_KINDS };
 
 static const char *const hold_names[] = {"a window", "a registration", "a graph", "a channel"};
 
-/* What holds one allocation of one rank; what is NULL holds nothing. */
+/* What holds one allocation of one rank. NULL fields hold nothing. */
 struct holder {
     int rank;
     symwin_comm *comm;
@@ -145,7 +145,7 @@ static void let_go(struct holder *h, enum hold kind)
         break;
     case HOLD_GRAPH:
         host_must_cuda(sw_drv.cuGraphDestroy(h->graph), "cuGraphDestroy");
-        host_must(symwin_mem_trim(0, 0), "symwin_mem_trim"); /* gives back what graphs have held */
+        host_must(symwin_mem_trim(0, 0), "symwin_mem_trim"); /* frees what graphs have held */
         break;
     case HOLD_CHANNEL:
         host_must(symwin_channel_destroy(h->comm, h->channel), "symwin_channel_destroy");
@@ -175,7 +175,7 @@ static int used_is(int device, const struct used *before, uint64_t allocations, 
            now.bytes == before->bytes + bytes;
 }
 
-/* Two holds, in each order of their ends; `bytes` is what the allocation takes. */
+/* Two holds, ended in either order. `bytes` is the size of the allocation. */
 static void held(struct holder *h, int device, enum hold first, enum hold second, size_t bytes)
 {
     const struct used before = used_now(device);
@@ -218,7 +218,7 @@ static void run_held(struct harness_team *team, int rank, void *unused)
             for (b = 0; b < HOLD_KINDS; b++)
                 if (a != b)
                     held(&h, device, a, b, sizes[i]);
-    /* What is held to the end goes with the communicator. */
+    /* What is still held goes with the communicator. */
     for (a = 0; a < HOLD_KINDS; a++) {
         const struct used before = used_now(device);
 
@@ -245,7 +245,7 @@ static void busy(void)
 
 int main(void)
 {
-    setenv("SYMWIN_MEM_KEEP", "0", 1); /* so that what is freed is seen to go */
+    setenv("SYMWIN_MEM_KEEP", "0", 1); /* so that freed memory is released at once */
     harness_start();
     memory();
     nothing();

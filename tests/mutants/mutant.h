@@ -1,5 +1,5 @@
-/* For make mutants: read before every source of the mutated tree. SW_MUTANT(n) holds where n is the mutation that
- * the environment chooses. */
+/* For make mutants: included before every source of the mutated tree. SW_MUTANT(n) is true if the
+ * environment chooses mutation n. */
 #ifndef SYMWIN_TESTS_MUTANT_H
 #define SYMWIN_TESTS_MUTANT_H
 
@@ -7,7 +7,7 @@
 
 static int sw_mutant_chosen;
 
-/* Before main() and all other constructors: later it is only read. */
+/* Runs before main() and all other constructors; afterwards the number is only read. */
 __attribute__((constructor(101), unused)) static void sw_mutant_choose(void)
 {
     const char *number = getenv("SW_MUTANT");

@@ -1,5 +1,5 @@
-/* The emulated driver behind a library that hides it: what lives there, and how its calls are made to fail. The fake
- * libcuda.so.1 exports it, and the libsymwin.so.0 of tests/nccl/emulated. */
+/* The emulated driver inside a library that hides it: its live objects, and how to make its calls
+ * fail. Exported by the fake libcuda.so.1 and by the libsymwin.so.0 of tests/nccl/emulated. */
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H
 

@@ -1,11 +1,10 @@
-/* libnccl.so.2 as far as examples/03_with_nccl uses it: the ranks are threads of this process, sums are made by the
- * host, which memory of malloc and the emulated driver's permits. It is as strict as a program could wish:
- * collectives take registered buffers only, windows begin at multiples of 4 KiB and nothing outlives its
- * communicator.
+/* A fake libnccl.so.2 for examples/03_with_nccl. The ranks are threads of this process, and the
+ * host computes the sums: it can access memory of malloc and of the emulated driver. It is strict:
+ * collectives take registered buffers only, windows begin at multiples of 4 KiB, and every object
+ * must be gone before its communicator.
  *
- * FAKE_NCCL=wrong adds wrongly, =null registers nothing, =refuse registers nothing of 16 KiB or more and says so, =stuck
- * deregisters and says that it failed, =old has no version.
- */
+ * FAKE_NCCL=wrong adds wrongly, =null registers nothing, =refuse refuses to register 16 KiB or
+ * more, =stuck deregisters but reports a failure, =old has no version. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -161,7 +160,7 @@ FAKE_API ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, int
     size_t i;
     int r;
 
-    (void)stream; /* the program waits for it before and after */
+    (void)stream; /* the program waits for the stream before and after */
     if (!is_registered(comm, in, size) || !is_registered(comm, out, size) || type != 7 || op != 0)
         return ncclInvalidUsage;
     sums = calloc(count, sizeof *sums);

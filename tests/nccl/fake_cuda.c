@@ -1,8 +1,7 @@
-/* libcuda.so.1 as far as libsymwin looks at it, with the emulated driver behind it: a machine with GPUs, to whoever
- * loads this. It is linked to a libsymwin of its own, whose names nobody sees.
+/* A fake libcuda.so.1, as far as libsymwin uses it, on top of the emulated driver: programs that
+ * load it see a machine with GPUs. It is linked to its own libsymwin, whose symbols are hidden.
  *
- * FAKE_CUDA=none has no device, =broken does not start, =old is of CUDA 11.8.
- */
+ * FAKE_CUDA=none has no device, =broken fails to start, =old is CUDA 11.8. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* libnccl.so.2 as far as its allocator goes. It counts the calls that reach it and says each, if it is not told to be quiet,
- * and its memory is malloc's. */
+/* A fake libnccl.so.2: only NCCL's allocator, with memory of malloc. It counts the calls that reach
+ * it and prints each, unless it is told to be quiet. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static ncclResult_t allocate(const char *name, void **ptr, size_t size)
     if (!reached.quiet)
         printf("fake %s %s%zu\n", name, ptr == NULL ? "NULL " : "", size);
     if (ptr == NULL)
-        return ncclUnhandledCudaError; /* as cudaMalloc() has it */
+        return ncclUnhandledCudaError; /* like cudaMalloc() */
     *ptr = NULL;
     if (size == 0)
         return ncclSuccess;
@@ -46,7 +46,7 @@ static ncclResult_t give_back(const char *name, void *ptr)
     if (!reached.quiet)
         printf("fake %s%s\n", name, i == MOST ? " of a stranger" : "");
     if (i == MOST)
-        return ncclRemoteError; /* which nobody else here returns */
+        return ncclRemoteError; /* no other code here returns it */
     given[i] = NULL;
     reached.live--;
     free(ptr);

@@ -1,4 +1,4 @@
-/* A profiler, of the kind that NCCL's names with a p are for. */
+/* A profiler, the reason why NCCL has names that begin with p. */
 #include <stdio.h>
 
 #include "nccl.h"

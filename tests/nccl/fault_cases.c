@@ -98,9 +98,9 @@ static void small_and_back(struct state *s)
     try_free(s, try_alloc(s, 100000));
 }
 
-/* ---- frees of what the pool has not handed out ---- */
+/* ---- frees of memory that the pool has not handed out ---- */
 
-/* What the libraries behind this one would answer. */
+/* The function of the next library, NCCL. */
 static void *next(const char *name)
 {
     void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
@@ -130,7 +130,7 @@ static void free_memory_of_nccl(struct state *s)
         s->own = NULL;
 }
 
-/* What was not freed then is freed now. */
+/* Frees what was not freed before. */
 static const char *free_memory_of_nccl_now(struct state *s)
 {
     if (s->own != NULL && ncclMemFree(s->own) != ncclSuccess)
@@ -139,7 +139,7 @@ static const char *free_memory_of_nccl_now(struct state *s)
     return NULL;
 }
 
-/* An allocation of the driver's that nobody here has made. */
+/* A driver allocation that neither library here has made. */
 static void foreign(struct state *s)
 {
     struct nccl_window *w = &s->foreign;
@@ -155,7 +155,7 @@ static void foreign(struct state *s)
     must(DRIVER->cuMemAlloc(&s->plain, 4096), "cuMemAlloc");
 }
 
-/* NCCL says that it is not its own, and symwin may say it too where the driver fails. */
+/* NCCL says that the memory is not its own. symwin may say so too if the driver fails. */
 static void free_foreign(struct state *s)
 {
     const struct release expected = {
@@ -185,7 +185,7 @@ static void some_of_many(struct state *s)
     s->freed_count = 0;
 }
 
-/* The pool knows what it has, though not whether it is there: an emulated driver is not asked. */
+/* The pool knows its addresses but not whether one is in use: an emulated driver is not asked. */
 static void free_again(struct state *s)
 {
     const struct release gone = {
@@ -226,7 +226,8 @@ static CUresult show(struct nccl_window *w)
     return DRIVER->cuMemSetAccess(w->address, w->bytes, &access, 1);
 }
 
-/* As NCCL does for a window, by way of a descriptor; all of the physical allocation. Keeps nothing where it fails. */
+/* As NCCL maps a window, by a descriptor: the whole physical allocation. Keeps nothing if it
+ * fails. */
 static void map(struct nccl_window *w, const void *ptr)
 {
     CUmemGenericAllocationHandle handle = 0;
@@ -258,7 +259,7 @@ static void map(struct nccl_window *w, const void *ptr)
     }
     if (result != CUDA_SUCCESS)
         unmap(w);
-    w->memory -= base; /* from here on the place in the mapping */
+    w->memory -= base; /* from here on the offset in the mapping */
 }
 
 static volatile unsigned char *byte_of(const struct nccl_window *w)
@@ -287,7 +288,7 @@ static void leave_mapped(struct state *s)
     try_alloc(s, 5 * MIB);
 }
 
-/* What was freed is there for NCCL until it unmaps it, and nobody but who searches faults writes there. */
+/* Freed memory stays for NCCL until NCCL unmaps it. Only SYMWIN_MEM_DEBUG writes to it. */
 static const char *is_still_mapped(struct state *s)
 {
     int i;
@@ -319,7 +320,7 @@ static void both_are_freed(struct state *s)
     s->freed_count = 0;
 }
 
-/* A communicator of symwin, which ends with the window on it. */
+/* A communicator of symwin with a window, destroyed while the window exists. */
 static void window_of_symwin(struct state *s)
 {
     symwin_window *window = NULL;

@@ -1,12 +1,12 @@
-/* A program that uses NCCL's allocator while CUDA's driver fails it: each driver call of each case, one after the other,
- * with every code, once and for good. Whatever happens, a call gives the one of NCCL's results that fits, or goes on to
- * NCCL; nothing is lost, the thread's context stays current, and the next call without a fault works.
+/* A program that uses NCCL's allocator while CUDA's driver fails: each driver call of each case,
+ * one after the other, with every code, once and for good. A call always returns the NCCL result
+ * that fits, or goes on to NCCL. Nothing is lost, the thread's context stays current, and the next
+ * call without a fault works.
  *
- *   faults         the cases, in this process
- *   faults first   a process's first calls, each time in a process of its own
+ *     faults         the cases, in this process
+ *     faults first   a process's first calls, each time in a new process
  *
- * It prints one line a case, and whatever is wrong.
- */
+ * Prints one line per case, and every error. */
 #include "faults.h"
 #include "harness.h"
 
@@ -34,7 +34,7 @@ enum { SLOW = 0 };
 const struct fake_engine *engine;
 struct setting setting;
 
-/* A fault: the nth driver call. */
+/* A fault at the nth driver call. */
 struct plan {
     const struct fault_case *c;
     unsigned nth;
@@ -42,11 +42,11 @@ struct plan {
     int persistent;
 };
 
-/* How a run with one went. */
+/* The outcome of a run with a plan. */
 struct outcome {
     int fired, failed, passed;
-    const char *wrong; /* NULL: nothing is */
-    char hit[64];      /* the driver call */
+    const char *wrong; /* NULL: nothing */
+    char hit[64];      /* the driver call that failed */
 };
 
 void must(int result, const char *what)
@@ -57,7 +57,7 @@ void must(int result, const char *what)
     exit(1);
 }
 
-/* ---- what there is ---- */
+/* ---- live objects ---- */
 
 struct world {
     struct sw_emu_live live;
@@ -76,7 +76,7 @@ static struct world world_now(void)
     return w;
 }
 
-/* What was lost since, or NULL. */
+/* What was lost since `before`, or NULL. */
 static const char *lost(const struct world *before)
 {
     const struct world now = world_now();
@@ -127,7 +127,7 @@ void try_free(struct state *s, void *ptr)
     while (s->made[i].ptr != ptr || !s->made[i].live)
         i++;
     expected.wants_passed = s->made[i].passed;
-    /* What is to be looked at and filled may fail, and it is free all the same. */
+    /* Looking at the memory and filling it may fail; it is freed all the same. */
     if (setting.debug || s->made[i].passed)
         expected.or_else = 1u << ncclSystemError;
     try_odd_free(s, ptr, expected);
@@ -136,7 +136,7 @@ void try_free(struct state *s, void *ptr)
 
 /* ---- verdicts ---- */
 
-/* What is wrong with memory that was allocated, or NULL. */
+/* What is wrong with allocated memory, or NULL. */
 static const char *look_at(const struct attempt *a)
 {
     const CUdeviceptr ptr = (CUdeviceptr)(uintptr_t)a->ptr;
@@ -164,8 +164,8 @@ static const char *judge_alloc(const struct attempt *a, CUresult code, int fired
 {
     const int for_nccl = a->size == 0 || (a->homeless && !setting.emulated);
     const int too_much = a->size > (size_t)1 << 40;
-    const int unsupported = code ==
-                            CUDA_ERROR_NOT_SUPPORTED; /* which NCCL may be able to do without */
+    /* NCCL may be able to do without it. */
+    const int unsupported = code == CUDA_ERROR_NOT_SUPPORTED;
     const ncclResult_t fits = code == CUDA_ERROR_OUT_OF_MEMORY ? ncclUnhandledCudaError
                                                                : ncclSystemError;
 
@@ -222,7 +222,7 @@ static void judge(const struct state *s, const struct plan *plan, struct outcome
 
 /* ---- one run ---- */
 
-/* The last error is one that no call of a case makes, until one does. */
+/* Replaces the last error by one that no call of a case makes. */
 static void forget_sentence(void)
 {
     symwin_mem_trim(9999, 0);
@@ -244,7 +244,7 @@ static const char *check_context(const struct state *s)
     return now == s->context ? NULL : "another context is current";
 }
 
-/* What could not be waited for may still be on its way: the fills of SYMWIN_MEM_DEBUG. */
+/* Fills of SYMWIN_MEM_DEBUG may still be running if the wait for them failed. */
 static void wait_for(CUdevice device)
 {
     CUcontext context = NULL;
@@ -256,7 +256,7 @@ static void wait_for(CUdevice device)
     must(DRIVER->cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
 }
 
-/* What comes after a fault works, also where a first call has left the process to NCCL. */
+/* Calls after a fault work, also if a first call has left the process to NCCL. */
 static const char *go_on(const struct plan *plan)
 {
     struct state s = {.by_profiler = plan->nth % 2};
@@ -321,7 +321,7 @@ static struct outcome run_apart(const struct plan *plan);
 
 static void sweep(const struct fault_case *c)
 {
-    const int turns = SLOW || setting.debug; /* codes take turns where runs take long */
+    const int turns = SLOW || setting.debug; /* if runs take long, codes take turns */
     int runs = 0, failed = 0, passed = 0, which;
 
     for (which = 0; which < 2 * CODES; which += turns ? CODES : 1) {
@@ -360,7 +360,7 @@ static void begin(void)
     must(DRIVER->cuCtxSetCurrent(context), "cuCtxSetCurrent");
 }
 
-/* The process's first calls are behind it. */
+/* Makes the process's first calls. */
 static void begin_for_good(void)
 {
     void *ptr = NULL;
@@ -371,7 +371,7 @@ static void begin_for_good(void)
     must((int)symwin_mem_trim(SYMWIN_DEVICE_ALL, 0), "symwin_mem_trim");
 }
 
-/* In a process that has called nothing. What is wrong is said there. */
+/* In a process that has made no call yet. It prints its errors itself. */
 static struct outcome run_apart(const struct plan *plan)
 {
     struct outcome o = {.wrong = "the process died"};

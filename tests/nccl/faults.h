@@ -1,4 +1,4 @@
-/* Calls of NCCL's allocator while CUDA's driver fails: what faults.c does with the cases of fault_cases.c. */
+/* Calls of NCCL's allocator while CUDA's driver fails: what faults.c and fault_cases.c share. */
 #ifndef FAKE_FAULTS_H
 #define FAKE_FAULTS_H
 
@@ -6,7 +6,7 @@
 #include "nccl.h"
 #include "symwin.h"
 
-/* They come with the library that is preloaded. */
+/* Weak: they come with the preloaded library. */
 #pragma weak symwin_mem_trim
 #pragma weak symwin_last_error
 #pragma weak symwin_unique_id_create
@@ -19,32 +19,32 @@ enum { MIB = 1 << 20, GRANULE = 2 * MIB, MOST_CALLS = 8, DEVICE = 2 };
 extern const struct fake_engine *engine;
 #define DRIVER (engine->driver)
 
-/* What the environment says. */
+/* The settings in the environment. */
 struct setting {
     int emulated; /* SYMWIN_DRIVER=emu; else there is a libcuda.so.1 */
     int pool, keeps, debug, peers;
-    int first; /* a process's first calls: what is wrong then leaves the process to NCCL */
+    int first; /* a process's first calls: a failure leaves the process to NCCL */
 };
 extern struct setting setting;
 
-/* An allocation, and what came of it. */
+/* An allocation and its result. */
 struct attempt {
     size_t size;
     void *ptr;
     int homeless; /* the thread had no context */
     ncclResult_t result;
-    int passed; /* on to NCCL */
+    int passed; /* went on to NCCL */
     int live;   /* not freed yet */
 };
 
 struct release {
     ncclResult_t result, want; /* want: without a fault */
-    int passed, wants_passed;  /* on to NCCL */
-    unsigned or_else;          /* bit r: with a fault, r too; */
-    int may_pass;              /* and on to NCCL where the driver denies that anything is there */
+    int passed, wants_passed;  /* went on to NCCL; should do so without a fault */
+    unsigned or_else;          /* bit r: with a fault, result r is allowed too */
+    int may_pass;              /* may go on to NCCL if the driver denies that the memory exists */
 };
 
-/* What NCCL maps for a window: the whole physical allocation, once more. */
+/* What NCCL maps for a window: another mapping of the whole physical allocation. */
 struct nccl_window {
     CUdeviceptr memory, address;
     size_t bytes;
@@ -53,10 +53,10 @@ struct nccl_window {
 };
 
 struct state {
-    int by_profiler;   /* calls go by the profiler's names */
+    int by_profiler;   /* calls use the profiler's names */
     int trims_failed;  /* calls of symwin_mem_trim() */
-    int judged_made;   /* allocations before that were before the fault */
-    CUcontext context; /* what is to be current */
+    int judged_made;   /* earlier allocations were made before the fault */
+    CUcontext context; /* should be current */
     struct attempt made[MOST_CALLS];
     struct release freed[MOST_CALLS];
     int made_count, freed_count;
@@ -70,26 +70,26 @@ struct state {
 struct fault_case {
     const char *name;
     int emulated_only;
-    int fails;                       /* a caller hears of some of its faults */
+    int fails;                       /* some faults reach the caller */
     void (*before)(struct state *s); /* without faults; NULL: nothing to do */
     void (*call)(struct state *s);
     const char *(*after)(struct state *s); /* without faults: what is wrong, or NULL */
 };
 
-/* Ends with one without a name. */
+/* The last one has no name. */
 extern const struct fault_case fault_cases[];
-extern const struct fault_case first_cases[]; /* of a process that has called nothing yet */
+extern const struct fault_case first_cases[]; /* for a process that has made no call yet */
 
 void *try_alloc(struct state *s, size_t size); /* NULL: none */
-void try_free(struct state *s, void *ptr);     /* what try_alloc() gave */
+void try_free(struct state *s, void *ptr);     /* of memory of try_alloc() */
 
-/* Frees what the pool has not handed out. */
+/* Frees memory that the pool has not handed out. */
 void try_odd_free(struct state *s, void *ptr, struct release expected);
 
-/* Undoes what `before` has made beside allocations. */
+/* Undoes what `before` made, except allocations. */
 void clear_case(struct state *s);
 
-/* For steps that are no test themselves. */
+/* For steps that are not under test. */
 void must(int result, const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the programs here have of NCCL's header. */
+/* The part of NCCL's header that the programs here need. */
 #ifndef FAKE_NCCL_H
 #define FAKE_NCCL_H
 
@@ -21,9 +21,9 @@ FAKE_API ncclResult_t ncclMemFree(void *ptr);
 FAKE_API ncclResult_t pncclMemAlloc(void **ptr, size_t size);
 FAKE_API ncclResult_t pncclMemFree(void *ptr);
 
-/* Of the fake allocator: what has reached it. */
+/* Calls that have reached the fake allocator. */
 struct fake_nccl {
-    int quiet; /* set: it prints nothing */
+    int quiet; /* if set, it prints nothing */
     int allocs, frees, live;
 };
 FAKE_API struct fake_nccl *fake_nccl(void);

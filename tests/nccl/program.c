@@ -1,15 +1,16 @@
-/* A program that uses NCCL's allocator and knows nothing of symwin. It does what its arguments say and prints what came
- * of it. Of CUDA it uses the driver, where there is one.
+/* A program that uses NCCL's allocator and knows nothing of symwin. It follows its arguments and
+ * prints the results. It uses CUDA's driver if there is one.
  *
- *   alloc N, palloc N     allocates N bytes, by ncclMemAlloc or pncclMemAlloc. Allocations are numbered from 0
- *   free I, pfree I       frees allocation I; thread I: on another thread
- *   inside I              frees an address inside allocation I
- *   null                  ncclMemAlloc(NULL, 1) and ncclMemFree(NULL)
- *   load FILE             loads a library, for nobody else to see
- *   device D              makes the primary context of D current, as cudaSetDevice() does
- *   current               the device of the current context
- *   where I               what CUDA says of allocation I: device, offset, size of the mapping, devices with access
- */
+ *     alloc N, palloc N   allocates N bytes by ncclMemAlloc or pncclMemAlloc. Allocations are
+ *                         numbered from 0
+ *     free I, pfree I     frees allocation I; thread I: on another thread
+ *     inside I            frees an address inside allocation I
+ *     null                ncclMemAlloc(NULL, 1) and ncclMemFree(NULL)
+ *     load FILE           loads a library with local symbols
+ *     device D            makes the primary context of D current, as cudaSetDevice() does
+ *     current             prints the device of the current context
+ *     where I             prints what CUDA says of allocation I: device, offset, size of the
+ *                         mapping, devices with access */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -100,11 +101,12 @@ static void print_where(int i)
 
 /* ---- NCCL's allocator ---- */
 
-/* Where the memory is, as seen from the first allocation, and what it is aligned to: 2 MiB at most. */
+/* Prints the memory's address relative to the first allocation, and its alignment, at most 2
+ * MiB. */
 static void allocate(const char *how, size_t size)
 {
     const uintptr_t most = 2 << 20;
-    void *ptr = (void *)1; /* which no failure may change into something else */
+    void *ptr = (void *)1; /* no failure may change it */
     const ncclResult_t result = how[0] == 'p' ? pncclMemAlloc(&ptr, size)
                                               : ncclMemAlloc(&ptr, size);
     const uintptr_t at = (uintptr_t)ptr;

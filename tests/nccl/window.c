@@ -1,4 +1,4 @@
-/* A program that has memory of ncclMemAlloc and puts a window of symwin's on it: both libraries see one pool. */
+/* Puts a window of symwin on memory of ncclMemAlloc: both libraries share one pool. */
 #include <stdio.h>
 #include <symwin.h>
 

@@ -1,5 +1,5 @@
-/* Communicators: creation by ranks that agree, and by ranks that do not. What goes wrong later is
- * in test_comm_failure.c. */
+/* Creation of communicators, by ranks that agree and by ranks that do not. test_comm_failure.c
+ * tests later failures. */
 #include <unistd.h>
 
 #include "comm_cases.h"
@@ -16,7 +16,7 @@ enum { STEP = 1 };
 
 struct shape {
     int nranks;
-    int devices; /* that the ranks are dealt over */
+    int devices; /* that the ranks are spread over */
 };
 
 static void *bases[8];
@@ -105,12 +105,12 @@ static void run_current_device(struct harness_team *team, int rank, void *arg)
 
 struct join {
     int nranks, rank;
-    symwin_comm_options options; /* size 0: none */
+    symwin_comm_options options; /* size 0: no options */
 };
 
 struct disagreement {
     const char *name;
-    struct join joins[3]; /* nranks 0: nobody more */
+    struct join joins[3]; /* nranks 0: no more ranks */
     symwin_status want;
     const char *words;
 };
@@ -174,7 +174,7 @@ static void run_disagreement(struct harness_team *team, int rank, void *arg)
 
     snprintf(name, sizeof name, "%s, seen by rank %d", d->name, join->rank);
     if (join->nranks != d->joins[0].nranks || d->joins[2].nranks > 0)
-        host_pause_ms(150 * rank); /* in turn: who differs depends on who has come */
+        host_pause_ms(150 * rank); /* in turn: who differs depends on who has joined */
     host_expect(name,
                 symwin_comm_create(&team->id, join->nranks, join->rank, rank,
                                    join->options.size != 0 ? &join->options : NULL, &comm),
@@ -202,7 +202,7 @@ static void disagree(void)
     harness_no_leaks("disagreements", &before);
 }
 
-/* A slow rank comes after the others have given up: it hears why at once. */
+/* A slow rank joins after the others have given up, and gets the reason at once. */
 static void run_straggler(struct harness_team *team, int rank, void *arg)
 {
     const symwin_comm_options options = {.size = sizeof options, .timeout_ms = 100};
@@ -240,7 +240,7 @@ static void run_used_id(struct harness_team *team, int rank, void *arg)
     symwin_comm_destroy(comm);
 }
 
-/* Released while a rank waits with it. */
+/* The id is released while a rank waits with it. */
 static void run_released_id(struct harness_team *team, int rank, void *arg)
 {
     symwin_comm *comm = SENTINEL;
@@ -285,9 +285,9 @@ static void ids(void)
     harness_no_leaks("ids", &before);
 }
 
-/* ---- many at a time ---- */
+/* ---- many at the same time ---- */
 
-/* Communicators made one after another, and several at the same time, in one process. */
+/* Communicators created one after the other, and alive at the same time, in one process. */
 static void run_many(struct harness_team *team, int rank, void *arg)
 {
     enum { MANY = 6 };
@@ -299,7 +299,7 @@ static void run_many(struct harness_team *team, int rank, void *arg)
         host_must(symwin_comm_create(&id[i], team->nranks, rank, rank, NULL, &comms[i]),
                   "symwin_comm_create");
     for (i = 0; i < MANY; i++) {
-        j = (i * 5 + rank) % MANY; /* each rank in an order of its own */
+        j = (i * 5 + rank) % MANY; /* each rank in a different order */
         symwin_comm_destroy(comms[j]);
     }
     tap_ok(1, "rank %d: %d communicators side by side", rank, (int)MANY);
@@ -328,7 +328,7 @@ static void expect_context(const char *call, CUcontext want)
            want == NULL ? ", which is none" : "");
 }
 
-/* Every call that works with a device, while another device's context is current, or none. */
+/* Makes every call that works with a device while another device's context is current, or none. */
 static void call_everything(struct harness_team *team, int rank, const symwin_unique_id *id,
                             CUcontext context)
 {

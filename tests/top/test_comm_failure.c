@@ -1,14 +1,14 @@
-/* Communicators in trouble: ranks that leave, abort, come late, call other things or call twice. */
+/* Failing communicators: ranks that leave, abort, come late, make other calls or call twice. */
 #include "comm_cases.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 
 enum {
-    PATIENT_MS = 30000, /* a wait that must not come to its end */
-    SOON_MS = 2000      /* far less than that, and enough for a busy machine */
+    PATIENT_MS = 30000, /* a timeout that must not expire */
+    SOON_MS = 2000      /* far less than that, but enough on a busy machine */
 };
 
-/* The ranks of a broken communicator leave it, and a new one works. */
+/* The ranks destroy a broken communicator, and a new one works. */
 static void expect_fresh_start(struct caller *c, const symwin_unique_id *id, const char *name)
 {
     struct member *m = &c->member;
@@ -112,7 +112,7 @@ struct abort_case {
     symwin_unique_id again;
 };
 
-/* All ranks but 1 launch; the aborter ends it. */
+/* All ranks except 1 launch; the aborter ends the communicator. */
 static void run_abort_kernel(struct harness_team *team, int rank, void *arg)
 {
     const struct abort_case *a = arg;
@@ -144,7 +144,7 @@ static void run_abort_kernel(struct harness_team *team, int rank, void *arg)
     caller_close(&c);
 }
 
-/* A rank leaves while its peers' kernels wait for it: their patience ends that. */
+/* A rank leaves while its peers' kernels wait for it: their timeout ends the wait. */
 static void run_kernel_timeout(struct harness_team *team, int rank, void *arg)
 {
     const struct abort_case *a = arg;
@@ -152,7 +152,7 @@ static void run_kernel_timeout(struct harness_team *team, int rank, void *arg)
 
     caller_open(&c, team, rank, PATIENT_MS, 300);
     if (rank == 2) {
-        caller_expect_sum(&c, "before"); /* leaves rank 2 out of what follows */
+        caller_expect_sum(&c, "before"); /* rank 2 makes no further call */
     } else {
         caller_expect_sum(&c, "before");
         host_must(caller_reduce(&c, a->algo), "symwin_allreduce");
@@ -175,7 +175,7 @@ struct call {
     symwin_type type;
     symwin_op op;
     symwin_algo algo;
-    size_t shift; /* bytes by which the output lies further */
+    size_t shift; /* by which the output is shifted, bytes */
 };
 
 static const struct {
@@ -269,7 +269,7 @@ static void run_other_order(struct harness_team *team, int rank, void *arg)
                caller_differences(&c, (uint32_t)(team->nranks * (team->nranks + 1) / 2)) == 0,
            "rank %d: and the sum is right", rank);
     harness_barrier(team);
-    /* Registrations in another order are told by what they ask for. */
+    /* Registrations in another order are detected by their arguments. */
     status = symwin_window_register(c.member.comm, c.member.memory, rank == 1 ? 128 : 256, 0,
                                     &large);
     host_expect("registrations in another order, the first", status, SYMWIN_MISMATCH,
@@ -279,7 +279,7 @@ static void run_other_order(struct harness_team *team, int rank, void *arg)
     host_expect("and the second", status, SYMWIN_MISMATCH,
                 "bytes differs|128 on rank 0|256 on rank 1");
     caller_expect_sum(&c, "the communicator works on");
-    /* Reductions in another order end it. */
+    /* Reductions in another order end the communicator. */
     host_must(make_call(&c, &(struct call){WORDS, SYMWIN_U32, rank == 1 ? SYMWIN_MAX : SYMWIN_SUM,
                                            SYMWIN_ALGO_TWOSHOT, 0}),
               "symwin_allreduce");
@@ -365,7 +365,7 @@ static void abort_kernels(void)
     size_t i;
 
     for (i = 0; i < sizeof algos / sizeof algos[0]; i++)
-        for (a.aborter = 0; a.aborter < 2; a.aborter++) { /* 1: the rank that they wait for */
+        for (a.aborter = 0; a.aborter < 2; a.aborter++) { /* 1: the rank that the others wait for */
             a.algo = algos[i];
             host_must(symwin_unique_id_create(&a.again), "symwin_unique_id_create");
             harness_run(3, run_abort_kernel, &a);

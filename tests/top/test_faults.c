@@ -1,9 +1,9 @@
-/* The fault sweep of the public calls: fault_sweep.h says what is done to each. */
+/* The fault sweep of the public calls; fault_sweep.h describes what it does with each. */
 #include "harness.h"
 
 enum { BYTES = 3 << 20 };
 
-/* What a rank holds between setting up, the call under test and clearing up. */
+/* A rank's objects between setup, the call under test and cleanup. */
 struct state {
     int on; /* the rank's device */
     symwin_comm *comm;
@@ -30,7 +30,7 @@ static symwin_status comm_create(struct harness_team *team, int rank, struct sta
         .size = sizeof options,
         .timeout_ms = 20000,
         .kernel_timeout_ms = 20000,
-        .slot_bytes = 8192}; /* a sanitizer goes over every byte of them when they are cleared */
+        .slot_bytes = 8192}; /* smaller: a sanitizer checks every byte when they are cleared */
 
     return symwin_comm_create(&team->id, team->nranks, rank, s->on, &options, &s->comm);
 }
@@ -91,7 +91,7 @@ static symwin_status with_torch_memory(struct harness_team *team, int rank, stru
     return status;
 }
 
-/* Which says nothing of a failure: the memory is there still, for clear() to free. */
+/* The call returns no status. After a failure the memory still exists, and clear() frees it. */
 static symwin_status torch_free(struct harness_team *team, int rank, struct state *s)
 {
     struct sw_allocation a;
@@ -328,7 +328,7 @@ static symwin_status with_registered(struct harness_team *team, int rank, struct
                                : status;
 }
 
-/* The first call on registered memory, and its end. */
+/* The first call on registered memory, and its deregistration. */
 static symwin_status connect_and_leave(struct harness_team *team, int rank, struct state *s)
 {
     symwin_status status = allreduce_oneshot(team, rank, s), after;
@@ -386,7 +386,7 @@ static const struct fault_case cases[] = {
     {"allreduce in a capture", 2, with_comm, capture, NULL, 0},
 };
 
-/* ---- the way back ---- */
+/* ---- cleanup ---- */
 
 static void clear(struct state *s)
 {

@@ -1,6 +1,7 @@
 #!/usr/bin/env perl
-# symwin.h, and the headers that it includes, as their users meet them: C and C++ of several years take each without a warning,
-# alone and without CUDA's headers; every public function has a comment; the link map names exactly those.
+# symwin.h and the headers that it includes, as users compile them: C and C++ of several standards
+# accept each without a warning, alone and without CUDA's headers; every public function has a
+# comment; the link map names exactly the public functions.
 use strict;
 use warnings;
 use Test::More;
@@ -34,7 +35,7 @@ is("@undocumented", '', 'each has a comment');
 my ($global) = slurp('symwin.map') =~ /global:(.*?)local:/s;
 is(join(' ', sort $global =~ /(\w+);/g), join(' ', sort @functions), 'symwin.map names the same');
 
-# Everything that the header brings in besides C's own names is called symwin.
+# Every name that the header adds, besides those of C headers, begins with symwin.
 my @names = map { /^#define (\w+)/ ? $1 : () } split /\n/, $header;
 is(join(' ', grep { !/^SYMWIN_/ } @names), '', 'every macro begins with SYMWIN_');
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# `make install` into a folder of its own, and programs in C99 and C++ that find the library there
-# through pkg-config, or with plain flags where that is not installed.
+# `make install` into a separate folder, and programs in C99 and C++ that find the library there by
+# pkg-config, or by plain flags if pkg-config is not installed.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -38,17 +38,18 @@ sub spew {
     close $file;
 }
 
-# Without the jobserver of the make that may have started this test: its descriptors are not passed.
+# Without the jobserver of a make that runs this test: this shell does not inherit its descriptors.
 my $make = 'MAKEFLAGS= MFLAGS= make --no-print-directory';
-run("$make -o $build/flags -o $build/flags.cu -o $build/flags.tables -o $build/flags.carried BUILD=$build DESTDIR=$root PREFIX=/opt/symwin "
-      . 'install', 'make install');
+run("$make -o $build/flags -o $build/flags.cu -o $build/flags.tables -o $build/flags.carried "
+        . "BUILD=$build DESTDIR=$root PREFIX=/opt/symwin install", 'make install');
 
 my ($version) = slurp('symwin.h') =~ /#define SYMWIN_VERSION "(.*)"/;
 is(readlink "$lib/libsymwin.so", 'libsymwin.so.0', 'libsymwin.so points to the soname');
 is(readlink "$lib/libsymwin.so.0", "libsymwin.so.$version", 'which points to the version');
 ok(-s "$lib/libsymwin.a", 'static library');
 ok(-x "$lib/libsymwin-nccl.so", "NCCL's allocator");
-unlike(scalar `SYMWIN_DRIVER= ldd $lib/libsymwin-nccl.so`, qr/not found/, 'which finds libsymwin.so');
+unlike(scalar `SYMWIN_DRIVER= ldd $lib/libsymwin-nccl.so`, qr/not found/,
+    'which finds libsymwin.so');
 ok(-s "$root/opt/symwin/include/symwin.h", 'header');
 ok(-s "$root/opt/symwin/include/symwin/device.cuh", 'device header');
 like(run("SYMWIN_DRIVER=emu $root/opt/symwin/bin/symwin-info", 'symwin-info runs there'),
@@ -65,7 +66,8 @@ is("@{[grep { !/^(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so\.\d+$/ } @nee
 my ($global) = slurp('symwin.map') =~ /global:(.*?)local:/s;
 my $want    = join ' ', sort $global =~ /(\w+);/g;
 my $symbols = `nm -D --defined-only $lib/libsymwin.so`;
-is(join(' ', sort map { / [TDBRVW] (symwin_\w+|\w+)\@\@SYMWIN_0\.1$/ ? $1 : () } split /\n/, $symbols),
+is(join(' ', sort map { / [TDBRVW] (symwin_\w+|\w+)\@\@SYMWIN_0\.1$/ ? $1 : () }
+            split /\n/, $symbols),
     $want, 'exports symwin.map');
 is(join(' ', grep { !/\@\@SYMWIN_0\.1$/ && !/ A SYMWIN_0\.1$/ } split /\n/, $symbols), '',
     'and nothing else');
@@ -128,7 +130,8 @@ run("$cc -std=c99 -D_DEFAULT_SOURCE $warn $cflags -o $root/sample $root/sample.c
 is(run("SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$lib $root/sample", 'runs: the sample of README.md'), '',
     'without a complaint');
 
-# One rank's call fails: it says so, the other one is not left waiting, and the exit status says it too.
+# One rank's call fails: the program reports it, also by its exit status, and the other rank does
+# not wait for ever.
 my @calls = $sample =~ /status = (symwin_\w+)\(/g;
 cmp_ok(scalar @calls, '>=', 6, 'the sample makes calls');
 for my $call (@calls) {
@@ -156,10 +159,12 @@ const char *__wrap_symwin_last_error(void)
     return failed ? "it was made to fail" : __real_symwin_last_error();
 }
 END
-    run("$cc -D_DEFAULT_SOURCE $cflags -o $root/failing $root/sample.c $root/fail.c -Wl,--wrap=$call "
-          . "-Wl,--wrap=symwin_last_error $libs -pthread", "builds: the sample whose second $call fails");
+    run("$cc -D_DEFAULT_SOURCE $cflags -o $root/failing $root/sample.c $root/fail.c "
+          . "-Wl,--wrap=$call -Wl,--wrap=symwin_last_error $libs -pthread",
+        "builds: the sample whose second $call fails");
     my $begin  = time;
-    my $output = `SYMWIN_DRIVER=emu SYMWIN_BOOTSTRAP_TIMEOUT_MS=2000 LD_LIBRARY_PATH=$lib timeout 30 $root/failing 2>&1`;
+    my $environment = "SYMWIN_DRIVER=emu SYMWIN_BOOTSTRAP_TIMEOUT_MS=2000 LD_LIBRARY_PATH=$lib";
+    my $output = `$environment timeout 30 $root/failing 2>&1`;
     is($? >> 8, 1, 'its exit status');
     cmp_ok(time - $begin, '<', 15, 'it does not hang');
     my ($one) = $output =~ /^rank ([01]): it was made to fail$/m;

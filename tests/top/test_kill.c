@@ -1,17 +1,19 @@
-/* A rank that is killed, stopped or exits at any step of its life: what happens to the others.
+/* A rank is killed, stopped or exits at any step of its life: what happens to the others.
  *
- * Four processes make a communicator, register, reduce, deregister and destroy; the victim ends at its
- * N-th call of the system, of malloc or of the driver. Every survivor must return, with PEER_LOST
- * naming the victim (TIMEOUT if it was stopped) or with success where the victim was not needed any
- * more, the same for all survivors in every call that ranks agree on; leave nothing behind; and soon.
+ * Four processes create a communicator, register, reduce, deregister and destroy. The victim ends
+ * at its N-th call of the system, of malloc or of the driver. Every survivor must return soon: with
+ * PEER_LOST naming the victim (TIMEOUT if it was stopped), or with success if the victim was no
+ * longer needed. In calls that end by an agreement, all survivors return the same. Nothing is left
+ * behind.
  *
- *     test_kill [STRIDE]                       every STRIDE-th step (29 by default, more with a sanitizer; make soak: 1)
- *     test_kill VICTIM STEP ACTION [HOSTS]     one run, as a complaint names it; HOSTS as "abab"
- */
+ *     test_kill [STRIDE]                     every STRIDE-th step (default 29, more with a
+ *                                            sanitizer; make soak: 1)
+ *     test_kill VICTIM STEP ACTION [HOSTS]   one run, as a complaint names it; HOSTS as "abab" */
 #include "processes.h"
 #include "steps.h"
 
-#if defined(__SANITIZE_THREAD__) /* a kernel takes a second */
+/* Under ThreadSanitizer a kernel takes a second. */
+#if defined(__SANITIZE_THREAD__)
 enum { SLOWER = 4, KERNELS_SLOWER = 16, STRIDE = 271 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SLOWER = 4, KERNELS_SLOWER = 4, STRIDE = 151 };
@@ -39,10 +41,10 @@ struct plan {
     long nth;
     enum steps_action action;
     int timeout_ms;
-    const char *hosts; /* a letter a rank; NULL: all on one */
+    const char *hosts; /* a letter per rank; NULL: one host */
 };
 
-/* Where it ended, in shared memory; the victim's time of death. */
+/* In shared memory: whether the victim ended, and when. */
 static struct processes *shared;
 static int own_rank;
 
@@ -52,7 +54,7 @@ static void about_to_end(void)
     shared->rank[own_rank].number = 1;
 }
 
-/* Rank 0 makes the id, unless it ends before: then there is nothing to test. */
+/* Rank 0 creates the id. Returns 0 if it ends before: then there is nothing to test. */
 static int wait_for_id(struct processes *p, int rank)
 {
     if (rank == 0)
@@ -73,7 +75,8 @@ static symwin_status reduce(symwin_comm *comm, int device, const void *in, void 
     return status == SYMWIN_OK ? symwin_comm_check(comm) : status;
 }
 
-/* Two channels with a neighbour, on a window and on memory of one's own; one is left to the communicator's end. */
+/* Two channels with a neighbour, on a window and on the rank's own memory. One is left to the end
+ * of the communicator. */
 static symwin_status make_channels(symwin_comm *comm, int peer, void *memory, void *own)
 {
     symwin_channel_end *ends[2] = {NULL, NULL};
@@ -184,9 +187,10 @@ static void body(struct processes *p, int rank)
 
 /* ---- one run ---- */
 
-/* Shared: stopped ranks are waited for side by side, in a process for each victim. */
+/* In shared memory: stopped ranks are waited for at the same time, in one process per victim. */
 static struct seen {
-    atomic_int runs, divided; /* the hosts were, by the end of what linked them */
+    /* divided: runs in which the hosts differ, since the victim linked them */
+    atomic_int runs, divided;
     struct {
         int runs, kills, wrong;
     } of[RANKS];
@@ -206,8 +210,8 @@ static void complain(const struct plan *plan, const struct processes *p, const c
                 (int)p->rank[r].status, p->rank[r].text);
 }
 
-/* Whether the sentence blames the victim, or, for one that makes the id (rank 1 that of the second host),
- * the maker. */
+/* Whether the text blames the victim, or the id's creator if the victim creates an id. Rank 1
+ * creates that of the second host. */
 static int names_victim(const struct plan *plan, const char *text)
 {
     char name[32];
@@ -218,14 +222,15 @@ static int names_victim(const struct plan *plan, const char *text)
             strstr(text, "the process that made the id") != NULL);
 }
 
-/* Where the victim links its host with the other one, its end may keep one host's word from the other: the ranks of
- * each host must agree. */
+/* If the victim is a host link, its end may keep one host's word from the other. Only the ranks of
+ * one host must agree then. */
 static int may_differ(const struct plan *plan, int a, int b)
 {
     return plan->hosts != NULL && plan->victim < 2 && plan->hosts[a] != plan->hosts[b];
 }
 
-/* Then one host's ranks may go on to a call in which they wait in vain for the other's, and blame those. */
+/* Then ranks of one host may go on to a call in which they wait in vain for those of the other
+ * host, and blame them. */
 static int names_left_behind(const struct plan *plan, const struct processes *p, int rank)
 {
     char name[32];
@@ -254,7 +259,7 @@ static void judge(const struct plan *plan, struct processes *p, int rank, int wa
     if (status == SYMWIN_OK)
         return;
     if (status == SYMWIN_TIMEOUT && strstr(p->rank[rank].text, "did not come within") != NULL) {
-        /* It ended before it had told anybody who it was: only the clock can tell. */
+        /* It ended before any rank knew its number: only the timeout can tell. */
         if (!names_victim(plan, p->rank[rank].text))
             complain(plan, p, "blames another", rank);
         return;
@@ -284,7 +289,7 @@ static void judge_agreement(const struct plan *plan, struct processes *p)
 
         if (r == plan->victim || a == b)
             continue;
-        /* Not all are needed to finish a reduction, nor to begin the next call. */
+        /* Not all ranks are needed to finish a reduction, or to begin the next call. */
         if (a >= REDUCE && b >= REDUCE && a != DEREGISTER)
             continue;
         if (may_differ(plan, first, r))
@@ -308,7 +313,7 @@ static void wait_for_answers(const struct plan *plan, struct processes *p)
     }
 }
 
-/* Returns whether the victim came to its end. */
+/* Returns whether the victim ended as planned. */
 static int run(const struct plan *plan)
 {
     struct processes *p = processes_new(RANKS, (void *)(uintptr_t)plan);
@@ -320,7 +325,7 @@ static int run(const struct plan *plan)
     for (r = 0; r < RANKS; r++)
         processes_fork(p, r, body);
     if (plan->action == STEPS_STOP) {
-        wait_for_answers(plan, p); /* as long as it lives, it holds on to the others' memory */
+        wait_for_answers(plan, p); /* while the victim lives, it holds on to the others' memory */
         kill(p->pids[plan->victim], SIGKILL);
     }
     for (r = 0; r < RANKS; r++)
@@ -361,7 +366,7 @@ static void sweep(const char *name, enum steps_action action, int timeout_ms, co
     int victim;
 
 #if defined(__SANITIZE_THREAD__)
-    if (action == STEPS_STOP) { /* the clock tells of it, and kernels take seconds here */
+    if (action == STEPS_STOP) { /* only the timeout detects it, and kernels take seconds here */
         tap_ok(1, "%s # SKIP under ThreadSanitizer", name);
         return;
     }
@@ -389,7 +394,7 @@ static void sweep(const char *name, enum steps_action action, int timeout_ms, co
     }
 }
 
-/* What a complaint says, again. */
+/* Repeats the run that a complaint names. */
 static int again(int argc, char **argv)
 {
     struct plan plan = {.victim = atoi(argv[1]),
@@ -421,10 +426,9 @@ int main(int argc, char **argv)
     delays = seen->delays < MOST_DELAYS ? seen->delays : MOST_DELAYS;
     qsort(seen->delays_us, (size_t)delays, sizeof seen->delays_us[0], by_size);
     if (delays > 0)
-        printf(
-            "# %d runs, %d in which the hosts lost each other in the middle of an agreement; %d answers "
-            "after a death: median %.1f ms, 99%% %.1f ms, slowest %.1f ms\n",
-            seen->runs, seen->divided, delays, seen->delays_us[delays / 2] / 1000.0,
-            seen->delays_us[delays * 99 / 100] / 1000.0, seen->delays_us[delays - 1] / 1000.0);
+        printf("# %d runs, %d in which the hosts lost each other in the middle of an agreement; "
+               "%d answers after a death: median %.1f ms, 99%% %.1f ms, slowest %.1f ms\n",
+               seen->runs, seen->divided, delays, seen->delays_us[delays / 2] / 1000.0,
+               seen->delays_us[delays * 99 / 100] / 1000.0, seen->delays_us[delays - 1] / 1000.0);
     return tap_done();
 }

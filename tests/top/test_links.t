@@ -1,5 +1,6 @@
 #!/usr/bin/env perl
-# bench/links.py with an nvidia-smi of its own: sums over links, what a command moved, and what it says where it cannot.
+# bench/links.py with a fake nvidia-smi: sums over links, bytes moved by a command, and its messages
+# if it cannot measure.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -11,10 +12,10 @@ plan(skip_all => 'no python3') unless `python3 -c 'print(1)' 2>/dev/null`;
 
 my $folder = tempdir(CLEANUP => 1);
 my $smi    = "$folder/nvidia-smi";
-my $moves  = "sh -c 'echo 1 >$folder/moved; exit 3'"; # what is to be timed
+my $moves  = "sh -c 'echo 1 >$folder/moved; exit 3'"; # the command to measure
 local $ENV{PATH} = "$folder:$ENV{PATH}";
 
-# Two GPUs of two links, which have sent and received more since there is a file `moved`.
+# Two GPUs with two links each. They have sent and received more once the file `moved` exists.
 sub counters {
     my ($kind) = @_;
     my $text = '';
@@ -24,7 +25,8 @@ sub counters {
             my $idle = 1000 * ($gpu + 1) + $link;
             my %more = (Data => 100, Raw => 125);
             $text .= "\t Link $link: $kind Tx: \$(($idle + m * $more{$kind} * (1 - $gpu))) KiB\n";
-            $text .= "\t Link $link: $kind Rx: \$(($idle + m * 2 * $more{$kind} * (1 - $gpu))) KiB\n";
+            $text .=
+              "\t Link $link: $kind Rx: \$(($idle + m * 2 * $more{$kind} * (1 - $gpu))) KiB\n";
         }
     }
     return $text;
@@ -45,7 +47,8 @@ chmod 0755, $smi or die;
 my ($said, $status) = links($moves);
 is($status, 3, 'the command\'s exit status');
 is($said, "gpu,data_tx,data_rx,raw_tx,raw_rx,tx_raw_by_data,rx_raw_by_data\n"
-      . "0,204800,409600,256000,512000,1.2500,1.2500\n1,0,0,0,0,,\n", 'what went over all links meanwhile');
+      . "0,204800,409600,256000,512000,1.2500,1.2500\n1,0,0,0,0,,\n",
+    'what went over all links meanwhile');
 ($said, $status) = links('sh -c "kill -9 \$\$"');
 is($status, 137, 'a command that was killed');
 ($said, $status) = links("$folder/nothing");

@@ -1,12 +1,13 @@
 #!/usr/bin/env perl
-# The library's rooms: who may call whom, read from the objects by nm, and which private headers a
-# file includes. A room may use the rooms named behind it, and all that those may use.
+# The library's rooms (its source folders): which room calls which, read from the objects by nm, and
+# which private headers a file includes. A room may use the rooms listed for it, and all that those
+# may use.
 use strict;
 use warnings;
 
 my $build = $ENV{SYMWIN_BUILD} // 'build';
 
-# Room, and what it may use. Its files are in src/ROOM.
+# A room, and the rooms that it may use. Its files are in src/ROOM.
 my @rooms = (
     ['base',       ''],
     ['driver',     'base'],
@@ -20,7 +21,8 @@ my @rooms = (
     ['top',        'bootstrap collective channel'],
 );
 
-# Those that a reader opens first are in the root, and what tools/embed.sh makes is in no folder.
+# Files in the root, which a reader opens first, and objects made by tools/embed.sh, which have no
+# folder.
 my %elsewhere = (
     'vmm_alloc.c' => 'memory',
     'multicast.c' => 'window',
@@ -29,7 +31,8 @@ my %elsewhere = (
     'tables'      => 'collective',
 );
 
-# Defined above by intention: what begins when a process has a driver (src/driver/driver.h).
+# Defined in a higher room by intention: called once a process has loaded the driver
+# (src/driver/driver.h).
 my %hooks = (sw_hook_driver_loaded => 'inspect');
 
 my %may;
@@ -38,7 +41,7 @@ for my $row (@rooms) {
     $may{$room} = {$room => 1, map { %{$may{$_}} } split ' ', $uses};
 }
 
-# Of a source file, or an object's name without its ending.
+# The room of a source file, or of an object's name without its suffix.
 sub room_of {
     my ($file) = @_;
     return $1 if $file =~ m{^src/(\w+)/};
@@ -68,7 +71,7 @@ my (%definer, %wanted);
 my @unknown;
 for my $object (@objects) {
     (my $file = $object) =~ s{^\Q$build\E/obj/(.*)\.o$}{$1};
-    next if $file =~ m{\.c$} && !-e $file; # of a file that is gone
+    next if $file =~ m{\.c$} && !-e $file; # its source is gone
     if (!$may{room_of($file) // ''}) {
         push @unknown, "$file is in no room";
         next;
@@ -98,7 +101,7 @@ for my $file (sort keys %wanted) {
 }
 check(!$up{$_->[0]}, "$_->[0] calls no room above it", @{$up{$_->[0]} // []}) for @rooms;
 
-# Another room's header is included only as that room's public one. inspect reads all rooms.
+# Only the public header of another room may be included. inspect reads all rooms.
 my %includes;
 for my $path (glob 'src/*/*.[ch] *.c') {
     my $from = room_of($path);
@@ -112,9 +115,10 @@ for my $path (glob 'src/*/*.[ch] *.c') {
     }
     close $file;
 }
-check(!$includes{$_->[0]}, "$_->[0] includes public headers of rooms below", @{$includes{$_->[0]} // []}) for @rooms;
+check(!$includes{$_->[0]}, "$_->[0] includes public headers of rooms below",
+    @{$includes{$_->[0]} // []}) for @rooms;
 
-# The driver's interface is as long as it is.
+# The driver's interface may be longer.
 my %tables = map { $_ => 1 } 'src/driver/cuda_abi.h', 'src/driver/driver_list.h';
 my @long;
 for my $path (grep { !$tables{$_} } glob 'src/*/*.h') {

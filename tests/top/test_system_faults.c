@@ -1,19 +1,20 @@
-/* The fault sweep across processes: every call of the system, of malloc and of the driver that the
- * library makes in the life of a communicator fails, one after the other, once or for good.
+/* The fault sweep across processes: every call of the system, of malloc and of the driver in the
+ * life of a communicator fails, one after the other, once or for good.
  *
- * Four ranks, as four processes, as four threads of one, and as two processes of two threads, make a
- * communicator, register, reduce, make channels, connect what is registered, register again, deregister and destroy. One
- * process (of the driver: one rank) is the victim of a fault. Whatever it is, every rank returns, and soon; in
- * calls that ranks agree on all have one status that names one rank, the victim's; every failure has a sentence;
- * nothing is left behind; and with the fault gone the same processes succeed with a new id. A call that
- * is interrupted (EINTR) fails nothing at all. A table of choices is read on the way.
+ * Four ranks create a communicator, register, reduce, make channels, connect registered memory,
+ * register again, deregister and destroy. They are four processes, four threads of one, or two
+ * processes of two threads. One process (for faults of the driver: one rank) is the victim.
+ * Whatever the fault, every rank returns soon; in agreed calls all ranks have one status that names
+ * one rank, the victim's; every failure has an error text; nothing is left behind; and without the
+ * fault the same processes succeed with a new id. An interrupted call (EINTR) never fails. A tuning
+ * table is read, too.
  *
- * Where a rank cannot tell the others, or some of them, because its way to them is what failed, these are told
- * apart from it: they get TIMEOUT or PEER_LOST, which name it.
+ * If a rank cannot tell some of the others, since its connection to them failed, those get TIMEOUT
+ * or PEER_LOST, which name it.
  *
- *     test_system_faults [STRIDE [SWEEP [OFFSET]]]     every STRIDE-th step (make soak: 1); only sweep 0
- *                                                     to 11; not the first step but some later one
- */
+ *     test_system_faults [STRIDE [SWEEP [OFFSET]]]   every STRIDE-th step (make soak: 1); only
+ *                                                    sweep 0 to 11; not the first step but a
+ *                                                    later one */
 #include "fault_life.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -21,14 +22,14 @@ enum { DEFAULT_STRIDE = 1511, EACH = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { DEFAULT_STRIDE = 997, EACH = 3 };
 #else
-enum { DEFAULT_STRIDE = 67, EACH = 1 }; /* of the kinds of faults */
+enum { DEFAULT_STRIDE = 67, EACH = 1 }; /* one in EACH of the kinds of faults */
 #endif
 
 enum {
     HANG_MS = 9000 * SLOWER,
-    FRESH = 8,       /* steps that a process takes once in its life are among its first */
+    FRESH = 8,       /* a process makes its one-time calls among its first steps */
     MOST_WRONG = 20, /* then a sweep ends */
-    RETRY_EACH = 8   /* across processes: a life without a fault after so many with one */
+    RETRY_EACH = 8   /* across processes: a life without a fault after this many with one */
 };
 
 static const char *const stage_names[STAGES] = {
@@ -45,7 +46,7 @@ enum { CODES = sizeof codes / sizeof codes[0], VARIANTS = 3 };
 struct arrangement {
     const char *name;
     int processes;     /* rank r is a thread of process r % processes */
-    const char *hosts; /* a letter a process; NULL: all on one */
+    const char *hosts; /* a letter per process; NULL: one host */
 };
 
 static const struct arrangement arrangements[] = {{"4 threads", 1, NULL},
@@ -58,12 +59,12 @@ enum {
     ALL_SWEEPS = sizeof arrangements / sizeof arrangements[0] * PER_ARRANGEMENT
 };
 
-static char table[] = "/tmp/symwin-test.XXXXXX"; /* the file of SYMWIN_TUNING */
+static char table[] = "/tmp/symwin-test.XXXXXX"; /* SYMWIN_TUNING names this file */
 
 /* ---- in the parent: the processes of one arrangement ---- */
 
 static struct {
-    struct processes *p; /* NULL: there are none */
+    struct processes *p; /* NULL: not started */
     struct board *board;
     const struct arrangement *arrangement;
 } pool;
@@ -91,7 +92,7 @@ static void pool_start(const struct arrangement *arrangement)
         processes_fork(pool.p, i, fault_life);
 }
 
-/* Returns how many processes did not end well. */
+/* Returns how many processes failed. */
 static int pool_stop(int kill_them)
 {
     int wrong = 0;
@@ -111,7 +112,7 @@ static int pool_stop(int kill_them)
     return wrong;
 }
 
-/* Whether all processes came to the end of the round. */
+/* Whether all processes completed the round. */
 static int pool_round(const struct plan *plan)
 {
     const int64_t start = processes_now_us();
@@ -150,7 +151,7 @@ static int is_victims(const struct plan *plan, int rank)
     return rank >= 0 && rank % pool.arrangement->processes == plan->victim;
 }
 
-/* The rank that a sentence is about; -1: none. */
+/* The rank that a text blames; -1: none. */
 static int culprit(const char *text)
 {
     const char *maker = strstr(text, "the process that made the id");
@@ -166,7 +167,7 @@ static int is_agreed(int stage)
     return stage == CREATE || stage == REGISTER || stage == AGAIN;
 }
 
-/* All ranks are in one agreed call that failed. NULL: alike. */
+/* All ranks are in one agreed call that failed. NULL: with one status. */
 static const char *judge_alike(const struct plan *plan, const struct processes *p, int stage)
 {
     const int named = culprit(p->rank[0].text);
@@ -187,7 +188,7 @@ static const char *judge_alike(const struct plan *plan, const struct processes *
     return NULL;
 }
 
-/* Whether a rank has a status that one of the victim's ranks has, and blames that. */
+/* Whether a rank has the status of one of the victim's ranks, and blames that rank. */
 static int was_told(const struct plan *plan, const struct processes *p, int rank)
 {
     int r, equal = 0;
@@ -197,9 +198,10 @@ static int was_told(const struct plan *plan, const struct processes *p, int rank
     return equal && is_victims(plan, culprit(p->rank[rank].text));
 }
 
-/* A victim that cannot tell the others: they have one status, which names it. Some may have been told: by another rank of
- * its process, or before its way failed for good; and of a channel the other end has been, or all where its letters cannot
- * be read, which come early. */
+/* A victim that cannot tell the others. They have one status, which blames the victim. Some may
+ * have been told: by another rank of its process, or before its connection failed for good. Of a
+ * channel, the other end may have been told, or all ranks if the victim cannot receive messages,
+ * which come early. */
 static const char *judge_divided(const struct plan *plan, const struct processes *p, int stage)
 {
     const int some_may_be_told = plan->persistent || stage >= REDUCE ||
@@ -224,8 +226,8 @@ static const char *judge_divided(const struct plan *plan, const struct processes
     return NULL;
 }
 
-/* A process that links hosts and can send or hear nothing more, for good, cannot say so: whoever is on the other host seems
- * to be late, and one host may know more than the other. */
+/* A process that links hosts and can neither send nor receive any more cannot say so: to each host
+ * the other one seems late, and one host may know more than the other. */
 static int is_mute(const struct plan *plan, const struct processes *p)
 {
     int r;
@@ -238,14 +240,14 @@ static int is_mute(const struct plan *plan, const struct processes *p)
     return plan->persistent && plan->victim < 2;
 }
 
-/* The victim could not see its own folder, and went to another place. */
+/* The victim could not stat its own folder, and used another one. */
 static int is_elsewhere(const struct board *b)
 {
     return strcmp(b->hit, "lstat") == 0;
 }
 
-/* While ranks of two hosts meet, each of them hears of a failure in one of several ways, and fails. Either host has a
- * process that makes an id. */
+/* While ranks of two hosts meet, each learns of a failure in one of several ways, and fails. On
+ * each host a process creates an id. */
 static const char *judge_hosts(const struct plan *plan, const struct processes *p)
 {
     int r;
@@ -262,7 +264,7 @@ static const char *judge_hosts(const struct plan *plan, const struct processes *
     return NULL;
 }
 
-/* Whether a failure may leave the victim alone with its status. */
+/* Whether a failure may leave the victim with a status that the others lack. */
 static int may_divide(const struct plan *plan, int stage)
 {
     return plan->kind == SYSTEM && (plan->persistent || stage == CREATE);
@@ -292,10 +294,10 @@ static const char *judge(const struct plan *plan, const struct processes *p, con
         return "fails without a fault";
     if (plan->kind == INTERRUPTION)
         return "fails for a signal";
-    if (first == ID) /* nobody else has begun */
+    if (first == ID) /* no other rank has begun */
         return is_victims(plan, 0) ? NULL : "another rank cannot make an id";
     if (first == CONNECT && judge_alike(plan, p, first) == NULL)
-        return NULL; /* in the agreement that connects; what comes before and after it is each rank's own */
+        return NULL; /* in the agreement that connects; before and after it ranks may differ */
     if (!is_agreed(first))
         return b->hosts != NULL && is_mute(plan, p) ? NULL : judge_divided(plan, p, first);
     wrong = judge_alike(plan, p, first);
@@ -357,7 +359,7 @@ static int run(const struct arrangement *arrangement, const struct plan *plan)
     return hit;
 }
 
-/* A process asks once whether fabric handles are permitted. */
+/* A process queries only once whether fabric handles are permitted. */
 static int is_remembered(const struct arrangement *arrangement, const struct plan *plan)
 {
     return arrangement->hosts != NULL && plan->kind == DRIVER &&
@@ -375,7 +377,8 @@ static void retry(const struct arrangement *arrangement, const struct plan *plan
     run(arrangement, &none);
 }
 
-static long offset; /* of the first step in a stride: several runs together make all */
+/* of the first step in a stride; runs with all offsets together cover all steps */
+static long offset;
 
 /* Every stride-th step of a victim, until it outlives its plan. Returns the number of faults. */
 static int sweep(const struct arrangement *arrangement, struct plan plan, long stride)
@@ -423,8 +426,9 @@ static void sweep_kind(const struct arrangement *arrangement, enum kind kind, lo
            arrangement->name, faults, kind_names[kind], (processes_now_us() - start) / 1e6);
 }
 
-/* Threads of one process never wait for a fault's effect: as many as there are, even in a short run. And
- * a communicator's life has thousands of calls of the driver, most of them alike: it loads kernels. */
+/* Threads of one process never have to wait for a timeout: many of their steps run even in a short
+ * run. A communicator's life has thousands of driver calls, most of them alike, since it loads
+ * kernels: fewer of them run. */
 static void sweep_strided(int which, long stride)
 {
     const struct arrangement *arrangement = &arrangements[which / PER_ARRANGEMENT];
@@ -433,7 +437,7 @@ static void sweep_strided(int which, long stride)
     if (kind == DRIVER)
         stride *= 2;
     else if (arrangement->hosts != NULL)
-        stride *= 3; /* a process that is mute for good costs all their time */
+        stride *= 3; /* a process that is silent for good costs the full timeouts */
     else if (arrangement->processes == 1)
         stride = (stride + 40) / 41;
     sweep_kind(arrangement, kind, stride);

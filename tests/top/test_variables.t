@@ -1,5 +1,6 @@
 #!/usr/bin/env perl
-# Every variable SYMWIN_... that is read anywhere is in docs/environment.md, and settings.c is the only reader of its own.
+# Every variable SYMWIN_... that any file reads is in docs/environment.md, and only settings.c reads
+# those of its own table.
 use strict;
 use warnings;
 use FindBin;
@@ -18,12 +19,15 @@ my $page  = slurp('docs/environment.md');
 my %table = map { $_ => 1 } slurp('src/base/settings.c') =~ /\{"(SYMWIN_\w+)"/g;
 cmp_ok(scalar keys %table, '>=', 19, 'the table has rows');
 my $read = 0;
-for my $file (sort glob('*.c src/*/*.c emu/*.c nccl/*.c bench/*.c bench/perf/*.c tools/info/*.c examples/*/*.c examples/*/*.cu')) {
+for my $file (sort glob('*.c src/*/*.c emu/*.c nccl/*.c bench/*.c bench/perf/*.c tools/info/*.c '
+            . 'examples/*/*.c examples/*/*.cu')) {
     my $text = slurp($file);
     for my $name ($text =~ /(?:getenv|is_set|switched)\(\s*"(SYMWIN_\w+)"/g) {
         $read++;
-        ok($page =~ /`\Q$name\E`/, "$file: $name is documented") if $name ne 'SYMWIN_PERF_BREAK'; # for tests
-        ok(!$table{$name} || $file !~ m{\A(?:src/.*|[^/]*\.c)\z}, "$file: $name is not the table's");
+        ok($page =~ /`\Q$name\E`/, "$file: $name is documented")
+          if $name ne 'SYMWIN_PERF_BREAK'; # for tests
+        ok(!$table{$name} || $file !~ m{\A(?:src/.*|[^/]*\.c)\z},
+            "$file: $name is not the table's");
     }
 }
 cmp_ok($read, '>', 5, 'variables are found');
