@@ -38,22 +38,22 @@ struct sw_group {
     uint16_t *process_of;           /* owned: of each rank */
     uint16_t *host_of;              /* owned: of each rank */
     struct sw_peer_socket *sockets; /* owned: to each process of this host */
-    struct sw_handle_exchange
-        *handle_exchange; /* owned, freed by trade_free(); NULL: all ranks are in this process */
-    void (*trade_free)(struct sw_handle_exchange *handle_exchange);
+    /* Owned, freed by handle_exchange_free(). NULL: all ranks are in this process. */
+    struct sw_handle_exchange *handle_exchange;
+    void (*handle_exchange_free)(struct sw_handle_exchange *handle_exchange);
     struct sw_host_link *links; /* owned: to each host; NULL: there is only one */
     int *through;               /* owned, if there are more hosts: see sw_exchange_hosts */
     uint64_t *posts_sent;       /* owned, as that: rounds whose posts went to the deciding host */
     struct sw_exchange_hosts exchange_hosts;
     /* Called when another host may have ended it, on the service thread; NULL: nobody has to know. May free the group. */
     void (*on_far_end)(const struct sw_group *group);
-    struct sw_message
-        *mail; /* owned: for ranks of this process; under the service lock, as the next ones */
-    struct sw_message **mail_end; /* where the next one goes */
-    int *waiting;                 /* owned: of each rank, how many of its letters are there */
-    int mail_fds;                 /* descriptors with them */
-    pthread_cond_t mail_came;
-    int trading;                  /* handles are being traded: the service thread reads no line */
+    /* Owned: messages for ranks of this process. Under the poll lock, as the next ones. */
+    struct sw_message *mailbox;
+    struct sw_message **mailbox_end; /* where the next one goes */
+    int *waiting;                    /* owned: of each rank, how many of its messages wait */
+    int mailbox_fds;                 /* descriptors with them */
+    pthread_cond_t mailbox_changed;
+    int exchanging_handles;       /* the poll thread then reads no peer socket */
     struct sw_poll_watch pulse;   /* of the process that links this host with others */
     _Atomic uint64_t rounds_sent; /* by the deciding host's linking process */
     atomic_int refs;              /* ranks that joined and have not left */

@@ -58,7 +58,7 @@ void sw_mailbox_destroy(struct sw_group *group);
 
 /* ---- for handles.c: which reads the lines itself while it trades ---- */
 
-void sw_mailbox_trade(struct sw_group *group, int begins);
+void sw_mailbox_exchange_handles(struct sw_group *group, int begins);
 
 /* The next frame of a registration, as sw_frame_receive_now(). */
 int sw_mailbox_next_handle(struct sw_peer_socket *socket, union sw_frame *frame, int *fd);

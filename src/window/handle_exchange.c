@@ -295,7 +295,7 @@ symwin_status sw_handle_exchange_create(struct sw_group *group)
     if (x == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", group->nranks);
     group->handle_exchange = x;
-    group->trade_free = exchange_free;
+    group->handle_exchange_free = exchange_free;
     x->group = group;
     x->fds = malloc(nranks * sizeof *x->fds);
     x->exported = malloc(nranks * sizeof *x->exported);
@@ -337,10 +337,10 @@ symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *
     x->call = call;
     x->deadline = sw_now_ms() + timeout_ms;
     prepare(x);
-    sw_mailbox_trade(group, 1);
+    sw_mailbox_exchange_handles(group, 1);
     export_all(x);
     status = exchange_all(x);
-    sw_mailbox_trade(group, 0);
+    sw_mailbox_exchange_handles(group, 0);
     sw_exchange_waits_for(group->exchange, group->leader, -1);
     for (r = 0; r < group->nranks; r++)
         if (x->fds[r] >= 0)
