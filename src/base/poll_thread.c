@@ -332,7 +332,7 @@ static void *serve(void *arg)
     struct turn t;
 
     (void)arg;
-    pthread_setname_np(pthread_self(), "symwin-service");
+    pthread_setname_np(pthread_self(), "symwin-poll");
     turn_few(&t);
     sw_poll_lock();
     while (poll_thread.state == RUNNING) {
@@ -360,7 +360,7 @@ static symwin_status start(void)
     poll_thread.kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (poll_thread.kick < 0)
         return sw_fail(SYMWIN_NO_MEMORY,
-                       "no descriptor for the service thread: %s; raise ulimit -n",
+                       "no file descriptor for the poll thread: %s; raise ulimit -n",
                        strerror(errno));
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -373,7 +373,7 @@ static symwin_status start(void)
     close(poll_thread.kick);
     poll_thread.kick = -1;
     return sw_fail(SYMWIN_NO_MEMORY,
-                   "the service thread cannot start: %s; raise ulimit -u or ulimit -v",
+                   "the poll thread cannot start: %s; raise ulimit -u or ulimit -v",
                    strerror(error));
 }
 
