@@ -113,8 +113,8 @@ static symwin_status check_options(const symwin_comm_options *o)
         o->max_blocks < 0)
         return sw_fail(
             SYMWIN_INVALID,
-            "%s: timeout_ms %d, bootstrap_timeout_ms %d, kernel_timeout_ms %d, max_blocks %d: none "
-            "may be negative (but kernel_timeout_ms -1)",
+            "%s: timeout_ms %d, bootstrap_timeout_ms %d, kernel_timeout_ms %d, max_blocks %d: "
+            "none may be negative, except kernel_timeout_ms -1",
             create_call, o->timeout_ms, o->bootstrap_timeout_ms, o->kernel_timeout_ms,
             o->max_blocks);
     if (o->slot_bytes % 16 != 0 || o->slot_bytes > (size_t)1 << 32)
@@ -347,9 +347,9 @@ static symwin_status check_neighbours(symwin_comm *comm)
     if (!sw_driver_is_emulated() && comm->local_on_device > connections)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "%s: %d ranks share device %d, which runs the streams of %d at the same time; "
-            "set CUDA_DEVICE_MAX_CONNECTIONS to at least the number of ranks (32 at most) "
-            "before CUDA starts, or use fewer ranks a device",
+            "%s: %d ranks share device %d, which runs the streams of %d ranks at the same time; "
+            "set CUDA_DEVICE_MAX_CONNECTIONS to at least the number of ranks (32 at most) before "
+            "CUDA starts, or use fewer ranks per device",
             create_call, comm->local_on_device, comm->device, connections);
     return SYMWIN_OK;
 }

@@ -201,8 +201,8 @@ static symwin_status check_guard(const char *call, const struct sw_allocation *a
     if (i == sizeof guard)
         return SYMWIN_OK;
     return sw_fail(SYMWIN_INVALID,
-                   "%s: byte %zu of the %zu at 0x%llx was written, which is past the end; it is "
-                   "free now",
+                   "%s: byte %zu of the allocation of %zu bytes at 0x%llx was written, which is "
+                   "past the end; it has been freed",
                    call, a->asked + i, a->asked, a->begin);
 }
 
@@ -298,8 +298,8 @@ static symwin_status take_back(const char *call, void *ptr, int late)
     } else if (a.holds > 0)
         status = sw_fail(
             SYMWIN_BUSY,
-            "%s: %p is registered %d times, as a window or by symwin_register, or in a channel; "
-            "deregister, or destroy the channel, first",
+            "%s: %p is in use %d times (windows, registrations, channels); deregister it, or "
+            "destroy the channel, first",
             call, ptr, a.holds);
     else
         given = 1;

@@ -44,7 +44,7 @@ SYMWIN_API symwin_status symwin_launch_query(symwin_launch_info *info);
  *                     and MASTER_ADDR or MASTER_PORT is missing or invalid; or another process
  *                     joins as this rank of a job of that name at the same time
  *                     (symwin_comm_create() may be the first to find that)
- *   SYMWIN_TIMEOUT    rank 0 did not come within SYMWIN_BOOTSTRAP_TIMEOUT_MS (default 60,000)
+ *   SYMWIN_TIMEOUT    rank 0 did not join within SYMWIN_BOOTSTRAP_TIMEOUT_MS (default 60,000)
  *   SYMWIN_DENIED     no folder belongs to this user alone; or the job is on several hosts, and
  *                     SYMWIN_SECRET is missing or too short, or rank 0 cannot listen at its address
  *   SYMWIN_NO_MEMORY  as symwin_unique_id_create(), on rank 0 */

@@ -174,7 +174,7 @@ struct sw_handle_table {
     struct sw_handle_entry {
         void *thing;      /* NULL: free */
         uintptr_t handle; /* of a free entry: 1 + the next free slot; 0: none */
-    } * tickets;          /* owned */
+    } * entries;          /* owned */
     size_t room, count, first_free;
 };
 

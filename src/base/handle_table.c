@@ -12,21 +12,21 @@ static _Atomic uintptr_t last;
 int sw_handle_table_reserve(struct sw_handle_table *t)
 {
     const size_t room = t->room == 0 ? 16 : 2 * t->room;
-    struct sw_handle_entry *tickets;
+    struct sw_handle_entry *entries;
     size_t slot;
 
     if (t->first_free != 0)
         return 1;
     if (room > SW_HANDLES_MOST)
         return 0;
-    tickets = realloc(t->tickets, room * sizeof *tickets);
-    if (tickets == NULL)
+    entries = realloc(t->entries, room * sizeof *entries);
+    if (entries == NULL)
         return 0;
     for (slot = room; slot > t->room; slot--) { /* so the lowest slot is used first */
-        tickets[slot - 1] = (struct sw_handle_entry){NULL, t->first_free};
+        entries[slot - 1] = (struct sw_handle_entry){NULL, t->first_free};
         t->first_free = slot;
     }
-    t->tickets = tickets;
+    t->entries = entries;
     t->room = room;
     return 1;
 }
@@ -34,21 +34,21 @@ int sw_handle_table_reserve(struct sw_handle_table *t)
 uintptr_t sw_handle_table_add(struct sw_handle_table *t, void *thing)
 {
     const size_t slot = t->first_free - 1;
-    struct sw_handle_entry *ticket = &t->tickets[slot];
+    struct sw_handle_entry *entry = &t->entries[slot];
 
-    t->first_free = ticket->handle;
+    t->first_free = entry->handle;
     t->count++;
     /* Numbers start at 1, so no handle is 0. */
-    *ticket = (struct sw_handle_entry){thing,
-                                       (atomic_fetch_add(&last, 1) + 1) * SW_HANDLES_MOST | slot};
-    return ticket->handle;
+    *entry = (struct sw_handle_entry){thing,
+                                      (atomic_fetch_add(&last, 1) + 1) * SW_HANDLES_MOST | slot};
+    return entry->handle;
 }
 
 void *sw_handle_table_find(const struct sw_handle_table *t, uintptr_t handle)
 {
     const size_t slot = handle & SLOT_MASK;
 
-    return slot < t->room && t->tickets[slot].handle == handle ? t->tickets[slot].thing : NULL;
+    return slot < t->room && t->entries[slot].handle == handle ? t->entries[slot].thing : NULL;
 }
 
 void sw_handle_table_remove(struct sw_handle_table *t, uintptr_t handle)
@@ -57,7 +57,7 @@ void sw_handle_table_remove(struct sw_handle_table *t, uintptr_t handle)
 
     if (sw_handle_table_find(t, handle) == NULL)
         return;
-    t->tickets[slot] = (struct sw_handle_entry){NULL, t->first_free};
+    t->entries[slot] = (struct sw_handle_entry){NULL, t->first_free};
     t->first_free = slot + 1;
     t->count--;
 }
@@ -65,7 +65,7 @@ void sw_handle_table_remove(struct sw_handle_table *t, uintptr_t handle)
 void *sw_handle_table_next(const struct sw_handle_table *t, size_t *at)
 {
     while (*at < t->room) {
-        void *thing = t->tickets[(*at)++].thing;
+        void *thing = t->entries[(*at)++].thing;
 
         if (thing != NULL)
             return thing;
@@ -75,6 +75,6 @@ void *sw_handle_table_next(const struct sw_handle_table *t, size_t *at)
 
 void sw_handle_table_release(struct sw_handle_table *t)
 {
-    free(t->tickets);
+    free(t->entries);
     *t = (struct sw_handle_table){0};
 }

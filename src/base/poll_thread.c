@@ -34,10 +34,10 @@ static struct {
     struct sw_poll_watch *watches;
     size_t count;
     uint64_t next_id;
-} service = {.mutex = PTHREAD_MUTEX_INITIALIZER,
-             .stopped = PTHREAD_COND_INITIALIZER,
-             .once = PTHREAD_ONCE_INIT,
-             .kick = -1};
+} poll_thread = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                 .stopped = PTHREAD_COND_INITIALIZER,
+                 .once = PTHREAD_ONCE_INIT,
+                 .kick = -1};
 
 int64_t sw_now_ms(void)
 {
@@ -49,14 +49,14 @@ int64_t sw_now_ms(void)
 
 void sw_poll_lock(void)
 {
-    pthread_mutex_lock(&service.mutex);
+    pthread_mutex_lock(&poll_thread.mutex);
 }
 
 void sw_poll_unlock(void)
 {
     const int error = errno;
 
-    pthread_mutex_unlock(&service.mutex);
+    pthread_mutex_unlock(&poll_thread.mutex);
     errno = error;
 }
 
@@ -66,18 +66,19 @@ int sw_poll_wait(pthread_cond_t *changed, int64_t deadline)
                                    .tv_nsec = (long)(deadline % 1000) * 1000000};
 
     if (deadline == INT64_MAX)
-        return pthread_cond_wait(changed, &service.mutex) == 0;
-    return pthread_cond_clockwait(changed, &service.mutex, CLOCK_MONOTONIC, &until) != ETIMEDOUT;
+        return pthread_cond_wait(changed, &poll_thread.mutex) == 0;
+    return pthread_cond_clockwait(changed, &poll_thread.mutex, CLOCK_MONOTONIC, &until) !=
+           ETIMEDOUT;
 }
 
 /* ---- fork ---- */
 
 /* Linux gives out no higher numbers unless fs.nr_open was raised. The bits take 128 KiB; pages for
  * high numbers are never touched where numbers are low. */
-enum { MOST_KEPT = 1 << 20, WORD_BITS = 32 };
+enum { MOST_FDS = 1 << 20, WORD_BITS = 32 };
 
-static atomic_uint kept[MOST_KEPT / WORD_BITS]; /* close-on-fork set: a bit per descriptor */
-static atomic_int words_kept;                   /* 1 + the highest word ever used */
+static atomic_uint close_on_fork[MOST_FDS / WORD_BITS]; /* a bit per descriptor */
+static atomic_int words_used;                           /* 1 + the highest word ever used */
 
 enum { MOST_FORGET = 4 };
 
@@ -92,20 +93,20 @@ int sw_fork_set_add(int fd)
     watch_forks();
     if (fd < 0)
         return 1;
-    if (fd >= MOST_KEPT)
+    if (fd >= MOST_FDS)
         return 0;
-    atomic_fetch_or(&kept[fd / WORD_BITS], 1u << fd % WORD_BITS);
-    words = atomic_load(&words_kept);
+    atomic_fetch_or(&close_on_fork[fd / WORD_BITS], 1u << fd % WORD_BITS);
+    words = atomic_load(&words_used);
     while (words <= fd / WORD_BITS &&
-           !atomic_compare_exchange_weak(&words_kept, &words, fd / WORD_BITS + 1))
+           !atomic_compare_exchange_weak(&words_used, &words, fd / WORD_BITS + 1))
         ;
     return 1;
 }
 
 void sw_fork_set_remove(int fd)
 {
-    if (fd >= 0 && fd < MOST_KEPT)
-        atomic_fetch_and(&kept[fd / WORD_BITS], ~(1u << fd % WORD_BITS));
+    if (fd >= 0 && fd < MOST_FDS)
+        atomic_fetch_and(&close_on_fork[fd / WORD_BITS], ~(1u << fd % WORD_BITS));
 }
 
 int sw_fork_set_add_new(int fd)
@@ -126,12 +127,12 @@ void sw_fork_set_close(int fd)
 }
 
 /* Some of them were watched, and are closed already. */
-static void close_kept(void)
+static void close_all(void)
 {
     int fd;
 
-    for (fd = 0; fd < words_kept * WORD_BITS; fd++)
-        if ((atomic_load(&kept[fd / WORD_BITS]) & 1u << fd % WORD_BITS) != 0) {
+    for (fd = 0; fd < words_used * WORD_BITS; fd++)
+        if ((atomic_load(&close_on_fork[fd / WORD_BITS]) & 1u << fd % WORD_BITS) != 0) {
             sw_fork_set_remove(fd);
             close(fd);
         }
@@ -143,18 +144,19 @@ static void fork_child(void)
     struct sw_poll_watch *w;
     int i;
 
-    for (w = service.watches; w != NULL; w = w->next)
+    for (w = poll_thread.watches; w != NULL; w = w->next)
         if (w->fd >= 0)
             close(w->fd);
-    if (service.kick >= 0)
-        close(service.kick);
-    close_kept();
-    service.watches = NULL;
-    service.count = 0;
-    service.state = QUIET;
-    service.kick = -1;
+    if (poll_thread.kick >= 0)
+        close(poll_thread.kick);
+    close_all();
+    poll_thread.watches = NULL;
+    poll_thread.count = 0;
+    poll_thread.state = QUIET;
+    poll_thread.kick = -1;
     sw_closer_child();
-    pthread_cond_init(&service.stopped, NULL); /* its copied state may count the parent's waiters */
+    /* Its copied state may count the parent's waiters. */
+    pthread_cond_init(&poll_thread.stopped, NULL);
     for (i = 0; i < MOST_FORGET && (forget = atomic_load(&forgets[i])) != NULL; i++)
         forget();
     sw_poll_unlock();
@@ -179,7 +181,7 @@ static void watch_once(void)
 
 static void watch_forks(void)
 {
-    pthread_once(&service.once, watch_once);
+    pthread_once(&poll_thread.once, watch_once);
 }
 
 void sw_fork_register(void (*forget)(void))
@@ -201,7 +203,7 @@ static void kick(void)
 {
     const uint64_t one = 1;
 
-    if (service.kick >= 0 && write(service.kick, &one, sizeof one) < 0)
+    if (poll_thread.kick >= 0 && write(poll_thread.kick, &one, sizeof one) < 0)
         return; /* the counter is full: the thread will wake anyway */
 }
 
@@ -254,12 +256,12 @@ static void turn_fill(struct turn *t)
     const struct sw_poll_watch *w;
 
     t->deadline = INT64_MAX;
-    if (t->room < service.count + 1 && !turn_grow(t, (service.count + 1) * 2))
+    if (t->room < poll_thread.count + 1 && !turn_grow(t, (poll_thread.count + 1) * 2))
         t->deadline = sw_now_ms() + 10;
-    t->polls[0] = (struct pollfd){.fd = service.kick, .events = POLLIN};
+    t->polls[0] = (struct pollfd){.fd = poll_thread.kick, .events = POLLIN};
     t->ids[0] = 0;
     t->count = 1;
-    for (w = service.watches; w != NULL && t->count < t->room; w = w->next) {
+    for (w = poll_thread.watches; w != NULL && t->count < t->room; w = w->next) {
         t->polls[t->count] = (struct pollfd){.fd = w->fd, .events = w->events};
         t->ids[t->count++] = w->id;
         if (w->deadline < t->deadline)
@@ -269,7 +271,7 @@ static void turn_fill(struct turn *t)
 
 static struct sw_poll_watch *watch_named(uint64_t id)
 {
-    struct sw_poll_watch *w = service.watches;
+    struct sw_poll_watch *w = poll_thread.watches;
 
     while (w != NULL && w->id != id)
         w = w->next;
@@ -278,7 +280,7 @@ static struct sw_poll_watch *watch_named(uint64_t id)
 
 static struct sw_poll_watch *watch_late(int64_t now)
 {
-    struct sw_poll_watch *w = service.watches;
+    struct sw_poll_watch *w = poll_thread.watches;
 
     while (w != NULL && w->deadline > now)
         w = w->next;
@@ -294,8 +296,8 @@ static void turn_serve(const struct turn *t)
     uint64_t kicks;
     size_t i;
 
-    if (t->count > 0 && t->polls[0].revents != 0 && read(service.kick, &kicks, sizeof kicks) < 0 &&
-        errno != EAGAIN)
+    if (t->count > 0 && t->polls[0].revents != 0 &&
+        read(poll_thread.kick, &kicks, sizeof kicks) < 0 && errno != EAGAIN)
         return;
     for (i = 1; i < t->count; i++) {
         if (t->polls[i].revents == 0)
@@ -330,10 +332,10 @@ static void *serve(void *arg)
     struct turn t;
 
     (void)arg;
-    pthread_setname_np(pthread_self(), "symwin-service");
+    pthread_setname_np(pthread_self(), "symwin-poll");
     turn_few(&t);
     sw_poll_lock();
-    while (service.state == RUNNING) {
+    while (poll_thread.state == RUNNING) {
         turn_fill(&t);
         sw_poll_unlock();
         turn_wait(&t);
@@ -351,27 +353,27 @@ static symwin_status start(void)
     sigset_t all, before;
     int error;
 
-    while (service.state == STOPPING)
-        pthread_cond_wait(&service.stopped, &service.mutex);
-    if (service.state == RUNNING)
+    while (poll_thread.state == STOPPING)
+        pthread_cond_wait(&poll_thread.stopped, &poll_thread.mutex);
+    if (poll_thread.state == RUNNING)
         return SYMWIN_OK;
-    service.kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (service.kick < 0)
+    poll_thread.kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (poll_thread.kick < 0)
         return sw_fail(SYMWIN_NO_MEMORY,
-                       "no descriptor for the service thread: %s; raise ulimit -n",
+                       "no file descriptor for the poll thread: %s; raise ulimit -n",
                        strerror(errno));
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    service.state = RUNNING;
-    error = pthread_create(&service.thread, NULL, serve, NULL);
+    poll_thread.state = RUNNING;
+    error = pthread_create(&poll_thread.thread, NULL, serve, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0)
         return SYMWIN_OK;
-    service.state = QUIET;
-    close(service.kick);
-    service.kick = -1;
+    poll_thread.state = QUIET;
+    close(poll_thread.kick);
+    poll_thread.kick = -1;
     return sw_fail(SYMWIN_NO_MEMORY,
-                   "the service thread cannot start: %s; raise ulimit -u or ulimit -v",
+                   "the poll thread cannot start: %s; raise ulimit -u or ulimit -v",
                    strerror(error));
 }
 
@@ -383,10 +385,10 @@ symwin_status sw_poll_add(struct sw_poll_watch *watch)
     status = start();
     if (status != SYMWIN_OK)
         return status;
-    watch->id = ++service.next_id;
-    watch->next = service.watches;
-    service.watches = watch;
-    service.count++;
+    watch->id = ++poll_thread.next_id;
+    watch->next = poll_thread.watches;
+    poll_thread.watches = watch;
+    poll_thread.count++;
     kick();
     return SYMWIN_OK;
 }
@@ -398,7 +400,7 @@ void sw_poll_changed(void)
 
 void sw_poll_remove(struct sw_poll_watch *watch)
 {
-    struct sw_poll_watch **at = &service.watches;
+    struct sw_poll_watch **at = &poll_thread.watches;
 
     if (watch->id == 0)
         return;
@@ -406,7 +408,7 @@ void sw_poll_remove(struct sw_poll_watch *watch)
         at = &(*at)->next;
     if (*at == watch) {
         *at = watch->next;
-        service.count--;
+        poll_thread.count--;
     }
     watch->id = 0;
     kick(); /* or poll() would go on with a closed descriptor */
@@ -415,19 +417,19 @@ void sw_poll_remove(struct sw_poll_watch *watch)
 void sw_poll_settle(void)
 {
     sw_poll_lock();
-    if (service.state == RUNNING && service.watches == NULL &&
-        !pthread_equal(service.thread, pthread_self())) {
-        const pthread_t thread = service.thread;
+    if (poll_thread.state == RUNNING && poll_thread.watches == NULL &&
+        !pthread_equal(poll_thread.thread, pthread_self())) {
+        const pthread_t thread = poll_thread.thread;
 
-        service.state = STOPPING;
+        poll_thread.state = STOPPING;
         kick();
         sw_poll_unlock();
         pthread_join(thread, NULL);
         sw_poll_lock();
-        close(service.kick);
-        service.kick = -1;
-        service.state = QUIET;
-        pthread_cond_broadcast(&service.stopped);
+        close(poll_thread.kick);
+        poll_thread.kick = -1;
+        poll_thread.state = QUIET;
+        pthread_cond_broadcast(&poll_thread.stopped);
     }
     sw_poll_unlock();
 }

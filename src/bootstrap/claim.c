@@ -93,11 +93,12 @@ symwin_status sw_claim_take(const char *file, int rank, const char *job, const c
     free(claim);
     if (error == EWOULDBLOCK)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: another process comes as rank %d of job \"%s\" at the same time: set "
-                       "SYMWIN_JOB to a name that each job has for itself",
+                       "%s: another process joins as rank %d of job \"%s\" at the same time: set "
+                       "SYMWIN_JOB to a name unique to each job",
                        call, rank, job);
     if (error == EMFILE || error == ENFILE)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no descriptor for %s.%d; raise ulimit -n", call, file,
+        return sw_fail(SYMWIN_NO_MEMORY,
+                       "%s: no file descriptor is left for %s.%d; raise ulimit -n", call, file,
                        rank);
     return SYMWIN_OK; /* no claim, for example on a file system without locks */
 }

@@ -70,7 +70,7 @@ static symwin_status connect_local(const struct sw_id *id, int64_t deadline, int
             call);
     if (lstat(id->folder, &folder) != 0 && errno == EACCES)
         return sw_fail(SYMWIN_DENIED,
-                       "%s: %s cannot be entered: all ranks must run as one user, with access to "
+                       "%s: %s cannot be accessed: all ranks must run as one user, with access to "
                        "the TMPDIR of the process that made the id",
                        call, id->folder);
     if (lstat(id->folder, &folder) != 0)
@@ -102,7 +102,7 @@ static symwin_status connect_local(const struct sw_id *id, int64_t deadline, int
     }
     if (!sw_socket_same_user(fd, &pid)) {
         sw_fork_set_close(fd);
-        return sw_fail(SYMWIN_DENIED, "%s: the process at %s is not this user's", call,
+        return sw_fail(SYMWIN_DENIED, "%s: the process at %s belongs to another user", call,
                        address.sun_path);
     }
     *out = fd;
@@ -233,20 +233,23 @@ symwin_status sw_client_recv_frame(struct sw_connection *connection, union sw_fr
         break;
     case EPIPE:
         return sw_fail(SYMWIN_PEER_LOST,
-                       "%s: the process that made the id ended before all ranks had come", call);
+                       "%s: the process that made the id ended before all ranks had joined", call);
     case ETIMEDOUT:
         return sw_fail(SYMWIN_TIMEOUT, "%s: the process that made the id did not answer in time",
                        call);
     case EMFILE:
         return sw_fail(SYMWIN_NO_MEMORY,
-                       "%s: no descriptor is left for a line to another process; raise ulimit -n",
+                       "%s: no file descriptor is left for a socket to another process; raise "
+                       "ulimit -n",
                        call);
     default:
         if (!sw_frame_is_theirs(error))
-            return sw_fail(SYMWIN_NO_MEMORY, "%s: no word from the process that made the id: %s",
-                           call, strerror(error));
-        return sw_fail(SYMWIN_DENIED, "%s: what answers is not the process that made the id (%s)",
-                       call, strerror(error));
+            return sw_fail(SYMWIN_NO_MEMORY,
+                           "%s: cannot receive from the process that made the id: %s", call,
+                           strerror(error));
+        return sw_fail(SYMWIN_DENIED,
+                       "%s: the answer is not from the process that made the id (%s)", call,
+                       strerror(error));
     }
     if (frame->header.type == type ||
         (type == SW_FRAME_TABLE && frame->header.type == SW_FRAME_HERE && connection->stream))
@@ -257,8 +260,9 @@ symwin_status sw_client_recv_frame(struct sw_connection *connection, union sw_fr
     }
     if (frame->header.type == SW_FRAME_REFUSAL)
         return sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text);
-    return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent frame %d where %d was due",
-                   call, frame->header.type, (int)type);
+    return sw_fail(SYMWIN_DENIED,
+                   "%s: the process that made the id sent a frame of type %d instead of %d", call,
+                   frame->header.type, (int)type);
 }
 
 symwin_status sw_client_send_frame(struct sw_connection *connection, const union sw_frame *frame,
@@ -269,7 +273,7 @@ symwin_status sw_client_send_frame(struct sw_connection *connection, const union
     if (error == 0 || (sw_frame_is_theirs(error) && error != ETIMEDOUT))
         return SYMWIN_OK;
     return sw_fail(error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_NO_MEMORY,
-                   "%s: no word to the process that made the id: %s", call, strerror(error));
+                   "%s: cannot send to the process that made the id: %s", call, strerror(error));
 }
 
 /* Any process can answer at an address and port. So without a proof nothing counts: neither a
@@ -284,9 +288,9 @@ static symwin_status fail_unproved(const struct sw_id *id, union sw_frame *answe
     (void)getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
                       NI_NUMERICHOST | NI_NUMERICSERV);
     return sw_fail(SYMWIN_BUSY,
-                   "%s: what answers at %s, port %s, has not proved that it knows the id's secret: "
-                   "the process that made the id is stopped, the id has served, or the port is "
-                   "another program's",
+                   "%s: the process at %s, port %s, has not proved that it knows the id's secret: "
+                   "the process that made the id is stopped, the id has been used, or the port "
+                   "belongs to another program",
                    call, host, port);
 }
 
@@ -428,8 +432,7 @@ symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
             memcpy(busy_text, symwin_last_error(), sizeof busy_text);
         if (sw_now_ms() >= deadline && busy_text[0] != '\0' &&
             (status == SYMWIN_BUSY || status == SYMWIN_TIMEOUT))
-            return sw_fail(SYMWIN_TIMEOUT, "%s; so it was until this rank's time was over",
-                           busy_text);
+            return sw_fail(SYMWIN_TIMEOUT, "%s; this lasted until this rank's timeout", busy_text);
         if (!should_retry(id, status, connection, frame) || sw_now_ms() >= deadline)
             return status;
         nanosleep(status == SYMWIN_BUSY && !connection->stream ? &moment : &pause, NULL);

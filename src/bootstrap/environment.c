@@ -184,7 +184,7 @@ static symwin_status read_tasks(const char *call, const char *const *row, struct
 {
     const char *list = getenv(row[LOCAL_NRANKS]);
     int node = 0;
-    const symwin_status status = read_number(call, row[NODE], "this host's place in the job", 0,
+    const symwin_status status = read_number(call, row[NODE], "this host's number in the job", 0,
                                              SW_MAX_RANKS - 1, &node);
 
     if (status != SYMWIN_OK)
@@ -193,8 +193,8 @@ static symwin_status read_tasks(const char *call, const char *const *row, struct
     if (out->local_nranks > 0)
         return SYMWIN_OK;
     return sw_fail(SYMWIN_INVALID,
-                   "%s: %s is \"%.64s\"; set it to the numbers of processes, each from 1 to %d, on "
-                   "hosts 0 to %s=%d at least, like \"4(x2),3\"",
+                   "%s: %s is \"%.64s\"; set it to the number of processes on each host, from 1 "
+                   "to %d, for hosts 0 to %s=%d at least, like \"4(x2),3\"",
                    call, row[LOCAL_NRANKS], list, out->nranks, row[NODE], node);
 }
 
@@ -228,8 +228,9 @@ static symwin_status read_address(const char *call, struct sw_launch *out)
         return SYMWIN_OK;
     if (text[0] == '\0' || strlen(text) >= sizeof out->address)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: %s is \"%.64s\"; set it to rank 0's host, in 1 to %zu bytes", call,
-                       name, text, sizeof out->address - 1);
+                       "%s: %s is \"%.64s\"; set it to the name or address of rank 0's host, 1 to "
+                       "%zu bytes",
+                       call, name, text, sizeof out->address - 1);
     strcpy(out->address, text);
     return SYMWIN_OK;
 }
@@ -246,7 +247,7 @@ static symwin_status read_port(const char *call, struct sw_launch *out)
     if (!is_set(name))
         return SYMWIN_OK;
     status = read_number(call, name,
-                         next ? "the port before a free one of rank 0's host, or set SYMWIN_PORT"
+                         next ? "one less than a free port of rank 0's host, or set SYMWIN_PORT"
                               : "a free port of rank 0's host",
                          1, 65535 - next, &out->port);
     out->port += next;
@@ -313,8 +314,8 @@ static symwin_status read_job(const char *call, const char *const *row, struct s
     }
     for (; part != NULL && *part != NULL; part++) {
         if (getenv(*part)[0] == '\0')
-            return sw_fail(SYMWIN_INVALID, "%s: %s is \"\"; set it to what no other job has", call,
-                           *part);
+            return sw_fail(SYMWIN_INVALID, "%s: %s is \"\"; set it to a value unique to this job",
+                           call, *part);
         if (*part == restarts && sw_launch_is_wide(out))
             continue;
         job_add(out, &length, &hash, length > 0 ? "," : "");

@@ -204,8 +204,8 @@ symwin_status sw_rendezvous_hand_out(struct rendezvous *m)
         return sw_rendezvous_own(m, status);
     if (topology.hosts > 1 && lowest_of_host(&topology, 0) == topology.nranks)
         status = sw_fail(SYMWIN_UNSUPPORTED,
-                         "%s: the id was made on a host that has none of the ranks; make it on one "
-                         "that has",
+                         "%s: the id was made on a host that runs none of the ranks; make it on "
+                         "one that does",
                          call);
     if (status == SYMWIN_OK && (topology.processes > 1 || topology.process < 0 || m->table != NULL))
         status = hand_out(m, &topology);

@@ -166,7 +166,7 @@ static symwin_status local_open(void)
         folder_remove();
         if (is_shortage(error))
             return sw_fail(SYMWIN_NO_MEMORY,
-                           "%s: no socket for the ranks to come to: %s; raise ulimit -n", call,
+                           "%s: cannot open a socket for the ranks: %s; raise ulimit -n", call,
                            strerror(error));
         return SYMWIN_OK;
     }
@@ -205,14 +205,14 @@ symwin_status sw_listener_resolve(const char *name, int port, int everywhere, st
 
     if (everywhere && if_nametoindex(name) != 0)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: \"%s\" is an interface, and another one on every host: set MASTER_ADDR "
-                       "or SYMWIN_ADDR to an address of rank 0's host",
+                       "%s: \"%s\" names an interface, which differs from host to host: set "
+                       "MASTER_ADDR or SYMWIN_ADDR to an address of rank 0's host",
                        for_call, name);
     if (everywhere || !interface_address(name, &address)) {
         error = getaddrinfo(name, NULL, &hints, &found);
         if (error != 0)
-            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is no address%s: %s", for_call, name,
-                           everywhere ? "" : " and no interface of this host", gai_strerror(error));
+            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is not an address%s: %s", for_call, name,
+                           everywhere ? "" : " or an interface of this host", gai_strerror(error));
         memcpy(&address, found->ai_addr, found->ai_addrlen);
         freeaddrinfo(found);
     }
@@ -222,8 +222,8 @@ symwin_status sw_listener_resolve(const char *name, int port, int everywhere, st
     /* Other hosts get the id unchanged, and would take the interface index as one of their own. */
     if (!everywhere && sw_id_interface(id) != 0)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: \"%s\" is a link-local address, and other hosts cannot tell of which "
-                       "link: set SYMWIN_ADDR to an address that all hosts reach",
+                       "%s: \"%s\" is a link-local address, which is not valid on other hosts: "
+                       "set SYMWIN_ADDR to an address that all hosts reach",
                        for_call, name);
     return SYMWIN_OK;
 }
@@ -268,8 +268,8 @@ static symwin_status tcp_open(struct sw_id *id)
     }
     if (listener.count == MOST_PORTS)
         return sw_fail(SYMWIN_DENIED,
-                       "%s: ranks are awaited at %d addresses and ports already, the most there "
-                       "can be: let them come, or release their ids",
+                       "%s: already listening at %d addresses and ports, the maximum: let their "
+                       "ranks join, or release their ids",
                        call, listener.count);
     port->where = (struct sw_id){.family = id->family, .port = id->port}; /* no secret */
     memcpy(port->where.address, id->address, sizeof id->address);
@@ -437,7 +437,7 @@ static void receive_join(struct sw_accepted *v, const union sw_frame *in)
     if (!sw_digest_equal(proof, in->join.proof) || !pid_matches(v, &in->join)) {
         sw_listener_refuse(
             v, SYMWIN_DENIED, -1,
-            "symwin_comm_create: the proof does not fit the id: pass the id as it was made");
+            "symwin_comm_create: the proof does not match the id: pass the id unchanged");
         return;
     }
     v->has_slot = 1;
@@ -476,9 +476,9 @@ static void accepted_ready(struct sw_poll_watch *watch, short events)
 }
 
 static const char too_many[] =
-    "symwin_comm_create: too many connect to the process that made the id";
-static const char too_few[] = "symwin_comm_create: the process that made the id has too few "
-                              "descriptors for all who connect; raise its ulimit -n";
+    "symwin_comm_create: too many connections to the process that made the id";
+static const char too_few[] = "symwin_comm_create: the process that made the id has too few file "
+                              "descriptors for all connections; raise its ulimit -n";
 
 /* Refuses the oldest connection without HELLO; if all have sent it, the oldest one without a slot.
  * After HELLO it may be a rank in its handshake. In either case a rank connects again. */

@@ -101,7 +101,7 @@ static symwin_status receive_descriptors(struct sw_connection *connection,
             break;
         if (!sw_socket_is(fd, 0) || frame->pass.process >= topology->processes ||
             frame->pass.process == topology->process || topology->sockets[frame->pass.process] >= 0)
-            return wrong_frame("line", fd);
+            return wrong_frame("socket", fd);
         topology->sockets[frame->pass.process] = fd;
     }
     for (r = 0; r < rank && topology->locations[r].host != topology->host; r++)
@@ -281,7 +281,7 @@ static symwin_status fail_group(struct sw_group *group, symwin_status status,
     if (maker >= 0)
         sw_fail(status, "%s: rank %d, whose process made the id, %s", call, maker,
                 status == SYMWIN_TIMEOUT ? "did not answer in time"
-                                         : "ended before all ranks could go");
+                                         : "ended before all ranks were ready");
     return status;
 }
 
@@ -347,8 +347,8 @@ static symwin_status await_id(const char *tail, struct sw_id *local,
         if (sw_now_ms() >= deadline)
             return sw_fail(
                 SYMWIN_TIMEOUT,
-                "%s: rank %d, the lowest on this host, did not come in time to where the host's "
-                "ranks meet; they need the same TMPDIR",
+                "%s: rank %d, the lowest on this host, did not join the other ranks of the host "
+                "in time; all need the same TMPDIR",
                 call, lowest);
     }
     sw_error_restore(text); /* looks that fail are no error */
@@ -472,7 +472,7 @@ static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join
         return status;
     }
     if (frame.table.nranks != join->nranks)
-        status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id counts %d ranks, not %d",
+        status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id expects %d ranks, not %d",
                          call, frame.table.nranks, join->nranks);
     table = frame.table;
     if (status == SYMWIN_OK && table.hosts > 1)

@@ -176,8 +176,8 @@ symwin_status sw_process_join_await(struct sw_process_join *own, int64_t deadlin
         free(own);
     } else {
         remember_abandoned(own, status, deadline);
-        sw_fail(status, "symwin_comm_create: the lowest rank of this process did not bring the "
-                        "communicator home");
+        sw_fail(status, "symwin_comm_create: the lowest rank of this process did not create the "
+                        "communicator in time");
     }
     sw_poll_unlock();
     return status;

@@ -125,7 +125,7 @@ static void rendezvous_end(struct rendezvous *m)
     past->culprit = failed ? m->culprit : SW_FRAME_UNKNOWN;
     snprintf(past->text, sizeof past->text, "%s",
              failed ? m->text
-                    : "symwin_comm_create: this id has served; make a new one for every "
+                    : "symwin_comm_create: this id has been used; make a new one for every "
                       "communicator");
     while (*at != m)
         at = &(*at)->next;
@@ -193,7 +193,7 @@ symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame 
         return SYMWIN_OK;
     if (!sw_frame_is_theirs(error))
         return sw_rendezvous_own(m, sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
-    sw_fail(SYMWIN_PEER_LOST, "%s: rank %d came, but cannot be reached any more: %s", call,
+    sw_fail(SYMWIN_PEER_LOST, "%s: rank %d joined, but cannot be reached any more: %s", call,
             sw_rendezvous_number(m, rank), strerror(error));
     return sw_rendezvous_culprit(m, rank, error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST);
 }
@@ -234,12 +234,12 @@ static void rendezvous_late(struct sw_poll_watch *watch, short events)
         return;
     }
     if (all_joined)
-        sw_fail(SYMWIN_TIMEOUT, "%s: rank %d came, but was not ready within %d ms", call, number,
+        sw_fail(SYMWIN_TIMEOUT, "%s: rank %d joined, but was not ready within %d ms", call, number,
                 m->timeout_ms);
     else
         sw_fail(SYMWIN_TIMEOUT,
-                "%s: rank %d did not come within %d ms (%d of %d ranks did); start every rank with "
-                "this id",
+                "%s: rank %d did not join within %d ms (%d of %d ranks did); start every rank "
+                "with this id",
                 call, number, m->timeout_ms, m->joined, m->nranks);
     rendezvous_fail(m, sw_rendezvous_culprit(m, late, SYMWIN_TIMEOUT));
 }
@@ -269,7 +269,7 @@ static void link_ready(struct sw_poll_watch *watch, short events)
     sw_poll_remove(&m->link);
     sw_connection_drop(&m->connection); /* the deciding host knows: send no END */
     if (status == SYMWIN_PEER_LOST)
-        sw_fail(status, "%s: the process of rank %d ended before all ranks had come", call,
+        sw_fail(status, "%s: the process of rank %d ended before all ranks had joined", call,
                 m->culprit);
     else
         sw_fail(status, "%s: rank %d, on another host, failed with %s", call, m->culprit,
@@ -299,7 +299,7 @@ symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int
             return sw_fail(the_rendezvous.past[i].status, "%s", the_rendezvous.past[i].text);
         }
     *culprit = SW_FRAME_UNKNOWN;
-    return sw_fail(SYMWIN_INVALID, "%s: this id has served, or another process made it", call);
+    return sw_fail(SYMWIN_INVALID, "%s: this id has been used, or another process made it", call);
 }
 
 const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous)
@@ -390,8 +390,9 @@ symwin_status sw_rendezvous_close(const struct sw_id *id)
     sw_id_name(id, name);
     m = sw_rendezvous_named(name);
     if (m == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_unique_id_release: the id has served, was released "
-                                       "before, or was made by another process");
+        return sw_fail(SYMWIN_INVALID,
+                       "symwin_unique_id_release: the id has been used, was released before, or "
+                       "was made by another process");
     m->status = SYMWIN_ABORTED;
     snprintf(m->text, sizeof m->text, "%s: the id was released by the process that made it", call);
     rendezvous_end(m);
@@ -454,8 +455,8 @@ static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join
     if (join->protocol != SW_FRAME_PROTOCOL)
         return sw_fail(
             SYMWIN_MISMATCH,
-            "%s: rank %d's symwin speaks protocol %u, and the process that made the id %u; "
-            "use one version of symwin on every rank",
+            "%s: rank %d's symwin uses protocol %u, the process that made the id uses %u; use one "
+            "version of symwin on every rank",
             call, join->rank, join->protocol, SW_FRAME_PROTOCOL);
     if (m->nranks != 0 && join->nranks != m->nranks)
         return fail_nranks(m, join);
@@ -464,7 +465,7 @@ static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join
         return sw_fail(SYMWIN_INVALID, "%s: there is no rank %d of %d", call, join->rank,
                        join->nranks);
     if (m->nranks != 0 && m->slots[join->rank].taken)
-        return sw_fail(SYMWIN_INVALID, "%s: rank %d came twice under one id; pass each rank once",
+        return sw_fail(SYMWIN_INVALID, "%s: rank %d joined twice with one id; pass each rank once",
                        call, join->rank);
     return SYMWIN_OK;
 }
@@ -480,8 +481,8 @@ static symwin_status check_claims(struct rendezvous *m)
     return sw_rendezvous_culprit(
         m, rank,
         sw_fail(SYMWIN_INVALID,
-                "%s: two processes came as rank %d of a job of that name at the same time: set "
-                "SYMWIN_JOB to a name that each job has for itself",
+                "%s: two processes joined as rank %d of a job of that name at the same time: set "
+                "SYMWIN_JOB to a name unique to each job",
                 call, rank));
 }
 
@@ -594,7 +595,7 @@ void sw_rendezvous_lost(struct sw_accepted *accepted)
         sw_listener_drop(accepted);
         return;
     }
-    sw_fail(SYMWIN_PEER_LOST, "%s: the process of rank %d ended before all ranks had come", call,
+    sw_fail(SYMWIN_PEER_LOST, "%s: the process of rank %d ended before all ranks had joined", call,
             sw_rendezvous_number(m, accepted->rank));
     rendezvous_fail(m, sw_rendezvous_culprit(m, accepted->rank, SYMWIN_PEER_LOST));
 }
@@ -627,11 +628,11 @@ void sw_rendezvous_no_room(int error)
         next = m->next;
         m->foreign = 1; /* the client that could not be accepted */
         if (m->joined > 0)
-            rendezvous_fail(
-                m, sw_rendezvous_own(
-                       m, sw_fail(SYMWIN_NO_MEMORY,
-                                  "it cannot take in another rank: %s; raise its ulimit -n",
-                                  strerror(error))));
+            rendezvous_fail(m,
+                            sw_rendezvous_own(
+                                m, sw_fail(SYMWIN_NO_MEMORY,
+                                           "it cannot accept another rank: %s; raise its ulimit -n",
+                                           strerror(error))));
     }
 }
 

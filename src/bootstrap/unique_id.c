@@ -161,8 +161,8 @@ static symwin_status look_for_rivals(const struct sw_launch *launch, int timeout
     if (rival == 0)
         return SYMWIN_OK;
     return sw_fail(SYMWIN_INVALID,
-                   "%s: process %ld was started as rank %d of %d too, and nothing tells its job "
-                   "from this one: set SYMWIN_JOB to a name that each job has for itself",
+                   "%s: process %ld was started as rank %d of %d too, and its job cannot be told "
+                   "from this one: set SYMWIN_JOB to a name unique to each job",
                    env_call, rival, launch->rank, launch->nranks);
 }
 
@@ -197,8 +197,8 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
         if (sw_now_ms() >= deadline)
             status = sw_fail(
                 SYMWIN_TIMEOUT,
-                "%s: rank 0 of job \"%s\" did not come within %d ms; start every rank, "
-                "with the same TMPDIR",
+                "%s: rank 0 of job \"%s\" did not join within %d ms; start every rank, with the "
+                "same TMPDIR",
                 env_call, launch->job, timeout_ms);
         else
             nanosleep(&moment, NULL);
@@ -227,7 +227,8 @@ static symwin_status id_of_hosts(const struct sw_launch *launch, struct sw_id *i
     if (shared == NULL || strlen(shared) < LEAST_SECRET)
         return sw_fail(SYMWIN_DENIED,
                        "%s: the job has processes on several hosts: set SYMWIN_SECRET to the same "
-                       "secret of at least %d characters for all, or pass on an id by other means",
+                       "secret of at least %d characters on all of them, or pass an id to all "
+                       "ranks",
                        env_call, (int)LEAST_SECRET);
     if (launch->address[0] == '\0' || launch->port == 0)
         return sw_fail(
@@ -482,8 +483,9 @@ static symwin_status make_id(const symwin_comm *parent, const struct part *part,
 
     if (part->cross_host && !address_of_host(parent, host, &address))
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "the system does not say by which address other hosts reach this one; make "
-                       "an id for the part where SYMWIN_ADDR is set, and pass it on");
+                       "the system does not report an address at which other hosts reach this "
+                       "one; make the part's id where SYMWIN_ADDR is set, and pass it to the "
+                       "part's ranks");
     if (part->cross_host)
         options.at = &address;
     status = sw_random_bytes(nonce, SW_KEY_BYTES, split_call);
@@ -531,7 +533,7 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
     find_part(parent, color, part);
     if (color != SYMWIN_SPLIT_NONE && part->maker < 0)
         status = sw_fail(SYMWIN_MISMATCH,
-                         "rank %d's own vote is another than it gave: a process has written to "
+                         "rank %d's ballot differs from what it wrote: a process has written to "
                          "the control page",
                          parent->rank);
     else if (color != SYMWIN_SPLIT_NONE && part->maker == parent->rank) {

@@ -12,7 +12,7 @@
 
 _Static_assert(SYMWIN_CHANNEL_LANES == SW_STATE_LANES &&
                    SYMWIN_CHANNEL_LANE_BYTES == SW_STATE_LANE_BYTES,
-               "the communicator's memory has the lanes that are promised");
+               "the communicator's memory has room for the promised lanes");
 
 enum { GOODBYE_MS = 100 }; /* how long destroying waits for room in a socket */
 
@@ -147,8 +147,8 @@ static symwin_status take_lanes(const char *call, symwin_comm *comm, struct sw_e
     pthread_mutex_unlock(&channels->mutex);
     if (lane < 0)
         return sw_fail(SYMWIN_NO_MEMORY,
-                       "%s: no %d of the %d lanes are free beside each other; destroy channels on "
-                       "both ranks, or make them with fewer lanes",
+                       "%s: no %d adjacent lanes of %d are free; destroy channels on both ranks, "
+                       "or make them with fewer lanes",
                        call, lanes, SYMWIN_CHANNEL_LANES);
     end->lane = (uint32_t)lane;
     end->lanes = (uint32_t)lanes;
@@ -248,7 +248,7 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     if (peer < 0 || peer >= comm->nranks || peer == comm->rank) {
         sw_comm_leave(comm);
         return sw_fail(SYMWIN_INVALID,
-                       "%s: peer is %d; pass another rank than this one, of 0 to %d", call, peer,
+                       "%s: peer is %d; pass another rank than this one, from 0 to %d", call, peer,
                        comm->nranks - 1);
     }
     sw_mailbox_collect(comm->group); /* a GONE message frees lanes */
@@ -289,7 +289,7 @@ static struct sw_end *lookup(const char *call, const symwin_comm *comm,
     if (end == NULL)
         sw_fail(SYMWIN_INVALID,
                 "%s: %p is no live end of a channel of rank %d's communicator: it was destroyed "
-                "before, or is another communicator's",
+                "before, or belongs to another communicator",
                 call, (const void *)handle, comm->rank);
     return end;
 }

@@ -98,8 +98,7 @@ static symwin_status open_memory(struct sw_message *message, CUmemGenericAllocat
     }
     if (message->fd < 0)
         return sw_fail(SYMWIN_NO_MEMORY,
-                       "no descriptor was left to take in rank %d's memory; raise ulimit -n",
-                       w->from);
+                       "no file descriptor is left for rank %d's memory; raise ulimit -n", w->from);
     status = sw_check(
         sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)message->fd,
                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
@@ -173,8 +172,8 @@ static symwin_status connect_window(symwin_comm *comm, struct sw_end *end,
     end->segment = sw_segment_hold(comm->group, end->peer, w->place, w->bytes, comm->rank);
     if (end->segment == NULL)
         return sw_fail(SYMWIN_MISMATCH,
-                       "the memory of rank %d is in a window that rank %d has given up; let both "
-                       "keep it until they are connected, or neither",
+                       "the memory of rank %d is in a window that rank %d has deregistered; keep "
+                       "it on both ranks until the ends are connected",
                        w->from, w->to);
     end->their_memory = sw_group_address(comm->group, end->peer, w->place);
     return SYMWIN_OK;
@@ -189,7 +188,7 @@ static symwin_status take_memory(symwin_comm *comm, const char *call, struct sw_
 
     if (w->lanes != end->lanes)
         return sw_fail(SYMWIN_MISMATCH,
-                       "rank %d has %u lanes and rank %d %u; pass the same on both", w->from,
+                       "rank %d has %u lanes and rank %d %u; pass the same number on both", w->from,
                        w->lanes, w->to, end->lanes);
     if (!are_lanes_valid(comm, w->words, w->lanes))
         return sw_fail(SYMWIN_MISMATCH, "rank %d offers counters at byte %llu, where it has none",

@@ -56,8 +56,8 @@ symwin_status sw_exchange_page(int nranks, int *out)
         *out = fd;
         return SYMWIN_OK;
     }
-    sw_fail(SYMWIN_NO_MEMORY, "no control page for %d ranks: %s%s", nranks, strerror(errno),
-            errno == EMFILE ? "; raise ulimit -n" : "");
+    sw_fail(SYMWIN_NO_MEMORY, "cannot create the control page for %d ranks: %s%s", nranks,
+            strerror(errno), errno == EMFILE ? "; raise ulimit -n" : "");
     if (fd >= 0)
         close(fd);
     return SYMWIN_NO_MEMORY;
@@ -72,7 +72,8 @@ symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out)
 
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &file) != 0 ||
         file.st_size != (off_t)page_bytes(nranks))
-        return sw_fail(SYMWIN_DENIED, "the control page is not one of %d ranks", nranks);
+        return sw_fail(SYMWIN_DENIED, "the control page does not have the size for %d ranks",
+                       nranks);
     x = calloc(1, sizeof *x);
     if (x == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the exchange");

@@ -201,11 +201,12 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
         if (culprit >= x->nranks)
             return sw_fail(
                 status,
-                "%s: a rank was stopped, or wrote to the control page, while it came; destroy the "
-                "communicator on every rank",
+                "%s: a process was stopped, or wrote to the control page, during the call; "
+                "destroy the communicator on every rank",
                 call);
         return sw_fail(status,
-                       "%s: rank %d did not come in time; destroy the communicator on every rank",
+                       "%s: rank %d did not make the call in time; destroy the communicator on "
+                       "every rank",
                        call, culprit);
     case SYMWIN_PEER_LOST:
         if (culprit < x->nranks && sw_exchange_leaves(x, culprit))
@@ -218,7 +219,7 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
     case SYMWIN_NO_MEMORY:
         return sw_fail(
             status,
-            "%s: the process of rank %d has no memory or no descriptors left; destroy the "
+            "%s: the process of rank %d has no memory or no file descriptors left; destroy the "
             "communicator on every rank",
             call, culprit);
     case SYMWIN_MISMATCH:

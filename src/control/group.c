@@ -134,7 +134,7 @@ void sw_group_free(struct sw_group *group)
     sw_mailbox_destroy(group);
     sw_exchange_destroy(group->exchange);
     if (group->handle_exchange != NULL)
-        group->trade_free(group->handle_exchange);
+        group->handle_exchange_free(group->handle_exchange);
     free(group->sockets);
     free(group->process_of);
     free(group->host_of);
@@ -175,7 +175,7 @@ static void group_ended(void *context)
                            !sw_exchange_leaves(group->exchange, culprit));
     sw_group_shut_sockets(group);
     sw_host_link_end(group);
-    pthread_cond_broadcast(&group->mail_came);
+    pthread_cond_broadcast(&group->mailbox_changed);
 }
 
 /* A process is lost with all its ranks that have not left. */
@@ -293,7 +293,7 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     group->host_of = calloc((size_t)topology->nranks, sizeof *group->host_of);
     group->sockets = calloc((size_t)topology->processes, sizeof *group->sockets);
     group->waiting = calloc((size_t)topology->nranks, sizeof *group->waiting);
-    group->mail_end = &group->mail;
+    group->mailbox_end = &group->mailbox;
     for (p = 0; p < topology->processes && group->sockets != NULL; p++)
         group->sockets[p].watch.fd = -1;
     if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
@@ -331,7 +331,7 @@ symwin_status sw_group_create(struct sw_topology *topology, struct sw_group **ou
     symwin_status status;
 
     if (group != NULL)
-        pthread_cond_init(&group->mail_came, NULL);
+        pthread_cond_init(&group->mailbox_changed, NULL);
     if (group != NULL && pthread_mutex_init(&group->mutex, NULL) != 0) {
         free(group);
         group = NULL;

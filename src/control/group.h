@@ -38,9 +38,9 @@ struct sw_group {
     uint16_t *process_of;           /* owned: of each rank */
     uint16_t *host_of;              /* owned: of each rank */
     struct sw_peer_socket *sockets; /* owned: to each process */
-    /* Owned, freed by trade_free(). NULL: all ranks are in this process. */
+    /* Owned, freed by handle_exchange_free(). NULL: all ranks are in this process. */
     struct sw_handle_exchange *handle_exchange;
-    void (*trade_free)(struct sw_handle_exchange *handle_exchange);
+    void (*handle_exchange_free)(struct sw_handle_exchange *handle_exchange);
 
     /* host_link.c; NULL if there is only one host. */
     struct sw_host_link *links; /* owned: to each host */
@@ -52,12 +52,12 @@ struct sw_group {
     void (*on_far_end)(const struct sw_group *group);
 
     /* mailbox.c: the mailbox of this process's ranks. Protected by the poll lock. */
-    struct sw_message *mail;      /* owned list, the oldest first */
-    struct sw_message **mail_end; /* where the next message goes */
-    int *waiting;                 /* owned: number of messages from each rank */
-    int mail_fds;                 /* descriptors in these messages */
-    pthread_cond_t mail_came;
-    int trading; /* a handle exchange runs: the poll thread leaves the peer sockets to it */
+    struct sw_message *mailbox;      /* owned list, the oldest first */
+    struct sw_message **mailbox_end; /* where the next message goes */
+    int *waiting;                    /* owned: number of messages from each rank */
+    int mailbox_fds;                 /* descriptors in these messages */
+    pthread_cond_t mailbox_changed;
+    int exchanging_handles; /* a handle exchange runs: the poll thread leaves the peer sockets to it */
 
     struct sw_poll_watch pulse;   /* timer, with several hosts: host_link.c */
     _Atomic uint64_t rounds_sent; /* rounds that the deciding host has sent to the others */

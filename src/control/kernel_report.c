@@ -210,7 +210,7 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
         snprintf(text, bytes, "%s%s", name,
                  argument != SW_ARGUMENT_ALGO ? ""
                  : value >> 8 != 0            ? " (buffers in windows)"
-                                              : " (buffers in no windows)");
+                                              : " (buffers outside windows)");
     return text;
 }
 

@@ -56,7 +56,7 @@ static int has_room(const struct sw_group *group)
     struct rlimit most;
 
     return getrlimit(RLIMIT_NOFILE, &most) != 0 ||
-           (rlim_t)group->mail_fds < most.rlim_cur / DESCRIPTORS;
+           (rlim_t)group->mailbox_fds < most.rlim_cur / DESCRIPTORS;
 }
 
 /* Takes over `fd` and `memory` on success. Returns 0 if there is no host memory. */
@@ -78,17 +78,17 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
         sw_message_free(message);
         return 1;
     }
-    *group->mail_end = message;
-    group->mail_end = &message->next;
+    *group->mailbox_end = message;
+    group->mailbox_end = &message->next;
     group->waiting[words->from]++;
-    group->mail_fds += fd >= 0;
-    pthread_cond_broadcast(&group->mail_came);
+    group->mailbox_fds += fd >= 0;
+    pthread_cond_broadcast(&group->mailbox_changed);
     return 1;
 }
 
 static struct sw_message **first_message_to(struct sw_group *group, int rank)
 {
-    struct sw_message **at = &group->mail;
+    struct sw_message **at = &group->mailbox;
 
     while (*at != NULL && (*at)->words.to != rank)
         at = &(*at)->next;
@@ -104,9 +104,9 @@ static struct sw_message *take_message(struct sw_group *group, int rank)
         return NULL;
     *at = message->next;
     if (*at == NULL)
-        group->mail_end = at;
+        group->mailbox_end = at;
     group->waiting[message->words.from]--;
-    group->mail_fds -= message->fd >= 0;
+    group->mailbox_fds -= message->fd >= 0;
     return message;
 }
 
@@ -127,7 +127,7 @@ void sw_mailbox_drop(struct sw_group *group, int rank)
     sw_poll_lock();
     while ((message = take_message(group, rank)) != NULL)
         sw_message_free(message);
-    pthread_cond_broadcast(&group->mail_came); /* ranks of this process check who has left */
+    pthread_cond_broadcast(&group->mailbox_changed); /* ranks of this process check who has left */
     sw_poll_unlock();
 }
 
@@ -135,10 +135,10 @@ void sw_mailbox_destroy(struct sw_group *group)
 {
     int p;
 
-    while (group->mail != NULL) {
-        struct sw_message *message = group->mail;
+    while (group->mailbox != NULL) {
+        struct sw_message *message = group->mailbox;
 
-        group->mail = message->next;
+        group->mailbox = message->next;
         sw_message_free(message);
     }
     for (p = 0; p < group->processes && group->sockets != NULL; p++)
@@ -150,7 +150,7 @@ void sw_mailbox_destroy(struct sw_group *group)
             free(early);
         }
     free(group->waiting);
-    pthread_cond_destroy(&group->mail_came);
+    pthread_cond_destroy(&group->mailbox_changed);
 }
 
 /* ---- peer sockets, under the poll lock ---- */
@@ -296,7 +296,7 @@ static int read_all(struct sw_peer_socket *socket)
 int sw_mailbox_read(struct sw_peer_socket *socket)
 {
     struct sw_group *group = socket->group;
-    const int error = group->trading ? 0 : read_all(socket);
+    const int error = group->exchanging_handles ? 0 : read_all(socket);
 
     if (error == EPROTO)
         sw_exchange_fail(group->exchange, SYMWIN_MISMATCH,
@@ -306,12 +306,12 @@ int sw_mailbox_read(struct sw_peer_socket *socket)
     return error;
 }
 
-void sw_mailbox_trade(struct sw_group *group, int begins)
+void sw_mailbox_exchange_handles(struct sw_group *group, int begins)
 {
     int p;
 
     sw_poll_lock();
-    group->trading = begins;
+    group->exchanging_handles = begins;
     for (p = 0; p < group->processes; p++)
         group->sockets[p].watch.events = begins ? POLLRDHUP : POLLIN | POLLRDHUP;
     if (!begins)
@@ -464,7 +464,8 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
             if (now >= call_deadline)
                 sw_exchange_ask(x);
             sw_exchange_waits_for(x, rank, peer);
-            sw_poll_wait(&group->mail_came, now + SLICE_MS < deadline ? now + SLICE_MS : deadline);
+            sw_poll_wait(&group->mailbox_changed,
+                         now + SLICE_MS < deadline ? now + SLICE_MS : deadline);
         }
     }
     sw_poll_unlock();

@@ -67,7 +67,7 @@ void sw_mailbox_destroy(struct sw_group *group);
 /* ---- for window/handle_exchange.c, which reads the peer sockets itself while it runs ---- */
 
 /* A handle exchange begins (1) or has ended (0). */
-void sw_mailbox_trade(struct sw_group *group, int begins);
+void sw_mailbox_exchange_handles(struct sw_group *group, int begins);
 
 /* The next HANDLE frame from a process; returns as sw_frame_receive_now(). Messages go to the
  * mailbox. */

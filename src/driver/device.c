@@ -52,7 +52,7 @@ symwin_status symwin_driver_find(const char *name, void **function)
         i++;
     if (i == COUNT)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: symwin uses no %s of the driver; take it from libcuda.so.1", call,
+                       "%s: symwin does not use %s of the driver; load it from libcuda.so.1", call,
                        name);
     memcpy(&found, (const char *)&sw_drv + i * sizeof found, sizeof found);
     if (found == NULL)
@@ -136,7 +136,7 @@ symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream)
     symwin_status status;
 
     if (stream == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: stream is NULL; the default stream is not destroyed",
+        return sw_fail(SYMWIN_INVALID, "%s: stream is NULL; the default stream cannot be destroyed",
                        call);
     status = sw_device_resolve(call, device, &device);
     if (status == SYMWIN_OK)

@@ -68,7 +68,7 @@ int sw_info_socket_address(int which, int make, pid_t pid, struct sockaddr_un *a
     return 1;
 }
 
-static void let_go(int *fd)
+static void close_fd(int *fd)
 {
     if (*fd >= 0)
         sw_fork_set_close(*fd);
@@ -291,7 +291,7 @@ static int open_socket(void)
             return 1;
         unlink(draft.sun_path);
     }
-    let_go(&listener.socket);
+    close_fd(&listener.socket);
     return 0;
 }
 
@@ -339,8 +339,8 @@ static void stop(void)
             return;
         nanosleep(&nap, NULL);
     }
-    let_go(&listener.socket);
-    let_go(&listener.kick);
+    close_fd(&listener.socket);
+    close_fd(&listener.kick);
 }
 
 /* If it fails, nothing is reported: the process works without it. */
@@ -363,8 +363,8 @@ static void start(void)
     if (listener.socket < 0 || !thread_start()) {
         if (listener.socket >= 0)
             unlink(listener.address.sun_path);
-        let_go(&listener.socket);
-        let_go(&listener.kick);
+        close_fd(&listener.socket);
+        close_fd(&listener.kick);
     } else if (!atomic_compare_exchange_strong(&listener.owner, &nobody, (int)getpid())) {
         stop(); /* process_ends() has run on another thread */
     }

@@ -1,6 +1,6 @@
 /* What a process has, as text: dump.c writes it, info_socket.c sends it to symwin-info --pid. */
-#ifndef SYMWIN_DUMP_H
-#define SYMWIN_DUMP_H
+#ifndef SYMWIN_INSPECT_H
+#define SYMWIN_INSPECT_H
 
 #include <sys/types.h>
 #include <sys/un.h>

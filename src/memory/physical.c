@@ -90,8 +90,8 @@ static symwin_status check_show(CUresult result, const char *call, const char *s
 {
     if (m->imported && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
         return sw_fail(SYMWIN_INVALID,
-                       "%s: the handle says %zu bytes, which its allocation has not; pass what "
-                       "symwin_mem_export filled",
+                       "%s: the handle says %zu bytes, but its allocation has another size; pass "
+                       "what symwin_mem_export filled",
                        call, m->bytes);
     return sw_check(result, "%s: %s of %zu bytes", call, step, m->bytes);
 }
@@ -234,7 +234,7 @@ static symwin_status retain_handle(const char *call, CUdeviceptr ptr,
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED)
         return sw_fail(SYMWIN_INVALID,
                        "%s: 0x%llx is not in VMM memory; allocate it with symwin_mem_alloc, "
-                       "ncclMemAlloc or another cuMemCreate allocator (cudaMalloc is none)",
+                       "ncclMemAlloc or another cuMemCreate allocator (not cudaMalloc)",
                        call, ptr);
     return sw_check(result, "%s: cuMemRetainAllocationHandle of 0x%llx", call, ptr);
 }
@@ -301,7 +301,7 @@ static symwin_status span_next(const char *call, CUdeviceptr at, struct sw_physi
 
     if (count == SW_PIECES)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: the memory from 0x%llx on is of more than %d physical allocations; "
+                       "%s: the memory at 0x%llx consists of more than %d physical allocations; "
                        "register parts of it",
                        call, (*pieces)[0].base, SW_PIECES);
     if ((count & (count - 1)) == 0) /* a power of two: the array is full */

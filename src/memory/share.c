@@ -81,7 +81,8 @@ static symwin_status check_type(const char *call, unsigned type)
     if (type == SYMWIN_HANDLE_POSIX_FD || type == SYMWIN_HANDLE_FABRIC)
         return SYMWIN_OK;
     return sw_fail(SYMWIN_INVALID,
-                   "%s: %u is no handle type; pass SYMWIN_HANDLE_POSIX_FD or SYMWIN_HANDLE_FABRIC",
+                   "%s: %u is not a handle type; pass SYMWIN_HANDLE_POSIX_FD or "
+                   "SYMWIN_HANDLE_FABRIC",
                    call, type);
 }
 
@@ -107,7 +108,7 @@ static symwin_status export_handle(const char *call, CUmemGenericAllocationHandl
     /* Type and handle are valid, so the driver refuses it because the memory was imported. */
     if (result == CUDA_ERROR_INVALID_VALUE)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: the driver does not export what was imported; export it where it was "
+                       "%s: the driver does not export imported memory; export it where it was "
                        "allocated",
                        call);
     return sw_check(result, "%s: cuMemExportToShareableHandle", call);
@@ -180,8 +181,8 @@ symwin_status symwin_mem_import(int device, const symwin_mem_handle *handle, voi
     status = check_type(call, handle->type);
     if (status == SYMWIN_OK && handle->offset >= handle->bytes)
         status = sw_fail(SYMWIN_INVALID,
-                         "%s: the handle says %zu bytes, and the pointer at byte %zu of them", call,
-                         handle->bytes, handle->offset);
+                         "%s: the handle's offset %zu is not below its size, %zu bytes", call,
+                         handle->offset, handle->bytes);
     if (status == SYMWIN_OK)
         status = sw_device_resolve(call, device, &accessor);
     if (status != SYMWIN_OK)

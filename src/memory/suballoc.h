@@ -1,7 +1,7 @@
 /* Suballocation: which parts of which chunks are in use. Host-side bookkeeping only: it knows no
  * addresses and no devices. One thread at a time. */
-#ifndef SYMWIN_CARVE_H
-#define SYMWIN_CARVE_H
+#ifndef SYMWIN_SUBALLOC_H
+#define SYMWIN_SUBALLOC_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -83,13 +83,13 @@ symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int
     if (result == CUDA_SUCCESS) {
         close(fd);
         return sw_fail(SYMWIN_NO_MEMORY,
-                       "rank %d's memory cannot be shown to other processes: descriptor %d is "
-                       "beyond what the library can use; close some",
+                       "rank %d's memory cannot be shared with other processes: file descriptor "
+                       "%d is above the library's limit; close some",
                        rank, fd);
     }
     if (result == CUDA_ERROR_INVALID_VALUE)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "rank %d's memory cannot be shown to other processes: it was not "
+                       "rank %d's memory cannot be shared with other processes: it was not "
                        "created for export as a file descriptor, or was itself imported",
                        rank);
     return sw_check(result, "cuMemExportToShareableHandle of rank %d's memory", rank);
@@ -194,7 +194,7 @@ static void receive_one(struct sw_handle_exchange *x, int process)
         keep_first(
             x,
             sw_fail(SYMWIN_NO_MEMORY,
-                    "no descriptor is left to take in another process's memory; raise ulimit -n"),
+                    "no file descriptor is left for another process's memory; raise ulimit -n"),
             text);
         return;
     }
@@ -295,7 +295,7 @@ symwin_status sw_handle_exchange_create(struct sw_group *group)
     if (x == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", group->nranks);
     group->handle_exchange = x;
-    group->trade_free = exchange_free;
+    group->handle_exchange_free = exchange_free;
     x->group = group;
     x->fds = malloc(nranks * sizeof *x->fds);
     x->exported = malloc(nranks * sizeof *x->exported);
@@ -337,10 +337,10 @@ symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *
     x->call = call;
     x->deadline = sw_now_ms() + timeout_ms;
     prepare(x);
-    sw_mailbox_trade(group, 1);
+    sw_mailbox_exchange_handles(group, 1);
     export_all(x);
     status = exchange_all(x);
-    sw_mailbox_trade(group, 0);
+    sw_mailbox_exchange_handles(group, 0);
     sw_exchange_waits_for(group->exchange, group->leader, -1);
     for (r = 0; r < group->nranks; r++)
         if (x->fds[r] >= 0)
@@ -359,9 +359,9 @@ symwin_status sw_handle_exchange_export_fabric(CUmemGenericAllocationHandle memo
     if (result == CUDA_ERROR_INVALID_VALUE)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "the memory cannot be shown to other hosts: it was not created for fabric "
-            "handles (which need NVLink between the hosts and a common IMEX channel), or "
-            "was itself imported");
+            "the memory cannot be shared with other hosts: it was not created for fabric handles "
+            "(which need NVLink between the hosts and a common IMEX channel), or was itself "
+            "imported");
     return sw_check(result, "cuMemExportToShareableHandle as a fabric handle");
 }
 

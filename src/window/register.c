@@ -317,8 +317,8 @@ symwin_status symwin_register(symwin_comm *comm, void *ptr, size_t bytes,
 static symwin_status fail_handle(const char *call, const symwin_comm *comm, const void *handle)
 {
     return sw_fail(SYMWIN_INVALID,
-                   "%s: %p is no live registration of rank %d's communicator: it was "
-                   "deregistered as often as it was registered, or is another communicator's",
+                   "%s: %p is no live registration of rank %d's communicator: it was deregistered "
+                   "as often as it was registered, or belongs to another communicator",
                    call, handle, comm->rank);
 }
 

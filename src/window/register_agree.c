@@ -27,7 +27,7 @@ enum { F_SETTLED = 1, F_REGISTERED = 2, F_CAN = 4, F_SAME = 8, F_NEAR = 16 };
 /* Indices of the ballot's values: first for each of the two buffers, then for the call. */
 enum { V_FLAGS, V_BEFORE, V_AFTER, V_ID, V_OFFSET, V_PHYSICAL, V_BUFFER };
 enum { V_BYTES = 2 * V_BUFFER, V_OVER, V_COUNT };
-_Static_assert((int)V_COUNT <= SW_BALLOT_VALUES, "a vote has room for them");
+_Static_assert((int)V_COUNT <= SW_BALLOT_VALUES, "a ballot has room for all values");
 
 enum { ASKED = 64 }; /* connections that one agreement asks about: bits of a value */
 
@@ -363,8 +363,8 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
     status = remove_connections(comm, call, bits);
     if (status == SYMWIN_OK && odd > 0)
         status = sw_fail(SYMWIN_MISMATCH,
-                         "%s: rank 0 passes %zu bytes and rank %d %llu; pass as many on all "
-                         "ranks",
+                         "%s: rank 0 passes %zu bytes and rank %d %llu; pass the same number on "
+                         "all ranks",
                          call, bytes, odd, (unsigned long long)theirs);
     /* A buffer that only a capture registers needs a window only if the other buffer gets one
      * too. */

@@ -112,7 +112,7 @@ static symwin_status make_held(const char *call, struct sw_registrations *r,
     symwin_status status;
 
     if (held == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for what a graph holds", call);
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to list the buffers of a graph", call);
     held->returns = r->returns;
     atomic_fetch_add(&r->returns->refs, 1);
     status = sw_check(sw_drv.cuUserObjectCreate(&object, held, on_graph_destroyed, 1,
@@ -153,7 +153,8 @@ static symwin_status reserve_held(const char *call, struct sw_registrations *r,
         struct sw_connected **by = realloc(held->by, room * sizeof(struct sw_connected *));
 
         if (by == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for what a graph holds", call);
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to list the buffers of a graph",
+                           call);
         held->by = by;
         held->room = room;
     }
@@ -367,7 +368,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
         return status;
     if (status == SYMWIN_OK && agrees && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         status = sw_fail(SYMWIN_INVALID,
-                         "%s: the capture of the stream is invalid; end it, and capture anew",
+                         "%s: the capture of the stream is invalid; end it, and capture again",
                          call);
     /* Otherwise the call uses no connection, and there is nothing to hold. */
     holds = status == SYMWIN_OK && capture.id != 0 && (agrees || settled);

@@ -76,7 +76,8 @@ static symwin_status attach(const char *call, struct sw_registrations *r, struct
     char text[SW_TEXT_BYTES];
 
     if (r->nccl != NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: %p is attached; pass NULL first", call,
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: NCCL communicator %p is attached already; pass NULL first", call,
                        (void *)r->nccl);
     if (put == NULL || take_back == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,

@@ -247,8 +247,8 @@ symwin_status sw_segment_expects(const struct sw_segment *segment, int rank, uin
         (own->shown + 1 == stretch->pieces) == (bytes == left))
         return SYMWIN_OK;
     return sw_fail(SYMWIN_MISMATCH,
-                   "rank %d sent memory of %llu bytes as allocation %d of %d, which are %zu bytes; "
-                   "those before it have %zu",
+                   "rank %d sent %llu bytes as allocation %d of %d; together they must have %zu "
+                   "bytes, and those before have %zu",
                    rank, (unsigned long long)bytes, own->shown + 1, stretch->pieces, stretch->bytes,
                    own->shown_bytes);
 }

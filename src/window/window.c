@@ -42,7 +42,7 @@ static symwin_status get(const char *call, symwin_comm *comm, const symwin_windo
     if (found == NULL)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %p is no live window of rank %d's communicator: it was deregistered "
-                       "before, or is another communicator's",
+                       "before, or belongs to another communicator",
                        call, (const void *)window, comm->rank);
     return SYMWIN_OK;
 }

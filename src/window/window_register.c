@@ -120,8 +120,8 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
     if ((flags & SYMWIN_WINDOW_MULTICAST) != 0 && !comm->group->multicast)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "SYMWIN_WINDOW_MULTICAST was asked for, but this communicator has no "
-                       "multicast (it needs one device a rank, support by all devices, and on real "
-                       "hardware SYMWIN_NVLS=1)");
+                       "multicast (it needs one device per rank, support by all devices, and on "
+                       "real hardware SYMWIN_NVLS=1)");
     a->segment = sw_segment_find(comm->group, comm->rank, a->pieces, a->count, &a->flat_offset);
     a->flat_offset += a->offset;
     if (a->segment != NULL)
@@ -171,19 +171,20 @@ static symwin_status compare_ballots(symwin_comm *comm, const char *call)
 {
     const uint64_t granularity = comm->group->granularity;
     const struct sw_ballot *ballots = comm->ballots;
-    symwin_status status = check_equal(comm, call, V_BYTES, "bytes", "it must agree");
+    symwin_status status = check_equal(comm, call, V_BYTES, "bytes",
+                                       "it must be equal on all ranks");
     int r;
 
     if (status == SYMWIN_OK)
-        status = check_equal(comm, call, V_FLAGS, "flags", "it must agree");
+        status = check_equal(comm, call, V_FLAGS, "flags", "it must be equal on all ranks");
     for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++) {
         const uint64_t *v = ballots[r].values;
 
         if (v[V_OFFSET] % granularity != ballots[0].values[V_OFFSET] % granularity)
             status = check_equal(
                 comm, call, V_OFFSET, "the offset in the allocation",
-                "it must agree, but for multiples of the granularity (2 MiB): let all "
-                "ranks' threads allocate alike, or with SYMWIN_MEM_OWN");
+                "it must be equal on all ranks modulo the granularity (2 MiB): make the same "
+                "allocations on all ranks, or use SYMWIN_MEM_OWN");
         else if (v[V_PIECES] < 1 || v[V_PIECES] > SW_PIECES || v[V_OFFSET] >= v[V_STRETCH])
             status = sw_fail(SYMWIN_MISMATCH,
                              "%s: rank %d's window is at byte %llu of %llu allocations of %llu "
@@ -225,8 +226,8 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
 
         if (status == SYMWIN_OK && sw_now_ms() >= deadline)
             status = sw_fail(SYMWIN_TIMEOUT,
-                             "no offset suits all ranks in %d ms; rank %d was the last to want "
-                             "another, %llu",
+                             "the ranks found no common free offset in %d ms; rank %d last voted "
+                             "for a higher one, %llu",
                              comm->timeout_ms, high, from);
         if (status == SYMWIN_OK) {
             status = sw_segment_room(comm->group, bytes, (size_t)from, offset);
@@ -241,8 +242,8 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
         }
         value = ballots[low].values[0];
         if (value < from)
-            return sw_fail(SYMWIN_MISMATCH, "%s: rank %d wants offset %llu, below %llu", a->call,
-                           low, (unsigned long long)value, from);
+            return sw_fail(SYMWIN_MISMATCH, "%s: rank %d voted for offset %llu, below %llu",
+                           a->call, low, (unsigned long long)value, from);
         from = ballots[high].values[0];
         if (value == from)
             return SYMWIN_OK;
@@ -412,9 +413,10 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
         return SYMWIN_OK;
     if (uneven >= 0 && insist)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: SYMWIN_WINDOW_MULTICAST was asked for, and rank %d's window is on %d "
-                       "physical allocations, or at another offset of its allocation than the "
-                       "others': multicast takes one on each rank, and one offset",
+                       "%s: SYMWIN_WINDOW_MULTICAST was asked for, but rank %d's window is on %d "
+                       "physical allocations, or at another offset in its allocation than on "
+                       "other ranks: multicast needs one allocation on each rank, and equal "
+                       "offsets",
                        a->call, uneven, a->segment->rank[uneven].stretch.pieces);
     if (uneven >= 0)
         return SYMWIN_OK;
@@ -438,8 +440,8 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
     if (insist && status == SYMWIN_OK && end > a->segment->multicast_bytes)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "%s: SYMWIN_WINDOW_MULTICAST was asked for, and the smallest rank's allocation "
-            "has only %zu bytes for multicast, short of the window's end at %zu",
+            "%s: SYMWIN_WINDOW_MULTICAST was asked for, but the smallest allocation has only %zu "
+            "bytes for multicast, and the window ends at byte %zu",
             a->call, a->segment->multicast_bytes, end);
     return insist ? status : SYMWIN_OK;
 }

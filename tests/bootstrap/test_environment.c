@@ -337,15 +337,16 @@ static const struct bad bads[] = {
     {"a port by name", {RANKS, "MASTER_PORT=http"}, "MASTER_PORT is \"http\"; "},
     {"no port after the agent's",
      {RANKS, "MASTER_PORT=65535", "TORCHELASTIC_USE_AGENT_STORE=True"},
-     "MASTER_PORT is \"65535\"; set it to the port before a free one of rank 0's host, or set "
-     "SYMWIN_PORT, a number from 1 to 65534"},
+     "MASTER_PORT is \"65535\"; set it to one less than a free port of rank 0's host, or set SYMWIN_PORT, a number from 1 to 65534"},
     {"an empty address",
      {RANKS, "MASTER_ADDR="},
-     "MASTER_ADDR is \"\"; set it to rank 0's host, in 1 to 255 bytes"},
+     "MASTER_ADDR is \"\"; set it to the name or address of rank 0's host, 1 to 255 bytes"},
     {"an empty SYMWIN_ADDR, although MASTER_ADDR is good",
      {RANKS, "SYMWIN_ADDR=", "MASTER_ADDR=n"},
      "SYMWIN_ADDR is \"\"; "},
-    {"an empty job", {RANKS, "SYMWIN_JOB="}, "SYMWIN_JOB is \"\"; set it to what no other job has"},
+    {"an empty job",
+     {RANKS, "SYMWIN_JOB="},
+     "SYMWIN_JOB is \"\"; set it to a value unique to this job"},
     {"an empty id from the launcher",
      {"PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALNRANKS=1", "I_MPI_HYDRA_UUID="},
      "I_MPI_HYDRA_UUID is \"\"; "},
@@ -355,14 +356,13 @@ static const struct bad bads[] = {
 
     {"a host's place that is no number",
      {STEP, "SLURM_NODEID=a", "SLURM_STEP_TASKS_PER_NODE=6"},
-     "SLURM_NODEID is \"a\"; set it to this host's place in the job, a number from 0 to 4095"},
+     "SLURM_NODEID is \"a\"; set it to this host's number in the job, a number from 0 to 4095"},
     {"a local rank beyond this host's count",
      {STEP, "SLURM_NODEID=1", "SLURM_LOCALID=2", "SLURM_STEP_TASKS_PER_NODE=4,2"},
      "SLURM_LOCALID is \"2\"; set it to this process's rank on its host, a number from 0 to 1"},
     {"a list that ends before the host",
      {STEP, "SLURM_NODEID=3", "SLURM_STEP_TASKS_PER_NODE=2(x3)"},
-     "SLURM_STEP_TASKS_PER_NODE is \"2(x3)\"; set it to the numbers of processes, each from 1 "
-     "to 6, on hosts 0 to SLURM_NODEID=3 at least, like \"4(x2),3\""},
+     "SLURM_STEP_TASKS_PER_NODE is \"2(x3)\"; set it to the number of processes on each host, from 1 to 6, for hosts 0 to SLURM_NODEID=3 at least, like \"4(x2),3\""},
 };
 
 static void test_bad(const struct bad *bad)
@@ -503,7 +503,7 @@ static void test_long_addresses(void)
     TAP_EQ("an address of 255 bytes", address_length(255), 255);
     TAP_EQ("an address of 256 bytes is refused", address_length(256), 0);
     tap_ok(strstr(symwin_last_error(), "MASTER_ADDR is \"hhh") != NULL &&
-               strstr(symwin_last_error(), "in 1 to 255 bytes") != NULL,
+               strstr(symwin_last_error(), "host, 1 to 255 bytes") != NULL,
            "and the text says how long it may be: %s", symwin_last_error());
 }
 

@@ -180,7 +180,7 @@ static void twice(struct processes *p, int rank)
     processes_note(
         p, rank,
         symwin_comm_create(&p->rank[rank].id, p->count, says[rank], says[rank], NULL, &comm));
-    must_be(p->rank[rank].status == SYMWIN_INVALID && host_error_has("rank 1 came twice"),
+    must_be(p->rank[rank].status == SYMWIN_INVALID && host_error_has("rank 1 joined twice"),
             "is told who came twice", rank);
     while (p->rank[rank == 0 ? LATER : 0].status < 0)
         usleep(1000);
@@ -296,7 +296,7 @@ static void waits(struct processes *p, int rank)
     host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
     processes_note(p, rank,
                    symwin_comm_create(&p->rank[rank].id, p->count, rank, rank, NULL, &comm));
-    must_be(p->rank[rank].status == SYMWIN_TIMEOUT && host_error_has("rank 2 did not come"),
+    must_be(p->rank[rank].status == SYMWIN_TIMEOUT && host_error_has("rank 2 did not join"),
             "is told who did not come", rank);
     must_be(p->rank[rank].at_us - p->rank[rank].number < TIME_MS * 1500,
             "is told when the time of the first is over", rank);
@@ -312,7 +312,7 @@ static void bad_places(struct processes *p, int rank)
     refused("127.0.0.1", "1x", SYMWIN_INVALID, "SYMWIN_PORT is \"1x\"");
     refused("127.0.0.1", "-1", SYMWIN_INVALID, "SYMWIN_PORT is \"-1\"");
     refused("127.0.0.1", "65536", SYMWIN_INVALID, "SYMWIN_PORT is \"65536\"");
-    refused("not an address", "0", SYMWIN_INVALID, "\"not an address\" is no address");
+    refused("not an address", "0", SYMWIN_INVALID, "\"not an address\" is not an address");
     refused("192.0.2.1", "0", SYMWIN_DENIED, "cannot listen on 192.0.2.1");
     refused("fe80::1%lo", "0", SYMWIN_INVALID, "link-local");
 }
@@ -360,7 +360,7 @@ static void interface(struct processes *p, int rank)
     setenv("SYMWIN_SECRET", "sixteen letters!", 1);
     setenv("SYMWIN_ADDR", "lo", 1);
     must_be(symwin_unique_id_from_env(&id) == SYMWIN_INVALID &&
-                host_error_has("\"lo\" is an interface"),
+                host_error_has("\"lo\" names an interface"),
             "an interface in a launched job on several hosts", rank);
 }
 
@@ -409,7 +409,7 @@ static void slow_name(struct processes *p, int rank)
 {
     (void)p;
     is_slow = 1;
-    refused("a slow name", "0", SYMWIN_INVALID, "\"a slow name\" is no address");
+    refused("a slow name", "0", SYMWIN_INVALID, "\"a slow name\" is not an address");
     must_be(was_free, "other threads go on while a name is looked up", rank);
 }
 

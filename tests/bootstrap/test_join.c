@@ -315,7 +315,7 @@ static void alone(struct processes *p, int rank)
     setenv("SYMWIN_LOCAL_NRANKS", "2", 1);
     setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "200", 1);
     must_be(symwin_unique_id_from_env(&id) == SYMWIN_TIMEOUT &&
-                host_error_has("rank 0 of job \"test_join-alone-|did not come within 200 ms") &&
+                host_error_has("rank 0 of job \"test_join-alone-|did not join within 200 ms") &&
                 host_now_ms() - begin < 5000,
             "rank 0 does not come", rank);
     setenv("SYMWIN_RANK", "2", 1);

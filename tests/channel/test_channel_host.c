@@ -88,7 +88,7 @@ static void windows(struct harness_team *team, int rank, void *unused)
     tap_ok(ends_play(&m, peer, &channel, "ends_lanes", 1), "it outlives the windows");
     harness_barrier(team);
     host_expect("free of memory that is in a channel", symwin_mem_free(memory), SYMWIN_BUSY,
-                "in a channel");
+                "(windows, registrations, channels)");
     ends_destroy(&m, end);
     harness_barrier(team);
     host_expect("when it is destroyed", symwin_mem_free(memory), SYMWIN_OK, "");
@@ -154,7 +154,7 @@ static void one_sided(struct harness_team *team, int rank, void *unused)
     harness_barrier(team);
     if (rank % 2 == 0)
         host_expect("free of memory that is in a channel alone", symwin_mem_free(memory),
-                    SYMWIN_BUSY, "in a channel");
+                    SYMWIN_BUSY, "(windows, registrations, channels)");
     ends_destroy(&m, end);
     harness_barrier(team);
     ends_close(&m);
@@ -368,7 +368,7 @@ static void lanes(struct harness_team *team, int rank, void *unused)
                 SYMWIN_OK, "");
     host_expect("and one more than that",
                 symwin_channel_create(m.comm, other(&m), NULL, 0, NULL, &full), SYMWIN_NO_MEMORY,
-                "lanes are free");
+                "adjacent lanes of 16384 are free");
     harness_barrier(team);
     ends_close(&m);
     host_must(symwin_mem_free(memory), "symwin_mem_free");

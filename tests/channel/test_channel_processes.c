@@ -90,7 +90,7 @@ static void given_up(struct processes *p, int rank)
     processes_barrier(p);
     end = ends_offer(&m, peer_of(rank), rank == 0 ? memory : NULL, rank == 0 ? 64 : 0, 0);
     must_fail(symwin_channel_connect(m.comm, end, &channel), SYMWIN_MISMATCH,
-              "rank 1: |window that rank 1 has given up", "a window that the peer has given up",
+              "rank 1: |window that rank 1 has deregistered", "a window that the peer has given up",
               rank);
     processes_barrier(p);
     ends_close(&m);
@@ -120,7 +120,7 @@ static void no_descriptor(struct processes *p, int rank)
     processes_barrier(p);
     end = ends_offer(&m, peer_of(rank), rank == 1 ? memory : NULL, rank == 1 ? 64 : 0, 0);
     must_fail(symwin_channel_connect(m.comm, end, &channel), SYMWIN_NO_MEMORY,
-              "rank 0: |no descriptor was left|ulimit -n", "no descriptor", rank);
+              "rank 0: |no file descriptor is left|ulimit -n", "no descriptor", rank);
     processes_barrier(p);
     setrlimit(RLIMIT_NOFILE, &was);
     processes_barrier(p);
@@ -334,8 +334,8 @@ static void lies(struct processes *p, int rank)
         [MANY_LANES] = {SYMWIN_MISMATCH, "counters"},
         [PLACE] = {SYMWIN_MISMATCH, "1 bytes at byte 4096 of an allocation of 4096"},
         [LONG] = {SYMWIN_MISMATCH, "at byte 64 of an allocation of 4096"},
-        [NOTHING] = {SYMWIN_NO_MEMORY, "no descriptor"},
-        [WINDOW] = {SYMWIN_MISMATCH, "given up"},
+        [NOTHING] = {SYMWIN_NO_MEMORY, "no file descriptor is left"},
+        [WINDOW] = {SYMWIN_MISMATCH, "has deregistered"},
     };
     struct sw_frame_message letter;
     symwin_channel_end *end;

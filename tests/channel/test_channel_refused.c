@@ -150,7 +150,8 @@ static void misfits(struct harness_team *team, int rank, void *unused)
     ends_open_with(&second, id, 2, rank, 20000);
     end = ends_offer(&m, peer_of(&m), memory, 64, 0);
     more = ends_offer(&second, peer_of(&m), memory, 64, 0);
-    expect("an end of another communicator", &m, more, SYMWIN_INVALID, "another communicator's");
+    expect("an end of another communicator", &m, more, SYMWIN_INVALID,
+           "belongs to another communicator");
     expect("here it is right", &second, more, SYMWIN_OK, "");
     expect("and here the other one", &m, end, SYMWIN_OK, "");
     harness_barrier(team);
@@ -191,7 +192,8 @@ static void late(struct harness_team *team, int rank, void *unused)
     start = host_now_ms();
     if (rank == 0) {
         end = ends_offer(&m, 1, NULL, 0, 0);
-        expect("a peer that does not come", &m, end, SYMWIN_TIMEOUT, "rank 1 did not come in time");
+        expect("a peer that does not come", &m, end, SYMWIN_TIMEOUT,
+               "rank 1 did not make the call in time");
         tap_ok(host_now_ms() - start >= SHORT_MS - 5 && host_now_ms() - start < 10 * SHORT_MS,
                "in its time");
         host_expect("then the communicator has ended", symwin_comm_check(m.comm), SYMWIN_TIMEOUT,

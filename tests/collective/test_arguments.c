@@ -51,7 +51,7 @@ static void driver_calls(void)
     host_expect("symwin_driver_find: nowhere to put it", symwin_driver_find("cuInit", NULL),
                 SYMWIN_INVALID, "function is NULL");
     host_expect("symwin_driver_find: a name that is none", symwin_driver_find("cuIni", &function),
-                SYMWIN_INVALID, "no cuIni of the driver");
+                SYMWIN_INVALID, "does not use cuIni of the driver");
     expect_untouched("symwin_driver_find", watched);
     host_expect("symwin_driver_find", symwin_driver_find("cuDeviceGetCount", &function), SYMWIN_OK,
                 "");
@@ -134,7 +134,7 @@ static void memory_calls(void)
                 symwin_mem_export(&here, SYMWIN_HANDLE_POSIX_FD, NULL), SYMWIN_INVALID,
                 "symwin_mem_export|handle is NULL");
     host_expect("symwin_mem_export: type", symwin_mem_export(&here, 4, &copy), SYMWIN_INVALID,
-                "symwin_mem_export|4 is no handle type");
+                "symwin_mem_export|4 is not a handle type");
     host_expect("symwin_mem_export: host", symwin_mem_export(&here, SYMWIN_HANDLE_POSIX_FD, &copy),
                 SYMWIN_INVALID, "symwin_mem_export");
     expect_untouched("symwin_mem_export", watched);
@@ -143,7 +143,7 @@ static void memory_calls(void)
     host_expect("symwin_mem_import: no result", symwin_mem_import(0, &handle, NULL), SYMWIN_INVALID,
                 "symwin_mem_import|ptr is NULL");
     host_expect("symwin_mem_import: an empty handle", symwin_mem_import(0, &handle, &ptr),
-                SYMWIN_INVALID, "symwin_mem_import|0 is no handle type");
+                SYMWIN_INVALID, "symwin_mem_import|0 is not a handle type");
     tap_ok(ptr == SENTINEL, "symwin_mem_alloc, symwin_mem_import: the result is untouched");
     harness_no_leaks("memory", &before);
 }

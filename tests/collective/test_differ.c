@@ -69,7 +69,7 @@ static const struct row rows[] = {
     {"algorithm, pushes and windows", 4, 8, O_ALGO, SYMWIN_ALGO_TWOSHOT, SYMWIN_MISMATCH,
      "algorithm differs: rank 3 passed oneshot|rank 0 passed twoshot"},
     {"windows on one rank only", 3, 4, O_WINDOWS, SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_MISMATCH,
-     "rank 2 passed twoshot_push (buffers in no windows), rank 0 passed twoshot_put (buffers in "
+     "rank 2 passed twoshot_push (buffers outside windows), rank 0 passed twoshot_put (buffers in "
      "windows)"},
     {"offset of in", 3, 1, O_IN, SYMWIN_ALGO_TWOSHOT, SYMWIN_MISMATCH,
      "the offset of in differs: rank 0 passed"},

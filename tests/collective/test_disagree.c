@@ -33,7 +33,7 @@ static const struct {
     [OFFSET] = {"offsets", SYMWIN_MISMATCH, "the offset in the allocation differs", 1},
     [BAD_POINTER] = {"an address that is none", SYMWIN_INVALID, "rank 2|not in VMM memory", 1},
     [NOT_SHAREABLE] = {"memory that cannot be shown", SYMWIN_UNSUPPORTED,
-                       "rank 2|cannot be shown to other processes", 1},
+                       "rank 2|cannot be shared with other processes", 1},
     [OUT_OF_MEMORY] = {"memory that one rank does not have", SYMWIN_NO_MEMORY, "rank 2", 0},
     [OTHER_CALL] = {"different calls", SYMWIN_MISMATCH,
                     "symwin_window_register|rank 2 in symwin_comm_split", 0},

@@ -217,7 +217,7 @@ static void test_nonsense(void)
             pthread_join(thread, NULL);
         is_none = rows[i].status == 0 || rows[i].status == 17;
         tap_ok(status == (is_none ? SYMWIN_TIMEOUT : SYMWIN_ABORTED) && now_us() - start < 5e6 &&
-                   (i > 0 || strstr(symwin_last_error(), "a rank was stopped") != NULL),
+                   (i > 0 || strstr(symwin_last_error(), "a process was stopped") != NULL),
                "%s: %s", rows[i].name, symwin_last_error());
         sw_exchange_destroy(x);
     }

@@ -36,7 +36,7 @@ static void trader_open(struct trader *t)
     if (t->segment == NULL || t->pieces == NULL || t->group.exchange == NULL ||
         sw_handle_exchange_create(&t->group) != SYMWIN_OK ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 ||
-        pthread_cond_init(&t->group.mail_came, NULL) != 0 ||
+        pthread_cond_init(&t->group.mailbox_changed, NULL) != 0 ||
         pthread_mutex_init(&t->group.mutex, NULL) != 0)
         abort();
     t->group.sockets = t->sockets;
@@ -71,9 +71,9 @@ static void trader_close(struct trader *t)
     sw_poll_settle();
     close(t->other);
     close(t->sockets[1].watch.fd);
-    t->group.trade_free(t->group.handle_exchange);
+    t->group.handle_exchange_free(t->group.handle_exchange);
     sw_exchange_destroy(t->group.exchange);
-    pthread_cond_destroy(&t->group.mail_came);
+    pthread_cond_destroy(&t->group.mailbox_changed);
     pthread_mutex_destroy(&t->group.mutex);
     free(t->pieces);
     free(t->segment);
@@ -106,17 +106,17 @@ static const struct lie {
     {"memory longer than the segment",
      {{2, SEQUENCE, GRANULE + 1, SYMWIN_OK}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
      SYMWIN_MISMATCH,
-     "rank 2 sent memory of 2097153 bytes",
+     "rank 2 sent 2097153 bytes",
      0},
     {"memory shorter than the segment",
      {{2, SEQUENCE, GRANULE / 2, SYMWIN_OK}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
      SYMWIN_MISMATCH,
-     "rank 2 sent memory of 1048576 bytes",
+     "rank 2 sent 1048576 bytes",
      0},
     {"memory of no bytes",
      {{3, SEQUENCE, 0, SYMWIN_OK}, {2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
      SYMWIN_MISMATCH,
-     "rank 3 sent memory of 0 bytes",
+     "rank 3 sent 0 bytes",
      0},
     {"a rank's memory twice",
      {{2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}, {2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},

@@ -18,8 +18,8 @@ struct claim {
 };
 
 static const struct claim claims[] = {
-    {"a rank that is taken", RANKS, 1, 0, SYMWIN_INVALID, "rank 1 came twice"},
-    {"the maker's own rank", RANKS, 0, 0, SYMWIN_INVALID, "rank 0 came twice"},
+    {"a rank that is taken", RANKS, 1, 0, SYMWIN_INVALID, "rank 1 joined twice"},
+    {"the maker's own rank", RANKS, 0, 0, SYMWIN_INVALID, "rank 0 joined twice"},
     {"more ranks than the others", RANKS + 1, 3, 0, SYMWIN_MISMATCH, "rank 3 passed 4|3"},
     {"fewer ranks", RANKS - 1, 0, 0, SYMWIN_MISMATCH, "rank 0 passed 2|3"},
     {"most ranks", INT32_MAX, INT32_MAX - 1, 0, SYMWIN_MISMATCH,
@@ -28,7 +28,7 @@ static const struct claim claims[] = {
     {"rank -1", RANKS, -1, 0, SYMWIN_INVALID, "no rank -1 of 3"},
     {"rank 3 of 3", RANKS, RANKS, 0, SYMWIN_INVALID, "no rank 3 of 3"},
     {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3"},
-    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id 4"},
+    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 4"},
 };
 
 /* Joins after ranks 0 and 1, with the claim, and receives the answer. */
@@ -136,8 +136,8 @@ struct ballots {
 };
 
 static const struct ballots ballots[] = {
-    {"votes for less than it may", 0, 20000, SYMWIN_MISMATCH, "rank 2 wants offset 0"},
-    {"always votes for more", 1, 1500, SYMWIN_TIMEOUT, "no offset|rank 2"},
+    {"votes for less than it may", 0, 20000, SYMWIN_MISMATCH, "rank 2 voted for offset 0"},
+    {"always votes for more", 1, 1500, SYMWIN_TIMEOUT, "no common free offset|rank 2"},
 };
 
 /* The member's part of a registration, by hand, until the others fail. */

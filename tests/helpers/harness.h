@@ -111,11 +111,11 @@ HARNESS_UNUSED int harness_threads(const char *name)
  * joins before it takes the thread off its list. */
 HARNESS_UNUSED int harness_service_threads(void)
 {
-    int turns = 50, count = harness_threads("symwin-service");
+    int turns = 50, count = harness_threads("symwin-poll");
 
     for (; count > 0 && turns > 0; turns--) {
         usleep(1000);
-        count = harness_threads("symwin-service");
+        count = harness_threads("symwin-poll");
     }
     return count;
 }

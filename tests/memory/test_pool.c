@@ -479,7 +479,7 @@ static void export_of_a_part(void)
     tap_ok(described(copy).owned == 2 && described(copy).ptr == copy, "and says so");
     handle.offset = handle.bytes;
     host_expect("an offset past the end", symwin_mem_import(0, &handle, &(void *){NULL}),
-                SYMWIN_INVALID, "symwin_mem_import|67108864 bytes|byte 67108864");
+                SYMWIN_INVALID, "symwin_mem_import|offset 67108864|size, 67108864 bytes");
     close(handle.fd);
     free_all((void *[]){first, ptr, copy}, 3);
     host_expect("an export of what was freed",
@@ -574,7 +574,7 @@ static void debug(void)
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const size_t bytes = sizes[i];
         unsigned char *ptr = alloc_with(0, bytes, 0), byte = 0;
-        char words[64];
+        char words[96];
 
         host_must(host_copy(0, &byte, ptr + bytes - 1, 1), "copy");
         TAP_EQ("new memory is filled", byte, 0xcd);
@@ -583,7 +583,8 @@ static void debug(void)
         host_expect("to the last byte", symwin_mem_free(ptr), SYMWIN_OK, "");
         ptr = alloc_with(0, bytes, 0);
         host_must(host_copy(0, ptr + bytes + 511, &byte, 1), "copy");
-        snprintf(words, sizeof words, "symwin_mem_free|byte %zu of the %zu", bytes + 511, bytes);
+        snprintf(words, sizeof words, "symwin_mem_free|byte %zu of the allocation of %zu bytes",
+                 bytes + 511, bytes);
         host_expect("and past it", symwin_mem_free(ptr), SYMWIN_INVALID, words);
         host_expect("which is free then", symwin_mem_free(ptr), SYMWIN_INVALID, "freed before");
     }

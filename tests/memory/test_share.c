@@ -59,9 +59,9 @@ static void wrong_exports(void)
         symwin_status want;
         const char *words;
     } cases[] = {
-        {"type 0", ptr, 0, SYMWIN_INVALID, "symwin_mem_export|0 is no handle type"},
-        {"type 2", ptr, 2, SYMWIN_INVALID, "symwin_mem_export|2 is no handle type"},
-        {"both types", ptr, 9, SYMWIN_INVALID, "symwin_mem_export|9 is no handle type"},
+        {"type 0", ptr, 0, SYMWIN_INVALID, "symwin_mem_export|0 is not a handle type"},
+        {"type 2", ptr, 2, SYMWIN_INVALID, "symwin_mem_export|2 is not a handle type"},
+        {"both types", ptr, 9, SYMWIN_INVALID, "symwin_mem_export|9 is not a handle type"},
         {"NULL", NULL, 1, SYMWIN_INVALID, "symwin_mem_export|ptr is NULL"},
         {"host memory", &on_stack, 1, SYMWIN_INVALID, "symwin_mem_export|VMM"},
         {"memory made for no handle", (void *)(uintptr_t)closed.ptr, 1, SYMWIN_UNSUPPORTED,
@@ -171,7 +171,7 @@ static void imports_are_windows(void)
     TAP_EQ("are on one allocation, mapped once", info.allocations, 1);
     TAP_EQ("the import is registered once", described(copy).registrations, 1);
     host_expect("free the import under its window", symwin_mem_free(copy), SYMWIN_BUSY,
-                "as a window or by symwin_register");
+                "(windows, registrations, channels)");
     host_must(symwin_window_deregister(comm, on_copy), "symwin_window_deregister");
     host_expect("free the import", symwin_mem_free(copy), SYMWIN_OK, "");
     host_expect("the original is still busy", symwin_mem_free(ptr), SYMWIN_BUSY, "symwin_mem_free");
@@ -198,8 +198,8 @@ static void wrong_imports(void)
         symwin_status want;
         const char *words;
     } cases[] = {
-        {"type 0", 0, 0, good.fd, GRANULE, SYMWIN_INVALID, "symwin_mem_import|no handle type"},
-        {"type 2", 0, 2, good.fd, GRANULE, SYMWIN_INVALID, "symwin_mem_import|no handle type"},
+        {"type 0", 0, 0, good.fd, GRANULE, SYMWIN_INVALID, "symwin_mem_import|not a handle type"},
+        {"type 2", 0, 2, good.fd, GRANULE, SYMWIN_INVALID, "symwin_mem_import|not a handle type"},
         {"0 bytes", 0, 1, good.fd, 0, SYMWIN_INVALID, "symwin_mem_import|0 bytes"},
         {"no descriptor", 0, 1, -1, GRANULE, SYMWIN_INVALID, "symwin_mem_import|fd -1"},
         {"a closed descriptor", 0, 1, closed, GRANULE, SYMWIN_INVALID,

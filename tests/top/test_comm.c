@@ -121,7 +121,7 @@ struct disagreement {
     }
 
 static const struct disagreement disagreements[] = {
-    {"a rank that comes twice", {{2, 1, {0}}, {2, 1, {0}}}, SYMWIN_INVALID, "rank 1 came twice"},
+    {"a rank that comes twice", {{2, 1, {0}}, {2, 1, {0}}}, SYMWIN_INVALID, "rank 1 joined twice"},
     {"nranks that differ",
      {{2, 0, {0}}, {3, 1, {0}}},
      SYMWIN_MISMATCH,
@@ -137,11 +137,11 @@ static const struct disagreement disagreements[] = {
     {"a rank that is missing",
      {{3, 0, WITH(.timeout_ms = 800)}, {3, 1, WITH(.timeout_ms = 800)}},
      SYMWIN_TIMEOUT,
-     "rank 2 did not come within 800 ms|2 of 3"},
+     "rank 2 did not join within 800 ms|2 of 3"},
     {"two ranks that are missing",
      {{4, 3, WITH(.timeout_ms = 800)}, {4, 1, WITH(.timeout_ms = 800)}},
      SYMWIN_TIMEOUT,
-     "rank 0 did not come|2 of 4"},
+     "rank 0 did not join|2 of 4"},
     {"slot_bytes that differ",
      {{2, 0, WITH(.slot_bytes = 4096)}, {2, 1, WITH(.slot_bytes = 8192)}},
      SYMWIN_MISMATCH,
@@ -213,7 +213,7 @@ static void run_straggler(struct harness_team *team, int rank, void *arg)
         harness_barrier(team);
     host_expect(rank == 0 ? "a rank that waited in vain" : "a rank that comes too late",
                 symwin_comm_create(&team->id, 2, rank, rank, &options, &comm), SYMWIN_TIMEOUT,
-                "rank 1 did not come");
+                "rank 1 did not join");
     tap_ok(comm == SENTINEL, "the out-pointer is untouched");
     if (rank == 0)
         harness_barrier(team);
@@ -232,7 +232,7 @@ static void run_used_id(struct harness_team *team, int rank, void *arg)
     if (rank == 0) {
         host_expect("an id that has served",
                     symwin_comm_create(&team->id, 2, 0, 0, &options, &more), SYMWIN_INVALID,
-                    "this id has served");
+                    "this id has been used");
         tap_ok(more == SENTINEL, "the out-pointer is untouched");
     }
     harness_barrier(team);

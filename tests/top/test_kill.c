@@ -258,8 +258,8 @@ static void judge(const struct plan *plan, struct processes *p, int rank, int wa
     }
     if (status == SYMWIN_OK)
         return;
-    if (status == SYMWIN_TIMEOUT && strstr(p->rank[rank].text, "did not come within") != NULL) {
-        /* It ended before any rank knew its number: only the timeout can tell. */
+    if (status == SYMWIN_TIMEOUT && strstr(p->rank[rank].text, "did not join within") != NULL) {
+        /* It ended before it had told anybody who it was: only the clock can tell. */
         if (!names_victim(plan, p->rank[rank].text))
             complain(plan, p, "blames another", rank);
         return;

@@ -140,7 +140,8 @@ static void refusals(struct harness_team *team, int rank, void *arg)
     expect_sum(&m, "offsets differ", own + (rank == odd ? BYTES : 0), own + 4 * BYTES, 1);
     info = query(&m, registration);
     tap_ok(info.transports == (m.nranks == 1 ? SYMWIN_TRANSPORT_PEER : 0) &&
-               (m.nranks == 1 || rank == odd || strstr(info.refused, "let all ranks") != NULL),
+               (m.nranks == 1 || rank == odd ||
+                strstr(info.refused, "make the same allocations on all ranks") != NULL),
            "the query says why: %s", info.refused);
     sequence = m.comm->sequence;
     expect_sum(&m, "and again", own + (rank == odd ? BYTES : 0), own + 4 * BYTES, 2);

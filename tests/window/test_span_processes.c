@@ -72,7 +72,7 @@ static void hidden(struct processes *p, int rank)
     }
     must_be(symwin_window_register(r.comm, span_at(&s, 0), s.bytes, 0, &window) ==
                     SYMWIN_UNSUPPORTED &&
-                window == NULL && host_error_has("rank 1|cannot be shown to other"),
+                window == NULL && host_error_has("rank 1|cannot be shared with other"),
             "all are told why", rank);
     if (rank == 1)
         span_replace(&s, 2);
