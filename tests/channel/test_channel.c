@@ -1,4 +1,5 @@
-/* symwin/channel.cuh: signals that are never reset, packets, limits of waits, fetch and add. Ranks as threads, on windows. */
+/* symwin/channel.cuh: signals that are never reset, packets, limits of waits, fetch-and-add. Ranks
+ * are threads, on windows. */
 #include "channel_member.h"
 
 enum { BYTES = 1 << 16, TURNS = 200, DRAWS = 50 };
@@ -35,7 +36,7 @@ static void play(struct harness_team *team, int rank, void *unused)
     member_open(&m, team, rank, BYTES);
     harness_barrier(team);
     args = play_args(&m, 4096, TURNS);
-    for (launches = 0; launches < 3; launches++) /* the counters go on where they were */
+    for (launches = 0; launches < 3; launches++) /* the counters continue from the last launch */
         member_launch(&m, "channel_play", 1, CHANNEL_THREADS, 0, &args);
     TAP_EQ("words that were not what the peer had put", member_word(&m, args.wrong), 0);
     TAP_EQ("waits that were given up", member_word(&m, args.wrong + 4), 0);
@@ -75,8 +76,8 @@ static void limits(struct harness_team *team, int rank, void *unused)
         host_put_u32(m.device, (void *)(uintptr_t)(args.wrong + 4), 0);
         member_launch(&m, "channel_packets", 1, 32, 0, &args);
         TAP_EQ("packets too", member_word(&m, args.wrong + 4), 1);
-        for (i = 0; i < 3;
-             i++) { /* one of the last packet's flags is missing, the other one, none */
+        /* One of the last packet's two flags is missing, then the other one, then none. */
+        for (i = 0; i < 3; i++) {
             uint32_t packets[32];
             int k;
 
@@ -104,7 +105,7 @@ static void limits(struct harness_team *team, int rank, void *unused)
 
 static void draw(struct harness_team *team, int rank, void *unused)
 {
-    const int drawn = 2 * 2 * CHANNEL_THREADS * DRAWS; /* by two ranks of two blocks */
+    const int drawn = 2 * 2 * CHANNEL_THREADS * DRAWS; /* by two blocks of each of two ranks */
     struct channel_play_args args;
     struct member m;
     int i, wrong = 0;

@@ -1,5 +1,5 @@
-/* The fault sweep of channels: fault_sweep.h says what is done to each call. What fails on one rank of a channel fails on the
- * other one with the same status. */
+/* The fault sweep of channels: fault_sweep.h says what it does to each call. If a call fails on one
+ * rank of a channel, it fails on the other with the same status. */
 #include "harness.h"
 
 enum { BYTES = 3 << 20 };
@@ -50,7 +50,7 @@ static symwin_status make(struct harness_team *team, int rank, struct state *s)
     return connect(team, rank, s, 2);
 }
 
-/* Rank 1 has no memory of its own. */
+/* Rank 1 offers no memory. */
 static symwin_status make_one_sided(struct harness_team *team, int rank, struct state *s)
 {
     const int has = rank == 0;
@@ -65,7 +65,7 @@ static int made_channel(const struct state *s)
     return s->channel.signals != 0;
 }
 
-/* Counters that served before, and are zeroed. */
+/* The lanes were used before, so their counters have to be zeroed. */
 static symwin_status with_lanes_used(struct harness_team *team, int rank, struct state *s)
 {
     symwin_status status = with_comm(team, rank, s);
@@ -78,7 +78,7 @@ static symwin_status with_lanes_used(struct harness_team *team, int rank, struct
     return status;
 }
 
-/* The peer's memory is mapped here already. */
+/* The peer's memory is already mapped here. */
 static symwin_status with_import(struct harness_team *team, int rank, struct state *s)
 {
     symwin_status status = with_comm(team, rank, s);
@@ -90,7 +90,8 @@ static symwin_status with_import(struct harness_team *team, int rank, struct sta
     return status;
 }
 
-/* Whatever the driver says, a channel goes; the next one shows that nothing of it is left. */
+/* Destroying a channel succeeds whatever the driver returns. The next channel shows that nothing
+ * was left behind. */
 static symwin_status destroy_and_make(struct harness_team *team, int rank, struct state *s)
 {
     const symwin_status status = symwin_channel_destroy(s->comm, s->older);

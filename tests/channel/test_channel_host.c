@@ -1,5 +1,6 @@
-/* Channels that the host makes: over windows, over memory that only one rank has, among many ranks, with lanes; what they
- * hold and give back. Ranks are threads, or processes with SYMWIN_TEST_PROCESSES. What goes wrong: test_channel_refused.c.
+/* Channels created by the host: on windows, on memory that only one rank has, among many ranks,
+ * with lanes; what they hold and release. Ranks are threads, or processes with
+ * SYMWIN_TEST_PROCESSES. Errors: test_channel_refused.c.
  */
 #include "ends_member.h"
 
@@ -30,7 +31,7 @@ static size_t mappings(void)
     return live.mappings;
 }
 
-/* The rank on the other side: ranks 0 and 1 are a pair, 2 and 3, and so on; the last of an odd number has none. */
+/* The peer: ranks 0 and 1 are a pair, 2 and 3, and so on. The last of an odd number has none. */
 static int other(const struct ends_member *m)
 {
     const int peer = m->rank ^ 1;
@@ -38,7 +39,7 @@ static int other(const struct ends_member *m)
     return peer < m->nranks ? peer : -1;
 }
 
-/* ---- over windows ---- */
+/* ---- on windows ---- */
 
 static void windows(struct harness_team *team, int rank, void *unused)
 {
@@ -59,7 +60,7 @@ static void windows(struct harness_team *team, int rank, void *unused)
     window = window_on(&m, memory, 4 * ENDS_BYTES);
     harness_barrier(team);
     before = mappings();
-    /* The two ranks' parts are different ones. */
+    /* The two ranks use different parts. */
     end = ends_offer(&m, peer, memory + (rank % 2 ? SECOND : 0), ENDS_BYTES, 0);
     info = query(&m, end);
     tap_ok(info.peer == peer && info.lanes == 1 && info.window && info.bytes == ENDS_BYTES &&
@@ -95,7 +96,7 @@ static void windows(struct harness_team *team, int rank, void *unused)
     ends_close(&m);
 }
 
-/* Memory of two windows, each rank's in one of its own. */
+/* Memory of two windows; each rank of a pair uses another one. */
 static void two_windows(struct harness_team *team, int rank, void *unused)
 {
     symwin_channel channel;
@@ -115,14 +116,14 @@ static void two_windows(struct harness_team *team, int rank, void *unused)
     harness_barrier(team);
     tap_ok(ends_play(&m, other(&m), &channel, "ends_lanes", 1), "two windows of two ranks");
     harness_barrier(team);
-    ends_close(&m); /* destroys what is left */
+    ends_close(&m); /* destroys the remaining ends */
     for (i = 0; i < 2; i++)
         host_must(symwin_mem_free(memory[i]), "symwin_mem_free");
 }
 
-/* ---- over memory that the other ranks know nothing of ---- */
+/* ---- on memory that is no window ---- */
 
-/* Rank 0 of a pair has memory, rank 1 none. */
+/* Rank 0 of a pair offers memory, rank 1 none. */
 static void one_sided(struct harness_team *team, int rank, void *unused)
 {
     uint32_t words[64] = {0}, want[64];
@@ -161,7 +162,8 @@ static void one_sided(struct harness_team *team, int rank, void *unused)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* Another allocator's memory, of different sizes, without a handle of its owner's: the channel keeps it. */
+/* Another allocator's memory, of different sizes, whose owner has released its handle. The channel
+ * keeps the memory alive. */
 static void foreign(struct harness_team *team, int rank, void *unused)
 {
     const size_t bytes = (size_t)GRANULE * (size_t)(1 + rank);
@@ -188,12 +190,11 @@ static void foreign(struct harness_team *team, int rank, void *unused)
     host_raw_free(&raw);
 }
 
-/* Many channels on one allocation: it is mapped once, and until the last one goes. */
+/* Many channels on one allocation: it is mapped once, until the last channel is destroyed. */
 static void imports(struct harness_team *team, int rank, void *unused)
 {
-    enum {
-        COUNT = 300
-    }; /* more letters than a line holds: who creates does not wait for who reads */
+    /* More messages than a peer socket buffers: creating does not wait for the reader. */
+    enum { COUNT = 300 };
     symwin_channel_end *ends[COUNT];
     symwin_channel first, last;
     struct ends_member m;
@@ -209,7 +210,7 @@ static void imports(struct harness_team *team, int rank, void *unused)
     harness_barrier(team);
     for (i = 0; i < COUNT; i++)
         ends[i] = ends_offer(&m, other(&m), memory + (size_t)i * ENDS_BYTES, ENDS_BYTES, 0);
-    harness_barrier(team); /* nobody connects before all are there */
+    harness_barrier(team); /* nobody connects before all ends exist */
     last = ends_connect(&m, ends[COUNT - 1]);
     first = ends_connect(&m, ends[0]);
     harness_barrier(team);
@@ -238,7 +239,8 @@ static void imports(struct harness_team *team, int rank, void *unused)
 
 /* ---- among many ranks ---- */
 
-/* Each rank with each, in an order of its own; some in windows, some not. */
+/* Each rank connects to each other rank, in its own order. Some channels use windows, some do
+ * not. */
 static void mesh(struct harness_team *team, int rank, void *unused)
 {
     symwin_channel_end *ends[16];
@@ -259,12 +261,12 @@ static void mesh(struct harness_team *team, int rank, void *unused)
                                 ENDS_BYTES, 0);
     }
     for (i = 1; i < m.nranks; i++) {
-        const int peer = (rank + m.nranks - i) % m.nranks; /* the other way round */
+        const int peer = (rank + m.nranks - i) % m.nranks; /* in the other direction */
 
         channels[peer] = ends_connect(&m, ends[peer]);
     }
     harness_barrier(team);
-    for (i = 1; i < m.nranks; i++) /* pairs at the same time: rank ^ i, of a power of two */
+    for (i = 1; i < m.nranks; i++) /* disjoint pairs: rank ^ i, of a power of two ranks */
         right &= ends_play(&m, rank ^ i, &channels[rank ^ i], "ends_lanes", 1);
     tap_ok(right, "every rank with every other");
     harness_barrier(team);
@@ -277,7 +279,7 @@ static void mesh(struct harness_team *team, int rank, void *unused)
     host_must(symwin_mem_free(own), "symwin_mem_free");
 }
 
-/* The n-th of a pair meets the n-th, however far one of them is ahead. */
+/* A rank's n-th end connects to its peer's n-th end, however far ahead one of them is. */
 static void order(struct harness_team *team, int rank, void *unused)
 {
     enum { COUNT = 5 };
@@ -291,7 +293,7 @@ static void order(struct harness_team *team, int rank, void *unused)
     ends_open(&m, team, rank);
     memory = ends_alloc(&m, (size_t)COUNT * ENDS_BYTES);
     if (rank % 2 == 1)
-        harness_barrier(team); /* when the other one has made all */
+        harness_barrier(team); /* once the peer has created all ends */
     for (i = 0; i < COUNT; i++) {
         ends[i] = ends_offer(&m, other(&m), memory + i * ENDS_BYTES, 1000u + (unsigned)i, 0);
         if (rank % 2 == 1)
@@ -342,7 +344,7 @@ static void lanes(struct harness_team *team, int rank, void *unused)
     TAP_EQ("and waited for", word(&m, channel.waited + (ENDS_BLOCKS - 1) * lane), 2 * ENDS_TURNS);
     harness_barrier(team);
 
-    /* One keeps its end: the other one's counters serve nobody else meanwhile. */
+    /* One rank keeps its end. Meanwhile nobody else may use the peer's counters. */
     if (rank % 2 == 0)
         ends_destroy(&m, ends[0]);
     harness_barrier(team);
@@ -374,9 +376,10 @@ static void lanes(struct harness_team *team, int rank, void *unused)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- the end ---- */
+/* ---- destroy ---- */
 
-/* Ends that are left, in all states, when communicators go; and one that goes while the other is still at it. */
+/* Ends in all states remain when communicators are destroyed. One communicator goes while its peer
+ * still uses the channel. */
 static void leave(struct harness_team *team, int rank, void *unused)
 {
     symwin_channel_end *ends[3];

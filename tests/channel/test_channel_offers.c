@@ -1,5 +1,5 @@
-/* What a rank offers a channel's other end is looked at before it is believed: where its counters are, and its memory. Rank 1 is the test,
- * which sends letters and makes no end.
+/* A rank checks what its peer offers for a channel's other end: the position of its counters, and
+ * its memory. Rank 1 is played by the test, which sends messages and creates no end.
  */
 #include "host_cases.h"
 #include "src/channel/channel.h"
@@ -28,9 +28,9 @@ static void tell(symwin_comm *comm, enum sw_message_kind kind, uint64_t number, 
 static const struct offer {
     const char *name;
     uint32_t lane;
-    int64_t beside; /* bytes */
+    int64_t beside; /* error of the counters' offset, in bytes */
     symwin_status status;
-    struct offered memory; /* its place: in the window */
+    struct offered memory; /* `place`: offset in the window */
 } offers[] = {
     {"the first lanes", 0, 0, SYMWIN_OK, {0, 0}},
     {"the last lanes", SW_STATE_LANES - LANES, 0, SYMWIN_OK, {0, 0}},

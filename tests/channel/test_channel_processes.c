@@ -1,4 +1,5 @@
-/* Channels between processes, on one host and on several: deaths, descriptors that run out, letters that lie. */
+/* Channels between processes, on one host and on several: deaths, descriptors that run out, false
+ * messages. */
 #include <sys/resource.h>
 
 #include "ends_member.h"
@@ -33,9 +34,9 @@ static void must_fail(symwin_status got, symwin_status want, const char *words, 
     tap_failures++;
 }
 
-/* ---- the ordinary, also between hosts ---- */
+/* ---- channels that work, also between hosts ---- */
 
-/* Each pair by a window, and by memory of its own. `arg`: the hosts. */
+/* Each pair connects through a window and through memory that is no window. `arg`: the hosts. */
 static void play(struct processes *p, int rank)
 {
     const int peer = peer_of(rank);
@@ -71,7 +72,7 @@ static void play(struct processes *p, int rank)
         host_must(symwin_mem_free(memory[i]), "symwin_mem_free");
 }
 
-/* ---- what one rank gives up ---- */
+/* ---- one rank gives up ---- */
 
 static void given_up(struct processes *p, int rank)
 {
@@ -97,7 +98,7 @@ static void given_up(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* Rank 0 has no number for the descriptor that comes. */
+/* Rank 0 has no free number for the descriptor that it receives. */
 static void no_descriptor(struct processes *p, int rank)
 {
     symwin_channel_end *end, *next;
@@ -112,7 +113,7 @@ static void no_descriptor(struct processes *p, int rank)
     processes_barrier(p);
     getrlimit(RLIMIT_NOFILE, &was);
     tight = was;
-    fd = dup(0); /* the lowest that is free: none below is */
+    fd = dup(0); /* the lowest free number */
     close(fd);
     tight.rlim_cur = (rlim_t)fd;
     if (rank == 0)
@@ -131,7 +132,8 @@ static void no_descriptor(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* Rank 0's service thread cannot poll: letters are read by who waits for them, and nobody is blamed. */
+/* Rank 0's poll thread cannot poll. The waiting thread reads the messages itself, and nobody is
+ * blamed. */
 static void no_poll(struct processes *p, int rank)
 {
     symwin_channel_end *end;
@@ -161,7 +163,7 @@ static void no_poll(struct processes *p, int rank)
 
 enum death { IN_CONNECT, IN_KERNEL, STOPPED };
 
-/* Rank 1 ends while rank 0 waits for its end, or for its kernel. */
+/* Rank 1 ends while rank 0 waits for its end or for its kernel. */
 static void die(struct processes *p, int rank)
 {
     const enum death how = *(const enum death *)p->arg;
@@ -215,7 +217,7 @@ static void death(const char *name, enum death how)
     struct processes *p = processes_new(2, &how);
     int statuses[2];
 
-    processes_fork(p, 1, die); /* rank 0 has to know its number */
+    processes_fork(p, 1, die); /* rank 0 has to know its process id */
     processes_fork(p, 0, die);
     statuses[0] = processes_wait(p, 0);
     statuses[1] = processes_wait(p, 1);
@@ -224,7 +226,8 @@ static void death(const char *name, enum death how)
     processes_free(p);
 }
 
-/* Ranks 2 and 3 connect from one host to the other, of which a process that links them has left: nothing comes through. */
+/* Ranks 2 and 3 connect from one host to the other. A process that links the hosts has left, so no
+ * message gets through. */
 struct leaving {
     char hosts[5];
     int rank;
@@ -258,11 +261,11 @@ static void leave(struct processes *p, int rank)
         ends_close(&m);
 }
 
-/* ---- letters that lie ---- */
+/* ---- false messages ---- */
 
 enum lie { WORDS, UNALIGNED, MANY_LANES, PLACE, LONG, NOTHING, WINDOW, LIES };
 
-/* What rank 0 writes in place of the offer that it should. */
+/* What rank 0 sends instead of a right offer. */
 static void lie(enum lie which, const struct ends_member *m, struct sw_frame_message *w)
 {
     const uint64_t first = sw_lanes_offset(m->comm, 0);
@@ -290,7 +293,7 @@ static void lie(enum lie which, const struct ends_member *m, struct sw_frame_mes
         w->place = 64;
         w->bytes = UINT64_MAX - 32;
         break;
-    case NOTHING: /* to be imported */
+    case NOTHING: /* no handle to import */
         w->memory = SW_MESSAGE_OTHER;
         w->allocation = GRANULE;
         w->bytes = 64;
@@ -305,7 +308,8 @@ static void lie(enum lie which, const struct ends_member *m, struct sw_frame_mes
     }
 }
 
-/* A letter to `to` in the name of `from`, which is another rank, ends the communicator: every rank hears that `liar` did. */
+/* Rank `liar` sends a message to `to` in the name of `from`, which is another rank. That ends the
+ * communicator, and every rank is told that `liar` did it. */
 static void must_catch(struct ends_member *m, int liar, int from, int to)
 {
     struct sw_frame_message letter;
@@ -365,8 +369,8 @@ static void lies(struct processes *p, int rank)
     ends_close(&m);
 }
 
-/* Rank 1, which links a host, writes to rank 3 of it in rank 3's name. It is to be named for that and not taken for lost,
- * which no other host could decide on. */
+/* Rank 1 links its host. It sends rank 3, on the same host, a message in rank 3's name. It must be
+ * named for that and not be reported as lost, which no other host could decide. */
 static void lie_of_who_links(struct processes *p, int rank)
 {
     struct ends_member m;
@@ -379,7 +383,7 @@ static void lie_of_who_links(struct processes *p, int rank)
     ends_close(&m);
 }
 
-/* The letter by which rank 0's destroy says that its end is gone. */
+/* The message in which rank 0's destroy says that its end is gone. */
 static symwin_status said_at_destroy(struct ends_member *m, char text[SW_MESSAGE_TEXT])
 {
     symwin_status status = SYMWIN_OK;
@@ -401,8 +405,8 @@ static symwin_status said_at_destroy(struct ends_member *m, char text[SW_MESSAGE
     return status;
 }
 
-/* A rank that destroys its end because the communicator has failed says so: a peer on another host may hear of the
- * failure later. */
+/* A rank destroys its end because the communicator has failed, and says so: a peer on another host
+ * may learn of the failure later. */
 static void failed_first(struct processes *p, int rank)
 {
     static const char lost[] = "the process of rank 7 has ended";

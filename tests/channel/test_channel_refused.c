@@ -1,5 +1,5 @@
-/* Channels that cannot be: bad arguments, ends that do not fit each other, ranks that are late or gone, waits that end. Each
- * gets a status and a sentence, the same on both ranks where both take part. */
+/* Channels that cannot work: bad arguments, ends that do not match, late or lost ranks, waits that
+ * end. Each case gets a status and an error text, the same on both ranks where both take part. */
 #include "ends_member.h"
 
 enum { SHORT_MS = 400 };
@@ -9,7 +9,7 @@ static int peer_of(const struct ends_member *m)
     return 1 - m->rank;
 }
 
-/* Begins a channel that cannot begin. */
+/* Tries to create a channel that must be refused. */
 static void refuse(const char *name, const struct ends_member *m, int peer, void *ptr, size_t bytes,
                    int lanes, symwin_status want, const char *words)
 {
@@ -34,7 +34,7 @@ static void expect(const char *name, const struct ends_member *m, symwin_channel
 
 /* ---- arguments ---- */
 
-/* Of rank 0; rank 1 begins as many channels, and hears of it. */
+/* Rank 0 passes wrong arguments. Rank 1 creates as many channels and gets the errors. */
 static void arguments(struct harness_team *team, int rank, void *unused)
 {
     const symwin_channel_options wrong_size = {.size = 3};
@@ -52,7 +52,7 @@ static void arguments(struct harness_team *team, int rank, void *unused)
     memory = ends_alloc(&m, GRANULE);
     elsewhere = host_alloc((m.device + 1) % harness_device_count(), 4096);
     host_must_cuda(sw_drv.cuMemAlloc(&plain, 4096), "cuMemAlloc");
-    /* What has no peer, or nowhere to put the end, nobody is told. */
+    /* Without a valid peer, or without a result for the end, nobody else is told. */
     refuse("a channel with oneself", &m, rank, memory, 64, 0, SYMWIN_INVALID,
            "another rank|0 to 1");
     refuse("with a rank that is not there", &m, 2, memory, 64, 0, SYMWIN_INVALID, "peer is 2");
@@ -116,7 +116,7 @@ static void arguments(struct harness_team *team, int rank, void *unused)
     host_must(symwin_mem_free(elsewhere), "symwin_mem_free");
 }
 
-/* ---- ends that do not fit ---- */
+/* ---- ends that do not match ---- */
 
 static void misfits(struct harness_team *team, int rank, void *unused)
 {
@@ -160,7 +160,7 @@ static void misfits(struct harness_team *team, int rank, void *unused)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- ranks that do not come ---- */
+/* ---- late or lost ranks ---- */
 
 struct waiter {
     struct ends_member *m;
@@ -176,7 +176,7 @@ static void *wait_for_peer(void *arg)
 
     do
         w->status = symwin_channel_connect(w->m->comm, w->end, &channel);
-    while (w->status == SYMWIN_BUSY); /* the other one was quicker */
+    while (w->status == SYMWIN_BUSY); /* the other thread was first */
     snprintf(w->text, sizeof w->text, "%s", symwin_last_error());
     return NULL;
 }
@@ -209,7 +209,7 @@ static void late(struct harness_team *team, int rank, void *unused)
     ends_close(&m);
 }
 
-/* The peer leaves, or aborts, while this rank waits; and another thread is turned away meanwhile. */
+/* The peer leaves or aborts while this rank waits. Meanwhile another thread gets BUSY. */
 static void gone(struct harness_team *team, int rank, void *how)
 {
     const int aborts = *(const int *)how;
@@ -249,7 +249,7 @@ static void gone(struct harness_team *team, int rank, void *how)
         ends_close(&m);
 }
 
-/* ---- kernels that wait in vain ---- */
+/* ---- kernels whose peer does not come ---- */
 
 static void limits(struct harness_team *team, int rank, void *unused)
 {
@@ -280,7 +280,7 @@ static void limits(struct harness_team *team, int rank, void *unused)
     TAP_EQ("of one that waits for ever", limit.timeout_ns, 0);
     harness_barrier(team);
     symwin_comm_destroy(patient);
-    harness_barrier(team); /* its memory is unmapped, which waits for kernels */
+    harness_barrier(team); /* unmaps the memory, which waits for kernels */
 
     if (rank == 0) { /* the peer's kernel never comes */
         args.limit.timeout_ns = 30000000;

@@ -1,5 +1,6 @@
-/* How a communicator ends when hosts are involved, and who is named there: every rank hears the same, soon. A host is
- * played by SYMWIN_HOST_ID, and is left, late, killed or stopped. And one process of threads, whose kernels end with it. */
+/* How a communicator ends on several hosts, and which rank is named: every rank gets the same
+ * error, soon. SYMWIN_HOST_ID plays the hosts. Ranks leave, come late, are killed or stopped. Also
+ * one process of threads: when a host call ends, so do the other threads' kernels. */
 #include "processes.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -28,7 +29,7 @@ static void must_be_soon(int64_t since_us, int64_t ms, int rank)
     tap_failures++;
 }
 
-/* ---- the rank that speaks for the deciding host leaves, and the others go on ---- */
+/* ---- the rank that links the deciding host leaves, and the others continue ---- */
 
 static void left(struct processes *p, int rank)
 {
@@ -50,13 +51,13 @@ static void left(struct processes *p, int rank)
                  "rank 0 has destroyed", rank);
         must_be_soon(start, SOON_MS, rank);
     }
-    processes_barrier(p); /* or who leaves first is named */
+    processes_barrier(p); /* otherwise the first to leave is named */
     if (rank != 0)
         symwin_comm_destroy(comm);
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- of another host's ranks, one comes late and one not at all ---- */
+/* ---- on another host, one rank is late and one never comes ---- */
 
 static void late(struct processes *p, int rank)
 {
@@ -78,7 +79,7 @@ static void late(struct processes *p, int rank)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- a host's process is killed when its lowest rank has left ---- */
+/* ---- a process is killed after its lowest rank has left ---- */
 
 struct team {
     struct processes *p;
@@ -98,7 +99,7 @@ static void *join(void *arg)
     return NULL;
 }
 
-/* Ranks 1 and 2 are threads of it. */
+/* Ranks 1 and 2 are threads of the killed process. */
 static void killed(struct processes *p, int rank)
 {
     struct team own = {.p = p, .rank = rank}, other = {.p = p, .rank = 2};
@@ -114,7 +115,7 @@ static void killed(struct processes *p, int rank)
         pthread_join(thread, NULL);
         symwin_comm_destroy(own.comm);
         p->rank[1].step = 1;
-        usleep(100000); /* for its LEAVE to arrive */
+        usleep(100000); /* its LEAVE has to arrive */
         kill(getpid(), SIGKILL);
     }
     join(&own);
@@ -165,14 +166,15 @@ static void stopped(struct processes *p, int rank)
     if (rank == 1) {
         must_end(symwin_window_register(comm, memory, 64, 0, &window), SYMWIN_ABORTED, "rank 2",
                  rank);
-        must_be_soon(p->rank[2].number, 2000 * SLOWER, rank); /* one of them is for the answer */
+        /* one of the two seconds is for the answer */
+        must_be_soon(p->rank[2].number, 2000 * SLOWER, rank);
         p->rank[1].step = 1;
     }
     symwin_comm_destroy(comm);
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
-/* ---- threads of one process: a host call that ends, ends the others' kernels ---- */
+/* ---- threads of one process: when a host call ends, so do the other threads' kernels ---- */
 
 static void threads(struct harness_team *team, int rank, void *arg)
 {

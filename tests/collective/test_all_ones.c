@@ -1,6 +1,7 @@
-/* Words of 64 ones. A floating-point entry of that pattern, a NaN, would be an empty slot once it is inverted, so pushes
- * send another NaN in its place (kernels/push.cuh). Here every rank has such words, in every place of a message, by every
- * kernel that pushes; and all ranks must get the same bits. */
+/* Words of 64 ones. A floating-point entry of that pattern is a NaN. Inverted, it would look like
+ * an empty slot, so pushes send another NaN instead (kernels/push.cuh). Here every rank has such
+ * words, at every position of a message, in every kernel that pushes. All ranks must get the same
+ * bits. */
 #include "allreduce_member.h"
 #include "harness.h"
 #include "reference.h"
@@ -10,18 +11,19 @@ static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_ONESHOT_SEN
 static const symwin_type types[] = {SYMWIN_F64,    SYMWIN_F32,    SYMWIN_F16, SYMWIN_BF16,
                                     SYMWIN_F8E4M3, SYMWIN_F8E5M2, SYMWIN_U64};
 
-/* By words, whole entries in one round, with a rest, by kernels for long messages, several rounds of slots. */
+/* Single words; whole entries in one round; a remainder; kernels for long messages; several rounds
+ * of slots. */
 static const size_t sizes[] = {8, 64, 1032, 4096, 4112, 4352, 20488};
 
 enum {
     ALGOS = sizeof algos / sizeof algos[0],
     TYPES = sizeof types / sizeof types[0],
     SIZES = sizeof sizes / sizeof sizes[0],
-    RUN_BYTES = 24, /* of ones: a whole word, wherever the message begins */
+    RUN_BYTES = 24, /* of ones: contains a whole word, wherever the message begins */
     MOST_BYTES = 20488,
     SLOT_BYTES = 2048,
 #if defined(__SANITIZE_THREAD__)
-    THIN = 11 /* of so many calls one is made */
+    THIN = 11 /* one of so many calls is made */
 #elif defined(__SANITIZE_ADDRESS__)
     THIN = 5
 #else
@@ -31,8 +33,9 @@ enum {
 
 static unsigned char *outputs[MOST_RANKS];
 
-/* Puts ones into this rank's input: into each run that is its turn. One of nranks + 1 has none. Where the next rank has
- * ones, half of each word is another NaN, which comes first: the sum is then no word of ones, and has half of theirs. */
+/* Puts ones into those runs of this rank's input whose turn it is. One run of nranks + 1 gets none.
+ * Where the next rank has ones, half of each word is another NaN. The sum takes the first NaN, so
+ * it is not a word of ones, but has half of theirs. */
 static void put_ones(struct member *m, size_t bytes, int shift)
 {
     static const unsigned char other[4] = {1, 0, 0xc0, 0x7f};
@@ -61,7 +64,7 @@ static void expect(struct member *m, symwin_type type, symwin_op op, size_t coun
     reference_allreduce(type, op, m->team->nranks, inputs, m->shared->expected, count);
 }
 
-/* The same bits everywhere: NaNs are equal to the reference whatever their bits. */
+/* All ranks have the same bits. The reference does not check that: it accepts any NaN for a NaN. */
 static void compare_ranks(struct member *m, const struct placement *p, size_t bytes)
 {
     const size_t at = MEMBER_GUARD + (p->in_place ? p->in_offset : p->out_offset);
@@ -76,7 +79,8 @@ static void compare_ranks(struct member *m, const struct placement *p, size_t by
     harness_barrier(m->team);
 }
 
-/* The smallest message has one rank's ones, each in turn; others have all ranks', once aligned and once not. */
+/* In the smallest message one rank has ones, each in turn. In the others all ranks have ones, once
+ * aligned and once not. */
 static int one_call(struct member *m, symwin_type type, symwin_algo algo, int size, int shift)
 {
     const size_t unit = symwin_type_bytes(type), bytes = sizes[size];
@@ -128,7 +132,7 @@ static void body(struct harness_team *team, int rank, void *arg)
     member_destroy(&m);
 }
 
-/* `thin` is prime to how many calls there are of an algorithm. */
+/* `thin` is coprime to the number of calls of an algorithm. */
 static void run(int nranks, int thin)
 {
     const struct harness_leaks before = harness_leaks_now();

@@ -1,12 +1,13 @@
-/* Every wrong argument of every public call: the documented status, a sentence that names the call
- * and the value, nothing written, nothing lost, and a communicator that works afterwards. */
+/* Every wrong argument of every public call: the documented status, an error text that names the
+ * call and the value, no result written, nothing leaked, and a communicator that works
+ * afterwards. */
 #include <unistd.h>
 
 #include "comm_cases.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 
-/* What was written to a result that should not have been touched. */
+/* A result that the call must not write. */
 struct untouched {
     void *result;
     size_t bytes;
@@ -99,7 +100,7 @@ static void names(void)
     tap_ok(strcmp(symwin_version(), SYMWIN_VERSION) == 0, "the version");
 }
 
-/* ---- memory: what test_alloc.c and test_share.c do not have ---- */
+/* ---- memory: what test_alloc.c and test_share.c do not cover ---- */
 
 static void memory_calls(void)
 {
@@ -156,7 +157,7 @@ static void comm_calls(void)
     static const struct {
         const char *name;
         int nranks, rank, device;
-        symwin_comm_options options; /* all zero: none */
+        symwin_comm_options options; /* all zero: no options */
         const char *words;
     } rows[] = {
         {"no ranks", 0, 0, 0, {0}, "nranks is 0"},
@@ -204,7 +205,7 @@ static void comm_calls(void)
                                        given ? &rows[i].options : NULL, &comm),
                     SYMWIN_INVALID, rows[i].words);
         tap_ok(host_error_has("symwin_comm_create:"), "%s: the text names the call", rows[i].name);
-        symwin_unique_id_release(&id); /* where the call did not get to use it */
+        symwin_unique_id_release(&id); /* if the call did not use it */
     }
     host_expect("symwin_comm_create: NULL id", symwin_comm_create(NULL, 1, 0, 0, NULL, &comm),
                 SYMWIN_INVALID, "symwin_comm_create|id is NULL");
@@ -311,20 +312,20 @@ static void window_calls(struct caller *c)
 
 /* ---- collectives ---- */
 
-/* Addresses by which a call can be wrong. */
+/* Addresses that make a call wrong. */
 enum place {
     P_NULL,
-    P_IN, /* of the window */
+    P_IN, /* in the window */
     P_OUT,
-    P_IN_BYTE, /* a byte further */
-    P_IN_WORD, /* a word further */
+    P_IN_BYTE, /* P_IN and one byte */
+    P_IN_WORD, /* P_IN and one word */
     P_IN_LAST, /* the window's last word */
     P_HOST,    /* pageable host memory */
     P_PINNED,
-    P_PLAIN,     /* cuMemAlloc's, 4 KiB */
-    P_ELSEWHERE, /* cuMemAlloc's of another device */
+    P_PLAIN,     /* from cuMemAlloc, 4 KiB */
+    P_ELSEWHERE, /* from cuMemAlloc on another device */
     P_PEER,      /* another rank's allocation */
-    P_NOTHING,   /* an address of nothing */
+    P_NOTHING,   /* an unmapped address */
     PLACES
 };
 
@@ -391,7 +392,7 @@ static const struct reduction {
      SYMWIN_UNSUPPORTED, "multicast cannot reduce f32 by prod"},
 };
 
-/* One-sided: a wrong call fails before its rank joins the others. */
+/* Only one rank calls: a wrong call fails before its rank joins the others. */
 static void reduce_calls(struct caller *c, void *const places[PLACES])
 {
     symwin_allreduce_options options = {.size = sizeof options - 1};
@@ -506,7 +507,7 @@ static void stream_calls(struct caller *c)
     TAP_EQ("symwin_memcpy: the result is untouched", word, 0x5e5e5e5e);
 }
 
-/* ---- two ranks: one of them does everything wrong ---- */
+/* ---- two ranks, one of which makes every wrong call ---- */
 
 static void run_wrong(struct harness_team *team, int rank, void *arg)
 {

@@ -1,10 +1,11 @@
-/* The all-reduce by copies on the emulated driver: see copies_cases.h; and what goes wrong in one. */
+/* The all-reduce by copies on the emulated driver (copies_cases.h), and its failures. */
 #include "comm_cases.h"
 #include "copies_cases.h"
 
 #if defined(__SANITIZE_THREAD__)
-/* What fails once kernels run leaves copies that go on over what a peer is reading, or, where ranks disagree about the
- * count, over another's: races, as documented. In place any failure does. */
+/* After a failure, copies go on once kernels run. They overwrite what a peer reads or, where ranks
+ * disagree on the count, another rank's copies. These races are documented. In place, any failure
+ * causes them. */
 enum {
     UNLIKE_COUNTS = 0,
     SHORTER = 8,
@@ -38,7 +39,8 @@ enum {
 
 enum { SOON_MS = 500, PATIENT_MS = 60000 };
 
-/* Who gives up waits no longer for the others, and its copies come to them, if they have made their call or not. */
+/* All ranks open before any goes on. A rank that gives up no longer waits for the others, and its
+ * copies arrive there whether or not they have made their call. */
 static void open_together(struct caller *c, struct harness_team *team, int rank, int timeout_ms,
                           int kernel_timeout_ms)
 {
@@ -51,7 +53,7 @@ static void begin_again(struct caller *c, const symwin_unique_id *id, const char
     struct member *m = &c->member;
 
     tap_ok(caller_wait(c) == SYMWIN_OK, "%s: rank %d: the stream drains", name, m->rank);
-    harness_barrier(m->team); /* copies of others may still come until then */
+    harness_barrier(m->team); /* until then, copies from other ranks may arrive */
     symwin_comm_destroy(m->comm);
     m->comm = NULL;
     host_must(symwin_comm_create(id, m->team->nranks, m->rank, m->device, NULL, &m->comm),
@@ -66,7 +68,7 @@ static void begin_again(struct caller *c, const symwin_unique_id *id, const char
     caller_close(c);
 }
 
-/* The highest rank does not come. */
+/* The highest rank does not make the call. */
 static void run_missing(struct harness_team *team, int rank, void *arg)
 {
     const int absent = team->nranks - 1;
@@ -104,7 +106,7 @@ static void run_aborted(struct harness_team *team, int rank, void *arg)
     begin_again(&c, arg, "after an abort");
 }
 
-/* Rank 1's operation, or its count. */
+/* Rank 1 passes another operation, or another count. */
 static void run_unlike(struct harness_team *team, int rank, const symwin_unique_id *id, int counts)
 {
     const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_COPIES};
@@ -133,7 +135,8 @@ static void run_unlike_counts(struct harness_team *team, int rank, void *arg)
     run_unlike(team, rank, arg, 1);
 }
 
-/* In place by two addresses of one buffer, on rank 1 only: what counts is where it lies. */
+/* Only on rank 1, in and out are two addresses of one buffer. The call is in place: the memory
+ * decides, not the address. */
 static void run_two_addresses(struct harness_team *team, int rank, void *arg)
 {
     symwin_mem_handle handle;
@@ -166,7 +169,8 @@ static void run_two_addresses(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(other), "symwin_mem_free");
 }
 
-/* The same, but the window of rank 1's second address pairs it with other memory of the other ranks. */
+/* The same, but the window of rank 1's second address pairs it with other memory of the other
+ * ranks. */
 static void run_two_windows(struct harness_team *team, int rank, void *arg)
 {
     symwin_mem_handle handle;
@@ -219,7 +223,7 @@ static void must_be(int right, const char *what, int rank)
         tap_ok(0, "rank %d: %s: %s", rank, what, symwin_last_error());
 }
 
-/* The n-th driver call of rank 1 fails: whatever it was, nobody waits for what does not come. */
+/* The n-th driver call of rank 1 fails. Whichever it is, nobody waits for what does not come. */
 struct refusal {
     unsigned nth;
     int in_place, fired, failed;
@@ -241,10 +245,10 @@ static void run_refused(struct harness_team *team, int rank, void *arg)
         refusal->fired = sw_emu_fault_fired();
         sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
         must_be(refusal->fired || status == SYMWIN_OK, "it fails only by the fault", rank);
-        /* Before anything was queued the communicator is as it was, and the call can be made again. */
+        /* If nothing was queued, the communicator is unchanged and the call can be made again. */
         if (status != SYMWIN_OK && symwin_comm_check(c.member.comm) == SYMWIN_OK)
             status = caller_reduce(&c, SYMWIN_ALGO_COPIES);
-        refusal->failed = status != SYMWIN_OK; /* not by what only leaves the context */
+        refusal->failed = status != SYMWIN_OK; /* 0 if the fault only hit leaving the context */
     }
     host_must(caller_wait(&c), "symwin_stream_synchronize");
     harness_barrier(team);
@@ -293,7 +297,7 @@ int main(void)
     copies_matrix(4, 3 * THIN);
     copies_matrix(5, 11 * THIN);
     copies_matrix(8, 11 * THIN);
-    copies_matrix(16, 37 * THIN); /* two ranks a device */
+    copies_matrix(16, 37 * THIN); /* two ranks per device */
     copies_chain(2, CALLS, 1, 20000 / SHORTER);
     copies_chain(4, CALLS, 1, 50021 / SHORTER);
     copies_chain(4, CALLS, 3, 20011 / SHORTER);

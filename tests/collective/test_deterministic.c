@@ -1,6 +1,6 @@
-/* One result, to the bit: every algorithm but those through multicast, by different grids, counts, offsets and
- * in several runs, gives on every rank what adding in rank order with one rounding gives. The data is such that
- * another order, and one rounding more, give other bits. */
+/* The same bits everywhere: every algorithm except multicast ones, with different grids, counts and
+ * offsets and in several runs, gives on every rank the sum in rank order with one rounding. With
+ * this data another order, or one rounding more, gives other bits. */
 #include "allreduce_member.h"
 #include "harness.h"
 #include "reference.h"
@@ -11,8 +11,8 @@ static const symwin_algo algos[] = {
     SYMWIN_ALGO_TWOSHOT_BULK, SYMWIN_ALGO_COPIES};
 static const symwin_type types[] = {SYMWIN_F32, SYMWIN_BF16, SYMWIN_F16};
 
-/* From one element to several slots, one of them in whole vectors; what is the same element of two counts has the same
- * inputs. */
+/* From one element to several slots, one of them in whole vectors. An element has the same inputs
+ * in every count. */
 static const size_t counts[] = {1, 9, 1027, 4096, 6151};
 static const struct {
     int blocks, threads;
@@ -35,8 +35,8 @@ enum {
     SEED = 11
 };
 
-/* How many of `count` elements of the result differ: of f32 where the ranks are added in the opposite order, of
- * types that are added in f32 where every sum is rounded to the type. */
+/* How many of `count` result elements change: for f32, if the ranks are added in the opposite
+ * order; for types that are added in f32, if every sum is rounded to the type. */
 static void control(const struct member *m, symwin_type type, size_t count)
 {
     const struct member_shared *s = m->shared;
@@ -69,7 +69,7 @@ static int served_call(struct member *m, symwin_type type, const struct placemen
     return served;
 }
 
-/* Calls of one algorithm, each compared on every rank; how many there were. */
+/* Calls of one algorithm, each compared on every rank. Returns how many there were. */
 static int calls_of(struct member *m, symwin_type type, symwin_algo algo, size_t count, int *turn)
 {
     const size_t unit = symwin_type_bytes(type);
@@ -139,7 +139,7 @@ static void same_bits(int nranks)
 
 int main(void)
 {
-    setenv("SYMWIN_EMU_MULTICAST", "0", 1); /* AUTO would go by it */
+    setenv("SYMWIN_EMU_MULTICAST", "0", 1); /* otherwise AUTO could choose it */
     harness_start();
     same_bits(3);
     same_bits(4);

@@ -1,5 +1,6 @@
-/* Ranks that make one call with different arguments, and ranks that come late to one: all get the same status and the same
- * sentence, the wrong rank included, which names the one against the majority, or a tie, the argument and both values. */
+/* Ranks pass different arguments to one call, or come late to it. All ranks, the wrong one
+ * included, get the same status and text. The text names the rank against the majority, or a tie,
+ * with the argument and both values. */
 #include <stddef.h>
 
 #include "kernels/kernel_args.h"
@@ -7,7 +8,7 @@
 
 enum { MOST = 4, COUNT = 1024, BYTES = 1 << 16, LATE_MS = 300, TIMEOUT_MS = 100 };
 
-#if defined(__SANITIZE_THREAD__) /* which has no room for many threads */
+#if defined(__SANITIZE_THREAD__) /* has no room for many threads */
 enum { WAIT_MS = 100000, THREADS = 32 };
 #else
 enum { WAIT_MS = 20000, THREADS = 64 };
@@ -33,7 +34,7 @@ struct row {
     int nranks;
     unsigned odd; /* bit r: rank r */
     enum oddity oddity;
-    symwin_algo algo; /* of all, but for O_ALGO and O_WINDOWS */
+    symwin_algo algo; /* of all ranks, except for O_ALGO and O_WINDOWS */
     symwin_status status;
     const char *words;
 };
@@ -99,7 +100,7 @@ struct rank {
     symwin_comm *comm;
     symwin_window *window;
     struct CUstream_st *stream;
-    unsigned char *memory, *other; /* the latter in no window */
+    unsigned char *memory, *other; /* `other` is in no window */
     int device;
 };
 
@@ -127,7 +128,7 @@ static symwin_status call(const struct rank *r, const struct row *row, int odd)
                                  oddity == O_OP ? SYMWIN_MAX : SYMWIN_SUM, &options, r->stream);
 }
 
-/* A word of this rank's state, which kernels read. */
+/* Writes a word of this rank's state, which kernels read. */
 static void write_state(const struct rank *r, size_t at, uint32_t value)
 {
     const symwin_comm *comm = r->comm;
@@ -138,7 +139,7 @@ static void write_state(const struct rank *r, size_t at, uint32_t value)
         value);
 }
 
-/* A kernel may not have been launched where another rank's failure has ended all. */
+/* If another rank's failure has ended the communicator, the kernel was perhaps not launched. */
 static symwin_status outcome(const struct rank *r)
 {
     host_must(symwin_stream_synchronize(r->device, r->stream), "symwin_stream_synchronize");
@@ -165,21 +166,21 @@ static void body(struct processes *p, int rank)
     host_must(symwin_window_register(r.comm, r.memory, BYTES, 0, &r.window), "register");
     if (row->oddity == O_CLAIMED && rank == 0)
         write_state(&r, offsetof(struct sw_comm_state, claimed), 1);
-    if (row->oddity == O_SEEMS &&
-        odd) { /* as one that has left, and whose header is still to be seen */
+    /* Plays a rank that left after this call and whose header is not visible yet. */
+    if (row->oddity == O_SEEMS && odd) {
         write_state(&r, offsetof(struct sw_comm_state, epoch), 5);
         write_state(&r, offsetof(struct sw_comm_state, left), 1);
     }
     processes_barrier(p);
     if (late && odd)
         host_pause_ms(LATE_MS);
-    if (row->oddity >= O_TOLD && odd) /* the others' hosts have looked */
+    if (row->oddity >= O_TOLD && odd) /* until the other ranks' hosts have checked */
         while (symwin_comm_check(r.comm) == SYMWIN_OK)
             usleep(1000);
     else
         host_must(call(&r, row, odd), "symwin_allreduce");
     if (row->oddity < O_TOLD)
-        processes_barrier(p); /* who looks ends it for all, and then no kernel is launched */
+        processes_barrier(p); /* a check ends it for all ranks, and then no kernel is launched */
     status = processes_note(p, rank, outcome(&r));
     must_be(status == row->status && host_error_has(row->words), symwin_status_name(status), rank);
     must_be(call(&r, row, 0) == row->status && host_error_has(row->words), "a later call", rank);
@@ -204,7 +205,7 @@ int main(void)
             if (rows[i].algo == SYMWIN_ALGO_TWOSHOT_MC &&
                 (!places[place].threads || !sw_driver_is_emulated()))
                 continue;
-            if (rows[i].oddity == O_CLAIMED && !places[place].threads) /* it takes its time */
+            if (rows[i].oddity == O_CLAIMED && !places[place].threads) /* slow */
                 continue;
             right = places_run(&places[place], rows[i].nranks, body, (void *)(uintptr_t)&rows[i],
                                &p);

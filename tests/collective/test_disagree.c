@@ -1,12 +1,12 @@
-/* Processes that do not agree: in sizes, flags, offsets, orders of calls, options, memory that one does not
- * have or cannot show. All get one status and one sentence, keep nothing, and go on with the communicator
- * where it can go on.
+/* Processes that disagree: in sizes, flags, offsets, the order of calls, options, or memory that
+ * one of them lacks or cannot export. All get one status and one text, keep nothing, and continue
+ * with the communicator if it can continue.
  */
 #include "processes.h"
 
 enum { RANKS = 3, BYTES = 1 << 20 };
 
-/* What the odd rank does otherwise. */
+/* What the odd rank does differently. */
 enum oddity {
     SIZE,
     FLAGS,
@@ -25,7 +25,7 @@ enum oddity {
 static const struct {
     const char *name;
     symwin_status want;
-    const char *words; /* of the sentence, on every rank */
+    const char *words; /* in the error text on every rank */
     int goes_on;       /* the communicator works afterwards */
 } oddities[ODDITIES] = {
     [SIZE] = {"sizes", SYMWIN_MISMATCH, "bytes differs", 1},
@@ -52,7 +52,7 @@ static void fails(int rank, const char *what)
     tap_failures++;
 }
 
-/* The call that the ranks disagree in. */
+/* The call in which the ranks disagree. */
 static symwin_status odd_call(enum oddity oddity, int odd, int device, symwin_comm *comm,
                               unsigned char *memory, symwin_window **window)
 {
@@ -95,7 +95,7 @@ static void goes_on(struct processes *p, int rank, symwin_comm *comm, void *memo
     processes_barrier(p);
 }
 
-/* A table of choices that only this rank has. */
+/* Gives only this rank a tuning table. */
 static void tune(const char *row)
 {
     char name[] = "/tmp/symwin-test.XXXXXX";

@@ -1,6 +1,6 @@
-/* What a block has written is there for whoever sees that it has counted itself as done: another stream of the device goes
- * by that alone. Here this thread does, without a call of the driver in between, so ThreadSanitizer sees whether the count
- * orders the two.
+/* A block counts itself as done after its writes. Who sees the count must see the writes: another
+ * stream of the device relies on that alone. Here this thread does, without a driver call in
+ * between, so ThreadSanitizer sees whether the count orders the two.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 enum { RANKS = 3, COUNT = 301, BLOCKS = 2, SOON_MS = 20000 };
 
-/* Where a rank's byte `offset` is for the host. */
+/* The host address of byte `offset` of a rank's memory. */
 static void *host_of(const struct team *team, int rank, size_t offset, size_t bytes)
 {
     return emu_access(rank, team->base + (CUdeviceptr)rank * team->stride + offset, bytes, 0);

@@ -1,5 +1,5 @@
-/* Calls launched as graphs of one kernel: that they are, and only outside captures; that they are right; and each driver
- * call of theirs failing (fault_sweep.h).
+/* Calls launched as graphs of one kernel: that they are, and only outside captures; that they are
+ * right; and the failure of each of their driver calls (fault_sweep.h).
  */
 #include "allreduce_cases.h"
 #include "host_cases.h"
@@ -91,7 +91,7 @@ static const struct fault_case cases[] = {
     {"allreduce", 2, with_comm, call, NULL, 0},
 };
 
-/* ---- by what calls are launched ---- */
+/* ---- how calls are launched ---- */
 
 static unsigned launched(const char *entry, const struct state *s)
 {

@@ -1,5 +1,5 @@
-/* Streams of green contexts, which have some of a device's multiprocessors: grids are resident there. On the emulated
- * driver, and on a GPU (gpu_green.t), which ranks may share.
+/* Streams of green contexts, which own some of a device's multiprocessors. Grids must be resident
+ * on those. Runs on the emulated driver and on GPUs (tests/gpu/both.txt), which ranks may share.
  */
 #include "host_cases.h"
 
@@ -12,13 +12,13 @@ struct member {
     float *data;
     symwin_window *window;
     CUgreenCtx green;
-    unsigned multiprocessors; /* of it */
+    unsigned multiprocessors; /* of the green context */
     CUstream stream, plain;
     int calls; /* so far */
     struct sw_scope scope;
 };
 
-/* The largest grid that has been launched, and questions for a stream's green context. */
+/* The largest grid launched so far, and the number of queries for a stream's green context. */
 static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
 static CUresult (*plain_ask)(CUstream, CUgreenCtx *);
 static atomic_uint largest;
@@ -107,7 +107,7 @@ static symwin_status call(struct member *m, symwin_algo algo, int blocks, CUstre
     return status;
 }
 
-/* 1 + 2 after the first call, twice as much after each more. */
+/* The value is 1 + 2 after the first call, and each later call doubles it. */
 static void check(const struct member *m, const char *name, CUstream stream)
 {
     static float values[RANKS][COUNT];
@@ -123,7 +123,7 @@ static void check(const struct member *m, const char *name, CUstream stream)
 
 /* ---- cases ---- */
 
-/* Blocks that fit on the stream, which the refusal of more says. */
+/* How many blocks fit on the stream, taken from the error text for too many. */
 static int fit(struct member *m, CUstream stream)
 {
     const char *text;
@@ -160,7 +160,7 @@ static void run_calls(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* The driver is asked where the stream changes. */
+/* The driver is queried when the stream changes. */
 static void run_asks(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -210,7 +210,8 @@ static CUresult count_wait(CUstream stream, CUdeviceptr address, cuuint32_t valu
     return plain_wait(stream, address, value, flags);
 }
 
-/* Two communicators, one in a part of the device: their calls come one after another, however small they are. */
+/* Two communicators, one in a part of the device: their calls run one after another, however small
+ * they are. */
 static void run_two(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -234,7 +235,7 @@ static void run_two(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* Under MPS, of which the driver's answer is played. */
+/* MPS, with a fake answer of the driver. */
 static CUresult few(CUexecAffinityParam *affinity, CUexecAffinityType type)
 {
     affinity->type = type;

@@ -1,23 +1,24 @@
-/* Several communicators on one set of devices: calls that are made in the same order on all devices complete, whatever
- * streams they are on. In each case the streams of two ranks are held up so that their devices come to the calls in
- * opposite orders.
+/* Several communicators on one set of devices. Calls made in the same order on all devices
+ * complete, whatever streams they use. Each case holds up streams of two ranks so that their
+ * devices reach the calls in opposite orders.
  *
- * A script has a letter for each call: a, b, c call the communicator of that name on its stream; A, B, C launch a graph of
- * one such call there; x launches, in the first's stream, a graph with a call of each, in branches beside each other. Where
- * waits are counted, a dot behind a letter makes a call of one block, and "!" destroys the communicator.
+ * A script has a letter for each call. a, b, c: a call of that communicator on its stream. A, B, C:
+ * launches a graph of one such call there. x: launches, in the first stream, a graph with a call of
+ * each communicator in parallel branches. Where waits are counted, a dot after a letter gives the
+ * call one block, and "!" destroys the communicator.
  */
 #include <ctype.h>
 
 #include "host_cases.h"
 
-#if defined(__SANITIZE_THREAD__) /* which looks at each element for its time */
+#if defined(__SANITIZE_THREAD__) /* slow for each element */
 enum { COUNT = 1 << 13 };
 #else
 enum { COUNT = 1 << 17 };
 #endif
 
 enum { RANKS = 2, MOST = 3, BYTES = 4 * COUNT };
-enum { MORE_THAN_HALF = -1, TWO_FIFTHS = -2 }; /* of the blocks that a device has room for */
+enum { MORE_THAN_HALF = -1, TWO_FIFTHS = -2 }; /* of the blocks that fit on a device */
 
 struct order_case {
     const char *name;
@@ -28,12 +29,14 @@ struct order_case {
     unsigned flags;
     int max_blocks;
     int shares;     /* ranks share a device */
-    int splits;     /* all but the first are parts of it */
-    int threads;    /* each call is made by a thread of its own */
-    int one_stream; /* for all */
-    int opposite;   /* rank 1 makes the calls in reverse */
+    int splits;     /* all communicators but the first are splits of it */
+    int threads;    /* each call is made by its own thread */
+    int one_stream; /* for all communicators */
+    int opposite;   /* rank 1 makes the calls in reverse order */
     int hangs;
-    int wide; /* multiprocessors that it is about: more than an emulated device has under ThreadSanitizer */
+    /* Multiprocessors that the case needs: more than an emulated device has under
+     * ThreadSanitizer. */
+    int wide;
 };
 
 static const struct order_case cases[] = {
@@ -106,13 +109,13 @@ struct member {
     symwin_window *windows[MOST];
     CUgraphExec graphs[MOST], all;
     int calls[MOST]; /* of each communicator so far */
-    int small;       /* the next call is of one block */
+    int small;       /* the next call has one block */
     struct sw_scope scope;
 };
 
 static struct {
     symwin_unique_id ids[MOST];
-    _Atomic uint32_t *word; /* what held streams wait for, in pinned memory */
+    _Atomic uint32_t *word; /* held streams wait for it; in pinned memory */
     CUdeviceptr address;
 } shared;
 
@@ -203,7 +206,7 @@ static void fill(const struct member *m, int i)
     host_must(host_copy(m->device, m->data[i], values[m->rank], BYTES), "fill");
 }
 
-/* 1 + 2 after the first call, twice as much after each more. */
+/* The value is 1 + 2 after the first call, and each later call doubles it. */
 static int is_right(const struct member *m, int i)
 {
     static float values[RANKS][COUNT];
@@ -218,7 +221,8 @@ static int is_right(const struct member *m, int i)
 
 /* ---- calls ---- */
 
-/* More than half of the largest grid that the library takes, whose refusal of more names it: two such do not fit. */
+/* More than half of the largest grid that the library accepts, so two such grids do not fit. The
+ * error text for too many blocks has that number. */
 static int many_blocks(const struct member *m)
 {
     const symwin_allreduce_options options = {
@@ -280,7 +284,7 @@ static void make_call(struct member *m, int i)
     pthread_join(thread, NULL);
 }
 
-/* `to` comes after what is in `from`, and into its capture. */
+/* Makes `to` wait for `from`, and join its capture. */
 static void follow(CUstream from, CUstream to)
 {
     CUevent event = NULL;
@@ -291,7 +295,7 @@ static void follow(CUstream from, CUstream to)
     host_must_cuda(sw_drv.cuEventDestroy(event), "cuEventDestroy");
 }
 
-/* A graph of calls of the communicators `first` to `last`. */
+/* A graph with a call of each of the communicators `first` to `last`. */
 static CUgraphExec capture(const struct member *m, int first, int last)
 {
     CUgraphExec exec = NULL;
@@ -341,7 +345,8 @@ static void step(struct member *m, char what)
     }
 }
 
-/* Until all calls are made: on rank 0 what comes later in the script, on rank 1 what comes first. */
+/* Holds streams until all calls are made: on rank 0 those late in the script, on rank 1 those early
+ * in it. */
 static void hold(CUstream stream)
 {
     host_must_cuda(sw_drv.cuStreamWaitValue32(stream, shared.address, 1, CU_STREAM_WAIT_VALUE_GEQ),
@@ -360,7 +365,7 @@ static void hold_streams(const struct member *m)
 static void release_streams(const struct member *m)
 {
     harness_barrier(m->team);
-    host_pause_ms(50); /* for what is not held up to be on its device */
+    host_pause_ms(50); /* calls that are not held up reach their device */
     harness_barrier(m->team);
     if (m->rank == 0)
         atomic_store(shared.word, 1);
@@ -389,7 +394,7 @@ static void run_case(struct harness_team *team, int rank, void *arg)
 
     open_member(&m, team, rank, c);
     for (i = 0; i < c->comms && !c->hangs; i++) {
-        make_call(&m, i); /* so that all are in use before the first capture */
+        make_call(&m, i); /* all are used before the first capture */
         m.calls[i] = 0;
     }
     (void)finish(&m);
@@ -440,7 +445,7 @@ static void run_abort(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* Calls of so many blocks, which begin no earlier than they must. */
+/* A call with so many blocks, which begins no earlier than it must. */
 static void call_small(const struct member *m, int i, int blocks)
 {
     const symwin_allreduce_options options = {
@@ -451,7 +456,7 @@ static void call_small(const struct member *m, int i, int blocks)
               "a call");
 }
 
-/* Whether the stream comes to its end. If not, it is let go. */
+/* Whether the stream finishes. If it does not, this releases it. */
 static int comes_to_its_end(const struct member *m, int i, const symwin_comm *waited, uint32_t met)
 {
     enum { MOST_MS = 20000 };
@@ -466,8 +471,8 @@ static int comes_to_its_end(const struct member *m, int i, const symwin_comm *wa
     return ms < MOST_MS;
 }
 
-/* The count of a communicator's blocks goes half around, and more, before another one comes after what was counted at the
- * beginning of the generation. */
+/* A communicator's block count advances by half of its range and more. Only then another
+ * communicator waits for the count noted at the beginning of the generation. */
 static void run_around(struct harness_team *team, int rank, void *arg)
 {
     const uint32_t *blocks = arg;
@@ -478,7 +483,7 @@ static void run_around(struct harness_team *team, int rank, void *arg)
     call_small(&m, 0, 16);
     call_small(&m, 1, 2);
     before = m.comms[1]->done;
-    call_small(&m, 2, 20); /* does not fit beside both, each of which fits beside it */
+    call_small(&m, 2, 20); /* does not fit beside both, though each fits beside it */
     call_small(&m, 1, 2);
     (void)finish(&m);
     harness_barrier(team);
@@ -493,7 +498,7 @@ static void run_around(struct harness_team *team, int rank, void *arg)
 
 static CUresult (*plain_wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 static CUresult (*plain_unmap)(CUdeviceptr, size_t);
-static _Atomic CUdeviceptr waited[RANKS]; /* by the streams of a device */
+static _Atomic CUdeviceptr waited[RANKS]; /* by the streams of each device */
 static atomic_int gone[RANKS];
 
 static CUresult see_wait(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
@@ -515,8 +520,9 @@ static CUresult see_unmap(CUdeviceptr ptr, size_t bytes)
     return plain_unmap(ptr, bytes);
 }
 
-/* What a stream waits for outlives the communicator that counts there, and serves another one. The emulated driver waits for
- * the device before it unmaps, so the wait is over by then, which on hardware it need not be. */
+/* The counter that a stream waits for outlives its communicator and serves another one. The
+ * emulated driver waits for the device before it unmaps, so the wait has ended by then; on hardware
+ * it need not have. */
 static void run_destroyed(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -580,7 +586,7 @@ static CUresult count_launch(const CUlaunchConfig *config, CUfunction function, 
 
 static const struct cost_case {
     struct order_case c;
-    int waits, early; /* of each rank */
+    int waits, early; /* for each rank */
 } costs[] = {
     {{.name = "one", .script = "aaaa", .comms = 1}, 0, 4},
     {{.name = "one of two", .script = "aaaa", .comms = 2}, 0, 4},
@@ -650,8 +656,8 @@ static void run_cost(struct harness_team *team, int rank, void *arg)
         if (*at == '!') {
             symwin_comm_destroy(m.comms[at[-1] - 'a']);
             m.comms[at[-1] - 'a'] = NULL;
-            harness_barrier(team); /* unmapping waits for kernels, and they would for this rank */
-        } else if (isupper(*at))   /* two calls of a capture, of which none is launched */
+            harness_barrier(team); /* unmapping waits for kernels, which would wait for this rank */
+        } else if (isupper(*at))   /* captures two calls and launches none */
             for (int i = 0; i < 2; i++)
                 host_must_cuda(sw_drv.cuGraphExecDestroy(capture(&m, 0, 0)), "cuGraphExecDestroy");
         else
@@ -719,8 +725,8 @@ int main(int argc, char **argv)
     for (i = 0; i < sizeof blocks / sizeof blocks[0] && multiprocessors >= 32; i++)
         harness_run(RANKS, run_around, &blocks[i]);
     destroyed();
-    for (i = 0; i < sizeof cases / sizeof cases[0];
-         i++) { /* last: threads are ranks from then on */
+    /* Last: from here on, the library takes each thread for a rank. */
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct order_case c = cases[i];
 
         if (c.shares && is_wanted(&c, only))

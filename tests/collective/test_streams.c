@@ -1,5 +1,5 @@
-/* Calls of one communicator stay in order where streams are not what their handles say: each thread's own default
- * stream, which has one handle in all threads, and captures that go on beside each other.
+/* Calls of one communicator stay in order where a stream is not what its handle says: each thread's
+ * default stream, which has the same handle in all threads, and captures that overlap.
  */
 #include <time.h>
 
@@ -71,7 +71,7 @@ static symwin_status call(const struct member *m, float *data, CUstream stream)
     return symwin_allreduce(m->comm, data, data, COUNT, SYMWIN_F32, SYMWIN_SUM, stream);
 }
 
-/* ---- each thread's own stream ---- */
+/* ---- each thread's default stream ---- */
 
 struct helper {
     const struct member *m;
@@ -86,7 +86,7 @@ static void nap_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* The second call, of another thread, whose own stream has the same handle. */
+/* The second call, from another thread, whose default stream has the same handle. */
 static void *call_again(void *arg)
 {
     struct helper *h = arg;
@@ -101,7 +101,7 @@ static void *call_again(void *arg)
     return NULL;
 }
 
-/* Rank 0 makes two calls on the same data from two threads before rank 1 comes to the first. */
+/* Rank 0 makes two calls on the same data from two threads before rank 1 makes the first. */
 static void run_own(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -119,7 +119,7 @@ static void run_own(struct harness_team *team, int rank, void *arg)
         if (pthread_create(&thread, NULL, call_again, &helper) != 0)
             abort();
         pthread_barrier_wait(&helper.called);
-        nap_ms(50); /* a kernel that does not wait for the one before is at work then */
+        nap_ms(50); /* by then, a kernel that does not wait for the previous one is running */
         harness_barrier(team);
         host_must_cuda(sw_drv.cuStreamSynchronize(CU_STREAM_PER_THREAD), "synchronize");
         pthread_join(thread, NULL);
@@ -136,11 +136,11 @@ static void run_own(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* ---- handles that serve again ---- */
+/* ---- reused handles ---- */
 
 static CUresult (*plain_id)(CUstream, unsigned long long *);
 static CUresult (*plain_wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-static _Thread_local unsigned long long played; /* more than the id is */
+static _Thread_local unsigned long long played; /* added to the id */
 static atomic_int waits;
 
 static CUresult play_id(CUstream stream, unsigned long long *id)
@@ -157,7 +157,7 @@ static CUresult count_wait(CUstream stream, CUdeviceptr address, cuuint32_t valu
     return plain_wait(stream, address, value, flags);
 }
 
-/* A stream that has the handle of one that is gone is told from it by its id. */
+/* A new stream may have the handle of a destroyed one. Its id tells them apart. */
 static void run_again(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -191,7 +191,7 @@ static void again(void)
     TAP_EQ("each rank waits once", atomic_load(&waits), RANKS);
 }
 
-/* ---- captures beside each other ---- */
+/* ---- overlapping captures ---- */
 
 static void begin(CUstream stream)
 {
@@ -210,7 +210,7 @@ static CUgraphExec end(CUstream stream)
     return exec;
 }
 
-/* `to` comes after what is in `from`, and into its capture. */
+/* Makes `to` wait for `from`, and join its capture. */
 static void follow(CUstream from, CUstream to)
 {
     CUevent event = NULL;
@@ -229,9 +229,10 @@ static void wait_a_while(void *unused)
     nanosleep(&a_while, NULL);
 }
 
-/* Two calls of one capture, on two of its streams that nothing else orders, with calls of `others` other captures
- * between them. Rank 0 holds up the first call and rank 1 the second: without an order between the two, rank 0 would
- * run the second one first, which would meet rank 1's first. */
+/* Two calls of one capture, on two of its streams that nothing else orders, with calls of `others`
+ * other captures between them. Rank 0 holds up the first call and rank 1 the second. Without an
+ * order between the two, rank 0 would run the second call first, and it would meet rank 1's
+ * first. */
 static void run_captures(struct harness_team *team, int rank, void *arg)
 {
     const int others = *(const int *)arg;
@@ -281,7 +282,7 @@ int main(void)
     before = harness_leaks_now();
     harness_run(RANKS, run_own, NULL);
     again();
-    get_id = sw_drv.cuStreamGetId; /* as an older driver is */
+    get_id = sw_drv.cuStreamGetId; /* like an older driver */
     sw_drv.cuStreamGetId = NULL;
     harness_run(RANKS, run_own, NULL);
     sw_drv.cuStreamGetId = get_id;

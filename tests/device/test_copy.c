@@ -1,8 +1,10 @@
-/* symwin/copy.cuh: copies by all groups, and by rings of shared memory, of all lengths and alignments; what is copied is equal
- * and nothing beside it has changed. Two ranks as threads, on windows.
+/* symwin/copy.cuh: copies by all groups and through rings in shared memory, of all lengths and
+ * alignments. The copy is equal, and nothing beside it changes. Two ranks as threads, on windows.
  *
- *   test_copy get|put BYTES [BLOCKS THREADS PIECES PIECE_BYTES]   times such a copy by both ranks at once, in GB/s for each
- *                                                                 direction; PIECES 0: by threads */
+ *   test_copy get|put BYTES [BLOCKS THREADS PIECES PIECE_BYTES]
+ *
+ * This times such a copy by both ranks at once, in GB/s for each direction. PIECES 0: by
+ * threads. */
 #include "channel_member.h"
 
 enum { BYTES = 1 << 19, MARGIN = 160, LONGEST = 100000, TURNS = 200 };
@@ -13,7 +15,7 @@ enum { COPIES = 200 };
 enum { COPIES = 400 };
 #endif
 
-/* One copy: `length` bytes from `from` behind the source's beginning to `to` behind the target's. */
+/* One copy of `length` bytes, from offset `from` of the source to offset `to` of the target. */
 struct copy {
     size_t to, from, length;
     int put;
@@ -21,7 +23,7 @@ struct copy {
 
 static const unsigned widths[] = {1, 31, 32, 33, 64};
 
-/* What the target holds beside what is copied is told from what it should hold by every byte. */
+/* Compares every byte of the target, also beside the copy, with what it should be. */
 static int copy_goes_wrong(const struct member *m, const char *kernel, unsigned blocks,
                            unsigned threads, size_t shared, const struct copy *copy,
                            struct channel_copy_args *args, void *launched)
@@ -76,7 +78,7 @@ static void by_threads(const struct member *m)
     TAP_EQ("copies of random lengths and alignments, by all groups, that went wrong", wrong, 0);
 }
 
-/* Most where the addresses have the same rest by 16, which only then go by the ring. */
+/* In most copies both addresses have the same remainder modulo 16: only those use the ring. */
 static void by_rings(const struct member *m)
 {
     uint64_t state = 11;
@@ -101,7 +103,7 @@ static void by_rings(const struct member *m)
     TAP_EQ("copies by rings, of blocks and grids, that went wrong", wrong, 0);
 }
 
-/* Where everything is to begin or end: every length that is near a vector, a line, a piece. */
+/* Begins and ends at special places: every length near a vector, a line or a piece. */
 static void by_edges(const struct member *m)
 {
     static const size_t lengths[] = {0,   1,   15,  16,  17,  31,  32,  111, 112,
@@ -173,7 +175,7 @@ static void play(struct harness_team *team, int rank, void *unused)
     member_close(&m);
 }
 
-/* ---- the kernel that copies are timed with ---- */
+/* ---- the kernel for timing ---- */
 
 static struct channel_rate_args rate_args(const struct member *m, int put, size_t bytes,
                                           unsigned pieces, unsigned piece_bytes)
@@ -269,7 +271,7 @@ static void timed(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* What was asked for on the command line. */
+/* The timing that the command line asks for. */
 static int time_copy(int argc, char **argv)
 {
     struct timed t = {.blocks = 132, .threads = 512, .pieces = 4, .piece_bytes = 16384};

@@ -1,4 +1,5 @@
-/* The emulated driver's dynamic shared memory: what a function may ask for, and what its blocks get. */
+/* Dynamic shared memory of the emulated driver: what a function may ask for, and what its blocks
+ * get. */
 #include <string.h>
 #include <unistd.h>
 
@@ -9,10 +10,10 @@
 enum { THREADS = 32, PLAIN = 48 << 10, MOST = 227 << 10 };
 
 struct request {
-    CUdeviceptr bytes, wrong; /* a word for each block */
+    CUdeviceptr bytes, wrong; /* wrong: a word for each block */
 };
 
-/* Every thread fills its part of all there is; then looks at the next one's. */
+/* Every thread fills its part of the shared memory, then checks the next thread's. */
 __global__ static void fill(const void *params)
 {
     const request *to = (const request *)params;

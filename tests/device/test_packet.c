@@ -1,5 +1,6 @@
-/* symwin/packet.cuh: packets of 8 and 16 bytes and lines, by all groups and of all sizes, call after call on the same places
- * by an epoch that the device counts; what is not there is not taken. Two ranks as threads, on windows. */
+/* symwin/packet.cuh: packets of 8 and 16 bytes and lines, for all groups and sizes, call after call
+ * on the same memory, with an epoch that the device counts. A packet that has not arrived is not
+ * accepted. Two ranks as threads, on windows. */
 #include "channel_member.h"
 
 enum { BYTES = 1 << 18, ROOM = BYTES / 16, CALLS = 12 };
@@ -36,7 +37,7 @@ static void get(const struct member *m, void *bytes, uint64_t addr, size_t lengt
         host_must(host_copy(m->device, bytes, (const void *)(uintptr_t)addr, length), "get");
 }
 
-/* Zeros in all places, and an epoch. */
+/* Zeroes the packets and sets the epoch. */
 static void begin(const struct member *m, const struct packet_args *args, uint64_t epoch)
 {
     static const char zeros[4 * ROOM];
@@ -48,7 +49,7 @@ static void begin(const struct member *m, const struct packet_args *args, uint64
     harness_barrier(m->team);
 }
 
-/* The source of the next call, as the kernel makes those of later ones. */
+/* Fills the source of the next call, as the kernel does for later calls. */
 static void fill_next(const struct member *m, struct packet_args *args)
 {
     uint32_t words[ROOM / 4];
@@ -60,7 +61,7 @@ static void fill_next(const struct member *m, struct packet_args *args)
     put(m, args->source + (args->since + 1) % 2 * args->room, words, args->bytes);
 }
 
-/* Of the last call, which no other one has looked at: words that are wrong. */
+/* Counts wrong words of the last call, which no later call has checked. */
 static int last_is_wrong(const struct member *m, const struct packet_args *args)
 {
     uint32_t words[ROOM / 4 + 1];
@@ -75,7 +76,7 @@ static int last_is_wrong(const struct member *m, const struct packet_args *args)
     return wrong + (words[i] != 0xeeeeeeee);
 }
 
-/* Calls of one size. The ranks' grids differ, and those of consecutive calls. */
+/* Calls of one size. Grids differ between ranks and between consecutive calls. */
 static int calls_go_wrong(const struct member *m, struct packet_args *args)
 {
     static const unsigned threads[] = {32, 64, 8, 40};
@@ -121,7 +122,7 @@ static void sizes(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* Across the 32 bits that flags of packets have, as if that many calls had been. */
+/* Crosses the 32 bits of packets' flags, as if that many calls had been made. */
 static void wrap(struct harness_team *team, int rank, void *arg)
 {
     const unsigned kind = *(const unsigned *)arg;
@@ -145,7 +146,7 @@ static void wrap(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* The same call captured: two calls a graph, replayed. */
+/* The same call captured, two calls in a graph, and replayed. */
 static void graphs(struct harness_team *team, int rank, void *arg)
 {
     enum { REPLAYS = 60 };
@@ -180,15 +181,16 @@ static void graphs(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* ---- what is not there ---- */
+/* ---- packets that have not arrived ---- */
 
-/* Lays out a message of one kind as it would arrive, with word `i` of the flags wrong: of one packet, or of one half of it. */
+/* Lays out a message of one kind as it would arrive, with one wrong flag: of one packet, or of half
+ * a packet. */
 static size_t lay_out(unsigned kind, uint64_t epoch, int missing, uint64_t *words)
 {
     const uint64_t flag = epoch % 0xffffffffu + 1;
     int i;
 
-    if (kind == PACKETS_LINES) { /* an epoch that differs in its upper half only */
+    if (kind == PACKETS_LINES) { /* an epoch that differs only in its upper half */
         for (i = 0; i < 32; i++)
             words[i] = i % 16 != 15        ? (uint64_t)i
                        : i / 16 == missing ? epoch - (1ull << 32)

@@ -1,6 +1,6 @@
-/* symwin/reduce.cuh, and on the emulated driver symwin/multicast.cuh: every type and operation, by all groups, of all ranks and
- * of teams, of all lengths and alignments, against the plain reference; nothing beside the result has changed. Ranks as
- * threads, on windows. */
+/* symwin/reduce.cuh and, on the emulated driver, symwin/multicast.cuh: every type and operation, by
+ * all groups, over all ranks and over teams, of all lengths and alignments, against the plain
+ * reference. Nothing beside the result changes. Ranks as threads, on windows. */
 #include "channel_member.h"
 #include "reference.h"
 
@@ -17,13 +17,13 @@ static const char *const type_names[] = {SYMWIN_TYPE_LIST(TYPE_NAME)};
 #define OP_NAME(name, value, text) #text,
 static const char *const op_names[] = {SYMWIN_OP_LIST(OP_NAME)};
 
-/* What all ranks agree on for one message. */
+/* One message, the same on all ranks. */
 struct message {
     symwin_type type;
     symwin_op op;
     uint32_t team, group, reach;
     int size;
-    size_t count, from, to; /* elements, bytes behind the two places */
+    size_t count, from, to; /* elements; bytes from the two bases */
     unsigned blocks, threads;
     uint64_t seed;
 };
@@ -31,10 +31,11 @@ struct message {
 struct flat {
     symwin_window_info info;
     const char *kernel; /* "reduce" or "multicast" */
-    unsigned ulps;      /* multicast: the order of the sum is not ours */
+    unsigned ulps;      /* multicast: the order of the sum is not fixed */
 };
 
-/* Rank `rank`'s elements; through multicast, those whose sum is the same in any order: whole numbers. */
+/* Rank `rank`'s elements. For multicast they are whole numbers, whose sum is the same in any
+ * order. */
 static void message_fill(const struct message *x, const struct flat *flat, int rank, void *out)
 {
     size_t i;
@@ -72,7 +73,7 @@ static int is_member(const struct message *x, int rank, int other)
                                                         : rank % x->size == other % x->size);
 }
 
-/* What the team of this rank should get. */
+/* The result that this rank's team should get. */
 static void message_want(const struct member *m, const struct flat *flat, const struct message *x,
                          void *want)
 {
@@ -91,8 +92,8 @@ static void message_want(const struct member *m, const struct flat *flat, const 
     free(inputs);
 }
 
-/* Runs it on all ranks; 1 where this rank's result is wrong, or something beside it. The first half of the window is what is
- * reduced, the second where it goes. */
+/* Runs it on all ranks. Returns 1 if this rank's result or something beside it is wrong. The first
+ * half of the window is the input, the second half the output. */
 static int message_goes_wrong(const struct member *m, const struct flat *flat,
                               const struct message *x)
 {
@@ -169,7 +170,7 @@ static void peers(struct harness_team *team, int rank, void *unused)
     member_close(&m);
 }
 
-/* A result may go where this rank's own elements are. */
+/* The result may overwrite this rank's own elements. */
 static void in_place(struct harness_team *team, int rank, void *unused)
 {
     enum { COUNT = 1001 };
@@ -203,7 +204,7 @@ static void in_place(struct harness_team *team, int rank, void *unused)
     member_close(&m);
 }
 
-/* ---- multicast: the emulated driver's alone ---- */
+/* ---- multicast: only on the emulated driver ---- */
 
 static int multicast_has(symwin_type type, symwin_op op)
 {
@@ -235,7 +236,7 @@ static void multicast_put(const struct member *m, const struct flat *flat)
         size_t k;
 
         for (k = 0; k < length; k++)
-            bytes[m->rank][k] = (unsigned char)host_random(&state); /* alike on all ranks */
+            bytes[m->rank][k] = (unsigned char)host_random(&state); /* the same on all ranks */
         memset(want, i, sizeof want);
         host_must(host_copy(m->device, m->memory + BYTES / 2, want, sizeof want), "fill");
         if (m->rank == writer && length > 0)

@@ -1,5 +1,5 @@
-/* symwin/team.cuh: teams of all sizes, barriers of blocks and of grids, of all ranks, of neighbours and across them, never reset;
- * their limits. Ranks as threads, on windows. */
+/* symwin/team.cuh: teams of all sizes; barriers of blocks and of grids, of all ranks, of neighbours
+ * and across neighbours, never reset; their limits. Ranks as threads, on windows. */
 #include "channel_member.h"
 
 enum { BYTES = 1 << 16, WRONG = BYTES - 24 };
@@ -51,7 +51,7 @@ static void meet(struct harness_team *team, int rank, void *arg)
     member_open(&m, team, rank, BYTES);
     harness_barrier(team);
     args = args_of(&m, meeting);
-    for (launches = 0; launches < 3; launches++) { /* the words go on where they were */
+    for (launches = 0; launches < 3; launches++) { /* the counters continue from the last launch */
         member_launch(&m, "team_blocks", 3, 33, 0, &args);
         args.launched += args.turns;
     }
@@ -80,8 +80,8 @@ static void meet(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* Barriers for ever, which the others never come to, end by the abort word: in the host's memory, which it may store to while
- * a kernel runs. */
+/* Barriers without a time limit, to which the others never come, end by the abort word. It is in
+ * host memory, so the host can store to it while a kernel runs. */
 static void aborts(struct harness_team *team, int rank, void *unused)
 {
     static const struct meeting all = {TEAM_ALL, 1};
@@ -114,7 +114,8 @@ static void aborts(struct harness_team *team, int rank, void *unused)
     member_close(&m);
 }
 
-/* Barriers of a grid of `size` blocks, on no more words than symwin_barrier_bytes() says: what lies behind them stays as it is. */
+/* Barriers of a grid of `*arg` blocks use no more than symwin_barrier_bytes(): the memory behind
+ * does not change. */
 static void words(struct harness_team *team, int rank, void *arg)
 {
     static const struct meeting all = {TEAM_ALL, 1};

@@ -1,6 +1,6 @@
-/* The all-reduce on real GPUs: see allreduce_cases.h. Ranks are dealt over the devices, so that one
- * GPU runs four ranks as well as four GPUs do. SYMWIN_TEST_RANKS: how many, default 4;
- * SYMWIN_TEST_THIN: every n-th placement only, for slow instruments. */
+/* The all-reduce on real GPUs (allreduce_cases.h). Ranks are distributed over the devices, so one
+ * GPU runs four ranks as well as four GPUs do. SYMWIN_TEST_RANKS: number of ranks, default 4.
+ * SYMWIN_TEST_THIN: only every n-th placement, for slow tools. */
 #include "allreduce_cases.h"
 #include "harness.h"
 
@@ -17,7 +17,7 @@ int main(void)
     static const size_t small[] = {1, 7, 1027, 20011, 0};
     const int ranks = number("SYMWIN_TEST_PROCESSES", number("SYMWIN_TEST_RANKS", 4));
     const int thin = number("SYMWIN_TEST_THIN", 1);
-    struct sw_scope contexts[64]; /* live throughout: making one takes a second */
+    struct sw_scope contexts[64]; /* kept for the whole run: creating one takes a second */
     int devices = 0;
 
     setenv("SYMWIN_DRIVER", "cuda", 0);
@@ -32,7 +32,8 @@ int main(void)
     allreduce_shapes(ranks, thin > 1 ? 1 << 20 : 64 << 20);
     allreduce_long(ranks);
     allreduce_graphs(ranks, thin > 1 ? 10 : 200);
-    /* Two streams may share one hardware queue, and then one rank's wait holds up another's kernel. */
+    /* Two streams may share a hardware queue. Then one rank's wait holds up another rank's
+     * kernel. */
     if (harness_device(ranks - 1) == ranks - 1)
         allreduce_streams(ranks, thin > 1 ? 20 : 300);
     else

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Channels that the host makes on real GPUs: tests/channel/test_channel_host.c, ranks as processes.
+# Channels created by the host on real GPUs: tests/channel/test_channel_host.c with ranks as
+# processes.
 if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
     exit 0

@@ -1,5 +1,5 @@
-/* The all-reduce by copies on real GPUs: see copies_cases.h. SYMWIN_TEST_RANKS: how many ranks, each on a GPU of
- * its own; else as many as there are GPUs, and four where ranks are processes. */
+/* The all-reduce by copies on real GPUs (copies_cases.h). SYMWIN_TEST_RANKS: number of ranks, each
+ * with its own GPU. Default: the number of GPUs, or four if ranks are processes. */
 #include "copies_cases.h"
 #include "harness.h"
 

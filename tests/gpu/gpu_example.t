@@ -1,5 +1,5 @@
 #!/usr/bin/env perl
-# The example on real GPUs: ranks that share one, and one rank a GPU.
+# The example on real GPUs: ranks that share a GPU, and one rank per GPU.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# examples/06_fast_allreduce on real GPUs, as nvcc made it: threads that share a GPU, one rank a GPU, and processes; and that its
-# tests notice a signal that is missing.
+# examples/06_fast_allreduce on real GPUs, built by nvcc: threads that share a GPU, one rank per
+# GPU, and processes. Its tests must notice a missing signal.
 use strict;
 use warnings;
 use Test::More;
@@ -20,7 +20,8 @@ sub example {
 sub verified {
     my ($environment, $arguments, $name) = @_;
     my ($status, $output) = example($environment, $arguments);
-    ok($status == 0 && $output =~ /driver cuda/ && $output =~ /^All results verified$/m, $name) or diag($output);
+    ok($status == 0 && $output =~ /driver cuda/ && $output =~ /^All results verified$/m, $name)
+      or diag($output);
     diag($output) if $name =~ /a device/;
 }
 
@@ -31,10 +32,12 @@ verified('NTHREADS=2', '--nproc 2 1K', 'two processes of two threads');
 
 for my $signal (qw(start end)) {
     my ($status, $output) = example('NTHREADS=2', "--without $signal 64K");
-    ok($status == 1 && $output =~ /^barrier: /m && $output !~ /verified/, "without the $signal signal") or diag($output);
+    ok($status == 1 && $output =~ /^barrier: /m && $output !~ /verified/,
+        "without the $signal signal") or diag($output);
     diag(grep { /^(?:barrier|f32)/ } map { "$_\n" } split /\n/, $output);
 }
 my ($status, $output) = example('NTHREADS=2', '--absent 1 --timeout 500 64K');
-ok($status == 1 && $output =~ /rank 0: gave up: a rank has not signalled for 500 ms/, 'a rank that is late') or diag($output);
+ok($status == 1 && $output =~ /rank 0: gave up: a rank has not signalled for 500 ms/,
+    'a rank that is late') or diag($output);
 
 done_testing();

@@ -1,6 +1,6 @@
-/* More than 2^32 elements on real GPUs: 2^32 + 17 bytes are summed as u8, by the two-shot out of place
- * and in place and by the one-shot in place, and every byte is checked. SYMWIN_TEST_RANKS: how many
- * ranks, default 2; each needs 9 GiB.
+/* More than 2^32 elements on real GPUs: 2^32 + 17 bytes are summed as u8, by the two-shot out of
+ * place and in place and by the one-shot in place. Every byte is checked. SYMWIN_TEST_RANKS: number
+ * of ranks, default 2; each needs 9 GiB.
  */
 #include "harness.h"
 
@@ -8,7 +8,8 @@ enum { CHUNK = 256 << 20, MARKS = 1000 };
 
 static const uint64_t count = ((uint64_t)1 << 32) + 17;
 
-/* Where the input is not the rank's plain value: the edges of 32-bit arithmetic, and elsewhere. */
+/* Where the input differs from the rank's plain value: at the limits of 32-bit arithmetic, and
+ * elsewhere. */
 static uint64_t mark(int i)
 {
     static const uint64_t edges[] = {0,
@@ -49,7 +50,7 @@ static int fill(const struct rank *r)
     return result == CUDA_SUCCESS;
 }
 
-/* The first byte of the result that is wrong, -1 if none is; -2: a copy failed. */
+/* The first wrong byte of the result; -1: none; -2: a copy failed. */
 static int64_t check(const struct rank *r, const unsigned char *result)
 {
     unsigned char plain = 0;
@@ -64,7 +65,7 @@ static int64_t check(const struct rank *r, const unsigned char *result)
         if (symwin_memcpy(r->device, r->host, result + at, bytes, r->stream) != SYMWIN_OK ||
             symwin_stream_synchronize(r->device, r->stream) != SYMWIN_OK)
             return -2;
-        /* Check the marks and make them plain, in order: later marks at one place win. */
+        /* Checks the marks and makes them plain, in order: at one place the last mark counts. */
         for (m = MARKS - 1; m >= 0; m--) {
             unsigned char sum = 0;
             int later;

@@ -1,5 +1,5 @@
-/* The collective kernels on GPUs, launched directly: four ranks on however many GPUs there are. No
- * multicast: on a shared host that is not for tests to use. */
+/* The collective kernels on GPUs, launched directly: four ranks on any number of GPUs. No
+ * multicast: tests must not use it on a shared host. */
 #include <stdlib.h>
 
 #include "kernel_cases.h"
@@ -12,9 +12,9 @@ int main(void)
     struct kernel_cases cases = {0, 0, 8, NULL};
 
     setenv("SYMWIN_DRIVER", "cuda", 1);
-    /* A kernel that loads at its first launch may wait for one that waits for it. */
+    /* A kernel that loads at its first launch can wait for a kernel that waits for it. */
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-    /* Streams that share a hardware queue wait for each other, and the ranks' kernels may not. */
+    /* Streams that share a hardware queue wait for each other. The ranks' kernels must not. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     if (sw_driver_load() != SYMWIN_OK || sw_drv.cuDeviceGetCount(&cases.devices) != CUDA_SUCCESS ||
         cases.devices < 1)

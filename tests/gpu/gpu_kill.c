@@ -1,15 +1,15 @@
-/* On real GPUs, ranks as processes: what becomes of kernels that spin for a rank which is killed, and
- * of kernels that are aborted. SYMWIN_TEST_RANKS: how many ranks, default 4.
+/* Ranks as processes on real GPUs: what happens to kernels that spin for a killed rank, and to
+ * kernels that are aborted. SYMWIN_TEST_RANKS: number of ranks, default 4.
  *
- * The survivors' streams must come to their end, symwin_comm_check() name the rank, the context stay
- * usable, and a new communicator of the survivors reduce rightly.
+ * The survivors' streams must finish, symwin_comm_check() must name the rank, the context must stay
+ * usable, and a new communicator of the survivors must reduce correctly.
  */
 #include "processes.h"
 
 enum { WORDS = 4096, SPIN_MS = 300, ROUNDS = 5 };
 
 struct scene {
-    int killed;               /* else: aborted by rank 0 */
+    int killed;               /* 0: rank 0 aborts */
     struct processes *second; /* for the survivors' communicator; in shared memory */
 };
 
@@ -24,7 +24,7 @@ static void fail_rank(int rank, const char *what)
     tap_failures++;
 }
 
-/* Reduces and compares; 1: right. */
+/* Reduces and compares. Returns 1 if the result is right. */
 static int reduces(symwin_comm *comm, int nranks, int rank, int device, uint32_t *buffer,
                    struct CUstream_st *stream)
 {
@@ -45,7 +45,7 @@ static int reduces(symwin_comm *comm, int nranks, int rank, int device, uint32_t
     return wrong == 0;
 }
 
-/* The last rank does not join the reduction: it dies, or it is there when rank 0 aborts. */
+/* The last rank does not join the reduction: it is killed, or it is alive and rank 0 aborts. */
 static void spin(struct processes *p, int rank, symwin_comm *comm, int device, uint32_t *buffer,
                  struct CUstream_st *stream)
 {
@@ -60,7 +60,7 @@ static void spin(struct processes *p, int rank, symwin_comm *comm, int device, u
             symwin_allreduce(comm, buffer, buffer + WORDS, WORDS, SYMWIN_U32, SYMWIN_SUM, stream),
             "symwin_allreduce");
     processes_barrier(p);
-    host_pause_ms(SPIN_MS); /* the others' kernels are in their loops */
+    host_pause_ms(SPIN_MS); /* until the other ranks' kernels spin */
     if (rank == (scene->killed ? missing : 0)) {
         p->rank[rank].at_us = processes_now_us();
         if (scene->killed)
@@ -95,7 +95,7 @@ static void body(struct processes *p, int rank)
         fail_rank(rank, "the sum before");
     spin(p, rank, comm, device, buffer, stream);
     symwin_comm_destroy(comm);
-    /* The context is as good as before: the survivors begin anew. */
+    /* The context is still good: the survivors create a new communicator. */
     comm = NULL;
     host_must(processes_comm(scene->second, rank, 20000, &comm), "symwin_comm_create anew");
     if (!reduces(comm, survivors, rank, device, buffer, stream))

@@ -1,7 +1,8 @@
-/* symwin_comm_attach_nccl() with NVIDIA's NCCL: the same buffers under both, each reducing them, and all taken back.
+/* symwin_comm_attach_nccl() with NVIDIA's NCCL: both libraries register the same buffers, reduce
+ * them and deregister them.
  *
- *   SYMWIN_NCCL=path/libnccl.so.2     where the loader does not find it
- *   SYMWIN_TEST_RANKS                 threads, each with a GPU of its own; the number of GPUs where it is not set
+ *   SYMWIN_NCCL=path/libnccl.so.2   if the loader does not find it
+ *   SYMWIN_TEST_RANKS               threads, each with its own GPU; default: the number of GPUs
  *
  * NVLS stays off: NCCL_NVLS_ENABLE must be 0 or unset. */
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/user on real GPUs: a program on the CUDA runtime with two files of kernels, as nvcc made it.
+# tests/user on real GPUs: a CUDA runtime program with two files of kernels, built by nvcc.
 if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     echo "1..0 # SKIP no GPU: there is no /dev/nvidiactl and no /dev/dxg"
     exit 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env perl
-# examples/02_user_buffers on real GPUs: ranks that share one, one rank a GPU, and processes.
+# examples/02_user_buffers on real GPUs: ranks that share a GPU, one rank per GPU, and processes.
 use strict;
 use warnings;
 use Test::More;
@@ -12,7 +12,8 @@ my $example = ($ENV{SYMWIN_BUILD} || 'build') . '/allreduce_ub';
 sub verified {
     my ($environment, $arguments, $name) = @_;
     my $output = `env SYMWIN_DRIVER=cuda $environment timeout 100 $example $arguments 2>&1`;
-    ok($? == 0 && $output =~ /driver cuda/ && $output =~ /buffers connected$/m && $output !~ /not connected/
+    ok($? == 0 && $output =~ /driver cuda/ && $output =~ /buffers connected$/m
+      && $output !~ /not connected/
           && $output =~ /^Results verified correctly$/m, $name) or diag($output);
 }
 

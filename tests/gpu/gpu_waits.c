@@ -1,7 +1,8 @@
-/* Which driver calls wait for a running kernel: facts of the hardware's driver that docs/hardware.md
- * quotes and nobody documents. Rank 0's all-reduce waits for rank 1, which never comes, until its
- * timeout; meanwhile another thread makes one call. If that has not returned well before the timeout,
- * it waited for the kernel. The findings are comments; that the kernel gave up in time is the test.
+/* Which driver calls wait for a running kernel: undocumented facts of NVIDIA's driver, which
+ * docs/hardware.md quotes. Rank 0's all-reduce waits for rank 1, which never comes, until its
+ * timeout. Meanwhile another thread makes one call. If that does not return well before the
+ * timeout, it waited for the kernel. The findings are printed as comments; the test is that the
+ * kernel gave up in time.
  */
 #include <stdatomic.h>
 #include <time.h>
@@ -14,7 +15,7 @@ enum { ITEMS = 4096, PATIENCE_MS = 300, KERNEL_MS = 1000 };
 struct probe {
     const char *name;
     int (*call)(struct probe *p); /* CUresult or symwin_status */
-    int device;                   /* where the call works */
+    int device;                   /* where the call runs */
     CUdeviceptr ptr;
     void *memory;
     struct CUstream_st *stream;
@@ -64,7 +65,7 @@ static int call_host_free(struct probe *p)
     return (int)sw_drv.cuMemFreeHost(p->memory);
 }
 
-/* A graph of two memsets of what call_vmm_alloc() made. */
+/* A graph of two memsets of memory from symwin_mem_alloc(). */
 static int call_capture(struct probe *p)
 {
     int result = (int)symwin_mem_alloc(p->device, 64 << 20, 0, &p->memory);
@@ -190,7 +191,7 @@ int main(void)
     setenv("SYMWIN_DRIVER", "cuda", 0);
     harness_start();
     devices = harness_device_count() < 2 ? 1 : 2;
-    for (d = 0; d < devices; d++) /* the contexts live throughout */
+    for (d = 0; d < devices; d++) /* the contexts stay for the whole run */
         tap_ok(sw_scope_enter(d, &keep[d]) == SYMWIN_OK, "context of device %d", d);
     for (d = 0; d < devices; d++)
         for (i = 0; i < sizeof calls / sizeof calls[0]; i++) {

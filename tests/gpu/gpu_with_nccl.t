@@ -1,5 +1,6 @@
 #!/usr/bin/env perl
-# examples/03_with_nccl on real GPUs, on NCCL itself: its allocator's memory, and symwin's by preloading.
+# examples/03_with_nccl on real GPUs with NCCL itself: memory from NCCL's allocator and, with symwin
+# preloaded, from symwin's.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -13,7 +14,8 @@ my %environment = (NCCL => '', symwin => "LD_PRELOAD=$build/libsymwin-nccl.so");
 
 sub with_nccl {
     my ($owner, $arguments, $more) = @_;
-    my $output = `env $environment{$owner} @{[$more // '']} timeout 100 $build/with_nccl $arguments 2>&1`;
+    my $output =
+      `env $environment{$owner} @{[$more // '']} timeout 100 $build/with_nccl $arguments 2>&1`;
     return ($? >> 8, $output);
 }
 
@@ -24,7 +26,8 @@ sub verified {
     my ($owner, $arguments) = @_;
     my ($status, $output) = with_nccl($owner, $arguments);
     my @owners = $output =~ /memory of (\w+)/g;
-    ok($status == 0 && $output =~ /^All resources cleaned up successfully$/m && @owners && !grep({ $_ ne $owner } @owners),
+    ok($status == 0 && $output =~ /^All resources cleaned up successfully$/m && @owners
+      && !grep({ $_ ne $owner } @owners),
         "memory of $owner: $arguments") or diag("exit status $status\n$output");
     diag("$owner $_") for grep { /^  Rank 0 (allocated|registered) \d+ in/ } split /\n/, $output;
 }
@@ -37,11 +40,13 @@ for my $order (qw(forward backward mixed)) {
 }
 verified('symwin', '--order mixed --free after register');
 
-# What NCCL says it does (NCCL_DEBUG): symmetric kernels load and store the windows themselves, and on a buffer that is
-# registered by IPC its ring stores into the peer's. Neither has a copy through NCCL's own buffers.
+# What NCCL reports (NCCL_DEBUG). Symmetric kernels load and store the windows themselves. On a
+# buffer that is registered by IPC, NCCL's ring stores into the peer's buffer. Neither copies
+# through NCCL's own buffers.
 sub said {
     my ($owner, $mode, $more) = @_;
-    my (undef, $output) = with_nccl($owner, "--windows 3 $mode", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=REG,TUNING $more");
+    my (undef, $output) = with_nccl($owner, "--windows 3 $mode",
+        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=REG,TUNING $more");
     my @kernels = $output =~ /NCCL INFO (AllReduce.* Bytes -> .*)/g;
     my @direct = $output =~ /IPC register buffer \S+ (size \d+) .*? to peer \d+ regAddr/g;
     my @symmetric = grep { /\[Symmetric\]/ } @kernels;
@@ -55,14 +60,18 @@ if ((grep { /^GPU \d/ } `nvidia-smi -L 2>/dev/null`) < 2) {
 }
 my $own = said('NCCL', 'window', '');
 my $ours = said('symwin', 'window', '');
-my $off = said('symwin', 'window', 'NCCL_WIN_ENABLE=0'); # which then registers them as buffers
-ok(@{$ours->{kernels}} && @{$ours->{symmetric}} == @{$ours->{kernels}}, 'windows: all all-reduces are symmetric kernels');
+my $off = said('symwin', 'window', 'NCCL_WIN_ENABLE=0'); # NCCL then registers them as buffers
+ok(@{$ours->{kernels}} && @{$ours->{symmetric}} == @{$ours->{kernels}},
+    'windows: all all-reduces are symmetric kernels');
 is_deeply($ours->{kernels}, $own->{kernels}, 'the same ones as on memory of NCCL');
-ok(@{$off->{kernels}} && !@{$off->{symmetric}}, 'without windows none is') or diag("@{$off->{kernels}}");
+ok(@{$off->{kernels}} && !@{$off->{symmetric}}, 'without windows none is')
+  or diag("@{$off->{kernels}}");
 
 $own = said('NCCL', 'register', '');
 $ours = said('symwin', 'register', '');
-ok(scalar(grep { $_ eq 'size 4194304' } @{$ours->{direct}}) >= 2, 'registered buffers are mapped by the peers');
-is_deeply([$ours->{direct}, $ours->{kernels}], [$own->{direct}, $own->{kernels}], 'the same ones as of memory of NCCL');
+ok(scalar(grep { $_ eq 'size 4194304' } @{$ours->{direct}}) >= 2,
+    'registered buffers are mapped by the peers');
+is_deeply([$ours->{direct}, $ours->{kernels}], [$own->{direct}, $own->{kernels}],
+    'the same ones as of memory of NCCL');
 
 done_testing();

@@ -1,10 +1,12 @@
-"""Tensors of PyTorch's expandable segments as windows and as registered buffers of symwin, for tests/gpu/gpu_torch.t.
+"""Tensors of PyTorch's expandable segments as windows and as registered buffers of symwin, for
+tests/gpu/gpu_torch.t.
 
-    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python3 tests/gpu/torch_expandable.py LIBRARY RANKS
-    ... python3 -m torch.distributed.run --nproc-per-node RANKS tests/gpu/torch_expandable.py LIBRARY
+    export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    python3 tests/gpu/torch_expandable.py LIBRARY RANKS
+    python3 -m torch.distributed.run --nproc-per-node RANKS tests/gpu/torch_expandable.py LIBRARY
 
-Ranks are threads of one process, or processes where torchrun says so; they share devices where there are fewer. Each prints one line
-for each case, which ends with "right" if the sums are.
+Ranks are threads of one process, or processes under torchrun. They share devices if there are
+fewer. Each rank prints one line for each case. The line ends with "right" if the sums are right.
 """
 import ctypes as c
 import os
@@ -23,9 +25,10 @@ class Id(c.Structure):
 
 
 class WindowInfo(c.Structure):  # symwin_window_info
-    _fields_ = [("ptr", c.c_void_p), ("bytes", c.c_size_t), ("base", c.c_void_p), ("stride", c.c_size_t),
-                ("offset", c.c_size_t), ("rank", c.c_int), ("nranks", c.c_int), ("transports", c.c_uint),
-                ("buffer_id", c.c_uint64), ("allocations", c.c_int)]
+    _fields_ = [("ptr", c.c_void_p), ("bytes", c.c_size_t), ("base", c.c_void_p),
+                ("stride", c.c_size_t), ("offset", c.c_size_t), ("rank", c.c_int),
+                ("nranks", c.c_int), ("transports", c.c_uint), ("buffer_id", c.c_uint64),
+                ("allocations", c.c_int)]
 
 
 class RegistrationInfo(c.Structure):  # symwin_registration_info
@@ -42,7 +45,8 @@ lib = c.CDLL(os.path.abspath(sys.argv[1]))
 lib.symwin_last_error.restype = c.c_char_p
 processes = "LOCAL_RANK" in os.environ
 nranks = int(os.environ["WORLD_SIZE"]) if processes else int(sys.argv[2])
-barrier = threading.Barrier(1 if processes else nranks)  # threads share PyTorch's allocator: none allocates while others reduce
+# Threads share PyTorch's allocator: none may allocate while others reduce.
+barrier = threading.Barrier(1 if processes else nranks)
 
 
 def must(status, what):
@@ -56,19 +60,23 @@ class Rank:
         torch.cuda.set_device(self.device)
         self.stream = torch.cuda.Stream(self.device)
         self.comm = c.c_void_p()
-        must(lib.symwin_comm_create(c.byref(unique_id), nranks, rank, self.device, None, c.byref(self.comm)),
-             "symwin_comm_create")
+        must(lib.symwin_comm_create(c.byref(unique_id), nranks, rank, self.device, None,
+                                    c.byref(self.comm)), "symwin_comm_create")
 
     def reduce(self, tensor, algo):
         options = Options(c.sizeof(Options), algo, 0, 0)
         pointer = c.c_void_p(tensor.data_ptr())
-        must(lib.symwin_allreduce_with(self.comm, pointer, pointer, c.c_uint64(tensor.numel()), F32, SUM, c.byref(options),
-                                       c.c_void_p(self.stream.cuda_stream)), "symwin_allreduce_with")
+        must(lib.symwin_allreduce_with(self.comm, pointer, pointer, c.c_uint64(tensor.numel()), F32,
+                                       SUM, c.byref(options), c.c_void_p(self.stream.cuda_stream)),
+             "symwin_allreduce_with")
 
     def prepare(self, tensors):
-        """What is compared, and the memory that this takes: nothing is allocated while a rank's kernel waits for another's."""
-        self.pattern = (torch.arange(max(t.numel() for t in tensors), device=self.device) % 1021).float()
-        self.mine, self.want = self.pattern * (self.rank + 1), self.pattern * (nranks * (nranks + 1) // 2)
+        """Allocates everything that is compared: no rank may allocate while its kernel waits for
+        another rank's."""
+        most = max(t.numel() for t in tensors)
+        self.pattern = (torch.arange(most, device=self.device) % 1021).float()
+        self.mine = self.pattern * (self.rank + 1)
+        self.want = self.pattern * (nranks * (nranks + 1) // 2)
         with torch.cuda.stream(self.stream):
             for tensor in tensors:
                 tensor.copy_(self.mine[:tensor.numel()])
@@ -76,7 +84,8 @@ class Rank:
         torch.cuda.synchronize(self.device)
 
     def right(self, tensor, algo):
-        """Reduces in place what only this rank has, and compares every element with the sum over all ranks."""
+        """Reduces this rank's data in place, and compares every element with the sum over all
+        ranks."""
         with torch.cuda.stream(self.stream):
             tensor.copy_(self.mine[:tensor.numel()])
             self.reduce(tensor, algo)
@@ -90,26 +99,31 @@ class Rank:
 
     def window(self, tensor, mib):
         window, info = c.c_void_p(), WindowInfo()
-        must(lib.symwin_window_register(self.comm, c.c_void_p(tensor.data_ptr()), c.c_size_t(tensor.nbytes), 0,
-                                        c.byref(window)), "symwin_window_register")
+        must(lib.symwin_window_register(self.comm, c.c_void_p(tensor.data_ptr()),
+                                        c.c_size_t(tensor.nbytes), 0, c.byref(window)),
+             "symwin_window_register")
         must(lib.symwin_window_query(self.comm, window, c.byref(info)), "symwin_window_query")
         right = all([self.right(tensor, TWOSHOT), self.right(tensor, AUTO)])
-        self.say(f"window of {mib} MiB on {info.allocations} allocations", right and info.allocations > 1)
+        self.say(f"window of {mib} MiB on {info.allocations} allocations",
+                 right and info.allocations > 1)
         must(lib.symwin_window_deregister(self.comm, window), "symwin_window_deregister")
 
     def registered(self, tensor, mib):
         registration, info = c.c_void_p(), RegistrationInfo()
-        must(lib.symwin_register(self.comm, c.c_void_p(tensor.data_ptr()), c.c_size_t(tensor.nbytes),
-                                 c.byref(registration)), "symwin_register")
-        right = all([self.right(tensor, AUTO), self.right(tensor, TWOSHOT)])  # the first connects it
-        must(lib.symwin_registration_query(self.comm, registration, c.byref(info)), "symwin_registration_query")
+        must(lib.symwin_register(self.comm, c.c_void_p(tensor.data_ptr()),
+                                 c.c_size_t(tensor.nbytes), c.byref(registration)),
+             "symwin_register")
+        # The first call connects the buffer.
+        right = all([self.right(tensor, AUTO), self.right(tensor, TWOSHOT)])
+        must(lib.symwin_registration_query(self.comm, registration, c.byref(info)),
+             "symwin_registration_query")
         connected = info.transports & PEER != 0
-        self.say(f"registered buffer of {mib} MiB{'' if connected else ', refused: ' + info.refused.decode()}",
-                 right and connected)
+        refused = "" if connected else ", refused: " + info.refused.decode()
+        self.say(f"registered buffer of {mib} MiB{refused}", right and connected)
         must(lib.symwin_deregister(self.comm, registration), "symwin_deregister")
 
     def run(self):
-        # One behind the other in a segment: the second begins where the first ends, inside a mapping.
+        # The second tensor begins where the first ends, inside a mapping of the segment.
         tensors = [(mib, torch.empty(mib * MIB // 4, device=self.device)) for mib in (30, 100)]
         self.prepare([tensor for _, tensor in tensors])
         barrier.wait()

@@ -1,6 +1,9 @@
-"""What examples/torch/train_step.py is to print: the same step in PyTorch's own memory, all ranks' parts by one process.
+"""What examples/torch/train_step.py should print: the same step in PyTorch's own memory. One
+process computes all ranks' parts.
 
-    python3 tests/gpu/torch_step.py RANKS     the gradients' norm, and each rank's loss after the step
+    python3 tests/gpu/torch_step.py RANKS
+
+It prints the gradients' norm, and each rank's loss after the step.
 """
 import sys
 
@@ -8,7 +11,8 @@ import torch
 
 ranks = int(sys.argv[1])
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512)).cuda()
+model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.GELU(),
+                            torch.nn.Linear(2048, 512)).cuda()
 batches = []
 for rank in range(ranks):
     torch.manual_seed(1 + rank)

@@ -1,7 +1,7 @@
-/* Kernels that go wrong in one case, and are right otherwise. */
+/* Kernels that fail in one case and are right otherwise. */
 #include "symwin/kernel.cuh"
 
-/* What is right. */
+/* The right reduction. */
 SYMWIN_DEVICE void reduce(const struct symwin_kernel_args &args)
 {
     const symwin_peers &peers = args.peers;
@@ -22,7 +22,7 @@ SYMWIN_DEVICE void reduce(const struct symwin_kernel_args &args)
         symwin_give_up(args);
 }
 
-/* A pointer into nowhere takes the process with it. */
+/* A wild pointer kills the process. */
 SYMWIN_KERNEL_ABOUT(crash, "types=f32 ops=sum windows")
 
 extern "C" __global__ void crash(const struct symwin_kernel_args args)
@@ -32,7 +32,7 @@ extern "C" __global__ void crash(const struct symwin_kernel_args args)
     reduce(args);
 }
 
-/* An address that is nobody's is the driver's to refuse. */
+/* The driver has to reject an address without memory. */
 SYMWIN_KERNEL_ABOUT(wild, "types=f32 ops=sum windows")
 
 extern "C" __global__ void wild(const struct symwin_kernel_args args)
@@ -42,7 +42,7 @@ extern "C" __global__ void wild(const struct symwin_kernel_args args)
     reduce(args);
 }
 
-/* A loop that never ends, and lets nobody else run. */
+/* An endless loop that lets nobody else run. */
 SYMWIN_KERNEL_ABOUT(hang, "types=f32 ops=sum windows")
 
 extern "C" __global__ void hang(const struct symwin_kernel_args args)
@@ -61,7 +61,7 @@ extern "C" __global__ void patient(const struct symwin_kernel_args args)
         reduce(args);
 }
 
-/* What is beside the output is not its. */
+/* Writes beside the output. */
 SYMWIN_KERNEL_ABOUT(beside, "types=f32 ops=sum windows")
 
 extern "C" __global__ void beside(const struct symwin_kernel_args args)
@@ -71,7 +71,7 @@ extern "C" __global__ void beside(const struct symwin_kernel_args args)
         symwin_store_u32(args.out + 36, 0);
 }
 
-/* Nor is the input, where it is another buffer. */
+/* Writes to the input where that is another buffer. */
 SYMWIN_KERNEL_ABOUT(greedy, "types=f32 ops=sum windows")
 
 extern "C" __global__ void greedy(const struct symwin_kernel_args args)

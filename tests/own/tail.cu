@@ -1,4 +1,4 @@
-/* Whole vectors only: what is beyond the last one is read and written with it. */
+/* Whole vectors only: what follows the data in the last vector is read and written too. */
 #include "symwin/kernel.cuh"
 
 SYMWIN_KERNEL_ABOUT(tail, "types=f32 ops=sum align=16 windows out-of-place")

@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# The example from end to end: what it prints, every type and operation, what it says to bad input,
-# and that a rank which cannot go on ends the others too.
+# The example end to end: its output, every type and operation, its errors for bad input, and that a
+# rank which cannot continue ends the others too.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -12,18 +12,24 @@ use Time::HiRes qw(time);
 my $build   = $ENV{SYMWIN_BUILD} || 'build';
 our $example = "$build/allreduce_sm";
 
-# Under a sanitizer a run takes many times as long, and other tests go through all kernels there: the
-# runs that only differ in size, type or operation are thinned out.
-my $sanitized = do { open my $flags, '<', "$build/flags"; $flags && grep { /-fsanitize/ } <$flags> };
+# With a sanitizer a run takes many times as long, and other tests run all kernels there. So runs
+# that differ only in size, type or operation are thinned out.
+my $sanitized = do {
+    open my $flags, '<', "$build/flags";
+    $flags && grep { /-fsanitize/ } <$flags>;
+};
 
-my $step = do { open my $flags, '<', "$build/flags"; $flags && grep { /-fsanitize=thread/ } <$flags> } ? 31 : 7;
+my $step = do {
+    open my $flags, '<', "$build/flags";
+    $flags && grep { /-fsanitize=thread/ } <$flags>;
+} ? 31 : 7;
 
 sub thinned {
     my @all = @_;
     return $sanitized ? map { $all[$_] } grep { $_ % $step == 0 } 0 .. $#all : @all;
 }
 
-# An environment, then arguments. Returns the exit status, what was printed, and the seconds.
+# Takes an environment, then arguments. Returns the exit status, the output and the seconds.
 sub example {
     my ($environment, $arguments) = @_;
     my $begin  = time;
@@ -34,7 +40,8 @@ sub example {
 sub verified {
     my ($environment, $arguments, $name) = @_;
     my ($status, $output) = example($environment, $arguments);
-    ok($status == 0 && $output =~ /^Results verified correctly$/m, $name || "$environment $arguments")
+    ok($status == 0 && $output =~ /^Results verified correctly$/m, $name
+      || "$environment $arguments")
       or diag("exit status $status\n$output");
 }
 
@@ -90,7 +97,7 @@ verified('NTHREADS=4', "--algo $_ 20K bf16", "algorithm $_")
 
 # ---- ranks as processes ------------------------------------------------------------------------
 
-# Every process has its lines in the order of its steps.
+# Every process prints its lines in the order of its steps.
 sub processes {
     my ($environment, $arguments, $ranks, $name) = @_;
     my ($status, $output) = example($environment, $arguments);
@@ -114,14 +121,16 @@ sub launched {
     my $output = `export SYMWIN_DRIVER=emu; $processes wait 2>&1`;
     is(scalar(() = $output =~ /^Verification - 10240 elements on each of 3 ranks /mg), 1,
         "$name: one verdict for all processes") or diag($output);
-    is(scalar(() = $output =~ /^All resources cleaned up successfully$/mg), 1, "$name: cleaned up, said once");
+    is(scalar(() = $output =~ /^All resources cleaned up successfully$/mg), 1,
+        "$name: cleaned up, said once");
 }
 
 my $port = free_port();
 launched('torchrun', sub { "RANK=$_[0] WORLD_SIZE=3 LOCAL_RANK=$_[0] LOCAL_WORLD_SIZE=3 "
           . "MASTER_ADDR=localhost MASTER_PORT=$port TORCHELASTIC_RUN_ID=test" });
 launched('Open MPI', sub { "OMPI_COMM_WORLD_RANK=$_[0] OMPI_COMM_WORLD_SIZE=3 "
-          . "OMPI_COMM_WORLD_LOCAL_RANK=$_[0] OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=test-$$" });
+          . "OMPI_COMM_WORLD_LOCAL_RANK=$_[0] OMPI_COMM_WORLD_LOCAL_SIZE=3 "
+          . "PMIX_NAMESPACE=test-$$" });
 
 ($status, $output) = example('SYMWIN_EMU_MEM=16M', '--nproc 2 64M');
 is($status, 1, 'processes without memory: exit status');
@@ -130,7 +139,7 @@ unlike($output, qr/verified|cleaned up/, 'processes without memory: claim no suc
 
 # ---- built with MPI=1 --------------------------------------------------------------------------
 
-# A stand-in for an MPI without a launcher, which is how a forked process would find a real one.
+# A fake MPI without a launcher: a forked process would find a real one in that state.
 SKIP: {
     skip 'a program of its own needs the flags of the sanitizer', 5 if $sanitized;
     my $folder = tempdir(CLEANUP => 1);
@@ -143,7 +152,8 @@ enum { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED };
 static int said(const char *call, int value) { printf("%s %d\n", call, value); return MPI_SUCCESS; }
 static int number(int *out, int value) { *out = value; return MPI_SUCCESS; }
 #define MPI_Init(argc, argv) said("MPI_Init", 0)
-#define MPI_Init_thread(argc, argv, wanted, got) (*(got) = (wanted), said("MPI_Init_thread", wanted))
+#define MPI_Init_thread(argc, argv, wanted, got)                                                   \
+    (*(got) = (wanted), said("MPI_Init_thread", wanted))
 #define MPI_Finalize() said("MPI_Finalize", 0)
 #define MPI_Comm_rank(comm, rank) number(rank, 0)
 #define MPI_Comm_size(comm, size) number(size, 1)
@@ -186,11 +196,12 @@ refused('NTHREADS=2 SYMWIN_EMU_MEM=16M', '64M', 1, qr/Rank 0 failed: SYMWIN_NO_M
 refused('NTHREADS=2 SYMWIN_EMU_MULTICAST=0', '--algo twoshot_mc 1K', 1,
     qr/Rank [01] failed: SYMWIN_UNSUPPORTED/, 'multicast where there is none');
 
-# Many ranks: one sentence, not one for each.
+# Many ranks: one error, not one for each rank.
 for (['NTHREADS=1000', '1K'], ['NTHREADS=64', '--nproc 4 1K']) {
     my ($status, $output) = example(@$_);
     is($status, 1, "@$_: exit status");
-    like($output, qr/\Aallreduce_sm: \d+ ranks are too many for 8 devices: start at most 128\n\z/, "@$_: one sentence");
+    like($output, qr/\Aallreduce_sm: \d+ ranks are too many for 8 devices: start at most 128\n\z/,
+        "@$_: one sentence");
 }
 ($status, $output) = example('NTHREADS=8 SYMWIN_EMU_MEM=16M', '64M');
 is($status, 1, 'eight ranks without memory: exit status');

@@ -1,6 +1,7 @@
 #!/usr/bin/env perl
-# What all examples do alike: --version, an exit status that counts what could not be printed, and processes that end
-# with the one that started them. And --version of other programs, what benches refuse.
+# What all examples have in common: --version, an exit status that reports output that could not be
+# written, and processes that end with their parent. Also --version of other programs, and what
+# benches refuse.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -16,7 +17,7 @@ my $limit = slurp("$build/flags") =~ /-fsanitize/ ? 200 : 60;
 $ENV{SYMWIN_DRIVER} = 'emu';
 $ENV{NTHREADS} = 2;
 
-# The program, its name, and arguments of a short run; with_nccl has no run without a GPU.
+# The program, its name, and arguments of a short run. with_nccl cannot run without a GPU.
 my @examples = (
     ['allreduce_sm', 'allreduce_sm', '1K'], ['allreduce_ub', 'allreduce_ub', '1K'],
     ['memory_channel', 'memory_channel', '1K'], ['fast_allreduce-emu', 'fast_allreduce', '1K'],
@@ -35,7 +36,8 @@ for (@examples) {
     for my $arguments (grep { defined } '--version', '--help', $run) {
         ($status, $output, $errors) = run_of("$build/$program $arguments >/dev/full");
         is($status, 1, "$name $arguments >/dev/full: exit status");
-        is($errors, "$name: stdout could not be written to: No space left on device\n", 'and a sentence with the reason');
+        is($errors, "$name: stdout could not be written to: No space left on device\n",
+            'and a sentence with the reason');
     }
     next if !defined $run || $name eq 'with_nccl';
     ($status, $output, $errors) = run_of("$build/$program --nproc 2 $run >/dev/full");
@@ -47,25 +49,31 @@ for (@examples) {
     like($errors, qr/stdout could not be written to: Bad file descriptor$/m, 'and a sentence');
 }
 
-for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value'], ['--nproc=0', '--nproc is "0": give'],
-    ['--algo x', 'no ALGO "x"; --help'], ['1T', 'COUNT is "1T": give a number from 1 to 1099511627776; K, M or G may']) {
+for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value'],
+    ['--nproc=0', '--nproc is "0": give'],
+    ['--algo x', 'no ALGO "x"; --help'],
+    ['1T', 'COUNT is "1T": give a number from 1 to 1099511627776; K, M or G may']) {
     my ($arguments, $want) = @$_;
     my ($status, $output, $errors) = run_of("$build/allreduce_sm $arguments");
-    ok($status == 2 && $output eq '' && $errors =~ /\Aallreduce_sm: \Q$want\E[^\n]*\n\z/, "allreduce_sm $arguments: one sentence")
+    ok($status == 2 && $output eq '' && $errors =~ /\Aallreduce_sm: \Q$want\E[^\n]*\n\z/,
+        "allreduce_sm $arguments: one sentence")
       or diag("$status $errors");
 }
 is((run_of("$build/allreduce_sm --nproc=2 1K"))[0], 0, 'a value behind "="');
 
-for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'], ['startup', '0', '129', '1 0', '1 65', '1 1 1'],
+for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'],
+    ['startup', '0', '129', '1 0', '1 65', '1 1 1'],
     ['registration', '1', '--help'], ['order', '1', '17', '--help', '2 2']) {
     my ($name, @wrong) = @$_;
     SKIP: {
-        skip "no $build/bench/$name: make benches has not run here", 1 + @wrong unless -x "$build/bench/$name";
+        skip "no $build/bench/$name: make benches has not run here", 1 + @wrong
+          unless -x "$build/bench/$name";
         my ($status, $output, $errors) = run_of("$build/bench/$name --version");
         is("$status $output$errors", "0 $name (symwin) $version\n", "$name --version");
         for my $arguments (@wrong) {
             ($status, $output, $errors) = run_of("$build/bench/$name $arguments");
-            ok($status == 2 && $output eq '' && $errors =~ /\A$name: [^\n]+\n\z/, "$name $arguments: refused")
+            ok($status == 2 && $output eq '' && $errors =~ /\A$name: [^\n]+\n\z/,
+                "$name $arguments: refused")
               or diag("$status $output$errors");
         }
     }
@@ -73,27 +81,31 @@ for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'], ['star
 SKIP: {
     skip 'no build/bench/registration', 1 unless -x "$build/bench/registration";
     is(join(' ', run_of("$build/bench/registration >/dev/full")),
-        "1  registration: what it printed cannot be written: No space left on device\n", 'a full disk');
+        "1  registration: what it printed cannot be written: No space left on device\n",
+        'a full disk');
 }
 
 SKIP: {
     skip 'no python3', 4 if !`python3 -c 'print(1)' 2>/dev/null`;
     for my $file (qw(bench/plot.py bench/report.py bench/links.py bench/rivals/torch_symm.py)) {
         my ($name) = $file =~ m{([^/]+)\z};
-        is(join(' ', run_of("python3 $file --version")), "0 $name (symwin) $version\n ", "$name --version");
+        is(join(' ', run_of("python3 $file --version")), "0 $name (symwin) $version\n ",
+            "$name --version");
     }
 }
 
-# ---- where there is no GPU ------------------------------------------------------------------------
+# ---- where there is no GPU
+# ------------------------------------------------------------------------
 
 SKIP: {
-    my ($status, $output, $errors) = run_of("env -u SYMWIN_DRIVER $build/allreduce_sm --nproc 3 1K");
+    my ($status, $output, $errors) =
+      run_of("env -u SYMWIN_DRIVER $build/allreduce_sm --nproc 3 1K");
     skip 'there is a GPU', 2 if $output =~ /driver cuda/;
     is($status, 0, 'three processes without a GPU: exit status') or diag("$output$errors");
     is(scalar(() = $errors =~ /^symwin: no GPU here/mg), 1, 'it is said once') or diag($errors);
 }
 
-# ---- the processes of one that is killed ---------------------------------------------------------
+# ---- processes whose parent is killed ------------------------------------------------------------
 
 sub alive {
     my ($pid) = @_;
@@ -101,7 +113,8 @@ sub alive {
     return $stat =~ /\) [^ZX]/;
 }
 
-for (['allreduce_sm', '1M'], ['allreduce_ub', '1M'], ['memory_channel', '--nproc', '2', '--best', '4M'],
+for (['allreduce_sm', '1M'], ['allreduce_ub', '1M'], ['memory_channel', '--nproc', '2', '--best',
+    '4M'],
     ['fast_allreduce-emu', '1M']) {
     my ($program, @arguments) = @$_;
     @arguments = ('--nproc', '3', @arguments) if $arguments[0] ne '--nproc';
@@ -118,10 +131,12 @@ for (['allreduce_sm', '1M'], ['allreduce_ub', '1M'], ['memory_channel', '--nproc
     my $until = time + $limit;
     while (@children < $ranks && time < $until) {
         sleep 0.01;
-        @children = split ' ', (-e "/proc/$pid/task/$pid/children" ? slurp("/proc/$pid/task/$pid/children") : '');
+        @children = split ' ',
+            (-e "/proc/$pid/task/$pid/children" ? slurp("/proc/$pid/task/$pid/children") : '');
     }
     is(scalar @children, $ranks, "$program: $ranks processes");
-    # Its rank has a thread when all that comes before is done. Then the others wait for it.
+    # The process has a thread for its rank once all earlier steps are done. Then the others wait
+    # for it.
     sleep 0.005 until time > $until || @{[glob "/proc/$children[0]/task/*"]} != 1;
     kill STOP => $children[0];
     kill KILL => $pid;

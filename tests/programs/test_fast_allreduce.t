@@ -1,6 +1,7 @@
 #!/usr/bin/env perl
-# examples/06_fast_allreduce on the emulated driver: a right barrier and right results, with threads and with processes; that its
-# tests notice a signal that is missing; and that nobody waits for ever for a rank that is late, or gone.
+# examples/06_fast_allreduce on the emulated driver: a right barrier and right results, with threads
+# and with processes. Its tests must notice a missing signal, and nobody may wait for ever for a
+# rank that is late or gone.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -17,19 +18,22 @@ my $sanitized = $flags =~ /-fsanitize/;
 my $limit = $sanitized ? 300 : 100;
 my $type = qr/\d lengths, 45 calls of each/;
 
-# An environment, then arguments. Returns the exit status, what was printed, and what was said on stderr.
+# Takes an environment, then arguments. Returns the exit status, stdout and stderr.
 sub example {
     my ($environment, $arguments) = @_;
-    my $output = `env SYMWIN_DRIVER=emu $environment timeout $limit $example $arguments 2>$scratch/stderr`;
+    my $output =
+      `env SYMWIN_DRIVER=emu $environment timeout $limit $example $arguments 2>$scratch/stderr`;
     return ($? >> 8, $output, slurp("$scratch/stderr"));
 }
 
 sub verified {
     my ($environment, $arguments, $ranks, $name) = @_;
     my ($status, $output, $errors) = example($environment, $arguments);
-    ok($status == 0 && $errors eq '', "$name: exit status") or diag("exit status $status\n$output$errors");
+    ok($status == 0 && $errors eq '', "$name: exit status")
+      or diag("exit status $status\n$output$errors");
+    my $early = qr/too early 0 times after the start signal, 0 after the end signal/;
     like($output, qr/^fast_allreduce: $ranks ranks, driver emu, .*
-barrier: 450 turns, 400 of them from graphs: too early 0 times after the start signal, 0 after the end signal
+barrier: 450 turns, 400 of them from graphs: $early
 f32: $type: one-shot wrong in 0 places, two-shot in 0
 f16: $type: one-shot wrong in 0 places, two-shot in 0
 bf16: $type: one-shot wrong in 0 places, two-shot in 0
@@ -50,15 +54,17 @@ if ($sanitized) {
     verified('NTHREADS=2', '--nproc 2 1K', 4, 'two processes of two threads');
 }
 
-# ---- that it would notice ----------------------------------------------------------------------
+# ---- bugs that it notices ------------------------------------------------------------------------
 
-# A missing signal is a race, which ThreadSanitizer would end.
+# A missing signal is a race, at which ThreadSanitizer would end the program.
 sub noticed {
     my ($signal, $counts) = @_;
     my ($status, $output, $errors) = example('NTHREADS=2', "--without $signal 1K");
     is($status, 1, "without the $signal signal: exit status") or diag($errors);
-    like($output, qr/^barrier: .*$counts signal$/m, 'the test of the barrier says which one is missing');
-    like($output, qr/^$_: .*: one-shot wrong in [1-9]\d* places, two-shot in [1-9]\d*$/m, "wrong results of $_")
+    like($output, qr/^barrier: .*$counts signal$/m,
+        'the test of the barrier says which one is missing');
+    like($output, qr/^$_: .*: one-shot wrong in [1-9]\d* places, two-shot in [1-9]\d*$/m,
+        "wrong results of $_")
       for qw(f32 f16 bf16);
     unlike($output, qr/verified/, 'claims no success');
 }
@@ -68,16 +74,19 @@ if ($flags !~ /-fsanitize=thread/) {
     noticed('end', qr/too early 0 times after the start signal, [1-9]\d* after the end/);
 }
 
-# ---- that nobody waits for ever -----------------------------------------------------------------
+# ---- no endless waits ----------------------------------------------------------------------------
 
-my $late = $sanitized ? 5000 : 400; # longer than any rank that does come needs
+my $late = $sanitized ? 5000 : 400; # longer than a rank that does come needs
 for ('NTHREADS=3', '--nproc 3') {
     my ($environment, $arguments) = /NTHREADS/ ? ($_, '') : ('', $_);
     my $since = time;
-    my ($status, $output, $errors) = example($environment, "$arguments --absent 1 --timeout $late 1K");
+    my ($status, $output, $errors) =
+      example($environment, "$arguments --absent 1 --timeout $late 1K");
     is($status, 1, "$_, a rank is late: exit status");
-    like($errors, qr/rank [02]: gave up: a rank has not signalled for $late ms/, 'says for how long it has waited');
-    like($errors, qr/rank 1: gave up: .*rank [02] aborted the communicator/, 'the late one leaves too');
+    like($errors, qr/rank [02]: gave up: a rank has not signalled for $late ms/,
+        'says for how long it has waited');
+    like($errors, qr/rank 1: gave up: .*rank [02] aborted the communicator/,
+        'the late one leaves too');
     unlike($output, qr/places|verified/, 'claims no success');
     cmp_ok(time - $since, '<', $sanitized ? 60 : 10, 'soon');
 }
@@ -107,15 +116,18 @@ for ('NTHREADS=3', '--nproc 3') {
 
 # ---- what it refuses ---------------------------------------------------------------------------
 
-for (['', '1X'], ['', '1023'], ['', '--nproc 0'], ['', '--nproc 65'], ['', '--timeout'], ['', '--without both'],
+for (['', '1X'], ['', '1023'], ['', '--nproc 0'], ['', '--nproc 65'], ['', '--timeout'],
+    ['', '--without both'],
     ['', '--absent x'], ['', '--frob 1'], ['NTHREADS=0', '']) {
     my ($status, $output, $errors) = example(@$_);
-    ok($status == 2 && $output eq '' && $errors =~ /\Afast_allreduce: .*makes no sense\nusage: /, "refuses @$_")
+    ok($status == 2 && $output eq '' && $errors =~ /\Afast_allreduce: .*makes no sense\nusage: /,
+        "refuses @$_")
       or diag("exit status $status\n$output$errors");
 }
 for (['', '--nproc 2 --absent 9 1K'], ['NTHREADS=2', '--absent 2 1K']) {
     my ($status, $output, $errors) = example(@$_);
-    ok($status == 1 && $output eq '' && $errors =~ /\Afast_allreduce: --absent is \d: of 2 ranks the last one is 1\n\z/,
+    ok($status == 1 && $output eq ''
+      && $errors =~ /\Afast_allreduce: --absent is \d: of 2 ranks the last one is 1\n\z/,
         "refuses @$_") or diag("exit status $status\n$output$errors");
 }
 my ($status, $output) = example('', '--help');

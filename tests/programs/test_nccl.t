@@ -1,8 +1,8 @@
 #!/usr/bin/env perl
-# libsymwin-nccl.so under programs that know nothing of it (tests/nccl): a call is served from the pool or reaches the
-# next NCCL, each with the result that NCCL would give, and nothing is ever printed. No GPU and no real NCCL is used:
-# the NCCL is one that tells which calls reach it, and the GPUs are the emulated driver, once asked for by
-# SYMWIN_DRIVER=emu, and once as a libcuda.so.1 that looks like NVIDIA's.
+# libsymwin-nccl.so in programs that do not know it (tests/nccl). A call is served from the pool or
+# passed to the next NCCL, with the result that NCCL would give. Nothing is ever printed. No GPU and
+# no real NCCL is used. A fake NCCL tells which calls reach it. The GPUs are the emulated driver:
+# chosen by SYMWIN_DRIVER=emu, or as a libcuda.so.1 that looks like NVIDIA's.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -16,7 +16,7 @@ my $library = "$build/libsymwin-nccl.so";
 my $place   = "$build/tests/nccl";
 plan skip_all => "no $place/program: make tests has not run here" unless -x "$place/program";
 
-# What hides a libcuda.so.1 or a libnccl.so.2 of the machine: files of that name that are no libraries.
+# Hides the machine's libcuda.so.1 or libnccl.so.2: files of that name that are no libraries.
 my $scratch = tempdir(CLEANUP => 1);
 my %hidden  = (cuda => 'libcuda.so.1', nccl => 'libnccl.so.2');
 for my $folder (keys %hidden) {
@@ -26,9 +26,9 @@ for my $folder (keys %hidden) {
     close $file;
 }
 
-delete @ENV{qw(SYMWIN_DRIVER SYMWIN_NCCL SYMWIN_NCCL_PEERS NCCL_CUMEM_ENABLE LD_PRELOAD LD_LIBRARY_PATH),
-    grep { /^SYMWIN_MEM_/ } keys %ENV};
-# A preloaded library comes before AddressSanitizer's, which is the program's; it does no harm.
+delete @ENV{qw(SYMWIN_DRIVER SYMWIN_NCCL SYMWIN_NCCL_PEERS NCCL_CUMEM_ENABLE LD_PRELOAD
+    LD_LIBRARY_PATH), grep { /^SYMWIN_MEM_/ } keys %ENV};
+# A preloaded library is loaded before the program's AddressSanitizer runtime. That does no harm.
 $ENV{ASAN_OPTIONS} = join ':', 'verify_asan_link_order=0', $ENV{ASAN_OPTIONS} // ();
 $ENV{SYMWIN_EMU_DEVICES} = 4;
 
@@ -38,8 +38,8 @@ my $gpus    = "LD_LIBRARY_PATH=$place/cuda";
 my $no_gpu  = "LD_LIBRARY_PATH=$scratch/cuda";
 my $nothing = "LD_LIBRARY_PATH=$scratch/cuda:$scratch/nccl";
 
-# What a program says, line by line, and no word on stderr. In what is wanted, ADDRESS is wherever malloc's memory is,
-# and PLACE wherever a mapping is.
+# Compares a program's output line by line, and checks that stderr is empty. In the expected output,
+# ADDRESS stands for any address from malloc and PLACE for any address of a mapping.
 sub says {
     my ($name, $environment, $program, @want) = @_;
     my $errors = "$scratch/stderr";
@@ -66,8 +66,10 @@ like($dynamic, qr/RUNPATH.*\[\$ORIGIN\]/, 'which it finds beside itself');
 
 for (['preloaded', "$preload $emu", 'program'], ['linked before NCCL', $emu, 'program-both']) {
     my ($how, $environment, $program) = @$_;
-    says("$how: small ones share a chunk at steps of 4 KiB, a large one is aligned to 2 MiB; freed in any order",
-        $environment, "$program alloc 100000 alloc 102400 alloc 3145728 alloc 1 free 1 free 3 free 0 free 2",
+    says("$how: small ones share a chunk at steps of 4 KiB, a large one is aligned to 2 MiB; "
+          . 'freed in any order',
+        $environment,
+        "$program alloc 100000 alloc 102400 alloc 3145728 alloc 1 free 1 free 3 free 0 free 2",
         'alloc 100000: 0 at 0 aligned 2097152', 'alloc 102400: 0 at 102400 aligned 4096',
         'alloc 3145728: 0 PLACE aligned 2097152', 'alloc 1: 0 at 204800 aligned 8192',
         map { "free $_: 0" } 1, 3, 0, 2);
@@ -88,15 +90,21 @@ for (['preloaded', "$preload $emu", 'program'], ['linked before NCCL', $emu, 'pr
         'pfree 0: 0', 'fake pncclMemFree of a stranger', 'pfree 0: 6');
 }
 
-says('too much is a CUDA error, as with NCCL, and not passed on', "$preload $emu SYMWIN_EMU_MEM=256M",
-    'program alloc 1073741824 alloc 4096', 'alloc 1073741824: 1', 'alloc 4096: 0 at 0 aligned 2097152');
-for (['SYMWIN_MEM_KEEP', 'much', $emu], ['SYMWIN_NCCL_PEERS', 'no', $emu], ['SYMWIN_NCCL', '', $emu], ['SYMWIN_DRIVER', 'opencl', ''],
+says('too much is a CUDA error, as with NCCL, and not passed on',
+    "$preload $emu SYMWIN_EMU_MEM=256M",
+    'program alloc 1073741824 alloc 4096', 'alloc 1073741824: 1',
+    'alloc 4096: 0 at 0 aligned 2097152');
+for (['SYMWIN_MEM_KEEP', 'much', $emu], ['SYMWIN_NCCL_PEERS', 'no', $emu],
+    ['SYMWIN_NCCL', '', $emu], ['SYMWIN_DRIVER', 'opencl', ''],
     ['SYMWIN_MEM_POOL', 'no', $gpus], ['SYMWIN_DRIVER', '', $no_gpu])
 {
     my ($name, $value, $environment) = @$_;
-    my $output = `timeout 60 env $preload $environment $name='$value' $place/program alloc 4096 alloc 4096 2>$scratch/stderr`;
-    is($output, "alloc 4096: 4\nalloc 4096: 4\n", "$name=$value is an invalid argument, and nobody allocates");
-    like(slurp("$scratch/stderr"), qr/\Alibsymwin-nccl\.so: .*\b$name is "$value": set it to [^\n]*, or unset it\n\z/,
+    my $command = "env $preload $environment $name='$value' $place/program alloc 4096 alloc 4096";
+    my $output = `timeout 60 $command 2>$scratch/stderr`;
+    is($output, "alloc 4096: 4\nalloc 4096: 4\n",
+        "$name=$value is an invalid argument, and nobody allocates");
+    like(slurp("$scratch/stderr"),
+        qr/\Alibsymwin-nccl\.so: .*\b$name is "$value": set it to [^\n]*, or unset it\n\z/,
         'which is said in one line');
 }
 says('one pool: a window of symwin holds the memory', $emu, 'window', 'alloc: 0', 'owned 1',
@@ -104,32 +112,43 @@ says('one pool: a window of symwin holds the memory', $emu, 'window', 'alloc: 0'
 
 # ---- on GPUs, or what looks like them ----------------------------------------------------------
 
-says('a GPU: memory of the current device, for all peers, in chunks of 16 MiB; the device stays current',
-    "$preload $gpus", 'program device 2 alloc 100000 alloc 5000 alloc 3145728 where 0 where 1 where 2 current',
+says('a GPU: memory of the current device, for all peers, in chunks of 16 MiB; '
+      . 'the device stays current',
+    "$preload $gpus",
+    'program device 2 alloc 100000 alloc 5000 alloc 3145728 where 0 where 1 where 2 current',
     'alloc 100000: 0 at 0 aligned 2097152', 'alloc 5000: 0 at 102400 aligned 4096',
     'alloc 3145728: 0 PLACE aligned 2097152', 'where 0: device 2, byte 0 of 16777216, access for 4',
     'where 1: device 2, byte 102400 of 16777216, access for 4',
     'where 2: device 2, byte 0 of 4194304, access for 4', 'current 2');
-says("a GPU: SYMWIN_NCCL_PEERS=0 leaves the peers' access out", "$preload $gpus SYMWIN_NCCL_PEERS=0",
+says("a GPU: SYMWIN_NCCL_PEERS=0 leaves the peers' access out",
+    "$preload $gpus SYMWIN_NCCL_PEERS=0",
     'program device 1 alloc 4096 where 0', 'alloc 4096: 0 at 0 aligned 2097152',
     'where 0: device 1, byte 0 of 16777216, access for 1');
-says('a GPU: no current context, NCCL knows the device', "$preload $gpus", 'program alloc 4096 current free 0',
+says('a GPU: no current context, NCCL knows the device', "$preload $gpus",
+    'program alloc 4096 current free 0',
     'fake ncclMemAlloc 4096', 'alloc 4096: 0 ADDRESS', 'cuCtxGetDevice failed', 'current -1',
     'fake ncclMemFree', 'free 0: 0');
-says("a GPU: what lies in the pool never reaches NCCL, which would unmap other buffers with it", "$preload $gpus",
-    'program device 0 alloc 8192 alloc 8192 alloc 3145728 inside 1 inside 2 free 0 free 0 free 2 free 2 where 1 free 1',
+says("a GPU: what lies in the pool never reaches NCCL, which would unmap other buffers with it",
+    "$preload $gpus",
+    'program device 0 alloc 8192 alloc 8192 alloc 3145728 inside 1 inside 2 '
+      . 'free 0 free 0 free 2 free 2 where 1 free 1',
     'alloc 8192: 0 at 0 aligned 2097152', 'alloc 8192: 0 at 8192 aligned 8192',
-    'alloc 3145728: 0 PLACE aligned 2097152', 'inside 1: 4', 'inside 2: 4', 'free 0: 0', 'free 0: 4',
-    'free 2: 0', 'free 2: 4', 'where 1: device 0, byte 8192 of 16777216, access for 4', 'free 1: 0');
-says('a GPU: what the pool gave back to the driver is passed on', "$preload $gpus SYMWIN_MEM_KEEP=0",
-    'program device 0 alloc 3145728 free 0 free 0', 'alloc 3145728: 0 at 0 aligned 2097152', 'free 0: 0',
+    'alloc 3145728: 0 PLACE aligned 2097152', 'inside 1: 4', 'inside 2: 4', 'free 0: 0',
+    'free 0: 4', 'free 2: 0', 'free 2: 4',
+    'where 1: device 0, byte 8192 of 16777216, access for 4', 'free 1: 0');
+says('a GPU: what the pool gave back to the driver is passed on',
+    "$preload $gpus SYMWIN_MEM_KEEP=0",
+    'program device 0 alloc 3145728 free 0 free 0', 'alloc 3145728: 0 at 0 aligned 2097152',
+    'free 0: 0',
     'fake ncclMemFree of a stranger', 'free 0: 6');
-says('a GPU: SYMWIN_MEM_POOL=0 begins each allocation at offset 0', "$preload $gpus SYMWIN_MEM_POOL=0",
+says('a GPU: SYMWIN_MEM_POOL=0 begins each allocation at offset 0',
+    "$preload $gpus SYMWIN_MEM_POOL=0",
     'program device 0 alloc 4096 alloc 4096 where 0 where 1', 'alloc 4096: 0 at 0 aligned 2097152',
     'alloc 4096: 0 PLACE aligned 2097152', 'where 0: device 0, byte 0 of 2097152, access for 4',
     'where 1: device 0, byte 0 of 2097152, access for 4');
 says("a GPU: NCCL's own memory goes back to NCCL", "$preload $gpus",
-    'program alloc 4096 device 3 alloc 4096 free 0 free 1', 'fake ncclMemAlloc 4096', 'alloc 4096: 0 ADDRESS',
+    'program alloc 4096 device 3 alloc 4096 free 0 free 1', 'fake ncclMemAlloc 4096',
+    'alloc 4096: 0 ADDRESS',
     'alloc 4096: 0 ADDRESS', 'fake ncclMemFree', 'free 0: 0', 'free 1: 0');
 
 # ---- passed on ---------------------------------------------------------------------------------
@@ -150,29 +169,38 @@ for (['no driver',                           $no_gpu],
     says("passed on: $name", "$preload $environment", "program $call", @passed);
     says("passed on: $name, linked", $environment, "program-both $call", @passed);
 }
-says("not passed on: NCCL_CUMEM_ENABLE=$_", "$preload $emu NCCL_CUMEM_ENABLE=$_", 'program alloc 4096 free 0',
+says("not passed on: NCCL_CUMEM_ENABLE=$_", "$preload $emu NCCL_CUMEM_ENABLE=$_",
+    'program alloc 4096 free 0',
     'alloc 4096: 0 at 0 aligned 2097152', 'free 0: 0')
   for 1, -2;
 says('by name to each name', "$preload $no_gpu", 'program palloc 7 pfree 0', 'fake pncclMemAlloc 7',
     'palloc 7: 0 ADDRESS', 'fake pncclMemFree', 'pfree 0: 0');
-says('a profiler between us and NCCL is called once', "LD_PRELOAD=$library:$place/libtool.so $no_gpu",
-    'program alloc 7 free 0', 'tool', 'fake pncclMemAlloc 7', 'alloc 7: 0 ADDRESS', 'tool', 'fake pncclMemFree',
+says('a profiler between us and NCCL is called once',
+    "LD_PRELOAD=$library:$place/libtool.so $no_gpu",
+    'program alloc 7 free 0', 'tool', 'fake pncclMemAlloc 7', 'alloc 7: 0 ADDRESS', 'tool',
+    'fake pncclMemFree',
     'free 0: 0');
 
-# ---- an NCCL that nobody linked, and none ------------------------------------------------------
+# ---- an NCCL that is not linked, and none --------------------------------------------------------
 
-says('an NCCL that the loader finds', "LD_LIBRARY_PATH=$place $emu NCCL_CUMEM_ENABLE=0", "program-alone $call",
+says('an NCCL that the loader finds', "LD_LIBRARY_PATH=$place $emu NCCL_CUMEM_ENABLE=0",
+    "program-alone $call",
     @passed);
-says('the NCCL of SYMWIN_NCCL', "SYMWIN_NCCL=$place/libnccl.so.2 $nothing", "program-alone $call", @passed);
-says('an NCCL that was loaded for somebody else', $nothing, "program-alone load $place/libnccl.so.2 $call", @passed);
-says('which comes before one that would have to be loaded', "$nothing SYMWIN_NCCL=/nowhere/libnccl.so.2",
+says('the NCCL of SYMWIN_NCCL', "SYMWIN_NCCL=$place/libnccl.so.2 $nothing", "program-alone $call",
+    @passed);
+says('an NCCL that was loaded for somebody else', $nothing,
+    "program-alone load $place/libnccl.so.2 $call", @passed);
+says('which comes before one that would have to be loaded',
+    "$nothing SYMWIN_NCCL=/nowhere/libnccl.so.2",
     "program-alone load $place/libnccl.so.2 $call", @passed);
 my @none = ('null alloc: 4', 'null free: 0', 'alloc 0: 2');
-for (['no NCCL', $nothing], ['SYMWIN_NCCL names nothing', "$nothing SYMWIN_NCCL=/nowhere/libnccl.so.2"],
+for (['no NCCL', $nothing],
+    ['SYMWIN_NCCL names nothing', "$nothing SYMWIN_NCCL=/nowhere/libnccl.so.2"],
     ['SYMWIN_NCCL names this library', "$nothing SYMWIN_NCCL=$library"])
 {
     my ($name, $environment) = @$_;
-    says("$name: without a GPU", $environment, 'program-alone null alloc 0 alloc 4096', @none, 'alloc 4096: 2');
+    says("$name: without a GPU", $environment, 'program-alone null alloc 0 alloc 4096', @none,
+        'alloc 4096: 2');
     says("$name: from the pool all the same", "$environment $emu",
         'program-alone null alloc 0 alloc 4096 free 0 free 0', @none,
         'alloc 4096: 0 at 0 aligned 2097152', 'free 0: 0', 'free 0: 4');

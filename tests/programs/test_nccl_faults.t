@@ -1,6 +1,7 @@
 #!/usr/bin/env perl
-# The fault sweep of libsymwin-nccl.so: tests/nccl/faults.c, which knows NCCL's allocator, while each driver call that comes
-# of it fails. Preloaded or linked before NCCL, on what looks like GPUs or on the emulated driver.
+# The fault sweep of libsymwin-nccl.so: tests/nccl/faults.c, which calls NCCL's allocator, while
+# each resulting driver call fails. Preloaded or linked before NCCL, on a fake libcuda.so.1 or on
+# the emulated driver.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -12,21 +13,23 @@ my $place = "$build/tests/nccl";
 plan skip_all => "no $place/faults: make tests has not run here" unless -x "$place/faults";
 
 my $scratch = tempdir(CLEANUP => 1);
-delete @ENV{qw(SYMWIN_DRIVER SYMWIN_NCCL SYMWIN_NCCL_PEERS NCCL_CUMEM_ENABLE LD_PRELOAD LD_LIBRARY_PATH FAKE_CUDA),
-    grep { /^SYMWIN_MEM_/ } keys %ENV};
-# A preloaded library comes before AddressSanitizer's, which is the program's; it does no harm.
+delete @ENV{qw(SYMWIN_DRIVER SYMWIN_NCCL SYMWIN_NCCL_PEERS NCCL_CUMEM_ENABLE LD_PRELOAD
+    LD_LIBRARY_PATH FAKE_CUDA), grep { /^SYMWIN_MEM_/ } keys %ENV};
+# A preloaded library is loaded before the program's AddressSanitizer runtime. That does no harm.
 $ENV{ASAN_OPTIONS} = join ':', 'verify_asan_link_order=0', $ENV{ASAN_OPTIONS} // ();
 $ENV{SYMWIN_EMU_DEVICES} = 4;
 
 my %way = (
-    'preloaded, a GPU' => ["LD_PRELOAD=$build/libsymwin-nccl.so LD_LIBRARY_PATH=$place/cuda", 'faults'],
+    'preloaded, a GPU' => ["LD_PRELOAD=$build/libsymwin-nccl.so LD_LIBRARY_PATH=$place/cuda",
+        'faults'],
     'linked, a GPU'    => ["LD_LIBRARY_PATH=$place/cuda", 'faults-both'],
     'preloaded, emulated' =>
-      ["SYMWIN_DRIVER=emu LD_PRELOAD=$build/libsymwin-nccl.so LD_LIBRARY_PATH=$place/emulated", 'faults'],
+      ["SYMWIN_DRIVER=emu LD_PRELOAD=$build/libsymwin-nccl.so LD_LIBRARY_PATH=$place/emulated",
+          'faults'],
     'linked, emulated' => ["SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$place/emulated", 'faults-both'],
 );
 
-# All cases go by, and the program says nothing but how many faults each had.
+# All cases run. The program prints only how many faults each case had.
 sub sweep {
     my ($way, $setting, $first) = @_;
     my ($environment, $program) = @{$way{$way}};
@@ -41,15 +44,18 @@ sub sweep {
         $passed += $2;
     }
     open my $file, '<', $errors or BAIL_OUT("$errors: $!");
-    # A driver that has started for one library, and fails for the other: README.md of nccl/ has it.
-    my @complaints = grep { !$first || !/^symwin: no GPU here, .* \(cuInit gave \d+, 0 devices\)$/ } <$file>;
+    # A driver that has started for one library can fail for the other: see nccl/README.md.
+    my @complaints =
+      grep { !$first || !/^symwin: no GPU here, .* \(cuInit gave \d+, 0 devices\)$/ } <$file>;
     close $file;
-    ok($status == 0 && !@complaints && $cases == @lines && $cases >= ($first ? 4 : 19) && $passed > 0,
+    ok($status == 0 && !@complaints && $cases == @lines && $cases >= ($first ? 4 : 19)
+      && $passed > 0,
         "$way, $setting" . ($first && ', first calls') . ": $faults faults")
       or diag("status $status\n", @lines, @complaints);
 }
 
-for my $setting ('SYMWIN_MEM_POOL=1', 'SYMWIN_MEM_POOL=0', 'SYMWIN_MEM_KEEP=0', 'SYMWIN_NCCL_PEERS=0',
+for my $setting ('SYMWIN_MEM_POOL=1', 'SYMWIN_MEM_POOL=0', 'SYMWIN_MEM_KEEP=0',
+    'SYMWIN_NCCL_PEERS=0',
     'SYMWIN_EMU_FABRIC=2')
 {
     sweep($_, $setting, '') for 'preloaded, a GPU', 'linked, emulated';
@@ -57,9 +63,11 @@ for my $setting ('SYMWIN_MEM_POOL=1', 'SYMWIN_MEM_POOL=0', 'SYMWIN_MEM_KEEP=0', 
 sweep($_, 'SYMWIN_MEM_POOL=1', '') for 'linked, a GPU', 'preloaded, emulated';
 sweep('preloaded, a GPU', 'SYMWIN_DRIVER=cuda', '');
 # The first calls of a process find out what there is, and remember it.
-sweep('preloaded, a GPU', $_, 'first') for 'SYMWIN_MEM_POOL=1', 'SYMWIN_MEM_POOL=0', 'SYMWIN_DRIVER=cuda';
+sweep('preloaded, a GPU', $_, 'first') for 'SYMWIN_MEM_POOL=1', 'SYMWIN_MEM_POOL=0',
+'SYMWIN_DRIVER=cuda';
 sweep('linked, emulated', 'SYMWIN_MEM_POOL=1', 'first');
-# With SYMWIN_MEM_DEBUG a wait that is made to fail leaves a fill on its way, and ThreadSanitizer sees what comes after.
+# With SYMWIN_MEM_DEBUG, a wait that fails leaves a fill in progress, and ThreadSanitizer reports
+# what comes after.
 if (system("grep -qs -e -fsanitize=thread $build/flags") != 0) {
     sweep('preloaded, a GPU', 'SYMWIN_MEM_DEBUG=1', '');
     sweep('linked, emulated', 'SYMWIN_MEM_DEBUG=1', 'first');

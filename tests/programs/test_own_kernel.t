@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
-# symwin-perf --kernel on the emulated driver: kernels of one's own that are right, from a file to table and picture; those
-# that are wrong, each found in the line that is about it; those that crash or hang, which the tool outlives; and what it
-# refuses. Hunts are test_race's matter.
+# symwin-perf --kernel on the emulated driver: right kernels of a user, from source to table and
+# picture; wrong ones, each found in the line for its fault; kernels that crash or hang, which the
+# tool survives; and what it refuses. test_race.t has the hunts for races.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -17,13 +17,16 @@ my $cxx    = $ENV{CXX} || 'g++';
 my $folder = tempdir(CLEANUP => 1);
 my $example = 'examples/05_your_own_allreduce/allreduce.cu';
 
-plan skip_all => 'its kernels run in processes of a plain symwin-perf and under ThreadSanitizer (test_race); test_perf has the tool'
+plan skip_all => 'its kernels run in processes of a plain symwin-perf and under ThreadSanitizer '
+  . '(test_race); test_perf has the tool'
   if slurp("$build/flags") =~ /-fsanitize/;
 
-# An environment, then arguments. Returns the exit status, and what was printed on both channels.
+# Takes an environment, then arguments. Returns the exit status and the output of both stdout and
+# stderr.
 sub perf {
     my ($environment, $arguments) = @_;
-    my $output = `cd $folder && env TMPDIR=$folder SYMWIN_DRIVER=emu $environment timeout 100 $perf $arguments 2>&1`;
+    my $settings = "TMPDIR=$folder SYMWIN_DRIVER=emu $environment";
+    my $output = `cd $folder && env $settings timeout 100 $perf $arguments 2>&1`;
     return ($? >> 8, $output);
 }
 
@@ -42,41 +45,51 @@ cmp_ok(scalar(() = slurp($example) =~ /\n/g), '<=', 60, 'the example has 60 line
 # ---- what is right ------------------------------------------------------------------------------
 
 my $begin = time;
-my ($status, $output) = perf('', "--kernel $here/$example:pull --kernel $here/$example:push -e 4K --csv $folder/a.csv");
+my ($status, $output) =
+  perf('', "--kernel $here/$example:pull --kernel $here/$example:push -e 4K --csv $folder/a.csv");
 my $seconds = time - $begin;
 is($status, 0, 'two kernels of one file: exit status') or diag($output);
-is(scalar(() = $output =~ /^# allreduce\.cu:pu(?:ll|sh) compiled for the emulated driver in /mg), 2, 'are compiled');
-like($output, qr/^# pull: f32; sum; in windows; 32 blocks of 512 threads, or fewer$/m, 'say what they can do');
-is(scalar(() = $output =~ /^ok      emulated driver, [23] ranks: .* \(\d+ calls?\)$/mg), 36, 'each line is right');
+is(scalar(() = $output =~ /^# allreduce\.cu:pu(?:ll|sh) compiled for the emulated driver in /mg), 2,
+    'are compiled');
+like($output, qr/^# pull: f32; sum; in windows; 32 blocks of 512 threads, or fewer$/m,
+    'say what they can do');
+is(scalar(() = $output =~ /^ok      emulated driver, [23] ranks: .* \(\d+ calls?\)$/mg), 36,
+    'each line is right');
 unlike($output, qr/^FAILED/m, 'and none wrong');
 like($output, qr/^# all of it is right$/m, 'which is said');
 my @own = grep { $_->[4] =~ /^pu(ll|sh)$/ } map { [split] } grep { /^ +\d/ } split /\n/, $output;
-is(join(' ', map { "$_->[0] $_->[4] $_->[8]" } @own), '1024 pull 0 1024 push 0 4096 pull 0 4096 push 0',
+is(join(' ', map { "$_->[0] $_->[4] $_->[8]" } @own),
+    '1024 pull 0 1024 push 0 4096 pull 0 4096 push 0',
     'they are timed, and checked');
 like($own[0][17], qr/^pull:\d+x\d+$/, 'with the grid');
 cmp_ok($own[0][18], '>', 0, 'and the ratio to the library');
 like($output, qr/^ +1024 .* twoshot_push /m, 'beside all algorithms');
-is(scalar(() = slurp("$folder/a.csv") =~ /^own,pu(?:ll|sh),f32,sum,/mg), 4, 'the CSV file has them');
+is(scalar(() = slurp("$folder/a.csv") =~ /^own,pu(?:ll|sh),f32,sum,/mg), 4,
+    'the CSV file has them');
 cmp_ok($seconds, '<', 60, 'all of it in a minute');
 SKIP: {
     skip 'no python3', 2 unless `python3 -c 'print(1)' 2>/dev/null`;
     like($output, qr/^# picture: pull\.svg$/m, 'there is a picture');
-    like(slurp("$folder/pull.svg"), qr/^<svg .*>symwin, fastest<.*>symwin auto<.*>pull<.*>push</s, 'with a line for each');
+    like(slurp("$folder/pull.svg"), qr/^<svg .*>symwin, fastest<.*>symwin auto<.*>pull<.*>push</s,
+        'with a line for each');
 }
 is_deeply([glob "$folder/symwin-perf.*"], [], 'nothing is left behind');
 
-# A picture by another name, a kernel that a shared object has, words for the compiler.
+# A picture with another name, a kernel in a shared object, arguments for the compiler.
 spew("$folder/shared.cc", "#include \"$here/$example\"\nSYMWIN_KERNEL_EMULATED(pull)\n");
-is(system("$cxx -std=c++17 -fPIC -shared -I. -o $folder/shared.so $folder/shared.cc"), 0, 'a shared object is made');
-($status, $output) = perf('', "--kernel $folder/shared.so:pull -t 2 -e 1K --algo none --picture $folder/b.svg");
+is(system("$cxx -std=c++17 -fPIC -shared -I. -o $folder/shared.so $folder/shared.cc"), 0,
+    'a shared object is made');
+($status, $output) =
+  perf('', "--kernel $folder/shared.so:pull -t 2 -e 1K --algo none --picture $folder/b.svg");
 is($status, 0, 'a shared object: exit status') or diag($output);
 like($output, qr/^ok .*3 ranks: a rank that does not come/m, 'is checked');
 spew("$folder/words.cu", "#include \"symwin/kernel.cuh\"\n#include HEADER\n");
 spew("$folder/header.h", slurp($example));
-($status, $output) =
-  perf('', "--kernel words.cu:push --compile '-DHEADER=\"header.h\" -I $folder' -t 2 -e 1K --algo none");
+($status, $output) = perf('',
+    "--kernel words.cu:push --compile '-DHEADER=\"header.h\" -I $folder' -t 2 -e 1K --algo none");
 is($status, 0, 'words for the compiler: exit status') or diag($output);
-like($output, qr/^# push: f32; sum; at most 65536 bytes; at most 8 ranks; 16 blocks/m, 'and a kernel in an included file');
+like($output, qr/^# push: f32; sum; at most 65536 bytes; at most 8 ranks; 16 blocks/m,
+    'and a kernel in an included file');
 
 # ---- what is wrong ------------------------------------------------------------------------------
 
@@ -90,57 +103,90 @@ sub found {
 }
 
 my $call = qr/\d+ blocks? of \d+ threads/;
-found('own/tail.cu', '',
-    qr/^FAILED  emulated driver, 2 ranks: numbers of elements: f32 sum, 1 element, $call: rank 0: something was written beside the output, 4 bytes from its beginning$/m,
+my $beside = qr/something was written beside the output/;
+my $first = qr/emulated driver, 2 ranks: numbers of elements: f32 sum, 1 element, $call: rank 0/;
+found('own/tail.cu', '', qr/^FAILED  $first: $beside, 4 bytes from its beginning$/m,
     'a tail that is forgotten');
-found('own/faults.cu:beside', '', qr/^FAILED .*: f32 sum, 9 elements, $call: rank \d: something was written beside the output, 36 bytes/m,
+found('own/faults.cu:beside', '',
+    qr/^FAILED .*: f32 sum, 9 elements, $call: rank \d: $beside, 36 bytes/m,
     'a store behind the output');
-found('own/faults.cu:greedy', '', qr/^FAILED .*: f32 sum, 9 elements, $call: rank \d: the input was changed, element 1 is 0 /m,
+found('own/faults.cu:greedy', '',
+    qr/^FAILED .*: f32 sum, 9 elements, $call: rank \d: the input was changed, element 1 is 0 /m,
     'a changed input');
-$output = found('race/host_epoch.cu', '--timeout 3', qr/^FAILED .*replays of a graph: call \d of 3 in replay \d, f32 sum, .*: rank \d, element \d+: got .*, expected /m,
+my $got = qr/rank \d, element \d+: got .*, expected /;
+$output = found('race/host_epoch.cu', '--timeout 3',
+    qr/^FAILED .*replays of a graph: call \d of 3 in replay \d, f32 sum, .*: $got/m,
     'an epoch kept on the host');
 is(scalar(() = $output =~ /^ok /mg), 8, 'which is all that is wrong with it');
-found('race/grid_epoch.cu', '--timeout 3', qr/^FAILED .*grids that change from call to call: call \d of 6, .*got /m, 'a grid-dependent epoch');
-found('race/no_end_barrier.cu', '', qr/^FAILED .*sizes that change from call to call: call \d of 5, .*: got /m, 'no end barrier');
+found('race/grid_epoch.cu', '--timeout 3',
+    qr/^FAILED .*grids that change from call to call: call \d of 6, .*got /m,
+    'a grid-dependent epoch');
+found('race/no_end_barrier.cu', '',
+    qr/^FAILED .*sizes that change from call to call: call \d of 5, .*: got /m, 'no end barrier');
 
 # ---- what it outlives ---------------------------------------------------------------------------
 
 $output = found('own/faults.cu:crash', '',
-    qr/^FAILED .*numbers of elements: ended by signal 11 \(.*\): f32 sum, 7 elements, $call$/m, 'a crash');
+    qr/^FAILED .*numbers of elements: ended by signal 11 \(.*\): f32 sum, 7 elements, $call$/m,
+    'a crash');
 like($output, qr/^ok .*2 ranks: grids \(\d+ calls\)$/m, 'a crash: the other lines are looked at');
+my $illegal = qr/kernel wild: illegal write of 4 bytes at \w+ by block \(0,0,0\) thread \(0,0,0\)/;
 $output = found('own/faults.cu:wild', '',
-    qr/^FAILED .*numbers of elements: .*ILLEGAL_ADDRESS.*kernel wild: illegal write of 4 bytes at \w+ by block \(0,0,0\) thread \(0,0,0\); f32 sum, 17 elements/m,
+    qr/^FAILED .*numbers of elements: .*ILLEGAL_ADDRESS.*$illegal; f32 sum, 17 elements/m,
     'a bad address');
-like($output, qr/^ok .*2 ranks: grids \(\d+ calls\)$/m, 'a bad address: the other lines are looked at');
+like($output, qr/^ok .*2 ranks: grids \(\d+ calls\)$/m,
+    'a bad address: the other lines are looked at');
 $begin = time;
-$output = found('own/faults.cu:hang', '--timeout 1', qr/^FAILED .*numbers of elements: rank \d: the call took more than 1 s .*; f32 sum, 17 elements, $call \(does each loop/m, 'a hang');
+my $slow = qr/rank \d: the call took more than 1 s .*/;
+$output = found('own/faults.cu:hang', '--timeout 1',
+    qr/^FAILED .*numbers of elements: $slow; f32 sum, 17 elements, $call \(does each loop/m,
+    'a hang');
 like($output, qr/^# the lines after it are left out/m, 'a hang: not all lines are waited for');
 cmp_ok(time - $begin, '<', 30, 'and it ends');
-found('own/faults.cu:patient', '--timeout 1', qr/^FAILED .*a rank that does not come: the other ranks did not leave/m, 'a wait without limit');
+found('own/faults.cu:patient', '--timeout 1',
+    qr/^FAILED .*a rank that does not come: the other ranks did not leave/m,
+    'a wait without limit');
 
 # ---- what it refuses ----------------------------------------------------------------------------
 
 refused('', '--kernel none.cu', 1, qr/--kernel none\.cu: No such file/, 'no file');
-refused('', "--kernel $here/$example", 1, qr/which of its kernels\? .*where NAME is one of pull push/, 'no name');
-refused('', "--kernel $here/$example:nope", 1, qr/\Asymwin-perf: --kernel [^\n]*: there is no kernel nope in it; there is pull push\n\z/, 'no such kernel');
-refused('', "--kernel $here/README.md", 1, qr/give a FILE\.cu, which is compiled/, 'no kernel at all');
-refused('', "--kernel $folder/shared.so", 1, qr/which kernel of it\? .*shared\.so:NAME/, 'an object without a name');
-refused('', "--kernel $folder/shared.so:push", 1, qr/there is no push_emulated in it; SYMWIN_KERNEL_EMULATED\(push\)/, 'not in the object');
+refused('', "--kernel $here/$example", 1,
+    qr/which of its kernels\? .*where NAME is one of pull push/, 'no name');
+refused('', "--kernel $here/$example:nope", 1,
+    qr/\Asymwin-perf: --kernel [^\n]*: there is no kernel nope in it; there is pull push\n\z/,
+    'no such kernel');
+refused('', "--kernel $here/README.md", 1, qr/give a FILE\.cu, which is compiled/,
+    'no kernel at all');
+refused('', "--kernel $folder/shared.so", 1, qr/which kernel of it\? .*shared\.so:NAME/,
+    'an object without a name');
+refused('', "--kernel $folder/shared.so:push", 1,
+    qr/there is no push_emulated in it; SYMWIN_KERNEL_EMULATED\(push\)/, 'not in the object');
 spew("$folder/code.cubin", 'x');
 refused('', '--kernel code.cubin:a', 1, qr/is for GPUs, and there is none/, 'code for GPUs');
-spew("$folder/bad.cu", "#include \"symwin/kernel.cuh\"\n/* __global__ void no( */\nSYMWIN_KERNEL_ABOUT(bad, \"types=f31\")\n"
-      . "extern \"C\" __global__ void __launch_bounds__(64) bad(const struct symwin_kernel_args args) { (void)args; }\n");
-refused('', '--kernel bad.cu', 1, qr/SYMWIN_KERNEL_ABOUT\(bad\): "types=f31" is not one of its words/, 'a word that there is not');
+spew("$folder/bad.cu",
+    "#include \"symwin/kernel.cuh\"\n/* __global__ void no( */\n"
+      . "SYMWIN_KERNEL_ABOUT(bad, \"types=f31\")\n"
+      . "extern \"C\" __global__ void __launch_bounds__(64) "
+      . "bad(const struct symwin_kernel_args args) { (void)args; }\n");
+refused('', '--kernel bad.cu', 1,
+    qr/SYMWIN_KERNEL_ABOUT\(bad\): "types=f31" is not one of its words/,
+    'a word that there is not');
 spew("$folder/empty.cu", "int a;\n");
-refused('', '--kernel empty.cu', 1, qr/there is no __global__ function in it/, 'a file without kernels');
+refused('', '--kernel empty.cu', 1, qr/there is no __global__ function in it/,
+    'a file without kernels');
 my ($timeout) = grep { -x } map { "$_/timeout" } split /:/, $ENV{PATH};
 mkdir "$folder/bin";
 symlink $timeout, "$folder/bin/timeout";
-refused("CXX=/none PATH=$folder/bin", "--kernel $here/$example:pull", 1, qr/needs a C\+\+ compiler: set CXX/, 'no compiler');
-refused('', "--kernel $here/$example:pull --tune t.csv", 2, qr/--tune goes without --kernel/, 'a kernel and --tune');
+refused("CXX=/none PATH=$folder/bin", "--kernel $here/$example:pull", 1,
+    qr/needs a C\+\+ compiler: set CXX/, 'no compiler');
+refused('', "--kernel $here/$example:pull --tune t.csv", 2, qr/--tune goes without --kernel/,
+    'a kernel and --tune');
 refused('', '--picture a.svg', 2, qr/go with --kernel or --race/, 'a picture of nothing');
-refused('SYMWIN_RANK=0 SYMWIN_NRANKS=2', "--kernel $here/$example:pull", 2, qr/without a launcher/, 'a launcher');
-refused('TMPDIR=/nowhere', "--kernel $here/$example:pull", 1, qr/no folder to compile in: \/nowhere/, 'no folder');
-refused('', join(' ', map { "--kernel $here/$example:pull" } 1 .. 9), 2, qr/--kernel: at most 8/, 'too many kernels');
+refused('SYMWIN_RANK=0 SYMWIN_NRANKS=2', "--kernel $here/$example:pull", 2, qr/without a launcher/,
+    'a launcher');
+refused('TMPDIR=/nowhere', "--kernel $here/$example:pull", 1,
+    qr/no folder to compile in: \/nowhere/, 'no folder');
+refused('', join(' ', map { "--kernel $here/$example:pull" } 1 .. 9), 2, qr/--kernel: at most 8/,
+    'too many kernels');
 
 done_testing();

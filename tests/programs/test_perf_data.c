@@ -1,5 +1,6 @@
-/* symwin-perf's test data (bench/perf/data.h): exact in every type, whatever the order in which ranks are
- * added, and of both signs. If it were not, a right result could be called wrong, or a wrong one right. */
+/* symwin-perf's test data (bench/perf/data.h): exact in every type, in whatever order the ranks are
+ * added, and of both signs. Otherwise a right result could be called wrong, or a wrong one
+ * right. */
 #include <stdlib.h>
 
 #include "bench/perf/data.h"
@@ -20,7 +21,7 @@ enum {
     OPS = sizeof op_names / sizeof op_names[0]
 };
 
-/* What the bits stand for. */
+/* The value that the bits stand for. */
 static double decode(int type, uint64_t bits)
 {
     switch (type) {
@@ -66,7 +67,8 @@ static int64_t combine(int op, int64_t a, int64_t b)
     }
 }
 
-/* Reduces in a random order; whether every step is exact and the end is what perf_reduced() says. */
+/* Reduces in a random order. Returns whether every step is exact and the result is that of
+ * perf_reduced(). */
 static int one_order(const struct perf_data *data, uint64_t index)
 {
     int order[300], n = data->nranks;
@@ -103,7 +105,7 @@ static int all_exact(const struct perf_data *data)
     return 1;
 }
 
-/* Different values at all, and negative ones where there can be some. */
+/* The values vary, and some are negative if the type has negative values. */
 static int varied(const struct perf_data *data)
 {
     int negative = 0, different = 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
-# symwin-perf --race on the emulated driver: five planted bugs are found, each in its time, and the five kernels without them
-# are left alone; so are the library's. tests/race has them: -DMENDED mends. Without a symwin-perf under ThreadSanitizer what
-# only that sees is left out.
+# symwin-perf --race on the emulated driver finds five planted bugs, each in time. It finds nothing
+# in the same five kernels without the bug (tests/race with -DMENDED), nor in the library's. Without
+# a symwin-perf under ThreadSanitizer, what only that sees is left out.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -16,67 +16,87 @@ my $perf  = abs_path("$build/bench/symwin-perf");
 my $folder = tempdir(CLEANUP => 1);
 my $tsan = -x "$build/tsan/bench/symwin-perf";
 
-plan skip_all => 'the plain build hunts with the symwin-perf under ThreadSanitizer already' if slurp("$build/flags") =~ /-fsanitize/;
+plan skip_all => 'the plain build hunts with the symwin-perf under ThreadSanitizer already'
+  if slurp("$build/flags") =~ /-fsanitize/;
 
 sub hunt {
     my ($environment, $arguments) = @_;
     my $begin = time;
-    my $output = `env TMPDIR=$folder SYMWIN_DRIVER=emu $environment timeout 100 $perf --race $arguments 2>&1`;
+    my $output =
+      `env TMPDIR=$folder SYMWIN_DRIVER=emu $environment timeout 100 $perf --race $arguments 2>&1`;
     return ($? >> 8, $output, time - $begin);
 }
 
 # ---- what is found ------------------------------------------------------------------------------
 
-my $result = qr/(?:wrong although nobody is held up: )?call \d of \d(?: in replay \d)?, f32 sum, .*: rank \d, element \d+: got .*, expected /;
+my $call = qr/call \d of \d(?: in replay \d)?, f32 sum, .*/;
+my $got = qr/rank \d, element \d+: got .*, expected /;
+my $result = qr/(?:wrong although nobody is held up: )?$call: $got/;
 my $unordered = qr/: nothing says which comes first \(ThreadSanitizer\)$/m;
+my $input = qr/.*rank \d's input.* at no_end_barrier\.cu:18.*$unordered/m;
+my $access = qr/(?:reads|writes)/;
+my $line = qr/relaxed_flag\.cu:\d+/;
+my $other = qr/rank \d \(block \d, thread \d+\) $access it at $line/;
 my %bugs = (
-    no_end_barrier => $tsan ? qr/.*rank \d's input.* at no_end_barrier\.cu:18.*$unordered/m : $result,
+    no_end_barrier => $tsan ? $input : $result,
     one_slot       => $result,
-    relaxed_flag => qr/.*(?:reads|writes) rank \d's slots at relaxed_flag\.cu:\d+, and rank \d \(block \d, thread \d+\) (?:reads|writes) it at relaxed_flag\.cu:\d+$unordered/m,
+    relaxed_flag => qr/.*$access rank \d's slots at $line, and $other$unordered/m,
     host_epoch => $result,
     grid_epoch => $result,
 );
 delete $bugs{relaxed_flag} unless $tsan; # x86 keeps stores in order
 
 for my $bug (sort keys %bugs) {
-    my ($status, $output, $seconds) = hunt('', "--kernel tests/race/$bug.cu --seconds 60 --timeout 6");
+    my ($status, $output, $seconds) =
+      hunt('', "--kernel tests/race/$bug.cu --seconds 60 --timeout 6");
     is($status, 1, "$bug: exit status") or diag($output);
-    like($output, qr/^FOUND   emulated driver, 3 ranks: $bug: $bugs{$bug}/m, "$bug: is found, and described");
+    like($output, qr/^FOUND   emulated driver, 3 ranks: $bug: $bugs{$bug}/m,
+        "$bug: is found, and described");
     my ($seed) = $output =~ /again: --race --seed (\d+)$/m;
     ok(defined $seed, "$bug: and can be had again");
     cmp_ok($seconds, '<', 60, "$bug: in a minute");
 }
 
-# The burst of a number that was printed comes first, behind the quiet one; but threads do not run alike twice.
+# --seed: the burst with the printed number comes first, after the quiet one. But threads never run
+# twice alike, so this tries several numbers.
 my ($status, $output);
 for my $seed (4242 .. 4246) {
     ($status, $output) = hunt('', "--kernel tests/race/host_epoch.cu --seconds 60 --seed $seed");
     $output =~ s/again: --race --seed $seed$/as asked for/m;
     last if $output =~ /^ +burst 1: /m;
 }
-like($output, qr/^ +burst 1: \d calls?.*; as asked for$/m, '--seed: the first burst is of that number') or diag($output);
+like($output, qr/^ +burst 1: \d calls?.*; as asked for$/m,
+    '--seed: the first burst is of that number') or diag($output);
 
 # ---- what is right ------------------------------------------------------------------------------
 
 for my $bug (sort keys %bugs) {
-    my ($status, $output) = hunt('', "--kernel tests/race/$bug.cu --compile -DMENDED --seconds 1 --seed $$");
+    my ($status, $output) =
+      hunt('', "--kernel tests/race/$bug.cu --compile -DMENDED --seconds 1 --seed $$");
     is($status, 0, "$bug, mended: exit status") or diag($output);
-    like($output, qr/^ok      emulated driver, 3 ranks: $bug \(\d+ bursts?\)\n# nothing was found$/m, "$bug, mended: nothing is found");
+    like($output,
+        qr/^ok      emulated driver, 3 ranks: $bug \(\d+ bursts?\)\n# nothing was found$/m,
+        "$bug, mended: nothing is found");
 }
-($status, $output) = hunt('', '--kernel examples/05_your_own_allreduce/allreduce.cu:push --seconds 1 -t 2');
-like($output, qr/^ok      emulated driver, 2 ranks: push \(\d+ bursts?\)$/m, 'so many ranks as were asked for');
+($status, $output) =
+  hunt('', '--kernel examples/05_your_own_allreduce/allreduce.cu:push --seconds 1 -t 2');
+like($output, qr/^ok      emulated driver, 2 ranks: push \(\d+ bursts?\)$/m,
+    'so many ranks as were asked for');
 my @algos = qw(oneshot oneshot_sentinel twoshot_push twoshot_put twoshot twoshot_bulk copies);
 ($status, $output) = hunt('', '--algo ' . join(',', @algos) . ' --seconds 4');
 is($status, 0, "the library's algorithms: exit status") or diag($output);
-is(join(' ', sort $output =~ /^ok      emulated driver, 3 ranks: (\w+) \(\d+ bursts?\)$/mg), join(' ', sort @algos), 'each has its turn') or diag($output);
+is(join(' ', sort $output =~ /^ok      emulated driver, 3 ranks: (\w+) \(\d+ bursts?\)$/mg),
+    join(' ', sort @algos), 'each has its turn') or diag($output);
 
 # ---- what it says -------------------------------------------------------------------------------
 
 {
     my $copy = "$folder/symwin-perf";
     system("cp $perf $copy") == 0 or die;
-    $output = `env TMPDIR=$folder SYMWIN_DRIVER=emu timeout 100 $copy --race --timeout 6 --kernel tests/race/host_epoch.cu 2>&1`;
-    like($output, qr/^# no symwin-perf with ThreadSanitizer is found \(make race/m, 'without ThreadSanitizer: says so');
+    my $arguments = '--race --timeout 6 --kernel tests/race/host_epoch.cu';
+    $output = `env TMPDIR=$folder SYMWIN_DRIVER=emu timeout 100 $copy $arguments 2>&1`;
+    like($output, qr/^# no symwin-perf with ThreadSanitizer is found \(make race/m,
+        'without ThreadSanitizer: says so');
     like($output, qr/^FOUND .*$result/m, 'and finds what can be found');
 }
 for ('--csv a.csv', '--picture a.svg', '--against nccl', '--link', '--nproc 2') {

@@ -1,20 +1,23 @@
 #!/usr/bin/env perl
-# bench/report.py on made-up files: the tables that it writes, what it takes for out of date, and what it refuses. And
-# the pages of this repository are what bench/results give.
+# bench/report.py on made-up files: the tables that it writes, what it takes for out of date, and
+# what it refuses. Also, the pages of this repository are what bench/results give.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
 use Test::More;
 
 open my $flags, '<', ($ENV{SYMWIN_BUILD} || 'build') . '/flags' or die;
-plan(skip_all => 'nothing of it is built, so a sanitizer has nothing to see') if grep { /-fsanitize/ } <$flags>;
+plan(skip_all => 'nothing of it is built, so a sanitizer has nothing to see')
+  if grep { /-fsanitize/ } <$flags>;
 plan(skip_all => 'no python3') unless `python3 -c 'print(1)' 2>/dev/null`;
 
 my $folder   = tempdir(CLEANUP => 1);
 my $results  = "$folder/results";
 my $document = "$folder/docs/page.md";
-my @blocks   = qw(number scores head head-stream measured graph stream in-place algorithms types sms links);
-my $names    = 'library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,'
+my @blocks =
+  qw(number scores head head-stream measured graph stream in-place algorithms types sms links);
+my $names =
+  'library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,'
   . 'algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio,launched,blocks,threads,measured';
 mkdir $_ for $results, "$folder/docs";
 
@@ -35,23 +38,33 @@ sub slurp {
 sub head {
     my ($commit, $arguments) = @_;
     return "# symwin-perf 0.1.0, commit $commit, 2026-01-02T03:04:05Z\n# arguments: $arguments\n"
-      . "# driver: cuda 13.0, module 580.1; nccl: 2.28.9\n# rank 0: device 0, NVIDIA X1, process 7\n$names\n";
+      . "# driver: cuda 13.0, module 580.1; nccl: 2.28.9\n"
+      . "# rank 0: device 0, NVIDIA X1, process 7\n$names\n";
 }
 
-# [library, algorithm, type, bytes, placement, us, launched, blocks], and what differs from a good row.
+# [library, algorithm, type, bytes, placement, us, launched, blocks], and changes to a good row.
 sub row {
     my ($library, $algo, $type, $bytes, $place, $us, $launched, $blocks, %other) = @_;
     my %is = (ranks => 4, mode => 'graph', wrong => 0, host => 3.5, %other);
     my $width = 1.5 * $bytes / $us / 1e3;
-    return "$library,$algo,$type,sum,$bytes,1,$place,window,$is{mode},$is{ranks},20,9,$us,1,$width,$is{wrong},"
-      . "$us,$us,$us,$is{host},," . ($launched ? "$launched,$blocks,96,0" : ',,,') . "\n";
+    return "$library,$algo,$type,sum,$bytes,1,$place,window,$is{mode},$is{ranks},20,9,$us,1,"
+      . "$width,$is{wrong},$us,$us,$us,$is{host},,"
+      . ($launched ? "$launched,$blocks,96,0" : ',,,') . "\n";
 }
 
 sub page {
-    return "# A page\n\n" . join('', map { "Before $_.\n\n<!-- begin $_ -->\nold\n<!-- end $_ -->\n\n" } @blocks) . "The end.\n";
+    return "# A page\n\n"
+      . join('', map { "Before $_.\n\n<!-- begin $_ -->\nold\n<!-- end $_ -->\n\n" } @blocks)
+      . "The end.\n";
 }
 
-# Exit status, and what was said.
+# A pattern for one row of a table.
+sub cells {
+    my $row = join ' | ', @_;
+    return qr/^\| \Q$row\E \|$/m;
+}
+
+# Returns the exit status and the output.
 sub report {
     my ($arguments) = @_;
     my $said = `python3 bench/report.py --results $results --document $document $arguments 2>&1`;
@@ -119,9 +132,11 @@ spew("$results/2026-01-01-4-x-x1-perf-graph.csv", "an older one is not looked at
 spew("$machine-perf-stream.csv", head('abc1235', '-G 0')
       . row('symwin', 'auto', 'bf16', 1024, 'out', 4.25, 'oneshot_sentinel', 1, mode => 'stream')
       . row('nccl', 'nccl', 'bf16', 1024, 'out', 8.5, undef, undef, mode => 'stream', host => 12.25)
-      . row('launch', 'launch', 'u64', 0, 'out', 1.75, undef, undef, mode => 'stream', host => 2.25));
+      . row('launch', 'launch', 'u64', 0, 'out', 1.75, undef, undef, mode => 'stream',
+          host => 2.25));
 spew("$machine-2-ranks-perf-graph.csv", head('abc1236', '-t 2')
-      . row('symwin', 'auto', 'f32', 512, 'out', 1.5, 'oneshot_sentinel', 1, ranks => 2, wrong => ''));
+      . row('symwin', 'auto', 'f32', 512, 'out', 1.5, 'oneshot_sentinel', 1, ranks => 2,
+          wrong => ''));
 spew("$machine-perf-types.csv", head('abc1237', '-d f32,e4m3')
       . row('symwin', 'auto', 'f32', 65536, 'out', 5, 'oneshot_sentinel', 9)
       . row('symwin', 'auto', 'e4m3', 65536, 'out', 6.125, 'twoshot_push', 9));
@@ -132,9 +147,11 @@ spew("$machine-perf-sms.csv", join '', map {
     } [16, 125], [4, 500]);
 ($status, $said) = report('');
 is($status, 0, 'tables: exit status') or diag($said);
-is($said, join('', map { "$_\n" } $document, map { "$machine-$_.svg" } qw(perf-graph 2-ranks-perf-graph perf-stream)),
+is($said, join('', map { "$_\n" } $document,
+    map { "$machine-$_.svg" } qw(perf-graph 2-ranks-perf-graph perf-stream)),
     'what was written is said');
 
+my $rivals = 'NCCL, symmetric windows, us | ratio | PyTorch, one-shot, us | ratio';
 is(block('graph'), <<"END" =~ s/\n\z//r, 'graph replays');
 ### 4 x NVIDIA X1, 4 ranks
 
@@ -142,7 +159,7 @@ is(block('graph'), <<"END" =~ s/\n\z//r, 'graph replays');
 
 bf16 sum, out of place:
 
-| size | algorithm | us | GB/s | NCCL, us | ratio | NCCL, symmetric windows, us | ratio | PyTorch, one-shot, us | ratio |
+| size | algorithm | us | GB/s | NCCL, us | ratio | $rivals |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|
 | 1 KiB | oneshot_sentinel | 2.00 | 0.77 | 7.00 | 3.50 | 3.00 | 1.50 | 6.00 | 3.00 |
 | 16 MiB | twoshot_put | 80.0 | 315 | 76.0 | 0.95 | 160 | 2.00 | - | - |
@@ -163,22 +180,38 @@ f32 sum, out of place:
 
 NCCL: not measured.
 END
-like(block('stream'), qr/^\| size \| algorithm \| us \| host, us \| GB\/s \| NCCL, us \| host, us \| ratio \|$/m,
+like(block('stream'),
+    qr/^\| size \| algorithm \| us \| host, us \| GB\/s \| NCCL, us \| host, us \| ratio \|$/m,
     'stream launches: the host as well');
-like(block('stream'), qr/^\| 1 KiB \| oneshot_sentinel \| 4\.25 \| 3\.50 \| 0\.36 \| 8\.50 \| 12\.2 \| 2\.00 \|$/m, 'its row');
-like(block('stream'), qr/^A kernel that does nothing \(launch\): 1\.75 us, 2\.25 us of the host\.$/m, 'and what a launch takes');
-like(block('in-place'), qr/^\| 1 KiB \| 2\.00 \| oneshot_sentinel \| 2\.50 \| oneshot_sentinel \| 1\.25 \| 7\.50 \| 3\.00 \| 5\.00 \| 2\.00 \|$/m,
+like(block('stream'),
+    qr/^\| 1 KiB \| oneshot_sentinel \| 4\.25 \| 3\.50 \| 0\.36 \| 8\.50 \| 12\.2 \| 2\.00 \|$/m,
+    'its row');
+like(block('stream'),
+    qr/^A kernel that does nothing \(launch\): 1\.75 us, 2\.25 us of the host\.$/m,
+    'and what a launch takes');
+like(block('in-place'),
+    cells('1 KiB', '2.00', 'oneshot_sentinel', '2.50', 'oneshot_sentinel', '1.25', '7.50', '3.00',
+        '5.00', '2.00'),
     'in place beside out of place');
-like(block('in-place'), qr/^\| 16 MiB \| 80\.0 \| twoshot_put \| 88\.0 \| twoshot \| 1\.10 \| 76\.0 \| 0\.86 \| - \| - \|$/m,
+like(block('in-place'),
+    cells('16 MiB', '80.0', 'twoshot_put', '88.0', 'twoshot', '1.10', '76.0', '0.86', '-', '-'),
     'with an algorithm for each');
 unlike(block('in-place'), qr/2 ranks/, 'where there are both');
-like(block('algorithms'), qr/^\| size \| oneshot \| twoshot \| auto \| auto \/ fastest \|$/m, 'algorithms');
-like(block('algorithms'), qr/^\| 1 KiB \| \*\*1\.60\*\* \| 40\.0 \| 2\.00 \| 1\.25 \|$/m, 'the fastest is in bold');
-like(block('algorithms'), qr/^\| 16 MiB \| - \| \*\*100\*\* \| 80\.0 \| 0\.80 \|$/m, 'one that was not measured is none');
-like(block('types'), qr/^\| 64 KiB \| 5\.00 \| 6\.1\d \| oneshot_sentinel, twoshot_push \|$/m, 'types');
-like(block('sms'), qr/^\| size \| algorithm \| 4 blocks \| 16 blocks \| no limit \|$/m, 'grids, by their size');
-like(block('sms'), qr/^\| 16 MiB \| auto: twoshot_put \| 500 \(50\.3\) \| 125 \(201\) \| 80\.0 \(315\) \|$/m, 'what is chosen');
-like(block('sms'), qr/^\| 16 MiB \| twoshot \| 1000 \(25\.2\) \| 250 \(101\) \| 100 \(252\) \|$/m, 'and what is asked for');
+like(block('algorithms'), qr/^\| size \| oneshot \| twoshot \| auto \| auto \/ fastest \|$/m,
+    'algorithms');
+like(block('algorithms'), qr/^\| 1 KiB \| \*\*1\.60\*\* \| 40\.0 \| 2\.00 \| 1\.25 \|$/m,
+    'the fastest is in bold');
+like(block('algorithms'), qr/^\| 16 MiB \| - \| \*\*100\*\* \| 80\.0 \| 0\.80 \|$/m,
+    'one that was not measured is none');
+like(block('types'), qr/^\| 64 KiB \| 5\.00 \| 6\.1\d \| oneshot_sentinel, twoshot_push \|$/m,
+    'types');
+like(block('sms'), qr/^\| size \| algorithm \| 4 blocks \| 16 blocks \| no limit \|$/m,
+    'grids, by their size');
+like(block('sms'),
+    qr/^\| 16 MiB \| auto: twoshot_put \| 500 \(50\.3\) \| 125 \(201\) \| 80\.0 \(315\) \|$/m,
+    'what is chosen');
+like(block('sms'), qr/^\| 16 MiB \| twoshot \| 1000 \(25\.2\) \| 250 \(101\) \| 100 \(252\) \|$/m,
+    'and what is asked for');
 is(block('links'), "| machine | way | size | us | GB/s |\n|---|---|---:|---:|---:|\n"
       . '| 4 x NVIDIA X1, 4 ranks | link-engine | 16 MiB | 43.0 | 585 |', 'links');
 is(block('number'), <<"END" =~ s/\n\z//r, 'one number and one picture');
@@ -188,11 +221,13 @@ abc1234).
 
 ![time and bus bandwidth against size](../results/2026-01-02-4-x-x1-perf-graph.svg)
 END
+my $x1 = '4 x NVIDIA X1, 4 ranks';
+my $out_of_place = "$x1 | graph, bf16 sum, out of place";
 is(block('scores'), <<"END" =~ s/\n\z//r, 'how each rival did, call by call');
 | machine | calls | NCCL | NCCL, symmetric windows | PyTorch, one-shot | PyTorch, two-shot |
 |---|---|---|---|---|---|
-| 4 x NVIDIA X1, 4 ranks | graph, bf16 sum, out of place | 1 of 2; 0.95, at 16 MiB | 2 of 2; 1.50, at 1 KiB | 1 of 1; 3.00, at 1 KiB | - |
-| 4 x NVIDIA X1, 4 ranks | graph, bf16 sum, in place | 1 of 2; 0.86, at 16 MiB | - | - | 1 of 1; 2.00, at 1 KiB |
+| $out_of_place | 1 of 2; 0.95, at 16 MiB | 2 of 2; 1.50, at 1 KiB | 1 of 1; 3.00, at 1 KiB | - |
+| $x1 | graph, bf16 sum, in place | 1 of 2; 0.86, at 16 MiB | - | - | 1 of 1; 2.00, at 1 KiB |
 | 4 x NVIDIA X1, 4 ranks | stream, bf16 sum, out of place | 1 of 1; 2.00, at 1 KiB | - | - | - |
 END
 is(block('head'), <<"END" =~ s/\n\z//r, 'some sizes of the graph replays');
@@ -202,7 +237,7 @@ is(block('head'), <<"END" =~ s/\n\z//r, 'some sizes of the graph replays');
 
 bf16 sum, out of place, [2026-01-02](../results/2026-01-02-4-x-x1-perf-graph.csv), commit abc1234:
 
-| size | algorithm | us | GB/s | NCCL, us | ratio | NCCL, symmetric windows, us | ratio | PyTorch, one-shot, us | ratio |
+| size | algorithm | us | GB/s | NCCL, us | ratio | $rivals |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|
 | 1 KiB | oneshot_sentinel | 2.00 | 0.77 | 7.00 | 3.50 | 3.00 | 1.50 | 6.00 | 3.00 |
 | 16 MiB | twoshot_put | 80.0 | 315 | 76.0 | 0.95 | 160 | 2.00 | - | - |
@@ -217,11 +252,15 @@ bf16 sum, out of place, [2026-01-02](../results/2026-01-02-4-x-x1-perf-stream.cs
 | 1 KiB | oneshot_sentinel | 4.25 | 3.50 | 0.36 | 8.50 | 12.2 | 2.00 |
 END
 my $measured = block('measured');
-like($measured, qr/\| \[graph\]\(\.\.\/results\/2026-01-02-4-x-x1-perf-graph\.csv\) \| 2026-01-02 \| abc1234 \| cuda 13\.0, module 580\.1 \| 2\.28\.9 \| `-t 4 -b 1K` \|$/m,
+my $link = '[graph](../results/2026-01-02-4-x-x1-perf-graph.csv)';
+my $driver = 'cuda 13.0, module 580.1';
+like($measured,
+    qr/\| \Q$link\E \| 2026-01-02 \| abc1234 \| \Q$driver\E \| 2\.28\.9 \| `-t 4 -b 1K` \|$/m,
     'what was measured, when, with what');
 like($measured, qr/2-ranks-perf-graph\.csv\); 1 rows not checked \|/, 'and what was not checked');
 like($measured, qr/\| `--sm-limit 16`, `--sm-limit 4` \|$/m, 'runs put together');
-like(slurp("$machine-perf-graph.svg"), qr/^<svg .*all-reduce, 4 ranks, bf16 sum, graph, out of place/s, 'a picture');
+like(slurp("$machine-perf-graph.svg"),
+    qr/^<svg .*all-reduce, 4 ranks, bf16 sum, graph, out of place/s, 'a picture');
 
 # ---- several pages ------------------------------------------------------------------------------
 
@@ -231,7 +270,8 @@ like(slurp("$machine-perf-graph.svg"), qr/^<svg .*all-reduce, 4 ranks, bf16 sum,
     my $other = "$folder/docs/notes/more.md";
     mkdir "$folder/docs/notes";
     spew($document, $parts[0]);
-    spew($other,    $parts[1] =~ s/<!-- begin measured -->.*?<!-- end/<!-- begin measured -->\n<!-- end/sr);
+    spew($other,
+        $parts[1] =~ s/<!-- begin measured -->.*?<!-- end/<!-- begin measured -->\n<!-- end/sr);
     ($status, $said) = report("--check --document $other");
     is($status, 1, 'the second page is not up to date');
     like($said, qr/\A[^\n]*more\.md is not what[^\n]*\n\z/, 'it alone is said') or diag($said);
@@ -241,7 +281,9 @@ like(slurp("$machine-perf-graph.svg"), qr/^<svg .*all-reduce, 4 ranks, bf16 sum,
     refused(qr/\S+page\.md: no <!-- begin measured -->/, 'one page that has not all');
     spew($other, $one);
     ($status, $said) = report("--document $other");
-    like("$status $said", qr/\A1 report\.py: \S+more\.md: <!-- begin number --> for the second time/, 'a block on two pages');
+    like("$status $said",
+        qr/\A1 report\.py: \S+more\.md: <!-- begin number --> for the second time/,
+        'a block on two pages');
     spew($document, $one);
     unlink $other;
 }
@@ -250,7 +292,8 @@ like(slurp("$machine-perf-graph.svg"), qr/^<svg .*all-reduce, 4 ranks, bf16 sum,
 
 $said = `python3 bench/plot.py --all --output $folder/sms.svg $machine-perf-sms.csv 2>&1`;
 is("$?$said", '0', 'runs put together are drawn');
-spew("$folder/wrong.csv", head('abc1234', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1, wrong => 3));
+spew("$folder/wrong.csv",
+    head('abc1234', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1, wrong => 3));
 $said = `python3 bench/plot.py --output $folder/sms.svg $folder/wrong.csv 2>&1`;
 like($said, qr/\Aplot\.py: \S+:6: 3 elements are wrong/, 'wrong results are not');
 
@@ -273,9 +316,12 @@ unlink "$machine-perf-graph.svg";
 is($status, 1, 'a picture is missing');
 like($said, qr/perf-graph\.svg is not what/, 'so it is not up to date');
 ok(!-e "$machine-perf-graph.svg", '--check writes none');
-spew("$results/2026-01-03-4-x-x1-perf-graph.csv", head('def', '') . row('symwin', 'auto', 'bf16', 1024, 'out', 1.25, 'oneshot', 1));
+spew("$results/2026-01-03-4-x-x1-perf-graph.csv",
+    head('def', '') . row('symwin', 'auto', 'bf16', 1024, 'out', 1.25, 'oneshot', 1));
 report('');
-like(block('number'), qr/\AOn 4 x NVIDIA X1, 4 ranks, an all-reduce of 1 KiB \(bf16, graph replays\) takes 1\.25 us \(2026-01-03,\ncommit def\)\.$/m,
+my $replays = qr/an all-reduce of 1 KiB \(bf16, graph replays\)/;
+like(block('number'),
+    qr/\AOn 4 x NVIDIA X1, 4 ranks, $replays takes 1\.25 us \(2026-01-03,\ncommit def\)\.$/m,
     'also for the number');
 like(block('graph'), qr/4 ranks.*\| 1 KiB \| oneshot \| 1\.25 \|.*2 ranks/s, 'a newer file counts');
 is(block('links'), 'Not measured.', 'and what it does not have is gone');
@@ -285,13 +331,17 @@ report('');
 # ---- one rank, which sends nothing --------------------------------------------------------------
 
 spew("$results/2026-01-02-1-x-x1-perf-graph.csv",
-    head('abc1234', '') . row('symwin', 'auto', 'bf16', 1024, 'out', 1.25, 'oneshot', 1, ranks => 1) =~ s/,\d[\d.]*,0,1\.25,/,0,0,1.25,/r);
+    head('abc1234', '')
+      . row('symwin', 'auto', 'bf16', 1024, 'out', 1.25, 'oneshot', 1, ranks => 1)
+      =~ s/,\d[\d.]*,0,1\.25,/,0,0,1.25,/r);
 ($status, $said) = report('');
 is($status, 0, 'one rank: exit status') or diag($said);
-like(block('graph'), qr/^### 1 x NVIDIA X1, 1 rank\n\n!\[time against size\].*\n\n.*\n\n.*\n.*\n\| 1 KiB \| oneshot \| 1\.25 \| 0 \|$/m,
+my $title = qr/### 1 x NVIDIA X1, 1 rank\n\n!\[time against size\]/;
+like(block('graph'), qr/^$title.*\n\n.*\n\n.*\n.*\n\| 1 KiB \| oneshot \| 1\.25 \| 0 \|$/m,
     'its table');
 my $picture = slurp("$results/2026-01-02-1-x-x1-perf-graph.svg");
-like($picture, qr/all-reduce, 1 rank, .*time \(us\)|time \(us\).*all-reduce, 1 rank,/s, 'a picture of the time');
+like($picture, qr/all-reduce, 1 rank, .*time \(us\)|time \(us\).*all-reduce, 1 rank,/s,
+    'a picture of the time');
 unlike($picture, qr/bus bandwidth/, 'and of nothing else');
 unlink glob "$results/2026-01-02-1-x-x1-*";
 report('');
@@ -303,15 +353,23 @@ my @bad  = (
     [qr/\S+: no rows/, head('a', ''), 'no rows'],
     [qr/\S+:1: not a row/, "1,2,3\n", 'no table'],
     [qr/\S+:6: not a row/, head('a', '') . "symwin,auto\n", 'a row that ends early'],
-    [qr/\S+:6: not a row.*bytes|\S+:6: not a row.*x/, head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1) =~ s/,8,1,/,x,1,/r,
+    [qr/\S+:6: not a row.*bytes|\S+:6: not a row.*x/,
+        head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1)
+          =~ s/,8,1,/,x,1,/r,
         'a size that is none'],
-    [qr/\S+:6: 3 elements are wrong/, head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1, wrong => 3), 'wrong results'],
-    [qr/\S+:6: mode stream in a table of graph/, head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1, mode => 'stream'),
+    [qr/\S+:6: 3 elements are wrong/,
+        head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1, wrong => 3),
+        'wrong results'],
+    [qr/\S+:6: mode stream in a table of graph/,
+        head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1, mode => 'stream'),
         'calls of the other kind'],
-    [qr/\S+:7: the second row of symwin, auto, f32, sum, out, 8/, head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1) x 2,
+    [qr/\S+:7: the second row of symwin, auto, f32, sum, out, 8/,
+        head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1) x 2,
         'a row twice'],
-    [qr/\S+:7: 2 ranks after rows of 4/, head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1)
-          . row('symwin', 'auto', 'f32', 9, 'out', 1, 'oneshot', 1, ranks => 2), 'ranks that change']);
+    [qr/\S+:7: 2 ranks after rows of 4/,
+        head('a', '') . row('symwin', 'auto', 'f32', 8, 'out', 1, 'oneshot', 1)
+          . row('symwin', 'auto', 'f32', 9, 'out', 1, 'oneshot', 1, ranks => 2),
+        'ranks that change']);
 for (@bad) {
     spew($file, $_->[1]);
     refused(@$_[0, 2]);
@@ -325,9 +383,12 @@ $good = slurp($document);
 for (['links -->', 'lynx -->', qr/\S+: there is no block "lynx"/, 'an unknown block'],
     ['<!-- end links -->', '', qr/\S+: <!-- begin links --> has no end/, 'a block without an end'],
     ['<!-- end sms -->', '', qr/\S+: <!-- begin links --> where sms is open/, 'a block in a block'],
-    ['<!-- begin links -->', '', qr/\S+: <!-- end links --> where no block is open/, 'an end without a block'],
-    ["\nThe end.", "<!-- begin sms -->\n", qr/\S+: <!-- begin sms --> for the second time/, 'a block twice'],
-    ['<!-- begin links -->.*<!-- end links -->', '', qr/\S+: no <!-- begin links -->/, 'a block that is missing']) {
+    ['<!-- begin links -->', '', qr/\S+: <!-- end links --> where no block is open/,
+        'an end without a block'],
+    ["\nThe end.", "<!-- begin sms -->\n", qr/\S+: <!-- begin sms --> for the second time/,
+        'a block twice'],
+    ['<!-- begin links -->.*<!-- end links -->', '', qr/\S+: no <!-- begin links -->/,
+        'a block that is missing']) {
     my ($what, $by, $want, $name) = @$_;
     spew($document, $good =~ s/$what/$by/sr);
     refused($want, $name);
@@ -343,7 +404,9 @@ is("$?$said", '0', 'the pages are what bench/results give');
 my %where = map { $_ => join ' ', (slurp($_) // '') =~ /^<!-- begin (\S+) -->$/mg }
   qw(README.md docs/performance.md docs/notes/performance-tables.md);
 is($where{'README.md'}, 'number', 'the README has one number');
-is($where{'docs/performance.md'}, 'scores head head-stream', 'docs/performance.md has the short tables');
-is($where{'docs/notes/performance-tables.md'}, 'measured graph stream in-place algorithms types sms links', 'its note has all');
+is($where{'docs/performance.md'}, 'scores head head-stream',
+    'docs/performance.md has the short tables');
+is($where{'docs/notes/performance-tables.md'},
+    'measured graph stream in-place algorithms types sms links', 'its note has all');
 
 done_testing();

@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# examples/02_user_buffers from end to end: what it prints, ranks as threads and as processes, odd counts, and what
-# it says to bad input.
+# examples/02_user_buffers end to end: its output, ranks as threads and as processes, odd counts,
+# and its errors for bad input.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -13,10 +13,11 @@ my $example = "$build/allreduce_ub";
 my $scratch = tempdir(CLEANUP => 1);
 my $sanitized = slurp("$build/flags") =~ /-fsanitize/;
 
-# An environment, then arguments. Returns the exit status, what was printed, and what was said on stderr.
+# Takes an environment, then arguments. Returns the exit status, stdout and stderr.
 sub example {
     my ($environment, $arguments) = @_;
-    my $output = `env SYMWIN_DRIVER=emu $environment timeout 60 $example $arguments 2>$scratch/stderr`;
+    my $output =
+      `env SYMWIN_DRIVER=emu $environment timeout 60 $example $arguments 2>$scratch/stderr`;
     return ($? >> 8, $output, slurp("$scratch/stderr"));
 }
 
@@ -61,26 +62,30 @@ is($output, join('',
     'four ranks: every line, in order');
 ($status, $output) = example('', '--help');
 is($status, 0, '--help: exit status');
-like($output, qr/^usage: .*allreduce_ub.*registered user buffers.*twoshot/s, '--help: names what there is');
+like($output, qr/^usage: .*allreduce_ub.*registered user buffers.*twoshot/s,
+    '--help: names what there is');
 
 # ---- what it computes --------------------------------------------------------------------------
 
 verified("NTHREADS=$_", $sanitized ? '1K' : '1M', "$_ ranks") for 1, 2, 8;
 verified('NTHREADS=5 SYMWIN_EMU_DEVICES=2', '1K', 'ranks that share devices');
-verified('NTHREADS=3', $_, "$_ elements") for $sanitized ? (7, 4097) : (1, 2, 7, 4097, '3K', '300001');
+verified('NTHREADS=3', $_, "$_ elements")
+  for $sanitized ? (7, 4097) : (1, 2, 7, 4097, '3K', '300001');
 verified('NTHREADS=3', "1031 $_", $_) for 'bf16 max', 'e4m3 avg', 'i64 prod';
-verified('NTHREADS=4', "--algo $_ 20K bf16", "algorithm $_") for qw(oneshot twoshot twoshot_put copies);
+verified('NTHREADS=4', "--algo $_ 20K bf16", "algorithm $_")
+  for qw(oneshot twoshot twoshot_put copies);
 
 # ---- ranks as processes ------------------------------------------------------------------------
 
-# Every process has its lines in the order of its steps.
+# Every process prints its lines in the order of its steps.
 sub processes {
     my ($environment, $arguments, $ranks, $name) = @_;
     my $output = verified($environment, $arguments, $name);
     for my $rank (0 .. $ranks - 1) {
         my @lines = $output =~ /^  Rank $rank (\w+ \w+)/mg;
-        is(join(', ', @lines), 'driver emu, communicator initialized, allocated 0, buffers registered, data initialized, '
-              . 'buffers connected, buffers deregistered', "$name: rank $rank");
+        is(join(', ', @lines),
+            'driver emu, communicator initialized, allocated 0, buffers registered, '
+              . 'data initialized, buffers connected, buffers deregistered', "$name: rank $rank");
     }
     like($output, qr/^All resources cleaned up successfully$/m, "$name: cleaned up");
 }
@@ -99,7 +104,9 @@ refused('NTHREADS=2', '--frob', 2, qr/what is "--frob"/, 'unknown option');
 refused('', '--nproc 0', 2, qr/--nproc is "0"/, 'no processes');
 refused('NTHREADS=0', '', 2, qr/NTHREADS is "0"/, 'no ranks');
 refused('SYMWIN_DRIVER=opencl', '', 1, qr/SYMWIN_DRIVER/, 'unknown driver');
-refused('NTHREADS=2 SYMWIN_EMU_MEM=16M', '64M', 1, qr/Rank 0 failed: SYMWIN_NO_MEMORY/, 'memory that is not there');
-refused('SYMWIN_EMU_MEM=16M', '--nproc 2 64M', 1, qr/Rank [01] failed: SYMWIN_NO_MEMORY/, 'processes without memory');
+refused('NTHREADS=2 SYMWIN_EMU_MEM=16M', '64M', 1, qr/Rank 0 failed: SYMWIN_NO_MEMORY/,
+    'memory that is not there');
+refused('SYMWIN_EMU_MEM=16M', '--nproc 2 64M', 1, qr/Rank [01] failed: SYMWIN_NO_MEMORY/,
+    'processes without memory');
 
 done_testing();

@@ -1,5 +1,6 @@
-/* The push of examples/05_your_own_allreduce, in which each block counts its own calls. A block that a call does not have
- * counts none, and in the next takes a flag for news that another block's call has left.
+/* The push of examples/05_your_own_allreduce, but each block counts its own calls. A block that is
+ * not part of a call does not count it. In the next call it mistakes a flag that another block's
+ * call has left for a new one.
  */
 #include "push.cuh"
 

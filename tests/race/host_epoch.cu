@@ -1,5 +1,6 @@
-/* The push of examples/05_your_own_allreduce, with what the host has counted in place of an epoch. A graph repeats it: in the
- * second replay the flags of the first are there, and what lies beside them is taken for what a peer has sent.
+/* The push of examples/05_your_own_allreduce, with a count by the host instead of an epoch. A graph
+ * repeats that count: in the second replay the flags of the first are still there, and the data
+ * beside them is taken for what a peer has sent.
  */
 #include "push.cuh"
 

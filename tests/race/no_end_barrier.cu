@@ -1,5 +1,5 @@
-/* Every rank reads all ranks' inputs and writes its own output. Without a barrier at the end a rank that is through goes on,
- * and what follows in its stream overwrites the input that a peer still reads.
+/* Every rank reads all inputs and writes its own output. Without a barrier at the end, a rank that
+ * has finished goes on: later work in its stream overwrites input that a peer still reads.
  */
 #include "symwin/kernel.cuh"
 

@@ -1,6 +1,6 @@
-/* A push as that of examples/05_your_own_allreduce, but with one slot for each rank in place of two in turn: a rank that is
- * through with a call stores into the slot of a peer that is still reading it. The data and its flag are one word, so
- * ThreadSanitizer has nothing to say.
+/* The push of examples/05_your_own_allreduce, but with one slot for each rank instead of two in
+ * turn. A rank that has finished a call stores into the slot of a peer that still reads it. The
+ * data and its flag are one word, so ThreadSanitizer does not report it.
  */
 #include "push.cuh"
 

@@ -1,5 +1,5 @@
-/* The push of examples/05_your_own_allreduce, for kernels that go wrong around it: a call's flags are `epoch`, and it goes
- * through slots number `turn` of two. False: it has given up.
+/* The push of examples/05_your_own_allreduce, for kernels with a bug around it. `epoch` is the
+ * value of the call's flags; the call uses slot `turn` of two. Returns false if it gave up.
  */
 #include "symwin/kernel.cuh"
 

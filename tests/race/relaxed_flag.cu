@@ -1,6 +1,6 @@
-/* Each block stores its part of the input into slots of all peers, and then a flag for the block. A relaxed store of the flag
- * orders nothing: it can be seen before what was stored ahead of it. (On x86 it never is, so only ThreadSanitizer finds it
- * there.)
+/* Each block stores its part of the input into slots of all peers, then a flag for the block. A
+ * relaxed store of the flag orders nothing: it can become visible before the data. (On x86 it never
+ * does, so there only ThreadSanitizer finds it.)
  */
 #include "symwin/kernel.cuh"
 
@@ -12,7 +12,8 @@
 
 SYMWIN_KERNEL_ABOUT(relaxed_flag, "types=f32 ops=sum bytes=16K ranks=8 blocks=8 slots=256K")
 
-/* Of source `p`, in turn: what it sends; and the flag of its block. Slots have no flags, which scratch has. */
+/* The slot and the flag of this block for what source `p` sends. Slots alternate. The flags are in
+ * scratch, not in the slots. */
 SYMWIN_DEVICE uint64_t slot_of(const struct symwin_kernel_args &args, uint64_t epoch, int32_t p)
 {
     return args.slots + (epoch % 2 * 8 + (uint64_t)p) * (16 << 10);

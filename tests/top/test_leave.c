@@ -1,10 +1,11 @@
-/* A rank destroys its communicator while others go on. Calls that still wait for it end soon on all
- * of them alike, with PEER_LOST and its number; calls that it has joined complete. Ranks are
- * threads, processes, or processes of two hosts. */
+/* A rank destroys its communicator while the others continue. What still waits for it ends soon on
+ * all of them, with PEER_LOST and its name. What it has taken part in completes. Ranks are threads,
+ * processes, or processes on two hosts.
+ */
 #include "places.h"
 
-/* When other tests run, a rank may wait for a processor; with a sanitizer a kernel takes long to
- * look at the abort word. ThreadSanitizer has no room for many threads. */
+/* Beside other tests a rank waits for a processor, and with a sanitizer a kernel polls slowly.
+ * ThreadSanitizer has no room for many threads. */
 #if defined(__SANITIZE_THREAD__)
 enum { SOON_MS = 20000, WAIT_MS = 60000, THREADS = 32 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -19,16 +20,16 @@ enum {
     COUNT = 4096,
     BYTES = COUNT * 4,
     LATE_MS = 60,
-    GRACE_MS = 2000 /* for its own calls */
+    GRACE_MS = 2000 /* of the leaving rank, for its own calls */
 };
 
 enum story {
-    BEFORE_LAUNCH, /* the rank has left when the others call */
-    WHILE_WAITING, /* the others' kernels wait */
+    BEFORE_LAUNCH, /* it has left before the others call */
+    WHILE_WAITING, /* the others' kernels wait for it */
     REPLAY,        /* the others replay a graph */
-    EARLY,         /* the rank has made the call, but a peer has not yet */
-    FAILED,        /* the same, and the rank's next call was INVALID */
-    HOST_CALL,     /* the others are in a host call, and the rank's last call waits for theirs */
+    EARLY,         /* it has made a call that a peer has yet to make */
+    FAILED,        /* the same, and its next call was INVALID */
+    HOST_CALL,     /* the others are in a host call, and its last call waits for theirs */
     LINGER,        /* the same, and the others keep their communicators meanwhile */
     STORIES
 };
@@ -53,7 +54,7 @@ struct rank {
     symwin_comm *comm;
     symwin_window *window;
     struct CUstream_st *stream;
-    uint32_t *memory; /* input in the first half, output in the second */
+    uint32_t *memory; /* input; output in the second half */
 };
 
 static symwin_status reduce(const struct rank *r)
@@ -70,12 +71,12 @@ static void finish(const struct rank *r)
     host_must(symwin_stream_synchronize(r->device, r->stream), "symwin_stream_synchronize");
 }
 
-/* A call of all ranks, with the right result. */
+/* A call of all ranks, with a right result. */
 static void all_reduce(const struct rank *r)
 {
     host_must(reduce(r), "symwin_allreduce");
     finish(r);
-    /* Not symwin_comm_check(): another rank may already have failed in the next call. */
+    /* Not symwin_comm_check(): another rank may already have reported the next call. */
     must_be(r->comm->report->code == SW_KERNEL_OK, "a call of all ranks", r->rank);
     must_be(host_get_u32(r->device, r->memory + 2 * COUNT - 1) == RANKS * (RANKS + 1) / 2,
             "its result", r->rank);
@@ -98,7 +99,7 @@ static void leave(struct rank *r)
     r->comm = NULL;
 }
 
-/* Waits until the rank has begun to leave or, if `whole`, has left. */
+/* Waits until the rank has begun to leave or, if `whole`, has left. Returns when it began. */
 static int64_t await_leave(const struct rank *r, int whole)
 {
     while (r->p->rank[LEAVES].number == 0 || (whole && !r->p->rank[LEAVES].step))
@@ -118,7 +119,7 @@ static void before_launch(struct rank *r)
     }
     (void)await_leave(r, 1);
     since = processes_now_us();
-    (void)reduce(r); /* fails here if another rank has already noticed */
+    (void)reduce(r); /* fails if another rank has already reported the loss */
     finish(r);
     is_lost(r, since);
 }
@@ -229,12 +230,15 @@ static void body(struct processes *p, int rank)
     for (i = 0; i < COUNT; i++)
         input[i] = (uint32_t)rank + 1;
     host_must(host_copy(r.device, r.memory, input, sizeof input), "copy");
+    /* Where ranks share a GPU, this copy can wait in the copy engine behind a peer's call by
+     * copies, whose copies wait for this rank's call. */
+    processes_barrier(p);
     all_reduce(&r);
     processes_barrier(p);
     stories[way->story](&r);
     p->rank[rank].step = 1; /* set as it leaves */
     symwin_comm_destroy(r.comm);
-    processes_barrier(p); /* all have left before memory that peers use is freed */
+    processes_barrier(p); /* peers reach this memory: free it after all have left */
     host_must(symwin_stream_destroy(r.device, r.stream), "symwin_stream_destroy");
     host_must(symwin_mem_free(r.memory), "symwin_mem_free");
 }

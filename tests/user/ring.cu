@@ -1,5 +1,6 @@
-/* A program of a user's: ranks, as threads, put what they have into the next one's window by bulk copies, signal and wait, and
- * then add up what all have received. Turn after turn, and nothing is reset. Prints TAP.
+/* A user's program, with ranks as threads. Each puts its data into the next rank's window by bulk
+ * copies, signals and waits; then all add up what they have received. Several turns, and nothing is
+ * reset. Prints TAP.
  *
  *   nvcc -std=c++17 -arch=sm_90 -I. -o ring ring.cu sum.cu libsymwin.a */
 #include <pthread.h>
@@ -34,7 +35,7 @@ static void must(bool right, const char *what)
     exit(1);
 }
 
-/* Before anything else: the device of this thread, and how many there are. */
+/* Comes before everything else: the number of devices. Skips the test if there is no GPU. */
 static int devices(void)
 {
 #ifdef __CUDACC__

@@ -1,4 +1,5 @@
-/* The second of two files with all of symwin's device headers: a sum over all ranks. */
+/* The second file of the program; it too includes all of symwin's device headers. A sum over all
+ * ranks. */
 #include "user.h"
 
 SYMWIN_KERNEL(sum_received, user_args, args, THREADS)

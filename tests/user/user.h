@@ -1,5 +1,6 @@
-/* What ring.cu and sum.cu share. Each is a user's file: it has all of symwin's device headers and a kernel of its own. nvcc
- * makes a program on the CUDA runtime of them, the host compiler one for the emulated driver. */
+/* Shared by ring.cu and sum.cu. Each is a user's file: it includes all of symwin's device headers
+ * and has its own kernel. nvcc builds them into a program on the CUDA runtime, the host compiler
+ * into one for the emulated driver. */
 #ifndef SYMWIN_TESTS_USER_H
 #define SYMWIN_TESTS_USER_H
 
@@ -23,7 +24,7 @@
 
 enum { RANKS = 2, COUNT = 20001, BLOCKS = 3, THREADS = 128, TURNS = 4, PIECES = 4, PIECE = 2048 };
 
-/* A rank's window, in bytes from its beginning. */
+/* Offsets in a rank's window, in bytes. */
 enum {
     SOURCE = 0,
     RECEIVED = 1 << 17,
@@ -46,7 +47,8 @@ struct user_rank {
     struct user_args args;
 };
 
-/* Of sum.cu: after a barrier of all ranks the sum of what they have received, and another barrier. */
+/* In sum.cu: after a barrier of all ranks, the sum of what they have received; then another
+ * barrier. */
 bool user_sum(const struct user_rank *r);
 
 /* ---- launches ---- */

@@ -1,16 +1,18 @@
-/* Where a window goes in the flat range is found by votes of all ranks, whose common start only goes up. A rank that votes for
- * less than the start would move it back: it is named, on all ranks; one that never agrees keeps the others for a limited time.
- * Before that the ranks vote for what their memory is. The linker puts the votes here into a rank's mouth.
+/* All ranks vote where a window goes in the flat range. The common start of that search only goes
+ * up. A rank that votes for an offset below the start would move it back: every rank gets an error
+ * that names it. A rank that never agrees delays the others only for a limited time. Before that
+ * vote, the ranks exchange the layout of their memory. The linker's --wrap lets this test change
+ * one rank's votes.
  */
 #include "window_cases.h"
 
 enum { RANKS = 3, LIAR = 1, SOON_MS = 300 };
 
-/* Of the values of a window's first vote (attach.c): */
+/* Indices of the values in a window's first ballot (window_register.c). */
 enum { V_OFFSET = 2, V_STRETCH = 5, V_PIECES = 6, V_COUNT = 7 };
 
-/* What is added to the liar's vote in each round, in granules or bytes; the last one also in all rounds that follow. And what it
- * says of its memory: NULL: how it is. */
+/* `ballots`: what is added to the liar's vote in each round, in units; the last one applies to all
+ * later rounds too. `unit`: a granule or a byte. `says`: what the liar reports of its memory. */
 static const int *ballots;
 static const uint64_t *says;
 static size_t unit;
@@ -58,8 +60,8 @@ static const struct campaign {
     int ballots[3];
     symwin_status status;
     const char *words;
-    uint64_t says[3]; /* the bytes of the allocations, whether it says so, and how many there are */
-    int bytes;        /* the votes are of bytes */
+    uint64_t says[3]; /* bytes of the allocations; 1: report these; their number */
+    int bytes;        /* the unit of the votes is a byte */
 } campaigns[] = {
     {"all want the same", {0}, SYMWIN_OK, "", {0}, 0},
     {"one wants a higher offset", {3, 0, 0}, SYMWIN_OK, "", {0}, 0},
@@ -93,7 +95,7 @@ static void run(struct harness_team *team, int rank, void *arg)
     int timeout_ms;
 
     member_open(&m, team, rank, 2 * GRANULE);
-    at = c->says[1] != 0 ? GRANULE : 0; /* behind which the liar's memory begins */
+    at = c->says[1] != 0 ? GRANULE : 0; /* the liar claims that its memory begins here */
     timeout_ms = m.comm->timeout_ms;
     if (rank == 0) {
         ballots = c->ballots;
@@ -115,7 +117,7 @@ static void run(struct harness_team *team, int rank, void *arg)
         harness_barrier(team);
         member_deregister(&m, window);
     }
-    /* What was refused is as if it had not been asked for. */
+    /* A refused registration leaves nothing behind. */
     window = member_window(&m, 0, m.bytes);
     TAP_EQ("a window afterwards", member_exchange(&m, window, m.memory, 64, 200), 0);
     harness_barrier(team);

@@ -1,4 +1,5 @@
-/* The cache of registered ranges against a plain model: unit by unit, how many ranges have it, whose it is, what serves it. */
+/* The range cache against a plain model. The model keeps for each unit how many ranges cover it,
+ * which buffer it belongs to and which use serves it. */
 #include "src/window/range_cache.h"
 
 #include "host_cases.h"
@@ -24,7 +25,7 @@ static struct model {
     int count;
     struct unit units[UNITS];
     struct sw_use uses[USES];
-    uint64_t ids[REGIONS]; /* whose a region is now */
+    uint64_t ids[REGIONS]; /* the region's current buffer */
     uint64_t last_id, births;
     int wrong;
 } model;
@@ -34,7 +35,7 @@ static uintptr_t address(uintptr_t unit)
     return BASE + unit * UNIT;
 }
 
-/* Some units of a region, which is one allocation. */
+/* Picks some units of a region. A region is one allocation. */
 static void choose(uint64_t *random, int region, uintptr_t *first, uintptr_t *end)
 {
     const uintptr_t low = (uintptr_t)region * REGION_UNITS;
@@ -53,7 +54,7 @@ static void uncover(const struct live *l)
             model.units[u].use = -1;
 }
 
-/* What a buffer has in the units is another's now. */
+/* Another buffer now has these units: the old buffer's ranges there become stale. */
 static void displace(uintptr_t first, uintptr_t end, uint64_t id)
 {
     int i;
@@ -124,7 +125,7 @@ static void forget(uint64_t *random)
     displace(first, end, model.units[first].id);
 }
 
-/* The second use is firm. */
+/* Use 1 is firm: unless `all` is set, it neither replaces another use nor is replaced. */
 static void serve(uint64_t *random)
 {
     const int use = (int)(host_random(random) % USES), all = (int)(host_random(random) % 2);
@@ -176,7 +177,7 @@ static void look(uint64_t *random)
     model.wrong += stop != address(u);
 }
 
-/* Pieces are in order, and each is counted by what serves it. */
+/* Pieces are in order, and each use counts the pieces that it serves. */
 static void check_pieces(void)
 {
     size_t counts[USES] = {0}, i;
@@ -206,7 +207,7 @@ static void against_model(void)
     for (turn = 0; turn < 400000; turn++) {
         const uint64_t what = host_random(&random) % 200;
 
-        if (what == 0) /* the memory is freed, and the addresses are another buffer's */
+        if (what == 0) /* freed; another buffer gets the addresses */
             model.ids[host_random(&random) % REGIONS] = ++model.last_id;
         else if (what == 1)
             forget(&random);
@@ -233,7 +234,7 @@ static void against_model(void)
     sw_range_cache_clear(&model.cache);
 }
 
-/* What comes and goes inside a range that stays leaves no pieces behind. */
+/* Ranges that come and go inside a range that stays leave no extra pieces. */
 static void no_crumbs(void)
 {
     struct sw_range_cache cache = {0};
@@ -253,7 +254,7 @@ static void no_crumbs(void)
     sw_range_cache_clear(&cache);
 }
 
-/* Two allocations may share a page, and be one buffer's, as what is carved out of a chunk is. */
+/* Two allocations can share a page and belong to one buffer, as suballocations of a chunk do. */
 static void shared_page(void)
 {
     struct sw_range_cache cache = {0};
@@ -277,7 +278,7 @@ static void shared_page(void)
     sw_range_cache_clear(&cache);
 }
 
-/* Ranges that begin at one address are told apart by their ends, also where a hash does not. */
+/* Ranges that begin at one address differ by their ends, also where their hashes collide. */
 static void one_begin(void)
 {
     enum { RANGES = 200 };

@@ -1,5 +1,5 @@
-/* Registered buffers: references, how they become windows, what does not, and captures. Ranks are threads, or processes with
- * SYMWIN_TEST_PROCESSES. */
+/* Registered buffers: references, how buffers become windows, refusals, and captures. Ranks are
+ * threads, or processes with SYMWIN_TEST_PROCESSES. */
 #include <dlfcn.h>
 
 #include "register_member.h"
@@ -8,7 +8,7 @@ struct nccl_id {
     char internal[128];
 };
 
-/* ---- a buffer's life ---- */
+/* ---- the life of a buffer ---- */
 
 static void life(struct harness_team *team, int rank, void *arg)
 {
@@ -120,7 +120,7 @@ static void ranges(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* ---- what cannot be connected ---- */
+/* ---- buffers that cannot be connected ---- */
 
 static void refusals(struct harness_team *team, int rank, void *arg)
 {
@@ -136,7 +136,7 @@ static void refusals(struct harness_team *team, int rank, void *arg)
     open_member(&m, team, rank, 0, 20000);
     own = host_alloc(m.device, 8 * BYTES);
     registration = enter(&m, own, 8 * BYTES);
-    /* One rank's buffer lies elsewhere in its allocation. */
+    /* On one rank the buffer has another offset in its allocation. */
     expect_sum(&m, "offsets differ", own + (rank == odd ? BYTES : 0), own + 4 * BYTES, 1);
     info = query(&m, registration);
     tap_ok(info.transports == (m.nranks == 1 ? SYMWIN_TRANSPORT_PEER : 0) &&
@@ -166,8 +166,8 @@ static void refusals(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* Memory of another allocator is freed while it is registered, and the address is used again: by a call, or `*arg`, by the next
- * registration. */
+/* Another allocator replaces memory that is registered. Then its address is used again: if `*arg`,
+ * by a call, and in any case by the next registration. */
 static void reused_address(struct harness_team *team, int rank, void *arg)
 {
     symwin_registration *old, *new;
@@ -210,7 +210,7 @@ static void reused_address(struct harness_team *team, int rank, void *arg)
     host_raw_free(&other);
 }
 
-/* ---- ranks that do not agree ---- */
+/* ---- ranks that disagree ---- */
 
 static void alone(struct harness_team *team, int rank, void *arg)
 {
@@ -255,7 +255,7 @@ static void differing_counts(struct harness_team *team, int rank, void *arg)
 struct graphs_case {
     unsigned flags;
     const char *environment; /* SYMWIN_GRAPH_REGISTER */
-    int unasked;             /* captures register what nobody has registered */
+    int unasked;             /* captures register buffers that the program has not registered */
 };
 
 static void graphs(struct harness_team *team, int rank, void *arg)
@@ -318,7 +318,7 @@ static void graphs(struct harness_team *team, int rank, void *arg)
     host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
 }
 
-/* What a call before them has connected is held by two graphs, until both are gone. */
+/* Two graphs hold a connection that an earlier call made. It stays until both are gone. */
 static void two_graphs(struct harness_team *team, int rank, void *arg)
 {
     CUgraphExec exec[2];
@@ -349,7 +349,7 @@ static void two_graphs(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* More connections than a meeting asks about: one behind them goes nevertheless. */
+/* More unused connections than one agreement asks about: the one beyond that limit goes too. */
 static void many(struct harness_team *team, int rank, void *arg)
 {
     enum { MANY = 70 };
@@ -432,14 +432,14 @@ static void arguments(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* ---- an attached NCCL ---- */
+/* ---- NCCL attached to the communicator ---- */
 
 struct nccl {
     int (*create)(struct ncclComm **comm, int nranks, struct nccl_id id, int rank);
-    int (*destroy)(struct ncclComm *comm); /* fails where something is registered still */
+    int (*destroy)(struct ncclComm *comm); /* fails while something is registered */
 };
 
-/* A libnccl.so.2 that registers for all who ask, beside this program. */
+/* Loads the fake libnccl.so.2 that lies beside this program. It accepts every registration. */
 static int open_nccl(struct nccl *nccl)
 {
     char path[4096], *end;

@@ -1,15 +1,16 @@
-/* What one rank knows alone decides nothing: a driver that calls back late, on some ranks or all; ranges that each rank cuts
- * in its own way; neighbours in a page; memory that is freed and is other memory then. And no window goes under a call. */
+/* What only one rank knows must not decide anything: driver callbacks that come late on some ranks
+ * or all; ranges that each rank splits in its own way; neighbours in one page; memory that is freed
+ * and replaced. And no window is unmapped while a call uses it. */
 #include "emu/emu.h"
 #include "register_member.h"
 
 enum { MOST_RANKS = 4 };
 
-/* ---- a driver that calls back late ---- */
+/* ---- late driver callbacks ---- */
 
 struct late_case {
     const char *name;
-    int late[2]; /* the callbacks of so many ranks, and of which from on */
+    int late[2]; /* callbacks are late on ranks late[0] to late[1] - 1 */
 };
 
 static int is_late(const struct late_case *c, int rank)
@@ -34,7 +35,7 @@ static void destroy(CUgraph graph, CUgraphExec exec)
     host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
-/* The same buffers are captured again, when the first graph is gone. */
+/* Captures the same buffers again after the first graph is gone. */
 static void recapture(struct harness_team *team, int rank, void *arg)
 {
     const struct late_case *c = arg;
@@ -70,7 +71,7 @@ static void recapture(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* A message for which calls by windows take another algorithm. */
+/* A message size for which calls on windows use another algorithm. */
 #if defined(__SANITIZE_THREAD__)
 enum { MANY = 1 << 20 };
 #else
@@ -110,11 +111,12 @@ static void eager_after(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* ---- a call under way ---- */
+/* ---- a call in flight ---- */
 
-/* A call on registered buffers waits on the device while its buffers are deregistered and ranks meet: nothing is unmapped
- * before it has ended, however many blocks have been counted since ranks met last. Here cuMemUnmap does not wait, and what it
- * takes from a kernel is a fault. */
+/* A call on registered buffers waits on the device while its buffers are deregistered and the ranks
+ * agree. Nothing may be unmapped before the call has ended, however many blocks were counted since
+ * the last agreement. Here cuMemUnmap does not wait, so a kernel that still uses the memory
+ * faults. */
 static void in_flight(struct harness_team *team, int rank, void *arg)
 {
     const uint32_t *blocks = arg;
@@ -145,7 +147,7 @@ static void in_flight(struct harness_team *team, int rank, void *arg)
     host_count_on(m.comm, *blocks);
     put(&m, in, 2);
     harness_barrier(team);
-    if (rank == team->nranks - 1) /* is late on the device */
+    if (rank == team->nranks - 1) /* this rank is late on the device */
         host_must_cuda(
             sw_drv.cuStreamWaitValue32(m.stream, gates[rank], 1, CU_STREAM_WAIT_VALUE_GEQ),
             "cuStreamWaitValue32");
@@ -176,7 +178,8 @@ static void in_flight(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* What a graph has held is over while a call is under way that may use it: the next graph does not hold that. */
+/* A graph's connection is over while a call that may use it is still in flight. The next graph must
+ * not hold that connection. */
 static void over_and_captured(struct harness_team *team, int rank, void *arg)
 {
     static CUdeviceptr gates[MOST_RANKS];
@@ -219,20 +222,22 @@ static void over_and_captured(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* ---- ranges that each rank cuts in its own way ---- */
+/* ---- ranges that each rank splits in its own way ---- */
 
 struct cut {
-    int first, end; /* of the memory's blocks of BYTES */
+    int first, end; /* in blocks of BYTES */
 };
 
-/* What happens, to all ranks alike: a buffer is registered, deregistered or reduced, by the cuts of each kind of rank. */
+/* What all ranks do in a step: register, deregister or reduce buffers. Even and odd ranks have
+ * different cuts. */
 struct step {
-    enum { STOP, ENTER, LEAVE, REDUCE, SETTLED /* reduced without a meeting */ } what;
-    struct cut cuts[2][3]; /* of even and of odd ranks; REDUCE: the first two are in and out */
+    enum { STOP, ENTER, LEAVE, REDUCE, SETTLED /* reduce without an agreement */ } what;
+    /* [0]: even ranks, [1]: odd ranks. REDUCE: the first two are in and out */
+    struct cut cuts[2][3];
 };
 
 static const struct step cut_steps[][14] = {
-    /* one range of all, two halves */
+    /* one range over everything, against two halves */
     {{ENTER, {{{0, 8}}, {{0, 4}, {4, 8}}}},
      {REDUCE, {{{0, 1}, {1, 2}}, {{0, 1}, {1, 2}}}},
      {SETTLED, {{{3, 5}, {5, 7}}, {{3, 5}, {5, 7}}}},
@@ -241,7 +246,7 @@ static const struct step cut_steps[][14] = {
      {ENTER, {{{0, 5}, {4, 8}}, {{0, 8}}}},
      {REDUCE, {{{4, 5}, {4, 5}}, {{4, 5}, {4, 5}}}},
      {SETTLED, {{{0, 1}, {6, 7}}, {{0, 1}, {6, 7}}}}},
-    /* some ranks have more around the buffers than others */
+    /* some ranks have registered more around the buffers than others */
     {{ENTER, {{{0, 8}}, {{0, 1}, {4, 5}}}},
      {REDUCE, {{{0, 1}, {0, 1}}, {{0, 1}, {0, 1}}}},
      {REDUCE, {{{4, 5}, {4, 5}}, {{4, 5}, {4, 5}}}},
@@ -250,13 +255,13 @@ static const struct step cut_steps[][14] = {
      {REDUCE, {{{2, 3}, {2, 3}}, {{2, 3}, {2, 3}}}},
      {LEAVE, {{{0, 8}}, {{0, 1}, {4, 5}}}},
      {SETTLED, {{{1, 2}, {2, 3}}, {{1, 2}, {2, 3}}}}},
-    /* ranges that overlap, of which one stays: its bytes are served without a break */
+    /* overlapping ranges of which one stays: its bytes are served without interruption */
     {{ENTER, {{{0, 6}, {2, 8}}, {{0, 8}}}},
      {REDUCE, {{{2, 3}, {2, 3}}, {{2, 3}, {2, 3}}}},
      {ENTER, {{{2, 4}}, {{2, 4}}}},
      {LEAVE, {{{0, 6}, {2, 8}}, {{0, 8}}}},
      {SETTLED, {{{2, 3}, {3, 4}}, {{2, 3}, {3, 4}}}}},
-    /* what is deregistered meanwhile is connected anew, the rest is not */
+    /* what was deregistered meanwhile is connected again, the rest is not */
     {{ENTER, {{{0, 2}, {2, 4}, {4, 8}}, {{0, 2}, {2, 3}, {3, 8}}}},
      {REDUCE, {{{0, 1}, {1, 2}}, {{0, 1}, {1, 2}}}},
      {LEAVE, {{{0, 2}}, {{0, 2}}}},
@@ -264,7 +269,7 @@ static const struct step cut_steps[][14] = {
      {SETTLED, {{{2, 3}, {5, 6}}, {{2, 3}, {5, 6}}}},
      {REDUCE, {{{0, 1}, {3, 4}}, {{0, 1}, {3, 4}}}},
      {SETTLED, {{{1, 2}, {6, 7}}, {{1, 2}, {6, 7}}}}},
-    /* a place of its own in each rank's memory: refused as a whole, and nobody asks again */
+    /* the buffer's offset differs between ranks: refused as a whole, and nobody asks again */
     {{ENTER, {{{0, 8}}, {{0, 8}}}},
      {REDUCE, {{{0, 1}, {2, 3}}, {{1, 2}, {4, 5}}}},
      {SETTLED, {{{5, 6}, {7, 8}}, {{0, 1}, {2, 3}}}},
@@ -322,7 +327,7 @@ static void cuts(struct harness_team *team, int rank, void *arg)
         host_must(symwin_mem_free(own), "free");
 }
 
-/* A buffer that nobody registered, on one rank in a page with one that is. */
+/* A buffer that nobody registered. On one rank it shares a page with a registered buffer. */
 static void one_page(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -339,9 +344,9 @@ static void one_page(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
-/* ---- memory that is other memory ---- */
+/* ---- memory that is replaced ---- */
 
-/* All ranks deregister, free, allocate and register anew; one of them gets another allocation. */
+/* All ranks deregister, free, allocate and register again. One of them gets another allocation. */
 static void allocated_anew(struct harness_team *team, int rank, void *arg)
 {
     symwin_registration *r;
@@ -362,7 +367,7 @@ static void allocated_anew(struct harness_team *team, int rank, void *arg)
         host_expect("what nobody has registered is free", symwin_mem_free(memory), SYMWIN_OK, "");
         if (rank == i % team->nranks) {
             host_must(symwin_mem_free(spare), "free");
-            spare = host_alloc(m.device, GRANULE); /* which was the buffer */
+            spare = host_alloc(m.device, GRANULE); /* takes the memory of the buffer */
         }
         memory = host_alloc(m.device, GRANULE);
     }
@@ -371,7 +376,7 @@ static void allocated_anew(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(spare), "free");
 }
 
-/* A range that one rank alone gives up: the others are not left to wait for ever. */
+/* One rank alone gives up a range. The others must not wait for ever. */
 static void left_alone(struct harness_team *team, int rank, void *arg)
 {
     symwin_registration *r;

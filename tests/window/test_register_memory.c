@@ -1,16 +1,18 @@
-/* A captured call whose rank has no host memory at some step: all ranks have one status, what nobody has registered fails no
- * call, and no graph's reference stays behind: the buffers can be freed. */
+/* One rank runs out of host memory at each step of a captured call. All ranks get one status. A
+ * buffer that nobody registered fails no call. No graph reference stays behind: the buffers can be
+ * freed. */
 #include "register_member.h"
 #include "steps.h"
 
 enum { RANKS = 2, VICTIM = 1, MOST = 64 };
 
 static struct trial {
-    long steps[MOST]; /* which of the victim's ask for memory */
+    long steps[MOST]; /* steps at which the victim allocates */
     int count;
     int counting;
-    long nth; /* the step that fails, 0: none does */
-    int hits; /* steps that failed: where ranks take turns, the other may have asked for the memory */
+    long nth; /* the step that fails; 0: none */
+    /* Steps that failed. Where ranks take turns, the other rank may have allocated instead. */
+    int hits;
     int registered;
     symwin_status status[RANKS];
 } trial;

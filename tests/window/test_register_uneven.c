@@ -1,5 +1,5 @@
-/* Registered buffers where one of a call's two is something else than the other, or one rank's than another's, and where a call
- * fails on one rank. */
+/* Registered buffers where a call's two buffers differ in kind, or one rank's buffer differs from
+ * another's, and calls that fail on one rank. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static void drop_capture(const struct member *m)
         host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
-/* A captured call on a buffer that is connected and one that is not registered, where captures do not register: the second
- * time what the first capture has held is gone. */
+/* A captured call on one connected buffer and one that is not registered, where captures do not
+ * register. The second time, the first capture's references are gone. */
 static void half_settled(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -51,11 +51,12 @@ static void half_settled(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(out), "free");
 }
 
-/* The copy of the count of blocks is still under way at the end: the communicator waits for it, since what it reads and
- * writes goes. */
+/* The copy of the block count is still in progress at destroy. The communicator waits for it,
+ * because the copy's source and target are freed. */
 struct gate {
     symwin_comm *comm;
-    atomic_int is_open, counts; /* the count was still there when the gate was passed */
+    /* `counts`: the block count still existed when the gate was passed */
+    atomic_int is_open, counts;
 };
 
 static void pass(void *context)
@@ -107,10 +108,11 @@ static void copy_at_the_end(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
-/* A rank aborts at the n-th mapping of a call that connects two buffers: before the first is connected, or between. */
+/* A rank aborts at the n-th mapping of a call that connects two buffers: before the first is
+ * connected, or between the two. */
 static CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
                        unsigned long long);
-static _Thread_local symwin_comm *aborts; /* and that of this thread, after so many: */
+static _Thread_local symwin_comm *aborts; /* to abort from this thread, after `maps` mappings */
 static _Thread_local int maps;
 
 static CUresult map_and_abort(CUdeviceptr at, size_t bytes, size_t offset,
@@ -136,7 +138,7 @@ static void aborted_between(struct harness_team *team, int rank, void *arg)
     harness_barrier(team);
     aborts = rank == 1 ? m.comm : NULL;
     maps = *(int *)arg;
-    (void)reduce(&m, own[0], own[1]); /* fails, unless it has no so many mappings */
+    (void)reduce(&m, own[0], own[1]); /* fails, unless it makes fewer mappings */
     aborts = NULL;
     (void)symwin_stream_synchronize(m.device, m.stream);
     for (b = 0; b < 2; b++) {
@@ -148,7 +150,7 @@ static void aborted_between(struct harness_team *team, int rank, void *arg)
 }
 
 static CUresult (*create)(CUuserObject *, void *, CUhostFn, unsigned, unsigned);
-static _Thread_local int fails; /* this thread's */
+static _Thread_local int fails; /* in this thread */
 
 static CUresult create_or_fail(CUuserObject *object, void *ptr, CUhostFn destroy, unsigned count,
                                unsigned flags)
@@ -156,7 +158,7 @@ static CUresult create_or_fail(CUuserObject *object, void *ptr, CUhostFn destroy
     return fails ? CUDA_ERROR_OUT_OF_MEMORY : create(object, ptr, destroy, count, flags);
 }
 
-/* A rank that cannot let its graph hold anything is not served by what an earlier graph holds, and no rank is with it. */
+/* One rank's graph cannot hold references. Then no rank may use what an earlier graph holds. */
 static void not_held(struct harness_team *team, int rank, void *arg)
 {
     CUgraph first = NULL, second = NULL;
@@ -184,12 +186,12 @@ static void not_held(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
-/* Rank 0 has both buffers in one allocation and the others in two, at the same offsets: what is connected for `out` takes
- * nothing over that `in` has, which it could on rank 0 alone. */
+/* Rank 0 has both buffers in one allocation, the other ranks in two, at the same offsets. The
+ * connection of `out` must reuse nothing of `in`'s: that would be possible on rank 0 only. */
 static void two_layouts(struct harness_team *team, int rank, void *arg)
 {
     static const char *const order[] = {"in", "in, out", "in", "in, out", "in"};
-    const int first = *(int *)arg; /* of these calls */
+    const int first = *(int *)arg; /* the first of these calls to make */
     unsigned char *own[2], *in, *out;
     uint64_t sequence = 0;
     struct member m;
@@ -215,7 +217,8 @@ static void two_layouts(struct harness_team *team, int rank, void *arg)
         host_must(symwin_mem_free(own[i]), "free");
 }
 
-/* A capture that is invalid on one rank is one all the same: the call fails on all ranks, and the next one works. */
+/* A capture that one rank has invalidated still counts as a capture. The call fails on all ranks,
+ * and the next one works. */
 static void invalid_capture(struct harness_team *team, int rank, void *arg)
 {
     symwin_status status;
@@ -238,8 +241,9 @@ static void invalid_capture(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(in), "free");
 }
 
-/* Refused since the offsets differ, where more is registered on one rank than on the others: that is no word about bytes at
- * other offsets, which each rank would count from another place. */
+/* A buffer is refused because the offsets differ, where one rank has registered more than the
+ * others. That refusal says nothing about bytes at other offsets, which each rank would count from
+ * another base. */
 static void refused_elsewhere(struct harness_team *team, int rank, void *arg)
 {
     unsigned char *own, *at;
@@ -261,8 +265,9 @@ static void refused_elsewhere(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
-/* A call fails on rank 1 before the ranks meet: where that knows that the others do, all hear of it there, and none waits. */
-enum { ASIDE = 2 }; /* bytes, beside a multiple of the type's */
+/* A call fails on rank 1 before the ranks agree. If rank 1 knows that the others enter the
+ * agreement, it reports the failure there: all ranks get it, and none waits. */
+enum { ASIDE = 2 }; /* bytes beyond a multiple of the type's size */
 
 static const struct failing_case {
     const char *name;
@@ -276,7 +281,7 @@ static const struct failing_case {
         NO_CAPTURE_INFO,
         NO_POINTER_INFO
     } how;
-    int alone; /* nobody else hears of it */
+    int alone; /* no other rank gets the failure */
     symwin_status status;
     const char *words;
 } failings[] = {
@@ -371,11 +376,11 @@ static void failing(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
-/* Captured buffers that nobody has registered, at the same or other offsets: where they become no windows, ranks know that
- * when they have met. */
+/* Captured buffers that nobody registered, at the same or at different offsets. If they cannot
+ * become windows, the ranks know that after the agreement. */
 static const struct apart_case {
     const char *name;
-    size_t in, out; /* on rank 1 further on than on the others */
+    size_t in, out; /* extra offset on rank 1 */
     int windows;
 } aparts[] = {
     {"at the same offsets", 0, 0, 1},
@@ -413,7 +418,8 @@ static void captured_apart(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
-/* A captured call on a part of what an earlier capture has connected, another part on each rank. */
+/* A captured call on a part of what an earlier capture has connected. Each rank uses another
+ * part. */
 static void other_parts(struct harness_team *team, int rank, void *arg)
 {
     unsigned char *own, *at;
@@ -438,7 +444,7 @@ static void other_parts(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(own), "free");
 }
 
-/* One of a captured call's buffers cannot be connected: nor is the other. */
+/* One of a captured call's two buffers cannot be connected. Then neither is. */
 static void one_of_two(struct harness_team *team, int rank, void *arg)
 {
     CUdeviceptr plain = 0;
@@ -470,7 +476,8 @@ static CUresult unmap_slowly(CUdeviceptr at, size_t bytes)
     return unmap(at, bytes);
 }
 
-/* Nobody launches before what is over has been taken down: that waits for kernels, and they for the rank that does it. */
+/* No rank launches before a connection that is over has been unmapped. Unmapping waits for kernels,
+ * and those would wait for the rank that unmaps. */
 static void slow_to_unmap(struct harness_team *team, int rank, void *arg)
 {
     symwin_registration *r;
@@ -490,7 +497,7 @@ static void slow_to_unmap(struct harness_team *team, int rank, void *arg)
     expect_sum(&m, "connected", own, own, 1);
     harness_barrier(team);
     leave(&m, r);
-    for (i = 0; i < 4; i++) { /* meetings that have nothing else to agree about */
+    for (i = 0; i < 4; i++) { /* agreements with nothing else to decide */
         begin_capture(&m);
         host_must(reduce(&m, (void *)(uintptr_t)plain, (void *)(uintptr_t)(plain + BYTES)),
                   "a captured call");

@@ -1,5 +1,5 @@
-/* Windows on several physical allocations that lie side by side: cut alike and differently on the ranks, shared, remapped, and
- * what is refused. Ranks as threads. */
+/* Windows on several adjacent physical allocations: split alike and differently on the ranks,
+ * shared, remapped, and refused. Ranks are threads. */
 #include "span_cases.h"
 
 static void meet(void *team)
@@ -36,7 +36,7 @@ static void run_row(struct harness_team *team, int rank, void *arg)
     span_free(&s);
 }
 
-/* ---- sharing, and memory that is another in the end ---- */
+/* ---- sharing, and memory that is replaced ---- */
 
 static symwin_window *window_at(const struct span_rank *r, const struct span *s, size_t at,
                                 size_t bytes)
@@ -65,17 +65,17 @@ static void run_shared(struct harness_team *team, int rank, void *unused)
 {
     static const struct span_cuts cuts = {{{6, 1}}, 0};
     const size_t g = GRANULE;
-    /* Each with how many sets of allocations are mapped then. */
+    /* `mapped`: how many sets of allocations are mapped after the step. */
     static const struct {
         size_t first, count;
         int mapped;
     } steps[] = {
         {1, 3, 1}, /* the second to the fourth */
-        {1, 1, 1}, /* of these one */
-        {2, 2, 1}, /* and two */
-        {0, 2, 2}, /* one that is among them, and one that is not */
+        {1, 1, 1}, /* one of these */
+        {2, 2, 1}, /* two of these */
+        {0, 2, 2}, /* one of these, and one more */
         {0, 6, 3}, /* all */
-        {4, 2, 3}, /* which these are among */
+        {4, 2, 3}, /* among the mapped ones */
         {0, 1, 3},
     };
     enum { STEPS = sizeof steps / sizeof steps[0] };
@@ -146,7 +146,7 @@ static void run_remapped(struct harness_team *team, int rank, void *on_all)
     span_free(&s);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 enum wrong { W_END, W_BEHIND, W_GAP, W_DEVICE, W_BORDER, W_OFFSET, W_MULTICAST, W_MANY };
 
@@ -169,7 +169,7 @@ static const struct refusal {
     {"of too many", W_MANY, SYMWIN_INVALID, "rank 1|more than 1024 physical|register parts"},
 };
 
-/* A reservation at an address, with memory in it. */
+/* Reserves an address range and maps memory there. */
 static struct host_raw reserve_at(int device, CUdeviceptr at)
 {
     CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -188,7 +188,7 @@ static struct host_raw reserve_at(int device, CUdeviceptr at)
     return raw;
 }
 
-/* One allocation that is mapped 1025 times, side by side. */
+/* Maps one allocation 1025 times, side by side. */
 static CUdeviceptr many_map(int device, CUmemGenericAllocationHandle *handle)
 {
     CUdeviceptr at = 0;
@@ -212,7 +212,7 @@ static void many_unmap(CUdeviceptr at, CUmemGenericAllocationHandle handle)
     host_must_cuda(sw_drv.cuMemRelease(handle), "cuMemRelease");
 }
 
-/* The memory of rank 1 is spoilt, and what it registers; the others' is good. */
+/* Rank 1 registers wrong memory or a wrong range. The other ranks' memory is good. */
 static void refuse(const struct span_rank *r, const struct refusal *row)
 {
     static const struct span_cuts cuts = {{{3, 1}}, 0};
@@ -237,7 +237,7 @@ static void refuse(const struct span_rank *r, const struct refusal *row)
             span_map(&s, 2, span_create((r->device + 1) % harness_device_count(), GRANULE));
         }
         if (row->what == W_BORDER) {
-            low = reserve_at(r->device, s.range + ((CUdeviceptr)4 << 30)); /* where nobody is */
+            low = reserve_at(r->device, s.range + ((CUdeviceptr)4 << 30)); /* an unused address */
             high = reserve_at(r->device, low.ptr + GRANULE);
             ptr = (void *)(uintptr_t)low.ptr;
         }
@@ -270,13 +270,13 @@ static void refuse(const struct span_rank *r, const struct refusal *row)
         host_raw_free(&high);
     }
     r->meet(r->others);
-    good = window_at(r, &s, 0, GRANULE); /* the next one works */
+    good = window_at(r, &s, 0, GRANULE); /* the next registration works */
     let_go(r, good);
     r->meet(r->others);
     span_free(&s);
 }
 
-/* On GPUs without what takes the emulated driver's machine. */
+/* On GPUs, leaves out the cases that need the emulated driver's machine. */
 static int can_refuse(enum wrong what)
 {
     return sw_driver_is_emulated() || (what != W_DEVICE && what != W_BORDER && what != W_MULTICAST);

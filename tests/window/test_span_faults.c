@@ -1,4 +1,4 @@
-/* Faults swept through registrations of windows on several physical allocations. */
+/* The fault sweep of window registrations on several physical allocations. */
 #include "span_cases.h"
 
 struct state {

@@ -1,5 +1,5 @@
-/* Windows on several physical allocations, ranks as processes on one host and on several; with few descriptors; where a rank's
- * memory cannot be shown to others in the middle of it. */
+/* Windows on several physical allocations, with ranks as processes on one host and on several; with
+ * few descriptors; and with one allocation in the middle that cannot be exported. */
 #include <sys/resource.h>
 
 #include "processes.h"
@@ -7,7 +7,7 @@
 
 struct arrangement {
     const struct span_row *row;
-    const char *hosts; /* NULL: one */
+    const char *hosts; /* NULL: one host */
 };
 
 static void meet(void *processes)
@@ -48,9 +48,10 @@ static void run_row(struct processes *p, int rank)
     span_free(&s);
 }
 
-/* ---- memory that cannot be shown ---- */
+/* ---- memory that cannot be exported ---- */
 
-/* The third allocation of rank 1 was made for no handle: all ranks hear of it, when two are mapped already. */
+/* The third allocation of rank 1 was created without a handle type. All ranks get the error, after
+ * two allocations are mapped already. */
 static void hidden(struct processes *p, int rank)
 {
     static const struct span_cuts cuts = {{{4, 1}}, 0};
@@ -122,8 +123,9 @@ static void killed(struct processes *p, int rank)
 
 /* ---- few descriptors ---- */
 
-/* A rank's memory is on its way one allocation at a time: 60 of each of three ranks need no descriptors for all of them. What
- * the emulated driver itself keeps, two a piece, is taken beforehand, so that only what is left counts. */
+/* A rank's allocations are transferred one at a time, so 60 allocations from three ranks do not
+ * need descriptors for all at once. The limit allows for those that the emulated driver keeps
+ * itself, two for each piece, so only the library's own count. */
 static void few_descriptors(struct processes *p, int rank)
 {
     static const struct span_cuts cuts = {{{20, 1}}, 0};
@@ -136,7 +138,8 @@ static void few_descriptors(struct processes *p, int rank)
     r = join(p, rank);
     span_make(&s, r.device, &cuts);
     held = harness_count_entries("/proc/self/fd");
-    /* The emulated driver keeps one of each allocation of the two others that it imports. */
+    /* The emulated driver keeps a descriptor for each allocation that it imports from the two other
+     * ranks. */
     limit.rlim_cur = limit.rlim_max = (rlim_t)(held + 2 * s.count + 8);
     must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", rank);
     host_must(symwin_window_register(r.comm, span_at(&s, 0), s.bytes, 0, &window), "register");

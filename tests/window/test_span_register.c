@@ -1,9 +1,9 @@
-/* Registered buffers on several physical allocations that lie side by side: cut alike and differently on the ranks, in parts that
- * overlap, captured, and remapped. Ranks as threads. */
+/* Registered buffers on several adjacent physical allocations: split alike and differently on the
+ * ranks, overlapping, captured, and remapped. Ranks are threads. */
 #include "register_member.h"
 #include "span_cases.h"
 
-/* Reduces `count` words in place on each rank's own address; how many are wrong. */
+/* Reduces `count` words in place, at each rank's own address. Returns how many are wrong. */
 static int wrong_sums(struct member *m, void *at, size_t count, uint32_t salt)
 {
     uint32_t *words = malloc(4 * count);
@@ -33,7 +33,8 @@ static int connected(const struct member *m, const void *at, size_t count)
                                   &info) == SYMWIN_OK;
 }
 
-/* Calls on parts of what is registered, which begin in other allocations on other ranks. */
+/* Calls on parts of a registered range. The parts begin in different allocations on different
+ * ranks. */
 static void run_row(struct harness_team *team, int rank, void *arg)
 {
     const struct span_row *row = arg;
@@ -69,7 +70,7 @@ static void run_row(struct harness_team *team, int rank, void *arg)
     span_free(&s);
 }
 
-/* Two ranges that overlap, each on allocations that the other has not, as one. */
+/* Two overlapping ranges, each on allocations that the other lacks, are used as one. */
 static void run_overlapping(struct harness_team *team, int rank, void *unused)
 {
     static const struct span_cuts cuts[2] = {{{{4, 1}}, 0}, {{{2, 2}}, 0}};
@@ -96,7 +97,7 @@ static void run_overlapping(struct harness_team *team, int rank, void *unused)
     span_free(&s);
 }
 
-/* A buffer across a seam, captured without being registered. */
+/* Captures a buffer across the border of two allocations, without registering it. */
 static void run_captured(struct harness_team *team, int rank, void *unused)
 {
     static const struct span_cuts cuts[2] = {{{{3, 1}}, 0}, {{{1, 3}}, 0}};
@@ -128,7 +129,7 @@ static void run_captured(struct harness_team *team, int rank, void *unused)
     span_free(&s);
 }
 
-/* All ranks' allocator maps other memory in the middle, under what is registered. */
+/* On all ranks the allocator maps other memory into the middle of a registered range. */
 static void run_remapped(struct harness_team *team, int rank, void *unused)
 {
     static const struct span_cuts cuts = {{{3, 1}}, 0};
@@ -162,7 +163,7 @@ static void run_remapped(struct harness_team *team, int rank, void *unused)
     span_free(&s);
 }
 
-/* What passes the end, and what there is. */
+/* Ranges that pass the end of the memory, and one that does not. */
 static void run_ends(struct harness_team *team, int rank, void *unused)
 {
     static const struct span_cuts cuts = {{{3, 1}}, 0};

@@ -1,12 +1,12 @@
-/* Windows: what can be registered and what cannot, and that all ranks get one answer. Sharing,
- * lookup and multicast have files of their own. */
+/* Windows: what can be registered and what cannot; all ranks get the same answer. Sharing, lookup
+ * and multicast have their own files. */
 #include "window_cases.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 
 enum { RANKS = 4, BYTES = 2 * GRANULE };
 
-/* ---- one table for all ranks alike ---- */
+/* ---- one table, the same for all ranks ---- */
 
 static const struct alike {
     const char *name;
@@ -31,7 +31,7 @@ static const struct alike {
     {"flags that exclude each other", 0, 64, 3, SYMWIN_INVALID, "rank 0|flags are 0x3"},
 };
 
-static size_t offsets[RANKS]; /* what each rank's query says */
+static size_t offsets[RANKS]; /* from each rank's query */
 
 static void check_window(struct member *m, const struct alike *row, symwin_window *window)
 {
@@ -125,7 +125,7 @@ static const struct odd {
      "the offset in the allocation differs|0 on rank 0|1 on rank 1"},
 };
 
-/* Memory that is wrong in one way or another, of one rank. */
+/* One rank's memory that is wrong in some way. */
 struct wrong_memory {
     int on_stack;
     CUdeviceptr plain;
@@ -191,7 +191,7 @@ static void run_odd(struct harness_team *team, int rank, void *arg)
         const int culprit = rank == row->culprit;
         char name[80];
 
-        /* No allocation of another rank may take the address of what was freed meanwhile. */
+        /* Meanwhile no other rank may allocate at the freed address. */
         harness_barrier(team);
         snprintf(name, sizeof name, "%s, seen by rank %d", row->name, rank);
         window = SENTINEL;
@@ -221,7 +221,8 @@ static void run_sizes(struct harness_team *team, int rank, void *arg)
     struct member m;
 
     (void)arg;
-    member_open(&m, team, rank, (size_t)(1 + (rank + 1) % RANKS) * GRANULE); /* rank 3: the least */
+    /* Rank 3's allocation is the smallest. */
+    member_open(&m, team, rank, (size_t)(1 + (rank + 1) % RANKS) * GRANULE);
     window = member_window(&m, 0, GRANULE);
     TAP_EQ("windows on allocations of different sizes",
            member_exchange(&m, window, m.memory, GRANULE - 4, 10), 0);
@@ -233,9 +234,10 @@ static void run_sizes(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* ---- places ---- */
+/* ---- offsets in the flat range ---- */
 
-/* A hole of just the size is used; and parts of one segment that lie at different offsets on the ranks are no window of it. */
+/* A hole of exactly the right size is reused. Parts of one segment at different offsets on the
+ * ranks are no window of that segment. */
 static void run_places(struct harness_team *team, int rank, void *arg)
 {
     symwin_window *windows[3], *part = NULL;
@@ -282,7 +284,8 @@ static CUresult release_and_join(CUmemGenericAllocationHandle handle)
     return CUDA_SUCCESS;
 }
 
-/* A rank that comes to a registration which has failed on the others makes a segment of its own, while theirs is taken down. */
+/* A registration has failed on the other ranks. A rank that joins late creates its own segment,
+ * while theirs is being destroyed. */
 static void late_segment(void)
 {
     struct sw_segment *first = NULL;
@@ -342,8 +345,8 @@ static void run_raw(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* Memory that no handle type was asked for cannot be bound to a multicast object, which is no
- * reason to refuse a window. */
+/* Memory without a handle type cannot be bound to a multicast object. That is no reason to refuse a
+ * window. */
 static void run_unshareable(struct harness_team *team, int rank, void *arg)
 {
     symwin_window *window = NULL;
@@ -363,7 +366,7 @@ static void run_unshareable(struct harness_team *team, int rank, void *arg)
     host_raw_free(&raw);
 }
 
-/* ---- queries with wrong arguments of a right window ---- */
+/* ---- queries with wrong arguments on a valid window ---- */
 
 static void run_queries(struct harness_team *team, int rank, void *arg)
 {

@@ -1,4 +1,4 @@
-/* Which window an address belongs to: nested, overlapping and adjoining windows, against a plain
+/* Which window an address belongs to: nested, overlapping and adjacent windows, against a linear
  * search, and while windows come and go. */
 #include <stdatomic.h>
 
@@ -21,7 +21,7 @@ static const struct {
 
 static const struct {
     size_t offset, bytes;
-    int want, without_nested; /* which window, before and after NESTED was given up */
+    int want, without_nested; /* expected window, before and after NESTED is deregistered */
 } lookups[] = {
     {0, 1, WHOLE, WHOLE},
     {999, 1, WHOLE, WHOLE},
@@ -98,16 +98,16 @@ static void run_table(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* ---- against a plain search ---- */
+/* ---- against a linear search ---- */
 
 enum { MANY = 300, SPACE = 20000, LOOKUPS = 4000 };
 
 struct interval {
     size_t begin, end;
-    symwin_window *window; /* NULL: given up */
+    symwin_window *window; /* NULL: deregistered */
 };
 
-/* How long the smallest interval is that contains all of it; 0: none does. */
+/* Length of the smallest interval that contains the whole range; 0: there is none. */
 static size_t smallest(const struct interval *all, size_t begin, size_t end)
 {
     size_t best = 0;
@@ -205,7 +205,7 @@ static void *reader_main(void *arg)
         if (slot % 2 == 0) {
             r->wrong += status != SYMWIN_OK || window != r->hunt->staying[slot / 2];
         } else if (status == SYMWIN_OK) {
-            /* It may have been given up again meanwhile. */
+            /* It may have been deregistered meanwhile. */
             r->found++;
             if (symwin_window_query(m->comm, window, &info) == SYMWIN_OK)
                 r->wrong += (unsigned char *)info.ptr > (unsigned char *)ptr ||
@@ -217,7 +217,7 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-/* All COMING windows live at the same time, then go in another order. */
+/* All COMING windows exist at the same time, then they are deregistered in another order. */
 static void come_and_go(struct member *m)
 {
     static symwin_window *windows[COMING];
@@ -273,7 +273,7 @@ static void run_readers(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(m.memory), "symwin_mem_free");
 }
 
-/* ---- an address with a second life ---- */
+/* ---- an address that is used again ---- */
 
 static void run_reuse(struct harness_team *team, int rank, void *arg)
 {

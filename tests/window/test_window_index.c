@@ -1,5 +1,5 @@
-/* The registry against a plain list: random windows that nest, overlap and repeat, searched after every
- * change; and readers that search while a writer changes it.
+/* The window index against a plain list: random windows that nest, overlap and repeat, searched
+ * after every change; and readers that search while a writer changes the index.
  */
 #include "harness.h"
 
@@ -18,7 +18,8 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-/* What the header promises, the slow way: the best kind of hit, and the size of the smallest window. */
+/* Linear search for what the header promises: the best kind of hit, and the size of the smallest
+ * window. */
 static enum sw_found model_find(const struct model *m, uintptr_t begin, size_t bytes, size_t *size)
 {
     enum sw_found found = SW_FOUND_NONE;
@@ -85,7 +86,7 @@ static void test_model(void)
         for (i = 0; i < 20; i++)
             wrong += !agree(index, &m, 900 + next_random(&random) % (SPAN + 300),
                             next_random(&random) % 60);
-        /* The ends of a window, to the byte. */
+        /* Tests a window's ends to the byte. */
         if (m.count > 0) {
             const struct sw_window_index_entry *e =
                 &m.entries[next_random(&random) % (uint64_t)m.count];
@@ -123,7 +124,7 @@ struct traffic {
     _Atomic long wrong;
 };
 
-/* Window 1 is always there; whatever else comes and goes lies inside it. */
+/* Window 1 is always there. All others lie inside it. */
 static void *read_all(void *arg)
 {
     struct traffic *t = arg;

@@ -1,4 +1,4 @@
-/* Multicast addresses of windows: where there are some, where all ranks do without alike. */
+/* Multicast addresses of windows: where they exist, and where all ranks go without. */
 #include "child.h"
 #include "window_cases.h"
 
@@ -22,7 +22,7 @@ static void expect_none(const char *name, struct member *m, const symwin_window 
     tap_ok(ptr == untouched, "%s: the out-pointer is untouched", name);
 }
 
-/* A window that insists is refused on every rank, and nothing stays. */
+/* A window that requires multicast is refused on every rank and leaves nothing behind. */
 static void expect_refused(const char *name, struct member *m, symwin_status want,
                            const char *words)
 {
@@ -101,7 +101,7 @@ static void run_present(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* A window without multicast, then one that insists on the same memory. */
+/* A window without multicast, then one on the same memory that requires it. */
 static void run_later(struct harness_team *team, int rank, void *arg)
 {
     symwin_window *without = NULL, *with = NULL;
@@ -143,7 +143,7 @@ static unsigned calls_of_teardown(struct member *m, unsigned flags)
         member_deregister(m, window);
     harness_barrier(m->team);
     if (m->rank == 0) {
-        sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 1); /* counts, and fails nothing */
+        sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 1); /* counts, fails nothing */
         member_deregister(m, window);
         calls = sw_emu_calls();
         sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
@@ -152,7 +152,7 @@ static unsigned calls_of_teardown(struct member *m, unsigned flags)
     return calls;
 }
 
-/* An object that goes takes its bindings along, but drivers want them undone before. */
+/* Destroying a multicast object removes its bindings, but drivers want them unbound first. */
 static void run_teardown(struct harness_team *team, int rank, void *arg)
 {
     unsigned with, without;
@@ -173,7 +173,7 @@ static void run_teardown(struct harness_team *team, int rank, void *arg)
 struct without {
     const char *name;
     unsigned comm_flags;
-    int devices; /* that the ranks are dealt over; 0: one each */
+    int devices; /* to distribute the ranks over; 0: one for each rank */
 };
 
 static void run_without(struct harness_team *team, int rank, void *arg)
@@ -202,9 +202,9 @@ static void run_without(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* ---- where it runs out ---- */
+/* ---- where multicast objects run out ---- */
 
-enum { MOST_OBJECTS = 128 }; /* of the emulated machine */
+enum { MOST_OBJECTS = 128 }; /* in the emulated machine */
 
 static void take_all(CUmemGenericAllocationHandle objects[MOST_OBJECTS])
 {
@@ -250,7 +250,7 @@ static void run_exhausted(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* One rank cannot bind its memory: all do without, or all are refused. */
+/* One rank cannot bind its memory: all ranks go without multicast, or all are refused. */
 static void run_one_cannot(struct harness_team *team, int rank, void *arg)
 {
     symwin_window *window = NULL;
@@ -260,7 +260,7 @@ static void run_one_cannot(struct harness_team *team, int rank, void *arg)
 
     (void)arg;
     member_open(&m, team, rank, GRANULE);
-    /* Memory without handle types cannot be bound to an object that has some. */
+    /* Memory without a handle type cannot be bound to an object that has one. */
     raw = host_raw_alloc(m.device, GRANULE, rank == 2 ? 0 : SYMWIN_HANDLE_POSIX_FD);
     own = m;
     own.memory = (void *)(uintptr_t)raw.ptr;

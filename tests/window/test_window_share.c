@@ -1,12 +1,13 @@
-/* What windows share: one mapping for all on the same allocations, references that go in any order,
- * handles that die for ever, communicators side by side, the end of the flat range. */
+/* What windows share: one mapping for all windows on the same allocations, references released in
+ * any order, handles that stay invalid, communicators side by side, and the end of the flat
+ * range. */
 #include "window_cases.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 
 enum { RANKS = 4 };
 
-/* What is mapped, counted while no rank does anything. */
+/* Counts what is mapped while no rank does anything. */
 static struct sw_emu_live counted(struct member *m)
 {
     struct sw_emu_live live;
@@ -28,7 +29,7 @@ static unsigned calls_of_register(struct member *m, size_t offset, symwin_window
 {
     unsigned calls;
 
-    sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 0); /* counts, and fails nothing */
+    sw_emu_fail_nth(1000000, CUDA_ERROR_UNKNOWN, 0, 0); /* counts, fails nothing */
     *window = member_window(m, offset, 1000);
     calls = sw_emu_calls();
     sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
@@ -50,7 +51,7 @@ static void run_same(struct harness_team *team, int rank, void *arg)
     none = counted(&m);
     windows[0] = member_window(&m, 0, GRANULE);
     first = counted(&m);
-    /* Every rank's part of the flat range, and the multicast addresses. */
+    /* Every rank's part of the flat range, and the multicast mapping. */
     TAP_EQ("the first window maps the allocations", maps_more(&none, &first), RANKS + 1);
     for (i = 1; i < MOST; i++) {
         const unsigned now = calls_of_register(&m, (size_t)i * 11, &windows[i]);
@@ -74,7 +75,7 @@ static void run_same(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* Pairs other allocations than the windows before: the offset cannot be shared. */
+/* Pairs other allocations than the earlier windows do, so it cannot share their offset. */
 static void run_permuted(struct harness_team *team, int rank, void *arg)
 {
     symwin_window *both[2], *crossed, *again;
@@ -133,7 +134,7 @@ static void run_orders(struct harness_team *team, int rank, void *arg)
             host_must(symwin_window_register(m.comm, host_at(memory[i % SETS], (size_t)i * 8), 8, 0,
                                              &windows[i]),
                       "symwin_window_register");
-        for (i = WINDOWS; i > 0; i--) { /* each rank in an order of its own */
+        for (i = WINDOWS; i > 0; i--) { /* each rank in its own order */
             const size_t at = host_random(&state) % (size_t)i;
 
             member_deregister(&m, windows[at]);
@@ -148,7 +149,7 @@ static void run_orders(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* Ranks register the next window while others have not given up the one before, or have. */
+/* Ranks register the next window while some ranks still have the previous one. */
 static void run_races(struct harness_team *team, int rank, void *arg)
 {
     enum { TURNS = 200 };
@@ -185,7 +186,7 @@ static void run_races(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* A rank that gave up its window and comes back holds the segment like any other. */
+/* A rank that deregistered its window and registers again holds the segment like any other. */
 static void run_return(struct harness_team *team, int rank, void *arg)
 {
     symwin_window *first, *second;
@@ -334,7 +335,7 @@ static struct late {
 static const struct sw_stretch late_stretches[4] = {
     {0, GRANULE, 1}, {0, GRANULE, 1}, {0, GRANULE, 1}, {0, GRANULE, 1}};
 
-/* Rank 1 comes to the segment when rank 0, which was the only one to hold it, is taking it down. */
+/* Rank 1 joins the segment while rank 0, its only holder, destroys it. */
 static CUresult join_late(CUdeviceptr ptr, size_t size)
 {
     if (late.joined == NULL)
@@ -378,8 +379,8 @@ static void run_full(struct harness_team *team, int rank, void *arg)
     symwin_window *first, *second = SENTINEL;
 
     (void)arg;
-    /* A stride is as long as the device's memory; a window that pairs a large allocation with small
-     * ones takes as much as the large one. */
+    /* A stride is as long as the device's memory. A window that pairs a large allocation with small
+     * ones takes as much room as the large one. */
     member_open(&large, team, rank, (size_t)320 * GRANULE);
     small = large;
     small.memory = host_alloc(large.device, GRANULE);
@@ -440,7 +441,7 @@ int main(void)
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
         harness_run(RANKS, cases[i].body, &id);
-        symwin_unique_id_release(&id); /* most cases have no use for it */
+        symwin_unique_id_release(&id); /* most cases do not use it */
         harness_no_leaks(cases[i].name, &before);
     }
     full_range();

@@ -1,5 +1,5 @@
-/* Windows where multicast objects are of larger granules than memory: what cannot be bound has no multicast, or is refused
- * where it was asked for, and alike on all ranks.
+/* Windows where multicast granules are larger than memory granules. Memory that cannot be bound has
+ * no multicast, and a window that requires it is refused, on all ranks alike.
  */
 #include "window_cases.h"
 
@@ -7,7 +7,7 @@
 
 enum { RANKS = 4 };
 
-/* Whether the window has multicast: the same on all ranks, with an address or a sentence. */
+/* Whether the window has multicast: the same on all ranks, with an address or an error text. */
 static int has_multicast(struct member *m, const char *name, const symwin_window *window)
 {
     const int has = (member_query(m, window).transports & SYMWIN_TRANSPORT_MULTICAST) != 0;
@@ -31,7 +31,7 @@ static int has_multicast(struct member *m, const char *name, const symwin_window
     return has;
 }
 
-/* A window that insists is refused with these words on every rank. */
+/* A window that requires multicast is refused with these words on every rank. */
 static void refused(struct member *m, const char *name, void *at, size_t bytes, const char *words)
 {
     symwin_window *window = NULL;
@@ -40,7 +40,7 @@ static void refused(struct member *m, const char *name, void *at, size_t bytes, 
                 SYMWIN_UNSUPPORTED, words);
 }
 
-/* All-reduces on a window that has multicast, or has not. */
+/* All-reduces on a window with or without multicast. */
 static void sums(struct member *m, const char *name, void *memory, symwin_algo algo)
 {
     const symwin_allreduce_options options = {.size = sizeof options, .algo = algo};
@@ -57,7 +57,7 @@ static void sums(struct member *m, const char *name, void *memory, symwin_algo a
     harness_barrier(m->team);
 }
 
-/* Allocations shorter than a unit. */
+/* Allocations shorter than a multicast granule. */
 static void run_short(struct harness_team *team, int rank, void *arg)
 {
     symwin_window *window;
@@ -76,8 +76,8 @@ static void run_short(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
-/* Two units and a half, one rank's longer by a granule, at offsets that go up by a granule: the one at the begin of a unit
- * can be bound, and others cannot. */
+/* Two and a half multicast granules, on one rank longer by a memory granule, at offsets that rise
+ * by one memory granule. Only the window that begins at a multicast granule can be bound. */
 static void run_long(struct harness_team *team, int rank, void *arg)
 {
     enum { STEPS = 8 << 20 >> 21 };
