@@ -1,7 +1,7 @@
 /* What a rank offers a channel's other end is looked at before it is believed: where its counters are, and its memory. Rank 1 is the test,
  * which sends letters and makes no end.
  */
-#include "host_cases.h"
+#include "harness.h"
 #include "src/channel/channel.h"
 
 enum { LANES = 4, TIMEOUT_MS = 5000 };

@@ -9,7 +9,7 @@
 
 #include "emu/emu.h"
 #include "emu/emu_access.h"
-#include "host_cases.h"
+#include "harness.h"
 #include "kernel_job.h"
 #include "reference.h"
 #include "src/driver/driver.h"

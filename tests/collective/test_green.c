@@ -1,7 +1,7 @@
 /* Streams of green contexts, which have some of a device's multiprocessors: grids are resident there. On the emulated
  * driver, and on a GPU (gpu_green.t), which ranks may share.
  */
-#include "host_cases.h"
+#include "harness.h"
 
 enum { RANKS = 2, COUNT = 1 << 18, BYTES = 4 * COUNT };
 

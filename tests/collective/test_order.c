@@ -8,7 +8,7 @@
  */
 #include <ctype.h>
 
-#include "host_cases.h"
+#include "harness.h"
 
 #if defined(__SANITIZE_THREAD__) /* which looks at each element for its time */
 enum { COUNT = 1 << 13 };

@@ -1,7 +1,7 @@
 /* Machines whose devices are not all alike: several ranks on some of them and one on others, old ones beside new
  * ones, and such that are no peers. What is chosen must be the same on all ranks.
  */
-#include "host_cases.h"
+#include "harness.h"
 #include "src/collective/select.h"
 
 enum { RANKS = 3, COUNT = 1 << 20 /* f32 */, LARGE = 4 * COUNT, BYTES = LARGE * 4 };

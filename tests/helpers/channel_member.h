@@ -7,7 +7,7 @@
 #define SYMWIN_TESTS_CHANNEL_MEMBER_H
 
 #include "channel_args.h"
-#include "host_cases.h"
+#include "harness.h"
 
 struct member {
     struct harness_team *team;

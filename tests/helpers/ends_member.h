@@ -6,7 +6,7 @@
 #define SYMWIN_TESTS_ENDS_MEMBER_H
 
 #include "ends_kernels.h"
-#include "host_cases.h"
+#include "harness.h"
 
 extern const struct sw_emu_image ends_image;
 

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "host_cases.h"
+#include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { PROCESSES_LIMIT_S = 120 };

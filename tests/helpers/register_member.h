@@ -2,7 +2,7 @@
 #ifndef SYMWIN_TESTS_REGISTER_MEMBER_H
 #define SYMWIN_TESTS_REGISTER_MEMBER_H
 
-#include "host_cases.h"
+#include "harness.h"
 
 enum { COUNT = 4096, BYTES = 4 * COUNT, SHORT_MS = 1500 };
 

@@ -3,7 +3,7 @@
 #ifndef SYMWIN_TESTS_SPAN_CASES_H
 #define SYMWIN_TESTS_SPAN_CASES_H
 
-#include "host_cases.h"
+#include "harness.h"
 
 enum { SPAN_MOST = 64, SPAN_RANKS = 4, SPAN_CUTS = 3 };
 

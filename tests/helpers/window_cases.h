@@ -2,7 +2,7 @@
 #ifndef SYMWIN_TESTS_WINDOW_CASES_H
 #define SYMWIN_TESTS_WINDOW_CASES_H
 
-#include "host_cases.h"
+#include "harness.h"
 
 struct member {
     struct harness_team *team;

@@ -1,7 +1,7 @@
 /* Memory: sizes, flags, what an address is, freeing, exhaustion. Export and import are in
  * test_share.c. */
 #include "child.h"
-#include "host_cases.h"
+#include "harness.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 

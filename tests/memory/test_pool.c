@@ -2,7 +2,7 @@
  * in chunks, a device that is full. test_alloc.c has what any allocation promises. On GPUs (gpu_pool.t) all but the device that
  * is full and calls that fail. */
 #include "child.h"
-#include "host_cases.h"
+#include "harness.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 

@@ -1,7 +1,7 @@
 /* Carving: random takes and gives against a plain model, places that depend on the calls alone, memory that joins again. */
 #include "src/memory/suballoc.h"
 
-#include "host_cases.h"
+#include "harness.h"
 
 enum { UNITS = 4096, MOST = 700, LONGEST = 300 };
 

@@ -8,7 +8,7 @@
  * It prints one line a case, and whatever is wrong.
  */
 #include "faults.h"
-#include "harness.h"
+#include "tap.h"
 
 #include <dlfcn.h>
 #include <stdint.h>
