@@ -2,7 +2,7 @@
  * and communicators made of parts of one. Threads and processes. */
 #include <sys/resource.h>
 
-#include "process_cases.h"
+#include "processes.h"
 
 /* ---- a stand-in for MPI: ranks are threads, one communicator ---- */
 

@@ -1,7 +1,7 @@
 /* Programs that a rank's process starts, by posix_spawn(), whenever it likes: they get no descriptor of the library's. */
 #include <spawn.h>
 
-#include "process_cases.h"
+#include "processes.h"
 
 extern char **environ;
 

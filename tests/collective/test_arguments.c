@@ -2,7 +2,7 @@
  * and the value, nothing written, nothing lost, and a communicator that works afterwards. */
 #include <unistd.h>
 
-#include "comm_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 

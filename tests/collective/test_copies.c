@@ -1,6 +1,6 @@
 /* The all-reduce by copies on the emulated driver: see copies_cases.h; and what goes wrong in one. */
-#include "comm_cases.h"
 #include "copies_cases.h"
+#include "windows.h"
 
 #if defined(__SANITIZE_THREAD__)
 /* What fails once kernels run leaves copies that go on over what a peer is reading, or, where ranks disagree about the

@@ -1,6 +1,6 @@
 /* Ranks on several hosts, one of which decides how their communicator ends: what the others say before it has, and who
  * hears of it. */
-#include "process_cases.h"
+#include "processes.h"
 
 enum { STOPPED_MS = 300 };
 

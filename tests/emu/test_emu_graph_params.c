@@ -1,5 +1,5 @@
 /* The emulated driver's graphs: parameters of a kernel that are set in an instantiated one. */
-#include "emu_graph.h"
+#include "emu_stream.h"
 
 static CUresult set(CUgraphExec exec, CUgraphNode node, CUfunction f, unsigned blocks, uint32_t x)
 {

@@ -2,19 +2,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "emu_words.h"
+#include "emu_stream.h"
 
 void sw_emu_clear_sticky(void);
 
 /* ---- helpers --------------------------------------------------------------------------------- */
-
-static CUevent event_new(void)
-{
-    CUevent e = NULL;
-
-    (void)sw_emu_cuEventCreate(&e, CU_EVENT_DEFAULT);
-    return e;
-}
 
 static void nap_ms(long ms)
 {
@@ -34,7 +26,7 @@ static uint32_t get(int i)
 }
 
 /* The gate: work behind it in a stream runs when the test opens it. */
-enum { GATE = 0, SEEN = 1, OTHER = 2, WIDE = 4 };
+enum { SEEN = 1, OTHER = 2, WIDE = 4 };
 
 static void gate_close(CUstream s)
 {

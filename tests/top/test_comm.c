@@ -2,7 +2,7 @@
  * in test_comm_failure.c. */
 #include <unistd.h>
 
-#include "comm_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_comm *)(uintptr_t)0x5e5e5e5e)
 

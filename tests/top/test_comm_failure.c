@@ -1,5 +1,5 @@
 /* Communicators in trouble: ranks that leave, abort, come late, call other things or call twice. */
-#include "comm_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 

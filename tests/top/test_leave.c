@@ -1,7 +1,7 @@
 /* A rank that destroys its communicator while others go on: what still waits for it ends soon with PEER_LOST and its name,
  * on all of them alike, and what it has taken part in completes. Ranks are threads, processes, or processes of two hosts.
  */
-#include "places.h"
+#include "processes.h"
 
 /* Beside other tests a rank waits for a processor, and with a sanitizer a kernel takes long to look. ThreadSanitizer has
  * no room for many threads. */
@@ -268,6 +268,6 @@ int main(void)
         for (story = 0; story < STORIES; story++)
             for (i = 0; i < sizeof algos / sizeof algos[0]; i++)
                 if (story < HOST_CALL || i == 0)
-                    run(&places[place], (struct way){(enum story)story, algos[i]});
+                    run(&places_all[place], (struct way){(enum story)story, algos[i]});
     return tap_done();
 }

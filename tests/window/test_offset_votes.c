@@ -2,7 +2,7 @@
  * less than the start would move it back: it is named, on all ranks; one that never agrees keeps the others for a limited time.
  * Before that the ranks vote for what their memory is. The linker puts the votes here into a rank's mouth.
  */
-#include "window_cases.h"
+#include "windows.h"
 
 enum { RANKS = 3, LIAR = 1, SOON_MS = 300 };
 

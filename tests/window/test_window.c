@@ -1,6 +1,6 @@
 /* Windows: what can be registered and what cannot, and that all ranks get one answer. Sharing,
  * lookup and multicast have files of their own. */
-#include "window_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 

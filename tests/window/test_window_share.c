@@ -1,6 +1,6 @@
 /* What windows share: one mapping for all on the same allocations, references that go in any order,
  * handles that die for ever, communicators side by side, the end of the flat range. */
-#include "window_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 

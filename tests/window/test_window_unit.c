@@ -1,7 +1,7 @@
 /* Windows where multicast objects are of larger granules than memory: what cannot be bound has no multicast, or is refused
  * where it was asked for, and alike on all ranks.
  */
-#include "window_cases.h"
+#include "windows.h"
 
 #define UNIT ((size_t)8 << 20)
 
