@@ -1,5 +1,5 @@
 /* symwin/channel.cuh: signals that are never reset, packets, limits of waits, fetch and add. Ranks as threads, on windows. */
-#include "channel_member.h"
+#include "device_member.h"
 
 enum { BYTES = 1 << 16, TURNS = 200, DRAWS = 50 };
 

@@ -1,7 +1,7 @@
 /* Channels between processes, on one host and on several: deaths, descriptors that run out, letters that lie. */
 #include <sys/resource.h>
 
-#include "ends_member.h"
+#include "device_member.h"
 #include "processes.h"
 #include "src/channel/channel.h"
 

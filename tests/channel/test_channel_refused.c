@@ -1,6 +1,6 @@
 /* Channels that cannot be: bad arguments, ends that do not fit each other, ranks that are late or gone, waits that end. Each
  * gets a status and a sentence, the same on both ranks where both take part. */
-#include "ends_member.h"
+#include "device_member.h"
 
 enum { SHORT_MS = 400 };
 
@@ -310,7 +310,7 @@ int main(void)
     struct harness_leaks before;
 
     harness_start();
-    (void)ends_code();
+    (void)device_code();
     before = harness_leaks_now();
     harness_run(2, arguments, NULL);
     harness_run(2, misfits, &id);

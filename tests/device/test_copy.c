@@ -3,7 +3,7 @@
  *
  *   test_copy get|put BYTES [BLOCKS THREADS PIECES PIECE_BYTES]   times such a copy by both ranks at once, in GB/s for each
  *                                                                 direction; PIECES 0: by threads */
-#include "channel_member.h"
+#include "device_member.h"
 
 enum { BYTES = 1 << 19, MARGIN = 160, LONGEST = 100000, TURNS = 200 };
 

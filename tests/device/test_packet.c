@@ -1,6 +1,6 @@
 /* symwin/packet.cuh: packets of 8 and 16 bytes and lines, by all groups and of all sizes, call after call on the same places
  * by an epoch that the device counts; what is not there is not taken. Two ranks as threads, on windows. */
-#include "channel_member.h"
+#include "device_member.h"
 
 enum { BYTES = 1 << 18, ROOM = BYTES / 16, CALLS = 12 };
 
