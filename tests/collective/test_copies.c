@@ -1,5 +1,5 @@
-/* The all-reduce by copies on the emulated driver: see copies_cases.h; and what goes wrong in one. */
-#include "copies_cases.h"
+/* The all-reduce by copies on the emulated driver: see allreduce_cases.h; and what goes wrong in one. */
+#include "allreduce_cases.h"
 #include "windows.h"
 
 #if defined(__SANITIZE_THREAD__)

@@ -1,6 +1,6 @@
-/* The all-reduce by copies on real GPUs: see copies_cases.h. SYMWIN_TEST_RANKS: how many ranks, each on a GPU of
+/* The all-reduce by copies on real GPUs: see allreduce_cases.h. SYMWIN_TEST_RANKS: how many ranks, each on a GPU of
  * its own; else as many as there are GPUs, and four where ranks are processes. */
-#include "copies_cases.h"
+#include "allreduce_cases.h"
 #include "harness.h"
 
 int main(void)
