@@ -10,7 +10,7 @@
 #include "emu/emu.h"
 #include "emu/emu_access.h"
 #include "harness.h"
-#include "kernel_job.h"
+#include "kernel_team.h"
 #include "reference.h"
 #include "src/driver/driver.h"
 

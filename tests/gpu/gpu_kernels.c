@@ -2,7 +2,7 @@
  * multicast: on a shared host that is not for tests to use. */
 #include <stdlib.h>
 
-#include "kernel_cases.h"
+#include "kernel_team.h"
 #include "src/driver/driver.h"
 #include "src/driver/fatbins.h"
 #include "tap.h"

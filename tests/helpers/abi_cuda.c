@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "abi_found.h"
+#include "abi_list.h"
 
 #ifdef HAVE_CUDA_H
 #include <cuda.h>
@@ -18,7 +18,6 @@
 #if defined(CUDA_VERSION) && CUDA_VERSION >= 12040
 #include <cudaTypedefs.h>
 
-#include "abi_list.h"
 #include "src/driver/driver_list.h"
 
 /* Two entry points go by a name of their own in driver_list.h. */
