@@ -1,7 +1,7 @@
 /* What one rank knows alone decides nothing: a driver that calls back late, on some ranks or all; ranges that each rank cuts
  * in its own way; neighbours in a page; memory that is freed and is other memory then. And no window goes under a call. */
 #include "emu/emu.h"
-#include "register_member.h"
+#include "user_memory.h"
 
 enum { MOST_RANKS = 4 };
 

@@ -1,7 +1,7 @@
 /* A captured call whose rank has no host memory at some step: all ranks have one status, what nobody has registered fails no
  * call, and no graph's reference stays behind: the buffers can be freed. */
-#include "register_member.h"
 #include "steps.h"
+#include "user_memory.h"
 
 enum { RANKS = 2, VICTIM = 1, MOST = 64 };
 

@@ -1,5 +1,5 @@
 /* Faults swept through registrations of windows on several physical allocations. */
-#include "span_cases.h"
+#include "user_memory.h"
 
 struct state {
     int on;

@@ -1,7 +1,6 @@
 /* Registered buffers on several physical allocations that lie side by side: cut alike and differently on the ranks, in parts that
  * overlap, captured, and remapped. Ranks as threads. */
-#include "register_member.h"
-#include "span_cases.h"
+#include "user_memory.h"
 
 /* Reduces `count` words in place on each rank's own address; how many are wrong. */
 static int wrong_sums(struct member *m, void *at, size_t count, uint32_t salt)
