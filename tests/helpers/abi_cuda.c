@@ -1,6 +1,6 @@
 /* The same facts of CUDA's cuda.h, and whether its functions are those of driver_list.h.
  *
- * * cudaTypedefs.h has one type for every version of every entry point: PFN_cuMemAlloc_v3020. That
+ * cudaTypedefs.h has one type for every version of every entry point: PFN_cuMemAlloc_v3020. That
  * is the type of what cuGetProcAddress returns for this name and version, so driver_list.h is
  * compared with these types. The functions of cuda.h are not used: their names are macros that
  * change with its version. The Makefile defines HAVE_CUDA_H where both headers are there. */

@@ -1,11 +1,11 @@
 /* Fault sweeps: every driver call that a public call makes fails once, one after another.
  *
- * * In each case the N-th driver call of one rank fails, N = 1, 2, ... until the public call makes
+ * In each case the N-th driver call of one rank fails, N = 1, 2, ... until the public call makes
  * fewer calls than N. Each N runs twice: only that call fails, or it and all later ones. The
  * checks: all ranks of a collective call return one status, out-pointers are set on success only, a
  * failure has a text, nothing is left behind, and without a fault the call succeeds.
  *
- * * The test defines `struct state` before it includes this: what a rank holds from setup over the
+ * The test defines `struct state` before it includes this: what a rank holds from setup over the
  * call under test to cleanup. All of it begins as zeros, except `on`, the rank's device. `comm` is
  * the rank's communicator. */
 #ifndef SYMWIN_TESTS_FAULT_SWEEP_H
