@@ -86,8 +86,8 @@ static void plain_memory(struct member *m, size_t count)
         return;
     member_ok(m, sw_check(sw_drv.cuMemAlloc(&memory, (count + 1) * 4), "cuMemAlloc"), "cuMemAlloc");
     plain = memory + (CUdeviceptr)(m->rank % 2) * 4;
-    harness_barrier(
-        m->team); /* cuMemAlloc may wait for the device: no kernel may wait for this rank */
+    /* cuMemAlloc may wait for the device: no kernel may wait for this rank. */
+    harness_barrier(m->team);
     member_ok(m,
               symwin_memcpy(m->device, (void *)(uintptr_t)plain, s->inputs[m->rank], count * 4,
                             m->stream),

@@ -48,7 +48,7 @@ struct board {
     struct plan plan;
     atomic_int round, done, quit;
     symwin_unique_id id;
-    atomic_int id_made; /* -1: it could not be made */
+    atomic_int id_made; /* -1: creation failed */
     char hit[32];       /* the call that failed first, "": none */
     int hit_rank;       /* whose thread made it; -1: the poll thread */
     struct {
@@ -141,8 +141,8 @@ static symwin_status reduce(struct life *l, uint32_t *in, uint32_t *out)
 }
 
 /* Two channels with a neighbour, on a window and on other memory; the communicator's destruction
- * closes one of them. The rank that fails first aborts for all; its neighbour gets the same status.
- */
+ * closes one of them. The rank that fails first aborts for all;
+ * its neighbour gets the same status. */
 static symwin_status make_channels(struct life *l)
 {
     symwin_channel_end *ends[2] = {NULL, NULL};
@@ -168,8 +168,7 @@ static symwin_status make_channels(struct life *l)
 
 static symwin_status live(struct processes *p, struct life *l, enum stage stage)
 {
-    /* With a fault a rank may never join, so the bootstrap timeout is short. Without one all join.
-     */
+    /* With a fault a rank may never join, so the bootstrap timeout is short. */
     const enum kind kind = board_of(p)->plan.kind;
     const int patient = kind == NOTHING || kind == INTERRUPTION;
     const symwin_comm_options options = {.size = sizeof options,
@@ -344,7 +343,7 @@ static void one_round(struct processes *p, int process, int fds)
         pthread_join(threads[r], NULL);
     end_steps(b, process);
     if (process == 0)
-        symwin_unique_id_release(&b->id); /* if the ranks had no use for it */
+        symwin_unique_id_release(&b->id); /* if no rank used it */
     wait_until_clean(b, process, fds);
 }
 

@@ -367,7 +367,7 @@ static void test_mismatch(const struct kernel_cases *cases, symwin_algo algo)
         else
             team_launch(&team, &job.call, r);
     }
-    for (r = 0; r < team.nranks; r++) /* before any state is read: peers write verdicts there */
+    for (r = 0; r < team.nranks; r++) /* all, before a state is read: peers use it too */
         team_wait(&team, r);
     for (r = 0; r < team.nranks; r++) {
         const struct sw_kernel_report *report = team.report[r];

@@ -124,8 +124,7 @@ HARNESS_UNUSED int allocations(const struct member *m)
     return info.allocations;
 }
 
-/* Calls of all ranks on memory that cannot be shared: after them, ended registrations are closed.
- */
+/* Calls of all ranks on memory that cannot be shared. After them, ended registrations are gone. */
 HARNESS_UNUSED void meet(const struct member *m)
 {
     enum { ROUNDS = 5 };
@@ -214,8 +213,7 @@ struct span {
     int device;
     /* Its context is current in the thread from span_make() to span_free(). */
     struct sw_scope scope;
-    /* The reservation, and the first allocation in it. The first and the last granule stay empty.
-     */
+    /* The reservation, whose first and last granule stay empty, and the first allocation. */
     CUdeviceptr range, base;
     size_t range_bytes, bytes;
     int count;
