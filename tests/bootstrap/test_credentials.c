@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 
 #include "hostile.h"
-#include "ports.h"
+#include "processes.h"
 
 enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, MAKER = 1, LINGER_S = 6 };
 

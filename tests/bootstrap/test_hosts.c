@@ -8,8 +8,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "ports.h"
-#include "process_cases.h"
+#include "processes.h"
 #include "src/bootstrap/rendezvous.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

@@ -2,7 +2,7 @@
  * communicators split from one. With threads and with processes. */
 #include <sys/resource.h>
 
-#include "process_cases.h"
+#include "processes.h"
 
 /* ---- a stand-in for MPI: ranks are threads, one communicator ---- */
 

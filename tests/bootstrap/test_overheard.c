@@ -3,8 +3,7 @@
  * rendezvous. */
 #include <sys/syscall.h>
 
-#include "ports.h"
-#include "process_cases.h"
+#include "processes.h"
 #include "src/bootstrap/rendezvous.h"
 
 enum { RANKS = 4, MOST = 8 << 20, MOST_IDS = 64, ID_SHOWN = 8 };

@@ -1,5 +1,5 @@
 /* Ranks as processes on one host: creation, windows, all-reduce, and nothing left behind. */
-#include "process_cases.h"
+#include "processes.h"
 
 int main(void)
 {

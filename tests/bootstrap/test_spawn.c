@@ -2,7 +2,7 @@
  * library. */
 #include <spawn.h>
 
-#include "process_cases.h"
+#include "processes.h"
 
 extern char **environ;
 

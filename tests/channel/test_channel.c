@@ -1,6 +1,6 @@
 /* symwin/channel.cuh: signals that are never reset, packets, limits of waits, fetch-and-add. Ranks
  * are threads, on windows. */
-#include "channel_member.h"
+#include "device_member.h"
 
 enum { BYTES = 1 << 16, TURNS = 200, DRAWS = 50 };
 

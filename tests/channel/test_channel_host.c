@@ -2,7 +2,7 @@
  * with lanes; what they hold and release. Ranks are threads, or processes with
  * SYMWIN_TEST_PROCESSES. Errors: test_channel_refused.c.
  */
-#include "ends_member.h"
+#include "device_member.h"
 
 enum { SECOND = 3 * ENDS_BYTES, HALF = 1 << 20 };
 
@@ -414,7 +414,7 @@ int main(void)
     harness_fork();
     harness_load_ahead();
     harness_start();
-    (void)ends_code();
+    (void)device_code();
     before = harness_leaks_now();
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         harness_run(harness_processes > 0 ? harness_processes : 2, cases[i], NULL);

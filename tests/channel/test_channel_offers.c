@@ -1,7 +1,7 @@
 /* A rank checks what its peer offers for a channel's other end: the position of its counters, and
  * its memory. Rank 1 is played by the test, which sends messages and creates no end.
  */
-#include "host_cases.h"
+#include "harness.h"
 #include "src/channel/channel.h"
 
 enum { LANES = 4, TIMEOUT_MS = 5000 };

@@ -2,7 +2,7 @@
  * messages. */
 #include <sys/resource.h>
 
-#include "ends_member.h"
+#include "device_member.h"
 #include "processes.h"
 #include "src/channel/channel.h"
 

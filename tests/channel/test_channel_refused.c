@@ -1,6 +1,6 @@
 /* Channels that cannot work: bad arguments, ends that do not match, late or lost ranks, waits that
  * end. Each case gets a status and an error text, the same on both ranks where both take part. */
-#include "ends_member.h"
+#include "device_member.h"
 
 enum { SHORT_MS = 400 };
 
@@ -312,7 +312,7 @@ int main(void)
     struct harness_leaks before;
 
     harness_start();
-    (void)ends_code();
+    (void)device_code();
     before = harness_leaks_now();
     harness_run(2, arguments, NULL);
     harness_run(2, misfits, &id);

@@ -1,7 +1,7 @@
 /* The all-gather: bytes of every kind come to every rank, whole and nothing beside them, from any
  * memory, in place or not, in graphs, and among all-reduces of the same communicator; what is wrong
  * with a call is said. Also runs on GPUs (gpu_allgather.t). */
-#include "places.h"
+#include "processes.h"
 
 enum { MOST = 8, ROOM = 1 << 17, GUARD = 64, SLOT = 512, REPLAYS = 5 };
 
@@ -441,21 +441,21 @@ int main(void)
     for (i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         struct story story = {NULL};
 
-        right = places_run(&places[0], counts[i], body, &story, &p);
+        right = places_run(&places_all[0], counts[i], body, &story, &p);
         tap_ok(right, "%d ranks of a process", counts[i]);
         processes_free(p);
     }
     for (place = 1; place < places_count(); place++) {
         struct story story = {NULL};
 
-        right = places_run(&places[place], 3, body, &story, &p);
-        tap_ok(right, "3 ranks, %s", places[place].name);
+        right = places_run(&places_all[place], 3, body, &story, &p);
+        tap_ok(right, "3 ranks, %s", places_all[place].name);
         processes_free(p);
     }
     for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct story story = {&rows[i]};
 
-        right = places_run(&places[0], rows[i].nranks, body, &story, &p);
+        right = places_run(&places_all[0], rows[i].nranks, body, &story, &p);
         for (r = 1; r < rows[i].nranks; r++)
             right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
         tap_ok(right, "%s: %s", rows[i].name, p->rank[0].text);

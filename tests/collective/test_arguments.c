@@ -3,7 +3,7 @@
  * afterwards. */
 #include <unistd.h>
 
-#include "comm_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 

@@ -1,6 +1,6 @@
 /* The all-reduce by copies on the emulated driver (copies_cases.h), and its failures. */
-#include "comm_cases.h"
-#include "copies_cases.h"
+#include "allreduce_cases.h"
+#include "windows.h"
 
 #if defined(__SANITIZE_THREAD__)
 /* After a failure, copies go on once kernels run. They overwrite what a peer reads or, where ranks

@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "kernels/kernel_args.h"
-#include "places.h"
+#include "processes.h"
 
 enum { MOST = 4, COUNT = 1024, BYTES = 1 << 16, LATE_MS = 300, TIMEOUT_MS = 100 };
 
@@ -203,15 +203,15 @@ int main(void)
             int right;
 
             if (rows[i].algo == SYMWIN_ALGO_TWOSHOT_MC &&
-                (!places[place].threads || !sw_driver_is_emulated()))
+                (!places_all[place].threads || !sw_driver_is_emulated()))
                 continue;
-            if (rows[i].oddity == O_CLAIMED && !places[place].threads) /* slow */
+            if (rows[i].oddity == O_CLAIMED && !places_all[place].threads) /* slow */
                 continue;
-            right = places_run(&places[place], rows[i].nranks, body, (void *)(uintptr_t)&rows[i],
-                               &p);
+            right = places_run(&places_all[place], rows[i].nranks, body,
+                               (void *)(uintptr_t)&rows[i], &p);
             for (r = 1; r < rows[i].nranks && rows[i].oddity < O_TOLD; r++)
                 right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
-            tap_ok(right, "%s: %s: %s", places[place].name, rows[i].name, p->rank[0].text);
+            tap_ok(right, "%s: %s: %s", places_all[place].name, rows[i].name, p->rank[0].text);
             processes_free(p);
         }
     return tap_done();

@@ -9,8 +9,8 @@
 
 #include "emu/emu.h"
 #include "emu/emu_access.h"
-#include "host_cases.h"
-#include "kernel_job.h"
+#include "harness.h"
+#include "kernel_team.h"
 #include "reference.h"
 #include "src/driver/driver.h"
 

@@ -2,7 +2,7 @@
  * right; and the failure of each of their driver calls (fault_sweep.h).
  */
 #include "allreduce_cases.h"
-#include "host_cases.h"
+#include "harness.h"
 
 enum { COUNT = 3000, BYTES = 4 * COUNT };
 

@@ -1,7 +1,7 @@
 /* Streams of green contexts, which own some of a device's multiprocessors. Grids must be resident
  * on those. Runs on the emulated driver and on GPUs (tests/gpu/both.txt), which ranks may share.
  */
-#include "host_cases.h"
+#include "harness.h"
 
 enum { RANKS = 2, COUNT = 1 << 18, BYTES = 4 * COUNT };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "emu/emu.h"
-#include "kernel_cases.h"
+#include "kernel_team.h"
 #include "src/driver/driver.h"
 
 /* To ThreadSanitizer 72 ranks are nothing that 17 are not, and take it many times as long. */

@@ -9,7 +9,7 @@
  */
 #include <ctype.h>
 
-#include "host_cases.h"
+#include "harness.h"
 
 #if defined(__SANITIZE_THREAD__) /* slow for each element */
 enum { COUNT = 1 << 13 };

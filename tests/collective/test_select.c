@@ -1,6 +1,6 @@
 /* What is chosen: by the model alone, and for calls on a communicator by rows, the model and what was asked for.
  */
-#include "host_cases.h"
+#include "harness.h"
 #include "src/collective/select.h"
 
 #define KIB ((size_t)1 << 10)

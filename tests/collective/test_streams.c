@@ -3,7 +3,7 @@
  */
 #include <time.h>
 
-#include "host_cases.h"
+#include "harness.h"
 
 enum { RANKS = 2, COUNT = 3000, BYTES = COUNT * 4, STREAMS = 3 };
 

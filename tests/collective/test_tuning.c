@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-#include "host_cases.h"
+#include "harness.h"
 #include "src/collective/select.h"
 #include "src/collective/tables.h"
 

@@ -1,6 +1,6 @@
 /* Ranks on several hosts, of which one decides how their communicator ends: what the others report
  * before the decision, and who receives it. */
-#include "process_cases.h"
+#include "processes.h"
 
 enum { STOPPED_MS = 300 };
 

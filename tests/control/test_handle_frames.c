@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include "host_cases.h"
+#include "harness.h"
 #include "src/bootstrap/rendezvous.h"
 #include "src/control/control.h"
 

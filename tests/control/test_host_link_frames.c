@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "host_cases.h"
+#include "harness.h"
 #include "src/bootstrap/rendezvous.h"
 #include "src/control/control.h"
 

@@ -5,7 +5,7 @@
  *
  * This times such a copy by both ranks at once, in GB/s for each direction. PIECES 0: by
  * threads. */
-#include "channel_member.h"
+#include "device_member.h"
 
 enum { BYTES = 1 << 19, MARGIN = 160, LONGEST = 100000, TURNS = 200 };
 

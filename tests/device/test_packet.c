@@ -1,7 +1,7 @@
 /* symwin/packet.cuh: packets of 8 and 16 bytes and lines, for all groups and sizes, call after call
  * on the same memory, with an epoch that the device counts. A packet that has not arrived is not
  * accepted. Two ranks as threads, on windows. */
-#include "channel_member.h"
+#include "device_member.h"
 
 enum { BYTES = 1 << 18, ROOM = BYTES / 16, CALLS = 12 };
 

@@ -1,7 +1,7 @@
 /* symwin/reduce.cuh and, on the emulated driver, symwin/multicast.cuh: every type and operation, by
  * all groups, over all ranks and over teams, of all lengths and alignments, against the plain
  * reference. Nothing beside the result changes. Ranks as threads, on windows. */
-#include "channel_member.h"
+#include "device_member.h"
 #include "reference.h"
 
 enum { BYTES = 1 << 18, MOST = 3000, ROOM = 8 * MOST + 256, GUARD = 64, RANKS = 4 };

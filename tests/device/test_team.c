@@ -1,6 +1,6 @@
 /* symwin/team.cuh: teams of all sizes; barriers of blocks and of grids, of all ranks, of neighbours
  * and across neighbours, never reset; their limits. Ranks as threads, on windows. */
-#include "channel_member.h"
+#include "device_member.h"
 
 enum { BYTES = 1 << 16, WRONG = BYTES - 24 };
 

@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "abi_found.h"
+#include "abi_list.h"
+#include "src/driver/cuda_abi.h"
 #include "tap.h"
+
+const struct abi_fact abi_ours[] = {ABI_FACTS};
 
 static const struct abi_fact *fact(const struct abi_fact *facts, const char *name)
 {

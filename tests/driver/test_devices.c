@@ -1,6 +1,6 @@
 /* Machines with unlike devices: different numbers of ranks on each, old beside new ones, and
  * devices without peer access. The selection must be the same on all ranks. */
-#include "host_cases.h"
+#include "harness.h"
 #include "src/collective/select.h"
 
 enum { RANKS = 3, COUNT = 1 << 20 /* f32 */, LARGE = 4 * COUNT, BYTES = LARGE * 4 };

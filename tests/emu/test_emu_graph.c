@@ -1,5 +1,5 @@
 /* The emulated driver's graphs: capture with its refusals, instantiation, replay. */
-#include "emu_graph.h"
+#include "emu_stream.h"
 
 /* ---- capture and replay ---------------------------------------------------------------------- */
 

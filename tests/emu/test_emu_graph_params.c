@@ -1,5 +1,5 @@
 /* The emulated driver's graphs: setting a kernel's parameters in an instantiated graph. */
-#include "emu_graph.h"
+#include "emu_stream.h"
 
 static CUresult set(CUgraphExec exec, CUgraphNode node, CUfunction f, unsigned blocks, uint32_t x)
 {

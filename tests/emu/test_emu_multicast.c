@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "conformance_team.h"
+#include "conformance.h"
 #include "emu/emu.h"
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -92,7 +92,7 @@ static void bind_given_up(void)
 /* Rules 66 to 68, 83. */
 static void create(void)
 {
-    CUmulticastObjectProp prop = conf_mc_prop(MEMBERS, 2 * unit, 0);
+    CUmulticastObjectProp prop = conf_mc_prop(CONF_MEMBERS, 2 * unit, 0);
     CUmemGenericAllocationHandle mc = 0;
     size_t size = 0, recommended = 0;
     int attribute = 1;
@@ -102,7 +102,7 @@ static void create(void)
     conf_refused(66, "create of a unit and a page", try_create(&prop), WANT(IV));
     prop.size = 0;
     conf_refused(66, "create of no bytes", try_create(&prop), WANT(IV));
-    prop = conf_mc_prop(MEMBERS, 2 * unit, 0);
+    prop = conf_mc_prop(CONF_MEMBERS, 2 * unit, 0);
     prop.flags = 1;
     conf_refused(66, "create with a flag", try_create(&prop), WANT(IV));
     conf_refused(66, "create without properties", try_create(NULL), WANT(IV));
@@ -117,7 +117,7 @@ static void create(void)
     conf_none(68, ACCEPTED, "the emulated driver gives the size asked for and no more");
     conf_none(68, REFUSED, "a capacity above the request is the driver's choice");
 
-    prop = conf_mc_prop(MEMBERS, 3 * unit, 0);
+    prop = conf_mc_prop(CONF_MEMBERS, 3 * unit, 0);
     conf_accepted(83, "the minimum granularity",
                   sw_drv.cuMulticastGetGranularity(&size, &prop, CU_MULTICAST_GRANULARITY_MINIMUM));
     conf_accepted(83, "the recommended granularity",
@@ -136,7 +136,7 @@ static void create(void)
                  WANT(IV));
 
     conf_machine(1, 0);
-    prop = conf_mc_prop(MEMBERS, 2 * unit, 0);
+    prop = conf_mc_prop(CONF_MEMBERS, 2 * unit, 0);
     conf_refused(67, "create without multicast devices", sw_drv.cuMulticastCreate(&mc, &prop),
                  WANT(NS));
     conf_must(sw_drv.cuDeviceGetAttribute(&attribute, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
@@ -166,7 +166,7 @@ static void add_device(void)
 /* Rules 36, 71, 77. A broken fabric is an injected fault. */
 static void broken_fabric(void)
 {
-    CUmulticastObjectProp prop = conf_mc_prop(MEMBERS, 2 * unit, 0);
+    CUmulticastObjectProp prop = conf_mc_prop(CONF_MEMBERS, 2 * unit, 0);
     CUmemGenericAllocationHandle many[1024];
     struct conf_team team;
     CUdeviceptr va;
@@ -383,7 +383,7 @@ static void share(void)
 
     conf_block_make(&block, conf.device, unit, FD);
     bind.mem = block.handle;
-    for (int i = 0; i < MEMBERS - 1; i++)
+    for (int i = 0; i < CONF_MEMBERS - 1; i++)
         conf_must(sw_drv.cuMulticastAddDevice(bind.mc, i), "cuMulticastAddDevice");
     conf_must(sw_drv.cuMemRelease(bind.mc), "cuMemRelease");
     result = conf_import_fd(&bind.mc, fd);
@@ -461,11 +461,11 @@ static void teardown(void)
     conf_must(sw_drv.cuMemMap(va, 2 * unit, 0, team.mc, 0), "cuMemMap");
     conf_must(sw_drv.cuMemSetAccess(va, 2 * unit, &rw, 1), "cuMemSetAccess");
     conf_accepted(82, "unmap of the multicast address", sw_drv.cuMemUnmap(va, 2 * unit));
-    for (int i = 0; i < MEMBERS; i++)
+    for (int i = 0; i < CONF_MEMBERS; i++)
         conf_accepted(82, "then unbind", sw_drv.cuMulticastUnbind(team.mc, i, 0, unit));
     conf_value(82, ACCEPTED, "then close of the descriptor", close(fd), 0);
     conf_accepted(82, "then release of the object", sw_drv.cuMemRelease(team.mc));
-    for (int i = 0; i < MEMBERS; i++)
+    for (int i = 0; i < CONF_MEMBERS; i++)
         conf_block_drop(&team.blocks[i]);
     conf_none(82, REFUSED, "it is an order that is safe");
     conf_must(sw_drv.cuMemAddressFree(va, 2 * unit), "cuMemAddressFree");

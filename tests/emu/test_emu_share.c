@@ -8,7 +8,6 @@
 
 #include "conformance.h"
 #include "emu/share.h"
-#include "emu_wire.h"
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 #define FABRIC CU_MEM_HANDLE_TYPE_FABRIC

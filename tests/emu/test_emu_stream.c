@@ -2,19 +2,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "emu_words.h"
+#include "emu_stream.h"
 
 void sw_emu_clear_sticky(void);
 
 /* ---- helpers --------------------------------------------------------------------------------- */
-
-static CUevent event_new(void)
-{
-    CUevent e = NULL;
-
-    (void)sw_emu_cuEventCreate(&e, CU_EVENT_DEFAULT);
-    return e;
-}
 
 static void nap_ms(long ms)
 {
@@ -33,8 +25,8 @@ static uint32_t get(int i)
     return __atomic_load_n(&host_words[i], __ATOMIC_ACQUIRE);
 }
 
-/* The gate: work behind it in a stream runs once the test opens it. */
-enum { GATE = 0, SEEN = 1, OTHER = 2, WIDE = 4 };
+/* The gate: work behind it in a stream runs when the test opens it. */
+enum { SEEN = 1, OTHER = 2, WIDE = 4 };
 
 static void gate_close(CUstream s)
 {

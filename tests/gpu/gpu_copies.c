@@ -1,6 +1,6 @@
 /* The all-reduce by copies on real GPUs (copies_cases.h). SYMWIN_TEST_RANKS: number of ranks, each
  * with its own GPU. Default: the number of GPUs, or four if ranks are processes. */
-#include "copies_cases.h"
+#include "allreduce_cases.h"
 #include "harness.h"
 
 int main(void)

@@ -2,7 +2,7 @@
  * multicast: tests must not use it on a shared host. */
 #include <stdlib.h>
 
-#include "kernel_cases.h"
+#include "kernel_team.h"
 #include "src/driver/driver.h"
 #include "src/driver/fatbins.h"
 #include "tap.h"

@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 
 #include "bench/rivals/multicast.h"
-#include "host_cases.h"
+#include "harness.h"
 
 enum { COUNT = 1 << 20, BYTES = 4 * COUNT, NCCL_FLOAT = 7, NCCL_SUM = 0 };
 

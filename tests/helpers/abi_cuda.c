@@ -1,32 +1,30 @@
 /* The same facts of CUDA's cuda.h, and whether its functions are those of driver_list.h.
  *
- * cudaTypedefs.h has one type for every version of every entry point: PFN_cuMemAlloc_v3020. That is
- * what cuGetProcAddress gives for that name and version, so the types are compared with those, not
- * with the functions that cuda.h declares (whose names are macros that change with its version).
- * The Makefile defines HAVE_CUDA_H where both headers are there.
- */
+ * cudaTypedefs.h has one type for every version of every entry point: PFN_cuMemAlloc_v3020. That
+ * is the type of what cuGetProcAddress returns for this name and version, so driver_list.h is
+ * compared with these types. The functions of cuda.h are not used: their names are macros that
+ * change with its version. The Makefile defines HAVE_CUDA_H where both headers are there. */
 #include <stddef.h>
 #include <stdint.h>
 
-#include "abi_found.h"
+#include "abi_list.h"
 
 #ifdef HAVE_CUDA_H
 #include <cuda.h>
 #endif
 
-/* Fabric handles, the youngest type that we need, came with 12.4. */
+/* Fabric handles, the newest type that symwin needs, came with 12.4. */
 #if defined(CUDA_VERSION) && CUDA_VERSION >= 12040
 #include <cudaTypedefs.h>
 
-#include "abi_list.h"
 #include "src/driver/driver_list.h"
 
-/* Two entry points go by a name of their own in driver_list.h. */
+/* Entry points with other names in driver_list.h. */
 #define PFN_cuStreamGetCaptureInfo_v2_v11030 PFN_cuStreamGetCaptureInfo_v11030
 #define PFN_cuMulticastBindMem_v2_v13010 PFN_cuMulticastBindMem_v13010
 #define PFN_cuMulticastBindAddr_v2_v13010 PFN_cuMulticastBindAddr_v13010
 
-/* Entry points that came after this cuda.h: a stand-in that ABI_FUNCTION can tell. */
+/* Entry points that are newer than this cuda.h: a type that ABI_FUNCTION recognizes. */
 struct not_declared;
 #if CUDA_VERSION < 13010
 typedef struct not_declared *PFN_cuMulticastBindMem_v13010;

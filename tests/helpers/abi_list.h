@@ -1,11 +1,56 @@
-/* What of cuda_abi.h is compared with CUDA's own cuda.h. Included by two translation units, which see
- * one header each; test_abi.c compares what they found. It also checks that no constant of cuda_abi.h
- * is missing here.
+/* The types, members and constants of cuda_abi.h that are compared with CUDA's cuda.h.
  *
- * X(type), X(type, member), X(constant).
- */
+ * Two translation units include this, and each sees one of the two headers: test_abi.c and
+ * abi_cuda.c. test_abi.c compares what the compiler found in them. It also checks that no constant
+ * of cuda_abi.h is missing here.
+ *
+ * X(type), X(type, member), X(constant). */
 #ifndef SYMWIN_TESTS_ABI_LIST_H
 #define SYMWIN_TESTS_ABI_LIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- what a header says ---- */
+
+struct abi_fact {
+    const char *name; /* "sizeof(CUuuid)", "offsetof(CUmemLocation, id)", "CUDA_ERROR_UNKNOWN" */
+    long long value;
+};
+
+#define ABI_ABSENT 0x7fffffff /* the value of a constant that this cuda.h does not have */
+
+enum abi_signature { ABI_DIFFERS, ABI_AGREES, ABI_NOT_DECLARED };
+
+struct abi_function {
+    const char *name;
+    enum abi_signature signature;
+};
+
+/* Both end with a NULL name. The second has the facts of cuda.h; it is empty without that header.
+ */
+extern const struct abi_fact abi_ours[], abi_cuda[];
+
+/* Whether cuda.h declares what driver_list.h does; ends with a NULL name. */
+extern const struct abi_function abi_functions[];
+
+extern const int abi_cuda_version; /* 0: there was no cuda.h, or one before 12.4 */
+
+/* The facts of the header that is included before. */
+#define ABI_SIZE(type)                                                                             \
+    {"sizeof(" #type ")", (long long)sizeof(type)},                                                \
+        {"_Alignof(" #type ")", (long long)_Alignof(type)},
+#define ABI_MEMBER(type, member)                                                                   \
+    {"offsetof(" #type ", " #member ")", (long long)offsetof(type, member)},                       \
+        {"sizeof(" #type "." #member ")", (long long)sizeof(((type *)0)->member)},
+#define ABI_CONSTANT(name) {#name, (long long)(uintptr_t)(name)},
+#define ABI_FACTS                                                                                  \
+    ABI_TYPES(ABI_SIZE) ABI_MEMBERS(ABI_MEMBER) ABI_CONSTANTS(ABI_CONSTANT)                        \
+    {                                                                                              \
+        NULL, 0                                                                                    \
+    }
+
+/* ---- the list ---- */
 
 #define ABI_TYPES(X)                                                                               \
     X(CUdevice)                                                                                    \

@@ -1,8 +1,5 @@
 #include "allreduce_member.h"
 
-#include <stdint.h>
-
-#include "harness.h"
 #include "reference.h"
 #include "symwin/float.h"
 
@@ -30,13 +27,13 @@ static size_t buffer_bytes(const struct member_shared *s)
     return s->bytes + 2 * MEMBER_GUARD;
 }
 
-/* What lies around an output: unlike the other ranks', so that a peer's shows where it was written. */
+/* The byte around an output. It differs from rank to rank, so that a peer's shows. */
 static unsigned char guard_of(int rank)
 {
     return (unsigned char)(0xa5 + 7 * rank);
 }
 
-/* A process has all ranks' inputs to itself; threads have one rank's each. */
+/* In ranks as processes each has the inputs of all ranks; threads have one rank's each. */
 static int has_inputs_of(const struct member *m, int rank)
 {
     return harness_job != NULL || m->rank == rank;
@@ -45,18 +42,18 @@ static int has_inputs_of(const struct member *m, int rank)
 int member_create(struct member *m, struct harness_team *team, int rank)
 {
     struct member_shared *s = team->arg;
-    const char *blocks = getenv("SYMWIN_TEST_BLOCKS"); /* for tools that leave less room on a GPU */
+    const char *blocks = getenv("SYMWIN_TEST_BLOCKS"); /* for tools that need room on a GPU */
     const symwin_comm_options options = {
         .size = sizeof options,
-        .timeout_ms = 20000,
-        .kernel_timeout_ms = 20000,
+        .timeout_ms = 60000,
+        .kernel_timeout_ms = 60000,
         .slot_bytes = s->slot_bytes,
         .max_blocks = blocks != NULL ? atoi(blocks) : 0,
     };
     const size_t bytes = buffer_bytes(s);
     void *in = NULL;
     void *out = NULL;
-    int good, r;
+    int good, r, i;
 
     *m = (struct member){.team = team,
                          .shared = s,
@@ -70,12 +67,15 @@ int member_create(struct member *m, struct harness_team *team, int rank)
     good = member_ok(
                m, symwin_comm_create(&team->id, team->nranks, rank, m->device, &options, &m->comm),
                "comm_create") &&
-           member_ok(m, symwin_stream_create(m->device, &m->stream), "stream_create") &&
+
            member_ok(m, symwin_mem_alloc(m->device, bytes, 0, &in), "mem_alloc") &&
            member_ok(m, symwin_mem_alloc(m->device, bytes, 0, &out), "mem_alloc") &&
            member_ok(m, symwin_window_register(m->comm, in, bytes, 0, &m->windows[0]),
                      "register") &&
            member_ok(m, symwin_window_register(m->comm, out, bytes, 0, &m->windows[1]), "register");
+    for (i = 0; i < (s->streams > 0 ? s->streams : 1) && good; i++)
+        good = member_ok(m, symwin_stream_create(m->device, &m->streams[i]), "stream_create");
+    m->stream = m->streams[0];
     m->in = in;
     m->out = out;
     harness_barrier(team);
@@ -90,10 +90,11 @@ void member_destroy(struct member *m)
     symwin_comm_destroy(m->comm);
     symwin_mem_free(m->in);
     symwin_mem_free(m->out);
-    if (m->stream != NULL)
-        symwin_stream_destroy(m->device, m->stream);
+    for (r = 0; r < MEMBER_STREAMS; r++)
+        if (m->streams[r] != NULL)
+            symwin_stream_destroy(m->device, m->streams[r]);
     free(m->host);
-    if (has_inputs_of(m, 0)) /* once a process */
+    if (has_inputs_of(m, 0)) /* once in each process */
         m->shared->failed = *m->wrong;
     harness_barrier(m->team);
     for (r = 0; r < m->team->nranks; r++)
@@ -101,8 +102,7 @@ void member_destroy(struct member *m)
             free(m->shared->inputs[r]);
 }
 
-/* Small whole numbers, so that any order of additions gives one result: for multicast, whose order is
- * the hardware's. */
+/* Small whole numbers: for multicast, whose order of additions is the hardware's. */
 static void fill_whole(symwin_type type, unsigned seed, int rank, size_t count, unsigned char *out)
 {
     size_t i;
@@ -139,7 +139,7 @@ static int is_float(symwin_type type)
            type == SYMWIN_F8E4M3 || type == SYMWIN_F8E5M2;
 }
 
-void member_prepare(struct member *m, symwin_type type, symwin_op op, int multicast, unsigned seed,
+void member_prepare(struct member *m, symwin_type type, symwin_op op, int whole, unsigned seed,
                     size_t count)
 {
     struct member_shared *s = m->shared;
@@ -150,7 +150,7 @@ void member_prepare(struct member *m, symwin_type type, symwin_op op, int multic
     for (r = 0; r < m->team->nranks; r++) {
         if (!has_inputs_of(m, r))
             continue;
-        if (multicast && is_float(type))
+        if (whole && is_float(type))
             fill_whole(type, seed, r, count, s->inputs[r]);
         else
             reference_fill(type, op, seed, r, 0, count, s->inputs[r]);
@@ -178,17 +178,23 @@ int member_call(struct member *m, symwin_type type, symwin_op op, const struct p
     int64_t differs;
     size_t i;
 
-    /* Poison what will be written and what lies around it, then put the input in. */
+    /* Poison the output and what lies around it, then write the input. */
     memset(m->host, guard_of(m->rank), buffer_bytes(s));
     member_ok(m, symwin_memcpy(m->device, base, m->host, buffer_bytes(s), m->stream), "poison");
     member_ok(m, symwin_memcpy(m->device, in, s->inputs[m->rank], bytes, m->stream), "input");
     member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
-    /* A sanitizer's copies wait for the whole device, so where ranks share one all must be done. */
+    /* A sanitizer's copies wait for the whole device, so ranks that share one must all be done. */
     harness_barrier(m->team);
     status = symwin_allreduce_with(m->comm, in, out, p->count, type, op, &options, m->stream);
     if (status == SYMWIN_UNSUPPORTED)
         return 0;
     member_ok(m, status, "allreduce");
+    if (!p->in_place) {
+        member_ok(m, symwin_memcpy(m->device, m->host, in, bytes, m->stream), "input");
+        member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
+        if (memcmp(m->host, s->inputs[m->rank], bytes) != 0)
+            *m->wrong += printf("# rank %d: the input has changed\n", m->rank) > 0;
+    }
     member_ok(m, symwin_memcpy(m->device, m->host, base, buffer_bytes(s), m->stream), "result");
     member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
     member_ok(m, symwin_comm_check(m->comm), "check");
@@ -220,4 +226,88 @@ int member_offers(const struct member *m, symwin_algo algo, symwin_op op)
     if (!member_over_multicast(algo))
         return 1;
     return op != SYMWIN_PROD && symwin_comm_query(m->comm, &info) == SYMWIN_OK && info.multicast;
+}
+
+/* ---- sequences of calls ---- */
+
+void member_put(struct member *m, void *to, size_t count)
+{
+    member_ok(m, symwin_memcpy(m->device, to, m->shared->inputs[m->rank], count * 4, m->stream),
+              "input");
+    member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
+}
+
+symwin_status member_enqueue(struct member *m, symwin_algo algo, void *in, void *out, size_t count,
+                             symwin_type type, symwin_op op, int blocks, struct CUstream_st *stream)
+{
+    const symwin_allreduce_options options = {sizeof options, algo, blocks, 0};
+
+    return symwin_allreduce_with(m->comm, in, out, count, type, op, &options, stream);
+}
+
+symwin_status member_capture(struct member *m, CUstreamCaptureMode mode,
+                             symwin_status (*calls)(struct member *m, size_t count), size_t count,
+                             CUgraphExec *exec)
+{
+    CUgraph graph = NULL;
+    symwin_status status = sw_check(sw_drv.cuStreamBeginCapture(m->stream, mode),
+                                    "cuStreamBeginCapture");
+    CUresult ended;
+
+    *exec = NULL;
+    if (status != SYMWIN_OK)
+        return status;
+    status = calls(m, count);
+    ended = sw_drv.cuStreamEndCapture(m->stream, &graph);
+    if (status == SYMWIN_OK)
+        status = sw_check(ended, "cuStreamEndCapture");
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuGraphInstantiateWithFlags(exec, graph, 0), "cuGraphInstantiate");
+    if (graph != NULL)
+        sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    return status;
+}
+
+void member_expect(struct member *m, const void *from, size_t count, uint32_t factor,
+                   const char *what)
+{
+    size_t i;
+
+    member_ok(m, symwin_memcpy(m->device, m->host, from, count * 4, m->stream), "result");
+    member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    member_ok(m, symwin_comm_check(m->comm), "check");
+    for (i = 0; i < count; i++) {
+        uint32_t got, sum;
+
+        memcpy(&got, m->host + i * 4, 4);
+        memcpy(&sum, m->shared->expected + i * 4, 4);
+        if (got != sum * factor) {
+            printf("# rank %d, %s: [%zu] is %u, not %u\n", m->rank, what, i, got, sum * factor);
+            (*m->wrong)++;
+            return;
+        }
+    }
+}
+
+void member_report(struct member *m, const char *name)
+{
+    harness_barrier(m->team);
+    if (m->rank == 0) {
+        tap_ok(*m->wrong == 0, "%d ranks: %s", m->team->nranks, name);
+        *m->wrong = 0;
+    }
+    harness_barrier(m->team);
+}
+
+void member_run(int nranks, struct member_shared *s,
+                void (*body)(struct harness_team *team, int rank, void *arg), const char *name)
+{
+    const struct harness_leaks before = harness_leaks_now();
+
+    s->expected = malloc(s->bytes);
+    harness_run(nranks, body, s);
+    free(s->expected);
+    if (s->failed)
+        tap_ok(0, "%d ranks: %s", nranks, name);
+    harness_no_leaks(name, &before);
 }

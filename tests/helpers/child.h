@@ -1,12 +1,14 @@
-/* Runs the test program once more, as another process: under another environment, or as the other
- * end of a socket. The child's TAP lines become lines of this program.
+/* Runs the test program again as a child process, with other environment variables or at the other
+ * end of a socket. child_finish() prints the child's TAP lines as lines of this program.
  *
- * The program's main() looks at its arguments first: `child_part(argc, argv)` is the name that was
- * given to child_start(), NULL in the first process.
+ * main() looks at its arguments first: child_part(argc, argv) is the name that child_start() was
+ * given, and NULL in the first process.
  */
 #ifndef SYMWIN_TESTS_CHILD_H
 #define SYMWIN_TESTS_CHILD_H
 
+#include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +19,7 @@
 
 #include "tap.h"
 
-enum { CHILD_FD = 3, CHILD_SETTINGS = 8 }; /* where the child finds the descriptor it was given */
+enum { CHILD_FD = 3 }; /* the descriptor that the child is given */
 
 struct child {
     pid_t pid;
@@ -29,72 +31,80 @@ static inline const char *child_part(int argc, char **argv)
     return argc > 1 ? argv[1] : NULL;
 }
 
-static int child_is_set(const char *entry, const char *setting)
+/* This process's environment with `settings` over it: "NAME=value", ended by NULL; may be NULL. */
+static inline char **child_environment(const char *const *settings)
 {
-    const size_t name = strcspn(setting, "=") + 1;
+    size_t ours = 0, theirs = 0, used = 0, i, k;
+    char **all;
 
-    return strncmp(entry, setting, name) == 0;
-}
-
-/* This process's environment, but for the settings: "NAME=value", ended by NULL. */
-static char **child_environment(const char *const *settings)
-{
-    size_t count = 0, used = 0, i;
-    char **out;
-
-    while (environ[count] != NULL)
-        count++;
-    out = calloc(count + CHILD_SETTINGS + 1, sizeof *out);
-    if (out == NULL)
+    while (environ[ours] != NULL)
+        ours++;
+    while (settings != NULL && settings[theirs] != NULL)
+        theirs++;
+    all = calloc(ours + theirs + 1, sizeof *all);
+    if (all == NULL)
         return NULL;
-    for (i = 0; i < count; i++) {
-        const char *const *s = settings;
+    for (i = 0; i < theirs; i++)
+        all[used++] = (char *)(uintptr_t)settings[i];
+    for (i = 0; i < ours; i++) {
+        int overridden = 0;
 
-        while (*s != NULL && !child_is_set(environ[i], *s))
-            s++;
-        if (*s == NULL)
-            out[used++] = environ[i];
+        for (k = 0; k < theirs; k++)
+            overridden |= strncmp(environ[i], settings[k], strcspn(settings[k], "=") + 1) == 0;
+        if (!overridden)
+            all[used++] = environ[i];
     }
-    for (i = 0; i < CHILD_SETTINGS && settings[i] != NULL; i++)
-        out[used++] = (char *)(uintptr_t)settings[i];
-    return out;
+    return all;
 }
 
-/* Starts the child; `fd` becomes its CHILD_FD unless it is -1. */
-static struct child child_start(const char *part, const char *const *settings, int fd)
+/* Starts this program with the arguments and settings. Its standard output is `output`. `from` is
+ * its descriptor `to` unless `from` is -1. Ends the program where that fails. */
+static inline pid_t child_spawn(char *const *argv, const char *const *settings, int output, int to,
+                                int from)
+{
+    char **env = child_environment(settings);
+    posix_spawn_file_actions_t actions;
+    pid_t pid = -1;
+    int error = ENOMEM;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+    if (from >= 0)
+        posix_spawn_file_actions_adddup2(&actions, from, to);
+    if (env != NULL)
+        error = posix_spawn(&pid, "/proc/self/exe", &actions, NULL, argv, env);
+    posix_spawn_file_actions_destroy(&actions);
+    free(env);
+    if (error != 0) {
+        printf("Bail out! starting a child process: %s\n", strerror(error));
+        exit(1);
+    }
+    return pid;
+}
+
+/* Starts the child; `fd` is its CHILD_FD unless it is -1. */
+static inline struct child child_start(const char *part, const char *const *settings, int fd)
 {
     char *argv[] = {(char *)(uintptr_t) "child", (char *)(uintptr_t)part, NULL};
-    char **env = child_environment(settings);
-    struct child c = {.pid = -1};
-    posix_spawn_file_actions_t actions;
+    struct child c;
     int out[2];
-    int error;
 
-    if (env == NULL || pipe(out) != 0) {
+    if (pipe2(out, O_CLOEXEC) != 0) {
         perror("child_start");
         exit(1);
     }
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, out[0]);
-    if (out[1] != STDOUT_FILENO)
-        posix_spawn_file_actions_addclose(&actions, out[1]);
-    if (fd >= 0)
-        posix_spawn_file_actions_adddup2(&actions, fd, CHILD_FD);
-    error = posix_spawn(&c.pid, "/proc/self/exe", &actions, NULL, argv, env);
-    posix_spawn_file_actions_destroy(&actions);
-    free(env);
+    c.pid = child_spawn(argv, settings, out[1], CHILD_FD, fd);
     close(out[1]);
     c.lines = fdopen(out[0], "r");
-    if (error != 0 || c.lines == NULL) {
-        fprintf(stderr, "child_start: %s\n", strerror(error));
+    if (c.lines == NULL) {
+        perror("child_start");
         exit(1);
     }
     return c;
 }
 
-/* Takes over what the child says until it ends. */
-static void child_finish(struct child *c, const char *part)
+/* Prints what the child prints, until it ends. One more TAP line says how it ended. */
+static inline void child_finish(struct child *c, const char *part)
 {
     char line[1024];
     int status = 0;

@@ -1,19 +1,18 @@
 #include "conformance.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "emu/emu.h"
-
-extern char **environ;
 
 struct conf_world conf;
 
@@ -195,33 +194,20 @@ int conf_done(int (*mine)(int rule))
     return tap_done();
 }
 
-static int count_fds(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int count = 0;
-
-    if (dir == NULL)
-        return -1;
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
-    return count;
-}
-
 void conf_group(const char *name, void (*run)(void))
 {
     const size_t objects = conf.emulated ? sw_emu_live_objects() : 0;
-    const int fds = count_fds();
+    const int fds = harness_count_entries("/proc/self/fd");
     char text[128];
 
     run();
-    if (!conf.emulated) /* the real driver opens and keeps what it likes */
+    if (!conf.emulated) /* the real driver may keep descriptors open */
         return;
     snprintf(text, sizeof text, "%s: no object left behind", name);
     if (!TAP_EQ(text, sw_emu_live_objects(), objects))
         sw_emu_live_print(STDERR_FILENO);
     snprintf(text, sizeof text, "%s: no descriptor left behind", name);
-    TAP_EQ(text, count_fds(), fds);
+    TAP_EQ(text, harness_count_entries("/proc/self/fd"), fds);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -390,7 +376,7 @@ void conf_emulate(const char *devices)
         unsetenv("SYMWIN_EMU_MULTICAST") != 0)
         conf_bail("setenv");
     conf_start();
-    if (!conf.emulated) /* once more, where a mistake could cost a machine its GPUs */
+    if (!conf.emulated) /* checked again: on real hardware a mistake may disturb the GPUs */
         tap_skip_all("it runs on the emulated driver only");
 }
 
@@ -409,52 +395,15 @@ void conf_machine(int fabric, int multicast)
 
 /* ---- child processes ------------------------------------------------------------------------- */
 
-/* This process's environment with `env` before it, less what `env` overrides. */
-static char **make_environment(const char *const *env)
-{
-    size_t ours = 0, theirs = 0, used = 0;
-    char **all;
-
-    while (environ[ours] != NULL)
-        ours++;
-    while (env != NULL && env[theirs] != NULL)
-        theirs++;
-    all = calloc(ours + theirs + 1, sizeof *all);
-    if (all == NULL)
-        return NULL;
-    for (size_t i = 0; i < theirs; i++)
-        all[used++] = (char *)env[i];
-    for (size_t i = 0; i < ours; i++) {
-        int overridden = 0;
-
-        for (size_t k = 0; k < theirs; k++)
-            overridden |= strncmp(environ[i], env[k], strcspn(env[k], "=") + 1) == 0;
-        if (!overridden)
-            all[used++] = environ[i];
-    }
-    return all;
-}
-
 void conf_child_start(struct conf_child *child, const char *mode, const char *arg,
                       const char *const *env)
 {
     char *argv[] = {(char *)"child", (char *)mode, (char *)arg, NULL};
-    char **environment = make_environment(env);
-    posix_spawn_file_actions_t actions;
-    int result;
 
     *child = (struct conf_child){.output = memfd_create("child output", MFD_CLOEXEC)};
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, child->output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, child->output, STDERR_FILENO);
-    result = environment == NULL || child->output < 0
-                 ? ENOMEM
-                 : posix_spawn(&child->pid, "/proc/self/exe", &actions, NULL, argv, environment);
-    posix_spawn_file_actions_destroy(&actions);
-    free(environment);
-    errno = result;
-    if (result != 0)
-        conf_bail("starting a child process");
+    if (child->output < 0)
+        conf_bail("memfd_create");
+    child->pid = child_spawn(argv, env, child->output, STDERR_FILENO, child->output);
 }
 
 void conf_child_wait(struct conf_child *child)
@@ -481,4 +430,196 @@ void conf_child_no_core(void)
     const struct rlimit none = {0, 0};
 
     setrlimit(RLIMIT_CORE, &none);
+}
+
+/* ---- multicast ------------------------------------------------------------------------------- */
+
+#define RETURN_WITHIN_MS 50
+
+static size_t mc_unit;
+
+size_t conf_team_start(void)
+{
+    const CUmulticastObjectProp prop = conf_mc_prop(CONF_MEMBERS, (size_t)64 << 20, 0);
+
+    conf_must(sw_drv.cuMulticastGetGranularity(&mc_unit, &prop, CU_MULTICAST_GRANULARITY_MINIMUM),
+              "cuMulticastGetGranularity");
+    return mc_unit;
+}
+
+CUmulticastObjectProp conf_mc_prop(unsigned devices, size_t size, unsigned long long types)
+{
+    return (CUmulticastObjectProp){.numDevices = devices, .size = size, .handleTypes = types};
+}
+
+CUmemGenericAllocationHandle conf_mc_create(unsigned long long types)
+{
+    const CUmulticastObjectProp prop = conf_mc_prop(CONF_MEMBERS, 2 * mc_unit, types);
+    CUmemGenericAllocationHandle mc = 0;
+
+    conf_must(sw_drv.cuMulticastCreate(&mc, &prop), "cuMulticastCreate");
+    return mc;
+}
+
+void conf_team_make(struct conf_team *team, unsigned types)
+{
+    team->mc = conf_mc_create(types);
+    for (int i = CONF_MEMBERS - 1; i >= 0; i--)
+        conf_must(sw_drv.cuMulticastAddDevice(team->mc, i), "cuMulticastAddDevice");
+    for (int i = 0; i < CONF_MEMBERS; i++)
+        conf_block_make(&team->blocks[i], i, mc_unit, types);
+}
+
+void conf_team_bind(struct conf_team *team)
+{
+    for (int i = 0; i < CONF_MEMBERS; i++)
+        conf_must(sw_drv.cuMulticastBindMem(team->mc, 0, team->blocks[i].handle, 0, mc_unit, 0),
+                  "cuMulticastBindMem");
+}
+
+void conf_team_unbind(struct conf_team *team)
+{
+    for (int i = 0; i < CONF_MEMBERS; i++)
+        conf_must(sw_drv.cuMulticastUnbind(team->mc, i, 0, mc_unit), "cuMulticastUnbind");
+}
+
+void conf_team_drop(struct conf_team *team)
+{
+    conf_must(sw_drv.cuMemRelease(team->mc), "cuMemRelease");
+    for (int i = 0; i < CONF_MEMBERS; i++)
+        conf_block_drop(&team->blocks[i]);
+}
+
+static void *call_main(void *arg)
+{
+    struct conf_call *call = arg;
+
+    switch (call->kind) {
+    case CALL_MAP:
+        call->result = sw_drv.cuMemMap(call->va, 2 * mc_unit, 0, call->mc, 0);
+        break;
+    case CALL_BIND_MEM:
+        call->result = sw_drv.cuMulticastBindMem(call->mc, 0, call->mem, 0, mc_unit, 0);
+        break;
+    case CALL_BIND_ADDR:
+        call->result = sw_drv.cuMulticastBindAddr(call->mc, 0, call->va, mc_unit, 0);
+        break;
+    }
+    atomic_store(&call->done, 1);
+    return NULL;
+}
+
+void conf_call_start(struct conf_call *call)
+{
+    struct timespec left = {0, RETURN_WITHIN_MS * 1000000L};
+
+    atomic_init(&call->done, 0);
+    if (pthread_create(&call->thread, NULL, call_main, call) != 0)
+        conf_bail("pthread_create");
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
+void conf_must_block(int rule, const char *what, struct conf_call *call)
+{
+    char text[96];
+
+    for (int i = 0; i < CONF_MEMBERS - 1; i++)
+        conf_must(sw_drv.cuMulticastAddDevice(call->mc, i), "cuMulticastAddDevice");
+    conf_call_start(call);
+    snprintf(text, sizeof text, "%s blocks while a device is missing", what);
+    conf_value(rule, REFUSED, text, atomic_load(&call->done), 0);
+    conf_must(sw_drv.cuMulticastAddDevice(call->mc, CONF_MEMBERS - 1), "cuMulticastAddDevice");
+    pthread_join(call->thread, NULL);
+    snprintf(text, sizeof text, "%s returns when the last device is added", what);
+    conf_accepted(rule, text, call->result);
+}
+
+/* ---- sockets to child processes -------------------------------------------------------------- */
+
+/* A byte, with or without a descriptor. */
+struct wire_message {
+    struct msghdr header;
+    struct iovec data;
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    char byte;
+};
+
+static void wire_prepare(struct wire_message *m)
+{
+    memset(m, 0, sizeof *m);
+    m->byte = 'f';
+    m->data = (struct iovec){&m->byte, 1};
+    m->header.msg_iov = &m->data;
+    m->header.msg_iovlen = 1;
+    m->header.msg_control = m->control;
+    m->header.msg_controllen = sizeof m->control;
+}
+
+int wire_send_fd(int to, int fd)
+{
+    struct wire_message m;
+    struct cmsghdr *header;
+
+    wire_prepare(&m);
+    header = CMSG_FIRSTHDR(&m.header);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    return sendmsg(to, &m.header, MSG_NOSIGNAL) == 1 ? 0 : -1;
+}
+
+int wire_receive_fd(int from)
+{
+    struct wire_message m;
+    struct cmsghdr *header;
+    int fd = -1;
+
+    wire_prepare(&m);
+    if (recvmsg(from, &m.header, MSG_CMSG_CLOEXEC) != 1)
+        return -1;
+    header = CMSG_FIRSTHDR(&m.header);
+    if (header != NULL && header->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    return fd;
+}
+
+int wire_send(int to, const void *data, size_t bytes)
+{
+    return send(to, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes ? 0 : -1;
+}
+
+int wire_receive(int from, void *data, size_t bytes)
+{
+    return recv(from, data, bytes, 0) == (ssize_t)bytes ? 0 : -1;
+}
+
+int wire_tell(int to)
+{
+    return wire_send(to, "g", 1);
+}
+
+int wire_wait_for(int from)
+{
+    char byte;
+
+    return wire_receive(from, &byte, 1);
+}
+
+/* Starts a child as `mode` with the number of its end of a socket as the argument; the other end.
+ */
+int wire_child(struct conf_child *process, const char *mode, const char *const *env)
+{
+    char number[16];
+    int ends[2], theirs;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
+        (theirs = dup(ends[1])) < 0) /* without CLOEXEC */
+        conf_bail("socketpair");
+    snprintf(number, sizeof number, "%d", theirs);
+    conf_child_start(process, mode, number, env);
+    close(theirs);
+    close(ends[1]);
+    return ends[0];
 }

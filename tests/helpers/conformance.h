@@ -3,15 +3,20 @@
  * A rule has a number, and a case in which the driver accepts a call and one in which it refuses.
  * Every case is one TAP line ("rule 27 refused: map over a mapping") and, where
  * SYMWIN_CONFORMANCE_CSV names a file, one line there: rule, case, expected, got. Where a rule has
- * but one side, conf_none() says why. conf_done() checks that every rule had both.
+ * only one side, conf_none() says why. conf_done() checks that every rule had both.
  *
- * The cases call sw_drv only and ask for every size, so that they mean the same on the real driver.
- * What is tried and ought to be refused is undone should it succeed: one wrong expectation must not
- * spoil what comes after it. Rules on multicast never run on real hardware.
+ * The cases call sw_drv only and query every size, so that they mean the same on the real driver.
+ * Where a call that should be refused succeeds, the case undoes it: one wrong expectation must not
+ * affect later cases. Rules on multicast never run on real hardware.
+ *
+ * conformance.c has the helpers; the rules are in conformance_create.c, conformance_map.c and
+ * conformance_share.c, those on multicast in tests/emu/test_emu_multicast.c. One thread, unless
+ * stated.
  */
 #ifndef SYMWIN_TESTS_CONFORMANCE_H
 #define SYMWIN_TESTS_CONFORMANCE_H
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "src/driver/driver.h"
@@ -68,19 +73,19 @@ void conf_check(int rule, enum conf_side side, const char *text, CUresult got,
 void conf_accepted(int rule, const char *text, CUresult got);
 void conf_refused(int rule, const char *text, CUresult got, const CUresult *want);
 
-/* Refused with INVALID_VALUE by the emulated driver on purpose, to find the mistake, although the real
- * one was seen to accept it. */
+/* The emulated driver refuses the call with INVALID_VALUE on purpose, to find the mistake. The real
+ * driver was seen to accept it. */
 void conf_stricter(int rule, const char *text, CUresult got);
 
-/* A case that is told by a value and not by an answer. */
+/* A case that a value decides, not a status. */
 void conf_value(int rule, enum conf_side side, const char *text, long long got, long long want);
 
 /* The side does not exist, or not on this machine. */
 void conf_none(int rule, enum conf_side side, const char *why);
 void conf_skip(int rule, enum conf_side side, const char *why);
 
-/* For what a case stands on: ends the program where it fails. conf_bail() is for the system's calls
- * and says errno. */
+/* For steps that a case needs: end the program where they fail. conf_bail() is for system calls and
+ * prints errno. */
 void conf_must(CUresult result, const char *what);
 _Noreturn void conf_bail(const char *what);
 
@@ -98,7 +103,7 @@ struct conf_block {
 void conf_block_make(struct conf_block *block, CUdevice device, size_t bytes, unsigned types);
 void conf_block_drop(struct conf_block *block);
 
-/* Reserves addresses, maps the handle there for conf.device, and the way back. */
+/* Reserves addresses and maps the handle there for conf.device; conf_unmap() undoes both. */
 CUdeviceptr conf_map(CUmemGenericAllocationHandle handle, size_t bytes);
 void conf_unmap(CUdeviceptr va, size_t bytes);
 
@@ -107,7 +112,7 @@ CUdeviceptr conf_reserve(size_t bytes);
 CUresult conf_access(CUdeviceptr va, size_t bytes, CUdevice device, CUmemAccess_flags flags);
 long long conf_rights(CUdeviceptr va, CUdevice device); /* what cuMemGetAccess says; -1: an error */
 
-/* The call alone: what it made is undone at once. */
+/* The call alone: what it made is released at once. */
 CUresult conf_try_reserve(size_t size, size_t alignment, CUdeviceptr addr,
                           unsigned long long flags);
 CUresult conf_try_create(size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
@@ -125,22 +130,22 @@ CUresult conf_import_fd(CUmemGenericAllocationHandle *handle, int fd);
 
 /* ---- the emulated machine -------------------------------------------------------------------- */
 
-/* First thing in a program that is about the emulated driver, whatever the environment says: this
- * driver and no other, with so many devices and everything else as it is by default. Its children
- * inherit that. Goes on to conf_start(). */
+/* First thing in a program about the emulated driver: selects this driver with `devices` devices
+ * and all other settings at their defaults, whatever the environment says. Children inherit that.
+ * Then calls conf_start(). */
 void conf_emulate(const char *devices);
 
-/* Lets the emulated driver play a machine with or without these; ours is given back and retained
- * around it, so nothing may live but our context. */
+/* Makes the emulated driver a machine with or without a fabric and multicast. It releases the
+ * primary context and retains it again, so no other object may live. */
 void conf_machine(int fabric, int multicast);
 
 /* ---- child processes ------------------------------------------------------------------------- */
 
-/* This program anew as `argv0 mode arg`, with `env` ("NAME=value", ended by NULL; may be NULL) over
- * this environment. What it writes to stdout and stderr is kept apart from the test's own. */
+/* This program again as `argv0 mode arg`, with `env` ("NAME=value", ended by NULL; may be NULL)
+ * over this environment. Its stdout and stderr go to `output`, not to the test's own. */
 struct conf_child {
     pid_t pid;
-    int output; /* owned */
+    int output; /* a memfd, owned */
     int status; /* waitpid's, after conf_child_wait() */
     char text[1024];
 };
@@ -152,8 +157,67 @@ void conf_child_wait(struct conf_child *child);
 int conf_child_run(struct conf_child *child, const char *mode, const char *arg,
                    const char *const *env);
 
-/* First thing in a child that is to abort: no core file of an arena of terabytes. */
+/* First thing in a child that will abort: no core file of an arena of terabytes. */
 void conf_child_no_core(void);
+
+/* ---- multicast ------------------------------------------------------------------------------- */
+
+#define CONF_MEMBERS 3
+
+/* After conf_start(). Returns multicast's minimum granularity, of which memory's is a divisor. */
+size_t conf_team_start(void);
+
+/* A multicast object of CONF_MEMBERS devices and two units, and a unit of memory on each device. */
+struct conf_team {
+    CUmemGenericAllocationHandle mc;
+    struct conf_block blocks[CONF_MEMBERS];
+};
+
+CUmulticastObjectProp conf_mc_prop(unsigned devices, size_t size, unsigned long long types);
+CUmemGenericAllocationHandle conf_mc_create(unsigned long long types); /* without devices yet */
+
+/* All devices are added, the last one first; nothing is bound. */
+void conf_team_make(struct conf_team *team, unsigned types);
+void conf_team_bind(struct conf_team *team);
+void conf_team_unbind(struct conf_team *team);
+void conf_team_drop(struct conf_team *team);
+
+/* Calls that block. */
+enum conf_call_kind { CALL_MAP, CALL_BIND_MEM, CALL_BIND_ADDR };
+
+/* A call on its own thread: map of `mc` at `va`, bind of `mem` or of the memory at `va`. */
+struct conf_call {
+    enum conf_call_kind kind;
+    CUmemGenericAllocationHandle mc, mem;
+    CUdeviceptr va;
+    pthread_t thread; /* the caller's to join */
+    CUresult result;
+    atomic_int done;
+};
+
+/* Starts the call and gives it time to return. */
+void conf_call_start(struct conf_call *call);
+
+/* The case of a call while a device is missing: it does not return until the last device is added,
+ * and then succeeds. A driver that does not block fails the case; a slow driver does not. */
+void conf_must_block(int rule, const char *what, struct conf_call *call);
+
+/* ---- sockets to child processes -------------------------------------------------------------- */
+
+/* All but the first return 0, or -1 if the other end closed. wire_receive_fd() returns -1 if no
+ * descriptor came. */
+int wire_receive_fd(int from);
+int wire_send_fd(int to, int fd);
+int wire_send(int to, const void *data, size_t bytes);
+int wire_receive(int from, void *data, size_t bytes);
+
+/* Sends and receives a byte: one process waits for another. */
+int wire_tell(int to);
+int wire_wait_for(int from);
+
+/* Starts a child as `mode`, with the number of its end of a socket as the argument. Returns the
+ * other end. */
+int wire_child(struct conf_child *process, const char *mode, const char *const *env);
 
 /* ---- the rules ------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
-/* Rules 1 to 25: general ones, address ranges, allocations and their references. What of them needs
- * a process of its own (before cuInit, double release) is in test_emu_memory.c. */
+/* Rules 1 to 25: general rules, address ranges, allocations and their references. Cases that need
+ * their own process (before cuInit, double release) are in test_emu_memory.c. */
 #include <string.h>
 #include <unistd.h>
 
@@ -111,7 +111,7 @@ static void address_free(void)
     conf_must(sw_drv.cuMemMap(va + g, g, 0, handle, 0), "cuMemMap");
     conf_refused(11, "free of a reservation with a mapping", sw_drv.cuMemAddressFree(va, 4 * g),
                  WANT(IV));
-    (void)sw_drv.cuMemUnmap(va + g, g); /* which fails if the reservation has gone after all */
+    (void)sw_drv.cuMemUnmap(va + g, g); /* fails if the reservation is freed */
     conf_accepted(11, "free once nothing is mapped", sw_drv.cuMemAddressFree(va, 4 * g));
     conf_refused(11, "free twice", sw_drv.cuMemAddressFree(va, 4 * g), WANT(IV));
     va = conf_reserve(g);
@@ -185,7 +185,7 @@ static void create_on_host(void)
                  WANT(IV, ID, NS));
 }
 
-/* Rule 18. The emulated machine plays a host without an IMEX channel unless told otherwise. */
+/* Rule 18. By default the emulated machine is a host without an IMEX channel. */
 static void create_for_fabric(void)
 {
     const CUmemAllocationProp prop = conf_prop(CU_MEM_LOCATION_TYPE_DEVICE, conf.device,
@@ -237,7 +237,7 @@ static void create_anywhere(void)
                  WANT(OOM));
 }
 
-/* Rule 22: after each way to a reference, one release more. */
+/* Rule 22: after each way to get a reference, one more release. */
 static void references(void)
 {
     const size_t g = conf.granule;
@@ -278,7 +278,8 @@ static size_t free_bytes(void)
     return available;
 }
 
-/* Rules 23 and 24. Other users of a real device come and go, hence halves of a large allocation. */
+/* Rules 23 and 24. On a real device other users allocate and free at the same time, so the cases
+ * compare halves of a large allocation. */
 static void release(void)
 {
     const size_t bytes = 32 * conf.granule;

@@ -58,7 +58,7 @@ static void what_to_map(void)
     conf_must(sw_drv.cuMemAddressFree(va, 4 * g), "cuMemAddressFree");
 }
 
-/* Rule 33: a byte's range is the reservation, its mapping the one that it lies in. */
+/* Rule 33: queries on a byte give its reservation and its mapping. */
 static void expect_place(CUdeviceptr at, CUdeviceptr range, size_t range_bytes, CUdeviceptr mapping,
                          size_t mapping_bytes)
 {
@@ -158,7 +158,7 @@ static void unmap(void)
     conf_stricter(38, "unmap twice", sw_drv.cuMemUnmap(va, 2 * g));
     conf_must(sw_drv.cuMemMap(va, 2 * g, 0, two, 0), "cuMemMap");
     conf_stricter(37, "unmap of more than a mapping", sw_drv.cuMemUnmap(va, 3 * g));
-    (void)sw_drv.cuMemUnmap(va, 2 * g); /* which it may have done */
+    (void)sw_drv.cuMemUnmap(va, 2 * g); /* it may have been unmapped */
     conf_must(sw_drv.cuMemMap(va + 2 * g, 2 * g, 0, two, 0), "cuMemMap");
     conf_accepted(38, "unmap of address and size", sw_drv.cuMemUnmap(va + 2 * g, 2 * g));
     conf_must(sw_drv.cuMemRelease(two), "cuMemRelease");
@@ -176,8 +176,8 @@ static void unmap_frees(void)
     conf_must(sw_drv.cuMemRelease(block.handle), "cuMemRelease");
     conf_must(sw_drv.cuMemGetInfo(&mapped, &total), "cuMemGetInfo");
     conf_must(sw_drv.cuMemsetD8Async(block.va, 1, bytes, NULL), "cuMemsetD8Async");
-    /* The header says that unmapping synchronises. An H200's driver did not wait: the memset lost its
-     * memory and faulted the context. So wait where it is real. */
+    /* The header says that unmapping synchronises. An H200's driver did not wait: the memset lost
+     * its memory and faulted the context. So wait where it is real. */
     if (!conf.emulated)
         conf_must(sw_drv.cuCtxSynchronize(), "cuCtxSynchronize");
     conf_accepted(40, "unmap of a released handle's memory", sw_drv.cuMemUnmap(block.va, bytes));
@@ -259,7 +259,7 @@ static void access_arguments(void)
     conf_block_drop(&b);
 }
 
-/* Rule 45's other side. */
+/* Rule 45, refused. */
 static void access_to_host(void)
 {
     const CUmemAllocationProp host = conf_prop(CU_MEM_LOCATION_TYPE_HOST, 0, 0);

@@ -1,5 +1,5 @@
-/* Rules 51 to 65: export, import, queries. Those on multicast (54, 62) are in test_emu_multicast.c;
- * memory that travels between processes is in test_emu_share.c. */
+/* Rules 51 to 65: export, import, queries. Those on multicast (54, 62) are in
+ * test_emu_multicast.c; memory shared between processes is in test_emu_share.c. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -58,7 +58,7 @@ static void export_fd(void)
     conf_must(sw_drv.cuMemRelease(unshared), "cuMemRelease");
 }
 
-/* Rules 55, 57, 60: an allocation and what two imports make of it. */
+/* Rules 55, 57, 60: an allocation and two imports of it. */
 static void import_fd(void)
 {
     const size_t g = conf.granule;
@@ -97,7 +97,7 @@ static void import_fd(void)
     conf_block_drop(&block);
 }
 
-/* Rules 56, 58, 59, as far as descriptors go. */
+/* Rules 56, 58, 59, for descriptors. */
 static void import_refused(void)
 {
     const CUmemGenericAllocationHandle handle = conf_create(conf.device, conf.granule, FD);
@@ -122,7 +122,7 @@ static void import_refused(void)
     conf_refused(58, "import of /dev/null", try_import_fd(null), WANT(UNKNOWN));
     conf_refused(58, "import of a pipe", try_import_fd(pipes[0]), WANT(UNKNOWN));
     conf_refused(58, "import of memory of another make", try_import_fd(memory), WANT(UNKNOWN));
-    if (conf.emulated) /* what libcuda reads there is not worth the test's life */
+    if (conf.emulated) /* libcuda may crash on what it reads there */
         conf_refused(58, "import of a fabric handle at NULL", conf_try_import(NULL, FABRIC),
                      WANT(IV));
     conf_refused(59, "import of a type of another system", conf_try_import(&nobody, WIN32),
@@ -285,7 +285,7 @@ static void properties(void)
         sw_drv.cuMemGetAllocationGranularity(&minimum, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 }
 
-/* What is mapped at `at`: its base and size are `base` and `size`, and it has an id. */
+/* The mapping at `at` begins at `base`, has `size` bytes and has an id. */
 static void check_mapping(const char *what, CUdeviceptr at, CUdeviceptr base, size_t size)
 {
     unsigned long long id = 0;
@@ -302,7 +302,7 @@ static void check_mapping(const char *what, CUdeviceptr at, CUdeviceptr base, si
     conf_value(85, ACCEPTED, what, got_base == base && got_size == size && id != 0, 1);
 }
 
-/* Rule 85: what an address is, which is told without a context too. */
+/* Rule 85: what an address is; the query needs no context. */
 static void what_an_address_is(void)
 {
     const size_t g = conf.granule;

@@ -1,14 +1,13 @@
-/* Multicast objects of several processes: a member is a process with a device and memory on it, and
- * `struct remote` is one in a child process, which does what it is told. */
+/* Multicast objects of several processes: a member is a process with a device and memory on it.
+ * `struct remote` is a member in a child process, which obeys orders that come by its socket. */
 #ifndef SYMWIN_TESTS_EMU_MEMBER_H
 #define SYMWIN_TESTS_EMU_MEMBER_H
 
 #include <poll.h>
 #include <signal.h>
 
-#include "conformance_team.h"
+#include "conformance.h"
 #include "emu/emu_internal.h"
-#include "emu_wire.h"
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 #define FABRIC CU_MEM_HANDLE_TYPE_FABRIC
@@ -43,7 +42,7 @@ static inline CUresult member_unbind(const struct member *m)
     return sw_drv.cuMulticastUnbind(m->mc, m->device, 0, unit);
 }
 
-/* Unbinds and binds so many times; 0: until it is killed. */
+/* Unbinds and binds `times` times; 0: until it is killed. */
 static inline CUresult member_hammer(const struct member *m, uint32_t times)
 {
     CUresult result = CUDA_SUCCESS;
@@ -73,7 +72,7 @@ static inline CUresult member_release(struct member *m)
     return sw_drv.cuMemRelease(m->mc);
 }
 
-/* How many devices' memory a word at the offset has; they are stored to unless `value` is 0. */
+/* On how many devices a word at the offset has memory; stores `value` there unless it is 0. */
 static inline int member_reach(const struct member *m, size_t offset, uint32_t value, uint32_t *sum)
 {
     void *targets[EMU_MAX_DEVICES];
@@ -98,7 +97,7 @@ struct order {
     uint32_t offset, value;
 };
 
-/* What it is told about itself; then it gets the object. */
+/* The first record to the child; the object follows. */
 struct hello {
     int device, by_fabric;
 };
@@ -182,7 +181,7 @@ static inline int answer_of(const struct remote *r)
     int answer;
 
     if (poll(&ready, 1, LIMIT_MS) != 1 || wire_receive(r->socket, &answer, sizeof answer) != 0)
-        return -1000; /* it hangs, or has gone */
+        return -1000; /* it hangs, or has ended */
     return answer;
 }
 
@@ -221,7 +220,7 @@ static inline int is_silent(const struct remote *r)
     return poll(&ready, 1, PAUSE_MS) == 0;
 }
 
-/* What its import answers. */
+/* Starts the child; the status of its import. */
 static inline int remote_start(struct remote *r, int device, CUmemGenericAllocationHandle mc,
                                CUmemAllocationHandleType type)
 {
@@ -269,8 +268,7 @@ static inline CUmemGenericAllocationHandle object_make(unsigned devices, unsigne
     return mc;
 }
 
-/* Two members, the second one in another process; both have added their devices, have bound and
- * mapped. */
+/* Two members, the second in another process. Both have added their devices, bound and mapped. */
 static inline void pair_make(struct member *here, struct remote *there)
 {
     const CUmemGenericAllocationHandle mc = object_make(2, FD);

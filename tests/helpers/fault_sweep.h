@@ -1,12 +1,13 @@
-/* The engine of the fault sweeps: every driver call that a public call makes is failed, one after the other.
+/* Fault sweeps: every driver call that a public call makes fails once, one after another.
  *
- * For each case the N-th driver call of one rank fails, N = 1, 2, ... until the call outruns the fault; once only that call,
- * once it and all later ones. Whatever happens, all ranks of a call that is theirs together return one status, out-pointers
- * are set on success only, a failure has a text, nothing is left behind, and without a fault the call succeeds.
+ * In each case the N-th driver call of one rank fails, N = 1, 2, ... until the public call makes
+ * fewer calls than N. Each N runs twice: only that call fails, or it and all later ones. The
+ * checks: all ranks of a collective call return one status, out-pointers are set on success only, a
+ * failure has a text, nothing is left behind, and without a fault the call succeeds.
  *
- * Whoever includes this has defined `struct state`: what a rank holds between setting up, the call under test and clearing
- * up. It begins as zeros, but for the rank's device, in `on`; `comm` is its communicator.
- */
+ * The test defines `struct state` before it includes this: what a rank holds from setup over the
+ * call under test to cleanup. All of it begins as zeros, except `on`, the rank's device. `comm` is
+ * the rank's communicator. */
 #ifndef SYMWIN_TESTS_FAULT_SWEEP_H
 #define SYMWIN_TESTS_FAULT_SWEEP_H
 
@@ -16,14 +17,15 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { STEP = 1201, ALL_UP_TO = 2 }; /* of N: each run costs more than ten times as much */
+enum { STEP = 1201, ALL_UP_TO = 2 }; /* steps of N: a run takes more than ten times as long */
 #elif defined(__SANITIZE_ADDRESS__)
 enum { STEP = 13, ALL_UP_TO = 20 };
 #else
 enum { STEP = 1, ALL_UP_TO = 1 };
 #endif
 
-/* Of N where kernels are loaded, hundreds by the same few calls each; no multiple of how many these are. */
+/* The step of N where kernels are loaded, hundreds of them by the same few calls each. It is no
+ * multiple of the number of these calls. */
 enum { KERNEL_STEP = 11 };
 
 enum { MOST_RANKS = 4, MOST_CALLS = 5000 };
@@ -37,7 +39,7 @@ struct fault_case {
     /* Sets up without faults; NULL: nothing to do. */
     symwin_status (*before)(struct harness_team *team, int rank, struct state *s);
     symwin_status (*call)(struct harness_team *team, int rank, struct state *s);
-    /* Whether the call has set its out-pointer; NULL: it has none. */
+    /* Whether the call set its out-pointer; NULL: it has none. */
     int (*made)(const struct state *s);
     int alike; /* all ranks must return one status */
 };
@@ -52,10 +54,10 @@ struct trial {
     symwin_status status[MOST_RANKS];
     int made[MOST_RANKS];
     int silent; /* a failure without a text */
-    int loads;  /* the victim's was at a call that loads a kernel */
+    int loads;  /* whether the victim's failed call loads a kernel */
 };
 
-static void clear(struct state *s); /* whatever it holds */
+static void clear(struct state *s); /* frees all that it holds */
 
 /* ---- one run ---- */
 
@@ -85,7 +87,7 @@ static void trial_body(struct harness_team *team, int rank, void *arg)
         t->silent = 1;
     if (rank == t->victim)
         t->loads = status != SYMWIN_OK && strstr(symwin_last_error(), " of sw_") != NULL;
-    /* A rank that failed alone leaves the kernels of the others waiting for it. */
+    /* The kernels of the other ranks wait for a rank that failed alone. */
     if (status != SYMWIN_OK && s.comm != NULL && !t->c->alike)
         (void)symwin_comm_abort(s.comm);
     harness_barrier(team);
@@ -151,7 +153,7 @@ static void sweep(const struct fault_case *c, int victim, int persistent)
            c->name, c->nranks, runs - 1, victim, persistent ? ", each for good" : "", failures);
 }
 
-/* Each case on the first and the last rank, or on all where they need not fail alike. */
+/* Each case with faults on the first and the last rank; on every rank where statuses may differ. */
 static int sweep_all(const struct fault_case *cases, size_t count)
 {
     size_t i;

@@ -1,10 +1,10 @@
-# Whole files, for tests that read and write some.
+# Whole files and free ports, for tests in Perl.
 use strict;
 use warnings;
 use IO::Socket::INET;
 use Test::More;
 
-# What is in it; '' where it cannot be read.
+# The text of a file; empty if it cannot be read.
 sub slurp {
     my ($path) = @_;
     open my $file, '<', $path or return '';
@@ -19,9 +19,10 @@ sub spew {
     close $file or BAIL_OUT("$path: $!");
 }
 
-# A port for TCP that nobody uses.
+# A TCP port that nobody uses.
 sub free_port {
-    my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 0, Listen => 1) or BAIL_OUT("no port: $!");
+    my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 0, Listen => 1)
+        or BAIL_OUT("no port: $!");
     return $socket->sockport;
 }
 

@@ -1,22 +1,29 @@
-/* What tests of the library share: ranks as threads, and a check that nothing was left behind.
+/* What tests of the library share: ranks as threads, memory that they use, and checks.
  *
- * Tests run on the driver that SYMWIN_DRIVER names; harness_start() makes that the emulated one where
- * nothing is set, so a test never touches a GPU by accident.
- */
+ * harness_start() comes first. It loads the driver that SYMWIN_DRIVER names, by default the
+ * emulated one, so that a test never uses a GPU by accident. harness_run() runs a function on each
+ * of N ranks. harness_no_leaks() checks that nothing was left behind. host_expect() checks a status
+ * and the text of its error, host_must() ends the program where a step of the test fails.
+ *
+ *   SYMWIN_TEST_DEVICES     how many devices the ranks are spread over; default: all
+ *   SYMWIN_TEST_PROCESSES   see harness_fork()
+ *
+ * Functions may be called by any thread unless they say otherwise. */
 #ifndef SYMWIN_TESTS_HARNESS_H
 #define SYMWIN_TESTS_HARNESS_H
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "emu/emu.h"
@@ -30,8 +37,8 @@
 
 /* ---- start ---- */
 
-/* A real driver sets a device up and shuts it down in each call that maps memory, in a process without a context: for as
- * long as the process lives, there is one of each device. */
+/* Retains each device's primary context for as long as the process lives. In a process without a
+ * context, a real driver initializes a device and shuts it down in each call that maps memory. */
 HARNESS_UNUSED void harness_hold_contexts(void)
 {
     CUcontext context;
@@ -68,72 +75,20 @@ struct harness_leaks {
     size_t free_bytes; /* of device 0 on the real driver; 0 on the emulated one */
 };
 
-HARNESS_UNUSED int harness_count_entries(const char *folder)
-{
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-    int count = 0;
-
-    if (dir == NULL)
-        return -1;
-    while ((entry = readdir(dir)) != NULL)
-        count += entry->d_name[0] != '.';
-    closedir(dir);
-    return count;
-}
-
-/* Threads of this process by that name. */
-HARNESS_UNUSED int harness_threads(const char *name)
-{
-    DIR *dir = opendir("/proc/self/task");
-    struct dirent *entry;
-    int count = 0;
-
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        char path[300], found[32] = "";
-        FILE *file;
-
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-        file = fopen(path, "r");
-        if (file != NULL && fgets(found, sizeof found, file) != NULL) {
-            found[strcspn(found, "\n")] = '\0';
-            count += strcmp(found, name) == 0;
-        }
-        if (file != NULL)
-            fclose(file);
-    }
-    if (dir != NULL)
-        closedir(dir);
-    return count;
-}
-
-/* Threads of the library's own. One that has just been joined may be listed a moment longer: the system wakes who
- * joins before it takes the thread off its list. */
-HARNESS_UNUSED int harness_service_threads(void)
-{
-    int turns = 50, count = harness_threads("symwin-poll");
-
-    for (; count > 0 && turns > 0; turns--) {
-        usleep(1000);
-        count = harness_threads("symwin-poll");
-    }
-    return count;
-}
-
 HARNESS_UNUSED struct harness_leaks harness_leaks_now(void)
 {
     struct harness_leaks now = {0};
 
-    symwin_mem_trim(SYMWIN_DEVICE_ALL, 0); /* what the pools keep is not left behind */
+    symwin_mem_trim(SYMWIN_DEVICE_ALL, 0); /* memory that the pools keep is no leak */
     if (sw_driver_is_emulated())
-        now.objects = sw_emu_live_objects(); /* first: it lets go of what other processes held */
-    (void)sw_closer_wait(10);                /* a thread closes what others sent and nobody wants */
+        now.objects = sw_emu_live_objects(); /* first: it closes what ended processes held */
+    (void)sw_closer_wait(10);                /* its thread closes unwanted descriptors */
     now.fds = harness_count_entries("/proc/self/fd");
     now.threads = harness_service_threads();
     return now;
 }
 
-/* One TAP line: nothing is alive that was not alive at `before`. */
+/* One TAP line: there are as many objects, descriptors and threads as at `before`. */
 HARNESS_UNUSED void harness_no_leaks(const char *name, const struct harness_leaks *before)
 {
     const struct harness_leaks now = harness_leaks_now();
@@ -149,16 +104,17 @@ HARNESS_UNUSED void harness_no_leaks(const char *name, const struct harness_leak
 
 /* ---- ranks ---- */
 
-/* For tests whose own kernels wait for each other, before harness_start(): on a device that ranks share, a function that is
- * loaded at its first launch waits for the device's kernels, of which one may wait for it. */
+/* For tests whose kernels wait for each other; call it before harness_start(). By default a kernel
+ * is loaded at its first launch, and loading waits for the kernels that run on the device. Where
+ * ranks share a device, such a kernel may wait for the one that is being loaded. */
 HARNESS_UNUSED void harness_load_ahead(void)
 {
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
 }
 
-/* With SYMWIN_TEST_PROCESSES=N, harness_fork() makes N processes of the test, and each is one rank of
- * every team of N: it runs the body once, for itself. What ranks share beyond the id, the barrier and
- * harness_count(), they then have to compute for themselves. */
+/* With SYMWIN_TEST_PROCESSES=N, harness_fork() forks the test into N processes. Each is one rank of
+ * every team of N and runs the body once. Then the processes share only the id, the barrier and
+ * harness_count(); each rank computes everything else itself. */
 struct harness_job {
     pthread_barrier_t barrier;
     symwin_unique_id id;
@@ -166,11 +122,11 @@ struct harness_job {
     pid_t pids[64];
 };
 
-__attribute__((
-    weak)) struct harness_job *harness_job; /* in shared memory, NULL: ranks are threads */
+/* In shared memory; NULL: ranks are threads. */
+__attribute__((weak)) struct harness_job *harness_job;
 __attribute__((weak)) int harness_process, harness_processes;
 
-/* First of all in main(), before the driver is loaded. */
+/* First thing in main(), before the driver is loaded. */
 HARNESS_UNUSED void harness_fork(void)
 {
     const char *text = getenv("SYMWIN_TEST_PROCESSES");
@@ -205,7 +161,7 @@ HARNESS_UNUSED void harness_fork(void)
     }
 }
 
-/* In place of tap_done(): one line more for each other process. */
+/* Call it in place of tap_done(): one more line for each other process. */
 HARNESS_UNUSED int harness_done(void)
 {
     int p;
@@ -242,7 +198,7 @@ HARNESS_UNUSED void *harness_rank_main(void *arg)
     return NULL;
 }
 
-/* The part of this process's rank in a team of processes. */
+/* Runs the body for this process's rank. */
 HARNESS_UNUSED void harness_run_process(struct harness_team *team)
 {
     if (team->nranks != harness_processes) {
@@ -259,7 +215,7 @@ HARNESS_UNUSED void harness_run_process(struct harness_team *team)
     team->body(team, harness_process, team->arg);
     if (harness_process == 0)
         symwin_unique_id_release(&team->id);
-    pthread_barrier_wait(&harness_job->barrier); /* nobody holds another's memory any more */
+    pthread_barrier_wait(&harness_job->barrier); /* no rank maps another's memory now */
 }
 
 /* Calls body(team, rank, arg) on nranks threads and waits for all. */
@@ -291,7 +247,7 @@ harness_run(int nranks, void (*body)(struct harness_team *team, int rank, void *
     }
     for (r = 0; r < nranks; r++)
         pthread_join(threads[r], NULL);
-    symwin_unique_id_release(&team.id); /* if the body had no use for it */
+    symwin_unique_id_release(&team.id); /* if no rank used it */
     pthread_barrier_destroy(&team.barrier);
     free(threads);
     free(ranks);
@@ -302,13 +258,13 @@ HARNESS_UNUSED void harness_barrier(struct harness_team *team)
     pthread_barrier_wait(harness_job != NULL ? &harness_job->barrier : &team->barrier);
 }
 
-/* A number that all ranks of a team share; 0 at first. */
+/* A number that all ranks of a team share; it begins as 0. */
 HARNESS_UNUSED atomic_int *harness_count(struct harness_team *team)
 {
     return harness_job != NULL ? &harness_job->count : &team->count;
 }
 
-/* The device of a rank: ranks are dealt over the devices. SYMWIN_TEST_DEVICES limits how many. */
+/* The device of a rank: ranks take the devices in turn. */
 HARNESS_UNUSED int harness_device(int rank)
 {
     const char *text = getenv("SYMWIN_TEST_DEVICES");
@@ -330,6 +286,204 @@ HARNESS_UNUSED symwin_status harness_comm(struct harness_team *team, int rank, s
     };
 
     return symwin_comm_create(&team->id, team->nranks, rank, harness_device(rank), &options, comm);
+}
+
+/* ---- checks of a status ---- */
+
+enum { MIB = 1 << 20, GRANULE = 2 * MIB }; /* of the emulated driver, and of today's GPUs */
+
+/* Whether the thread's last error contains each of `words`, which "|" separates: "rank 1|4096". */
+HARNESS_UNUSED int host_error_has(const char *words)
+{
+    const char *error = symwin_last_error();
+    char word[128];
+
+    while (*words != '\0') {
+        const size_t length = strcspn(words, "|");
+
+        snprintf(word, sizeof word, "%.*s", (int)length, words);
+        if (strstr(error, word) == NULL)
+            return 0;
+        words += length;
+        words += *words == '|';
+    }
+    return 1;
+}
+
+/* One TAP line: the call returned `want` and, if that is an error, a text with all `words`. */
+HARNESS_UNUSED int host_expect(const char *name, symwin_status got, symwin_status want,
+                               const char *words)
+{
+    const int right = got == want && (want == SYMWIN_OK || host_error_has(words));
+
+    if (right)
+        tap_ok(1, "%s: %s", name, symwin_status_name(want));
+    else
+        tap_ok(0, "%s: want %s with \"%s\", got %s: %s", name, symwin_status_name(want), words,
+               symwin_status_name(got), got == SYMWIN_OK ? "" : symwin_last_error());
+    return right;
+}
+
+/* For steps that are not checks themselves. */
+HARNESS_UNUSED void host_must(symwin_status status, const char *what)
+{
+    if (status == SYMWIN_OK)
+        return;
+    printf("Bail out! %s: %s: %s\n", what, symwin_status_name(status), symwin_last_error());
+    fflush(stdout);
+    exit(1);
+}
+
+HARNESS_UNUSED void host_must_cuda(CUresult result, const char *what)
+{
+    if (result == CUDA_SUCCESS)
+        return;
+    printf("Bail out! %s: CUresult %d\n", what, (int)result);
+    fflush(stdout);
+    exit(1);
+}
+
+/* ---- device memory ---- */
+
+HARNESS_UNUSED void *host_alloc(int device, size_t bytes)
+{
+    void *ptr = NULL;
+
+    host_must(symwin_mem_alloc(device, bytes, 0, &ptr), "symwin_mem_alloc");
+    return ptr;
+}
+
+/* Copies either way and waits. */
+HARNESS_UNUSED symwin_status host_copy(int device, void *dst, const void *src, size_t bytes)
+{
+    const symwin_status status = symwin_memcpy(device, dst, src, bytes, NULL);
+
+    return status == SYMWIN_OK ? symwin_stream_synchronize(device, NULL) : status;
+}
+
+HARNESS_UNUSED void host_put_u32(int device, void *dst, uint32_t value)
+{
+    host_must(host_copy(device, dst, &value, sizeof value), "copy to the device");
+}
+
+HARNESS_UNUSED uint32_t host_get_u32(int device, const void *src)
+{
+    uint32_t value = 0;
+
+    host_must(host_copy(device, &value, src, sizeof value), "copy from the device");
+    return value;
+}
+
+/* Makes the communicator count `blocks` more blocks, as if calls outside captures had ended. */
+HARNESS_UNUSED void host_count_on(symwin_comm *comm, uint32_t blocks)
+{
+    comm->done += blocks;
+    host_put_u32(comm->device, (void *)(uintptr_t)comm->done_address, comm->done);
+}
+
+HARNESS_UNUSED void *host_at(void *base, size_t offset)
+{
+    return (unsigned char *)base + offset;
+}
+
+/* Memory of another allocator: created, mapped and freed by driver calls alone. */
+struct host_raw {
+    CUdeviceptr ptr;
+    size_t bytes;
+    CUmemGenericAllocationHandle handle; /* 0: released */
+};
+
+HARNESS_UNUSED struct host_raw host_raw_alloc(int device, size_t bytes, unsigned handle_types)
+{
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    struct host_raw raw = {.bytes = bytes};
+
+    prop.location.type = access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = access.location.id = device;
+    prop.requestedHandleTypes = (CUmemAllocationHandleType)handle_types;
+    host_must_cuda(sw_drv.cuMemCreate(&raw.handle, bytes, &prop, 0), "cuMemCreate");
+    host_must_cuda(sw_drv.cuMemAddressReserve(&raw.ptr, bytes, 0, 0, 0), "cuMemAddressReserve");
+    host_must_cuda(sw_drv.cuMemMap(raw.ptr, bytes, 0, raw.handle, 0), "cuMemMap");
+    host_must_cuda(sw_drv.cuMemSetAccess(raw.ptr, bytes, &access, 1), "cuMemSetAccess");
+    return raw;
+}
+
+HARNESS_UNUSED void host_raw_release_handle(struct host_raw *raw)
+{
+    host_must_cuda(sw_drv.cuMemRelease(raw->handle), "cuMemRelease");
+    raw->handle = 0;
+}
+
+HARNESS_UNUSED void host_raw_free(struct host_raw *raw)
+{
+    host_must_cuda(sw_drv.cuMemUnmap(raw->ptr, raw->bytes), "cuMemUnmap");
+    host_must_cuda(sw_drv.cuMemAddressFree(raw->ptr, raw->bytes), "cuMemAddressFree");
+    if (raw->handle != 0)
+        host_raw_release_handle(raw);
+    raw->ptr = 0;
+}
+
+/* ---- time, random numbers, files ---- */
+
+HARNESS_UNUSED int64_t host_now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+HARNESS_UNUSED void host_pause_ms(int ms)
+{
+    const struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014): the same numbers on every machine. */
+HARNESS_UNUSED uint64_t host_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* A fat binary of kernels for GPUs: the file that the environment's `variable` names. By default it
+ * is `file` where make gpu-tests writes it, in ../obj/tests/helpers beside the program. It is never
+ * freed. A test without its fat binary is skipped. */
+HARNESS_UNUSED const void *host_fatbin(const char *variable, const char *file)
+{
+    const char *named = getenv(variable);
+    char path[4096] = "", why[128], *end, *bytes = NULL;
+    FILE *stream;
+    long size;
+
+    snprintf(why, sizeof why, "there is no %s: make gpu-tests, or %s", file, variable);
+    if (readlink("/proc/self/exe", path, sizeof path - 128) < 0)
+        path[0] = '\0';
+    end = strrchr(path, '/');
+    end = end != NULL ? end + 1 : path;
+    snprintf(end, sizeof path - (size_t)(end - path), "../obj/tests/helpers/%s", file);
+    stream = fopen(named != NULL ? named : path, "rb");
+    if (stream == NULL)
+        tap_skip_all(why);
+    if (fseek(stream, 0, SEEK_END) == 0 && (size = ftell(stream)) > 0 &&
+        fseek(stream, 0, SEEK_SET) == 0) {
+        bytes = malloc((size_t)size);
+        if (bytes != NULL && fread(bytes, 1, (size_t)size, stream) != (size_t)size) {
+            free(bytes);
+            bytes = NULL;
+        }
+    }
+    fclose(stream);
+    if (bytes == NULL) {
+        fprintf(stderr, "%s: cannot be read\n", file);
+        exit(1);
+    }
+    return bytes;
 }
 
 #endif

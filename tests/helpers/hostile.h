@@ -1,6 +1,6 @@
-/* Strangers at the socket of a process that has made an id: frames by hand, right and wrong.
+/* Clients that connect to the listener of an id's creator and send frames by hand, right and wrong.
  *
- * The tests know the id's secret, so that they can make a right frame and then spoil one thing. */
+ * The tests know the id's secret, so that they can make a right frame and then change one field. */
 #ifndef SYMWIN_TESTS_HOSTILE_H
 #define SYMWIN_TESTS_HOSTILE_H
 
@@ -15,7 +15,7 @@
 
 enum { HOSTILE_WAIT_MS = 4000, HOSTILE_MOST_FDS = 200 };
 
-/* One conversation with the maker. */
+/* One connection to the id's creator. */
 struct hostile {
     int socket;
     struct sw_id id;
@@ -30,7 +30,7 @@ HARNESS_UNUSED struct sockaddr_un hostile_address(const char *folder)
     return address;
 }
 
-/* -1: it was not let in. */
+/* The socket; -1: the connection was refused. */
 HARNESS_UNUSED int hostile_connect(const symwin_unique_id *id)
 {
     struct sockaddr_un address;
@@ -60,8 +60,9 @@ HARNESS_UNUSED int hostile_begin(struct hostile *h, const symwin_unique_id *id)
     return h->socket >= 0;
 }
 
-/* Any bytes, with `count` descriptors. */
-HARNESS_UNUSED int hostile_send(int socket, const void *data, size_t bytes, int count)
+/* Sends any bytes with descriptors. */
+HARNESS_UNUSED int hostile_send_fds(int socket, const void *data, size_t bytes, const int *fds,
+                                    int count)
 {
     union {
         struct cmsghdr header;
@@ -69,12 +70,8 @@ HARNESS_UNUSED int hostile_send(int socket, const void *data, size_t bytes, int 
     } control;
     struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    int fds[HOSTILE_MOST_FDS];
-    int i;
 
     memset(&control, 0, sizeof control);
-    for (i = 0; i < count; i++)
-        fds[i] = socket;
     if (count > 0) {
         message.msg_control = &control;
         message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
@@ -86,29 +83,25 @@ HARNESS_UNUSED int hostile_send(int socket, const void *data, size_t bytes, int 
     return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-/* Sends `fd` along. */
-HARNESS_UNUSED int hostile_send_with(int socket, const void *data, size_t bytes, int fd)
+/* The same with the socket itself, `count` times. */
+HARNESS_UNUSED int hostile_send(int socket, const void *data, size_t bytes, int count)
 {
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
+    int fds[HOSTILE_MOST_FDS];
+    int i;
 
-    memset(&control, 0, sizeof control);
-    control.header.cmsg_level = SOL_SOCKET;
-    control.header.cmsg_type = SCM_RIGHTS;
-    control.header.cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+    for (i = 0; i < count; i++)
+        fds[i] = socket;
+    return hostile_send_fds(socket, data, bytes, fds, count);
 }
 
-/* A descriptor whose last close takes so many seconds: of a connection to this process with much to send, which nobody
- * reads: until that closes *where. */
+/* The same with one descriptor. */
+HARNESS_UNUSED int hostile_send_with(int socket, const void *data, size_t bytes, int fd)
+{
+    return hostile_send_fds(socket, data, bytes, &fd, 1);
+}
+
+/* A descriptor whose last close takes `seconds`: a connection to this process with unsent data that
+ * nobody reads. The close ends early when *where is closed. */
 HARNESS_UNUSED int hostile_lingering(int seconds, int *where)
 {
     static char much[1 << 20];
@@ -137,7 +130,7 @@ HARNESS_UNUSED int hostile_send_frame(int socket, const union sw_frame *frame)
     return hostile_send(socket, frame, frame->header.bytes, 0);
 }
 
-/* Waits for what comes of it: 0 and a frame, EPIPE when the connection is closed, or another errno. */
+/* Receives the answer: 0 and a frame, EPIPE if the connection is closed, or another errno. */
 HARNESS_UNUSED int hostile_answer(int socket, union sw_frame *frame)
 {
     struct sw_connection connection = {.fd = socket};
@@ -145,7 +138,7 @@ HARNESS_UNUSED int hostile_answer(int socket, union sw_frame *frame)
     return sw_connection_receive(&connection, frame, NULL, sw_now_ms() + HOSTILE_WAIT_MS);
 }
 
-/* HELLO and its answer. */
+/* Sends HELLO and receives the challenge. */
 HARNESS_UNUSED int hostile_greet(struct hostile *h)
 {
     return hostile_send_frame(h->socket, &h->hello) &&
@@ -159,7 +152,7 @@ HARNESS_UNUSED void hostile_prove(const struct hostile *h, union sw_frame *join)
                         join->join.proof);
 }
 
-/* A JOIN with which nothing is wrong. */
+/* A right JOIN frame. */
 HARNESS_UNUSED union sw_frame hostile_join(const struct hostile *h, int nranks, int rank)
 {
     union sw_frame join;
@@ -170,6 +163,7 @@ HARNESS_UNUSED union sw_frame hostile_join(const struct hostile *h, int nranks, 
     return join;
 }
 
+/* Whether the connection is closed without a frame. */
 HARNESS_UNUSED int hostile_dropped(int socket)
 {
     union sw_frame frame;
@@ -177,7 +171,7 @@ HARNESS_UNUSED int hostile_dropped(int socket)
     return hostile_answer(socket, &frame) == EPIPE;
 }
 
-/* Told why, and then dropped. */
+/* Whether a refusal with the status comes, and the connection is then closed. */
 HARNESS_UNUSED int hostile_refused(int socket, symwin_status status)
 {
     union sw_frame frame;
@@ -187,7 +181,7 @@ HARNESS_UNUSED int hostile_refused(int socket, symwin_status status)
            hostile_dropped(socket);
 }
 
-/* A rank's whole job: create, reduce, destroy. */
+/* The whole life of a rank: create, reduce, destroy. */
 HARNESS_UNUSED symwin_status hostile_job(struct processes *p, int rank)
 {
     const int device = rank % harness_device_count();

@@ -1,18 +1,17 @@
-#include "kernel_cases.h"
+#include "kernel_team.h"
 
 #include <string.h>
 #include <time.h>
 
-#include "kernel_job.h"
 #include "reference.h"
 #include "tap.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* A sanitizer looks at addresses and at how threads meet, and takes ten times as long: it gets every
- * THIN-th of the cases that differ in type, operation, count or alignment only. THIN is prime to how many
- * there are of each, so that all come. THREADS is what a block of the emulated driver's may have
- * (kernels/emu_image.cc). */
+/* A sanitizer checks addresses and the order of threads, and takes ten times as long. It runs every
+ * THIN-th of the cases that differ only in type, operation, count or alignment. THIN is prime to
+ * the numbers of these, so that each type, operation, count and alignment is run. THREADS is the
+ * limit of a block in the emulated driver (kernels/emu_image.cc). */
 #if defined(__SANITIZE_THREAD__)
 enum { THIN = 7, THREADS = 40 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -67,7 +66,7 @@ static void test_every_type_and_op(struct team *team)
     }
 }
 
-/* Around every boundary that the kernels know: element, word, vector, thread, unrolled turn. */
+/* Around every boundary in the kernels: element, word, vector, thread, unrolled turn. */
 static void test_counts_and_alignments(struct team *team)
 {
     static const size_t counts[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 255, 1021};
@@ -89,7 +88,7 @@ static void test_counts_and_alignments(struct team *team)
 
                     if (turn++ % THIN != 0)
                         continue;
-                    /* Three with input and output alike, three with each its own. */
+                    /* Three with the same offset of input and output, three with different ones. */
                     job.call.in += next_random(&random) % 16 * element;
                     job.call.out = shift % 2 == 0 ? job.call.in
                                                   : JOB_GUARD + next_random(&random) % 16 * element;
@@ -115,7 +114,7 @@ static uint32_t blocks_of(const struct job *jobs, int count, int rank)
     return blocks;
 }
 
-/* Calls of all kinds one after the other in each rank's stream, each with an area of its own. */
+/* Calls of all kinds, one after another in each rank's stream, each on its own area. */
 static int run_in_flight(struct team *team, uint32_t seed, size_t max_count)
 {
     enum { JOBS = 24 };
@@ -158,8 +157,8 @@ static int run_in_flight(struct team *team, uint32_t seed, size_t max_count)
     return ok;
 }
 
-/* Three calls in flight, each on the output of the one before, while rank 0 is a great deal slower
- * than the others: a call that starts or ends too early reads what is not there yet. */
+/* Three calls in flight, each on the output of the previous one, while rank 0 is much slower than
+ * the others: a call that starts or ends too early reads words that are not written yet. */
 static void test_chain(struct team *team, symwin_algo window_algo)
 {
     enum { COUNT = 6000 };
@@ -212,7 +211,7 @@ static void test_chain(struct team *team, symwin_algo window_algo)
     free(got);
 }
 
-/* Between calls nothing is in any receive slot. */
+/* Between calls all receive slots are empty. */
 static int slots_are_empty(const struct team *team, int rank)
 {
     const size_t begin = SW_STATE_SLOTS(team->nranks);
@@ -227,7 +226,7 @@ static int slots_are_empty(const struct team *team, int rank)
     return i == bytes;
 }
 
-/* No word that ends a call over windows grows 2^32 calls old. */
+/* Finish words end calls over windows; none of them may grow 2^32 calls old. */
 static int finish_words_are_fresh(const struct team *team, int rank)
 {
     const uint32_t now = team_state(team, rank).epoch;
@@ -270,8 +269,8 @@ static void test_rounds_and_wrap(const struct kernel_cases *cases)
         ok = slots_are_empty(&team, r) && finish_words_are_fresh(&team, r) && ok;
     tap_ok(ok, "slots are empty afterwards, and no finish word grows old");
 
-    /* When the counters come round, the finish words still hold what the calls above wrote, unless it was
-     * refreshed: those numbers are about to be used again. */
+    /* When the counters wrap, the numbers of the calls above are used again. Finish words that were
+     * not refreshed still hold them. */
     team_set_epochs(&team, epoch, rounds);
     for (pass = 0, ok = 1; pass < 10; pass++)
         ok = run_in_flight(&team, (uint32_t)pass * 91 + 5, 60) && ok;
@@ -295,8 +294,7 @@ static void test_rank_counts(const struct kernel_cases *cases)
         team_open(&team, counts[i], cases->devices < counts[i] ? cases->devices : counts[i], 0,
                   4096, 1 << 16);
         for (algo = SYMWIN_ALGO_ONESHOT; algo < JOB_ALGOS; algo++) {
-            const int many = counts[i] >
-                             16; /* then fewer threads each: it is their sum that costs */
+            const int many = counts[i] > 16; /* fewer threads each: the time depends on their sum */
             struct job job = job_of((symwin_algo)algo, SYMWIN_F16, SYMWIN_AVG, many ? 217 : 1017);
             int ok;
 
@@ -319,7 +317,7 @@ static void test_rank_counts(const struct kernel_cases *cases)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* A kernel after a failure leaves at once, counts its blocks and moves no epoch. */
+/* A kernel after a failure returns at once, counts its blocks and advances no epoch. */
 static void check_later_kernel(struct team *team, const struct job *job, int rank)
 {
     const struct sw_comm_state before = team_state(team, rank);
@@ -369,7 +367,7 @@ static void test_mismatch(const struct kernel_cases *cases, symwin_algo algo)
         else
             team_launch(&team, &job.call, r);
     }
-    for (r = 0; r < team.nranks; r++) /* before any state is read: a peer may judge there */
+    for (r = 0; r < team.nranks; r++) /* all, before a state is read: peers use it too */
         team_wait(&team, r);
     for (r = 0; r < team.nranks; r++) {
         const struct sw_kernel_report *report = team.report[r];
@@ -466,7 +464,8 @@ int kernel_cases_run(const struct kernel_cases *cases)
     test_rank_counts(cases);
     for (algo = SYMWIN_ALGO_ONESHOT; algo < JOB_ALGOS; algo++) {
         if (job_over_multicast(algo) || algo == SYMWIN_ALGO_COPIES ||
-            algo == SYMWIN_ALGO_ONESHOT_SENTINEL) /* differs from oneshot in what travels only */
+            algo ==
+                SYMWIN_ALGO_ONESHOT_SENTINEL) /* differs from the one-shot only in its entries */
             continue;
         test_mismatch(cases, (symwin_algo)algo);
         test_missing_rank(cases, (symwin_algo)algo);

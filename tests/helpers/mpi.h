@@ -1,1 +1,2 @@
-/* In place of MPI's header: tests/bootstrap/test_join.c has what symwin/mpi.h needs of it. */
+/* Stands for MPI's header, which symwin/mpi.h includes; tests/bootstrap/test_join.c declares what
+ * it needs. */

@@ -1,20 +1,27 @@
-/* Ranks as processes: forked from a parent that never touches symwin's driver, so that each child has
- * its own. What the ranks tell each other and the parent lies in shared memory.
+/* Ranks as processes, and what they do.
+ *
+ * Ranks are forked from a parent that never uses symwin's driver, so that each child loads its own.
+ * What ranks tell each other and the parent is in shared memory.
  *
  *     static void body(struct processes *p, int rank) { ... }
- *     processes_run(4, body, arg);           forks 4, waits, reports one TAP line for each
+ *     processes_run("name", 4, body, arg);   forks 4, waits, prints one TAP line for each
  */
 #ifndef SYMWIN_TESTS_PROCESSES_H
 #define SYMWIN_TESTS_PROCESSES_H
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "host_cases.h"
+#include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { PROCESSES_LIMIT_S = 120 };
@@ -31,12 +38,12 @@ struct processes {
     atomic_int id_made;
     atomic_int arrived; /* at the barrier, all rounds together */
     struct {
-        atomic_int status;  /* of the call that matters, -1: not there yet */
-        atomic_llong at_us; /* when it was known */
-        char text[SW_TEXT_BYTES];
+        atomic_int status;        /* of the call under test; -1: not known yet */
+        atomic_llong at_us;       /* when it became known */
+        char text[SW_TEXT_BYTES]; /* its error */
         atomic_int step;
         symwin_unique_id id; /* as this rank has it */
-        atomic_llong number; /* whatever the body wants to tell */
+        atomic_llong number; /* for the body to use */
     } rank[PROCESSES_MOST];
     pid_t pids[PROCESSES_MOST];
 };
@@ -49,7 +56,7 @@ HARNESS_UNUSED int64_t processes_now_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Makes this process one of another host: `hosts` has a letter for each rank. NULL: all are on one. */
+/* Makes this process one of the host that `hosts` names, a letter for each rank. NULL: one host. */
 HARNESS_UNUSED void processes_on_host(const char *hosts, int rank)
 {
     if (hosts != NULL) {
@@ -61,7 +68,7 @@ HARNESS_UNUSED void processes_on_host(const char *hosts, int rank)
     }
 }
 
-/* Keeps a rank's outcome, with its sentence, where the parent sees it. */
+/* Puts a rank's status, with its error, where the parent sees it. */
 HARNESS_UNUSED symwin_status processes_note(struct processes *p, int rank, symwin_status status)
 {
     p->rank[rank].at_us = processes_now_us();
@@ -71,7 +78,7 @@ HARNESS_UNUSED symwin_status processes_note(struct processes *p, int rank, symwi
     return status;
 }
 
-/* In a rank's process. */
+/* A check in a rank's process: a failure makes its exit status nonzero. */
 HARNESS_UNUSED void must_be(int right, const char *what, int rank)
 {
     if (right)
@@ -80,7 +87,7 @@ HARNESS_UNUSED void must_be(int right, const char *what, int rank)
     tap_failures++;
 }
 
-/* The id, made by rank 0. */
+/* The id, which rank 0 creates. */
 HARNESS_UNUSED const symwin_unique_id *processes_id(struct processes *p, int rank)
 {
     if (rank == 0) {
@@ -141,7 +148,7 @@ HARNESS_UNUSED void processes_free(struct processes *p)
     munmap(p, sizeof *p);
 }
 
-/* What a real driver keeps open is its own affair; a process that has loaded none leaves nothing. */
+/* A real driver may keep descriptors and threads; a process that has loaded none may not. */
 HARNESS_UNUSED int processes_leave_something(int fds_before)
 {
     if (sw_drv.cuInit != NULL && !sw_driver_is_emulated())
@@ -150,9 +157,9 @@ HARNESS_UNUSED int processes_leave_something(int fds_before)
            harness_service_threads() != 0;
 }
 
-/* In a forked child that is to have threads, of a process that has some. ThreadSanitizer does not know that
- * the parent's are not here, and ends a child that gets one of their stacks, and so their id, for a new
- * thread: larger ones are none of theirs. */
+/* Call it in a forked child, of a parent with threads, that starts threads. ThreadSanitizer
+ * believes that the parent's threads exist in the child. It ends a child in which a new thread gets
+ * the stack, and so the id, of one of them. Larger stacks are different ones. */
 HARNESS_UNUSED void processes_child_threads(void)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -165,7 +172,8 @@ HARNESS_UNUSED void processes_child_threads(void)
 #endif
 }
 
-/* Forks one rank. Its exit status is 0 if body returned and left nothing behind. */
+/* Forks one rank. Its exit status is 0 if the body returned, no check failed and nothing was left
+ * behind. */
 HARNESS_UNUSED void processes_fork(struct processes *p, int rank,
                                    void (*body)(struct processes *p, int rank))
 {
@@ -183,12 +191,12 @@ HARNESS_UNUSED void processes_fork(struct processes *p, int rank,
         struct harness_leaks before;
         int i;
 
-        alarm(PROCESSES_LIMIT_S); /* ends what hangs */
+        alarm(PROCESSES_LIMIT_S); /* ends a process that hangs */
         tap_failures = 0;
         setenv("SYMWIN_DRIVER", "emu", 0);
         before = (struct harness_leaks){0, harness_count_entries("/proc/self/fd"), 0, 0};
         body(p, rank);
-        /* Memory that peers still have mapped lives until they are done with it. */
+        /* Memory that peers have mapped lives until they unmap it. */
         symwin_mem_trim(SYMWIN_DEVICE_ALL, 0);
         for (i = 0; i < 5000 && processes_leave_something(before.fds); i++) {
             sw_poll_settle();
@@ -232,6 +240,204 @@ HARNESS_UNUSED void processes_run(const char *name, int count,
                "%s: rank %d of %d (wait status 0x%x)", name, r, count, (unsigned)status);
     }
     processes_free(p);
+}
+
+/* ---- ranks as threads, as processes, or as processes of two hosts ---- */
+
+struct place {
+    const char *name;
+    int threads;
+    const char *hosts; /* a letter for each rank, of at most 4; NULL: one host */
+};
+
+__attribute__((unused)) static const struct place places_all[] = {
+    {"threads", 1, NULL}, {"processes", 0, NULL}, {"hosts", 0, "abab"}};
+
+enum { PLACES_RANKS = 8 };
+
+/* Hosts need a fabric between them, which the emulated driver has and a single machine has not. */
+HARNESS_UNUSED size_t places_count(void)
+{
+    const size_t all = sizeof places_all / sizeof places_all[0];
+    const char *driver = getenv("SYMWIN_DRIVER");
+
+    return driver != NULL && strcmp(driver, "cuda") == 0 ? all - 1 : all;
+}
+
+struct places_job {
+    const struct place *place;
+    void (*body)(struct processes *p, int rank);
+    void *arg;
+};
+
+struct places_thread {
+    struct processes *p;
+    int rank;
+};
+
+HARNESS_UNUSED void *places_arg(const struct processes *p)
+{
+    return ((const struct places_job *)p->arg)->arg;
+}
+
+HARNESS_UNUSED void *places_thread_main(void *arg)
+{
+    const struct places_thread *t = arg;
+
+    ((const struct places_job *)t->p->arg)->body(t->p, t->rank);
+    return NULL;
+}
+
+/* Runs all ranks as threads of this process, or one rank. */
+HARNESS_UNUSED void places_process(struct processes *p, int rank)
+{
+    const struct places_job *job = p->arg;
+    struct places_thread ranks[PLACES_RANKS];
+    pthread_t threads[PLACES_RANKS];
+    int r;
+
+    if (!job->place->threads) {
+        processes_on_host(job->place->hosts, rank);
+        job->body(p, rank);
+        return;
+    }
+    processes_child_threads();
+    for (r = 0; r < p->count; r++) {
+        ranks[r] = (struct places_thread){p, r};
+        if (pthread_create(&threads[r], NULL, places_thread_main, &ranks[r]) != 0)
+            abort();
+    }
+    for (r = 0; r < p->count; r++)
+        pthread_join(threads[r], NULL);
+}
+
+/* Runs body(p, rank) as `nranks` ranks; whether all exited with status 0. *out has what they told,
+ * for processes_free(). */
+HARNESS_UNUSED int places_run(const struct place *place, int nranks,
+                              void (*body)(struct processes *p, int rank), void *arg,
+                              struct processes **out)
+{
+    struct places_job job = {place, body, arg};
+    struct processes *p = processes_new(nranks, &job);
+    const int count = place->threads ? 1 : nranks;
+    int right = 1, r;
+
+    for (r = 0; r < count; r++)
+        processes_fork(p, r, places_process);
+    for (r = 0; r < count; r++)
+        right &= processes_wait(p, r) == 0;
+    *out = p;
+    return right;
+}
+
+/* ---- ports ---- */
+
+/* A TCP port that nobody uses: the system chooses it, and it is released. The next call gives
+ * another port, because the system goes through its range in turn. */
+HARNESS_UNUSED int ports_free(void)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t bytes = sizeof any;
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof any) != 0 ||
+        getsockname(fd, (struct sockaddr *)&any, &bytes) != 0) {
+        perror("ports_free");
+        exit(1);
+    }
+    close(fd);
+    return ntohs(any.sin_port);
+}
+
+HARNESS_UNUSED void ports_name(char name[16])
+{
+    snprintf(name, 16, "%d", ports_free());
+}
+
+/* ---- the life of a rank ---- */
+
+/* Elements: many rounds of small slots. There are fewer under ThreadSanitizer, to which every poll
+ * of a waiting kernel is a call. */
+#if defined(__SANITIZE_THREAD__)
+enum { EVERYTHING_COUNT = 6000 };
+#else
+enum { EVERYTHING_COUNT = 30000 };
+#endif
+
+/* Reduces once and compares every element. */
+HARNESS_UNUSED void everything_reduce(struct processes *p, int rank, symwin_comm *comm,
+                                      uint32_t *in, uint32_t *out, symwin_algo algo,
+                                      struct CUstream_st *stream)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = algo};
+    const int device = rank % harness_device_count();
+    uint32_t words[EVERYTHING_COUNT];
+    uint32_t ranks = (uint32_t)p->count;
+    int wrong = 0;
+    uint32_t i;
+
+    for (i = 0; i < EVERYTHING_COUNT; i++)
+        words[i] = i * (uint32_t)(rank + 1);
+    host_must(host_copy(device, in, words, sizeof words), "copy");
+    host_must(symwin_allreduce_with(comm, in, out, EVERYTHING_COUNT, SYMWIN_U32, SYMWIN_SUM,
+                                    &options, stream),
+              "symwin_allreduce");
+    host_must(symwin_stream_synchronize(device, stream), "symwin_stream_synchronize");
+    must_be(symwin_comm_check(comm) == SYMWIN_OK, "symwin_comm_check", rank);
+    host_must(host_copy(device, words, out, sizeof words), "copy");
+    for (i = 0; i < EVERYTHING_COUNT; i++)
+        wrong += words[i] != i * (ranks * (ranks + 1) / 2);
+    must_be(wrong == 0, "the sum", rank);
+}
+
+/* The whole life of a communicator: all-reduces, windows, the memory of peers, destruction. */
+HARNESS_UNUSED void everything_with(struct processes *p, int rank, const symwin_unique_id *id)
+{
+    const int device = rank % harness_device_count();
+    struct CUstream_st *stream = NULL;
+    symwin_window *window = NULL, *second = NULL;
+    symwin_comm *comm = NULL;
+    symwin_comm_info info;
+    uint32_t *buffer;
+    void *peer;
+    int i;
+
+    host_must(processes_comm_with(p, rank, id, 20000, &comm), "symwin_comm_create");
+    buffer = host_alloc(device, 2 * EVERYTHING_COUNT * sizeof *buffer);
+    host_must(symwin_stream_create(device, &stream), "symwin_stream_create");
+    everything_reduce(p, rank, comm, buffer, buffer + EVERYTHING_COUNT, SYMWIN_ALGO_AUTO,
+                      stream); /* no window */
+    host_must(
+        symwin_window_register(comm, buffer, 2 * EVERYTHING_COUNT * sizeof *buffer, 0, &window),
+        "symwin_window_register");
+    for (i = 0; i < 3; i++) {
+        everything_reduce(p, rank, comm, buffer, buffer + EVERYTHING_COUNT, SYMWIN_ALGO_ONESHOT,
+                          stream);
+        everything_reduce(p, rank, comm, buffer, buffer + EVERYTHING_COUNT, SYMWIN_ALGO_TWOSHOT,
+                          stream);
+    }
+    host_must(symwin_window_register(comm, buffer, 64, 0, &second), "symwin_window_register");
+    must_be(symwin_comm_query(comm, &info) == SYMWIN_OK && info.allocations == 1 &&
+                info.windows == 2 && !info.multicast,
+            "one allocation, two windows", rank);
+    /* The flat range shows what peers wrote. */
+    host_put_u32(device, buffer, 7000u + (uint32_t)rank);
+    processes_barrier(p);
+    for (i = 0; i < p->count; i++) {
+        host_must(symwin_window_peer_pointer(comm, window, i, 0, &peer), "peer pointer");
+        must_be(host_get_u32(device, peer) == 7000u + (uint32_t)i, "a peer's word", rank);
+    }
+    processes_barrier(p);
+    host_must(symwin_window_deregister(comm, window), "symwin_window_deregister");
+    host_must(symwin_window_deregister(comm, second), "symwin_window_deregister");
+    symwin_comm_destroy(comm);
+    host_must(symwin_stream_destroy(device, stream), "symwin_stream_destroy");
+    host_must(symwin_mem_free(buffer), "symwin_mem_free");
+}
+
+HARNESS_UNUSED void everything(struct processes *p, int rank)
+{
+    everything_with(p, rank, processes_id(p, rank));
 }
 
 #endif

@@ -1,6 +1,6 @@
-/* The plain host reference that all collectives are compared with, and the inputs for it.
+/* The plain host reference with which all collectives are compared, and inputs for it.
  *
- * It does what the kernels promise, one element after the other: operands in rank order; f16, bf16
+ * It does what the kernels promise, one element after another: operands in rank order; f16, bf16
  * and fp8 in f32 with one rounding at the end; everything else in its own type, integers modulo
  * their width; an average divides the sum, integers truncating. So the one-shot and the two-shot
  * must agree with it to the bit. Pure functions; any thread.
@@ -26,7 +26,7 @@ size_t reference_bytes(symwin_type type); /* of one element */
 void reference_fill(symwin_type type, symwin_op op, uint64_t seed, int rank, size_t first,
                     size_t count, void *out);
 
-/* The same, of any bits at all: NaNs, infinities, overflow. */
+/* The same with any bits: NaNs, infinities, overflow. */
 void reference_fill_wild(symwin_type type, uint64_t seed, int rank, size_t first, size_t count,
                          void *out);
 
@@ -43,7 +43,7 @@ int64_t reference_compare(symwin_type type, const void *got, const void *want, s
 int64_t reference_compare_ulps(symwin_type type, const void *got, const void *want, size_t count,
                                unsigned ulps);
 
-/* Element `index` in words, for messages; returns `text`. */
+/* Writes element `index` as text, for messages; returns `text`. */
 const char *reference_print(symwin_type type, const void *data, size_t index, char *text,
                             size_t text_bytes);
 

@@ -1,4 +1,4 @@
-/* See steps.h. */
+/* The library's calls of the system, malloc and the emulated driver, counted: see steps.h. */
 #include "steps.h"
 
 #include <errno.h>
@@ -92,8 +92,8 @@ int steps_locks(void)
     return locks;
 }
 
-/* One step. Returns whether the call shall fail; a call that cannot is passed `can_fail` 0 and is no step
- * where calls are failed. */
+/* One step. Returns whether the call must fail. A call that cannot fail passes `can_fail` 0; it is
+ * no step of plans that make calls fail. */
 static int step(const char *name, int can_fail)
 {
     void (*const each)(const char *name) = atomic_load(&steps.each);
@@ -130,14 +130,14 @@ static int step(const char *name, int can_fail)
     return 0;
 }
 
-/* What says nothing of this process comes once, not for good. */
+/* Errors that pass: they are not persistent. */
 static int passes(int code)
 {
     return code == EAGAIN || code == ECONNABORTED;
 }
 
-/* Fails with the code of the plan's variant, or with EINTR where that was asked for and is among them.
- * A call with fewer ways to fail than that is no step. */
+/* Fails with the code of the plan's variant, or with EINTR if the plan interrupts calls and EINTR
+ * is among the codes. A call without such a code is no step. */
 static int fails(const char *name, const int *codes, int count)
 {
     const int interrupt = steps.action == STEPS_INTERRUPT;
@@ -236,7 +236,7 @@ int step_open(const char *path, int flags, ...)
     unsigned mode;
 
     va_start(args, flags);
-    mode = va_arg(args, unsigned); /* read only where flags ask for it */
+    mode = va_arg(args, unsigned); /* used only where the flags need it */
     va_end(args);
     return FAILS("open", EMFILE, EACCES, EINTR) ? -1 : open(path, flags, mode);
 }
@@ -347,7 +347,7 @@ ssize_t step_read(int fd, void *data, size_t bytes)
 long step_syscall(long number, long a, long b, long c, long d, long e, long f);
 long step_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
-    /* To wake cannot fail. */
+    /* FUTEX_WAKE cannot fail. */
     if (number == SYS_futex && ((int)b & FUTEX_CMD_MASK) == FUTEX_WAIT && FAILS("futex", EINTR))
         return -1;
     return syscall(number, a, b, c, d, e, f);
@@ -423,6 +423,6 @@ int __wrap_emu_enter(int entry);
 
 int __wrap_emu_enter(int entry)
 {
-    step("driver", 0); /* its own fault injection knows which calls may fail */
+    step("driver", 0); /* the driver's fault injection fails calls */
     return __real_emu_enter(entry);
 }

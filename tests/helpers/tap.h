@@ -1,13 +1,17 @@
-/* The Test Anything Protocol in a page: numbered ok / not ok lines for prove. Thread-safe. */
+/* The Test Anything Protocol: numbered "ok" and "not ok" lines for prove; and how many descriptors
+ * and threads a process has. C and C++; any thread. */
 #ifndef SYMWIN_TESTS_TAP_H
 #define SYMWIN_TESTS_TAP_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-/* One set for all files of a test: weak, so that including this twice is no second definition. */
+/* Weak: all files of a test that include this share one set. */
 __attribute__((weak)) pthread_mutex_t tap_mutex = PTHREAD_MUTEX_INITIALIZER;
 __attribute__((weak)) int tap_count, tap_failures;
 __attribute__((weak)) int tap_silent; /* counts failures and prints them as comments only */
@@ -30,7 +34,7 @@ __attribute__((format(printf, 2, 3), unused)) static void tap_ok(int ok, const c
     pthread_mutex_unlock(&tap_mutex);
 }
 
-/* Compares two integers and says both where they differ. */
+/* Compares two integers and prints both where they differ. */
 #define TAP_EQ(name, got, want)                                                                    \
     tap_eq(name, (long long)(got), (long long)(want), __FILE__, __LINE__)
 
@@ -44,7 +48,7 @@ __attribute__((unused)) static int tap_eq(const char *name, long long got, long 
     return got == want;
 }
 
-/* The last statement of main: `return tap_done();`. What has looked at nothing has failed. */
+/* The last statement of main: `return tap_done();`. A test without a check fails. */
 __attribute__((unused)) static int tap_done(void)
 {
     if (tap_count == 0 && !tap_silent)
@@ -57,11 +61,66 @@ __attribute__((unused)) static int tap_done(void)
     return tap_failures > 0;
 }
 
-/* Before any tap_ok(): the whole file cannot run here. */
+/* Call it before any tap_ok() where the whole test cannot run. */
 __attribute__((unused, noreturn)) static void tap_skip_all(const char *why)
 {
     printf("1..0 # SKIP %s\n", why);
     exit(0);
+}
+
+/* ---- descriptors and threads ---- */
+
+/* Entries of a folder, such as /proc/self/fd; -1: it cannot be read. */
+__attribute__((unused)) static int harness_count_entries(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    int count = 0;
+
+    if (dir == NULL)
+        return -1;
+    while ((entry = readdir(dir)) != NULL)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+/* How many threads of this process have the name. */
+__attribute__((unused)) static int harness_threads(const char *name)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *entry;
+    int count = 0;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        char path[300], found[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        file = fopen(path, "r");
+        if (file != NULL && fgets(found, sizeof found, file) != NULL) {
+            found[strcspn(found, "\n")] = '\0';
+            count += strcmp(found, name) == 0;
+        }
+        if (file != NULL)
+            fclose(file);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return count;
+}
+
+/* The library's own threads. A thread that has just been joined may be listed a moment longer: the
+ * system wakes the joining thread before it removes the other from the list. */
+__attribute__((unused)) static int harness_service_threads(void)
+{
+    int turns = 50, count = harness_threads("symwin-poll");
+
+    for (; count > 0 && turns > 0; turns--) {
+        usleep(1000);
+        count = harness_threads("symwin-poll");
+    }
+    return count;
 }
 
 #endif

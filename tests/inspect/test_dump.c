@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-#include "window_cases.h"
+#include "windows.h"
 
 enum { DUMP_BYTES = 1 << 20 };
 

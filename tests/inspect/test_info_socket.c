@@ -11,7 +11,7 @@
 #include <sys/un.h>
 
 #include "child.h"
-#include "host_cases.h"
+#include "harness.h"
 
 enum {
     NOBODY = 65534,

@@ -1,7 +1,7 @@
 /* Memory: sizes, flags, queries of addresses, free, exhaustion. test_share.c tests export and
  * import. */
 #include "child.h"
-#include "host_cases.h"
+#include "harness.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 

@@ -2,7 +2,7 @@
  * accounts, settings, windows in chunks, a full device. test_alloc.c tests what every allocation
  * guarantees. On GPUs (gpu_pool.t) everything runs except the full device and failing calls. */
 #include "child.h"
-#include "host_cases.h"
+#include "harness.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 

@@ -7,7 +7,7 @@
  *     SYMWIN_TEST_TURNS   turns of all threads together; default 1,000,000 */
 #include "src/window/register.h"
 
-#include "host_cases.h"
+#include "harness.h"
 
 enum { THREADS = 8, HELD = 48, HANDS = 32, LIVES = 10, MOST = THREADS * (HELD + 1) + HANDS };
 

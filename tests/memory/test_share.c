@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include "child.h"
-#include "host_cases.h"
+#include "harness.h"
 
 #define SENTINEL ((void *)(uintptr_t)0x5e5e5e5e)
 

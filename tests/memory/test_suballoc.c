@@ -2,7 +2,7 @@
  * alone, coalescing. */
 #include "src/memory/suballoc.h"
 
-#include "host_cases.h"
+#include "harness.h"
 
 enum { UNITS = 4096, MOST = 700, LONGEST = 300 };
 

@@ -1,5 +1,5 @@
 /* The functions that PyTorch calls for memory. */
-#include "host_cases.h"
+#include "harness.h"
 
 static symwin_mem_info described(const void *ptr)
 {

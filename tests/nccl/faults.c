@@ -8,7 +8,7 @@
  *
  * Prints one line per case, and every error. */
 #include "faults.h"
-#include "harness.h"
+#include "tap.h"
 
 #include <dlfcn.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * tests later failures. */
 #include <unistd.h>
 
-#include "comm_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_comm *)(uintptr_t)0x5e5e5e5e)
 

@@ -1,5 +1,5 @@
 /* Failing communicators: ranks that leave, abort, come late, make other calls or call twice. */
-#include "comm_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 

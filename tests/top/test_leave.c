@@ -2,7 +2,7 @@
  * all of them, with PEER_LOST and its name. What it has taken part in completes. Ranks are threads,
  * processes, or processes on two hosts.
  */
-#include "places.h"
+#include "processes.h"
 
 /* Beside other tests a rank waits for a processor, and with a sanitizer a kernel polls slowly.
  * ThreadSanitizer has no room for many threads. */
@@ -272,6 +272,6 @@ int main(void)
         for (story = 0; story < STORIES; story++)
             for (i = 0; i < sizeof algos / sizeof algos[0]; i++)
                 if (story < HOST_CALL || i == 0)
-                    run(&places[place], (struct way){(enum story)story, algos[i]});
+                    run(&places_all[place], (struct way){(enum story)story, algos[i]});
     return tap_done();
 }

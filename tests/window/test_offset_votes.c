@@ -4,7 +4,7 @@
  * vote, the ranks exchange the layout of their memory. The linker's --wrap lets this test change
  * one rank's votes.
  */
-#include "window_cases.h"
+#include "windows.h"
 
 enum { RANKS = 3, LIAR = 1, SOON_MS = 300 };
 

@@ -2,7 +2,7 @@
  * which buffer it belongs to and which use serves it. */
 #include "src/window/range_cache.h"
 
-#include "host_cases.h"
+#include "harness.h"
 
 enum { UNIT = 16, REGIONS = 10, REGION_UNITS = 60, UNITS = REGIONS * REGION_UNITS };
 enum { MOST = 300, USES = 6, BASE = 4096 };

@@ -2,7 +2,7 @@
  * threads, or processes with SYMWIN_TEST_PROCESSES. */
 #include <dlfcn.h>
 
-#include "register_member.h"
+#include "user_memory.h"
 
 struct nccl_id {
     char internal[128];

@@ -2,7 +2,7 @@
  * or all; ranges that each rank splits in its own way; neighbours in one page; memory that is freed
  * and replaced. And no window is unmapped while a call uses it. */
 #include "emu/emu.h"
-#include "register_member.h"
+#include "user_memory.h"
 
 enum { MOST_RANKS = 4 };
 

@@ -1,8 +1,8 @@
 /* One rank runs out of host memory at each step of a captured call. All ranks get one status. A
  * buffer that nobody registered fails no call. No graph reference stays behind: the buffers can be
  * freed. */
-#include "register_member.h"
 #include "steps.h"
+#include "user_memory.h"
 
 enum { RANKS = 2, VICTIM = 1, MOST = 64 };
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "emu/emu.h"
-#include "register_member.h"
 #include "src/window/register.h"
+#include "user_memory.h"
 
 static void begin_capture(const struct member *m)
 {

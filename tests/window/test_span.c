@@ -1,21 +1,21 @@
 /* Windows on several adjacent physical allocations: split alike and differently on the ranks,
  * shared, remapped, and refused. Ranks are threads. */
-#include "span_cases.h"
+#include "user_memory.h"
 
-static void meet(void *team)
+static void span_meet(void *team)
 {
     harness_barrier(team);
 }
 
 static struct span_rank join(struct harness_team *team, int rank)
 {
-    struct span_rank r = {rank, team->nranks, harness_device(rank), NULL, meet, team};
+    struct span_rank r = {rank, team->nranks, harness_device(rank), NULL, span_meet, team};
 
     host_must(harness_comm(team, rank, &r.comm), "symwin_comm_create");
     return r;
 }
 
-static void leave(struct span_rank *r)
+static void span_leave(struct span_rank *r)
 {
     harness_barrier(r->others);
     symwin_comm_destroy(r->comm);
@@ -32,7 +32,7 @@ static void run_row(struct harness_team *team, int rank, void *arg)
     fault = span_fault(&r, row, &s);
     tap_ok(fault == NULL, "%s: rank %d of %d%s%s", row->name, rank, row->nranks,
            fault != NULL ? ": " : "", fault != NULL ? fault : "");
-    leave(&r);
+    span_leave(&r);
     span_free(&s);
 }
 
@@ -101,7 +101,7 @@ static void run_shared(struct harness_team *team, int rank, void *unused)
         harness_barrier(team);
     }
     TAP_EQ("sets that stay mapped", mapped(&r), 0);
-    leave(&r);
+    span_leave(&r);
     span_free(&s);
 }
 
@@ -142,7 +142,7 @@ static void run_remapped(struct harness_team *team, int rank, void *on_all)
     TAP_EQ("the old set goes alone", mapped(&r), 1);
     TAP_EQ("words that are wrong", span_wrong_words(&r, new, span_at(&s, 0), 0, 3 * g, 4000000), 0);
     let_go(&r, new);
-    leave(&r);
+    span_leave(&r);
     span_free(&s);
 }
 
@@ -291,7 +291,7 @@ static void run_refusals(struct harness_team *team, int rank, void *unused)
     for (i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
         if (can_refuse(refusals[i].what))
             refuse(&r, &refusals[i]);
-    leave(&r);
+    span_leave(&r);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* The fault sweep of window registrations on several physical allocations. */
-#include "span_cases.h"
+#include "user_memory.h"
 
 struct state {
     int on;

@@ -3,28 +3,28 @@
 #include <sys/resource.h>
 
 #include "processes.h"
-#include "span_cases.h"
+#include "user_memory.h"
 
 struct arrangement {
     const struct span_row *row;
     const char *hosts; /* NULL: one host */
 };
 
-static void meet(void *processes)
+static void span_meet(void *processes)
 {
     processes_barrier(processes);
 }
 
 static struct span_rank join(struct processes *p, int rank)
 {
-    struct span_rank r = {rank, p->count, 0, NULL, meet, p};
+    struct span_rank r = {rank, p->count, 0, NULL, span_meet, p};
 
     host_must(processes_comm(p, rank, 20000, &r.comm), "symwin_comm_create");
     r.device = rank % harness_device_count();
     return r;
 }
 
-static void leave(struct processes *p, struct span_rank *r)
+static void span_leave(struct processes *p, struct span_rank *r)
 {
     processes_barrier(p);
     symwin_comm_destroy(r->comm);
@@ -44,7 +44,7 @@ static void run_row(struct processes *p, int rank)
     if (fault != NULL)
         fprintf(stderr, "rank %d: %s\n", rank, fault);
     must_be(fault == NULL, a->row->name, rank);
-    leave(p, &r);
+    span_leave(p, &r);
     span_free(&s);
 }
 
@@ -81,7 +81,7 @@ static void hidden(struct processes *p, int rank)
     must_be(span_wrong_words(&r, window, span_at(&s, 0), 0, s.bytes, 0) == 0, "the next one works",
             rank);
     host_must(symwin_window_deregister(r.comm, window), "deregister");
-    leave(p, &r);
+    span_leave(p, &r);
     span_free(&s);
 }
 
@@ -145,7 +145,7 @@ static void few_descriptors(struct processes *p, int rank)
     host_must(symwin_window_register(r.comm, span_at(&s, 0), s.bytes, 0, &window), "register");
     must_be(span_wrong_words(&r, window, span_at(&s, 0), 0, s.bytes, 0) == 0, "words", rank);
     host_must(symwin_window_deregister(r.comm, window), "deregister");
-    leave(p, &r);
+    span_leave(p, &r);
     span_free(&s);
 }
 

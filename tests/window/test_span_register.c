@@ -1,7 +1,6 @@
 /* Registered buffers on several adjacent physical allocations: split alike and differently on the
  * ranks, overlapping, captured, and remapped. Ranks are threads. */
-#include "register_member.h"
-#include "span_cases.h"
+#include "user_memory.h"
 
 /* Reduces `count` words in place, at each rank's own address. Returns how many are wrong. */
 static int wrong_sums(struct member *m, void *at, size_t count, uint32_t salt)

@@ -1,6 +1,6 @@
 /* Windows: what can be registered and what cannot; all ranks get the same answer. Sharing, lookup
  * and multicast have their own files. */
-#include "window_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 

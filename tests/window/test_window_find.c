@@ -2,7 +2,7 @@
  * search, and while windows come and go. */
 #include <stdatomic.h>
 
-#include "window_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 

@@ -1,6 +1,6 @@
 /* Multicast addresses of windows: where they exist, and where all ranks go without. */
 #include "child.h"
-#include "window_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 

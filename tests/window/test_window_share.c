@@ -1,7 +1,7 @@
 /* What windows share: one mapping for all windows on the same allocations, references released in
  * any order, handles that stay invalid, communicators side by side, and the end of the flat
  * range. */
-#include "window_cases.h"
+#include "windows.h"
 
 #define SENTINEL ((symwin_window *)(uintptr_t)0x5e5e5e5e)
 

@@ -1,7 +1,7 @@
 /* Windows where multicast granules are larger than memory granules. Memory that cannot be bound has
  * no multicast, and a window that requires it is refused, on all ranks alike.
  */
-#include "window_cases.h"
+#include "windows.h"
 
 #define UNIT ((size_t)8 << 20)
 

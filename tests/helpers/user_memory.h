@@ -1,18 +1,220 @@
-/* Memory of another allocator that is of several physical allocations side by side in one reservation, as PyTorch's expandable
- * segments are, and what a rank does with a window on it. */
-#ifndef SYMWIN_TESTS_SPAN_CASES_H
-#define SYMWIN_TESTS_SPAN_CASES_H
+/* Memory that the library did not allocate, and ranks that use it: registered buffers, and spans,
+ * which are several physical allocations side by side in one reservation, as in PyTorch's
+ * expandable segments. Ranks are threads of harness_run(), or processes for spans. */
+#ifndef SYMWIN_TESTS_USER_MEMORY_H
+#define SYMWIN_TESTS_USER_MEMORY_H
 
-#include "host_cases.h"
+#include "harness.h"
+
+/* ---- a rank with registered buffers ---- */
+
+enum { COUNT = 4096, BYTES = 4 * COUNT, SHORT_MS = 1500 };
+
+struct member {
+    struct harness_team *team;
+    int rank, nranks, device;
+    symwin_comm *comm;
+    CUstream stream;
+    struct sw_scope scope;
+};
+
+HARNESS_UNUSED void open_member(struct member *m, struct harness_team *team, int rank,
+                                unsigned flags, int timeout_ms)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options,
+        .flags = flags,
+        .timeout_ms = timeout_ms,
+        .kernel_timeout_ms = 20000,
+    };
+
+    *m = (struct member){team, rank, team->nranks, harness_device(rank), NULL, NULL, {0}};
+    host_must(symwin_comm_create(&team->id, team->nranks, rank, m->device, &options, &m->comm),
+              "symwin_comm_create");
+    host_must(sw_scope_enter(m->device, &m->scope), "sw_scope_enter");
+    host_must(symwin_stream_create(m->device, &m->stream), "symwin_stream_create");
+}
+
+HARNESS_UNUSED void close_member(struct member *m)
+{
+    symwin_comm_destroy(m->comm);
+    host_must(symwin_stream_destroy(m->device, m->stream), "symwin_stream_destroy");
+    sw_scope_leave(&m->scope);
+}
+
+HARNESS_UNUSED void put(const struct member *m, void *at, float value)
+{
+    float values[COUNT];
+    int i;
+
+    for (i = 0; i < COUNT; i++)
+        values[i] = value + (float)(m->rank + 1);
+    host_must(host_copy(m->device, at, values, BYTES), "copy to the device");
+}
+
+/* Whether the buffer has the sum of what put(value) wrote on all ranks. */
+HARNESS_UNUSED int is_sum(const struct member *m, const void *at, float value)
+{
+    const float want = (float)m->nranks * value + (float)(m->nranks * (m->nranks + 1) / 2);
+    float values[COUNT];
+    int i, wrong = 0;
+
+    host_must(symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    host_must(symwin_comm_check(m->comm), "symwin_comm_check");
+    host_must(host_copy(m->device, values, at, BYTES), "copy from the device");
+    for (i = 0; i < COUNT; i++)
+        wrong += values[i] != want;
+    return wrong == 0;
+}
+
+HARNESS_UNUSED symwin_status reduce(const struct member *m, const void *in, void *out)
+{
+    return symwin_allreduce(m->comm, in, out, COUNT, SYMWIN_F32, SYMWIN_SUM, m->stream);
+}
+
+/* Reduces and checks the result. */
+HARNESS_UNUSED void expect_sum(const struct member *m, const char *name, void *in, void *out,
+                               float value)
+{
+    symwin_status status;
+
+    put(m, in, value);
+    status = reduce(m, in, out);
+    tap_ok(status == SYMWIN_OK && is_sum(m, out, value), "%s: the sum%s%s", name,
+           status == SYMWIN_OK ? "" : ": ", status == SYMWIN_OK ? "" : symwin_last_error());
+}
+
+/* Whether an algorithm that needs windows would be used. */
+HARNESS_UNUSED int is_connected(const struct member *m, const void *in, const void *out)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+    symwin_allreduce_info info;
+
+    return symwin_allreduce_query(m->comm, in, out, COUNT, SYMWIN_F32, SYMWIN_SUM, &options,
+                                  &info) == SYMWIN_OK;
+}
+
+HARNESS_UNUSED symwin_registration *enter(const struct member *m, void *ptr, size_t bytes)
+{
+    symwin_registration *registration = NULL;
+
+    host_must(symwin_register(m->comm, ptr, bytes, &registration), "symwin_register");
+    return registration;
+}
+
+HARNESS_UNUSED void leave(const struct member *m, symwin_registration *registration)
+{
+    host_must(symwin_deregister(m->comm, registration), "symwin_deregister");
+}
+
+HARNESS_UNUSED symwin_registration_info query(const struct member *m,
+                                              symwin_registration *registration)
+{
+    symwin_registration_info info;
+
+    host_must(symwin_registration_query(m->comm, registration, &info), "query");
+    return info;
+}
+
+HARNESS_UNUSED int allocations(const struct member *m)
+{
+    symwin_comm_info info;
+
+    host_must(symwin_comm_query(m->comm, &info), "symwin_comm_query");
+    return info.allocations;
+}
+
+/* Calls of all ranks on memory that cannot be shared. After them, ended registrations are gone. */
+HARNESS_UNUSED void meet(const struct member *m)
+{
+    enum { ROUNDS = 5 };
+    CUdeviceptr plain = 0;
+    void *at;
+    int i;
+
+    host_must(symwin_stream_synchronize(m->device, m->stream), "synchronize");
+    harness_barrier(m->team);
+    host_must_cuda(sw_drv.cuMemAlloc(&plain, BYTES), "cuMemAlloc");
+    at = (void *)(uintptr_t)plain;
+    for (i = 0; i < ROUNDS; i++) {
+        symwin_registration *registration = enter(m, at, BYTES);
+
+        host_must(reduce(m, at, at), "a meeting");
+        leave(m, registration);
+        host_must(symwin_stream_synchronize(m->device, m->stream), "synchronize");
+        host_pause_ms(1);
+    }
+    harness_barrier(m->team);
+    host_must_cuda(sw_drv.cuMemFree(plain), "cuMemFree");
+}
+
+/* An all-reduce through the windows of both buffers. */
+HARNESS_UNUSED symwin_status reduce_in_windows(const struct member *m, const void *in, void *out)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+
+    return symwin_allreduce_with(m->comm, in, out, COUNT, SYMWIN_F32, SYMWIN_SUM, &options,
+                                 m->stream);
+}
+
+HARNESS_UNUSED CUgraphExec capture(struct member *m, void *in, void *out, CUgraph *graph)
+{
+    CUgraphExec exec = NULL;
+
+    /* Thread-local: a capture of another rank must not disturb the instantiation here. */
+    host_must_cuda(sw_drv.cuStreamBeginCapture(m->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(reduce(m, in, out), "a captured call");
+    host_must(reduce(m, in, out), "a captured call");
+    host_must_cuda(sw_drv.cuStreamEndCapture(m->stream, graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, *graph, 0), "instantiate");
+    host_must(sw_graph_upload(exec, m->stream), "upload");
+    return exec;
+}
+
+HARNESS_UNUSED void replay(struct member *m, const char *name, CUgraphExec exec, void *in,
+                           void *out, float value)
+{
+    put(m, in, value);
+    harness_barrier(m->team);
+    host_must_cuda(sw_drv.cuGraphLaunch(exec, m->stream), "cuGraphLaunch");
+    tap_ok(is_sum(m, out, value), "%s: the sum", name);
+}
+
+/* The driver may release later what a graph held: tries again while the memory is busy. */
+HARNESS_UNUSED void expect_free(const char *name, void *ptr)
+{
+    symwin_status status = symwin_mem_free(ptr);
+    int turns = 0;
+
+    for (; status == SYMWIN_BUSY && turns < 5000; turns++) {
+        host_pause_ms(1);
+        status = symwin_mem_free(ptr);
+    }
+    host_expect(name, status, SYMWIN_OK, "");
+}
+
+HARNESS_UNUSED void run(const char *name, int nranks,
+                        void (*body)(struct harness_team *, int, void *), void *arg)
+{
+    const struct harness_leaks before = harness_leaks_now();
+
+    if (harness_processes > 0)
+        nranks = harness_processes;
+    harness_run(nranks, body, arg);
+    harness_no_leaks(name, &before);
+}
+
+/* ---- spans ---- */
 
 enum { SPAN_MOST = 64, SPAN_RANKS = 4, SPAN_CUTS = 3 };
 
 struct span {
     int device;
-    struct sw_scope
-        scope; /* its context is current in the thread, from span_make() to span_free() */
-    CUdeviceptr range,
-        base; /* granules of the reservation before the first allocation and behind the last stay empty */
+    /* Its context is current in the thread from span_make() to span_free(). */
+    struct sw_scope scope;
+    /* The reservation, whose first and last granule stay empty, and the first allocation. */
+    CUdeviceptr range, base;
     size_t range_bytes, bytes;
     int count;
     struct {
@@ -22,7 +224,8 @@ struct span {
     } pieces[SPAN_MOST];
 };
 
-/* How one rank's memory is cut: `count` allocations of `granules` each, and then the next; where in it the window begins. */
+/* The allocations of a rank's memory, `count` of `granules` each in order, and the offset at which
+ * the window begins. */
 struct span_cuts {
     struct {
         int count, granules;
@@ -65,7 +268,7 @@ HARNESS_UNUSED void span_unmap(struct span *s, int piece)
     s->pieces[piece].handle = 0;
 }
 
-/* The allocator gives the piece other physical memory. */
+/* Gives the piece other physical memory, as the allocator may. */
 HARNESS_UNUSED void span_replace(struct span *s, int piece)
 {
     span_unmap(s, piece);
@@ -122,7 +325,7 @@ HARNESS_UNUSED int span_touched(const struct span *s, size_t offset, size_t byte
     return touched;
 }
 
-/* ---- a window on it ---- */
+/* ---- windows on spans ---- */
 
 /* A rank with a window, and how it waits for the others. */
 struct span_rank {
@@ -132,8 +335,8 @@ struct span_rank {
     void *others;
 };
 
-/* How many words of the window, one in each half of a granule and both words beside each seam, this rank does not see as their
- * rank wrote them. Collective. */
+/* How many words of the window this rank does not read as their owner wrote them: one in each half
+ * of a granule, and both words beside each seam. Collective. */
 HARNESS_UNUSED int span_wrong_words(const struct span_rank *r, const symwin_window *window,
                                     char *own, size_t at, size_t bytes, uint32_t salt)
 {
@@ -165,7 +368,7 @@ HARNESS_UNUSED int span_wrong_words(const struct span_rank *r, const symwin_wind
     return wrong;
 }
 
-/* How many elements of an all-reduce in place, by loads from all windows, are wrong. Collective. */
+/* How many elements of an all-reduce in place through windows are wrong. Collective. */
 HARNESS_UNUSED int span_wrong_sums(const struct span_rank *r, char *own, size_t bytes)
 {
     const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
@@ -192,12 +395,12 @@ HARNESS_UNUSED int span_wrong_sums(const struct span_rank *r, char *own, size_t 
     return wrong;
 }
 
-/* ---- windows that are to be ---- */
+/* ---- rows of cases ---- */
 
 struct span_row {
     const char *name;
     int nranks;
-    struct span_cuts cuts[SPAN_RANKS]; /* of a rank that has none: as the first rank's */
+    struct span_cuts cuts[SPAN_RANKS]; /* empty for a rank: as for the first rank */
     size_t bytes;
 };
 
@@ -244,7 +447,7 @@ HARNESS_UNUSED const struct span_cuts *span_cuts_of(const struct span_row *row, 
     return &row->cuts[row->cuts[rank].cuts[0].count > 0 ? rank : 0];
 }
 
-/* What a rank found wrong with a window on the memory of its row; NULL: nothing. Collective. */
+/* What is wrong with a window on the memory of its row; NULL: nothing. Collective. */
 HARNESS_UNUSED const char *span_fault(const struct span_rank *r, const struct span_row *row,
                                       const struct span *s)
 {

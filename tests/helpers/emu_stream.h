@@ -1,27 +1,83 @@
-/* What the tests of the emulated driver's graphs share: words that kernels count in, kernels, captures. */
-#ifndef SYMWIN_TESTS_EMU_GRAPH_H
-#define SYMWIN_TESTS_EMU_GRAPH_H
+/* What tests of the emulated driver's streams and graphs share: device 0, words of pinned memory
+ * that streams and tests write, events, kernels and captures. */
+#ifndef SYMWIN_TESTS_EMU_STREAM_H
+#define SYMWIN_TESTS_EMU_STREAM_H
 
-#include "emu_words.h"
+#include <unistd.h>
 
-#define GRAPH_UNUSED __attribute__((unused)) static
+#include "emu/emu.h"
+#include "tap.h"
 
+enum { WORDS = 64 };
+
+static uint32_t *host_words;
+static CUdeviceptr device_words;
+
+static inline CUdeviceptr word(int i)
+{
+    return device_words + (CUdeviceptr)i * 4;
+}
+
+/* Retains its primary context and makes that current. */
+static inline CUcontext use_device(int device)
+{
+    CUcontext ctx = NULL;
+
+    (void)sw_emu_cuDevicePrimaryCtxRetain(&ctx, device);
+    (void)sw_emu_cuCtxSetCurrent(ctx);
+    return ctx;
+}
+
+static inline CUstream stream_new(unsigned flags)
+{
+    CUstream s = NULL;
+
+    (void)sw_emu_cuStreamCreate(&s, flags);
+    return s;
+}
+
+static inline void words_begin(void)
+{
+    void *p = NULL;
+
+    alarm(120); /* a failing test may wait forever */
+    (void)sw_emu_cuInit(0);
+    use_device(0);
+    (void)sw_emu_cuMemHostAlloc(&p, WORDS * 4, CU_MEMHOSTALLOC_PORTABLE);
+    (void)sw_emu_cuMemHostGetDevicePointer(&device_words, p, 0);
+    host_words = p;
+}
+
+/* Returns main()'s exit status. */
+static inline int words_end(void)
+{
+    (void)sw_emu_cuMemFreeHost(host_words);
+    (void)sw_emu_cuDevicePrimaryCtxRelease(0);
+    TAP_EQ("nothing left behind", sw_emu_live_objects(), 0);
+    return tap_done();
+}
+
+/* ---- graphs ---- */
+
+#define EMU_UNUSED __attribute__((unused)) static
+
+/* Words that kernels and host functions write. */
 enum { COUNT = 0, LEFT = 1, RIGHT = 2, GATE = 3 };
 
-GRAPH_UNUSED CUevent event_new(void)
+EMU_UNUSED CUevent event_new(void)
 {
     CUevent e = NULL;
 
-    (void)sw_emu_cuEventCreate(&e, CU_EVENT_DISABLE_TIMING);
+    (void)sw_emu_cuEventCreate(&e, CU_EVENT_DEFAULT);
     return e;
 }
 
-GRAPH_UNUSED void count_up(void *p)
+EMU_UNUSED void count_up(void *p)
 {
     __atomic_fetch_add((int *)p, 1, __ATOMIC_RELAXED);
 }
 
-/* A kernel: adds one to a word by its only thread. */
+/* A kernel of one thread: adds one to a word. */
 static void bump(const void *params)
 {
     const CUdeviceptr p = *(const CUdeviceptr *)params;
@@ -29,7 +85,7 @@ static void bump(const void *params)
     (*(uint32_t *)(uintptr_t)p)++;
 }
 
-/* Another: each of its threads appends a digit to a word. */
+/* A kernel: each thread appends a digit to a word. */
 static void append(const void *params)
 {
     uint32_t *p = &host_words[RIGHT], old = __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -43,10 +99,10 @@ static const struct sw_emu_kernel kernels[] = {{"bump", bump, sizeof(CUdeviceptr
                                                {"append", append, sizeof(uint32_t), 0}};
 static const struct sw_emu_image image = {SW_EMU_IMAGE_MAGIC, 2, kernels};
 static CUfunction bump_function;
-GRAPH_UNUSED CUfunction append_function;
+EMU_UNUSED CUfunction append_function;
 static CUkernel append_kernel;
 
-GRAPH_UNUSED CUresult launch_bump(CUstream s, uint32_t *p)
+EMU_UNUSED CUresult launch_bump(CUstream s, uint32_t *p)
 {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)p;
     void *params[] = {&address};
@@ -54,8 +110,9 @@ GRAPH_UNUSED CUresult launch_bump(CUstream s, uint32_t *p)
     return sw_emu_cuLaunchKernel(bump_function, 1, 1, 1, 1, 1, 1, 0, s, params, NULL);
 }
 
-/* The same by cuLaunchKernelEx: the kernel may, and here does not, begin before what is ahead. */
-GRAPH_UNUSED CUresult launch_bump_early(CUstream s, uint32_t *p)
+/* The same by cuLaunchKernelEx. The attribute allows the kernel to begin before earlier work ends;
+ * this one does not. */
+EMU_UNUSED CUresult launch_bump_early(CUstream s, uint32_t *p)
 {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)p;
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -66,13 +123,13 @@ GRAPH_UNUSED CUresult launch_bump_early(CUstream s, uint32_t *p)
     return sw_emu_cuLaunchKernelEx(&config, bump_function, params, NULL);
 }
 
-GRAPH_UNUSED void begin(CUstream s, CUstreamCaptureMode mode)
+EMU_UNUSED void begin(CUstream s, CUstreamCaptureMode mode)
 {
     TAP_EQ("begin capture", sw_emu_cuStreamBeginCapture(s, mode), CUDA_SUCCESS);
 }
 
-/* Ends a capture that must fail, with that code and no graph. */
-GRAPH_UNUSED void end_fails(const char *name, CUstream s, CUresult want)
+/* Ends a capture that must fail with this code and give no graph. */
+EMU_UNUSED void end_fails(const char *name, CUstream s, CUresult want)
 {
     CUgraph graph = (CUgraph)(void *)&graph;
 
@@ -80,7 +137,7 @@ GRAPH_UNUSED void end_fails(const char *name, CUstream s, CUresult want)
     tap_ok(graph == NULL, "no graph");
 }
 
-GRAPH_UNUSED CUgraphExec instantiate(CUgraph graph)
+EMU_UNUSED CUgraphExec instantiate(CUgraph graph)
 {
     CUgraphExec exec = NULL;
 
@@ -88,8 +145,8 @@ GRAPH_UNUSED CUgraphExec instantiate(CUgraph graph)
     return exec;
 }
 
-/* Runs them on device 0, with a stream, and counts what they left. */
-GRAPH_UNUSED int graph_tests(void (*run)(CUstream s))
+/* Runs tests on device 0 with a stream, and checks that nothing is left behind. */
+EMU_UNUSED int graph_tests(void (*run)(CUstream s))
 {
     CUlibrary library = NULL;
     CUkernel kernel = NULL;

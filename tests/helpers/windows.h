@@ -1,8 +1,94 @@
-/* A rank with a communicator, a stream and a window for collectives: for tests of what goes wrong. */
-#ifndef SYMWIN_TESTS_COMM_CASES_H
-#define SYMWIN_TESTS_COMM_CASES_H
+/* Ranks with memory in windows: a member has a communicator and memory, a caller is a member that
+ * also has a stream and a window for collectives. Ranks are threads of harness_run(). */
+#ifndef SYMWIN_TESTS_WINDOWS_H
+#define SYMWIN_TESTS_WINDOWS_H
 
-#include "window_cases.h"
+#include "harness.h"
+
+/* ---- a member of a team ---- */
+
+struct member {
+    struct harness_team *team;
+    int rank, device;
+    symwin_comm *comm;
+    void *memory; /* `bytes` on this rank's device */
+    size_t bytes;
+};
+
+/* Joins the team's communicator and allocates. */
+HARNESS_UNUSED void member_open(struct member *m, struct harness_team *team, int rank, size_t bytes)
+{
+    *m = (struct member){team, rank, harness_device(rank), NULL, NULL, bytes};
+    host_must(harness_comm(team, rank, &m->comm), "symwin_comm_create");
+    m->memory = host_alloc(m->device, bytes);
+}
+
+/* Ranks may call it in any order. No window of the rank may be left on the memory. */
+HARNESS_UNUSED void member_close(struct member *m)
+{
+    symwin_comm_destroy(m->comm);
+    host_must(symwin_mem_free(m->memory), "symwin_mem_free");
+}
+
+HARNESS_UNUSED symwin_window *member_window(struct member *m, size_t offset, size_t bytes)
+{
+    symwin_window *window = NULL;
+
+    host_must(symwin_window_register(m->comm, host_at(m->memory, offset), bytes, 0, &window),
+              "symwin_window_register");
+    return window;
+}
+
+HARNESS_UNUSED void member_deregister(struct member *m, symwin_window *window)
+{
+    host_must(symwin_window_deregister(m->comm, window), "symwin_window_deregister");
+}
+
+HARNESS_UNUSED symwin_window_info member_query(struct member *m, const symwin_window *window)
+{
+    symwin_window_info info = {0};
+
+    host_must(symwin_window_query(m->comm, window, &info), "symwin_window_query");
+    return info;
+}
+
+/* How many physical allocations the communicator's windows keep mapped. */
+HARNESS_UNUSED int member_allocations(struct member *m)
+{
+    symwin_comm_info info = {0};
+
+    host_must(symwin_comm_query(m->comm, &info), "symwin_comm_query");
+    return info.allocations;
+}
+
+HARNESS_UNUSED void *member_peer(struct member *m, const symwin_window *window, int peer,
+                                 size_t offset)
+{
+    void *ptr = NULL;
+
+    host_must(symwin_window_peer_pointer(m->comm, window, peer, offset, &ptr),
+              "symwin_window_peer_pointer");
+    return ptr;
+}
+
+/* How many ranks' words at `offset` of the window this rank does not read as their owner wrote
+ * them. Collective: each rank writes through `own` and reads through the flat range. */
+HARNESS_UNUSED int member_exchange(struct member *m, const symwin_window *window, void *own,
+                                   size_t offset, uint32_t salt)
+{
+    int wrong = 0;
+    int peer;
+
+    host_put_u32(m->device, host_at(own, offset), salt + (uint32_t)m->rank);
+    harness_barrier(m->team);
+    for (peer = 0; peer < m->team->nranks; peer++)
+        wrong += host_get_u32(m->device, member_peer(m, window, peer, offset)) !=
+                 salt + (uint32_t)peer;
+    harness_barrier(m->team);
+    return wrong;
+}
+
+/* ---- a member that calls collectives ---- */
 
 enum { WORDS = 1024 }; /* of each window: in, then out */
 
@@ -77,7 +163,7 @@ HARNESS_UNUSED symwin_status caller_wait(struct caller *c)
     return symwin_stream_synchronize(c->member.device, c->stream);
 }
 
-/* One TAP line a rank: an all-reduce gives the right sum. */
+/* One TAP line for each rank: an all-reduce gives the right sum. */
 HARNESS_UNUSED void caller_expect_sum(struct caller *c, const char *name)
 {
     const int n = c->member.team->nranks;
@@ -104,12 +190,12 @@ HARNESS_UNUSED void caller_close(struct caller *c)
     host_must(symwin_stream_destroy(m->device, c->stream), "symwin_stream_destroy");
 }
 
-/* Does something to a communicator from another thread, after a while. */
+/* A thread that aborts a communicator after a while. */
 struct later {
     pthread_t thread;
     symwin_comm *comm;
     int after_ms;
-    int64_t done_ms; /* when it happened */
+    int64_t done_ms; /* when it called abort */
     symwin_status status;
 };
 
@@ -130,7 +216,7 @@ HARNESS_UNUSED void later_abort(struct later *l, symwin_comm *comm, int after_ms
         abort();
 }
 
-/* Milliseconds since it happened. */
+/* Milliseconds since the call of abort. */
 HARNESS_UNUSED int64_t later_join(struct later *l)
 {
     const int64_t now = host_now_ms();

@@ -1,11 +1,7 @@
-/* The kernels of channel_kernels.cuh and its neighbours for the emulated driver. */
-#include "channel_kernels.h"
+/* The kernels of device_kernels.cuh for the emulated driver. */
+#include "device_kernels.cuh"
 
-#include "channel_kernels.cuh"
-#include "copy_kernels.cuh"
-#include "packet_kernels.cuh"
-#include "reduce_kernels.cuh"
-#include "team_kernels.cuh"
+#include "emu/emu.h"
 
 static const struct sw_emu_kernel kernels[] = {
     {"channel_copy", channel_copy, sizeof(channel_copy_args), 0},
@@ -26,7 +22,10 @@ static const struct sw_emu_kernel kernels[] = {
     {"channel_draw", channel_draw, sizeof(channel_play_args), 0},
     {"team_blocks", team_blocks, sizeof(team_args), 0},
     {"team_grids", team_grids, sizeof(team_args), 0},
+    {"ends_lanes", ends_lanes, sizeof(ends_args), 0},
+    {"ends_many", ends_many, sizeof(ends_args), 0},
+    {"ends_packed", ends_packed, sizeof(ends_args), 0},
 };
 
-const struct sw_emu_image channel_image = {SW_EMU_IMAGE_MAGIC, sizeof kernels / sizeof kernels[0],
-                                           kernels};
+const struct sw_emu_image device_image = {SW_EMU_IMAGE_MAGIC, sizeof kernels / sizeof kernels[0],
+                                          kernels};

@@ -1,2 +1,0 @@
-/* The kernels of ends_kernels.cuh for GPUs. */
-#include "ends_kernels.cuh"
