@@ -198,7 +198,8 @@ static symwin_status prepare(symwin_comm *comm, struct sw_scope *scope)
     comm->stage = SW_COMM_CONTEXT;
     status = sw_scope_enter_context(comm->context, scope);
     if (status == SYMWIN_OK)
-        status = sw_kernels_acquire(comm->device, comm->nranks, &comm->kernels);
+        status = sw_kernels_acquire(comm->device, comm->nranks, sw_multicast_allowed(comm->flags),
+                                    &comm->kernels);
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_KERNELS;

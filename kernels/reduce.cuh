@@ -6,9 +6,9 @@
 #include "../symwin/reduce.cuh"
 #include "kernel_args.h"
 
-/* Any operation but the sum. */
+/* The operation that the launch names: any but the sum. */
 struct symwin_op_other {
-    enum { averages = 0 };
+    enum { averages = 1 };
     template <int n, typename A>
     SYMWIN_DEVICE void combine_all(A *a, const A *b, uint32_t op)
     {
@@ -16,6 +16,8 @@ struct symwin_op_other {
             symwin_op_min::combine_all<n>(a, b, op);
         else if (op == SW_KERNEL_MAX)
             symwin_op_max::combine_all<n>(a, b, op);
+        else if (op == SW_KERNEL_AVERAGE)
+            symwin_op_sum::combine_all<n>(a, b, op);
         else
             symwin_op_prod::combine_all<n>(a, b, op);
     }
@@ -26,7 +28,7 @@ template <typename T, typename O>
 struct sw_reduce : symwin_accumulator<T, O> {
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)
     {
-        return symwin_accumulator<T, O>::result(nranks, O::averages && op != SW_KERNEL_SUM);
+        return symwin_accumulator<T, O>::result(nranks, O::averages && op == SW_KERNEL_AVERAGE);
     }
 };
 

@@ -20,7 +20,7 @@ enum {
 #define ALGO_INDEX(name, value, text) ALGO_##text = value,
 #define TYPE_INDEX(name, value, text, bytes) TYPE_##text = value,
 #define OP_INDEX(name, value, text) OP_##text = value,
-    OP_other = SYMWIN_AVG, /* which has none of its own, nor has AVG: it is a sum's */
+    OP_other = SYMWIN_AVG, /* no kernel is for averages alone: a sum's divides, or `other` does */
     TYPE_bytes = 0,
     OP_move = 0, /* of what does not reduce */
     SYMWIN_COLLECTIVE_LIST(COLLECTIVE_INDEX) SYMWIN_ALGO_LIST(ALGO_INDEX)
@@ -60,6 +60,7 @@ struct sw_kernels {
     struct sw_kernels *next;
     int device;
     int nranks;       /* whose kernels it has beside those for any number */
+    int multicast;    /* it has those of the algorithms through multicast */
     int block_shared; /* bytes of shared memory that a block can ask for */
     int refs;
     int multiprocessors;
@@ -89,38 +90,35 @@ static void libraries_release(void)
     }
 }
 
-/* What to load for a file: on the emulated driver one image holds all, and is loaded for the first. */
+/* What to load for a file: on the emulated driver one image holds all. */
 static const void *file_image(int file)
 {
     size_t i;
 
     if (sw_driver_is_emulated())
-        return file == 0 ? &sw_kernels_emu_image : NULL;
+        return &sw_kernels_emu_image;
     for (i = 0; i < sw_fatbin_count; i++)
         if (strcmp(sw_fatbins[i].name, file_names[file]) == 0)
             return sw_fatbins[i].data;
     return NULL;
 }
 
-static symwin_status libraries_acquire(void)
+/* The library that has a file's kernels, loaded when the first of them is needed. */
+static symwin_status find_library(int file, CUlibrary *out)
 {
+    CUlibrary *library = &loaded.libraries[sw_driver_is_emulated() ? 0 : file];
+    const void *image = file_image(file);
     symwin_status status = SYMWIN_OK;
-    int i;
 
-    if (loaded.refs++ > 0)
-        return SYMWIN_OK;
-    for (i = 0; i < FILES && status == SYMWIN_OK; i++) {
-        const void *image = file_image(i);
-
-        if (image != NULL)
-            status = sw_check(
-                sw_drv.cuLibraryLoadData(&loaded.libraries[i], image, NULL, NULL, 0, NULL, NULL, 0),
-                "cuLibraryLoadData of the %s kernels", file_names[i]);
-        if (status != SYMWIN_OK)
-            loaded.libraries[i] = NULL;
-    }
+    if (*library == NULL && image == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
+                       file_names[file]);
+    if (*library == NULL)
+        status = sw_check(sw_drv.cuLibraryLoadData(library, image, NULL, NULL, 0, NULL, NULL, 0),
+                          "cuLibraryLoadData of the %s kernels", file_names[file]);
     if (status != SYMWIN_OK)
-        libraries_release();
+        *library = NULL;
+    *out = *library;
     return status;
 }
 
@@ -130,12 +128,6 @@ static symwin_status device_number(int device, CUdevice_attribute which, const c
 {
     return sw_check(sw_drv.cuDeviceGetAttribute(out, which, device),
                     "cuDeviceGetAttribute: %s of device %d", what, device);
-}
-
-/* That of a kernel; NULL: there is none. */
-static CUlibrary library_of(size_t which)
-{
-    return loaded.libraries[sw_driver_is_emulated() ? 0 : kernel_list[which].file];
 }
 
 /* Bulk copies have all the shared memory that a block can: what is under way fills it. On the emulated driver little,
@@ -167,15 +159,17 @@ static const struct sw_algorithm *algorithm_of(size_t which)
  * is, or does not wait where it begins early. */
 static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struct sw_kernel *out)
 {
-    const CUlibrary library = library_of(which);
+    CUlibrary library = NULL;
     const char *name = kernel_list[which].name;
     struct sw_kernel loading = {.shape = (enum sw_kernel_shape)kernel_list[which].shape};
     CUkernel kernel = NULL;
     symwin_status status;
     int code = 0;
 
-    status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, library, name), "cuLibraryGetKernel of %s",
-                      name);
+    status = find_library(kernel_list[which].file, &library);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, library, name),
+                          "cuLibraryGetKernel of %s", name);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuKernelGetFunction(&loading.function, kernel),
                           "cuKernelGetFunction of %s", name);
@@ -255,21 +249,21 @@ static symwin_status load_device(struct sw_kernels *kernels)
     for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
         if (kernel_list[i].ranks != SW_RANKS_n && kernel_list[i].ranks != kernels->nranks)
             continue;
-        if (library_of(i) == NULL)
-            return sw_fail(SYMWIN_UNSUPPORTED, "this library has no %s kernels for the GPU",
-                           file_names[kernel_list[i].file]);
+        if ((algorithm_of(i)->needs & SW_NEEDS_MULTICAST) != 0 && !kernels->multicast)
+            continue;
         status = load_kernel(kernels, i, place_of(kernels, i));
     }
     return status;
 }
 
-static symwin_status device_acquire(int device, int nranks, struct sw_kernels **out)
+static symwin_status device_acquire(int device, int nranks, int multicast, struct sw_kernels **out)
 {
     struct sw_kernels *kernels;
     symwin_status status;
 
     for (kernels = loaded.devices; kernels != NULL; kernels = kernels->next)
-        if (kernels->device == device && kernels->nranks == nranks) {
+        if (kernels->device == device && kernels->nranks == nranks &&
+            kernels->multicast == multicast) {
             kernels->refs++;
             *out = kernels;
             return SYMWIN_OK;
@@ -279,14 +273,12 @@ static symwin_status device_acquire(int device, int nranks, struct sw_kernels **
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the kernels of device %d", device);
     kernels->device = device;
     kernels->nranks = nranks;
+    kernels->multicast = multicast;
     kernels->refs = 1;
-    status = libraries_acquire();
-    if (status == SYMWIN_OK) {
-        status = load_device(kernels);
-        if (status != SYMWIN_OK)
-            libraries_release();
-    }
+    loaded.refs++;
+    status = load_device(kernels);
     if (status != SYMWIN_OK) {
+        libraries_release();
         free(kernels);
         return status;
     }
@@ -296,12 +288,12 @@ static symwin_status device_acquire(int device, int nranks, struct sw_kernels **
     return SYMWIN_OK;
 }
 
-symwin_status sw_kernels_acquire(int device, int nranks, struct sw_kernels **out)
+symwin_status sw_kernels_acquire(int device, int nranks, int multicast, struct sw_kernels **out)
 {
     symwin_status status;
 
     pthread_mutex_lock(&loaded.mutex);
-    status = device_acquire(device, nranks, out);
+    status = device_acquire(device, nranks, multicast, out);
     pthread_mutex_unlock(&loaded.mutex);
     return status;
 }
@@ -321,6 +313,17 @@ void sw_kernels_release(struct sw_kernels *kernels)
     pthread_mutex_unlock(&loaded.mutex);
 }
 
+/* Sums of signed and unsigned integers have the same bits. */
+static int is_signed(symwin_type type)
+{
+    return type == SYMWIN_I8 || type == SYMWIN_I32 || type == SYMWIN_I64;
+}
+
+static symwin_type unsigned_of(symwin_type type)
+{
+    return type == SYMWIN_I8 ? SYMWIN_U8 : type == SYMWIN_I32 ? SYMWIN_U32 : SYMWIN_U64;
+}
+
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
                                        symwin_collective collective, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape)
@@ -330,8 +333,10 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
     const struct sw_kernel(*ops)[SW_SHAPES] = kernels->table[collective][algo][reduces ? type : 0];
     const struct sw_kernel *of = ops[!reduces || op == SYMWIN_AVG ? 0 : op];
 
-    if (of[SW_SHAPE_any].function == NULL && op != SYMWIN_SUM && op != SYMWIN_AVG)
+    if (of[SW_SHAPE_any].function == NULL && op != SYMWIN_SUM)
         of = ops[OP_other];
+    if (of[SW_SHAPE_any].function == NULL && op == SYMWIN_SUM && is_signed(type))
+        return sw_kernels_get(kernels, collective, algo, unsigned_of(type), op, shape);
     if (of[SW_SHAPE_any].function == NULL && a->integers != SYMWIN_ALGO_AUTO)
         return sw_kernels_get(kernels, collective, a->integers, type, op, shape);
     if (of[shape].function != NULL)

@@ -12,9 +12,10 @@
 
 struct sw_kernels; /* a device's; constant while the caller holds the reference */
 
-/* Loads every kernel that so many ranks need into the current context (which is `device`'s): a first
- * launch that still has to load its kernel can wait for a kernel that waits for it. */
-symwin_status sw_kernels_acquire(int device, int nranks, struct sw_kernels **out);
+/* Loads every kernel that a communicator of so many ranks may launch into the current context, which
+ * is `device`'s. Nothing is left for the first launch: loading a kernel can wait for a running
+ * kernel, which may be waiting for this rank. `multicast`: those of algorithms through multicast too. */
+symwin_status sw_kernels_acquire(int device, int nranks, int multicast, struct sw_kernels **out);
 void sw_kernels_release(struct sw_kernels *kernels);
 
 struct sw_kernel {

@@ -224,19 +224,23 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
 #undef NAME
     };
     const int multicast = algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
-    const char *const kind = op == SYMWIN_SUM || op == SYMWIN_AVG ? "sum"
-                             : !multicast                         ? "other"
-                             : op == SYMWIN_MIN                   ? "min"
-                             : op == SYMWIN_MAX                   ? "max"
-                                                                  : "prod";
+    /* Signed integers are summed by the kernel of the unsigned type, which is the next one. */
+    const int is_signed = type == SYMWIN_I8 || type == SYMWIN_I32 || type == SYMWIN_I64;
+    const int shared = is_signed && !multicast;
+    const char *const kind = op == SYMWIN_SUM || (op == SYMWIN_AVG && !shared) ? "sum"
+                             : !multicast                                      ? "other"
+                             : op == SYMWIN_MIN                                ? "min"
+                             : op == SYMWIN_MAX                                ? "max"
+                                                                               : "prod";
+    const char *const text = types[shared && op == SYMWIN_SUM ? type + 1 : type];
     CUkernel kernel = NULL;
     char name[64], number[16] = "n";
     int i;
 
     if (ranks > 0)
         snprintf(number, sizeof number, "%d", ranks);
-    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s_%s", algos[algo], types[type], kind,
-             number, shape);
+    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s_%s", algos[algo], text, kind, number,
+             shape);
     for (i = 0; i < team->libraries; i++)
         if (sw_drv.cuLibraryGetKernel(&kernel, team->library[i], name) == CUDA_SUCCESS)
             return kernel;

@@ -143,7 +143,7 @@ static void try_kernels(struct info_device *d, int device)
 
     if (status != SYMWIN_OK)
         return;
-    d->kernels = sw_kernels_acquire(device, 1, &kernels) == SYMWIN_OK;
+    d->kernels = sw_kernels_acquire(device, 1, sw_multicast_allowed(0), &kernels) == SYMWIN_OK;
     if (d->kernels)
         sw_kernels_release(kernels);
     sw_scope_leave(&scope);
