@@ -82,17 +82,17 @@ SYMWIN_DEVICE void sw_gather(const struct sw_kernel_args &args)
     const sw_rounds rounds = sw_rounds_of_bytes<W>(args.bytes, 2 * args.slot_bytes / W::bytes);
     const sw_role role = sw_role_of_thread();
     sw_push_round<W> round;
-    sw_doors<N> doors;
+    sw_peer_states<N> states;
     sw_call call;
 
     sw_call_order();
     round = sw_push_begin<sw_byte, W>(args, role, rounds, 0);
     call = sw_call_read(args);
-    doors.find(args);
+    states.find(args);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0;;) {
         if (role.works && !call.failed)
-            sw_push_send<N, sw_byte, W>(args, call, role, doors, round);
+            sw_push_send<N, sw_byte, W>(args, call, role, states, round);
         if (c == 0)
             sw_push_settle(args, call, role, rounds.count);
         if (!role.works || call.failed)

@@ -11,7 +11,7 @@
 SW_KERNEL_LIST(SW_DECLARE)
 
 /* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. ThreadSanitizer makes
- * each cost a megabyte, so there are as few as leave some for the message beside the 32 ushers. */
+ * each cost a megabyte, so there are as few as leave some for the message beside the 32 threads of the control warp. */
 #if defined(__SANITIZE_THREAD__)
 #define BLOCK_THREADS 40
 #else

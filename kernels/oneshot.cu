@@ -49,13 +49,13 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
 /* The first entry of a long message: sw_oneshot_flow() sends the others. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_start(const struct sw_kernel_args &args, const sw_call &call,
-                                    const sw_role &role, const sw_doors<N> &doors,
+                                    const sw_role &role, const sw_peer_states<N> &states,
                                     const sw_push_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
 
     if (role.index < round.extent)
-        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)role.index * W::bytes,
+        sw_entry_send_all<N, W>(args, states, place + (uint64_t)role.index * W::bytes,
                                 W::encode(round.first));
 }
 
@@ -63,7 +63,7 @@ SYMWIN_DEVICE void sw_oneshot_start(const struct sw_kernel_args &args, const sw_
  * reduced while the links carry the rest of the message, and not when they have. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &call,
-                                   const sw_role &role, const sw_doors<N> &doors,
+                                   const sw_role &role, const sw_peer_states<N> &states,
                                    const sw_push_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
@@ -79,7 +79,7 @@ SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &c
         const uint64_t at = (uint64_t)i * W::bytes;
 
         if (i + step < round.extent)
-            sw_entry_send_all<N, W>(args, doors, place + at + (uint64_t)step * W::bytes,
+            sw_entry_send_all<N, W>(args, states, place + at + (uint64_t)step * W::bytes,
                                     W::encode(next));
         if (i + 2 * step < round.extent)
             sw_entry_load<R, W>(round.in, i + 2 * step, after);
@@ -100,19 +100,19 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
     const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / W::bytes);
     const sw_role role = sw_role_of_thread();
     sw_push_round<W> round;
-    sw_doors<N> doors;
+    sw_peer_states<N> states;
     sw_call call;
 
     sw_call_order();
     round = sw_push_begin<R, W>(args, role, rounds, 0);
     call = sw_call_read(args);
-    doors.find(args);
+    states.find(args);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0;;) {
         if (role.works && !call.failed && shape == SW_SHAPE_long)
-            sw_oneshot_start<N, R, W>(args, call, role, doors, round);
+            sw_oneshot_start<N, R, W>(args, call, role, states, round);
         else if (role.works && !call.failed)
-            sw_push_send<N, R, W>(args, call, role, doors, round);
+            sw_push_send<N, R, W>(args, call, role, states, round);
         if (c == 0)
             sw_push_settle(args, call, role, rounds.count);
         if (!W::rounds && call.failed)
@@ -120,7 +120,7 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
         if (!role.works || call.failed)
             break;
         if (shape == SW_SHAPE_long)
-            sw_oneshot_flow<N, R, W>(args, call, role, doors, round);
+            sw_oneshot_flow<N, R, W>(args, call, role, states, round);
         else
             sw_oneshot_receive<N, R, W>(args, call, role, round);
         if (!W::rounds || call.failed || ++c == rounds.count)

@@ -22,7 +22,7 @@
  *     emptied its entries of q - 2.
  * Calls over windows in between change nothing. An entry that nobody sends stays zero.
  *
- * Blocks. The last warp of a block of more than one is the usher: it exchanges headers, counts the block in and
+ * Blocks. The last warp of a block of more than one is the control warp: it exchanges headers, counts the block in and
  * moves the epochs while the others, the workers, send and receive. In a block of one warp or less
  * all threads are both. Threads give up only after all of their block have begun, so that block 0 has told its
  * peers of the call, whatever comes.
@@ -293,8 +293,8 @@ SYMWIN_DEVICE void sw_entry_store(const sw_part &part, uint32_t i, const uint64_
 
 struct sw_role {
     bool works;
-    int32_t usher; /* its number among the block's; negative: it is none */
-    int32_t ushers;
+    int32_t control_lane; /* its number among the block's; negative: it is none */
+    int32_t control_lanes;
     uint32_t index;   /* a worker's number in the grid */
     uint32_t workers; /* of the grid */
 };
@@ -306,8 +306,8 @@ SYMWIN_DEVICE sw_role sw_role_of_thread(void)
     sw_role role;
 
     role.works = threadIdx.x < workers;
-    role.ushers = apart ? 32 : (int32_t)blockDim.x;
-    role.usher = apart ? (int32_t)threadIdx.x - (int32_t)workers : (int32_t)threadIdx.x;
+    role.control_lanes = apart ? 32 : (int32_t)blockDim.x;
+    role.control_lane = apart ? (int32_t)threadIdx.x - (int32_t)workers : (int32_t)threadIdx.x;
     role.index = blockIdx.x * workers + threadIdx.x;
     role.workers = gridDim.x * workers;
     return role;
@@ -323,14 +323,14 @@ SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &ca
 {
     uint32_t before = 0;
 
-    if (role.usher >= 0 && blockIdx.x == 0 && !call.failed)
-        sw_headers_post(args, call, SW_HEADER_RELAXED, role.usher, role.ushers);
+    if (role.control_lane >= 0 && blockIdx.x == 0 && !call.failed)
+        sw_headers_post(args, call, SW_HEADER_RELAXED, role.control_lane, role.control_lanes);
     __syncthreads();
-    if (role.usher < 0)
+    if (role.control_lane < 0)
         return;
-    if (role.usher == 0)
+    if (role.control_lane == 0)
         before = symwin_add_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
-    if (role.usher == 0 && before == gridDim.x - 1) {
+    if (role.control_lane == 0 && before == gridDim.x - 1) {
         /* Without calls over windows the finish words would keep the epoch of long ago, and 2^32 calls later
          * pass for news. So calls that do not use them refresh one each. */
         symwin_store_relaxed_u64(
@@ -339,7 +339,7 @@ SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &ca
         sw_call_count(call, rounds);
     }
     if (blockIdx.x == 0)
-        sw_headers_check(args, call, SW_HEADER_RELAXED, role.usher, role.ushers);
+        sw_headers_check(args, call, SW_HEADER_RELAXED, role.control_lane, role.control_lanes);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
@@ -408,7 +408,7 @@ SYMWIN_DEVICE uint64_t sw_state_after(const struct sw_kernel_args &args, int32_t
 
 /* The same for all steps, ready before they are needed where there are few. */
 template <int N>
-struct sw_doors {
+struct sw_peer_states {
     uint64_t state[N - 1];
 
     SYMWIN_MEMBER void find(const struct sw_kernel_args &args)
@@ -425,7 +425,7 @@ struct sw_doors {
 };
 
 template <>
-struct sw_doors<0> {
+struct sw_peer_states<0> {
     SYMWIN_MEMBER void find(const struct sw_kernel_args &)
     {
     }
@@ -451,12 +451,13 @@ SYMWIN_DEVICE uint64_t sw_slot_place(const struct sw_kernel_args &args, uint32_t
 /* Stores an entry into slots of all peers, beginning with the next rank, so that the ranks do not all knock at one
  * door. `place` is the entry's, in the slot for this rank. */
 template <int N, class W>
-SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args, const sw_doors<N> &doors,
-                                     uint64_t place, const typename W::entry &entry)
+SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args,
+                                     const sw_peer_states<N> &states, uint64_t place,
+                                     const typename W::entry &entry)
 {
     SYMWIN_UNROLL
     for (int32_t step = 1; step < sw_ranks<N>(args); step++)
-        W::store(doors.after(args, step) + place, entry);
+        W::store(states.after(args, step) + place, entry);
 }
 
 /* An entry for each peer, by steps: of a long message, on its way while another one is reduced. */
@@ -468,13 +469,14 @@ struct sw_outgoing {
 
 /* `place` is the entry's, in the slot for this rank. */
 template <int N, class W>
-SYMWIN_DEVICE void sw_outgoing_send(const struct sw_kernel_args &args, const sw_doors<N> &doors,
-                                    uint64_t place, const sw_outgoing<N, W> &outgoing)
+SYMWIN_DEVICE void sw_outgoing_send(const struct sw_kernel_args &args,
+                                    const sw_peer_states<N> &states, uint64_t place,
+                                    const sw_outgoing<N, W> &outgoing)
 {
     SYMWIN_UNROLL
     for (int32_t step = 1; step < N; step++)
         if (outgoing.there[step - 1])
-            W::store(doors.after(args, step) + place, W::encode(outgoing.word[step - 1]));
+            W::store(states.after(args, step) + place, W::encode(outgoing.word[step - 1]));
 }
 
 /* Ranks whose entries a thread polls together: their loads overlap. */

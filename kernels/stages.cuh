@@ -42,7 +42,7 @@ SYMWIN_DEVICE sw_push_round<W> sw_push_begin(const struct sw_kernel_args &args, 
 /* The next entry is on its way while one is sent. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_push_send(const struct sw_kernel_args &args, const sw_call &call,
-                                const sw_role &role, const sw_doors<N> &doors,
+                                const sw_role &role, const sw_peer_states<N> &states,
                                 const sw_push_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
@@ -58,7 +58,7 @@ SYMWIN_DEVICE void sw_push_send(const struct sw_kernel_args &args, const sw_call
             sw_entry_load<R, W>(round.in, i + role.workers, word);
             next = W::encode(word);
         }
-        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)i * W::bytes, entry);
+        sw_entry_send_all<N, W>(args, states, place + (uint64_t)i * W::bytes, entry);
     }
 }
 
@@ -185,7 +185,7 @@ SYMWIN_DEVICE void sw_scatter(const struct sw_kernel_args &args, const sw_call &
 
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &call,
-                                   const sw_role &role, const sw_doors<N> &doors,
+                                   const sw_role &role, const sw_peer_states<N> &states,
                                    const sw_twoshot_round<W> &round)
 {
     const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
@@ -203,7 +203,7 @@ SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &c
                 sw_call_report(args, call.epoch);
             return;
         }
-        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)i * SW_ENTRY_BYTES,
+        sw_entry_send_all<N, W>(args, states, place + (uint64_t)i * SW_ENTRY_BYTES,
                                 W::encode(result));
         sw_entry_store<R, W>(round.out, begin + i, result);
         sw_entries_empty<N, W>(args, from);

@@ -68,7 +68,7 @@ SYMWIN_DEVICE uint32_t sw_bulk_vectors(const sw_bulk_work &work, uint64_t begin)
     return work.share.end - begin < work.piece ? (uint32_t)(work.share.end - begin) : work.piece;
 }
 
-/* From the next rank on, so that the ranks do not all knock at one door; the last one is this. */
+/* From the next rank on, so that the ranks do not all read from one rank; this rank comes last. */
 SYMWIN_DEVICE void sw_bulk_ask(const struct sw_kernel_args &args, const symwin_peers &peers,
                                const sw_bulk_block &block, const sw_bulk_work &work, uint64_t k)
 {

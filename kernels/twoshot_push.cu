@@ -55,13 +55,14 @@ SYMWIN_DEVICE void sw_flow_load(const struct sw_kernel_args &args, const sw_twos
 
 template <int N, class W>
 SYMWIN_DEVICE void sw_flow_scatter(const struct sw_kernel_args &args, const sw_call &call,
-                                   const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
-                                   uint32_t i, const sw_outgoing<N, W> &flow)
+                                   const sw_peer_states<N> &states,
+                                   const sw_twoshot_round<W> &round, uint32_t i,
+                                   const sw_outgoing<N, W> &flow)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0) +
                            (uint64_t)i * SW_ENTRY_BYTES;
 
-    sw_outgoing_send<N, W>(args, doors, place, flow);
+    sw_outgoing_send<N, W>(args, states, place, flow);
 }
 
 /* Entry i of this rank's own share, of which `index` is the place in the round. */
@@ -76,7 +77,7 @@ SYMWIN_DEVICE void sw_flow_load_own(const sw_twoshot_round<W> &round, uint32_t i
 /* False when it was given up. */
 template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &call,
-                                  const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
+                                  const sw_peer_states<N> &states, const sw_twoshot_round<W> &round,
                                   uint32_t i, const uint64_t own[W::words])
 {
     const uint32_t number = call.round + round.number, begin = (uint32_t)args.rank * round.each;
@@ -89,7 +90,7 @@ SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &ca
     if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
         return false;
     sw_entries_empty<N, W>(args, from);
-    sw_entry_send_all<N, W>(args, doors, sw_slot_place<N>(args, number, args.rank, 1) + at,
+    sw_entry_send_all<N, W>(args, states, sw_slot_place<N>(args, number, args.rank, 1) + at,
                             W::encode(result));
     sw_entry_store<R, W>(round.out, begin + i, result);
     return true;
@@ -147,7 +148,7 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
  * the other way. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &call,
-                                 const sw_role &role, const sw_doors<N> &doors,
+                                 const sw_role &role, const sw_peer_states<N> &states,
                                  const sw_twoshot_round<W> &round)
 {
     const uint32_t step = role.workers, begin = (uint32_t)args.rank * round.each;
@@ -159,9 +160,9 @@ SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &cal
         uint64_t own[W::words] = {};
 
         sw_flow_load_own<R, W>(round, i, begin + i, own);
-        sw_flow_scatter<N, W>(args, call, doors, round, i + step, next);
+        sw_flow_scatter<N, W>(args, call, states, round, i + step, next);
         sw_flow_load<N, R, W>(args, round, i + 2 * step, next);
-        if (i < round.each && !sw_flow_reduce<N, R, W>(args, call, doors, round, i, own))
+        if (i < round.each && !sw_flow_reduce<N, R, W>(args, call, states, round, i, own))
             return;
         if (i != role.index && !sw_flow_collect<N, R, W>(args, call, round, i - step))
             return;
@@ -182,13 +183,13 @@ struct sw_twoshot_push {
         const uint32_t each = sw_share_of(rounds, ranks, room);
         const sw_role role = sw_role_of_thread();
         sw_twoshot_round<W> round;
-        sw_doors<N> doors;
+        sw_peer_states<N> states;
         sw_call call;
 
         sw_call_order();
         round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, 0);
         call = sw_call_read(args);
-        doors.find(args);
+        states.find(args);
         SYMWIN_NO_UNROLL
         for (uint32_t c = 0;;) {
             if (role.works && !call.failed)
@@ -199,7 +200,7 @@ struct sw_twoshot_push {
                 sw_call_report(args, call.epoch);
             if (!role.works || call.failed)
                 break;
-            sw_reduce_share<N, R, W>(args, call, role, doors, round);
+            sw_reduce_share<N, R, W>(args, call, role, states, round);
             if (!call.failed)
                 sw_collect<N, R, W>(args, call, role, round);
             if (!W::rounds || call.failed || ++c == rounds.count)
@@ -224,7 +225,7 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
         const sw_role role = sw_role_of_thread();
         sw_twoshot_round<W> round;
         sw_outgoing<N, W> first;
-        sw_doors<N> doors;
+        sw_peer_states<N> states;
         sw_call call;
 
         sw_call_order();
@@ -232,18 +233,18 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
         if (role.works)
             sw_flow_load<N, R, W>(args, round, role.index, first);
         call = sw_call_read(args);
-        doors.find(args);
+        states.find(args);
         SYMWIN_NO_UNROLL
         for (uint32_t c = 0;;) {
             if (role.works && !call.failed)
-                sw_flow_scatter<N, W>(args, call, doors, round, role.index, first);
+                sw_flow_scatter<N, W>(args, call, states, round, role.index, first);
             if (c == 0)
                 sw_push_settle(args, call, role, rounds.count);
             if (!W::rounds && call.failed)
                 sw_call_report(args, call.epoch);
             if (!role.works || call.failed)
                 break;
-            sw_flow_round<N, R, W>(args, call, role, doors, round);
+            sw_flow_round<N, R, W>(args, call, role, states, round);
             if (call.failed || ++c == rounds.count)
                 break;
             symwin_fence();

@@ -17,7 +17,7 @@
  * holds, as in oneshot.cu, as long as all shares have an entry i: where there are several rounds they all send
  * whole ones, filled up with zeros.
  *
- * Order. Before: the ushers of every block acquire every peer's header, which that peer's kernel released after all
+ * Order. Before: the control warps of every block acquire every peer's header, which that peer's kernel released after all
  * that its stream had done with the output, and only then let the workers store there. In place, an output is a
  * peer's input as well: a rank stores entry i of its share there after it has received it, and it was sent when it
  * had been loaded. These accesses are relaxed (SW_SHARED), so that is all they need. After: as in twoshot.cu.
@@ -149,45 +149,45 @@ SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call
     }
 }
 
-/* Where the ushers let the workers of their block pass, once the peers' headers are there: each adds one, or
- * SW_DOOR_SHUT, and then nobody passes. */
-#define SW_DOOR_SHUT 0x10000u
+/* Where the control warps let the workers of their block pass, once the peers' headers are there: each adds one, or
+ * SW_CHECK_FAILED, and then nobody passes. */
+#define SW_CHECK_FAILED 0x10000u
 
 SYMWIN_DEVICE void sw_put_check(const struct sw_kernel_args &args, sw_call &call,
-                                const sw_role &role, uint32_t *door)
+                                const sw_role &role, uint32_t *checks)
 {
-    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, role.usher, role.ushers);
-    symwin_shared_add_release(door, call.failed ? SW_DOOR_SHUT : 1);
+    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, role.control_lane, role.control_lanes);
+    symwin_shared_add_release(checks, call.failed ? SW_CHECK_FAILED : 1);
 }
 
-SYMWIN_DEVICE void sw_put_pass(sw_call &call, const sw_role &role, const uint32_t *door)
+SYMWIN_DEVICE void sw_put_await_checks(sw_call &call, const sw_role &role, const uint32_t *checks)
 {
     uint32_t word;
 
-    while (word = symwin_shared_load_acquire(door),
-           word % SW_DOOR_SHUT + word / SW_DOOR_SHUT < (uint32_t)role.ushers)
+    while (word = symwin_shared_load_acquire(checks),
+           word % SW_CHECK_FAILED + word / SW_CHECK_FAILED < (uint32_t)role.control_lanes)
         symwin_pause();
-    call.failed = call.failed || word >= SW_DOOR_SHUT;
+    call.failed = call.failed || word >= SW_CHECK_FAILED;
 }
 
-/* By workers, before they store results: those that are ushers check first. */
-SYMWIN_DEVICE void sw_put_enter(const struct sw_kernel_args &args, sw_call &call,
-                                const sw_role &role, uint32_t *door)
+/* By workers, before they store results: those that are control warps check first. */
+SYMWIN_DEVICE void sw_put_check_and_wait(const struct sw_kernel_args &args, sw_call &call,
+                                         const sw_role &role, uint32_t *checks)
 {
-    if (role.usher >= 0)
-        sw_put_check(args, call, role, door);
-    sw_put_pass(call, role, door);
+    if (role.control_lane >= 0)
+        sw_put_check(args, call, role, checks);
+    sw_put_await_checks(call, role, checks);
 }
 
 /* One round, by a worker; `first` of the call. */
 template <int N, sw_kernel_shape shape, class R, class W>
 struct sw_put_stages {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
-                           const sw_put_round &round, bool first, uint32_t *door)
+                           const sw_put_round &round, bool first, uint32_t *checks)
     {
         sw_put_scatter<N, R, W>(args, call, role, round);
         if (first)
-            sw_put_enter(args, call, role, door);
+            sw_put_check_and_wait(args, call, role, checks);
         if (!call.failed)
             sw_put_share<N, R, W>(args, call, role, round);
     }
@@ -213,7 +213,7 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
     }
 
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
-                           const sw_put_round &round, bool first, uint32_t *door)
+                           const sw_put_round &round, bool first, uint32_t *checks)
     {
         const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
         const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
@@ -221,20 +221,20 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
         const sw_part out = sw_put_part<W>(round, round.out, args.rank);
         const uint32_t mine = sw_put_entries<W>(round, in), step = role.workers;
         sw_outgoing<N, W> next;
-        sw_doors<N> doors;
+        sw_peer_states<N> states;
 
-        doors.find(args);
+        states.find(args);
         load(args, round, role.index, next);
-        sw_outgoing_send<N, W>(args, doors, place + (uint64_t)role.index * SW_ENTRY_BYTES, next);
+        sw_outgoing_send<N, W>(args, states, place + (uint64_t)role.index * SW_ENTRY_BYTES, next);
         load(args, round, role.index + step, next);
         if (first)
-            sw_put_enter(args, call, role, door);
+            sw_put_check_and_wait(args, call, role, checks);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < round.layout.extent && !call.failed; i += step) {
             const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
             uint64_t own[W::words], result[W::words];
 
-            sw_outgoing_send<N, W>(args, doors, place + (uint64_t)(i + step) * SW_ENTRY_BYTES,
+            sw_outgoing_send<N, W>(args, states, place + (uint64_t)(i + step) * SW_ENTRY_BYTES,
                                    next);
             load(args, round, i + 2 * step, next);
             if (i >= mine)
@@ -256,7 +256,7 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
         bytes, SW_PUT_PAYLOAD(R::spares), sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes),
         args.stage == SW_PUT_HERE && SW_PUT_COPIES(args.out_offset));
     const sw_role role = sw_role_of_thread();
-    __shared__ uint32_t door;
+    __shared__ uint32_t checks;
     sw_call call = sw_call_begin(args);
 
     /* As the peers see them: the buffers may have other addresses too. */
@@ -264,13 +264,14 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
     const uint64_t out = symwin_own_address(call.peers, args.out_offset);
 
     if (threadIdx.x == 0)
-        door = 0;
+        checks = 0;
     call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */
-    if (role.usher >= 0 && !call.failed) {
+    if (role.control_lane >= 0 && !call.failed) {
         if (blockIdx.x == 0)
-            sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, role.usher, role.ushers);
+            sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, role.control_lane,
+                            role.control_lanes);
         if (!role.works)
-            sw_put_check(args, call, role, &door);
+            sw_put_check(args, call, role, &checks);
     }
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0; role.works && c < layout.rounds && !call.failed; c++) {
@@ -286,7 +287,7 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
 
         if (c > 0 && c + 1 < layout.rounds)
             symwin_fence();
-        sw_put_stages<N, shape, R, W>::run(args, call, role, round, c == 0, &door);
+        sw_put_stages<N, shape, R, W>::run(args, call, role, round, c == 0, &checks);
     }
     sw_call_end(args, call, layout.rounds);
 }

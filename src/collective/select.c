@@ -231,7 +231,7 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
             SYMWIN_UNSUPPORTED,
             "%s: copies needs three streams a rank, and ranks that share a device have %d of "
             "them; set CUDA_DEVICE_MAX_CONNECTIONS to three times the number of ranks "
-            "(32 at most) before CUDA starts, or use fewer ranks a device",
+            "(32 at most) before CUDA starts, or use fewer ranks per device",
             call, q->comm->streams_per_rank);
     case SW_SERVES:
         break;
@@ -286,7 +286,7 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: %u ranks share device %d, and the %u multiprocessors of the stream's context hold "
-            "%u blocks of this kernel at a time; use fewer ranks a device, or a larger context",
+            "%u blocks of this kernel at a time; use fewer ranks per device, or a larger context",
             sw_collectives[q->collective].call, sharers, comm->device, part, resident);
     if (asked->blocks > fit)
         return sw_fail(SYMWIN_UNSUPPORTED,
