@@ -1,12 +1,11 @@
-/* What the kernels' reductions have beyond symwin/reduce.cuh: operations that a launch chooses.
- */
+/* Reductions of the kernels beyond symwin/reduce.cuh: operations that are launch arguments. */
 #ifndef SYMWIN_KERNELS_REDUCE_CUH
 #define SYMWIN_KERNELS_REDUCE_CUH
 
 #include "../symwin/reduce.cuh"
 #include "kernel_args.h"
 
-/* Any operation but the sum. */
+/* Any operation except the sum. */
 struct symwin_op_other {
     enum { averages = 0 };
     template <int n, typename A>
@@ -21,7 +20,8 @@ struct symwin_op_other {
     }
 };
 
-/* Eight bytes of a message: of any operation that the kernel is for, an average of a sum's. */
+/* Eight bytes of a message, for any operation of the kernel; an average is calculated from a
+ * sum. */
 template <typename T, typename O>
 struct sw_reduce : symwin_accumulator<T, O> {
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)
