@@ -1,37 +1,43 @@
-/* All-reduce, two-shot push: the message is shared out among the ranks; each sends every peer that peer's share,
- * reduces its own share of what it receives, and sends the result to every peer (push.cuh).
+/* All-reduce, two-shot push: the message is divided among the ranks. Each rank sends every peer
+ * that peer's share, reduces its own share of what it receives, and sends the result to every peer
+ * (push.cuh).
  *
  *   in, out    any device memory of this rank, `count` elements, any element alignment, out == in
  *              allowed; accessed in 16 or 8 bytes where aligned
- *   slots      slot_bytes of each source for either stage
+ *   slots      slot_bytes for each source and stage
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   entries    all payload where the type can spare a pattern, else half flags (sw_reduce::spares)
+ *   entries    all payload if the type has a spare pattern, otherwise half flags
+ *              (sw_reduce::spares)
  *   result     reduced in rank order by one rank, so all ranks get the same bits
  *
- * Three stages, without a barrier in between: a thread goes on when it has done its part of one.
- *   scatter    entry i of peer p's share, by thread (i + what lies before p's share) mod workers
- *   reduce     entry i of the own share, by thread i mod workers, and out to all peers
- *   collect    entry i of the share that p has reduced, by the same thread as in `scatter`
- * For long messages entry i of every share goes through thread i mod workers in all three, and a thread is in all of
- * them at once (sw_flow_round()): what comes is reduced and stored while the links carry the rest.
+ * Three stages, without a barrier in between: a thread continues when it has done its part of a
+ * stage.
+ *   scatter    entry i of peer p's share: by thread (i + entries before p's share) mod workers
+ *   reduce     entry i of this rank's share, then sent to all peers: by thread i mod workers
+ *   collect    entry i of the share that p has reduced: by the same thread as in `scatter`
+ * In long messages, entry i of every share is handled by thread i mod workers in all three stages,
+ * and a thread is in all three at once (sw_flow_round()): received entries are reduced and stored
+ * while the rest is on the links.
  *
- * What push.cuh asks for holds. Scatter: the thread that stores entry i at p has collected entry i of p's share, which
- * p's thread i reduced and sent, and that is the one that empties it. Reduce: thread i, which stores the result's
- * entry i at p, has received entry i of its share from p, which p sent by the thread that collects entry i of it.
+ * The condition of push.cuh holds. Scatter: the thread that stores entry i at p has collected entry
+ * i of p's share. p's thread i reduced and sent it, and that is the thread that empties the entry.
+ * Reduce: thread i, which stores the result's entry i at p, has received entry i of its share from
+ * p. p sent it with the thread that collects entry i of this share.
  *
- * Nobody waits in a circle, whatever the grids: in long messages too a thread reduces entry i when it has scattered
- * that one and reduced and collected some before it, and nothing else. So by induction over i all ranks scatter and
- * reduce entry i, and what is reduced everywhere can be collected.
+ * There is no circular wait with any grid. In long messages too, a thread reduces entry i after it
+ * has scattered entry i and has reduced and collected entries before i, and depends on nothing
+ * else. So by induction over i all ranks scatter and reduce entry i, and what is reduced everywhere
+ * can be collected.
  */
 #include "stages.cuh"
 
 /* ---- long messages --------------------------------------------------------------------------- */
 
-/* Entry i of every share goes through thread i mod workers, which is in three stages at once: it scatters entry i,
- * reduces the one ahead, and collects the one ahead of that. So what comes is reduced and stored while the links carry
- * the rest of the message, and not when they have. */
+/* Entry i of every share is handled by thread i mod workers, which is in three stages at once: it
+ * scatters entry i, reduces the previous one, and collects the one before that. So received entries
+ * are reduced and stored while the rest of the message is still on the links. */
 
-/* Where entry i of the share of the rank `step` after this one is in the round. */
+/* Index in the round of entry i of the share of the rank `step` after this one. */
 template <int N, class W>
 SYMWIN_DEVICE uint32_t sw_flow_entry(const struct sw_kernel_args &args,
                                      const sw_twoshot_round<W> &round, int32_t step, uint32_t i)
@@ -65,7 +71,7 @@ SYMWIN_DEVICE void sw_flow_scatter(const struct sw_kernel_args &args, const sw_c
     sw_outgoing_send<N, W>(args, states, place, flow);
 }
 
-/* Entry i of this rank's own share, of which `index` is the place in the round. */
+/* Loads entry i of this rank's own share; `index` is its index in the round. */
 template <class R, class W>
 SYMWIN_DEVICE void sw_flow_load_own(const sw_twoshot_round<W> &round, uint32_t i, uint32_t index,
                                     uint64_t own[W::words])
@@ -74,7 +80,7 @@ SYMWIN_DEVICE void sw_flow_load_own(const sw_twoshot_round<W> &round, uint32_t i
         sw_entry_load<R, W>(round.in, index, own);
 }
 
-/* False when it was given up. */
+/* False: the wait was given up. */
 template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &call,
                                   const sw_peer_states<N> &states, const sw_twoshot_round<W> &round,
@@ -96,7 +102,8 @@ SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &ca
     return true;
 }
 
-/* The same. The peers' entries are polled together: their loads overlap. */
+/* False: the wait was given up. The peers' entries are polled together, so that the loads
+ * overlap. */
 template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &call,
                                    const sw_twoshot_round<W> &round, uint32_t i)
@@ -113,7 +120,7 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
         for (int32_t step = 1; step < N; step++) {
             const int32_t p = sw_rank_after<N>(args, step);
 
-            entry[step - 1] = {1, 1}; /* of a share that has none */
+            entry[step - 1] = {1, 1}; /* for a share without this entry */
             symwin_load_relaxed_v16_if(sw_flow_entry<N>(args, round, step, i) < round.extent,
                                        slots + (uint64_t)(uint32_t)p * 2 * args.slot_bytes,
                                        &entry[step - 1]);
@@ -142,10 +149,10 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
     return true;
 }
 
-/* A round of which the thread's first entries are on their way. What a thread has in a block of 768 is 80 registers, so that
- * addresses take turns in them, and one that is behind stores waits until these have left. So the own entry is loaded ahead
- * of the stores, and slots are emptied before the sum is sent: 4 blocks of 4 ranks on two H200s 359 us at 16 MiB, and 393
- * the other way. */
+/* A round; the thread's first entries have already been sent. A thread in a block of 768 has 80
+ * registers, so addresses share registers, and an address computed after stores waits until these
+ * have left. So the own entry is loaded before the stores, and slots are emptied before the sum is
+ * sent: 4 blocks of 4 ranks on two H200s take 359 us at 16 MiB; 393 in the other order. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &call,
                                  const sw_role &role, const sw_peer_states<N> &states,
@@ -171,14 +178,14 @@ SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &cal
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* The first load does not wait for the communicator's state: they overlap. */
+/* The first load of the input does not wait for the communicator's state, so both overlap. */
 template <int N, sw_kernel_shape shape, class R>
 struct sw_twoshot_push {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args)
     {
         typedef typename sw_frame_of<shape, R::spares>::type W;
         const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
-        const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
+        const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* of a share */
         const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
         const uint32_t each = sw_share_of(rounds, ranks, room);
         const sw_role role = sw_role_of_thread();
