@@ -8,7 +8,7 @@ enum {
     ITEM_BYTES = 16, /* what a thread handles at a time, */
     WORD_BYTES = 8,  /* and of a short message */
     WARP = 32,
-    CONTROL_WARPS = 32, /* threads of a block that do no part of the message, if there are more */
+    CONTROL_THREADS = 32, /* threads of a block that do no part of the message, if there are more */
     LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
     COPIES_STREAMS = 3, /* the caller's and the communicator's two */
     ENOUGH_BLOCKS = 64, /* more make no algorithm much quicker */
@@ -250,19 +250,19 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
     const uint64_t room = (uint64_t)kernel->threads;
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
     const uint64_t most = whole > 0 && whole < room ? whole : room;
-    const uint64_t control_warps = a->control_warps && most > CONTROL_WARPS ? CONTROL_WARPS : 0;
+    const uint64_t control = a->control_warps && most > CONTROL_THREADS ? CONTROL_THREADS : 0;
     const uint64_t size = kernel->shape == SW_SHAPE_short ? WORD_BYTES : ITEM_BYTES;
     const uint64_t items = (q->bytes + size - 1) / size;
-    uint64_t workers = control_warps > 0 && whole == 0 ? LEAST_WORKERS : most;
+    uint64_t workers = control > 0 && whole == 0 ? LEAST_WORKERS : most;
     uint64_t blocks;
 
-    while (workers + control_warps < most && (items + workers - 1) / workers > most_blocks)
+    while (workers + control < most && (items + workers - 1) / workers > most_blocks)
         workers *= 2;
-    if (workers + control_warps > most)
-        workers = most - control_warps;
+    if (workers + control > most)
+        workers = most - control;
     blocks = (items + workers - 1) / workers;
     return (struct sw_grid){.blocks = (unsigned)(blocks < most_blocks ? blocks : most_blocks),
-                            .threads = (unsigned)(workers + control_warps)};
+                            .threads = (unsigned)(workers + control)};
 }
 
 /* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, or as a table
