@@ -126,8 +126,8 @@ typedef struct symwin_collective_options {
     /* Most blocks of the grid, at most what fits, and no more than the communicator's max_blocks;
      * small messages use fewer. */
     int blocks;
-    /* Threads of a block, rounded up to whole warps. Algorithms that push use 32 of them for control
-     * words: in blocks of more than 32, the last warp does not move the message. */
+    /* Threads of a block, rounded up to whole warps. In algorithms that push, 32 of them do not
+     * move the message: in blocks of more than 32, the last warp only exchanges control words. */
     int threads;
 } symwin_collective_options;
 
