@@ -3,12 +3,8 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum {
-    THIN = 131,
-    RUNS = 8,
-    REPLAYED = 5,
-    LARGE = 1 << 18
-}; /* ranks; with 9, a call takes a second */
+/* REPLAYED: ranks. With 9 of them, a call takes a second. */
+enum { THIN = 131, RUNS = 8, REPLAYED = 5, LARGE = 1 << 18 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { THIN = 9, RUNS = 100, REPLAYED = 9, LARGE = 1 << 20 };
 #else

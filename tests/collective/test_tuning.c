@@ -239,7 +239,7 @@ static void compares(void)
 
 /* ---- among ranks ---- */
 
-/* Three ranks agree on the GPUs `gpu` and the rows `rows`. */
+/* Runs sw_tuning_agree() on the ballots of three ranks. */
 static symwin_status agree(const uint64_t gpus[3], const uint64_t rows[3], int *kept)
 {
     struct sw_ballot ballots[3] = {{0}};
