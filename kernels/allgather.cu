@@ -1,29 +1,29 @@
-/* All-gather, one-shot push: every rank sends its whole input to every peer and stores what it
- * receives, each rank's part at its place (push.cuh, stages.cuh).
+/* All-gather, one-shot push: every rank sends its whole input to every peer and stores each rank's
+ * part, as it arrives, at its place in the output (push.cuh, stages.cuh).
  *
  *   in         args.bytes of this rank's device memory, any alignment
- *   out        as many for each rank, any alignment; in place `in` is this rank's part of it
- *   slots      2 * slot_bytes of each source
+ *   out        args.bytes for each rank, any alignment; in place `in` is this rank's part of it
+ *   slots      2 * slot_bytes for each source
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   entries    eight bytes beside flags: what they carry may be anything
+ *   entries    eight bytes with flags, because the bytes may have any value
  *   types      none: bytes are moved
  *
- * Entry i of a round goes through the thread i mod workers, on the way out and on the way in, so
- * what push.cuh asks for holds, as in oneshot.cu. Nobody waits in a circle: a thread sends all its
- * entries of a round before it awaits any of them. In place, what a rank sends is in its own part,
- * where no peer's entry is stored.
+ * Entry i of a round is both sent and received by the thread i mod workers, so the condition of
+ * push.cuh holds, as in oneshot.cu. There is no circular wait: a thread sends all its entries of a
+ * round before it waits for any of them. In place, what a rank sends is in its own part, where no
+ * peer's entry is stored.
  */
 #include "stages.cuh"
 
-/* A byte, as stages.cuh wants an element. */
+/* A byte as an element type for stages.cuh. */
 struct sw_byte {
     enum { bytes = 1 };
 };
 
 typedef sw_frame_flags sw_gather_wire;
 
-/* Entry i of the round, of the ranks from `first` on: from the slots at `from` to their parts of
- * the output. False when it was given up. */
+/* Receives entry i of round c from each peer of the batch that begins at rank `first`: from the
+ * slots at `from` to the peers' parts of the output. False: the wait was given up. */
 template <int N>
 SYMWIN_DEVICE bool sw_gather_entry(const struct sw_kernel_args &args, sw_call &call,
                                    const sw_rounds &rounds, uint32_t c, uint32_t i, int32_t first,
@@ -47,7 +47,7 @@ SYMWIN_DEVICE bool sw_gather_entry(const struct sw_kernel_args &args, sw_call &c
     return true;
 }
 
-/* Receives the round, and copies this rank's own part of it. */
+/* Receives a round, and copies this rank's own part of it. */
 template <int N>
 SYMWIN_DEVICE void sw_gather_receive(const struct sw_kernel_args &args, sw_call &call,
                                      const sw_role &role, const sw_rounds &rounds,
@@ -82,17 +82,17 @@ SYMWIN_DEVICE void sw_gather(const struct sw_kernel_args &args)
     const sw_rounds rounds = sw_rounds_of_bytes<W>(args.bytes, 2 * args.slot_bytes / W::bytes);
     const sw_role role = sw_role_of_thread();
     sw_push_round<W> round;
-    sw_doors<N> doors;
+    sw_peer_states<N> states;
     sw_call call;
 
     sw_call_order();
     round = sw_push_begin<sw_byte, W>(args, role, rounds, 0);
     call = sw_call_read(args);
-    doors.find(args);
+    states.find(args);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0;;) {
         if (role.works && !call.failed)
-            sw_push_send<N, sw_byte, W>(args, call, role, doors, round);
+            sw_push_send<N, sw_byte, W>(args, call, role, states, round);
         if (c == 0)
             sw_push_settle(args, call, role, rounds.count);
         if (!role.works || call.failed)

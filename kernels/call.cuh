@@ -1,21 +1,23 @@
-/* One collective call as all kernels see it: epochs, headers, waiting, giving up, leaving.
+/* One collective call as every kernel sees it: epochs, headers, waiting, giving up, leaving.
  *
- * A kernel over windows is sw_call_begin(), sw_start_barrier(), its work, sw_call_end(); one that pushes is in
- * push.cuh. By every thread of every block: barriers are inside, so a thread with nothing (more) to do skips the work
- * only.
+ * A kernel over windows runs sw_call_begin(), sw_start_barrier(), its work, sw_call_end(). A kernel
+ * that pushes is described in push.cuh. Every thread of every block makes these calls, because they
+ * contain block barriers. A thread without work skips only the work.
  *
- * Epochs. state.epoch counts finished calls; the running one is E = epoch + 1, read by every thread
- * before its block counts itself in `arrived`, and stored by the last block to do so. A kernel may begin before the
- * one ahead of it has ended, but reads and writes nothing before that (symwin_launch_wait()), so E is one value for a
- * kernel. All comparisons are of equality: 32 bits may wrap.
+ * Epochs. state.epoch counts finished calls. The running call is E = epoch + 1. Every thread reads
+ * it before its block counts itself in `arrived`; the last block to do so stores E. A kernel may
+ * begin before the kernel ahead of it has ended, but it reads and writes nothing before that end
+ * (symwin_launch_wait()), so E is the same in all threads of a kernel. Epochs are only compared for
+ * equality, so 32 bits may wrap.
  *
  * Headers. Block 0 tells every peer "my call E has this digest" in header[E & 1][rank]. Two
- * parities are enough: a peer posts E + 2 after its call E + 1, in which it saw our header E + 1,
- * which we posted after our call E, in which we read its header E.
+ * parities are enough: a peer posts E + 2 after its call E + 1. In that call it saw our header E +
+ * 1, which we posted after our call E, in which we read its header E.
  *
- * Failure. Whoever sees a reason to give up sets state.failed; everybody polls it behind the clock gate, kernels that
- * start later see it at once, and no epoch advances any more. Nothing traps, and no loop's length comes from a peer.
- * What is reported is found out by the first thread that gives up: failure.cuh.
+ * Failure. A thread that sees a reason to give up sets state.failed. All threads poll state.failed
+ * at the clock interval below, kernels that start later see it at once, and no epoch advances any
+ * more. Nothing traps, and no loop length comes from a peer. The first thread that gives up
+ * determines what is reported: failure.cuh.
  */
 #ifndef SYMWIN_KERNELS_CALL_CUH
 #define SYMWIN_KERNELS_CALL_CUH
@@ -24,25 +26,24 @@
 #include "kernel_args.h"
 #include "kernel_list.h"
 
-/* Turns of a poll loop between looks at the clock and at `failed`: tens of microseconds on a GPU, where a turn
- * is one load from memory. On the emulated driver a turn can be a nap of a fifth of a millisecond. And the time
- * between looks at the host's abort word, which is across PCIe: tens of thousands of threads that look at each
- * turn would keep that busy for milliseconds. */
+/* Turns of a poll loop between looks at the clock and at `failed`: tens of microseconds on a GPU,
+ * where one turn is one load from memory. On the emulated driver one turn can sleep for 0.2 ms.
+ * SW_ABORT_LOOK_NS is the time between looks at the host's abort word, which is across PCIe: tens
+ * of thousands of threads that read it every turn would occupy PCIe for milliseconds. */
 #if SYMWIN_EMULATED
 #define SW_WAIT_GATE 8
 #define SW_ABORT_LOOK_NS 0
 #else
 #define SW_WAIT_GATE 64
 #define SW_ABORT_LOOK_NS 200000
-#define SW_LEFT_GATE                                                                               \
-    2048 /* turns between looks at whether the peer has left: about a millisecond */
+#define SW_LEFT_GATE 2048 /* turns between looks at whether the peer has left: about 1 ms */
 #endif
 
 struct sw_call {
     struct symwin_peers peers;
     uint64_t state; /* address of this rank's sw_comm_state */
     uint32_t epoch; /* of this call */
-    uint32_t round; /* its first */
+    uint32_t round; /* of this call's first round */
     bool failed;    /* this thread knows of a failure */
 };
 
@@ -58,7 +59,7 @@ SYMWIN_DEVICE uint64_t sw_state_address(const struct sw_kernel_args &args, const
     return symwin_peer_address(call.peers, p, args.state + place);
 }
 
-/* First of all: waits for the kernel ahead, and lets the next one come. */
+/* Called first: waits for the kernel ahead, then allows the next kernel to start. */
 SYMWIN_DEVICE void sw_call_order(void)
 {
     symwin_launch_wait();
@@ -88,7 +89,7 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
     return sw_call_read(args);
 }
 
-/* Head of the definition of a kernel of the list. */
+/* Begins the definition of a kernel of kernel_list.h. */
 #define SW_KERNEL(collective, algo, type, op, ranks, shape)                                        \
     SW_KERNEL_NAMED(SW_KERNEL_NAME(collective, algo, type, op, ranks, shape),                      \
                     SW_KERNEL_THREADS_##ranks)
@@ -96,14 +97,14 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
 
-/* N is the number of ranks, where that is a constant, or 0. */
+/* N is the number of ranks if it is a constant, otherwise 0. */
 template <int N>
 SYMWIN_DEVICE int32_t sw_ranks(const struct sw_kernel_args &args)
 {
     return N > 0 ? N : args.nranks;
 }
 
-/* The rank `step` after this one, around. */
+/* The rank `step` after this one, modulo the number of ranks. */
 template <int N>
 SYMWIN_DEVICE int32_t sw_rank_after(const struct sw_kernel_args &args, int32_t step)
 {
@@ -116,29 +117,29 @@ SYMWIN_DEVICE int32_t sw_rank_after(const struct sw_kernel_args &args, int32_t s
 
 #include "failure.cuh"
 
-/* Whoever has given up, or has seen that another has, calls sw_call_report() on its way out, where little has to be kept
- * across the call. */
+/* Every thread that has given up, or has seen that another has, calls sw_call_report() before it
+ * leaves: at that point few registers are live. */
 SYMWIN_DEVICE void sw_give_up(sw_call &call, enum sw_kernel_code code, int32_t peer)
 {
     call.failed = true;
     (void)symwin_atomic_cas_u32(sw_failed_address(call), 0, SW_FAILED(code, peer, call.epoch));
 }
 
-/* One wait for one or more peers; starts as {0, 0, 0}. */
+/* One wait for one or more peers; initialized to {0, 0, 0}. */
 struct sw_wait {
-    uint64_t since;  /* the clock at the first look, 0 before */
-    uint64_t looked; /* and when this thread last looked at the host's word */
+    uint64_t since;  /* the clock at the first look; 0 before it */
+    uint64_t looked; /* when this thread last read the host's abort word */
     uint32_t turns;
 };
 
-/* Each turn of a poll loop: true when it is time for sw_wait_look(). */
+/* In each turn of a poll loop. True: call sw_wait_look() now. */
 SYMWIN_DEVICE bool sw_wait_turn(sw_wait &wait)
 {
     symwin_pause();
     return ++wait.turns % SW_WAIT_GATE == 0;
 }
 
-/* False when it is time to give up on `peer`, and call.failed is then set. */
+/* False: give up on `peer`; call.failed is then set. */
 SYMWIN_DEVICE bool sw_wait_look(const struct sw_kernel_args &args, sw_call &call, sw_wait &wait,
                                 int32_t peer)
 {
@@ -164,7 +165,7 @@ SYMWIN_DEVICE bool sw_wait_look(const struct sw_kernel_args &args, sw_call &call
     return true;
 }
 
-/* Both: the body of most poll loops. */
+/* sw_wait_turn() and, when due, sw_wait_look(): the body of most poll loops. */
 SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, sw_wait &wait,
                               int32_t peer)
 {
@@ -173,12 +174,12 @@ SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, 
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Whether headers order memory: with RELEASE and ACQUIRE, what a peer's earlier kernels and copies
- * wrote is visible to the block after sw_headers_check(). It costs a system fence at either side,
- * which calls that push can do without. */
+/* Whether headers order memory. With RELEASE and ACQUIRE, what a peer's earlier kernels and copies
+ * wrote is visible to the block after sw_headers_check(). It costs a system fence on each side,
+ * which calls that push do not need. */
 enum sw_header_order { SW_HEADER_RELAXED, SW_HEADER_RELEASE_ACQUIRE };
 
-/* By threads 0 .. count - 1 of a part of block 0, before anything else is waited for. */
+/* By threads 0 .. count - 1 of a part of block 0, before any wait. */
 SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_call &call,
                                    enum sw_header_order order, int32_t thread, int32_t count)
 {
@@ -195,8 +196,8 @@ SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_c
     }
 }
 
-/* Whether rank p has destroyed its communicator, and its last call came before this one. Its host writes `left` when its
- * calls have ended. */
+/* Whether rank p has destroyed its communicator and its last call came before this one. Its host
+ * writes `left` after its calls have ended. */
 SYMWIN_DEVICE bool sw_has_left(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
 {
     const uint64_t state = sw_state_address(args, call, p, 0);
@@ -206,9 +207,9 @@ SYMWIN_DEVICE bool sw_has_left(const struct sw_kernel_args &args, const sw_call 
                      call.epoch) < 0;
 }
 
-/* By threads 0 .. count - 1 of a part of a block: waits for every peer's header of this call and compares digests.
- * Blocks other than 0 keep a mismatch to themselves: block 0, which may not even have posted our
- * header yet, finds it as well. */
+/* By threads 0 .. count - 1 of a part of a block: waits for every peer's header of this call and
+ * compares digests. Blocks other than 0 do not publish a mismatch: block 0 may not have posted our
+ * header yet, and it finds the mismatch too. */
 SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &call,
                                     enum sw_header_order order, int32_t thread, int32_t count)
 {
@@ -243,10 +244,11 @@ SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &
     }
 }
 
-/* The start barrier of kernels that touch peers' memory: afterwards the whole block may, unless
- * call.failed. A mismatch that any thread of the block saw keeps all of them off. The first of the barriers inside
- * makes `failed` one answer for the block, given before any of its threads can have a reason to give up: else a
- * quick thread's mismatch could keep slower ones from posting the headers that tell the peers of it. */
+/* The start barrier of kernels that access peers' memory: afterwards the whole block may, unless
+ * call.failed. A mismatch that any thread of the block saw stops the whole block. The first
+ * block-wide vote gives all threads of the block the same `failed` before any of them can give up.
+ * Otherwise a fast thread's mismatch could keep slower threads from posting the headers that tell
+ * the peers of this call. */
 SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &call)
 {
     const int32_t thread = (int32_t)threadIdx.x, threads = (int32_t)blockDim.x;
@@ -260,9 +262,9 @@ SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* By the last block of a grid, all of whose stores it has acquired: tells every peer that this rank
- * has read and written all it will, and waits until all peers have said so. After a failure the
- * peers are told nothing. */
+/* By the last block of a grid, which has acquired all stores of the grid: tells every peer that
+ * this rank has finished its reads and writes, and waits until all peers have said the same. After
+ * a failure the peers are told nothing. */
 SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call &call)
 {
     call.failed = symwin_block_any(sw_has_failed(call));
@@ -291,8 +293,8 @@ SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call 
     __syncthreads();
 }
 
-/* By one thread, when all threads of the grid have read the epoch and the rounds: moves them on, unless it knows
- * of a failure. After one they mean nothing. */
+/* By one thread, when all threads of the grid have read the epoch and the rounds: advances both,
+ * unless it knows of a failure. After a failure they have no meaning. */
 SYMWIN_DEVICE void sw_call_count(const sw_call &call, uint32_t rounds)
 {
     symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 0);
@@ -303,9 +305,9 @@ SYMWIN_DEVICE void sw_call_count(const sw_call &call, uint32_t rounds)
     symwin_store_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch), call.epoch);
 }
 
-/* By all threads, last: says that the block has ended, and releases what it wrote, for what this device does next.
- * Peers do not go by it: at system scope it would wait until they have what was stored to them, which two H200s took
- * 0.8 us for at 1 KiB, in every call outside a graph. */
+/* By all threads, last: counts the block as ended, and releases what it wrote to later work on this
+ * device. Peers do not depend on this release. At system scope it would wait until peers have
+ * received the stores to them: 0.8 us at 1 KiB on two H200s, in every call outside a graph. */
 SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args)
 {
     if (args.done == 0)
@@ -315,8 +317,9 @@ SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args)
         symwin_add_release_u32(args.done, 1);
 }
 
-/* The end of a kernel over windows, by all threads of all blocks; `rounds`: of slots that it used. The atomic add releases the block's stores and
- * acquires those of the blocks before it, at system scope, so the last block speaks for the whole grid. */
+/* The end of a kernel over windows, by all threads of all blocks. `rounds`: slot rounds that it
+ * used. The atomic add releases the block's stores and acquires those of the blocks before it, at
+ * system scope, so the last block acts for the whole grid. */
 SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call, uint32_t rounds)
 {
     __shared__ uint32_t before;

@@ -1,59 +1,73 @@
-/* All-reduce by copies, for messages so large that only the links' rate counts: the copy engines move all data, and
- * the multiprocessors only sum. This file has what kernels do in it; copies.c queues them, and the copies.
+/* All-reduce by copies, for messages so large that only link bandwidth counts: the copy engines
+ * move all data, and the multiprocessors only sum. This file has the kernels; copies.c queues them
+ * and the copies.
  *
- *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere; any element
+ *   in, out    windows at in_offset and out_offset, which are equal on all ranks; any element
  *              alignment; equal (in place: see below), but not partly overlapping
- *   grid       BEGIN and END one block; SUM any, and ranks' grids may differ; all blocks must be resident together
- *              with the peers'
+ *   grid       BEGIN and END one block; SUM any, and ranks' grids may differ; all blocks must be
+ *              resident together with the peers'
  *   result     reduced in rank order by one rank and copied to all, so all ranks get the same bits
  *
- * Two shots, in two chunks (copies_layout.h), so that a chunk is summed while something is copied. A rank q, in its
- * stream and in a stream beside it (copies.c says which copy of a chunk goes to whom when):
+ * Two shots, in two chunks (copies_layout.h), so that one chunk is summed while another is copied.
+ * On rank q, in its stream and in a side stream (copies.c has the order of the copies of a chunk):
  *
  *   stream   BEGIN  scatter 0  scatter 1             gather 0             gather 1  END
- *   beside                     SUM 0 ................^ SUM 1 .............^
+ *   side                       SUM 0 ................^ SUM 1 .............^
  *                              ^ after scatter 0       ^ after scatter 1
  *
  *   BEGIN      tells every peer the call's digest and waits for theirs
- *   scatter c  copies chunk c of q's input for share p to where p's OUTPUT has share q: no scratch
- *   SUM c      tells the peers that these are there (HERE c) and waits for all peers' word; adds chunk c of q's
- *              share, own input and n - 1 pieces, in rank order into q's output; when all blocks have, tells the
- *              peers (SUMMED c) and waits for theirs. The first also reduces what is in no share
- *   gather c   copies q's result of chunk c to the same place of every peer's output
+ *   scatter c  copies chunk c of q's input for share p to the place of share q in p's OUTPUT, so no
+ *              scratch memory is needed
+ *   SUM c      tells the peers that these pieces have arrived (HERE c) and waits for all peers'
+ *              word. Adds chunk c of q's share, its own input and n - 1 pieces, in rank order into
+ *              q's output. When all blocks have done so, tells the peers (SUMMED c) and waits for
+ *              theirs. SUM 0 also reduces the elements that are in no share
+ *   gather c   copies q's result of chunk c to the same place in every peer's output
  *   END        tells the peers (ENDED) and waits for theirs
  *
- * In place, pieces cannot come to where p's input is. So the two-shot put with SW_PUT_HERE comes instead of BEGIN: it
- * counts the call, and reduces the last half of each share. When it ends at q it has ended at every p, but for its
- * finish words, so p has read its input there, and pieces of the first half, in two chunks, are kept in that place. Its
- * results are copied with those of chunk 1.
+ * In place, pieces cannot be copied to the place of share q in p's output, because that is p's
+ * input. So the two-shot put with SW_PUT_HERE replaces BEGIN: it counts the call, and reduces the
+ * last half of each share. When it ends at q, it has ended at every p except for p's finish words,
+ * so p has read its input there. The pieces of the first half, in two chunks, are kept in that
+ * place. The put's results are copied with those of chunk 1.
  *
- * Words carry the number N of the call among those by copies, counted in the state by END: 64 bits, never reset,
- * never come round; one that is equal has arrived. All are stored with release and loaded with acquire at system
- * scope, what comes before a kernel in stream order included.
+ * Words carry the number N of the call among the calls by copies, which END counts in the state: 64
+ * bits, never reset, never wrap; a word that equals N has arrived. All words are stored with
+ * release and loaded with acquire at system scope. This includes what precedes a kernel in stream
+ * order.
  *
- * No piece is written early: scatter at q comes after BEGIN at q, which has acquired p's header of this call, which p
- *   released after all that its stream did with its output before. In place: after the put, as said.
- * No piece is read early: SUM c at p has acquired HERE c of q, which q released after its scatter c.
- * No piece is overwritten early: out of place, only q's result c comes to the place of q's piece c, in gather c at q,
- *   after SUM c at q, which has acquired SUMMED c of p, which p's last block released when all its blocks had read
- *   theirs. In place, only q's results of the put come there, in gather 1 at q, so after both. p's own result goes to
- *   share p, where no piece is.
- * No input is overwritten early, in place: q's result c comes to where p had its chunk c for q, in gather c at q, which
- *   has acquired HERE c of p, which p released after its scatter c had read it.
- * No result is read early: END at p has acquired ENDED of q, which q released after both gathers; what p's stream has
- *   after END comes later.
- * Inputs: q's own, and its head and tail, which peers load in SUM 0: before their END, so before q's ends.
- * Calls one after the other, and graphs that replay: a word of call N + 1 is written to p after BEGIN of N + 1 at its
- *   writer, so after p's header of N + 1, so after p's END of N, when p waits for no word of N any more.
- * Nobody waits in a circle: BEGIN (or the put), SUM 0, SUM 1, END come in this order on every rank in whatever order its streams
- *   are run, each tells before it waits, and waits for words of the same stage only.
+ * Why it is correct:
+ *   No piece is written early: scatter at q comes after BEGIN at q, which has acquired p's header
+ *     of this call. p released that header after everything that its stream did with its output
+ *     before. In place: after the put, as explained above.
+ *   No piece is read early: SUM c at p has acquired HERE c of q, which q released after its scatter
+ *     c.
+ *   No piece is overwritten early. Out of place, only q's result c is written to the place of q's
+ *     piece c, in gather c at q, after SUM c at q. That SUM has acquired SUMMED c of p, which p's
+ *     last block released when all its blocks had read their pieces. In place, only q's results of
+ *     the put are written there, in gather 1 at q, which is after both SUMs. p's own result goes to
+ *     share p, where there is no piece.
+ *   No input is overwritten early, in place: q's result c is written to the place of p's chunk c
+ *     for q, in gather c at q, which has acquired HERE c of p. p released it after its scatter c
+ *     had read the chunk.
+ *   No result is read early: END at p has acquired ENDED of q, which q released after both gathers.
+ *     Later work in p's stream comes after END.
+ *   Inputs: only q reads its own, except head and tail, which peers load in SUM 0. That is before
+ *     their END, so before q's END completes.
+ *   Consecutive calls, and graph replays: a word of call N + 1 is written to p after BEGIN of N + 1
+ *     at the writer, so after p's header of N + 1, so after p's END of N, when p no longer waits
+ *     for any word of N.
+ *   No circular wait: BEGIN (or the put), SUM 0, SUM 1, END come in this order on every rank, in
+ *     whatever order its streams are run. Each tells before it waits, and waits only for words of
+ *     the same stage.
  *
- * Failure: the kernels behind leave at once, but the copies are made. They stay within the peers' output.
+ * Failure: later kernels leave at once, but the copies are made. They stay within the peers'
+ * output.
  */
 #include "copies_layout.h"
 #include "window.cuh"
 
-/* A later stage: BEGIN has counted the call already. */
+/* A later stage. BEGIN has already counted the call, hence epoch - 1. */
 SYMWIN_DEVICE sw_call sw_copies_call(const struct sw_kernel_args &args, uint64_t &number)
 {
     sw_call call = sw_call_begin(args);
@@ -61,12 +75,13 @@ SYMWIN_DEVICE sw_call sw_copies_call(const struct sw_kernel_args &args, uint64_t
     call.epoch--;
     number = 1 + symwin_load_relaxed_u64(call.state + offsetof(struct sw_comm_state, copies));
     call.failed = symwin_block_any(call.failed);
-    if (call.failed) /* a peer may have told of it since BEGIN */
+    if (call.failed) /* a peer may have reported a failure since BEGIN */
         sw_call_report(args, call.epoch);
     return call;
 }
 
-/* By all threads of a block, all of which know the same of a failure: after one the peers are told nothing. */
+/* By all threads of a block, with the same `failed` in all of them. After a failure the peers are
+ * told nothing. */
 SYMWIN_DEVICE void sw_copies_tell(const struct sw_kernel_args &args, const sw_call &call,
                                   uint32_t which, uint64_t number)
 {
@@ -79,7 +94,8 @@ SYMWIN_DEVICE void sw_copies_tell(const struct sw_kernel_args &args, const sw_ca
     }
 }
 
-/* By all threads of a block: afterwards all peers have told, to all threads, or call.failed. */
+/* By all threads of a block. Afterwards the words of all peers are visible to all threads, or
+ * call.failed is set. */
 SYMWIN_DEVICE void sw_copies_await(const struct sw_kernel_args &args, sw_call &call, uint32_t which,
                                    uint64_t number)
 {
@@ -103,17 +119,17 @@ SYMWIN_DEVICE void sw_copies_await(const struct sw_kernel_args &args, sw_call &c
 
 /* ---- the sum --------------------------------------------------------------------------------- */
 
-/* Where the addends of a chunk are. */
+/* Addresses of the addends of a chunk. */
 struct sw_addends {
-    uint64_t own;    /* address of this rank's own, */
-    uint64_t pieces; /* of rank 0's, */
-    uint64_t share;  /* and how far on the next rank's is */
+    uint64_t own;    /* this rank's own addend */
+    uint64_t pieces; /* rank 0's piece */
+    uint64_t share;  /* distance from one rank's piece to the next rank's */
     uint64_t result;
     uint64_t bytes;
-    bool aligned; /* own, to 16 bytes: all else is */
+    bool aligned; /* `own` is aligned to 16 bytes; the others always are */
 };
 
-/* U vectors `step` apart; several only where all are aligned, for the registers' sake. */
+/* U vectors `step` apart. To save registers, U > 1 only if all are aligned. */
 template <class R, int U>
 SYMWIN_DEVICE void sw_addends_load(uint64_t from, bool aligned, uint64_t step, symwin_v16 *v)
 {
@@ -129,12 +145,12 @@ SYMWIN_DEVICE void sw_addends_load(uint64_t from, bool aligned, uint64_t step, s
         v[u] = symwin_load_v16(from + (uint64_t)u * step);
 }
 
-/* As sw_twoshot_by_rank(): the next rank's are under way while this one's are added. */
+/* Like sw_twoshot_by_rank(): the next rank's vectors are loaded while this rank's are added. */
 template <class R, int U>
 SYMWIN_DEVICE void sw_addends_sum(const struct sw_kernel_args &args, const sw_addends &addends,
                                   uint64_t at, uint64_t step)
 {
-    uint64_t from = addends.pieces + at; /* rank p + 1's */
+    uint64_t from = addends.pieces + at; /* of rank p + 1 */
     symwin_v16 now[U], next[U];
     R lo[U] = {}, hi[U] = {};
 
@@ -211,7 +227,7 @@ SYMWIN_DEVICE void sw_copies_begin(const struct sw_kernel_args &args)
         sw_call_report(args, call.epoch);
     if (threadIdx.x != 0)
         return;
-    /* No finish word may grow old, as in sw_push_settle(). */
+    /* Keeps the finish words from becoming too old, as in sw_push_settle(). */
     symwin_store_relaxed_u64(
         call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks), call.epoch);
     sw_call_count(call, 0);
@@ -229,7 +245,7 @@ SYMWIN_DEVICE void sw_copies_sum(const struct sw_kernel_args &args, int chunk)
     sw_copies_await(args, call, SW_COPIES_HERE + (uint32_t)chunk, number);
     if (!call.failed)
         sw_copies_chunk<R>(args, call, chunk);
-    /* As in sw_call_end(): the last block speaks for all. */
+    /* As in sw_call_end(): the last block acts for all. */
     __syncthreads();
     if (threadIdx.x == 0)
         before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);

@@ -1,15 +1,18 @@
-/* How the all-reduce by copies cuts a message, for the host, which makes the copies, and for the kernels, which sum
- * what they bring. Plain C99, C++17 and CUDA; a pure function of what the digest and the communicator say, so all ranks
- * agree.
+/* How the all-reduce by copies divides a message: for the host, which queues the copies, and for
+ * the kernels, which sum the copied data. Plain C99, C++17 and CUDA. A pure function of the
+ * digest's inputs and the communicator, so all ranks agree.
  *
  *   | head | share 0             | share 1             | ... | share nranks - 1     | tail |
- *          | first | second      | first | second      |     | first | second       |       out of place
- *          | first | second |put | first | second |put |     | first | second | put |        in place
+ *          | first | second      | first | second      |     | first | second       |  out of place
+ *          | first | second |put | first | second |put |     | first | second |put |  in place
  *
- * Out of place a share, and its length, is a multiple of SW_COPIES_ALIGN in the output, and copies bring all of it.
- * Head and tail, fewer bytes than (nranks + 1) * SW_COPIES_ALIGN together, are reduced by loads from all ranks'
- * inputs. In place there are none, the last shares may be shorter, and the put brings what it says (put_layout.h):
- * what copies bring is kept where that was, until it is added.
+ * Out of place, the start of a share in the output and its length are multiples of SW_COPIES_ALIGN,
+ * and all of it is copied. Head and tail, together fewer than (nranks + 1) * SW_COPIES_ALIGN
+ * bytes, are reduced by loads from all ranks' inputs.
+ *
+ * In place there is no head or tail, the last shares may be shorter, and the two-shot put handles
+ * its part as put_layout.h says. The data of copies stays in the put's part of the share until it
+ * is added.
  */
 #ifndef SYMWIN_KERNELS_COPIES_LAYOUT_H
 #define SYMWIN_KERNELS_COPIES_LAYOUT_H
@@ -23,12 +26,12 @@
 #define SW_COPIES_FN static inline
 #endif
 
-#define SW_COPIES_ALIGN 128 /* bytes: a line of memory, and whole vectors */
+#define SW_COPIES_ALIGN 128 /* bytes: one cache line, and whole vectors */
 
 /* args.stage of a kernel. */
 enum sw_copies_stage {
     SW_COPIES_BEGIN = 0,
-    SW_COPIES_SUM_FIRST = 1, /* of the first chunk, with head and tail */
+    SW_COPIES_SUM_FIRST = 1, /* the first chunk, with head and tail */
     SW_COPIES_SUM_SECOND = 2,
     SW_COPIES_END = 3
 };
@@ -37,15 +40,16 @@ enum sw_copies_stage {
 enum sw_copies_word {
     SW_COPIES_HERE = 0,   /* and 1, by chunk: the sender's pieces are in my output */
     SW_COPIES_SUMMED = 2, /* and 3: the sender has read the pieces in its output */
-    SW_COPIES_ENDED = 4   /* the sender's results are in my output, and it reads my input no more */
+    /* the sender's results are in my output, and it no longer reads my input */
+    SW_COPIES_ENDED = 4
 };
 
 struct sw_copies_layout {
     uint64_t head;    /* bytes */
-    uint64_t share;   /* from one share to the next */
-    uint64_t copied;  /* of each, by copies */
-    uint64_t first;   /* bytes of the first chunk of these */
-    uint64_t landing; /* how far into a share they are kept until they are added */
+    uint64_t share;   /* bytes from one share to the next */
+    uint64_t copied;  /* bytes of each share that are copied */
+    uint64_t first;   /* bytes of the first chunk of `copied` */
+    uint64_t landing; /* offset in a share where copied data stays until it is added */
 };
 
 SW_COPIES_FN int sw_copies_in_place(const struct sw_kernel_args *args)
@@ -53,7 +57,8 @@ SW_COPIES_FN int sw_copies_in_place(const struct sw_kernel_args *args)
     return args->in_offset == args->out_offset;
 }
 
-/* `size`: bytes of an element, of which out_offset is a multiple; `spares`: its type has a pattern to spare. */
+/* `size`: bytes of an element; out_offset is a multiple of it. `spares`: the type has a spare
+ * pattern. */
 SW_COPIES_FN struct sw_copies_layout sw_copies_layout_of(const struct sw_kernel_args *args,
                                                          uint32_t size, int spares)
 {

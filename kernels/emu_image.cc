@@ -1,5 +1,5 @@
-/* The table of kernels that the emulated driver's cuLibraryLoadData takes: every kernel of
- * kernel_list.h, as the host compiler made it. */
+/* The table of kernels for the emulated driver's cuLibraryLoadData: every kernel of kernel_list.h,
+ * compiled by the host compiler. */
 #include <stddef.h>
 
 #include "../emu/emu.h"
@@ -10,8 +10,9 @@
     extern "C" void SW_KERNEL_NAME(collective, algo, type, op, ranks, shape)(const void *params);
 SW_KERNEL_LIST(SW_DECLARE)
 
-/* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. ThreadSanitizer makes
- * each cost a megabyte, so there are as few as leave some for the message beside the 32 ushers. */
+/* A CUDA thread costs the CPU a stack and context switches and gains nothing, so blocks are small.
+ * With ThreadSanitizer each thread costs 1 MB: only 8 workers beside the 32 threads of the control
+ * warp. */
 #if defined(__SANITIZE_THREAD__)
 #define BLOCK_THREADS 40
 #else

@@ -1,26 +1,31 @@
 /* What a failed call reports: the same on all ranks.
  *
- * Any thread that sees a reason to give up writes it to its rank's state.failed, and the kernel leaves. One thread of the
- * rank settles what is reported:
+ * Any thread that sees a reason to give up writes it to its rank's state.failed, and the kernel
+ * leaves. One thread of the rank determines the report, with these words:
  *
- *   said      it writes the call's arguments to its own state, where others may read them
- *   claimed   of all ranks the first to set this word, in the state of rank 0, judges: who is to blame, and for what
- *   found     the verdict, there. The others wait for it, a bounded time, and report that and not what they have seen
- *   failed    the judge writes it at all peers: those that wait leave at the next look, and a kernel that starts later
- *             leaves at once, with the same report
+ *  said      it writes the call's arguments to its own state, where peers can read them
+ *  claimed   in the state of rank 0: the first rank to set it is the judge, which finds the culprit
+ *            and the reason
+ *  found     in the state of rank 0: the verdict. The other ranks wait for it, for a bounded time,
+ *            and report it instead of what they saw themselves
+ *  failed    the judge writes it at all peers: peers that wait leave at their next look, and a
+ *            kernel that starts later leaves at once, with the same report
  *
- * So ranks that time out, and one that comes late, say the same; and where arguments differ, the wrong rank names itself.
- * Only where a late kernel has read state.failed before the judge's word has come, and needs nothing more of its peers
- * (a one-shot), the call can end well on that rank; the next one does not. A rank that has left is no failure of those
- * whose calls do not need it, so of that the peers are not told: each finds out by itself.
+ * So ranks that time out and a rank that is late report the same. If arguments differ, the rank
+ * that is wrong names itself.
  *
- * Nothing of this costs a call that succeeds: state.failed is read when a kernel begins anyway, and what is here is not
- * inlined, but called where a wait has been given up.
+ * There are two exceptions. A late kernel that read state.failed before the judge's word arrived,
+ * and that needs nothing more from its peers (a one-shot), can succeed on its rank; the next call
+ * fails there. A rank that has left is no failure for ranks whose calls do not need it, so the
+ * judge does not tell peers of it: each finds out by itself.
+ *
+ * A call that succeeds pays nothing for this: state.failed is read when a kernel begins in any
+ * case, and the code here is not inlined but called after a wait was given up.
  */
 #ifndef SYMWIN_KERNELS_FAILURE_CUH
 #define SYMWIN_KERNELS_FAILURE_CUH
 
-/* Included by call.cuh, where it is needed. */
+/* call.cuh includes this file after the declarations that it needs. */
 
 #if SYMWIN_EMULATED
 #define SW_DEVICE_SLOW static
@@ -35,7 +40,7 @@
 #define SW_STATE_AT(state, member) ((state) + offsetof(struct sw_comm_state, member))
 #define SW_FOUND_AT(found, member) ((found) + offsetof(struct sw_finding, member))
 
-/* Until then, unless the host asks to leave. */
+/* A deadline: `most` ns after `begin`, or earlier if the host asks to leave. */
 struct sw_patience {
     uint64_t begin, most;
 };
@@ -47,7 +52,7 @@ SYMWIN_DEVICE bool sw_is_patient(const struct sw_kernel_args &args, const sw_pat
            symwin_load_relaxed_u32(args.report + offsetof(struct sw_kernel_report, abort)) == 0;
 }
 
-/* The own state's header of rank p: whether it has come to the call, with which digest. */
+/* Whether rank p's header of this call has arrived in our state, and the digest in it. */
 SYMWIN_DEVICE bool sw_has_come(const struct sw_kernel_args &args, const sw_call &call, int32_t p,
                                uint32_t *digest)
 {
@@ -72,7 +77,7 @@ SYMWIN_DEVICE void sw_say_arguments(const struct sw_kernel_args &args, const sw_
     symwin_store_release_u32(said + offsetof(struct sw_said, ready), 1);
 }
 
-/* Where rank p has said its arguments of the call; 0: it does not. */
+/* Address of rank p's arguments of this call; 0: rank p has not published them. */
 SYMWIN_DEVICE uint64_t sw_await_arguments(const struct sw_kernel_args &args, const sw_call &call,
                                           const sw_patience &patience, int32_t p)
 {
@@ -122,14 +127,15 @@ SYMWIN_DEVICE void sw_compare_arguments(uint64_t found, uint64_t a, uint64_t b)
     }
 }
 
-/* The digest that more than half of those who came have; else that of the lowest, and *tie. */
+/* The digest of more than half of the ranks that have come. If there is none: *tie is set, and the
+ * result is the digest of the lowest of these ranks. */
 SYMWIN_DEVICE uint32_t sw_usual_digest(const struct sw_kernel_args &args, const sw_call &call,
                                        uint32_t *tie)
 {
     uint32_t digest, candidate = 0, first = 0;
     int32_t lead = 0, came = 0, votes = 0;
 
-    /* Boyer and Moore: a digest that more than half have is the candidate in the end. */
+    /* Boyer and Moore's majority vote: a digest of more than half ends up as the candidate. */
     SYMWIN_NO_UNROLL
     for (int32_t p = 0; p < args.nranks; p++) {
         if (!sw_has_come(args, call, p, &digest))
@@ -184,8 +190,8 @@ SYMWIN_DEVICE void sw_judge_mismatch(const struct sw_kernel_args &args, const sw
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
 
-/* Whom to blame for a wait that took too long: who waits for a third may be waited for as well, so the lowest that has not
- * come to the call, if there is one. */
+/* The rank to blame for a timeout: the lowest rank that has not come to the call, if any. The rank
+ * waited for may itself wait for another rank. */
 SYMWIN_DEVICE int32_t sw_who_is_late(const struct sw_kernel_args &args, const sw_call &call,
                                      int32_t peer)
 {
@@ -198,7 +204,7 @@ SYMWIN_DEVICE int32_t sw_who_is_late(const struct sw_kernel_args &args, const sw
     return peer;
 }
 
-/* Writes what this rank knows to `found`, all zero before, and returns the culprit. */
+/* Writes what this rank knows to `found`, which is all zero before, and returns the culprit. */
 SYMWIN_DEVICE int32_t sw_judge(const struct sw_kernel_args &args, const sw_call &call,
                                uint64_t found, uint32_t code, int32_t peer)
 {
@@ -225,7 +231,7 @@ SYMWIN_DEVICE void sw_tell_peers(const struct sw_kernel_args &args, const sw_cal
             sw_state_address(args, call, p, offsetof(struct sw_comm_state, failed)), 0, word);
 }
 
-/* The verdict of all ranks, which this one may have to reach: where it is; 0: there is none. */
+/* Address of the verdict of all ranks; this rank may have to reach it. 0: there is none. */
 SYMWIN_DEVICE uint64_t sw_verdict(const struct sw_kernel_args &args, const sw_call &call,
                                   uint32_t code, int32_t peer)
 {
@@ -234,7 +240,7 @@ SYMWIN_DEVICE uint64_t sw_verdict(const struct sw_kernel_args &args, const sw_ca
     const uint64_t claimed = SW_STATE_AT(judge, claimed), judged = SW_STATE_AT(judge, judged);
     const uint64_t begin = symwin_clock_ns();
 
-    /* An abort is the hosts' word, and they agree on it; but it may come because of a verdict. */
+    /* The hosts agree on an abort by themselves. But an abort may be the result of a verdict. */
     if (code == SW_KERNEL_ABORTED && symwin_load_acquire_u32(claimed) == 0)
         return 0;
     if (code != SW_KERNEL_ABORTED && symwin_atomic_cas_u32(claimed, 0, 1) == 0) {
@@ -266,7 +272,7 @@ SW_DEVICE_SLOW void sw_call_report(const struct sw_kernel_args &args, uint32_t e
     call.epoch = epoch;
     word = symwin_load_relaxed_u32(sw_failed_address(call));
     code = SW_FAILED_CODE(word);
-    /* Blocks other than 0 keep a mismatch to themselves: nothing is known yet, and block 0 comes to it. */
+    /* Blocks other than 0 do not publish a mismatch. So `word` may be 0: block 0 will report it. */
     if (word == 0 || symwin_load_relaxed_u32(SW_STATE_AT(call.state, settled)) != 0 ||
         symwin_atomic_cas_u32(SW_STATE_AT(call.state, settled), 0, 1) != 0)
         return;

@@ -1,40 +1,42 @@
-/* What the host hands to every collective kernel, and how a communicator's own device memory is
- * laid out. Shared by collective.c, nvcc and the emulated driver's compiler; plain C99.
+/* What the host passes to every collective kernel, and the layout of a communicator's own device
+ * memory. Shared by collective.c, nvcc and the emulated driver's compiler; plain C99.
  *
- * The flat range: byte o of rank r is at base + r * stride + o. Multicast addresses, where the
+ * The flat range: byte o of rank r is at base + r * stride + o. Multicast addresses, if the
  * communicator has them, are those of an imaginary rank nranks: base + nranks * stride + o.
  *
- * A communicator's own memory lies at offset `state` of each rank's stride:
+ * A communicator's own memory is at offset `state` of each rank's stride:
  *
- *   struct sw_comm_state          words of the owner's kernels; peers touch the last ones, after failures only
- *   uint64_t header[2][nranks]    written by peer p at [epoch & 1][p]: epoch << 32 | digest
- *   uint64_t finish[nranks]       written by peer p at [p]: the epoch whose stores have all landed;
- *                                 calls that push refresh one word each with their epoch, so that
- *                                 none grows 2^32 calls old
- *   uint64_t copies[5][nranks]    written by peer p at [which][p]: the call by copies that has come so far there
- *                                 (copies.cu), as counted in sw_comm_state.copies
- *   entries  slot[2][nranks][...] receive slots of what each rank pushes (push.cuh), 2 * slot_bytes each; zero
- *                                 but for what is under way
- *   uint64_t lane[...][2]         of channels with peers (channel.c): signals of the peer, and those waited for
+ *  struct sw_comm_state          words of the owner's kernels; peers access the last ones, and only
+ *                                after failures
+ *  uint64_t header[2][nranks]    written by peer p at [epoch & 1][p]: epoch << 32 | digest
+ *  uint64_t finish[nranks]       written by peer p at [p]: the epoch whose stores have all arrived.
+ *                                Calls that push refresh one word each with their epoch, so that no
+ *                                word gets 2^32 calls old
+ *  uint64_t copies[5][nranks]    written by peer p at [which][p]: the latest call by copies that
+ *                                has come so far there (copies.cu), as sw_comm_state.copies counts
+ *  entries  slot[2][nranks][...] receive slots for what each rank pushes (push.cuh), 2 * slot_bytes
+ *                                each; zero except for entries in transit
+ *  uint64_t lane[...][2]         channels with peers (channel.c): the peer's signals, and the
+ *                                signals already waited for
  *
- * The epoch counts collective calls on this communicator, on the device, so that graphs replay. Rounds are
- * those of the slots: several a call when the message exceeds them.
+ * The epoch counts collective calls of this communicator on the device, so graphs can be replayed.
+ * Rounds count uses of the slots: a call has several if its message is larger than the slots.
  */
 #ifndef SYMWIN_KERNEL_ARGS_H
 #define SYMWIN_KERNEL_ARGS_H
 
 #include <stdint.h>
 
-/* Why a kernel gave up; SW_KERNEL_OK while nothing happened. */
+/* Why a kernel gave up; SW_KERNEL_OK: it did not. */
 enum sw_kernel_code {
     SW_KERNEL_OK = 0,
     SW_KERNEL_MISMATCH = 1, /* the ranks' calls differ */
     SW_KERNEL_TIMEOUT = 2,  /* `rank` did not arrive within timeout_ns */
     SW_KERNEL_ABORTED = 3,  /* the host set abort */
-    SW_KERNEL_LEFT = 4      /* `rank` has destroyed its communicator before this call */
+    SW_KERNEL_LEFT = 4      /* `rank` destroyed its communicator before this call */
 };
 
-/* What a rank's sw_comm_state.failed says: why, because of whom, and in which call (16 bits of its epoch). */
+/* sw_comm_state.failed: the reason, the culprit, and the call (16 bits of its epoch). */
 #define SW_FAILED(code, peer, epoch)                                                               \
     ((uint32_t)(code) | ((uint32_t)(peer)&0xfffu) << 4 | (uint32_t)(epoch) << 16)
 #define SW_FAILED_CODE(word) ((word)&0xfu)
@@ -47,7 +49,7 @@ enum sw_kernel_argument {
     SW_ARGUMENT_COUNT = 2,
     SW_ARGUMENT_TYPE = 3,
     SW_ARGUMENT_OP = 4,
-    SW_ARGUMENT_ALGO = 5, /* values as SW_WHAT_ALGO() has them */
+    SW_ARGUMENT_ALGO = 5, /* values as in SW_WHAT_ALGO() */
     SW_ARGUMENT_IN = 6,   /* offsets in the flat range */
     SW_ARGUMENT_OUT = 7
 };
@@ -56,9 +58,9 @@ enum sw_kernel_argument {
 struct sw_finding {
     uint32_t code; /* enum sw_kernel_code */
     uint32_t epoch;
-    int32_t rank; /* the culprit, of several the lowest */
-    int32_t
-        other; /* MISMATCH: the lowest rank of those that `rank` differs from; else who waited */
+    int32_t rank; /* the culprit; of several, the lowest */
+    /* MISMATCH: the lowest rank that disagrees with `rank`; otherwise the rank that waited */
+    int32_t other;
     uint32_t argument; /* MISMATCH: enum sw_kernel_argument */
     uint32_t tie; /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other` */
     uint64_t theirs; /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited */
@@ -67,7 +69,7 @@ struct sw_finding {
     uint64_t agree;  /* MISMATCH: bit r: rank r < 64 agrees with `other` */
 };
 
-/* A call's arguments, for the rank that finds out which one differs. */
+/* A call's arguments, for the rank that finds which one differs. */
 struct sw_said {
     uint32_t ready; /* written last */
     uint32_t epoch;
@@ -78,38 +80,37 @@ struct sw_said {
 
 struct sw_comm_state {
     uint32_t epoch;   /* calls completed by this rank */
-    uint32_t rounds;  /* rounds of its slots */
+    uint32_t rounds;  /* slot rounds completed by this rank */
     uint32_t arrived; /* blocks of the running call that have been counted */
     uint32_t failed;  /* SW_FAILED(): later kernels leave at once. Peers write it too */
-    uint32_t done;    /* for whom no other word counts blocks (args.done) */
+    uint32_t done;    /* counts blocks if no other word does (args.done) */
     uint32_t settled; /* nonzero: a thread reports the failure, or has done so */
-    uint64_t copies;  /* calls by copies that have ended here; all ranks make the same */
-    uint32_t
-        left; /* written by the host that destroys the communicator: nonzero: no later call begins */
-    uint32_t reserved[23]; /* to 128 bytes: a line of its own */
+    uint64_t copies;  /* calls by copies that have ended here; equal on all ranks */
+    /* nonzero: no later call begins. Written by the host that destroys the communicator */
+    uint32_t left;
+    uint32_t reserved[23]; /* to 128 bytes: a cache line of its own */
     /* Used after a failure only. */
     struct sw_said said;
-    uint32_t claimed; /* at rank 0, for all ranks: nonzero: a rank is about to write `found` */
-    uint32_t judged;  /* and has written it */
+    uint32_t claimed; /* at rank 0, for all ranks; nonzero: a rank is about to write `found` */
+    uint32_t judged;  /* nonzero: that rank has written `found` */
     struct sw_finding found;
     uint32_t unused[6]; /* to 256 bytes */
 };
 
-/* In pinned host memory: words from the host, and what the device reports. `code` is written last, with release order
- * at system scope. */
+/* In pinned host memory: words from the host, and the report of the device, which writes `code`
+ * last, with release order at system scope. */
 struct sw_kernel_report {
     uint32_t abort; /* host: nonzero asks every waiting kernel of the library to leave */
-    uint32_t ended; /* host: the same for kernels of the caller's, whose limit has its address */
-    uint32_t code;  /* device: enum sw_kernel_code */
-    uint32_t
-        done; /* no kernel's: what the word of sw_kernel_args.done was, copied here now and then (connect.c) */
+    /* host: the same for the caller's own kernels, which get its address in their limit */
+    uint32_t ended;
+    uint32_t code; /* device: enum sw_kernel_code */
+    uint32_t done; /* copied here at times: the word of sw_kernel_args.done (register_agree.c) */
     struct sw_finding found; /* device */
-    uint32_t
-        last_done; /* no kernel's: how many blocks have ended, for a rank that leaves (comm.c) */
+    uint32_t last_done;      /* copied here: the same word, for a rank that leaves (comm.c) */
     uint32_t unused;
 };
 
-enum sw_kernel_op { /* as symwin_op has them */
+enum sw_kernel_op { /* same values as symwin_op */
                     SW_KERNEL_SUM = 0,
                     SW_KERNEL_PROD = 1,
                     SW_KERNEL_MIN = 2,
@@ -123,25 +124,26 @@ struct sw_kernel_args {
     uint64_t state; /* offset of the communicator's own memory */
     int32_t rank;
     int32_t nranks;
-    uint64_t in;         /* address of the input, any alignment of the element */
-    uint64_t out;        /* address of the output; may equal in */
-    uint64_t in_offset;  /* the same in the flat range, for the algorithms over windows */
-    uint64_t out_offset; /* equal on all ranks */
+    uint64_t in;         /* address of the input; aligned to an element only */
+    uint64_t out;        /* address of the output; may equal `in` */
+    uint64_t in_offset;  /* of `in` in the flat range, for the algorithms over windows */
+    uint64_t out_offset; /* of `out`; both are equal on all ranks */
     uint64_t count;      /* elements, > 0 */
-    uint32_t digest;     /* of collective, count, type, operation, algorithm, offsets: must agree */
-    uint32_t op;         /* enum sw_kernel_op; a kernel is for some of them (kernel_list.h) */
-    uint64_t
-        done; /* address of a word of 32 bits to which each block adds one when it ends, or 0 */
-    uint32_t stage;      /* of a call by copies (copies_layout.h); else 0 */
-    uint32_t what;       /* SW_WHAT(): for those who compare calls whose digests differ */
+    /* of collective, count, type, operation, algorithm, offsets; must be equal on all ranks */
+    uint32_t digest;
+    uint32_t op;   /* enum sw_kernel_op; each kernel supports some of them (kernel_list.h) */
+    uint64_t done; /* address of a 32-bit word to which each block adds one when it ends, or 0 */
+    /* of a call by copies or a put (copies_layout.h, put_layout.h); otherwise 0 */
+    uint32_t stage;
+    uint32_t what;       /* SW_WHAT(): for comparison of calls whose digests differ */
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */
     uint64_t report;     /* device address of the struct sw_kernel_report */
-    uint64_t timeout_ns; /* longest wait for a peer; 0: for ever (but for abort) */
-    uint64_t bytes;      /* of `count` elements: all that kernels know which only move data */
+    uint64_t timeout_ns; /* longest wait for a peer; 0: no limit (abort still ends it) */
+    uint64_t bytes;      /* of `count` elements; for kernels that only move data */
 };
 
-/* Type, operation and algorithm as symwin.h has them, whether both buffers lie in windows, and the
- * collective. */
+/* Type, operation and algorithm with symwin.h's values, whether both buffers are in windows, and
+ * the collective. */
 #define SW_WHAT(collective, type, op, algo, windows)                                               \
     ((uint32_t)(type) | (uint32_t)(op) << 8 | (uint32_t)(algo) << 16 | (uint32_t)(windows) << 24 | \
      (uint32_t)(collective) << 25)
@@ -158,8 +160,9 @@ struct sw_kernel_args {
 #define SW_STATE_COPIES(nranks, which, src)                                                        \
     (sizeof(struct sw_comm_state) +                                                                \
      ((3 + (uint64_t)(which)) * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
-/* Slots begin where a warp's stores of 16 bytes a thread do not straddle two blocks of 512 bytes: on one H200 16 MiB of
- * four ranks took 12 % longer 128 bytes before that. */
+/* The slots begin at a multiple of 512 bytes, so that a warp's stores of 16 bytes per thread do not
+ * straddle two blocks of 512 bytes. On one H200, 16 MiB of four ranks took 12 % longer when the
+ * slots began 128 bytes earlier. */
 #define SW_STATE_SLOTS(nranks)                                                                     \
     ((sizeof(struct sw_comm_state) + 8 * (uint64_t)(nranks)*8 + 511) & ~(uint64_t)511)
 #define SW_STATE_SLOT(nranks, slot_bytes, parity, src)                                             \

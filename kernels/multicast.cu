@@ -1,17 +1,18 @@
-/* All-reduce through multicast addresses (NVLS): the switch reads and adds up all ranks' memory in
- * one access.
+/* All-reduce through multicast addresses (NVLS): the switch reads and sums all ranks' memory in one
+ * access.
  *
- *   oneshot_mc   every rank load-reduces the whole message and stores it to its own output: the
- *                input is a window, the output any memory of this rank but the input window itself,
- *                which peers still read
- *   twoshot_mc   each rank load-reduces its share and stores it to all ranks in one access: input
- *                and output are windows, the same allowed
+ *   oneshot_mc   every rank load-reduces the whole message and stores it to its own output. The
+ *                input is a window; the output is any memory of this rank except the input window
+ *                itself, which peers still read
+ *   twoshot_mc   each rank load-reduces its share and stores it to all ranks in one access. Input
+ *                and output are windows, and may be the same
  *   grid         any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   vectors      16 bytes where input and output are congruent modulo 16; edges, or else
- *                everything, go element by element through the peers' own addresses
- *   result       the switch's order and rounding: f16 and bf16 sums are rounded to the type before
- *                an average divides them, min and max may return either of two zeros. With
- *                oneshot_mc the ranks' bits agree only as far as the switch repeats itself.
+ *   vectors      16 bytes if input and output are congruent modulo 16; edges, or otherwise
+ *                everything, are handled element by element through the peers' own addresses
+ *   result       has the switch's order and rounding: f16 and bf16 sums are rounded to the type
+ *                before an average divides them; min and max may return either of two zeros. With
+ *                oneshot_mc ranks get the same bits only if the switch gives the same result each
+ *                time
  *
  * Order: as in twoshot.cu, headers before and finish words after.
  */
@@ -20,7 +21,7 @@
 
 #if SYMWIN_HAS_MULTIMEM
 
-/* What becomes of a combined vector: a sum may still have to be divided. */
+/* The result of a combined vector: an average still has to be divided. */
 template <class R>
 SYMWIN_DEVICE symwin_v16 sw_multicast_result(const struct sw_kernel_args &args, symwin_v16 v)
 {
@@ -33,7 +34,7 @@ SYMWIN_DEVICE symwin_v16 sw_multicast_result(const struct sw_kernel_args &args, 
     return {lo.result(args.op, args.nranks), hi.result(args.op, args.nranks)};
 }
 
-/* Combines U vectors a turn, `step` apart. */
+/* Combines U vectors per iteration, `step` apart. */
 template <class T, class O, int U>
 SYMWIN_DEVICE void sw_multicast_vectors(const struct sw_kernel_args &args, uint64_t in,
                                         uint64_t out, uint64_t step, sw_reach reach)
@@ -90,7 +91,7 @@ SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reac
 #define SW_RUN(algo, type, op)                                                                     \
     sw_multicast<symwin_type_##type, symwin_op_##op>(args, SW_REACH_##algo)
 #else
-/* This architecture has no multicast; the host knows, and does not launch these. */
+/* This architecture has no multicast. The host knows it and does not launch these kernels. */
 #define SW_RUN(algo, type, op) (void)args
 #endif
 

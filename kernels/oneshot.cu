@@ -1,23 +1,23 @@
 /* All-reduce, one-shot push: every rank sends its whole message to every peer and reduces what it
  * receives (push.cuh).
  *
- *   oneshot            entries carry eight bytes beside flags: every type
- *   oneshot_sentinel   entries are all payload: half the traffic; floating-point types; of short messages
- *                      an entry is a word
+ *   oneshot            entries carry eight bytes with flags: every type
+ *   oneshot_sentinel   entries are all payload, so half the traffic: floating-point types. For
+ *                      short messages an entry is one word
  *
  *   in, out    any device memory of this rank, `count` elements, any element alignment, out == in
  *              allowed; accessed in 16 or 8 bytes where aligned
- *   slots      2 * slot_bytes of each source
+ *   slots      2 * slot_bytes for each source
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
  *   result     reduced in rank order, so all ranks get the same bits
  *
- * Entry i of a round goes through the thread i mod workers, on the way out and on the way in: so what push.cuh
- * asks for holds, the thread that stores entry i at p has received p's entry i, which p's thread for entry i sent,
- * and that is the one that empties it.
+ * Entry i of a round is both sent and received by the thread i mod workers. So the condition of
+ * push.cuh holds: the thread that stores entry i at p has received p's entry i, which was sent by
+ * p's thread for entry i, and that thread empties it.
  *
- * Of a long message (sw_oneshot_flow()) a thread receives some entries before it has sent all. Nobody waits in a circle,
- * whatever the grids: it sends entry i when it has received some before it, and nothing else, so by induction over i all
- * ranks send entry i.
+ * In a long message (sw_oneshot_flow()) a thread receives some entries before it has sent all.
+ * There is no circular wait with any grid: a thread sends entry i after it has received entries
+ * before i, and depends on nothing else. So by induction over i all ranks send entry i.
  */
 #include "stages.cuh"
 
@@ -46,24 +46,24 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
     }
 }
 
-/* The first entry of a long message: sw_oneshot_flow() sends the others. */
+/* Sends the first entry of a long message. sw_oneshot_flow() sends the others. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_start(const struct sw_kernel_args &args, const sw_call &call,
-                                    const sw_role &role, const sw_doors<N> &doors,
+                                    const sw_role &role, const sw_peer_states<N> &states,
                                     const sw_push_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
 
     if (role.index < round.extent)
-        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)role.index * W::bytes,
+        sw_entry_send_all<N, W>(args, states, place + (uint64_t)role.index * W::bytes,
                                 W::encode(round.first));
 }
 
-/* Sends an entry before it receives the one ahead of it, and the next one is on its way meanwhile. So what comes is
- * reduced while the links carry the rest of the message, and not when they have. */
+/* Sends an entry before it receives the previous one, and loads the next one in the meantime. So
+ * received entries are reduced while the rest of the message is still on the links. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &call,
-                                   const sw_role &role, const sw_doors<N> &doors,
+                                   const sw_role &role, const sw_peer_states<N> &states,
                                    const sw_push_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
@@ -79,7 +79,7 @@ SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &c
         const uint64_t at = (uint64_t)i * W::bytes;
 
         if (i + step < round.extent)
-            sw_entry_send_all<N, W>(args, doors, place + at + (uint64_t)step * W::bytes,
+            sw_entry_send_all<N, W>(args, states, place + at + (uint64_t)step * W::bytes,
                                     W::encode(next));
         if (i + 2 * step < round.extent)
             sw_entry_load<R, W>(round.in, i + 2 * step, after);
@@ -92,7 +92,7 @@ SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &c
     }
 }
 
-/* The first load does not wait for the communicator's state: they overlap. */
+/* The first load of the input does not wait for the communicator's state, so both overlap. */
 template <int N, sw_kernel_shape shape, class R, bool spares>
 SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
 {
@@ -100,19 +100,19 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
     const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / W::bytes);
     const sw_role role = sw_role_of_thread();
     sw_push_round<W> round;
-    sw_doors<N> doors;
+    sw_peer_states<N> states;
     sw_call call;
 
     sw_call_order();
     round = sw_push_begin<R, W>(args, role, rounds, 0);
     call = sw_call_read(args);
-    doors.find(args);
+    states.find(args);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0;;) {
         if (role.works && !call.failed && shape == SW_SHAPE_long)
-            sw_oneshot_start<N, R, W>(args, call, role, doors, round);
+            sw_oneshot_start<N, R, W>(args, call, role, states, round);
         else if (role.works && !call.failed)
-            sw_push_send<N, R, W>(args, call, role, doors, round);
+            sw_push_send<N, R, W>(args, call, role, states, round);
         if (c == 0)
             sw_push_settle(args, call, role, rounds.count);
         if (!W::rounds && call.failed)
@@ -120,7 +120,7 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
         if (!role.works || call.failed)
             break;
         if (shape == SW_SHAPE_long)
-            sw_oneshot_flow<N, R, W>(args, call, role, doors, round);
+            sw_oneshot_flow<N, R, W>(args, call, role, states, round);
         else
             sw_oneshot_receive<N, R, W>(args, call, role, round);
         if (!W::rounds || call.failed || ++c == rounds.count)
@@ -128,7 +128,8 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
         symwin_fence();
         round = sw_push_begin<R, W>(args, role, rounds, c);
     }
-    if (W::rounds && call.failed) /* else on the ways out: the test costs small messages a little */
+    /* others report where they leave: this test costs small messages a little */
+    if (W::rounds && call.failed)
         sw_call_report(args, call.epoch);
     sw_call_done(args);
 }

@@ -1,31 +1,35 @@
-/* What the kernels that push have in common: entries and slots, rounds, and who does what in a block.
+/* What the kernels that push share: entries and slots, rounds, and the roles of threads in a block.
  *
- * Entries. Each rank has receive slots in its own memory, rows of entries of 16 bytes. An entry that is zero
- * is empty. A sender stores one as two words of eight bytes, neither of which is zero: the wire formats below
- * see to that. The receiver polls until both words are there, takes them and stores zeros. Each word says by
- * itself that it has arrived, so there is no flag to fetch, no fence and no barrier. (PTX takes a vector
- * access for one relaxed access an element, in no given order: "Memory Consistency Model", vector data types.)
- * So a kernel for short messages can take each word for an entry, whatever its peers do.
+ * Entries. Each rank has receive slots in its own memory: rows of entries of 16 bytes. An entry
+ * that is zero is empty. A sender stores an entry as two words of eight bytes, and the wire formats
+ * below ensure that neither word is zero. The receiver polls until both words are there, takes them
+ * and stores zeros. Each word shows its own arrival, so there is no flag to read, no fence and no
+ * barrier. (PTX treats a vector access as one relaxed access per element, in no given order:
+ * "Memory Consistency Model", vector data types.) So a kernel for short messages can treat each
+ * word as an entry, whatever its peers do.
  *
- * Rounds. A message that exceeds the slots goes in rounds of one size, the last filled up with zeros. Rounds
- * are counted over all calls; round q uses the slots of parity q & 1. Every thread handles the same entries in
- * each round of a call, and goes on to the next round when it has sent and received all of them.
+ * Rounds. A message larger than the slots is sent in rounds of equal size, the last one filled up
+ * with zeros. Rounds are counted over all calls; round q uses the slots of parity q & 1. Every
+ * thread handles the same entries in each round of a call, and starts the next round when it has
+ * sent and received all of them.
  *
- * Why two parities are enough: when rank r stores an entry of round q into rank p's slot, p has emptied it of
- * what any round up to q - 2 left there. Let A be the call of round q - 1.
- *   q in A too: in round q - 1 the thread that stores has received from p an entry that p sent by the very
- *     thread that empties the entry in question (each kernel says why), and did so after it had emptied it of
- *     round q - 2, if that is in A; a fence between rounds puts the emptying before the sending for everybody.
- *     If q - 2 is of an earlier call, p ended that call before it sent anything in A.
- *   q in the next call: r's kernel A has ended, so it has seen p's header: p was in A and had ended all calls
- *     before, and if q - 2 is in A, r has received all of p's entries of q - 1, each sent after p's thread had
- *     emptied its entries of q - 2.
+ * Why two parities are enough: when rank r stores an entry of round q into rank p's slot, p has
+ * emptied that entry of everything that any round up to q - 2 left there. Let A be the call of
+ * round q - 1.
+ *   q in A too: in round q - 1 the thread that stores has received from p an entry that was sent by
+ *     the same thread of p that empties the entry in question (each kernel says why). That thread
+ *     sent it after it had emptied the entry of round q - 2, if q - 2 is in A; a fence between
+ *     rounds orders the emptying before the sending for all observers. If q - 2 is of an earlier
+ *     call, p ended that call before it sent anything in A.
+ *   q in the next call: r's kernel A has ended, so it has seen p's header: p was in A and had ended
+ *     all calls before A. If q - 2 is in A, r has received all of p's entries of q - 1, and p's
+ *     thread sent each of them after it had emptied its entries of q - 2.
  * Calls over windows in between change nothing. An entry that nobody sends stays zero.
  *
- * Blocks. The last warp of a block of more than one is the usher: it exchanges headers, counts the block in and
- * moves the epochs while the others, the workers, send and receive. In a block of one warp or less
- * all threads are both. Threads give up only after all of their block have begun, so that block 0 has told its
- * peers of the call, whatever comes.
+ * Blocks. In a block of more than one warp, the last one is the control warp: it exchanges headers,
+ * counts the block and advances the epochs, while the other warps, the workers, send and receive.
+ * In a block of one warp or less, all threads do both. Threads give up only after all threads of
+ * their block have begun, so block 0 has always told its peers of the call.
  */
 #ifndef SYMWIN_KERNELS_PUSH_CUH
 #define SYMWIN_KERNELS_PUSH_CUH
@@ -38,7 +42,7 @@
 
 /* ---- what travels in an entry ---------------------------------------------------------------- */
 
-/* An entry of one word, one access each way. */
+/* An entry of one word: one access for a load or a store. */
 struct sw_entry_word {
     typedef uint64_t entry;
     enum { bytes = 8 };
@@ -70,7 +74,8 @@ struct sw_entry_word {
     }
 };
 
-/* Of two. The words are the same in the same places, for half the threads, with twice the work each. */
+/* An entry of two words. The words are the same, in the same places; half as many threads each do
+ * twice the work. */
 struct sw_entry_pair {
     typedef symwin_v16 entry;
     enum { bytes = SW_ENTRY_BYTES };
@@ -101,8 +106,9 @@ struct sw_entry_pair {
     }
 };
 
-/* Of a type that can spare a pattern: all ones, a NaN of every floating-point type here. It is replaced by another
- * NaN, and words travel inverted. */
+/* For types with a spare bit pattern. The pattern is all ones, which is a NaN in every
+ * floating-point type here. Another NaN replaces it, and words are sent inverted, so no word sent
+ * is zero. */
 struct sw_sparing {
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
@@ -126,9 +132,10 @@ struct sw_frame_sentinel : sw_entry_pair, sw_sparing {
     }
 };
 
-/* The same where the host has made sure that the message is aligned to an entry, and that a one-shot or a two-shot
- * push has one round; and that it has no rest either, but is whole entries. The code for all else is left out, and be
- * it a few instructions: small messages gain a tenth of a microsecond and more. */
+/* The same if the host has checked that the message is aligned to an entry and that a one-shot or
+ * two-shot push has one round. With `whole` it has also checked that the message is whole entries,
+ * without a rest. All other code is left out, even a few instructions: small messages gain 0.1 us
+ * and more. */
 struct sw_frame_aligned : sw_frame_sentinel {
     enum { aligned = 1, rounds = 0 };
 };
@@ -136,7 +143,7 @@ struct sw_frame_whole : sw_frame_aligned {
     enum { rest = 0 };
 };
 
-/* Whole entries, by words. */
+/* Whole entries of one word. */
 struct sw_frame_words : sw_entry_word, sw_sparing {
     enum { words = 1, aligned = 1, rest = 0, rounds = 0, flows = 0 };
 
@@ -151,12 +158,12 @@ struct sw_frame_words : sw_entry_word, sw_sparing {
     }
 };
 
-/* Whole entries, many for each thread, in any number of rounds: a long message. */
+/* A long message: whole entries, many per thread, in any number of rounds. */
 struct sw_frame_long : sw_frame_whole {
     enum { rounds = 1, flows = 1 };
 };
 
-/* One word of any type, half of it beside each of two flags. */
+/* One word of any type: each half travels with its own flag. */
 struct sw_frame_flags : sw_entry_pair {
     enum { words = 1, aligned = 0, rest = 1, rounds = 1, flows = 0 };
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
@@ -177,7 +184,7 @@ struct sw_frame_flags : sw_entry_pair {
     }
 };
 
-/* What kernels send of a type: of the kernel list's shapes. */
+/* The wire format for a shape of kernel_list.h, and for types with and without a spare pattern. */
 template <sw_kernel_shape shape, bool spares>
 struct sw_frame_of {
     typedef sw_frame_flags type;
@@ -203,28 +210,27 @@ struct sw_frame_of<SW_SHAPE_long, true> {
     typedef sw_frame_long type;
 };
 
-/* What a round carries of a message: entry i of the round is its entry i. */
+/* The part of a message that a round sends: entry i of the round is entry i of the part. */
 struct sw_part {
     sw_message message;
-    uint32_t
-        whole; /* entries that are one aligned access in memory; what follows is the rare case */
+    uint32_t whole; /* entries that are one aligned access in memory; others are the rare case */
 };
 
-/* Bytes of entry `i` of an aligned part, which is not whole: of the last one, or of none. */
+/* Bytes of entry `i` of an aligned part if it is the incomplete last one; otherwise 0. */
 template <class W>
 SYMWIN_DEVICE uint32_t sw_rest(const sw_part &part, uint32_t i)
 {
     return W::rest && i == part.whole ? (uint32_t)part.message.bytes % W::bytes : 0;
 }
 
-/* Whether entry `i`, which the part has, is one access: of words all are. */
+/* Whether entry `i`, which the part has, is one access. With whole entries of one word, all are. */
 template <class W>
 SYMWIN_DEVICE bool sw_is_whole(const sw_part &part, uint32_t i)
 {
     return (W::bytes == 8 && !W::rest) || SYMWIN_LIKELY(i < part.whole);
 }
 
-/* Entry `i` of a part by words, or by elements: where the part is not aligned; and back. */
+/* Loads entry `i` of a part by words, or by elements if the part is not aligned; then the store. */
 template <class R, class W, sw_access access>
 SYMWIN_DEVICE void sw_words_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
 {
@@ -243,7 +249,7 @@ SYMWIN_DEVICE void sw_words_store(const sw_part &part, uint32_t i, const uint64_
                                         word[k]);
 }
 
-/* Entry `i` of a part, zeros beyond the message's end; and back. */
+/* Loads entry `i` of a part, with zeros beyond the message's end; then the store. */
 template <class R, class W, sw_access access = SW_OWN>
 SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[W::words])
 {
@@ -293,10 +299,11 @@ SYMWIN_DEVICE void sw_entry_store(const sw_part &part, uint32_t i, const uint64_
 
 struct sw_role {
     bool works;
-    int32_t usher; /* its number among the block's; negative: it is none */
-    int32_t ushers;
+    /* the thread's number among the block's control threads; negative: it is none */
+    int32_t control_lane;
+    int32_t control_lanes;
     uint32_t index;   /* a worker's number in the grid */
-    uint32_t workers; /* of the grid */
+    uint32_t workers; /* workers of the grid */
 };
 
 SYMWIN_DEVICE sw_role sw_role_of_thread(void)
@@ -306,52 +313,54 @@ SYMWIN_DEVICE sw_role sw_role_of_thread(void)
     sw_role role;
 
     role.works = threadIdx.x < workers;
-    role.ushers = apart ? 32 : (int32_t)blockDim.x;
-    role.usher = apart ? (int32_t)threadIdx.x - (int32_t)workers : (int32_t)threadIdx.x;
+    role.control_lanes = apart ? 32 : (int32_t)blockDim.x;
+    role.control_lane = apart ? (int32_t)threadIdx.x - (int32_t)workers : (int32_t)threadIdx.x;
     role.index = blockIdx.x * workers + threadIdx.x;
     role.workers = gridDim.x * workers;
     return role;
 }
 
-/* By all threads, once they have sent the first round: tells the peers of the call, looks at what they tell, and
- * counts the block in. The last block to be counted moves the epochs: by then all threads of the grid have read them,
- * with `failed`, which they have looked at. A fence would wait until the peers have what has been sent. All that
- * comes before the wait for peers' words, which ends when a small call does: behind it, it held up kernels of one block
- * by 0.08 us (two H200s). */
+/* By all threads, after they have sent the first round: tells the peers of the call, checks what
+ * they tell, and counts the block. The last block counted advances the epochs: by then all threads
+ * of the grid have read them and state.failed. There is no fence, which would wait until the peers
+ * have received what was sent.
+ *
+ * All this comes before the wait for peers' words, with which a small call ends. After that wait it
+ * delayed kernels of one block by 0.08 us (two H200s). */
 SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &call,
                                   const sw_role &role, uint32_t rounds)
 {
     uint32_t before = 0;
 
-    if (role.usher >= 0 && blockIdx.x == 0 && !call.failed)
-        sw_headers_post(args, call, SW_HEADER_RELAXED, role.usher, role.ushers);
+    if (role.control_lane >= 0 && blockIdx.x == 0 && !call.failed)
+        sw_headers_post(args, call, SW_HEADER_RELAXED, role.control_lane, role.control_lanes);
     __syncthreads();
-    if (role.usher < 0)
+    if (role.control_lane < 0)
         return;
-    if (role.usher == 0)
+    if (role.control_lane == 0)
         before = symwin_add_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
-    if (role.usher == 0 && before == gridDim.x - 1) {
-        /* Without calls over windows the finish words would keep the epoch of long ago, and 2^32 calls later
-         * pass for news. So calls that do not use them refresh one each. */
+    if (role.control_lane == 0 && before == gridDim.x - 1) {
+        /* Without calls over windows the finish words would keep an old epoch, which 2^32 calls
+         * later would look current. So calls that do not use them refresh one word each. */
         symwin_store_relaxed_u64(
             call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks),
             call.epoch);
         sw_call_count(call, rounds);
     }
     if (blockIdx.x == 0)
-        sw_headers_check(args, call, SW_HEADER_RELAXED, role.usher, role.ushers);
+        sw_headers_check(args, call, SW_HEADER_RELAXED, role.control_lane, role.control_lanes);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* How a message is cut into rounds. */
+/* How a message is divided into rounds. */
 struct sw_rounds {
     uint64_t bytes;  /* of the message */
-    uint32_t extent; /* entries of a round */
+    uint32_t extent; /* entries per round */
     uint32_t count;
 };
 
-/* Of a message of `bytes`; `room`: entries that a round can have. */
+/* For a message of `bytes`; `room`: entries that fit in a round. */
 template <class W>
 SYMWIN_DEVICE sw_rounds sw_rounds_of_bytes(uint64_t bytes, uint64_t room)
 {
@@ -359,7 +368,7 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of_bytes(uint64_t bytes, uint64_t room)
     const uint64_t most = room < 1u << 31 ? room : 1u << 31;
     sw_rounds rounds = {bytes, (uint32_t)entries, 1};
 
-    if (W::rounds && entries > most) { /* else without divisions of 64 bits */
+    if (W::rounds && entries > most) { /* otherwise no division of 64 bits is needed */
         rounds.count = (uint32_t)((entries + most - 1) / most);
         rounds.extent = (uint32_t)((entries + rounds.count - 1) / rounds.count);
     }
@@ -372,7 +381,8 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of(const struct sw_kernel_args &args, uint64_t
     return sw_rounds_of_bytes<W>(args.count * R::bytes, room);
 }
 
-/* `extent` entries from entry `first` on of the message of `bytes` at `address`, less what is beyond its end. */
+/* The part of `extent` entries from entry `first` on, of the message of `bytes` at `address`; what
+ * is beyond the message's end is cut off. */
 template <class W>
 SYMWIN_DEVICE sw_part sw_part_at(uint64_t address, uint64_t bytes, uint64_t first, uint32_t extent)
 {
@@ -406,9 +416,9 @@ SYMWIN_DEVICE uint64_t sw_state_after(const struct sw_kernel_args &args, int32_t
     return symwin_peer_address(peers, sw_rank_after<N>(args, step), args.state);
 }
 
-/* The same for all steps, ready before they are needed where there are few. */
+/* The same for all steps. If N is a constant, the addresses are calculated ahead of use. */
 template <int N>
-struct sw_doors {
+struct sw_peer_states {
     uint64_t state[N - 1];
 
     SYMWIN_MEMBER void find(const struct sw_kernel_args &args)
@@ -425,7 +435,7 @@ struct sw_doors {
 };
 
 template <>
-struct sw_doors<0> {
+struct sw_peer_states<0> {
     SYMWIN_MEMBER void find(const struct sw_kernel_args &)
     {
     }
@@ -436,8 +446,8 @@ struct sw_doors<0> {
     }
 };
 
-/* Offset of entry 0 of the slot for what `source` sends in a round, in half `half` of it: two-shots have one half for
- * each of their stages, one-shots the whole. */
+/* Offset of entry 0 of the slot for what `source` sends in a round, in half `half` of the slot.
+ * Two-shots use one half for each of their stages; one-shots use the whole slot. */
 template <int N>
 SYMWIN_DEVICE uint64_t sw_slot_place(const struct sw_kernel_args &args, uint32_t round,
                                      int32_t source, uint32_t half)
@@ -448,36 +458,39 @@ SYMWIN_DEVICE uint64_t sw_slot_place(const struct sw_kernel_args &args, uint32_t
 
 /* ---- sending and receiving ------------------------------------------------------------------- */
 
-/* Stores an entry into slots of all peers, beginning with the next rank, so that the ranks do not all knock at one
- * door. `place` is the entry's, in the slot for this rank. */
+/* Stores an entry into the slots of all peers, beginning with the next rank, so that the ranks
+ * do not all store to the same peer at once. `place` is the entry's offset, in the slot for this
+ * rank. */
 template <int N, class W>
-SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args, const sw_doors<N> &doors,
-                                     uint64_t place, const typename W::entry &entry)
+SYMWIN_DEVICE void sw_entry_send_all(const struct sw_kernel_args &args,
+                                     const sw_peer_states<N> &states, uint64_t place,
+                                     const typename W::entry &entry)
 {
     SYMWIN_UNROLL
     for (int32_t step = 1; step < sw_ranks<N>(args); step++)
-        W::store(doors.after(args, step) + place, entry);
+        W::store(states.after(args, step) + place, entry);
 }
 
-/* An entry for each peer, by steps: of a long message, on its way while another one is reduced. */
+/* One entry of a long message for each peer, by steps; loaded while another entry is reduced. */
 template <int N, class W>
 struct sw_outgoing {
     uint64_t word[N - 1][W::words];
     bool there[N - 1]; /* the last shares may have fewer */
 };
 
-/* `place` is the entry's, in the slot for this rank. */
+/* `place` is the entry's offset, in the slot for this rank. */
 template <int N, class W>
-SYMWIN_DEVICE void sw_outgoing_send(const struct sw_kernel_args &args, const sw_doors<N> &doors,
-                                    uint64_t place, const sw_outgoing<N, W> &outgoing)
+SYMWIN_DEVICE void sw_outgoing_send(const struct sw_kernel_args &args,
+                                    const sw_peer_states<N> &states, uint64_t place,
+                                    const sw_outgoing<N, W> &outgoing)
 {
     SYMWIN_UNROLL
     for (int32_t step = 1; step < N; step++)
         if (outgoing.there[step - 1])
-            W::store(doors.after(args, step) + place, W::encode(outgoing.word[step - 1]));
+            W::store(states.after(args, step) + place, W::encode(outgoing.word[step - 1]));
 }
 
-/* Ranks whose entries a thread polls together: their loads overlap. */
+/* Ranks whose entries a thread polls together, so that their loads overlap. */
 template <int N>
 struct sw_batch {
     enum { ranks = N > 0 ? N : 4 };
@@ -489,8 +502,8 @@ SYMWIN_DEVICE bool sw_is_peer(const struct sw_kernel_args &args, int32_t p)
     return (N > 0 || p < args.nranks) && p != args.rank;
 }
 
-/* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is that of rank `first`'s. False
- * when the wait was given up. */
+/* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is that of rank
+ * `first`'s entry. False: the wait was given up. */
 template <int N, class W>
 SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &call,
                                     uint64_t address, int32_t first,
@@ -502,7 +515,7 @@ SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &
     for (;;) {
         bool all = true;
 
-        if (N == 2) { /* one peer: both places get what it sent */
+        if (N == 2) { /* one peer: both elements get its entry */
             entry[0] = W::load(address + (uint64_t)(1 - args.rank) * pitch);
             entry[sw_batch<N>::ranks - 1] = entry[0];
         } else {
@@ -530,13 +543,15 @@ SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &
     }
 }
 
-/* Reduces what has come from all peers with this rank's own, in rank order; `address` is that of rank 0's entry.
- * What comes out has been spared as if it had travelled: it is the same on all ranks. False when it was given up.
+/* Reduces the entries of all peers and this rank's own words, in rank order; `address` is that of
+ * rank 0's entry. The result passes through spare() as if it had been sent, so it is the same on
+ * all ranks. False: the wait was given up.
  *
- * What comes from several peers comes at several times, and a warp of which a part went on would reduce once for
- * each part. So its threads wait for each other: four ranks on two H200s take 3.70 us for 64 KiB of fp8 (3.82
- * without), 6.52 for 512 KiB of bf16 (6.67), eight 7.53 for 256 KiB (8.26). Two ranks took 0.1 us longer with it, and
- * long messages by few blocks 2 %. */
+ * Entries of several peers arrive at different times. If part of a warp continued early, the warp
+ * would execute the reduction once per part. So the threads of a warp wait for each other: four
+ * ranks on two H200s take 3.70 us for 64 KiB of fp8 (3.82 without), 6.52 for 512 KiB of bf16
+ * (6.67); eight ranks take 7.53 for 256 KiB (8.26). Two ranks took 0.1 us longer with it, and long
+ * messages with few blocks 2 %. */
 template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call &call,
                                      uint64_t address, const uint64_t own[W::words],

@@ -1,5 +1,4 @@
-/* What the kernels' reductions have beyond symwin/reduce.cuh: operations that a launch chooses.
- */
+/* Reductions of the kernels beyond symwin/reduce.cuh: operations that are launch arguments. */
 #ifndef SYMWIN_KERNELS_REDUCE_CUH
 #define SYMWIN_KERNELS_REDUCE_CUH
 
@@ -23,7 +22,8 @@ struct symwin_op_other {
     }
 };
 
-/* Eight bytes of a message: of any operation that the kernel is for, an average of a sum's. */
+/* Eight bytes of a message, for any operation of the kernel; an average is calculated from a
+ * sum. */
 template <typename T, typename O>
 struct sw_reduce : symwin_accumulator<T, O> {
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)

@@ -1,12 +1,13 @@
 /* Stages of collectives that push: what a worker does in a round of entries (push.cuh).
  *
- *   sw_push_send()      the whole message to every peer
- *   sw_scatter()        each peer's share to that peer
- *   sw_reduce_share()   what has come of the own share, reduced with the own input, to every peer
- *   sw_collect()        every peer's result
+ *   sw_push_send()      sends the whole message to every peer
+ *   sw_scatter()        sends each peer's share to that peer
+ *   sw_reduce_share()   reduces the received entries of this rank's share with its input, and
+ *                       sends the result to every peer
+ *   sw_collect()        receives every peer's result
  *
- * A kernel is some of them, with the rounds around them. It says why nobody waits in a circle, and
- * why the thread that stores an entry may do so.
+ * A kernel consists of some of these stages and the loop over rounds. The kernel's file says why
+ * there is no circular wait, and why the thread that stores an entry may do so.
  */
 #ifndef SYMWIN_KERNELS_STAGES_CUH
 #define SYMWIN_KERNELS_STAGES_CUH
@@ -15,7 +16,7 @@
 
 /* ---- the whole message ----------------------------------------------------------------------- */
 
-/* A round, as a thread has it. */
+/* One thread's view of a round. */
 template <class W>
 struct sw_push_round {
     sw_part in, out;
@@ -39,10 +40,10 @@ SYMWIN_DEVICE sw_push_round<W> sw_push_begin(const struct sw_kernel_args &args, 
     return round;
 }
 
-/* The next entry is on its way while one is sent. */
+/* The next entry is loaded while the current one is sent. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_push_send(const struct sw_kernel_args &args, const sw_call &call,
-                                const sw_role &role, const sw_doors<N> &doors,
+                                const sw_role &role, const sw_peer_states<N> &states,
                                 const sw_push_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
@@ -58,14 +59,15 @@ SYMWIN_DEVICE void sw_push_send(const struct sw_kernel_args &args, const sw_call
             sw_entry_load<R, W>(round.in, i + role.workers, word);
             next = W::encode(word);
         }
-        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)i * W::bytes, entry);
+        sw_entry_send_all<N, W>(args, states, place + (uint64_t)i * W::bytes, entry);
     }
 }
 
 /* ---- a share for each rank ------------------------------------------------------------------- */
 
-/* Entries of a rank's share of a round where the message is shared out: whole lines of 128
- * bytes, if `room`, what a share can have, allows it. The last shares may have fewer. */
+/* Entries of a rank's share of a round that is divided among the ranks: a multiple of 8 entries (a
+ * line of 128 bytes), if `room`, the most that a share can have, allows it. The last shares may
+ * have fewer. */
 SYMWIN_DEVICE uint32_t sw_share_of(const sw_rounds &rounds, uint32_t ranks, uint64_t room)
 {
     const uint32_t even = (rounds.extent + ranks - 1) / ranks;
@@ -74,25 +76,25 @@ SYMWIN_DEVICE uint32_t sw_share_of(const sw_rounds &rounds, uint32_t ranks, uint
     return lines <= room ? lines : even;
 }
 
-/* A round, as a thread has it. */
+/* One thread's view of a round. */
 template <class W>
 struct sw_twoshot_round {
     sw_part in, out;
     uint32_t extent; /* entries */
-    uint32_t each;   /* of a share; the last ones may have fewer */
+    uint32_t each;   /* entries of a share; the last shares may have fewer */
     uint32_t number;
-    uint64_t first[W::words]; /* the thread's first item of `scatter` */
+    uint64_t first[W::words]; /* the thread's first item of sw_scatter() */
 };
 
 /* Entry i of a peer's share. */
 struct sw_item {
     int32_t peer;
     uint32_t i;
-    uint32_t entry; /* of the round: beyond its extent there is none */
+    uint32_t entry; /* of the round; it does not exist if it is beyond the round's extent */
 };
 
-/* The items of all peers' shares in a row, those of the next rank first: `n` modulo the workers
- * is the thread. */
+/* The items of all peers' shares in a row, the next rank's first. Item `n` is handled by worker `n`
+ * modulo the workers. */
 template <int N, class W>
 SYMWIN_DEVICE uint32_t sw_items(const struct sw_kernel_args &args, const sw_twoshot_round<W> &round)
 {
@@ -154,7 +156,7 @@ SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &
     return round;
 }
 
-/* The next item is on its way while one is sent. */
+/* The next item is loaded while the current one is sent. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_scatter(const struct sw_kernel_args &args, const sw_call &call,
                               const sw_role &role, const sw_twoshot_round<W> &round)
@@ -185,7 +187,7 @@ SYMWIN_DEVICE void sw_scatter(const struct sw_kernel_args &args, const sw_call &
 
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &call,
-                                   const sw_role &role, const sw_doors<N> &doors,
+                                   const sw_role &role, const sw_peer_states<N> &states,
                                    const sw_twoshot_round<W> &round)
 {
     const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 0);
@@ -203,7 +205,7 @@ SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &c
                 sw_call_report(args, call.epoch);
             return;
         }
-        sw_entry_send_all<N, W>(args, doors, place + (uint64_t)i * SW_ENTRY_BYTES,
+        sw_entry_send_all<N, W>(args, states, place + (uint64_t)i * SW_ENTRY_BYTES,
                                 W::encode(result));
         sw_entry_store<R, W>(round.out, begin + i, result);
         sw_entries_empty<N, W>(args, from);

@@ -1,27 +1,28 @@
 /* All-reduce, two-shot over windows: each rank reduces its share of the message by loads from all
  * ranks' input and stores the result to all ranks' output. Nothing is copied in between.
  *
- *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere;
- *              any element alignment; equal (in place), but not partly overlapping
+ *   in, out    windows at in_offset and out_offset, which are equal on all ranks; any element
+ *              alignment; equal (in place), but not partly overlapping
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   vectors    16 bytes a load where the offsets are congruent modulo 16, else element by element
+ *   vectors    16 bytes a load if the offsets are congruent modulo 16, otherwise element by element
  *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
  *
  * Order. Before: every block acquires every peer's header, which that peer's kernel released after
- * all that its stream had written to the input. After: the last block of each grid has acquired all
- * blocks' stores, releases them with its finish words and acquires the peers'. So when the kernel
- * ends, the output is complete here, and nobody reads this rank's input any more.
+ * everything that its stream had written to the input. After: the last block of each grid has
+ * acquired all blocks' stores, releases them with its finish words and acquires the peers'. So when
+ * the kernel ends, the output is complete here, and no peer reads this rank's input any more.
  */
 #include "window.cuh"
 
-/* Vectors that a thread has under way from each rank: as many as its registers hold beside the sums. */
+/* Vectors that a thread loads from each rank at the same time: as many as fit in registers beside
+ * the sums. */
 template <int N, class R>
 struct sw_twoshot_unroll {
     enum { value = N == 2 ? 3 : N == 4 ? 2 : (int)sw_window_unroll<R>::value };
 };
 
-/* Reduces U vectors, `step` bytes apart. The loads from the next rank are under way while this
- * rank's are added. The loops over ranks stay rolled: their addresses would fill the registers. */
+/* Reduces U vectors, `step` bytes apart. The next rank's vectors are loaded while this rank's are
+ * added. The loops over ranks stay rolled: unrolled, their addresses would fill the registers. */
 template <class R, int U>
 SYMWIN_DEVICE void sw_twoshot_by_rank(const struct sw_kernel_args &args, const symwin_peers &peers,
                                       uint64_t in, uint64_t out, uint64_t step)
@@ -56,7 +57,8 @@ SYMWIN_DEVICE void sw_twoshot_by_rank(const struct sw_kernel_args &args, const s
     }
 }
 
-/* The same with all ranks' loads under way at once, and one vector's sums after the other's. */
+/* The same with all ranks' loads in flight at once. The sums are calculated one vector at a
+ * time. */
 template <int N, class R, int U>
 SYMWIN_DEVICE void sw_twoshot_at_once(const struct sw_kernel_args &args, const symwin_peers &peers,
                                       uint64_t in, uint64_t out, uint64_t step)
@@ -94,9 +96,10 @@ SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const s
         sw_twoshot_by_rank<R, U>(args, peers, in, out, step);
 }
 
-/* A warp's vectors of a turn are next to each other, which the links carry a few percent quicker than vectors dealt out
- * over the grid. What is too little for a turn of all warps goes by the same turns of some of them, or, where each thread
- * has no more than one vector, by single ones. */
+/* The vectors that a warp handles in one turn are adjacent. NVLink transfers them a few percent
+ * faster than vectors distributed over the grid. A remainder too small for a turn of all warps is
+ * handled in the same turns by some of the warps, or one vector per thread if each thread has at
+ * most one. */
 template <int N, class R>
 SYMWIN_DEVICE void sw_twoshot_range(const struct sw_kernel_args &args, const symwin_peers &peers,
                                     const sw_range &vectors, uint64_t in, uint64_t out)
@@ -117,7 +120,7 @@ SYMWIN_DEVICE void sw_twoshot_range(const struct sw_kernel_args &args, const sym
         sw_twoshot_vectors<N, R, 1>(args, peers, in + v * 16, out + v * 16, 0);
 }
 
-/* Of a message in whole vectors nothing is edge. */
+/* A message of whole vectors has no edge. */
 template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_twoshot_share(const struct sw_kernel_args &args, const symwin_peers &peers)
 {

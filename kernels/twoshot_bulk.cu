@@ -1,22 +1,24 @@
-/* All-reduce, two-shot over windows by bulk copies: each rank reduces its share of the message, as in twoshot.cu, but
- * whole pieces come to shared memory and leave from there, asked for by one thread of each block. A block then has
- * more under way than its threads' registers hold, so few multiprocessors fill the links.
+/* All-reduce, two-shot over windows by bulk copies: each rank reduces its share of the message as
+ * in twoshot.cu, but bulk copies bring whole pieces to shared memory and take the results from
+ * there. One thread of each block starts the copies. A block then has more data in flight than the
+ * registers of its threads can hold, so few multiprocessors saturate the links.
  *
- *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere;
- *              any element alignment; equal (in place), but not partly overlapping
+ *   in, out    windows at in_offset and out_offset, which are equal on all ranks; any element
+ *              alignment; equal (in place), but not partly overlapping
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   pieces     of whole vectors of 16 bytes, where the offsets are congruent modulo 16; edges, or else
- *              everything, element by element
+ *   pieces     whole vectors of 16 bytes, if the offsets are congruent modulo 16; edges, or
+ *              otherwise everything, are handled element by element
  *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
  *
- * A block has SW_BULK_STAGES stages in its dynamic shared memory, as long as the launch makes them. A stage holds a piece
- * of every rank, at the same place of the share, and then the result, where rank 0's piece was. Chunk k of a block goes
- * through stage k modulo SW_BULK_STAGES: thread 0 has its pieces loaded, and the other warps wait for them and add. While
- * they add the next chunk's, thread 0 has the result stored to all ranks, and has the stage of the chunk before filled
- * again, which its stores have read by then.
+ * A block has SW_BULK_STAGES stages in its dynamic shared memory; the launch determines their size.
+ * A stage holds a piece of every rank, from the same place of the share; later the result replaces
+ * rank 0's piece. Chunk k of a block uses stage k modulo SW_BULK_STAGES: thread 0 starts the loads
+ * of its pieces, and the other warps wait for them and add. While they add the next chunk, thread 0
+ * starts the stores of the result to all ranks, and refills the stage of the chunk before that one,
+ * which its stores have read by then.
  *
- * Order: as in twoshot.cu, headers before and finish words after. Thread 0 fences for the proxy of bulk copies after
- * the one and before the other.
+ * Order: as in twoshot.cu, headers before and finish words after. Thread 0 executes a fence for the
+ * proxy of bulk copies after the headers and before the finish words.
  */
 #include "../symwin/bulk.cuh"
 #include "window.cuh"
@@ -33,7 +35,7 @@ struct alignas(16) sw_bulk_vector {
 struct sw_bulk_block {
     sw_bulk_vector *stages;
     uint32_t vectors;  /* of a stage */
-    uint64_t *arrived; /* a barrier for each stage */
+    uint64_t *arrived; /* one mbarrier for each stage */
 };
 
 SYMWIN_DEVICE sw_bulk_block sw_bulk_block_here(void)
@@ -49,15 +51,15 @@ SYMWIN_DEVICE sw_bulk_vector *sw_bulk_stage(const sw_bulk_block &block, uint64_t
     return block.stages + k % SW_BULK_STAGES * block.vectors;
 }
 
-/* What a block does, in vectors from the first one of the message. */
+/* The work of a block, in vectors from the message's first vector on. */
 struct sw_bulk_work {
     sw_range share;
     uint64_t in, out; /* offsets of vector 0 */
     uint32_t piece;   /* vectors of a piece, at most */
-    uint64_t chunks;  /* of this block: every gridDim.x-th of the share */
+    uint64_t chunks;  /* of this block: every gridDim.x-th chunk of the share */
 };
 
-/* Where chunk `k` of this block begins, and its vectors. */
+/* First vector of chunk `k` of this block. sw_bulk_vectors(): the chunk's number of vectors. */
 SYMWIN_DEVICE uint64_t sw_bulk_begin(const sw_bulk_work &work, uint64_t k)
 {
     return work.share.begin + (blockIdx.x + k * gridDim.x) * work.piece;
@@ -68,7 +70,8 @@ SYMWIN_DEVICE uint32_t sw_bulk_vectors(const sw_bulk_work &work, uint64_t begin)
     return work.share.end - begin < work.piece ? (uint32_t)(work.share.end - begin) : work.piece;
 }
 
-/* From the next rank on, so that the ranks do not all knock at one door; the last one is this. */
+/* Begins with the next rank, so that the ranks do not all read from the same rank at once; this
+ * rank comes last. */
 SYMWIN_DEVICE void sw_bulk_ask(const struct sw_kernel_args &args, const symwin_peers &peers,
                                const sw_bulk_block &block, const sw_bulk_work &work, uint64_t k)
 {
@@ -103,12 +106,12 @@ SYMWIN_DEVICE void sw_bulk_tell(const struct sw_kernel_args &args, const symwin_
     symwin_bulk_commit();
 }
 
-/* The sum of the pieces of a stage, where the first one was. */
+/* Sums the pieces of a stage into the place of rank 0's piece. */
 template <class R>
 SYMWIN_DEVICE void sw_bulk_sum(const struct sw_kernel_args &args, sw_bulk_vector *stage,
                                uint32_t piece, uint32_t vectors)
 {
-    const uint32_t others = blockDim.x > 32 ? 32 : 0; /* the warp of the thread that asks */
+    const uint32_t others = blockDim.x > 32 ? 32 : 0; /* the warp of thread 0 does not add */
 
     SYMWIN_NO_UNROLL
     for (uint32_t v = threadIdx.x - others; v < vectors; v += blockDim.x - others) {
@@ -174,7 +177,7 @@ SYMWIN_DEVICE void sw_bulk_share(const struct sw_kernel_args &args, const symwin
     sw_bulk_work work = {{0, 0}, 0, 0, piece, 0};
     uint64_t chunks;
 
-    if (piece == 0) /* of so many ranks a stage has no room */
+    if (piece == 0) /* a stage has no room for so many ranks */
         cut = {args.count, 0, args.count};
     work.share = sw_share(cut.vectors, args.rank, args.nranks);
     work.in = args.in_offset + cut.head * R::bytes;
@@ -199,7 +202,7 @@ SYMWIN_DEVICE void sw_bulk(const struct sw_kernel_args &args)
 
 #define SW_RUN(type, op) sw_bulk<sw_reduce<symwin_type_##type, symwin_op_##op>>(args)
 #else
-/* This architecture has no bulk copies; the host knows, and does not launch these. */
+/* This architecture has no bulk copies. The host knows it and does not launch these kernels. */
 #define SW_RUN(type, op) (void)args
 #endif
 

@@ -1,37 +1,43 @@
-/* All-reduce, two-shot push: the message is shared out among the ranks; each sends every peer that peer's share,
- * reduces its own share of what it receives, and sends the result to every peer (push.cuh).
+/* All-reduce, two-shot push: the message is divided among the ranks. Each rank sends every peer
+ * that peer's share, reduces its own share of what it receives, and sends the result to every peer
+ * (push.cuh).
  *
  *   in, out    any device memory of this rank, `count` elements, any element alignment, out == in
  *              allowed; accessed in 16 or 8 bytes where aligned
- *   slots      slot_bytes of each source for either stage
+ *   slots      slot_bytes for each source and stage
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   entries    all payload where the type can spare a pattern, else half flags (sw_reduce::spares)
+ *   entries    all payload if the type has a spare pattern, otherwise half flags
+ *              (sw_reduce::spares)
  *   result     reduced in rank order by one rank, so all ranks get the same bits
  *
- * Three stages, without a barrier in between: a thread goes on when it has done its part of one.
- *   scatter    entry i of peer p's share, by thread (i + what lies before p's share) mod workers
- *   reduce     entry i of the own share, by thread i mod workers, and out to all peers
- *   collect    entry i of the share that p has reduced, by the same thread as in `scatter`
- * For long messages entry i of every share goes through thread i mod workers in all three, and a thread is in all of
- * them at once (sw_flow_round()): what comes is reduced and stored while the links carry the rest.
+ * Three stages, without a barrier in between: a thread continues when it has done its part of a
+ * stage.
+ *   scatter    entry i of peer p's share: by thread (i + entries before p's share) mod workers
+ *   reduce     entry i of this rank's share, then sent to all peers: by thread i mod workers
+ *   collect    entry i of the share that p has reduced: by the same thread as in `scatter`
+ * In long messages, entry i of every share is handled by thread i mod workers in all three stages,
+ * and a thread is in all three at once (sw_flow_round()): received entries are reduced and stored
+ * while the rest is on the links.
  *
- * What push.cuh asks for holds. Scatter: the thread that stores entry i at p has collected entry i of p's share, which
- * p's thread i reduced and sent, and that is the one that empties it. Reduce: thread i, which stores the result's
- * entry i at p, has received entry i of its share from p, which p sent by the thread that collects entry i of it.
+ * The condition of push.cuh holds. Scatter: the thread that stores entry i at p has collected entry
+ * i of p's share. p's thread i reduced and sent it, and that is the thread that empties the entry.
+ * Reduce: thread i, which stores the result's entry i at p, has received entry i of its share from
+ * p. p sent it with the thread that collects entry i of this share.
  *
- * Nobody waits in a circle, whatever the grids: in long messages too a thread reduces entry i when it has scattered
- * that one and reduced and collected some before it, and nothing else. So by induction over i all ranks scatter and
- * reduce entry i, and what is reduced everywhere can be collected.
+ * There is no circular wait with any grid. In long messages too, a thread reduces entry i after it
+ * has scattered entry i and has reduced and collected entries before i, and depends on nothing
+ * else. So by induction over i all ranks scatter and reduce entry i, and what is reduced everywhere
+ * can be collected.
  */
 #include "stages.cuh"
 
 /* ---- long messages --------------------------------------------------------------------------- */
 
-/* Entry i of every share goes through thread i mod workers, which is in three stages at once: it scatters entry i,
- * reduces the one ahead, and collects the one ahead of that. So what comes is reduced and stored while the links carry
- * the rest of the message, and not when they have. */
+/* Entry i of every share is handled by thread i mod workers, which is in three stages at once: it
+ * scatters entry i, reduces the previous one, and collects the one before that. So received entries
+ * are reduced and stored while the rest of the message is still on the links. */
 
-/* Where entry i of the share of the rank `step` after this one is in the round. */
+/* Index in the round of entry i of the share of the rank `step` after this one. */
 template <int N, class W>
 SYMWIN_DEVICE uint32_t sw_flow_entry(const struct sw_kernel_args &args,
                                      const sw_twoshot_round<W> &round, int32_t step, uint32_t i)
@@ -55,16 +61,17 @@ SYMWIN_DEVICE void sw_flow_load(const struct sw_kernel_args &args, const sw_twos
 
 template <int N, class W>
 SYMWIN_DEVICE void sw_flow_scatter(const struct sw_kernel_args &args, const sw_call &call,
-                                   const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
-                                   uint32_t i, const sw_outgoing<N, W> &flow)
+                                   const sw_peer_states<N> &states,
+                                   const sw_twoshot_round<W> &round, uint32_t i,
+                                   const sw_outgoing<N, W> &flow)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0) +
                            (uint64_t)i * SW_ENTRY_BYTES;
 
-    sw_outgoing_send<N, W>(args, doors, place, flow);
+    sw_outgoing_send<N, W>(args, states, place, flow);
 }
 
-/* Entry i of this rank's own share, of which `index` is the place in the round. */
+/* Loads entry i of this rank's own share; `index` is its index in the round. */
 template <class R, class W>
 SYMWIN_DEVICE void sw_flow_load_own(const sw_twoshot_round<W> &round, uint32_t i, uint32_t index,
                                     uint64_t own[W::words])
@@ -73,10 +80,10 @@ SYMWIN_DEVICE void sw_flow_load_own(const sw_twoshot_round<W> &round, uint32_t i
         sw_entry_load<R, W>(round.in, index, own);
 }
 
-/* False when it was given up. */
+/* False: the wait was given up. */
 template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &call,
-                                  const sw_doors<N> &doors, const sw_twoshot_round<W> &round,
+                                  const sw_peer_states<N> &states, const sw_twoshot_round<W> &round,
                                   uint32_t i, const uint64_t own[W::words])
 {
     const uint32_t number = call.round + round.number, begin = (uint32_t)args.rank * round.each;
@@ -89,13 +96,14 @@ SYMWIN_DEVICE bool sw_flow_reduce(const struct sw_kernel_args &args, sw_call &ca
     if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
         return false;
     sw_entries_empty<N, W>(args, from);
-    sw_entry_send_all<N, W>(args, doors, sw_slot_place<N>(args, number, args.rank, 1) + at,
+    sw_entry_send_all<N, W>(args, states, sw_slot_place<N>(args, number, args.rank, 1) + at,
                             W::encode(result));
     sw_entry_store<R, W>(round.out, begin + i, result);
     return true;
 }
 
-/* The same. The peers' entries are polled together: their loads overlap. */
+/* False: the wait was given up. The peers' entries are polled together, so that the loads
+ * overlap. */
 template <int N, class R, class W>
 SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &call,
                                    const sw_twoshot_round<W> &round, uint32_t i)
@@ -112,7 +120,7 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
         for (int32_t step = 1; step < N; step++) {
             const int32_t p = sw_rank_after<N>(args, step);
 
-            entry[step - 1] = {1, 1}; /* of a share that has none */
+            entry[step - 1] = {1, 1}; /* for a share without this entry */
             symwin_load_relaxed_v16_if(sw_flow_entry<N>(args, round, step, i) < round.extent,
                                        slots + (uint64_t)(uint32_t)p * 2 * args.slot_bytes,
                                        &entry[step - 1]);
@@ -141,13 +149,13 @@ SYMWIN_DEVICE bool sw_flow_collect(const struct sw_kernel_args &args, sw_call &c
     return true;
 }
 
-/* A round of which the thread's first entries are on their way. What a thread has in a block of 768 is 80 registers, so that
- * addresses take turns in them, and one that is behind stores waits until these have left. So the own entry is loaded ahead
- * of the stores, and slots are emptied before the sum is sent: 4 blocks of 4 ranks on two H200s 359 us at 16 MiB, and 393
- * the other way. */
+/* A round; the thread's first entries have already been sent. A thread in a block of 768 has 80
+ * registers, so addresses share registers, and an address computed after stores waits until these
+ * have left. So the own entry is loaded before the stores, and slots are emptied before the sum is
+ * sent: 4 blocks of 4 ranks on two H200s take 359 us at 16 MiB; 393 in the other order. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &call,
-                                 const sw_role &role, const sw_doors<N> &doors,
+                                 const sw_role &role, const sw_peer_states<N> &states,
                                  const sw_twoshot_round<W> &round)
 {
     const uint32_t step = role.workers, begin = (uint32_t)args.rank * round.each;
@@ -159,9 +167,9 @@ SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &cal
         uint64_t own[W::words] = {};
 
         sw_flow_load_own<R, W>(round, i, begin + i, own);
-        sw_flow_scatter<N, W>(args, call, doors, round, i + step, next);
+        sw_flow_scatter<N, W>(args, call, states, round, i + step, next);
         sw_flow_load<N, R, W>(args, round, i + 2 * step, next);
-        if (i < round.each && !sw_flow_reduce<N, R, W>(args, call, doors, round, i, own))
+        if (i < round.each && !sw_flow_reduce<N, R, W>(args, call, states, round, i, own))
             return;
         if (i != role.index && !sw_flow_collect<N, R, W>(args, call, round, i - step))
             return;
@@ -170,25 +178,25 @@ SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &cal
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* The first load does not wait for the communicator's state: they overlap. */
+/* The first load of the input does not wait for the communicator's state, so both overlap. */
 template <int N, sw_kernel_shape shape, class R>
 struct sw_twoshot_push {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args)
     {
         typedef typename sw_frame_of<shape, R::spares>::type W;
         const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
-        const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* for a share */
+        const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* of a share */
         const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
         const uint32_t each = sw_share_of(rounds, ranks, room);
         const sw_role role = sw_role_of_thread();
         sw_twoshot_round<W> round;
-        sw_doors<N> doors;
+        sw_peer_states<N> states;
         sw_call call;
 
         sw_call_order();
         round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, 0);
         call = sw_call_read(args);
-        doors.find(args);
+        states.find(args);
         SYMWIN_NO_UNROLL
         for (uint32_t c = 0;;) {
             if (role.works && !call.failed)
@@ -199,7 +207,7 @@ struct sw_twoshot_push {
                 sw_call_report(args, call.epoch);
             if (!role.works || call.failed)
                 break;
-            sw_reduce_share<N, R, W>(args, call, role, doors, round);
+            sw_reduce_share<N, R, W>(args, call, role, states, round);
             if (!call.failed)
                 sw_collect<N, R, W>(args, call, role, round);
             if (!W::rounds || call.failed || ++c == rounds.count)
@@ -224,7 +232,7 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
         const sw_role role = sw_role_of_thread();
         sw_twoshot_round<W> round;
         sw_outgoing<N, W> first;
-        sw_doors<N> doors;
+        sw_peer_states<N> states;
         sw_call call;
 
         sw_call_order();
@@ -232,18 +240,18 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
         if (role.works)
             sw_flow_load<N, R, W>(args, round, role.index, first);
         call = sw_call_read(args);
-        doors.find(args);
+        states.find(args);
         SYMWIN_NO_UNROLL
         for (uint32_t c = 0;;) {
             if (role.works && !call.failed)
-                sw_flow_scatter<N, W>(args, call, doors, round, role.index, first);
+                sw_flow_scatter<N, W>(args, call, states, round, role.index, first);
             if (c == 0)
                 sw_push_settle(args, call, role, rounds.count);
             if (!W::rounds && call.failed)
                 sw_call_report(args, call.epoch);
             if (!role.works || call.failed)
                 break;
-            sw_flow_round<N, R, W>(args, call, role, doors, round);
+            sw_flow_round<N, R, W>(args, call, role, states, round);
             if (call.failed || ++c == rounds.count)
                 break;
             symwin_fence();

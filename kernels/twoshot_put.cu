@@ -1,46 +1,50 @@
-/* All-reduce, two-shot put: the message is shared out among the ranks; each pushes every peer that peer's share into
- * receive slots, reduces its own share of what it receives, and stores the result into the output window of
- * every rank (push.cuh).
+/* All-reduce, two-shot put: the message is divided among the ranks. Each rank pushes every peer
+ * that peer's share into receive slots, reduces its own share of what it receives, and stores the
+ * result into the output window of every rank (push.cuh).
  *
- *   in, out    windows at in_offset and out_offset of every rank, the same offsets everywhere;
- *              any element alignment; equal (in place), but not partly overlapping
- *   slots      2 * slot_bytes of each source, which put_layout.h shares out
+ *   in, out    windows at in_offset and out_offset, which are equal on all ranks; any element
+ *              alignment; equal (in place), but not partly overlapping
+ *   slots      2 * slot_bytes for each source; put_layout.h says how they are used
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   entries    all payload where the type can spare a pattern, else half flags (sw_reduce::spares)
- *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits; with SW_PUT_HERE
- *              stored here only, and copied to the others by the host (copies.c)
+ *   entries    all payload if the type has a spare pattern, otherwise half flags
+ *              (sw_reduce::spares)
+ *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits;
+ *              with SW_PUT_HERE stored here only, and copied to the others by the host (copies.c)
  *
- * Against twoshot_push, results are not polled for, emptied and copied, which is what large messages gain; the
- * barrier at the end is what small ones lose. Against twoshot, nothing is loaded over NVLink.
+ * Compared with twoshot_push, results are not polled, emptied and copied, which makes large
+ * messages faster; the barrier at the end makes small ones slower. Compared with twoshot, nothing
+ * is loaded over NVLink.
  *
- * Threads. Entry i of every share goes through the thread i mod workers, out and in. So what push.cuh asks for
- * holds, as in oneshot.cu, as long as all shares have an entry i: where there are several rounds they all send
- * whole ones, filled up with zeros.
+ * Threads. Entry i of every share is both sent and received by the thread i mod workers. So the
+ * condition of push.cuh holds, as in oneshot.cu, as long as all shares have an entry i: if there
+ * are several rounds, all shares send full ones, filled up with zeros.
  *
- * Order. Before: the ushers of every block acquire every peer's header, which that peer's kernel released after all
- * that its stream had done with the output, and only then let the workers store there. In place, an output is a
- * peer's input as well: a rank stores entry i of its share there after it has received it, and it was sent when it
- * had been loaded. These accesses are relaxed (SW_SHARED), so that is all they need. After: as in twoshot.cu.
+ * Order. Before: the control warp of every block acquires every peer's header, which that peer's
+ * kernel released after everything that its stream had done with the output. Only then may the
+ * workers store there. In place, an output is a peer's input as well: a rank stores entry i of its
+ * share there after it has received it, and the peer sent it after it had loaded it. These accesses
+ * are relaxed (SW_SHARED), so no more is needed. After: as in twoshot.cu.
  *
- * Fences between rounds (push.cuh) are there for the entries of the round after the next, of the same call: a call ends
- * with a barrier of all ranks, by which all that they have emptied is visible before the next one. The last round needs
- * none before it, and the second slots none before they are first used: p emptied them in a call that had ended before
- * p's header of this one was posted, which r's workers wait for ahead of their first result, so ahead of round 1.
+ * Fences between rounds (push.cuh) are for the entries of the round after the next, of the same
+ * call. A call ends with a barrier of all ranks, which makes everything that they have emptied
+ * visible before the next call. The last round needs no fence before it. The second slots need none
+ * before their first use: p emptied them in a call that ended before p posted its header of this
+ * one, and r's workers wait for that header before their first result, so before round 1.
  */
 #include "push.cuh"
 #include "put_layout.h"
 
-/* A round, as all threads have it. */
+/* A round; equal in all threads. */
 struct sw_put_round {
     uint64_t in, out; /* addresses of the message */
     uint64_t bytes;
     sw_put_layout layout;
-    uint64_t before;  /* entries of a share ahead of it */
-    uint32_t entries; /* of a share in it: in the last round fewer than in the others */
-    uint32_t number;  /* over all calls */
+    uint64_t before;  /* entries of a share before this round */
+    uint32_t entries; /* of a share in this round; the last round has fewer */
+    uint32_t number;  /* counted over all calls */
 };
 
-/* Rank p's share of a round, of the message at `address`. */
+/* Rank p's share of a round of the message at `address`. */
 template <class W>
 SYMWIN_DEVICE sw_part sw_put_part(const sw_put_round &round, uint64_t address, int32_t p)
 {
@@ -48,7 +52,7 @@ SYMWIN_DEVICE sw_part sw_put_part(const sw_put_round &round, uint64_t address, i
                          round.entries);
 }
 
-/* Its entries that are sent. */
+/* Entries of the part that are sent. */
 template <class W>
 SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, const sw_part &part)
 {
@@ -57,7 +61,7 @@ SYMWIN_DEVICE uint32_t sw_put_entries(const sw_put_round &round, const sw_part &
                : (uint32_t)((part.message.bytes + W::words * 8 - 1) / (W::words * 8));
 }
 
-/* One peer after another; the next entry is on its way while one is sent. */
+/* One peer after another; the next entry is loaded while the current one is sent. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_call &call,
                                   const sw_role &role, const sw_put_round &round)
@@ -117,7 +121,8 @@ SYMWIN_DEVICE void sw_put_result(const struct sw_kernel_args &args, const sw_par
     }
 }
 
-/* Stores entry `i` of this rank's share where it belongs, and empties the slots at `from`, which it came from. */
+/* Stores entry `i` of this rank's share in the outputs, and empties the slots at `from` that it
+ * came from. */
 template <int N, class R, class W>
 SYMWIN_DEVICE void sw_put_deliver(const struct sw_kernel_args &args, const sw_part &out,
                                   uint64_t from, uint32_t i, const uint64_t result[W::words])
@@ -149,54 +154,55 @@ SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call
     }
 }
 
-/* Where the ushers let the workers of their block pass, once the peers' headers are there: each adds one, or
- * SW_DOOR_SHUT, and then nobody passes. */
-#define SW_DOOR_SHUT 0x10000u
+/* `checks` counts the control threads of a block that have checked the peers' headers. Each adds
+ * one, or SW_CHECK_FAILED, which keeps the workers of the block from storing results. */
+#define SW_CHECK_FAILED 0x10000u
 
 SYMWIN_DEVICE void sw_put_check(const struct sw_kernel_args &args, sw_call &call,
-                                const sw_role &role, uint32_t *door)
+                                const sw_role &role, uint32_t *checks)
 {
-    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, role.usher, role.ushers);
-    symwin_shared_add_release(door, call.failed ? SW_DOOR_SHUT : 1);
+    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, role.control_lane, role.control_lanes);
+    symwin_shared_add_release(checks, call.failed ? SW_CHECK_FAILED : 1);
 }
 
-SYMWIN_DEVICE void sw_put_pass(sw_call &call, const sw_role &role, const uint32_t *door)
+SYMWIN_DEVICE void sw_put_await_checks(sw_call &call, const sw_role &role, const uint32_t *checks)
 {
     uint32_t word;
 
-    while (word = symwin_shared_load_acquire(door),
-           word % SW_DOOR_SHUT + word / SW_DOOR_SHUT < (uint32_t)role.ushers)
+    while (word = symwin_shared_load_acquire(checks),
+           word % SW_CHECK_FAILED + word / SW_CHECK_FAILED < (uint32_t)role.control_lanes)
         symwin_pause();
-    call.failed = call.failed || word >= SW_DOOR_SHUT;
+    call.failed = call.failed || word >= SW_CHECK_FAILED;
 }
 
-/* By workers, before they store results: those that are ushers check first. */
-SYMWIN_DEVICE void sw_put_enter(const struct sw_kernel_args &args, sw_call &call,
-                                const sw_role &role, uint32_t *door)
+/* By workers, before they store results. In a block without a control warp they check first. */
+SYMWIN_DEVICE void sw_put_check_and_wait(const struct sw_kernel_args &args, sw_call &call,
+                                         const sw_role &role, uint32_t *checks)
 {
-    if (role.usher >= 0)
-        sw_put_check(args, call, role, door);
-    sw_put_pass(call, role, door);
+    if (role.control_lane >= 0)
+        sw_put_check(args, call, role, checks);
+    sw_put_await_checks(call, role, checks);
 }
 
-/* One round, by a worker; `first` of the call. */
+/* One round, by a worker; `first`: it is the call's first. */
 template <int N, sw_kernel_shape shape, class R, class W>
 struct sw_put_stages {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
-                           const sw_put_round &round, bool first, uint32_t *door)
+                           const sw_put_round &round, bool first, uint32_t *checks)
     {
         sw_put_scatter<N, R, W>(args, call, role, round);
         if (first)
-            sw_put_enter(args, call, role, door);
+            sw_put_check_and_wait(args, call, role, checks);
         if (!call.failed)
             sw_put_share<N, R, W>(args, call, role, round);
     }
 };
 
-/* The same of a long message: a thread scatters entry i of every share and reduces the one ahead of it. That gains
- * what the second stage takes, where that sends nothing: with SW_PUT_HERE (four H200s: 2248 us instead of 2297 at 512 MiB
- * in place). Nobody waits in a circle, whatever the
- * grids: an entry is scattered when some before it have been reduced, and nothing else. */
+/* The same for a long message: a thread scatters entry i of every share and reduces the previous
+ * one. This saves the time of the second stage if that stage sends nothing, as with SW_PUT_HERE
+ * (four H200s: 2248 us instead of 2297 at 512 MiB in place). There is no circular wait with any
+ * grid: an entry is scattered after entries before it have been reduced, and depends on nothing
+ * else. */
 template <int N, class R, class W>
 struct sw_put_stages<N, SW_SHAPE_long, R, W> {
     SYMWIN_DEVICE void load(const struct sw_kernel_args &args, const sw_put_round &round,
@@ -213,7 +219,7 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
     }
 
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
-                           const sw_put_round &round, bool first, uint32_t *door)
+                           const sw_put_round &round, bool first, uint32_t *checks)
     {
         const uint64_t slots = call.state + sw_slot_place<N>(args, round.number, 0, 0);
         const uint64_t place = sw_slot_place<N>(args, round.number, args.rank, 0);
@@ -221,20 +227,20 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
         const sw_part out = sw_put_part<W>(round, round.out, args.rank);
         const uint32_t mine = sw_put_entries<W>(round, in), step = role.workers;
         sw_outgoing<N, W> next;
-        sw_doors<N> doors;
+        sw_peer_states<N> states;
 
-        doors.find(args);
+        states.find(args);
         load(args, round, role.index, next);
-        sw_outgoing_send<N, W>(args, doors, place + (uint64_t)role.index * SW_ENTRY_BYTES, next);
+        sw_outgoing_send<N, W>(args, states, place + (uint64_t)role.index * SW_ENTRY_BYTES, next);
         load(args, round, role.index + step, next);
         if (first)
-            sw_put_enter(args, call, role, door);
+            sw_put_check_and_wait(args, call, role, checks);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < round.layout.extent && !call.failed; i += step) {
             const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
             uint64_t own[W::words], result[W::words];
 
-            sw_outgoing_send<N, W>(args, doors, place + (uint64_t)(i + step) * SW_ENTRY_BYTES,
+            sw_outgoing_send<N, W>(args, states, place + (uint64_t)(i + step) * SW_ENTRY_BYTES,
                                    next);
             load(args, round, i + 2 * step, next);
             if (i >= mine)
@@ -256,21 +262,22 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
         bytes, SW_PUT_PAYLOAD(R::spares), sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes),
         args.stage == SW_PUT_HERE && SW_PUT_COPIES(args.out_offset));
     const sw_role role = sw_role_of_thread();
-    __shared__ uint32_t door;
+    __shared__ uint32_t checks;
     sw_call call = sw_call_begin(args);
 
-    /* As the peers see them: the buffers may have other addresses too. */
+    /* The addresses that peers use: the buffers may have other addresses too. */
     const uint64_t in = symwin_own_address(call.peers, args.in_offset);
     const uint64_t out = symwin_own_address(call.peers, args.out_offset);
 
     if (threadIdx.x == 0)
-        door = 0;
+        checks = 0;
     call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */
-    if (role.usher >= 0 && !call.failed) {
+    if (role.control_lane >= 0 && !call.failed) {
         if (blockIdx.x == 0)
-            sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, role.usher, role.ushers);
+            sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, role.control_lane,
+                            role.control_lanes);
         if (!role.works)
-            sw_put_check(args, call, role, &door);
+            sw_put_check(args, call, role, &checks);
     }
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0; role.works && c < layout.rounds && !call.failed; c++) {
@@ -286,7 +293,7 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
 
         if (c > 0 && c + 1 < layout.rounds)
             symwin_fence();
-        sw_put_stages<N, shape, R, W>::run(args, call, role, round, c == 0, &door);
+        sw_put_stages<N, shape, R, W>::run(args, call, role, round, c == 0, &checks);
     }
     sw_call_end(args, call, layout.rounds);
 }

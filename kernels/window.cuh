@@ -1,11 +1,12 @@
-/* What the kernels over windows share: how a message is cut into edges and 16-byte vectors, how the
- * pieces are shared out among the ranks, and the element-wise reduction of the edges.
+/* What the kernels over windows share: how a message is divided into edges and 16-byte vectors, how
+ * these are distributed among the ranks, and the element-wise reduction of the edges.
  *
  *   | head | vector | vector | ...            | vector | tail |
  *   in_offset      ^ 16-byte aligned, here and in the output
  *
- * Vectors exist only where input and output are congruent modulo 16; else the message is all edge.
- * An offset is aligned as its address is: strides and bases are multiples of the page size.
+ * Vectors exist only if input and output are congruent modulo 16; otherwise the whole message is
+ * edge. An offset is aligned as its address is, because strides and bases are multiples of the page
+ * size.
  */
 #ifndef SYMWIN_KERNELS_WINDOW_CUH
 #define SYMWIN_KERNELS_WINDOW_CUH
@@ -14,8 +15,9 @@
 #include "reduce.cuh"
 #include "words.cuh"
 
-/* Vectors that a thread has in flight from each rank; and where it adds them itself, half as many of types of one byte, whose
- * eight accumulators a word make four too many for the registers. */
+/* Vectors that a thread loads from each rank at the same time. If the thread adds them itself,
+ * types of one byte use half as many: their eight accumulators per word would make four vectors
+ * exceed the registers. */
 #define SW_WINDOW_UNROLL 4
 template <class R>
 struct sw_window_unroll {
@@ -25,10 +27,10 @@ struct sw_window_unroll {
 struct sw_cut {
     uint64_t head;    /* elements before the vectors */
     uint64_t vectors; /* of 16 bytes */
-    uint64_t edge;    /* elements that are in no vector, the head's included */
+    uint64_t edge;    /* elements that are in no vector, including the head */
 };
 
-/* `out` is the output's address or offset: whatever is congruent to where it will be stored. */
+/* `out` is the output's address or offset, or any value congruent to it modulo 16. */
 SYMWIN_DEVICE sw_cut sw_cut_of(const struct sw_kernel_args &args, uint64_t out, uint32_t size)
 {
     const uint64_t to_boundary = (0 - args.in_offset) % 16 / size;
@@ -56,7 +58,8 @@ SYMWIN_DEVICE sw_range sw_share(uint64_t total, int32_t part, int32_t parts)
     return {begin, begin + each + ((uint32_t)part < more ? 1 : 0)};
 }
 
-/* Adds U vectors of one rank to the sums of their halves; `first`: they are the first ones. */
+/* Adds U vectors of one rank to the sums, which are kept in halves; `first`: these are the
+ * first. */
 template <class R, int U>
 SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwin_v16 now[U],
                                   bool first, R lo[U], R hi[U])
@@ -73,7 +76,7 @@ SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwi
     }
 }
 
-/* Who gets a result: the output window of every rank, or this rank's output alone. */
+/* Where a result is stored: in the output window of every rank, or only in this rank's output. */
 enum sw_reach { SW_STORE_EVERYWHERE, SW_STORE_HERE };
 
 /* Reduces the given range of edge elements, one at a time, in rank order. */

@@ -1,15 +1,17 @@
-/* A message of elements, element by element and as words of eight bytes.
+/* Access to a message of elements: element by element, and as words of eight bytes.
  *
- * A word is eight bytes of consecutive elements, the first in the low bits; the message's last word
- * may hold fewer, its upper bytes zero. Nothing outside the message is read or written.
+ * A word is eight bytes of consecutive elements, the first in the low bits. The message's last word
+ * may hold fewer elements; its upper bytes are then zero. Nothing outside the message is read or
+ * written.
  */
 #ifndef SYMWIN_KERNELS_WORDS_CUH
 #define SYMWIN_KERNELS_WORDS_CUH
 
 #include "../symwin/device.cuh"
 
-/* Whose a message is while a kernel runs: this rank's alone, or a peer reads or writes it as well, and what keeps them
- * apart is no release and acquire but what the values say: then each access is relaxed rather than weak. */
+/* Who accesses a message while a kernel runs: only this rank, or peers too. In the second case the
+ * order of accesses comes from the values, not from release and acquire, so each access is relaxed
+ * instead of weak. */
 enum sw_access { SW_OWN, SW_SHARED };
 
 /* One element of 1, 2, 4 or 8 bytes, zero-extended. */
@@ -57,8 +59,8 @@ SYMWIN_DEVICE sw_message sw_message_at(uint64_t address, uint64_t bytes)
     return {address, bytes, address % 8 == 0, address % 16 == 0};
 }
 
-/* The last bytes of a message that is aligned to 16, fewer than 16: in at most four pieces, zeros beyond. `rest` is how
- * many, whole elements of `size` bytes. */
+/* The last bytes, fewer than 16, of a message that is aligned to 16: at most four accesses, with
+ * zeros beyond. `rest` is their number, whole elements of `size` bytes. */
 template <int size, sw_access access>
 SYMWIN_DEVICE void sw_rest_load(uint64_t address, uint32_t rest, uint64_t word[2])
 {

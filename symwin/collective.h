@@ -74,72 +74,82 @@ typedef enum symwin_collective {
 #undef SYMWIN_COLLECTIVE_ENUM
 } symwin_collective;
 
-/* Bytes of one element, 0 for no such type; and "bf16", "sum", "twoshot", "allreduce" or NULL. */
+/* Bytes of one element, 0 for an unknown type; names such as "bf16", "sum", "twoshot", "allreduce",
+ * NULL for an unknown value. */
 SYMWIN_API size_t symwin_type_bytes(symwin_type type);
 SYMWIN_API const char *symwin_type_name(symwin_type type);
 SYMWIN_API const char *symwin_op_name(symwin_op op);
 SYMWIN_API const char *symwin_algo_name(symwin_algo algo);
 SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
 
-/* Reduces `count` elements over all ranks, the result on every rank. Asynchronous on `stream`, and
- * capturable in a CUDA graph. Collective, but the host does not wait for other ranks (captures and registered buffers: see
- * below).
+/* Reduces `count` elements over all ranks; every rank gets the result. Asynchronous on `stream`,
+ * and capturable in a CUDA graph. Collective, but the host does not wait for other ranks (except
+ * with registered buffers and captures, see below).
  *
  *   in, out  device memory of `count` elements, aligned to the element; equal, or not overlapping.
- *            Any device memory works; where both lie in windows large messages are reduced without a
- *            copy: on all ranks, at equal offsets, or on none, else large calls end in SYMWIN_MISMATCH.
- *            Registered buffers become windows in the first call on them, and others in the first capture, for which
- *            the host waits for the other ranks: see symwin/register.h.
+ *            Any device memory works. If both are in windows, large messages are reduced without a
+ *            copy. Then they must be in windows at equal offsets on all ranks, or on no rank;
+ *            otherwise large calls end in SYMWIN_MISMATCH. Registered buffers become windows in the
+ *            first call that uses them, other buffers in the first capture. For this the host waits
+ *            for the other ranks: see symwin/register.h.
  *   count    elements; 0 does nothing
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
- *            AVG divides the sum (integers toward zero); MIN and MAX pass over NaN
- *   stream   of this rank's device; NULL is the legacy default stream. In a green context the grid has the
- *            multiprocessors of that
+ *            AVG divides the sum (integers toward zero); MIN and MAX ignore NaN
+ *   stream   of this rank's device; NULL is the legacy default stream. In a green context the grid
+ *            uses the multiprocessors of that context
  *
- * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every run, but for the
- * multicast algorithms, where the hardware chooses the order and averages of 16-bit floats are rounded twice.
+ * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every
+ * run. The exception is the multicast algorithms: there the hardware chooses the order, and
+ * averages of 16-bit floats are rounded twice.
  *
- * Calls on one communicator run in the order in which they were made, also from several streams, and inside a capture
- * (of 8 that go on at a time). A captured graph must be ordered against them, and other graphs, by the caller; a
- * kernel between them that begins early (programmatic launch) must wait for what is ahead.
+ * Calls on one communicator run in the order in which they were made, also on several streams, and
+ * inside a capture (for the 8 latest of simultaneous captures). The caller must order a captured
+ * graph against these calls and other graphs. A kernel between two calls that begins early
+ * (programmatic launch) must wait for the work ahead of it.
  *
- * After a failure the contents of `out` are undefined, on all ranks until all their streams have drained: what copy
- * engines have been told to do they do (see COPIES below).
+ * After a failure the contents of `out` are undefined, on all ranks until all their streams have
+ * drained: copy engines complete the copies that were queued (see COPIES below).
  *
- *   SYMWIN_INVALID      no such type or operation, an address that is no device memory of this rank,
- *                       misaligned or partly overlapping buffers, or `count` past the window that
- *                       `in` or `out` begins in
- *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of the ranks that share it
- *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED  an earlier call failed: see symwin_comm_check() */
+ *   SYMWIN_INVALID      unknown type or operation; an address that is not device memory of this
+ *                       rank; misaligned or partly overlapping buffers; or `count` elements that
+ *                       pass the end of the window in which `in` or `out` begins
+ *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of other ranks there
+ *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED
+ *                       an earlier call failed: see symwin_comm_check() */
 SYMWIN_API symwin_status symwin_allreduce(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type, symwin_op op,
                                           struct CUstream_st *stream);
 
 typedef struct symwin_collective_options {
-    size_t size;      /* sizeof(symwin_collective_options); 0 elsewhere: the default */
-    symwin_algo algo; /* all ranks alike */
-    int blocks;  /* most blocks of the grid, at most what fits, and no more than the communicator's
-                       * max_blocks; fewer where the message is small */
-    int threads; /* of a block, rounded up to whole warps. Of those of algorithms that push, 32 more
-                       * than move the message: beyond 32, the last warp only talks to the peers */
+    size_t size;      /* sizeof(symwin_collective_options); 0 in another field: the default */
+    symwin_algo algo; /* must be equal on all ranks */
+    /* Most blocks of the grid, at most what fits, and no more than the communicator's max_blocks;
+     * small messages use fewer. */
+    int blocks;
+    /* Threads of a block, rounded up to whole warps. In algorithms that push, 32 of them do not
+     * move the message: in blocks of more than 32, the last warp only exchanges control words. */
+    int threads;
 } symwin_collective_options;
 
 typedef symwin_collective_options symwin_allreduce_options;
 
-/* The same with a choice of algorithm and grid. Ranks may choose grids of their own.
+/* The same with a choice of algorithm and grid. Ranks may choose different grids.
  *
- * COPIES is for the largest messages; in place kernels bring a quarter of it. It queues copies, which no failure stops: where
- * the ranks' calls differ, or one of them does not come, the peers' outputs of this call are overwritten all the same,
- * then with undefined contents, until this rank's stream has passed the call. So after a failure let all ranks' streams
- * drain before an output is used for anything else. Without failures an output is written, like everywhere, between the
- * beginning and the end of its rank's call.
+ * COPIES is for the largest messages; in place, kernels move a quarter of the data. It queues
+ * copies, which no failure stops. If the ranks' calls differ, or a rank does not make the call, the
+ * peers' outputs of this call are still overwritten, with undefined contents, until this rank's
+ * stream has passed the call. So after a failure, let all ranks' streams drain before you use an
+ * output for anything else. Without failures, an output is written between the beginning and the
+ * end of its rank's call, as with all algorithms.
  *
- *   SYMWIN_INVALID      as symwin_allreduce(); or options->size, algo, blocks or threads make no sense
- *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no multicast, a type that
- *                       multicast cannot reduce, ONESHOT_MC in place, TWOSHOT_BULK before sm_90, COPIES with too many
- *                       ranks on any device; or more blocks or threads than fit
+ *   SYMWIN_INVALID      as symwin_allreduce(); or a wrong options->size, algo, blocks or threads
+ *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no
+ *                       multicast, a type that multicast cannot reduce, ONESHOT_MC in place,
+ *                       TWOSHOT_BULK before sm_90, COPIES with too many ranks on any device; or
+ *                       more blocks or threads than fit
  *   SYMWIN_BUSY         COPIES in a capture while the communicator has one in another capture
- *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: outside a capture the communicator was aborted */
+ *   SYMWIN_DRIVER       COPIES, and the driver refused a part of it: outside a capture the
+ *                       communicator was aborted */
 SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out,
                                                uint64_t count, symwin_type type, symwin_op op,
                                                const symwin_collective_options *options,
@@ -149,29 +159,31 @@ typedef struct symwin_collective_info {
     symwin_algo algo; /* not AUTO */
     int blocks;       /* of the grid */
     int threads;      /* of a block */
-    int measured; /* 1: by a row of a table (docs/tuning.md); 0: by the model, or as was asked for */
+    /* 1: from a row of a table (docs/tuning.md); 0: from the model, or as requested */
+    int measured;
 } symwin_collective_info;
 
 typedef symwin_collective_info symwin_allreduce_info;
 
-/* What symwin_allreduce_with() would launch on this rank for the same arguments, outside captures and on a stream of the
- * whole device; launches nothing. Local, and as quick as the call less its launch; not while another thread is in a call on `comm`.
+/* What symwin_allreduce_with() would launch on this rank for the same arguments, outside captures
+ * and on a stream of the whole device. Launches nothing. Local, and as fast as the call without its
+ * launch. No other thread may be in a call on `comm` at the same time.
  *
- *   SYMWIN_INVALID  as symwin_allreduce_with(); info is NULL, or count 0
- *   and what else symwin_allreduce_with() returns at once */
+ *   SYMWIN_INVALID  as symwin_allreduce_with(); or info is NULL, or count is 0
+ *   and all statuses that symwin_allreduce_with() returns at once */
 SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *in, const void *out,
                                                 uint64_t count, symwin_type type, symwin_op op,
                                                 const symwin_collective_options *options,
                                                 symwin_collective_info *info);
 
 /* Puts the `count` elements of every rank's `in` into `out` on all ranks, in the order of the
- * ranks. Order, streams, captures and what it returns are as for symwin_allreduce().
+ * ranks. Order, streams, captures and statuses are as for symwin_allreduce().
  *
  *   in       device memory of `count` elements
  *   out      of `count` elements for each rank: rank r's begin at element r * count. Any memory
- *            works, and windows make no difference. In place `in` is this rank's part of it;
- *            else they must not overlap
- *   count    elements that each rank sends, alike on all ranks; 0 does nothing
+ *            works, and windows make no difference. In place, `in` is this rank's part of `out`;
+ *            otherwise they must not overlap
+ *   count    elements that each rank sends, equal on all ranks; 0 does nothing
  *   options  as symwin_allreduce_with(); the algorithm is AUTO or ONESHOT */
 SYMWIN_API symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type,

@@ -1,9 +1,10 @@
-/* Collectives: what a call is about; launch. Which algorithm and grid: choice.c. After which other
- * calls: order.c.
+/* Collectives: checks the arguments of a call and launches it. The algorithm and the grid are
+ * selected in select.c; order.c finds the calls that must come before.
  *
- * A kernel may begin while the one ahead of it in the stream is ending (programmatic stream
- * serialization), and waits for that one's end before it touches memory: that hides what a launch
- * costs. Not in launches through a graph (graph_launch.c), and order.c says where else not.
+ * A kernel may begin while the kernel ahead of it in the stream is ending (programmatic stream
+ * serialization), and waits for that end before it accesses memory. This hides the cost of a
+ * launch. Launches through a graph (graph_launch.c) cannot do this, and order.c decides when other
+ * launches may.
  */
 #include <stddef.h>
 #include <string.h>
@@ -11,22 +12,22 @@
 #include "src/collective/order.h"
 #include "src/collective/select.h"
 
-/* ---- what the call is about ---- */
+/* ---- the arguments ---- */
 
 struct call {
     const struct sw_collective *collective;
     CUdeviceptr in, out;
     uint64_t count;
     symwin_algo algo;
-    struct sw_grid asked; /* 0: as fits */
+    struct sw_grid asked; /* 0: no request */
     CUstream stream;
     size_t in_bytes, out_bytes;
-    struct sw_buffer buffers[2]; /* in and out, as they lie */
+    struct sw_buffer buffers[2]; /* in and out */
     size_t in_offset, out_offset;
     struct sw_query query; /* what the plan depends on */
 };
 
-/* One buffer: in a window, or else any device memory of this rank. */
+/* One buffer: in a window, or any other device memory of this rank. */
 static symwin_status check_buffer(const struct call *c, const char *which, size_t bytes,
                                   struct sw_buffer *buffer)
 {
@@ -60,13 +61,13 @@ static symwin_status check_buffer(const struct call *c, const char *which, size_
     return status;
 }
 
-/* Whether there is a window of all ranks around the buffer. */
+/* Whether the buffer is in a window of all ranks. */
 static int is_in_window(const struct sw_buffer *b)
 {
     return b->in_window || (b->found == SW_FOUND_ALL && b->entry.transports != 0);
 }
 
-/* Whether a rank's own part of the larger buffer is the smaller one, or they are equal. */
+/* Whether a rank's own part of the larger buffer is the smaller buffer, or both are equal. */
 static int is_in_place(const struct call *c, uint64_t in, uint64_t out)
 {
     const uint64_t own = (uint64_t)c->query.comm->rank * c->query.bytes;
@@ -86,8 +87,8 @@ static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
     return overlap(c, in, out) && !is_in_place(c, in, out);
 }
 
-/* Whether the buffers' windows, which know nothing of each other, show them on the same memory. Of windows on several
- * allocations that is not looked for. */
+/* Whether the two windows, which are independent, show the same memory at overlapping addresses.
+ * Windows on several allocations are not checked. */
 static int overlap_in_memory(const struct call *c, const struct sw_window_index_entry *in,
                              const struct sw_window_index_entry *out)
 {
@@ -98,7 +99,7 @@ static int overlap_in_memory(const struct call *c, const struct sw_window_index_
            !is_in_place(c, c->in_offset, c->out_offset) && overlap(c, from, to);
 }
 
-/* Goes by windows, if both buffers are in any. */
+/* Uses the offsets in the flat range if both buffers are in windows. */
 static symwin_status place_buffers(struct call *c)
 {
     const struct sw_window_index_entry *in = &c->buffers[0].entry, *out = &c->buffers[1].entry;
@@ -110,11 +111,12 @@ static symwin_status place_buffers(struct call *c)
         c->out_offset = out->offset + (size_t)(c->out - out->begin);
         q->transports = in->transports & out->transports;
     }
-    /* A buffer may have two addresses; offsets all ranks have alike, and kernels go by them. */
+    /* A buffer may have two addresses. Offsets are equal on all ranks, and kernels use them. */
     q->in_place = q->windows ? is_in_place(c, c->in_offset, c->out_offset)
                              : is_in_place(c, c->in, c->out);
     q->aligned = (c->in | c->out | c->in_offset | c->out_offset) % 16 == 0;
-    /* By addresses they do not. Offsets are alike on all ranks, and so is this. */
+    /* check_both() has compared the addresses only. Offsets, and so this result, are equal on all
+     * ranks. */
     if (q->windows && overlap_in_part(c, c->in_offset, c->out_offset))
         return sw_fail(SYMWIN_INVALID,
                        "%s: in (0x%llx) and out (0x%llx) are addresses of the same memory and "
@@ -161,7 +163,8 @@ static symwin_status check_buffers(struct call *c)
     status = check_both(c);
     if (status == SYMWIN_OK)
         return SYMWIN_OK;
-    /* The other ranks may meet: whether they do, both buffers tell. */
+    /* The other ranks may start an agreement. What is known of both buffers says whether they
+     * do. */
     memcpy(text, symwin_last_error(), sizeof text);
     (void)check_buffer(c, "in", c->in_bytes, &c->buffers[0]);
     (void)check_buffer(c, "out", c->out_bytes, &c->buffers[1]);
@@ -176,7 +179,8 @@ _Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN
                    (int)SW_KERNEL_AVERAGE == SYMWIN_AVG,
                "kernels and callers name operations alike");
 
-/* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare it. */
+/* What must be equal on all ranks, in 32 bits (FNV-1a over words, folded). The kernels compare
+ * it. */
 static uint32_t digest(const struct call *c, const struct sw_plan *plan)
 {
     const int needs_windows = (plan->algorithm->needs & SW_NEEDS_WINDOWS) != 0;
@@ -199,7 +203,6 @@ static uint32_t digest(const struct call *c, const struct sw_plan *plan)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* What the kernels are told. */
 static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan *plan,
                                      CUdeviceptr done)
 {
@@ -229,7 +232,7 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
     };
 }
 
-/* Into the stream, by what `turn` has found. */
+/* Queues the call in the stream, as `turn` allows. */
 static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                            const struct sw_plan *plan)
 {
@@ -299,7 +302,7 @@ static symwin_status answer(struct call *c, symwin_collective_info *info)
     return status;
 }
 
-/* Launches the call, or answers what would be launched. */
+/* Launches the call, or reports what would be launched. */
 static symwin_status run(struct call *c, symwin_collective_info *info)
 {
     symwin_comm *comm = c->query.comm;
@@ -338,7 +341,7 @@ static symwin_status check_options(const char *call, const symwin_collective_opt
     return SYMWIN_OK;
 }
 
-/* What can be said of the arguments without the communicator. */
+/* Checks the arguments that need no communicator. */
 static symwin_status check_call(struct call *c, const symwin_collective_options *options)
 {
     const char *call = c->collective->call;
@@ -375,7 +378,7 @@ static symwin_status call(struct call *c, const symwin_collective_options *optio
     return status;
 }
 
-/* `name`: of the public call. */
+/* `name`: the name of the public call. */
 static symwin_status query(struct call *c, const char *name,
                            const symwin_collective_options *options, symwin_collective_info *info)
 {

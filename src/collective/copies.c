@@ -1,31 +1,36 @@
-/* All-reduce by copies: queues the kernels and copies of kernels/copies.cu, which says what they do and why it is
- * right.
+/* All-reduce by copies: queues the kernels and copies of kernels/copies.cu, which says what they do
+ * and why it is correct.
  *
- * The caller's stream has the copies, a stream of the communicator the sums, events fork and join them. With ranks 1 to
- * k after this one:
+ * The caller's stream has the copies, a stream of the communicator (side) has the sums; events fork
+ * (F) and join (J) them. k is the number of peers, numbered 1 to k from the next rank on:
  *
- *   caller's   BEGIN  scatter to 1 .. k - 1   to k: first  F  to k: second  J F  gather to 1: first  J  2 .. k  1: rest  END
- *   side                                                   F SUM first      J F SUM second           J
+ *   caller's   BEGIN, scatter to 1 .. k - 1, to k: first chunk, F, to k: second chunk, J,
+ *              F, gather to 1: first chunk, J, gather to 2 .. k, gather to 1: rest, END
+ *   side       after each F: the sum of a chunk, then J
  *
- * The copy beside a sum is queued ahead of it: a graph goes on in one queue of the device with what was captured first
- * behind a node, and if that is the sum, the copies change queues in every call. Two H200s then took 387 us for 128 MiB
- * by graphs of 20 calls and 400 by 80, where it is 373 by any number.
+ * The copy that overlaps a sum is queued before it. Where a graph forks, the branch that was
+ * captured first continues in the same queue of the device. If that is the sum, the copies change
+ * queues in every call: two H200s then took 387 us for 128 MiB with graphs of 20 calls and 400 with
+ * 80, instead of 373 with any number.
  *
- * A copy costs several microseconds beside what its bytes take, so only one in each half is made in two pieces: enough
- * to hide a sum behind.
+ * A copy costs several microseconds in addition to the time for its bytes. So only one copy in each
+ * half is split in two: enough to hide a sum behind.
  *
- * One stream of copies pushes to one peer after another, from the right neighbour on, so that no two ranks push to
- * the same one: a GPU's links are then busy both ways. Streams of their own would share them and gain nothing.
+ * One stream of copies pushes to one peer after another, from the right neighbour on, so that no
+ * two ranks push to the same peer. A GPU's links are then busy in both directions. One stream per
+ * peer would share the links and gain nothing.
  *
- * Two events serve all calls, since a wait means the record that was the last when it was called ("use the most
- * recently captured state at the time of the API call", says CUDA's documentation of cuEventRecord): each record here
- * is waited for before the next one of its event. So an event that a capture recorded is recorded anew before it is
- * waited for outside.
+ * Two events are enough for all calls, because a wait refers to the latest record at the time of
+ * its call ("use the most recently captured state at the time of the API call", CUDA's
+ * documentation of cuEventRecord), and each record here is waited for before the next record of its
+ * event. For the same reason an event that a capture recorded is recorded again before a wait
+ * outside the capture.
  *
- * Captures have a side stream of their own: it belongs to the capture until that ends, and a call outside must not.
+ * Captures have their own side stream: it belongs to the capture until that ends, and calls outside
+ * the capture cannot use it.
  *
- * In place the kernel of the two-shot put comes instead of BEGIN and reduces what copies do not bring
- * (copies_layout.h): the places where that was are free then for what they bring.
+ * In place, the kernel of the two-shot put replaces BEGIN and reduces the part that is not copied
+ * (copies_layout.h). Afterwards the place of that part is free for copied data.
  */
 #include "src/collective/copies.h"
 #include "kernels/copies_layout.h"
@@ -36,7 +41,7 @@ struct copies {
     symwin_comm *comm;
     const struct sw_call *call;
     const struct sw_kernel_args *args;
-    const char *name; /* the public one's name, for errors */
+    const char *name; /* of the public call, for errors */
     int captured;
     struct sw_copies_layout layout;
     CUstream side;
@@ -67,7 +72,7 @@ void sw_copies_release(symwin_comm *comm)
 {
     struct sw_copies *copies = &comm->copies;
 
-    /* A call that was queued in part may have a sum that no stream of the caller's waits for. */
+    /* If a call was queued in part, perhaps no stream of the caller waits for its sum. */
     if (copies->loose)
         sw_drop(sw_drv.cuStreamSynchronize(copies->side), "cuStreamSynchronize");
     if (copies->side != NULL)
@@ -81,7 +86,7 @@ void sw_copies_release(symwin_comm *comm)
     *copies = (struct sw_copies){0};
 }
 
-/* Those of a communicator that has none yet, because its ranks share a device. */
+/* For a communicator without streams yet, because its ranks share a device. */
 static symwin_status create_late(symwin_comm *comm, const char *call)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -100,7 +105,7 @@ static symwin_status create_late(symwin_comm *comm, const char *call)
     return status;
 }
 
-/* Whether the side stream of captures is free for the capture that the caller's stream is in. */
+/* Whether the side stream for captures is free for the caller's capture. */
 static symwin_status check_capture(const symwin_comm *comm, const char *call)
 {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -121,7 +126,7 @@ static symwin_status check_capture(const symwin_comm *comm, const char *call)
 
 /* ---- one call ---- */
 
-/* A kernel of the call: what it is, its grid and stream; `first`: nothing of the call comes before it. */
+/* A kernel of the call. `first`: nothing of the call comes before it. */
 struct kernel {
     CUfunction function;
     uint32_t stage;
@@ -144,7 +149,7 @@ static symwin_status launch(const struct copies *p, const struct kernel *kernel)
         .blockDimZ = 1,
         .hStream = kernel->stream,
         .attrs = &early,
-        .numAttrs = kernel->first && p->call->early, /* the others come after copies */
+        .numAttrs = kernel->first && p->call->early, /* the others follow copies */
     };
     void *params[] = {&args};
 
@@ -178,7 +183,7 @@ static symwin_status launch_sum(const struct copies *p, enum sw_copies_stage sta
                                       .stream = p->side});
 }
 
-/* What comes next in `to` comes after what is in `from` so far. */
+/* record() and await() order what follows in stream `to` after what is in stream `from` so far. */
 static symwin_status record(const struct copies *p, CUevent event, CUstream from)
 {
     return sw_check(sw_drv.cuEventRecord(event, from), "%s: cuEventRecord", p->name);
@@ -194,7 +199,7 @@ static int peer_after(const struct copies *p, int step)
     return (p->args->rank + step) % p->args->nranks;
 }
 
-/* `bytes` at `from` to what is `at` bytes into the output of `peer`. */
+/* Copies `bytes` bytes at `from` to offset `at` in the output of `peer`. */
 static symwin_status push_to(const struct copies *p, int peer, CUdeviceptr from, uint64_t at,
                              size_t bytes)
 {
@@ -210,8 +215,9 @@ static symwin_status push_to(const struct copies *p, int peer, CUdeviceptr from,
 
 /* ---- the stages ---- */
 
-/* Bytes begin .. end - 1 of this rank's input for each peer's share, to where that peer's output keeps them until they
- * are added; to the peers `from` to `to` steps after this rank. */
+/* Copies bytes begin .. end - 1 of this rank's input for each peer's share to the place in that
+ * peer's output where they stay until they are added. For the peers `from` to `to` steps after this
+ * rank. */
 static symwin_status scatter(const struct copies *p, int from, int to, uint64_t begin, uint64_t end)
 {
     const struct sw_kernel_args *args = p->args;
@@ -229,7 +235,7 @@ static symwin_status scatter(const struct copies *p, int from, int to, uint64_t 
     return status;
 }
 
-/* The same of this rank's share, reduced, to its place. */
+/* The same for this rank's reduced share, to its final place. */
 static symwin_status gather(const struct copies *p, int from, int to, uint64_t begin, uint64_t end)
 {
     const struct sw_kernel_args *args = p->args;
@@ -243,7 +249,7 @@ static symwin_status gather(const struct copies *p, int from, int to, uint64_t b
     return status;
 }
 
-/* The sum of a chunk, beside what is in the caller's stream since the fork was recorded. */
+/* The sum of a chunk, parallel to the caller's stream from the recorded fork on. */
 static symwin_status sum_beside(const struct copies *p, int chunk)
 {
     const struct sw_copies *copies = &p->comm->copies;
@@ -256,7 +262,7 @@ static symwin_status sum_beside(const struct copies *p, int chunk)
     return status;
 }
 
-/* BEGIN, or in place the put. */
+/* BEGIN, or the put if in place. */
 static symwin_status queue_begin(const struct copies *p)
 {
     const struct sw_plan *plan = p->call->plan;
@@ -289,7 +295,7 @@ static symwin_status queue_scatter(const struct copies *p, int last)
     return status;
 }
 
-/* `mine`: bytes of this rank's share, of which the last ones in place may have fewer. */
+/* `mine`: bytes of this rank's share; in place the last shares may be shorter. */
 static symwin_status queue_gather(const struct copies *p, int last, uint64_t mine)
 {
     const uint64_t first = p->layout.first < p->layout.copied ? p->layout.first : 0;
@@ -311,7 +317,7 @@ static symwin_status queue_gather(const struct copies *p, int last, uint64_t min
     return status;
 }
 
-/* All behind the first. */
+/* All stages after the first. */
 static symwin_status queue_stages(const struct copies *p)
 {
     const struct sw_kernel_args *args = p->args;
@@ -329,8 +335,9 @@ static symwin_status queue_stages(const struct copies *p)
     return status == SYMWIN_OK ? launch_flags(p, SW_COPIES_END) : status;
 }
 
-/* The driver refused a part of the call, and the peers would wait for it. What a capture holds has not run and will
- * not, since the side stream has not joined or the caller knows. */
+/* The driver refused a part of the call, and the peers would wait for it. A capture is different:
+ * nothing of it has run, and nothing will, because the side stream has not joined, or because the
+ * caller sees the error. */
 static void abandon(const struct copies *p)
 {
     struct sw_copies *copies = &p->comm->copies;

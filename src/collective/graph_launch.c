@@ -1,17 +1,19 @@
-/* Launches through a graph of one kernel (SYMWIN_COMM_GRAPH_LAUNCH): the host needs less time for one (1.6 to 3.0 us
- * instead of 2.6 to 4.0), and the GPU begins later, since nothing in a graph begins before what is ahead has ended.
+/* Launches through a graph of one kernel (SYMWIN_COMM_GRAPH_LAUNCH). The host needs less time for a
+ * launch (1.6 to 3.0 us instead of 2.6 to 4.0), but the GPU begins later, because nothing in a
+ * graph begins before the work ahead has ended.
  *
- * There is one graph a communicator, which is instantiated and uploaded when that is created: later it might wait for
- * the device, where kernels wait for this rank's. Each call gives its node another kernel, grid and arguments. That
- * holds for launches that come later ("modifications only affect future launches of hGraphExec", CUDA's documentation
- * of cuGraphExecKernelNodeSetParams), so calls that are queued keep theirs.
+ * There is one graph per communicator. It is instantiated and uploaded when the communicator is
+ * created: later this might wait for the device, where kernels wait for this rank's kernel. Each
+ * call sets another kernel, grid and arguments in the graph's node. This affects only later
+ * launches ("modifications only affect future launches of hGraphExec", CUDA's documentation of
+ * cuGraphExecKernelNodeSetParams), so calls in the queue keep theirs.
  *
- * The node is captured: that needs no calls of the driver but those that captures of copies need too.
+ * The node is captured, because this needs only driver calls that captures of copies need too.
  */
 #include "kernels/kernel_args.h"
 #include "src/collective/collective.h"
 
-/* A kernel that every device has; what is captured never runs. */
+/* The kernel exists for every device. What is captured never runs. */
 static symwin_status capture_kernel(const symwin_comm *comm, CUstream stream, CUgraph *graph)
 {
     const struct sw_kernel *kernel = sw_kernels_get(
@@ -67,7 +69,7 @@ symwin_status sw_graph_launch_create(symwin_comm *comm)
 
     if ((comm->flags & SYMWIN_COMM_GRAPH_LAUNCH) == 0)
         return SYMWIN_OK;
-    /* While another thread captures for all. */
+    /* Another thread may be in a capture of global mode. */
     status = sw_check(sw_drv.cuThreadExchangeStreamCaptureMode(&mode),
                       "cuThreadExchangeStreamCaptureMode");
     if (status != SYMWIN_OK)
@@ -81,7 +83,7 @@ symwin_status sw_graph_launch_create(symwin_comm *comm)
     return status;
 }
 
-/* Launches that are under way keep what they need. */
+/* Launches in progress keep what they need. */
 void sw_graph_launch_release(symwin_comm *comm)
 {
     struct sw_graph_launch *g = &comm->graph_launch;

@@ -1,27 +1,28 @@
-/* The model: the time of a call by each algorithm, for choosing among them where nothing was
+/* The model: the time of a call by each algorithm, for selection among them if nothing was
  * measured (docs/tuning.md).
  *
- * Fitted to H200s with 2 and 4 ranks. A GB/s is a thousand bytes a microsecond. */
+ * Fitted to H200s with 2 and 4 ranks. Rates are in bytes per microsecond; 1 GB/s is 1000 of
+ * them. */
 #include "src/collective/table.h"
 
-#define HOP_US 1.3  /* from a rank's memory to a peer's, until the peer has seen it */
-#define PUT_US 5.0  /* of the two-shot put: its barriers */
-#define PEER_US 8.0 /* of the two-shot over windows for each peer: barriers, and loads that meet; */
-#define PEERS_US 6.0   /* for all of them, by kernels for the number of ranks */
-#define COPIES_US 12.0 /* of the copies: events and flags */
-#define COPY_US 7.0    /* and of each of them */
+#define HOP_US 1.3     /* from a rank's memory to a peer's, until the peer sees it */
+#define PUT_US 5.0     /* barriers of the two-shot put */
+#define PEER_US 8.0    /* two-shot over windows, per peer: barriers, and loads that meet */
+#define PEERS_US 6.0   /* the same for all peers, by kernels for this number of ranks */
+#define COPIES_US 12.0 /* copies: events and flags */
+#define COPY_US 7.0    /* per copy */
 #define COPY_BYTES_US 392e3
-#define LINK_BYTES_US 340e3    /* what a rank sends, or receives, in a microsecond */
-#define BULK_BYTES_US 300e3    /* by bulk copies */
-#define LOCAL_BYTES_US 1300e3  /* what it handles after that, */
-#define BESIDE_BYTES_US 3000e3 /* and meanwhile, where it does both at once */
-#define PUSH_BLOCK_US 16e3     /* and what a block of few does: of all that pushes, */
-#define PUSH_FEW_US 280e3      /* but all of them no more than this, */
-#define LOAD_BLOCK_US 66e3     /* the two-shot over windows, of what it reads and writes, */
-#define OWN_LOAD_BLOCK_US 92e3 /* the same by kernels for the number of ranks, */
-#define BULK_BLOCK_US 74e3     /* that by bulk copies, */
+#define LINK_BYTES_US 340e3    /* what a rank sends, or receives */
+#define BULK_BYTES_US 300e3    /* the same by bulk copies */
+#define LOCAL_BYTES_US 1300e3  /* what a rank handles after the transfer */
+#define BESIDE_BYTES_US 3000e3 /* what a rank handles during the transfer, if both overlap */
+#define PUSH_BLOCK_US 16e3     /* of one block, if a limit leaves few: algorithms that push, */
+#define PUSH_FEW_US 280e3      /* and all such blocks together; */
+#define LOAD_BLOCK_US 66e3     /* two-shot over windows, reads and writes; */
+#define OWN_LOAD_BLOCK_US 92e3 /* the same by kernels for this number of ranks; */
+#define BULK_BLOCK_US 74e3     /* the same by bulk copies; */
 #define SUM_BLOCK_US 63e3      /* and the sum between copies */
-#define BESIDE_BYTES (4 << 20) /* from which message on stages of pushes go on at once */
+#define BESIDE_BYTES (4 << 20) /* stages of pushes overlap from this message size on */
 
 static double least(double a, double b)
 {
@@ -45,7 +46,7 @@ static double push_rate(const struct sw_model *m)
     return m->most_blocks > 0 ? least(PUSH_FEW_US, m->most_blocks * PUSH_BLOCK_US) : LINK_BYTES_US;
 }
 
-/* What is pushed for a message: integers have flags beside them. */
+/* Bytes pushed for a message: integers have flags with them. */
 static double pushed(const struct sw_model *m)
 {
     return m->is_float ? (double)m->bytes : 2 * (double)m->bytes;
@@ -56,7 +57,7 @@ static double local_rate(const struct sw_model *m)
     return m->is_float && m->bytes >= BESIDE_BYTES ? BESIDE_BYTES_US : LOCAL_BYTES_US;
 }
 
-/* What crosses a rank's links each way where every byte goes as rarely as it can. */
+/* Bytes that cross a rank's links in each direction, if each byte crosses as rarely as possible. */
 static double both_ways(const struct sw_model *m)
 {
     return 2 * (m->nranks - 1.0) / m->nranks * (double)m->bytes;
@@ -113,7 +114,7 @@ double sw_model_bulk(const struct sw_model *m)
                 2 * (double)m->bytes / (blocks_of(m) * BULK_BLOCK_US));
 }
 
-/* Two chunks, the sums of which go beside a copy of one to one peer. */
+/* Two chunks; the sum of each overlaps a copy of one chunk to one peer. */
 double sw_model_copies(const struct sw_model *m)
 {
     const double n = m->nranks;

@@ -1,25 +1,28 @@
 /* The order of calls on a device.
  *
- * Calls on one communicator share an epoch and receive slots, so they run one after another: when the stream changes, the
- * new one first waits until all blocks of the calls so far have counted themselves. No event has to be recorded at every
- * call, and it does not matter whether the old stream still exists. Streams are told apart by their ids: a handle can be
- * that of a new stream, or each thread's own. Inside a stream capture the order becomes edges of the graph instead.
+ * Calls on one communicator share an epoch and receive slots, so they run one after another. When
+ * the stream changes, the new stream first waits until all blocks of the calls so far have counted
+ * themselves. So no event has to be recorded at every call, and the old stream may no longer exist.
+ * Streams are distinguished by their ids: a handle may be reused for a new stream, or may be the
+ * per-thread stream's. Inside a stream capture the order becomes edges of the graph instead.
  *
- * Calls of several communicators wait for peers on multiprocessors of one device. They may run beside each other where
- * all their blocks fit, one to a multiprocessor; where they do not, the later call comes after the earlier ones, on each
- * device, so that none waits for a peer whose place another holds. Calls that fit beside each other make a *generation*. A
- * call that does not fit begins the next one, and comes after all calls of the one before. docs/design.md has the proof.
+ * Calls of several communicators wait for peers while they occupy multiprocessors of one device.
+ * They may run in parallel if all their blocks fit, one per multiprocessor. Otherwise the later
+ * call comes after the earlier ones, on each device, so that no call waits for a peer that needs a
+ * multiprocessor held by another call. Calls that fit together make a *generation*. A call that
+ * does not fit begins the next generation, and comes after all calls of the previous one.
+ * docs/design.md has the proof.
  *
- * The counts lie in a page of device memory that stays until the last communicator of the device goes: a stream may
- * still wait for the count of one that has been destroyed. A count goes on from where its last owner left it, so such a
- * wait stays met.
+ * The counts are in a page of device memory that stays until the last communicator of the device is
+ * destroyed: a stream may still wait for the count of a destroyed one. A new owner continues a
+ * count where the last owner left it, so the condition of such a wait stays true.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/collective/order.h"
 
-enum { COUNT_BYTES = 128, COUNTS = 4096 }; /* each in a line of its own */
+enum { COUNT_BYTES = 128, COUNTS = 4096 }; /* each in its own cache line */
 
 struct page {
     struct page *next;
@@ -27,22 +30,23 @@ struct page {
     struct sw_memory memory; /* owned */
     int used;
     struct {
-        uint32_t value; /* what the word comes to, where it is not in use */
+        uint32_t value; /* value of the word in device memory while it is not in use */
         int taken;
     } counts[COUNTS];
 };
 
-/* The communicators whose calls are ordered: those of a device, or of one rank where ranks of the process share it. */
+/* The communicators whose calls are ordered: those of a device, or of one rank if ranks of this
+ * process share the device. */
 struct sw_order {
     struct sw_order *next;
     int device;
     uint64_t rank; /* a thread's number; 0: the device has one rank of this process */
     pthread_mutex_t mutex;
-    symwin_comm *comms;   /* with peers, by order_next */
-    unsigned in_use;      /* of them: those that have made a call */
-    unsigned sharers;     /* ranks on the device of the communicator that has the most there */
+    symwin_comm *comms;   /* those with peers, linked by order_next */
+    unsigned in_use;      /* how many of them have made a call */
+    unsigned sharers;     /* ranks on the device, of the communicator that has the most there */
     uint64_t generation;  /* of the last call outside captures */
-    CUgreenCtx partition; /* that its calls are in */
+    CUgreenCtx partition; /* of the calls in this generation */
 };
 
 static struct {
@@ -51,7 +55,7 @@ static struct {
     struct sw_order *orders;
 } all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static _Thread_local uint64_t thread_number; /* 0: none yet. No other thread gets the same */
+static _Thread_local uint64_t thread_number; /* 0: none yet. Unique to the thread */
 
 /* ---- counts, under the mutex of all ---- */
 
@@ -131,7 +135,8 @@ static void give_count(symwin_comm *comm)
 
 /* ---- which communicators ---- */
 
-/* Once ranks of this process share a device, each thread that creates communicators there is taken for a rank. */
+/* Once ranks of this process share a device, each thread that creates communicators there counts as
+ * a rank. */
 static uint64_t rank_number(const symwin_comm *comm)
 {
     static unsigned char shared[1024];
@@ -199,8 +204,9 @@ symwin_status sw_order_join(symwin_comm *comm)
     return status;
 }
 
-/* Takes the communicator out. A call of its that was aborted may not have come after those that it had to, and what came
- * after it still has to: so the next call of another communicator waits for all. */
+/* Removes the communicator. One of its calls may have been aborted before it waited for the calls
+ * that it had to follow, and later calls still have to follow them. So the next call of another
+ * communicator waits for all. */
 static void take_out(struct sw_order *order, symwin_comm *comm)
 {
     symwin_comm **at = &order->comms, *c;
@@ -243,20 +249,21 @@ void sw_order_leave(symwin_comm *comm)
     comm->order = NULL;
 }
 
-/* ---- room, in blocks: one takes a multiprocessor at most, so as many as there are multiprocessors fit ---- */
+/* ---- room, in blocks: a block takes one multiprocessor at most ---- */
 
 static unsigned larger(unsigned a, unsigned b)
 {
     return a > b ? a : b;
 }
 
-/* For this rank's calls, in a partition of so many multiprocessors. */
+/* For this rank's calls, in a partition of `multiprocessors`. */
 static unsigned room_of(const struct sw_order *order, unsigned multiprocessors)
 {
     return larger(multiprocessors / order->sharers, 1);
 }
 
-/* What is left of `room` beside the captured calls of the others that are in use, each at least `each`. */
+/* The part of `room` that the captured calls of the other communicators in use leave, each counted
+ * as at least `each`. */
 static unsigned left_of(const symwin_comm *comm, unsigned room, unsigned each)
 {
     uint64_t taken = 0;
@@ -277,7 +284,8 @@ static int others_have_captured(const symwin_comm *comm)
     return c != NULL;
 }
 
-/* A captured call runs whenever its graph is launched, so it leaves room for all others: it has an equal share. */
+/* A captured call runs whenever its graph is launched. So it leaves room for all others: it gets an
+ * equal share. */
 static unsigned most_blocks(const struct sw_turn *turn)
 {
     const struct sw_order *order = turn->comm->order;
@@ -309,7 +317,7 @@ unsigned sw_order_most_blocks(symwin_comm *comm)
     return most;
 }
 
-/* Whether the call fits beside those of the generation, and beside graphs. */
+/* Whether the call fits together with the calls of the generation and with graphs. */
 static int fits(const struct sw_turn *turn, unsigned room)
 {
     const symwin_comm *comm = turn->comm, *c;
@@ -335,7 +343,8 @@ static symwin_status wait_for(const struct sw_turn *turn, const symwin_comm *com
                     "%s: cuStreamWaitValue32", turn->call);
 }
 
-/* After the calls of other communicators in the generation before the call's. In one stream they are before it anyway. */
+/* The call waits for the calls of other communicators in the generation before its own. In the same
+ * stream they are before it anyway. */
 static symwin_status wait_for_others(struct sw_turn *turn)
 {
     const struct sw_order *order = turn->comm->order;
@@ -357,7 +366,7 @@ static symwin_status wait_for_others(struct sw_turn *turn)
     return status;
 }
 
-/* Of this communicator. */
+/* The call waits for the last call of this communicator. */
 static symwin_status wait_for_last(struct sw_turn *turn)
 {
     const symwin_comm *comm = turn->comm;
@@ -372,7 +381,7 @@ static symwin_status wait_for_last(struct sw_turn *turn)
 
 /* ---- inside captures ---- */
 
-/* What is remembered of a capture; the one that was seen first makes room for a new one. */
+/* The record of a capture. The oldest record is replaced if there is no free one. */
 static struct sw_captured *captured(symwin_comm *comm, cuuint64_t id)
 {
     struct sw_captured *c;
@@ -413,8 +422,8 @@ static symwin_status order_in_capture(const struct sw_turn *turn)
 
 /* ---- one call ---- */
 
-/* The multiprocessors of a stream: a green context has some of the device's. Only asked where the stream is another one
- * than before. */
+/* The multiprocessors of a stream: a green context has a part of the device's. Asks the driver only
+ * if the stream is not the previous call's. */
 static symwin_status find_partition(struct sw_turn *turn)
 {
     struct sw_seen *seen = &turn->comm->seen;
@@ -428,7 +437,7 @@ static symwin_status find_partition(struct sw_turn *turn)
     if (sw_drv.cuStreamGetGreenCtx == NULL || sw_drv.cuGreenCtxGetDevResource == NULL ||
         turn->stream == NULL || turn->stream == CU_STREAM_LEGACY ||
         turn->stream == CU_STREAM_PER_THREAD)
-        return SYMWIN_OK; /* these are the primary context's, which is current */
+        return SYMWIN_OK; /* these belong to the primary context, which is current */
     if (seen->id == 0 || seen->id != turn->stream_id) {
         *seen = (struct sw_seen){0};
         status = sw_check(sw_drv.cuStreamGetGreenCtx(turn->stream, &green),
@@ -448,7 +457,7 @@ static symwin_status find_partition(struct sw_turn *turn)
     return SYMWIN_OK;
 }
 
-/* A communicator that has never made a call takes nothing from the others. */
+/* A communicator that has never made a call takes no room from the others. */
 static void enter(struct sw_order *order, symwin_comm *comm)
 {
     pthread_mutex_lock(&order->mutex);
@@ -470,7 +479,7 @@ symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream
         "%s: cuStreamGetCaptureInfo", call);
     turn->captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
     if (status == SYMWIN_OK && !turn->captured &&
-        sw_drv.cuStreamGetId != NULL) /* it ends captures */
+        sw_drv.cuStreamGetId != NULL) /* the query would end a capture */
         status = sw_check(sw_drv.cuStreamGetId(stream, &turn->stream_id), "%s: cuStreamGetId",
                           call);
     if (status == SYMWIN_OK)
@@ -483,15 +492,16 @@ symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream
     return SYMWIN_OK;
 }
 
-/* Not where ranks share a device: blocks that wait would keep others from coming to theirs. Nor where max_blocks says what a
- * communicator may use, since two of its kernels would take twice that. */
+/* Not if ranks share a device: waiting blocks would keep others from reaching their own. Not if
+ * max_blocks limits what a communicator may use: two of its kernels would use twice that. */
 static int may_begin_early(const symwin_comm *comm)
 {
     return comm->ranks_on_device == 1 && comm->max_blocks == 0 &&
            sw_kernels_begin_early(comm->kernels);
 }
 
-/* With an early kernel, two of the communicator's are on the device at once: that takes room for both. */
+/* With an early kernel, two kernels of the communicator are on the device at once, and there must
+ * be room for both. */
 static void find_room(struct sw_turn *turn, unsigned blocks)
 {
     const symwin_comm *comm = turn->comm;
@@ -524,7 +534,7 @@ symwin_status sw_turn_order(struct sw_turn *turn, unsigned blocks)
     return status == SYMWIN_OK ? wait_for_last(turn) : status;
 }
 
-/* Those of the generation that ends now are what the next one comes after. */
+/* The next generation comes after the calls of the generation that ends now. */
 static void next_generation(struct sw_order *order)
 {
     symwin_comm *c;

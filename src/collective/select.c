@@ -1,30 +1,33 @@
-/* Which algorithm serves a call, and by which grid: what a table of measured choices says, or else what a
- * model of latency and bandwidth does. docs/tuning.md describes both.
+/* Selects the algorithm and the grid of a call: from a table of measured choices, otherwise by a
+ * model of latency and bandwidth. docs/tuning.md describes both.
  */
 #include "src/collective/select.h"
 
 enum {
     ONESHOT_MC_BYTES = 64 << 10,
-    ITEM_BYTES = 16, /* what a thread handles at a time, */
-    WORD_BYTES = 8,  /* and of a short message */
+    ITEM_BYTES = 16, /* of a message, handled by one thread at a time */
+    WORD_BYTES = 8,  /* the same in a short message */
     WARP = 32,
-    CONTROL_WARPS = 32, /* threads of a block that do no part of the message, if there are more */
-    LEAST_WORKERS = 64, /* of a block on a GPU; more where there would be too many blocks */
-    COPIES_STREAMS = 3, /* the caller's and the communicator's two */
-    ENOUGH_BLOCKS = 64, /* more make no algorithm much quicker */
-    LARGE_BYTES = 1 << 20,       /* of a message that feels it when there are fewer */
-    SHORT_BYTES = 64 << 10,      /* of a message that is quicker by words (H200s), */
-    SHORT_BLOCK_BYTES = 4 << 10, /* where blocks are not too few for a word a thread */
-    LONG_SHARE = 2 << 20,        /* of a rank, of one whose stages overlap (H200s) */
-    EMULATED_SHORT = 4 << 10, /* on the emulated driver, whose threads have several entries soon, */
+    /* threads of a block that do no part of the message, if the block has more */
+    CONTROL_THREADS = 32,
+    LEAST_WORKERS = 64,    /* of a block on a GPU; more if there would be too many blocks */
+    COPIES_STREAMS = 3,    /* the caller's and the communicator's two */
+    ENOUGH_BLOCKS = 64,    /* more make no algorithm much faster */
+    LARGE_BYTES = 1 << 20, /* a message of this size is slower with fewer blocks */
+    /* a message up to this size is faster with entries of one word (H200s), */
+    SHORT_BYTES = 64 << 10,
+    SHORT_BLOCK_BYTES = 4 << 10, /* if there are enough blocks for about one word a thread */
+    /* per rank: a message of this size is faster if its stages overlap (H200s) */
+    LONG_SHARE = 2 << 20,
+    EMULATED_SHORT = 4 << 10, /* on the emulated driver, whose threads soon have several entries */
     EMULATED_LONG = EMULATED_SHORT + ITEM_BYTES,
-    IN_PLACE_BYTES = 256 << 20,  /* of one that copies may serve in place (H200s), */
-    IN_PLACE_BYTES_2 = 512 << 20 /* and by two ranks */
+    IN_PLACE_BYTES = 256 << 20,  /* copies may serve a message of this size in place (H200s) */
+    IN_PLACE_BYTES_2 = 512 << 20 /* the same with two ranks */
 };
 
 /* ---- which algorithm ---- */
 
-/* Of a call, as tables and symwin-perf count: bytes of the larger buffer. */
+/* The size of a call as used by tables and symwin-perf: bytes of the larger buffer. */
 static size_t size_of(const struct sw_query *q)
 {
     return sw_collective_size(q->collective, q->comm->nranks, q->bytes);
@@ -43,7 +46,8 @@ static uint64_t round_bytes(const symwin_comm *comm, const struct sw_algorithm *
     return slots > 0 ? comm->slot_bytes * (uint64_t)slots : UINT64_MAX;
 }
 
-/* The limit to the blocks, where a large message feels it: 0, there is none. Tables are measured without. */
+/* The limit on the blocks if it slows this message; 0: it does not. Tables are measured without a
+ * limit. */
 static int few_blocks(const struct sw_query *q)
 {
     const int most = q->comm->max_blocks;
@@ -51,8 +55,8 @@ static int few_blocks(const struct sw_query *q)
     return most < ENOUGH_BLOCKS && q->bytes >= LARGE_BYTES ? most : 0;
 }
 
-/* Long messages have kernels of their own for some algorithms: where threads have several entries, so with few
- * blocks, of half again as many threads, shorter ones are long. */
+/* Some algorithms have their own kernels for long messages, in which threads have several entries.
+ * With few blocks, shorter messages are long. Such blocks have half again as many threads. */
 static int is_long(const struct sw_query *q)
 {
     const uint64_t blocks = (uint64_t)few_blocks(q);
@@ -65,10 +69,10 @@ static int is_long(const struct sw_query *q)
     return q->aligned && q->bytes >= least && q->bytes % ITEM_BYTES == 0;
 }
 
-/* Short messages of whole entries have kernels of their own for the one-shot. */
+/* The one-shot has its own kernels for short messages of whole entries. */
 static int is_short(const struct sw_query *q, const struct sw_algorithm *a)
 {
-    const uint64_t blocks = (uint64_t)q->comm->max_blocks; /* 0: as many as there are */
+    const uint64_t blocks = (uint64_t)q->comm->max_blocks; /* 0: no limit */
     const uint64_t most = sw_driver_is_emulated() ? EMULATED_SHORT : SHORT_BYTES;
 
     return a->words && q->bytes <= most && (blocks == 0 || q->bytes <= blocks * SHORT_BLOCK_BYTES);
@@ -94,7 +98,7 @@ static const struct sw_kernel *find(const struct sw_query *q, symwin_algo algo,
     return sw_kernels_get(q->comm->kernels, q->collective, algo, q->type, q->op, shape);
 }
 
-/* Whether an algorithm can serve the call, by which kernel; or what it lacks. */
+/* Whether an algorithm can serve the call, and with which kernel; otherwise what the call lacks. */
 static enum sw_service service_of(const struct sw_query *q, symwin_algo algo,
                                   const struct sw_kernel **kernel)
 {
@@ -123,7 +127,7 @@ double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     return sw_algorithm(SYMWIN_ALLREDUCE, algo)->model_us(&m);
 }
 
-/* Whether there is a kernel for this number of ranks and such a message. */
+/* Whether there is a kernel for this number of ranks and for such a message. */
 static int has_own(const struct sw_query *q, symwin_algo algo)
 {
     const struct sw_kernel *kernel = find(q, algo, shape_of(q, algo));
@@ -131,8 +135,8 @@ static int has_own(const struct sw_query *q, symwin_algo algo)
     return kernel != NULL && kernel->shape != SW_SHAPE_any;
 }
 
-/* Takes an algorithm that the caller has not asked for, if it may serve the call: copies want
- * hardware queues, which ranks that share a device may not have, and in place they are ahead of
+/* Takes an algorithm that the caller has not asked for, if it may serve the call. Copies need
+ * hardware queues, which ranks that share a device may not have. In place, copies are faster than
  * puts for the largest messages only. */
 static int take(const struct sw_query *q, symwin_algo algo, struct sw_plan *plan)
 {
@@ -149,8 +153,8 @@ static int take(const struct sw_query *q, symwin_algo algo, struct sw_plan *plan
     return 1;
 }
 
-/* Multicast was never measured: small messages that it serves go by it in one shot, large ones
- * in two. What is for small messages serves all. */
+/* Multicast was never measured: it serves small messages in one shot and large ones in two. The
+ * algorithm for small messages serves every call. */
 static void by_model(const struct sw_query *q, struct sw_plan *plan)
 {
     const struct sw_collective *c = &sw_collectives[q->collective];
@@ -180,8 +184,8 @@ static void by_model(const struct sw_query *q, struct sw_plan *plan)
         (void)take(q, c->large_multicast, plan);
 }
 
-/* Tables are measured without multicast: where a call could go by it, only a row that says so is for it. Nor are they
- * for large messages of few blocks in windows. */
+/* Tables are measured without multicast: if multicast could serve a call, only a row that names it
+ * applies. Tables also do not apply to large messages with few blocks in windows. */
 static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, struct sw_plan *plan)
 {
     const struct sw_kernel *multicast;
@@ -194,7 +198,7 @@ static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, str
     return take(q, row->algo, plan);
 }
 
-/* ---- what cannot be served ---- */
+/* ---- unsupported calls ---- */
 
 static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_service lacking)
 {
@@ -231,7 +235,7 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
             SYMWIN_UNSUPPORTED,
             "%s: copies needs three streams a rank, and ranks that share a device have %d of "
             "them; set CUDA_DEVICE_MAX_CONNECTIONS to three times the number of ranks "
-            "(32 at most) before CUDA starts, or use fewer ranks a device",
+            "(32 at most) before CUDA starts, or use fewer ranks per device",
             call, q->comm->streams_per_rank);
     case SW_SERVES:
         break;
@@ -241,8 +245,8 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
 
 /* ---- which grid ---- */
 
-/* Threads for the work, in small blocks where there are enough multiprocessors for them; or in blocks of
- * `asked_threads`, if not 0. */
+/* Threads for the work: in small blocks if there are enough multiprocessors for them, or in blocks
+ * of `asked_threads` if not 0. */
 static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm *a,
                              const struct sw_kernel *kernel, uint64_t most_blocks,
                              uint64_t asked_threads)
@@ -250,24 +254,24 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
     const uint64_t room = (uint64_t)kernel->threads;
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
     const uint64_t most = whole > 0 && whole < room ? whole : room;
-    const uint64_t control_warps = a->control_warps && most > CONTROL_WARPS ? CONTROL_WARPS : 0;
+    const uint64_t control = a->control_warps && most > CONTROL_THREADS ? CONTROL_THREADS : 0;
     const uint64_t size = kernel->shape == SW_SHAPE_short ? WORD_BYTES : ITEM_BYTES;
     const uint64_t items = (q->bytes + size - 1) / size;
-    uint64_t workers = control_warps > 0 && whole == 0 ? LEAST_WORKERS : most;
+    uint64_t workers = control > 0 && whole == 0 ? LEAST_WORKERS : most;
     uint64_t blocks;
 
-    while (workers + control_warps < most && (items + workers - 1) / workers > most_blocks)
+    while (workers + control < most && (items + workers - 1) / workers > most_blocks)
         workers *= 2;
-    if (workers + control_warps > most)
-        workers = most - control_warps;
+    if (workers + control > most)
+        workers = most - control;
     blocks = (items + workers - 1) / workers;
     return (struct sw_grid){.blocks = (unsigned)(blocks < most_blocks ? blocks : most_blocks),
-                            .threads = (unsigned)(workers + control_warps)};
+                            .threads = (unsigned)(workers + control)};
 }
 
-/* Enough blocks for the work, at most one a multiprocessor, which is more than the links need, or as a table
- * says; and never more than the device holds beside those of the other ranks on it: blocks that wait for
- * blocks which cannot start would wait for ever. */
+/* Enough blocks for the work: at most one per multiprocessor, which is more than the links need, or
+ * as many as a table says. Never more than the device can hold together with the other ranks'
+ * blocks there: blocks that wait for blocks which cannot start would wait for ever. */
 static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm *a,
                              const struct sw_kernel *kernel, const struct sw_grid *measured,
                              const struct sw_grid *asked, struct sw_grid *grid)
@@ -286,7 +290,7 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: %u ranks share device %d, and the %u multiprocessors of the stream's context hold "
-            "%u blocks of this kernel at a time; use fewer ranks a device, or a larger context",
+            "%u blocks of this kernel at a time; use fewer ranks per device, or a larger context",
             sw_collectives[q->collective].call, sharers, comm->device, part, resident);
     if (asked->blocks > fit)
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -320,7 +324,7 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
     return SYMWIN_OK;
 }
 
-/* Copies in place begin with a two-shot put. Tables have nothing of its grid. */
+/* Copies in place begin with a two-shot put. Tables do not cover its grid. */
 static symwin_status plan_put(const struct sw_query *q, const struct sw_grid *asked,
                               struct sw_plan *plan)
 {

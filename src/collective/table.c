@@ -10,7 +10,7 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
                              .needs = SW_NEEDS_WINDOWS,
                              .model_us = sw_model_loads,
-                             /* As quick as any more, up to these (H200s). */
+                             /* As fast as any number between these two (H200s). */
                              .own_blocks = 8,
                              .own_below = 24},
     [SYMWIN_ALGO_ONESHOT_MC] = {.chosen = SW_NEVER_CHOSEN,
@@ -37,7 +37,7 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_COPIES] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_STREAMS,
                             .chosen = SW_CHOSEN,
                             .model_us = sw_model_copies,
-                            .most_blocks = 64, /* for the sums beside them (H200s) */
+                            .most_blocks = 64, /* for the sums between copies (H200s) */
                             .queue = sw_copies_queue},
     [SYMWIN_ALGO_TWOSHOT_BULK] = {.needs = SW_NEEDS_WINDOWS | SW_NEEDS_KERNEL,
                                   .chosen = SW_CHOSEN_FEW_BLOCKS,

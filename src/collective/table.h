@@ -1,38 +1,37 @@
 /* The table of collectives: what each one is, and what its algorithms need. Calls, selection,
- * tables of measured choices, loading of kernels and symwin-perf read it, so that a new
- * collective is a row, a kernel file and a public call. */
+ * tables of measured choices, loading of kernels and symwin-perf read it, so a new collective is a
+ * row, a kernel file and a public call. */
 #ifndef SYMWIN_COLLECTIVE_TABLE_H
 #define SYMWIN_COLLECTIVE_TABLE_H
 
 #include "src/collective/kernel_table.h"
 
-/* What an algorithm needs, as bits; and what it lacks for a call, in the order in which that is
- * looked for. */
+/* What an algorithm needs, as bits. Also what a call lacks for it, checked in this order. */
 enum sw_service {
     SW_SERVES = 0,
     SW_NEEDS_ALGORITHM = 1, /* the collective does not have it */
     SW_NEEDS_WINDOWS = 2,   /* both buffers in windows, at offsets that are equal on all ranks */
     SW_NEEDS_MULTICAST = 4,
-    SW_NEEDS_KERNEL = 8, /* of its own, for this type and operation: it was compiled for sm_90 */
+    SW_NEEDS_KERNEL = 8, /* a kernel for this type and operation: it was compiled for sm_90 */
     SW_NEEDS_TWO_BUFFERS = 16,
-    SW_NEEDS_STREAMS = 32 /* the caller's and the communicator's two, at the same time */
+    SW_NEEDS_STREAMS = 32 /* the caller's and the communicator's two run at the same time */
 };
 
-/* What the time of a call depends on, by the model. */
+/* What the time of a call depends on in the model. */
 struct sw_model {
     int nranks;
-    size_t bytes; /* that a rank passes: count elements */
+    size_t bytes; /* passed by one rank: of `count` elements */
     int is_float;
-    int most_blocks; /* a limit that the message feels; 0: none */
-    int own_loads;   /* loads over windows go by a kernel for the number of ranks */
+    int most_blocks; /* a limit that slows the message; 0: none */
+    int own_loads;   /* loads over windows use a kernel for this number of ranks */
 };
 
-/* Whether a collective has an algorithm, and whether the model may choose it. */
+/* Whether a collective has an algorithm, and whether the model may select it. */
 enum sw_chosen {
     SW_ABSENT,
     SW_NEVER_CHOSEN,
     SW_CHOSEN,
-    SW_CHOSEN_FEW_BLOCKS /* where a limit leaves few */
+    SW_CHOSEN_FEW_BLOCKS /* only if a limit leaves few blocks */
 };
 
 struct sw_call;
@@ -41,36 +40,40 @@ enum { SW_ANY_RANKS = -1 };
 
 struct sw_algorithm {
     enum sw_chosen chosen;
-    unsigned needs;                               /* enum sw_service */
-    double (*model_us)(const struct sw_model *m); /* NULL: was never measured */
-    /* Whose kernels serve types that have no pattern to spare; AUTO: its own do. */
+    unsigned needs;                               /* bits of enum sw_service */
+    double (*model_us)(const struct sw_model *m); /* NULL: never measured */
+    /* The algorithm whose kernels serve types without a spare pattern; AUTO: its own kernels do. */
     symwin_algo integers;
-    int control_warps;    /* the last warp of its blocks does no part of the message (push.cuh) */
-    int round_slots;      /* half slots of a round; SW_ANY_RANKS: one for each rank; 0: no matter */
-    int shared;           /* its blocks take all the shared memory that they can */
-    int words;            /* there are kernels for short messages, by words */
-    int long_ranks;       /* whose kernels for long messages there are, or SW_ANY_RANKS; 0: none */
-    unsigned most_blocks; /* more gain nothing; 0: they do */
-    unsigned own_blocks, own_below; /* by a kernel for the number of ranks, of a limit in between */
-    /* Queues a call that is more than one launch, and that counts one block; NULL: it is one. */
+    int control_warps; /* the last warp of a block only exchanges control words (push.cuh) */
+    /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
+    int round_slots;
+    int shared; /* its blocks use the maximum of shared memory */
+    int words;  /* has kernels for short messages, with entries of one word */
+    /* number of ranks with kernels for long messages, or SW_ANY_RANKS; 0: none */
+    int long_ranks;
+    unsigned most_blocks; /* more are not faster; 0: more are */
+    /* With a kernel for this number of ranks, a limit between these two becomes own_blocks. */
+    unsigned own_blocks, own_below;
+    /* Queues a call that takes several launches and that counts one block; NULL: one launch. */
     symwin_status (*queue)(const struct sw_call *call);
 };
 
 struct sw_collective {
     const char *call; /* "symwin_allreduce" */
-    int reduces;      /* else there is one kernel for all types, which moves bytes */
+    int reduces;      /* otherwise there is one kernel for all types, which moves bytes */
     int has_root;
     int in_each, out_each; /* a rank's input, or output, has `count` elements for each rank */
-    int crossings;         /* of a link, by each byte of the larger buffer: times (n - 1) / n */
-    int uses_windows;      /* registered buffers become windows for it */
-    symwin_algo small;     /* what serves every call */
-    /* Where there is multicast: for small messages, and for those that `small` would not get. AUTO:
-     * none. */
+    /* each byte of the larger buffer crosses a link this often, times (n - 1) / n */
+    int crossings;
+    int uses_windows;  /* registered buffers become windows for it */
+    symwin_algo small; /* serves every call */
+    /* With multicast: for small messages, and for messages for which `small` would not be selected.
+     * AUTO: none. */
     symwin_algo small_multicast, large_multicast;
-    const struct sw_algorithm *algos; /* by symwin_algo, SW_ALGOS of them */
+    const struct sw_algorithm *algos; /* indexed by symwin_algo; SW_ALGOS elements */
 };
 
-extern const struct sw_collective sw_collectives[SW_COLLECTIVES]; /* by symwin_collective */
+extern const struct sw_collective sw_collectives[SW_COLLECTIVES]; /* indexed by symwin_collective */
 
 static inline const struct sw_algorithm *sw_algorithm(symwin_collective collective,
                                                       symwin_algo algo)
@@ -88,7 +91,7 @@ static inline int sw_algo_needs(symwin_collective collective, symwin_algo algo, 
     return (sw_algorithm(collective, algo)->needs & what) != 0;
 }
 
-/* The size of a call, as tables of measured choices and symwin-perf count: bytes of the larger
+/* The size of a call, as used by tables of measured choices and symwin-perf: bytes of the larger
  * buffer. `bytes`: of `count` elements. */
 static inline size_t sw_collective_size(symwin_collective collective, int nranks, size_t bytes)
 {
@@ -97,7 +100,7 @@ static inline size_t sw_collective_size(symwin_collective collective, int nranks
     return c->in_each || c->out_each ? bytes * (size_t)nranks : bytes;
 }
 
-/* Others are integers, which have no pattern of bits to spare: pushes carry flags beside them. */
+/* All other types are integers. They have no spare bit pattern, so pushes send flags with them. */
 static inline int sw_type_is_float(symwin_type type)
 {
     return type <= SYMWIN_F8E5M2;

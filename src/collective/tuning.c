@@ -1,7 +1,9 @@
-/* Tables of measured choices: which file, what a line may say, and the row that applies to a message.
+/* Tables of measured choices: which file, what a line may contain, and the row that applies to a
+ * message.
  *
- * A communicator keeps the rows of its own GPUs and number of ranks, sorted by key and size; docs/tuning.md
- * has the form of the file. Nothing is believed: a wrong file fails the creation of the communicator.
+ * A communicator keeps the rows for its own GPUs and number of ranks, sorted by key and size;
+ * docs/tuning.md describes the format. Everything is checked: a wrong file fails the creation of
+ * the communicator.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +17,15 @@
 
 #define VARIABLE "SYMWIN_TUNING"
 #define COLUMNS "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads"
-#define COLUMNS_OF_OLD "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads" /* allreduce */
+/* allreduce only */
+#define COLUMNS_OF_OLD "gpu,nranks,width,kind,registered,bytes,algo,blocks,threads"
 
 enum {
     FIELDS = 10,
     MOST_FILE_BYTES = 1 << 20,
     MOST_LINE_BYTES = 255,
     WIDTHS = 4,            /* 1, 2, 4 and 8 bytes */
-    KEYS = WIDTHS * 2 * 2, /* of a collective: kinds; registered or not */
+    KEYS = WIDTHS * 2 * 2, /* per collective: kinds; registered or not */
     LISTS = SW_COLLECTIVES * KEYS
 };
 
@@ -32,10 +35,10 @@ struct row {
 };
 
 struct sw_tuning {
-    struct row *rows; /* owned; those of a list together, the smallest first */
+    struct row *rows; /* owned; those of a list are contiguous, the smallest first */
     int count, room;
     struct {
-        int first, end; /* places in `rows` */
+        int first, end; /* indices in `rows` */
     } lists[LISTS];
     uint64_t hash;
 };
@@ -53,7 +56,7 @@ struct reader {
     const char *gpu;
     int nranks;
     int line;
-    int fields; /* of a row; 0: no line has named the columns yet */
+    int fields; /* per row; 0: no line has named the columns yet */
 };
 
 static int field_is(const struct field *field, const char *word)
@@ -61,7 +64,7 @@ static int field_is(const struct field *field, const char *word)
     return strlen(word) == field->length && memcmp(word, field->at, field->length) == 0;
 }
 
-/* The name of the file comes last: a long one may be cut on the way to other ranks. */
+/* The name of the file comes last, because a long text may be cut on the way to other ranks. */
 static symwin_status bad(const struct reader *r, const char *column, const struct field *field,
                          const char *want)
 {
@@ -80,7 +83,7 @@ static symwin_status bad_line(const struct reader *r, const char *what)
                    r->call, r->line, what, r->name);
 }
 
-/* A number of least to most; 0: it is none. */
+/* Parses a number from `least` to `most`; returns 0 if the field is not one. */
 static int number(const struct field *field, uint64_t least, uint64_t most, uint64_t *out)
 {
     uint64_t value = 0;
@@ -198,7 +201,7 @@ static symwin_status keep(const struct reader *r, struct sw_tuning *t, const str
     return SYMWIN_OK;
 }
 
-/* A file whose columns do not name a collective is about all-reduces. */
+/* If the columns of a file do not include a collective, the file is for all-reduces. */
 static symwin_status parse_row(const struct reader *r, const char *text, size_t length,
                                struct sw_tuning *t)
 {
@@ -256,7 +259,7 @@ static symwin_status read_lines(struct reader *r, const char *text, size_t bytes
             return bad_line(r, "is no text");
         if (length == 0 || line[0] == '#')
             continue;
-        if (line_is(line, length, COLUMNS)) /* again where files were put together */
+        if (line_is(line, length, COLUMNS)) /* repeated if files were concatenated */
             r->fields = FIELDS;
         else if (line_is(line, length, COLUMNS_OF_OLD))
             r->fields = FIELDS - 1;
@@ -285,7 +288,8 @@ static void hash_word(uint64_t *hash, uint64_t word)
     *hash ^= *hash >> 29;
 }
 
-/* A width that was not measured goes as the next larger one of its kind, or the next smaller. */
+/* A width that was not measured uses the rows of the next larger width of its kind, otherwise of
+ * the next smaller one. */
 static void fill_gaps(struct sw_tuning *t)
 {
     int first, key, step;
@@ -362,7 +366,7 @@ static symwin_status unreadable(const char *call, const char *path, const char *
                    call, why, path);
 }
 
-/* All of an open file; *out is owned by the caller also where this fails. */
+/* Reads all of an open file. The caller owns *out, also if this fails. */
 static symwin_status slurp(const char *call, const char *path, int fd, char **out, size_t *bytes)
 {
     struct stat file;
@@ -399,7 +403,7 @@ static symwin_status open_file(const char *call, const char *path, const char *g
     symwin_status status;
     int fd;
 
-    do /* what is no file may not be there to be waited for */
+    do /* O_NONBLOCK: opening a FIFO must not wait for a writer */
         fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
@@ -452,7 +456,8 @@ symwin_status sw_tuning_introduce(symwin_comm *comm, const char *call,
     return SYMWIN_OK;
 }
 
-/* Ranks with different rows would choose apart. Nothing is measured for GPUs of several kinds. */
+/* Ranks with different rows would select differently. There are no measurements for GPUs of several
+ * kinds. */
 symwin_status sw_tuning_agree(symwin_comm *comm, const char *call, int at)
 {
     const uint64_t *first = &comm->ballots[0].values[at];
@@ -491,7 +496,7 @@ const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *t, symwin_col
     list = list_of(collective, __builtin_ctzl(symwin_type_bytes(type)), sw_type_is_float(type),
                    registered);
     low = t->lists[list].first;
-    high = t->lists[list].end - 1; /* the last row also serves what is larger */
+    high = t->lists[list].end - 1; /* the last row also serves larger calls */
     if (low > high)
         return NULL;
     while (low < high) {

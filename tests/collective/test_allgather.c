@@ -1,6 +1,6 @@
-/* The all-gather: bytes of every kind come to every rank, whole and nothing beside them, from any
- * memory, in place or not, in graphs, and among all-reduces of the same communicator; what is wrong
- * with a call is said. Also runs on GPUs (gpu_allgather.t). */
+/* The all-gather: all bytes of any value reach every rank, and nothing else is written; from any
+ * memory, in place or not, in graphs, and between all-reduces of the same communicator. Errors in
+ * the arguments of a call are reported. Also runs on GPUs (gpu_allgather.t). */
 #include "processes.h"
 
 enum { MOST = 8, ROOM = 1 << 17, GUARD = 64, SLOT = 512, REPLAYS = 5 };
@@ -25,7 +25,7 @@ struct rank {
 struct gather {
     symwin_type type;
     uint64_t count;
-    size_t in, out; /* where in the rank's memory */
+    size_t in, out; /* offsets in the rank's memory */
     int in_place;
     unsigned seed;
 };
@@ -37,7 +37,7 @@ static uint32_t mix(uint32_t x)
     return x ^ x >> 16;
 }
 
-/* Byte `i` of a rank's input: words of all zeros and of all ones are among them. */
+/* Byte `i` of a rank's input. There are words of all zeros and of all ones. */
 static unsigned char byte_of(unsigned seed, int rank, size_t i)
 {
     const uint32_t word = mix(seed * 31u + (uint32_t)rank * 7919u + (uint32_t)(i / 8) * 104729u);
@@ -57,7 +57,7 @@ static unsigned char *input_of(const struct rank *r, const struct gather *g)
     return g->in_place ? r->out + g->out + (size_t)r->rank * bytes_of(g) : r->in + g->in;
 }
 
-/* Fills the output with another byte, with a guard on either side, and the input. */
+/* Fills the output and a guard on each side with another byte, then the input. */
 static void prepare(const struct rank *r, const struct gather *g)
 {
     const size_t bytes = bytes_of(g), all = bytes * (size_t)r->nranks;
@@ -70,7 +70,7 @@ static void prepare(const struct rank *r, const struct gather *g)
     host_must(host_copy(r->device, input_of(r, g), r->host, bytes), "fill");
 }
 
-/* How many bytes are wrong, the guards' and the input's included. */
+/* Number of wrong bytes, including the guards and the input. */
 static size_t differences(const struct rank *r, const struct gather *g)
 {
     const size_t bytes = bytes_of(g), all = bytes * (size_t)r->nranks;
@@ -115,7 +115,8 @@ static void gather(const struct rank *r, const struct gather *g, struct processe
 
 /* ---- what is gathered ------------------------------------------------------------------------ */
 
-/* Around what the kernel knows: word, entry, round (of SLOT / 8 entries), and some rounds. */
+/* Sizes around the kernel's limits: word, entry, round (of SLOT / 8 entries), and several
+ * rounds. */
 static void matrix(struct processes *p, struct rank *r)
 {
     static const symwin_type types[] = {SYMWIN_U8, SYMWIN_BF16, SYMWIN_F32, SYMWIN_F64};
@@ -142,7 +143,7 @@ static void matrix(struct processes *p, struct rank *r)
             "no elements", r->rank);
 }
 
-/* A window changes nothing. */
+/* Windows make no difference. */
 static void in_windows(struct processes *p, struct rank *r)
 {
     unsigned char *const plain[] = {r->in, r->out};
@@ -169,8 +170,8 @@ static void in_windows(struct processes *p, struct rank *r)
 
 /* ---- among all-reduces ----------------------------------------------------------------------- */
 
-/* Calls in flight in two streams, whose rounds and epochs follow each other: every second one is an
- * all-reduce, by one algorithm or another, of one word whose sum is known. */
+/* Calls in flight in two streams, with consecutive rounds and epochs. Every second one is an
+ * all-reduce of one word with a known sum, by various algorithms. */
 static void alternate(struct processes *p, struct rank *r)
 {
     static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT_PUSH,
@@ -239,7 +240,7 @@ static CUgraphExec capture(const struct rank *r, const struct gather *g, const s
     return exec;
 }
 
-/* Two calls and an all-reduce between them, replayed with other inputs. */
+/* Two calls with an all-reduce between them, replayed with other inputs. */
 static void graphs(struct processes *p, struct rank *r)
 {
     struct gather g = {SYMWIN_U8, 1001, GUARD + 3, GUARD + 5, 0, 0};
@@ -377,7 +378,7 @@ static void differs(struct processes *p, struct rank *r, const struct row *row)
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
 struct story {
-    const struct row *row; /* NULL: all that ends well */
+    const struct row *row; /* NULL: the cases that succeed */
 };
 
 static void open_rank(struct processes *p, struct rank *r, const struct row *row)
@@ -426,7 +427,7 @@ static void body(struct processes *p, int rank)
         alternate(p, &r);
         graphs(p, &r);
         arguments(p, &r);
-        alternate(p, &r); /* and the communicator still works */
+        alternate(p, &r); /* the communicator still works */
     }
     close_rank(p, &r);
 }

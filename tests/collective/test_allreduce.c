@@ -3,12 +3,8 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum {
-    THIN = 131,
-    RUNS = 8,
-    REPLAYED = 5,
-    LARGE = 1 << 18
-}; /* ranks; of 9, a call takes a second */
+/* REPLAYED: ranks. With 9 of them, a call takes a second. */
+enum { THIN = 131, RUNS = 8, REPLAYED = 5, LARGE = 1 << 18 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { THIN = 9, RUNS = 100, REPLAYED = 9, LARGE = 1 << 20 };
 #else
@@ -23,7 +19,7 @@ int main(void)
 
     harness_fork();
     harness_start();
-    if (harness_processes > 0) { /* tests/collective/test_allreduce_processes.t */
+    if (harness_processes > 0) { /* started by tests/collective/test_allreduce_processes.t */
         allreduce_matrix(harness_processes, few, 3 * THIN);
         allreduce_shapes(harness_processes, LARGE);
         allreduce_long(harness_processes);
@@ -37,7 +33,7 @@ int main(void)
     allreduce_matrix(3, some, 5 * THIN);
     allreduce_matrix(4, few, THIN);
     allreduce_matrix(8, some, 3 * THIN);
-    allreduce_matrix(16, some, 11 * THIN); /* two ranks a device */
+    allreduce_matrix(16, some, 11 * THIN); /* two ranks per device */
     allreduce_shapes(1, 100000);
     allreduce_shapes(4, LARGE);
     allreduce_long(2);

@@ -6,7 +6,7 @@
 #include "kernel_team.h"
 #include "src/driver/driver.h"
 
-/* To ThreadSanitizer 72 ranks are nothing that 17 are not, and take it many times as long. */
+/* Under ThreadSanitizer, 72 ranks test nothing more than 17 do, and take many times as long. */
 #if defined(__SANITIZE_THREAD__)
 enum { MOST_RANKS = 17 };
 #else

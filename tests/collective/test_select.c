@@ -1,11 +1,12 @@
-/* What is chosen: by the model alone, and for calls on a communicator by rows, the model and what was asked for.
+/* What is selected: by the model alone; and for calls on a communicator, from rows, the model and
+ * the caller's options.
  */
 #include "harness.h"
 #include "src/collective/select.h"
 
 #define KIB ((size_t)1 << 10)
 
-/* On the emulated driver, at most: threads of a block, and blocks of a large message. */
+/* Limits on the emulated driver: threads of a block, and blocks of a large message. */
 #if defined(__SANITIZE_THREAD__)
 #define ROOM 40
 #define MOST 2
@@ -14,11 +15,11 @@
 #define MOST 32
 #endif
 
-/* Blocks for so many bytes, of which a thread handles some at a time. */
+/* Blocks for `bytes`, of which a thread handles `size` at a time. */
 #define FITTING(bytes, size) (((bytes) + (size) * (ROOM - 32) - 1) / ((size) * (ROOM - 32)))
 #define BLOCKS(bytes, size) (FITTING(bytes, size) < MOST ? FITTING(bytes, size) : MOST)
 
-/* What has the least of the model's time. */
+/* The algorithm with the shortest time in the model. */
 static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
 {
     static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
@@ -43,7 +44,7 @@ static void prefers(int nranks, size_t bytes, int is_float, int windows, symwin_
            got == want ? "" : ", not ", got == want ? "" : symwin_algo_name(got));
 }
 
-/* What was measured on H200s, and the crossings between them. */
+/* What was measured on H200s, and the crossings between these results. */
 static void measured(void)
 {
     prefers(2, 8, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
@@ -72,7 +73,7 @@ static void others(void)
     prefers(8, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
     prefers(4096, 8, 1, 0, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(4096, 64 * KIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
-    /* Flags: pushes carry twice the bytes. */
+    /* With flags, pushes carry twice the bytes. */
     prefers(2, 512 * KIB, 0, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(2, (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 32 * (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
@@ -81,12 +82,21 @@ static void others(void)
            "flags cost as much whatever the type");
 }
 
-/* With few blocks. Two H200s took with bulk copies 114 us for 16 MiB by 4 blocks and 225 for 64 MiB by 8, where loads
- * took 118 and 292, and by kernels for two ranks 100 and 215; copies 147 and 292, and 760 for 256 MiB by 16 and 211
- * for 64 MiB by 32, where loads took 843 and 220; and loads 62.5 for 16 MiB by 16 and 59.7 by 32, where puts took 66.7
- * and 61.9. Four took by their kernels for loads 15.0 us for 1 MiB by 4 blocks and 12.7 by 16, where pushes took 29.7 and
- * 12.1; 47 for 8 MiB by 24 and 400 for 64 MiB by 4, where pushes took 54 and copies 508; and 1288 for 256 MiB by 8 and 1293
- * by 16, where copies took 1496 and 1237. */
+/* With few blocks. Measured on H200s, in us; "own" are loads by kernels for that number of ranks:
+ *
+ *   GPUs  size     blocks  loads  own loads  bulk  copies  pushes  puts
+ *   2     16 MiB    4      118    100        114   147
+ *   2     64 MiB    8      292    215        225   292
+ *   2     256 MiB  16      843                     760
+ *   2     64 MiB   32      220                     211
+ *   2     16 MiB   16      62.5                                    66.7
+ *   2     16 MiB   32      59.7                                    61.9
+ *   4     1 MiB     4             15.0                     29.7
+ *   4     1 MiB    16             12.7                     12.1
+ *   4     8 MiB    24             47                       54
+ *   4     64 MiB    4             400              508
+ *   4     256 MiB   8             1288             1496
+ *   4     256 MiB  16             1293             1237 */
 static void few_blocks(void)
 {
     static const struct {
@@ -129,7 +139,7 @@ static void few_blocks(void)
     }
 }
 
-/* Once an algorithm is left for the next one it does not come back. */
+/* With growing size, an algorithm that was left for the next one is not selected again. */
 static void crosses_once(int nranks)
 {
     symwin_algo last = SYMWIN_ALGO_ONESHOT_SENTINEL;
@@ -152,7 +162,7 @@ enum { RANKS = 2, BYTES = 8 << 20, LARGE = 512 << 20 };
 
 struct place {
     symwin_comm *comm;
-    unsigned char *window, *plain; /* of as many bytes each */
+    unsigned char *window, *plain; /* of `bytes` bytes each */
     size_t bytes;
     int rank;
 };
@@ -161,11 +171,11 @@ static const struct ask {
     const char *name;
     size_t count;
     symwin_type type;
-    int plain;    /* out lies in no window */
-    int in_place; /* else in is the first half, out the second */
+    int plain;    /* out is in no window */
+    int in_place; /* otherwise in is the first half, out the second */
     symwin_allreduce_options options;
     symwin_algo algo;
-    int blocks, threads; /* 0: whatever */
+    int blocks, threads; /* 0: any */
     int measured;
 } asks[] = {
     {"a row", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
@@ -250,7 +260,7 @@ static const struct ask {
     {"fewer threads", 4096, SYMWIN_F32, 0, 0, {.threads = 31}, SYMWIN_ALGO_TWOSHOT_PUSH, 3, 32, 1},
 };
 
-/* The same rows, where windows have multicast. */
+/* The same rows, with multicast in windows. */
 static const struct ask multicast_asks[] = {
     {"a row without multicast", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_ONESHOT_MC, 0, 0, 0},
     {"one with multicast", 16, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_MC, 0, 0, 1},
@@ -278,7 +288,8 @@ static const struct ask few_asks[] = {
     {"no window", MIB, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 8, 32, 1},
 };
 
-/* The same rows, on a communicator that may use 16 blocks: loads are no quicker by more than 8. */
+/* The same rows, on a communicator that may use 16 blocks: loads are not faster with more than
+ * 8. */
 static const struct ask some_asks[] = {
     {"some blocks",
      MIB,
@@ -312,14 +323,14 @@ static const struct ask some_asks[] = {
      0},
 };
 
-/* Messages of hundreds of megabytes, of which no row says anything: they are not made. */
+/* Messages of hundreds of megabytes, for which there is no row. They are queried, not sent. */
 static const struct ask large_asks[] = {
     {"copies", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
     {"as large, in place", 64 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
     {"the largest, in place", 128 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
 };
 
-/* By two ranks that share a device, where the caller has not asked for copies they are not chosen. */
+/* Two ranks that share a device: copies are selected only if the caller asks for them. */
 static const struct ask shared_asks[] = {
     {"a shared device", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
     {"copies, asked for",
@@ -384,8 +395,8 @@ static void asked(const struct place *p, const struct ask *a)
            info.measured ? ", measured" : "", status == SYMWIN_OK ? "" : symwin_last_error());
 }
 
-/* What is asked for is what runs: the digests of two algorithms differ, so a rank that asks for what the
- * other one was told agrees with it. */
+/* The call runs what the query reports. The digests of two algorithms differ, so the call succeeds
+ * only if rank 0, with AUTO, runs what rank 1 asks for. */
 static void runs(const struct place *p)
 {
     struct CUstream_st *stream = NULL;
@@ -455,7 +466,8 @@ static void calls(struct harness_team *team, int rank, void *arg)
     close_place(&p);
 }
 
-/* A row asks for more blocks than there are: it gets as many as fit beside the other rank's, and no more fit. */
+/* A row asks for more blocks than exist: it gets as many as fit beside the other rank's, and one
+ * more does not fit. */
 static void fits(const struct place *p)
 {
     symwin_allreduce_options options = {.size = sizeof options};
@@ -476,14 +488,14 @@ static void fits(const struct place *p)
                 SYMWIN_UNSUPPORTED, "fit on device 0 beside the other ranks'");
 }
 
-/* Questions alone, to a communicator with these flags and this limit. */
+/* Queries on a communicator with these flags and this limit. */
 struct questions {
     unsigned flags;
     int max_blocks;
     size_t bytes; /* of the window */
     const struct ask *asks;
     size_t count;
-    int one_device; /* for both ranks */
+    int one_device; /* both ranks are on one device */
 };
 
 static void answers(struct harness_team *team, int rank, void *arg)

@@ -1,5 +1,5 @@
-/* Tables of measured choices: every way in which a file can be wrong, which row applies to a message, and
- * when two tables count as the same. */
+/* Tables of measured choices: every way in which a file can be wrong, which row applies to a
+ * message, and when two tables count as equal. */
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -166,7 +166,7 @@ static void looks_up(void)
     finds(t, SYMWIN_BF16, 0, 64, SYMWIN_ALGO_AUTO, 0);
 }
 
-/* Rows of one collective are for no other. */
+/* Rows of one collective do not apply to another. */
 static void collectives(void)
 {
     static const char text[] = NAMED "allgather,A GPU,4,4,float,0,512,oneshot,3,96\n"
@@ -239,7 +239,7 @@ static void compares(void)
 
 /* ---- among ranks ---- */
 
-/* What three ranks say: of which GPU, with which rows. */
+/* Runs sw_tuning_agree() on the ballots of three ranks. */
 static symwin_status agree(const uint64_t gpus[3], const uint64_t rows[3], int *kept)
 {
     struct sw_ballot ballots[3] = {{0}};
