@@ -505,6 +505,8 @@ static void open_rank(struct processes *p, struct rank *r, const struct row *row
 {
     const int late = row != NULL && row->oddity == LATE;
     const symwin_comm_options options = {.size = sizeof options,
+                                         /* Through a graph of one kernel, which was another's. */
+                                         .flags = r->nranks == 5 ? SYMWIN_COMM_GRAPH_LAUNCH : 0,
                                          .timeout_ms = WAIT_MS,
                                          .kernel_timeout_ms = late ? 100 : WAIT_MS,
                                          .slot_bytes = SLOT};
