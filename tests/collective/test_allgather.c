@@ -405,6 +405,11 @@ static void arguments(struct processes *p, struct rank *r)
             "symwin_allgather: in");
     refused(r, symwin_allgather(r->comm, in, out, UINT64_MAX / 2, SYMWIN_F32, stream),
             SYMWIN_INVALID, "symwin_allgather: count is 9223372036854775807");
+    refused(r,
+            symwin_allgather(r->comm, in, out,
+                             r->nranks > 1 ? UINT64_MAX / 16 : UINT64_MAX / 16 + 1, SYMWIN_F64,
+                             stream),
+            SYMWIN_INVALID, "symwin_allgather: count is 11529215046068469");
     refused(r, symwin_allgather(r->comm, out + own + 4, out, 16, SYMWIN_F32, stream),
             SYMWIN_INVALID, "overlap in part");
     options.algo = SYMWIN_ALGO_TWOSHOT;

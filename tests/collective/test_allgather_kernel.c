@@ -229,6 +229,45 @@ static void test_ranks(int nranks, size_t slot_bytes)
     team_close(&team);
 }
 
+/* ---- failures -------------------------------------------------------------------------------- */
+
+static int output_is_untouched(const struct team *team, const struct call *c, int rank)
+{
+    const size_t all = c->bytes * (size_t)team->nranks;
+    unsigned char *data = job_alloc(all);
+    size_t i;
+
+    team_read(team, rank, place_of(team, c, rank).out, data, all);
+    for (i = 0; i < all && data[i] == JOB_PATTERN; i++)
+        ;
+    free(data);
+    return i == all;
+}
+
+/* A kernel that begins after a failure sends nothing and receives nothing. */
+static void test_after_a_failure(void)
+{
+    const struct call c = {700, 10, 1};
+    struct sw_comm_state state;
+    struct team team;
+
+    team_open(&team, 2, 2, 0, 64, 1 << 16);
+    tap_ok(run(&team, &c), "a call before the failure");
+    prepare(&team, &c, 0);
+    state = team_state(&team, 0);
+    state.failed = SW_FAILED(SW_KERNEL_ABORTED, 1, state.epoch);
+    team_write(&team, 0, 0, &state, sizeof state);
+    launch(&team, &c, 0);
+    team_wait(&team, 0);
+    TAP_EQ("it moves no epoch", team_state(&team, 0).epoch, state.epoch);
+    TAP_EQ("it leaves no block behind", team_state(&team, 0).arrived, 0);
+    TAP_EQ("it counts its blocks", team_state(&team, 0).done - state.done,
+           place_of(&team, &c, 0).grid);
+    tap_ok(slots_are_empty(&team, 1), "it sends nothing");
+    tap_ok(output_is_untouched(&team, &c, 0), "it writes nothing");
+    team_close(&team);
+}
+
 int main(void)
 {
     static const int counts[] = {1, 2, 3, 4, 5, 8, 9, 17, 72};
@@ -243,6 +282,7 @@ int main(void)
     for (i = 0; i < COUNT_OF(counts) && counts[i] <= MOST_RANKS; i++)
         test_ranks(counts[i], 64);
     test_ranks(3, 16); /* rounds of two words */
+    test_after_a_failure();
     TAP_EQ("nothing left behind", sw_emu_live_objects(), 0);
     return tap_done();
 }

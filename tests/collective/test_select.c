@@ -203,7 +203,7 @@ static const struct ask {
      0,
      {.algo = SYMWIN_ALGO_ONESHOT},
      SYMWIN_ALGO_ONESHOT,
-     0,
+     BLOCKS(16384, 16),
      64,
      0},
     {"a short message",
