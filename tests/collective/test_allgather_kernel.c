@@ -13,13 +13,14 @@
 
 enum { GUARD = 32, WORD = 8, ENTRY = 16 };
 
-/* To ThreadSanitizer 72 ranks are nothing that 17 are not, and take it many times as long. */
+/* To ThreadSanitizer 72 ranks are nothing that 17 are not, and take it many times as long. THREADS
+ * is the limit of a block in the emulated driver (kernels/emu_image.cc). */
 #if defined(__SANITIZE_THREAD__)
-enum { MOST_RANKS = 17, THIN = 3 };
+enum { MOST_RANKS = 17, THIN = 3, THREADS = 40 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { MOST_RANKS = 72, THIN = 2 };
+enum { MOST_RANKS = 72, THIN = 2, THREADS = 64 };
 #else
-enum { MOST_RANKS = 72, THIN = 1 };
+enum { MOST_RANKS = 72, THIN = 1, THREADS = 64 };
 #endif
 
 /* A call; rank r's buffers and grid follow from it. */
@@ -63,7 +64,7 @@ static struct place place_of(const struct team *team, const struct call *c, int 
     struct place at = {.in = team->input + GUARD,
                        .out = team->output + GUARD,
                        .grid = 1 + random % 3,
-                       .block = 1 + random / 4 % 64};
+                       .block = 1 + random / 4 % THREADS};
 
     at.in += random / 256 % 16;
     at.out += random / 4096 % 16;
