@@ -4,7 +4,7 @@
  * SW_KERNEL_NAME(collective, algo, type, op, ranks, shape). The words are the short names of
  * symwin.h's SYMWIN_COLLECTIVE_LIST, SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but
  * that `sum` is for averages too, and `other` for all that is neither: args.op says what it is.
- * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; choice.c
+ * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; select.c
  * looks): any, aligned, whole, short or long. What is asked for most so has kernels without the
  * code that it does not need; what is asked for least shares one, since each takes a third of a
  * millisecond to load when a communicator is created (H200). All take one struct sw_kernel_args by

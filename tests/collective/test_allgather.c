@@ -143,7 +143,31 @@ static void matrix(struct processes *p, struct rank *r)
             "no elements", r->rank);
 }
 
-/* Windows make no difference. */
+static void refused(const struct rank *r, symwin_status status, symwin_status want,
+                    const char *words)
+{
+    must_be(status == want && host_error_has(words), words, r->rank);
+}
+
+/* The output has to fit with all ranks' parts. Nothing is launched. */
+static void past_a_window(const struct rank *r)
+{
+    const uint64_t count = 4096 / (uint64_t)r->nranks;
+    symwin_window *window;
+    char words[160];
+
+    host_must(symwin_window_register(r->comm, r->out, 4096, 0, &window), "register");
+    snprintf(words, sizeof words,
+             "symwin_allgather: %llu elements (%llu bytes) at out pass the end of its window, "
+             "which has 4096",
+             (unsigned long long)(count + 1) * (unsigned long long)r->nranks,
+             (unsigned long long)(count + 1) * (unsigned long long)r->nranks);
+    refused(r, symwin_allgather(r->comm, r->in, r->out, count + 1, SYMWIN_U8, r->streams[0]),
+            SYMWIN_INVALID, words);
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+}
+
+/* A window changes nothing, nor does it that some ranks' buffers lie in one. */
 static void in_windows(struct processes *p, struct rank *r)
 {
     unsigned char *const plain[] = {r->in, r->out};
@@ -153,11 +177,21 @@ static void in_windows(struct processes *p, struct rank *r)
 
     r->in = host_alloc(r->device, ROOM);
     r->out = host_alloc(r->device, ROOM);
+    past_a_window(r);
     host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
     host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");
-    for (i = 0; i < 2; i++) {
-        g.in_place = i;
+    for (i = 0; i < 4; i++) {
+        unsigned char *const in = r->in, *const out = r->out;
+
+        if (i >= 2 && r->rank % 2 != 0) {
+            r->in = plain[0];
+            r->out = plain[1];
+        }
+        g.in_place = i % 2;
+        g.seed = 5 + (unsigned)i;
         gather(r, &g, p);
+        r->in = in;
+        r->out = out;
     }
     host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
     host_must(symwin_window_deregister(r->comm, windows[1]), "deregister");
@@ -166,6 +200,82 @@ static void in_windows(struct processes *p, struct rank *r)
     host_must(symwin_mem_free(r->out), "symwin_mem_free");
     r->in = plain[0];
     r->out = plain[1];
+}
+
+/* ---- what one rank knows alone ---------------------------------------------------------------- */
+
+/* Where a rank's buffers lie, whether it works in place, and its grid are its own affair. */
+static void each_its_own(struct processes *p, struct rank *r)
+{
+    unsigned seed = 500;
+    int i;
+
+    for (i = 0; i < 24; i++) {
+        const uint32_t random = mix((uint32_t)(i * 16 + r->rank));
+        const symwin_collective_options options = {.size = sizeof options,
+                                                   .blocks = 1 + (int)(random % 3),
+                                                   .threads = 1 + (int)(random / 4 % 40)};
+        const struct gather g = {.type = SYMWIN_U8,
+                                 .count = 1 + mix((uint32_t)i) % 1500,
+                                 .in = GUARD + random / 1024 % 16,
+                                 .out = GUARD + random / 16384 % 16,
+                                 .in_place = random / 262144 % 2 != 0,
+                                 .seed = seed + (unsigned)i};
+
+        if (i % THIN != 0)
+            continue;
+        prepare(r, &g);
+        processes_barrier(p);
+        host_must(symwin_allgather_with(r->comm, input_of(r, &g), r->out + g.out, g.count, g.type,
+                                        &options, r->streams[0]),
+                  "symwin_allgather_with");
+        wait_for(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        must_be(differences(r, &g) == 0, "ranks that have only the bytes in common", r->rank);
+    }
+}
+
+/* Captured on this rank alone, and never launched. */
+static void captured(const struct rank *r, const struct gather *g)
+{
+    CUgraph graph = NULL;
+    struct sw_scope scope;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(call(r, g, 0), "a captured call");
+    host_must_cuda(sw_drv.cuStreamEndCapture(r->streams[0], &graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* Buffers are registered on one rank, which waits for nobody because of that, in a capture or not:
+ * the others' buffers are not. */
+static void registered(struct processes *p, struct rank *r)
+{
+    struct gather g = {SYMWIN_I64, 99, GUARD, GUARD, 0, 600};
+    symwin_registration *in = NULL, *out = NULL;
+    symwin_comm_info before, after;
+
+    host_must(symwin_comm_query(r->comm, &before), "symwin_comm_query");
+    if (r->rank == 0) {
+        host_must(symwin_register(r->comm, r->in, ROOM, &in), "symwin_register");
+        host_must(symwin_register(r->comm, r->out, ROOM, &out), "symwin_register");
+    }
+    gather(r, &g, p);
+    g.in_place = 1;
+    g.seed++;
+    gather(r, &g, p);
+    if (r->rank == 0)
+        captured(r, &g);
+    host_must(symwin_comm_query(r->comm, &after), "symwin_comm_query");
+    must_be(after.windows == before.windows && after.allocations == before.allocations,
+            "no window is made", r->rank);
+    if (r->rank == 0) {
+        host_must(symwin_deregister(r->comm, in), "symwin_deregister");
+        host_must(symwin_deregister(r->comm, out), "symwin_deregister");
+    }
 }
 
 /* ---- among all-reduces ----------------------------------------------------------------------- */
@@ -271,12 +381,6 @@ static void graphs(struct processes *p, struct rank *r)
 
 /* ---- what is wrong --------------------------------------------------------------------------- */
 
-static void refused(const struct rank *r, symwin_status status, symwin_status want,
-                    const char *words)
-{
-    must_be(status == want && host_error_has(words), words, r->rank);
-}
-
 /* Nothing is launched, so no other rank has to call. */
 static void arguments(struct processes *p, struct rank *r)
 {
@@ -302,6 +406,11 @@ static void arguments(struct processes *p, struct rank *r)
             "symwin_allgather: in");
     refused(r, symwin_allgather(r->comm, in, out, UINT64_MAX / 2, SYMWIN_F32, stream),
             SYMWIN_INVALID, "symwin_allgather: count is 9223372036854775807");
+    refused(r,
+            symwin_allgather(r->comm, in, out,
+                             r->nranks > 1 ? UINT64_MAX / 16 : UINT64_MAX / 16 + 1, SYMWIN_F64,
+                             stream),
+            SYMWIN_INVALID, "symwin_allgather: count is 11529215046068469");
     refused(r, symwin_allgather(r->comm, out + own + 4, out, 16, SYMWIN_F32, stream),
             SYMWIN_INVALID, "overlap in part");
     options.algo = SYMWIN_ALGO_TWOSHOT;
@@ -325,7 +434,7 @@ static void arguments(struct processes *p, struct rank *r)
 
 /* ---- calls that differ, and ranks that are late ---------------------------------------------- */
 
-enum oddity { SAME, COLLECTIVE, COUNT, TYPE, LATE };
+enum oddity { SAME, COLLECTIVE, COUNT, TYPE, LATE, LEAVES, ABORTS };
 
 static const struct row {
     const char *name;
@@ -345,6 +454,9 @@ static const struct row {
     {"another type of that size", 3, 1, TYPE, SYMWIN_MISMATCH,
      "type differs: rank 1 passed f32, rank 0 passed u32"},
     {"a late rank", 3, 1, LATE, SYMWIN_TIMEOUT, "waited 100 ms for rank 1"},
+    {"a rank that leaves", 3, 2, LEAVES, SYMWIN_PEER_LOST,
+     "rank 2 has destroyed its communicator|waited for it in collective 1"},
+    {"a rank that aborts", 3, 1, ABORTS, SYMWIN_ABORTED, "rank 1"},
 };
 
 static symwin_status odd_call(const struct rank *r, enum oddity oddity)
@@ -364,9 +476,23 @@ static void differs(struct processes *p, struct rank *r, const struct row *row)
     symwin_status status;
 
     processes_barrier(p);
+    if (odd && row->oddity == LEAVES) {
+        symwin_comm_destroy(r->comm);
+        r->comm = NULL;
+        processes_barrier(p);
+        processes_barrier(p);
+        return;
+    }
     if (odd && row->oddity == LATE)
         host_pause_ms(300);
-    host_must(odd_call(r, odd ? row->oddity : SAME), "a call");
+    if (odd && row->oddity == ABORTS) {
+        host_pause_ms(50); /* the others are in the call by then, or come to it later */
+        host_must(symwin_comm_abort(r->comm), "symwin_comm_abort");
+    } else if (row->oddity == ABORTS) {
+        (void)odd_call(r, SAME);
+    } else {
+        host_must(odd_call(r, odd ? row->oddity : SAME), "a call");
+    }
     processes_barrier(p);
     wait_for(r, 0);
     status = processes_note(p, r->rank, symwin_comm_check(r->comm));
@@ -385,6 +511,8 @@ static void open_rank(struct processes *p, struct rank *r, const struct row *row
 {
     const int late = row != NULL && row->oddity == LATE;
     const symwin_comm_options options = {.size = sizeof options,
+                                         /* Through a graph of one kernel, which was another's. */
+                                         .flags = r->nranks == 5 ? SYMWIN_COMM_GRAPH_LAUNCH : 0,
                                          .timeout_ms = WAIT_MS,
                                          .kernel_timeout_ms = late ? 100 : WAIT_MS,
                                          .slot_bytes = SLOT};
@@ -424,6 +552,8 @@ static void body(struct processes *p, int rank)
     } else {
         matrix(p, &r);
         in_windows(p, &r);
+        each_its_own(p, &r);
+        registered(p, &r);
         alternate(p, &r);
         graphs(p, &r);
         arguments(p, &r);
@@ -457,7 +587,7 @@ int main(void)
         struct story story = {&rows[i]};
 
         right = places_run(&places_all[0], rows[i].nranks, body, &story, &p);
-        for (r = 1; r < rows[i].nranks; r++)
+        for (r = 1; r < rows[i].nranks && rows[i].oddity < LEAVES; r++)
             right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
         tap_ok(right, "%s: %s", rows[i].name, p->rank[0].text);
         processes_free(p);

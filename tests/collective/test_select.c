@@ -213,7 +213,7 @@ static const struct ask {
      0,
      {.algo = SYMWIN_ALGO_ONESHOT},
      SYMWIN_ALGO_ONESHOT,
-     0,
+     BLOCKS(16384, 16),
      64,
      0},
     {"a short message",
@@ -263,6 +263,7 @@ static const struct ask {
 /* The same rows, with multicast in windows. */
 static const struct ask multicast_asks[] = {
     {"a row without multicast", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_ONESHOT_MC, 0, 0, 0},
+    {"a large one", MIB, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_MC, 0, 0, 0},
     {"one with multicast", 16, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_MC, 0, 0, 1},
     {"what multicast cannot reduce", 16, SYMWIN_F8E4M3, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
     {"no window", 16, SYMWIN_F32, 1, 0, {0}, SYMWIN_ALGO_ONESHOT, 1, 32, 1},
@@ -350,7 +351,10 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "symwin emulated GPU,2,4,float,1,64,twoshot,1,64\n"
                            "symwin emulated GPU,2,4,float,1,128,twoshot_push,3,64\n"
                            "symwin emulated GPU,2,8,float,0,128,oneshot,65536,1024\n"
-                           "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n";
+                           "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n"
+                           "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
+                           "allgather,symwin emulated GPU,2,4,float,0,64,oneshot,2,32\n"
+                           "allgather,symwin emulated GPU,2,4,float,0,4096,oneshot,3,64\n";
 
 static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags,
                        int device, int max_blocks, size_t bytes)
@@ -393,6 +397,35 @@ static void asked(const struct place *p, const struct ask *a)
            "rank %d: %s: %s, %d blocks of %d threads%s%s", p->rank, a->name,
            symwin_algo_name(info.algo), info.blocks, info.threads,
            info.measured ? ", measured" : "", status == SYMWIN_OK ? "" : symwin_last_error());
+}
+
+/* Rows for all-gathers go by the bytes of the output. */
+static void gathers(const struct place *p)
+{
+    static const struct {
+        uint64_t count;
+        symwin_type type;
+        int blocks, threads, measured;
+    } of[] = {{8, SYMWIN_F32, 1, 32, 1},
+              {9, SYMWIN_F32, 1, 64, 1},
+              {512, SYMWIN_F32, 3, 64, 1},
+              {1024, SYMWIN_BF16, 3, 64, 1},
+              {512, SYMWIN_I32, BLOCKS(2048, 16), 64, 0}};
+    size_t i;
+
+    for (i = 0; i < sizeof of / sizeof of[0]; i++) {
+        symwin_collective_info info = {SYMWIN_ALGO_AUTO, -1, -1, -1};
+
+        host_must(symwin_allgather_query(p->comm, p->plain, p->plain + MIB, of[i].count, of[i].type,
+                                         NULL, &info),
+                  "symwin_allgather_query");
+        tap_ok(info.algo == SYMWIN_ALGO_ONESHOT && info.blocks == of[i].blocks &&
+                   info.threads == (of[i].threads < ROOM ? of[i].threads : ROOM) &&
+                   info.measured == of[i].measured,
+               "rank %d: all-gather of %llu %s: %d blocks of %d threads%s", p->rank,
+               (unsigned long long)of[i].count, symwin_type_name(of[i].type), info.blocks,
+               info.threads, info.measured ? ", measured" : "");
+    }
 }
 
 /* The call runs what the query reports. The digests of two algorithms differ, so the call succeeds
@@ -461,6 +494,7 @@ static void calls(struct harness_team *team, int rank, void *arg)
     open_place(&p, team, rank, SYMWIN_COMM_NO_MULTICAST, rank, 0, BYTES);
     for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
         asked(&p, &asks[i]);
+    gathers(&p);
     runs(&p);
     refuses(&p);
     close_place(&p);

@@ -191,6 +191,16 @@ static void collectives(void)
     host_must(parse(NAMED "allgather,A GPU,4,4,float,0,512,oneshot,3,96\n", &t), "a table");
     finds(t, SYMWIN_F32, 0, 64, SYMWIN_ALGO_AUTO, 0);
     sw_tuning_close(t);
+    t = NULL;
+    host_must(parse(NAMED "allreduce,A GPU,4,8,float,0,512,oneshot,3,96\n"
+                          "allreduce,A GPU,4,8,integer,1,512,oneshot,3,96\n",
+                    &t),
+              "a table");
+    tap_ok(sw_tuning_find(t, SYMWIN_ALLGATHER, SYMWIN_F8E4M3, 0, 1) == NULL &&
+               sw_tuning_find(t, SYMWIN_ALLGATHER, SYMWIN_U8, 1, 1) == NULL &&
+               sw_tuning_find(t, SYMWIN_ALLGATHER, SYMWIN_F64, 0, 1) == NULL,
+           "gaps are filled within a collective");
+    sw_tuning_close(t);
 }
 
 /* ---- which are the same ---- */
