@@ -27,7 +27,7 @@
 #include "data.h"
 #include "kernel_args.h"
 #include "options.h"
-#include "own.h"
+#include "../own/own.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 enum { ABOUT_BYTES = 1024, SCRATCH_ALIGN = 256, EMULATED_THREADS = 64 };
 

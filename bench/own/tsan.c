@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define HAVE_TSAN 1

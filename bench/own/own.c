@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 enum { MOST_SOURCE = 4 << 20 };
 

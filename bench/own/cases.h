@@ -2,7 +2,7 @@
 #ifndef PERF_CASES_H
 #define PERF_CASES_H
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 /* What is called. */
 struct subject {

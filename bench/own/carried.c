@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 #include "src/collective/tables.h"
 
 extern const struct sw_table perf_tables[]; /* one; made by tools/embed.sh */

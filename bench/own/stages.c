@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 /* In the page's process. */
 #define PAGE_VARIABLE "SYMWIN_PERF_STAGE"

@@ -13,7 +13,7 @@
 #define PERF_OWN_H
 
 #include "../../emu/emu.h"
-#include "options.h"
+#include "../perf/options.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 void picture_csv(const struct stage_page *page, char *path, size_t bytes)
 {

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 enum { MOST_WORDS = 40, COMPILE_MS = 100000, SHOWN_LINES = 30 };
 
