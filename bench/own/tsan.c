@@ -53,6 +53,7 @@ int __tsan_get_report_data(void *report, const char **description, int *count, i
 int __tsan_get_report_mop(void *report, unsigned long index, int *tid, void **address, int *size,
                           int *write, int *atomic, void **trace, unsigned long trace_size);
 void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t bytes);
+extern const char __executable_start[], etext[]; /* the linker's: this program's code */
 void __tsan_on_report(void *report) __attribute__((visibility("default")));
 
 /* Memory that has a name: where all accesses to it are seen. The mutex is of those who give names. A report takes
@@ -133,12 +134,34 @@ static unsigned number_of(const unsigned char *digits, int count)
     return number;
 }
 
-/* The line of the kernel from which the access was made: the first that is in no header of ours. */
-static int is_line(const char *line)
+/* Whether the file of FILE:LINE has this ending. */
+static int ends_in(const char *line, const char *ending)
 {
-    return strstr(line, ".c") != NULL && strstr(line, "/include/") == NULL &&
-           strstr(line, ".cuh:") == NULL && strstr(line, "emu/") == NULL &&
-           strstr(line, "../") == NULL;
+    const char *colon = strrchr(line, ':');
+    const size_t length = strlen(ending);
+
+    return colon != NULL && (size_t)(colon - line) > length &&
+           memcmp(colon - length, ending, length) == 0;
+}
+
+/* A frame of the emulated driver: its files are linked into this program, and their folder is
+ * emu. A kernel in a folder named emu is in a module, or its file lies deeper in that folder. */
+static int is_driver(const char *pc, const char *line)
+{
+    const char *slash = strrchr(line, '/');
+
+    return pc >= __executable_start && pc < etext && slash != NULL && (size_t)(slash - line) >= 3 &&
+           memcmp(slash - 3, "emu", 3) == 0 && (slash - line == 3 || slash[-4] == '/');
+}
+
+/* Whether the frame gives the line of the kernel from which the access was made. Headers are
+ * skipped, so that the line is the one that calls them, and so is ThreadSanitizer's runtime, whose
+ * paths have "../". */
+static int is_line(const char *pc, const char *line)
+{
+    return (ends_in(line, ".cu") || ends_in(line, ".c") || ends_in(line, ".cc") ||
+            ends_in(line, ".cpp")) &&
+           strstr(line, "../") == NULL && !is_driver(pc, line);
 }
 
 /* Who, and where, by the trace. What is no kernel's is the caller's other use of the memory, in the stream. */
@@ -155,7 +178,7 @@ static void find_who(void **trace, struct access *a)
         ours |= strncmp(name, "symwin_perf_", 12) == 0;
         if (strncmp(name, "emu_digit_", 10) == 0 && found < EMU_TRAIL_DIGITS)
             digits[EMU_TRAIL_DIGITS - ++found] = (unsigned char)(name[10] - '0');
-        if (a->where[0] != '\0' || found > 0 || !is_line(line))
+        if (a->where[0] != '\0' || found > 0 || !is_line(trace[i], line))
             continue;
         slash = strrchr(line, '/');
         snprintf(a->where, sizeof a->where, " at %.140s", slash != NULL ? slash + 1 : line);
