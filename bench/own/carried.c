@@ -1,7 +1,8 @@
-/* The headers that a kernel includes, and the program that draws: symwin-perf carries what it was built with, so that
- * it needs no folder of its own to compile for it, and what it compiles goes with the emulated driver in it.
+/* The headers that a kernel includes, and the plotting program. symwin-perf embeds those that it
+ * was built with. So it needs no source folder, and what it compiles fits its emulated driver.
  *
- * One text: before each file a line that begins with the character 1 and has its path (Makefile: carried.txt).
+ * They are one text: before each file there is a line that begins with the character 1 and has the
+ * file's path (Makefile: carried.txt).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "../perf/perf.h"
 #include "src/collective/tables.h"
 
-extern const struct sw_table perf_tables[]; /* one; made by tools/embed.sh */
+extern const struct sw_table perf_tables[]; /* one entry; made by tools/embed.sh */
 
 enum { BEFORE_PATH = 1 };
 
@@ -31,7 +32,7 @@ static symwin_status failed(const char *path)
     return sw_fail(SYMWIN_DENIED, "%s cannot be written: %s", path, strerror(errno));
 }
 
-/* The folders on the way to a file. */
+/* Creates the folders of a path. */
 static void make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {

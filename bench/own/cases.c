@@ -1,10 +1,10 @@
-/* One call, and what came of it. */
+/* One call, and its outcome. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cases.h"
 
-/* Before and behind each message, a part of which is looked at. */
+/* AROUND: margin on both sides of a message, of which LOOKED_AT bytes are checked. */
 enum { AROUND = 1024, LOOKED_AT = 64, MARK = 0x5c };
 
 uint32_t random_next(uint64_t *state)
@@ -18,7 +18,7 @@ struct perf_data case_data(const struct rank *r, const struct own_case *c, uint3
     return (struct perf_data){r->job->nranks, (int32_t)c->type, (int32_t)c->op, seed};
 }
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static symwin_status plain(size_t bytes, unsigned char **out)
 {
@@ -44,7 +44,7 @@ static symwin_status window(struct rank *r, unsigned char *memory, size_t bytes,
     return status;
 }
 
-/* A kernel that does not ask for windows gets none, so that it cannot need them. */
+/* A kernel that does not ask for windows gets plain memory, so that it cannot depend on them. */
 symwin_status room_open(struct rank *r, const struct subject *subject, size_t bytes,
                         struct room *room)
 {
@@ -90,7 +90,7 @@ void room_close(struct rank *r, struct room *room)
     *room = (struct room){0};
 }
 
-/* ---- the call --------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 unsigned char *case_in(const struct room *room, const struct own_case *c)
 {
@@ -135,9 +135,9 @@ symwin_status case_fill(struct rank *r, const struct room *room, const struct ow
     return status == SYMWIN_OK ? fill(r, data, r->rank, 0, c->count, case_in(room, c)) : status;
 }
 
-/* ---- what came of it -------------------------------------------------------------------------- */
+/* ---- outcome --------------------------------------------------------------------------------- */
 
-/* Marks what is before and behind the output. */
+/* Marks the memory on both sides of the output. */
 static symwin_status mark(struct rank *r, const struct room *room, const struct own_case *c)
 {
     const CUdeviceptr out = (CUdeviceptr)(uintptr_t)case_out(room, c);
@@ -214,7 +214,7 @@ symwin_status outcome_meet(struct rank *r, struct outcome *outcome)
     return status;
 }
 
-/* The call on all ranks, on buffers that are ready. */
+/* Makes the call on all ranks; the buffers are ready. */
 static symwin_status call_alone(struct rank *r, const struct subject *subject,
                                 const struct room *room, const struct own_case *c)
 {
@@ -249,7 +249,7 @@ symwin_status case_try(struct rank *r, const struct subject *subject, const stru
     return status == SYMWIN_OK ? outcome_meet(r, outcome) : status;
 }
 
-/* ---- in words --------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 void case_print(const struct own_case *c, char text[CASE_TEXT])
 {
@@ -315,7 +315,7 @@ void outcome_print(const struct outcome *outcome, symwin_type type, char text[CA
 
     value_print(type, outcome->got, got);
     value_print(type, outcome->want, want);
-    if (outcome->got == (outcome->want ^ 1)) /* case_fill() made it so */
+    if (outcome->got == (outcome->want ^ 1)) /* the value of case_fill() */
         snprintf(got, sizeof got, "nothing, it was not written");
     if (outcome->gave_up > 0)
         snprintf(limit, sizeof limit, "; a wait of rank %d came to its limit",

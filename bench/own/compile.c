@@ -1,5 +1,6 @@
-/* A FILE.cu becomes modules: a shared object for the emulated driver, another for ThreadSanitizer, and code for a GPU.
- * Compilers run side by side, each in a process; what they say is shown where they fail.
+/* Compiles a FILE.cu to modules: a shared object for the emulated driver, another for
+ * ThreadSanitizer, and code for a GPU. The compilers run in parallel, each in a process. The output
+ * of one that fails is printed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@ enum { MOST_WORDS = 40, COMPILE_MS = 100000, SHOWN_LINES = 30 };
 
 const char own_sanitizer[] = PERF_SANITIZE;
 
-/* ---- the folder ------------------------------------------------------------------------------- */
+/* ---- the folder ------------------------------------------------------------------------------ */
 
 symwin_status compile_begin(char folder[256])
 {
@@ -66,9 +67,9 @@ void own_module_path(const char *folder, int k, enum own_module which, char *pat
     snprintf(path, bytes, "%s/%d.%s", folder, k, ends[which]);
 }
 
-/* ---- compilers -------------------------------------------------------------------------------- */
+/* ---- compilers ------------------------------------------------------------------------------- */
 
-/* Of words like "ccache g++" the first counts. */
+/* Only the first word counts, as in "ccache g++". */
 static int compiler_exists(const char *words)
 {
     char first[4096];
@@ -111,7 +112,7 @@ static symwin_status find_nvcc(char *out, size_t bytes)
         "CUDA_HOME, or SYMWIN_DRIVER=emu to go without a GPU");
 }
 
-/* ---- one compilation -------------------------------------------------------------------------- */
+/* ---- one compilation ------------------------------------------------------------------------- */
 
 struct job_of {
     enum own_module which;
@@ -122,7 +123,7 @@ struct job_of {
     int count;
     pid_t pid;
     int64_t begun, ended;
-    int status; /* of the process */
+    int status; /* the exit status */
 };
 
 static void word(struct job_of *job, const char *text)
@@ -131,7 +132,7 @@ static void word(struct job_of *job, const char *text)
         job->words[job->count++] = text;
 }
 
-/* With spaces between; kept in `room`. */
+/* Splits at spaces; `room` keeps the words. */
 static void split_words(struct job_of *job, const char *words, char *room, size_t bytes)
 {
     char *rest = room, *one;
@@ -141,7 +142,7 @@ static void split_words(struct job_of *job, const char *words, char *room, size_
         word(job, one);
 }
 
-/* What the emulated driver calls is put behind the kernel. */
+/* Adds the function that the emulated driver calls, after the kernel. */
 static symwin_status write_wrapper(struct job_of *job)
 {
     FILE *file = fopen(job->wrapper, "w");
@@ -156,8 +157,9 @@ static symwin_status write_wrapper(struct job_of *job)
     return wrong ? sw_fail(SYMWIN_DENIED, "%s cannot be written", job->wrapper) : SYMWIN_OK;
 }
 
-/* As the emulated driver's own kernels are compiled. For ThreadSanitizer without any optimisation: its reports name the
- * line of the kernel that called a function of the headers. */
+/* The same options as for the library's kernels on the emulated driver. For ThreadSanitizer
+ * without optimisation: a report then names the line of the kernel that called a function of the
+ * headers. */
 static void host_words(struct job_of *job, const char *cxx, const char *sanitizer, int race)
 {
     static const char *const words[] = {
@@ -258,7 +260,7 @@ static symwin_status start(struct job_of *job)
                : sw_fail(SYMWIN_NO_MEMORY, "%s: no process: %s", job->words[0], strerror(errno));
 }
 
-/* Its first lines. */
+/* Prints the first lines of the compiler's output. */
 static void show(const struct job_of *job)
 {
     FILE *file = fopen(job->said, "r");
@@ -294,7 +296,7 @@ static symwin_status judge(const struct job_of *job)
                        : "");
 }
 
-/* Of those that still run, how many. */
+/* Returns how many still run. */
 static int poll_jobs(struct job_of *jobs, int count)
 {
     int running = 0;
@@ -315,9 +317,9 @@ static int poll_jobs(struct job_of *jobs, int count)
     return running;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* ---- all jobs -------------------------------------------------------------------------------- */
 
-/* One that is there already is taken as it is. */
+/* Links a module that is already compiled. */
 static symwin_status link_image(const char *folder, int k, const struct own_source *source,
                                 unsigned wanted)
 {

@@ -1,4 +1,4 @@
-/* The words of --kernel and of SYMWIN_KERNEL_ABOUT. */
+/* Parses the argument of --kernel and the words of SYMWIN_KERNEL_ABOUT. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -10,9 +10,10 @@
 
 enum { MOST_SOURCE = 4 << 20 };
 
-/* ---- which kernels a source has --------------------------------------------------------------- */
+/* ---- which kernels a source has -------------------------------------------------------------- */
 
-/* Behind a comment, a string or a character that begins at `at`; `at` itself if none does. */
+/* The end of a comment, a string or a character constant that begins at `at`; `at` itself if none
+ * does. */
 static const char *behind_text(const char *at)
 {
     const char *end = at;
@@ -28,7 +29,7 @@ static const char *behind_text(const char *at)
     return *end == '\0' ? end : end + 1;
 }
 
-/* The next word or sign of C from `at` on, *length characters; NULL: none. */
+/* The next token of C from `at` on, *length characters long; NULL: none. */
 static const char *next_token(const char *at, size_t *length)
 {
     for (;;) {
@@ -48,8 +49,8 @@ static const char *next_token(const char *at, size_t *length)
     return *length > 0 ? at : NULL;
 }
 
-/* The names behind __global__: of each the last word before the parenthesis that is no attribute's. Writes them with
- * spaces before each; returns how many. */
+/* The names of the __global__ functions: the last identifier before a parenthesis that is not an
+ * attribute's. Writes them with a space before each; returns their number. */
 static int kernels_of(const char *text, char *names, size_t bytes)
 {
     size_t length, last_length = 0, used = 0;
@@ -97,7 +98,8 @@ static symwin_status read_text(const char *path, char **out)
     return SYMWIN_OK;
 }
 
-/* Whether a kernel of that name can be in the text: it is written there, or macros or other files may make it. */
+/* Whether the text can define a kernel of that name: the name is there, or macros or other files
+ * may make it. */
 static int may_be_in(const char *text, const char *name)
 {
     const size_t length = strlen(name);
@@ -114,7 +116,8 @@ static int may_be_in(const char *text, const char *name)
     return 0;
 }
 
-/* Without a name the only kernel is meant. A name that is not found may be made by a macro. */
+/* Without a name, the file's only kernel is taken. A name that is not found may come from a
+ * macro. */
 static symwin_status find_name(const char *argument, struct own_source *out)
 {
     char names[1024], *text;
@@ -144,7 +147,7 @@ static symwin_status find_name(const char *argument, struct own_source *out)
     return status;
 }
 
-/* ---- FILE[:NAME] ------------------------------------------------------------------------------ */
+/* ---- FILE[:NAME] ----------------------------------------------------------------------------- */
 
 static int ends_with(const char *text, const char *end)
 {
@@ -193,7 +196,7 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
                          argument);
 }
 
-/* ---- about ------------------------------------------------------------------------------------ */
+/* ---- SYMWIN_KERNEL_ABOUT --------------------------------------------------------------------- */
 
 #define TYPE_NAME(name, value, text, bytes) #text,
 #define NAME(name, value, text) #text,
@@ -220,7 +223,7 @@ static unsigned bits_of(const char *const *names, const char *list, size_t lengt
     return bits;
 }
 
-/* A number above zero; 0: it is none. */
+/* A positive number with an optional suffix; 0: it is not one. */
 static uint64_t number_of(const char *text, size_t length)
 {
     uint64_t value = 0;
@@ -233,7 +236,7 @@ static uint64_t number_of(const char *text, size_t length)
     return i == length ? value : 0;
 }
 
-/* Whether it is a word that there is, with a value that it can have. */
+/* Whether the word is known and its value valid. */
 static int take_word(struct own_about *about, const char *word, size_t length)
 {
     const char *equals = memchr(word, '=', length);
@@ -301,7 +304,7 @@ symwin_status own_about_parse(const char *name, const char *words, struct own_ab
     return SYMWIN_OK;
 }
 
-/* Adds to a text as much as there is room for. */
+/* Appends to a text; what does not fit is cut off. */
 static void add(char *text, size_t bytes, const char *format, ...)
 {
     const size_t used = strlen(text);

@@ -1,13 +1,13 @@
-/* Kernels of one's own: --kernel and --race. The files, from the top:
+/* Your own kernels: --kernel and --race. The files, from the caller down:
  *
- *   stages.c    what is done to them, each stage in a process of its own, which may die
- *   compile.c   a FILE.cu becomes a module for either driver; carried.c the headers that takes
- *   check.c     the check: line by line, each a property
- *   race.c      the hunt for missing synchronisation; tsan.c what ThreadSanitizer reports
- *   bursts.c    many calls in a row, with nobody waiting in between
- *   cases.c     one call, and what came of it
- *   module.c    a module loaded: what it says of itself, launches
- *   own.c       the words of --kernel and of SYMWIN_KERNEL_ABOUT
+ *   stages.c    the stages, each in its own process, so that a kernel can crash
+ *   compile.c   compiles a FILE.cu for either driver; carried.c holds the headers for that
+ *   check.c     the check: a line for each property
+ *   race.c      the hunt for missing synchronisation; tsan.c reads ThreadSanitizer's reports
+ *   bursts.c    many calls in a row without a wait between them
+ *   cases.c     one call and its outcome
+ *   module.c    a loaded module: its description, its launches
+ *   own.c       parses --kernel and SYMWIN_KERNEL_ABOUT
  */
 #ifndef PERF_OWN_H
 #define PERF_OWN_H
@@ -22,7 +22,7 @@
 struct rank;
 struct own_kernel;
 
-/* ---- own.c ------------------------------------------------------------------------------------ */
+/* ---- own.c ----------------------------------------------------------------------------------- */
 
 enum own_kind {
     OWN_SOURCE, /* .cu: for both drivers */
@@ -33,128 +33,129 @@ enum own_kind {
 struct own_source {
     enum own_kind kind;
     char path[4096];
-    char name[128]; /* of the kernel */
+    char name[128]; /* the kernel's */
 };
 
-/* What SYMWIN_KERNEL_ABOUT says. */
+/* The parsed words of SYMWIN_KERNEL_ABOUT. */
 struct own_about {
-    unsigned types, ops; /* bits, by symwin.h's lists */
-    uint64_t bytes;      /* of the longest message; 0: any */
+    unsigned types, ops; /* bit i: value i of symwin.h's list */
+    uint64_t bytes;      /* the longest message; 0: no limit */
     uint64_t multiple, align;
-    int ranks; /* 0: any */
+    int ranks; /* at most; 0: no limit */
     int windows, out_of_place, fixed, no_limit;
     int blocks, threads;
     size_t shared, scratch, slots;
 };
 
-/* What FILE[:NAME] means. */
+/* Parses FILE[:NAME], and finds the name in the file if none is given. */
 symwin_status own_source_find(const char *argument, struct own_source *out);
 
-/* Of what `words` do not name the default. */
+/* Words that are missing leave the defaults. */
 symwin_status own_about_parse(const char *name, const char *words, struct own_about *out);
 
-/* The same in words again: "f32 sum, in windows". */
+/* Prints it for a reader: "f32 sum, in windows". */
 void own_about_print(const struct own_about *about, char *text, size_t bytes);
 
-/* Why a kernel does not serve a call, NULL: it does. Buffers are aligned to `align` bytes. */
+/* What the kernel does not support in a call; NULL: it supports the call. Buffers are aligned to
+ * `align` bytes. */
 const char *own_refusal(const struct own_about *about, int nranks, symwin_type type, symwin_op op,
                         uint64_t count, int in_place, uint64_t align);
 
-/* ---- stages.c --------------------------------------------------------------------------------- */
+/* ---- stages.c -------------------------------------------------------------------------------- */
 
 enum stage { STAGE_CHECK = 1, STAGE_RACE, STAGE_TIME };
 
-/* What the process that a stage runs in is told, and what is known of it when it has died: in memory of both. */
+/* Shared memory of a stage's process and its parent. The parent writes the task; the process writes
+ * its progress, which the parent reports if the process dies. */
 struct stage_page {
-    uint64_t magic; /* of this layout, and of what both were built from */
+    uint64_t magic; /* identifies this layout and the carried headers of the build */
     enum stage stage;
-    int kernel; /* of --kernel's, -1: the library's algorithms */
+    int kernel; /* index of --kernel; -1: the library's algorithms */
     int kernels;
     int ranks;
-    int unrandomised; /* addresses, as ThreadSanitizer needs it */
-    int gpus;         /* of the machine; 0: the emulated driver is meant */
-    int from;         /* the line to begin with */
-    char driver[32];  /* as lines name it */
-    int seconds;      /* of the hunt */
-    uint64_t seed;    /* its first burst's */
-    char folder[256]; /* of the modules */
+    int unrandomised; /* no address randomisation: ThreadSanitizer needs that */
+    int gpus;         /* of the machine; 0: the emulated driver is used */
+    int from;         /* the first line to run */
+    char driver[32];  /* its name in the printed lines */
+    int seconds;      /* duration of the hunt */
+    uint64_t seed;    /* of the first burst */
+    char folder[256]; /* holds the modules */
     struct own_source sources[PERF_MOST_KERNELS];
-    struct own_about about[PERF_MOST_KERNELS]; /* as the check has found them; blocks 0: not yet */
+    struct own_about about[PERF_MOST_KERNELS]; /* read from the module; blocks 0: not yet */
 
-    _Atomic int64_t
-        since; /* when what it is doing began, by sw_now_ms(), 0: nothing that has a limit */
-    int line;  /* under way, -1: none yet; beyond the last: done */
+    /* when the current step began, by sw_now_ms(); 0: nothing with a limit */
+    _Atomic int64_t since;
+    int line; /* the one that runs; -1: none yet; beyond the last: done */
     char line_name[160];
     char doing[512];
-    char died[1024]; /* why it gives up */
-    int failed;      /* lines */
-    int fewer;       /* ranks that the kernel can have, where there were too many */
-    int told;        /* bit k: what kernel k says of itself has been printed */
+    char died[1024]; /* why the process gives up */
+    int failed;      /* lines that failed */
+    int fewer;       /* the kernel's maximum of ranks, if there were more */
+    int told;        /* bit k: the description of kernel k is printed */
 };
 
-/* In the process of a stage: the page; NULL in any other. */
+/* The page, in a stage's process; NULL in any other process. */
 struct stage_page *stage_page(void);
 
-/* All stages that the options ask for; the exit status. */
+/* Runs all stages that the options ask for. Returns the exit status. */
 int stages_run(char **argv, const struct perf_options *options);
 
-/* Says what is being done, so that the stages' parent knows where it ended. By rank 0. */
+/* Records what rank 0 is doing, so that the parent can report where the process died. */
 void stage_says(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Prints what a kernel says of itself, if nobody has yet. */
+/* Prints a kernel's description once. */
 void stage_about(const struct rank *r, const struct own_kernel *k);
 
-/* Why this process cannot go on, for its parent to say. */
+/* Records why this process gives up; its parent prints it. */
 void stage_died(const char *text);
 
-/* What a stage makes of the command line, and of the communicator under test. */
+/* Adapts the options, and those of the communicator under test, to the stage. */
 void stage_options(const struct stage_page *page, struct perf_options *options);
 void stage_comm(const struct stage_page *page, symwin_comm_options *options);
 
-/* Prints a line of the verdict. */
+/* Prints the result of a line; the text is printed if it failed. */
 void stage_line(int failed, int cases, const char *text);
 
-/* ---- compile.c, carried.c --------------------------------------------------------------------- */
+/* ---- compile.c, carried.c -------------------------------------------------------------------- */
 
 enum own_module { OWN_FOR_EMU, OWN_FOR_EMU_RACE, OWN_FOR_GPU, OWN_FOR_GPU_RACE, OWN_MODULES };
 
-/* Where the module of kernel `k` is. */
+/* The path of kernel k's module. */
 void own_module_path(const char *folder, int k, enum own_module which, char *path, size_t bytes);
 
-/* A folder in TMPDIR with the headers; and away with it. */
+/* Creates a folder in TMPDIR with the headers, and removes it. */
 symwin_status compile_begin(char folder[256]);
 void compile_end(const char *folder);
 
-/* Makes the modules, bit by bit of `wanted` (1 << own_module), of all kernels at the same time. `capability` of the
- * GPU: 90 is 9.0; `sanitizer` of OWN_FOR_EMU_RACE: of the program that will load it, "": none; `more` words
- * for the compilers, NULL: none. What it says on the way
- * goes to stdout. */
+/* Compiles the modules whose bits (1 << own_module) are in `wanted`, all at the same time.
+ * capability: of the GPU, 90 for 9.0. sanitizer: for OWN_FOR_EMU_RACE, that of the program that
+ * will load it; "": none. more: words for the compilers, or NULL. Progress goes to stdout. */
 symwin_status compile_all(const char *folder, const struct own_source *sources, int count,
                           unsigned wanted, int capability, const char *sanitizer, const char *more);
 
-/* The sanitizer of this program, "": none. */
+/* The sanitizer that this program was built with; "": none. */
 extern const char own_sanitizer[];
 
-/* What is carried: a digest, which changes with it; and into a folder. */
+/* The embedded headers: a digest of them, and a copy of them into a folder. */
 uint64_t carried_digest(void);
 symwin_status carried_write(const char *folder);
 
-/* ---- module.c --------------------------------------------------------------------------------- */
+/* ---- module.c -------------------------------------------------------------------------------- */
 
-/* A kernel as a rank has it. */
+/* A rank's state of a kernel. */
 struct own_kernel {
     const char *name;
     struct own_about about;
-    CUfunction function, race; /* race: sets what the hooks do; NULL: it has none */
-    int most_blocks;           /* that fit beside those of the ranks that share the device */
+    CUfunction function, race; /* race: configures the delays; NULL: none */
+    int most_blocks;           /* that fit on the device, next to the other ranks' there */
     void *scratch;             /* owned: scratch and slots */
     size_t scratch_bytes, slots_at, room;
     symwin_window *window;
-    uint64_t offset; /* of scratch in the flat range */
+    uint64_t offset; /* of scratch in the address map */
     uint32_t *gave_up;
     CUdeviceptr gave_up_address;
     uint64_t calls;
-    uint64_t limit_ns; /* of its waits */
+    uint64_t limit_ns; /* limit of its waits */
 };
 
 struct own_call {
@@ -165,47 +166,47 @@ struct own_call {
     int blocks, threads;
 };
 
-/* The kernels of this stage, for this rank. Collective. */
+/* Loads this stage's kernels for this rank. Collective. */
 symwin_status own_open(struct rank *r);
 void own_close(struct rank *r);
-void own_unload(void); /* when no rank is left */
+void own_unload(void); /* after the last rank has closed */
 
-/* Zeroes scratch and slots. The ranks meet before and after. */
+/* Zeroes scratch and slots. Collective: synchronises the ranks before and after. */
 symwin_status own_reset(struct rank *r, struct own_kernel *k);
 
-/* Overwrites the slots with ones, in stream order. No rank is in a call. */
+/* Fills the slots with 0xff, in stream order. Call it while no rank is in a call. */
 symwin_status own_poison(struct rank *r, struct own_kernel *k);
 
 /* Queues a call. */
 symwin_status own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call);
 
-/* The grid for a message where nothing else is asked for: 16 bytes a thread, no more than the kernel's. */
+/* The default grid for a message: 16 bytes a thread, and at most the kernel's grid. */
 void own_grid(const struct rank *r, const struct own_kernel *k, uint64_t bytes, int *blocks,
               int *threads);
 
-/* Whether a wait has come to its limit since the last time this was asked. */
+/* Whether a wait reached its limit since the last call of this function. */
 int own_gave_up(struct own_kernel *k);
 
-/* ---- check.c, race.c -------------------------------------------------------------------------- */
+/* ---- check.c, race.c ------------------------------------------------------------------------- */
 
 symwin_status check_all(struct rank *r);
 symwin_status race_all(struct rank *r);
 
-/* ---- picture.c -------------------------------------------------------------------------------- */
+/* ---- picture.c ------------------------------------------------------------------------------- */
 
-/* Where the table goes if the command line names no file for it. */
+/* The table's file if the command line names none. */
 void picture_csv(const struct stage_page *page, char *path, size_t bytes);
 
 symwin_status picture_draw(const struct perf_options *options, const struct stage_page *page);
 
-/* ---- tsan.c: where this program was built with ThreadSanitizer --------------------------------- */
+/* ---- tsan.c: does nothing unless built with ThreadSanitizer ---------------------------------- */
 
 int tsan_is_there(void);
 
-/* Names memory of a rank, for the sentences below. */
+/* Names memory of a rank, for the reports. */
 void tsan_name(const struct rank *r, const void *address, size_t bytes, const char *what);
 
-/* What was reported since the last time this was asked, in a sentence; 0: nothing. */
+/* The number of reports since the last call of this function, and the first one as a sentence. */
 int tsan_found(char *text, size_t bytes);
 
 #endif

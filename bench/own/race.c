@@ -1,7 +1,8 @@
-/* The hunt for missing synchronisation: bursts of calls in which a random rank, block or warp is held up, or many a
- * little, ranks queue their calls in another order each time, grids and sizes change, slots are overwritten in
- * between, and graphs are replayed. A result that is wrong, a wait that comes to its limit, or two accesses that
- * ThreadSanitizer finds unordered end it. Each burst follows from one number, with which it can be had again.
+/* The hunt for missing synchronisation: bursts of calls. A random rank, block or warp is delayed,
+ * or all are now and then. The ranks queue their calls in a different order each time; grids and
+ * sizes change, slots are overwritten between bursts, and graphs are replayed. The hunt ends at a
+ * wrong result, a wait that reaches its limit, or two accesses that ThreadSanitizer finds
+ * unordered. One number determines a burst, so a burst can be repeated.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +12,16 @@
 
 enum { EMULATED_PITCH = 8 << 10, GPU_PITCH = 256 << 10 };
 
-/* What the library's algorithms say of themselves; all but the multicast ones. */
+/* The description of the library's algorithms; the multicast ones are left out. */
 static const struct own_about of_library = {.types = (1u << SW_TYPES) - 1,
                                             .ops = (1u << SW_OPS) - 1,
                                             .multiple = 1,
                                             .align = 1,
                                             .windows = 1};
 
-/* ---- a burst ---------------------------------------------------------------------------------- */
+/* ---- a burst --------------------------------------------------------------------------------- */
 
-/* Somebody is held up: a rank, a block, a warp, or all of them now and then. */
+/* Chooses what is delayed: nothing, a rank, a block, a warp, or all of them now and then. */
 static struct sw_emu_race draw_race(const struct rank *r, uint64_t *state)
 {
     static const unsigned ones[] = {3, 8, 32, 128}, ns[] = {20000, 100000, 400000, 2000000};
@@ -40,7 +41,7 @@ static struct sw_emu_race draw_race(const struct rank *r, uint64_t *state)
     if (who == 3 || who == 4)
         race.warp = (int)(random_next(state) % 2);
     race.one_in = ones[how];
-    race.most_ns = ns[how]; /* the rarer, the longer */
+    race.most_ns = ns[how]; /* rare delays are long */
     return race;
 }
 
@@ -84,7 +85,7 @@ static void describe(const struct burst *burst, char text[CASE_TEXT])
              held);
 }
 
-/* ---- the hunt --------------------------------------------------------------------------------- */
+/* ---- the hunt -------------------------------------------------------------------------------- */
 
 struct hunt {
     struct rank *r;
@@ -111,7 +112,7 @@ static void name_memory(const struct hunt *h)
                   h->subject.own->room - h->subject.own->scratch_bytes, "slots");
 }
 
-/* Before anything is held up: what is wrong then is no matter of timing. */
+/* The first burst has no delays: a failure there does not depend on timing. */
 static struct burst quiet(uint64_t seed)
 {
     return (struct burst){.seed = seed, .calls = 1, .vary = VARY_SIZE};
@@ -151,7 +152,7 @@ static symwin_status one_burst(struct hunt *h)
     return SYMWIN_OK;
 }
 
-/* Bursts until the time is over, or something is found. The ranks end together. */
+/* Runs bursts until the time is over or something is found. The ranks end together. */
 static symwin_status hunt(struct hunt *h, int64_t until)
 {
     const size_t pitch = h->r->job->emulated ? EMULATED_PITCH : GPU_PITCH;
@@ -165,7 +166,8 @@ static symwin_status hunt(struct hunt *h, int64_t until)
         name_memory(h);
     while (status == SYMWIN_OK && !h->found && over == 0) {
         status = one_burst(h);
-        if (h->count++ > 0) /* what was asked for comes behind the quiet one */
+        if (h->count++ >
+            0) /* the seed that was given is that of the first burst after the quiet one */
             h->seed = (h->seed * 0x9e3779b1u + 12345) % INT32_MAX;
         over = sw_now_ms() > until;
         if (status == SYMWIN_OK)

@@ -1,10 +1,12 @@
-/* What is done to kernels of one's own, one stage after the other, each in a process of its own: a kernel that crashes,
- * hangs or writes where it should not takes that process with it, and the next line of the check gets another one.
+/* Runs the stages of --kernel and --race one after the other, each in its own process. A kernel
+ * that crashes, hangs or writes to wrong memory ends only that process; the next line of the check
+ * gets a new one.
  *
- *     compile | check on the emulated driver | check on GPUs | time beside the others | draw
- *     compile | hunt on the emulated driver, under ThreadSanitizer | hunt on GPUs                       (--race)
+ *     compile | check on the emulated driver | check on GPUs | time against the others | draw
+ *     compile | hunt on the emulated driver, under ThreadSanitizer | hunt on GPUs     (--race)
  *
- * The processes are this program again, with the same arguments; a page that both have tells them what to do.
+ * The processes run this program with the same arguments. Shared memory (struct stage_page) tells
+ * them what to do.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,13 +24,13 @@
 
 #include "../perf/perf.h"
 
-/* In the page's process. */
+/* The file descriptor of the page, in a stage's process. */
 #define PAGE_VARIABLE "SYMWIN_PERF_STAGE"
 
 enum {
-    CHECK_S = 10, /* that a step may take, unless --timeout gives less */
+    CHECK_S = 10, /* limit of a step, unless --timeout is lower */
     RACE_S = 20,
-    CASE_MS = 30000, /* of a process that does not even notice that */
+    CASE_MS = 30000, /* limit of a process that does not notice its timeout */
     SLOW_MS = 1500,
     MOST_DEATHS = 16,
     MOST_SLOW_DEATHS = 2,
@@ -37,7 +39,7 @@ enum {
 
 static struct stage_page *attached;
 
-/* ---- the page --------------------------------------------------------------------------------- */
+/* ---- the page -------------------------------------------------------------------------------- */
 
 static uint64_t magic(void)
 {
@@ -93,7 +95,7 @@ void stage_died(const char *text)
     const char *begin = strncmp(text, "symwin-perf: ", 13) == 0 ? text + 13 : text;
     char fault[256] = "";
 
-    if (attached->died[0] != '\0') /* what was first counts */
+    if (attached->died[0] != '\0') /* the first reason counts */
         return;
     if (sw_driver_is_emulated())
         (void)sw_emu_last_fault(fault, sizeof fault);
@@ -101,7 +103,7 @@ void stage_died(const char *text)
              fault[0] != '\0' ? ": " : "", fault);
 }
 
-/* Of --kernel's what the kernels say of themselves is the default. */
+/* Defaults of the timing stage, from the kernels' descriptions. */
 static void time_options(const struct stage_page *page, struct perf_options *o)
 {
     static char table[300];
@@ -145,7 +147,8 @@ void stage_options(const struct stage_page *page, struct perf_options *o)
     o->sm_limit = 0;
 }
 
-/* Short waits: nobody is late for good. Small slots, so that the library's algorithms have rounds. */
+/* Waits are short, since no rank is late for long. Slots are small, so that the library's
+ * algorithms need several rounds. */
 void stage_comm(const struct stage_page *page, symwin_comm_options *options)
 {
     if (page->stage == STAGE_TIME)
@@ -175,7 +178,7 @@ void stage_line(int failed, int cases, const char *text)
     print_line(attached, failed, cases, text);
 }
 
-/* ---- a process -------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t asked_to_end;
 
@@ -191,7 +194,7 @@ static void nap(void)
     nanosleep(&moment, NULL);
 }
 
-/* ThreadSanitizer does not start where the kernel randomises more address bits than it knows of. */
+/* ThreadSanitizer does not start if the kernel randomises more address bits than it supports. */
 static void begin_process(const struct stage_page *page, const char *program, char **argv, int fd,
                           const char *driver, pid_t parent)
 {
@@ -210,7 +213,8 @@ static void begin_process(const struct stage_page *page, const char *program, ch
     _exit(127);
 }
 
-/* Runs it to its end; returns its status as waitpid() has it. *late: it did not end, and was killed. */
+/* Runs the process to its end; returns the status of waitpid(). *late: it took too long and was
+ * killed. */
 static int run_process(struct stage_page *page, const char *program, char **argv, int fd,
                        const char *driver, int limit_ms, int *late)
 {
@@ -240,7 +244,7 @@ static int run_process(struct stage_page *page, const char *program, char **argv
     return status;
 }
 
-/* ---- who runs it ------------------------------------------------------------------------------ */
+/* ---- setup ----------------------------------------------------------------------------------- */
 
 struct stages {
     char **argv;
@@ -249,11 +253,12 @@ struct stages {
     int fd;
     int gpus, capability;
     char self[4096], runner[4096];
-    const char *sanitizer; /* of the runner */
+    const char *sanitizer; /* that the runner was built with */
     int failed;
 };
 
-/* Beside this program: build/bench has build/tsan/bench, and an installed one has it in its own folder. */
+/* Looks next to this program: build/bench has build/tsan/bench, an installed program has its own
+ * folder. */
 static void find_runner(struct stages *s)
 {
     static const char *const places[] = {"../tsan/bench/symwin-perf", "symwin-perf-tsan"};
@@ -292,8 +297,8 @@ static void add_options(const char *variable, const char *separator, const char 
     setenv(variable, options, 1);
 }
 
-/* ThreadSanitizer's own reports go to the folder. Where this program looks for leaks, that is not for processes that
- * have loaded a module: the search does not get over its thread-local storage. */
+/* ThreadSanitizer writes its reports to the folder. Leak checks are off, since LeakSanitizer fails
+ * on the thread-local storage of a loaded module. */
 static void set_sanitizer_options(const struct stages *s)
 {
     char options[512];
@@ -345,9 +350,9 @@ static symwin_status make_page(struct stages *s)
     return compile_begin(s->page->folder);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------ */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Why a process ended in the middle of a line. `slow`: it had been at that for long. */
+/* Prints why a process ended in the middle of a line. slow: it had been busy for a long time. */
 static void say_death(const struct stage_page *page, int status, int late, int slow)
 {
     const char *hint = slow ? " (does each loop that waits call symwin_wait(), or "
@@ -366,7 +371,7 @@ static void say_death(const struct stage_page *page, int status, int late, int s
     print_line(page, 1, 0, why);
 }
 
-/* All lines of a stage on a driver by so many ranks, in as many processes as it takes. */
+/* Runs all lines of a stage on a driver; each process that dies is replaced by a new one. */
 static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks, int on_gpus,
                       const char *program)
 {
@@ -401,7 +406,7 @@ static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks,
     s->failed += page->failed;
 }
 
-/* What is checked on the emulated driver, first of all, and then on GPUs. */
+/* Checks a kernel on the emulated driver and, if it passes, on GPUs. */
 static void check(struct stages *s, int kernel)
 {
     const enum own_kind kind = s->page->sources[kernel].kind;
@@ -420,7 +425,7 @@ static void check(struct stages *s, int kernel)
                   1, s->self);
 }
 
-/* By fewer ranks than that, where the kernel can have no more. */
+/* Hunts with `ranks` ranks, or with fewer if the kernel cannot have so many. */
 static void race_by(struct stages *s, int kernel, int ranks, int on_gpus, const char *program)
 {
     s->page->fewer = 0;
@@ -440,7 +445,7 @@ static void race(struct stages *s, int kernel)
         race_by(s, kernel, ranks > 1 ? ranks : s->gpus > 1 ? s->gpus : 2, 1, s->self);
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static symwin_status compile(struct stages *s)
 {
@@ -452,7 +457,7 @@ static symwin_status compile(struct stages *s)
                        s->o->compile);
 }
 
-/* Beside the library's, and NCCL; what is printed is the table, and the picture is made of its file. */
+/* Times the kernels, the library's algorithms and NCCL. Prints the table and draws its file. */
 static int time_all(struct stages *s)
 {
     int late, status;
@@ -472,7 +477,7 @@ static int time_all(struct stages *s)
     if (picture_draw(s->o, s->page) == SYMWIN_OK)
         return 0;
     fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
-    return s->o->picture != NULL; /* else nobody has asked for it */
+    return s->o->picture != NULL; /* otherwise the picture was not asked for */
 }
 
 static symwin_status run_stages(struct stages *s)

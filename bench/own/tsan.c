@@ -1,8 +1,9 @@
-/* What ThreadSanitizer reports, in sentences: who reads what, who writes it, in which line of the kernel.
+/* Turns ThreadSanitizer's reports into sentences: who reads what, who writes it, in which line of
+ * the kernel.
  *
- * Its runtime calls __tsan_on_report() for each report and answers questions about it. Who made an access is in its
- * stack trace (emu/trail.c). The report itself goes where TSAN_OPTIONS says. In a program without ThreadSanitizer
- * there is nothing to tell.
+ * The runtime calls __tsan_on_report() for each report, and has functions to query it. The stack
+ * trace of an access tells which CUDA thread made it (emu/trail.c). The report itself goes to the
+ * file that TSAN_OPTIONS names. In a program without ThreadSanitizer nothing is reported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ int tsan_found(char *text, size_t bytes)
 
 enum { FRAMES = 64, PLACES = 256, SENTENCE = 900 };
 
-/* <sanitizer/tsan_interface.h> has none of these; the runtime is there for debuggers. */
+/* Not in <sanitizer/tsan_interface.h>; the runtime exports them for debuggers. */
 int __tsan_get_report_data(void *report, const char **description, int *count, int *stacks,
                            int *mops, int *locs, int *mutexes, int *threads, int *unique_tids,
                            void **sleep_trace, unsigned long trace_size);
@@ -56,9 +57,9 @@ void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t by
 extern const char __executable_start[], etext[]; /* the linker's: this program's code */
 void __tsan_on_report(void *report) __attribute__((visibility("default")));
 
-/* Memory that has a name: where all accesses to it are seen. The mutex is of those who give names. A report takes
- * none: it is made under locks of the runtime's, which others may wait for with a mutex of theirs; reports do not
- * overlap. */
+/* Named memory, at the address where all accesses to it are seen. The mutex serialises those who
+ * add names. __tsan_on_report() must not take it: it runs under locks of the runtime, and another
+ * thread may hold the mutex while it waits for these locks. Reports do not overlap. */
 static struct {
     pthread_mutex_t mutex;
     struct {
@@ -68,7 +69,7 @@ static struct {
     } places[PLACES];
     int count;
     char first[SENTENCE];
-    _Atomic int found; /* reports; `first` is written when it is 0, and read when it is not */
+    _Atomic int found; /* reports; 0: `first` may be written, else read */
 } seen = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 int tsan_is_there(void)
@@ -105,14 +106,14 @@ int tsan_found(char *text, size_t bytes)
     return found;
 }
 
-/* ---- a report --------------------------------------------------------------------------------- */
+/* ---- a report -------------------------------------------------------------------------------- */
 
 struct access {
     char who[128], where[160], what[96];
     int write, size, by_kernel;
 };
 
-/* What a frame is: a function, and the file and line in it. */
+/* The function of a frame, and its file and line. */
 static void symbolize(void *pc, char name[128], char line[256])
 {
     char text[512], *bar;
@@ -164,7 +165,8 @@ static int is_line(const char *pc, const char *line)
            strstr(line, "../") == NULL && !is_driver(pc, line);
 }
 
-/* Who, and where, by the trace. What is no kernel's is the caller's other use of the memory, in the stream. */
+/* Finds the CUDA thread and the line from the trace. A frame outside of kernels belongs to the
+ * caller, which also uses the memory in the stream. */
 static void find_who(void **trace, struct access *a)
 {
     unsigned char digits[EMU_TRAIL_DIGITS];

@@ -1,4 +1,6 @@
-/* A file that has another name until it is complete, so that a run that fails destroys none of before. */
+/* A draft: a file has a temporary name until it is complete, so that a run that fails does not
+ * overwrite the file of an earlier run.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,10 +10,10 @@
 
 #include "perf.h"
 
-/* What a signal's handler needs: it can only write and unlink. */
+/* State for the signal handler, which can only write and unlink. */
 enum { MOST_DRAFTS = 4 };
 static struct {
-    volatile sig_atomic_t open, worth; /* worth: something is in it */
+    volatile sig_atomic_t open, worth; /* worth: it has results */
     char path[4096], text[4096 + 128];
     int bytes;
 } open_drafts[MOST_DRAFTS];
@@ -25,10 +27,10 @@ static void end_by(int number)
                  write(STDERR_FILENO, open_drafts[i].text, (size_t)open_drafts[i].bytes) < 0)
             continue;
     }
-    raise(number); /* its default action, once the handler has returned */
+    raise(number); /* runs the default action after the handler has returned */
 }
 
-/* Of the drafts that are open, by path. */
+/* Finds an open draft by its path. */
 static int find(const char *path)
 {
     for (int i = 0; i < MOST_DRAFTS; i++)
@@ -86,7 +88,7 @@ symwin_status draft_open(struct draft *d, const char *option, const char *name)
 
     *d = (struct draft){.option = option, .name = name};
     d->direct = stat(name, &there) == 0 &&
-                !S_ISREG(there.st_mode); /* a device or a pipe stays one */
+                !S_ISREG(there.st_mode); /* a device or a pipe is never replaced */
     if (d->direct)
         snprintf(d->path, sizeof d->path, "%s", name);
     else

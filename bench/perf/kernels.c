@@ -1,4 +1,4 @@
-/* Test data on the device: by the kernels of kernels.cu, or by the host where there are none. */
+/* Makes and compares test data, by the kernels of kernels.cu or, without them, by the host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,8 @@ void kernels_unload(void)
     loaded.library = NULL;
 }
 
-/* Loads the code too: a first launch that loads it could wait for a kernel that waits for this rank. */
+/* Loads the code now. A first launch that loads it could wait for a kernel that waits for this
+ * rank. */
 static symwin_status load_kernel(const char *name, int *threads, CUfunction *out)
 {
     CUkernel kernel = NULL;
@@ -99,7 +100,7 @@ symwin_status kernels_load(struct rank *r)
     return status;
 }
 
-/* A block a multiprocessor, or fewer where `items` are few. */
+/* A block for each multiprocessor, or fewer for few `items`. */
 static symwin_status launch(struct rank *r, CUfunction function, uint64_t items, void *args)
 {
     const uint64_t wanted = (items + (uint64_t)r->threads - 1) / (uint64_t)r->threads;
@@ -112,11 +113,11 @@ static symwin_status launch(struct rank *r, CUfunction function, uint64_t items,
                     "cuLaunchKernel of symwin-perf's kernels");
 }
 
-/* ---- the host's way, a chunk at a time ---- */
+/* ---- on the host, a chunk at a time ---- */
 
 static void store(void *chunk, size_t i, size_t bytes, uint64_t bits)
 {
-    memcpy((char *)chunk + i * bytes, &bits, bytes); /* little-endian, as the GPU is */
+    memcpy((char *)chunk + i * bytes, &bits, bytes); /* little-endian like the GPU */
 }
 
 static symwin_status host_fill(struct rank *r, const struct perf_data *data, int who, int poison,
@@ -132,7 +133,7 @@ static symwin_status host_fill(struct rank *r, const struct perf_data *data, int
             store(r->staging, i, bytes, perf_element(data, who, first + i) ^ (unsigned)poison);
         status = symwin_memcpy(r->device, (char *)to + first * bytes, r->staging, n * bytes,
                                r->stream);
-        if (status == SYMWIN_OK) /* before the chunk is filled again */
+        if (status == SYMWIN_OK) /* before the chunk is reused */
             status = rank_synchronize(r, "filling buffers");
     }
     return status;
@@ -167,7 +168,7 @@ static symwin_status host_compare(struct rank *r, const struct perf_data *data, 
     return SYMWIN_OK;
 }
 
-/* ---- either ---- */
+/* ---- on the device or on the host ---- */
 
 static struct perf_fill_args arguments(const struct perf_data *data, int who, uint64_t count,
                                        const void *address)

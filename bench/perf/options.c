@@ -1,4 +1,4 @@
-/* The command line of symwin-perf: nccl-tests' letters, and words for the rest. */
+/* The command line of symwin-perf: the letters of nccl-tests, and words for the rest. */
 #include "options.h"
 
 #include <errno.h>
@@ -119,7 +119,8 @@ static void print_usage(FILE *to)
 
 /* ---- values ---- */
 
-/* A number of least .. most with an optional suffix K, M, G or T. -1: it is none, and says so. */
+/* Parses a number of least .. most with an optional suffix K, M, G or T. -1: it is not valid, and a
+ * message has been printed. */
 static int64_t number(const char *option, const char *text, int64_t least, int64_t most)
 {
     static const char suffixes[] = "KMGT";
@@ -156,7 +157,8 @@ static int find(const char *const *names, const char *name, size_t length)
     return -1;
 }
 
-/* Names with commas between them as bits; "all" is every one. 0: one of them is no name, and says so. */
+/* Parses names separated by commas to bits; "all" sets every bit. 0: a name is unknown, and a
+ * message has been printed. */
 static unsigned list(const char *option, const char *const *names, const char *text,
                      unsigned char order[PERF_MOST_NAMES])
 {
@@ -199,7 +201,7 @@ enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, COLLECTIVE, RIVALS, PLACE, KERNEL, T
 static const struct {
     const char *name;
     enum kind kind;
-    size_t member; /* where in struct perf_options */
+    size_t member; /* offset in struct perf_options */
     int64_t least, most;
 } table[] = {
 #define MEMBER(name) offsetof(struct perf_options, name)
@@ -291,7 +293,7 @@ static int set_place(struct perf_options *options, const char *value)
 
     if (i < 0)
         fprintf(stderr, "symwin-perf: --in-place is \"%s\": give 0, 1 or both\n", value);
-    options->placements = (unsigned)i + 1; /* the words' order is that of the bits */
+    options->placements = (unsigned)i + 1; /* the words are in the order of the bits */
     return i >= 0;
 }
 
@@ -305,7 +307,7 @@ static int add_kernel(struct perf_options *options, const char *value)
     return 1;
 }
 
-/* Whether the value was good. */
+/* Returns whether the value is valid. */
 static int set(struct perf_options *options, int i, const char *value)
 {
     void *member = (char *)options + table[i].member;
@@ -418,9 +420,9 @@ int options_parse(int argc, char **argv, struct perf_options *options)
     return -1;
 }
 
-/* ---- what follows from it ---- */
+/* ---- after parsing ---- */
 
-/* What --tune decides by itself, as far as the command line gives it. */
+/* Refuses the options that --tune decides by itself. */
 static const char *check_tune(const struct perf_options *o)
 {
     if (o->rivals != 0 || o->link || o->launch || o->csv != NULL || o->json != NULL ||
@@ -433,7 +435,7 @@ static const char *check_tune(const struct perf_options *o)
     return NULL;
 }
 
-/* What --kernel and --race do by themselves. */
+/* Checks the options of --kernel and --race, and sets their defaults. */
 static const char *check_own(struct perf_options *o)
 {
     if (o->kernel_count == 0 && !o->race)
@@ -454,7 +456,7 @@ static const char *check_own(struct perf_options *o)
     return NULL;
 }
 
-/* What only all-reduces have. */
+/* Refuses what works for all-reduces only. */
 static const char *check_collective(const struct perf_options *o)
 {
     if (o->collective != SYMWIN_ALLREDUCE &&
