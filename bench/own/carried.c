@@ -66,8 +66,7 @@ symwin_status carried_write(const char *folder)
         char path[512];
 
         if (*at != BEFORE_PATH || line == NULL)
-            return sw_fail(SYMWIN_INVALID,
-                           "symwin-perf was built with headers that it cannot read");
+            return sw_fail(SYMWIN_INVALID, "the headers embedded in symwin-perf are damaged");
         snprintf(path, sizeof path, "%s/%.*s", folder, (int)(line - at - 1), at + 1);
         next = memchr(line, BEFORE_PATH, (size_t)(end - line));
         next = next != NULL ? next : end;

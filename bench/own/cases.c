@@ -316,9 +316,9 @@ void outcome_print(const struct outcome *outcome, symwin_type type, char text[CA
     value_print(type, outcome->got, got);
     value_print(type, outcome->want, want);
     if (outcome->got == (outcome->want ^ 1)) /* the value of case_fill() */
-        snprintf(got, sizeof got, "nothing, it was not written");
+        snprintf(got, sizeof got, "nothing (not written)");
     if (outcome->gave_up > 0)
-        snprintf(limit, sizeof limit, "; a wait of rank %d came to its limit",
+        snprintf(limit, sizeof limit, "; a wait of rank %d reached its limit",
                  outcome->gave_up - 1);
     switch (outcome->wrong) {
     case WRONG_RESULT:
@@ -326,13 +326,11 @@ void outcome_print(const struct outcome *outcome, symwin_type type, char text[CA
                  (unsigned long long)outcome->index, got, want, limit);
         break;
     case WROTE_BESIDE:
-        snprintf(
-            text, CASE_TEXT,
-            "rank %d: something was written beside the output, %lld bytes from its beginning%s",
-            outcome->rank, (long long)outcome->index, limit);
+        snprintf(text, CASE_TEXT, "rank %d: wrote outside of the output, at byte offset %lld%s",
+                 outcome->rank, (long long)outcome->index, limit);
         break;
     case CHANGED_INPUT:
-        snprintf(text, CASE_TEXT, "rank %d: the input was changed, element %llu is %s and was %s%s",
+        snprintf(text, CASE_TEXT, "rank %d: changed the input: element %llu is %s and was %s%s",
                  outcome->rank, (unsigned long long)outcome->index, got, want, limit);
         break;
     case RIGHT:

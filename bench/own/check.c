@@ -252,7 +252,7 @@ static symwin_status late(struct check *c)
         of.count = c->subject.about->multiple;
     own_grid(c->r, c->subject.own, of.count, &of.blocks, &of.threads);
     if (c->r->rank == 0)
-        stage_says("rank 0 makes no call, and the others are to leave after %d ms (args.limit)",
+        stage_says("rank 0 makes no call; the other ranks must leave after %d ms (args.limit)",
                    LATE_MS);
     c->subject.own->limit_ns = LATE_MS * UINT64_C(1000000);
     c->cases++;
@@ -263,8 +263,8 @@ static symwin_status late(struct check *c)
     c->subject.own->limit_ns = (uint64_t)c->r->comm->kernel_timeout_ms * 1000000u;
     status = meet(c->r, status, NULL, 0);
     if (status != SYMWIN_OK && c->r->rank == 0)
-        stage_died(
-            "the other ranks did not leave (no-limit among the words about it says that they need not)");
+        stage_died("the other ranks did not leave (SYMWIN_KERNEL_ABOUT permits that with the word "
+                   "no-limit)");
     (void)own_gave_up(c->subject.own);
     return status == SYMWIN_OK ? own_reset(c->r, c->subject.own) : status;
 }
@@ -275,15 +275,15 @@ static const struct {
     const char *name;
     symwin_status (*run)(struct check *c);
 } lines[] = {
-    {"numbers of elements", counts},
+    {"element counts", counts},
     {"types and operations", types},
     {"alignment", alignment},
     {"in place", in_place},
     {"grids", grids},
-    {"sizes that change from call to call", changing_sizes},
-    {"grids that change from call to call", changing_grids},
-    {"replays of a graph", replays},
-    {"a rank that does not come", late},
+    {"changing sizes", changing_sizes},
+    {"changing grids", changing_grids},
+    {"graph replays", replays},
+    {"a missing rank", late},
 };
 
 enum { LINES = sizeof lines / sizeof lines[0] };

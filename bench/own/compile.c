@@ -32,8 +32,8 @@ symwin_status compile_begin(char folder[256])
         const int error = errno;
 
         folder[0] = '\0';
-        return sw_fail(SYMWIN_DENIED, "no folder to compile in: %s: %s", in != NULL ? in : "/tmp",
-                       strerror(error));
+        return sw_fail(SYMWIN_DENIED, "cannot create a folder to compile in: %s: %s",
+                       in != NULL ? in : "/tmp", strerror(error));
     }
     snprintf(headers, sizeof headers, "%s/include", folder);
     return carried_write(headers);
@@ -52,7 +52,7 @@ void compile_end(const char *folder)
     if (folder[0] == '\0')
         return;
     if (getenv("SYMWIN_PERF_KEEP") != NULL)
-        printf("# what was compiled is kept in %s\n", folder);
+        printf("# the compiled files are kept in %s\n", folder);
     else
         (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
@@ -89,7 +89,7 @@ static symwin_status find_cxx(const char **out)
                ? SYMWIN_OK
                : sw_fail(
                      SYMWIN_UNSUPPORTED,
-                     "--kernel: %s cannot be run; the emulated driver needs a C++ compiler: set CXX",
+                     "--kernel: cannot run %s; the emulated driver needs a C++ compiler: set CXX",
                      PERF_CXX);
 }
 
@@ -106,10 +106,9 @@ static symwin_status find_nvcc(char *out, size_t bytes)
     snprintf(out, bytes, "/usr/local/cuda/bin/nvcc");
     if (program_exists(out))
         return SYMWIN_OK;
-    return sw_fail(
-        SYMWIN_UNSUPPORTED,
-        "--kernel: nvcc is neither in PATH nor in CUDA_HOME, so there is no code for the GPU; set "
-        "CUDA_HOME, or SYMWIN_DRIVER=emu to go without a GPU");
+    return sw_fail(SYMWIN_UNSUPPORTED,
+                   "--kernel: nvcc is neither in PATH nor in CUDA_HOME: set CUDA_HOME, or set "
+                   "SYMWIN_DRIVER=emu to run without a GPU");
 }
 
 /* ---- one compilation ------------------------------------------------------------------------- */
@@ -257,7 +256,7 @@ static symwin_status start(struct job_of *job)
     }
     return job->pid > 0
                ? SYMWIN_OK
-               : sw_fail(SYMWIN_NO_MEMORY, "%s: no process: %s", job->words[0], strerror(errno));
+               : sw_fail(SYMWIN_NO_MEMORY, "cannot start %s: %s", job->words[0], strerror(errno));
 }
 
 /* Prints the first lines of the compiler's output. */
@@ -289,10 +288,10 @@ static symwin_status judge(const struct job_of *job)
     if (WIFSIGNALED(job->status))
         return sw_fail(SYMWIN_TIMEOUT, "%s: %s took more than %d s, or was ended by signal %d",
                        job->source->path, job->words[0], COMPILE_MS / 1000, WTERMSIG(job->status));
-    return sw_fail(SYMWIN_INVALID, "%s does not compile for %s by %s%s", job->source->path,
+    return sw_fail(SYMWIN_INVALID, "%s does not compile for %s with %s%s", job->source->path,
                    what[job->which], job->words[0],
                    job->which == OWN_FOR_EMU
-                       ? "; it can have device code only, on what the symwin/*.cuh headers give"
+                       ? "; it must contain device code only, which uses the symwin/*.cuh headers"
                        : "");
 }
 

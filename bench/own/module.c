@@ -45,8 +45,8 @@ static symwin_status load_object(struct module *m, const char *path)
     if (run == NULL)
         return sw_fail(
             SYMWIN_INVALID,
-            "--kernel: there is no %s in it; SYMWIN_KERNEL_EMULATED(%s) behind the kernel makes it",
-            symbol, m->name);
+            "--kernel: the file has no %s: put SYMWIN_KERNEL_EMULATED(%s) after the kernel", symbol,
+            m->name);
     m->kernel = (struct sw_emu_kernel){m->name, NULL, sizeof(struct symwin_kernel_args), 0};
     memcpy(&m->kernel.run, &run, sizeof run);
     m->image = (struct sw_emu_image){SW_EMU_IMAGE_MAGIC, 1, &m->kernel};
@@ -116,7 +116,7 @@ static symwin_status read_about(struct rank *r, struct module *m, char text[ABOU
         status = symwin_memcpy(r->device, text, (const void *)(uintptr_t)memory, ABOUT_BYTES,
                                r->stream);
     if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "reading what a kernel says of itself");
+        status = rank_synchronize(r, "reading a kernel's description");
     if (memory != 0)
         sw_drop(sw_drv.cuMemFree(memory), "cuMemFree");
     text[ABOUT_BYTES - 1] = '\0';
@@ -171,7 +171,7 @@ static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct
     symwin_status status = find_function(m, m->name, &k->function);
 
     if (status == SYMWIN_OK && k->function == NULL)
-        return sw_fail(SYMWIN_INVALID, "--kernel: there is no kernel %s in it", m->name);
+        return sw_fail(SYMWIN_INVALID, "--kernel: the file has no kernel %s", m->name);
     if (status == SYMWIN_OK)
         status = find_function(m, "sw_race_set", &k->race);
     if (status == SYMWIN_OK)
@@ -180,7 +180,7 @@ static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct
             "cuFuncGetAttribute of %s", m->name);
     if (status == SYMWIN_OK && most < k->about.threads && k->about.fixed)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "--kernel: a block of %s can have %d threads at most, and it wants %d",
+                       "--kernel: a block of %s can have at most %d threads, but it needs %d",
                        m->name, most, k->about.threads);
     if (most < k->about.threads)
         k->about.threads = most;
@@ -205,7 +205,7 @@ static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct
         (k->most_blocks == 0 || (k->about.fixed && k->most_blocks < k->about.blocks)))
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "--kernel: %d blocks of %s fit on the device at the same time, and it wants %d",
+            "--kernel: only %d blocks of %s fit on the device at the same time, but it needs %d",
             k->most_blocks, m->name, k->about.blocks);
     if (k->most_blocks > k->about.blocks)
         k->most_blocks = k->about.blocks;

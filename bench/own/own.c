@@ -89,7 +89,7 @@ static symwin_status read_text(const char *path, char **out)
     if (*out != NULL && ferror(file)) {
         free(*out);
         fclose(file);
-        return sw_fail(SYMWIN_INVALID, "--kernel %s: it cannot be read", path);
+        return sw_fail(SYMWIN_INVALID, "--kernel %s cannot be read", path);
     }
     fclose(file);
     if (*out == NULL)
@@ -128,7 +128,7 @@ static symwin_status find_name(const char *argument, struct own_source *out)
         return status;
     count = kernels_of(text, names, sizeof names);
     if (out->name[0] != '\0' && count > 0 && !may_be_in(text, out->name))
-        status = sw_fail(SYMWIN_INVALID, "--kernel %s: there is no kernel %s in it; there is%s",
+        status = sw_fail(SYMWIN_INVALID, "--kernel %s: the file has no kernel %s; it has%s",
                          argument, out->name, names);
     free(text);
     if (status != SYMWIN_OK || out->name[0] != '\0')
@@ -138,12 +138,13 @@ static symwin_status find_name(const char *argument, struct own_source *out)
     else if (count == 0)
         status = sw_fail(
             SYMWIN_INVALID,
-            "--kernel %s: there is no __global__ function in it; name what makes one: %s:NAME",
+            "--kernel %s: the file has no __global__ function; if a macro makes one, give %s:NAME",
             argument, argument);
     else
-        status = sw_fail(SYMWIN_INVALID,
-                         "--kernel %s: which of its kernels? %s:NAME, where NAME is one of%s",
-                         argument, argument, names);
+        status = sw_fail(
+            SYMWIN_INVALID,
+            "--kernel %s: the file has several kernels: give %s:NAME, where NAME is one of%s",
+            argument, argument, names);
     return status;
 }
 
@@ -169,7 +170,7 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
         snprintf(out->name, sizeof out->name, "%s", colon + 1);
     for (const char *c = out->name; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && *c != '_')
-            return sw_fail(SYMWIN_INVALID, "--kernel %s: \"%s\" is no name of a function", argument,
+            return sw_fail(SYMWIN_INVALID, "--kernel %s: \"%s\" is not a function name", argument,
                            out->name);
     if (ends_with(given, ".cu"))
         out->kind = OWN_SOURCE;
@@ -178,11 +179,10 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
     else if (ends_with(given, ".cubin") || ends_with(given, ".fatbin"))
         out->kind = OWN_IMAGE;
     else
-        return sw_fail(
-            SYMWIN_INVALID,
-            "--kernel %s: give a FILE.cu, which is compiled, or a FILE.so (emulated driver), FILE.cubin "
-            "or FILE.fatbin (GPUs), each with :NAME of the kernel behind it",
-            argument);
+        return sw_fail(SYMWIN_INVALID,
+                       "--kernel %s: give FILE.cu[:NAME], FILE.so:NAME (emulated driver), or "
+                       "FILE.cubin:NAME or FILE.fatbin:NAME (GPUs)",
+                       argument);
     whole = realpath(given, NULL);
     if (whole == NULL)
         return sw_fail(SYMWIN_INVALID, "--kernel %s: %s", given, strerror(errno));
@@ -192,7 +192,7 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
         return find_name(given, out);
     return out->name[0] != '\0'
                ? SYMWIN_OK
-               : sw_fail(SYMWIN_INVALID, "--kernel %s: which kernel of it? %s:NAME", argument,
+               : sw_fail(SYMWIN_INVALID, "--kernel %s: give the kernel's name: %s:NAME", argument,
                          argument);
 }
 
@@ -294,11 +294,10 @@ symwin_status own_about_parse(const char *name, const char *words, struct own_ab
         const size_t length = strcspn(words, " ");
 
         if (!take_word(out, words, length))
-            return sw_fail(
-                SYMWIN_INVALID,
-                "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is not one of its words, which symwin/kernel.cuh lists, "
-                "or has a value that makes no sense",
-                name, (int)length, words);
+            return sw_fail(SYMWIN_INVALID,
+                           "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is unknown or has an invalid value; "
+                           "symwin/kernel.cuh lists the words",
+                           name, (int)length, words);
         words += length;
     }
     return SYMWIN_OK;
@@ -355,18 +354,18 @@ const char *own_refusal(const struct own_about *about, int nranks, symwin_type t
                         uint64_t count, int in_place, uint64_t align)
 {
     if ((about->types & 1u << type) == 0)
-        return "the type";
+        return "this type";
     if ((about->ops & 1u << op) == 0)
-        return "the operation";
+        return "this operation";
     if (about->bytes > 0 && count * symwin_type_bytes(type) > about->bytes)
-        return "so many bytes";
+        return "messages of this size";
     if (count % about->multiple != 0)
-        return "the number of elements";
+        return "this number of elements";
     if (in_place && about->out_of_place)
         return "calls in place";
     if (align % about->align != 0)
-        return "the alignment";
+        return "this alignment";
     if (about->ranks > 0 && nranks > about->ranks)
-        return "so many ranks";
+        return "this many ranks";
     return NULL;
 }

@@ -67,7 +67,7 @@ static struct burst draw_burst(const struct rank *r, uint64_t seed)
 
 static void describe(const struct burst *burst, char text[CASE_TEXT])
 {
-    char held[96] = "nobody is held up";
+    char held[96] = "no delays";
     char who[64] = "all", replays[64] = "";
 
     if (burst->race.one_in > 0) {
@@ -77,7 +77,7 @@ static void describe(const struct burst *burst, char text[CASE_TEXT])
             snprintf(who + strlen(who), sizeof who - strlen(who), " block %d", burst->race.block);
         if (burst->race.warp >= 0)
             snprintf(who + strlen(who), sizeof who - strlen(who), " warp %d", burst->race.warp);
-        snprintf(held, sizeof held, "%s held up before 1 access in %u", who, burst->race.one_in);
+        snprintf(held, sizeof held, "%s delayed before 1 access in %u", who, burst->race.one_in);
     }
     if (burst->replays > 0)
         snprintf(replays, sizeof replays, " in a graph, %d replays", burst->replays);
@@ -144,10 +144,10 @@ static symwin_status one_burst(struct hunt *h)
     if (met(h->r, 0, 0) != 0)
         snprintf(h->text, sizeof h->text, "%s", reported);
     else
-        snprintf(h->text, sizeof h->text, "%s%s",
-                 h->count == 0 ? "wrong although nobody is held up: " : "", came);
+        snprintf(h->text, sizeof h->text, "%s%s", h->count == 0 ? "wrong without delays: " : "",
+                 came);
     snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text),
-             "\n        burst %d: %s; again: --race --seed %llu", h->count, what,
+             "\n        burst %d: %s; to repeat: --race --seed %llu", h->count, what,
              (unsigned long long)h->seed);
     return SYMWIN_OK;
 }

@@ -62,9 +62,9 @@ struct stage_page *stage_page(void)
     attached = map_page(atoi(fd));
     if (attached != NULL && attached->magic == magic())
         return attached;
-    fprintf(
-        stderr,
-        "symwin-perf: it was built from other headers than the one that started it: make benches\n");
+    fprintf(stderr,
+            "symwin-perf: this program and its parent were built from different headers: run make "
+            "benches\n");
     exit(1);
 }
 
@@ -166,7 +166,7 @@ static void print_line(const struct stage_page *page, int failed, int cases, con
         snprintf(more, sizeof more, " (%d %s%s)", cases,
                  page->stage == STAGE_RACE ? "burst" : "call", cases > 1 ? "s" : "");
     if (!failed && cases == 0)
-        snprintf(more, sizeof more, " (not its affair)");
+        snprintf(more, sizeof more, " (not supported)");
     printf("%-7s %s, %d ranks: %s%s%s%s\n",
            failed ? page->stage == STAGE_RACE ? "FOUND" : "FAILED" : "ok", page->driver,
            page->ranks, page->line_name, more, failed ? ": " : "", failed ? text : "");
@@ -284,8 +284,8 @@ static void find_runner(struct stages *s)
     snprintf(s->runner, sizeof s->runner, "%s", s->self);
     s->sanitizer = own_sanitizer;
     printf(
-        "# no symwin-perf with ThreadSanitizer is found (make race builds it, SYMWIN_PERF_TSAN names it): "
-        "missing releases and acquires are not looked for\n");
+        "# no symwin-perf with ThreadSanitizer found (make race builds it, SYMWIN_PERF_TSAN names "
+        "it): missing releases and acquires cannot be found\n");
 }
 
 static void add_options(const char *variable, const char *separator, const char *more)
@@ -322,8 +322,8 @@ static symwin_status find_driver(struct stages *s)
     if (!kernels_are_there())
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "--kernel and --race need a symwin-perf that was built with nvcc, where there are GPUs: make "
-            "benches, or SYMWIN_DRIVER=emu to go without them");
+            "on GPUs, --kernel and --race need a symwin-perf built with nvcc: run make benches, "
+            "or set SYMWIN_DRIVER=emu to run without GPUs");
     s->gpus = driver.device_count;
     status = symwin_device_query(0, &device);
     s->capability = device.capability;
@@ -334,7 +334,7 @@ static symwin_status make_page(struct stages *s)
 {
     s->fd = memfd_create("symwin-perf", 0);
     if (s->fd < 0 || ftruncate(s->fd, sizeof *s->page) != 0 || (s->page = map_page(s->fd)) == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no memory for a page: %s", strerror(errno));
+        return sw_fail(SYMWIN_NO_MEMORY, "no shared memory for the stages: %s", strerror(errno));
     s->page->magic = magic();
     s->page->kernels = s->o->kernel_count;
     s->page->seed = s->o->seed;
@@ -400,7 +400,7 @@ static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks,
         page->from = page->line + 1;
         slow_deaths += slow;
         if (slow_deaths == MOST_SLOW_DEATHS && page->line >= 0)
-            printf("# the lines after it are left out, since this takes its time\n");
+            printf("# the remaining lines are skipped, since each could take as long\n");
     } while (page->line >= 0 && ++deaths < MOST_DEATHS && slow_deaths < MOST_SLOW_DEATHS &&
              (stage == STAGE_CHECK || kernel < 0));
     s->failed += page->failed;
@@ -464,13 +464,13 @@ static int time_all(struct stages *s)
 
     for (int i = 0; i < s->o->kernel_count; i++)
         if (s->page->sources[i].kind == OWN_OBJECT && s->gpus > 0) {
-            printf("# %s is for the emulated driver: nothing is timed\n", s->o->kernels[i]);
+            printf("# %s is for the emulated driver only: nothing is timed\n", s->o->kernels[i]);
             return 0;
         }
     s->page->stage = STAGE_TIME;
     status = run_process(s->page, s->self, s->argv, s->fd, s->gpus > 0 ? NULL : "emu", 0, &late);
     if (WIFSIGNALED(status) && !asked_to_end)
-        fprintf(stderr, "symwin-perf: what times the kernels ended by signal %d (%s)\n",
+        fprintf(stderr, "symwin-perf: the process that times the kernels ended by signal %d (%s)\n",
                 WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
@@ -488,7 +488,7 @@ static symwin_status run_stages(struct stages *s)
         status = make_page(s);
     for (int i = 0; i < s->o->kernel_count && status == SYMWIN_OK; i++)
         if (s->page->sources[i].kind == OWN_IMAGE && s->gpus == 0)
-            status = sw_fail(SYMWIN_UNSUPPORTED, "--kernel %s is for GPUs, and there is none",
+            status = sw_fail(SYMWIN_UNSUPPORTED, "--kernel %s needs a GPU, and there is none",
                              s->o->kernels[i]);
     if (status != SYMWIN_OK)
         return status;
@@ -524,7 +524,7 @@ int stages_run(char **argv, const struct perf_options *options)
     if (status == SYMWIN_OK && !asked_to_end)
         printf("# %s\n", exit_status != 0 ? "FAILED"
                          : options->race  ? "nothing was found"
-                                          : "all of it is right");
+                                          : "all checks passed");
     if (exit_status == 0 && !options->race && !asked_to_end)
         exit_status = time_all(&s);
     if (s.page != NULL)

@@ -187,7 +187,7 @@ static void find_who(void **trace, struct access *a)
     }
     a->by_kernel = found == EMU_TRAIL_DIGITS && !ours;
     if (i == 0)
-        snprintf(a->who, sizeof a->who, "somebody, who has done much since,");
+        snprintf(a->who, sizeof a->who, "an unknown thread (its stack trace is lost)");
     else if (a->by_kernel)
         snprintf(a->who, sizeof a->who, "rank %u (block %u, thread %u)",
                  number_of(digits, EMU_TRAIL_DEVICE),
@@ -195,11 +195,10 @@ static void find_who(void **trace, struct access *a)
                  number_of(digits + EMU_TRAIL_DEVICE + EMU_TRAIL_BLOCK, EMU_TRAIL_THREAD));
     else if (found == EMU_TRAIL_DIGITS)
         snprintf(a->who, sizeof a->who,
-                 "what the caller does in rank %u's stream before or after the call",
+                 "the caller's work in rank %u's stream before or after the call",
                  number_of(digits, EMU_TRAIL_DEVICE));
     else
-        snprintf(a->who, sizeof a->who,
-                 "what the caller does in the stream before or after the call");
+        snprintf(a->who, sizeof a->who, "the caller's work in the stream before or after the call");
     if (!a->by_kernel)
         a->where[0] = '\0';
 }
@@ -244,8 +243,8 @@ void __tsan_on_report(void *report)
     print_access(&of[0], of[0].what, first, sizeof first);
     print_access(&of[1], "it", second, sizeof second);
     if (mops == 2)
-        snprintf(seen.first, sizeof seen.first,
-                 "%s, and %s: nothing says which comes first (ThreadSanitizer)", first, second);
+        snprintf(seen.first, sizeof seen.first, "%s, and %s: a data race (ThreadSanitizer)", first,
+                 second);
     else
         snprintf(seen.first, sizeof seen.first, "ThreadSanitizer reports: %s", description);
     atomic_store(&seen.found, 1);

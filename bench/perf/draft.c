@@ -51,8 +51,8 @@ static void remember(const struct draft *d)
         return;
     snprintf(open_drafts[i].path, sizeof open_drafts[i].path, "%s", d->path);
     open_drafts[i].bytes = snprintf(open_drafts[i].text, sizeof open_drafts[i].text,
-                                    "symwin-perf: %s: what was measured until then is in %s\n",
-                                    d->option, d->path);
+                                    "symwin-perf: %s: partial results are in %s\n", d->option,
+                                    d->path);
     open_drafts[i].worth = 0;
     open_drafts[i].open = 1;
     for (size_t s = 0; s < sizeof signals / sizeof signals[0]; s++) {
@@ -121,7 +121,7 @@ symwin_status draft_close(struct draft *d, enum draft_end end)
         error = errno;
     if (error != 0)
         return sw_fail(SYMWIN_DENIED, "%s %s cannot be written: %s%s%s", d->option, d->name,
-                       strerror(error), d->direct ? "" : "; what could be is in ",
+                       strerror(error), d->direct ? "" : "; partial results are in ",
                        d->direct ? "" : d->path);
     if (end == DRAFT_KEPT)
         draft_say(d);
@@ -130,5 +130,5 @@ symwin_status draft_close(struct draft *d, enum draft_end end)
 
 void draft_say(const struct draft *d)
 {
-    fprintf(stderr, "symwin-perf: %s: what was measured until then is in %s\n", d->option, d->path);
+    fprintf(stderr, "symwin-perf: %s: partial results are in %s\n", d->option, d->path);
 }

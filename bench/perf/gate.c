@@ -43,7 +43,7 @@ symwin_status gated(struct rank *r, work_fn queue, void *context, double *us)
     symwin_status status;
     float ms = 0;
 
-    stage_begin(r, "queueing calls behind the start gate (fewer of them: -n)");
+    stage_begin(r, "queueing calls behind the start gate (-n makes fewer)");
     status = meet(r, queue_all(r, queue, context), NULL, 0);
     stage_end(r);
     if (status != SYMWIN_OK)

@@ -201,7 +201,7 @@ symwin_status compare_queue(struct rank *r, const struct perf_data *data, int wh
 
     if (r->compare == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "--host-data, or built without nvcc: no kernel compares");
+                       "to compare by a kernel, build with nvcc and leave out --host-data");
     args.report = report;
     status = sw_check(sw_drv.cuMemsetD8Async(report, 0, sizeof(struct perf_report), r->stream),
                       "cuMemsetD8Async of the report");
@@ -254,7 +254,8 @@ symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes)
     struct perf_copy_args args = {(uint64_t)(uintptr_t)from, (uint64_t)(uintptr_t)to, bytes};
 
     if (r->copy == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel copies");
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "to copy by a kernel, build with nvcc and leave out --host-data");
     return launch(r, r->copy, bytes / 16, &args);
 }
 
@@ -270,7 +271,8 @@ symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t by
     };
 
     if (r->spread == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel stores");
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "to store by a kernel, build with nvcc and leave out --host-data");
     return launch(r, r->spread, bytes / 16, &args);
 }
 
@@ -280,7 +282,8 @@ symwin_status launch_delay(struct rank *r, uint64_t ns)
     void *params[] = {&args};
 
     if (r->delay == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel waits");
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "to delay by a kernel, build with nvcc and leave out --host-data");
     return sw_check(sw_drv.cuLaunchKernel(r->delay, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
                     "cuLaunchKernel of a delay");
 }
@@ -302,9 +305,10 @@ symwin_status launch_nothing(struct rank *r, int early)
                                    .numAttrs = early};
 
     if (r->nothing == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel");
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "to launch a kernel, build with nvcc and leave out --host-data");
     if (early && (r->comm->ranks_on_device > 1 || !sw_kernels_begin_early(r->comm->kernels)))
-        return sw_fail(SYMWIN_UNSUPPORTED, "no kernel begins early here");
+        return sw_fail(SYMWIN_UNSUPPORTED, "kernels cannot begin early here");
     return sw_check(sw_drv.cuLaunchKernelEx(&config, r->nothing, params, NULL),
                     "cuLaunchKernelEx of an empty kernel");
 }

@@ -161,11 +161,11 @@ static symwin_status check_place(const struct job *job)
     if (job->nranks > PERF_MOST_RANKS)
         return sw_fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
     if (o->link && job->nranks < 2)
-        return sw_fail(SYMWIN_INVALID, "--link needs two ranks at least: -t or --nproc");
+        return sw_fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
     if ((o->rivals & PERF_ANY_NCCL) != 0 &&
         job->local_first + job->count > job->driver.device_count)
         return sw_fail(SYMWIN_INVALID,
-                       "--against: NCCL wants a GPU for each rank, and there are %d for %d ranks",
+                       "--against: NCCL needs a GPU for each rank: there are %d for %d ranks",
                        job->driver.device_count, job->local_first + job->count);
     return (o->rivals & PERF_TORCH) != 0 ? torch_find(job) : SYMWIN_OK;
 }
@@ -348,8 +348,8 @@ static symwin_status finish(struct job *job)
         status = torch_run(job);
     if (status == SYMWIN_OK && job->result_count == 0)
         status = sw_fail(SYMWIN_INVALID,
-                         "nothing was measured: no size is an element at least, or no way that "
-                         "was asked for can serve the calls");
+                         "nothing was measured: every size is smaller than an element, or nothing "
+                         "that was selected supports the calls");
     if (job->result_count > 0)
         table_end(job, status == SYMWIN_OK);
     return status;
@@ -373,8 +373,8 @@ static int begin_stages(char **argv, const struct perf_options *options)
     symwin_launch_info info;
 
     if (wrong == NULL && symwin_launch_query(&info) == SYMWIN_OK && info.launcher != NULL)
-        wrong =
-            "--kernel and --race start processes of their own: without a launcher, by -t or --nproc";
+        wrong = "--kernel and --race start their own processes: run without a launcher, with -t "
+                "or --nproc";
     if (wrong == NULL)
         return stages_run(argv, options);
     fprintf(stderr, "symwin-perf: %s\n", wrong);

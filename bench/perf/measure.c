@@ -438,7 +438,7 @@ static symwin_status try(struct rank *r, struct plan *plan)
         status = meet(r, SYMWIN_OK, &unsupported, 1);
     for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
         if (met(r, i, 0) != unsupported)
-            status = sw_fail(SYMWIN_MISMATCH, "%s can serve the call on some ranks only",
+            status = sw_fail(SYMWIN_MISMATCH, "%s supports the call on some ranks only",
                              plan->result->way->name);
     plan->result->supported = !plan->unsupported;
     if (status == SYMWIN_OK && plan->result->supported &&

@@ -29,8 +29,8 @@ static const struct {
     {"-C", "--report_cputime", "the column \"launch\" always has the host's time: leave it out"},
     {"-a", "--average", "times are those of the slowest rank, as with -a 3: leave it out"},
     {"-R", "--local_register",
-     "--window 0 or 1 says where symwin's buffers are, --against nccl-reg or nccl-window "
-     "where NCCL's are"},
+     "--window 0 or 1 says where symwin's buffers are, --against nccl-reg or nccl-window where "
+     "NCCL's are"},
     {"-S", "--report_timestamps",
      "the head of the table and of --csv and --json has the time: leave it out"},
     {"-D", "--device_implementation", "--algo chooses the kernel"},

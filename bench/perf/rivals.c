@@ -70,8 +70,7 @@ symwin_status rivals_limit(int sm_limit)
     if (value != NULL && strcmp(value, text) != 0)
         return sw_fail(
             SYMWIN_INVALID,
-            "NCCL_MAX_CTAS is \"%s\" and --sm-limit gives %s: set it to that or leave it "
-            "unset",
+            "NCCL_MAX_CTAS is \"%s\" and --sm-limit gives %s: set it to that or leave it unset",
             value, text);
     return setenv("NCCL_MAX_CTAS", text, 1) == 0
                ? SYMWIN_OK
@@ -97,7 +96,7 @@ symwin_status rivals_load(void)
     size_t i;
 
     if (getenv("NCCL_NVLS_ENABLE") == NULL || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0)
-        return sw_fail(SYMWIN_DENIED, "NCCL is not loaded where NVLS is not switched off");
+        return sw_fail(SYMWIN_DENIED, "NCCL is loaded only while NVLS is off");
     library = open_nccl();
     if (library == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -112,7 +111,7 @@ symwin_status rivals_load(void)
     }
     return nccl.ncclGetVersion(&version) == 0
                ? SYMWIN_OK
-               : sw_fail(SYMWIN_UNSUPPORTED, "NCCL does not tell its version");
+               : sw_fail(SYMWIN_UNSUPPORTED, "ncclGetVersion failed");
 }
 
 int rivals_version(void)

@@ -55,8 +55,8 @@ void table_head(const struct job *job)
     machine_print(job, stdout, "# ");
     printf("# collective: %s\n#\n", symwin_collective_name((symwin_collective)o->collective));
     if (rivals)
-        printf("# ratio: a rival's time to that of symwin's %s at the same size; above 1 symwin is "
-               "ahead\n#\n",
+        printf("# ratio: a rival's time divided by that of symwin's %s at the same size; above 1: "
+               "symwin is faster\n#\n",
                (o->algos & 1u << SYMWIN_ALGO_AUTO) != 0 ? "own choice (auto)" : "fastest row");
     printf("#%11s %11s %6s %5s %-16s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "", "",
            "out of place              ", "in place                ", "p50", "p99", "max", "host",

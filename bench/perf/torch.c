@@ -66,8 +66,8 @@ static symwin_status list_sizes(const struct perf_options *o, symwin_type type, 
             continue;
         if (used + 24 > room)
             return sw_fail(SYMWIN_INVALID,
-                           "--against torch: more sizes than its command line holds; fewer of them "
-                           "by -b -e -f -i");
+                           "--against torch: too many sizes for its command line: give fewer with "
+                           "-b -e -f -i");
         used += (size_t)snprintf(text + used, room - used, "%s%zu", used > 0 ? "," : "", whole);
     }
     return SYMWIN_OK;
@@ -86,8 +86,7 @@ symwin_status torch_find(const struct job *job)
     if (job->nranks > job->driver.device_count)
         return sw_fail(
             SYMWIN_INVALID,
-            "--against torch wants a GPU of this host for each rank, and there are %d for "
-            "%d ranks",
+            "--against torch needs a GPU of this host for each rank: there are %d for %d ranks",
             job->driver.device_count, job->nranks);
     if (access(SCRIPT, R_OK) != 0)
         return sw_fail(SYMWIN_INVALID,
@@ -318,7 +317,7 @@ static symwin_status run_type(struct job *job, symwin_type type, const char *siz
     if (status != SYMWIN_OK)
         return status;
     if (late)
-        return sw_fail(SYMWIN_TIMEOUT, "--against torch: " SCRIPT " said nothing for too long");
+        return sw_fail(SYMWIN_TIMEOUT, "--against torch: " SCRIPT " printed nothing for too long");
     if (code == 127)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "--against torch: torchrun cannot be run: set SYMWIN_TORCHRUN to its path");

@@ -108,7 +108,8 @@ static symwin_status check_choice(struct tuning *t, const struct choice *choice)
 
     t->wrong += result.wrong;
     if (status == SYMWIN_OK && !result.supported)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--tune: %s can be asked for and not called", way.name);
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "--tune: %s is reported as supported, but the call is not", way.name);
     return status;
 }
 
@@ -367,7 +368,7 @@ static symwin_status tune_all(struct tuning *t)
             status = tune_type(t);
         }
     if (status == SYMWIN_OK && t->measured == 0)
-        return sw_fail(SYMWIN_INVALID, "--tune: no size is an element at least");
+        return sw_fail(SYMWIN_INVALID, "--tune: every size is smaller than an element");
     return status;
 }
 
@@ -384,17 +385,18 @@ static symwin_status check_gpus(struct rank *r, char *gpu, size_t bytes)
         snprintf(gpu, bytes, "%s", info.name);
         memcpy(words, info.name, sizeof words);
         if (strpbrk(gpu, ",#\n") != NULL)
-            status = sw_fail(SYMWIN_UNSUPPORTED, "--tune: no table can have a GPU named \"%s\"",
-                             gpu);
+            status = sw_fail(SYMWIN_UNSUPPORTED,
+                             "--tune: a table cannot contain the GPU name \"%s\"", gpu);
     }
     status = meet(r, status, words, 8);
     for (int i = 1; i < r->job->nranks && status == SYMWIN_OK; i++)
         for (int w = 0; w < 8; w++)
             if (met(r, i, w) != met(r, 0, w))
-                return sw_fail(SYMWIN_UNSUPPORTED,
-                               "--tune: rank %d has another kind of GPU than rank 0; a table is of "
-                               "one kind",
-                               i);
+                return sw_fail(
+                    SYMWIN_UNSUPPORTED,
+                    "--tune: rank %d has a different GPU than rank 0; a table is for one kind of "
+                    "GPU",
+                    i);
     return status;
 }
 

@@ -302,7 +302,7 @@ static symwin_status own_way_call(struct rank *r, const struct result *result,
                                       result->count, result->in_place, 256);
 
     if (refused != NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "%s does not serve %s (SYMWIN_KERNEL_ABOUT)", k->name,
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s does not support %s (SYMWIN_KERNEL_ABOUT)", k->name,
                        refused);
     own_grid(r, k, result->bytes, &call.blocks, &call.threads);
     return own_launch(r, k, &call);

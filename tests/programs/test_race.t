@@ -31,8 +31,8 @@ sub hunt {
 
 my $call = qr/call \d of \d(?: in replay \d)?, f32 sum, .*/;
 my $got = qr/rank \d, element \d+: got .*, expected /;
-my $result = qr/(?:wrong although nobody is held up: )?$call: $got/;
-my $unordered = qr/: nothing says which comes first \(ThreadSanitizer\)$/m;
+my $result = qr/(?:wrong without delays: )?$call: $got/;
+my $unordered = qr/: a data race \(ThreadSanitizer\)$/m;
 my $input = qr/.*rank \d's input.* at no_end_barrier\.cu:18.*$unordered/m;
 my $access = qr/(?:reads|writes)/;
 my $line = qr/relaxed_flag\.cu:\d+/;
@@ -52,7 +52,7 @@ for my $bug (sort keys %bugs) {
     is($status, 1, "$bug: exit status") or diag($output);
     like($output, qr/^FOUND   emulated driver, 3 ranks: $bug: $bugs{$bug}/m,
         "$bug: is found, and described");
-    my ($seed) = $output =~ /again: --race --seed (\d+)$/m;
+    my ($seed) = $output =~ /to repeat: --race --seed (\d+)$/m;
     ok(defined $seed, "$bug: and can be had again");
     cmp_ok($seconds, '<', 60, "$bug: in a minute");
 }
@@ -75,7 +75,7 @@ SKIP: {
 my ($status, $output);
 for my $seed (4242 .. 4246) {
     ($status, $output) = hunt('', "--kernel tests/race/host_epoch.cu --seconds 60 --seed $seed");
-    $output =~ s/again: --race --seed $seed$/as asked for/m;
+    $output =~ s/to repeat: --race --seed $seed$/as asked for/m;
     last if $output =~ /^ +burst 1: /m;
 }
 like($output, qr/^ +burst 1: \d calls?.*; as asked for$/m,
@@ -108,7 +108,7 @@ is(join(' ', sort $output =~ /^ok      emulated driver, 3 ranks: (\w+) \(\d+ bur
     system("cp $perf $copy") == 0 or die;
     my $arguments = '--race --timeout 6 --kernel tests/race/host_epoch.cu';
     $output = `env TMPDIR=$folder SYMWIN_DRIVER=emu timeout 100 $copy $arguments 2>&1`;
-    like($output, qr/^# no symwin-perf with ThreadSanitizer is found \(make race/m,
+    like($output, qr/^# no symwin-perf with ThreadSanitizer found \(make race/m,
         'without ThreadSanitizer: says so');
     like($output, qr/^FOUND .*$result/m, 'and finds what can be found');
 }
