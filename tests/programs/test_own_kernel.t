@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
-# symwin-perf --kernel on the emulated driver: right kernels of a user, from source to table and
-# picture; wrong ones, each found in the line for its fault; kernels that crash or hang, which the
-# tool survives; and what it refuses. test_race.t has the hunts for races.
+# symwin-perf --kernel on the emulated driver: correct kernels, from source to table and picture;
+# wrong kernels, each found by the line for its fault; kernels that crash or hang, which the tool
+# survives; and what it refuses. test_race.t has --race.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -42,7 +42,7 @@ my $here = abs_path('.');
 
 cmp_ok(scalar(() = slurp($example) =~ /\n/g), '<=', 60, 'the example has 60 lines at most');
 
-# ---- what is right ------------------------------------------------------------------------------
+# ---- correct kernels ----------------------------------------------------------------------------
 
 my $begin = time;
 my ($status, $output) =
@@ -91,7 +91,7 @@ is($status, 0, 'words for the compiler: exit status') or diag($output);
 like($output, qr/^# push: f32; sum; at most 65536 bytes; at most 8 ranks; 16 blocks/m,
     'and a kernel in an included file');
 
-# ---- what is wrong ------------------------------------------------------------------------------
+# ---- wrong kernels ------------------------------------------------------------------------------
 
 sub found {
     my ($kernel, $arguments, $want, $name) = @_;
@@ -124,7 +124,7 @@ found('race/grid_epoch.cu', '--timeout 3',
 found('race/no_end_barrier.cu', '',
     qr/^FAILED .*changing sizes: call \d of 5, .*: got /m, 'no end barrier');
 
-# ---- what it outlives ---------------------------------------------------------------------------
+# ---- kernels that crash or hang -----------------------------------------------------------------
 
 $output = found('own/faults.cu:crash', '',
     qr/^FAILED .*element counts: ended by signal 11 \(.*\): f32 sum, 7 elements, $call$/m,

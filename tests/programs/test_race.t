@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
-# symwin-perf --race on the emulated driver finds five planted bugs, each in time. It finds nothing
-# in the same five kernels without the bug (tests/race with -DMENDED), nor in the library's. Without
-# a symwin-perf under ThreadSanitizer, what only that sees is left out.
+# symwin-perf --race on the emulated driver finds five planted bugs, each within a minute. It finds
+# nothing in the same kernels without the bug (tests/race with -DMENDED) or in the library's. Without
+# a symwin-perf under ThreadSanitizer, bugs that only ThreadSanitizer finds are left out.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -27,7 +27,7 @@ sub hunt {
     return ($? >> 8, $output, time - $begin);
 }
 
-# ---- what is found ------------------------------------------------------------------------------
+# ---- planted bugs -------------------------------------------------------------------------------
 
 my $call = qr/call \d of \d(?: in replay \d)?, f32 sum, .*/;
 my $got = qr/rank \d, element \d+: got .*, expected /;
@@ -57,7 +57,7 @@ for my $bug (sort keys %bugs) {
     cmp_ok($seconds, '<', 60, "$bug: in a minute");
 }
 
-# A user's folder may have a name that the tree's folders have: the line is reported all the same.
+# The line of a race is also reported if the user's folders have names of the tree's folders.
 SKIP: {
     skip 'no ThreadSanitizer', 2 unless $tsan;
     my $place = "$folder/emu/include";
@@ -70,8 +70,8 @@ SKIP: {
     }
 }
 
-# --seed: the burst with the printed number comes first, after the quiet one. But threads never run
-# twice alike, so this tries several numbers.
+# --seed runs the burst with the printed number first, after one without delays. Threads never run
+# the same way twice, so this tries several numbers.
 my ($status, $output);
 for my $seed (4242 .. 4246) {
     ($status, $output) = hunt('', "--kernel tests/race/host_epoch.cu --seconds 60 --seed $seed");
@@ -81,7 +81,7 @@ for my $seed (4242 .. 4246) {
 like($output, qr/^ +burst 1: \d calls?.*; as asked for$/m,
     '--seed: the first burst is of that number') or diag($output);
 
-# ---- what is right ------------------------------------------------------------------------------
+# ---- correct kernels ----------------------------------------------------------------------------
 
 for my $bug (sort keys %bugs) {
     my ($status, $output) =
@@ -101,7 +101,7 @@ is($status, 0, "the library's algorithms: exit status") or diag($output);
 is(join(' ', sort $output =~ /^ok      emulated driver, 3 ranks: (\w+) \(\d+ bursts?\)$/mg),
     join(' ', sort @algos), 'each has its turn') or diag($output);
 
-# ---- what it says -------------------------------------------------------------------------------
+# ---- messages -----------------------------------------------------------------------------------
 
 {
     my $copy = "$folder/symwin-perf";
