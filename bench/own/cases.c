@@ -158,7 +158,7 @@ static symwin_status look(struct rank *r, const unsigned char *at, int64_t from,
     symwin_status status = symwin_memcpy(r->device, bytes, at, sizeof bytes, r->stream);
 
     if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "looking beside the output");
+        status = rank_synchronize(r, "checking the margins of the output");
     for (int i = 0; i < LOOKED_AT && status == SYMWIN_OK; i++)
         if (bytes[i] != MARK && outcome->wrong == RIGHT) {
             outcome->wrong = WROTE_BESIDE;

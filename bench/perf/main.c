@@ -35,7 +35,7 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* Reports a process that died by a signal; if all processes die, nobody else can. */
+/* Reports a process that died by a signal; no other process may be left to do it. */
 static void say_how_it_died(int process, int status)
 {
     fprintf(stderr, "symwin-perf: process %d of --nproc died by signal %d, %s\n", process,
