@@ -95,7 +95,7 @@ GPU_SOURCES  := $(sort $(wildcard tests/gpu/*.c tests/gpu/*.cc))
 TEST_HELPERS := $(filter-out %/steps.c,$(sort $(wildcard tests/helpers/*.c tests/helpers/*.cc)))
 PUBLIC_HEADERS := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh))
 BENCH_SOURCES := $(sort $(wildcard bench/*.c))
-PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c))
+PERF_SOURCES := $(sort $(wildcard bench/perf/*.cc bench/perf/*.c bench/own/*.c))
 PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
 CARRIED := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh kernels/*.h kernels/*.cuh)) \
     src/driver/cuda_abi.h emu/emu_access.h \
@@ -325,14 +325,14 @@ $(BUILD)/obj/bench/perf/fatbins.o: $(BUILD)/obj/bench/perf/fatbins.c $(BUILD)/fl
 	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
 # The files with which symwin-perf compiles your own kernels, and plots: one text, embedded in it.
-$(BUILD)/obj/bench/perf/carried.txt: $(CARRIED) $(BUILD)/flags.carried
+$(BUILD)/obj/bench/own/carried.txt: $(CARRIED) $(BUILD)/flags.carried
 	@mkdir -p $(@D)
 	@for file in $(CARRIED); do printf '\001%s\n' "$$file"; cat "$$file"; done >$@
 
-$(BUILD)/obj/bench/perf/carried.c: tools/embed.sh $(BUILD)/obj/bench/perf/carried.txt
-	@KIND=table TABLE=perf tools/embed.sh $(BUILD)/obj/bench/perf/carried.txt >$@
+$(BUILD)/obj/bench/own/carried.c: tools/embed.sh $(BUILD)/obj/bench/own/carried.txt
+	@KIND=table TABLE=perf tools/embed.sh $(BUILD)/obj/bench/own/carried.txt >$@
 
-$(BUILD)/obj/bench/perf/carried.o: $(BUILD)/obj/bench/perf/carried.c $(BUILD)/flags
+$(BUILD)/obj/bench/own/carried.o: $(BUILD)/obj/bench/own/carried.c $(BUILD)/flags
 	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
 # The commit that symwin-perf's files name; touched only when it changes.
@@ -351,7 +351,7 @@ $(BUILD)/obj/kernels/%.cc.o: private OWN_CPPFLAGS += -DSYMWIN_RACE
 endif
 
 # The compiler for your own kernels, and the sanitizer that they must be built with.
-$(BUILD)/obj/bench/perf/compile.c.o: private OWN_CPPFLAGS += -DPERF_CXX='"$(CXX)"' \
+$(BUILD)/obj/bench/own/compile.c.o: private OWN_CPPFLAGS += -DPERF_CXX='"$(CXX)"' \
     -DPERF_SANITIZE='"$(SANITIZE)"'
 
 # Rebuilt from scratch: an archive would keep the members of deleted files.
@@ -406,10 +406,10 @@ $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 # The dynamic list exports the emulated driver to kernels that it loads as shared objects.
-$(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(BUILD)/obj/bench/perf/carried.o \
-    $(call objects,$(PERF_SOURCES)) $(STATIC) bench/perf/module.list
+$(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(BUILD)/obj/bench/own/carried.o \
+    $(call objects,$(PERF_SOURCES)) $(STATIC) bench/own/module.list
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(LINK) -Wl,--dynamic-list=bench/perf/module.list -o $@ \
+	$(call say,LINK,$@)$(LINK) -Wl,--dynamic-list=bench/own/module.list -o $@ \
 	    $(filter-out %.list,$^) $(LIBS)
 
 $(INFO): $(call objects,$(INFO_SOURCES)) $(STATIC)
@@ -563,7 +563,7 @@ uninstall:
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/perf bench/rivals emu \
+FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/* emu \
     fuzz kernels nccl tests/* tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 

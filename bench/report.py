@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Writes the tables and pictures of README.md, docs/performance.md and docs/notes/performance-tables.md.
+"""Writes the measured tables and pictures of README.md and docs.
 
     bench/report.py            writes the pages and the pictures
-    bench/report.py --check    writes nothing; exit status 1 if they differ from what the files give
+    bench/report.py --check    writes nothing; exit status 1 if they are out of date
 
-They are made from symwin-perf's CSV files in bench/results. A file is named DATE-MACHINE-perf-KIND.csv, as
+The pages are README.md, docs/performance.md and docs/notes/performance-tables.md. The data is in
+symwin-perf's CSV files in bench/results. A file is named DATE-MACHINE-perf-KIND.csv, as
 bench/run.sh does, with N-ranks- before perf if not all GPUs of the machine took part. KIND is
 
     graph    graph replays: all algorithms, in place and out of place, rivals, links
-    stream   stream launches: what the library chooses, rivals
+    stream   stream launches: the library's choice, rivals
     types    several types at equal bytes
-    sms      grids of several sizes; runs may be put together by cat
+    sms      grids of several sizes; several runs may be concatenated
 
-The newest file of a kind, machine and number of ranks counts. Files of the emulated driver (MACHINE is
-"emulated") do not. In the pages, the text between <!-- begin NAME --> and <!-- end NAME --> is replaced.
-NAMES below has the names; each must be in one of the pages.
+The newest file of a kind, machine and number of ranks is used. Files of the emulated driver
+(MACHINE is "emulated") are ignored. In the pages, the text between <!-- begin NAME --> and
+<!-- end NAME --> is replaced. NAMES below lists the names; each must be in one of the pages.
 
-Needs nothing but Python 3.
+Needs only Python 3.
 """
 import argparse
 import os
@@ -31,7 +32,8 @@ from plot import Bad, size_name  # pylint: disable=wrong-import-position
 FILE = re.compile(r"(\d{4}-\d\d-\d\d)-(.+?)-(?:(\d+)-ranks-)?perf-(graph|stream|types|sms)\.csv")
 MARKER = re.compile(r"^<!-- (begin|end) (\S+) -->$")
 MODES = {"graph": "graph", "stream": "stream", "types": "graph", "sms": "graph"}
-RIVALS = {"nccl": "NCCL", "nccl-window": "NCCL, symmetric windows", "nccl-plain": "NCCL, plain memory",
+RIVALS = {"nccl": "NCCL", "nccl-window": "NCCL, symmetric windows",
+          "nccl-plain": "NCCL, plain memory",
           "nccl-reg": "NCCL, registered", "nccl-reg-symwin": "NCCL, registered memory of symwin",
           "nccl-window-symwin": "NCCL, symmetric windows on memory of symwin",
           "torch-one-shot": "PyTorch, one-shot", "torch-two-shot": "PyTorch, two-shot"}
@@ -40,7 +42,7 @@ WHOLE = ("bytes", "ranks")
 FIGURES = ("time_us", "busbw_gbs", "host_us")
 WORDS = ("library", "algo", "type", "op", "placement", "mode", "launched", "blocks", "wrong")
 NOTHING = "Not measured."
-COLUMNS = 100  # of a line that is no row of a table
+COLUMNS = 100  # of a line outside of tables
 PAGES = ("README.md", "docs/performance.md", "docs/notes/performance-tables.md")
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
 HEAD = (KI, 64 * KI, MI, 16 * MI, 64 * MI, 256 * MI, GI)  # sizes of the short tables: graphs,
@@ -48,7 +50,7 @@ HEAD_STREAM = (KI, 64 * KI, MI, 16 * MI)                  # streams, where the h
 
 
 class Table:
-    """One CSV file: its rows, and what its head says, the first run's where there are several."""
+    """One CSV file: its rows, and its head: that of the first run if there are several."""
 
     def __init__(self, path, date, kind, machine):
         self.path, self.date, self.kind, self.machine = path, date, kind, machine
@@ -76,7 +78,8 @@ class Table:
             self.head.setdefault("nccl", found[2])
         found = re.match(r"arguments: (.*)$", line)
         if found:
-            self.head.setdefault("arguments", []).append(re.sub(r"--csv[ =]\S+ ?", "", found[1]).strip())
+            arguments = re.sub(r"--csv[ =]\S+ ?", "", found[1]).strip()
+            self.head.setdefault("arguments", []).append(arguments)
 
     def add(self, where, row):
         plot.convert(row, where, WHOLE, FIGURES, WORDS)
@@ -105,7 +108,7 @@ class Table:
         return self.choose(library="symwin", algo=algo, **want)
 
     def values(self, name, **want):
-        """What a column has, each once, in the file's order."""
+        """The different values of a column, in the file's order."""
         return list(dict.fromkeys(row[name] for row in self.choose(**want)))
 
     def pairs(self):
@@ -114,7 +117,7 @@ class Table:
         return list(dict.fromkeys((row["type"], row["op"]) for row in rows))
 
 
-# ---- which files ----------------------------------------------------------------------------------
+# ---- which files ---------------------------------------------------------------------------------
 
 def find(folder):
     """{(machine, ranks): {kind: Table}}, by machine, most ranks first."""
@@ -144,7 +147,7 @@ def name_of(tables):
     return f"{words}, {table.ranks} rank{'s' if table.ranks > 1 else ''}"
 
 
-# ---- markdown -------------------------------------------------------------------------------------
+# ---- markdown ------------------------------------------------------------------------------------
 
 def number(value):
     """Three digits, or more before the point; two of what is small."""
@@ -163,7 +166,7 @@ def ratio(above, below):
 
 
 def grid(head, rows):
-    """A table; the first column is text, and so are those whose heads say so by a colon in front."""
+    """A table. The first column is text, and so are those whose heads begin with a colon."""
     lines = ["| " + " | ".join(word.lstrip(":") for word in head) + " |",
              "|" + "|".join("---" if i == 0 or word[0] == ":" else "---:"
                             for i, word in enumerate(head)) + "|"]
@@ -176,7 +179,7 @@ def by_size(rows):
 
 
 def score(pairs):
-    """How a rival did over all sizes: pairs of (its row, ours)."""
+    """A rival's score over all sizes; pairs are (its row, ours)."""
     ratios = [(rival["time_us"] / ours["time_us"], ours["bytes"]) for rival, ours in pairs]
     least, at = min(ratios)
     ahead = sum(value >= 1 for value, _ in ratios)
@@ -195,7 +198,7 @@ def pairs_of(rows_of, ours):
 
 
 def versus(table, place, type_, op, host, sizes=None):
-    """Ours beside every rival, at some sizes or all: a table, and with all what it comes to."""
+    """A table of ours and every rival, at some sizes; or at all sizes, with the scores."""
     want = {"type": type_, "op": op, "placement": place}
     ours = [row for row in table.ours(**want) if sizes is None or row["bytes"] in sizes]
     rivals = rivals_of(table, **want)
@@ -218,14 +221,15 @@ def versus(table, place, type_, op, host, sizes=None):
         both = pairs_of(rows_of, ours)
         if both:
             ahead, least = score(both)
-            lines.append(f"- At least as fast as {RIVALS[name]} at {ahead} sizes; lowest ratio {least}.")
+            lines.append(f"- At least as fast as {RIVALS[name]} at {ahead} sizes; "
+                         f"lowest ratio {least}.")
     return lines + ([] if rivals else ["NCCL: not measured."])
 
 
-# ---- the blocks of the pages ----------------------------------------------------------------------
+# ---- the blocks of the pages ---------------------------------------------------------------------
 
 class Report:
-    """What each name in NAMES stands for, as lines, and the pictures."""
+    """The text for each name in NAMES, as lines, and the pictures."""
 
     def __init__(self, folder):
         self.groups = find(folder)
@@ -236,7 +240,7 @@ class Report:
         return os.path.relpath(os.path.abspath(path), self.base).replace(os.sep, "/")
 
     def sections(self, kind, body):
-        """A heading for each group that has a table of this kind, and what body(table, tables) gives."""
+        """For each group with a table of this kind, a heading and body(table, tables)."""
         lines = []
         for tables in self.groups.values():
             content = body(tables[kind], tables) if kind in tables else []
@@ -245,17 +249,19 @@ class Report:
         return lines[1:] or [NOTHING]
 
     def measured(self):
-        """Which file has what, from which program."""
+        """The files, and the programs that wrote them."""
         rows = []
         for tables in self.groups.values():
             for kind, table in tables.items():
                 head = table.head
                 arguments = dict.fromkeys(head.get("arguments", []))
                 unchecked = f"; {table.unchecked} rows not checked" if table.unchecked else ""
-                rows.append([name_of(tables), f"[{kind}]({self.link(table.path)}){unchecked}", table.date,
-                             head.get("commit", "-"), head.get("driver", "-"), head.get("nccl", "-"),
+                rows.append([name_of(tables), f"[{kind}]({self.link(table.path)}){unchecked}",
+                             table.date, head.get("commit", "-"), head.get("driver", "-"),
+                             head.get("nccl", "-"),
                              ", ".join(f"`{text}`" for text in arguments) or "-"])
-        head = ["machine", ":table", ":date", ":commit", ":driver", ":NCCL", ":options of symwin-perf"]
+        head = ["machine", ":table", ":date", ":commit", ":driver", ":NCCL",
+                ":options of symwin-perf"]
         return grid(head, rows) if rows else [NOTHING]
 
     def number(self):
@@ -265,8 +271,8 @@ class Report:
         ours = table.ours(type="bf16", op="sum", placement="out", bytes=KI) if table else []
         if not ours:
             return [NOTHING]
-        text = (f"On {name_of({'graph': table})}, an all-reduce of 1 KiB (bf16, graph replays) takes "
-                f"{figure(ours[0])} us")
+        text = (f"On {name_of({'graph': table})}, an all-reduce of 1 KiB (bf16, graph replays) "
+                f"takes {figure(ours[0])} us")
         times = [f"{RIVALS[name]} {figure(rows[KI])} us"
                  for name, rows in rivals_of(table, type="bf16", op="sum", placement="out").items()
                  if KI in rows]
@@ -286,10 +292,12 @@ class Report:
                         ours = table.ours(**want)
                         cells = {name: pairs_of(rows_of, ours)
                                  for name, rows_of in rivals_of(table, **want).items()}
-                        cells = {name: "; ".join(score(both)) for name, both in cells.items() if both}
+                        cells = {name: "; ".join(score(both))
+                                 for name, both in cells.items() if both}
                         if cells:
                             names += [name for name in cells if name not in names]
-                            found.append(([name_of(tables), f"{kind}, {type_} {op}, {PLACES[place]}"], cells))
+                            words = [name_of(tables), f"{kind}, {type_} {op}, {PLACES[place]}"]
+                            found.append((words, cells))
         names = [name for name in RIVALS if name in names]
         rows = [words + [cells.get(name, "-") for name in names] for words, cells in found]
         head = ["machine", ":calls"] + [":" + RIVALS[name] for name in names]
@@ -300,9 +308,10 @@ class Report:
         def body(table, _):
             lines = []
             for type_, op in table.pairs():
-                if any(row["bytes"] in sizes for row in table.ours(type=type_, op=op, placement="out")):
-                    lines += textwrap.wrap(f"{type_} {op}, out of place, {self.origin(table)}:", COLUMNS,
-                                           break_on_hyphens=False) + [""]
+                ours = table.ours(type=type_, op=op, placement="out")
+                if any(row["bytes"] in sizes for row in ours):
+                    title = f"{type_} {op}, out of place, {self.origin(table)}:"
+                    lines += textwrap.wrap(title, COLUMNS, break_on_hyphens=False) + [""]
                     lines += versus(table, "out", type_, op, host, sizes) + [""]
             return (self.drawn(table) if lines and not host else []) + lines[:-1]
         return body
@@ -314,11 +323,11 @@ class Report:
         return self.sections("stream", self.short(True, HEAD_STREAM))
 
     def origin(self, table):
-        """Where a table is from, in words."""
+        """The date, file and commit of a table."""
         return f"[{table.date}]({self.link(table.path)}), commit {table.head.get('commit', '-')}"
 
     def drawn(self, table):
-        """The picture of a table, beside it, and the words that show it."""
+        """Draws a table's picture, in a file beside it; returns the lines that show it."""
         path = table.path[:-len("csv")] + "svg"
         options = plot.options_of([table.path, "--output", path])
         try:
@@ -351,20 +360,24 @@ class Report:
         def body(table, _):
             lines = []
             for type_, op in table.pairs():
-                places = {place: by_size(table.ours(type=type_, op=op, placement=place)) for place in PLACES}
+                places = {place: by_size(table.ours(type=type_, op=op, placement=place))
+                          for place in PLACES}
                 both = [size for size in places["out"] if size in places["in"]]
                 rivals = [name for name in RIVALS
                           if table.choose(algo=name, type=type_, op=op, placement="in")]
+                rows_of = {name: by_size(table.choose(algo=name, type=type_, op=op, placement="in"))
+                           for name in rivals}
                 rows = []
                 for size in both:
                     out, inside = places["out"][size], places["in"][size]
                     cells = [size_name(size), figure(out), out["launched"] or "-", figure(inside),
                              inside["launched"] or "-", ratio(inside, out)]
                     for name in rivals:
-                        rival = by_size(table.choose(algo=name, type=type_, op=op, placement="in")).get(size)
+                        rival = rows_of[name].get(size)
                         cells += [figure(rival), ratio(rival, inside)]
                     rows.append(cells)
-                head = ["size", "out of place, us", ":algorithm", "in place, us", ":algorithm", "in / out"]
+                head = ["size", "out of place, us", ":algorithm", "in place, us", ":algorithm",
+                        "in / out"]
                 for name in rivals:
                     head += [RIVALS[name] + " in place, us", "ratio"]
                 lines += [f"{type_} {op}:", ""] + grid(head, rows) + [""] if rows else []
@@ -376,7 +389,8 @@ class Report:
             lines = []
             for type_, op in table.pairs():
                 want = {"type": type_, "op": op, "placement": "out"}
-                names = [name for name in table.values("algo", library="symwin", **want) if name != "auto"]
+                names = [name for name in table.values("algo", library="symwin", **want)
+                         if name != "auto"]
                 if not names:
                     continue
                 times = {name: by_size(table.ours(name, **want)) for name in names}
@@ -384,8 +398,8 @@ class Report:
                 rows = []
                 for size in table.values("bytes", library="symwin", **want):
                     row_of = {name: times[name].get(size) for name in names}
-                    best = min((row for row in row_of.values() if row), key=lambda row: row["time_us"],
-                               default=None)
+                    best = min((row for row in row_of.values() if row),
+                               key=lambda row: row["time_us"], default=None)
                     cells = [f"**{figure(row)}**" if row and row is best else figure(row)
                              for row in row_of.values()]
                     rows.append([size_name(size)] + cells + [figure(auto.get(size)),
@@ -436,7 +450,8 @@ class Report:
                     rows.append([size_name(size), name] + [cell(row_of.get(n)) for n in blocks] +
                                 [cell(free.get((algo, size)))])
                 lines += [f"{type_} {op}, out of place, us (GB/s):", ""]
-                lines += grid(["size", ":algorithm"] + [f"{n} blocks" for n in blocks] + ["no limit"], rows)
+                head = ["size", ":algorithm"] + [f"{n} blocks" for n in blocks] + ["no limit"]
+                lines += grid(head, rows)
                 lines.append("")
             return lines[:-1]
         return self.sections("sms", body)
@@ -446,7 +461,8 @@ class Report:
         rows = []
         for tables in self.groups.values():
             found = [table for table in tables.values() if table.choose(library="link")]
-            for row in max(found, key=lambda table: table.date).choose(library="link") if found else []:
+            newest = max(found, key=lambda table: table.date, default=None)
+            for row in newest.choose(library="link") if newest else []:
                 rows.append([name_of(tables), row["algo"], size_name(row["bytes"]), figure(row),
                              figure(row, "busbw_gbs")])
         return grid(["machine", ":way", "size", "us", "GB/s"], rows) if rows else [NOTHING]
@@ -459,10 +475,10 @@ NAMES = {"number": Report.number, "scores": Report.scores, "head": Report.head,
          "sms": Report.sms, "links": Report.links}
 
 
-# ---- the pages ------------------------------------------------------------------------------------
+# ---- the pages -----------------------------------------------------------------------------------
 
 def fill(document, text, report, seen):
-    """The text with what its markers enclose made anew. Blocks of all pages so far are in `seen`."""
+    """The text with new blocks between its markers. `seen` has the blocks of all pages so far."""
     lines, inside = [], None
     report.base = os.path.dirname(os.path.abspath(document))
     for line in text.splitlines():
@@ -502,11 +518,13 @@ def main():
     parser.add_argument("--version", action="version", version=plot.version("report.py"))
     parser.add_argument("--check", action="store_true",
                         help="write nothing; exit status 1 if anything would change")
-    parser.add_argument("--results", default=os.path.relpath(os.path.join(here, "results")), metavar="FOLDER")
+    parser.add_argument("--results", default=os.path.relpath(os.path.join(here, "results")),
+                        metavar="FOLDER")
     parser.add_argument("--document", metavar="FILE.md", action="append", dest="documents",
-                        help="a page, instead of " + ", ".join(PAGES) + "; may be given several times")
+                        help="a page, instead of " + ", ".join(PAGES) + "; may be repeated")
     options = parser.parse_args()
-    documents = options.documents or [os.path.relpath(os.path.join(here, "..", page)) for page in PAGES]
+    documents = options.documents or [os.path.relpath(os.path.join(here, "..", page))
+                                      for page in PAGES]
     try:
         report, seen, files = Report(options.results), set(), {}
         for document in documents:
@@ -521,8 +539,8 @@ def main():
         changed = [path for path, new in files.items() if content(path) != new]
         for path in changed:
             if options.check:
-                print(f"report.py: {path} is not what the files of {options.results} give: run bench/report.py",
-                      file=sys.stderr)
+                print(f"report.py: {path} is not what the files of {options.results} give: "
+                      "run bench/report.py", file=sys.stderr)
                 continue
             with open(path, "w", encoding="utf-8") as file:
                 file.write(files[path])

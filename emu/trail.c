@@ -9,7 +9,7 @@
  *     emu_digit_0 ... emu_digit_7             thread 7
  *     the kernel
  *
- * bench/perf/tsan.c reads them.
+ * bench/own/tsan.c reads them.
  */
 #include <pthread.h>
 

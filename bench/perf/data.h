@@ -1,20 +1,21 @@
-/* The test data: exactly predictable, and exact in every type for every order of the ranks.
+/* The test data: predictable, and exact in every type for every order of the ranks.
  *
- * Element `index` of a rank's input is a small integer that depends on rank, index and seed. With M the
- * largest power of two below which the type has all integers:
+ * Element `index` of a rank's input is a small integer that depends on rank, index and seed. Let M
+ * be the largest power of two such that the type has all integers up to M:
  *
- *   sum       at most M ranks have a value, of magnitude M / (their number) at most: so any ranks'
- *             partial sum, in any order, is an integer within [-M, M]
- *   avg       q on all ranks, q + d and q - d on two of them: any partial sum is as above, and the
- *             result, q, is exact. Where sums are scaled before they are added, it is exact if the
- *             number of ranks is a power of two
+ *   sum       at most M ranks have a value, each of at most M / (their number) in magnitude. So
+ *             every partial sum, in any order, is an integer within [-M, M]
+ *   avg       q on all ranks, except q + d and q - d on two of them. Partial sums are as above, and
+ *             the result, q, is exact. If values are scaled before they are added, it is exact if
+ *             the number of ranks is a power of two
  *   prod      magnitude 1 or 3 on one rank, 1 or 2 on three, 1 on the others
  *   min, max  within [-M, M]
  *
- * Types with a sign have values of both signs. Which ranks have what is another for each index. No
- * value is a negative zero, so results can be compared by their bits.
+ * Signed types have values of both signs. Which rank has which value changes with the index. No
+ * value is a negative zero, so results can be compared bit by bit.
  *
- * C11, C++17 and CUDA: the host, nvcc's kernels and those of the emulated driver make the same data.
+ * C11, C++17 and CUDA: the host, nvcc's kernels and the emulated driver's kernels make the same
+ * data.
  */
 #ifndef PERF_DATA_H
 #define PERF_DATA_H
@@ -26,7 +27,7 @@
 
 #define PERF_FN SW_TYPES_FN
 
-/* In place of a rank: what the all-reduce must give. */
+/* Instead of a rank: the result of the all-reduce. */
 enum { PERF_RESULT = -1 };
 
 struct perf_data {
@@ -36,7 +37,7 @@ struct perf_data {
     uint32_t seed;
 };
 
-/* M, less one for integers; no more than 2^20, which is enough. */
+/* M, or M - 1 for integers; at most 2^20, which is enough. */
 PERF_FN uint32_t perf_top(int32_t type)
 {
     switch (type) {
@@ -74,26 +75,27 @@ PERF_FN uint32_t perf_hash(uint64_t index, int32_t rank, uint32_t seed)
     return (uint32_t)(x >> 32);
 }
 
-/* 0 .. top of random bits. */
+/* Maps random bits to 0 .. top. */
 PERF_FN int64_t perf_upto(uint32_t random, uint32_t top)
 {
     return (int64_t)((uint64_t)random * (top + UINT64_C(1)) >> 32);
 }
 
-/* -top .. top, or 0 .. top without a sign. */
+/* Maps random bits to -top .. top, or to 0 .. top if unsigned. */
 PERF_FN int64_t perf_within(uint32_t random, uint32_t top, int is_signed)
 {
     return is_signed ? perf_upto(random, 2 * top) - (int64_t)top : perf_upto(random, top);
 }
 
-/* The q of an average. */
+/* The q of avg. */
 PERF_FN int64_t perf_mean(const struct perf_data *data, uint32_t common)
 {
     return perf_within(common, perf_top(data->type) / (2 * (uint32_t)data->nranks),
                        perf_signed(data->type));
 }
 
-/* `common` is the hash that all ranks have at this index, `place` the rank's turn there. */
+/* common: the hash that all ranks have at this index. place: the rank's position in the order of
+ * this index. */
 PERF_FN int64_t perf_value(const struct perf_data *data, int32_t rank, uint64_t index,
                            uint32_t common, uint32_t place)
 {
@@ -129,7 +131,7 @@ PERF_FN int64_t perf_input(const struct perf_data *data, int32_t rank, uint64_t 
     return perf_value(data, rank, index, common, ((uint32_t)rank + common % n) % n);
 }
 
-/* The plain loop over the ranks. */
+/* Reduces in a plain loop over the ranks. */
 PERF_FN int64_t perf_reduced(const struct perf_data *data, uint64_t index)
 {
     const uint32_t common = perf_hash(index, -1, data->seed), n = (uint32_t)data->nranks;
@@ -156,7 +158,7 @@ PERF_FN int64_t perf_reduced(const struct perf_data *data, uint64_t index)
     return result;
 }
 
-/* The bits of an integer that the type has exactly. */
+/* The bits of an integer that the type represents exactly. */
 PERF_FN uint64_t perf_encode(int32_t type, int64_t value)
 {
     switch (type) {
@@ -183,7 +185,7 @@ PERF_FN uint64_t perf_encode(int32_t type, int64_t value)
     }
 }
 
-/* The bits of an element, of a rank's input or PERF_RESULT. */
+/* The bits of an element of a rank's input, or of the result (PERF_RESULT). */
 PERF_FN uint64_t perf_element(const struct perf_data *data, int32_t rank, uint64_t index)
 {
     return perf_encode(data->type,

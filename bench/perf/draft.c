@@ -1,4 +1,6 @@
-/* A file that has another name until it is complete, so that a run that fails destroys none of before. */
+/* A draft: a file has a temporary name until it is complete, so that a run that fails does not
+ * overwrite the file of an earlier run.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,10 +10,10 @@
 
 #include "perf.h"
 
-/* What a signal's handler needs: it can only write and unlink. */
+/* State for the signal handler, which can only write and unlink. */
 enum { MOST_DRAFTS = 4 };
 static struct {
-    volatile sig_atomic_t open, worth; /* worth: something is in it */
+    volatile sig_atomic_t open, worth; /* worth: it has results */
     char path[4096], text[4096 + 128];
     int bytes;
 } open_drafts[MOST_DRAFTS];
@@ -25,10 +27,10 @@ static void end_by(int number)
                  write(STDERR_FILENO, open_drafts[i].text, (size_t)open_drafts[i].bytes) < 0)
             continue;
     }
-    raise(number); /* its default action, once the handler has returned */
+    raise(number); /* runs the default action after the handler has returned */
 }
 
-/* Of the drafts that are open, by path. */
+/* Finds an open draft by its path. */
 static int find(const char *path)
 {
     for (int i = 0; i < MOST_DRAFTS; i++)
@@ -49,8 +51,8 @@ static void remember(const struct draft *d)
         return;
     snprintf(open_drafts[i].path, sizeof open_drafts[i].path, "%s", d->path);
     open_drafts[i].bytes = snprintf(open_drafts[i].text, sizeof open_drafts[i].text,
-                                    "symwin-perf: %s: what was measured until then is in %s\n",
-                                    d->option, d->path);
+                                    "symwin-perf: %s: partial results are in %s\n", d->option,
+                                    d->path);
     open_drafts[i].worth = 0;
     open_drafts[i].open = 1;
     for (size_t s = 0; s < sizeof signals / sizeof signals[0]; s++) {
@@ -86,7 +88,7 @@ symwin_status draft_open(struct draft *d, const char *option, const char *name)
 
     *d = (struct draft){.option = option, .name = name};
     d->direct = stat(name, &there) == 0 &&
-                !S_ISREG(there.st_mode); /* a device or a pipe stays one */
+                !S_ISREG(there.st_mode); /* a device or a pipe is never replaced */
     if (d->direct)
         snprintf(d->path, sizeof d->path, "%s", name);
     else
@@ -119,7 +121,7 @@ symwin_status draft_close(struct draft *d, enum draft_end end)
         error = errno;
     if (error != 0)
         return sw_fail(SYMWIN_DENIED, "%s %s cannot be written: %s%s%s", d->option, d->name,
-                       strerror(error), d->direct ? "" : "; what could be is in ",
+                       strerror(error), d->direct ? "" : "; partial results are in ",
                        d->direct ? "" : d->path);
     if (end == DRAFT_KEPT)
         draft_say(d);
@@ -128,5 +130,5 @@ symwin_status draft_close(struct draft *d, enum draft_end end)
 
 void draft_say(const struct draft *d)
 {
-    fprintf(stderr, "symwin-perf: %s: what was measured until then is in %s\n", d->option, d->path);
+    fprintf(stderr, "symwin-perf: %s: partial results are in %s\n", d->option, d->path);
 }

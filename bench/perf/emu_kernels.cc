@@ -1,9 +1,9 @@
-/* The kernels for the emulated driver, and the image of them that it loads. */
+/* The kernels of kernels.cu for the emulated driver, and the image that it loads. */
 #include "kernels.cu"
 
 #include "emu/emu.h"
 
-/* A CUDA thread costs the CPU a stack and switches, and gains nothing: few of them. */
+/* A CUDA thread costs a stack and switches on the CPU, and gains nothing there: use few. */
 #define BLOCK_THREADS 64
 
 static const struct sw_emu_kernel kernels[] = {

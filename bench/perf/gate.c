@@ -2,12 +2,12 @@
  *
  *     wait for the gate | tiny all-reduce | event | the work | event
  *
- * and when all ranks have said that theirs is queued, each host opens its gate. The hosts do so within
- * microseconds of each other, and the tiny all-reduce brings the GPUs together to within one: launching is
- * not timed, and no rank is timed while it waits for one that began late.
+ * When all ranks have queued theirs, each host opens its gate, within microseconds of the others.
+ * The tiny all-reduce then aligns the GPUs to within about one microsecond. So the time includes no
+ * launch, and no rank is timed while it waits for a late one.
  *
- * If a rank cannot queue its work, all learn it where they meet, and abort before they open their gates, so that
- * the kernels of those who could do not wait for that rank's.
+ * If a rank cannot queue its work, all ranks learn it in the agreement and abort before they open
+ * their gates. So the other ranks' kernels do not wait for it.
  */
 #include "perf.h"
 
@@ -43,7 +43,7 @@ symwin_status gated(struct rank *r, work_fn queue, void *context, double *us)
     symwin_status status;
     float ms = 0;
 
-    stage_begin(r, "queueing calls behind the start gate (fewer of them: -n)");
+    stage_begin(r, "queueing calls behind the start gate (-n makes fewer)");
     status = meet(r, queue_all(r, queue, context), NULL, 0);
     stage_end(r);
     if (status != SYMWIN_OK)

@@ -1,4 +1,4 @@
-/* Test data on the device: by the kernels of kernels.cu, or by the host where there are none. */
+/* Makes and compares test data, by the kernels of kernels.cu or, without them, by the host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,8 @@ void kernels_unload(void)
     loaded.library = NULL;
 }
 
-/* Loads the code too: a first launch that loads it could wait for a kernel that waits for this rank. */
+/* Loads the code now. A first launch that loads it could wait for a kernel that waits for this
+ * rank. */
 static symwin_status load_kernel(const char *name, int *threads, CUfunction *out)
 {
     CUkernel kernel = NULL;
@@ -99,7 +100,7 @@ symwin_status kernels_load(struct rank *r)
     return status;
 }
 
-/* A block a multiprocessor, or fewer where `items` are few. */
+/* A block for each multiprocessor, or fewer for few `items`. */
 static symwin_status launch(struct rank *r, CUfunction function, uint64_t items, void *args)
 {
     const uint64_t wanted = (items + (uint64_t)r->threads - 1) / (uint64_t)r->threads;
@@ -112,11 +113,11 @@ static symwin_status launch(struct rank *r, CUfunction function, uint64_t items,
                     "cuLaunchKernel of symwin-perf's kernels");
 }
 
-/* ---- the host's way, a chunk at a time ---- */
+/* ---- on the host, a chunk at a time ---- */
 
 static void store(void *chunk, size_t i, size_t bytes, uint64_t bits)
 {
-    memcpy((char *)chunk + i * bytes, &bits, bytes); /* little-endian, as the GPU is */
+    memcpy((char *)chunk + i * bytes, &bits, bytes); /* little-endian like the GPU */
 }
 
 static symwin_status host_fill(struct rank *r, const struct perf_data *data, int who, int poison,
@@ -132,7 +133,7 @@ static symwin_status host_fill(struct rank *r, const struct perf_data *data, int
             store(r->staging, i, bytes, perf_element(data, who, first + i) ^ (unsigned)poison);
         status = symwin_memcpy(r->device, (char *)to + first * bytes, r->staging, n * bytes,
                                r->stream);
-        if (status == SYMWIN_OK) /* before the chunk is filled again */
+        if (status == SYMWIN_OK) /* before the chunk is reused */
             status = rank_synchronize(r, "filling buffers");
     }
     return status;
@@ -167,7 +168,7 @@ static symwin_status host_compare(struct rank *r, const struct perf_data *data, 
     return SYMWIN_OK;
 }
 
-/* ---- either ---- */
+/* ---- on the device or on the host ---- */
 
 static struct perf_fill_args arguments(const struct perf_data *data, int who, uint64_t count,
                                        const void *address)
@@ -200,7 +201,7 @@ symwin_status compare_queue(struct rank *r, const struct perf_data *data, int wh
 
     if (r->compare == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "--host-data, or built without nvcc: no kernel compares");
+                       "to compare by a kernel, build with nvcc and leave out --host-data");
     args.report = report;
     status = sw_check(sw_drv.cuMemsetD8Async(report, 0, sizeof(struct perf_report), r->stream),
                       "cuMemsetD8Async of the report");
@@ -253,7 +254,8 @@ symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes)
     struct perf_copy_args args = {(uint64_t)(uintptr_t)from, (uint64_t)(uintptr_t)to, bytes};
 
     if (r->copy == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel copies");
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "to copy by a kernel, build with nvcc and leave out --host-data");
     return launch(r, r->copy, bytes / 16, &args);
 }
 
@@ -269,7 +271,8 @@ symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t by
     };
 
     if (r->spread == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel stores");
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "to store by a kernel, build with nvcc and leave out --host-data");
     return launch(r, r->spread, bytes / 16, &args);
 }
 
@@ -279,7 +282,8 @@ symwin_status launch_delay(struct rank *r, uint64_t ns)
     void *params[] = {&args};
 
     if (r->delay == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel waits");
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "to delay by a kernel, build with nvcc and leave out --host-data");
     return sw_check(sw_drv.cuLaunchKernel(r->delay, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
                     "cuLaunchKernel of a delay");
 }
@@ -301,9 +305,10 @@ symwin_status launch_nothing(struct rank *r, int early)
                                    .numAttrs = early};
 
     if (r->nothing == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--host-data, or built without nvcc: no kernel");
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "to launch a kernel, build with nvcc and leave out --host-data");
     if (early && (r->comm->ranks_on_device > 1 || !sw_kernels_begin_early(r->comm->kernels)))
-        return sw_fail(SYMWIN_UNSUPPORTED, "no kernel begins early here");
+        return sw_fail(SYMWIN_UNSUPPORTED, "kernels cannot begin early here");
     return sw_check(sw_drv.cuLaunchKernelEx(&config, r->nothing, params, NULL),
                     "cuLaunchKernelEx of an empty kernel");
 }

@@ -1,12 +1,12 @@
-/* The kernels of symwin-perf: fill buffers with test data, count wrong elements, copy to a peer or to all, wait, do
- * nothing.
- * For any grid. Compiled by nvcc, and by the host compiler for the emulated driver, as the library's are.
+/* The kernels of symwin-perf, for any grid: fill buffers with test data, count wrong elements, copy
+ * to one peer or to all, wait, do nothing. Compiled by nvcc, and by the host compiler for the
+ * emulated driver, like the library's kernels.
  */
 #include "kernel_args.h"
 #include "kernels/words.cuh"
 #include "symwin/device.cuh"
 
-/* Eight bytes of consecutive elements from element `first` on. */
+/* Returns eight bytes of consecutive elements, from element `first` on. */
 template <int size>
 SYMWIN_DEVICE uint64_t perf_word(const struct perf_fill_args &args, uint64_t first)
 {
@@ -28,7 +28,7 @@ SYMWIN_DEVICE void perf_fill(const struct perf_fill_args &args)
         sw_word_store<size>(message, i, perf_word<size>(args, i * (8 / size)));
 }
 
-/* Whoever finds the first wrong element describes it. */
+/* The thread that claims the report describes its wrong element. */
 SYMWIN_DEVICE void perf_describe(const struct perf_fill_args &args, uint64_t index, uint64_t got,
                                  uint64_t want)
 {
@@ -39,7 +39,7 @@ SYMWIN_DEVICE void perf_describe(const struct perf_fill_args &args, uint64_t ind
     symwin_store_u64(args.report + offsetof(struct perf_report, want), want);
 }
 
-/* Whoever makes the lower half overflow carries. */
+/* The thread whose addition overflows the lower half carries into the upper half. */
 SYMWIN_DEVICE void perf_count(const struct perf_fill_args &args, uint32_t wrong)
 {
     const uint64_t sum = args.report + offsetof(struct perf_report, wrong);
@@ -114,7 +114,7 @@ SYMWIN_KERNEL(symwin_perf_nothing, struct perf_nothing_args, args, PERF_THREADS)
     symwin_launch_next();
 }
 
-/* Four loads in flight a thread: enough to fill a link with stores. */
+/* Each thread has four loads in flight: enough to fill a link with stores. */
 SYMWIN_KERNEL(symwin_perf_copy, struct perf_copy_args, args, PERF_THREADS)
 {
     const uint64_t vectors = args.bytes / 16, threads = symwin_thread_count();
@@ -136,7 +136,8 @@ SYMWIN_KERNEL(symwin_perf_copy, struct perf_copy_args, args, PERF_THREADS)
         symwin_store_v16(args.to + i * 16, symwin_load_v16(args.from + i * 16));
 }
 
-/* Peers from the next rank on, so that the ranks do not all knock at one door: as the library's kernels do. */
+/* Each rank starts with the next rank, so that not all ranks store to the same peer at once. The
+ * library's kernels do the same. */
 SYMWIN_KERNEL(symwin_perf_spread, struct perf_spread_args, args, PERF_THREADS)
 {
     const uint64_t vectors = args.bytes / 16, threads = symwin_thread_count();

@@ -1,4 +1,4 @@
-/* Where, when and with what: the head of the table and of the files. */
+/* The head of the table and of the files: machine, time, versions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "perf.h"
 #include "perf_commit.h" /* made by the Makefile */
 
-/* What a rank says of itself, in the values of a meeting. */
+/* A rank's device and process, as the values of an agreement. */
 union place {
     struct {
         char name[80];
@@ -17,7 +17,7 @@ union place {
     uint64_t words[SW_BALLOT_VALUES];
 };
 
-static union place *places; /* rank 0's: of all ranks */
+static union place *places; /* rank 0 has those of all ranks */
 
 symwin_status machine_meet(struct rank *r)
 {
@@ -44,7 +44,7 @@ symwin_status machine_meet(struct rank *r)
     return status;
 }
 
-/* The kernel module's version, "" where there is none. */
+/* The version of NVIDIA's kernel module; "": none. */
 static const char *module_version(char *text, size_t bytes)
 {
     FILE *file = fopen("/proc/driver/nvidia/version", "r");
@@ -92,7 +92,7 @@ static const char *nccl_words(char *text, size_t bytes)
     return text;
 }
 
-/* What the percentiles are of. */
+/* Says of which times the percentiles are. */
 static const char *spread_words(const struct perf_options *o, char *text, size_t bytes)
 {
     if (o->percentiles > 0)
@@ -120,7 +120,7 @@ void machine_print(const struct job *job, FILE *to, const char *before_each)
         fprintf(to, "%sp50, p99, max: of %s\n", before_each, spread_words(o, when, sizeof when));
     for (first = 0, i = 1; i <= job->nranks; i++) {
         if (i < job->nranks && i < 16)
-            continue; /* a line each for the first 16 */
+            continue; /* the first 16 ranks have a line each */
         for (int rank = first; rank < i && rank < 16; rank++)
             fprintf(to, "%srank %d: device %d, %s, process %d\n", before_each, rank,
                     places[rank].is.device, places[rank].is.name, places[rank].is.process);

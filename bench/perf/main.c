@@ -1,8 +1,9 @@
-/* symwin-perf: times all-reduces, checks them, and does the same to rivals. `--help` has the options.
+/* symwin-perf: times and checks collectives, and rivals in the same way. `--help` lists the
+ * options.
  *
- * Ranks are threads of this process, of processes that it forks, or of a launcher's. Each process has a
- * watchdog, its first thread: a rank that waits for longer than the timeout, on the GPU or in a library
- * that knows no timeout, ends the program on all ranks with a sentence.
+ * Ranks are threads of this process, of forked processes, or of a launcher's processes. The first
+ * thread of each process is the watchdog. If a rank waits longer than the timeout, for the GPU or
+ * in a library without timeouts, the watchdog ends the program on all ranks with a message.
  */
 #include <errno.h>
 #include <signal.h>
@@ -34,15 +35,15 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* A process that died could not say so, and if all do nobody else can. */
+/* Reports a process that died by a signal; no other process may be left to do it. */
 static void say_how_it_died(int process, int status)
 {
     fprintf(stderr, "symwin-perf: process %d of --nproc died by signal %d, %s\n", process,
             WTERMSIG(status), strsignal(WTERMSIG(status)));
 }
 
-/* Waits for all of them: the largest exit status. When one has failed the others, which learn of it by
- * themselves, get a little time to end; then they are killed, since one may be stopped. */
+/* Waits for all processes; returns the largest exit status. After a failure the others notice it
+ * and get some time to end. Then they are killed, since one may be stopped. */
 static int wait_for_processes(pid_t *pids, int count, int timeout_s)
 {
     const int64_t grace = timeout_s < 5 ? timeout_s * 1000 : 5000;
@@ -72,7 +73,7 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
                 deadline = sw_now_ms() + grace;
         } else if (!killed && sw_now_ms() > deadline) {
             for (int p = 0; p < count; p++)
-                if (pids[p] > 0) /* 0: has ended */
+                if (pids[p] > 0) /* 0: ended */
                     kill(pids[p], SIGKILL);
             killed = 1;
         } else {
@@ -82,8 +83,8 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
     return worst;
 }
 
-/* Starts the processes, which find their numbers where a launcher would have put them. Returns -1 in a
- * child, in the parent the exit status of all: the largest. */
+/* Starts the processes with the variables of a launcher. Returns -1 in a child; in the parent, the
+ * largest exit status. */
 static int fork_processes(const struct perf_options *options)
 {
     static pid_t pids[PERF_MOST_RANKS];
@@ -98,7 +99,7 @@ static int fork_processes(const struct perf_options *options)
     for (p = 0; p < options->nproc; p++) {
         pids[p] = fork();
         if (pids[p] == 0) {
-            /* who ends the parent ends the run */
+            /* the run ends with the parent */
             prctl(PR_SET_PDEATHSIG, SIGTERM);
             if (getppid() != parent)
                 _exit(1);
@@ -108,7 +109,7 @@ static int fork_processes(const struct perf_options *options)
         }
         if (pids[p] < 0) {
             fprintf(stderr, "symwin-perf: cannot fork process %d: %s\n", p, strerror(errno));
-            break; /* the others wait for it until their time is up */
+            break; /* the others wait for it until their timeout */
         }
     }
     status = wait_for_processes(pids, p, options->timeout_s);
@@ -137,7 +138,8 @@ static symwin_status find_place(struct job *job)
     return SYMWIN_OK;
 }
 
-/* The largest size of --tune, where none was given: four buffers of it, and as much again for others. */
+/* The default of -e for --tune: memory must hold four buffers of that size, and as much again for
+ * other users. */
 static symwin_status find_largest(struct job *job)
 {
     symwin_device_info info;
@@ -159,18 +161,18 @@ static symwin_status check_place(const struct job *job)
     if (job->nranks > PERF_MOST_RANKS)
         return sw_fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
     if (o->link && job->nranks < 2)
-        return sw_fail(SYMWIN_INVALID, "--link needs two ranks at least: -t or --nproc");
+        return sw_fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
     if ((o->rivals & PERF_ANY_NCCL) != 0 &&
         job->local_first + job->count > job->driver.device_count)
         return sw_fail(SYMWIN_INVALID,
-                       "--against: NCCL wants a GPU for each rank, and there are %d for %d ranks",
+                       "--against: NCCL needs a GPU for each rank: there are %d for %d ranks",
                        job->driver.device_count, job->local_first + job->count);
     return (o->rivals & PERF_TORCH) != 0 ? torch_find(job) : SYMWIN_OK;
 }
 
 /* ---- ranks ---- */
 
-/* What went wrong, once a process: what the others then get is a consequence. */
+/* Prints the first error of a process; later ones are consequences. */
 static void say(struct job *job, const struct rank *r)
 {
     const char *text = symwin_last_error();
@@ -183,12 +185,12 @@ static void say(struct job *job, const struct rank *r)
     if (!first)
         return;
     if (job->page != NULL &&
-        job->page->stage != STAGE_TIME) { /* the parent says it, with the line */
+        job->page->stage != STAGE_TIME) { /* the parent prints it with the line */
         stage_died(text);
         return;
     }
     if (strncmp(text, "symwin-perf: ", 13) == 0)
-        fprintf(stderr, "%s\n", text); /* from a meeting, which says whose it is */
+        fprintf(stderr, "%s\n", text); /* from an agreement: the text names the rank */
     else
         fprintf(stderr, "symwin-perf: rank %d: %s\n", r->rank, text);
 }
@@ -217,7 +219,7 @@ static void *rank_main(void *argument)
     if (status == SYMWIN_OK)
         status = work(r);
     if (status == SYMWIN_OK)
-        status = meet(r, SYMWIN_OK, NULL, 0); /* nobody goes while another uses its memory */
+        status = meet(r, SYMWIN_OK, NULL, 0); /* no rank leaves while another uses its memory */
     if (status != SYMWIN_OK) {
         say(job, r);
         rank_abort(r);
@@ -241,8 +243,8 @@ static int running(struct job *job)
     return count;
 }
 
-/* Ends everything: peers are told, kernels of ours leave; what still hangs after that goes with the
- * process, whose end the peers notice as well. */
+/* Ends the run: tells the peers, and the library's kernels leave. What still hangs ends with the
+ * process; the peers notice that too. */
 static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage)
 {
     const int64_t until = sw_now_ms() + 1000;
@@ -277,7 +279,7 @@ static void watch(struct job *job)
             struct rank *r = &job->ranks[i];
             const char *stage = atomic_load(&r->stage);
 
-            /* A little later than those who know the timeout themselves and say it better. */
+            /* Later than the waits that have the timeout themselves and report it better. */
             if (stage != NULL && now > atomic_load(&r->stage_ends) + more)
                 give_up(job, r, stage);
         }
@@ -285,7 +287,7 @@ static void watch(struct job *job)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- entry points ---- */
 
 static symwin_status run(struct job *job, pthread_t *threads)
 {
@@ -299,7 +301,7 @@ static symwin_status run(struct job *job, pthread_t *threads)
         r->scope.device = -1;
         if (pthread_create(&threads[i], NULL, rank_main, r) != 0) {
             fprintf(stderr, "symwin-perf: no thread for rank %d\n", r->rank);
-            exit(1); /* the ranks before it wait for it */
+            exit(1); /* the earlier ranks wait for it */
         }
     }
     watch(job);
@@ -307,7 +309,7 @@ static symwin_status run(struct job *job, pthread_t *threads)
         pthread_join(threads[i], NULL);
     kernels_unload();
     own_unload();
-    return job->failed ? SYMWIN_ABORTED : SYMWIN_OK; /* and was said */
+    return job->failed ? SYMWIN_ABORTED : SYMWIN_OK; /* the error has been printed */
 }
 
 static symwin_status run_all(struct job *job)
@@ -336,8 +338,8 @@ static symwin_status run_all(struct job *job)
     return status;
 }
 
-/* Rank 0's process, when the ranks have ended. A table without rows shows nothing, so it is no success; one that lacks
- * PyTorch's rows is still worth its end. */
+/* Ends the table in rank 0's process, after the ranks. A table without rows is a failure. Without
+ * PyTorch's rows the table still gets its summary. */
 static symwin_status finish(struct job *job)
 {
     symwin_status status = SYMWIN_OK;
@@ -346,14 +348,14 @@ static symwin_status finish(struct job *job)
         status = torch_run(job);
     if (status == SYMWIN_OK && job->result_count == 0)
         status = sw_fail(SYMWIN_INVALID,
-                         "nothing was measured: no size is an element at least, or no way that "
-                         "was asked for can serve the calls");
+                         "nothing was measured: every size is smaller than an element, or nothing "
+                         "that was selected supports the calls");
     if (job->result_count > 0)
         table_end(job, status == SYMWIN_OK);
     return status;
 }
 
-/* What rivals find there, in all processes. */
+/* Sets the rivals' environment variables, in all processes. */
 static symwin_status set_environment(const struct perf_options *o)
 {
     symwin_status status = o->rivals != 0 ? rivals_without_multicast() : SYMWIN_OK;
@@ -363,7 +365,7 @@ static symwin_status set_environment(const struct perf_options *o)
     return status;
 }
 
-/* --kernel and --race: this process only starts others. */
+/* --kernel and --race: this process only starts the stages' processes. */
 static int begin_stages(char **argv, const struct perf_options *options)
 {
     struct perf_options completed = *options;
@@ -371,8 +373,8 @@ static int begin_stages(char **argv, const struct perf_options *options)
     symwin_launch_info info;
 
     if (wrong == NULL && symwin_launch_query(&info) == SYMWIN_OK && info.launcher != NULL)
-        wrong =
-            "--kernel and --race start processes of their own: without a launcher, by -t or --nproc";
+        wrong = "--kernel and --race start their own processes: run without a launcher, with -t "
+                "or --nproc";
     if (wrong == NULL)
         return stages_run(argv, options);
     fprintf(stderr, "symwin-perf: %s\n", wrong);
@@ -409,7 +411,7 @@ static int perf_main(int argc, char **argv)
     if (status == SYMWIN_OK) {
         wrong = options_complete(&job.options, job.emulated);
         if (wrong != NULL) {
-            if (job.first == 0) /* the other processes would say the same */
+            if (job.first == 0) /* the other processes would print the same */
                 fprintf(stderr, "symwin-perf: %s\n", wrong);
             return 2;
         }
@@ -436,7 +438,8 @@ int main(int argc, char **argv)
 {
     int exit_status;
 
-    /* Where who started this ignores it, processes would leave no exit status. */
+    /* The parent may ignore SIGCHLD; this process must not, or its children leave no exit
+     * status. */
     signal(SIGCHLD, SIG_DFL);
     exit_status = perf_main(argc, argv);
     return bench_end("symwin-perf") == EXIT_SUCCESS || exit_status != 0 ? exit_status

@@ -1,4 +1,6 @@
-/* One way at one size: call it once and check, warm up, time, check again what the timed calls left. */
+/* Measures one way at one size: calls and checks once, warms up, times, and checks the results of
+ * the timed calls.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +10,16 @@
 
 enum { HOST_CALLS = 20 };
 
-/* What is measured, for this rank. */
+/* A rank's state of a measurement. */
 struct plan {
     struct result *result;
     struct pair *pairs;
     struct perf_data data;
-    int rotate; /* pairs in use */
-    int calls;  /* that queue_calls() makes */
+    int rotate; /* pairs of buffers in use */
+    int calls;  /* calls that queue_calls() makes */
     int unsupported;
-    int refill; /* outputs are made wrong again before the last repetition, which is then checked */
-    double *host_us; /* where queue_calls() puts what each took, NULL: nowhere */
+    int refill;      /* spoil the outputs before the last repetition, which is then checked */
+    double *host_us; /* where queue_calls() writes the time of each launch, or NULL */
     CUgraphExec graph;
 };
 
@@ -36,7 +38,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* ---- what goes into the stream ---- */
+/* ---- queueing ---- */
 
 static symwin_status queue_calls(struct rank *r, void *context)
 {
@@ -61,7 +63,7 @@ static symwin_status queue_graph(struct rank *r, void *context)
     return sw_check(sw_drv.cuGraphLaunch(plan->graph, r->stream), "cuGraphLaunch");
 }
 
-/* For tests, in place of the last repetition: no call. */
+/* For tests: the last repetition makes no call. */
 static symwin_status queue_nothing(struct rank *r, void *context)
 {
     (void)r;
@@ -69,7 +71,7 @@ static symwin_status queue_nothing(struct rank *r, void *context)
     return SYMWIN_OK;
 }
 
-/* A call on each pair. That a way cannot serve the call shows at the first. */
+/* Makes a call on each pair. The first one tells whether the way supports the call. */
 static symwin_status queue_first(struct rank *r, void *context)
 {
     struct plan *plan = context;
@@ -88,8 +90,8 @@ static symwin_status queue_first(struct rank *r, void *context)
 
 /* ---- data ---- */
 
-/* The output is made of equal parts: one; or where all peers store to it, one for each; or what the
- * collective puts there. */
+/* The number of equal parts of the output: one; or one for each peer that stores to it; or that of
+ * the collective. */
 static int parts_of(const struct rank *r, const struct plan *plan)
 {
     const struct result *result = plan->result;
@@ -99,7 +101,7 @@ static int parts_of(const struct rank *r, const struct plan *plan)
     return sw_collectives[result->collective].out_each ? r->job->nranks : 1;
 }
 
-/* Elements of each. */
+/* Elements of a part. */
 static uint64_t part_count(const struct rank *r, const struct plan *plan)
 {
     const int shared = plan->result->way->kind == WAY_LINK_SPREAD;
@@ -107,7 +109,7 @@ static uint64_t part_count(const struct rank *r, const struct plan *plan)
     return plan->result->count / (uint64_t)(shared ? parts_of(r, plan) : 1);
 }
 
-/* Whose elements a part must be, the first of them. */
+/* The rank whose first elements a part must have, or PERF_RESULT. */
 static int expected(const struct rank *r, const struct plan *plan, int part)
 {
     const struct result *result = plan->result;
@@ -126,7 +128,8 @@ static void *part_at(const struct rank *r, const struct plan *plan, int pair, in
            (uint64_t)part * part_count(r, plan) * symwin_type_bytes(plan->result->type);
 }
 
-/* The inputs, and outputs that are wrong in every element: in place, where they are not inputs. */
+/* Fills the inputs, and fills the outputs with wrong values: in place, only the parts that are not
+ * input. */
 static symwin_status prepare(struct rank *r, const struct plan *plan)
 {
     const struct result *result = plan->result;
@@ -148,7 +151,7 @@ static symwin_status prepare(struct rank *r, const struct plan *plan)
     return status;
 }
 
-/* For tests: rank 0's result is spoilt in its middle element. */
+/* For tests: spoils the middle element of rank 0's result. */
 static symwin_status spoil(struct rank *r, const struct plan *plan)
 {
     unsigned char *at = (unsigned char *)plan->pairs[0].out +
@@ -172,7 +175,7 @@ static void complain(const struct rank *r, const struct result *result, uint64_t
             result->bytes, result->in_place ? "in" : "out of", (unsigned long long)wrong, text);
 }
 
-/* NCCL multiplies by 1 / ranks before it adds, which only a power of two does exactly. */
+/* NCCL multiplies by 1 / ranks before it adds, which is exact for powers of two only. */
 static int checkable(const struct rank *r, const struct result *result)
 {
     const int n = r->job->nranks;
@@ -181,8 +184,8 @@ static int checkable(const struct rank *r, const struct result *result)
            (result->way->kind != WAY_NCCL || result->op != SYMWIN_AVG || (n & (n - 1)) == 0);
 }
 
-/* Adds this rank's wrong elements to *wrong. Where the way is a link others store to this rank's output, so all
- * meet before and after. */
+/* Adds the number of this rank's wrong elements to *wrong. For links, other ranks store to this
+ * rank's output, so all ranks synchronise before and after. */
 static symwin_status check(struct rank *r, const struct plan *plan, uint64_t *wrong)
 {
     const int parts = parts_of(r, plan);
@@ -205,7 +208,8 @@ static symwin_status check(struct rank *r, const struct plan *plan, uint64_t *wr
     return meet(r, status, NULL, 0);
 }
 
-/* Nobody may still be storing to this rank's output, as a link's calls do when this rank's own have ended. */
+/* Synchronises first: a link's calls of other ranks may store to this rank's output after its own
+ * calls have ended. */
 static symwin_status prepare_and_wait(struct rank *r, const struct plan *plan)
 {
     symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
@@ -250,7 +254,7 @@ static void drop_graph(struct plan *plan)
     plan->graph = NULL;
 }
 
-/* A new graph in place of the one before, launched once, which also uploads it. */
+/* Replaces the graph, and launches it once, which also uploads it. */
 static symwin_status make_graph(struct rank *r, struct plan *plan)
 {
     symwin_status status;
@@ -260,7 +264,7 @@ static symwin_status make_graph(struct rank *r, struct plan *plan)
     return status == SYMWIN_OK ? ungated(r, queue_graph, plan) : status;
 }
 
-/* The times of all ranks for each repetition become the slowest one's, on every rank. */
+/* Replaces each repetition's time by that of the slowest rank, on all ranks. */
 static symwin_status take_slowest(struct rank *r, double *us, int count)
 {
     uint64_t words[SW_BALLOT_VALUES];
@@ -291,14 +295,15 @@ static double median(double *values, int count)
     return (values[count / 2] + values[(count - 1) / 2]) / 2;
 }
 
-/* The smallest value that `percent` of them do not exceed; they are sorted. */
+/* The smallest of the sorted values that `percent` % of them do not exceed. */
 static double percentile(const double *values, int count, int percent)
 {
     return values[(count * percent + 99) / 100 - 1];
 }
 
-/* Before a repetition, and before its gate. In place each begins with the input again: sums of sums would soon be
- * infinite. Before the last, outputs that its calls do not write must not seem right by what others left there. */
+/* Prepares the buffers for a repetition, before its gate. In place, each repetition starts with the
+ * input, since sums of sums would soon be infinite. Before the last repetition, outputs are spoilt,
+ * so that results of an earlier one cannot pass for its own. */
 static symwin_status refill(struct rank *r, const struct plan *plan, int last)
 {
     if (last && plan->refill)
@@ -306,7 +311,8 @@ static symwin_status refill(struct rank *r, const struct plan *plan, int last)
     return plan->result->in_place && r->fill != NULL ? prepare(r, plan) : SYMWIN_OK;
 }
 
-/* So many repetitions of `queue`: what each took for a call, on the slowest rank, in `us`. */
+/* Runs `count` repetitions of `queue`. us: the time of a call on the slowest rank, for each
+ * repetition. */
 static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue, int count, double *us)
 {
     symwin_status status = SYMWIN_OK;
@@ -324,7 +330,7 @@ static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue, in
     return status == SYMWIN_OK ? take_slowest(r, us, count) : status;
 }
 
-/* Sorts them. */
+/* Sorts the times and takes the percentiles. */
 static void spread(struct result *result, double *us, int count)
 {
     qsort(us, (size_t)count, sizeof *us, by_size);
@@ -344,8 +350,8 @@ static symwin_status repetitions(struct rank *r, struct plan *plan, work_fn queu
     return status;
 }
 
-/* --percentiles: those of calls that are alone behind the gate, since a repetition's time is the mean of its calls. What
- * two events cost is in each. */
+/* --percentiles: times calls that are each alone behind the gate, since a repetition's time is the
+ * mean of its calls. Each time includes the cost of two events. */
 static symwin_status single_calls(struct rank *r, struct plan *plan)
 {
     const struct perf_options *o = &r->job->options;
@@ -363,8 +369,8 @@ static symwin_status single_calls(struct rank *r, struct plan *plan)
     return status;
 }
 
-/* Of so many calls those that are queued behind the gate in a stream, which holds PERF_MOST_OPERATIONS: copies are four
- * to each peer, and events, flags and sums. */
+/* Limits the calls that are queued behind the gate, since a stream holds PERF_MOST_OPERATIONS
+ * operations. The algorithm `copies` has four to each peer, and events, flags and sums. */
 static int stream_calls(const struct rank *r, const struct result *result, int calls)
 {
     const int operations = 4 * (r->job->nranks - 1) + 12;
@@ -373,8 +379,9 @@ static int stream_calls(const struct rank *r, const struct result *result, int c
     return result->launched.algo == SYMWIN_ALGO_COPIES && calls > most ? most : calls;
 }
 
-/* What it takes the host to launch a call in a stream; after a graph, by a stream repetition of its own. By then there is
- * no graph any more: NCCL launches otherwise, and more slowly, while one has its calls. */
+/* Times the launch of a call in a stream, on the host. After a graph, it takes an extra stream
+ * repetition. The graph is destroyed first: NCCL launches differently and more slowly while a graph
+ * has its calls. */
 static symwin_status host_time(struct rank *r, struct plan *plan)
 {
     const int calls = stream_calls(r, plan->result, plan->result->calls);
@@ -416,9 +423,9 @@ static symwin_status timing(struct rank *r, struct plan *plan)
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- entry points ---- */
 
-/* The first call, and whether it could be made. */
+/* Makes the first call, and finds out whether the way supports it. */
 static symwin_status try(struct rank *r, struct plan *plan)
 {
     uint64_t unsupported;
@@ -431,7 +438,7 @@ static symwin_status try(struct rank *r, struct plan *plan)
         status = meet(r, SYMWIN_OK, &unsupported, 1);
     for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
         if (met(r, i, 0) != unsupported)
-            status = sw_fail(SYMWIN_MISMATCH, "%s can serve the call on some ranks only",
+            status = sw_fail(SYMWIN_MISMATCH, "%s supports the call on some ranks only",
                              plan->result->way->name);
     plan->result->supported = !plan->unsupported;
     if (status == SYMWIN_OK && plan->result->supported &&
@@ -440,7 +447,8 @@ static symwin_status try(struct rank *r, struct plan *plan)
     return status;
 }
 
-/* A call on each pair, launched as the timed ones are: by a graph's second launch, or in the stream. */
+/* Makes a call on each pair, launched like the timed ones: by the second launch of a graph, or in
+ * the stream. */
 static symwin_status call_again(struct rank *r, struct plan *plan)
 {
     const work_fn queue = r->job->options.replays > 0 ? queue_graph : queue_calls;
@@ -454,7 +462,8 @@ static symwin_status call_again(struct rank *r, struct plan *plan)
     return status == SYMWIN_OK ? ungated(r, r->job->idle ? queue_nothing : queue, plan) : status;
 }
 
-/* What the last repetition left. In place that is anything, so there calls are made once more. */
+/* Checks the results of the last repetition. In place these are sums of sums, so the calls are made
+ * once more. */
 static symwin_status check_again(struct rank *r, struct plan *plan, uint64_t *wrong)
 {
     const int calls = plan->calls;
@@ -483,7 +492,7 @@ static struct plan plan_for(struct rank *r, struct result *result)
     };
 }
 
-/* Of all ranks. */
+/* Adds up the wrong elements of all ranks. */
 static symwin_status add_wrong(struct rank *r, struct result *result, uint64_t wrong)
 {
     const symwin_status status = meet(r, SYMWIN_OK, &wrong, 1);
@@ -537,7 +546,7 @@ symwin_status measure_quickly(struct rank *r, struct result *result)
     symwin_status status;
 
     plan.calls = result->calls;
-    status = make_graph(r, &plan); /* which warms up, too */
+    status = make_graph(r, &plan); /* also warms up */
     if (status == SYMWIN_OK)
         status = repetitions(r, &plan, queue_graph);
     drop_graph(&plan);

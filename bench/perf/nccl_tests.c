@@ -1,5 +1,7 @@
-/* The options of nccl-tests that symwin-perf does not have by its letters: taken under another name, or
- * refused with a sentence that says what to give instead. docs/nccl-tests.md has the table. */
+/* The options of nccl-tests that symwin-perf does not have under the same letter. They are accepted
+ * under another name, or refused with a message that says what to use instead. docs/nccl-tests.md
+ * has the table.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,8 +29,8 @@ static const struct {
     {"-C", "--report_cputime", "the column \"launch\" always has the host's time: leave it out"},
     {"-a", "--average", "times are those of the slowest rank, as with -a 3: leave it out"},
     {"-R", "--local_register",
-     "--window 0 or 1 says where symwin's buffers are, --against nccl-reg or nccl-window "
-     "where NCCL's are"},
+     "--window 0 or 1 says where symwin's buffers are, --against nccl-reg or nccl-window where "
+     "NCCL's are"},
     {"-S", "--report_timestamps",
      "the head of the table and of --csv and --json has the time: leave it out"},
     {"-D", "--device_implementation", "--algo chooses the kernel"},
@@ -43,7 +45,7 @@ static const struct {
      "p50, p99 and max are always printed, with --percentiles N of single calls"},
 };
 
-/* Of a word "--name" or "--name=value". */
+/* Whether it is the letter, --word or --word=value. */
 static int is_word(const char *given, const char *letter, const char *word)
 {
     const size_t length = word != NULL ? strlen(word) : 0;

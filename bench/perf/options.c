@@ -1,4 +1,4 @@
-/* The command line of symwin-perf: nccl-tests' letters, and words for the rest. */
+/* The command line of symwin-perf: the letters of nccl-tests, and words for the rest. */
 #include "options.h"
 
 #include <errno.h>
@@ -13,82 +13,95 @@
 static const char usage[] =
     "usage: symwin-perf [OPTION...]\n"
     "\n"
-    "Times collectives and checks results. One repetition is: a gate that opens when all ranks "
-    "have\n"
-    "queued their work, an all-reduce that lines the GPUs up, and a number of calls between two events. Its\n"
-    "time is the slowest rank's; what is printed is the median over the repetitions, for one call.\n"
+    "Times collectives and checks their results. In a repetition, a gate opens when all ranks\n"
+    "have queued their work, an all-reduce aligns the GPUs, and a number of calls run between two\n"
+    "events. Its time is that of the slowest rank. The median of the repetitions is printed, for\n"
+    "one call.\n"
     "\n"
     "  -b SIZE        first size in bytes; suffixes K, M, G, T (powers of 1024)     1K\n"
     "  -e SIZE        last size                                  256M; emulated driver 64K\n"
-    "  -f N           each size is N times the one before                             4\n"
-    "  -i SIZE        each size is SIZE bytes more than the one before, instead of -f\n"
-    "  -t N           threads of a process, -g N ranks for each thread as in nccl-tests: here every rank\n"
-    "                 has a thread of its own, -t times -g in all            one a device\n"
-    "  --nproc N      forks N processes, each with -t times -g ranks (1). Under mpirun, torchrun and srun\n"
-    "                 the launcher's processes are the ranks\n"
-    "  -n N           calls of a repetition      50 up to 16 MiB, 20 above; emulated driver 2\n"
-    "                 (fewer stream launches of copies: a stream holds about 1,000 operations)\n"
+    "  -f N           multiply the size by N each time                                4\n"
+    "  -i SIZE        add SIZE each time, instead of -f\n"
+    "  -t N, -g N     threads of a process, ranks of a thread, as in nccl-tests; here each of the\n"
+    "                 -t times -g ranks has its own thread             one for each device\n"
+    "  --nproc N      fork N processes, each with -t times -g ranks (1). Under mpirun, torchrun\n"
+    "                 or srun, the launcher's processes are used instead\n"
+    "  -n N           calls in a repetition      50 up to 16 MiB, 20 above; emulated driver 2\n"
+    "                 (fewer for stream launches of `copies`: a stream holds 1,000 operations)\n"
     "  -w N           warm-up calls                                   5; emulated driver 1\n"
-    "  -G N           replays of a CUDA graph of the calls, each a repetition; 0: stream launches\n"
+    "  -G N           repetitions, each a replay of a CUDA graph of the calls; 0: stream launches\n"
     "                                                                 9; emulated driver 2\n"
     "  --rounds N     repetitions of stream launches                  9; emulated driver 2\n"
     "  --percentiles N\n"
-    "                 p50, p99 and max are those of N calls, each alone between two events; 0: those of the\n"
-    "                 repetitions, each the mean of its calls                         0\n"
+    "                 take p50, p99 and max from N calls, each alone between two events; 0: from\n"
+    "                 the repetitions, each the mean of its calls                     0\n"
     "  --collective NAME\n"
-    "                 what is called; sizes are those of the larger buffer    allreduce\n"
+    "                 the collective to call; sizes are those of its larger buffer    allreduce\n"
     "  -d LIST        types, or all                                                 f32\n"
     "  -o LIST        operations, or all                                            sum\n"
-    "  --algo LIST    algorithms, all (that can serve the call), or none           auto\n"
-    "  --blocks N     most blocks of the grid                         the library's choice\n"
-    "  --threads N    threads of a block                              the library's choice\n"
-    "  --sm-limit N   most blocks a kernel may use; NCCL's too, by NCCL_MAX_CTAS\n"
-    "  --window 0|1   buffers in windows, or plain device memory                      1\n"
+    "  --algo LIST    algorithms; all: every one that supports the call; none        auto\n"
+    "  --blocks N     maximum number of blocks                        the library's choice\n"
+    "  --threads N    threads in a block                              the library's choice\n"
+    "  --sm-limit N   maximum number of blocks of any kernel, also of NCCL's (NCCL_MAX_CTAS)\n"
+    "  --window 0|1   buffers in windows, or in plain device memory                   1\n"
     "  --in-place 0|1|both                                                            0\n"
-    "  --rotate N     pairs of buffers that consecutive calls use in turn              1\n"
+    "  --rotate N     pairs of buffers that consecutive calls take in turn            1\n"
     "  -c 0|1         check the results                                               1\n"
-    "  --host-data    the host makes the data and compares, as it does where nvcc was not there to build the\n"
-    "                 kernels that are quicker; in place, all repetitions but the last then go on with what\n"
-    "                 the one before left\n"
-    "  --seed N       of the random data                                              1\n";
+    "  --host-data    make and compare data on the host, not by kernels (without nvcc: always).\n"
+    "                 In place, each repetition except the last then starts with the results of\n"
+    "                 the one before\n"
+    "  --seed N       seed of the random data                                         1\n";
 
 static const char usage_more[] =
-    "  --against LIST rivals: nccl (memory of ncclMemAlloc), nccl-reg (which ncclCommRegister registers),\n"
-    "                 nccl-window (symmetric windows), nccl-reg-symwin and nccl-window-symwin (the same on\n"
-    "                 memory of symwin's pool), nccl-plain (of cuMemAlloc), torch (PyTorch's symmetric memory, by\n"
-    "                 bench/rivals/torch_symm.py under torchrun when all else is done: f32 and bf16 sums of\n"
-    "                 multiples of 16 bytes); the ratio rival/ours is printed. SYMWIN_NCCL is the path of\n"
-    "                 libnccl.so.2, SYMWIN_TORCHRUN that of torchrun. Multicast stays off: NCCL_NVLS_ENABLE\n"
-    "                 must be 0 or unset, TORCH_SYMM_MEM_DISABLE_MULTICAST 1 or unset\n"
-    "  --tune FILE    times every algorithm by many grids, and writes the best ones as a table for\n"
-    "                 SYMWIN_TUNING (docs/tuning.md): 8 B to 1 GiB or what memory holds, by factor 2, bf16, f32\n"
-    "                 and i32, unless -b -e -f -i -d say otherwise; one type for each width and kind\n"
-    "  --link         also measures what the links carry, at the last size: each GPU to the next, by its\n"
-    "                 copy engine and by stores of a kernel; and by stores to all peers, if there are several\n"
+    "  --against LIST rivals, timed too; the ratio of their time to ours is printed:\n"
+    "                   nccl                  memory of ncclMemAlloc\n"
+    "                   nccl-reg              the same, registered by ncclCommRegister\n"
+    "                   nccl-window           the same, as symmetric windows\n"
+    "                   nccl-reg-symwin, nccl-window-symwin     both on memory of symwin's pool\n"
+    "                   nccl-plain            memory of cuMemAlloc\n"
+    "                   torch                 PyTorch's symmetric memory, at the end, by torchrun\n"
+    "                                         (bench/rivals/torch_symm.py): f32 and bf16 sums\n"
+    "                                         of multiples of 16 bytes\n"
+    "                 SYMWIN_NCCL is the path of libnccl.so.2, SYMWIN_TORCHRUN that of torchrun.\n"
+    "                 Multicast stays off: NCCL_NVLS_ENABLE must be 0 or unset, and\n"
+    "                 TORCH_SYMM_MEM_DISABLE_MULTICAST 1 or unset\n"
+    "  --tune FILE    time every algorithm with many grids, and write the best as a table for\n"
+    "                 SYMWIN_TUNING (docs/tuning.md). Default: 8 B to 1 GiB, or to what memory\n"
+    "                 holds, by factor 2; bf16, f32 and i32. One type for each width and kind\n"
+    "  --link         also measure the links at the last size: from each GPU to the next, by\n"
+    "                 copy engine and by a kernel's stores; with several peers, also to all by\n"
+    "                 stores\n"
     "  --kernel FILE[:NAME]\n"
-    "                 a kernel of one's own (docs/your-own-kernel.md): FILE.cu is compiled, by nvcc and for the\n"
-    "                 emulated driver; or FILE.cubin, FILE.fatbin for GPUs, FILE.so for the emulated driver. It is\n"
-    "                 checked on the emulated driver and then on GPUs, in processes that may die; then timed beside\n"
-    "                 all algorithms, and NCCL if it is found; then drawn. Several times: up to 8 kernels\n"
+    "                 your own kernel (docs/your-own-kernel.md): FILE.cu is compiled by nvcc and\n"
+    "                 for the emulated driver; FILE.cubin and FILE.fatbin are for GPUs, FILE.so\n"
+    "                 for the emulated driver. It is checked on the emulated driver and then on\n"
+    "                 GPUs, in its own processes, so it may crash. Then it is timed with all\n"
+    "                 algorithms, and NCCL if that is found, and the table is drawn. May be given\n"
+    "                 up to 8 times\n"
     "  --compile WORDS\n"
-    "                 for its compilers: -I, -D\n"
-    "  --picture FILE of that table, as SVG                          the first kernel's name, .svg\n"
-    "  --race         hunts for missing synchronisation in place of check and table: holds up ranks, blocks and\n"
-    "                 warps, shuffles, changes and replays calls, on the emulated driver under ThreadSanitizer,\n"
-    "                 then on GPUs. Without --kernel in the library's algorithms. --seed is the first burst's\n"
-    "  --seconds N    of the hunt, on each driver                                    30\n"
-    "  --graph-launch calls without a graph (-G 0) are launched as graphs of one kernel: SYMWIN_COMM_GRAPH_LAUNCH\n"
-    "  --launch       also times a kernel that does nothing, launched with as many arguments as the library's: what\n"
-    "                 a call takes at the least; and the same where it may begin early, as the library's may\n"
-    "  --csv FILE, --json FILE   everything, with the machine\n"
-    "  --timeout N    seconds that a step may take before the program gives up       60\n"
-    "  --progress     says on stderr what is being timed, as it does on a terminal\n"
+    "                 options for the kernel's compilers: -I, -D\n"
+    "  --picture FILE the table as SVG                          NAME.svg of the first kernel\n"
+    "  --race         look for missing synchronisation, instead of checking and timing: delay\n"
+    "                 ranks, blocks and warps, change the order and size of calls, replay\n"
+    "                 graphs. On the emulated driver under ThreadSanitizer, then on GPUs. Without\n"
+    "                 --kernel, the library's algorithms are tested. --seed is that of the first\n"
+    "                 burst\n"
+    "  --seconds N    duration of --race on each driver                               30\n"
+    "  --graph-launch with -G 0: launch each call as a graph of one kernel\n"
+    "                 (SYMWIN_COMM_GRAPH_LAUNCH)\n"
+    "  --launch       also time an empty kernel with as many arguments as the library's, the\n"
+    "                 lower limit of a call; and one that may begin early, as the library's may\n"
+    "  --csv FILE, --json FILE   write all results, and the machine\n"
+    "  --timeout N    seconds after which a step fails                                60\n"
+    "  --progress     print on stderr what is being timed; the default on a terminal\n"
     "\n"
-    "  SYMWIN_DRIVER=auto|cuda|emu     which driver; auto takes CUDA where there is a GPU\n"
-    "  SYMWIN_PERF_BREAK=1             for tests: rank 0's result is spoilt before it is checked; hang: its\n"
-    "                                  start gate stays shut; idle: the last repetition makes no call\n"
+    "  SYMWIN_DRIVER=auto|cuda|emu     the driver; auto: CUDA if there is a GPU\n"
+    "  SYMWIN_PERF_BREAK=1|hang|idle   for tests. 1: spoil rank 0's result before the "
+    "check; hang:\n"
+    "                                  never open its start gate; idle: make no call in the last\n"
+    "                                  repetition\n"
     "\n"
-    "Exit status: 0, 1 for wrong results and failures, 2 for a command line that makes no sense.\n";
+    "Exit status: 0; 1 for wrong results and failures; 2 for an invalid command line.\n";
 
 #define TYPE_NAME(name, value, text, bytes) #text,
 #define NAME(name, value, text) #text,
@@ -119,7 +132,8 @@ static void print_usage(FILE *to)
 
 /* ---- values ---- */
 
-/* A number of least .. most with an optional suffix K, M, G or T. -1: it is none, and says so. */
+/* Parses a number of least .. most with an optional suffix K, M, G or T. -1: it is not valid, and a
+ * message has been printed. */
 static int64_t number(const char *option, const char *text, int64_t least, int64_t most)
 {
     static const char suffixes[] = "KMGT";
@@ -141,7 +155,7 @@ static int64_t number(const char *option, const char *text, int64_t least, int64
     if (value < 0) {
         fprintf(
             stderr,
-            "symwin-perf: %s is \"%s\": give a number from %lld to %lld; K, M, G or T may follow it\n",
+            "symwin-perf: %s is \"%s\": give a number from %lld to %lld; suffixes are K, M, G, T\n",
             option, text, (long long)least, (long long)most);
         return -1;
     }
@@ -156,7 +170,8 @@ static int find(const char *const *names, const char *name, size_t length)
     return -1;
 }
 
-/* Names with commas between them as bits; "all" is every one. 0: one of them is no name, and says so. */
+/* Parses names separated by commas to bits; "all" sets every bit. 0: a name is unknown, and a
+ * message has been printed. */
 static unsigned list(const char *option, const char *const *names, const char *text,
                      unsigned char order[PERF_MOST_NAMES])
 {
@@ -175,7 +190,8 @@ static unsigned list(const char *option, const char *const *names, const char *t
         const int i = find(names, text, length);
 
         if (i < 0) {
-            fprintf(stderr, "symwin-perf: %s knows no \"%.*s\", but", option, (int)length, text);
+            fprintf(stderr, "symwin-perf: %s: unknown name \"%.*s\"; names are", option,
+                    (int)length, text);
             for (int k = 0; names[k] != NULL; k++)
                 fprintf(stderr, " %s", names[k]);
             fprintf(stderr, "\n");
@@ -199,7 +215,7 @@ enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, COLLECTIVE, RIVALS, PLACE, KERNEL, T
 static const struct {
     const char *name;
     enum kind kind;
-    size_t member; /* where in struct perf_options */
+    size_t member; /* offset in struct perf_options */
     int64_t least, most;
 } table[] = {
 #define MEMBER(name) offsetof(struct perf_options, name)
@@ -291,21 +307,21 @@ static int set_place(struct perf_options *options, const char *value)
 
     if (i < 0)
         fprintf(stderr, "symwin-perf: --in-place is \"%s\": give 0, 1 or both\n", value);
-    options->placements = (unsigned)i + 1; /* the words' order is that of the bits */
+    options->placements = (unsigned)i + 1; /* the words are in the order of the bits */
     return i >= 0;
 }
 
 static int add_kernel(struct perf_options *options, const char *value)
 {
     if (options->kernel_count == PERF_MOST_KERNELS) {
-        fprintf(stderr, "symwin-perf: --kernel: at most %d of them\n", PERF_MOST_KERNELS);
+        fprintf(stderr, "symwin-perf: --kernel: at most %d kernels\n", PERF_MOST_KERNELS);
         return 0;
     }
     options->kernels[options->kernel_count++] = value;
     return 1;
 }
 
-/* Whether the value was good. */
+/* Returns whether the value is valid. */
 static int set(struct perf_options *options, int i, const char *value)
 {
     void *member = (char *)options + table[i].member;
@@ -339,7 +355,7 @@ static int set(struct perf_options *options, int i, const char *value)
         return add_kernel(options, value);
     case NAMED:
         if (value[0] == '\0') {
-            fprintf(stderr, "symwin-perf: %s is \"\": give the name of a file\n", table[i].name);
+            fprintf(stderr, "symwin-perf: %s is \"\": give a file name\n", table[i].name);
             return 0;
         }
         /* fall through */
@@ -418,9 +434,9 @@ int options_parse(int argc, char **argv, struct perf_options *options)
     return -1;
 }
 
-/* ---- what follows from it ---- */
+/* ---- after parsing ---- */
 
-/* What --tune decides by itself, as far as the command line gives it. */
+/* Refuses the options that --tune decides by itself. */
 static const char *check_tune(const struct perf_options *o)
 {
     if (o->rivals != 0 || o->link || o->launch || o->csv != NULL || o->json != NULL ||
@@ -428,25 +444,27 @@ static const char *check_tune(const struct perf_options *o)
         o->placements != PERF_OUT_OF_PLACE || !o->window || o->ops != 1u << SYMWIN_SUM ||
         o->calls > 0 || o->warmup >= 0 || o->replays >= 0 || o->rounds > 0 || o->percentiles > 0 ||
         !o->check)
-        return "--tune goes through algorithms and grids by itself: without --algo --blocks --threads --window "
-               "--in-place -o -n -w -G --rounds --percentiles -c 0 --against --link --launch --csv --json";
+        return "--tune chooses algorithms and grids itself: run it without --algo --blocks "
+               "--threads --window --in-place -o -n -w -G --rounds --percentiles -c 0 --against "
+               "--link --launch --csv --json";
     return NULL;
 }
 
-/* What --kernel and --race do by themselves. */
+/* Checks the options of --kernel and --race, and sets their defaults. */
 static const char *check_own(struct perf_options *o)
 {
     if (o->kernel_count == 0 && !o->race)
         return o->picture != NULL || o->seconds > 0 || o->compile != NULL
-                   ? "--compile, --picture and --seconds go with --kernel or --race"
+                   ? "--compile, --picture and --seconds need --kernel or --race"
                    : NULL;
     if (o->tune != NULL)
-        return "--tune goes without --kernel and --race";
+        return "--tune cannot be combined with --kernel or --race";
     if (o->race && (o->picture != NULL || o->csv != NULL || o->json != NULL || o->link ||
                     o->launch || o->rivals != 0 || o->nproc > 0))
-        return "--race times nothing: without --picture --csv --json --link --launch --against --nproc";
+        return "--race times nothing: run it without --picture --csv --json --link --launch "
+               "--against --nproc";
     if (!o->race && o->seconds > 0)
-        return "--seconds goes with --race";
+        return "--seconds needs --race";
     if (!o->algos_given) {
         o->algos = (1u << (sizeof algos / sizeof algos[0] - 1)) - 1;
         o->all_algos = 1;
@@ -454,12 +472,13 @@ static const char *check_own(struct perf_options *o)
     return NULL;
 }
 
-/* What only all-reduces have. */
+/* Refuses what works for all-reduces only. */
 static const char *check_collective(const struct perf_options *o)
 {
     if (o->collective != SYMWIN_ALLREDUCE &&
         (o->kernel_count > 0 || o->race || (o->rivals & PERF_TORCH) != 0))
-        return "--kernel, --race and --against torch are for all-reduces: without --collective";
+        return "--kernel, --race and --against torch support all-reduces only: leave out "
+               "--collective";
     return NULL;
 }
 
@@ -493,22 +512,22 @@ const char *options_complete(struct perf_options *options, int emulated)
     if (options->rounds == 0)
         options->rounds = emulated ? 2 : 9;
     if (options->replays == 0 && options->calls > PERF_MOST_STREAM_CALLS)
-        return "-n: without a graph at most 400 calls, since they wait in the stream until the gate "
-               "opens";
+        return "-n: at most 400 calls without a graph, since they wait in the stream until the "
+               "gate opens";
     if (options->algos == 0 && options->rivals == 0 && !options->link && !options->launch &&
         options->kernel_count == 0)
         return "--algo none needs --against, --link, --launch or --kernel";
     if (options->link && options->end < 16)
-        return "--link needs -e of 16 bytes at least: a kernel copies so many at a time";
+        return "--link needs -e of at least 16 bytes: its kernel copies 16 bytes at a time";
     if ((options->rivals & PERF_ANY_NCCL) != 0 && emulated)
-        return "--against: NCCL needs GPUs, and this is the emulated driver";
+        return "--against: NCCL needs GPUs, but this is the emulated driver";
     if ((options->rivals & PERF_TORCH) != 0 &&
         ((options->types & PERF_TORCH_TYPES) == 0 || (options->ops & 1u << SYMWIN_SUM) == 0))
         return "--against: torch sums f32 and bf16 only";
     if ((options->rivals & PERF_TORCH) != 0 &&
         (options->percentiles > 0 || options->rotate > 1 || options->sm_limit > 0))
-        return "--against: torch goes without --percentiles --rotate --sm-limit, which would hold for the "
-               "others only";
+        return "--against: torch cannot be combined with --percentiles --rotate --sm-limit, which "
+               "do not apply to it";
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* What the command line asks for. */
+/* The options of the command line. */
 #ifndef PERF_OPTIONS_H
 #define PERF_OPTIONS_H
 
@@ -12,11 +12,11 @@ enum {
     PERF_MOST_CALLS = 10000,
     PERF_MOST_REPETITIONS = 1000,
     PERF_MOST_KERNELS = 8,
-    PERF_MOST_NAMES = 16 /* more than types or operations, which are few */
+    PERF_MOST_NAMES = 16 /* more than there are types or operations */
 };
 
-/* Stream calls all wait in the queue behind the start gate, and a CUDA stream holds about a thousand operations before a
- * launch blocks. A call is one or two, but that of copies is many. */
+/* Stream calls wait in the stream behind the start gate. A CUDA stream holds about a thousand
+ * operations before a launch blocks. A call is one or two operations, but `copies` has many. */
 enum { PERF_MOST_STREAM_CALLS = 400, PERF_MOST_OPERATIONS = 1000 };
 
 enum { PERF_OUT_OF_PLACE = 1, PERF_IN_PLACE = 2 };
@@ -32,24 +32,23 @@ enum {
                     PERF_NCCL_REG_OURS | PERF_NCCL_WINDOW_OURS
 };
 
-/* Of PyTorch's kernels; they only sum. */
+/* The types of PyTorch's kernels, which only sum. */
 #define PERF_TORCH_TYPES (1u << SYMWIN_F32 | 1u << SYMWIN_BF16)
 
 struct perf_options {
-    size_t begin, end, step; /* bytes; step 0: by factor */
+    size_t begin, end, step; /* step 0: use factor */
     int factor;
-    int threads, per_thread; /* ranks of a process: their product; 0: not given */
-    int nproc;               /* processes to be forked; 0: none */
-    int calls, warmup;       /* calls 0: by size */
-    int replays;             /* of the graph; 0: calls are launched in the stream */
-    int rounds;              /* of stream calls, where replays is 0 */
-    int percentiles;         /* single calls that they are of; 0: they are of the repetitions */
+    int threads, per_thread; /* a process has their product of ranks; 0: not given */
+    int nproc;               /* processes to fork; 0: none */
+    int calls, warmup;       /* calls 0: depends on the size */
+    int replays;             /* of the graph; 0: stream launches */
+    int rounds;              /* repetitions of stream launches, if replays is 0 */
+    int percentiles;         /* number of single calls to time; 0: percentiles of the repetitions */
     int check, host_data;
-    unsigned types, ops, algos; /* bit i: value i of symwin.h's list */
-    unsigned char
-        type_order[PERF_MOST_NAMES]; /* one more than each, as they were asked for; 0 ends */
+    unsigned types, ops, algos;                /* bit i: value i of symwin.h's list */
+    unsigned char type_order[PERF_MOST_NAMES]; /* each value + 1, in the order given; 0 ends */
     unsigned char op_order[PERF_MOST_NAMES];
-    int all_algos; /* those that cannot serve a call are passed over */
+    int all_algos; /* skip algorithms that do not support a call */
     int blocks, block_threads, sm_limit;
     int collective; /* symwin_collective */
     int window;
@@ -62,39 +61,39 @@ struct perf_options {
     int timeout_s;
     unsigned seed;
     const char *csv, *json, *tune, *picture;
-    const char *kernels[PERF_MOST_KERNELS]; /* of one's own */
+    const char *kernels[PERF_MOST_KERNELS]; /* your own */
     int kernel_count;
-    const char *compile; /* words for their compilers */
-    int race, seconds;   /* of it; 0: the default */
+    const char *compile; /* options for the kernels' compilers */
+    int race, seconds;   /* seconds of the race hunt; 0: the default */
     int algos_given, rivals_given;
-    char arguments[1024]; /* as they were given */
+    char arguments[1024]; /* the command line */
 };
 
-/* Returns -1 to go on, else the program's exit status: --help has been printed, or what is wrong. What
- * depends on the driver is still 0 then: see options_complete(). */
+/* Returns -1 to go on; otherwise the exit status, after printing the help or an error. Defaults
+ * that depend on the driver are still 0: see options_complete(). */
 int options_parse(int argc, char **argv, struct perf_options *options);
 
-/* The defaults that a GPU and the emulated driver, which shows nothing of speed, have apart. NULL: good;
- * else what is wrong, in a sentence. */
+/* Fills in the defaults that depend on the driver. NULL: the options are valid; otherwise what is
+ * wrong, as a sentence. */
 const char *options_complete(struct perf_options *options, int emulated);
 
-/* Type or operation `i` of those that were asked for, in that order; -1: there are no more. */
+/* The i-th type or operation in the order given; -1: there are no more. */
 int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i);
 
 /* ---- nccl_tests.c: options of nccl-tests ---- */
 
-/* The option that does the same here, or the word itself. */
+/* symwin-perf's name of an option of nccl-tests, or the word itself. */
 const char *options_own_name(const char *given);
 
-/* Whether it is one that is refused, which is said with what to give instead. */
+/* Whether the option is refused; if so, prints what to use instead. */
 int options_foreign(const char *given);
 
 /* ---- options.c ---- */
 
-/* The next size after `bytes`, 0: that was the last. */
+/* The next size after `bytes`; 0: that was the last. */
 size_t options_next_size(const struct perf_options *options, size_t bytes);
 
-/* Calls of a repetition at a size. */
+/* The number of calls in a repetition at a size. */
 int options_calls(const struct perf_options *options, size_t bytes, int emulated);
 
 #endif

@@ -1,21 +1,21 @@
-/* symwin-perf: what its files share. Calls go down the list of files at the end of this comment.
+/* symwin-perf: the declarations that its files share. Calls go down the list.
  *
  *   main.c      processes, threads, the watchdog
- *   tune.c      --tune: which algorithms and grids, and which is the best; tune_file.c its table
- *   sweep.c     which sizes, types, operations and ways, in which order
- *   measure.c   one way at one size: checked, timed, checked again
+ *   tune.c      --tune: tries algorithms and grids; tune_file.c writes its table
+ *   sweep.c     the order of sizes, types, operations and ways
+ *   measure.c   one way at one size: checks, times, checks again
  *   gate.c      one repetition: work behind a start gate, between two events
  *   ways.c      what is timed: symwin's algorithms, NCCL, links
- *   rank.c      what a rank holds
- *   kernels.c   fill and compare on the device, or on the host
- *   own.h       kernels of one's own, and the files that they have
- *   rivals.c    NCCL, by dlopen; torch.c PyTorch, in processes of its own
- *   table.c     what is printed; record.c what is written to files; machine.c where it ran
+ *   rank.c      a rank's state
+ *   kernels.c   fills and compares on the device, or on the host
+ *   ../own/     your own kernels: own.h
+ *   rivals.c    NCCL, loaded by dlopen; torch.c PyTorch, in its own processes
+ *   table.c     the printed table; record.c the files; machine.c their heads
  *   draft.c     a file until it is complete
  *   options.c   the command line
  *
- * A function that returns a symwin_status leaves its sentence with sw_fail() or sw_check(), so that
- * symwin_last_error() has it. What only one rank finds out is told to all in meet().
+ * Each rank has a thread. A function that returns a symwin_status sets the text of
+ * symwin_last_error(), by sw_fail() or sw_check(). What one rank finds out, meet() tells to all.
  */
 #ifndef PERF_H
 #define PERF_H
@@ -24,10 +24,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "../own/own.h"
 #include "data.h"
 #include "kernel_args.h"
 #include "options.h"
-#include "own.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"
@@ -52,7 +52,7 @@ enum memory_kind {
     MEMORY_NCCL,
     MEMORY_NCCL_WINDOW,
     MEMORY_NCCL_REG,
-    MEMORY_POOL_REG, /* of symwin's pool, for NCCL */
+    MEMORY_POOL_REG, /* symwin's pool, registered with NCCL */
     MEMORY_POOL_WINDOW,
     MEMORY_TORCH, /* in its own processes */
     MEMORY_KINDS
@@ -64,18 +64,19 @@ struct way {
     enum way_kind kind;
     symwin_algo algo;
     enum memory_kind memory;
-    int optional;        /* passed over where it cannot serve a call */
-    int blocks, threads; /* of the grid; 0: the library's choice */
-    int own;             /* of WAY_OWN: which --kernel */
+    int optional;        /* skipped if it does not support a call */
+    int blocks, threads; /* the grid; 0: the library's choice */
+    int own;             /* WAY_OWN: index of --kernel */
 };
 
 enum { MOST_WAYS = 40 };
 
-/* The ways that the options ask for: symwin's, then NCCL's, then what the machine gives: links and launches. */
+/* The ways that the options ask for: symwin's, then NCCL's, then the machine's limits (links and
+ * launches). */
 struct ways {
     struct way list[MOST_WAYS];
-    int count;  /* of collectives */
-    int limits; /* behind them */
+    int count;  /* collectives */
+    int limits; /* links and launches, after the collectives */
 };
 
 static inline int way_is_launch(const struct way *way)
@@ -88,11 +89,11 @@ static inline int way_is_limit(const struct way *way)
     return way->kind >= WAY_LINK_ENGINE;
 }
 
-/* `page`: of --kernel's, NULL: there are none. */
+/* page: that of --kernel, or NULL. */
 void ways_list(const struct perf_options *options, const struct stage_page *page,
                struct ways *ways);
 
-/* ---- results ---------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 struct result {
     const struct way *way;
@@ -100,157 +101,158 @@ struct result {
     symwin_type type;
     symwin_op op;
     size_t bytes;   /* of the larger buffer */
-    uint64_t count; /* elements that a rank passes, as the call has it */
+    uint64_t count; /* the call's element count */
     int in_place;
-    int supported; /* 0: this way cannot serve the call; the rest is empty */
+    int supported; /* 0: the way does not support the call; the rest is empty */
     int calls, repetitions;
-    double us; /* of a call: median over the repetitions of the slowest rank's time */
-    double p50_us, p99_us,
-        max_us;     /* of a call; of the repetitions, or with --percentiles of single calls */
-    double host_us; /* to launch a call: median, of the slowest rank; 0: not measured */
-    double ratio;   /* a rival's time to that of ours, 0: none */
-    symwin_collective_info
-        launched; /* by symwin's ways and one's own on rank 0; blocks 0: by another's */
+    double us; /* time of a call on the slowest rank: median of the repetitions */
+    /* Times of a call: of the repetitions, or of single calls with --percentiles. */
+    double p50_us, p99_us, max_us;
+    double host_us; /* launch of a call on the slowest rank: median; 0: not measured */
+    double ratio;   /* a rival's time divided by ours; 0: none */
+    /* On rank 0, by symwin's ways and your own kernels; blocks 0: other ways. */
+    symwin_collective_info launched;
     int checked;
-    uint64_t wrong; /* elements, on all ranks */
+    uint64_t wrong; /* wrong elements on all ranks */
 };
 
 struct job;
-double result_algbw(const struct result *result); /* 10^9 bytes a second */
+double result_algbw(const struct result *result); /* 10^9 bytes per second */
 double result_busbw(const struct result *result, int nranks);
-const char *result_launched(const struct result *result); /* an algorithm's name, or a kernel's */
-const char *result_op(const struct result *result);       /* "none" where nothing is reduced */
+const char *result_launched(const struct result *result); /* name of the algorithm or kernel */
+const char *result_op(const struct result *result); /* "none" if the collective does not reduce */
 
-/* A call of such a size, or a little less: in whole elements. */
+/* A call of this size, rounded down to whole elements. */
 struct result result_of_size(const struct job *job, symwin_type type, size_t bytes);
 
-/* Where a rank's own part of the larger buffer begins, in bytes: what in place means. */
+/* The offset in bytes of a rank's own part in the larger buffer, which is its input in place. */
 size_t result_own(const struct result *result, int rank);
 
-/* ---- draft.c ---------------------------------------------------------------------------------- */
+/* ---- draft.c --------------------------------------------------------------------------------- */
 
 struct draft {
     FILE *to;                  /* NULL: closed */
-    const char *option, *name; /* whose the file is, and what it will be called */
-    char path[4096];           /* what it is called until then */
-    int direct;                /* it is no regular file, and written to at once */
+    const char *option, *name; /* the option that names the file, and its final name */
+    char path[4096];           /* its name until then */
+    int direct;                /* not a regular file: written without a draft */
     int error;                 /* errno of the first write that failed */
 };
 
 enum draft_end {
-    DRAFT_DONE,   /* it gets its name */
-    DRAFT_KEPT,   /* it is left under the other, which is said */
-    DRAFT_DROPPED /* it is removed */
+    DRAFT_DONE,   /* gets its final name */
+    DRAFT_KEPT,   /* stays a draft, whose name is printed */
+    DRAFT_DROPPED /* removed */
 };
 
 symwin_status draft_open(struct draft *draft, const char *option, const char *name);
 symwin_status draft_close(struct draft *draft, enum draft_end end);
 void draft_say(const struct draft *draft);
 
-/* What was printed to it is worth keeping: a signal that ends the program says where it is. */
+/* Flushes a draft that has results. From now on, a signal that ends the program prints its name. */
 void draft_flush(struct draft *draft);
 
-/* ---- the process ------------------------------------------------------------------------------ */
+/* ---- the process ----------------------------------------------------------------------------- */
 
 struct rank;
 
 struct job {
     struct perf_options options;
-    struct stage_page *page; /* what this process is for, where there is --kernel or --race; NULL */
+    struct stage_page *page; /* the stage of --kernel or --race; NULL: none */
     symwin_driver_info driver;
     int emulated;
     int processes, nranks;
-    int first, count; /* this process's ranks */
-    int local_first;  /* the number of `first` among this host's ranks, for choosing devices */
+    int first, count; /* ranks of this process */
+    int local_first;  /* `first` counted within this host, to choose devices */
     symwin_unique_id id;
     struct ways ways;
     struct rank *ranks;      /* count */
     int broken, stuck, idle; /* SYMWIN_PERF_BREAK */
 
-    /* rank 0's */
+    /* of rank 0 */
     struct result *results; /* owned */
     size_t result_count, result_room;
     struct draft csv, json;
     uint64_t wrong;
 
-    pthread_mutex_t mutex; /* for the last two, and for result_count where the watchdog asks */
+    pthread_mutex_t mutex; /* guards running, failed, and result_count for the watchdog */
     int running;           /* threads */
     int failed;
 };
 
-/* What a pair of buffers is called with. */
+/* A pair of buffers for calls. */
 struct pair {
     void *in, *out;
     symwin_window *in_window, *out_window;
-    uint64_t in_offset, out_offset; /* of the windows */
-    void *nccl_in, *nccl_out;       /* windows, or registrations */
+    uint64_t in_offset, out_offset; /* of the windows in the address map */
+    void *nccl_in, *nccl_out;       /* NCCL's windows or registrations */
 };
 
 struct rank {
     struct job *job;
     int rank, device;
     struct sw_scope scope; /* the device's context is current in the rank's thread */
-    symwin_comm *control;  /* for meetings and for the start gate */
+    symwin_comm *control;  /* for agreements and for the start gate */
     symwin_comm *comm;     /* under test */
     void *nccl;            /* ncclComm_t */
     CUstream stream;
     CUevent begin, end;
-    uint32_t *gate; /* owned, pinned: the stream waits for values of it */
+    uint32_t *gate; /* owned, pinned: the stream waits for its value */
     CUdeviceptr gate_address;
     uint32_t gate_value;
-    CUdeviceptr gate_data; /* owned: what the tiny all-reduce of the gate reduces */
+    CUdeviceptr gate_data; /* owned: buffer of the gate's tiny all-reduce */
     CUdeviceptr report;    /* owned: a struct perf_report */
     CUfunction fill, compare, copy, spread, delay, nothing;
-    int blocks, threads; /* of those */
-    void *staging;       /* owned, host: for filling and comparing without kernels */
+    int blocks, threads; /* grid of these kernels */
+    void *staging;       /* owned, host memory: to fill and compare without kernels */
     struct pair memory[MEMORY_KINDS][PERF_MOST_ROTATE];
-    double *host_us; /* owned: of every call of a stream repetition */
+    double *host_us; /* owned: of each call in a stream repetition */
     struct own_kernel own[PERF_MOST_KERNELS];
 
     /* Read by the watchdog. */
-    const char *_Atomic stage;  /* what may take no longer than the timeout, NULL: nothing */
-    _Atomic int64_t stage_ends; /* by sw_now_ms() */
-    char doing[160];            /* rank 0: for --progress */
+    const char *_Atomic stage;  /* the step that the timeout limits; NULL: none */
+    _Atomic int64_t stage_ends; /* in the time of sw_now_ms() */
+    char doing[160];            /* rank 0, for --progress */
 };
 
-/* ---- rank.c ----------------------------------------------------------------------------------- */
+/* ---- rank.c ---------------------------------------------------------------------------------- */
 
 symwin_status rank_open(struct rank *r);
 void rank_close(struct rank *r, int failed);
 
-/* An agreement of all ranks, within the timeout: the status of the first that failed, or what ended the
- * communicator. The values of all can be had from met() until the next meeting. */
+/* An agreement of all ranks, within the timeout. Returns the status of the first rank that failed,
+ * or the reason why the communicator ended. met() returns the values of any rank until the next
+ * agreement. */
 symwin_status meet(struct rank *r, symwin_status status, const uint64_t *values, int count);
 uint64_t met(const struct rank *r, int rank, int value);
 
-/* Tells all ranks, and their kernels, that it is over. */
+/* Ends the run on all ranks, and their kernels' waits. */
 void rank_abort(struct rank *r);
 
-/* A stretch in which the host waits for the GPU or for a library that knows no timeout. */
+/* Marks a step in which the host waits for the GPU or for a library without timeouts. */
 void stage_begin(struct rank *r, const char *what);
 void stage_end(struct rank *r);
 
-/* Waits for the stream; then says whether a kernel gave up. */
+/* Waits for the stream, then checks whether a kernel gave up. */
 symwin_status rank_synchronize(struct rank *r, const char *what);
 
-/* ---- kernels.c -------------------------------------------------------------------------------- */
+/* ---- kernels.c ------------------------------------------------------------------------------- */
 
-/* Whether this program has any for GPUs. */
+/* Whether this program has kernels for GPUs. */
 int kernels_are_there(void);
 
 symwin_status kernels_load(struct rank *r);
-void kernels_unload(void); /* when no rank is left */
+void kernels_unload(void); /* after the last rank has closed */
 
-/* Queues: makes `to` the elements of `who`, a rank or PERF_RESULT. `poison`: each with a bit flipped, so that
- * all are wrong until something is written there. */
+/* Queues filling `to` with the elements of `who`, a rank or PERF_RESULT. poison: flips a bit of
+ * each, so that elements that are never written are wrong. */
 symwin_status fill(struct rank *r, const struct perf_data *data, int who, int poison,
                    uint64_t count, void *to);
 
-/* Waits, and counts the elements that differ from `who`'s; the first of them is described in `text`. */
+/* Waits, counts the elements that differ from those of `who`, and describes the first in `text`. */
 symwin_status compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
                       const void *with, uint64_t *wrong, char *text, size_t text_bytes);
 
-/* The same with a report of them; and queued, for a report in device memory. */
+/* The same with a report; and the same queued, with a report in device memory. */
 struct perf_report;
 symwin_status compare_report(struct rank *r, const struct perf_data *data, int who, uint64_t count,
                              const void *with, struct perf_report *report);
@@ -260,29 +262,30 @@ symwin_status compare_queue(struct rank *r, const struct perf_data *data, int wh
 /* Queues a copy by a kernel; `bytes` is a multiple of 16. */
 symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes);
 
-/* The same to all peers: `to` is rank 0's output, where each peer has `bytes` from every other rank. */
+/* The same to all peers. `to` is rank 0's output; each output has `bytes` bytes from every other
+ * rank. */
 symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t bytes);
 
-/* Queues a kernel that takes so long. */
+/* Queues a kernel that waits for `ns`. */
 symwin_status launch_delay(struct rank *r, uint64_t ns);
 
-/* Queues a kernel that does nothing. `early`: it may begin before what is ahead of it has ended. */
+/* Queues a kernel that does nothing. early: it may begin before the work ahead of it has ended. */
 symwin_status launch_nothing(struct rank *r, int early);
 
-/* ---- rivals.c --------------------------------------------------------------------------------- */
+/* ---- rivals.c -------------------------------------------------------------------------------- */
 
-/* Switches NVLS off for NCCL, or refuses; before anything has threads. */
+/* Turns NVLS off for NCCL, or refuses. Call it before any thread starts. */
 symwin_status rivals_without_multicast(void);
 
-/* --sm-limit for NCCL; before anything has threads, too. */
+/* Applies --sm-limit to NCCL. Call it before any thread starts. */
 symwin_status rivals_limit(int sm_limit);
 
-/* Whether there is an NCCL to load. */
+/* Whether NCCL can be loaded. */
 int rivals_found(void);
 
-/* Loads NCCL; once a process, after that. */
+/* Loads NCCL, once a process, after the two functions above. */
 symwin_status rivals_load(void);
-int rivals_version(void); /* as ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */
+int rivals_version(void); /* the number of ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */
 
 symwin_status rival_open(struct rank *r);
 void rival_close(struct rank *r);
@@ -294,103 +297,107 @@ void rival_free(void *memory);
 symwin_status rival_call(struct rank *r, const void *in, void *out, uint64_t count,
                          symwin_type type, symwin_op op);
 
-/* ---- torch.c ---------------------------------------------------------------------------------- */
+/* ---- torch.c --------------------------------------------------------------------------------- */
 
-/* Whether execvp() would find it. */
+/* Whether execvp() would find the program. */
 int program_exists(const char *name);
 
-/* Whether it could be run, before it is its turn. */
+/* Checks early whether PyTorch can be run later. */
 symwin_status torch_find(const struct job *job);
 
-/* Times it at all sizes and types that it has, when no rank of ours is left; records, prints. By rank 0's process. */
+/* Times PyTorch at all sizes and types that it supports, records and prints. Called by rank 0's
+ * process after all ranks have ended. */
 symwin_status torch_run(struct job *job);
 
-/* ---- ways.c ----------------------------------------------------------------------------------- */
+/* ---- ways.c ---------------------------------------------------------------------------------- */
 
-/* The buffers of every way, each of the largest size. Collective. */
+/* Allocates the buffers of every way, each of the largest size. Collective. */
 symwin_status ways_open(struct rank *r);
 void ways_close(struct rank *r, int failed);
 
-/* What a call by one of symwin's ways, or one's own, launches on this rank. */
+/* What a call by symwin or by your own kernel launches on this rank. */
 symwin_status way_query(struct rank *r, const struct result *result, symwin_collective_info *info);
 
-/* One call, queued. */
+/* Queues one call. */
 symwin_status way_call(struct rank *r, const struct result *result, const struct pair *pair);
 
-/* ---- gate.c ----------------------------------------------------------------------------------- */
+/* ---- gate.c ---------------------------------------------------------------------------------- */
 
-/* What is timed: `queue` puts it into the stream. */
+/* Queues the work that is timed. */
 typedef symwin_status (*work_fn)(struct rank *r, void *context);
 
-/* One repetition; *us is from event to event on this rank. Collective. */
+/* Runs one repetition; *us is the time between the events on this rank. Collective. */
 symwin_status gated(struct rank *r, work_fn queue, void *context, double *us);
 
-/* The work queued and waited for, without gate or clock. Collective. */
+/* Queues the work and waits for it, without gate and clock. Collective. */
 symwin_status ungated(struct rank *r, work_fn queue, void *context);
 
-/* ---- measure.c -------------------------------------------------------------------------------- */
+/* ---- measure.c ------------------------------------------------------------------------------- */
 
-/* Fills all of `result` but the ratio; way, type, op, count, bytes and in_place are given. Collective. */
+/* Fills all of `result` except the ratio; way, type, op, count, bytes and in_place are given.
+ * Collective. */
 symwin_status measure(struct rank *r, struct result *result);
 
-/* One call, and whether its result is right: fills `supported`, `launched`, `checked` and adds to `wrong`. */
+/* Makes one call and checks it: fills `supported`, `launched`, `checked` and adds to `wrong`. */
 symwin_status measure_right(struct rank *r, struct result *result);
 
-/* `calls` calls in a graph, replayed `repetitions` times, out of place; nothing is filled or checked. */
+/* Times `calls` calls in a graph, replayed `repetitions` times, out of place. Fills and checks
+ * nothing. */
 symwin_status measure_quickly(struct rank *r, struct result *result);
 
-/* ---- sweep.c ---------------------------------------------------------------------------------- */
+/* ---- sweep.c --------------------------------------------------------------------------------- */
 
 symwin_status sweep(struct rank *r);
 
-/* What of ours a rival is held against: what the library chooses, or the fastest where that was not measured. */
+/* Our time that a rival is compared with: that of the library's choice, or the fastest if that was
+ * not measured. */
 struct reference {
-    double us; /* 0: nothing yet */
+    double us; /* 0: none yet */
     int chosen;
 };
 
 void reference_take(struct reference *reference, const struct result *ours);
 
-/* ---- tune.c, tune_file.c ---------------------------------------------------------------------- */
+/* ---- tune.c, tune_file.c --------------------------------------------------------------------- */
 
 struct choice {
     symwin_algo algo;
-    int blocks, threads; /* as asked for */
-    int grid;            /* blocks that were launched */
-    double us;           /* of a call */
+    int blocks, threads; /* as requested */
+    int grid;            /* blocks launched */
+    double us;           /* time of a call */
 };
 
 symwin_status tune(struct rank *r);
 
-/* Rank 0: the table, in a file of another name until it is complete. */
+/* Rank 0: the table, a draft until it is complete. */
 struct tune_file;
 symwin_status tune_file_open(const struct job *job, const char *gpu, struct tune_file **out);
-/* The best choice for a size. */
+/* Adds the best choice for a size. */
 symwin_status tune_file_add(struct tune_file *file, symwin_type type, int registered, size_t bytes,
                             const struct choice *best);
-/* Writes all and gives the file its name; or, if not `good`, removes it. */
+/* Writes all rows and gives the file its final name; or, if not `good`, removes it. */
 symwin_status tune_file_close(struct tune_file *file, int good, int *rows);
 
-/* ---- machine.c, table.c, record.c: rank 0 ------------------------------------------------------ */
+/* ---- machine.c, table.c, record.c: rank 0 ---------------------------------------------------- */
 
-/* Which GPU each rank has. Collective. */
+/* Collects each rank's GPU. Collective. */
 symwin_status machine_meet(struct rank *r);
 void machine_print(const struct job *job, FILE *to, const char *before_each);
 void machine_json(const struct job *job, FILE *to);
 
 void table_head(const struct job *job);
 void table_row(const struct job *job, const struct result *out, const struct result *in);
-void table_end(const struct job *job, int complete); /* 0: something failed after these rows */
+void table_end(const struct job *job, int complete); /* 0: the run failed after these rows */
 
-/* Keeps a result, and writes it to the files. */
+/* Keeps a result and writes it to the files. */
 symwin_status record_open(struct job *job);
 symwin_status record(struct job *job, const struct result *result);
 
-/* The files of a run that has gone through everything get their names; those of another are kept, if there are any
- * results, as drafts. */
+/* Closes the files. They get their final names if the run is complete; otherwise they stay drafts,
+ * or are removed if there are no results. */
 symwin_status record_close(struct job *job, int complete, int exit_status);
 
-/* By the watchdog, which ends the process: the files are left as they are. */
+/* For the watchdog, before it ends the process: the drafts stay as they are. */
 void record_leave(struct job *job);
 
 #endif

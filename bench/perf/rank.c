@@ -1,4 +1,4 @@
-/* What a rank holds, and how the ranks meet. */
+/* A rank's state, and the agreements of the ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ void rank_abort(struct rank *r)
         symwin_comm_abort(r->comm);
     if (r->control != NULL)
         symwin_comm_abort(r->control);
-    sw_error_restore(text); /* what was said first counts */
+    sw_error_restore(text); /* the first error counts */
 }
 
 symwin_status rank_synchronize(struct rank *r, const char *what)
@@ -63,8 +63,9 @@ static symwin_status open_comms(struct rank *r)
     const struct job *job = r->job;
     symwin_comm_options options = {
         .size = sizeof options,
-        .flags = SYMWIN_COMM_NO_MULTICAST | SYMWIN_COMM_NO_GRAPH_REGISTER | /* plain stays plain */
-                 SYMWIN_COMM_NO_ORDER, /* what opens the gate is on the same stream */
+        .flags = SYMWIN_COMM_NO_MULTICAST |
+                 SYMWIN_COMM_NO_GRAPH_REGISTER | /* plain memory must stay plain */
+                 SYMWIN_COMM_NO_ORDER,           /* the gate is on the same stream */
         .timeout_ms = job->options.timeout_s * 1000,
         .kernel_timeout_ms = job->options.timeout_s * 1000,
     };
@@ -123,7 +124,7 @@ static symwin_status open_stream(struct rank *r)
     return r->host_us != NULL ? SYMWIN_OK : sw_fail(SYMWIN_NO_MEMORY, "no memory for the times");
 }
 
-/* The ranks of a process that cannot even make the communicators fail alike, by themselves. */
+/* If the communicators cannot be created, each rank fails by itself, without an agreement. */
 symwin_status rank_open(struct rank *r)
 {
     symwin_status status = sw_scope_enter(r->device, &r->scope);
@@ -151,7 +152,7 @@ symwin_status rank_open(struct rank *r)
 
 void rank_close(struct rank *r, int failed)
 {
-    if (r->gate != NULL) /* whatever still waits for it */
+    if (r->gate != NULL) /* releases what still waits for it */
         __atomic_store_n(r->gate, r->gate_value, __ATOMIC_RELEASE);
     if (r->stream != NULL) {
         stage_begin(r, "the stream's end");

@@ -1,4 +1,4 @@
-/* What is kept: all results, in a CSV file and in a JSON file, as they come. */
+/* Keeps all results, and writes them to a CSV file and a JSON file as they come. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

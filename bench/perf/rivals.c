@@ -1,4 +1,4 @@
-/* NCCL, the rival in the same process: found by dlopen, NVLS switched off. */
+/* NCCL, a rival in the same process: loaded by dlopen, with NVLS off. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "../rivals/multicast.h"
 #include "perf.h"
 
-/* What this program uses of nccl.h; the names and values are NCCL's. */
+/* The part of nccl.h that this program uses; names and values are NCCL's. */
 typedef struct {
     char internal[128];
 } nccl_unique_id;
@@ -43,7 +43,7 @@ static const char *const names[] = {"ncclGetVersion",         "ncclGetUniqueId",
 
 static int version;
 
-/* By symwin_type and symwin_op. */
+/* NCCL's values, by symwin_type and symwin_op. */
 static const int types[] = {
     [SYMWIN_F64] = 8,     [SYMWIN_F32] = 7,     [SYMWIN_F16] = 6, [SYMWIN_BF16] = 9,
     [SYMWIN_F8E4M3] = 10, [SYMWIN_F8E5M2] = 11, [SYMWIN_I8] = 0,  [SYMWIN_U8] = 1,
@@ -70,8 +70,7 @@ symwin_status rivals_limit(int sm_limit)
     if (value != NULL && strcmp(value, text) != 0)
         return sw_fail(
             SYMWIN_INVALID,
-            "NCCL_MAX_CTAS is \"%s\" and --sm-limit gives %s: set it to that or leave it "
-            "unset",
+            "NCCL_MAX_CTAS is \"%s\" and --sm-limit gives %s: set it to that or leave it unset",
             value, text);
     return setenv("NCCL_MAX_CTAS", text, 1) == 0
                ? SYMWIN_OK
@@ -97,7 +96,7 @@ symwin_status rivals_load(void)
     size_t i;
 
     if (getenv("NCCL_NVLS_ENABLE") == NULL || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0)
-        return sw_fail(SYMWIN_DENIED, "NCCL is not loaded where NVLS is not switched off");
+        return sw_fail(SYMWIN_DENIED, "NCCL is loaded only while NVLS is off");
     library = open_nccl();
     if (library == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -112,7 +111,7 @@ symwin_status rivals_load(void)
     }
     return nccl.ncclGetVersion(&version) == 0
                ? SYMWIN_OK
-               : sw_fail(SYMWIN_UNSUPPORTED, "NCCL does not tell its version");
+               : sw_fail(SYMWIN_UNSUPPORTED, "ncclGetVersion failed");
 }
 
 int rivals_version(void)
@@ -130,7 +129,7 @@ static symwin_status check(const struct rank *r, int result, const char *call)
                    r->nccl != NULL ? nccl.ncclGetLastError(r->nccl) : "no communicator yet");
 }
 
-/* Rank 0 makes the id; a meeting carries 96 bytes. */
+/* Rank 0 makes the id. It takes two agreements, since one carries fewer bytes than the id has. */
 static symwin_status share_id(struct rank *r, nccl_unique_id *id)
 {
     enum { WORDS = sizeof id->internal / 8, HALF = WORDS / 2 };

@@ -1,11 +1,12 @@
-/* Which sizes, types, operations and ways are measured, in which order. All ranks go through the same
- * loops; rank 0 also prints and writes. */
+/* The order in which sizes, types, operations and ways are measured. All ranks run the same loops;
+ * rank 0 also prints and writes.
+ */
 #include <stdio.h>
 #include <string.h>
 
 #include "perf.h"
 
-/* By placement: 0 out of place, 1 in place. */
+/* Index 0: out of place; 1: in place. */
 enum { PLACEMENTS = 2 };
 
 static void show_progress(struct rank *r, const struct result *result, int64_t begun)
@@ -28,7 +29,7 @@ void reference_take(struct reference *reference, const struct result *ours)
     reference->chosen |= chosen;
 }
 
-/* Ours come first, so all that a rival is held against is there. */
+/* symwin's ways come first, so a rival's reference is complete. */
 static void compare_ways(struct result *result, struct reference *reference)
 {
     if (result->way->kind == WAY_SYMWIN)
@@ -84,8 +85,8 @@ static symwin_status sweep_sizes(struct rank *r, symwin_type type, symwin_op op,
     return status;
 }
 
-/* The bytes that a link's call sends: the largest size, in whole vectors to each that gets some. 0: it has nothing to
- * do that another has not. */
+/* The bytes that a link's call sends: the largest size, rounded down to whole vectors for each
+ * receiver. 0: skip it, since with one peer link-spread equals link-stores. */
 static size_t link_bytes(const struct job *job, const struct way *way)
 {
     const size_t to = way->kind == WAY_LINK_SPREAD ? (size_t)job->nranks - 1 : 1;
@@ -93,7 +94,7 @@ static size_t link_bytes(const struct job *job, const struct way *way)
     return way->kind == WAY_LINK_SPREAD && to == 1 ? 0 : job->options.end / (16 * to) * (16 * to);
 }
 
-/* What the machine gives: links, launches. */
+/* Measures the machine's limits: links and launches. */
 static symwin_status sweep_limits(struct rank *r, int64_t begun)
 {
     const struct job *job = r->job;

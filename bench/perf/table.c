@@ -1,4 +1,4 @@
-/* What is printed: nccl-tests' columns, and some more. */
+/* Prints the table: the columns of nccl-tests, and more. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ double result_algbw(const struct result *result)
     return result->us > 0 ? (double)result->bytes / result->us / 1e3 : 0;
 }
 
-/* What the links carry in each direction, if every byte goes as rarely as it can. */
+/* The bandwidth of the links in each direction, if each byte crosses them as rarely as possible. */
 double result_busbw(const struct result *result, int nranks)
 {
     const double crossings = sw_collectives[result->collective].crossings;
@@ -55,8 +55,8 @@ void table_head(const struct job *job)
     machine_print(job, stdout, "# ");
     printf("# collective: %s\n#\n", symwin_collective_name((symwin_collective)o->collective));
     if (rivals)
-        printf("# ratio: a rival's time to that of symwin's %s at the same size; above 1 symwin is "
-               "ahead\n#\n",
+        printf("# ratio: a rival's time divided by that of symwin's %s at the same size; above 1: "
+               "symwin is faster\n#\n",
                (o->algos & 1u << SYMWIN_ALGO_AUTO) != 0 ? "own choice (auto)" : "fastest row");
     printf("#%11s %11s %6s %5s %-16s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "", "",
            "out of place              ", "in place                ", "p50", "p99", "max", "host",
@@ -117,7 +117,7 @@ void table_row(const struct job *job, const struct result *out, const struct res
     fflush(stdout);
 }
 
-/* How a rival did against us over all sizes: of all its rows, which begin with row `first`. */
+/* Summarises a rival over all its rows, of which `first` is the first. */
 static void print_rival(const struct job *job, size_t first)
 {
     const struct way *way = job->results[first].way;
@@ -126,7 +126,7 @@ static void print_rival(const struct job *job, size_t first)
 
     for (size_t i = 0; i < first; i++)
         if (job->results[i].way == way)
-            return; /* was printed */
+            return; /* already printed */
     for (size_t i = first; i < job->result_count; i++) {
         const struct result *result = &job->results[i];
 

@@ -1,5 +1,5 @@
-/* PyTorch's symmetric memory, the rival in processes of its own: bench/rivals/torch_symm.py under torchrun, whose rows
- * become rows of ours. It runs when our ranks have ended, on GPUs that are then idle.
+/* PyTorch's symmetric memory, a rival in its own processes: runs bench/rivals/torch_symm.py under
+ * torchrun and takes over its rows. It runs after our ranks have ended, so the GPUs are idle.
  */
 #include <errno.h>
 #include <poll.h>
@@ -16,10 +16,10 @@
 #define SCRIPT "bench/rivals/torch_symm.py"
 
 enum {
-    ALIGNMENT = 16,         /* of a message, in bytes: its kernels take no other */
-    LINE_BYTES = 512,       /* longer ones are none of its rows */
-    SIZES_BYTES = 64 << 10, /* of the list of sizes */
-    GRACE_MS = 5000         /* between asking it to end and killing it */
+    ALIGNMENT = 16,         /* of a message, in bytes: PyTorch's kernels require it */
+    LINE_BYTES = 512,       /* longer lines are not its rows */
+    SIZES_BYTES = 64 << 10, /* for the list of sizes */
+    GRACE_MS = 5000         /* between SIGTERM and SIGKILL */
 };
 
 static const struct way ways[] = {
@@ -27,7 +27,7 @@ static const struct way ways[] = {
     {"torch", "torch-two-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0, 0},
 };
 
-/* ---- before it is its turn ---- */
+/* ---- before the run ---- */
 
 static const char *program(void)
 {
@@ -51,7 +51,7 @@ int program_exists(const char *name)
     return 0;
 }
 
-/* The sizes of ours that its kernels take, with commas; "": none. */
+/* Lists our sizes that PyTorch's kernels support, separated by commas; "": none. */
 static symwin_status list_sizes(const struct perf_options *o, symwin_type type, char *text,
                                 size_t room)
 {
@@ -66,8 +66,8 @@ static symwin_status list_sizes(const struct perf_options *o, symwin_type type, 
             continue;
         if (used + 24 > room)
             return sw_fail(SYMWIN_INVALID,
-                           "--against torch: more sizes than its command line holds; fewer of them "
-                           "by -b -e -f -i");
+                           "--against torch: too many sizes for its command line: give fewer with "
+                           "-b -e -f -i");
         used += (size_t)snprintf(text + used, room - used, "%s%zu", used > 0 ? "," : "", whole);
     }
     return SYMWIN_OK;
@@ -86,8 +86,7 @@ symwin_status torch_find(const struct job *job)
     if (job->nranks > job->driver.device_count)
         return sw_fail(
             SYMWIN_INVALID,
-            "--against torch wants a GPU of this host for each rank, and there are %d for "
-            "%d ranks",
+            "--against torch needs a GPU of this host for each rank: there are %d for %d ranks",
             job->driver.device_count, job->nranks);
     if (access(SCRIPT, R_OK) != 0)
         return sw_fail(SYMWIN_INVALID,
@@ -108,7 +107,7 @@ symwin_status torch_find(const struct job *job)
 
 struct child {
     pid_t pid;
-    int out; /* what it prints */
+    int out; /* its stdout */
     char line[LINE_BYTES];
     size_t have;
 };
@@ -155,7 +154,7 @@ static symwin_status start(const struct job *job, symwin_type type, const char *
     fflush(NULL);
     child->pid = fork();
     if (child->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* who ends the parent ends the run */
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* the run ends with the parent */
         if (getppid() != parent || dup2(ends[1], STDOUT_FILENO) < 0)
             _exit(126);
         close(ends[0]);
@@ -171,7 +170,8 @@ static symwin_status start(const struct job *job, symwin_type type, const char *
     return sw_fail(SYMWIN_DENIED, "--against torch: cannot fork: %s", strerror(errno));
 }
 
-/* Its exit status, -1: none can be had; one that does not end by itself by `deadline` is asked to, and then made to. */
+/* Waits for the process and returns its exit status, or -1 if that is not available. A process that
+ * still runs at `deadline` gets SIGTERM, then SIGKILL. */
 static int stop(struct child *child, int64_t deadline)
 {
     const struct timespec moment = {.tv_nsec = 2000000};
@@ -192,7 +192,8 @@ static int stop(struct child *child, int64_t deadline)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The next line without its end, NULL: there is none any more, or (*late) none came until the deadline. */
+/* The next line without its newline; NULL: there are no more, or (*late) none came until the
+ * deadline. */
 static const char *next_line(struct child *child, int64_t deadline, int *late)
 {
     static char line[LINE_BYTES];
@@ -226,9 +227,9 @@ static const char *next_line(struct child *child, int64_t deadline, int *late)
     }
 }
 
-/* ---- its rows ---- */
+/* ---- rows ---- */
 
-/* Whether the line is a row of torch_symm.py's. */
+/* Parses a row of torch_symm.py; returns whether it is one. */
 static int parse(const struct job *job, const char *line, symwin_type type, struct result *out)
 {
     char name[32], type_name[16], place[8];
@@ -241,7 +242,7 @@ static int parse(const struct job *job, const char *line, symwin_type type, stru
                "%llu,%lf,%lf,%lf,%lf",
                name, type_name, &bytes, &count, place, &ranks, &r.calls, &r.repetitions, &r.us,
                &wrong, &r.p50_us, &r.p99_us, &r.max_us,
-               &r.host_us) < 13) /* no host time of graphs */
+               &r.host_us) < 13) /* graphs have no host time */
         return 0;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
         if (strcmp(ways[i].name, name) == 0)
@@ -257,7 +258,7 @@ static int parse(const struct job *job, const char *line, symwin_type type, stru
     return 1;
 }
 
-/* Its time to that of ours for the same call, 0: there is none. */
+/* Its time divided by ours for the same call; 0: we have none. */
 static double ratio(const struct job *job, const struct result *rival)
 {
     struct reference reference = {0};
@@ -272,7 +273,8 @@ static double ratio(const struct job *job, const struct result *rival)
     return reference.us > 0 ? rival->us / reference.us : 0;
 }
 
-/* A line about itself goes where ours do, one that says nothing here nowhere, any other to stderr. */
+/* Takes a line: rows are recorded, the line with its version goes to our table and CSV file, other
+ * comments are dropped, and anything else goes to stderr. */
 static symwin_status take(struct job *job, const char *line, symwin_type type, int *rows)
 {
     struct result result;
@@ -298,7 +300,7 @@ static symwin_status take(struct job *job, const char *line, symwin_type type, i
 static symwin_status run_type(struct job *job, symwin_type type, const char *sizes)
 {
     const int64_t step = (int64_t)job->options.timeout_s * 1000;
-    int64_t deadline = sw_now_ms() + 2 * step; /* torchrun, imports, NCCL */
+    int64_t deadline = sw_now_ms() + 2 * step; /* for torchrun, imports and NCCL */
     symwin_status status;
     struct child child = {.out = -1};
     const char *line;
@@ -315,7 +317,7 @@ static symwin_status run_type(struct job *job, symwin_type type, const char *siz
     if (status != SYMWIN_OK)
         return status;
     if (late)
-        return sw_fail(SYMWIN_TIMEOUT, "--against torch: " SCRIPT " said nothing for too long");
+        return sw_fail(SYMWIN_TIMEOUT, "--against torch: " SCRIPT " printed nothing for too long");
     if (code == 127)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "--against torch: torchrun cannot be run: set SYMWIN_TORCHRUN to its path");

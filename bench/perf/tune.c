@@ -1,12 +1,13 @@
-/* --tune: the best algorithm and grid for each size, by measuring.
+/* --tune: finds the best algorithm and grid for each size by measuring.
  *
- * For each type and size all algorithms that can serve are tried, by blocks of several numbers of threads, and
- * for each of these by grids from a block a multiprocessor downwards, until fewer blocks become slower. That
- * is one replay of a graph each, or the median of three up to 64 MiB. The few that come out best
- * are timed again, longer, by the median of several replays. What runs in any memory is timed in plain memory and serves both tables, of plain memory and
- * of windows; what needs windows is timed in them and serves the second.
+ * For each type and size it tries all algorithms that support the call, with several numbers of
+ * threads. For each of these it tries grids from one block per multiprocessor downwards, until
+ * fewer blocks are slower. Each trial is one replay of a graph, or the median of three up to 64
+ * MiB. The best few are then timed longer, by the median of several replays. Algorithms that work
+ * in any memory are timed in plain memory, and serve both tables: that of plain memory and that of
+ * windows. Algorithms that need windows are timed in windows, for the second table only.
  *
- * All ranks go through the same steps: times are the slowest rank's, which all know.
+ * All ranks run the same steps: each knows the slowest rank's times.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +18,14 @@
 
 enum { MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
 
-#define WORSE 1.25   /* a grid that is so much slower than the best of its branch ends the branch */
-#define FAR 2.0      /* and so does one that is so much slower than the best of all */
-#define HOPELESS 3.0 /* an algorithm with its best so much slower is not tried by other threads */
-#define ALIKE 1.01   /* times so close are taken for equal, */
-#define ALIKE_LONG 1.003 /* and of longer calls, whose times vary less */
+#define WORSE 1.25       /* ends a series of grids: slower than the series' best by this */
+#define FAR 2.0          /* ends it too: slower than the best of all by this */
+#define HOPELESS 3.0     /* ends an algorithm: its best is slower than the best of all by this */
+#define ALIKE 1.01       /* times this close are equal */
+#define ALIKE_LONG 1.003 /* the same for long calls, whose times vary less */
 #define LONG_US 10
 
-/* What was tried in one kind of memory, for one size. */
+/* The choices tried in one kind of memory, for one size. */
 struct tried {
     struct choice list[MOST_CHOICES];
     int count;
@@ -32,12 +33,12 @@ struct tried {
 
 struct tuning {
     struct rank *r;
-    struct tune_file *file; /* rank 0's */
-    struct tried tried[2];  /* by the memory's kind: plain, window */
+    struct tune_file *file; /* of rank 0 */
+    struct tried tried[2];  /* 0: plain memory, 1: windows */
     symwin_type type;
     size_t bytes;
-    double expected_us;    /* of the best choice for the size before */
-    struct choice last[2]; /* the best for the size before, by table; threads 0: none */
+    double expected_us;    /* of the best choice for the previous size */
+    struct choice last[2]; /* the best for the previous size, by table; threads 0: none */
     int measured, measured_before;
     uint64_t wrong;
 };
@@ -58,7 +59,7 @@ static struct way way_of(const struct tuning *t, const struct choice *choice)
         .algo = choice->algo,
         .memory = sw_algo_needs(collective_of(t), choice->algo, SW_NEEDS_WINDOWS) ? MEMORY_WINDOW
                                                                                   : MEMORY_PLAIN,
-        .optional = 1, /* so that a call that cannot be made is no failure of this rank alone */
+        .optional = 1, /* a call that is not supported is not an error */
         .blocks = choice->blocks,
         .threads = choice->threads,
     };
@@ -73,7 +74,7 @@ static struct result result_of(const struct tuning *t, const struct way *way)
     return result;
 }
 
-/* Calls that take about `us` together. */
+/* The number of calls that take about `us` in total. */
 static int calls_for(const struct tuning *t, double us, int least, int most)
 {
     const double calls = t->expected_us > 0 ? us / t->expected_us : most;
@@ -98,7 +99,7 @@ static symwin_status measure_choice(struct tuning *t, struct choice *choice, int
     return status;
 }
 
-/* The result of one call. */
+/* Checks the result of one call. */
 static symwin_status check_choice(struct tuning *t, const struct choice *choice)
 {
     const struct way way = way_of(t, choice);
@@ -107,13 +108,14 @@ static symwin_status check_choice(struct tuning *t, const struct choice *choice)
 
     t->wrong += result.wrong;
     if (status == SYMWIN_OK && !result.supported)
-        return sw_fail(SYMWIN_UNSUPPORTED, "--tune: %s can be asked for and not called", way.name);
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "--tune: %s is reported as supported, but the call is not", way.name);
     return status;
 }
 
 /* ---- all grids of an algorithm ---- */
 
-/* The grid that a choice comes to; 0 blocks: it does not fit. */
+/* The grid that a choice launches; 0 blocks: it does not fit. */
 static symwin_status find_grid(struct tuning *t, const struct choice *choice,
                                symwin_collective_info *info)
 {
@@ -143,7 +145,7 @@ static double least_of_all(const struct tuning *t)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* The numbers of blocks that are tried: the largest, then powers of two. 0: there are no more. */
+/* The next number of blocks to try: powers of two below `blocks`. 0: there are no more. */
 static int fewer(int blocks)
 {
     int power = 1;
@@ -172,7 +174,7 @@ static symwin_status try_threads(struct tuning *t, struct tried *tried, symwin_a
             return sw_fail(SYMWIN_NO_MEMORY, "--tune: more than %d choices", MOST_CHOICES);
         status = find_grid(t, &choice, &info);
         if (status != SYMWIN_OK || info.blocks == 0 || info.blocks == grid)
-            continue; /* the message is too small for so many: the same as the one before */
+            continue; /* the message is too small for this grid: same as before */
         grid = choice.grid = info.blocks;
         status = measure_choice(t, &choice, calls, repetitions);
         if (status != SYMWIN_OK)
@@ -184,8 +186,8 @@ static symwin_status try_threads(struct tuning *t, struct tried *tried, symwin_a
     return status;
 }
 
-/* With and without flags algorithms differ for floats only, and there those without have half the
- * bytes. */
+/* Algorithms with and without flags differ for floats only. For floats, those without flags move
+ * half the bytes, so only they are tried. */
 static int is_candidate(symwin_collective collective, symwin_algo algo, symwin_type type)
 {
     const int is_float = sw_type_is_float(type);
@@ -217,7 +219,7 @@ static symwin_status try_algo(struct tuning *t, symwin_algo algo)
             break;
     }
     if (status == SYMWIN_OK &&
-        tried->count == first) /* blocks here take fewer, as those of the emulated driver */
+        tried->count == first) /* blocks have fewer threads here, as on the emulated driver */
         status = try_threads(t, tried, algo, info.threads);
     return status;
 }
@@ -238,8 +240,9 @@ static int is_same(const struct choice *a, const struct choice *b)
     return a->algo == b->algo && a->blocks == b->blocks && a->threads == b->threads;
 }
 
-/* Leaves the finalists: the quickest; the quickest of each algorithm that is not far behind, since by a few calls one
- * can seem slower than it is by many; and what was the best for the size before, whose row goes on if it still is. */
+/* Times the finalists again: the fastest; the fastest of each algorithm that is close, since a few
+ * calls can make it seem slower than it is; and the best for the previous size, whose row continues
+ * if it is still the best. */
 static symwin_status play_final(struct tuning *t, struct tried *tried)
 {
     const int calls = calls_for(t, 300, 10, 50);
@@ -264,7 +267,7 @@ static symwin_status play_final(struct tuning *t, struct tried *tried)
     return status;
 }
 
-/* Among times that are alike: the row before goes on, or else the fewest blocks. */
+/* Among equal times, the previous size's choice wins, or else the fewest blocks. */
 static struct choice best_of(const struct tuning *t, int registered)
 {
     const struct choice *last = &t->last[registered];
@@ -316,7 +319,7 @@ static symwin_status tune_size(struct tuning *t)
     for (int registered = 0; registered < 2 && status == SYMWIN_OK; registered++) {
         const struct choice best = best_of(t, registered);
 
-        if (!registered || !is_same(&best, &t->last[0])) /* which has been checked */
+        if (!registered || !is_same(&best, &t->last[0])) /* already checked */
             status = check_choice(t, &best);
         say(t, registered, &best);
         if (status == SYMWIN_OK && t->r->rank == 0)
@@ -341,7 +344,7 @@ static symwin_status tune_type(struct tuning *t)
     return status;
 }
 
-/* A table's key has the width and the kind of a type. */
+/* Whether no earlier type has the same key: a table's key is the width and the kind of a type. */
 static int is_another_key(const struct perf_options *o, int type)
 {
     for (int i = 0; i < type; i++)
@@ -365,13 +368,13 @@ static symwin_status tune_all(struct tuning *t)
             status = tune_type(t);
         }
     if (status == SYMWIN_OK && t->measured == 0)
-        return sw_fail(SYMWIN_INVALID, "--tune: no size is an element at least");
+        return sw_fail(SYMWIN_INVALID, "--tune: every size is smaller than an element");
     return status;
 }
 
 /* ---- the machine ---- */
 
-/* A table is of one kind of GPU. */
+/* A table is for one kind of GPU. */
 static symwin_status check_gpus(struct rank *r, char *gpu, size_t bytes)
 {
     symwin_device_info info;
@@ -382,17 +385,18 @@ static symwin_status check_gpus(struct rank *r, char *gpu, size_t bytes)
         snprintf(gpu, bytes, "%s", info.name);
         memcpy(words, info.name, sizeof words);
         if (strpbrk(gpu, ",#\n") != NULL)
-            status = sw_fail(SYMWIN_UNSUPPORTED, "--tune: no table can have a GPU named \"%s\"",
-                             gpu);
+            status = sw_fail(SYMWIN_UNSUPPORTED,
+                             "--tune: a table cannot contain the GPU name \"%s\"", gpu);
     }
     status = meet(r, status, words, 8);
     for (int i = 1; i < r->job->nranks && status == SYMWIN_OK; i++)
         for (int w = 0; w < 8; w++)
             if (met(r, i, w) != met(r, 0, w))
-                return sw_fail(SYMWIN_UNSUPPORTED,
-                               "--tune: rank %d has another kind of GPU than rank 0; a table is of "
-                               "one kind",
-                               i);
+                return sw_fail(
+                    SYMWIN_UNSUPPORTED,
+                    "--tune: rank %d has a different GPU than rank 0; a table is for one kind of "
+                    "GPU",
+                    i);
     return status;
 }
 

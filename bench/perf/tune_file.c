@@ -1,4 +1,6 @@
-/* The table that --tune writes: see docs/tuning.md. Sizes in a row with one choice become one row. */
+/* Writes the table of --tune (docs/tuning.md). Consecutive sizes with the same choice become one
+ * row.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
-/* The ways that are timed, and the buffers that each works on. */
+/* The ways that are timed, and their buffers. */
 #include <string.h>
 
 #include "perf.h"
 
-/* ---- which ---- */
+/* ---- the list ---- */
 
 static void add(struct ways *ways, const struct way *way)
 {
@@ -14,7 +14,7 @@ static void add(struct ways *ways, const struct way *way)
     ways->count += !way_is_limit(way);
 }
 
-/* --kernel's. A kernel that does not need windows has none. */
+/* Adds the kernels of --kernel. A kernel that does not need windows gets plain memory. */
 static void add_own(const struct stage_page *page, struct ways *ways)
 {
     for (int k = 0; page != NULL && page->stage == STAGE_TIME && k < page->kernels; k++) {
@@ -65,9 +65,9 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
                        .threads = options->block_threads};
 
     memset(ways, 0, sizeof *ways);
-    if (page != NULL && page->stage != STAGE_TIME) /* calls are check's and race's own matter */
+    if (page != NULL && page->stage != STAGE_TIME) /* check and race make their own calls */
         return;
-    if (options->tune != NULL) { /* the algorithms are tune()'s matter */
+    if (options->tune != NULL) { /* tune() chooses the algorithms */
         ours.memory = MEMORY_WINDOW;
         add(ways, &ours);
         ours.memory = MEMORY_PLAIN;
@@ -98,7 +98,7 @@ static size_t buffer_bytes(const struct perf_options *options)
     return (options->end + 255) / 256 * 256;
 }
 
-/* Where memory is from, and what it becomes. */
+/* Where memory comes from, and how it is registered. */
 enum source { FROM_SYMWIN, FROM_POOL, FROM_DRIVER, FROM_NCCL };
 enum purpose { AS_IT_IS, SYMWIN_WINDOW, NCCL_WINDOW, NCCL_REG };
 
@@ -124,7 +124,7 @@ static symwin_status alloc(struct rank *r, enum source source, void **out)
     switch (source) {
     case FROM_SYMWIN:
         return symwin_mem_alloc(r->device, bytes, 0, out);
-    case FROM_POOL: /* as libsymwin-nccl.so does */
+    case FROM_POOL: /* like libsymwin-nccl.so */
         return symwin_mem_alloc(r->device, bytes, SYMWIN_MEM_NCCL | SYMWIN_MEM_PEERS, out);
     case FROM_DRIVER:
         status = sw_check(sw_drv.cuMemAlloc(&plain, bytes), "cuMemAlloc of %zu bytes", bytes);
@@ -179,7 +179,7 @@ static symwin_status find_offsets(struct rank *r, struct pair *pair)
     return SYMWIN_OK;
 }
 
-/* In place of the driver's words, what the command line asked for and what there is. */
+/* Replaces the driver's error by one that says what was requested and what is free. */
 static symwin_status no_room(const struct rank *r, int buffers)
 {
     size_t free_bytes = 0, total = 0;
@@ -195,7 +195,7 @@ static symwin_status no_room(const struct rank *r, int buffers)
         r->device, buffers, buffer_bytes(&r->job->options), total, free_bytes);
 }
 
-/* One of `pairs` that this rank opens. */
+/* Opens one of this rank's `pairs` pairs. */
 static symwin_status open_pair(struct rank *r, enum memory_kind kind, int pairs, struct pair *pair)
 {
     symwin_status status = alloc(r, kinds[kind].source, &pair->in);
@@ -232,8 +232,8 @@ symwin_status ways_open(struct rank *r)
     return status;
 }
 
-/* Before the communicators' end: windows are theirs. After a failure what NCCL holds is left to the end of the
- * process, since its calls could wait for ranks that are not coming. */
+/* Called before the communicators are destroyed, which own the windows. After a failure, what NCCL
+ * holds stays until the process ends, since NCCL's calls could wait for ranks that have left. */
 void ways_close(struct rank *r, int failed)
 {
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
@@ -302,7 +302,7 @@ static symwin_status own_way_call(struct rank *r, const struct result *result,
                                       result->count, result->in_place, 256);
 
     if (refused != NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "%s does not serve %s (SYMWIN_KERNEL_ABOUT)", k->name,
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s does not support %s (SYMWIN_KERNEL_ABOUT)", k->name,
                        refused);
     own_grid(r, k, result->bytes, &call.blocks, &call.threads);
     return own_launch(r, k, &call);

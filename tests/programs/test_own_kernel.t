@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
-# symwin-perf --kernel on the emulated driver: right kernels of a user, from source to table and
-# picture; wrong ones, each found in the line for its fault; kernels that crash or hang, which the
-# tool survives; and what it refuses. test_race.t has the hunts for races.
+# symwin-perf --kernel on the emulated driver: correct kernels, from source to table and picture;
+# wrong kernels, each found by the line for its fault; kernels that crash or hang, which the tool
+# survives; and what it refuses. test_race.t has --race.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -35,14 +35,14 @@ sub refused {
     my ($status, $output) = perf($environment, $arguments);
     is($status, $want_status, "$name: exit status") or diag($output);
     like($output, $want, "$name: says why");
-    unlike($output, qr/^# (all of it is right|picture)/m, "$name: claims no success");
+    unlike($output, qr/^# (all checks passed|picture)/m, "$name: claims no success");
 }
 
 my $here = abs_path('.');
 
 cmp_ok(scalar(() = slurp($example) =~ /\n/g), '<=', 60, 'the example has 60 lines at most');
 
-# ---- what is right ------------------------------------------------------------------------------
+# ---- correct kernels ----------------------------------------------------------------------------
 
 my $begin = time;
 my ($status, $output) =
@@ -56,7 +56,7 @@ like($output, qr/^# pull: f32; sum; in windows; 32 blocks of 512 threads, or few
 is(scalar(() = $output =~ /^ok      emulated driver, [23] ranks: .* \(\d+ calls?\)$/mg), 36,
     'each line is right');
 unlike($output, qr/^FAILED/m, 'and none wrong');
-like($output, qr/^# all of it is right$/m, 'which is said');
+like($output, qr/^# all checks passed$/m, 'which is said');
 my @own = grep { $_->[4] =~ /^pu(ll|sh)$/ } map { [split] } grep { /^ +\d/ } split /\n/, $output;
 is(join(' ', map { "$_->[0] $_->[4] $_->[8]" } @own),
     '1024 pull 0 1024 push 0 4096 pull 0 4096 push 0',
@@ -82,7 +82,7 @@ is(system("$cxx -std=c++17 -fPIC -shared -I. -o $folder/shared.so $folder/shared
 ($status, $output) =
   perf('', "--kernel $folder/shared.so:pull -t 2 -e 1K --algo none --picture $folder/b.svg");
 is($status, 0, 'a shared object: exit status') or diag($output);
-like($output, qr/^ok .*3 ranks: a rank that does not come/m, 'is checked');
+like($output, qr/^ok .*3 ranks: a missing rank/m, 'is checked');
 spew("$folder/words.cu", "#include \"symwin/kernel.cuh\"\n#include HEADER\n");
 spew("$folder/header.h", slurp($example));
 ($status, $output) = perf('',
@@ -91,7 +91,7 @@ is($status, 0, 'words for the compiler: exit status') or diag($output);
 like($output, qr/^# push: f32; sum; at most 65536 bytes; at most 8 ranks; 16 blocks/m,
     'and a kernel in an included file');
 
-# ---- what is wrong ------------------------------------------------------------------------------
+# ---- wrong kernels ------------------------------------------------------------------------------
 
 sub found {
     my ($kernel, $arguments, $want, $name) = @_;
@@ -103,89 +103,89 @@ sub found {
 }
 
 my $call = qr/\d+ blocks? of \d+ threads/;
-my $beside = qr/something was written beside the output/;
-my $first = qr/emulated driver, 2 ranks: numbers of elements: f32 sum, 1 element, $call: rank 0/;
-found('own/tail.cu', '', qr/^FAILED  $first: $beside, 4 bytes from its beginning$/m,
+my $beside = qr/wrote outside of the output/;
+my $first = qr/emulated driver, 2 ranks: element counts: f32 sum, 1 element, $call: rank 0/;
+found('own/tail.cu', '', qr/^FAILED  $first: $beside, at byte offset 4$/m,
     'a tail that is forgotten');
 found('own/faults.cu:beside', '',
-    qr/^FAILED .*: f32 sum, 9 elements, $call: rank \d: $beside, 36 bytes/m,
+    qr/^FAILED .*: f32 sum, 9 elements, $call: rank \d: $beside, at byte offset 36$/m,
     'a store behind the output');
 found('own/faults.cu:greedy', '',
-    qr/^FAILED .*: f32 sum, 9 elements, $call: rank \d: the input was changed, element 1 is 0 /m,
+    qr/^FAILED .*: f32 sum, 9 elements, $call: rank \d: changed the input: element 1 is 0 /m,
     'a changed input');
 my $got = qr/rank \d, element \d+: got .*, expected /;
 $output = found('race/host_epoch.cu', '--timeout 3',
-    qr/^FAILED .*replays of a graph: call \d of 3 in replay \d, f32 sum, .*: $got/m,
+    qr/^FAILED .*graph replays: call \d of 3 in replay \d, f32 sum, .*: $got/m,
     'an epoch kept on the host');
 is(scalar(() = $output =~ /^ok /mg), 8, 'which is all that is wrong with it');
 found('race/grid_epoch.cu', '--timeout 3',
-    qr/^FAILED .*grids that change from call to call: call \d of 6, .*got /m,
+    qr/^FAILED .*changing grids: call \d of 6, .*got /m,
     'a grid-dependent epoch');
 found('race/no_end_barrier.cu', '',
-    qr/^FAILED .*sizes that change from call to call: call \d of 5, .*: got /m, 'no end barrier');
+    qr/^FAILED .*changing sizes: call \d of 5, .*: got /m, 'no end barrier');
 
-# ---- what it outlives ---------------------------------------------------------------------------
+# ---- kernels that crash or hang -----------------------------------------------------------------
 
 $output = found('own/faults.cu:crash', '',
-    qr/^FAILED .*numbers of elements: ended by signal 11 \(.*\): f32 sum, 7 elements, $call$/m,
+    qr/^FAILED .*element counts: ended by signal 11 \(.*\): f32 sum, 7 elements, $call$/m,
     'a crash');
 like($output, qr/^ok .*2 ranks: grids \(\d+ calls\)$/m, 'a crash: the other lines are looked at');
 my $illegal = qr/kernel wild: illegal write of 4 bytes at \w+ by block \(0,0,0\) thread \(0,0,0\)/;
 $output = found('own/faults.cu:wild', '',
-    qr/^FAILED .*numbers of elements: .*ILLEGAL_ADDRESS.*$illegal; f32 sum, 17 elements/m,
+    qr/^FAILED .*element counts: .*ILLEGAL_ADDRESS.*$illegal; f32 sum, 17 elements/m,
     'a bad address');
 like($output, qr/^ok .*2 ranks: grids \(\d+ calls\)$/m,
     'a bad address: the other lines are looked at');
 $begin = time;
 my $slow = qr/rank \d: the call took more than 1 s .*/;
 $output = found('own/faults.cu:hang', '--timeout 1',
-    qr/^FAILED .*numbers of elements: $slow; f32 sum, 17 elements, $call \(does each loop/m,
+    qr/^FAILED .*element counts: $slow; f32 sum, 17 elements, $call \(does each loop/m,
     'a hang');
-like($output, qr/^# the lines after it are left out/m, 'a hang: not all lines are waited for');
+like($output, qr/^# the remaining lines are skipped/m, 'a hang: not all lines are waited for');
 cmp_ok(time - $begin, '<', 30, 'and it ends');
 found('own/faults.cu:patient', '--timeout 1',
-    qr/^FAILED .*a rank that does not come: the other ranks did not leave/m,
+    qr/^FAILED .*a missing rank: the other ranks did not leave/m,
     'a wait without limit');
 
 # ---- what it refuses ----------------------------------------------------------------------------
 
 refused('', '--kernel none.cu', 1, qr/--kernel none\.cu: No such file/, 'no file');
 refused('', "--kernel $here/$example", 1,
-    qr/which of its kernels\? .*where NAME is one of pull push/, 'no name');
+    qr/the file has several kernels: give .*where NAME is one of pull push/, 'no name');
 refused('', "--kernel $here/$example:nope", 1,
-    qr/\Asymwin-perf: --kernel [^\n]*: there is no kernel nope in it; there is pull push\n\z/,
+    qr/\Asymwin-perf: --kernel [^\n]*: the file has no kernel nope; it has pull push\n\z/,
     'no such kernel');
-refused('', "--kernel $here/README.md", 1, qr/give a FILE\.cu, which is compiled/,
+refused('', "--kernel $here/README.md", 1, qr/give FILE\.cu\[:NAME\]/,
     'no kernel at all');
-refused('', "--kernel $folder/shared.so", 1, qr/which kernel of it\? .*shared\.so:NAME/,
+refused('', "--kernel $folder/shared.so", 1, qr/give the kernel's name: .*shared\.so:NAME/,
     'an object without a name');
 refused('', "--kernel $folder/shared.so:push", 1,
-    qr/there is no push_emulated in it; SYMWIN_KERNEL_EMULATED\(push\)/, 'not in the object');
+    qr/the file has no push_emulated: put SYMWIN_KERNEL_EMULATED\(push\)/, 'not in the object');
 spew("$folder/code.cubin", 'x');
-refused('', '--kernel code.cubin:a', 1, qr/is for GPUs, and there is none/, 'code for GPUs');
+refused('', '--kernel code.cubin:a', 1, qr/needs a GPU, and there is none/, 'code for GPUs');
 spew("$folder/bad.cu",
     "#include \"symwin/kernel.cuh\"\n/* __global__ void no( */\n"
       . "SYMWIN_KERNEL_ABOUT(bad, \"types=f31\")\n"
       . "extern \"C\" __global__ void __launch_bounds__(64) "
       . "bad(const struct symwin_kernel_args args) { (void)args; }\n");
 refused('', '--kernel bad.cu', 1,
-    qr/SYMWIN_KERNEL_ABOUT\(bad\): "types=f31" is not one of its words/,
+    qr/SYMWIN_KERNEL_ABOUT\(bad\): "types=f31" is unknown or has an invalid value/,
     'a word that there is not');
 spew("$folder/empty.cu", "int a;\n");
-refused('', '--kernel empty.cu', 1, qr/there is no __global__ function in it/,
+refused('', '--kernel empty.cu', 1, qr/the file has no __global__ function/,
     'a file without kernels');
 my ($timeout) = grep { -x } map { "$_/timeout" } split /:/, $ENV{PATH};
 mkdir "$folder/bin";
 symlink $timeout, "$folder/bin/timeout";
 refused("CXX=/none PATH=$folder/bin", "--kernel $here/$example:pull", 1,
     qr/needs a C\+\+ compiler: set CXX/, 'no compiler');
-refused('', "--kernel $here/$example:pull --tune t.csv", 2, qr/--tune goes without --kernel/,
+refused('', "--kernel $here/$example:pull --tune t.csv", 2, qr/--tune cannot be combined with --kernel/,
     'a kernel and --tune');
-refused('', '--picture a.svg', 2, qr/go with --kernel or --race/, 'a picture of nothing');
+refused('', '--picture a.svg', 2, qr/need --kernel or --race/, 'a picture of nothing');
 refused('SYMWIN_RANK=0 SYMWIN_NRANKS=2', "--kernel $here/$example:pull", 2, qr/without a launcher/,
     'a launcher');
 refused('TMPDIR=/nowhere', "--kernel $here/$example:pull", 1,
-    qr/no folder to compile in: \/nowhere/, 'no folder');
+    qr/cannot create a folder to compile in: \/nowhere/, 'no folder');
 refused('', join(' ', map { "--kernel $here/$example:pull" } 1 .. 9), 2, qr/--kernel: at most 8/,
     'too many kernels');
 

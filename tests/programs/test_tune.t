@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# Tables of choices on the emulated driver: symwin-perf --tune makes one, calls go by it, and the library
-# carries those that it was built with. No times: they mean nothing here.
+# Tuning tables on the emulated driver: symwin-perf --tune writes one, calls follow it, and the
+# library embeds those that it was built with. Times are not checked: they are meaningless here.
 use strict;
 use warnings;
 use Cwd qw(getcwd);
@@ -22,7 +22,7 @@ my $threads   = $flags =~ /-fsanitize=thread/;
 plan(skip_all => 'under ThreadSanitizer it takes a minute, and the library has tests of its own')
   if $threads;
 
-# An environment, then arguments. Returns the exit status, and what was printed on either channel.
+# Takes an environment, then arguments. Returns the exit status, stdout and stderr.
 sub perf {
     my ($environment, $arguments) = @_;
     my $output = `env SYMWIN_DRIVER=emu $environment timeout 60 $perf $arguments 2>$folder/stderr`;
@@ -73,16 +73,21 @@ my $sizes = $sanitized ? '-b 64 -e 128' : '-b 8 -e 1K';
 spew($file, "the one before\n");
 my ($status, $output, $error) = perf('', "-t 2 $sizes -d f16,bf16,i32 --tune $file");
 is($status, 0, '--tune: exit status') or diag($error);
-like($output, qr/^ +64 +f16 +plain +(oneshot_sentinel|twoshot_push) +\d+ +\d+ +\d/m, 'says what is the best');
+like($output, qr/^ +64 +f16 +plain +(oneshot_sentinel|twoshot_push) +\d+ +\d+ +\d/m,
+    'says what is the best');
 like($output, qr/^ +64 +i32 +window +(oneshot|twoshot\w*|copies) +\d+ +\d+ +\d/m, 'of each type');
 unlike($output, qr/bf16 +plain/, 'and of one type of each width and kind');
-like($output, qr/^# Wrong elements: 0 OK\n# \Q$file\E: \d+ rows$/m, 'results are right, and the file is there');
+like($output, qr/^# Wrong elements: 0 OK\n# \Q$file\E: \d+ rows$/m,
+    'results are right, and the file is there');
 is_deeply([glob "$folder/table.csv*"], [$file], 'alone');
-like(slurp($file), qr/^# symwin-perf .*, commit .*\n# arguments: .*\n# driver: emu.*\n(#.*\n)*$names\nallreduce,\Q$gpu\E,2,2,float,0,/,
+like(slurp($file),
+    qr/^\#\ symwin-perf\ .*,\ commit\ .*\n\#\ arguments:\ .*\n\#\ driver:\ emu.*\n(\#.*\n)*
+        $names\nallreduce,\Q$gpu\E,2,2,float,0,/x,
     'it says where it comes from');
 my $table = read_table($file);
 is_deeply([sort keys %$table],
-    [map { ("allreduce,$gpu,2,$_,0", "allreduce,$gpu,2,$_,1") } '2,float', '4,integer'], 'with rows for all keys');
+    [map { ("allreduce,$gpu,2,$_,0", "allreduce,$gpu,2,$_,1") } '2,float', '4,integer'],
+        'with rows for all keys');
 my $wrong = 0;
 for my $rows (values %$table) {
     for my $i (1 .. $#$rows) {
@@ -97,7 +102,8 @@ is($wrong, 0, 'sorted, and none that goes on with the same choice');
 
 for (['f16', '2,float', 1], ['i32', '4,integer', 1], ['f16', '2,float', 0]) {
     my ($type, $key, $window) = @$_;
-    my $calls = launched("SYMWIN_TUNING=$file", "-t 2 $sizes -f 2 -d $type -n 1 -G 1 --window $window");
+    my $calls =
+        launched("SYMWIN_TUNING=$file", "-t 2 $sizes -f 2 -d $type -n 1 -G 1 --window $window");
     cmp_ok(scalar keys %$calls, '>', 1, "$type: calls");
     for my $bytes (sort { $a <=> $b } keys %$calls) {
         my $row = row_for($table, "allreduce,$gpu,2,$key,$window", $bytes);
@@ -150,14 +156,19 @@ is(slurp($file), $kept, 'and the file of before is still there');
 ($status) = perf('', "--nproc 2 -b 64 -e 64 -d f32 --tune $folder/b.csv");
 is($status, 0, 'processes make one too');
 ok(-s "$folder/b.csv", 'which is there');
-refused('', "-t 2 -b 64 -e 64 --tune /nowhere/a.csv", 1, qr{--tune /nowhere/a.csv: No such}, 'no folder');
-refused('', "-t 2 --tune $file $_", 2, qr/--tune goes through algorithms and grids by itself/, $_)
-  for '--link', '--algo oneshot', '-G 2', '-n 5', '-w 1', '--rounds 3', '-c 0', '--blocks 3', '--in-place both';
-refused('', "-t 2 -b 1 -e 1 -d f32 --tune $file", 1, qr/--tune: no size is an element/, 'no size is an element');
+refused('', "-t 2 -b 64 -e 64 --tune /nowhere/a.csv", 1, qr{--tune /nowhere/a.csv: No such},
+    'no folder');
+refused('', "-t 2 --tune $file $_", 2, qr/--tune chooses algorithms and grids itself/, $_)
+  for '--link', '--algo oneshot', '-G 2', '-n 5', '-w 1', '--rounds 3', '-c 0', '--blocks 3',
+      '--in-place both';
+refused('', "-t 2 -b 1 -e 1 -d f32 --tune $file", 1,
+    qr/--tune: every size is smaller than an element/, 'no size is an element');
 is(slurp($file), $kept, 'and the file of before is still there');
-refused("SYMWIN_TUNING=$0", '-t 2 -b 64 -e 64', 1, qr/SYMWIN_TUNING, line \d+ does not name the columns/,
+refused("SYMWIN_TUNING=$0", '-t 2 -b 64 -e 64', 1,
+    qr/SYMWIN_TUNING, line \d+ does not name the columns/,
     'no table');
-is_deeply([grep { !/(table|own|b|calls)\.csv$/ } glob "$folder/*.csv*"], [], 'nothing else is left');
+is_deeply([grep { !/(table|own|b|calls)\.csv$/ } glob "$folder/*.csv*"], [],
+    'nothing else is left');
 
 # ---- the library's own tables ------------------------------------------------------------------
 
@@ -174,7 +185,8 @@ int main(void)
     symwin_allreduce_info info = {0};
     void *memory = NULL;
 
-    if (symwin_unique_id_create(&id) != SYMWIN_OK || symwin_mem_alloc(0, 4096, 0, &memory) != SYMWIN_OK ||
+    if (symwin_unique_id_create(&id) != SYMWIN_OK ||
+        symwin_mem_alloc(0, 4096, 0, &memory) != SYMWIN_OK ||
         symwin_comm_create(&id, 1, 0, 0, NULL, &comm) != SYMWIN_OK ||
         symwin_allreduce_query(comm, memory, memory, 8, SYMWIN_F64, SYMWIN_MAX, NULL, &info) !=
             SYMWIN_OK)
@@ -184,15 +196,20 @@ int main(void)
     return symwin_mem_free(memory);
 }
 END
-    spew("$folder/other-gpu.csv", "$names\nallreduce,Another GPU,1,8,float,0,64,twoshot_push,1,32\n");
+    spew("$folder/other-gpu.csv",
+        "$names\nallreduce,Another GPU,1,8,float,0,64,twoshot_push,1,32\n");
     spew("$folder/a-gpu x1.csv",  "$names\nallreduce,$gpu,1,8,float,0,64,twoshot_push,1,32\n");
-    my $made = `KIND=table tools/embed.sh $folder/other-gpu.csv '$folder/a-gpu x1.csv' 2>&1 >$folder/tables.c`
-      . `cd $folder && $cc -I@{[getcwd()]} -o program program.c tables.c @{[library()]} -pthread -ldl -lm 2>&1`;
+    my $made =
+        `KIND=table tools/embed.sh $folder/other-gpu.csv '$folder/a-gpu x1.csv' 2>&1 \\
+            >$folder/tables.c`
+      . `cd $folder && $cc -I@{[getcwd()]} -o program program.c tables.c @{[library()]} \\
+            -pthread -ldl -lm 2>&1`;
     is($made, '', 'a library with tables of its own');
     my $run = "env -u SYMWIN_TUNING SYMWIN_DRIVER=emu";
     is(`$run $folder/program`, "twoshot_push 32 1\n", 'goes by them');
     is(`$run SYMWIN_TUNING=0 $folder/program`, "oneshot_sentinel 64 0\n", 'or not');
-    is(`$run SYMWIN_TUNING=$folder/own.csv $folder/program`, "oneshot_sentinel 64 0\n", 'or by another');
+    is(`$run SYMWIN_TUNING=$folder/own.csv $folder/program`, "oneshot_sentinel 64 0\n",
+        'or by another');
 }
 
 sub library { return ($build =~ m{^/} ? "" : getcwd() . "/") . "$build/libsymwin.a" }

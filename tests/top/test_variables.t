@@ -19,7 +19,7 @@ my $page  = slurp('docs/environment.md');
 my %table = map { $_ => 1 } slurp('src/base/settings.c') =~ /\{"(SYMWIN_\w+)"/g;
 cmp_ok(scalar keys %table, '>=', 19, 'the table has rows');
 my $read = 0;
-for my $file (sort glob('*.c src/*/*.c emu/*.c nccl/*.c bench/*.c bench/perf/*.c tools/info/*.c '
+for my $file (sort glob('*.c src/*/*.c emu/*.c nccl/*.c bench/*.c bench/*/*.c tools/info/*.c '
             . 'examples/*/*.c examples/*/*.cu')) {
     my $text = slurp($file);
     for my $name ($text =~ /(?:getenv|is_set|switched)\(\s*"(SYMWIN_\w+)"/g) {

@@ -1,8 +1,8 @@
-/* The check of a kernel of one's own: line by line, each a property. What fails is described by the first case in
- * which it does; cases come in the order of their size.
+/* Checks your own kernel: a line for each property. A failure is described by the first case that
+ * fails; cases come in the order of their size.
  *
- * Each line stands for itself: what a failure leaves behind is cleared, and where a kernel dies or does not end, the
- * parent of this process goes on with the next line in another one.
+ * Each line is independent: what a failure leaves behind is cleared. If a kernel crashes or does
+ * not end, the parent of this process runs the next line in a new one.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,18 +18,18 @@ enum {
 };
 enum { LATE_MS = 300 };
 
-/* The check of one kernel by one rank. */
+/* One rank's check of a kernel. */
 struct check {
     struct rank *r;
     struct subject subject;
     struct room room;
     int cases, failed;
-    char text[4 * CASE_TEXT]; /* what failed */
+    char text[4 * CASE_TEXT]; /* describes the failure */
 };
 
-/* ---- cases ------------------------------------------------------------------------------------ */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
-/* Whether it fits, and the kernel serves it. */
+/* Whether the case fits into the buffers and the kernel supports it. */
 static int is_served(const struct check *c, const struct own_case *of)
 {
     const size_t bytes = (size_t)of->count * symwin_type_bytes(of->type);
@@ -39,7 +39,7 @@ static int is_served(const struct check *c, const struct own_case *of)
                        of->in_place, 256) == NULL;
 }
 
-/* One call, if the kernel serves it; the first that is wrong is described. */
+/* Makes one call, if the kernel supports it, and describes the first wrong one. */
 static symwin_status try(struct check *c, struct own_case of)
 {
     char call[CASE_TEXT], came[CASE_TEXT];
@@ -77,9 +77,9 @@ static struct own_case simplest(const struct check *c)
                              .op = (symwin_op)first_bit(c->subject.about->ops)};
 }
 
-/* ---- lines: single calls ---------------------------------------------------------------------- */
+/* ---- lines: single calls --------------------------------------------------------------------- */
 
-/* All small numbers, and those around powers of two and tens. */
+/* Small numbers, and numbers around powers of two and ten. */
 static symwin_status counts(struct check *c)
 {
     static const uint64_t more[] = {
@@ -117,7 +117,8 @@ static symwin_status types(struct check *c)
     return status;
 }
 
-/* Input and output beyond a multiple of 16 bytes, each by as many as an element permits: for one type of each size. */
+/* Offsets of input and output from a multiple of 16 bytes that an element permits, for one type of
+ * each size. */
 static symwin_status shifts(struct check *c, int in_place)
 {
     static const uint64_t some[] = {1, 3, 17, 100, 1001};
@@ -128,7 +129,7 @@ static symwin_status shifts(struct check *c, int in_place)
     for (int type = 0; type < SW_TYPES; type++) {
         const unsigned size = (unsigned)symwin_type_bytes((symwin_type)type);
         const unsigned step = size > about->align ? size : (unsigned)about->align;
-        const unsigned coarse = step < 4 ? 3 * step : step; /* else there are hundreds */
+        const unsigned coarse = step < 4 ? 3 * step : step; /* otherwise there are hundreds */
 
         if ((about->types & 1u << type) == 0 || (sizes & size) != 0)
             continue;
@@ -191,7 +192,7 @@ static symwin_status grids(struct check *c)
     return status;
 }
 
-/* ---- lines: many calls ------------------------------------------------------------------------ */
+/* ---- lines: many calls ----------------------------------------------------------------------- */
 
 static symwin_status bursts(struct check *c, int count, struct burst burst)
 {
@@ -238,7 +239,7 @@ static symwin_status replays(struct check *c)
         (struct burst){.calls = 3, .replays = 6, .vary = VARY_SIZE | VARY_GRID | VARY_PLACE});
 }
 
-/* Rank 0 does not come. That the others leave is all that is asked for. */
+/* Rank 0 makes no call. The other ranks must leave at their limit. */
 static symwin_status late(struct check *c)
 {
     struct own_case of = simplest(c);
@@ -251,7 +252,7 @@ static symwin_status late(struct check *c)
         of.count = c->subject.about->multiple;
     own_grid(c->r, c->subject.own, of.count, &of.blocks, &of.threads);
     if (c->r->rank == 0)
-        stage_says("rank 0 makes no call, and the others are to leave after %d ms (args.limit)",
+        stage_says("rank 0 makes no call; the other ranks must leave after %d ms (args.limit)",
                    LATE_MS);
     c->subject.own->limit_ns = LATE_MS * UINT64_C(1000000);
     c->cases++;
@@ -262,27 +263,27 @@ static symwin_status late(struct check *c)
     c->subject.own->limit_ns = (uint64_t)c->r->comm->kernel_timeout_ms * 1000000u;
     status = meet(c->r, status, NULL, 0);
     if (status != SYMWIN_OK && c->r->rank == 0)
-        stage_died(
-            "the other ranks did not leave (no-limit among the words about it says that they need not)");
+        stage_died("the other ranks did not leave (SYMWIN_KERNEL_ABOUT permits that with the word "
+                   "no-limit)");
     (void)own_gave_up(c->subject.own);
     return status == SYMWIN_OK ? own_reset(c->r, c->subject.own) : status;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
     symwin_status (*run)(struct check *c);
 } lines[] = {
-    {"numbers of elements", counts},
+    {"element counts", counts},
     {"types and operations", types},
     {"alignment", alignment},
     {"in place", in_place},
     {"grids", grids},
-    {"sizes that change from call to call", changing_sizes},
-    {"grids that change from call to call", changing_grids},
-    {"replays of a graph", replays},
-    {"a rank that does not come", late},
+    {"changing sizes", changing_sizes},
+    {"changing grids", changing_grids},
+    {"graph replays", replays},
+    {"a missing rank", late},
 };
 
 enum { LINES = sizeof lines / sizeof lines[0] };
@@ -315,7 +316,7 @@ symwin_status check_all(struct rank *r)
     size_t bytes = r->job->emulated ? EMULATED_ROOM : GPU_ROOM;
     symwin_status status;
 
-    if (tsan_is_there()) /* which takes its time */
+    if (tsan_is_there()) /* which is slow */
         bytes /= 16;
     if (k->about.bytes > 0 && k->about.bytes + 256 < bytes)
         bytes = (size_t)k->about.bytes + 256;

@@ -1,4 +1,4 @@
-/* The picture of a table, by the program that draws bench/results' too: plot.py, which this one carries. */
+/* Draws the table with the embedded bench/plot.py, which draws bench/results too. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,14 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 void picture_csv(const struct stage_page *page, char *path, size_t bytes)
 {
     snprintf(path, bytes, "%s/table.csv", page->folder);
 }
 
-/* What is drawn where nothing was said: the first kernel's name in this folder. */
+/* By default, the file is named after the first kernel, in the current folder. */
 static void find_name(const struct perf_options *o, const struct stage_page *page, char *path,
                       size_t bytes)
 {

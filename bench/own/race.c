@@ -1,7 +1,8 @@
-/* The hunt for missing synchronisation: bursts of calls in which a random rank, block or warp is held up, or many a
- * little, ranks queue their calls in another order each time, grids and sizes change, slots are overwritten in
- * between, and graphs are replayed. A result that is wrong, a wait that comes to its limit, or two accesses that
- * ThreadSanitizer finds unordered end it. Each burst follows from one number, with which it can be had again.
+/* The hunt for missing synchronisation: bursts of calls. A random rank, block or warp is delayed,
+ * or all are now and then. The ranks queue their calls in a different order each time; grids and
+ * sizes change, slots are overwritten between bursts, and graphs are replayed. The hunt ends at a
+ * wrong result, a wait that reaches its limit, or two accesses that ThreadSanitizer finds
+ * unordered. One number determines a burst, so a burst can be repeated.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +12,16 @@
 
 enum { EMULATED_PITCH = 8 << 10, GPU_PITCH = 256 << 10 };
 
-/* What the library's algorithms say of themselves; all but the multicast ones. */
+/* The description of the library's algorithms; the multicast ones are left out. */
 static const struct own_about of_library = {.types = (1u << SW_TYPES) - 1,
                                             .ops = (1u << SW_OPS) - 1,
                                             .multiple = 1,
                                             .align = 1,
                                             .windows = 1};
 
-/* ---- a burst ---------------------------------------------------------------------------------- */
+/* ---- a burst --------------------------------------------------------------------------------- */
 
-/* Somebody is held up: a rank, a block, a warp, or all of them now and then. */
+/* Chooses what is delayed: nothing, a rank, a block, a warp, or all of them now and then. */
 static struct sw_emu_race draw_race(const struct rank *r, uint64_t *state)
 {
     static const unsigned ones[] = {3, 8, 32, 128}, ns[] = {20000, 100000, 400000, 2000000};
@@ -40,7 +41,7 @@ static struct sw_emu_race draw_race(const struct rank *r, uint64_t *state)
     if (who == 3 || who == 4)
         race.warp = (int)(random_next(state) % 2);
     race.one_in = ones[how];
-    race.most_ns = ns[how]; /* the rarer, the longer */
+    race.most_ns = ns[how]; /* rare delays are long */
     return race;
 }
 
@@ -66,7 +67,7 @@ static struct burst draw_burst(const struct rank *r, uint64_t seed)
 
 static void describe(const struct burst *burst, char text[CASE_TEXT])
 {
-    char held[96] = "nobody is held up";
+    char held[96] = "no delays";
     char who[64] = "all", replays[64] = "";
 
     if (burst->race.one_in > 0) {
@@ -76,7 +77,7 @@ static void describe(const struct burst *burst, char text[CASE_TEXT])
             snprintf(who + strlen(who), sizeof who - strlen(who), " block %d", burst->race.block);
         if (burst->race.warp >= 0)
             snprintf(who + strlen(who), sizeof who - strlen(who), " warp %d", burst->race.warp);
-        snprintf(held, sizeof held, "%s held up before 1 access in %u", who, burst->race.one_in);
+        snprintf(held, sizeof held, "%s delayed before 1 access in %u", who, burst->race.one_in);
     }
     if (burst->replays > 0)
         snprintf(replays, sizeof replays, " in a graph, %d replays", burst->replays);
@@ -84,7 +85,7 @@ static void describe(const struct burst *burst, char text[CASE_TEXT])
              held);
 }
 
-/* ---- the hunt --------------------------------------------------------------------------------- */
+/* ---- the hunt -------------------------------------------------------------------------------- */
 
 struct hunt {
     struct rank *r;
@@ -111,7 +112,7 @@ static void name_memory(const struct hunt *h)
                   h->subject.own->room - h->subject.own->scratch_bytes, "slots");
 }
 
-/* Before anything is held up: what is wrong then is no matter of timing. */
+/* The first burst has no delays: a failure there does not depend on timing. */
 static struct burst quiet(uint64_t seed)
 {
     return (struct burst){.seed = seed, .calls = 1, .vary = VARY_SIZE};
@@ -143,15 +144,15 @@ static symwin_status one_burst(struct hunt *h)
     if (met(h->r, 0, 0) != 0)
         snprintf(h->text, sizeof h->text, "%s", reported);
     else
-        snprintf(h->text, sizeof h->text, "%s%s",
-                 h->count == 0 ? "wrong although nobody is held up: " : "", came);
+        snprintf(h->text, sizeof h->text, "%s%s", h->count == 0 ? "wrong without delays: " : "",
+                 came);
     snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text),
-             "\n        burst %d: %s; again: --race --seed %llu", h->count, what,
+             "\n        burst %d: %s; to repeat: --race --seed %llu", h->count, what,
              (unsigned long long)h->seed);
     return SYMWIN_OK;
 }
 
-/* Bursts until the time is over, or something is found. The ranks end together. */
+/* Runs bursts until the time is over or something is found. The ranks end together. */
 static symwin_status hunt(struct hunt *h, int64_t until)
 {
     const size_t pitch = h->r->job->emulated ? EMULATED_PITCH : GPU_PITCH;
@@ -165,7 +166,8 @@ static symwin_status hunt(struct hunt *h, int64_t until)
         name_memory(h);
     while (status == SYMWIN_OK && !h->found && over == 0) {
         status = one_burst(h);
-        if (h->count++ > 0) /* what was asked for comes behind the quiet one */
+        if (h->count++ >
+            0) /* the seed that was given is that of the first burst after the quiet one */
             h->seed = (h->seed * 0x9e3779b1u + 12345) % INT32_MAX;
         over = sw_now_ms() > until;
         if (status == SYMWIN_OK)

@@ -1,4 +1,4 @@
-/* Many calls in a row, with nobody waiting in between. */
+/* Many calls in a row without a wait between them. */
 #ifndef PERF_BURSTS_H
 #define PERF_BURSTS_H
 
@@ -6,47 +6,47 @@
 
 enum { BURST_CALLS = 6, BURST_REPLAYS = 6, BURST_TEXT = 4 * CASE_TEXT };
 
-/* What may differ from one call of a burst to the next. */
+/* What may change from one call of a burst to the next. */
 enum { VARY_SIZE = 1, VARY_GRID = 2, VARY_PLACE = 4, VARY_TYPE = 8 };
 
 struct burst {
     uint64_t seed;
     int calls;
-    int replays;      /* of a graph of them; 0: they go into the stream */
+    int replays;      /* of a graph of the calls; 0: stream launches */
     unsigned vary;    /* VARY_... */
-    int shuffled;     /* the ranks queue each call in an order of its own */
-    int poison;       /* the slots are overwritten before it */
-    unsigned wait_ns; /* ranks wait for as long at most before a call */
+    int shuffled;     /* the ranks queue each call in a different order */
+    int poison;       /* overwrite the slots before the burst */
+    unsigned wait_ns; /* longest delay of a rank before a call */
     struct sw_emu_race race;
 };
 
-/* What a burst needs, of each rank. */
+/* A rank's memory for bursts. */
 struct bursts {
     const struct subject *subject;
     struct room room;
-    size_t pitch;     /* bytes of one call's part of the buffers */
-    CUdeviceptr logs; /* owned: outputs as they were when a call had ended */
+    size_t pitch;     /* bytes of the buffers for one call */
+    CUdeviceptr logs; /* owned: copies of the outputs, made after each call */
     CUdeviceptr reports;
     CUgraphExec graph;
 };
 
-/* Which call was wrong. */
+/* The first wrong call. */
 struct burst_wrong {
     struct outcome outcome;
     int call, replay;
-    struct own_case of, before; /* it, and the one before it in the burst */
+    struct own_case of, before; /* the call, and the one before it */
 };
 
-/* Collective, all of these. */
+/* All functions are collective. */
 symwin_status bursts_open(struct rank *r, const struct subject *subject, size_t pitch,
                           struct bursts *bursts);
 void bursts_close(struct rank *r, struct bursts *bursts);
 
-/* Makes the calls, and looks at all results then. */
+/* Makes the calls, then compares all results. */
 symwin_status burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
                         struct burst_wrong *wrong);
 
-/* "call 3 of 5, replay 2: ..." with what came of it. */
+/* Prints "call 3 of 5 in replay 2, ..." with the outcome. */
 void burst_print(const struct burst *burst, const struct burst_wrong *wrong, char text[BURST_TEXT]);
 
 #endif

@@ -1,10 +1,11 @@
-/* Many calls in a row, with nobody waiting in between. A rank's stream gets, for each call of a burst,
+/* Many calls in a row without a wait between them. For each call of a burst, a rank's stream gets
  *
- *     input filled, output made wrong | wait | the call | output copied away | input and output overwritten
+ *     fill the input, spoil the output | wait | the call | copy the output | overwrite both
  *
- * on the same buffers each time, so that what a peer still reads when the call has ended is not there any more, and
- * what a peer writes when it has ended is not in the copy. In a graph each call has buffers of its own, which are
- * filled before each replay with data of their own; the rest is the same. At the end all copies are compared.
+ * on the same buffers each time. So if a peer still reads after the call has ended, the data is
+ * gone; and if a peer writes after that, the copy lacks it. In a graph each call has its own part
+ * of the buffers, filled with new data before each replay; the rest is the same. At the end all
+ * copies are compared.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,14 +20,14 @@ enum {
     AROUND_A_CALL = 512
 };
 
-/* ---- what a call of a burst is ---------------------------------------------------------------- */
+/* ---- the calls of a burst -------------------------------------------------------------------- */
 
 static uint64_t at_most(uint64_t count, uint64_t most)
 {
     return count > most ? most : count;
 }
 
-/* Small numbers as often as large ones. */
+/* Small numbers are as likely as large ones. */
 static uint64_t random_count(uint64_t *state, uint64_t most)
 {
     const uint32_t magnitude = random_next(state) % 16;
@@ -44,7 +45,7 @@ static int random_bit(uint64_t *state, unsigned bits, int length)
     return i;
 }
 
-/* Mostly a few blocks: they are held up one by one, and on the emulated driver each is a thread. */
+/* Mostly few blocks: they are delayed one by one, and each is a thread on the emulated driver. */
 static void random_grid(const struct rank *r, uint64_t *state, const struct subject *subject,
                         struct own_case *c)
 {
@@ -61,7 +62,7 @@ static void random_grid(const struct rank *r, uint64_t *state, const struct subj
     }
 }
 
-/* The ranks draw the same. */
+/* All ranks draw the same cases. */
 static void draw(const struct rank *r, const struct bursts *bursts, const struct burst *burst,
                  uint64_t *state, struct own_case cases[])
 {
@@ -99,7 +100,7 @@ static void draw(const struct rank *r, const struct bursts *bursts, const struct
     }
 }
 
-/* In a graph each call has its part of the buffers. */
+/* In a graph each call has its own part of the buffers. */
 static struct own_case placed(const struct bursts *bursts, const struct burst *burst,
                               const struct own_case *c, int i)
 {
@@ -117,7 +118,7 @@ static uint32_t data_seed(const struct burst *burst, int replay, int i)
            (uint32_t)(replay * BURST_CALLS + i) * 0x9e3779b9u;
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 symwin_status bursts_open(struct rank *r, const struct subject *subject, size_t pitch,
                           struct bursts *bursts)
@@ -147,12 +148,12 @@ void bursts_close(struct rank *r, struct bursts *bursts)
     *bursts = (struct bursts){0};
 }
 
-/* ---- turns ------------------------------------------------------------------------------------ */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
-/* How many ranks of this process have queued a call. */
+/* The calls that the ranks of this process have queued. */
 static _Atomic uint64_t queued;
 
-/* Waits until it is this rank's turn with call `i`, or for long enough. */
+/* Waits for this rank's turn to queue call `i`, for at most TURN_MS. */
 static void take_turn(const struct rank *r, const struct burst *burst, int i, uint64_t *state)
 {
     const struct timespec moment = {.tv_nsec = 20000};
@@ -175,7 +176,7 @@ static void take_turn(const struct rank *r, const struct burst *burst, int i, ui
         nanosleep(&moment, NULL);
 }
 
-/* ---- the stream ------------------------------------------------------------------------------- */
+/* ---- the stream ------------------------------------------------------------------------------ */
 
 static symwin_status overwrite(struct rank *r, void *at, size_t bytes)
 {
@@ -183,7 +184,7 @@ static symwin_status overwrite(struct rank *r, void *at, size_t bytes)
                     "cuMemsetD8Async");
 }
 
-/* The call, and what the caller does next: takes the output, uses the buffers for something else. */
+/* Queues the call and then what a caller does next: copy the output, reuse the buffers. */
 static symwin_status queue_call(struct rank *r, const struct bursts *bursts,
                                 const struct own_case *c, int i)
 {
@@ -219,7 +220,7 @@ static symwin_status queue_compare(struct rank *r, const struct bursts *bursts,
     return status;
 }
 
-/* A wait of this rank alone, for as long as the sequence says; most are short. */
+/* Queues a delay of this rank, up to wait_ns; half of the calls have none. */
 static symwin_status queue_wait(struct rank *r, const struct burst *burst, int i)
 {
     uint64_t mine = burst->seed ^ (uint64_t)(r->rank + 1) * 0xd1b54a32d192ed03u ^ (uint64_t)i << 40;
@@ -304,9 +305,9 @@ static symwin_status run_graph(struct rank *r, struct bursts *bursts, const stru
     return status;
 }
 
-/* ---- what came of it -------------------------------------------------------------------------- */
+/* ---- outcome --------------------------------------------------------------------------------- */
 
-/* The first call that is wrong, here and then on any rank. */
+/* Finds the first wrong call, of this rank and then of all ranks. */
 static symwin_status judge(struct rank *r, const struct bursts *bursts, const struct burst *burst,
                            const struct own_case cases[], struct burst_wrong *wrong)
 {
@@ -361,9 +362,9 @@ void burst_print(const struct burst *burst, const struct burst_wrong *wrong, cha
                  replay, of, before, came);
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
-/* The delays at memory accesses: the emulated driver's are set once, a GPU's by a kernel. */
+/* Sets the delays at memory accesses: once for the emulated driver, by a kernel on each GPU. */
 static symwin_status set_race(struct rank *r, const struct bursts *bursts,
                               const struct sw_emu_race *race)
 {

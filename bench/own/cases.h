@@ -1,13 +1,13 @@
-/* One call of a kernel of one's own, or of one of the library's algorithms, and what came of it. */
+/* One call of your own kernel or of a library's algorithm, and its outcome. */
 #ifndef PERF_CASES_H
 #define PERF_CASES_H
 
-#include "perf.h"
+#include "../perf/perf.h"
 
-/* What is called. */
+/* What is called: your own kernel or a library's algorithm. */
 struct subject {
     struct own_kernel *own; /* NULL: the library */
-    symwin_algo algo;       /* of which this */
+    symwin_algo algo;       /* the library's algorithm */
     const struct own_about *about;
 };
 
@@ -15,29 +15,28 @@ struct own_case {
     symwin_type type;
     symwin_op op;
     uint64_t count;
-    unsigned in_shift,
-        out_shift;       /* bytes beyond a multiple of 16, or what the kernel is aligned to */
-    int in_place;        /* then the shifts are equal */
-    int blocks, threads; /* 0: the library's choice */
+    unsigned in_shift, out_shift; /* bytes beyond a multiple of 16 or of the kernel's alignment */
+    int in_place;                 /* then the shifts are equal */
+    int blocks, threads;          /* 0: the library's choice */
 };
 
-/* Buffers for messages of `bytes` at most, with room before and behind. */
+/* Buffers for messages of up to `bytes` bytes, with a margin on both sides. */
 struct room {
     size_t bytes;
     unsigned char *in, *out; /* owned */
-    int from_driver;         /* plain memory of the driver's */
+    int from_driver;         /* plain device memory */
     symwin_window *in_window, *out_window;
     uint64_t in_offset, out_offset;
 };
 
-/* What is wrong with a call on some rank, found by all. */
+/* What went wrong on some rank; all ranks know it. */
 enum wrong { RIGHT, WRONG_RESULT, WROTE_BESIDE, CHANGED_INPUT };
 
 struct outcome {
     enum wrong wrong;
-    int gave_up; /* 1 + the first rank that did; 0: none */
+    int gave_up; /* 1 + the first rank with a wait at its limit; 0: none */
     int rank;
-    uint64_t index, got, want; /* of WRONG_RESULT; of others index is bytes from where it begins */
+    uint64_t index, got, want; /* WROTE_BESIDE: index is an offset in bytes, the rest unused */
 };
 
 enum { CASE_TEXT = 256 };
@@ -50,7 +49,7 @@ void room_close(struct rank *r, struct room *room);
 unsigned char *case_in(const struct room *room, const struct own_case *c);
 unsigned char *case_out(const struct room *room, const struct own_case *c);
 
-/* Queues the input, and an output of which each element is wrong. */
+/* Queues filling the input, and filling the output with wrong values. */
 symwin_status case_fill(struct rank *r, const struct room *room, const struct own_case *c,
                         const struct perf_data *data);
 
@@ -58,20 +57,20 @@ symwin_status case_fill(struct rank *r, const struct room *room, const struct ow
 symwin_status case_call(struct rank *r, const struct subject *subject, const struct room *room,
                         const struct own_case *c);
 
-/* One call alone, with all that is looked at. Collective. */
+/* One call alone, with all checks. Collective. */
 symwin_status case_try(struct rank *r, const struct subject *subject, const struct room *room,
                        const struct own_case *c, uint32_t seed, struct outcome *outcome);
 
-/* Makes all ranks know the outcome of the first that has one. Collective. */
+/* Tells all ranks the outcome of the first rank that failed. Collective. */
 symwin_status outcome_meet(struct rank *r, struct outcome *outcome);
 
-/* "f32 sum, 5 elements in place, 2 blocks of 64 threads", and what came of it. */
+/* Prints "f32 sum, 5 elements in place, 2 blocks of 64 threads", and the outcome. */
 void case_print(const struct own_case *c, char text[CASE_TEXT]);
 void outcome_print(const struct outcome *outcome, symwin_type type, char text[CASE_TEXT]);
 
 struct perf_data case_data(const struct rank *r, const struct own_case *c, uint32_t seed);
 
-/* Of a sequence of random numbers. */
+/* The next number of a random sequence. */
 uint32_t random_next(uint64_t *state);
 
 #endif

@@ -1,10 +1,12 @@
-/* What is done to kernels of one's own, one stage after the other, each in a process of its own: a kernel that crashes,
- * hangs or writes where it should not takes that process with it, and the next line of the check gets another one.
+/* Runs the stages of --kernel and --race one after the other, each in its own process. A kernel
+ * that crashes, hangs or writes to wrong memory ends only that process; the next line of the check
+ * gets a new one.
  *
- *     compile | check on the emulated driver | check on GPUs | time beside the others | draw
- *     compile | hunt on the emulated driver, under ThreadSanitizer | hunt on GPUs                       (--race)
+ *     compile | check on the emulated driver | check on GPUs | time against the others | draw
+ *     compile | hunt on the emulated driver, under ThreadSanitizer | hunt on GPUs     (--race)
  *
- * The processes are this program again, with the same arguments; a page that both have tells them what to do.
+ * The processes run this program with the same arguments. Shared memory (struct stage_page) tells
+ * them what to do.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,15 +22,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
-/* In the page's process. */
+/* The file descriptor of the page, in a stage's process. */
 #define PAGE_VARIABLE "SYMWIN_PERF_STAGE"
 
 enum {
-    CHECK_S = 10, /* that a step may take, unless --timeout gives less */
+    CHECK_S = 10, /* limit of a step, unless --timeout is lower */
     RACE_S = 20,
-    CASE_MS = 30000, /* of a process that does not even notice that */
+    CASE_MS = 30000, /* limit of a process that does not notice its timeout */
     SLOW_MS = 1500,
     MOST_DEATHS = 16,
     MOST_SLOW_DEATHS = 2,
@@ -37,7 +39,7 @@ enum {
 
 static struct stage_page *attached;
 
-/* ---- the page --------------------------------------------------------------------------------- */
+/* ---- the page -------------------------------------------------------------------------------- */
 
 static uint64_t magic(void)
 {
@@ -60,9 +62,9 @@ struct stage_page *stage_page(void)
     attached = map_page(atoi(fd));
     if (attached != NULL && attached->magic == magic())
         return attached;
-    fprintf(
-        stderr,
-        "symwin-perf: it was built from other headers than the one that started it: make benches\n");
+    fprintf(stderr,
+            "symwin-perf: this program and its parent were built from different headers: run make "
+            "benches\n");
     exit(1);
 }
 
@@ -93,7 +95,7 @@ void stage_died(const char *text)
     const char *begin = strncmp(text, "symwin-perf: ", 13) == 0 ? text + 13 : text;
     char fault[256] = "";
 
-    if (attached->died[0] != '\0') /* what was first counts */
+    if (attached->died[0] != '\0') /* the first reason counts */
         return;
     if (sw_driver_is_emulated())
         (void)sw_emu_last_fault(fault, sizeof fault);
@@ -101,7 +103,7 @@ void stage_died(const char *text)
              fault[0] != '\0' ? ": " : "", fault);
 }
 
-/* Of --kernel's what the kernels say of themselves is the default. */
+/* Defaults of the timing stage, from the kernels' descriptions. */
 static void time_options(const struct stage_page *page, struct perf_options *o)
 {
     static char table[300];
@@ -145,7 +147,8 @@ void stage_options(const struct stage_page *page, struct perf_options *o)
     o->sm_limit = 0;
 }
 
-/* Short waits: nobody is late for good. Small slots, so that the library's algorithms have rounds. */
+/* Waits are short, since no rank is late for long. Slots are small, so that the library's
+ * algorithms need several rounds. */
 void stage_comm(const struct stage_page *page, symwin_comm_options *options)
 {
     if (page->stage == STAGE_TIME)
@@ -163,7 +166,7 @@ static void print_line(const struct stage_page *page, int failed, int cases, con
         snprintf(more, sizeof more, " (%d %s%s)", cases,
                  page->stage == STAGE_RACE ? "burst" : "call", cases > 1 ? "s" : "");
     if (!failed && cases == 0)
-        snprintf(more, sizeof more, " (not its affair)");
+        snprintf(more, sizeof more, " (not supported)");
     printf("%-7s %s, %d ranks: %s%s%s%s\n",
            failed ? page->stage == STAGE_RACE ? "FOUND" : "FAILED" : "ok", page->driver,
            page->ranks, page->line_name, more, failed ? ": " : "", failed ? text : "");
@@ -175,7 +178,7 @@ void stage_line(int failed, int cases, const char *text)
     print_line(attached, failed, cases, text);
 }
 
-/* ---- a process -------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t asked_to_end;
 
@@ -191,7 +194,7 @@ static void nap(void)
     nanosleep(&moment, NULL);
 }
 
-/* ThreadSanitizer does not start where the kernel randomises more address bits than it knows of. */
+/* ThreadSanitizer does not start if the kernel randomises more address bits than it supports. */
 static void begin_process(const struct stage_page *page, const char *program, char **argv, int fd,
                           const char *driver, pid_t parent)
 {
@@ -210,7 +213,8 @@ static void begin_process(const struct stage_page *page, const char *program, ch
     _exit(127);
 }
 
-/* Runs it to its end; returns its status as waitpid() has it. *late: it did not end, and was killed. */
+/* Runs the process to its end; returns the status of waitpid(). *late: it took too long and was
+ * killed. */
 static int run_process(struct stage_page *page, const char *program, char **argv, int fd,
                        const char *driver, int limit_ms, int *late)
 {
@@ -240,7 +244,7 @@ static int run_process(struct stage_page *page, const char *program, char **argv
     return status;
 }
 
-/* ---- who runs it ------------------------------------------------------------------------------ */
+/* ---- setup ----------------------------------------------------------------------------------- */
 
 struct stages {
     char **argv;
@@ -249,11 +253,12 @@ struct stages {
     int fd;
     int gpus, capability;
     char self[4096], runner[4096];
-    const char *sanitizer; /* of the runner */
+    const char *sanitizer; /* that the runner was built with */
     int failed;
 };
 
-/* Beside this program: build/bench has build/tsan/bench, and an installed one has it in its own folder. */
+/* Looks next to this program: build/bench has build/tsan/bench, an installed program has its own
+ * folder. */
 static void find_runner(struct stages *s)
 {
     static const char *const places[] = {"../tsan/bench/symwin-perf", "symwin-perf-tsan"};
@@ -279,8 +284,8 @@ static void find_runner(struct stages *s)
     snprintf(s->runner, sizeof s->runner, "%s", s->self);
     s->sanitizer = own_sanitizer;
     printf(
-        "# no symwin-perf with ThreadSanitizer is found (make race builds it, SYMWIN_PERF_TSAN names it): "
-        "missing releases and acquires are not looked for\n");
+        "# no symwin-perf with ThreadSanitizer found (make race builds it, SYMWIN_PERF_TSAN names "
+        "it): missing releases and acquires cannot be found\n");
 }
 
 static void add_options(const char *variable, const char *separator, const char *more)
@@ -292,8 +297,8 @@ static void add_options(const char *variable, const char *separator, const char 
     setenv(variable, options, 1);
 }
 
-/* ThreadSanitizer's own reports go to the folder. Where this program looks for leaks, that is not for processes that
- * have loaded a module: the search does not get over its thread-local storage. */
+/* ThreadSanitizer writes its reports to the folder. Leak checks are off, since LeakSanitizer fails
+ * on the thread-local storage of a loaded module. */
 static void set_sanitizer_options(const struct stages *s)
 {
     char options[512];
@@ -317,8 +322,8 @@ static symwin_status find_driver(struct stages *s)
     if (!kernels_are_there())
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "--kernel and --race need a symwin-perf that was built with nvcc, where there are GPUs: make "
-            "benches, or SYMWIN_DRIVER=emu to go without them");
+            "on GPUs, --kernel and --race need a symwin-perf built with nvcc: run make benches, "
+            "or set SYMWIN_DRIVER=emu to run without GPUs");
     s->gpus = driver.device_count;
     status = symwin_device_query(0, &device);
     s->capability = device.capability;
@@ -329,7 +334,7 @@ static symwin_status make_page(struct stages *s)
 {
     s->fd = memfd_create("symwin-perf", 0);
     if (s->fd < 0 || ftruncate(s->fd, sizeof *s->page) != 0 || (s->page = map_page(s->fd)) == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no memory for a page: %s", strerror(errno));
+        return sw_fail(SYMWIN_NO_MEMORY, "no shared memory for the stages: %s", strerror(errno));
     s->page->magic = magic();
     s->page->kernels = s->o->kernel_count;
     s->page->seed = s->o->seed;
@@ -345,9 +350,9 @@ static symwin_status make_page(struct stages *s)
     return compile_begin(s->page->folder);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------ */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Why a process ended in the middle of a line. `slow`: it had been at that for long. */
+/* Prints why a process ended in the middle of a line. slow: it had been busy for a long time. */
 static void say_death(const struct stage_page *page, int status, int late, int slow)
 {
     const char *hint = slow ? " (does each loop that waits call symwin_wait(), or "
@@ -366,7 +371,7 @@ static void say_death(const struct stage_page *page, int status, int late, int s
     print_line(page, 1, 0, why);
 }
 
-/* All lines of a stage on a driver by so many ranks, in as many processes as it takes. */
+/* Runs all lines of a stage on a driver; each process that dies is replaced by a new one. */
 static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks, int on_gpus,
                       const char *program)
 {
@@ -395,13 +400,13 @@ static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks,
         page->from = page->line + 1;
         slow_deaths += slow;
         if (slow_deaths == MOST_SLOW_DEATHS && page->line >= 0)
-            printf("# the lines after it are left out, since this takes its time\n");
+            printf("# the remaining lines are skipped, since each could take as long\n");
     } while (page->line >= 0 && ++deaths < MOST_DEATHS && slow_deaths < MOST_SLOW_DEATHS &&
              (stage == STAGE_CHECK || kernel < 0));
     s->failed += page->failed;
 }
 
-/* What is checked on the emulated driver, first of all, and then on GPUs. */
+/* Checks a kernel on the emulated driver and, if it passes, on GPUs. */
 static void check(struct stages *s, int kernel)
 {
     const enum own_kind kind = s->page->sources[kernel].kind;
@@ -420,7 +425,7 @@ static void check(struct stages *s, int kernel)
                   1, s->self);
 }
 
-/* By fewer ranks than that, where the kernel can have no more. */
+/* Hunts with `ranks` ranks, or with fewer if the kernel cannot have so many. */
 static void race_by(struct stages *s, int kernel, int ranks, int on_gpus, const char *program)
 {
     s->page->fewer = 0;
@@ -440,7 +445,7 @@ static void race(struct stages *s, int kernel)
         race_by(s, kernel, ranks > 1 ? ranks : s->gpus > 1 ? s->gpus : 2, 1, s->self);
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static symwin_status compile(struct stages *s)
 {
@@ -452,27 +457,27 @@ static symwin_status compile(struct stages *s)
                        s->o->compile);
 }
 
-/* Beside the library's, and NCCL; what is printed is the table, and the picture is made of its file. */
+/* Times the kernels, the library's algorithms and NCCL. Prints the table and draws its file. */
 static int time_all(struct stages *s)
 {
     int late, status;
 
     for (int i = 0; i < s->o->kernel_count; i++)
         if (s->page->sources[i].kind == OWN_OBJECT && s->gpus > 0) {
-            printf("# %s is for the emulated driver: nothing is timed\n", s->o->kernels[i]);
+            printf("# %s is for the emulated driver only: nothing is timed\n", s->o->kernels[i]);
             return 0;
         }
     s->page->stage = STAGE_TIME;
     status = run_process(s->page, s->self, s->argv, s->fd, s->gpus > 0 ? NULL : "emu", 0, &late);
     if (WIFSIGNALED(status) && !asked_to_end)
-        fprintf(stderr, "symwin-perf: what times the kernels ended by signal %d (%s)\n",
+        fprintf(stderr, "symwin-perf: the process that times the kernels ended by signal %d (%s)\n",
                 WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     if (picture_draw(s->o, s->page) == SYMWIN_OK)
         return 0;
     fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
-    return s->o->picture != NULL; /* else nobody has asked for it */
+    return s->o->picture != NULL; /* otherwise the picture was not asked for */
 }
 
 static symwin_status run_stages(struct stages *s)
@@ -483,7 +488,7 @@ static symwin_status run_stages(struct stages *s)
         status = make_page(s);
     for (int i = 0; i < s->o->kernel_count && status == SYMWIN_OK; i++)
         if (s->page->sources[i].kind == OWN_IMAGE && s->gpus == 0)
-            status = sw_fail(SYMWIN_UNSUPPORTED, "--kernel %s is for GPUs, and there is none",
+            status = sw_fail(SYMWIN_UNSUPPORTED, "--kernel %s needs a GPU, and there is none",
                              s->o->kernels[i]);
     if (status != SYMWIN_OK)
         return status;
@@ -519,7 +524,7 @@ int stages_run(char **argv, const struct perf_options *options)
     if (status == SYMWIN_OK && !asked_to_end)
         printf("# %s\n", exit_status != 0 ? "FAILED"
                          : options->race  ? "nothing was found"
-                                          : "all of it is right");
+                                          : "all checks passed");
     if (exit_status == 0 && !options->race && !asked_to_end)
         exit_status = time_all(&s);
     if (s.page != NULL)

@@ -1,14 +1,15 @@
-/* What ThreadSanitizer reports, in sentences: who reads what, who writes it, in which line of the kernel.
+/* Turns ThreadSanitizer's reports into sentences: who reads what, who writes it, in which line of
+ * the kernel.
  *
- * Its runtime calls __tsan_on_report() for each report and answers questions about it. Who made an access is in its
- * stack trace (emu/trail.c). The report itself goes where TSAN_OPTIONS says. In a program without ThreadSanitizer
- * there is nothing to tell.
+ * The runtime calls __tsan_on_report() for each report, and has functions to query it. The stack
+ * trace of an access tells which CUDA thread made it (emu/trail.c). The report itself goes to the
+ * file that TSAN_OPTIONS names. In a program without ThreadSanitizer nothing is reported.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define HAVE_TSAN 1
@@ -46,18 +47,19 @@ int tsan_found(char *text, size_t bytes)
 
 enum { FRAMES = 64, PLACES = 256, SENTENCE = 900 };
 
-/* <sanitizer/tsan_interface.h> has none of these; the runtime is there for debuggers. */
+/* Not in <sanitizer/tsan_interface.h>; the runtime exports them for debuggers. */
 int __tsan_get_report_data(void *report, const char **description, int *count, int *stacks,
                            int *mops, int *locs, int *mutexes, int *threads, int *unique_tids,
                            void **sleep_trace, unsigned long trace_size);
 int __tsan_get_report_mop(void *report, unsigned long index, int *tid, void **address, int *size,
                           int *write, int *atomic, void **trace, unsigned long trace_size);
 void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t bytes);
+extern const char __executable_start[], etext[]; /* the linker's: this program's code */
 void __tsan_on_report(void *report) __attribute__((visibility("default")));
 
-/* Memory that has a name: where all accesses to it are seen. The mutex is of those who give names. A report takes
- * none: it is made under locks of the runtime's, which others may wait for with a mutex of theirs; reports do not
- * overlap. */
+/* Named memory, at the address where all accesses to it are seen. The mutex serialises those who
+ * add names. __tsan_on_report() must not take it: it runs under locks of the runtime, and another
+ * thread may hold the mutex while it waits for these locks. Reports do not overlap. */
 static struct {
     pthread_mutex_t mutex;
     struct {
@@ -67,7 +69,7 @@ static struct {
     } places[PLACES];
     int count;
     char first[SENTENCE];
-    _Atomic int found; /* reports; `first` is written when it is 0, and read when it is not */
+    _Atomic int found; /* reports; 0: `first` may be written, else read */
 } seen = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 int tsan_is_there(void)
@@ -104,14 +106,14 @@ int tsan_found(char *text, size_t bytes)
     return found;
 }
 
-/* ---- a report --------------------------------------------------------------------------------- */
+/* ---- a report -------------------------------------------------------------------------------- */
 
 struct access {
     char who[128], where[160], what[96];
     int write, size, by_kernel;
 };
 
-/* What a frame is: a function, and the file and line in it. */
+/* The function of a frame, and its file and line. */
 static void symbolize(void *pc, char name[128], char line[256])
 {
     char text[512], *bar;
@@ -133,15 +135,38 @@ static unsigned number_of(const unsigned char *digits, int count)
     return number;
 }
 
-/* The line of the kernel from which the access was made: the first that is in no header of ours. */
-static int is_line(const char *line)
+/* Whether the file of FILE:LINE has this ending. */
+static int ends_in(const char *line, const char *ending)
 {
-    return strstr(line, ".c") != NULL && strstr(line, "/include/") == NULL &&
-           strstr(line, ".cuh:") == NULL && strstr(line, "emu/") == NULL &&
-           strstr(line, "../") == NULL;
+    const char *colon = strrchr(line, ':');
+    const size_t length = strlen(ending);
+
+    return colon != NULL && (size_t)(colon - line) > length &&
+           memcmp(colon - length, ending, length) == 0;
 }
 
-/* Who, and where, by the trace. What is no kernel's is the caller's other use of the memory, in the stream. */
+/* A frame of the emulated driver: its files are linked into this program, and their folder is
+ * emu. A kernel in a folder named emu is in a module, or its file lies deeper in that folder. */
+static int is_driver(const char *pc, const char *line)
+{
+    const char *slash = strrchr(line, '/');
+
+    return pc >= __executable_start && pc < etext && slash != NULL && (size_t)(slash - line) >= 3 &&
+           memcmp(slash - 3, "emu", 3) == 0 && (slash - line == 3 || slash[-4] == '/');
+}
+
+/* Whether the frame gives the line of the kernel from which the access was made. Headers are
+ * skipped, so that the line is the one that calls them, and so is ThreadSanitizer's runtime, whose
+ * paths have "../". */
+static int is_line(const char *pc, const char *line)
+{
+    return (ends_in(line, ".cu") || ends_in(line, ".c") || ends_in(line, ".cc") ||
+            ends_in(line, ".cpp")) &&
+           strstr(line, "../") == NULL && !is_driver(pc, line);
+}
+
+/* Finds the CUDA thread and the line from the trace. A frame outside of kernels belongs to the
+ * caller, which also uses the memory in the stream. */
 static void find_who(void **trace, struct access *a)
 {
     unsigned char digits[EMU_TRAIL_DIGITS];
@@ -155,14 +180,14 @@ static void find_who(void **trace, struct access *a)
         ours |= strncmp(name, "symwin_perf_", 12) == 0;
         if (strncmp(name, "emu_digit_", 10) == 0 && found < EMU_TRAIL_DIGITS)
             digits[EMU_TRAIL_DIGITS - ++found] = (unsigned char)(name[10] - '0');
-        if (a->where[0] != '\0' || found > 0 || !is_line(line))
+        if (a->where[0] != '\0' || found > 0 || !is_line(trace[i], line))
             continue;
         slash = strrchr(line, '/');
         snprintf(a->where, sizeof a->where, " at %.140s", slash != NULL ? slash + 1 : line);
     }
     a->by_kernel = found == EMU_TRAIL_DIGITS && !ours;
     if (i == 0)
-        snprintf(a->who, sizeof a->who, "somebody, who has done much since,");
+        snprintf(a->who, sizeof a->who, "an unknown thread (its stack trace is lost)");
     else if (a->by_kernel)
         snprintf(a->who, sizeof a->who, "rank %u (block %u, thread %u)",
                  number_of(digits, EMU_TRAIL_DEVICE),
@@ -170,11 +195,10 @@ static void find_who(void **trace, struct access *a)
                  number_of(digits + EMU_TRAIL_DEVICE + EMU_TRAIL_BLOCK, EMU_TRAIL_THREAD));
     else if (found == EMU_TRAIL_DIGITS)
         snprintf(a->who, sizeof a->who,
-                 "what the caller does in rank %u's stream before or after the call",
+                 "the caller's work in rank %u's stream before or after the call",
                  number_of(digits, EMU_TRAIL_DEVICE));
     else
-        snprintf(a->who, sizeof a->who,
-                 "what the caller does in the stream before or after the call");
+        snprintf(a->who, sizeof a->who, "the caller's work in the stream before or after the call");
     if (!a->by_kernel)
         a->where[0] = '\0';
 }
@@ -219,8 +243,8 @@ void __tsan_on_report(void *report)
     print_access(&of[0], of[0].what, first, sizeof first);
     print_access(&of[1], "it", second, sizeof second);
     if (mops == 2)
-        snprintf(seen.first, sizeof seen.first,
-                 "%s, and %s: nothing says which comes first (ThreadSanitizer)", first, second);
+        snprintf(seen.first, sizeof seen.first, "%s, and %s: a data race (ThreadSanitizer)", first,
+                 second);
     else
         snprintf(seen.first, sizeof seen.first, "ThreadSanitizer reports: %s", description);
     atomic_store(&seen.found, 1);

@@ -1,7 +1,8 @@
-/* The headers that a kernel includes, and the program that draws: symwin-perf carries what it was built with, so that
- * it needs no folder of its own to compile for it, and what it compiles goes with the emulated driver in it.
+/* The headers that a kernel includes, and the plotting program. symwin-perf embeds those that it
+ * was built with. So it needs no source folder, and what it compiles fits its emulated driver.
  *
- * One text: before each file a line that begins with the character 1 and has its path (Makefile: carried.txt).
+ * They are one text: before each file there is a line that begins with the character 1 and has the
+ * file's path (Makefile: carried.txt).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -9,10 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 #include "src/collective/tables.h"
 
-extern const struct sw_table perf_tables[]; /* one; made by tools/embed.sh */
+extern const struct sw_table perf_tables[]; /* one entry; made by tools/embed.sh */
 
 enum { BEFORE_PATH = 1 };
 
@@ -31,7 +32,7 @@ static symwin_status failed(const char *path)
     return sw_fail(SYMWIN_DENIED, "%s cannot be written: %s", path, strerror(errno));
 }
 
-/* The folders on the way to a file. */
+/* Creates the folders of a path. */
 static void make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -65,8 +66,7 @@ symwin_status carried_write(const char *folder)
         char path[512];
 
         if (*at != BEFORE_PATH || line == NULL)
-            return sw_fail(SYMWIN_INVALID,
-                           "symwin-perf was built with headers that it cannot read");
+            return sw_fail(SYMWIN_INVALID, "the headers embedded in symwin-perf are damaged");
         snprintf(path, sizeof path, "%s/%.*s", folder, (int)(line - at - 1), at + 1);
         next = memchr(line, BEFORE_PATH, (size_t)(end - line));
         next = next != NULL ? next : end;

@@ -1,10 +1,10 @@
-/* One call, and what came of it. */
+/* One call, and its outcome. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cases.h"
 
-/* Before and behind each message, a part of which is looked at. */
+/* AROUND: margin on both sides of a message, of which LOOKED_AT bytes are checked. */
 enum { AROUND = 1024, LOOKED_AT = 64, MARK = 0x5c };
 
 uint32_t random_next(uint64_t *state)
@@ -18,7 +18,7 @@ struct perf_data case_data(const struct rank *r, const struct own_case *c, uint3
     return (struct perf_data){r->job->nranks, (int32_t)c->type, (int32_t)c->op, seed};
 }
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static symwin_status plain(size_t bytes, unsigned char **out)
 {
@@ -44,7 +44,7 @@ static symwin_status window(struct rank *r, unsigned char *memory, size_t bytes,
     return status;
 }
 
-/* A kernel that does not ask for windows gets none, so that it cannot need them. */
+/* A kernel that does not ask for windows gets plain memory, so that it cannot depend on them. */
 symwin_status room_open(struct rank *r, const struct subject *subject, size_t bytes,
                         struct room *room)
 {
@@ -90,7 +90,7 @@ void room_close(struct rank *r, struct room *room)
     *room = (struct room){0};
 }
 
-/* ---- the call --------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 unsigned char *case_in(const struct room *room, const struct own_case *c)
 {
@@ -135,9 +135,9 @@ symwin_status case_fill(struct rank *r, const struct room *room, const struct ow
     return status == SYMWIN_OK ? fill(r, data, r->rank, 0, c->count, case_in(room, c)) : status;
 }
 
-/* ---- what came of it -------------------------------------------------------------------------- */
+/* ---- outcome --------------------------------------------------------------------------------- */
 
-/* Marks what is before and behind the output. */
+/* Marks the memory on both sides of the output. */
 static symwin_status mark(struct rank *r, const struct room *room, const struct own_case *c)
 {
     const CUdeviceptr out = (CUdeviceptr)(uintptr_t)case_out(room, c);
@@ -158,7 +158,7 @@ static symwin_status look(struct rank *r, const unsigned char *at, int64_t from,
     symwin_status status = symwin_memcpy(r->device, bytes, at, sizeof bytes, r->stream);
 
     if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "looking beside the output");
+        status = rank_synchronize(r, "checking the margins of the output");
     for (int i = 0; i < LOOKED_AT && status == SYMWIN_OK; i++)
         if (bytes[i] != MARK && outcome->wrong == RIGHT) {
             outcome->wrong = WROTE_BESIDE;
@@ -214,7 +214,7 @@ symwin_status outcome_meet(struct rank *r, struct outcome *outcome)
     return status;
 }
 
-/* The call on all ranks, on buffers that are ready. */
+/* Makes the call on all ranks; the buffers are ready. */
 static symwin_status call_alone(struct rank *r, const struct subject *subject,
                                 const struct room *room, const struct own_case *c)
 {
@@ -249,7 +249,7 @@ symwin_status case_try(struct rank *r, const struct subject *subject, const stru
     return status == SYMWIN_OK ? outcome_meet(r, outcome) : status;
 }
 
-/* ---- in words --------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 void case_print(const struct own_case *c, char text[CASE_TEXT])
 {
@@ -315,10 +315,10 @@ void outcome_print(const struct outcome *outcome, symwin_type type, char text[CA
 
     value_print(type, outcome->got, got);
     value_print(type, outcome->want, want);
-    if (outcome->got == (outcome->want ^ 1)) /* case_fill() made it so */
-        snprintf(got, sizeof got, "nothing, it was not written");
+    if (outcome->got == (outcome->want ^ 1)) /* the value of case_fill() */
+        snprintf(got, sizeof got, "nothing (not written)");
     if (outcome->gave_up > 0)
-        snprintf(limit, sizeof limit, "; a wait of rank %d came to its limit",
+        snprintf(limit, sizeof limit, "; a wait of rank %d reached its limit",
                  outcome->gave_up - 1);
     switch (outcome->wrong) {
     case WRONG_RESULT:
@@ -326,13 +326,11 @@ void outcome_print(const struct outcome *outcome, symwin_type type, char text[CA
                  (unsigned long long)outcome->index, got, want, limit);
         break;
     case WROTE_BESIDE:
-        snprintf(
-            text, CASE_TEXT,
-            "rank %d: something was written beside the output, %lld bytes from its beginning%s",
-            outcome->rank, (long long)outcome->index, limit);
+        snprintf(text, CASE_TEXT, "rank %d: wrote outside of the output, at byte offset %lld%s",
+                 outcome->rank, (long long)outcome->index, limit);
         break;
     case CHANGED_INPUT:
-        snprintf(text, CASE_TEXT, "rank %d: the input was changed, element %llu is %s and was %s%s",
+        snprintf(text, CASE_TEXT, "rank %d: changed the input: element %llu is %s and was %s%s",
                  outcome->rank, (unsigned long long)outcome->index, got, want, limit);
         break;
     case RIGHT:

@@ -1,7 +1,8 @@
-/* A module of kernels of one's own, loaded: what it says of itself, what it needs, launches.
+/* A loaded module with your own kernel: its description, its memory, its launches.
  *
- * A process loads a module once, a rank has its own memory for it. On the emulated driver the module is a shared
- * object, which finds the driver's functions in this program (module.list), and the image is made here.
+ * A process loads a module once; each rank has its own memory for it. On the emulated driver the
+ * module is a shared object that calls the driver's functions in this program (module.list), and
+ * the image is made here.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 enum { ABOUT_BYTES = 1024, SCRATCH_ALIGN = 256, EMULATED_THREADS = 64 };
 
-/* A process's. */
+/* One for each process. */
 struct module {
-    void *object; /* dlopen's */
+    void *object; /* of dlopen() */
     void *bytes;  /* owned: the file */
     char name[128];
     struct sw_emu_kernel kernel;
@@ -29,7 +30,7 @@ static struct {
     struct module modules[PERF_MOST_KERNELS];
 } loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- loading: under the mutex ----------------------------------------------------------------- */
+/* ---- loading: under the mutex ---------------------------------------------------------------- */
 
 static symwin_status load_object(struct module *m, const char *path)
 {
@@ -44,8 +45,8 @@ static symwin_status load_object(struct module *m, const char *path)
     if (run == NULL)
         return sw_fail(
             SYMWIN_INVALID,
-            "--kernel: there is no %s in it; SYMWIN_KERNEL_EMULATED(%s) behind the kernel makes it",
-            symbol, m->name);
+            "--kernel: the file has no %s: put SYMWIN_KERNEL_EMULATED(%s) after the kernel", symbol,
+            m->name);
     m->kernel = (struct sw_emu_kernel){m->name, NULL, sizeof(struct symwin_kernel_args), 0};
     memcpy(&m->kernel.run, &run, sizeof run);
     m->image = (struct sw_emu_image){SW_EMU_IMAGE_MAGIC, 1, &m->kernel};
@@ -84,7 +85,7 @@ static symwin_status find_function(struct module *m, const char *name, CUfunctio
     return status;
 }
 
-/* On a GPU a kernel tells it, into the report. */
+/* On a GPU, a kernel writes the description to memory. */
 static symwin_status read_about(struct rank *r, struct module *m, char text[ABOUT_BYTES])
 {
     char symbol[160];
@@ -115,7 +116,7 @@ static symwin_status read_about(struct rank *r, struct module *m, char text[ABOU
         status = symwin_memcpy(r->device, text, (const void *)(uintptr_t)memory, ABOUT_BYTES,
                                r->stream);
     if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "reading what a kernel says of itself");
+        status = rank_synchronize(r, "reading a kernel's description");
     if (memory != 0)
         sw_drop(sw_drv.cuMemFree(memory), "cuMemFree");
     text[ABOUT_BYTES - 1] = '\0';
@@ -158,11 +159,11 @@ void own_unload(void)
         if (m->library != NULL)
             sw_drop(sw_drv.cuLibraryUnload(m->library), "cuLibraryUnload");
         free(m->bytes);
-        *m = (struct module){0}; /* the object stays: a thread may have its thread-local storage */
+        *m = (struct module){0}; /* the object stays loaded: a thread may use */
     }
 }
 
-/* ---- a rank's --------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct module *m)
 {
@@ -170,7 +171,7 @@ static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct
     symwin_status status = find_function(m, m->name, &k->function);
 
     if (status == SYMWIN_OK && k->function == NULL)
-        return sw_fail(SYMWIN_INVALID, "--kernel: there is no kernel %s in it", m->name);
+        return sw_fail(SYMWIN_INVALID, "--kernel: the file has no kernel %s", m->name);
     if (status == SYMWIN_OK)
         status = find_function(m, "sw_race_set", &k->race);
     if (status == SYMWIN_OK)
@@ -179,13 +180,12 @@ static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct
             "cuFuncGetAttribute of %s", m->name);
     if (status == SYMWIN_OK && most < k->about.threads && k->about.fixed)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "--kernel: a block of %s can have %d threads at most, and it wants %d",
+                       "--kernel: a block of %s can have at most %d threads, but it needs %d",
                        m->name, most, k->about.threads);
     if (most < k->about.threads)
         k->about.threads = most;
     if (r->job->emulated && !k->about.fixed && k->about.threads > EMULATED_THREADS)
-        k->about.threads =
-            EMULATED_THREADS; /* a CUDA thread costs the CPU a stack, and gains nothing */
+        k->about.threads = EMULATED_THREADS; /* a CUDA thread costs a stack on the CPU */
     if (status == SYMWIN_OK && k->about.shared > 0)
         status = sw_check(sw_drv.cuFuncSetAttribute(k->function,
                                                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -205,7 +205,7 @@ static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct
         (k->most_blocks == 0 || (k->about.fixed && k->most_blocks < k->about.blocks)))
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "--kernel: %d blocks of %s fit on the device at the same time, and it wants %d",
+            "--kernel: only %d blocks of %s fit on the device at the same time, but it needs %d",
             k->most_blocks, m->name, k->about.blocks);
     if (k->most_blocks > k->about.blocks)
         k->most_blocks = k->about.blocks;
@@ -290,7 +290,7 @@ void own_close(struct rank *r)
     }
 }
 
-/* ---- calls ------------------------------------------------------------------------------------ */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 symwin_status own_reset(struct rank *r, struct own_kernel *k)
 {
@@ -336,8 +336,9 @@ void own_grid(const struct rank *r, const struct own_kernel *k, uint64_t bytes, 
         *blocks = wanted > 0 ? (int)wanted : 1;
 }
 
-/* What ends waits early: when kernels are timed, what ends the library's, too. Else the word that says that a wait
- * was given up: the calls behind that one would only wait as long. */
+/* The word that ends waits early. When kernels are timed, it is the one that ends the library's
+ * waits. Otherwise it is the word that reports a wait at its limit: calls after that one would only
+ * wait as long. */
 static uint64_t abort_word(const struct rank *r, const struct own_kernel *k)
 {
     if (r->job->page->stage != STAGE_TIME)

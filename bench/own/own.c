@@ -1,4 +1,4 @@
-/* The words of --kernel and of SYMWIN_KERNEL_ABOUT. */
+/* Parses the argument of --kernel and the words of SYMWIN_KERNEL_ABOUT. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 enum { MOST_SOURCE = 4 << 20 };
 
-/* ---- which kernels a source has --------------------------------------------------------------- */
+/* ---- which kernels a source has -------------------------------------------------------------- */
 
-/* Behind a comment, a string or a character that begins at `at`; `at` itself if none does. */
+/* The end of a comment, a string or a character constant that begins at `at`; `at` itself if none
+ * does. */
 static const char *behind_text(const char *at)
 {
     const char *end = at;
@@ -28,7 +29,7 @@ static const char *behind_text(const char *at)
     return *end == '\0' ? end : end + 1;
 }
 
-/* The next word or sign of C from `at` on, *length characters; NULL: none. */
+/* The next token of C from `at` on, *length characters long; NULL: none. */
 static const char *next_token(const char *at, size_t *length)
 {
     for (;;) {
@@ -48,8 +49,8 @@ static const char *next_token(const char *at, size_t *length)
     return *length > 0 ? at : NULL;
 }
 
-/* The names behind __global__: of each the last word before the parenthesis that is no attribute's. Writes them with
- * spaces before each; returns how many. */
+/* The names of the __global__ functions: the last identifier before a parenthesis that is not an
+ * attribute's. Writes them with a space before each; returns their number. */
 static int kernels_of(const char *text, char *names, size_t bytes)
 {
     size_t length, last_length = 0, used = 0;
@@ -88,7 +89,7 @@ static symwin_status read_text(const char *path, char **out)
     if (*out != NULL && ferror(file)) {
         free(*out);
         fclose(file);
-        return sw_fail(SYMWIN_INVALID, "--kernel %s: it cannot be read", path);
+        return sw_fail(SYMWIN_INVALID, "--kernel %s cannot be read", path);
     }
     fclose(file);
     if (*out == NULL)
@@ -97,7 +98,8 @@ static symwin_status read_text(const char *path, char **out)
     return SYMWIN_OK;
 }
 
-/* Whether a kernel of that name can be in the text: it is written there, or macros or other files may make it. */
+/* Whether the text can define a kernel of that name: the name is there, or macros or other files
+ * may make it. */
 static int may_be_in(const char *text, const char *name)
 {
     const size_t length = strlen(name);
@@ -114,7 +116,8 @@ static int may_be_in(const char *text, const char *name)
     return 0;
 }
 
-/* Without a name the only kernel is meant. A name that is not found may be made by a macro. */
+/* Without a name, the file's only kernel is taken. A name that is not found may come from a
+ * macro. */
 static symwin_status find_name(const char *argument, struct own_source *out)
 {
     char names[1024], *text;
@@ -125,7 +128,7 @@ static symwin_status find_name(const char *argument, struct own_source *out)
         return status;
     count = kernels_of(text, names, sizeof names);
     if (out->name[0] != '\0' && count > 0 && !may_be_in(text, out->name))
-        status = sw_fail(SYMWIN_INVALID, "--kernel %s: there is no kernel %s in it; there is%s",
+        status = sw_fail(SYMWIN_INVALID, "--kernel %s: the file has no kernel %s; it has%s",
                          argument, out->name, names);
     free(text);
     if (status != SYMWIN_OK || out->name[0] != '\0')
@@ -135,16 +138,17 @@ static symwin_status find_name(const char *argument, struct own_source *out)
     else if (count == 0)
         status = sw_fail(
             SYMWIN_INVALID,
-            "--kernel %s: there is no __global__ function in it; name what makes one: %s:NAME",
+            "--kernel %s: the file has no __global__ function; if a macro makes one, give %s:NAME",
             argument, argument);
     else
-        status = sw_fail(SYMWIN_INVALID,
-                         "--kernel %s: which of its kernels? %s:NAME, where NAME is one of%s",
-                         argument, argument, names);
+        status = sw_fail(
+            SYMWIN_INVALID,
+            "--kernel %s: the file has several kernels: give %s:NAME, where NAME is one of%s",
+            argument, argument, names);
     return status;
 }
 
-/* ---- FILE[:NAME] ------------------------------------------------------------------------------ */
+/* ---- FILE[:NAME] ----------------------------------------------------------------------------- */
 
 static int ends_with(const char *text, const char *end)
 {
@@ -166,7 +170,7 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
         snprintf(out->name, sizeof out->name, "%s", colon + 1);
     for (const char *c = out->name; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && *c != '_')
-            return sw_fail(SYMWIN_INVALID, "--kernel %s: \"%s\" is no name of a function", argument,
+            return sw_fail(SYMWIN_INVALID, "--kernel %s: \"%s\" is not a function name", argument,
                            out->name);
     if (ends_with(given, ".cu"))
         out->kind = OWN_SOURCE;
@@ -175,11 +179,10 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
     else if (ends_with(given, ".cubin") || ends_with(given, ".fatbin"))
         out->kind = OWN_IMAGE;
     else
-        return sw_fail(
-            SYMWIN_INVALID,
-            "--kernel %s: give a FILE.cu, which is compiled, or a FILE.so (emulated driver), FILE.cubin "
-            "or FILE.fatbin (GPUs), each with :NAME of the kernel behind it",
-            argument);
+        return sw_fail(SYMWIN_INVALID,
+                       "--kernel %s: give FILE.cu[:NAME], FILE.so:NAME (emulated driver), or "
+                       "FILE.cubin:NAME or FILE.fatbin:NAME (GPUs)",
+                       argument);
     whole = realpath(given, NULL);
     if (whole == NULL)
         return sw_fail(SYMWIN_INVALID, "--kernel %s: %s", given, strerror(errno));
@@ -189,11 +192,11 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
         return find_name(given, out);
     return out->name[0] != '\0'
                ? SYMWIN_OK
-               : sw_fail(SYMWIN_INVALID, "--kernel %s: which kernel of it? %s:NAME", argument,
+               : sw_fail(SYMWIN_INVALID, "--kernel %s: give the kernel's name: %s:NAME", argument,
                          argument);
 }
 
-/* ---- about ------------------------------------------------------------------------------------ */
+/* ---- SYMWIN_KERNEL_ABOUT --------------------------------------------------------------------- */
 
 #define TYPE_NAME(name, value, text, bytes) #text,
 #define NAME(name, value, text) #text,
@@ -220,7 +223,7 @@ static unsigned bits_of(const char *const *names, const char *list, size_t lengt
     return bits;
 }
 
-/* A number above zero; 0: it is none. */
+/* A positive number with an optional suffix; 0: it is not one. */
 static uint64_t number_of(const char *text, size_t length)
 {
     uint64_t value = 0;
@@ -233,7 +236,7 @@ static uint64_t number_of(const char *text, size_t length)
     return i == length ? value : 0;
 }
 
-/* Whether it is a word that there is, with a value that it can have. */
+/* Whether the word is known and its value valid. */
 static int take_word(struct own_about *about, const char *word, size_t length)
 {
     const char *equals = memchr(word, '=', length);
@@ -291,17 +294,16 @@ symwin_status own_about_parse(const char *name, const char *words, struct own_ab
         const size_t length = strcspn(words, " ");
 
         if (!take_word(out, words, length))
-            return sw_fail(
-                SYMWIN_INVALID,
-                "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is not one of its words, which symwin/kernel.cuh lists, "
-                "or has a value that makes no sense",
-                name, (int)length, words);
+            return sw_fail(SYMWIN_INVALID,
+                           "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is unknown or has an invalid value; "
+                           "symwin/kernel.cuh lists the words",
+                           name, (int)length, words);
         words += length;
     }
     return SYMWIN_OK;
 }
 
-/* Adds to a text as much as there is room for. */
+/* Appends to a text; what does not fit is cut off. */
 static void add(char *text, size_t bytes, const char *format, ...)
 {
     const size_t used = strlen(text);
@@ -352,18 +354,18 @@ const char *own_refusal(const struct own_about *about, int nranks, symwin_type t
                         uint64_t count, int in_place, uint64_t align)
 {
     if ((about->types & 1u << type) == 0)
-        return "the type";
+        return "this type";
     if ((about->ops & 1u << op) == 0)
-        return "the operation";
+        return "this operation";
     if (about->bytes > 0 && count * symwin_type_bytes(type) > about->bytes)
-        return "so many bytes";
+        return "messages of this size";
     if (count % about->multiple != 0)
-        return "the number of elements";
+        return "this number of elements";
     if (in_place && about->out_of_place)
         return "calls in place";
     if (align % about->align != 0)
-        return "the alignment";
+        return "this alignment";
     if (about->ranks > 0 && nranks > about->ranks)
-        return "so many ranks";
+        return "this many ranks";
     return NULL;
 }

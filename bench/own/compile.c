@@ -1,5 +1,6 @@
-/* A FILE.cu becomes modules: a shared object for the emulated driver, another for ThreadSanitizer, and code for a GPU.
- * Compilers run side by side, each in a process; what they say is shown where they fail.
+/* Compiles a FILE.cu to modules: a shared object for the emulated driver, another for
+ * ThreadSanitizer, and code for a GPU. The compilers run in parallel, each in a process. The output
+ * of one that fails is printed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,13 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "../perf/perf.h"
 
 enum { MOST_WORDS = 40, COMPILE_MS = 100000, SHOWN_LINES = 30 };
 
 const char own_sanitizer[] = PERF_SANITIZE;
 
-/* ---- the folder ------------------------------------------------------------------------------- */
+/* ---- the folder ------------------------------------------------------------------------------ */
 
 symwin_status compile_begin(char folder[256])
 {
@@ -31,8 +32,8 @@ symwin_status compile_begin(char folder[256])
         const int error = errno;
 
         folder[0] = '\0';
-        return sw_fail(SYMWIN_DENIED, "no folder to compile in: %s: %s", in != NULL ? in : "/tmp",
-                       strerror(error));
+        return sw_fail(SYMWIN_DENIED, "cannot create a folder to compile in: %s: %s",
+                       in != NULL ? in : "/tmp", strerror(error));
     }
     snprintf(headers, sizeof headers, "%s/include", folder);
     return carried_write(headers);
@@ -51,7 +52,7 @@ void compile_end(const char *folder)
     if (folder[0] == '\0')
         return;
     if (getenv("SYMWIN_PERF_KEEP") != NULL)
-        printf("# what was compiled is kept in %s\n", folder);
+        printf("# the compiled files are kept in %s\n", folder);
     else
         (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
@@ -66,9 +67,9 @@ void own_module_path(const char *folder, int k, enum own_module which, char *pat
     snprintf(path, bytes, "%s/%d.%s", folder, k, ends[which]);
 }
 
-/* ---- compilers -------------------------------------------------------------------------------- */
+/* ---- compilers ------------------------------------------------------------------------------- */
 
-/* Of words like "ccache g++" the first counts. */
+/* Only the first word counts, as in "ccache g++". */
 static int compiler_exists(const char *words)
 {
     char first[4096];
@@ -88,7 +89,7 @@ static symwin_status find_cxx(const char **out)
                ? SYMWIN_OK
                : sw_fail(
                      SYMWIN_UNSUPPORTED,
-                     "--kernel: %s cannot be run; the emulated driver needs a C++ compiler: set CXX",
+                     "--kernel: cannot run %s; the emulated driver needs a C++ compiler: set CXX",
                      PERF_CXX);
 }
 
@@ -105,13 +106,12 @@ static symwin_status find_nvcc(char *out, size_t bytes)
     snprintf(out, bytes, "/usr/local/cuda/bin/nvcc");
     if (program_exists(out))
         return SYMWIN_OK;
-    return sw_fail(
-        SYMWIN_UNSUPPORTED,
-        "--kernel: nvcc is neither in PATH nor in CUDA_HOME, so there is no code for the GPU; set "
-        "CUDA_HOME, or SYMWIN_DRIVER=emu to go without a GPU");
+    return sw_fail(SYMWIN_UNSUPPORTED,
+                   "--kernel: nvcc is neither in PATH nor in CUDA_HOME: set CUDA_HOME, or set "
+                   "SYMWIN_DRIVER=emu to run without a GPU");
 }
 
-/* ---- one compilation -------------------------------------------------------------------------- */
+/* ---- one compilation ------------------------------------------------------------------------- */
 
 struct job_of {
     enum own_module which;
@@ -122,7 +122,7 @@ struct job_of {
     int count;
     pid_t pid;
     int64_t begun, ended;
-    int status; /* of the process */
+    int status; /* the exit status */
 };
 
 static void word(struct job_of *job, const char *text)
@@ -131,7 +131,7 @@ static void word(struct job_of *job, const char *text)
         job->words[job->count++] = text;
 }
 
-/* With spaces between; kept in `room`. */
+/* Splits at spaces; `room` keeps the words. */
 static void split_words(struct job_of *job, const char *words, char *room, size_t bytes)
 {
     char *rest = room, *one;
@@ -141,7 +141,7 @@ static void split_words(struct job_of *job, const char *words, char *room, size_
         word(job, one);
 }
 
-/* What the emulated driver calls is put behind the kernel. */
+/* Adds the function that the emulated driver calls, after the kernel. */
 static symwin_status write_wrapper(struct job_of *job)
 {
     FILE *file = fopen(job->wrapper, "w");
@@ -156,8 +156,9 @@ static symwin_status write_wrapper(struct job_of *job)
     return wrong ? sw_fail(SYMWIN_DENIED, "%s cannot be written", job->wrapper) : SYMWIN_OK;
 }
 
-/* As the emulated driver's own kernels are compiled. For ThreadSanitizer without any optimisation: its reports name the
- * line of the kernel that called a function of the headers. */
+/* The same options as for the library's kernels on the emulated driver. For ThreadSanitizer
+ * without optimisation: a report then names the line of the kernel that called a function of the
+ * headers. */
 static void host_words(struct job_of *job, const char *cxx, const char *sanitizer, int race)
 {
     static const char *const words[] = {
@@ -255,10 +256,10 @@ static symwin_status start(struct job_of *job)
     }
     return job->pid > 0
                ? SYMWIN_OK
-               : sw_fail(SYMWIN_NO_MEMORY, "%s: no process: %s", job->words[0], strerror(errno));
+               : sw_fail(SYMWIN_NO_MEMORY, "cannot start %s: %s", job->words[0], strerror(errno));
 }
 
-/* Its first lines. */
+/* Prints the first lines of the compiler's output. */
 static void show(const struct job_of *job)
 {
     FILE *file = fopen(job->said, "r");
@@ -287,14 +288,14 @@ static symwin_status judge(const struct job_of *job)
     if (WIFSIGNALED(job->status))
         return sw_fail(SYMWIN_TIMEOUT, "%s: %s took more than %d s, or was ended by signal %d",
                        job->source->path, job->words[0], COMPILE_MS / 1000, WTERMSIG(job->status));
-    return sw_fail(SYMWIN_INVALID, "%s does not compile for %s by %s%s", job->source->path,
+    return sw_fail(SYMWIN_INVALID, "%s does not compile for %s with %s%s", job->source->path,
                    what[job->which], job->words[0],
                    job->which == OWN_FOR_EMU
-                       ? "; it can have device code only, on what the symwin/*.cuh headers give"
+                       ? "; it must contain device code only, which uses the symwin/*.cuh headers"
                        : "");
 }
 
-/* Of those that still run, how many. */
+/* Returns how many still run. */
 static int poll_jobs(struct job_of *jobs, int count)
 {
     int running = 0;
@@ -315,9 +316,9 @@ static int poll_jobs(struct job_of *jobs, int count)
     return running;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* ---- all jobs -------------------------------------------------------------------------------- */
 
-/* One that is there already is taken as it is. */
+/* Links a module that is already compiled. */
 static symwin_status link_image(const char *folder, int k, const struct own_source *source,
                                 unsigned wanted)
 {
