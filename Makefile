@@ -36,7 +36,8 @@ NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) \
           $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) $(wildcard /usr/local/cuda/bin/nvcc))
 endif
 
-# Only tests/helpers/abi_cuda.c reads CUDA's headers. They are looked for beside nvcc and in CUDA_HOME.
+# Only tests/helpers/abi_cuda.c reads CUDA's headers. They are looked for beside nvcc and
+# in CUDA_HOME.
 CUDA_INCLUDE := $(if $(NVCC),$(firstword $(dir $(wildcard \
     $(if $(CUDA_HOME),$(CUDA_HOME)/include/cudaTypedefs.h) \
     $(abspath $(dir $(shell command -v $(NVCC) 2>/dev/null))..)/include/cudaTypedefs.h))))
@@ -55,8 +56,8 @@ endif
 GENCODE ?= -gencode arch=compute_80,code=[sm_80,compute_80] \
            -gencode arch=compute_90,code=[sm_90,compute_90] \
            -gencode arch=compute_100,code=sm_100
-# GPU code is not compressed and has no line numbers: a communicator loads it when it is created, three
-# times as fast so (bench/startup). NVCCFLAGS="-O3 -lineinfo" is for profilers.
+# GPU code is neither compressed nor has it line numbers: a communicator loads it three times as
+# fast when it is created (bench/startup). NVCCFLAGS="-O3 -lineinfo" is for profilers.
 NVCCFLAGS ?= -O3 --no-compress
 
 # ---- flags ------------------------------------------------------------------------------------
@@ -428,8 +429,8 @@ $(BUILD)/tests/libhelpers.a: $(call objects,$(TEST_HELPERS))
 	@rm -f $@
 	$(call say,AR,$@)$(AR) crs $@ $^
 
-# The library with its system and malloc calls renamed, so that tests/helpers/steps.c can end the process or
-# make a call fail at any of them.
+# The library with its system and malloc calls renamed, so that tests/helpers/steps.c can end the
+# process or make a call fail at any of them.
 STEP_CALLS := socket connect bind listen accept4 socketpair sendmsg recvmsg poll eventfd \
     memfd_create open ftruncate fcntl fstat lstat mmap munmap close shutdown mkdtemp unlink rmdir \
     getrandom getsockopt write read syscall pthread_create pthread_mutex_lock \

@@ -184,7 +184,7 @@ typedef struct symwin_comm_options {
  *   SYMWIN_PEER_LOST    a rank's process ended, or the process that created the id
  *   SYMWIN_DENIED       another user's process, or the id was changed on its way
  *
- * Ranks that share a device share its context (CUDA's rules: tests/gpu/gpu_waits.c, docs/hardware.md):
+ * Ranks that share a device share its context (CUDA's rules: docs/hardware.md):
  *
  *   - A call that waits for the device (cuMemFree, cuMemFreeHost, cudaMemcpy with pageable memory,
  *     the legacy default stream) also waits for the other ranks' kernels and delays their launches.

@@ -192,7 +192,7 @@ static void start_once(void)
     setenv("SYMWIN_DRIVER", "emu", 1);
     setenv("SYMWIN_EMU_DEVICES", "3", 1);
     setenv("SYMWIN_EMU_MEM", "1G", 1);
-    /* No pool, so the model knows how much memory is left; tests/memory/test_pool.c tests the pool. */
+    /* No pool, so the model knows how much memory is left; tests/memory/test_pool.c tests it. */
     setenv("SYMWIN_MEM_POOL", "0", 1);
     setenv("SYMWIN_TIMEOUT_MS", "60000", 1); /* later than the fuzzer's limit for hangs */
     setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "60000", 1);

@@ -6,14 +6,15 @@
 #
 # A test is tests/ROOM/test_<name>.c or .cc, built as BUILD/tests/test_<name>, or a script
 # tests/ROOM/test_<name>.t. Tests of the kind gpu are tests/gpu/gpu_<name>, and the programs that
-# tests/gpu/both.txt names. SYMWIN_TEST_TIMEOUT limits each (seconds); SYMWIN_TEST_JOBS run at a time.
+# tests/gpu/both.txt names. SYMWIN_TEST_TIMEOUT limits each (seconds); SYMWIN_TEST_JOBS run at a
+# time.
 # tests/least.txt has the fewest checks that each test must make: three quarters of those it made
 # when the file was written. For that, SYMWIN_TEST_CHECKS=FILE appends each test's name and number
 # of checks to FILE.
 set -eu
 
 if [ $# -lt 2 ]; then
-    sed -n 's/^# \{0,1\}//; 5,13p' "$0" >&2
+    sed -n 's/^# \{0,1\}//; 5,14p' "$0" >&2
     exit 2
 fi
 build=$1

@@ -1,9 +1,9 @@
-/* Kernels of either driver: loading, finding, and how many blocks fit.
+/* The kernels of either driver: loads and finds them, and knows how many blocks fit.
  *
- * The real driver gets the fat binaries that nvcc made (fatbins.h), the emulated one an image of the
- * same sources compiled for the CPU. They are loaded when the first communicator comes and unloaded
- * with the last. A device's kernels are all loaded at once: a kernel that is loaded at its first
- * launch may wait for the device, where the kernel of another rank may be waiting for this one.
+ * The real driver gets the fat binaries that nvcc made (fatbins.h), the emulated one an image of
+ * the same sources compiled for the CPU. The first communicator loads them, the last one unloads
+ * them. All kernels of a device are loaded at once: loading at the first launch may wait for the
+ * device, where the kernel of another rank may be waiting for this one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,8 +130,8 @@ static symwin_status device_number(int device, CUdevice_attribute which, const c
                     "cuDeviceGetAttribute: %s of device %d", what, device);
 }
 
-/* Bulk copies have all the shared memory that a block can: what is under way fills it. On the emulated driver little,
- * so that small messages have many pieces too. */
+/* Bulk copies get all the shared memory that a block can have, since copies under way fill it. On
+ * the emulated driver they get little, so that small messages have many pieces too. */
 static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction function,
                                  const char *name, unsigned *out)
 {
@@ -155,8 +155,8 @@ static const struct sw_algorithm *algorithm_of(size_t which)
                         (symwin_algo)kernel_list[which].algo);
 }
 
-/* What a kernel can do is what it was compiled for, which may be less than the device could: then it leaves *out as it
- * is, or does not wait where it begins early. */
+/* A kernel can do what it was compiled for, which may be less than the device can. Then *out stays
+ * as it is, or no kernel begins early. */
 static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struct sw_kernel *out)
 {
     CUlibrary library = NULL;
@@ -202,8 +202,9 @@ static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struc
     return SYMWIN_OK;
 }
 
-/* The multiprocessors that the current context, the primary one, may use: under MPS a part of the device's. Whichever of
- * the driver's answers is the smallest: what the attribute says there depends on how MPS is set up. */
+/* The multiprocessors that the current context, the primary one, may use: under MPS a part of the
+ * device's. The smallest of the driver's answers counts: what the attribute says under MPS depends
+ * on its setup. */
 static symwin_status find_multiprocessors(int device, int *out)
 {
     CUexecAffinityParam affinity = {.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT};

@@ -12,9 +12,9 @@
 
 struct sw_kernels; /* a device's; constant while the caller holds the reference */
 
-/* Loads every kernel that a communicator of so many ranks may launch into the current context, which
- * is `device`'s. Nothing is left for the first launch: loading a kernel can wait for a running
- * kernel, which may be waiting for this rank. `multicast`: those of algorithms through multicast too. */
+/* Loads every kernel that a communicator of so many ranks may launch, into the current context,
+ * which is `device`'s. Nothing is left for the first launch: loading a kernel can wait for a
+ * running kernel, which may be waiting for this rank. `multicast`: those that use it, too. */
 symwin_status sw_kernels_acquire(int device, int nranks, int multicast, struct sw_kernels **out);
 void sw_kernels_release(struct sw_kernels *kernels);
 
@@ -38,8 +38,8 @@ int sw_kernels_begin_early(const struct sw_kernels *kernels);
 
 /* ---- graph_launch.c ---- */
 
-/* Ahead of a graph's first launch, which otherwise does so: of two that do it at the same time on a device one may wait
- * until the other has run. Waits for the stream. */
+/* Uploads a graph before its first launch, and waits for the stream. Otherwise the first launch
+ * uploads it; if two launches do so at once on a device, one may wait until the other has run. */
 symwin_status sw_graph_upload(CUgraphExec exec, CUstream stream);
 
 /* Nothing without SYMWIN_COMM_GRAPH_LAUNCH. The caller's context is the communicator's. */

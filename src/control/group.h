@@ -57,7 +57,7 @@ struct sw_group {
     int *waiting;                    /* owned: number of messages from each rank */
     int mailbox_fds;                 /* descriptors in these messages */
     pthread_cond_t mailbox_changed;
-    int exchanging_handles; /* a handle exchange runs: the poll thread leaves the peer sockets to it */
+    int exchanging_handles; /* a handle exchange runs: the poll thread reads no peer socket */
 
     struct sw_poll_watch pulse;   /* timer, with several hosts: host_link.c */
     _Atomic uint64_t rounds_sent; /* rounds that the deciding host has sent to the others */

@@ -2,8 +2,8 @@
  *
  * Each communicator has one struct sw_kernel_report in pinned host memory. Reports are suballocated
  * from pages that stay until the process has no communicator left: cuMemFreeHost() waits for every
- * kernel on the device (tests/gpu/gpu_waits.c), and the destruction of a communicator must not wait for
- * another's kernels. A page lives only as long as the context in which it was allocated, so it
+ * kernel on the device (tests/gpu/gpu_waits.c), and the destruction of a communicator must not wait
+ * for another's kernels. A page lives only as long as the context in which it was allocated, so it
  * retains that context: the communicator that allocated the page may be destroyed first.
  *
  * Any thread may call; a mutex protects the pages. */

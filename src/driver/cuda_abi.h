@@ -1,8 +1,8 @@
 /* The part of the CUDA driver's ABI that symwin uses: types, constants, layouts.
  *
  * The project declares these itself, so that it builds without a CUDA toolkit. Names and values are
- * the driver's. Where a toolkit is installed, tests/driver/test_abi.c asserts that they agree with its
- * cuda.h. Never include both headers in one translation unit.
+ * the driver's. Where a toolkit is installed, tests/driver/test_abi.c asserts that they agree with
+ * its cuda.h. Never include both headers in one translation unit.
  */
 #ifndef SYMWIN_CUDA_ABI_H
 #define SYMWIN_CUDA_ABI_H

@@ -7,8 +7,9 @@
  *   need     REQUIRED: a driver without it is refused. OPTIONAL: the member may be NULL
  *   params   the parameter list; every entry point returns CUresult
  *
- * The table of the real driver, its loader, the table of the emulated driver and tests/driver/test_abi.c
- * are generated from this list. It includes no header; the includer declares the types.
+ * The table of the real driver, its loader, the table of the emulated driver and
+ * tests/driver/test_abi.c are generated from this list. It includes no header; the includer
+ * declares the types.
  */
 #ifndef SYMWIN_DRIVER_LIST_H
 #define SYMWIN_DRIVER_LIST_H

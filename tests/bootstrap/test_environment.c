@@ -337,7 +337,8 @@ static const struct bad bads[] = {
     {"a port by name", {RANKS, "MASTER_PORT=http"}, "MASTER_PORT is \"http\"; "},
     {"no port after the agent's",
      {RANKS, "MASTER_PORT=65535", "TORCHELASTIC_USE_AGENT_STORE=True"},
-     "MASTER_PORT is \"65535\"; set it to one less than a free port of rank 0's host, or set SYMWIN_PORT, a number from 1 to 65534"},
+     "MASTER_PORT is \"65535\"; set it to one less than a free port of rank 0's host, or "
+     "set SYMWIN_PORT, a number from 1 to 65534"},
     {"an empty address",
      {RANKS, "MASTER_ADDR="},
      "MASTER_ADDR is \"\"; set it to the name or address of rank 0's host, 1 to 255 bytes"},
@@ -362,7 +363,8 @@ static const struct bad bads[] = {
      "SLURM_LOCALID is \"2\"; set it to this process's rank on its host, a number from 0 to 1"},
     {"a list that ends before the host",
      {STEP, "SLURM_NODEID=3", "SLURM_STEP_TASKS_PER_NODE=2(x3)"},
-     "SLURM_STEP_TASKS_PER_NODE is \"2(x3)\"; set it to the number of processes on each host, from 1 to 6, for hosts 0 to SLURM_NODEID=3 at least, like \"4(x2),3\""},
+     "SLURM_STEP_TASKS_PER_NODE is \"2(x3)\"; set it to the number of processes on each host, "
+     "from 1 to 6, for hosts 0 to SLURM_NODEID=3 at least, like \"4(x2),3\""},
 };
 
 static void test_bad(const struct bad *bad)

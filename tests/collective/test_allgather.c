@@ -202,7 +202,7 @@ static void in_windows(struct processes *p, struct rank *r)
     r->out = plain[1];
 }
 
-/* ---- what one rank knows alone ---------------------------------------------------------------- */
+/* ---- what one rank knows alone ---- */
 
 /* Where a rank's buffers lie, whether it works in place, and its grid are its own affair. */
 static void each_its_own(struct processes *p, struct rank *r)

@@ -179,7 +179,8 @@ mkdir "$folder/bin";
 symlink $timeout, "$folder/bin/timeout";
 refused("CXX=/none PATH=$folder/bin", "--kernel $here/$example:pull", 1,
     qr/needs a C\+\+ compiler: set CXX/, 'no compiler');
-refused('', "--kernel $here/$example:pull --tune t.csv", 2, qr/--tune cannot be combined with --kernel/,
+refused('', "--kernel $here/$example:pull --tune t.csv", 2,
+    qr/--tune cannot be combined with --kernel/,
     'a kernel and --tune');
 refused('', '--picture a.svg', 2, qr/need --kernel or --race/, 'a picture of nothing');
 refused('SYMWIN_RANK=0 SYMWIN_NRANKS=2', "--kernel $here/$example:pull", 2, qr/without a launcher/,

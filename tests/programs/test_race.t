@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
 # symwin-perf --race on the emulated driver finds five planted bugs, each within a minute. It finds
-# nothing in the same kernels without the bug (tests/race with -DMENDED) or in the library's. Without
-# a symwin-perf under ThreadSanitizer, bugs that only ThreadSanitizer finds are left out.
+# nothing in the same kernels without the bug (tests/race with -DMENDED) or in the library's.
+# Without a symwin-perf under ThreadSanitizer, bugs that only ThreadSanitizer finds are left out.
 use strict;
 use warnings;
 use Cwd qw(abs_path);

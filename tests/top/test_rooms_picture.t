@@ -9,7 +9,8 @@ require './tests/helpers/files.pl';
 
 plan(skip_all => 'no python3') unless `python3 -c 'print(1)' 2>/dev/null`;
 
-is(`python3 tools/rooms.py --check 2>&1`, '', 'docs/rooms.svg is up to date; else run tools/rooms.py');
+is(`python3 tools/rooms.py --check 2>&1`, '',
+    'docs/rooms.svg is up to date; else run tools/rooms.py');
 
 # A copy, to change.
 my $folder = tempdir(CLEANUP => 1);
