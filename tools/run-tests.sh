@@ -92,6 +92,8 @@ fi
 
 if grep -qs -e -fsanitize= "$build/flags"; then
     timeout=${SYMWIN_TEST_TIMEOUT:-300}
+elif [ "$kind" = gpu ]; then # where a process takes a second to start
+    timeout=${SYMWIN_TEST_TIMEOUT:-300}
 else
     timeout=${SYMWIN_TEST_TIMEOUT:-120}
 fi
