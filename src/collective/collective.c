@@ -7,6 +7,7 @@
  * launches may.
  */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/collective/order.h"
@@ -94,9 +95,25 @@ static int overlap_in_memory(const struct call *c, const struct sw_window_index_
 {
     const uint64_t from = in->within + (c->in - in->begin);
     const uint64_t to = out->within + (c->out - out->begin);
+    const int in_place = c->query.windows ? is_in_place(c, c->in_offset, c->out_offset)
+                                          : is_in_place(c, from, to);
 
-    return in->memory != 0 && in->memory == out->memory &&
-           !is_in_place(c, c->in_offset, c->out_offset) && overlap(c, from, to);
+    return in->memory != 0 && in->memory == out->memory && !in_place && overlap(c, from, to);
+}
+
+/* What to pass instead of buffers that overlap. */
+static symwin_status refuse_overlap(const struct call *c, const char *how)
+{
+    const struct sw_collective *is = c->collective;
+    char advice[96] = "pass the same buffer or two that do not touch";
+
+    if (is->in_each != is->out_each)
+        snprintf(advice, sizeof advice, "in place, %s is %s + rank * count elements (0x%llx)",
+                 is->out_each ? "in" : "out", is->out_each ? "out" : "in",
+                 (is->out_each ? c->out : c->in) +
+                     (CUdeviceptr)c->query.comm->rank * c->query.bytes);
+    return sw_fail(SYMWIN_INVALID, "%s: in (0x%llx) and out (0x%llx) %s; %s", is->call, c->in,
+                   c->out, how, advice);
 }
 
 /* Uses the offsets in the flat range if both buffers are in windows. */
@@ -105,7 +122,9 @@ static symwin_status place_buffers(struct call *c)
     const struct sw_window_index_entry *in = &c->buffers[0].entry, *out = &c->buffers[1].entry;
     struct sw_query *q = &c->query;
 
-    q->windows = is_in_window(&c->buffers[0]) && is_in_window(&c->buffers[1]);
+    const int in_windows = is_in_window(&c->buffers[0]) && is_in_window(&c->buffers[1]);
+
+    q->windows = c->collective->uses_windows && in_windows;
     if (q->windows) {
         c->in_offset = in->offset + (size_t)(c->in - in->begin);
         c->out_offset = out->offset + (size_t)(c->out - out->begin);
@@ -115,20 +134,13 @@ static symwin_status place_buffers(struct call *c)
     q->in_place = q->windows ? is_in_place(c, c->in_offset, c->out_offset)
                              : is_in_place(c, c->in, c->out);
     q->aligned = (c->in | c->out | c->in_offset | c->out_offset) % 16 == 0;
-    /* check_both() has compared the addresses only. Offsets, and so this result, are equal on all
-     * ranks. */
+    /* check_both() has compared the addresses only. Offsets that kernels use, and so this result,
+     * are equal on all ranks. */
     if (q->windows && overlap_in_part(c, c->in_offset, c->out_offset))
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: in (0x%llx) and out (0x%llx) are addresses of the same memory and "
-                       "overlap in part there; pass the same memory or two parts that do not touch",
-                       c->collective->call, c->in, c->out);
-    if (q->windows && overlap_in_memory(c, in, out))
-        return sw_fail(
-            SYMWIN_INVALID,
-            "%s: in (0x%llx) and out (0x%llx) are addresses of the same memory in windows "
-            "at different offsets, and overlap there; pass one address or two parts that "
-            "do not touch",
-            c->collective->call, c->in, c->out);
+        return refuse_overlap(c, "are addresses of the same memory and overlap in part there");
+    if (in_windows && overlap_in_memory(c, in, out))
+        return refuse_overlap(c, "are addresses of the same memory in windows at different "
+                                 "offsets, and overlap there");
     return SYMWIN_OK;
 }
 
@@ -136,12 +148,8 @@ static symwin_status check_both(struct call *c)
 {
     symwin_status status;
 
-    if (overlap_in_part(c, c->in, c->out))
-        return sw_fail(
-            SYMWIN_INVALID,
-            "%s: in (0x%llx) and out (0x%llx) overlap in part; pass the same buffer or two "
-            "that do not touch",
-            c->collective->call, c->in, c->out);
+    if (c->in != 0 && c->out != 0 && overlap_in_part(c, c->in, c->out))
+        return refuse_overlap(c, "overlap in part");
     status = check_buffer(c, "in", c->in_bytes, &c->buffers[0]);
     return status == SYMWIN_OK ? check_buffer(c, "out", c->out_bytes, &c->buffers[1]) : status;
 }

@@ -1,6 +1,6 @@
 /* The all-gather: all bytes of any value reach every rank, and nothing else is written; from any
  * memory, in place or not, in graphs, and between all-reduces of the same communicator. Errors in
- * the arguments of a call are reported. Also runs on GPUs (gpu_allgather.t). */
+ * the arguments of a call are reported. Also runs on GPUs (tests/gpu/both.txt). */
 #include "processes.h"
 
 enum { MOST = 8, ROOM = 1 << 17, GUARD = 64, SLOT = 512, REPLAYS = 5 };
@@ -250,6 +250,33 @@ static void captured(const struct rank *r, const struct gather *g)
     sw_scope_leave(&scope);
 }
 
+/* A rank's part of the output may have its own window too, which the all-gather does not use. */
+static void part_in_its_own_window(struct processes *p, struct rank *r)
+{
+    const size_t part = 2 << 20;
+    unsigned char *const out = host_alloc(r->device, part * (size_t)r->nranks);
+    unsigned char *const in = out + (size_t)r->rank * part;
+    const unsigned char mine = (unsigned char)(0x50 + r->rank);
+    symwin_window *whole = NULL, *own = NULL;
+    unsigned char last = 0;
+    int peer;
+
+    host_must(symwin_window_register(r->comm, out, part * (size_t)r->nranks, 0, &whole), "whole");
+    host_must(symwin_window_register(r->comm, in, part, 0, &own), "own");
+    host_must(host_copy(r->device, in + part - 1, &mine, 1), "copy");
+    processes_barrier(p);
+    host_must(symwin_allgather(r->comm, in, out, part, SYMWIN_U8, r->streams[0]), "in place");
+    host_must(symwin_stream_synchronize(r->device, r->streams[0]), "synchronize");
+    for (peer = 0; peer < r->nranks; peer++) {
+        host_must(host_copy(r->device, &last, out + (size_t)(peer + 1) * part - 1, 1), "copy");
+        must_be(last == 0x50 + peer, "each part has arrived", r->rank);
+    }
+    host_must(symwin_window_deregister(r->comm, own), "deregister");
+    host_must(symwin_window_deregister(r->comm, whole), "deregister");
+    processes_barrier(p);
+    host_must(symwin_mem_free(out), "symwin_mem_free");
+}
+
 /* Buffers are registered on one rank, which waits for nobody because of that, in a capture or not:
  * the others' buffers are not. */
 static void registered(struct processes *p, struct rank *r)
@@ -412,7 +439,12 @@ static void arguments(struct processes *p, struct rank *r)
                              stream),
             SYMWIN_INVALID, "symwin_allgather: count is 11529215046068469");
     refused(r, symwin_allgather(r->comm, out + own + 4, out, 16, SYMWIN_F32, stream),
-            SYMWIN_INVALID, "overlap in part");
+            SYMWIN_INVALID, "overlap in part; in place, in is out + rank * count elements (0x");
+    if (r->rank > 0) /* of rank 0 it is the place */
+        refused(r, symwin_allgather(r->comm, out, out, 16, SYMWIN_F32, stream), SYMWIN_INVALID,
+                "overlap in part; in place, in is out + rank * count elements (0x");
+    refused(r, symwin_allgather(r->comm, NULL, NULL, 8, SYMWIN_F32, stream), SYMWIN_INVALID,
+            "symwin_allgather: in is NULL");
     options.algo = SYMWIN_ALGO_TWOSHOT;
     refused(r, symwin_allgather_with(r->comm, in, out, 8, SYMWIN_F32, &options, stream),
             SYMWIN_UNSUPPORTED,
@@ -552,6 +584,7 @@ static void body(struct processes *p, int rank)
     } else {
         matrix(p, &r);
         in_windows(p, &r);
+        part_in_its_own_window(p, &r);
         each_its_own(p, &r);
         registered(p, &r);
         alternate(p, &r);

@@ -21,7 +21,7 @@
 /* ---- teams ---- */
 
 #define TEAM_MAX_RANKS 80
-#define TEAM_MAX_LIBRARIES 8
+#define TEAM_MAX_LIBRARIES 16
 #define TEAM_SHARED (12 << 10) /* dynamic shared memory of a block that makes bulk copies */
 
 struct team {
