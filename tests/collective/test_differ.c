@@ -9,9 +9,9 @@
 enum { MOST = 4, COUNT = 1024, BYTES = 1 << 16, TIMEOUT_MS = 100 };
 
 #if defined(__SANITIZE_THREAD__) /* has no room for many threads */
-enum { WAIT_MS = 100000, THREADS = 32, LATE_MS = 1000 };
+enum { WAIT_MS = 100000, THREADS = 32 };
 #else
-enum { WAIT_MS = 20000, THREADS = 64, LATE_MS = 300 };
+enum { WAIT_MS = 20000, THREADS = 64 };
 #endif
 
 enum oddity {
@@ -146,15 +146,17 @@ static symwin_status outcome(const struct rank *r)
     return symwin_comm_check(r->comm);
 }
 
-/* Behind the calls of all other ranks, which may have been delayed on a busy machine. */
-static void be_late(const struct processes *p, unsigned odd)
+/* Comes after the others' kernels have given this rank up and told it so. A time would not do: on
+ * a busy machine their kernels may begin late. */
+static void be_late(const struct rank *r)
 {
-    int r;
+    const symwin_comm *comm = r->comm;
+    const void *failed = (const void *)(uintptr_t)sw_group_address(
+        comm->group, comm->rank, comm->state_offset + offsetof(struct sw_comm_state, failed));
+    int ms;
 
-    for (r = 0; r < p->count; r++)
-        while ((odd >> r & 1) == 0 && !p->rank[r].step)
-            usleep(1000);
-    host_pause_ms(LATE_MS);
+    for (ms = 0; ms < WAIT_MS && host_get_u32(r->device, failed) == 0; ms++)
+        usleep(1000);
 }
 
 static void body(struct processes *p, int rank)
@@ -183,14 +185,14 @@ static void body(struct processes *p, int rank)
         write_state(&r, offsetof(struct sw_comm_state, left), 1);
     }
     processes_barrier(p);
-    if (late && odd)
-        be_late(p, row->odd);
-    if (row->oddity >= O_TOLD && odd) /* until the other ranks' hosts have checked */
+    if (row->oddity >= O_TOLD && odd) { /* until the other ranks' hosts have checked */
         while (symwin_comm_check(r.comm) == SYMWIN_OK)
             usleep(1000);
-    else
+    } else {
+        if (late && odd)
+            be_late(&r);
         host_must(call(&r, row, odd), "symwin_allreduce");
-    p->rank[rank].step = 1;
+    }
     if (row->oddity < O_TOLD)
         processes_barrier(p); /* a check ends it for all ranks, and then no kernel is launched */
     status = processes_note(p, rank, outcome(&r));
