@@ -124,6 +124,7 @@ static void every_call(const struct all *all)
     symwin_comm_info comm_info;
     symwin_mem_info mem_info;
     symwin_channel_info channel_info;
+    symwin_collective_info plan;
     symwin_channel_end *end;
     symwin_channel channel;
     symwin_window *window;
@@ -158,6 +159,12 @@ static void every_call(const struct all *all)
                             all->stream));
     FORKED(symwin_allreduce_with(all->comm, all->memory, all->memory, 1, SYMWIN_U32, SYMWIN_SUM,
                                  NULL, all->stream));
+    FORKED(symwin_allreduce_query(all->comm, all->memory, all->memory, 1, SYMWIN_U32, SYMWIN_SUM,
+                                  NULL, &plan));
+    FORKED(symwin_allgather(all->comm, all->memory, all->memory, 1, SYMWIN_U32, all->stream));
+    FORKED(symwin_allgather_with(all->comm, all->memory, all->memory, 1, SYMWIN_U32, NULL,
+                                 all->stream));
+    FORKED(symwin_allgather_query(all->comm, all->memory, all->memory, 1, SYMWIN_U32, NULL, &plan));
     FORKED(symwin_channel_create(all->comm, 1, NULL, 0, NULL, &end));
     FORKED(symwin_channel_connect(all->comm, NULL, &channel));
     FORKED(symwin_channel_query(all->comm, NULL, &channel_info));
