@@ -44,8 +44,8 @@ static const struct kind {
     {step_peer, done_peer},
     {step_multicast, done_multicast},
     {step_find, done_find},
-    {step_reduce, done_reduce},
-    {step_reduce, done_reduce},
+    {step_reduce, done_collective},
+    {step_reduce, done_collective},
     {step_register_twice, done_register},
     {step_enter, done_enter},
     {step_enter, done_enter},
@@ -55,6 +55,9 @@ static const struct kind {
     {step_graph, NULL},
     {step_callbacks, NULL},
     {step_capture, done_capture},
+    {step_gather, done_collective},
+    {step_gather, done_collective},
+    {step_capture_gather, done_capture},
 };
 
 /* ---- one step ---- */

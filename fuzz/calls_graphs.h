@@ -1,13 +1,13 @@
-/* Steps of fuzz/calls.c on captured all-reduces: graphs hold registered buffers, even as the only
+/* Steps of fuzz/calls.c on captured collectives: graphs hold registered buffers, even as the only
  * holder. */
 #ifndef SYMWIN_FUZZ_CALLS_GRAPHS_H
 #define SYMWIN_FUZZ_CALLS_GRAPHS_H
 
-#include "calls_reduce.h"
+#include "calls_collective.h"
 
 /* What is needed to launch each graph again. */
 static struct replay {
-    struct reduction reductions[RANKS];
+    struct planned planned[RANKS];
     struct call calls[RANKS];
 } replays[GRAPHS];
 
@@ -23,7 +23,7 @@ static struct graph *graph_of(const struct step *s)
     return &model.graph[s->twist / 8 % GRAPHS];
 }
 
-static void step_capture(const struct step *s, int rank, struct call *c)
+static void capture_of(symwin_collective collective, const struct step *s, int rank, struct call *c)
 {
     const struct comm *comm = &model.comm[s->a % COMMS];
 
@@ -31,8 +31,18 @@ static void step_capture(const struct step *s, int rank, struct call *c)
         return;
     if (rank == 0)
         model.captures_made++;
-    plan_reduce(s, rank, c, model.captures_made);
+    plan_collective(collective, s, rank, c, model.captures_made);
     c->captures = captures_of(s);
+}
+
+static void step_capture(const struct step *s, int rank, struct call *c)
+{
+    capture_of(SYMWIN_ALLREDUCE, s, rank, c);
+}
+
+static void step_capture_gather(const struct step *s, int rank, struct call *c)
+{
+    capture_of(SYMWIN_ALLGATHER, s, rank, c);
 }
 
 /* Notes what the capture holds. */
@@ -160,7 +170,7 @@ static void launch(struct graph *g)
     struct replay *replay = &replays[g - model.graph];
     int r;
 
-    memcpy(reductions, replay->reductions, sizeof reductions);
+    memcpy(planned, replay->planned, sizeof planned);
     for (r = 0; r < model.nranks; r++)
         fill_input(r, &replay->calls[r]);
     for (r = 0; r < model.nranks; r++)
@@ -173,19 +183,19 @@ static void launch(struct graph *g)
         must(sw_drv.cuGraphLaunch(g->rank[r].exec, model.stream[r]), "cuGraphLaunch");
         sw_scope_leave(&scope);
     }
-    check_sums(replay->calls);
+    check_outputs(replay->calls);
 }
 
 /* Whether the graph itself holds both buffers, as they were used. */
 static int lasts(const struct comm *comm, int rank, const struct graph *g)
 {
-    const struct buffer *both[2] = {&reductions[rank].in, &reductions[rank].out};
+    const struct buffer *both[2] = {&planned[rank].in, &planned[rank].out};
     int b, i;
 
     for (b = 0; b < 2; b++) {
         int held = 0;
 
-        if (both[b]->is_public && reductions[rank].windows)
+        if (both[b]->is_public && planned[rank].windows)
             return 0;
         for (i = 0; i < CONNECTED; i++) {
             const struct connected *c = &comm->connected[rank][i];
@@ -216,7 +226,7 @@ static void done_capture(const struct step *s, int rank, const struct call *c)
     struct graph *g = graph_of(s);
     int r;
 
-    reduce_note(s, rank, c);
+    collective_note(s, rank, c);
     if (rank < model.nranks - 1)
         return;
     *g = (struct graph){.comm = (int)(s->a % COMMS), .comm_serial = comm->serial, .lasts = 1};
@@ -229,7 +239,7 @@ static void done_capture(const struct step *s, int rank, const struct call *c)
         g->lasts &= lasts(comm, r, g);
     }
     if (g->rank[0].exec != NULL) {
-        memcpy(replays[g - model.graph].reductions, reductions, sizeof reductions);
+        memcpy(replays[g - model.graph].planned, planned, sizeof planned);
         memcpy(replays[g - model.graph].calls, calls, sizeof calls);
         launch(g);
         return;

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "calls_ranges.h"
+#include "calls_agreements.h"
 
 /* ---- steps: memory ---- */
 

@@ -1,5 +1,5 @@
 /* Steps of fuzz/calls.c on registered buffers: each rank registers locally, and calls connect
- * (calls_reduce.h). */
+ * (calls_collective.h). */
 #ifndef SYMWIN_FUZZ_CALLS_REGISTER_H
 #define SYMWIN_FUZZ_CALLS_REGISTER_H
 

@@ -10,6 +10,7 @@
 
 #include "fuzz.h"
 #include "src/collective/collective.h"
+#include "src/collective/table.h"
 
 enum { RANKS = 3, PAIR = 2 };
 
@@ -34,11 +35,11 @@ enum call_kind {
     CALL_PEER_POINTER,
     CALL_MULTICAST_POINTER,
     CALL_FIND,
-    CALL_REDUCE,
+    CALL_COLLECTIVE,
     CALL_ENTER,
     CALL_LEAVE,
     CALL_RANGE_QUERY,
-    CALL_CAPTURE, /* of all-reduces, which make a graph */
+    CALL_CAPTURE, /* of collectives, which make a graph */
     CALLS
 };
 
@@ -63,11 +64,9 @@ static const char *const call_names[CALLS] = {
     [CALL_PEER_POINTER] = "symwin_window_peer_pointer",
     [CALL_MULTICAST_POINTER] = "symwin_window_multicast_pointer",
     [CALL_FIND] = "symwin_window_find",
-    [CALL_REDUCE] = "symwin_allreduce",
     [CALL_ENTER] = "symwin_register",
     [CALL_LEAVE] = "symwin_deregister",
     [CALL_RANGE_QUERY] = "symwin_registration_query",
-    [CALL_CAPTURE] = "symwin_allreduce",
 };
 
 union result {
@@ -97,11 +96,12 @@ struct call {
     symwin_unique_id id;
     size_t bytes, offset;
     unsigned flags, type, op;
+    symwin_collective collective;
     int device, rank, nranks, no_result, no_id;
     int settles;  /* registering: drops ended graphs' holds, also if it fails */
-    int captures; /* number of all-reduces */
+    int captures; /* number of collectives */
     symwin_comm_options options;
-    symwin_allreduce_options how;
+    symwin_collective_options how;
     struct CUstream_st *stream;
 
     symwin_status got;
@@ -156,8 +156,11 @@ static symwin_status perform_comm(struct call *c)
     }
 }
 
-static symwin_status reduce(const struct call *c)
+static symwin_status collect(const struct call *c)
 {
+    if (c->collective == SYMWIN_ALLGATHER)
+        return symwin_allgather_with(c->comm, c->ptr, c->out, c->bytes, (symwin_type)c->type,
+                                     &c->how, c->stream);
     return symwin_allreduce_with(c->comm, c->ptr, c->out, c->bytes, (symwin_type)c->type,
                                  (symwin_op)c->op, &c->how, c->stream);
 }
@@ -173,7 +176,7 @@ static symwin_status capture(struct call *c)
                   CUDA_SUCCESS,
               "no capture");
     for (i = 0; i < c->captures && status == SYMWIN_OK; i++) {
-        status = reduce(c);
+        status = collect(c);
         /* What the library asked the device in one call must have arrived in the next. */
         while (status == SYMWIN_OK && c->comm->registrations->copying &&
                sw_drv.cuStreamQuery(c->comm->registrations->side) == CUDA_ERROR_NOT_READY)
@@ -200,8 +203,8 @@ static symwin_status perform(struct call *c)
         return symwin_window_multicast_pointer(c->comm, c->window, c->offset, RESULT(pointer));
     case CALL_FIND:
         return symwin_window_find(c->comm, c->ptr, c->bytes, RESULT(window));
-    case CALL_REDUCE:
-        return reduce(c);
+    case CALL_COLLECTIVE:
+        return collect(c);
     case CALL_ENTER:
         return symwin_register(c->comm, c->ptr, c->bytes, RESULT(registration));
     case CALL_LEAVE:
@@ -215,10 +218,17 @@ static symwin_status perform(struct call *c)
     }
 }
 
+static const char *name_of(const struct call *c)
+{
+    const int collects = c->kind == CALL_COLLECTIVE || c->kind == CALL_CAPTURE;
+
+    return collects ? sw_collectives[c->collective].call : call_names[c->kind];
+}
+
 /* Makes the call, and checks what holds for all calls. */
 static void make(struct call *c)
 {
-    const char *name = call_names[c->kind];
+    const char *name = name_of(c);
     char before[SW_TEXT_BYTES];
     size_t i;
 
@@ -329,13 +339,13 @@ static void team_make_twice(struct call calls[RANKS], int nranks, int rank, stru
     refused = team.work[RANKS] != NULL;
     pthread_mutex_unlock(&team.mutex);
     fuzz_must(pair[refused].got == SYMWIN_BUSY, "%s: %s, although the other ranks stay away",
-              call_names[pair[refused].kind], symwin_status_name(pair[refused].got));
+              name_of(&pair[refused]), symwin_status_name(pair[refused].got));
     make(tried);
     calls[rank].kind = CALL_NONE;
     team_make(calls, nranks);
     calls[rank] = pair[!refused];
     fuzz_must(calls[rank].got != SYMWIN_BUSY, "%s: both threads are refused",
-              call_names[calls[rank].kind]);
+              name_of(&calls[rank]));
 }
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef SYMWIN_FUZZ_CALLS_WINDOWS_H
 #define SYMWIN_FUZZ_CALLS_WINDOWS_H
 
-#include "calls_ranges.h"
+#include "calls_agreements.h"
 
 /* ---- registering ---- */
 
@@ -149,7 +149,8 @@ static void step_register_twice(const struct step *s, int rank, struct call *c)
     if (c->kind == CALL_NONE || c->no_result)
         return;
     twice = (int)(s->twist >> 3) % model.nranks;
-    tried = (struct call){.kind = CALL_REDUCE, .want = ONLY(SYMWIN_BUSY), .comm = comm->ptr[twice]};
+    tried = (struct call){
+        .kind = CALL_COLLECTIVE, .want = ONLY(SYMWIN_BUSY), .comm = comm->ptr[twice]};
     tried.how.size = sizeof tried.how;
     if (s->a / COMMS % 4 == 2)
         tried.kind = CALL_COMM_SPLIT;

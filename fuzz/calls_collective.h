@@ -1,9 +1,9 @@
-/* The all-reduce as a step of fuzz/calls.c: only calls that all ranks make alike, or that fail on
+/* The collectives as steps of fuzz/calls.c: only calls that all ranks make alike, or that fail on
  * all. */
-#ifndef SYMWIN_FUZZ_CALLS_REDUCE_H
-#define SYMWIN_FUZZ_CALLS_REDUCE_H
+#ifndef SYMWIN_FUZZ_CALLS_COLLECTIVE_H
+#define SYMWIN_FUZZ_CALLS_COLLECTIVE_H
 
-#include "calls_ranges.h"
+#include "calls_agreements.h"
 
 enum { MOST_ELEMENTS = 600, PAGE = 4096 };
 
@@ -24,13 +24,16 @@ struct buffer {
     symwin_status status;
 };
 
-static struct reduction {
+/* One rank's call. */
+static struct planned {
+    const struct sw_collective *is;
+    size_t bytes, in_bytes, out_bytes; /* of `count` elements, and of the buffers */
     struct buffer in, out;
     int windows;
     int meets; /* in an agreement, before the call */
     unsigned transports;
     symwin_status status;
-} reductions[RANKS];
+} planned[RANKS];
 
 static struct comm after; /* the communicator after the calls */
 static int is_planned;    /* the calls may change it */
@@ -99,49 +102,68 @@ static struct buffer choose_buffer(int rank, unsigned slot, unsigned place)
 }
 
 /* Whether two buffers do not overlap, also where one memory has two addresses. */
-static int apart(const struct buffer *a, const struct buffer *b, size_t bytes)
+static int apart(const struct buffer *a, size_t a_bytes, const struct buffer *b, size_t b_bytes)
 {
     const size_t x = (size_t)(a->ptr - a->memory->ptr);
     const size_t y = (size_t)(b->ptr - b->memory->ptr);
 
-    return a->memory->id != b->memory->id || x + bytes <= y || y + bytes <= x;
+    return a->memory->id != b->memory->id || x + a_bytes <= y || y + b_bytes <= x;
+}
+
+/* Where a rank's input lies in its output if the call is in place. */
+static size_t own_offset(const struct planned *p, int rank)
+{
+    return p->is->in_each == p->is->out_each ? 0 : (size_t)rank * p->bytes;
+}
+
+static int is_in_place(const struct planned *p, int rank)
+{
+    return (uintptr_t)p->in.ptr == (uintptr_t)p->out.ptr + own_offset(p, rank);
+}
+
+/* Whether the call is in place by other addresses, or its buffers do not overlap in memory. */
+static int fits_in_memory(const struct planned *p, int rank)
+{
+    const size_t x = (size_t)(p->in.ptr - p->in.memory->ptr);
+    const size_t y = (size_t)(p->out.ptr - p->out.memory->ptr);
+
+    return (p->windows ? p->in.offset == p->out.offset : x == y + own_offset(p, rank)) ||
+           apart(&p->in, p->in_bytes, &p->out, p->out_bytes);
 }
 
 /* How the call treats its buffers, with the communicator as it is. */
 static void judge_buffers(const struct comm *comm, int rank, const struct call *c)
 {
     const size_t size = symwin_type_bytes((symwin_type)c->type);
-    const size_t bytes = c->bytes * size;
-    struct reduction *r = &reductions[rank];
+    struct planned *r = &planned[rank];
     struct buffer *const both[2] = {&r->in, &r->out};
     int b;
 
     r->status = SYMWIN_OK;
     for (b = 0; b < 2; b++)
         if (both[b]->memory != NULL)
-            look(comm, rank, both[b], bytes, size);
+            look(comm, rank, both[b], b == 0 ? r->in_bytes : r->out_bytes, size);
         else
             *both[b] = (struct buffer){
                 .ptr = both[b]->ptr, .place = NOTHING, .nowhere = 1, .status = SYMWIN_INVALID};
     if (r->in.status != SYMWIN_OK || r->out.status != SYMWIN_OK ||
-        (r->in.ptr != r->out.ptr && r->in.ptr < r->out.ptr + bytes &&
-         r->out.ptr < r->in.ptr + bytes))
+        (!is_in_place(r, rank) && r->in.ptr < r->out.ptr + r->out_bytes &&
+         r->out.ptr < r->in.ptr + r->in_bytes))
         r->status = SYMWIN_INVALID;
-    r->windows = r->in.in_window && r->out.in_window;
-    r->transports = r->windows ? r->in.transports & r->out.transports : 0;
 }
 
 static void judge_algorithm(int rank, const struct call *c)
 {
-    struct reduction *r = &reductions[rank];
+    struct planned *r = &planned[rank];
+    const struct sw_algorithm *algorithm = &r->is->algos[c->how.algo];
+    unsigned lacks = r->windows ? 0 : SW_NEEDS_WINDOWS;
 
-    if (r->status != SYMWIN_OK || c->how.algo == SYMWIN_ALGO_AUTO ||
-        c->how.algo == SYMWIN_ALGO_ONESHOT)
+    if (r->status != SYMWIN_OK || c->how.algo == SYMWIN_ALGO_AUTO)
         return;
-    if (!r->windows ||
-        (c->how.algo != SYMWIN_ALGO_TWOSHOT &&
-         ((r->transports & SYMWIN_TRANSPORT_MULTICAST) == 0 || c->type != SYMWIN_U32 ||
-          (c->how.algo == SYMWIN_ALGO_ONESHOT_MC && r->in.offset == r->out.offset))))
+    lacks |= (r->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? 0 : SW_NEEDS_MULTICAST;
+    lacks |= c->type == SYMWIN_U32 ? 0 : SW_NEEDS_KERNEL;
+    lacks |= r->in.offset != r->out.offset ? 0 : SW_NEEDS_TWO_BUFFERS;
+    if (algorithm->chosen == SW_ABSENT || (algorithm->needs & lacks) != 0)
         r->status = SYMWIN_UNSUPPORTED;
 }
 
@@ -181,12 +203,12 @@ static int is_lacking(const struct buffer *b)
 
 /* Whether a rank joins an agreement before its call, which may be captured, or may have failed
  * already. */
-static int rank_meets(const struct comm *comm, const struct reduction *r, unsigned capture)
+static int rank_meets(const struct comm *comm, const struct planned *r, unsigned capture)
 {
     const int known = (is_settled(&r->in) || r->in.registered) &&
                       (is_settled(&r->out) || r->out.registered);
 
-    return (is_lacking(&r->in) || is_lacking(&r->out)) &&
+    return r->is->uses_windows && (is_lacking(&r->in) || is_lacking(&r->out)) &&
            (known || (capture != 0 && comm->graph_register));
 }
 
@@ -194,19 +216,18 @@ static int rank_meets(const struct comm *comm, const struct reduction *r, unsign
  * would wait for others. If so, sets their results. */
 static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
 {
-    const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
     static struct part parts[2][RANKS];
     int failed = 0, meets = 0, places[2] = {NOTHING, NOTHING}, r;
 
     for (r = 0; r < model.nranks; r++) {
         judge_buffers(&after, r, c);
-        failed += reductions[r].status != SYMWIN_OK;
-        if (reductions[r].in.skip || reductions[r].out.skip)
+        failed += planned[r].status != SYMWIN_OK;
+        if (planned[r].in.skip || planned[r].out.skip)
             return 0;
-        reductions[r].meets = rank_meets(&after, &reductions[r], capture);
-        meets += reductions[r].meets;
-        parts[0][r] = part_of(&reductions[r].in);
-        parts[1][r] = part_of(&reductions[r].out);
+        planned[r].meets = rank_meets(&after, &planned[r], capture);
+        meets += planned[r].meets;
+        parts[0][r] = part_of(&planned[r].in);
+        parts[1][r] = part_of(&planned[r].out);
     }
     if (failed > 0 && meets == 0)
         return failed == model.nranks;
@@ -215,29 +236,32 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
             return 0;
         for (r = 0; r < model.nranks; r++)
             settle(&after, r);
-        if (failed == 0 && !meet(&after, parts, bytes, places))
+        if (failed == 0 && !meet(&after, parts, planned[0].bytes, places))
             return 0;
     }
     if (failed > 0) {
         find_over(&after);
         for (r = 0; r < model.nranks; r++)
-            reductions[r].status = SYMWIN_INVALID;
+            planned[r].status = SYMWIN_INVALID;
         return 1;
     }
     for (r = 0; r < model.nranks; r++) {
-        struct reduction *one = &reductions[r];
+        struct planned *one = &planned[r];
+        int in_windows;
 
         if (places[0] != NOTHING)
             place_buffer(&after, r, &one->in, places[0]);
         if (places[1] != NOTHING)
             place_buffer(&after, r, &one->out, places[1]);
-        one->windows = one->in.in_window && one->out.in_window;
+        in_windows = one->in.in_window && one->out.in_window;
+        one->windows = one->is->uses_windows && in_windows;
         one->transports = one->windows ? one->in.transports & one->out.transports : 0;
-        if (capture != 0 && (one->meets || (is_settled(&one->in) && is_settled(&one->out)))) {
+        if (capture != 0 && one->is->uses_windows &&
+            (one->meets || (is_settled(&one->in) && is_settled(&one->out)))) {
             hold(&after, r, &one->in, capture);
             hold(&after, r, &one->out, capture);
         }
-        if (one->windows && one->in.offset != one->out.offset && !apart(&one->in, &one->out, bytes))
+        if (in_windows && !fits_in_memory(one, r))
             one->status = SYMWIN_INVALID;
         judge_algorithm(r, c);
     }
@@ -253,7 +277,7 @@ static int plan_all(struct comm *comm, const struct call *c, unsigned capture, i
         look_at_devices(comm);
     for (i = 0; i < count && fit; i++) {
         fit = plan_once(comm, c, capture);
-        if (reductions[0].status != SYMWIN_OK)
+        if (planned[0].status != SYMWIN_OK)
             break;
     }
     return fit;
@@ -265,18 +289,18 @@ static int alignments_differ(const char *a, const char *b)
     return ((uintptr_t)a ^ (uintptr_t)b) % 16 != 0;
 }
 
-/* Whether all ranks launch the same collective, or none launches any. */
+/* Whether all ranks launch the same call, or none launches any. */
 static int agree_on_launch(void)
 {
-    const struct reduction *first = &reductions[0];
+    const struct planned *first = &planned[0];
     int failed = 0, r;
 
     for (r = 0; r < model.nranks; r++)
-        failed += reductions[r].status != SYMWIN_OK;
+        failed += planned[r].status != SYMWIN_OK;
     if (failed > 0)
         return failed == model.nranks;
-    for (r = 1; r < model.nranks; r++) {
-        const struct reduction *other = &reductions[r];
+    for (r = 1; r < model.nranks && first->is->uses_windows; r++) {
+        const struct planned *other = &planned[r];
 
         if (other->windows != first->windows || other->transports != first->transports ||
             (first->windows &&
@@ -289,8 +313,8 @@ static int agree_on_launch(void)
     return 1;
 }
 
-/* Arguments that are wrong for any buffers. */
-static int reduce_wrongly(const struct step *s, struct call *c)
+/* Sets an argument that is wrong for any buffers. */
+static int is_wrong(const struct step *s, struct call *c)
 {
     switch (s->twist / 4 % 16) {
     case 1:
@@ -298,7 +322,7 @@ static int reduce_wrongly(const struct step *s, struct call *c)
         return 1;
     case 2:
         c->op = 5 + s->c;
-        return 1;
+        return sw_collectives[c->collective].reduces;
     case 3:
         c->how.size--;
         return 1;
@@ -322,43 +346,63 @@ static int captures_of(const struct step *s)
     int r;
 
     for (r = 0; r < model.nranks; r++)
-        if (reductions[r].in.ptr == reductions[r].out.ptr)
+        if (is_in_place(&planned[r], r))
             return 1;
     return 1 + (int)(s->a >> 5 & 1);
 }
 
+/* The buffers of a rank's call. If both are chosen alike, it is in place where it fits. */
+static void choose_buffers(const struct step *s, int rank, const struct call *c)
+{
+    /* One rank's buffer may lie elsewhere in its memory. */
+    const unsigned shift = rank == s->odd && s->twist / 4 % 16 > 11 ? 2 : 0;
+    const struct sw_collective *is = &sw_collectives[c->collective];
+    const size_t count = c->bytes < SIZE_MAX ? c->bytes : 0;
+    const size_t bytes = count * symwin_type_bytes((symwin_type)c->type);
+    const size_t each = (size_t)model.nranks;
+    struct planned *p = &planned[rank];
+
+    *p = (struct planned){.is = is,
+                          .bytes = bytes,
+                          .in_bytes = is->in_each ? bytes * each : bytes,
+                          .out_bytes = is->out_each ? bytes * each : bytes,
+                          .in = choose_buffer(rank, s->b, s->c % 16 ^ shift),
+                          .out = choose_buffer(rank, s->b / MEMORIES, s->c / 16)};
+    if (p->in.memory != NULL && p->in.ptr == p->out.ptr &&
+        own_offset(p, rank) + bytes <=
+            (size_t)(p->in.memory->ptr + p->in.memory->bytes - p->in.ptr))
+        p->in.ptr += own_offset(p, rank);
+}
+
 /* The call of each rank, alone or in capture number `capture`. */
-static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned capture)
+static void plan_collective(symwin_collective which, const struct step *s, int rank, struct call *c,
+                            unsigned capture)
 {
     static const size_t counts[] = {1, 3, 16, MOST_ELEMENTS, 0, 5, 64, SIZE_MAX};
     struct comm *comm = &model.comm[s->a % COMMS];
     static int fits;
     int wrong, r;
 
-    c->kind = capture != 0 ? CALL_CAPTURE : CALL_REDUCE;
+    c->kind = capture != 0 ? CALL_CAPTURE : CALL_COLLECTIVE;
+    c->collective = which;
     c->comm = comm->ptr[rank];
     c->device = model.device[rank];
     c->bytes = counts[s->twist % 8];
     c->type = (s->a & 64) != 0 ? SYMWIN_I8 : SYMWIN_U32;
     c->op = SYMWIN_SUM;
-    c->how = (symwin_allreduce_options){.size = sizeof c->how,
-                                        .algo = (symwin_algo)(s->a / COMMS % 5)};
+    c->how = (symwin_collective_options){.size = sizeof c->how,
+                                         .algo = (symwin_algo)(s->a / COMMS % 5)};
     if (rank == 0) {
-        for (r = 0; r < model.nranks; r++) {
-            /* One rank's buffer may lie elsewhere in its memory. */
-            const unsigned shift = r == s->odd && s->twist / 4 % 16 > 11 ? 2 : 0;
-
-            reductions[r] = (struct reduction){.in = choose_buffer(r, s->b, s->c % 16 ^ shift),
-                                               .out = choose_buffer(r, s->b / MEMORIES, s->c / 16)};
-        }
+        for (r = 0; r < model.nranks; r++)
+            choose_buffers(s, r, c);
         after = *comm;
         is_planned = c->bytes > 0;
         fits = c->bytes > 0 && c->bytes < SIZE_MAX &&
                plan_all(comm, c, capture, capture != 0 ? captures_of(s) : 1) && agree_on_launch();
     }
-    c->ptr = reductions[rank].in.ptr;
-    c->out = reductions[rank].out.ptr;
-    wrong = reduce_wrongly(s, c);
+    c->ptr = planned[rank].in.ptr;
+    c->out = planned[rank].out.ptr;
+    wrong = is_wrong(s, c);
     if (wrong || c->comm == NULL) {
         c->want = INVALID_ONLY;
     } else if (comm->ended != SYMWIN_OK) {
@@ -366,8 +410,8 @@ static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned
     } else if (c->bytes == 0 || c->bytes == SIZE_MAX) {
         c->want = c->bytes == 0 ? OK_ONLY : INVALID_ONLY;
         c->ptr = c->out = NULL;
-    } else if (fits && (reductions[0].status != SYMWIN_OK || comm->left == 0)) {
-        c->want = ONLY(reductions[rank].status);
+    } else if (fits && (planned[0].status != SYMWIN_OK || comm->left == 0)) {
+        c->want = ONLY(planned[rank].status);
     } else {
         c->kind = CALL_NONE;
     }
@@ -383,41 +427,48 @@ static void plan_reduce(const struct step *s, int rank, struct call *c, unsigned
 
 static void step_reduce(const struct step *s, int rank, struct call *c)
 {
-    plan_reduce(s, rank, c, 0);
+    plan_collective(SYMWIN_ALLREDUCE, s, rank, c, 0);
 }
 
-/* Whether no rank's input is written while another reads it. */
-static int all_apart(size_t bytes)
+static void step_gather(const struct step *s, int rank, struct call *c)
+{
+    plan_collective(SYMWIN_ALLGATHER, s, rank, c, 0);
+}
+
+/* Whether no rank's input or output is written by another. */
+static int all_apart(void)
 {
     int r, q;
 
     for (r = 0; r < model.nranks; r++)
         for (q = 0; q < model.nranks; q++) {
-            const struct reduction *a = &reductions[r], *b = &reductions[q];
+            const struct planned *a = &planned[r], *b = &planned[q];
 
-            if (r != q && (!apart(&a->in, &b->in, bytes) || !apart(&a->out, &b->out, bytes)))
+            if (r != q && (!apart(&a->in, a->in_bytes, &b->in, b->in_bytes) ||
+                           !apart(&a->out, a->out_bytes, &b->out, b->out_bytes)))
                 return 0;
-            if (!(r == q && a->in.ptr == a->out.ptr) && !apart(&a->in, &b->out, bytes))
+            if (!(r == q && is_in_place(a, r)) &&
+                !apart(&a->in, a->in_bytes, &b->out, b->out_bytes))
                 return 0;
         }
     return 1;
 }
 
-static uint32_t element(int rank, size_t i)
+static void make_input(int rank, uint32_t data[MOST_ELEMENTS])
 {
-    return (uint32_t)(rank + 1) * 0x9e3779b9u + (uint32_t)i;
+    size_t i;
+
+    for (i = 0; i < MOST_ELEMENTS; i++)
+        data[i] = (uint32_t)(rank + 1) * 0x9e3779b9u + (uint32_t)i;
 }
 
 static void fill_input(int rank, const struct call *c)
 {
     uint32_t data[MOST_ELEMENTS];
-    size_t i;
 
-    for (i = 0; i < c->bytes; i++)
-        data[i] = element(rank, i);
-    fuzz_must(symwin_memcpy(model.device[rank], c->ptr, data,
-                            c->bytes * symwin_type_bytes((symwin_type)c->type),
-                            c->stream) == SYMWIN_OK,
+    make_input(rank, data);
+    fuzz_must(symwin_memcpy(model.device[rank], c->ptr, data, planned[rank].in_bytes, c->stream) ==
+                  SYMWIN_OK,
               "%s", symwin_last_error());
 }
 
@@ -427,30 +478,33 @@ static void fill_inputs(void)
     int r;
 
     for (r = 0; r < model.nranks; r++)
-        if (calls[r].kind == CALL_REDUCE && calls[r].want == OK_ONLY && calls[r].bytes > 0)
+        if (calls[r].kind == CALL_COLLECTIVE && calls[r].want == OK_ONLY && calls[r].bytes > 0)
             fill_input(r, &calls[r]);
 }
 
 static void check_output(int rank, const struct call *c)
 {
-    uint32_t data[MOST_ELEMENTS];
+    uint32_t data[MOST_ELEMENTS], want[RANKS * MOST_ELEMENTS] = {0}, got[RANKS * MOST_ELEMENTS];
+    const struct planned *p = &planned[rank];
     size_t i;
     int r;
 
-    fuzz_must(symwin_memcpy(model.device[rank], data, c->out, c->bytes * sizeof data[0],
-                            c->stream) == SYMWIN_OK,
-              "%s", symwin_last_error());
-    for (i = 0; i < c->bytes; i++) {
-        uint32_t want = 0;
-
-        for (r = 0; r < model.nranks; r++)
-            want += element(r, i);
-        fuzz_must(data[i] == want, "element %zu of rank %d is %u, not %u", i, rank, data[i], want);
+    for (r = 0; r < model.nranks; r++) {
+        make_input(r, data);
+        for (i = 0; i < MOST_ELEMENTS && p->is->reduces; i++)
+            want[i] += data[i];
+        if (!p->is->reduces)
+            memcpy((char *)want + (size_t)r * p->bytes, data, p->bytes);
     }
+    fuzz_must(symwin_memcpy(model.device[rank], got, c->out, p->out_bytes, c->stream) == SYMWIN_OK,
+              "%s", symwin_last_error());
+    for (i = 0; i < p->out_bytes; i++)
+        fuzz_must(((char *)got)[i] == ((char *)want)[i], "byte %zu of rank %d's output is wrong", i,
+                  rank);
 }
 
-/* Waits for the calls, and checks sums where no rank's writes conflict with another's reads. */
-static void check_sums(const struct call made[RANKS])
+/* Waits for the calls, and checks outputs where no rank's writes conflict with another's reads. */
+static void check_outputs(const struct call made[RANKS])
 {
     int r;
 
@@ -458,8 +512,8 @@ static void check_sums(const struct call made[RANKS])
         fuzz_must(symwin_stream_synchronize(model.device[r], model.stream[r]) == SYMWIN_OK &&
                       symwin_comm_check(made[r].comm) == SYMWIN_OK,
                   "%s", symwin_last_error());
-    for (r = 0; r < model.nranks && made[r].type == SYMWIN_U32; r++)
-        if (all_apart(made[r].bytes * sizeof(uint32_t)))
+    for (r = 0; r < model.nranks && all_apart(); r++)
+        if (made[r].type == SYMWIN_U32 || !planned[r].is->reduces)
             check_output(r, &made[r]);
 }
 
@@ -486,7 +540,7 @@ static void check_place(const struct comm *comm, int rank, const struct call *c)
 }
 
 /* Notes the effect of the calls on the communicator, launched or not. */
-static void reduce_note(const struct step *s, int rank, const struct call *c)
+static void collective_note(const struct step *s, int rank, const struct call *c)
 {
     if (!is_planned)
         return;
@@ -498,11 +552,11 @@ static void reduce_note(const struct step *s, int rank, const struct call *c)
         check_place(&after, rank, c);
 }
 
-static void done_reduce(const struct step *s, int rank, const struct call *c)
+static void done_collective(const struct step *s, int rank, const struct call *c)
 {
-    reduce_note(s, rank, c);
+    collective_note(s, rank, c);
     if (rank == model.nranks - 1 && c->got == SYMWIN_OK && c->bytes > 0)
-        check_sums(calls);
+        check_outputs(calls);
 }
 
 #endif
