@@ -158,7 +158,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 # ---- targets ----------------------------------------------------------------------------------
 
 .PHONY: all run test tests race test-sanitize soak mutants mutants-check test-gpu gpu-tests bench \
-    benches fuzz fuzz-check fuzzers install uninstall format check-format \
+    benches fuzz fuzz-check fuzz-minimise fuzzers install uninstall format check-format \
         clean help FORCE
 
 all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl \
@@ -218,6 +218,10 @@ SECONDS ?= 600
 fuzz:
 	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) $(SECONDS) keep
 
+# Leaves out kept inputs that reach nothing new.
+fuzz-minimise:
+	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 0 minimise
+
 fuzz-check:
 	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 12
 
@@ -241,6 +245,7 @@ help:
 # | make bench           measures, updates docs/performance.md; make benches only builds
 # | make fuzz            clang's libFuzzer on the fuzzers of fuzz/, each for SECONDS=600
 # | make fuzz-check      the same for a minute in all; with gcc, random changes of the kept inputs
+# | make fuzz-minimise   leaves out inputs of fuzz/corpus that reach nothing new; needs clang
 # | make install         PREFIX=/usr/local DESTDIR=
 # | make format          clang-format in place; make check-format only checks
 # | make clean
