@@ -1,0 +1,290 @@
+/* What the order of several communicators on one set of devices costs: how often a stream waits for
+ * a count, and how many launches may begin early. And the counts themselves: they wrap around, and
+ * outlive their communicators. */
+#include "order.h"
+
+/* ---- what it costs ---- */
+
+static CUresult (*plain_wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+static atomic_int waits, early;
+
+static CUresult count_wait(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    atomic_fetch_add(&waits, 1);
+    return plain_wait(stream, address, value, flags);
+}
+
+static CUresult count_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                             void **extra)
+{
+    atomic_fetch_add(&early, (int)config->numAttrs);
+    return plain_launch(config, function, params, extra);
+}
+
+static const struct cost_case {
+    struct order_case c;
+    int waits, early; /* for each rank */
+} costs[] = {
+    {{.name = "one", .script = "aaaa", .comms = 1}, 0, 4},
+    {{.name = "one of two", .script = "aaaa", .comms = 2}, 0, 4},
+    {{.name = "two, small", .script = "abababab", .comms = 2, .blocks = 1, .wide = 4}, 0, 8},
+    {{.name = "two, large", .script = "ababab", .comms = 2}, 5, 1},
+    {{.name = "two, large, several of each", .script = "aaabbb", .comms = 2}, 1, 5},
+    {{.name = "two on one stream", .script = "ababab", .comms = 2, .one_stream = 1}, 0, 6},
+    {{.name = "two that fit by max_blocks",
+      .script = "ababab",
+      .comms = 2,
+      .max_blocks = 16,
+      .wide = 32},
+     0,
+     0},
+    {{.name = "two that are not ordered",
+      .script = "aabb",
+      .comms = 2,
+      .flags = SYMWIN_COMM_NO_ORDER},
+     0,
+     4},
+    /* The put ahead of the copies fills 32 multiprocessors, the sums between them 16. */
+    {{.name = "copies in place, whose put has more blocks than their sums",
+      .script = "abab",
+      .comms = 2,
+      .algo = SYMWIN_ALGO_COPIES,
+      .count = 1 << 12,
+      .max_blocks = 32,
+      .wide = 32},
+     3,
+     0},
+    {{.name = "a graph of few blocks", .script = "bA", .comms = 2, .blocks = 1, .wide = 4}, 0, 3},
+    {{.name = "a graph of many", .script = "bA", .comms = 2}, 0, 1},
+    {{.name = "a graph beside one that made no call", .script = "A", .comms = 2}, 0, 2},
+    {{.name = "a graph of the only one, then another", .script = "Ab", .comms = 2}, 0, 3},
+    {{.name = "room for kernels that begin early",
+      .script = "ab",
+      .comms = 2,
+      .blocks = TWO_FIFTHS,
+      .wide = 16},
+     1,
+     1},
+    {{.name = "a small call behind a large one",
+      .script = "aa.b",
+      .comms = 2,
+      .blocks = TWO_FIFTHS,
+      .wide = 16},
+     1,
+     2},
+    {{.name = "two that do not fit beside a graph",
+      .script = "bcAbc",
+      .comms = 3,
+      .blocks = TWO_FIFTHS,
+      .wide = 16},
+     3,
+     1},
+    {{.name = "behind one that was destroyed",
+      .script = "abc!ab",
+      .comms = 3,
+      .blocks = 1,
+      .wide = 8},
+     2,
+     3},
+    {{.name = "one where ranks share a device", .script = "aaaa", .comms = 1, .shares = 1}, 0, 0},
+    {{.name = "two where ranks share a device", .script = "abab", .comms = 2, .shares = 1}, 3, 0},
+};
+
+static void run_cost(struct harness_team *team, int rank, void *arg)
+{
+    const struct cost_case *cost = arg;
+    struct member m;
+    const char *at;
+
+    open_member(&m, team, rank, &cost->c);
+    harness_barrier(team);
+    for (at = cost->c.script; *at != '\0'; at++) {
+        m.small = at[1] == '.';
+        if (*at == '!') {
+            symwin_comm_destroy(m.comms[at[-1] - 'a']);
+            m.comms[at[-1] - 'a'] = NULL;
+            harness_barrier(team); /* unmapping waits for kernels, which would wait for this rank */
+        } else if (isupper(*at))   /* captures two calls and launches none */
+            for (int i = 0; i < 2; i++)
+                host_must_cuda(sw_drv.cuGraphExecDestroy(capture(&m, 0, 0)), "cuGraphExecDestroy");
+        else
+            make_call(&m, *at - 'a');
+        at += m.small;
+    }
+    tap_ok(finish(&m) == SYMWIN_OK, "%s, rank %d", cost->c.name, rank);
+    close_member(&m);
+}
+
+static void check_cost(struct cost_case *cost)
+{
+    plain_wait = sw_drv.cuStreamWaitValue32;
+    plain_launch = sw_drv.cuLaunchKernelEx;
+    sw_drv.cuStreamWaitValue32 = count_wait;
+    sw_drv.cuLaunchKernelEx = count_launch;
+    atomic_store(&waits, 0);
+    atomic_store(&early, 0);
+    harness_run(RANKS, run_cost, cost);
+    sw_drv.cuStreamWaitValue32 = plain_wait;
+    sw_drv.cuLaunchKernelEx = plain_launch;
+    tap_ok(atomic_load(&waits) == RANKS * cost->waits, "%s: %d waits, %d are right", cost->c.name,
+           atomic_load(&waits), RANKS * cost->waits);
+    tap_ok(atomic_load(&early) == RANKS * cost->early, "%s: %d launches begin early, %d are right",
+           cost->c.name, atomic_load(&early), RANKS * cost->early);
+}
+
+/* ---- counts ---- */
+
+static const struct order_case three = {.name = "three", .comms = 3, .blocks = MORE_THAN_HALF};
+static const struct order_case narrow = {.name = "narrow", .comms = 3, .max_blocks = 20};
+
+/* A call with so many blocks, which begins no earlier than it must. */
+static void call_small(const struct member *m, int i, int blocks)
+{
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT, .blocks = blocks, .threads = 32};
+
+    host_must(symwin_allreduce_with(m->comms[i], m->data[i], m->data[i], COUNT, SYMWIN_F32,
+                                    SYMWIN_SUM, &options, m->streams[i]),
+              "a call");
+}
+
+/* Whether the stream finishes. If it does not, this releases it. */
+static int comes_to_its_end(const struct member *m, int i, const symwin_comm *waited, uint32_t met)
+{
+    enum { MOST_MS = 20000 };
+    int ms = 0;
+
+    for (; ms < MOST_MS && sw_drv.cuStreamQuery(m->streams[i]) != CUDA_SUCCESS; ms++)
+        host_pause_ms(1);
+    if (ms == MOST_MS)
+        host_put_u32(m->device, (void *)(uintptr_t)waited->done_address, met);
+    host_must(symwin_stream_synchronize(m->device, m->streams[i]), "synchronize");
+    host_put_u32(m->device, (void *)(uintptr_t)waited->done_address, waited->done);
+    return ms < MOST_MS;
+}
+
+/* A communicator's block count advances by half of its range and more. Only then another
+ * communicator waits for the count noted at the beginning of the generation. */
+static void run_around(struct harness_team *team, int rank, void *arg)
+{
+    const uint32_t *blocks = arg;
+    struct member m;
+    uint32_t before;
+
+    open_member(&m, team, rank, &narrow);
+    call_small(&m, 0, 16);
+    call_small(&m, 1, 2);
+    before = m.comms[1]->done;
+    call_small(&m, 2, 20); /* does not fit beside both, though each fits beside it */
+    call_small(&m, 1, 2);
+    (void)finish(&m);
+    harness_barrier(team);
+    host_count_on(m.comms[1], *blocks);
+    call_small(&m, 0, 2);
+    tap_ok(m.comms[0]->generation == m.comms[1]->generation && m.comms[1]->before_done == before &&
+               comes_to_its_end(&m, 0, m.comms[1], before),
+           "%u blocks later, rank %d", *blocks, rank);
+    (void)finish(&m);
+    close_member(&m);
+}
+
+static CUresult (*plain_unmap)(CUdeviceptr, size_t);
+static _Atomic CUdeviceptr waited[RANKS]; /* by the streams of each device */
+static atomic_int gone[RANKS];
+
+static CUresult see_wait(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    CUdevice device = 0;
+
+    (void)sw_drv.cuCtxGetDevice(&device);
+    waited[device % RANKS] = address;
+    return plain_wait(stream, address, value, flags);
+}
+
+static CUresult see_unmap(CUdeviceptr ptr, size_t bytes)
+{
+    int i;
+
+    for (i = 0; i < RANKS; i++)
+        if (waited[i] - ptr < bytes)
+            atomic_store(&gone[i], 1);
+    return plain_unmap(ptr, bytes);
+}
+
+/* The counter that a stream waits for outlives its communicator and serves another one. The
+ * emulated driver waits for the device before it unmaps, so the wait has ended by then; on hardware
+ * it need not have. */
+static void run_destroyed(struct harness_team *team, int rank, void *arg)
+{
+    struct member m;
+    int round;
+
+    (void)arg;
+    open_member(&m, team, rank, &three);
+    symwin_comm_destroy(m.comms[2]);
+    m.comms[2] = NULL;
+    harness_barrier(team);
+    fill(&m, 1);
+    fill(&m, 2);
+    for (round = 0; round < 3; round++) {
+        make_call(&m, round == 0 ? 0 : 2);
+        make_call(&m, 1);
+        host_must(symwin_stream_synchronize(m.device, m.streams[1]), "synchronize");
+        symwin_comm_destroy(m.comms[round == 0 ? 0 : 2]);
+        m.comms[round == 0 ? 0 : 2] = NULL;
+        tap_ok(waited[m.device] != 0 && !gone[m.device],
+               "what a stream waits for is there when its communicator has gone, rank %d", rank);
+        harness_barrier(team);
+        if (rank == 0)
+            host_must(symwin_unique_id_create(&shared.ids[2]), "symwin_unique_id_create");
+        harness_barrier(team);
+        create(&m, 2);
+    }
+    make_call(&m, 2);
+    tap_ok(finish(&m) == SYMWIN_OK && is_right(&m, 1) && is_right(&m, 2),
+           "calls that took turns with those of communicators that went, rank %d", rank);
+    close_member(&m);
+}
+
+static void destroyed(void)
+{
+    plain_wait = sw_drv.cuStreamWaitValue32;
+    plain_unmap = sw_drv.cuMemUnmap;
+    sw_drv.cuStreamWaitValue32 = see_wait;
+    sw_drv.cuMemUnmap = see_unmap;
+    harness_run(RANKS, run_destroyed, NULL);
+    sw_drv.cuStreamWaitValue32 = plain_wait;
+    sw_drv.cuMemUnmap = plain_unmap;
+}
+
+/* Those where ranks share a device, or the others. */
+static void check_costs(const char *only, int shares)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof costs / sizeof costs[0]; i++) {
+        struct cost_case cost = costs[i];
+
+        if (cost.c.shares == shares && is_wanted(&cost.c, only))
+            check_cost(&cost);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static uint32_t blocks[] = {0, 1u << 30, (1u << 31) - 4, 1u << 31, 3u << 30, UINT32_MAX};
+    const char *only = argc > 1 ? argv[1] : "";
+    struct harness_leaks before;
+    size_t i;
+
+    order_start();
+    before = harness_leaks_now();
+    check_costs(only, 0);
+    for (i = 0; i < sizeof blocks / sizeof blocks[0] && multiprocessors >= 32; i++)
+        harness_run(RANKS, run_around, &blocks[i]);
+    destroyed();
+    check_costs(only, 1); /* from here on, the library takes each thread for a rank */
+    harness_no_leaks("communicators beside each other", &before);
+    return tap_done();
+}

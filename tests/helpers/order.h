@@ -1,0 +1,301 @@
+/* Ranks with several communicators on one set of devices, for the tests of their order.
+ *
+ * A script has a letter for each call. a, b, c: a call of that communicator on its stream. A, B, C:
+ * launches a graph of one such call there. x: launches, in the first stream, a graph with a call of
+ * each communicator in parallel branches. Where waits are counted, a dot after a letter gives the
+ * call one block, and "!" destroys the communicator.
+ */
+#ifndef SYMWIN_TESTS_ORDER_H
+#define SYMWIN_TESTS_ORDER_H
+
+#include <ctype.h>
+
+#include "harness.h"
+
+#if defined(__SANITIZE_THREAD__) /* slow for each element */
+enum { COUNT = 1 << 13 };
+#else
+enum { COUNT = 1 << 17 };
+#endif
+
+enum { RANKS = 2, MOST = 3, BYTES = 4 * COUNT };
+enum { MORE_THAN_HALF = -1, TWO_FIFTHS = -2 }; /* of the blocks that fit on a device */
+
+struct order_case {
+    const char *name;
+    const char *script;
+    int comms;
+    int blocks; /* of each call */
+    int count;  /* of elements; 0: COUNT */
+    symwin_algo algo;
+    unsigned flags;
+    int max_blocks;
+    int shares;     /* ranks share a device */
+    int splits;     /* all communicators but the first are splits of it */
+    int threads;    /* each call is made by its own thread */
+    int one_stream; /* for all communicators */
+    int opposite;   /* rank 1 makes the calls in reverse order */
+    int hangs;
+    /* Multiprocessors that the case needs: more than an emulated device has under
+     * ThreadSanitizer. */
+    int wide;
+};
+
+struct member {
+    struct harness_team *team;
+    const struct order_case *c;
+    int rank, device;
+    symwin_comm *comms[MOST];
+    CUstream streams[MOST];
+    float *data[MOST];
+    symwin_window *windows[MOST];
+    CUgraphExec graphs[MOST], all;
+    int calls[MOST]; /* of each communicator so far */
+    int small;       /* the next call has one block */
+    struct sw_scope scope;
+};
+
+static struct {
+    symwin_unique_id ids[MOST];
+    _Atomic uint32_t *word; /* held streams wait for it; in pinned memory */
+    CUdeviceptr address;
+} shared;
+
+/* ---- communicators and memory ---- */
+
+static void create(struct member *m, int i)
+{
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .flags = m->c->flags | SYMWIN_COMM_NO_GRAPH_REGISTER,
+                                         .timeout_ms = 20000,
+                                         .kernel_timeout_ms = m->c->hangs ? 1500 : 20000,
+                                         .slot_bytes = 1 << 20,
+                                         .max_blocks = m->c->max_blocks};
+
+    if (i > 0 && m->c->splits)
+        host_must(symwin_comm_split(m->comms[0], 0, -m->rank, &options, &m->comms[i]), "split");
+    else
+        host_must(
+            symwin_comm_create(&shared.ids[i], RANKS, m->rank, m->device, &options, &m->comms[i]),
+            "symwin_comm_create");
+}
+
+static void open_member(struct member *m, struct harness_team *team, int rank,
+                        const struct order_case *c)
+{
+    void *word = NULL;
+    int i;
+
+    *m = (struct member){.team = team, .c = c, .rank = rank};
+    m->device = c->shares ? 0 : harness_device(rank);
+    host_must(sw_scope_enter(m->device, &m->scope), "sw_scope_enter");
+    if (rank == 0) {
+        for (i = 0; i < MOST; i++)
+            host_must(symwin_unique_id_create(&shared.ids[i]), "symwin_unique_id_create");
+        host_must_cuda(sw_drv.cuMemHostAlloc(&word, 4096,
+                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                       "cuMemHostAlloc");
+        shared.word = word;
+        atomic_store(shared.word, 0);
+        host_must_cuda(sw_drv.cuMemHostGetDevicePointer(&shared.address, word, 0), "address");
+    }
+    harness_barrier(team);
+    for (i = 0; i < c->comms; i++) {
+        create(m, i);
+        m->data[i] = host_alloc(m->device, BYTES);
+        host_must(symwin_window_register(m->comms[i], m->data[i], BYTES, 0, &m->windows[i]),
+                  "symwin_window_register");
+        if (i == 0 || !c->one_stream)
+            host_must(symwin_stream_create(m->device, &m->streams[i]), "symwin_stream_create");
+        else
+            m->streams[i] = m->streams[0];
+    }
+}
+
+static void close_member(struct member *m)
+{
+    int i;
+
+    harness_barrier(m->team);
+    for (i = 0; i < m->c->comms; i++) {
+        if (m->graphs[i] != NULL)
+            host_must_cuda(sw_drv.cuGraphExecDestroy(m->graphs[i]), "cuGraphExecDestroy");
+        if (m->comms[i] != NULL)
+            symwin_comm_destroy(m->comms[i]);
+        if (i == 0 || !m->c->one_stream)
+            host_must(symwin_stream_destroy(m->device, m->streams[i]), "symwin_stream_destroy");
+    }
+    if (m->all != NULL)
+        host_must_cuda(sw_drv.cuGraphExecDestroy(m->all), "cuGraphExecDestroy");
+    harness_barrier(m->team);
+    for (i = 0; i < m->c->comms; i++)
+        host_must(symwin_mem_free(m->data[i]), "symwin_mem_free");
+    if (m->rank == 0) {
+        for (i = 0; i < MOST; i++)
+            symwin_unique_id_release(&shared.ids[i]);
+        host_must_cuda(sw_drv.cuMemFreeHost((void *)shared.word), "cuMemFreeHost");
+    }
+    sw_scope_leave(&m->scope);
+}
+
+static int count_of(const struct order_case *c)
+{
+    return c->count > 0 ? c->count : COUNT;
+}
+
+static void fill(const struct member *m, int i)
+{
+    static float values[RANKS][COUNT];
+    int k;
+
+    for (k = 0; k < COUNT; k++)
+        values[m->rank][k] = (float)(m->rank + 1);
+    host_must(host_copy(m->device, m->data[i], values[m->rank], BYTES), "fill");
+}
+
+/* The value is 1 + 2 after the first call, and each later call doubles it. */
+static int is_right(const struct member *m, int i)
+{
+    static float values[RANKS][COUNT];
+    const float want = m->calls[i] > 0 ? (float)(3 << (m->calls[i] - 1)) : (float)(m->rank + 1);
+    int k, wrong = 0;
+
+    host_must(host_copy(m->device, values[m->rank], m->data[i], BYTES), "read");
+    for (k = 0; k < count_of(m->c); k++)
+        wrong += values[m->rank][k] != want;
+    return wrong == 0;
+}
+
+/* ---- calls ---- */
+
+/* More than half of the largest grid that the library accepts, so two such grids do not fit. The
+ * error text for too many blocks has that number. */
+static int many_blocks(const struct member *m)
+{
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = m->c->algo, .blocks = 100000};
+    symwin_allreduce_info info;
+    const char *text;
+
+    if (symwin_allreduce_query(m->comms[0], m->data[0], m->data[0], count_of(m->c), SYMWIN_F32,
+                               SYMWIN_SUM, &options, &info) == SYMWIN_OK)
+        return 0;
+    text = strstr(symwin_last_error(), "asked for and ");
+    return text != NULL ? atoi(text + 14) * 6 / 10 : 0;
+}
+
+static int multiprocessors;
+
+static symwin_status call(const struct member *m, int i, CUstream stream)
+{
+    const int blocks = m->small                         ? 1
+                       : m->c->blocks == MORE_THAN_HALF ? many_blocks(m)
+                       : m->c->blocks == TWO_FIFTHS     ? multiprocessors * 2 / 5
+                                                        : m->c->blocks;
+    const symwin_allreduce_options options = {
+        .size = sizeof options,
+        .algo = m->c->algo,
+        .blocks = m->c->blocks > 1 && i == 2 ? 2 : blocks,
+        .threads = m->c->blocks < 0 ? 32 : 0,
+    };
+
+    return symwin_allreduce_with(m->comms[i], m->data[i], m->data[i], count_of(m->c), SYMWIN_F32,
+                                 SYMWIN_SUM, &options, stream);
+}
+
+struct caller {
+    struct member *m;
+    int i;
+};
+
+static void *call_in_thread(void *arg)
+{
+    const struct caller *caller = arg;
+
+    host_must(call(caller->m, caller->i, caller->m->streams[caller->i]), "a call of a thread");
+    return NULL;
+}
+
+static void make_call(struct member *m, int i)
+{
+    struct caller caller = {m, i};
+    pthread_t thread;
+
+    m->calls[i]++;
+    if (!m->c->threads) {
+        host_must(call(m, i, m->streams[i]), "a call");
+        return;
+    }
+    if (pthread_create(&thread, NULL, call_in_thread, &caller) != 0)
+        abort();
+    pthread_join(thread, NULL);
+}
+
+/* Makes `to` wait for `from`, and join its capture. */
+static void follow(CUstream from, CUstream to)
+{
+    CUevent event = NULL;
+
+    host_must_cuda(sw_drv.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    host_must_cuda(sw_drv.cuEventRecord(event, from), "cuEventRecord");
+    host_must_cuda(sw_drv.cuStreamWaitEvent(to, event, 0), "cuStreamWaitEvent");
+    host_must_cuda(sw_drv.cuEventDestroy(event), "cuEventDestroy");
+}
+
+/* A graph with a call of each of the communicators `first` to `last`. */
+static CUgraphExec capture(const struct member *m, int first, int last)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+    int i;
+
+    host_must_cuda(sw_drv.cuStreamBeginCapture(m->streams[first], CU_STREAM_CAPTURE_MODE_RELAXED),
+                   "begin");
+    for (i = first + 1; i <= last; i++)
+        follow(m->streams[first], m->streams[i]);
+    for (i = first; i <= last; i++)
+        host_must(call(m, i, m->streams[i]), "a captured call");
+    for (i = first + 1; i <= last; i++)
+        follow(m->streams[i], m->streams[first]);
+    host_must_cuda(sw_drv.cuStreamEndCapture(m->streams[first], &graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
+    host_must(sw_graph_upload(exec, m->streams[first]), "upload");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    return exec;
+}
+
+static symwin_status finish(const struct member *m)
+{
+    symwin_status status = SYMWIN_OK;
+    int i;
+
+    for (i = 0; i < m->c->comms; i++)
+        host_must(symwin_stream_synchronize(m->device, m->streams[i]), "synchronize");
+    for (i = 0; i < m->c->comms && status == SYMWIN_OK; i++)
+        if (m->comms[i] != NULL)
+            status = symwin_comm_check(m->comms[i]);
+    return status;
+}
+
+/* Starts the emulated driver without tables of choices; skips the test on any other. */
+static void order_start(void)
+{
+    setenv("SYMWIN_TUNING", "0", 1);
+    harness_start();
+    if (!sw_driver_is_emulated())
+        tap_skip_all("deadlocks are for the emulated driver");
+    host_must_cuda(
+        sw_drv.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0),
+        "cuDeviceGetAttribute");
+}
+
+static int is_wanted(const struct order_case *c, const char *only)
+{
+    if (strstr(c->name, only) == NULL)
+        return 0;
+    if (c->wide > multiprocessors)
+        printf("# left out, for want of multiprocessors: %s\n", c->name);
+    return c->wide <= multiprocessors;
+}
+
+#endif
