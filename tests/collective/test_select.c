@@ -556,32 +556,20 @@ static void set_table(void)
     setenv("SYMWIN_TUNING", name, 1);
 }
 
+#define ASKS(asks) asks, sizeof(asks) / sizeof((asks)[0])
+
 int main(void)
 {
-    struct questions few = {
-        SYMWIN_COMM_NO_MULTICAST, 8, BYTES, few_asks, sizeof few_asks / sizeof few_asks[0], 0};
-    struct questions some = {
-        SYMWIN_COMM_NO_MULTICAST, 16, BYTES, some_asks, sizeof some_asks / sizeof some_asks[0], 0};
-    struct questions large = {SYMWIN_COMM_NO_MULTICAST,
-                              0,
-                              LARGE,
-                              large_asks,
-                              sizeof large_asks / sizeof large_asks[0],
-                              0};
-    struct questions multicast = {SYMWIN_COMM_MULTICAST,
-                                  0,
-                                  BYTES,
-                                  multicast_asks,
-                                  sizeof multicast_asks / sizeof multicast_asks[0],
-                                  0};
-    struct questions shared = {SYMWIN_COMM_NO_MULTICAST,
-                               0,
-                               LARGE,
-                               shared_asks,
-                               sizeof shared_asks / sizeof shared_asks[0],
-                               1};
+    static const struct questions of[] = {
+        {SYMWIN_COMM_NO_MULTICAST, 8, BYTES, ASKS(few_asks), 0},
+        {SYMWIN_COMM_NO_MULTICAST, 16, BYTES, ASKS(some_asks), 0},
+        {SYMWIN_COMM_NO_MULTICAST, 0, LARGE, ASKS(large_asks), 0},
+        {SYMWIN_COMM_NO_MULTICAST, 0, LARGE, ASKS(shared_asks), 1},
+        {SYMWIN_COMM_MULTICAST, 0, BYTES, ASKS(multicast_asks), 0},
+    };
     struct harness_leaks before;
     int nranks;
+    size_t i;
 
     measured();
     others();
@@ -592,12 +580,12 @@ int main(void)
     before = harness_leaks_now();
     set_table();
     harness_run(RANKS, calls, NULL);
-    harness_run(RANKS, answers, &few);
-    harness_run(RANKS, answers, &some);
-    harness_run(RANKS, answers, &large);
-    harness_run(RANKS, answers, &shared);
-    if (sw_driver_is_emulated())
-        harness_run(RANKS, answers, &multicast);
+    for (i = 0; i < sizeof of / sizeof of[0]; i++) {
+        struct questions q = of[i];
+
+        if (q.flags != SYMWIN_COMM_MULTICAST || sw_driver_is_emulated())
+            harness_run(RANKS, answers, &q);
+    }
     unlink(getenv("SYMWIN_TUNING"));
     harness_no_leaks("calls", &before);
     return tap_done();
