@@ -233,9 +233,6 @@ static void alternate(struct processes *p, struct rank *r)
 
 static CUgraphExec capture(const struct rank *r, const struct gather *g, const struct gather *h)
 {
-    CUgraphExec exec = NULL;
-    CUgraph graph = NULL;
-
     host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
     host_must(call(r, g, 0), "a captured call");
@@ -243,11 +240,7 @@ static CUgraphExec capture(const struct rank *r, const struct gather *g, const s
                                SYMWIN_MAX, r->streams[0]),
               "a captured all-reduce");
     host_must(call(r, h, 0), "a captured call");
-    host_must_cuda(sw_drv.cuStreamEndCapture(r->streams[0], &graph), "cuStreamEndCapture");
-    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
-    host_must(sw_graph_upload(exec, r->streams[0]), "cuGraphUpload");
-    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
-    return exec;
+    return host_end_capture(r->streams[0], NULL);
 }
 
 /* Two calls with an all-reduce between them, replayed with other inputs. */

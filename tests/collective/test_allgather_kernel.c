@@ -150,20 +150,6 @@ static int has_come(const struct team *team, const struct call *c, int rank)
     return wrong == 0;
 }
 
-static int slots_are_empty(const struct team *team, int rank)
-{
-    const size_t begin = SW_STATE_SLOTS(team->nranks);
-    const size_t bytes = SW_STATE_CHANNELS(team->nranks, team->slot_bytes) - begin;
-    unsigned char *slots = job_alloc(bytes);
-    size_t i;
-
-    team_read(team, rank, begin, slots, bytes);
-    for (i = 0; i < bytes && slots[i] == 0; i++)
-        ;
-    free(slots);
-    return i == bytes;
-}
-
 /* Rounds are those of whole slots of entries of a word each. */
 static uint32_t rounds_of(const struct team *team, const struct call *c)
 {
@@ -190,7 +176,7 @@ static int run(struct team *team, const struct call *c)
         const int right = now.epoch - before[r].epoch == 1 && now.arrived == 0 &&
                           now.rounds - before[r].rounds == rounds_of(team, c) && now.failed == 0 &&
                           now.done - before[r].done == place_of(team, c, r).grid &&
-                          slots_are_empty(team, r);
+                          team_slots_are_empty(team, r);
 
         if (!right)
             printf("# rank %d, %zu bytes: %u rounds and not %u, epoch %u after %u, failed %u\n", r,
@@ -264,7 +250,7 @@ static void test_after_a_failure(void)
     TAP_EQ("it leaves no block behind", team_state(&team, 0).arrived, 0);
     TAP_EQ("it counts its blocks", team_state(&team, 0).done - state.done,
            place_of(&team, &c, 0).grid);
-    tap_ok(slots_are_empty(&team, 1), "it sends nothing");
+    tap_ok(team_slots_are_empty(&team, 1), "it sends nothing");
     tap_ok(output_is_untouched(&team, &c, 0), "it writes nothing");
     team_close(&team);
 }

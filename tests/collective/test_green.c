@@ -187,9 +187,7 @@ static void run_captured(struct harness_team *team, int rank, void *arg)
     host_must_cuda(sw_drv.cuStreamBeginCapture(m.stream, CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
     host_must(call(&m, SYMWIN_ALGO_AUTO, 0, m.stream), "a captured call");
     host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, 0, m.stream), "a captured push");
-    host_must_cuda(sw_drv.cuStreamEndCapture(m.stream, &graph), "cuStreamEndCapture");
-    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
-    host_must(sw_graph_upload(exec, m.stream), "upload");
+    exec = host_end_capture(m.stream, &graph);
     harness_barrier(team);
     host_must_cuda(sw_drv.cuGraphLaunch(exec, m.stream), "cuGraphLaunch");
     check(&m, "captured", m.stream);

@@ -198,29 +198,6 @@ static void begin(CUstream stream)
     host_must_cuda(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
 }
 
-static CUgraphExec end(CUstream stream)
-{
-    CUgraphExec exec = NULL;
-    CUgraph graph = NULL;
-
-    host_must_cuda(sw_drv.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
-    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
-    host_must(sw_graph_upload(exec, stream), "upload");
-    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
-    return exec;
-}
-
-/* Makes `to` wait for `from`, and join its capture. */
-static void follow(CUstream from, CUstream to)
-{
-    CUevent event = NULL;
-
-    host_must_cuda(sw_drv.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    host_must_cuda(sw_drv.cuEventRecord(event, from), "cuEventRecord");
-    host_must_cuda(sw_drv.cuStreamWaitEvent(to, event, 0), "cuStreamWaitEvent");
-    host_must_cuda(sw_drv.cuEventDestroy(event), "cuEventDestroy");
-}
-
 static void wait_a_while(void *unused)
 {
     const struct timespec a_while = {.tv_nsec = 20 * 1000000};
@@ -245,17 +222,17 @@ static void run_captures(struct harness_team *team, int rank, void *arg)
     fill(&m, m.data[1], 1);
     fill(&m, m.data[2], 3);
     begin(m.streams[0]);
-    follow(m.streams[0], m.streams[1]);
+    host_follow(m.streams[0], m.streams[1]);
     host_must_cuda(sw_drv.cuLaunchHostFunc(m.streams[rank], wait_a_while, NULL), "hold up a call");
     host_must(call(&m, m.data[0], m.streams[0]), "the first call of a capture");
     for (i = 0; i < others; i++) {
         begin(m.streams[2]);
         host_must(call(&m, m.data[1], m.streams[2]), "a call of another");
-        other[i] = end(m.streams[2]);
+        other[i] = host_end_capture(m.streams[2], NULL);
     }
     host_must(call(&m, m.data[2], m.streams[1]), "the second call of the first");
-    follow(m.streams[1], m.streams[0]);
-    first = end(m.streams[0]);
+    host_follow(m.streams[1], m.streams[0]);
+    first = host_end_capture(m.streams[0], NULL);
     harness_barrier(team);
     for (i = 0; i < 2; i++)
         host_must_cuda(sw_drv.cuGraphLaunch(first, m.streams[0]), "cuGraphLaunch");

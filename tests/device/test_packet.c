@@ -166,9 +166,7 @@ static void graphs(struct harness_team *team, int rank, void *arg)
     host_must_cuda(sw_drv.cuStreamBeginCapture(m.stream, CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
     member_launch_only(&m, "packet_swap", 3, 64, 0, &args);
     member_launch_only(&m, "packet_swap", 2, 32, 0, &args);
-    host_must_cuda(sw_drv.cuStreamEndCapture(m.stream, &graph), "end");
-    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "instantiate");
-    host_must(sw_graph_upload(exec, m.stream), "upload");
+    exec = host_end_capture(m.stream, &graph);
     for (i = 0; i < REPLAYS; i++)
         host_must_cuda(sw_drv.cuGraphLaunch(exec, m.stream), "launch");
     host_must(symwin_stream_synchronize(m.device, m.stream), "synchronize");

@@ -1,6 +1,7 @@
-# Whole files and free ports, for tests in Perl.
+# Whole files, free ports and programs on the emulated driver, for tests in Perl.
 use strict;
 use warnings;
+use File::Temp qw(tempdir);
 use IO::Socket::INET;
 use Test::More;
 
@@ -17,6 +18,16 @@ sub spew {
     open my $file, '>', $path or BAIL_OUT("$path: $!");
     print $file $text;
     close $file or BAIL_OUT("$path: $!");
+}
+
+# Runs a command on the emulated driver, with an environment and a limit in seconds. Returns the
+# exit status, stdout and stderr.
+my $scratch;
+sub emulated {
+    my ($environment, $command, $limit) = @_;
+    $scratch //= tempdir(CLEANUP => 1);
+    my $output = `env SYMWIN_DRIVER=emu $environment timeout $limit $command 2>$scratch/stderr`;
+    return ($? >> 8, $output, slurp("$scratch/stderr"));
 }
 
 # A TCP port that nobody uses.

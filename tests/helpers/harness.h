@@ -424,6 +424,36 @@ HARNESS_UNUSED void host_raw_free(struct host_raw *raw)
     raw->ptr = 0;
 }
 
+/* ---- streams and graphs ---- */
+
+/* Makes `to` wait for `from`, and join its capture. */
+HARNESS_UNUSED void host_follow(CUstream from, CUstream to)
+{
+    CUevent event = NULL;
+
+    host_must_cuda(sw_drv.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    host_must_cuda(sw_drv.cuEventRecord(event, from), "cuEventRecord");
+    host_must_cuda(sw_drv.cuStreamWaitEvent(to, event, 0), "cuStreamWaitEvent");
+    host_must_cuda(sw_drv.cuEventDestroy(event), "cuEventDestroy");
+}
+
+/* Ends a capture; its graph, ready to be launched. graph: where to put it too; NULL: destroys it.
+ */
+HARNESS_UNUSED CUgraphExec host_end_capture(CUstream stream, CUgraph *graph)
+{
+    CUgraphExec exec = NULL;
+    CUgraph made = NULL;
+
+    host_must_cuda(sw_drv.cuStreamEndCapture(stream, &made), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, made, 0), "cuGraphInstantiate");
+    host_must(sw_graph_upload(exec, stream), "sw_graph_upload");
+    if (graph != NULL)
+        *graph = made;
+    else
+        host_must_cuda(sw_drv.cuGraphDestroy(made), "cuGraphDestroy");
+    return exec;
+}
+
 /* ---- time, random numbers, files ---- */
 
 HARNESS_UNUSED int64_t host_now_ms(void)

@@ -211,21 +211,6 @@ static void test_chain(struct team *team, symwin_algo window_algo)
     free(got);
 }
 
-/* Between calls all receive slots are empty. */
-static int slots_are_empty(const struct team *team, int rank)
-{
-    const size_t begin = SW_STATE_SLOTS(team->nranks);
-    const size_t bytes = SW_STATE_CHANNELS(team->nranks, team->slot_bytes) - begin;
-    unsigned char *slots = job_alloc(bytes);
-    size_t i;
-
-    team_read(team, rank, begin, slots, bytes);
-    for (i = 0; i < bytes && slots[i] == 0; i++)
-        ;
-    free(slots);
-    return i == bytes;
-}
-
 /* Finish words end calls over windows; none of them may grow 2^32 calls old. */
 static int finish_words_are_fresh(const struct team *team, int rank)
 {
@@ -266,7 +251,7 @@ static void test_rounds_and_wrap(const struct kernel_cases *cases)
 
     ok = run_tiny(&team, 40);
     for (r = 0; r < team.nranks; r++)
-        ok = slots_are_empty(&team, r) && finish_words_are_fresh(&team, r) && ok;
+        ok = team_slots_are_empty(&team, r) && finish_words_are_fresh(&team, r) && ok;
     tap_ok(ok, "slots are empty afterwards, and no finish word grows old");
 
     /* When the counters wrap, the numbers of the calls above are used again. Finish words that were
@@ -276,7 +261,7 @@ static void test_rounds_and_wrap(const struct kernel_cases *cases)
         ok = run_in_flight(&team, (uint32_t)pass * 91 + 5, 60) && ok;
     tap_ok(ok, "counters wrap");
     for (r = 0; r < team.nranks; r++)
-        ok = team_state(&team, r).rounds < 1u << 31 && slots_are_empty(&team, r) && ok;
+        ok = team_state(&team, r).rounds < 1u << 31 && team_slots_are_empty(&team, r) && ok;
     TAP_EQ("the epoch wrapped", team_state(&team, 0).epoch, epoch + 240);
     tap_ok(ok, "the rounds wrapped, and slots are empty");
     team_close(&team);

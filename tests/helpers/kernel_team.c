@@ -180,6 +180,20 @@ void team_read(const struct team *team, int rank, size_t offset, void *data, siz
         must(sw_drv.cuMemcpyDtoH(data, address_of(team, rank, offset), bytes), "read", rank);
 }
 
+int team_slots_are_empty(const struct team *team, int rank)
+{
+    const size_t begin = SW_STATE_SLOTS(team->nranks);
+    const size_t bytes = SW_STATE_CHANNELS(team->nranks, team->slot_bytes) - begin;
+    unsigned char *slots = job_alloc(bytes);
+    size_t i;
+
+    team_read(team, rank, begin, slots, bytes);
+    for (i = 0; i < bytes && slots[i] == 0; i++)
+        ;
+    free(slots);
+    return i == bytes;
+}
+
 void team_write(const struct team *team, int rank, size_t offset, const void *data, size_t bytes)
 {
     make_current(team, rank);

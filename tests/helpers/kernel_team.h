@@ -68,6 +68,8 @@ int team_has_kernel(const struct team *team, symwin_algo algo, symwin_type type,
 
 /* Copies from and to the segment of `rank`. */
 void team_read(const struct team *team, int rank, size_t offset, void *data, size_t bytes);
+/* Whether all receive slots of a rank are empty, as they are between calls. */
+int team_slots_are_empty(const struct team *team, int rank);
 void team_write(const struct team *team, int rank, size_t offset, const void *data, size_t bytes);
 
 struct sw_comm_state team_state(const struct team *team, int rank);

@@ -231,37 +231,20 @@ static void make_call(struct member *m, int i)
     pthread_join(thread, NULL);
 }
 
-/* Makes `to` wait for `from`, and join its capture. */
-static void follow(CUstream from, CUstream to)
-{
-    CUevent event = NULL;
-
-    host_must_cuda(sw_drv.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    host_must_cuda(sw_drv.cuEventRecord(event, from), "cuEventRecord");
-    host_must_cuda(sw_drv.cuStreamWaitEvent(to, event, 0), "cuStreamWaitEvent");
-    host_must_cuda(sw_drv.cuEventDestroy(event), "cuEventDestroy");
-}
-
 /* A graph with a call of each of the communicators `first` to `last`. */
 static CUgraphExec capture(const struct member *m, int first, int last)
 {
-    CUgraphExec exec = NULL;
-    CUgraph graph = NULL;
     int i;
 
     host_must_cuda(sw_drv.cuStreamBeginCapture(m->streams[first], CU_STREAM_CAPTURE_MODE_RELAXED),
                    "begin");
     for (i = first + 1; i <= last; i++)
-        follow(m->streams[first], m->streams[i]);
+        host_follow(m->streams[first], m->streams[i]);
     for (i = first; i <= last; i++)
         host_must(call(m, i, m->streams[i]), "a captured call");
     for (i = first + 1; i <= last; i++)
-        follow(m->streams[i], m->streams[first]);
-    host_must_cuda(sw_drv.cuStreamEndCapture(m->streams[first], &graph), "cuStreamEndCapture");
-    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
-    host_must(sw_graph_upload(exec, m->streams[first]), "upload");
-    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
-    return exec;
+        host_follow(m->streams[i], m->streams[first]);
+    return host_end_capture(m->streams[first], NULL);
 }
 
 static symwin_status finish(const struct member *m)

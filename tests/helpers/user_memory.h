@@ -159,17 +159,12 @@ HARNESS_UNUSED symwin_status reduce_in_windows(const struct member *m, const voi
 
 HARNESS_UNUSED CUgraphExec capture(struct member *m, void *in, void *out, CUgraph *graph)
 {
-    CUgraphExec exec = NULL;
-
     /* Thread-local: a capture of another rank must not disturb the instantiation here. */
     host_must_cuda(sw_drv.cuStreamBeginCapture(m->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
     host_must(reduce(m, in, out), "a captured call");
     host_must(reduce(m, in, out), "a captured call");
-    host_must_cuda(sw_drv.cuStreamEndCapture(m->stream, graph), "cuStreamEndCapture");
-    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, *graph, 0), "instantiate");
-    host_must(sw_graph_upload(exec, m->stream), "upload");
-    return exec;
+    return host_end_capture(m->stream, graph);
 }
 
 HARNESS_UNUSED void replay(struct member *m, const char *name, CUgraphExec exec, void *in,

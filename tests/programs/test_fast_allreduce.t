@@ -21,9 +21,7 @@ my $type = qr/\d lengths, 45 calls of each/;
 # Takes an environment, then arguments. Returns the exit status, stdout and stderr.
 sub example {
     my ($environment, $arguments) = @_;
-    my $output =
-      `env SYMWIN_DRIVER=emu $environment timeout $limit $example $arguments 2>$scratch/stderr`;
-    return ($? >> 8, $output, slurp("$scratch/stderr"));
+    return emulated($environment, "$example $arguments", $limit);
 }
 
 sub verified {

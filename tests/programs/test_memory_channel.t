@@ -3,22 +3,18 @@
 # and grids, and its errors for bad input.
 use strict;
 use warnings;
-use File::Temp qw(tempdir);
 use Test::More;
 
 require './tests/helpers/files.pl';
 
 my $build   = $ENV{SYMWIN_BUILD} || 'build';
 my $example = "$build/memory_channel";
-my $scratch = tempdir(CLEANUP => 1);
 my $sanitized = slurp("$build/flags") =~ /-fsanitize/;
 
 # Takes an environment, then arguments. Returns the exit status, stdout and stderr.
 sub example {
     my ($environment, $arguments) = @_;
-    my $output =
-      `env SYMWIN_DRIVER=emu $environment timeout 100 $example $arguments 2>$scratch/stderr`;
-    return ($? >> 8, $output, slurp("$scratch/stderr"));
+    return emulated($environment, "$example $arguments", 100);
 }
 
 my $number = qr/\d+(?:\.\d+)?(?:e[-+]\d+)?/;

@@ -25,9 +25,7 @@ my $threads = $flags =~ /-fsanitize=thread/;
 # Takes an environment, then arguments. Returns the exit status, stdout and stderr.
 sub perf {
     my ($environment, $arguments) = @_;
-    my $output =
-      `env SYMWIN_DRIVER=emu $environment timeout 60 $perf $arguments 2>$folder/stderr`;
-    return ($? >> 8, $output, slurp("$folder/stderr"));
+    return emulated($environment, "$perf $arguments", 60);
 }
 
 # The rows of the table, as lists of columns. Links have no type and no operation.

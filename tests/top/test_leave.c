@@ -148,9 +148,7 @@ static void replay(struct rank *r)
     host_must_cuda(sw_drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
     host_must(reduce(r), "a captured call");
-    host_must_cuda(sw_drv.cuStreamEndCapture(r->stream, &graph), "cuStreamEndCapture");
-    host_must_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
-    host_must(sw_graph_upload(exec, r->stream), "sw_graph_upload");
+    exec = host_end_capture(r->stream, &graph);
     host_must_cuda(sw_drv.cuGraphLaunch(exec, r->stream), "cuGraphLaunch");
     finish(r);
     must_be(r->comm->report->code == SW_KERNEL_OK, "a replay of all ranks", r->rank);
