@@ -53,30 +53,39 @@ static void test_occupancy()
            CUDA_ERROR_INVALID_VALUE);
 }
 
+enum { NO, A_NULL, RIGHT };
+
+static const struct {
+    const char *name;
+    unsigned blocks, x, y; /* threads of a block */
+    int params;            /* NO, or a NULL in them, or RIGHT */
+    int has_extra, has_function;
+    CUresult want;
+} refusals[] = {
+    {"grid of 0", 0, 32, 1, RIGHT, 0, 1, CUDA_ERROR_INVALID_VALUE},
+    {"block of 0", 1, 32, 0, RIGHT, 0, 1, CUDA_ERROR_INVALID_VALUE},
+    {"1025 threads", 1, 1025, 1, RIGHT, 0, 1, CUDA_ERROR_INVALID_VALUE},
+    {"32 * 33 threads", 1, 32, 33, RIGHT, 0, 1, CUDA_ERROR_INVALID_VALUE},
+    {"no params", 1, 32, 1, NO, 0, 1, CUDA_ERROR_INVALID_VALUE},
+    {"a NULL param", 1, 32, 1, A_NULL, 0, 1, CUDA_ERROR_INVALID_VALUE},
+    {"extra", 1, 32, 1, RIGHT, 1, 1, CUDA_ERROR_INVALID_VALUE},
+    {"no function", 1, 32, 1, RIGHT, 0, 0, CUDA_ERROR_INVALID_HANDLE},
+};
+
 static void test_launch_arguments()
 {
     words args = {};
     void *params[] = {&args}, *no_params[] = {NULL};
+    void **const given[] = {NULL, no_params, params};
     CUfunction f = NULL;
     CUstream other = NULL;
 
     (void)sw_emu_cuKernelGetFunction(&f, kernel_of("tree"));
-    TAP_EQ("grid of 0", sw_emu_cuLaunchKernel(f, 0, 1, 1, 32, 1, 1, 0, NULL, params, NULL),
-           CUDA_ERROR_INVALID_VALUE);
-    TAP_EQ("block of 0", sw_emu_cuLaunchKernel(f, 1, 1, 1, 32, 0, 1, 0, NULL, params, NULL),
-           CUDA_ERROR_INVALID_VALUE);
-    TAP_EQ("1025 threads", sw_emu_cuLaunchKernel(f, 1, 1, 1, 1025, 1, 1, 0, NULL, params, NULL),
-           CUDA_ERROR_INVALID_VALUE);
-    TAP_EQ("32 * 33 threads", sw_emu_cuLaunchKernel(f, 1, 1, 1, 32, 33, 1, 0, NULL, params, NULL),
-           CUDA_ERROR_INVALID_VALUE);
-    TAP_EQ("no params", sw_emu_cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL),
-           CUDA_ERROR_INVALID_VALUE);
-    TAP_EQ("a NULL param", sw_emu_cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, NULL, no_params, NULL),
-           CUDA_ERROR_INVALID_VALUE);
-    TAP_EQ("extra", sw_emu_cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, NULL, params, no_params),
-           CUDA_ERROR_INVALID_VALUE);
-    TAP_EQ("no function", sw_emu_cuLaunchKernel(NULL, 1, 1, 1, 32, 1, 1, 0, NULL, params, NULL),
-           CUDA_ERROR_INVALID_HANDLE);
+    for (const auto &r : refusals)
+        TAP_EQ(r.name,
+               sw_emu_cuLaunchKernel(r.has_function ? f : NULL, r.blocks, 1, 1, r.x, r.y, 1, 0,
+                                     NULL, given[r.params], r.has_extra ? no_params : NULL),
+               r.want);
     use_device(1);
     (void)sw_emu_cuStreamCreate(&other, CU_STREAM_NON_BLOCKING);
     TAP_EQ("a function of another context",
