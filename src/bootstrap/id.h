@@ -95,6 +95,16 @@ void sw_claims_forked(void);
 
 /* ---- names ---- */
 
+/* The number among all ranks of a host's rank-th rank. */
+static inline int sw_rank_of_host(const struct sw_frame_table *table, int host, int rank)
+{
+    int r = 0;
+
+    while (r < table->nranks - 1 && (table->locations[r].host != host || rank-- > 0))
+        r++;
+    return r;
+}
+
 /* Fills `out` with random bytes. Any thread. */
 symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call);
 

@@ -153,13 +153,7 @@ static void rendezvous_fail(struct rendezvous *m, symwin_status status)
 
 int sw_rendezvous_number(const struct rendezvous *m, int rank)
 {
-    int r = 0;
-
-    if (m->table == NULL)
-        return rank;
-    while (r < m->table->nranks - 1 && (m->table->locations[r].host != m->host || rank-- > 0))
-        r++;
-    return r;
+    return m->table == NULL ? rank : sw_rank_of_host(m->table, m->host, rank);
 }
 
 symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_status status)
