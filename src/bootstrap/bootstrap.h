@@ -70,9 +70,6 @@ symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split 
  * of the communicator's splits are derived from it. */
 void sw_bootstrap_key(const symwin_unique_id *id, unsigned char key[SW_KEY_BYTES]);
 
-/* Leaves the group; its last rank here frees it and its address range. In control/group.c. */
-void sw_bootstrap_leave(struct sw_group *group, int rank);
-
 /* ---- id_file.c: folders for short-lived files ---- */
 
 /* Sets `name` to "<folder><tail>", where the folder is TMPDIR, XDG_RUNTIME_DIR or /tmp for `which`

@@ -109,7 +109,7 @@ static void remember_abandoned(struct sw_process_join *own, symwin_status status
 static void leave_for(struct sw_group *group, int rank, symwin_status status)
 {
     sw_exchange_fail(group->exchange, status, rank);
-    sw_bootstrap_leave(group, rank);
+    sw_group_leave(group, rank);
 }
 
 struct sw_process_join *sw_process_join_new(const struct sw_id *id, int rank)
