@@ -31,6 +31,11 @@ symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call)
                : sw_fail(SYMWIN_DENIED, "%s: getrandom failed: %s", for_call, strerror(errno));
 }
 
+static void forget(void)
+{
+    process.named = 0; /* a forked child gets a name of its own */
+}
+
 symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
 {
     if (!process.named) {
@@ -38,7 +43,7 @@ symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
 
         if (status != SYMWIN_OK)
             return status;
-        sw_fork_register(sw_bootstrap_forget);
+        sw_fork_register(forget);
         process.named = 1;
     }
     memcpy(name, process.name, SW_NAME_BYTES);
@@ -193,9 +198,4 @@ void sw_bootstrap_key(const symwin_unique_id *unique, unsigned char key[SW_KEY_B
     memcpy(&id, unique, sizeof id);
     sw_hmac(id.secret, parts, 1, key);
     sw_wipe(&id, sizeof id);
-}
-
-void sw_id_forked(void)
-{
-    process.named = 0;
 }

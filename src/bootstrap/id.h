@@ -46,11 +46,6 @@ symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, c
 
 void sw_id_blank(struct sw_id *id); /* valid, but without creator or secret */
 int sw_id_is_valid(const struct sw_id *id);
-void sw_id_forked(void);
-
-/* In a forked child: forgets all state of bootstrap, which is the parent's. A file passes it to
- * sw_fork_register() before it has such state. */
-void sw_bootstrap_forget(void);
 
 /* Converts the address and port of an id to a socket address and returns its length;
  * sw_id_set_address() is the inverse, without the port. Bytes 4 to 7 of an IPv6 link-local address
@@ -91,7 +86,7 @@ void sw_claim_free(struct sw_claim *claim);
 void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id);
 void sw_claim_drop(const struct sw_id *id);          /* no effect without a claim */
 int sw_claim_disputed(const char *file, int nranks); /* a rank claimed twice; -1: none */
-void sw_claims_forked(void);
+void sw_claims_forked(void);                         /* in a forked child: forgets all */
 
 /* ---- names ---- */
 

@@ -363,11 +363,3 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     sw_poll_settle();
     return status;
 }
-
-void sw_bootstrap_forget(void)
-{
-    sw_process_join_forked();
-    sw_claims_forked();
-    sw_id_forked();
-    sw_rendezvous_forked();
-}

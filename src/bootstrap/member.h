@@ -61,7 +61,7 @@ symwin_status sw_host_join_prepare(struct sw_member *local, struct sw_id *id);
  * failure. Never SYMWIN_OK. */
 symwin_status sw_host_join_failed(struct sw_member *all, symwin_status status);
 
-/* ---- process_join.c: without the poll lock, except the last ---- */
+/* ---- process_join.c: without the poll lock ---- */
 
 /* For a rank that is about to join; `rank` is its number among all ranks. Allocates what each
  * outcome needs, so that no outcome fails to be reported. One of the next four calls frees it.
@@ -81,7 +81,5 @@ symwin_status sw_process_join_await(struct sw_process_join *own, int64_t deadlin
 /* A rank that failed before it could wait: if the process gets a group, this rank leaves it, and
  * the other ranks of the communicator fail with `status`. */
 void sw_process_join_abandon(struct sw_process_join *own, symwin_status status, int64_t deadline);
-
-void sw_process_join_forked(void); /* under the lock, in a forked child: forgets all */
 
 #endif

@@ -22,6 +22,13 @@ static const char split_call[] = "symwin_comm_split";
 
 /* ---- creation and release ---- */
 
+/* In a forked child: claims and rendezvous are the parent's. */
+static void forget(void)
+{
+    sw_claims_forked();
+    sw_rendezvous_forked();
+}
+
 symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
                          const char *for_call)
 {
@@ -30,6 +37,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
 
     if (options == NULL)
         options = &none;
+    sw_fork_register(forget);
     sw_id_blank(id);
     sw_host_name(id->host);
     if (options->secret != NULL)
@@ -183,6 +191,7 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
     struct sw_claim *claim = NULL;
     unsigned turn = 0;
 
+    sw_fork_register(forget);
     sw_machine_name(host);
     sw_id_tail(job, 3, tail);
     status = sw_id_file(tail, env_call, name);
