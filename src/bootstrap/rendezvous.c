@@ -24,7 +24,6 @@
 #include "src/bootstrap/rendezvous.h"
 
 enum {
-    TELL_MS = 5000,
     HOST_MS = 2000, /* for another host's report on which of its ranks is late */
     MOST_PAST = 64  /* outcomes that are remembered */
 };
@@ -149,47 +148,6 @@ static void rendezvous_fail(struct rendezvous *m, symwin_status status)
     m->status = status;
     snprintf(m->text, sizeof m->text, "%s", symwin_last_error());
     rendezvous_end(m);
-}
-
-int sw_rendezvous_number(const struct rendezvous *m, int rank)
-{
-    return m->table == NULL ? rank : sw_rank_of_host(m->table, m->host, rank);
-}
-
-symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_status status)
-{
-    m->culprit = sw_rendezvous_number(m, rank);
-    return status;
-}
-
-symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
-{
-    int r;
-
-    if (m->table != NULL)
-        sw_rendezvous_culprit(m, 0, status); /* the creator of a host-local one is rank 0 of it */
-    for (r = m->nranks - 1; r >= 0 && m->slots != NULL; r--)
-        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
-            sw_rendezvous_culprit(m, r, status);
-    return sw_fail_in(status, call, "the process that made the id: ");
-}
-
-symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
-                                 enum sw_frame_type type, int fd)
-{
-    const int64_t longest = sw_now_ms() + TELL_MS;
-    int error;
-
-    sw_frame_seal(frame, type);
-    error = sw_connection_send(&m->slots[rank].accepted->connection, frame, fd,
-                               longest < m->timer.deadline ? longest : m->timer.deadline);
-    if (error == 0)
-        return SYMWIN_OK;
-    if (!sw_frame_is_theirs(error))
-        return sw_rendezvous_own(m, sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
-    sw_fail(SYMWIN_PEER_LOST, "%s: rank %d joined, but cannot be reached any more: %s", call,
-            sw_rendezvous_number(m, rank), strerror(error));
-    return sw_rendezvous_culprit(m, rank, error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST);
 }
 
 static int first_absent(const struct rendezvous *m)
@@ -411,6 +369,21 @@ static void go(struct rendezvous *m)
     rendezvous_end(m);
 }
 
+/* Another host may have ended the group's exchange. Not all ranks here may have the group yet. */
+static void group_ended(const struct sw_group *group)
+{
+    struct rendezvous *m = the_rendezvous.rendezvous_list;
+    symwin_status status;
+
+    while (m != NULL && m->group != group)
+        m = m->next;
+    if (m == NULL || !sw_exchange_is_decided(group->exchange))
+        return;
+    sw_exchange_outcome(group->exchange, &status, &m->culprit);
+    sw_exchange_status(group->exchange, call);
+    rendezvous_fail(m, status);
+}
+
 /* The first rank that joins sets nranks. */
 static symwin_status open_slots(struct rendezvous *m, int nranks)
 {
@@ -517,6 +490,8 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
     status = check_claims(m);
     if (status == SYMWIN_OK)
         status = sw_rendezvous_hand_out(m);
+    if (status == SYMWIN_OK && m->group != NULL)
+        m->group->on_far_end = group_ended;
     if (status != SYMWIN_OK)
         rendezvous_fail(m, status);
     else if (m->unready == 0)
@@ -592,20 +567,6 @@ void sw_rendezvous_lost(struct sw_accepted *accepted)
     sw_fail(SYMWIN_PEER_LOST, "%s: the process of rank %d ended before all ranks had joined", call,
             sw_rendezvous_number(m, accepted->rank));
     rendezvous_fail(m, sw_rendezvous_culprit(m, accepted->rank, SYMWIN_PEER_LOST));
-}
-
-void sw_rendezvous_ended(const struct sw_group *group)
-{
-    struct rendezvous *m = the_rendezvous.rendezvous_list;
-    symwin_status status;
-
-    while (m != NULL && m->group != group)
-        m = m->next;
-    if (m == NULL || !sw_exchange_is_decided(group->exchange))
-        return;
-    sw_exchange_outcome(group->exchange, &status, &m->culprit);
-    sw_exchange_status(group->exchange, call);
-    rendezvous_fail(m, status);
 }
 
 void sw_rendezvous_failed(struct rendezvous *rendezvous, symwin_status status)

@@ -50,6 +50,8 @@ struct rendezvous {
     struct sw_poll_watch link;       /* of `connection`, until it is handed out */
 };
 
+/* ---- hand_out.c ---- */
+
 /* The number of a rank among all ranks, for texts. */
 int sw_rendezvous_number(const struct rendezvous *m, int rank);
 
@@ -64,7 +66,7 @@ symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status);
 symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
                                  enum sw_frame_type type, int fd);
 
-/* hand_out.c: sends every process what it needs and creates the group of this one. From then on the
+/* Sends every process what it needs and creates the group of this one. From then on the
  * ranks with `awaited` must send READY. */
 symwin_status sw_rendezvous_hand_out(struct rendezvous *m);
 
@@ -125,7 +127,7 @@ void sw_listener_forked(void);
 symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
                                   const char *call);
 
-/* ---- what listener.c calls in rendezvous.c; control calls sw_rendezvous_ended() ---- */
+/* ---- what listener.c calls in rendezvous.c ---- */
 
 struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES]);
 
@@ -134,9 +136,6 @@ symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int
                                     const unsigned char **secret);
 const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous);
 void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join);
-
-/* Another host may have ended the group's exchange. Not all ranks here may have the group yet. */
-void sw_rendezvous_ended(const struct sw_group *group);
 
 /* This process has failed; the last error says how. */
 void sw_rendezvous_failed(struct rendezvous *rendezvous, symwin_status status);
