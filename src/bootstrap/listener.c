@@ -51,7 +51,9 @@ static struct {
     char folder[sizeof((struct sw_id *)NULL)->folder];
     struct port ports[MOST_PORTS]; /* the first `count` are open */
     int count;
-    int64_t linger; /* the sockets stay open until then */
+    int users;      /* rendezvous that are open */
+    int64_t linger; /* without users, the sockets stay open until then */
+    const struct sw_listener_events *events;
 } listener = {.local = {.fd = -1}};
 
 static void accept_one(struct sw_poll_watch *watch, short events);
@@ -93,7 +95,7 @@ static void watch_close(struct sw_poll_watch *watch)
     watch->fd = -1;
 }
 
-static void listener_close(void)
+static void close_sockets(void)
 {
     folder_remove();
     while (listener.accepted_list != NULL) /* unauthenticated: no rendezvous is open */
@@ -103,21 +105,28 @@ static void listener_close(void)
         watch_close(&listener.ports[--listener.count].watch);
 }
 
-void sw_listener_rest(int linger)
+/* Closes the sockets if no rendezvous is open and the time to linger is over. */
+static void rest(void)
 {
     struct sw_poll_watch *open = listener.local.fd >= 0 ? &listener.local
                                                         : &listener.ports[0].watch;
 
-    if (linger)
-        listener.linger = sw_now_ms() + LINGER_MS;
-    if (sw_rendezvous_expects() || (listener.local.fd < 0 && listener.count == 0))
+    if (listener.users > 0 || (listener.local.fd < 0 && listener.count == 0))
         return;
     if (sw_now_ms() >= listener.linger) {
-        listener_close();
+        close_sockets();
     } else {
         open->deadline = listener.linger;
         sw_poll_changed();
     }
+}
+
+void sw_listener_close(int linger)
+{
+    listener.users--;
+    if (linger)
+        listener.linger = sw_now_ms() + LINGER_MS;
+    rest();
 }
 
 static symwin_status watch_open(struct sw_poll_watch *watch, int fd)
@@ -295,17 +304,20 @@ static symwin_status tcp_open(struct sw_id *id)
                    call, text, ntohs(id->port), strerror(error));
 }
 
-symwin_status sw_listener_open(struct sw_id *id)
+symwin_status sw_listener_open(struct sw_id *id, const struct sw_listener_events *events)
 {
     symwin_status status = local_open();
 
     if (status == SYMWIN_OK && id->family != 0)
         status = tcp_open(id);
-    if (status != SYMWIN_OK)
-        sw_listener_rest(0);
-    else
-        memcpy(id->folder, listener.folder, sizeof id->folder);
-    return status;
+    if (status != SYMWIN_OK) {
+        rest();
+        return status;
+    }
+    memcpy(id->folder, listener.folder, sizeof id->folder);
+    listener.events = events;
+    listener.users++;
+    return SYMWIN_OK;
 }
 
 /* ---- accepted connections ---- */
@@ -378,9 +390,8 @@ static void receive_hello(struct sw_accepted *v, const union sw_frame *in)
     int culprit;
 
     v->hello = in->hello;
-    v->rendezvous = sw_rendezvous_named(v->hello.name);
-    if (v->rendezvous == NULL) {
-        status = sw_rendezvous_why_not(v->hello.name, &culprit, &secret);
+    status = listener.events->find(v->hello.name, &v->rendezvous, &culprit, &secret);
+    if (status != SYMWIN_OK) {
         snprintf(text, sizeof text, "%s", symwin_last_error());
         /* Over TCP the client ignores a refusal without proof. */
         if (v->connection.stream && secret != NULL && challenge(v, secret) == SYMWIN_PEER_LOST)
@@ -389,11 +400,11 @@ static void receive_hello(struct sw_accepted *v, const union sw_frame *in)
             sw_listener_refuse(v, status, culprit, text);
         return;
     }
-    status = challenge(v, sw_rendezvous_secret(v->rendezvous));
+    status = challenge(v, v->rendezvous->id.secret);
     if (status == SYMWIN_PEER_LOST)
         sw_listener_drop(v);
     else if (status != SYMWIN_OK)
-        sw_rendezvous_failed(v->rendezvous, status); /* no rank of another process can join */
+        listener.events->failed(v->rendezvous, status); /* no rank of another process can join */
 }
 
 /* Whether the client has the pid that it claims, if both processes see the same pids. */
@@ -430,7 +441,7 @@ static void redirect_to_local(struct sw_accepted *v)
 
 static void receive_join(struct sw_accepted *v, const union sw_frame *in)
 {
-    const unsigned char *secret = sw_rendezvous_secret(v->rendezvous);
+    const unsigned char *secret = v->rendezvous->id.secret;
     unsigned char proof[SW_DIGEST_BYTES];
 
     sw_frame_prove_rank(secret, &v->hello, &v->challenge, &in->join, proof);
@@ -447,7 +458,7 @@ static void receive_join(struct sw_accepted *v, const union sw_frame *in)
     if (v->connection.stream && is_here(&in->join))
         redirect_to_local(v);
     else
-        sw_rendezvous_take_slot(v, &in->join);
+        listener.events->joined(v, &in->join);
 }
 
 static void accepted_ready(struct sw_poll_watch *watch, short events)
@@ -464,13 +475,13 @@ static void accepted_ready(struct sw_poll_watch *watch, short events)
     else if (error == 0 && !v->has_slot && v->rendezvous != NULL &&
              frame.header.type == SW_FRAME_JOIN)
         receive_join(v, &frame);
-    else if (error == 0 && v->has_slot && sw_rendezvous_ready(v, &frame))
-        return;
+    else if (error == 0 && v->has_slot)
+        listener.events->received(v, &frame);
     else if (v->rendezvous != NULL && error != 0 && !sw_frame_is_theirs(error))
-        sw_rendezvous_failed(v->rendezvous,
-                             sw_fail(SYMWIN_NO_MEMORY, "recvmsg: %s", strerror(error)));
+        listener.events->failed(v->rendezvous,
+                                sw_fail(SYMWIN_NO_MEMORY, "recvmsg: %s", strerror(error)));
     else if (v->has_slot)
-        sw_rendezvous_lost(v);
+        listener.events->received(v, NULL);
     else
         sw_listener_drop(v);
 }
@@ -556,7 +567,7 @@ static void accept_one(struct sw_poll_watch *watch, short events)
 
     if (events == 0) { /* PAUSE_MS or LINGER_MS is over */
         watch->events = POLLIN;
-        sw_listener_rest(0);
+        rest();
         return;
     }
     fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -571,8 +582,8 @@ static void accept_one(struct sw_poll_watch *watch, short events)
         drop_oldest_unauthenticated(too_few);
         return; /* a descriptor is free now */
     }
-    sw_rendezvous_no_room(error); /* first: it may set this watch's deadline, to linger */
-    watch->events = 0;            /* or the watch would be ready again at once */
+    listener.events->no_room(error); /* first: it may set this watch's deadline, to linger */
+    watch->events = 0;               /* or the watch would be ready again at once */
     watch->deadline = sw_now_ms() + PAUSE_MS;
     sw_poll_changed();
 }
@@ -585,4 +596,5 @@ void sw_listener_forked(void)
     listener.local = (struct sw_poll_watch){.fd = -1};
     listener.folder[0] = '\0';
     listener.count = 0;
+    listener.users = 0;
 }

@@ -103,14 +103,29 @@ struct sw_accepted {
     int rank;
 };
 
+/* What the listener tells those who open it. */
+struct sw_listener_events {
+    /* Finds the rendezvous of that name. A failure says why there is none. *secret: of the one that
+     * had the name; NULL: unknown. */
+    symwin_status (*find)(const unsigned char name[SW_NAME_BYTES], struct rendezvous **out,
+                          int *culprit, const unsigned char **secret);
+    /* A rank has proved that it knows the secret. */
+    void (*joined)(struct sw_accepted *accepted, const struct sw_frame_join *join);
+    /* A frame of a rank that has joined; NULL: its connection has ended. */
+    void (*received)(struct sw_accepted *accepted, const union sw_frame *frame);
+    /* This process has failed; the last error says how. */
+    void (*failed)(struct rendezvous *rendezvous, symwin_status status);
+    void (*no_room)(int error); /* accept() found no descriptor; `error` is its errno */
+};
+
 /* Opens what is not open yet: the local socket in a private folder, and a TCP socket if the id has
  * an address. Writes folder and port to the id. Having no folder is no failure: threads of this
  * process can join without it. */
-symwin_status sw_listener_open(struct sw_id *id);
+symwin_status sw_listener_open(struct sw_id *id, const struct sw_listener_events *events);
 
-/* Closes the sockets if no rendezvous is open. `linger`: a second later, so that late ranks of a
- * failed rendezvous learn why. */
-void sw_listener_rest(int linger);
+/* Once for each successful sw_listener_open(); the last one closes the sockets. `linger`: a second
+ * later, so that late ranks of a failed rendezvous learn why. */
+void sw_listener_close(int linger);
 
 /* Iterates over the accepted connections of a rendezvous; `last` NULL: the first. */
 struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
@@ -126,24 +141,5 @@ void sw_listener_forked(void);
  * lock is held this process does not notice the death of another. */
 symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
                                   const char *call);
-
-/* ---- what listener.c calls in rendezvous.c ---- */
-
-struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES]);
-
-/* Why no rendezvous has that name. *secret: of the one that had it; NULL: unknown. */
-symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
-                                    const unsigned char **secret);
-const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous);
-void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join);
-
-/* This process has failed; the last error says how. */
-void sw_rendezvous_failed(struct rendezvous *rendezvous, symwin_status status);
-
-/* A frame on a connection with a slot. 0: it was not expected. */
-int sw_rendezvous_ready(struct sw_accepted *accepted, const union sw_frame *frame);
-void sw_rendezvous_lost(struct sw_accepted *accepted); /* a connection with a slot has ended */
-void sw_rendezvous_no_room(int error); /* accept() found no descriptor; `error` is its errno */
-int sw_rendezvous_expects(void);       /* whether a rendezvous is open */
 
 #endif
