@@ -55,6 +55,12 @@ int sw_id_set_address(struct sw_id *id, const struct sockaddr_storage *address);
 uint32_t sw_id_interface(const struct sw_id *id);            /* 0: not link-local */
 void sw_id_set_interface(struct sw_id *id, uint32_t number); /* no effect if not link-local */
 
+/* Sets the id's address and port from a host name or number, or from the name of an interface
+ * unless `everywhere` is set. Without the lock: name resolution has no time limit, and while the
+ * lock is held this process does not notice the death of another. */
+symwin_status sw_id_resolve(const char *name, int port, int everywhere, struct sw_id *id,
+                            const char *call);
+
 /* Whether the creator of an id answers and still waits for ranks with it. Without the lock. */
 int sw_id_is_open(const struct sw_id *id, int64_t deadline);
 

@@ -5,11 +5,9 @@
  * id's secret is dropped and delays nobody: handshakes run concurrently, each with a deadline, and
  * the oldest unauthenticated connections are refused to make room for new ones.
  *
- * Under the poll lock, except sw_listener_resolve(). Handshakes run on the poll thread.
+ * Under the poll lock. Handshakes run on the poll thread.
  */
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -180,61 +178,6 @@ static symwin_status local_open(void)
         return SYMWIN_OK;
     }
     return watch_open(&listener.local, fd);
-}
-
-/* An address of the network interface of that name, not a link-local one. 0: none. */
-static int interface_address(const char *name, struct sockaddr_storage *out)
-{
-    struct ifaddrs *all = NULL, *i;
-    struct sw_id id = {.family = 0};
-    int found = 0;
-
-    if (getifaddrs(&all) != 0)
-        return 0;
-    for (i = all; i != NULL && !found; i = i->ifa_next) {
-        if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
-            continue;
-        memset(out, 0, sizeof *out);
-        if (i->ifa_addr->sa_family == AF_INET)
-            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in));
-        else if (i->ifa_addr->sa_family == AF_INET6)
-            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in6));
-        found = sw_id_set_address(&id, out) && sw_id_interface(&id) == 0;
-    }
-    freeifaddrs(all);
-    return found;
-}
-
-symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
-                                  const char *for_call)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    struct sockaddr_storage address;
-    int error;
-
-    if (everywhere && if_nametoindex(name) != 0)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: \"%s\" names an interface, which differs from host to host: set "
-                       "MASTER_ADDR or SYMWIN_ADDR to an address of rank 0's host",
-                       for_call, name);
-    if (everywhere || !interface_address(name, &address)) {
-        error = getaddrinfo(name, NULL, &hints, &found);
-        if (error != 0)
-            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is not an address%s: %s", for_call, name,
-                           everywhere ? "" : " or an interface of this host", gai_strerror(error));
-        memcpy(&address, found->ai_addr, found->ai_addrlen);
-        freeaddrinfo(found);
-    }
-    id->port = htons((uint16_t)port);
-    if (!sw_id_set_address(id, &address))
-        return sw_fail(SYMWIN_INVALID, "%s: \"%s\" has no IP address", for_call, name);
-    /* Other hosts get the id unchanged, and would take the interface index as one of their own. */
-    if (!everywhere && sw_id_interface(id) != 0)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: \"%s\" is a link-local address, which is not valid on other hosts: "
-                       "set SYMWIN_ADDR to an address that all hosts reach",
-                       for_call, name);
-    return SYMWIN_OK;
 }
 
 /* Binds a socket to the id's address and port; writes the actual port to the id. 0, or an errno. */

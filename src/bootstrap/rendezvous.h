@@ -136,10 +136,4 @@ void sw_listener_refuse(struct sw_accepted *accepted, symwin_status status, int 
 void sw_listener_clear(void); /* refuses all without a slot: their descriptors are needed */
 void sw_listener_forked(void);
 
-/* Sets the id's address and port from a host name or number, or from the name of an interface
- * unless `everywhere` is set. Without the lock: name resolution has no time limit, and while the
- * lock is held this process does not notice the death of another. */
-symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
-                                  const char *call);
-
 #endif

@@ -45,8 +45,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     else
         status = sw_random_bytes(id->secret, sizeof id->secret, for_call);
     if (status == SYMWIN_OK && options->address != NULL)
-        status = sw_listener_resolve(options->address, options->port, options->everywhere, id,
-                                     for_call);
+        status = sw_id_resolve(options->address, options->port, options->everywhere, id, for_call);
     if (options->at != NULL && !sw_id_set_address(id, options->at))
         id->family = 0;
     if (status != SYMWIN_OK)
@@ -62,7 +61,7 @@ symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, c
 {
     sw_id_blank(id);
     memcpy(id->secret, options->secret, sizeof id->secret);
-    return sw_listener_resolve(options->address, options->port, 1, id, for_call);
+    return sw_id_resolve(options->address, options->port, 1, id, for_call);
 }
 
 /* Reads SYMWIN_PORT. 0: any port; the default. */

@@ -328,7 +328,7 @@ static void link_local(struct processes *p, int rank)
 
     (void)p;
     memset(&id, 0, sizeof id);
-    host_must(sw_listener_resolve("fe80::1%lo", 5, 1, &id, "test"), "sw_listener_resolve");
+    host_must(sw_id_resolve("fe80::1%lo", 5, 1, &id, "test"), "sw_id_resolve");
     must_be(inet_pton(AF_INET6, "fe80::1", want) == 1 &&
                 sw_id_address(&id, &storage) == sizeof address,
             "an address of version 6", rank);
@@ -345,7 +345,7 @@ static void link_local(struct processes *p, int rank)
     memcpy(&address, &storage, sizeof address);
     must_be(address.sin6_scope_id == 77 && memcmp(&address.sin6_addr, want, sizeof want) == 0,
             "another host's interface", rank);
-    host_must(sw_listener_resolve("fd00::1", 5, 1, &id, "test"), "sw_listener_resolve");
+    host_must(sw_id_resolve("fd00::1", 5, 1, &id, "test"), "sw_id_resolve");
     sw_id_set_interface(&id, 77);
     must_be(sw_id_interface(&id) == 0 && id.address[4] == 0, "others have none", rank);
 }
