@@ -111,7 +111,7 @@ void sw_claim_free(struct sw_claim *claim)
     free(claim);
 }
 
-void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id)
+void sw_claim_hold(struct sw_claim *claim, const struct sw_id *id)
 {
     if (claim == NULL)
         return;

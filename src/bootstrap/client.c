@@ -155,7 +155,7 @@ static int is_shared(const struct sw_id *id)
 {
     static const unsigned char unknown[SW_NAME_BYTES];
 
-    return memcmp(id->maker, unknown, sizeof unknown) == 0;
+    return memcmp(id->creator, unknown, sizeof unknown) == 0;
 }
 
 static symwin_status connect_remote(const struct sw_id *id, int64_t deadline, int *out)

@@ -10,11 +10,11 @@
 /* Contents of a symwin_unique_id. */
 struct sw_id {
     unsigned char magic[8];
-    unsigned char secret[SW_KEY_BYTES]; /* whoever knows it is a member */
-    unsigned char maker[SW_NAME_BYTES]; /* the creator: the process that made the id */
-    unsigned char host[SW_NAME_BYTES];  /* of the creator */
-    uint16_t family;                    /* AF_INET or AF_INET6; 0: not reachable by TCP */
-    uint16_t port;                      /* network byte order, like the address */
+    unsigned char secret[SW_KEY_BYTES];   /* whoever knows it is a member */
+    unsigned char creator[SW_NAME_BYTES]; /* the process that created the id */
+    unsigned char host[SW_NAME_BYTES];    /* of the creator */
+    uint16_t family;                      /* AF_INET or AF_INET6; 0: not reachable by TCP */
+    uint16_t port;                        /* network byte order, like the address */
     unsigned char address[16];
     /* Has the creator's local socket; "": none. */
     char folder[128 - 8 - SW_KEY_BYTES - 2 * SW_NAME_BYTES - 20];
@@ -42,7 +42,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options, 
 
 /* Makes the same id in another process, from the secret and the creator's address. Without the
  * lock. */
-symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *call);
+symwin_status sw_id_derive(struct sw_id *id, const struct sw_id_options *options, const char *call);
 
 void sw_id_blank(struct sw_id *id); /* valid, but without creator or secret */
 int sw_id_is_valid(const struct sw_id *id);
@@ -89,7 +89,7 @@ symwin_status sw_claim_take(const char *file, int rank, const char *job, const c
                             struct sw_claim **out);
 void sw_claim_free(struct sw_claim *claim);
 /* Holds the claim until sw_claim_drop() with the same id. */
-void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id);
+void sw_claim_hold(struct sw_claim *claim, const struct sw_id *id);
 void sw_claim_drop(const struct sw_id *id);          /* no effect without a claim */
 int sw_claim_disputed(const char *file, int nranks); /* a rank claimed twice; -1: none */
 void sw_claims_forked(void);                         /* in a forked child: forgets all */

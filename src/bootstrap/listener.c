@@ -134,13 +134,13 @@ static symwin_status watch_open(struct sw_poll_watch *watch, int fd)
     return sw_poll_add(watch);
 }
 
-/* Creates a folder that only this user can enter. 0: not possible in any of the places. */
+/* Creates a folder that only this user can enter. 0: not possible in any temporary folder. */
 static int folder_make(void)
 {
     int i;
 
-    for (i = 0; i < SW_FILE_PLACES; i++)
-        if (sw_file_place_name(i, "/symwin-XXXXXX", listener.folder, sizeof listener.folder) &&
+    for (i = 0; i < SW_TEMP_FOLDERS; i++)
+        if (sw_temp_path(i, "/symwin-XXXXXX", listener.folder, sizeof listener.folder) &&
             mkdtemp(listener.folder) != NULL)
             return 1;
     listener.folder[0] = '\0';

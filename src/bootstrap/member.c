@@ -90,10 +90,10 @@ static symwin_status open_link(struct sw_topology *topology, const struct sw_fra
 }
 
 /* Receives the descriptors: page and sockets for the lowest rank of a process, also the links for
- * the lowest rank of the host. *maker: the creator's process in the table; -1: unknown, or it has
+ * the lowest rank of the host. *creator: the creator's process in the table; -1: unknown, or it has
  * no rank. */
 static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology *topology,
-                                         union sw_frame *frame, int *maker)
+                                         union sw_frame *frame, int *creator)
 {
     struct sw_connection *connection = &m->connection;
     const int64_t deadline = m->deadline;
@@ -103,7 +103,7 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
     int i, r;
 
     status = sw_client_recv_frame(connection, frame, SW_FRAME_PAGE, &topology->page, deadline);
-    *maker = status == SYMWIN_OK ? frame->pass.process : -1;
+    *creator = status == SYMWIN_OK ? frame->pass.process : -1;
     for (i = neighbours(topology, rank); i > 0 && status == SYMWIN_OK; i--) {
         status = sw_client_recv_frame(connection, frame, SW_FRAME_SOCKET, &fd, deadline);
         if (status != SYMWIN_OK)
@@ -129,20 +129,20 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
 }
 
 /* The culprit of a failure as seen by this process: `own`, the one that the last frame names, or
- * the creator's lowest rank, `maker` (-1: it has none). */
-static int find_culprit(symwin_status status, const union sw_frame *last, int maker, int own)
+ * the creator's lowest rank, `creator` (-1: it has none). */
+static int find_culprit(symwin_status status, const union sw_frame *last, int creator, int own)
 {
     int culprit = own;
 
     if (last->header.type == SW_FRAME_REFUSAL)
         culprit = last->refusal.rank;
     else if (status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT)
-        culprit = maker;
+        culprit = creator;
     return culprit >= 0 ? culprit : own;
 }
 
 /* Receives the descriptors and creates the group. */
-static symwin_status create_group(struct sw_member *m, union sw_frame *frame, int *maker,
+static symwin_status create_group(struct sw_member *m, union sw_frame *frame, int *creator,
                                   struct sw_group **out)
 {
     const struct sw_frame_table *table = &m->table;
@@ -156,7 +156,7 @@ static symwin_status create_group(struct sw_member *m, union sw_frame *frame, in
     memcpy(topology.locations, table->locations,
            (size_t)table->nranks * sizeof *topology.locations);
     topology.process = table->locations[m->join.rank].process;
-    status = receive_descriptors(m, &topology, frame, maker);
+    status = receive_descriptors(m, &topology, frame, creator);
     if (status == SYMWIN_OK && m->all != NULL) {
         sw_poll_lock();
         status = sw_topology_widen(&topology, &m->all->table,
@@ -164,7 +164,7 @@ static symwin_status create_group(struct sw_member *m, union sw_frame *frame, in
         sw_poll_unlock();
     }
     if (status != SYMWIN_OK)
-        sw_topology_end(&topology, status, find_culprit(status, frame, *maker, m->join.rank));
+        sw_topology_end(&topology, status, find_culprit(status, frame, *creator, m->join.rank));
     sw_poll_lock();
     if (status != SYMWIN_OK) {
         sw_topology_release(&topology);
@@ -215,32 +215,32 @@ static symwin_status await_go(struct sw_connection *connection, const struct sw_
 }
 
 /* The lowest rank of the creator's process, among all ranks; -1: it has none. */
-static int lowest_of_maker(const struct sw_member *m, int maker)
+static int lowest_of_creator(const struct sw_member *m, int creator)
 {
     int r = 0;
 
-    while (r < m->table.nranks && m->table.locations[r].process != maker)
+    while (r < m->table.nranks && m->table.locations[r].process != creator)
         r++;
     return r == m->table.nranks ? -1 : number_of(m, r);
 }
 
 /* No GO: ends the exchange. Unless the creator has refused, other processes may have got GO; they
- * learn of the end from the control page, and other hosts through the links. `maker`: the creator's
- * lowest rank; -1: none. */
+ * learn of the end from the control page, and other hosts through the links. `creator`: the lowest
+ * rank of the creator's process; -1: none. */
 static symwin_status fail_group(struct sw_group *group, symwin_status status,
-                                const union sw_frame *last, int maker)
+                                const union sw_frame *last, int creator)
 {
     const int creator_failed = status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT;
 
-    sw_exchange_fail(group->exchange, status, find_culprit(status, last, maker, group->leader));
+    sw_exchange_fail(group->exchange, status, find_culprit(status, last, creator, group->leader));
     if (last->header.type == SW_FRAME_REFUSAL)
         return status;
     if (!creator_failed)
         return sw_exchange_settled(group->exchange, call);
     /* The creator is the cause. The page may name another process that failed for the same
      * reason. */
-    if (maker >= 0)
-        sw_fail(status, "%s: rank %d, whose process made the id, %s", call, maker,
+    if (creator >= 0)
+        sw_fail(status, "%s: rank %d, whose process made the id, %s", call, creator,
                 status == SYMWIN_TIMEOUT ? "did not answer in time"
                                          : "ended before all ranks were ready");
     return status;
@@ -252,9 +252,9 @@ static symwin_status publish(struct sw_member *m, struct sw_group **out)
     union sw_frame frame = {.header = {.type = 0}};
     struct sw_group *group = NULL;
     symwin_status status;
-    int maker = -1, told = 0;
+    int creator = -1, told = 0;
 
-    status = create_group(m, &frame, &maker, &group);
+    status = create_group(m, &frame, &creator, &group);
     if (frame.header.type != SW_FRAME_REFUSAL && status != SYMWIN_PEER_LOST)
         status = sw_client_report(&m->connection, number_of(m, m->join.rank), status, m->deadline);
     if (status == SYMWIN_OK)
@@ -263,7 +263,7 @@ static symwin_status publish(struct sw_member *m, struct sw_group **out)
         *out = group;
     } else if (group != NULL) {
         if (!told)
-            status = fail_group(group, status, &frame, lowest_of_maker(m, maker));
+            status = fail_group(group, status, &frame, lowest_of_creator(m, creator));
         sw_poll_lock();
         sw_group_free(group);
         sw_poll_unlock();
@@ -313,7 +313,7 @@ static symwin_status join_rendezvous(struct sw_member *m, struct sw_group **out)
     symwin_status status;
 
     m->deadline = sw_now_ms() + m->join.timeout_ms + SW_GRACE_MS;
-    if (memcmp(m->join.process, m->id->maker, sizeof m->id->maker) != 0)
+    if (memcmp(m->join.process, m->id->creator, sizeof m->id->creator) != 0)
         return join_by_socket(m, out);
     sw_client_ready(m);
     sw_poll_lock();

@@ -510,7 +510,7 @@ symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *o
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", for_call);
     m->connection.fd = -1;
     m->culprit = -1;
-    status = sw_process_name(id->maker);
+    status = sw_process_name(id->creator);
     if (status == SYMWIN_OK)
         status = sw_listener_open(id, &events);
     if (status == SYMWIN_OK) {
