@@ -73,7 +73,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     free(comm->ballots);
     sw_wipe(comm->key, sizeof comm->key);
     free(comm);
-    sw_bootstrap_leave(group, rank);
+    sw_group_leave(group, rank);
 }
 
 void symwin_comm_destroy(symwin_comm *comm)
@@ -567,7 +567,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     if (comm == NULL) {
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, rank);
         status = sw_exchange_settled(group->exchange, create_call);
-        sw_bootstrap_leave(group, rank);
+        sw_group_leave(group, rank);
         return status;
     }
     sw_bootstrap_key(id, comm->key);

@@ -70,15 +70,12 @@ symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split 
  * of the communicator's splits are derived from it. */
 void sw_bootstrap_key(const symwin_unique_id *id, unsigned char key[SW_KEY_BYTES]);
 
-/* Leaves the group; its last rank here frees it and its address range. In control/group.c. */
-void sw_bootstrap_leave(struct sw_group *group, int rank);
-
 /* ---- id_file.c: folders for short-lived files ---- */
 
 /* Sets `name` to "<folder><tail>", where the folder is TMPDIR, XDG_RUNTIME_DIR or /tmp for `which`
  * 0, 1 or 2. 0: the folder is not set or not absolute, or the name is too long. */
-#define SW_FILE_PLACES 3
-int sw_file_place_name(int which, const char *tail, char *name, size_t room);
+#define SW_TEMP_FOLDERS 3
+int sw_temp_path(int which, const char *tail, char *name, size_t room);
 
 /* Sets `name` to a folder in that folder which only this user can enter. If there is none, creates
  * it if `make` is set. 0: no such folder. Any thread, without the poll lock. */

@@ -79,7 +79,6 @@ symwin_status sw_claim_take(const char *file, int rank, const char *job, const c
     struct sw_claim *claim = calloc(1, sizeof *claim);
     int error;
 
-    sw_fork_register(sw_bootstrap_forget);
     *out = NULL;
     if (claim == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
@@ -112,7 +111,7 @@ void sw_claim_free(struct sw_claim *claim)
     free(claim);
 }
 
-void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id)
+void sw_claim_hold(struct sw_claim *claim, const struct sw_id *id)
 {
     if (claim == NULL)
         return;

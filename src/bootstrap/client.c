@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -154,7 +155,7 @@ static int is_shared(const struct sw_id *id)
 {
     static const unsigned char unknown[SW_NAME_BYTES];
 
-    return memcmp(id->maker, unknown, sizeof unknown) == 0;
+    return memcmp(id->creator, unknown, sizeof unknown) == 0;
 }
 
 static symwin_status connect_remote(const struct sw_id *id, int64_t deadline, int *out)
@@ -332,15 +333,47 @@ static symwin_status authenticate(struct sw_connection *connection, const struct
     return status;
 }
 
-void sw_client_ready(struct sw_connection *first)
+void sw_client_refuse(struct sw_connection *connection, symwin_status status, int culprit,
+                      int64_t deadline)
 {
     union sw_frame frame;
 
+    memset(&frame, 0, sizeof frame.refusal);
+    frame.refusal.status = (int32_t)status;
+    frame.refusal.rank = culprit;
+    snprintf(frame.refusal.text, sizeof frame.refusal.text, "%s", symwin_last_error());
+    sw_frame_seal(&frame, SW_FRAME_REFUSAL);
+    sw_connection_send(connection, &frame, -1, deadline); /* may fail: perhaps it is the cause */
+}
+
+symwin_status sw_client_report(struct sw_connection *connection, int rank, symwin_status status,
+                               int64_t deadline)
+{
+    union sw_frame frame;
+    char who[32];
+
+    if (status == SYMWIN_OK) {
+        memset(&frame, 0, sizeof frame.pass);
+        sw_frame_seal(&frame, SW_FRAME_READY);
+        return sw_client_send_frame(connection, &frame, deadline);
+    }
+    snprintf(who, sizeof who, "rank %d: ", rank);
+    sw_fail_in(status, call, who);
+    sw_client_refuse(connection, status, rank, deadline);
+    return status;
+}
+
+void sw_client_ready(struct sw_member *member)
+{
+    union sw_frame frame;
+
+    if (member->all == NULL || member->all->connection.fd < 0)
+        return;
     memset(&frame, 0, sizeof frame.pass);
     sw_frame_seal(&frame, SW_FRAME_READY);
     /* If this fails, the creator sees this rank as lost. */
-    sw_connection_send(first, &frame, -1, sw_now_ms() + READY_MS);
-    sw_connection_close(first);
+    sw_connection_send(&member->all->connection, &frame, -1, sw_now_ms() + READY_MS);
+    sw_connection_close(&member->all->connection);
 }
 
 /* Sets the timeout in JOIN to what is left of the rank's time: the creator measures it from the
@@ -356,28 +389,25 @@ static void set_time_left(struct sw_frame_join *join, int64_t deadline)
 
 /* Authenticates both ends, sends JOIN and waits for TABLE, which comes once all ranks have joined.
  * `frame`: the last frame received; type 0: none. */
-static symwin_status send_join(struct sw_connection *connection, const struct sw_id *id,
-                               struct sw_frame_join *join, struct sw_connection *first,
-                               union sw_frame *frame, int64_t deadline)
+static symwin_status send_join(struct sw_member *m, const struct sw_id *id, union sw_frame *frame)
 {
     union sw_frame hello;
     symwin_status status;
 
     frame->header.type = 0;
-    status = authenticate(connection, id, &hello, frame, deadline);
+    status = authenticate(&m->connection, id, &hello, frame, m->deadline);
     if (status != SYMWIN_OK)
         return status;
-    sw_connection_key(connection, 0, id->secret, &hello.hello, &frame->challenge);
-    if (!connection->stream)
-        sw_socket_take_descriptors(connection->fd, 1);
-    set_time_left(join, deadline);
-    sw_frame_prove_rank(id->secret, &hello.hello, &frame->challenge, join, join->proof);
-    status = sw_client_send_frame(connection, (union sw_frame *)(void *)join, deadline);
-    if (status == SYMWIN_OK && first != NULL)
-        sw_client_ready(first);
-    return status == SYMWIN_OK
-               ? sw_client_recv_frame(connection, frame, SW_FRAME_TABLE, NULL, deadline)
-               : status;
+    sw_connection_key(&m->connection, 0, id->secret, &hello.hello, &frame->challenge);
+    if (!m->connection.stream)
+        sw_socket_take_descriptors(m->connection.fd, 1);
+    set_time_left(&m->join, m->deadline);
+    sw_frame_prove_rank(id->secret, &hello.hello, &frame->challenge, &m->join, m->join.proof);
+    status = sw_client_send_frame(&m->connection, (union sw_frame *)(void *)&m->join, m->deadline);
+    if (status != SYMWIN_OK)
+        return status;
+    sw_client_ready(m);
+    return sw_client_recv_frame(&m->connection, frame, SW_FRAME_TABLE, NULL, m->deadline);
 }
 
 int sw_id_is_open(const struct sw_id *id, int64_t deadline)
@@ -411,9 +441,8 @@ static int should_retry(const struct sw_id *id, symwin_status status,
            !(connection->stream && is_shared(id)) && last->header.type != SW_FRAME_REFUSAL;
 }
 
-symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
-                             struct sw_connection *first, int64_t deadline,
-                             struct sw_connection *connection, union sw_frame *frame)
+/* Tries until TABLE or HERE comes, or until trying again cannot succeed. */
+static symwin_status join_at(struct sw_member *m, const struct sw_id *id, union sw_frame *frame)
 {
     const struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 20000000};
     char text[SW_TEXT_BYTES], busy_text[SW_TEXT_BYTES] = "";
@@ -421,23 +450,40 @@ symwin_status sw_client_join(const struct sw_id *id, struct sw_frame_join *join,
 
     memcpy(text, symwin_last_error(), sizeof text);
     for (;;) {
-        *connection = (struct sw_connection){.fd = -1};
+        m->connection = (struct sw_connection){.fd = -1};
         frame->header.type = 0;
-        status = connect_to(id, deadline, connection);
+        status = connect_to(id, m->deadline, &m->connection);
         if (status == SYMWIN_OK)
-            status = send_join(connection, id, join, first, frame, deadline);
+            status = send_join(m, id, frame);
         if (status == SYMWIN_OK)
             break;
         if (status == SYMWIN_BUSY)
             memcpy(busy_text, symwin_last_error(), sizeof busy_text);
-        if (sw_now_ms() >= deadline && busy_text[0] != '\0' &&
+        if (sw_now_ms() >= m->deadline && busy_text[0] != '\0' &&
             (status == SYMWIN_BUSY || status == SYMWIN_TIMEOUT))
             return sw_fail(SYMWIN_TIMEOUT, "%s; this lasted until this rank's timeout", busy_text);
-        if (!should_retry(id, status, connection, frame) || sw_now_ms() >= deadline)
+        if (!should_retry(id, status, &m->connection, frame) || sw_now_ms() >= m->deadline)
             return status;
-        nanosleep(status == SYMWIN_BUSY && !connection->stream ? &moment : &pause, NULL);
-        sw_connection_close(connection);
+        nanosleep(status == SYMWIN_BUSY && !m->connection.stream ? &moment : &pause, NULL);
+        sw_connection_close(&m->connection);
     }
     sw_error_restore(text);
     return SYMWIN_OK;
+}
+
+symwin_status sw_client_join(struct sw_member *member, union sw_frame *frame)
+{
+    symwin_status status = join_at(member, member->id, frame);
+    struct sw_id local;
+
+    if (status != SYMWIN_OK || frame->header.type != SW_FRAME_HERE)
+        return status;
+    sw_connection_close(&member->connection);
+    local = *member->id;
+    memcpy(local.folder, frame->here.folder, sizeof local.folder);
+    local.folder[sizeof local.folder - 1] = '\0';
+    local.family = 0; /* not over the network again */
+    status = join_at(member, &local, frame);
+    sw_wipe(&local, sizeof local);
+    return status;
 }

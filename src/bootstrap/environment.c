@@ -298,10 +298,10 @@ static symwin_status read_job(const char *call, const char *const *row, struct s
     const char *const *part = job_parts(launcher);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     size_t length = 0;
-    char place[sizeof out->address + 16], process[64] = "";
+    char address[sizeof out->address + 16], process[64] = "";
 
-    snprintf(place, sizeof place, "%s:%d", out->address, out->port);
-    if (part == NULL && strcmp(place, ":0") == 0) {
+    snprintf(address, sizeof address, "%s:%d", out->address, out->port);
+    if (part == NULL && strcmp(address, ":0") == 0) {
         /* Hydra sets nothing that differs between two mpiexec, but each mpiexec has a process of
          * its own on every host. Ranks started without a launcher can have any parent. */
         if (strcmp(launcher, "hydra") == 0)
@@ -310,7 +310,7 @@ static symwin_status read_job(const char *call, const char *const *row, struct s
         job_add(out, &length, &hash, process[0] != '\0' ? "," : "");
         job_add(out, &length, &hash, process);
     } else if (part == NULL) {
-        job_add(out, &length, &hash, place);
+        job_add(out, &length, &hash, address);
     }
     for (; part != NULL && *part != NULL; part++) {
         if (getenv(*part)[0] == '\0')

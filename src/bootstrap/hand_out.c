@@ -1,5 +1,6 @@
-/* What the creator hands out once all ranks have joined: the topology, the control page, a socket
- * between each two processes of this host, and the connections to the other hosts. */
+/* What the creator sends to the ranks. Once all have joined it hands out the topology, the control
+ * page, a socket between each two processes of this host, and the connections to the other hosts.
+ * Under the poll lock. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,53 @@
 #include "src/bootstrap/rendezvous.h"
 
 static const char call[] = "symwin_comm_create";
+
+enum { TELL_MS = 5000 };
+
+/* ---- frames to a rank, and who is named if that fails ---- */
+
+int sw_rendezvous_number(const struct rendezvous *m, int rank)
+{
+    return m->table == NULL ? rank : sw_rank_of_host(m->table, m->host, rank);
+}
+
+symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_status status)
+{
+    m->culprit = sw_rendezvous_number(m, rank);
+    return status;
+}
+
+symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
+{
+    int r;
+
+    if (m->table != NULL)
+        sw_rendezvous_culprit(m, 0, status); /* the creator of a host-local one is rank 0 of it */
+    for (r = m->nranks - 1; r >= 0 && m->slots != NULL; r--)
+        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
+            sw_rendezvous_culprit(m, r, status);
+    return sw_fail_in(status, call, "the process that made the id: ");
+}
+
+symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
+                                 enum sw_frame_type type, int fd)
+{
+    const int64_t longest = sw_now_ms() + TELL_MS;
+    int error;
+
+    sw_frame_seal(frame, type);
+    error = sw_connection_send(&m->slots[rank].accepted->connection, frame, fd,
+                               longest < m->timer.deadline ? longest : m->timer.deadline);
+    if (error == 0)
+        return SYMWIN_OK;
+    if (!sw_frame_is_theirs(error))
+        return sw_rendezvous_own(m, sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
+    sw_fail(SYMWIN_PEER_LOST, "%s: rank %d joined, but cannot be reached any more: %s", call,
+            sw_rendezvous_number(m, rank), strerror(error));
+    return sw_rendezvous_culprit(m, rank, error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST);
+}
+
+/* ---- the topology ---- */
 
 static int same(const unsigned char *a, const unsigned char *b)
 {
@@ -226,8 +274,5 @@ symwin_status sw_rendezvous_hand_out(struct rendezvous *m)
         m->connection = (struct sw_connection){.fd = -1};
     }
     status = sw_group_create(&topology, &m->group);
-    if (status != SYMWIN_OK)
-        return sw_rendezvous_own(m, status);
-    m->group->on_far_end = sw_rendezvous_ended;
-    return SYMWIN_OK;
+    return status == SYMWIN_OK ? SYMWIN_OK : sw_rendezvous_own(m, status);
 }

@@ -1,6 +1,9 @@
 /* Ids of communicators, and the names of processes, hosts and ids that other processes see. Under
  * the poll lock unless id.h says otherwise. */
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +34,11 @@ symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call)
                : sw_fail(SYMWIN_DENIED, "%s: getrandom failed: %s", for_call, strerror(errno));
 }
 
+static void forget(void)
+{
+    process.named = 0; /* a forked child gets a name of its own */
+}
+
 symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
 {
     if (!process.named) {
@@ -38,7 +46,7 @@ symwin_status sw_process_name(unsigned char name[SW_NAME_BYTES])
 
         if (status != SYMWIN_OK)
             return status;
-        sw_fork_register(sw_bootstrap_forget);
+        sw_fork_register(forget);
         process.named = 1;
     }
     memcpy(name, process.name, SW_NAME_BYTES);
@@ -153,6 +161,61 @@ int sw_id_set_address(struct sw_id *id, const struct sockaddr_storage *address)
     return 1;
 }
 
+/* An address of the network interface of that name, not a link-local one. 0: none. */
+static int interface_address(const char *name, struct sockaddr_storage *out)
+{
+    struct ifaddrs *all = NULL, *i;
+    struct sw_id id = {.family = 0};
+    int found = 0;
+
+    if (getifaddrs(&all) != 0)
+        return 0;
+    for (i = all; i != NULL && !found; i = i->ifa_next) {
+        if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
+            continue;
+        memset(out, 0, sizeof *out);
+        if (i->ifa_addr->sa_family == AF_INET)
+            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in));
+        else if (i->ifa_addr->sa_family == AF_INET6)
+            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in6));
+        found = sw_id_set_address(&id, out) && sw_id_interface(&id) == 0;
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+symwin_status sw_id_resolve(const char *name, int port, int everywhere, struct sw_id *id,
+                            const char *for_call)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    struct sockaddr_storage address;
+    int error;
+
+    if (everywhere && if_nametoindex(name) != 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: \"%s\" names an interface, which differs from host to host: set "
+                       "MASTER_ADDR or SYMWIN_ADDR to an address of rank 0's host",
+                       for_call, name);
+    if (everywhere || !interface_address(name, &address)) {
+        error = getaddrinfo(name, NULL, &hints, &found);
+        if (error != 0)
+            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is not an address%s: %s", for_call, name,
+                           everywhere ? "" : " or an interface of this host", gai_strerror(error));
+        memcpy(&address, found->ai_addr, found->ai_addrlen);
+        freeaddrinfo(found);
+    }
+    id->port = htons((uint16_t)port);
+    if (!sw_id_set_address(id, &address))
+        return sw_fail(SYMWIN_INVALID, "%s: \"%s\" has no IP address", for_call, name);
+    /* Other hosts get the id unchanged, and would take the interface index as one of their own. */
+    if (!everywhere && sw_id_interface(id) != 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: \"%s\" is a link-local address, which is not valid on other hosts: "
+                       "set SYMWIN_ADDR to an address that all hosts reach",
+                       for_call, name);
+    return SYMWIN_OK;
+}
+
 symwin_status sw_join_fill(struct sw_frame_join *join, int nranks, int rank, int timeout_ms)
 {
     struct stat space = {0};
@@ -193,9 +256,4 @@ void sw_bootstrap_key(const symwin_unique_id *unique, unsigned char key[SW_KEY_B
     memcpy(&id, unique, sizeof id);
     sw_hmac(id.secret, parts, 1, key);
     sw_wipe(&id, sizeof id);
-}
-
-void sw_id_forked(void)
-{
-    process.named = 0;
 }

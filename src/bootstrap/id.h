@@ -10,11 +10,11 @@
 /* Contents of a symwin_unique_id. */
 struct sw_id {
     unsigned char magic[8];
-    unsigned char secret[SW_KEY_BYTES]; /* whoever knows it is a member */
-    unsigned char maker[SW_NAME_BYTES]; /* the creator: the process that made the id */
-    unsigned char host[SW_NAME_BYTES];  /* of the creator */
-    uint16_t family;                    /* AF_INET or AF_INET6; 0: not reachable by TCP */
-    uint16_t port;                      /* network byte order, like the address */
+    unsigned char secret[SW_KEY_BYTES];   /* whoever knows it is a member */
+    unsigned char creator[SW_NAME_BYTES]; /* the process that created the id */
+    unsigned char host[SW_NAME_BYTES];    /* of the creator */
+    uint16_t family;                      /* AF_INET or AF_INET6; 0: not reachable by TCP */
+    uint16_t port;                        /* network byte order, like the address */
     unsigned char address[16];
     /* Has the creator's local socket; "": none. */
     char folder[128 - 8 - SW_KEY_BYTES - 2 * SW_NAME_BYTES - 20];
@@ -42,15 +42,10 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options, 
 
 /* Makes the same id in another process, from the secret and the creator's address. Without the
  * lock. */
-symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *call);
+symwin_status sw_id_derive(struct sw_id *id, const struct sw_id_options *options, const char *call);
 
 void sw_id_blank(struct sw_id *id); /* valid, but without creator or secret */
 int sw_id_is_valid(const struct sw_id *id);
-void sw_id_forked(void);
-
-/* In a forked child: forgets all state of bootstrap, which is the parent's. A file passes it to
- * sw_fork_register() before it has such state. */
-void sw_bootstrap_forget(void);
 
 /* Converts the address and port of an id to a socket address and returns its length;
  * sw_id_set_address() is the inverse, without the port. Bytes 4 to 7 of an IPv6 link-local address
@@ -59,6 +54,12 @@ socklen_t sw_id_address(const struct sw_id *id, struct sockaddr_storage *out);
 int sw_id_set_address(struct sw_id *id, const struct sockaddr_storage *address); /* 0: not IP */
 uint32_t sw_id_interface(const struct sw_id *id);            /* 0: not link-local */
 void sw_id_set_interface(struct sw_id *id, uint32_t number); /* no effect if not link-local */
+
+/* Sets the id's address and port from a host name or number, or from the name of an interface
+ * unless `everywhere` is set. Without the lock: name resolution has no time limit, and while the
+ * lock is held this process does not notice the death of another. */
+symwin_status sw_id_resolve(const char *name, int port, int everywhere, struct sw_id *id,
+                            const char *call);
 
 /* Whether the creator of an id answers and still waits for ranks with it. Without the lock. */
 int sw_id_is_open(const struct sw_id *id, int64_t deadline);
@@ -88,12 +89,22 @@ symwin_status sw_claim_take(const char *file, int rank, const char *job, const c
                             struct sw_claim **out);
 void sw_claim_free(struct sw_claim *claim);
 /* Holds the claim until sw_claim_drop() with the same id. */
-void sw_claim_keep(struct sw_claim *claim, const struct sw_id *id);
+void sw_claim_hold(struct sw_claim *claim, const struct sw_id *id);
 void sw_claim_drop(const struct sw_id *id);          /* no effect without a claim */
 int sw_claim_disputed(const char *file, int nranks); /* a rank claimed twice; -1: none */
-void sw_claims_forked(void);
+void sw_claims_forked(void);                         /* in a forked child: forgets all */
 
 /* ---- names ---- */
+
+/* The number among all ranks of a host's rank-th rank. */
+static inline int sw_rank_of_host(const struct sw_frame_table *table, int host, int rank)
+{
+    int r = 0;
+
+    while (r < table->nranks - 1 && (table->locations[r].host != host || rank-- > 0))
+        r++;
+    return r;
+}
 
 /* Fills `out` with random bytes. Any thread. */
 symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call);

@@ -16,15 +16,15 @@
 enum { FULL_SCAN_EVERY = 16 }; /* one in so many looks reads whole folders */
 
 /* Relative paths are refused: they would differ between processes. */
-int sw_file_place_name(int which, const char *tail, char *name, size_t room)
+int sw_temp_path(int which, const char *tail, char *name, size_t room)
 {
-    const char *const places[SW_FILE_PLACES] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"),
-                                                "/tmp"};
+    const char *const folders[SW_TEMP_FOLDERS] = {getenv("TMPDIR"), getenv("XDG_RUNTIME_DIR"),
+                                                  "/tmp"};
 
-    if (places[which] == NULL || places[which][0] != '/' ||
-        strlen(places[which]) + strlen(tail) >= room)
+    if (folders[which] == NULL || folders[which][0] != '/' ||
+        strlen(folders[which]) + strlen(tail) >= room)
         return 0;
-    strcpy(name, places[which]);
+    strcpy(name, folders[which]);
     strcat(name, tail);
     return 1;
 }
@@ -49,7 +49,7 @@ static int first_folder(int which, int make, char *name, size_t room)
     char tail[64];
 
     snprintf(tail, sizeof tail, "/symwin-%lu", (unsigned long)geteuid());
-    if (!sw_file_place_name(which, tail, name, room))
+    if (!sw_temp_path(which, tail, name, room))
         return -1;
     if (make && mkdir(name, 0700) != 0 && errno != EEXIST)
         return -1;
@@ -68,22 +68,22 @@ static int next_folder(DIR *entries, int which, char *name, size_t room)
     while ((entry = readdir(entries)) != NULL)
         if (strncmp(entry->d_name, first, length) == 0 &&
             strlen(entry->d_name) == length + sizeof OTHER_NAME - 2 &&
-            sw_file_place_name(which, "/", name, room) &&
-            strlen(name) + strlen(entry->d_name) < room && is_private(strcat(name, entry->d_name)))
+            sw_temp_path(which, "/", name, room) && strlen(name) + strlen(entry->d_name) < room &&
+            is_private(strcat(name, entry->d_name)))
             return 1;
     return 0;
 }
 
-static DIR *open_place(int which)
+static DIR *open_folder(int which)
 {
-    char place[SW_FILE_NAME_BYTES];
+    char folder[SW_FILE_NAME_BYTES];
     DIR *entries = NULL;
     int fd;
 
-    if (!sw_file_place_name(which, "/", place, sizeof place))
+    if (!sw_temp_path(which, "/", folder, sizeof folder))
         return NULL;
     sw_poll_lock();
-    fd = sw_fork_set_add_new(open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    fd = sw_fork_set_add_new(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     sw_poll_unlock();
     if (fd >= 0)
         entries = fdopendir(fd);
@@ -92,7 +92,7 @@ static DIR *open_place(int which)
     return entries;
 }
 
-static void close_place(DIR *entries)
+static void close_folder(DIR *entries)
 {
     if (entries == NULL)
         return;
@@ -110,13 +110,13 @@ int sw_own_folder(int which, int make, char *name, size_t room)
 
     if (found != 0)
         return found > 0;
-    entries = open_place(which);
+    entries = open_folder(which);
     found = entries != NULL && next_folder(entries, which, name, room);
-    close_place(entries);
+    close_folder(entries);
     if (found || !make)
         return found;
     snprintf(tail, sizeof tail, "/symwin-%lu" OTHER_NAME, (unsigned long)geteuid());
-    return sw_file_place_name(which, tail, name, room) && mkdtemp(name) != NULL && is_private(name);
+    return sw_temp_path(which, tail, name, room) && mkdtemp(name) != NULL && is_private(name);
 }
 
 /* ---- ids ---- */
@@ -136,7 +136,7 @@ symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_N
 {
     int which;
 
-    for (which = 0; which < SW_FILE_PLACES; which++)
+    for (which = 0; which < SW_TEMP_FOLDERS; which++)
         if (sw_own_folder(which, 1, name, SW_FILE_NAME_BYTES - SW_TAIL_BYTES)) {
             strcat(name, tail);
             return SYMWIN_OK;
@@ -209,10 +209,10 @@ static int read_from(int which, int everywhere, const char *tail, struct sw_id *
             is_open(id, deadline);
     if (found || !everywhere)
         return found;
-    entries = open_place(which);
+    entries = open_folder(which);
     while (!found && entries != NULL && next_folder(entries, which, name, room))
         found = file_read(strcat(name, tail), id) && is_open(id, deadline);
-    close_place(entries);
+    close_folder(entries);
     return found;
 }
 
@@ -223,7 +223,7 @@ int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
     int found = 0, which;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    for (which = 0; which < SW_FILE_PLACES && !found; which++)
+    for (which = 0; which < SW_TEMP_FOLDERS && !found; which++)
         found = read_from(which, turn % FULL_SCAN_EVERY == 0, tail, id, is_open, deadline);
     sw_error_restore(text); /* looks that fail are no error */
     return found;

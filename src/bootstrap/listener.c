@@ -5,11 +5,9 @@
  * id's secret is dropped and delays nobody: handshakes run concurrently, each with a deadline, and
  * the oldest unauthenticated connections are refused to make room for new ones.
  *
- * Under the poll lock, except sw_listener_resolve(). Handshakes run on the poll thread.
+ * Under the poll lock. Handshakes run on the poll thread.
  */
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -51,7 +49,9 @@ static struct {
     char folder[sizeof((struct sw_id *)NULL)->folder];
     struct port ports[MOST_PORTS]; /* the first `count` are open */
     int count;
-    int64_t linger; /* the sockets stay open until then */
+    int users;      /* rendezvous that are open */
+    int64_t linger; /* without users, the sockets stay open until then */
+    const struct sw_listener_events *events;
 } listener = {.local = {.fd = -1}};
 
 static void accept_one(struct sw_poll_watch *watch, short events);
@@ -93,7 +93,7 @@ static void watch_close(struct sw_poll_watch *watch)
     watch->fd = -1;
 }
 
-static void listener_close(void)
+static void close_sockets(void)
 {
     folder_remove();
     while (listener.accepted_list != NULL) /* unauthenticated: no rendezvous is open */
@@ -103,21 +103,28 @@ static void listener_close(void)
         watch_close(&listener.ports[--listener.count].watch);
 }
 
-void sw_listener_rest(int linger)
+/* Closes the sockets if no rendezvous is open and the time to linger is over. */
+static void rest(void)
 {
     struct sw_poll_watch *open = listener.local.fd >= 0 ? &listener.local
                                                         : &listener.ports[0].watch;
 
-    if (linger)
-        listener.linger = sw_now_ms() + LINGER_MS;
-    if (sw_rendezvous_expects() || (listener.local.fd < 0 && listener.count == 0))
+    if (listener.users > 0 || (listener.local.fd < 0 && listener.count == 0))
         return;
     if (sw_now_ms() >= listener.linger) {
-        listener_close();
+        close_sockets();
     } else {
         open->deadline = listener.linger;
         sw_poll_changed();
     }
+}
+
+void sw_listener_close(int linger)
+{
+    listener.users--;
+    if (linger)
+        listener.linger = sw_now_ms() + LINGER_MS;
+    rest();
 }
 
 static symwin_status watch_open(struct sw_poll_watch *watch, int fd)
@@ -127,13 +134,13 @@ static symwin_status watch_open(struct sw_poll_watch *watch, int fd)
     return sw_poll_add(watch);
 }
 
-/* Creates a folder that only this user can enter. 0: not possible in any of the places. */
+/* Creates a folder that only this user can enter. 0: not possible in any temporary folder. */
 static int folder_make(void)
 {
     int i;
 
-    for (i = 0; i < SW_FILE_PLACES; i++)
-        if (sw_file_place_name(i, "/symwin-XXXXXX", listener.folder, sizeof listener.folder) &&
+    for (i = 0; i < SW_TEMP_FOLDERS; i++)
+        if (sw_temp_path(i, "/symwin-XXXXXX", listener.folder, sizeof listener.folder) &&
             mkdtemp(listener.folder) != NULL)
             return 1;
     listener.folder[0] = '\0';
@@ -171,61 +178,6 @@ static symwin_status local_open(void)
         return SYMWIN_OK;
     }
     return watch_open(&listener.local, fd);
-}
-
-/* An address of the network interface of that name, not a link-local one. 0: none. */
-static int interface_address(const char *name, struct sockaddr_storage *out)
-{
-    struct ifaddrs *all = NULL, *i;
-    struct sw_id id = {.family = 0};
-    int found = 0;
-
-    if (getifaddrs(&all) != 0)
-        return 0;
-    for (i = all; i != NULL && !found; i = i->ifa_next) {
-        if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
-            continue;
-        memset(out, 0, sizeof *out);
-        if (i->ifa_addr->sa_family == AF_INET)
-            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in));
-        else if (i->ifa_addr->sa_family == AF_INET6)
-            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in6));
-        found = sw_id_set_address(&id, out) && sw_id_interface(&id) == 0;
-    }
-    freeifaddrs(all);
-    return found;
-}
-
-symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
-                                  const char *for_call)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    struct sockaddr_storage address;
-    int error;
-
-    if (everywhere && if_nametoindex(name) != 0)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: \"%s\" names an interface, which differs from host to host: set "
-                       "MASTER_ADDR or SYMWIN_ADDR to an address of rank 0's host",
-                       for_call, name);
-    if (everywhere || !interface_address(name, &address)) {
-        error = getaddrinfo(name, NULL, &hints, &found);
-        if (error != 0)
-            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is not an address%s: %s", for_call, name,
-                           everywhere ? "" : " or an interface of this host", gai_strerror(error));
-        memcpy(&address, found->ai_addr, found->ai_addrlen);
-        freeaddrinfo(found);
-    }
-    id->port = htons((uint16_t)port);
-    if (!sw_id_set_address(id, &address))
-        return sw_fail(SYMWIN_INVALID, "%s: \"%s\" has no IP address", for_call, name);
-    /* Other hosts get the id unchanged, and would take the interface index as one of their own. */
-    if (!everywhere && sw_id_interface(id) != 0)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: \"%s\" is a link-local address, which is not valid on other hosts: "
-                       "set SYMWIN_ADDR to an address that all hosts reach",
-                       for_call, name);
-    return SYMWIN_OK;
 }
 
 /* Binds a socket to the id's address and port; writes the actual port to the id. 0, or an errno. */
@@ -295,17 +247,20 @@ static symwin_status tcp_open(struct sw_id *id)
                    call, text, ntohs(id->port), strerror(error));
 }
 
-symwin_status sw_listener_open(struct sw_id *id)
+symwin_status sw_listener_open(struct sw_id *id, const struct sw_listener_events *events)
 {
     symwin_status status = local_open();
 
     if (status == SYMWIN_OK && id->family != 0)
         status = tcp_open(id);
-    if (status != SYMWIN_OK)
-        sw_listener_rest(0);
-    else
-        memcpy(id->folder, listener.folder, sizeof id->folder);
-    return status;
+    if (status != SYMWIN_OK) {
+        rest();
+        return status;
+    }
+    memcpy(id->folder, listener.folder, sizeof id->folder);
+    listener.events = events;
+    listener.users++;
+    return SYMWIN_OK;
 }
 
 /* ---- accepted connections ---- */
@@ -378,9 +333,8 @@ static void receive_hello(struct sw_accepted *v, const union sw_frame *in)
     int culprit;
 
     v->hello = in->hello;
-    v->rendezvous = sw_rendezvous_named(v->hello.name);
-    if (v->rendezvous == NULL) {
-        status = sw_rendezvous_why_not(v->hello.name, &culprit, &secret);
+    status = listener.events->find(v->hello.name, &v->rendezvous, &culprit, &secret);
+    if (status != SYMWIN_OK) {
         snprintf(text, sizeof text, "%s", symwin_last_error());
         /* Over TCP the client ignores a refusal without proof. */
         if (v->connection.stream && secret != NULL && challenge(v, secret) == SYMWIN_PEER_LOST)
@@ -389,11 +343,11 @@ static void receive_hello(struct sw_accepted *v, const union sw_frame *in)
             sw_listener_refuse(v, status, culprit, text);
         return;
     }
-    status = challenge(v, sw_rendezvous_secret(v->rendezvous));
+    status = challenge(v, v->rendezvous->id.secret);
     if (status == SYMWIN_PEER_LOST)
         sw_listener_drop(v);
     else if (status != SYMWIN_OK)
-        sw_rendezvous_failed(v->rendezvous, status); /* no rank of another process can join */
+        listener.events->failed(v->rendezvous, status); /* no rank of another process can join */
 }
 
 /* Whether the client has the pid that it claims, if both processes see the same pids. */
@@ -430,7 +384,7 @@ static void redirect_to_local(struct sw_accepted *v)
 
 static void receive_join(struct sw_accepted *v, const union sw_frame *in)
 {
-    const unsigned char *secret = sw_rendezvous_secret(v->rendezvous);
+    const unsigned char *secret = v->rendezvous->id.secret;
     unsigned char proof[SW_DIGEST_BYTES];
 
     sw_frame_prove_rank(secret, &v->hello, &v->challenge, &in->join, proof);
@@ -447,7 +401,7 @@ static void receive_join(struct sw_accepted *v, const union sw_frame *in)
     if (v->connection.stream && is_here(&in->join))
         redirect_to_local(v);
     else
-        sw_rendezvous_take_slot(v, &in->join);
+        listener.events->joined(v, &in->join);
 }
 
 static void accepted_ready(struct sw_poll_watch *watch, short events)
@@ -464,13 +418,13 @@ static void accepted_ready(struct sw_poll_watch *watch, short events)
     else if (error == 0 && !v->has_slot && v->rendezvous != NULL &&
              frame.header.type == SW_FRAME_JOIN)
         receive_join(v, &frame);
-    else if (error == 0 && v->has_slot && sw_rendezvous_ready(v, &frame))
-        return;
+    else if (error == 0 && v->has_slot)
+        listener.events->received(v, &frame);
     else if (v->rendezvous != NULL && error != 0 && !sw_frame_is_theirs(error))
-        sw_rendezvous_failed(v->rendezvous,
-                             sw_fail(SYMWIN_NO_MEMORY, "recvmsg: %s", strerror(error)));
+        listener.events->failed(v->rendezvous,
+                                sw_fail(SYMWIN_NO_MEMORY, "recvmsg: %s", strerror(error)));
     else if (v->has_slot)
-        sw_rendezvous_lost(v);
+        listener.events->received(v, NULL);
     else
         sw_listener_drop(v);
 }
@@ -556,7 +510,7 @@ static void accept_one(struct sw_poll_watch *watch, short events)
 
     if (events == 0) { /* PAUSE_MS or LINGER_MS is over */
         watch->events = POLLIN;
-        sw_listener_rest(0);
+        rest();
         return;
     }
     fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -571,8 +525,8 @@ static void accept_one(struct sw_poll_watch *watch, short events)
         drop_oldest_unauthenticated(too_few);
         return; /* a descriptor is free now */
     }
-    sw_rendezvous_no_room(error); /* first: it may set this watch's deadline, to linger */
-    watch->events = 0;            /* or the watch would be ready again at once */
+    listener.events->no_room(error); /* first: it may set this watch's deadline, to linger */
+    watch->events = 0;               /* or the watch would be ready again at once */
     watch->deadline = sw_now_ms() + PAUSE_MS;
     sw_poll_changed();
 }
@@ -585,4 +539,5 @@ void sw_listener_forked(void)
     listener.local = (struct sw_poll_watch){.fd = -1};
     listener.folder[0] = '\0';
     listener.count = 0;
+    listener.users = 0;
 }

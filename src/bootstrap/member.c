@@ -4,7 +4,7 @@
  *
  * In other processes each rank joins on its own. The lowest rank receives the descriptors and makes
  * the group, and the others wait for it (process_join.c). Ranks of another host get the table of
- * all ranks by TCP. Then they join a host-local rendezvous, whose id their lowest rank creates.
+ * all ranks by TCP. Then they join a second, host-local rendezvous (host_join.c).
  *
  * On the thread of the rank that joins, without the poll lock.
  */
@@ -18,11 +18,18 @@ static const char call[] = "symwin_comm_create";
 
 enum {
     HOSTS_MS = 4000, /* instead of SW_GRACE_MS, if the creator waits for other hosts' reports */
-    LOOK_MS = 2,     /* between looks for the id of the host-local rendezvous */
-    ASK_MS = 20,     /* between looks whether another host has ended the exchange */
-    REFUSAL_MS = 40, /* for a refusal that should have arrived already */
-    ANSWER_MS = 500  /* for the answer of a process that runs */
+    ASK_MS = 20      /* between looks whether another host has ended the exchange */
 };
+
+/* The number among all ranks of a rank of the rendezvous. */
+static int number_of(const struct sw_member *m, int rank)
+{
+    const struct sw_member *all = m->all;
+
+    return all == NULL
+               ? rank
+               : sw_rank_of_host(&all->table, all->table.locations[all->join.rank].host, rank);
+}
 
 /* ---- the lowest rank of a process ---- */
 
@@ -83,18 +90,20 @@ static symwin_status open_link(struct sw_topology *topology, const struct sw_fra
 }
 
 /* Receives the descriptors: page and sockets for the lowest rank of a process, also the links for
- * the lowest rank of the host. *maker: the creator's process in the table; -1: unknown, or it has
+ * the lowest rank of the host. *creator: the creator's process in the table; -1: unknown, or it has
  * no rank. */
-static symwin_status receive_descriptors(struct sw_connection *connection,
-                                         struct sw_topology *topology, int rank,
-                                         union sw_frame *frame, int *maker, int64_t deadline)
+static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology *topology,
+                                         union sw_frame *frame, int *creator)
 {
+    struct sw_connection *connection = &m->connection;
+    const int64_t deadline = m->deadline;
+    const int rank = m->join.rank;
     symwin_status status;
     int fd = -1;
     int i, r;
 
     status = sw_client_recv_frame(connection, frame, SW_FRAME_PAGE, &topology->page, deadline);
-    *maker = status == SYMWIN_OK ? frame->pass.process : -1;
+    *creator = status == SYMWIN_OK ? frame->pass.process : -1;
     for (i = neighbours(topology, rank); i > 0 && status == SYMWIN_OK; i--) {
         status = sw_client_recv_frame(connection, frame, SW_FRAME_SOCKET, &fd, deadline);
         if (status != SYMWIN_OK)
@@ -120,26 +129,23 @@ static symwin_status receive_descriptors(struct sw_connection *connection,
 }
 
 /* The culprit of a failure as seen by this process: `own`, the one that the last frame names, or
- * the creator's lowest rank, `maker` (-1: it has none). */
-static int find_culprit(symwin_status status, const union sw_frame *last, int maker, int own)
+ * the creator's lowest rank, `creator` (-1: it has none). */
+static int find_culprit(symwin_status status, const union sw_frame *last, int creator, int own)
 {
     int culprit = own;
 
     if (last->header.type == SW_FRAME_REFUSAL)
         culprit = last->refusal.rank;
     else if (status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT)
-        culprit = maker;
+        culprit = creator;
     return culprit >= 0 ? culprit : own;
 }
 
-/* Receives the descriptors and creates the group. `all_ranks`: their table if the rendezvous was
- * host-local; else NULL. */
-static symwin_status create_group(struct sw_connection *connection,
-                                  const struct sw_frame_table *table, int rank,
-                                  const struct sw_frame_table *all_ranks, int host,
-                                  union sw_frame *frame, int *maker, int64_t deadline,
+/* Receives the descriptors and creates the group. */
+static symwin_status create_group(struct sw_member *m, union sw_frame *frame, int *creator,
                                   struct sw_group **out)
 {
+    const struct sw_frame_table *table = &m->table;
     struct sw_topology topology;
     symwin_status status = sw_topology_make(&topology, table->nranks, table->processes,
                                             table->hosts);
@@ -149,15 +155,16 @@ static symwin_status create_group(struct sw_connection *connection,
         return status;
     memcpy(topology.locations, table->locations,
            (size_t)table->nranks * sizeof *topology.locations);
-    topology.process = table->locations[rank].process;
-    status = receive_descriptors(connection, &topology, rank, frame, maker, deadline);
-    if (status == SYMWIN_OK && all_ranks != NULL) {
+    topology.process = table->locations[m->join.rank].process;
+    status = receive_descriptors(m, &topology, frame, creator);
+    if (status == SYMWIN_OK && m->all != NULL) {
         sw_poll_lock();
-        status = sw_topology_widen(&topology, all_ranks, host);
+        status = sw_topology_widen(&topology, &m->all->table,
+                                   m->all->table.locations[m->all->join.rank].host);
         sw_poll_unlock();
     }
     if (status != SYMWIN_OK)
-        sw_topology_end(&topology, status, find_culprit(status, frame, *maker, rank));
+        sw_topology_end(&topology, status, find_culprit(status, frame, *creator, m->join.rank));
     sw_poll_lock();
     if (status != SYMWIN_OK) {
         sw_topology_release(&topology);
@@ -169,49 +176,6 @@ static symwin_status create_group(struct sw_connection *connection,
     sw_fork_set_remove(topology.page);
     status = sw_group_create(&topology, out);
     sw_poll_unlock();
-    return status;
-}
-
-/* The number among all ranks of a host's rank-th rank. */
-static int rank_of_all(const struct sw_frame_table *all_ranks, int host, int rank)
-{
-    int r = 0;
-
-    while (all_ranks->locations[r].host != host || rank-- > 0)
-        r++;
-    return r;
-}
-
-/* Tells the creator why this process fails, with the last error's text. The creator refuses the
- * other ranks with it. */
-static void send_refusal(struct sw_connection *connection, symwin_status status, int culprit,
-                         int64_t deadline)
-{
-    union sw_frame frame;
-
-    memset(&frame, 0, sizeof frame.refusal);
-    frame.refusal.status = (int32_t)status;
-    frame.refusal.rank = culprit;
-    snprintf(frame.refusal.text, sizeof frame.refusal.text, "%s", symwin_last_error());
-    sw_frame_seal(&frame, SW_FRAME_REFUSAL);
-    sw_connection_send(connection, &frame, -1, deadline); /* may fail: perhaps it is the cause */
-}
-
-/* Tells the creator that this process is ready, or why it is not. */
-static symwin_status report(struct sw_connection *connection, int rank, symwin_status status,
-                            int64_t deadline)
-{
-    union sw_frame frame;
-    char who[32];
-
-    if (status == SYMWIN_OK) {
-        memset(&frame, 0, sizeof frame.pass);
-        sw_frame_seal(&frame, SW_FRAME_READY);
-        return sw_client_send_frame(connection, &frame, deadline);
-    }
-    snprintf(who, sizeof who, "rank %d: ", rank);
-    sw_fail_in(status, call, who);
-    send_refusal(connection, status, rank, deadline);
     return status;
 }
 
@@ -238,7 +202,7 @@ static symwin_status await_go(struct sw_connection *connection, const struct sw_
         if (sw_exchange_ended(group->exchange)) {
             sw_exchange_settled(group->exchange, call);
             sw_exchange_outcome(group->exchange, &status, &culprit);
-            send_refusal(connection, status, culprit, deadline);
+            sw_client_refuse(connection, status, culprit, deadline);
             *told = 1;
             return status;
         }
@@ -251,63 +215,55 @@ static symwin_status await_go(struct sw_connection *connection, const struct sw_
 }
 
 /* The lowest rank of the creator's process, among all ranks; -1: it has none. */
-static int lowest_of_maker(const struct sw_frame_table *table,
-                           const struct sw_frame_table *all_ranks, int host, int maker)
+static int lowest_of_creator(const struct sw_member *m, int creator)
 {
     int r = 0;
 
-    while (r < table->nranks && table->locations[r].process != maker)
+    while (r < m->table.nranks && m->table.locations[r].process != creator)
         r++;
-    if (r == table->nranks)
-        return -1;
-    return all_ranks == NULL ? r : rank_of_all(all_ranks, host, r);
+    return r == m->table.nranks ? -1 : number_of(m, r);
 }
 
 /* No GO: ends the exchange. Unless the creator has refused, other processes may have got GO; they
- * learn of the end from the control page, and other hosts through the links. `maker`: the creator's
- * lowest rank; -1: none. */
+ * learn of the end from the control page, and other hosts through the links. `creator`: the lowest
+ * rank of the creator's process; -1: none. */
 static symwin_status fail_group(struct sw_group *group, symwin_status status,
-                                const union sw_frame *last, int maker)
+                                const union sw_frame *last, int creator)
 {
     const int creator_failed = status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT;
 
-    sw_exchange_fail(group->exchange, status, find_culprit(status, last, maker, group->leader));
+    sw_exchange_fail(group->exchange, status, find_culprit(status, last, creator, group->leader));
     if (last->header.type == SW_FRAME_REFUSAL)
         return status;
     if (!creator_failed)
         return sw_exchange_settled(group->exchange, call);
     /* The creator is the cause. The page may name another process that failed for the same
      * reason. */
-    if (maker >= 0)
-        sw_fail(status, "%s: rank %d, whose process made the id, %s", call, maker,
+    if (creator >= 0)
+        sw_fail(status, "%s: rank %d, whose process made the id, %s", call, creator,
                 status == SYMWIN_TIMEOUT ? "did not answer in time"
                                          : "ended before all ranks were ready");
     return status;
 }
 
 /* The lowest rank of a process: creates the group, reports to the creator and waits for GO. */
-static symwin_status publish(struct sw_connection *connection, const struct sw_frame_table *table,
-                             int rank, const struct sw_frame_table *all_ranks, int host,
-                             int64_t deadline, struct sw_group **out)
+static symwin_status publish(struct sw_member *m, struct sw_group **out)
 {
     union sw_frame frame = {.header = {.type = 0}};
-    const int own = all_ranks == NULL ? rank : rank_of_all(all_ranks, host, rank);
     struct sw_group *group = NULL;
     symwin_status status;
-    int maker = -1, told = 0;
+    int creator = -1, told = 0;
 
-    status = create_group(connection, table, rank, all_ranks, host, &frame, &maker, deadline,
-                          &group);
+    status = create_group(m, &frame, &creator, &group);
     if (frame.header.type != SW_FRAME_REFUSAL && status != SYMWIN_PEER_LOST)
-        status = report(connection, own, status, deadline);
+        status = sw_client_report(&m->connection, number_of(m, m->join.rank), status, m->deadline);
     if (status == SYMWIN_OK)
-        status = await_go(connection, group, &frame, deadline, &told);
+        status = await_go(&m->connection, group, &frame, m->deadline, &told);
     if (status == SYMWIN_OK) {
         *out = group;
     } else if (group != NULL) {
         if (!told)
-            status = fail_group(group, status, &frame,
-                                lowest_of_maker(table, all_ranks, host, maker));
+            status = fail_group(group, status, &frame, lowest_of_creator(m, creator));
         sw_poll_lock();
         sw_group_free(group);
         sw_poll_unlock();
@@ -315,228 +271,95 @@ static symwin_status publish(struct sw_connection *connection, const struct sw_f
     return status;
 }
 
-/* ---- ranks of another host than the creator's ---- */
+/* ---- joins ---- */
 
-static symwin_status join_rendezvous(const struct sw_id *id, struct sw_frame_join *join,
-                                     struct sw_connection *first,
-                                     const struct sw_frame_table *all_ranks, int host,
-                                     struct sw_group **out);
-
-/* Waits where only a refusal may come: no frame has type 0. Never SYMWIN_OK. */
-static symwin_status await_refusal(struct sw_connection *connection, union sw_frame *frame,
-                                   int64_t deadline)
+/* Joins through a socket of the creator. By TCP only gets the table, and stays connected. */
+static symwin_status join_by_socket(struct sw_member *m, struct sw_group **out)
 {
-    return sw_client_recv_frame(connection, frame, (enum sw_frame_type)0, NULL, deadline);
-}
-
-/* Waits until the lowest rank of the host has written the id of the host-local rendezvous, or the
- * creator refuses. */
-static symwin_status await_id(const char *tail, struct sw_id *local,
-                              struct sw_connection *connection, union sw_frame *frame, int lowest,
-                              int64_t deadline)
-{
-    char text[SW_TEXT_BYTES];
-    unsigned turn = 0;
-
-    snprintf(text, sizeof text, "%s", symwin_last_error());
-    while (!sw_id_read(tail, turn++, local, sw_id_is_open, deadline)) {
-        const symwin_status status = await_refusal(connection, frame, sw_now_ms() + LOOK_MS);
-
-        if (status != SYMWIN_TIMEOUT)
-            return status;
-        if (sw_now_ms() >= deadline)
-            return sw_fail(
-                SYMWIN_TIMEOUT,
-                "%s: rank %d, the lowest on this host, did not join the other ranks of the host "
-                "in time; all need the same TMPDIR",
-                call, lowest);
-    }
-    sw_error_restore(text); /* looks that fail are no error */
-    return SYMWIN_OK;
-}
-
-/* The host-local rendezvous has failed for this rank. If the first creator has refused, its refusal
- * counts. Otherwise this rank tells it the culprit: itself, or after a timeout the lowest rank of
- * the host. After a timeout it then waits for the first creator's refusal, which may name another:
- * if the first creator does not answer, that may be why the lowest rank was late. */
-static symwin_status local_failed(struct sw_connection *first, int rank, int lowest,
-                                  symwin_status status)
-{
-    char text[SW_TEXT_BYTES];
-    union sw_frame frame;
-
-    snprintf(text, sizeof text, "%s", symwin_last_error());
-    frame.header.type = 0;
-    await_refusal(first, &frame, sw_now_ms() + REFUSAL_MS);
-    if (frame.header.type == SW_FRAME_REFUSAL)
-        return (symwin_status)frame.refusal.status;
-    sw_error_restore(text);
-    if (status != SYMWIN_TIMEOUT)
-        return report(first, rank, status, sw_now_ms());
-    send_refusal(first, status, lowest, sw_now_ms());
-    return await_refusal(first, &frame, sw_now_ms() + ANSWER_MS);
-}
-
-/* Joins the host-local rendezvous. The lowest rank of the host creates its id and writes it to a
- * file, where the others find it. */
-static symwin_status join_host_local(const struct sw_id *id, const struct sw_frame_join *join,
-                                     const struct sw_frame_table *table,
-                                     struct sw_connection *connection, int64_t deadline,
-                                     struct sw_group **out)
-{
-    const int host = table->locations[join->rank].host;
-    const struct sw_part parts[] = {{id->secret, sizeof id->secret}, {&host, sizeof host}};
-    char tail[SW_TAIL_BYTES], name[SW_FILE_NAME_BYTES];
-    struct sw_id_options options = {
-        .file = name, .table = table, .host = host, .connection = connection};
-    union sw_frame frame = {.header = {.type = 0}};
-    const int lowest = rank_of_all(table, host, 0);
-    symwin_status status = SYMWIN_OK;
-    struct sw_frame_join mine;
-    struct sw_id local;
-    int rank = 0, nranks = 0, r;
-
-    for (r = 0; r < table->nranks; r++) {
-        rank += table->locations[r].host == host && r < join->rank;
-        nranks += table->locations[r].host == host;
-    }
-    if (lowest == join->rank)
-        status = sw_client_recv_frame(connection, &frame, SW_FRAME_GO, NULL, deadline);
-    sw_id_tail(parts, 2, tail);
-    if (status == SYMWIN_OK && lowest == join->rank)
-        status = sw_id_file(tail, call, name);
-    if (status == SYMWIN_OK)
-        status = lowest == join->rank
-                     ? sw_id_make(&local, &options, call)
-                     : await_id(tail, &local, connection, &frame, lowest, deadline - SW_GRACE_MS);
-    if (status != SYMWIN_OK) {
-        sw_wipe(&local, sizeof local);
-        if (lowest != join->rank && frame.header.type != SW_FRAME_REFUSAL)
-            return local_failed(connection, join->rank, lowest, status);
-        if (frame.header.type == SW_FRAME_GO)
-            sw_host_link_say_end(connection, status, lowest);
-        return status;
-    }
-    mine = *join;
-    mine.rank = rank;
-    mine.nranks = nranks;
-    mine.posts = table->nranks;
-    mine.timeout_ms = sw_now_ms() + SW_GRACE_MS < deadline
-                          ? (int)(deadline - SW_GRACE_MS - sw_now_ms())
-                          : 1;
-    status = join_rendezvous(&local, &mine, lowest == join->rank ? NULL : connection, table, host,
-                             out);
-    sw_wipe(&local, sizeof local);
-    if (status == SYMWIN_OK || lowest == join->rank || connection->fd < 0)
-        return status;
-    return local_failed(connection, join->rank, lowest, status);
-}
-
-/* Joins through a socket of the creator. */
-static symwin_status join_by_socket(const struct sw_id *id, struct sw_frame_join *join,
-                                    struct sw_connection *first,
-                                    const struct sw_frame_table *all_ranks, int host,
-                                    int64_t deadline, struct sw_group **out)
-{
-    int64_t group_deadline = deadline; /* after TABLE */
     /* Allocated first: later the lowest rank could not tell the others that it has no memory. */
-    struct sw_process_join *process_join = sw_process_join_new(
-        id, all_ranks == NULL ? join->rank : rank_of_all(all_ranks, host, join->rank));
+    struct sw_process_join *process_join = sw_process_join_new(m->id, number_of(m, m->join.rank));
     union sw_frame frame = {.header = {.type = 0}};
-    struct sw_connection connection = {.fd = -1};
-    struct sw_frame_table table;
     symwin_status status;
     int mates = 0;
 
     if (process_join == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to join", call);
-    status = sw_client_join(id, join, first, deadline, &connection, &frame);
-    if (status == SYMWIN_OK && frame.header.type == SW_FRAME_HERE) {
-        struct sw_id local = *id;
-
-        sw_connection_close(&connection);
-        sw_process_join_free(process_join);
-        memcpy(local.folder, frame.here.folder, sizeof local.folder);
-        local.folder[sizeof local.folder - 1] = '\0';
-        local.family = 0; /* not over the network again */
-        status = join_by_socket(&local, join, first, all_ranks, host, deadline, out);
-        sw_wipe(&local, sizeof local);
-        return status;
+    status = sw_client_join(m, &frame);
+    if (status != SYMWIN_OK && frame.header.type != SW_FRAME_REFUSAL) {
+        sw_process_join_abandon(process_join, status, m->deadline); /* the others may succeed */
+        process_join = NULL;
     }
-    if (status != SYMWIN_OK) {
-        sw_connection_close(&connection);
-        if (frame.header.type == SW_FRAME_REFUSAL) /* all ranks are refused */
-            sw_process_join_free(process_join);
-        else /* the others may succeed */
-            sw_process_join_abandon(process_join, status, deadline);
-        return status;
-    }
-    if (frame.table.nranks != join->nranks)
+    if (status == SYMWIN_OK && frame.table.nranks != m->join.nranks)
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id expects %d ranks, not %d",
-                         call, frame.table.nranks, join->nranks);
-    table = frame.table;
-    if (status == SYMWIN_OK && table.hosts > 1)
-        group_deadline = deadline - SW_GRACE_MS + HOSTS_MS;
-    if (status == SYMWIN_OK && connection.stream) {
-        status = join_host_local(id, join, &table, &connection, deadline, out);
-    } else if (status == SYMWIN_OK && is_leader(&table, join->rank, &mates)) {
-        status = publish(&connection, &table, join->rank, all_ranks, host, group_deadline, out);
-        sw_process_join_publish(process_join, mates, status, status == SYMWIN_OK ? *out : NULL);
-        process_join = NULL;
-    } else if (status == SYMWIN_OK) {
-        status = sw_process_join_await(process_join, group_deadline + SW_GRACE_MS, out);
-        process_join = NULL;
+                         call, frame.table.nranks, m->join.nranks);
+    if (status == SYMWIN_OK)
+        m->table = frame.table;
+    if (status != SYMWIN_OK || m->connection.stream) {
+        sw_process_join_free(process_join);
+        return status;
     }
-    sw_connection_close(&connection);
-    sw_process_join_free(process_join);
+    if (m->table.hosts > 1)
+        m->deadline += HOSTS_MS - SW_GRACE_MS;
+    if (!is_leader(&m->table, m->join.rank, &mates))
+        return sw_process_join_await(process_join, m->deadline + SW_GRACE_MS, out);
+    status = publish(m, out);
+    sw_process_join_publish(process_join, mates, status, status == SYMWIN_OK ? *out : NULL);
     return status;
 }
 
-static symwin_status join_rendezvous(const struct sw_id *id, struct sw_frame_join *join,
-                                     struct sw_connection *first,
-                                     const struct sw_frame_table *all_ranks, int host,
-                                     struct sw_group **out)
+/* Joins as a thread of the creator's process, or through a socket. */
+static symwin_status join_rendezvous(struct sw_member *m, struct sw_group **out)
 {
-    const int64_t deadline = sw_now_ms() + join->timeout_ms + SW_GRACE_MS;
     symwin_status status;
 
-    if (memcmp(join->process, id->maker, sizeof id->maker) != 0)
-        return join_by_socket(id, join, first, all_ranks, host, deadline, out);
-    if (first != NULL)
-        sw_client_ready(first);
+    m->deadline = sw_now_ms() + m->join.timeout_ms + SW_GRACE_MS;
+    if (memcmp(m->join.process, m->id->creator, sizeof m->id->creator) != 0)
+        return join_by_socket(m, out);
+    sw_client_ready(m);
     sw_poll_lock();
-    status = sw_rendezvous_join(id, join, out);
+    status = sw_rendezvous_join(m->id, &m->join, out);
     sw_poll_unlock();
+    return status;
+}
+
+/* The second join of a rank that has joined by TCP. */
+static symwin_status join_on_host(struct sw_member *all, struct sw_group **out)
+{
+    struct sw_member local = {.connection = {.fd = -1}, .all = all};
+    struct sw_id id;
+    symwin_status status = sw_host_join_prepare(&local, &id);
+
+    if (status == SYMWIN_OK)
+        status = join_rendezvous(&local, out);
+    if (status != SYMWIN_OK && all->connection.fd >= 0)
+        status = sw_host_join_failed(all, status);
+    sw_connection_close(&local.connection);
+    sw_wipe(&id, sizeof id);
     return status;
 }
 
 symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int rank,
                                 int timeout_ms, struct sw_group **out)
 {
-    struct sw_frame_join join;
-    symwin_status status;
     struct sw_id id;
+    struct sw_member all = {.id = &id, .connection = {.fd = -1}};
+    symwin_status status;
 
     memcpy(&id, unique, sizeof id);
     if (!sw_id_is_valid(&id))
         return sw_fail(SYMWIN_INVALID, "%s: id was not made by symwin_unique_id_create", call);
     sw_poll_lock();
-    status = sw_join_fill(&join, nranks, rank, timeout_ms);
+    status = sw_join_fill(&all.join, nranks, rank, timeout_ms);
     sw_poll_unlock();
     if (status == SYMWIN_OK)
-        status = join_rendezvous(&id, &join, NULL, NULL, 0, out);
+        status = join_rendezvous(&all, out);
+    if (status == SYMWIN_OK && all.connection.fd >= 0 && all.connection.stream)
+        status = join_on_host(&all, out);
+    sw_connection_close(&all.connection);
     sw_claim_drop(&id);
     sw_wipe(&id, sizeof id);
     if (status != SYMWIN_OK)
         sw_fail_in(status, call, ""); /* adds the call: what failed may not know it */
     sw_poll_settle();
     return status;
-}
-
-void sw_bootstrap_forget(void)
-{
-    sw_process_join_forked();
-    sw_claims_forked();
-    sw_id_forked();
-    sw_rendezvous_forked();
 }

@@ -35,6 +35,14 @@ static struct {
 
 /* ---- under the poll lock ---- */
 
+/* In a forked child: the joins are the parent's. */
+static void forget(void)
+{
+    joins.published = NULL;
+    joins.abandoned = NULL;
+    pthread_cond_init(&joins.changed, NULL);
+}
+
 static struct sw_process_join **find_published(const unsigned char name[SW_NAME_BYTES])
 {
     struct sw_process_join **at = &joins.published;
@@ -109,13 +117,14 @@ static void remember_abandoned(struct sw_process_join *own, symwin_status status
 static void leave_for(struct sw_group *group, int rank, symwin_status status)
 {
     sw_exchange_fail(group->exchange, status, rank);
-    sw_bootstrap_leave(group, rank);
+    sw_group_leave(group, rank);
 }
 
 struct sw_process_join *sw_process_join_new(const struct sw_id *id, int rank)
 {
     struct sw_process_join *own = calloc(1, sizeof *own), *before;
 
+    sw_fork_register(forget);
     if (own == NULL)
         return NULL;
     sw_id_name(id, own->name);
@@ -202,11 +211,4 @@ void sw_process_join_abandon(struct sw_process_join *own, symwin_status status, 
     if (group != NULL)
         leave_for(group, rank, status);
     sw_error_restore(text);
-}
-
-void sw_process_join_forked(void)
-{
-    joins.published = NULL;
-    joins.abandoned = NULL;
-    pthread_cond_init(&joins.changed, NULL);
 }

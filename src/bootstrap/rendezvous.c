@@ -6,7 +6,7 @@
  * is over: an id creates one communicator only. A rendezvous that fails (a rank is late, dies, or
  * contradicts the others) fails for all ranks with the same text.
  *
- * Ranks of other hosts join by TCP, and then join a host-local rendezvous on their host (member.c).
+ * Ranks of other hosts join by TCP, and then join a host-local one there (host_join.c).
  * The lowest rank of each host keeps its connection, and the other end goes to the lowest rank of
  * this host: it becomes the host link (host_link.c).
  *
@@ -24,7 +24,6 @@
 #include "src/bootstrap/rendezvous.h"
 
 enum {
-    TELL_MS = 5000,
     HOST_MS = 2000, /* for another host's report on which of its ranks is late */
     MOST_PAST = 64  /* outcomes that are remembered */
 };
@@ -48,7 +47,7 @@ static struct {
     unsigned past_count;
 } the_rendezvous = {.changed = PTHREAD_COND_INITIALIZER};
 
-/* ---- begin and end ---- */
+/* ---- the end ---- */
 
 static void rendezvous_free(struct rendezvous *m)
 {
@@ -140,7 +139,7 @@ static void rendezvous_end(struct rendezvous *m)
         rendezvous_free(m);
     else
         pthread_cond_broadcast(&the_rendezvous.changed);
-    sw_listener_rest(linger);
+    sw_listener_close(linger);
 }
 
 /* Ends the rendezvous with the last error's text. */
@@ -149,53 +148,6 @@ static void rendezvous_fail(struct rendezvous *m, symwin_status status)
     m->status = status;
     snprintf(m->text, sizeof m->text, "%s", symwin_last_error());
     rendezvous_end(m);
-}
-
-int sw_rendezvous_number(const struct rendezvous *m, int rank)
-{
-    int r = 0;
-
-    if (m->table == NULL)
-        return rank;
-    while (r < m->table->nranks - 1 && (m->table->locations[r].host != m->host || rank-- > 0))
-        r++;
-    return r;
-}
-
-symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_status status)
-{
-    m->culprit = sw_rendezvous_number(m, rank);
-    return status;
-}
-
-symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
-{
-    int r;
-
-    if (m->table != NULL)
-        sw_rendezvous_culprit(m, 0, status); /* the creator of a host-local one is rank 0 of it */
-    for (r = m->nranks - 1; r >= 0 && m->slots != NULL; r--)
-        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
-            sw_rendezvous_culprit(m, r, status);
-    return sw_fail_in(status, call, "the process that made the id: ");
-}
-
-symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
-                                 enum sw_frame_type type, int fd)
-{
-    const int64_t longest = sw_now_ms() + TELL_MS;
-    int error;
-
-    sw_frame_seal(frame, type);
-    error = sw_connection_send(&m->slots[rank].accepted->connection, frame, fd,
-                               longest < m->timer.deadline ? longest : m->timer.deadline);
-    if (error == 0)
-        return SYMWIN_OK;
-    if (!sw_frame_is_theirs(error))
-        return sw_rendezvous_own(m, sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
-    sw_fail(SYMWIN_PEER_LOST, "%s: rank %d joined, but cannot be reached any more: %s", call,
-            sw_rendezvous_number(m, rank), strerror(error));
-    return sw_rendezvous_culprit(m, rank, error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST);
 }
 
 static int first_absent(const struct rendezvous *m)
@@ -277,126 +229,29 @@ static void link_ready(struct sw_poll_watch *watch, short events)
     rendezvous_fail(m, status);
 }
 
-struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES])
+static symwin_status find(const unsigned char name[SW_NAME_BYTES], struct rendezvous **out,
+                          int *culprit, const unsigned char **secret)
 {
     struct rendezvous *m = the_rendezvous.rendezvous_list;
+    unsigned i;
 
     while (m != NULL && memcmp(m->name, name, SW_NAME_BYTES) != 0)
         m = m->next;
-    return m;
-}
-
-symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
-                                    const unsigned char **secret)
-{
-    unsigned i;
-
+    *out = m;
     *secret = NULL;
-    for (i = 0; i < MOST_PAST && i < the_rendezvous.past_count; i++)
-        if (memcmp(the_rendezvous.past[i].name, name, SW_NAME_BYTES) == 0) {
-            *culprit = the_rendezvous.past[i].culprit;
-            *secret = the_rendezvous.past[i].proves ? the_rendezvous.past[i].secret : NULL;
-            return sw_fail(the_rendezvous.past[i].status, "%s", the_rendezvous.past[i].text);
-        }
     *culprit = SW_FRAME_UNKNOWN;
+    if (m != NULL)
+        return SYMWIN_OK;
+    for (i = 0; i < MOST_PAST && i < the_rendezvous.past_count; i++) {
+        const struct past *past = &the_rendezvous.past[i];
+
+        if (memcmp(past->name, name, SW_NAME_BYTES) != 0)
+            continue;
+        *culprit = past->culprit;
+        *secret = past->proves ? past->secret : NULL;
+        return sw_fail(past->status, "%s", past->text);
+    }
     return sw_fail(SYMWIN_INVALID, "%s: this id has been used, or another process made it", call);
-}
-
-const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous)
-{
-    return rendezvous->id.secret;
-}
-
-int sw_rendezvous_expects(void)
-{
-    return the_rendezvous.rendezvous_list != NULL;
-}
-
-static symwin_status rendezvous_fill(struct rendezvous *m, struct sw_id *id,
-                                     const struct sw_id_options *options, const char *for_call)
-{
-    symwin_status status = sw_process_name(id->maker);
-
-    m->connection.fd = -1;
-    m->culprit = -1;
-    if (status == SYMWIN_OK)
-        status = sw_listener_open(id);
-    if (status != SYMWIN_OK)
-        return status;
-    m->id = *id;
-    sw_id_name(id, m->name);
-    m->timer = (struct sw_poll_watch){.fd = -1, .deadline = INT64_MAX, .ready = rendezvous_late};
-    if (options->file != NULL) {
-        m->file = strdup(options->file);
-        if (m->file == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
-    }
-    if (options->table != NULL && id->folder[0] == '\0')
-        return sw_fail(
-            SYMWIN_DENIED,
-            "%s: could not open a socket for this host's other ranks; give it a writable "
-            "TMPDIR of at most 21 characters",
-            call);
-    if (options->table != NULL) {
-        m->table = malloc(sizeof *m->table);
-        if (m->table == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
-        *m->table = *options->table;
-        m->host = options->host;
-    }
-    if (options->connection != NULL) {
-        m->link = (struct sw_poll_watch){.fd = options->connection->fd,
-                                         .events = POLLIN | POLLRDHUP,
-                                         .deadline = INT64_MAX,
-                                         .ready = link_ready};
-        status = sw_poll_add(&m->link);
-    }
-    /* Last, so that no failure has to remove the file. */
-    if (status == SYMWIN_OK && options->file != NULL)
-        status = sw_id_write(options->file, id, for_call);
-    return status;
-}
-
-symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *options,
-                                 const char *for_call)
-{
-    struct rendezvous *m = calloc(1, sizeof *m);
-    symwin_status status;
-
-    if (m == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", for_call);
-    status = rendezvous_fill(m, id, options, for_call);
-    if (status != SYMWIN_OK) {
-        sw_poll_remove(&m->link);
-        rendezvous_free(m);
-        sw_listener_rest(0);
-        return status;
-    }
-    if (options->connection != NULL) {
-        m->connection = *options->connection;
-        *options->connection = (struct sw_connection){.fd = -1};
-        sw_fork_set_remove(m->connection.fd); /* the watch keeps it from forked children */
-    }
-    m->next = the_rendezvous.rendezvous_list;
-    the_rendezvous.rendezvous_list = m;
-    return SYMWIN_OK;
-}
-
-symwin_status sw_rendezvous_close(const struct sw_id *id)
-{
-    unsigned char name[SW_NAME_BYTES];
-    struct rendezvous *m;
-
-    sw_id_name(id, name);
-    m = sw_rendezvous_named(name);
-    if (m == NULL)
-        return sw_fail(SYMWIN_INVALID,
-                       "symwin_unique_id_release: the id has been used, was released before, or "
-                       "was made by another process");
-    m->status = SYMWIN_ABORTED;
-    snprintf(m->text, sizeof m->text, "%s: the id was released by the process that made it", call);
-    rendezvous_end(m);
-    return SYMWIN_OK;
 }
 
 /* ---- a rank joins ---- */
@@ -415,6 +270,21 @@ static void go(struct rendezvous *m)
             sw_rendezvous_tell(m, r, &frame, SW_FRAME_GO, -1);
     }
     rendezvous_end(m);
+}
+
+/* Another host may have ended the group's exchange. Not all ranks here may have the group yet. */
+static void group_ended(const struct sw_group *group)
+{
+    struct rendezvous *m = the_rendezvous.rendezvous_list;
+    symwin_status status;
+
+    while (m != NULL && m->group != group)
+        m = m->next;
+    if (m == NULL || !sw_exchange_is_decided(group->exchange))
+        return;
+    sw_exchange_outcome(group->exchange, &status, &m->culprit);
+    sw_exchange_status(group->exchange, call);
+    rendezvous_fail(m, status);
 }
 
 /* The first rank that joins sets nranks. */
@@ -523,104 +393,54 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
     status = check_claims(m);
     if (status == SYMWIN_OK)
         status = sw_rendezvous_hand_out(m);
+    if (status == SYMWIN_OK && m->group != NULL)
+        m->group->on_far_end = group_ended;
     if (status != SYMWIN_OK)
         rendezvous_fail(m, status);
     else if (m->unready == 0)
         go(m);
 }
 
-symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
-                                 struct sw_group **out)
-{
-    unsigned char name[SW_NAME_BYTES];
-    symwin_status status;
-    const unsigned char *secret;
-    struct rendezvous *m;
-    int culprit;
+/* ---- what the listener tells ---- */
 
-    sw_id_name(id, name);
-    m = sw_rendezvous_named(name);
-    if (m == NULL)
-        return sw_rendezvous_why_not(name, &culprit, &secret);
-    m->waiting++;
-    take_slot(m, join, NULL);
-    while (!m->over)
-        sw_poll_wait(&the_rendezvous.changed, INT64_MAX);
-    status = m->status;
-    *out = m->group;
-    if (status != SYMWIN_OK)
-        sw_fail(status, "%s", m->text);
-    if (--m->waiting == 0)
-        rendezvous_free(m);
-    return status;
-}
-
-/* ---- called by listener.c ---- */
-
-void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join)
+static void joined(struct sw_accepted *accepted, const struct sw_frame_join *join)
 {
     take_slot(accepted->rendezvous, join, accepted);
 }
 
-int sw_rendezvous_ready(struct sw_accepted *accepted, const union sw_frame *frame)
+static void received(struct sw_accepted *accepted, const union sw_frame *frame)
 {
     struct rendezvous *m = accepted->rendezvous;
     struct slot *s = &m->slots[accepted->rank];
 
-    if (!s->awaited ||
-        (frame->header.type != SW_FRAME_READY && frame->header.type != SW_FRAME_REFUSAL))
-        return 0;
-    if (frame->header.type == SW_FRAME_REFUSAL) {
+    if (frame != NULL && s->awaited && frame->header.type == SW_FRAME_READY) {
+        m->unready -= !s->ready;
+        s->ready = 1;
+        if (m->unready == 0)
+            go(m);
+    } else if (frame != NULL && s->awaited && frame->header.type == SW_FRAME_REFUSAL) {
         sw_rendezvous_culprit(m, accepted->rank, SYMWIN_OK);
         if (frame->refusal.rank >= 0)
             m->culprit = frame->refusal.rank;
         rendezvous_fail(m,
                         sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text));
-        return 1;
-    }
-    m->unready -= !s->ready;
-    s->ready = 1;
-    if (m->unready == 0)
-        go(m);
-    return 1;
-}
-
-void sw_rendezvous_lost(struct sw_accepted *accepted)
-{
-    struct rendezvous *m = accepted->rendezvous;
-
-    if (m->joined == m->nranks && m->slots[accepted->rank].remote &&
-        m->slots[accepted->rank].ready) {
-        m->slots[accepted->rank].accepted = NULL; /* it has joined the ranks of its host */
+    } else if (m->joined == m->nranks && s->remote && s->ready) {
+        s->accepted = NULL; /* it has joined the ranks of its host */
         sw_listener_drop(accepted);
-        return;
+    } else {
+        sw_fail(SYMWIN_PEER_LOST, "%s: the process of rank %d ended before all ranks had joined",
+                call, sw_rendezvous_number(m, accepted->rank));
+        rendezvous_fail(m, sw_rendezvous_culprit(m, accepted->rank, SYMWIN_PEER_LOST));
     }
-    sw_fail(SYMWIN_PEER_LOST, "%s: the process of rank %d ended before all ranks had joined", call,
-            sw_rendezvous_number(m, accepted->rank));
-    rendezvous_fail(m, sw_rendezvous_culprit(m, accepted->rank, SYMWIN_PEER_LOST));
 }
 
-void sw_rendezvous_ended(const struct sw_group *group)
+static void failed(struct rendezvous *m, symwin_status status)
 {
-    struct rendezvous *m = the_rendezvous.rendezvous_list;
-    symwin_status status;
-
-    while (m != NULL && m->group != group)
-        m = m->next;
-    if (m == NULL || !sw_exchange_is_decided(group->exchange))
-        return;
-    sw_exchange_outcome(group->exchange, &status, &m->culprit);
-    sw_exchange_status(group->exchange, call);
-    rendezvous_fail(m, status);
-}
-
-void sw_rendezvous_failed(struct rendezvous *rendezvous, symwin_status status)
-{
-    rendezvous_fail(rendezvous, sw_rendezvous_own(rendezvous, status));
+    rendezvous_fail(m, sw_rendezvous_own(m, status));
 }
 
 /* Fails every rendezvous that a rank has joined: the others cannot connect. */
-void sw_rendezvous_no_room(int error)
+static void no_room(int error)
 {
     struct rendezvous *m, *next;
 
@@ -634,6 +454,127 @@ void sw_rendezvous_no_room(int error)
                                            "it cannot accept another rank: %s; raise its ulimit -n",
                                            strerror(error))));
     }
+}
+
+static const struct sw_listener_events events = {
+    .find = find, .joined = joined, .received = received, .failed = failed, .no_room = no_room};
+
+/* ---- open, join and close ---- */
+
+static symwin_status rendezvous_fill(struct rendezvous *m, struct sw_id *id,
+                                     const struct sw_id_options *options, const char *for_call)
+{
+    symwin_status status = SYMWIN_OK;
+
+    m->id = *id;
+    sw_id_name(id, m->name);
+    m->timer = (struct sw_poll_watch){.fd = -1, .deadline = INT64_MAX, .ready = rendezvous_late};
+    if (options->file != NULL) {
+        m->file = strdup(options->file);
+        if (m->file == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    }
+    if (options->table != NULL && id->folder[0] == '\0')
+        return sw_fail(
+            SYMWIN_DENIED,
+            "%s: could not open a socket for this host's other ranks; give it a writable "
+            "TMPDIR of at most 21 characters",
+            call);
+    if (options->table != NULL) {
+        m->table = malloc(sizeof *m->table);
+        if (m->table == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+        *m->table = *options->table;
+        m->host = options->host;
+    }
+    if (options->connection != NULL) {
+        m->link = (struct sw_poll_watch){.fd = options->connection->fd,
+                                         .events = POLLIN | POLLRDHUP,
+                                         .deadline = INT64_MAX,
+                                         .ready = link_ready};
+        status = sw_poll_add(&m->link);
+    }
+    /* Last, so that no failure has to remove the file. */
+    if (status == SYMWIN_OK && options->file != NULL)
+        status = sw_id_write(options->file, id, for_call);
+    return status;
+}
+
+symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *options,
+                                 const char *for_call)
+{
+    struct rendezvous *m = calloc(1, sizeof *m);
+    symwin_status status;
+
+    if (m == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", for_call);
+    m->connection.fd = -1;
+    m->culprit = -1;
+    status = sw_process_name(id->creator);
+    if (status == SYMWIN_OK)
+        status = sw_listener_open(id, &events);
+    if (status == SYMWIN_OK) {
+        status = rendezvous_fill(m, id, options, for_call);
+        if (status != SYMWIN_OK)
+            sw_listener_close(0);
+    }
+    if (status != SYMWIN_OK) {
+        sw_poll_remove(&m->link);
+        rendezvous_free(m);
+        return status;
+    }
+    if (options->connection != NULL) {
+        m->connection = *options->connection;
+        *options->connection = (struct sw_connection){.fd = -1};
+        sw_fork_set_remove(m->connection.fd); /* the watch keeps it from forked children */
+    }
+    m->next = the_rendezvous.rendezvous_list;
+    the_rendezvous.rendezvous_list = m;
+    return SYMWIN_OK;
+}
+
+symwin_status sw_rendezvous_close(const struct sw_id *id)
+{
+    unsigned char name[SW_NAME_BYTES];
+    const unsigned char *secret;
+    struct rendezvous *m;
+    int culprit;
+
+    sw_id_name(id, name);
+    if (find(name, &m, &culprit, &secret) != SYMWIN_OK)
+        return sw_fail(SYMWIN_INVALID,
+                       "symwin_unique_id_release: the id has been used, was released before, or "
+                       "was made by another process");
+    m->status = SYMWIN_ABORTED;
+    snprintf(m->text, sizeof m->text, "%s: the id was released by the process that made it", call);
+    rendezvous_end(m);
+    return SYMWIN_OK;
+}
+
+symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
+                                 struct sw_group **out)
+{
+    unsigned char name[SW_NAME_BYTES];
+    symwin_status status;
+    const unsigned char *secret;
+    struct rendezvous *m;
+    int culprit;
+
+    sw_id_name(id, name);
+    status = find(name, &m, &culprit, &secret);
+    if (status != SYMWIN_OK)
+        return status;
+    m->waiting++;
+    take_slot(m, join, NULL);
+    while (!m->over)
+        sw_poll_wait(&the_rendezvous.changed, INT64_MAX);
+    status = m->status;
+    *out = m->group;
+    if (status != SYMWIN_OK)
+        sw_fail(status, "%s", m->text);
+    if (--m->waiting == 0)
+        rendezvous_free(m);
+    return status;
 }
 
 void sw_rendezvous_forked(void)

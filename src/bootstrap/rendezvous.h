@@ -50,6 +50,8 @@ struct rendezvous {
     struct sw_poll_watch link;       /* of `connection`, until it is handed out */
 };
 
+/* ---- hand_out.c ---- */
+
 /* The number of a rank among all ranks, for texts. */
 int sw_rendezvous_number(const struct rendezvous *m, int rank);
 
@@ -64,7 +66,7 @@ symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status);
 symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
                                  enum sw_frame_type type, int fd);
 
-/* hand_out.c: sends every process what it needs and creates the group of this one. From then on the
+/* Sends every process what it needs and creates the group of this one. From then on the
  * ranks with `awaited` must send READY. */
 symwin_status sw_rendezvous_hand_out(struct rendezvous *m);
 
@@ -101,14 +103,29 @@ struct sw_accepted {
     int rank;
 };
 
+/* What the listener tells those who open it. */
+struct sw_listener_events {
+    /* Finds the rendezvous of that name. A failure says why there is none. *secret: of the one that
+     * had the name; NULL: unknown. */
+    symwin_status (*find)(const unsigned char name[SW_NAME_BYTES], struct rendezvous **out,
+                          int *culprit, const unsigned char **secret);
+    /* A rank has proved that it knows the secret. */
+    void (*joined)(struct sw_accepted *accepted, const struct sw_frame_join *join);
+    /* A frame of a rank that has joined; NULL: its connection has ended. */
+    void (*received)(struct sw_accepted *accepted, const union sw_frame *frame);
+    /* This process has failed; the last error says how. */
+    void (*failed)(struct rendezvous *rendezvous, symwin_status status);
+    void (*no_room)(int error); /* accept() found no descriptor; `error` is its errno */
+};
+
 /* Opens what is not open yet: the local socket in a private folder, and a TCP socket if the id has
  * an address. Writes folder and port to the id. Having no folder is no failure: threads of this
  * process can join without it. */
-symwin_status sw_listener_open(struct sw_id *id);
+symwin_status sw_listener_open(struct sw_id *id, const struct sw_listener_events *events);
 
-/* Closes the sockets if no rendezvous is open. `linger`: a second later, so that late ranks of a
- * failed rendezvous learn why. */
-void sw_listener_rest(int linger);
+/* Once for each successful sw_listener_open(); the last one closes the sockets. `linger`: a second
+ * later, so that late ranks of a failed rendezvous learn why. */
+void sw_listener_close(int linger);
 
 /* Iterates over the accepted connections of a rendezvous; `last` NULL: the first. */
 struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
@@ -118,33 +135,5 @@ void sw_listener_refuse(struct sw_accepted *accepted, symwin_status status, int 
                         const char *text);
 void sw_listener_clear(void); /* refuses all without a slot: their descriptors are needed */
 void sw_listener_forked(void);
-
-/* Sets the id's address and port from a host name or number, or from the name of an interface
- * unless `everywhere` is set. Without the lock: name resolution has no time limit, and while the
- * lock is held this process does not notice the death of another. */
-symwin_status sw_listener_resolve(const char *name, int port, int everywhere, struct sw_id *id,
-                                  const char *call);
-
-/* ---- what listener.c calls in rendezvous.c; control calls sw_rendezvous_ended() ---- */
-
-struct rendezvous *sw_rendezvous_named(const unsigned char name[SW_NAME_BYTES]);
-
-/* Why no rendezvous has that name. *secret: of the one that had it; NULL: unknown. */
-symwin_status sw_rendezvous_why_not(const unsigned char name[SW_NAME_BYTES], int *culprit,
-                                    const unsigned char **secret);
-const unsigned char *sw_rendezvous_secret(const struct rendezvous *rendezvous);
-void sw_rendezvous_take_slot(struct sw_accepted *accepted, const struct sw_frame_join *join);
-
-/* Another host may have ended the group's exchange. Not all ranks here may have the group yet. */
-void sw_rendezvous_ended(const struct sw_group *group);
-
-/* This process has failed; the last error says how. */
-void sw_rendezvous_failed(struct rendezvous *rendezvous, symwin_status status);
-
-/* A frame on a connection with a slot. 0: it was not expected. */
-int sw_rendezvous_ready(struct sw_accepted *accepted, const union sw_frame *frame);
-void sw_rendezvous_lost(struct sw_accepted *accepted); /* a connection with a slot has ended */
-void sw_rendezvous_no_room(int error); /* accept() found no descriptor; `error` is its errno */
-int sw_rendezvous_expects(void);       /* whether a rendezvous is open */
 
 #endif

@@ -22,6 +22,13 @@ static const char split_call[] = "symwin_comm_split";
 
 /* ---- creation and release ---- */
 
+/* In a forked child: claims and rendezvous are the parent's. */
+static void forget(void)
+{
+    sw_claims_forked();
+    sw_rendezvous_forked();
+}
+
 symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
                          const char *for_call)
 {
@@ -30,6 +37,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
 
     if (options == NULL)
         options = &none;
+    sw_fork_register(forget);
     sw_id_blank(id);
     sw_host_name(id->host);
     if (options->secret != NULL)
@@ -37,8 +45,7 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     else
         status = sw_random_bytes(id->secret, sizeof id->secret, for_call);
     if (status == SYMWIN_OK && options->address != NULL)
-        status = sw_listener_resolve(options->address, options->port, options->everywhere, id,
-                                     for_call);
+        status = sw_id_resolve(options->address, options->port, options->everywhere, id, for_call);
     if (options->at != NULL && !sw_id_set_address(id, options->at))
         id->family = 0;
     if (status != SYMWIN_OK)
@@ -50,11 +57,12 @@ symwin_status sw_id_make(struct sw_id *id, const struct sw_id_options *options,
     return status;
 }
 
-symwin_status sw_id_far(struct sw_id *id, const struct sw_id_options *options, const char *for_call)
+symwin_status sw_id_derive(struct sw_id *id, const struct sw_id_options *options,
+                           const char *for_call)
 {
     sw_id_blank(id);
     memcpy(id->secret, options->secret, sizeof id->secret);
-    return sw_listener_resolve(options->address, options->port, 1, id, for_call);
+    return sw_id_resolve(options->address, options->port, 1, id, for_call);
 }
 
 /* Reads SYMWIN_PORT. 0: any port; the default. */
@@ -183,6 +191,7 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
     struct sw_claim *claim = NULL;
     unsigned turn = 0;
 
+    sw_fork_register(forget);
     sw_machine_name(host);
     sw_id_tail(job, 3, tail);
     status = sw_id_file(tail, env_call, name);
@@ -204,7 +213,7 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
             nanosleep(&moment, NULL);
     }
     if (status == SYMWIN_OK)
-        sw_claim_keep(claim, id);
+        sw_claim_hold(claim, id);
     else
         sw_claim_free(claim);
     return status;
@@ -242,7 +251,7 @@ static symwin_status id_of_hosts(const struct sw_launch *launch, struct sw_id *i
     if (launch->rank == 0)
         status = sw_id_make(id, &options, env_call);
     else
-        status = sw_id_far(id, &options, env_call);
+        status = sw_id_derive(id, &options, env_call);
     sw_wipe(secret, sizeof secret);
     return status;
 }
@@ -434,7 +443,7 @@ static int address_of_host(const symwin_comm *parent, int host, struct sockaddr_
 struct part {
     int nranks;
     int rank;
-    int maker;      /* creator of its id, a rank of the parent */
+    int creator;    /* creator of its id, a rank of the parent */
     int cross_host; /* its ranks are on several hosts */
 };
 
@@ -446,7 +455,7 @@ static void find_part(const symwin_comm *parent, int color, struct part *part)
     const uint16_t *host_of = parent->group->host_of;
     int r;
 
-    *part = (struct part){.maker = -1};
+    *part = (struct part){.creator = -1};
     for (r = 0; r < parent->nranks; r++) {
         const int32_t key = (int32_t)parent->ballots[r].values[KEY];
 
@@ -455,8 +464,8 @@ static void find_part(const symwin_comm *parent, int color, struct part *part)
         part->nranks++;
         part->rank += key < (int32_t)own[KEY] || (key == (int32_t)own[KEY] && r < parent->rank);
         part->cross_host |= host_of[r] != host_of[parent->rank];
-        if (part->maker < 0 || (host_of[part->maker] != 0 && host_of[r] == 0))
-            part->maker = r;
+        if (part->creator < 0 || (host_of[part->creator] != 0 && host_of[r] == 0))
+            part->creator = r;
     }
 }
 
@@ -505,7 +514,7 @@ static void take_id(const symwin_comm *parent, const struct part *part, int colo
     const int host = parent->group->host_of[parent->rank];
 
     part_secret(parent, color, sent->secret, id.secret);
-    if (parent->group->host_of[part->maker] != host)
+    if (parent->group->host_of[part->creator] != host)
         sw_id_set_interface(&id, (uint32_t)ballot_of_host(parent, host)[INTERFACE]);
     memcpy(out, &id, sizeof *out);
     sw_wipe(&id, sizeof id);
@@ -531,12 +540,12 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
         return status;
     memset(&public_id, 0, sizeof public_id);
     find_part(parent, color, part);
-    if (color != SYMWIN_SPLIT_NONE && part->maker < 0)
+    if (color != SYMWIN_SPLIT_NONE && part->creator < 0)
         status = sw_fail(SYMWIN_MISMATCH,
                          "rank %d's ballot differs from what it wrote: a process has written to "
                          "the control page",
                          parent->rank);
-    else if (color != SYMWIN_SPLIT_NONE && part->maker == parent->rank) {
+    else if (color != SYMWIN_SPLIT_NONE && part->creator == parent->rank) {
         unsigned char nonce[SW_KEY_BYTES];
 
         status = make_id(parent, part, color, nonce, own);
@@ -570,7 +579,7 @@ symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split 
     status = agree_on_parts(parent, color, key, &part, ids, &own, &made);
     sw_comm_leave(parent);
     if (status == SYMWIN_OK && color != SYMWIN_SPLIT_NONE) {
-        take_id(parent, &part, color, &ids[part.maker], &out->id);
+        take_id(parent, &part, color, &ids[part.creator], &out->id);
         out->nranks = part.nranks;
         out->rank = part.rank;
     } else if (status != SYMWIN_OK && made) {

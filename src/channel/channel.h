@@ -63,7 +63,7 @@ struct sw_channels {
 
 struct sw_channels *sw_channels_create(int nranks); /* NULL: no host memory */
 
-/* Destroys all ends. sw_bootstrap_leave() drops the messages that are still in the mailbox. */
+/* Destroys all ends. sw_group_leave() drops the messages that are still in the mailbox. */
 void sw_channels_destroy(symwin_comm *comm);
 
 /* Calls see() under the mutex for each end that is not destroyed. */

@@ -3,7 +3,7 @@
  * hosts.
  *
  * sw_topology_make(), sw_topology_widen() for a host's own rendezvous, sw_group_create(), then
- * sw_bootstrap_leave() once for each rank; the last one frees the group. The poll lock protects
+ * sw_group_leave() once for each rank; the last one frees the group. The poll lock protects
  * creation and destruction. */
 #include <errno.h>
 #include <poll.h>
@@ -351,7 +351,7 @@ symwin_status sw_group_create(struct sw_topology *topology, struct sw_group **ou
     return status;
 }
 
-void sw_bootstrap_leave(struct sw_group *group, int rank)
+void sw_group_leave(struct sw_group *group, int rank)
 {
     sw_exchange_leave(group->exchange, rank);
     sw_host_link_leave(group, rank, -1);

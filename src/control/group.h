@@ -109,6 +109,9 @@ void sw_group_abort_kernels(struct sw_group *group);
  * their kernels if so. */
 void sw_group_shut_sockets(struct sw_group *group);
 
+/* Leaves the group; its last rank here frees it and its address range. Without the poll lock. */
+void sw_group_leave(struct sw_group *group, int rank);
+
 /* ---- the topology, and the group made from it; under the poll lock ---- */
 
 /* What a process gets at the rendezvous once all ranks have joined. It owns all of it. */

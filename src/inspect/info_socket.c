@@ -60,8 +60,8 @@ int sw_info_socket_address(int which, int make, pid_t pid, struct sockaddr_un *a
     size_t length;
 
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (!sw_file_place_name(which, "", path, sizeof address->sun_path - NAME_ROOM) ||
-        path[0] != '/' || !sw_own_folder(which, make, path, sizeof address->sun_path - NAME_ROOM))
+    if (!sw_temp_path(which, "", path, sizeof address->sun_path - NAME_ROOM) || path[0] != '/' ||
+        !sw_own_folder(which, make, path, sizeof address->sun_path - NAME_ROOM))
         return 0;
     length = strlen(path);
     snprintf(path + length, sizeof address->sun_path - length, "/" NAME "%ld", (long)pid);
@@ -357,7 +357,7 @@ static void start(void)
     sw_poll_lock();
     listener.kick = sw_fork_set_add_new(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     sw_poll_unlock();
-    for (which = 0; which < SW_FILE_PLACES && listener.kick >= 0; which++)
+    for (which = 0; which < SW_TEMP_FOLDERS && listener.kick >= 0; which++)
         if (open_in(which))
             break;
     if (listener.socket < 0 || !thread_start()) {

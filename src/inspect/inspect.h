@@ -12,8 +12,8 @@
 /* Makes the text of symwin_dump(). `call`: the name for error texts. The caller frees *bytes. */
 symwin_status sw_dump_text(const char *call, char **bytes, size_t *count);
 
-/* The address of a process's socket, in place number `which` of SW_FILE_PLACES. `make`: creates its
- * folder. 0: there is no private folder in that place, or its name is too long or not absolute. */
+/* The address of a process's socket, in number `which` of the SW_TEMP_FOLDERS. `make`: creates its
+ * private folder there. 0: there is none, or its name is too long or not absolute. */
 int sw_info_socket_address(int which, int make, pid_t pid, struct sockaddr_un *address);
 
 #endif

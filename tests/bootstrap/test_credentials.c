@@ -8,7 +8,7 @@
 #include "hostile.h"
 #include "processes.h"
 
-enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, MAKER = 1, LINGER_S = 6 };
+enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, CREATOR = 1, LINGER_S = 6 };
 
 /* ---- false creators -------------------------------------------------------------------------- */
 
@@ -176,7 +176,7 @@ static void answer_without_proof(int fd, union sw_frame *hello)
     hostile_send_frame(fd, &frame);
     /* the rank must not send its own proof now */
     if (hostile_answer(fd, hello) != EPIPE) {
-        fprintf(stderr, "the rank goes on with a maker that has no secret\n");
+        fprintf(stderr, "the rank goes on with a creator that has no secret\n");
         tap_failures++;
     }
 }
@@ -293,11 +293,11 @@ static const struct fake fakes[] = {
      "private folder|one user", 1, 0, 0},
     {"a socket of another user", open_by_another, answer_nothing, SYMWIN_DENIED,
      "belongs to another user", 1, 0, 0},
-    {"a maker that is stopped, its queue full", open_full, NULL, SYMWIN_TIMEOUT,
+    {"a creator that is stopped, its queue full", open_full, NULL, SYMWIN_TIMEOUT,
      "did not answer in time", 0, 0, 0},
-    {"a maker that is silent", open_well, answer_nothing, SYMWIN_TIMEOUT, "did not answer in time",
-     0, 0, 0},
-    {"a maker that drops it again and again", open_well, answer_by_leaving, SYMWIN_TIMEOUT,
+    {"a creator that is silent", open_well, answer_nothing, SYMWIN_TIMEOUT,
+     "did not answer in time", 0, 0, 0},
+    {"a creator that drops it again and again", open_well, answer_by_leaving, SYMWIN_TIMEOUT,
      "did not answer in time", 0, 5, 0},
     {"rubbish", open_well, answer_rubbish, SYMWIN_DENIED, "not from the process that made the id",
      0, 0, 0},
@@ -321,10 +321,10 @@ static const struct fake fakes[] = {
      0, 0, 0},
     {"a refusal, and a descriptor behind it", open_well, answer_refusal_and_more, SYMWIN_ABORTED,
      "no more", 0, 0, 0},
-    {"a maker that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10, 0},
+    {"a creator that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10, 0},
 };
 
-static void false_maker(struct processes *p, int rank)
+static void false_creator(struct processes *p, int rank)
 {
     const struct fake *fake = p->arg;
     union sw_frame hello;
@@ -363,7 +363,7 @@ static void false_maker(struct processes *p, int rank)
     _exit(tap_failures > 0); /* this also closes the sockets of open_full() */
 }
 
-static void rank_at_a_false_maker(struct processes *p, int rank)
+static void rank_at_a_false_creator(struct processes *p, int rank)
 {
     const symwin_comm_options options = {.size = sizeof options, .timeout_ms = TIMEOUT_MS};
     symwin_comm *comm = NULL;
@@ -383,7 +383,7 @@ static int has_words(const char *text, const char *words)
 static void run_fake(const struct fake *fake)
 {
     struct processes *p;
-    int rank_ended, maker_ended;
+    int rank_ended, creator_ended;
     int64_t ms;
 
     if (fake->as_root && geteuid() != 0) {
@@ -391,18 +391,18 @@ static void run_fake(const struct fake *fake)
         return;
     }
     p = processes_new(2, (void *)(uintptr_t)fake);
-    processes_fork(p, RANK, rank_at_a_false_maker);
-    processes_fork(p, MAKER, false_maker);
+    processes_fork(p, RANK, rank_at_a_false_creator);
+    processes_fork(p, CREATOR, false_creator);
     rank_ended = processes_wait(p, RANK);
     if (p->rank[RANK].status < 0)
         p->rank[RANK].status = SYMWIN_OK; /* it hung: lets the creator end */
-    maker_ended = processes_wait(p, MAKER);
+    creator_ended = processes_wait(p, CREATOR);
     ms = (p->rank[RANK].at_us - p->rank[RANK].number) / 1000;
     tap_ok(rank_ended == 0 && p->rank[RANK].status == (int)fake->status &&
                has_words(p->rank[RANK].text, fake->words),
            "%s: %s: %s (wait status 0x%x)", fake->name, symwin_status_name(p->rank[RANK].status),
            p->rank[RANK].text, (unsigned)rank_ended);
-    tap_ok(maker_ended == 0 && ms < TIMEOUT_MS + GRACE_MS, "%s: in time (%lld ms)", fake->name,
+    tap_ok(creator_ended == 0 && ms < TIMEOUT_MS + GRACE_MS, "%s: in time (%lld ms)", fake->name,
            (long long)ms);
     processes_free(p);
 }
@@ -620,7 +620,7 @@ static void another_user_let_in(struct processes *p, int rank)
     memcpy(&id, &p->id, sizeof id);
     if (chmod(id.folder, 0777) != 0 || chmod(hostile_address(id.folder).sun_path, 0777) != 0 ||
         !user_changed() || !hostile_begin(&h, &p->id)) {
-        fprintf(stderr, "the door is not open\n");
+        fprintf(stderr, "the folder or its socket cannot be opened to all\n");
         tap_failures++;
         return;
     }
@@ -634,7 +634,7 @@ static void another_user_let_in(struct processes *p, int rank)
 }
 
 /* Creates an id, and releases it when the other user has tried it. */
-static void maker(struct processes *p, int rank)
+static void creator(struct processes *p, int rank)
 {
     setenv("TMPDIR", "/tmp", 1); /* a folder that the other user can enter */
     processes_id(p, rank);
@@ -654,13 +654,13 @@ static void run_user(const char *name, void (*body)(struct processes *p, int ran
         return;
     }
     p = processes_new(2, NULL);
-    processes_fork(p, 0, maker);
+    processes_fork(p, 0, creator);
     processes_fork(p, 1, body);
     ended = processes_wait(p, 1);
     p->rank[1].step = 1;
     tap_ok(ended == 0 && p->rank[1].status == (int)status, "%s: %s %s (wait status 0x%x)", name,
            symwin_status_name(p->rank[1].status), p->rank[1].text, (unsigned)ended);
-    tap_ok(processes_wait(p, 0) == 0, "%s: the maker is well", name);
+    tap_ok(processes_wait(p, 0) == 0, "%s: the creator is well", name);
     processes_free(p);
 }
 

@@ -82,7 +82,7 @@ static const struct good goods[] = {
     {"symwin, the most ranks",
      {"SYMWIN_RANK=4095", "SYMWIN_NRANKS=4096"},
      {"symwin", 4095, 4096, -1, 0, "symwin", "", 0}},
-    {"symwin, job from the place",
+    {"symwin, job from the address and port",
      {"SYMWIN_RANK=0", "SYMWIN_NRANKS=1", "MASTER_ADDR=10.0.0.7", "MASTER_PORT=29500"},
      {"symwin", 0, 1, -1, 0, "10.0.0.7:29500", "10.0.0.7", 29500}},
     {"symwin, job from the port alone",
@@ -141,7 +141,7 @@ static const struct good goods[] = {
      {"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "PMI_FD=11",
       "PMI_HOSTNAME=node3", "HYDI_CONTROL_FD=7"},
      {"hydra", 1, 2, 1, 2, "hydra", "", 0}},
-    {"MPICH with a place",
+    {"MPICH with an address",
      {"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALNRANKS=2", "MASTER_ADDR=node3", "SYMWIN_PORT=4001"},
      {"hydra", 1, 2, -1, 2, "node3:4001", "node3", 4001}},
     {"Intel MPI",
@@ -251,7 +251,7 @@ struct bad {
 
 static const struct bad bads[] = {
     {"nothing", {NULL}, "no launcher's variables are set; " START},
-    {"a place and a job, no ranks",
+    {"an address and a job, no ranks",
      {"MASTER_ADDR=n", "MASTER_PORT=5", "SYMWIN_JOB=x"},
      "no launcher's variables are set; " START},
     {"a local rank alone",
@@ -355,7 +355,7 @@ static const struct bad bads[] = {
      {"SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_ID=", "SLURM_JOB_ID=5"},
      "SLURM_STEP_ID is \"\"; "},
 
-    {"a host's place that is no number",
+    {"a host's number that is no number",
      {STEP, "SLURM_NODEID=a", "SLURM_STEP_TASKS_PER_NODE=6"},
      "SLURM_NODEID is \"a\"; set it to this host's number in the job, a number from 0 to 4095"},
     {"a local rank beyond this host's count",

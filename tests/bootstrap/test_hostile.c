@@ -542,8 +542,8 @@ static const struct attack attacks[] = {
     {"a recorded JOIN", replayed, 0, 0},
     {"a JOIN altered at each byte", altered, 0, 0},
     {"a wrong key", wrong_key, 0, 0},
-    {"the maker's proof as one's own", reflected, 0, 0},
-    {"the maker's proof for a nonce of one's choice", reflected, 1, 0},
+    {"the creator's proof as one's own", reflected, 0, 0},
+    {"the creator's proof for a nonce of one's choice", reflected, 1, 0},
     {"another's pid", wrong_pid, 0, 0},
 };
 

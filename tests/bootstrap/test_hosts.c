@@ -217,7 +217,7 @@ static void make_at(symwin_unique_id *id, const char *address, const char *port)
 }
 
 /* Rank 0's process already listens at other addresses. */
-static void at_places(struct processes *p, int rank)
+static void at_addresses(struct processes *p, int rank)
 {
     const struct arrangement *a = p->arg;
     const char host[] = {a->hosts[rank], '\0'};
@@ -303,7 +303,7 @@ static void waits(struct processes *p, int rank)
 
 /* ---- invalid addresses and ports ---- */
 
-static void bad_places(struct processes *p, int rank)
+static void bad_addresses(struct processes *p, int rank)
 {
     (void)p;
     (void)rank;
@@ -328,7 +328,7 @@ static void link_local(struct processes *p, int rank)
 
     (void)p;
     memset(&id, 0, sizeof id);
-    host_must(sw_listener_resolve("fe80::1%lo", 5, 1, &id, "test"), "sw_listener_resolve");
+    host_must(sw_id_resolve("fe80::1%lo", 5, 1, &id, "test"), "sw_id_resolve");
     must_be(inet_pton(AF_INET6, "fe80::1", want) == 1 &&
                 sw_id_address(&id, &storage) == sizeof address,
             "an address of version 6", rank);
@@ -345,7 +345,7 @@ static void link_local(struct processes *p, int rank)
     memcpy(&address, &storage, sizeof address);
     must_be(address.sin6_scope_id == 77 && memcmp(&address.sin6_addr, want, sizeof want) == 0,
             "another host's interface", rank);
-    host_must(sw_listener_resolve("fd00::1", 5, 1, &id, "test"), "sw_listener_resolve");
+    host_must(sw_id_resolve("fd00::1", 5, 1, &id, "test"), "sw_id_resolve");
     sw_id_set_interface(&id, 77);
     must_be(sw_id_interface(&id) == 0 && id.address[4] == 0, "others have none", rank);
 }
@@ -542,11 +542,11 @@ static void handles(struct processes *p, int rank)
 
 /* ---- an id that rank 0 has not created ---- */
 
-struct maker {
+struct creator {
     const char *name;
     const char *hosts;
     int count;
-    int maker;
+    int creator;
     int link;  /* killed when it sends the link of this number; 1: the first, 0: not killed */
     int after; /* killed after it was sent, not before */
 };
@@ -570,9 +570,9 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return sent;
 }
 
-static const symwin_unique_id *id_of_maker(struct processes *p, int rank, int maker)
+static const symwin_unique_id *id_of_creator(struct processes *p, int rank, int creator)
 {
-    if (rank == maker) {
+    if (rank == creator) {
         host_must(symwin_unique_id_create(&p->id), "symwin_unique_id_create");
         p->id_made = 1;
     }
@@ -583,22 +583,22 @@ static const symwin_unique_id *id_of_maker(struct processes *p, int rank, int ma
 
 static void made_elsewhere(struct processes *p, int rank)
 {
-    const struct maker *m = p->arg;
+    const struct creator *m = p->arg;
 
     processes_on_host(m->hosts, rank);
-    everything_with(p, rank, id_of_maker(p, rank, m->maker));
+    everything_with(p, rank, id_of_creator(p, rank, m->creator));
 }
 
 /* All other ranks learn of it within their timeout and a little more. */
-static void maker_killed(struct processes *p, int rank)
+static void creator_killed(struct processes *p, int rank)
 {
-    const struct maker *m = p->arg;
+    const struct creator *m = p->arg;
     symwin_comm *comm = NULL;
     int64_t begin;
 
     processes_on_host(m->hosts, rank);
-    id_of_maker(p, rank, m->maker);
-    if (rank == m->maker) {
+    id_of_creator(p, rank, m->creator);
+    if (rank == m->creator) {
         links_to_go = m->link;
         is_killed_after = m->after;
     }
@@ -607,24 +607,24 @@ static void maker_killed(struct processes *p, int rank)
     begin = processes_now_us();
     processes_note(p, rank, processes_comm_with(p, rank, &p->id, 5 * TIME_MS, &comm));
     must_be(p->rank[rank].status == SYMWIN_PEER_LOST || p->rank[rank].status == SYMWIN_TIMEOUT,
-            "is told that the maker is lost", rank);
+            "is told that the creator is lost", rank);
     must_be(processes_now_us() - begin < 9 * TIME_MS * 1000, "is told in time", rank);
 }
 
-static void run_maker(const struct maker *m)
+static void run_creator(const struct creator *m)
 {
     struct processes *p = processes_new(m->count, (void *)(uintptr_t)m);
     int right = 1, lost = 0;
     int r;
 
     for (r = 0; r < m->count; r++)
-        processes_fork(p, r, m->link > 0 ? maker_killed : made_elsewhere);
+        processes_fork(p, r, m->link > 0 ? creator_killed : made_elsewhere);
     for (r = 0; r < m->count; r++) {
         const int status = processes_wait(p, r);
 
-        right &= m->link > 0 && r == m->maker ? WIFSIGNALED(status) : status == 0;
+        right &= m->link > 0 && r == m->creator ? WIFSIGNALED(status) : status == 0;
         lost += p->rank[r].status == SYMWIN_PEER_LOST;
-        if (m->link > 0 && r != m->maker)
+        if (m->link > 0 && r != m->creator)
             printf("# rank %d: %s\n", r, p->rank[r].text);
     }
     tap_ok(right, "%s (%d told SYMWIN_PEER_LOST)", m->name, lost);
@@ -654,7 +654,7 @@ static void few_descriptors(struct processes *p, int rank)
         must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", rank);
     must_be(symwin_window_register(comm, memory, GRANULE, 0, &window) == SYMWIN_DRIVER &&
                 host_error_has("rank 1: cuMemImportFromShareableHandle"),
-            "the trade came through", rank);
+            "the handle exchange came through", rank);
     processes_barrier(p);
     symwin_comm_destroy(comm);
     host_must(symwin_mem_free(memory), "symwin_mem_free");
@@ -680,7 +680,7 @@ int main(void)
     const struct arrangement torn = {"restarted on two hosts", 4, "aabb", fresh()};
     const struct arrangement itself = {"connected to itself", 2, "ab", fresh()};
     const struct arrangement one_twice = {"a rank comes twice", 5, "aabbb", fresh()};
-    const struct arrangement places = {"ids at several places", 2, "ab", fresh()};
+    const struct arrangement addresses = {"ids at several addresses", 2, "ab", fresh()};
     const struct arrangement given_up = {"an id is released", 3, "aab", NULL};
     const struct arrangement in_vain = {"rank 0 is late, rank 2 absent", 4, "aabb", fresh()};
     const struct arrangement arrangements[] = {
@@ -693,7 +693,7 @@ int main(void)
         {"launched on two hosts", 4, "aabb", fresh()},
         {"launched on two hosts, in turn", 4, "abab", fresh()},
     };
-    static const struct maker makers[] = {
+    static const struct creator creators[] = {
         {"an id made by rank 1, of the same host", "aabb", 4, 1, 0, 0},
         {"an id made on the second host", "aabb", 4, 3, 0, 0},
         {"an id made on the third host", "abccab", 6, 2, 0, 0},
@@ -709,17 +709,17 @@ int main(void)
     for (i = 0; i < sizeof arrangements / sizeof arrangements[0]; i++)
         processes_run(arrangements[i].name, arrangements[i].count, on_host,
                       (void *)(uintptr_t)&arrangements[i]);
-    for (i = 0; i < sizeof makers / sizeof makers[0]; i++)
-        run_maker(&makers[i]);
+    for (i = 0; i < sizeof creators / sizeof creators[0]; i++)
+        run_creator(&creators[i]);
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
     processes_run(one_twice.name, one_twice.count, twice, (void *)(uintptr_t)&one_twice);
-    processes_run(places.name, places.count, at_places, (void *)(uintptr_t)&places);
+    processes_run(addresses.name, addresses.count, at_addresses, (void *)(uintptr_t)&addresses);
     processes_run(given_up.name, given_up.count, released, (void *)(uintptr_t)&given_up);
     processes_run(in_vain.name, in_vain.count, waits, (void *)(uintptr_t)&in_vain);
     restarted(&torn);
-    processes_run("addresses and ports that are none", 1, bad_places, NULL);
+    processes_run("addresses and ports that are none", 1, bad_addresses, NULL);
     processes_run("a link-local address", 1, link_local, NULL);
     processes_run("an interface", itself.count, interface, (void *)(uintptr_t)&itself);
     processes_run("a name that takes its time", 1, slow_name, NULL);

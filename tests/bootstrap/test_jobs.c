@@ -19,7 +19,7 @@ enum { NOBODY = 65534 };
 
 extern char **environ;
 
-static char place[64]; /* a folder for this test alone */
+static char folder[64]; /* for this test alone */
 static const char *program;
 
 static void launch(int rank, int nranks)
@@ -193,7 +193,7 @@ static void files(void)
     char file[96], name[112];
     FILE *left;
 
-    snprintf(file, sizeof file, "%s/claimed", place);
+    snprintf(file, sizeof file, "%s/claimed", folder);
     snprintf(name, sizeof name, "%s.0", file);
     left = fopen(name, "we"); /* as a killed process leaves it */
     if (left == NULL || fputs("2", left) < 0 || fclose(left) != 0)
@@ -356,14 +356,14 @@ static void comes_late(struct processes *p, int rank)
     symwin_comm *comm = NULL;
     symwin_unique_id id;
 
-    snprintf(first, sizeof first, "%s/first", place);
-    snprintf(second, sizeof second, "%s/second", place);
+    snprintf(first, sizeof first, "%s/first", folder);
+    snprintf(second, sizeof second, "%s/second", folder);
     setenv("TMPDIR", first, 1);
     setenv("XDG_RUNTIME_DIR", second, 1);
     launch(rank, p->count);
     while (rank != 0 && p->rank[0].step == 0)
         usleep(200);
-    must_be(symwin_unique_id_from_env(&id) == SYMWIN_OK, "an id in the second place", rank);
+    must_be(symwin_unique_id_from_env(&id) == SYMWIN_OK, "an id in the second folder", rank);
     if (rank == 0) {
         must_be(mkdir(first, 0700) == 0, "a folder", rank);
         p->rank[0].step = 1;
@@ -414,7 +414,7 @@ static void in_a_process(const char *name, int (*body)(void))
         tap_ok(status == 0, "%s (wait status 0x%x)", name, (unsigned)status);
 }
 
-static int no_places(void)
+static int no_folders(void)
 {
     static const char *const none[] = {"", "tmp", "./tmp"};
     char name[64];
@@ -423,11 +423,10 @@ static int no_places(void)
     for (i = 0; i < sizeof none / sizeof none[0]; i++) {
         setenv("TMPDIR", none[i], 1);
         setenv("XDG_RUNTIME_DIR", none[i], 1);
-        if (sw_file_place_name(0, "/x", name, sizeof name) ||
-            sw_file_place_name(1, "/x", name, sizeof name))
+        if (sw_temp_path(0, "/x", name, sizeof name) || sw_temp_path(1, "/x", name, sizeof name))
             return 1;
     }
-    return !(sw_file_place_name(2, "/x", name, sizeof name) && strcmp(name, "/tmp/x") == 0);
+    return !(sw_temp_path(2, "/x", name, sizeof name) && strcmp(name, "/tmp/x") == 0);
 }
 
 /* Removes the folders of all names, with their contents. */
@@ -435,9 +434,9 @@ static void remove_all(void)
 {
     char command[128];
 
-    snprintf(command, sizeof command, "rm -rf '%s'", place);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
     if (system(command) != 0)
-        perror(place);
+        perror(folder);
 }
 
 int main(int argc, char **argv)
@@ -457,10 +456,10 @@ int main(int argc, char **argv)
     program = argv[0];
     launchers();
 
-    snprintf(place, sizeof place, "/tmp/symwin-jobs-XXXXXX");
-    if (mkdtemp(place) == NULL)
+    snprintf(folder, sizeof folder, "/tmp/symwin-jobs-XXXXXX");
+    if (mkdtemp(folder) == NULL)
         return 1;
-    setenv("TMPDIR", place, 1);
+    setenv("TMPDIR", folder, 1);
     setenv("SYMWIN_DRIVER", "emu", 0);
     pairs();
     helped();
@@ -469,11 +468,11 @@ int main(int argc, char **argv)
     files();
     processes_run("two processes of one rank", 3, disputed, NULL);
     processes_run("jobs of one rank", 4, alone, NULL);
-    snprintf(second, sizeof second, "%s/second", place);
-    tap_ok(mkdir(second, 0700) == 0, "a second place");
+    snprintf(second, sizeof second, "%s/second", folder);
+    tap_ok(mkdir(second, 0700) == 0, "a second folder");
     processes_run("a folder that comes late", 3, comes_late, NULL);
     in_a_process("a folder's name that another user has taken", squatted);
-    in_a_process("what is no place: nothing, and what does not begin with a slash", no_places);
+    in_a_process("what is no folder: nothing, and what does not begin with a slash", no_folders);
     remove_all();
     return tap_done();
 }

@@ -300,7 +300,7 @@ static int read_only(const char *folder)
 }
 
 /* Threads of the creator's process can still join. Other processes are told what is missing. */
-static void no_place(struct processes *p, int rank)
+static void no_folder(struct processes *p, int rank)
 {
     symwin_comm *comm = NULL;
     symwin_unique_id own;
@@ -316,7 +316,7 @@ static void no_place(struct processes *p, int rank)
     if (rank == 1) {
         must_be(symwin_comm_create(&p->id, 2, 1, 0, NULL, &comm) == SYMWIN_UNSUPPORTED &&
                     host_error_has("writable TMPDIR"),
-                "a rank whose maker has no socket", rank);
+                "a rank whose creator has no socket", rank);
         p->rank[1].step = 1;
         return;
     }
@@ -404,7 +404,7 @@ int main(void)
     processes_run("TMPDIR not writable", 2, false_tmpdir, NULL);
     processes_run("TMPDIR empty", 2, empty_tmpdir, NULL);
     if (can_mount()) {
-        processes_run("no place for a socket", 2, no_place, NULL);
+        processes_run("no folder for a socket", 2, no_folder, NULL);
         processes_run("no /dev/shm", RANKS, no_shm, NULL);
     } else {
         tap_ok(1, "mounts of one's own # SKIP not permitted");

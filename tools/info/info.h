@@ -91,7 +91,7 @@ struct info_limit {
 
 struct info_system {
     struct info_imex imex;
-    struct info_folder folders[SW_FILE_PLACES];
+    struct info_folder folders[SW_TEMP_FOLDERS];
     int folder; /* the one in use; INFO_UNKNOWN: none */
     struct info_limit limits[INFO_LIMITS];
 };

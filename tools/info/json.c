@@ -201,7 +201,7 @@ static void write_system(struct info_writer *w, const struct info_system *s)
     number_or_null(w, "nodes", (unsigned long long)imex->nodes, (unsigned long long)INFO_UNKNOWN);
     info_close(w, '}');
     info_open(w, "folders", '[');
-    for (i = 0; i < SW_FILE_PLACES; i++) {
+    for (i = 0; i < SW_TEMP_FOLDERS; i++) {
         const struct info_folder *f = &s->folders[i];
 
         info_open(w, NULL, '{');

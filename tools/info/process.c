@@ -125,7 +125,7 @@ static int find(pid_t pid)
     int error = ENOENT, fd = -1;
     int which;
 
-    for (which = 0; which < SW_FILE_PLACES && fd < 0; which++) {
+    for (which = 0; which < SW_TEMP_FOLDERS && fd < 0; which++) {
         if (!sw_info_socket_address(which, 0, pid, &address))
             continue;
         fd = connect_to(pid, &address);

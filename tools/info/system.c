@@ -81,11 +81,11 @@ static void try_folder(struct info_folder *f, int which)
     char draft[sizeof id.folder], own[PATH_MAX];
     struct stat found;
 
-    if (!sw_file_place_name(which, "", f->name, sizeof f->name))
+    if (!sw_temp_path(which, "", f->name, sizeof f->name))
         return;
     if (f->name[0] == '\0') /* empty: the library appends a path with a slash */
         strcpy(f->name, "/");
-    if (!sw_file_place_name(which, "/symwin-XXXXXX", draft, sizeof draft)) {
+    if (!sw_temp_path(which, "/symwin-XXXXXX", draft, sizeof draft)) {
         snprintf(f->words, sizeof f->words,
                  "its name is too long: %zu characters, and a socket's has room for %zu",
                  strlen(f->name), sizeof draft - sizeof "/symwin-XXXXXX");
@@ -240,14 +240,14 @@ static void look_at_limits(struct info_limit *limits, const struct info_machine 
 
 void info_look(struct info_system *s, const char *root, const struct info_machine *m)
 {
-    static const char *const variables[SW_FILE_PLACES] = {"TMPDIR", "XDG_RUNTIME_DIR", NULL};
+    static const char *const variables[SW_TEMP_FOLDERS] = {"TMPDIR", "XDG_RUNTIME_DIR", NULL};
     int i;
 
     memset(s, 0, sizeof *s);
     look_for_channels(&s->imex, root);
     look_for_nodes(&s->imex, root);
     s->folder = INFO_UNKNOWN;
-    for (i = 0; i < SW_FILE_PLACES; i++) {
+    for (i = 0; i < SW_TEMP_FOLDERS; i++) {
         s->folders[i].variable = variables[i];
         try_folder(&s->folders[i], i);
         if (s->folder == INFO_UNKNOWN && s->folders[i].usable)

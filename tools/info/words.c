@@ -242,7 +242,7 @@ static void folders_words(FILE *out, const struct info_system *s)
     int i;
 
     fprintf(out, "\nWhere processes of this host meet\n");
-    for (i = 0; i < SW_FILE_PLACES; i++) {
+    for (i = 0; i < SW_TEMP_FOLDERS; i++) {
         const struct info_folder *f = &s->folders[i];
         const char *variable = f->variable != NULL ? f->variable : "otherwise";
 
