@@ -8,10 +8,44 @@
  */
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/collective/order.h"
 #include "src/collective/select.h"
+
+/* ---- what the calls of a communicator need ---- */
+
+symwin_status sw_calls_create(symwin_comm *comm)
+{
+    struct sw_calls *calls = calloc(1, sizeof *calls);
+    symwin_status status = SYMWIN_OK;
+
+    if (calls == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the calls of a communicator");
+    calls->comm = comm;
+    comm->calls = calls;
+    /* If ranks share a device, an extra stream may share a hardware queue with a stream that waits
+     * for it. So then it is created only when needed. */
+    if (comm->ranks_on_device == 1)
+        status = sw_copies_create(&calls->copies);
+    if (status == SYMWIN_OK)
+        status = sw_graph_launch_create(comm);
+    return status == SYMWIN_OK ? sw_order_join(calls) : status;
+}
+
+void sw_calls_destroy(symwin_comm *comm)
+{
+    struct sw_calls *calls = comm->calls;
+
+    if (calls == NULL)
+        return;
+    sw_copies_release(&calls->copies);
+    sw_graph_launch_release(&calls->graph_launch);
+    sw_order_leave(calls);
+    free(calls);
+    comm->calls = NULL;
+}
 
 /* ---- the arguments ---- */
 
@@ -244,8 +278,7 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
 static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                            const struct sw_plan *plan)
 {
-    symwin_comm *comm = c->query.comm;
-    struct sw_kernel_args args = args_of(c, plan, turn->captured ? 0 : comm->done_address);
+    struct sw_kernel_args args = args_of(c, plan, turn->captured ? 0 : c->query.comm->done_address);
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value = {.programmaticStreamSerializationAllowed = 1}};
     const CUlaunchConfig config = {.gridDimX = plan->grid.blocks,
@@ -266,8 +299,9 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                                                         .args = &args,
                                                         .stream = c->stream,
                                                         .early = turn->early});
-    if (comm->graph_launch.exec != NULL && !turn->captured && turn->partition == NULL)
-        return sw_graph_launch(comm, &config, plan->kernel->function, params, c->collective->call);
+    if (turn->calls->graph_launch.exec != NULL && !turn->captured && turn->partition == NULL)
+        return sw_graph_launch(&turn->calls->graph_launch, &config, plan->kernel->function, params,
+                               c->collective->call);
     return sw_check(sw_drv.cuLaunchKernelEx(&config, plan->kernel->function, params, NULL),
                     "%s: cuLaunchKernelEx of %u blocks", c->collective->call, plan->grid.blocks);
 }
