@@ -87,7 +87,7 @@ int sw_connected_is_current(const symwin_comm *comm, const struct sw_connected *
 symwin_status sw_nccl_put(const char *call, struct sw_registrations *r, struct sw_range *range);
 symwin_status sw_nccl_take(const char *call, struct sw_registrations *r, struct sw_range *range);
 
-/* ---- register_call.c: what calls do about registered buffers; without the mutex -------------- */
+/* ---- register_call.c: the buffers of a call; without the mutex ------------------------------- */
 
 /* Where a buffer lies that is in no public window. Any thread.
  *   SW_FOUND_ALL   one connection serves it: *out, of no transports if it was refused
@@ -95,25 +95,25 @@ symwin_status sw_nccl_take(const char *call, struct sw_registrations *r, struct 
 enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
                                  struct sw_window_index_entry *out);
 
-/* One buffer of a call. */
 struct sw_buffer {
     CUdeviceptr address;
-    int is_known;        /* 0: not a valid buffer here; other ranks may have theirs in a window */
-    int in_window;       /* a public one */
-    enum sw_found found; /* if not in_window: by sw_registered_find() */
-    /* Of the window or the connection; without transports if there is neither. */
-    struct sw_window_index_entry entry;
+    size_t bytes;
+    /* Set by sw_buffers_find(): */
+    int in_window;       /* in a window of all ranks, or in a connection that is one */
+    unsigned transports; /* of the window; so is the rest */
+    size_t offset;       /* of the buffer in the flat range */
+    uint64_t memory;     /* buffer id of the physical allocation; 0: unknown, or several */
+    size_t within;       /* offset of the buffer in that allocation */
 };
 
-/* Whether sw_registrations_prepare() may have anything to do. */
-int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers[2]);
-
-/* Prepares the launch of a call: runs a connect agreement if all ranks do so for this call, and
- * lets a capture hold the connections that the call uses. May set the buffers' entries. If the
+/* Finds where the buffers of a call lie, in and out, and checks them. `stream`: NULL, or the stream
+ * of a launch for which registered buffers become windows. For that it runs a connect agreement if
+ * all ranks do so for this call, and lets a capture hold the connections that the call uses. If the
  * agreement fails, it fails on all ranks. `status` is this rank's result so far: with an error, the
  * rank still joins an agreement that the others come to, and reports the error there. */
-symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symwin_status status,
-                                       struct sw_buffer buffers[2], size_t bytes, CUstream stream);
+symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status status,
+                              symwin_type type, struct sw_buffer buffers[2],
+                              const CUstream *stream);
 
 /* What destroyed graphs held and nobody has released yet. Graphs that still hold something keep it
  * after the communicator is gone. */

@@ -1,4 +1,4 @@
-/* Registered buffers in a call: whether it runs a connect agreement, and what graphs hold.
+/* Where the buffers of a call lie: whether it runs a connect agreement, and what graphs hold.
  *
  * All ranks must decide alike whether a call runs an agreement. So the decision depends only on
  * what all ranks do in the order of their programs: whether the call is captured, which bytes are
@@ -199,19 +199,51 @@ enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t byte
     return registered.by != NULL ? SW_FOUND_ALL : registered.is ? SW_FOUND_PART : SW_FOUND_NONE;
 }
 
-static int is_settled(const struct sw_buffer *b)
+/* What this rank knows of a buffer of a call. */
+struct known {
+    CUdeviceptr address;
+    int is_valid;                       /* 0: not here; other ranks may have theirs in a window */
+    int in_window;                      /* a public one */
+    enum sw_found found;                /* if not in_window: by sw_registered_find() */
+    struct sw_window_index_entry entry; /* of the window or the connection, if there is one */
+};
+
+static int is_settled(const struct known *k)
 {
-    return b->in_window || b->found == SW_FOUND_ALL;
+    return k->in_window || k->found == SW_FOUND_ALL;
 }
 
-int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers[2])
+/* One buffer: in a public window, else registered, else any other device memory of this rank. */
+static symwin_status look_up(symwin_comm *comm, const char *call, const char *which,
+                             symwin_type type, const struct sw_buffer *buffer, struct known *k)
 {
-    int b;
+    const size_t element = symwin_type_bytes(type), bytes = buffer->bytes;
+    const CUdeviceptr address = k->address = buffer->address;
+    enum sw_found found;
+    symwin_status status = SYMWIN_OK;
 
-    for (b = 0; b < 2; b++)
-        if (!buffers[b].in_window && (captures_register(comm) || buffers[b].found != SW_FOUND_NONE))
-            return 1;
-    return 0;
+    k->is_valid = k->in_window = 0;
+    k->found = SW_FOUND_NONE;
+    if (address == 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, which);
+    found = sw_window_index_find(comm->index, (uintptr_t)address, bytes, &k->entry);
+    k->in_window = found == SW_FOUND_ALL;
+    if (!k->in_window)
+        k->found = sw_registered_find(comm, (uintptr_t)address, bytes, &k->entry);
+    k->is_valid = k->in_window || k->found != SW_FOUND_NONE;
+    if (!k->is_valid && found == SW_FOUND_PART)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
+                       "%zu bytes from there",
+                       call, (unsigned long long)(bytes / element), bytes, which,
+                       (size_t)(k->entry.end - (uintptr_t)address));
+    if (!k->is_valid)
+        status = sw_comm_check_device(comm, call, which, address, -1);
+    k->is_valid = status != SYMWIN_INVALID;
+    if (status == SYMWIN_OK && address % element != 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes",
+                       call, which, address, symwin_type_name(type), element);
+    return status;
 }
 
 /* ---- the connect agreement ------------------------------------------------------------------- */
@@ -228,8 +260,7 @@ static void extend(CUdeviceptr ptr, uintptr_t begin, uintptr_t end, uintptr_t *l
 }
 
 /* Finds what this rank has of a buffer. */
-static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t bytes,
-                       struct sw_offer *o)
+static void make_offer(symwin_comm *comm, const struct known *b, size_t bytes, struct sw_offer *o)
 {
     const uintptr_t begin = (uintptr_t)b->address, end = begin + bytes;
     struct sw_registrations *r = comm->registrations;
@@ -280,7 +311,7 @@ static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t byte
     o->after = last > end ? last - end : 0;
 }
 
-static symwin_status run_agreement(symwin_comm *comm, const char *call, struct sw_buffer buffers[2],
+static symwin_status run_agreement(symwin_comm *comm, const char *call, struct known buffers[2],
                                    size_t bytes, symwin_status status, int can,
                                    struct sw_connected *by[2])
 {
@@ -307,7 +338,7 @@ static symwin_status run_agreement(symwin_comm *comm, const char *call, struct s
 }
 
 /* Adds the connections that settled the buffers before, for a capture to hold. */
-static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], size_t bytes,
+static void find_settled(symwin_comm *comm, const struct known buffers[2], size_t bytes,
                          struct sw_connected *by[2])
 {
     struct sw_registrations *r = comm->registrations;
@@ -340,13 +371,14 @@ static symwin_status find_capture(const char *call, symwin_status status, CUstre
 
 /* Whether a buffer needs an agreement. Also true if the call has failed on this rank, unless the
  * address is not valid: the other ranks may have their buffers in a window, and not come. */
-static int is_unsettled(const struct sw_buffer *b)
+static int is_unsettled(const struct known *k)
 {
-    return b->is_known && !is_settled(b);
+    return k->is_valid && !is_settled(k);
 }
 
-symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symwin_status status,
-                                       struct sw_buffer buffers[2], size_t bytes, CUstream stream)
+/* Runs the agreement if all ranks do, and lets a capture hold what the call uses. */
+static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status status,
+                             struct known buffers[2], size_t bytes, CUstream stream)
 {
     const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
     const int unsettled = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
@@ -398,5 +430,46 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
             sw_allocation_drop(by[b]->window.held);
             by[b]->window.held = 0;
         }
+    return status;
+}
+
+/* Whether prepare() may have anything to do. */
+static int may_agree(const symwin_comm *comm, const struct known *k)
+{
+    return !k->in_window && (captures_register(comm) || k->found != SW_FOUND_NONE);
+}
+
+symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status status,
+                              symwin_type type, struct sw_buffer buffers[2], const CUstream *stream)
+{
+    static const char *const names[2] = {"in", "out"};
+    struct known known[2];
+    char text[SW_TEXT_BYTES];
+    int b;
+
+    for (b = 0; b < 2; b++) {
+        if (status == SYMWIN_OK) {
+            status = look_up(comm, call, names[b], type, &buffers[b], &known[b]);
+            continue;
+        }
+        /* The other ranks may start an agreement. What is known of both buffers says whether they
+         * do. */
+        memcpy(text, symwin_last_error(), sizeof text);
+        (void)look_up(comm, call, names[b], type, &buffers[b], &known[b]);
+        sw_error_restore(text);
+    }
+    if (stream != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
+        status = prepare(comm, call, status, known, buffers[0].bytes, *stream);
+    for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
+        const struct sw_window_index_entry *e = &known[b].entry;
+
+        if (!is_settled(&known[b]) || e->transports == 0)
+            continue;
+        buffers[b].in_window = 1;
+        buffers[b].transports = e->transports;
+        buffers[b].offset = e->offset + ((uintptr_t)buffers[b].address - e->begin);
+        buffers[b].memory = e->memory;
+        buffers[b].within = e->within + ((uintptr_t)buffers[b].address - e->begin);
+    }
     return status;
 }
