@@ -1,202 +1,19 @@
-/* Where the buffers of a call lie: whether it runs a connect agreement, and what graphs hold.
+/* Where the buffers of a call lie, and whether it runs a connect agreement.
  *
  * All ranks must decide alike whether a call runs an agreement. So the decision depends only on
  * what all ranks do in the order of their programs: whether the call is captured, which bytes are
  * registered, and what earlier agreements decided about them. It never depends on what only this
  * rank can see.
- *
- * A capture holds its connections by one user object in its graph. The object's callback must not
- * call the driver, and may come late and on any thread. So it only appends the object to a list;
- * sw_returns_collect() empties that later.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "src/window/register.h"
-
-/* ---- what graphs hold ------------------------------------------------------------------------ */
-
-struct sw_held {
-    struct sw_held *next;
-    struct sw_returns *returns; /* a reference */
-    struct sw_connected **by;   /* owned: `count` connections that it holds, each once */
-    size_t count, room;
-};
-
-struct sw_returns {
-    atomic_int refs; /* one for the communicator, one for each struct sw_held */
-    _Atomic(struct sw_held *) list;
-};
-
-struct sw_returns *sw_returns_create(void)
-{
-    struct sw_returns *returns = calloc(1, sizeof *returns);
-
-    if (returns != NULL)
-        atomic_init(&returns->refs, 1);
-    return returns;
-}
-
-static void free_held(struct sw_held *held)
-{
-    free(held->by);
-    free(held);
-}
-
-void sw_returns_unref(struct sw_returns *returns)
-{
-    struct sw_held *held;
-
-    if (returns == NULL || atomic_fetch_sub(&returns->refs, 1) != 1)
-        return;
-    held = atomic_load(&returns->list);
-    while (held != NULL) {
-        struct sw_held *next = held->next;
-
-        free_held(held);
-        held = next;
-    }
-    free(returns);
-}
-
-static void on_graph_destroyed(void *context)
-{
-    struct sw_held *held = context;
-    struct sw_returns *returns = held->returns;
-
-    held->next = atomic_load(&returns->list);
-    while (!atomic_compare_exchange_weak(&returns->list, &held->next, held))
-        ;
-    sw_returns_unref(returns);
-}
-
-void sw_returns_collect(symwin_comm *comm)
-{
-    struct sw_registrations *r = comm->registrations;
-    struct sw_held *held;
-
-    if (atomic_load_explicit(&r->returns->list, memory_order_relaxed) == NULL)
-        return;
-    pthread_mutex_lock(&r->mutex);
-    held = atomic_exchange(&r->returns->list, NULL);
-    while (held != NULL) {
-        struct sw_held *next = held->next;
-        size_t i;
-
-        for (i = 0; i < held->count; i++) {
-            struct sw_connected *c = held->by[i];
-
-            if (--c->graphs > 0 || c->held == 0)
-                continue;
-            sw_allocation_drop(c->held);
-            c->held = 0;
-        }
-        free_held(held);
-        held = next;
-    }
-    pthread_mutex_unlock(&r->mutex);
-}
-
-/* A capture under way. */
-struct capture {
-    cuuint64_t id; /* 0: there is none */
-    CUgraph graph;
-};
-
-/* Makes the struct sw_held of a capture. The capture's graph owns it, through a user object. */
-static symwin_status make_held(const char *call, struct sw_registrations *r,
-                               const struct capture *capture)
-{
-    struct sw_held *held = calloc(1, sizeof *held);
-    CUuserObject object = NULL;
-    symwin_status status;
-
-    if (held == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to list the buffers of a graph", call);
-    held->returns = r->returns;
-    atomic_fetch_add(&r->returns->refs, 1);
-    status = sw_check(sw_drv.cuUserObjectCreate(&object, held, on_graph_destroyed, 1,
-                                                CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-                      "%s: cuUserObjectCreate", call);
-    if (status != SYMWIN_OK) {
-        sw_returns_unref(held->returns);
-        free_held(held);
-        return status;
-    }
-    status = sw_check(
-        sw_drv.cuGraphRetainUserObject(capture->graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
-        "%s: cuGraphRetainUserObject", call);
-    if (status != SYMWIN_OK) {
-        sw_drop(sw_drv.cuUserObjectRelease(object, 1), "cuUserObjectRelease");
-        return status;
-    }
-    r->capture = capture->id;
-    r->held = held;
-    return SYMWIN_OK;
-}
-
-/* Makes room so that hold() cannot fail for two buffers. */
-static symwin_status reserve_held(const char *call, struct sw_registrations *r,
-                                  const struct capture *capture)
-{
-    struct sw_held *held;
-    symwin_status status;
-
-    if (r->capture != capture->id) {
-        status = make_held(call, r, capture);
-        if (status != SYMWIN_OK)
-            return status;
-    }
-    held = r->held;
-    if (held->room - held->count < 2) {
-        const size_t room = held->room == 0 ? 4 : 2 * held->room;
-        struct sw_connected **by = realloc(held->by, room * sizeof(struct sw_connected *));
-
-        if (by == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to list the buffers of a graph",
-                           call);
-        held->by = by;
-        held->room = room;
-    }
-    return SYMWIN_OK;
-}
-
-/* Lets the capture hold the connection, once. Under the mutex. */
-static void hold(struct sw_registrations *r, struct sw_connected *c)
-{
-    struct sw_allocation a = {0};
-
-    if (c == NULL || c->refused[0] != '\0' || (c->graphs > 0 && c->capture == r->capture))
-        return;
-    if (c->graphs == 0 &&
-        sw_allocation_hold((CUdeviceptr)(uintptr_t)c->window.ptr, &a) == SW_OWNED_LIVE)
-        c->held = (CUdeviceptr)(uintptr_t)c->window.ptr;
-    c->graphs++;
-    c->capture = r->capture;
-    r->held->by[r->held->count++] = c;
-}
 
 /* ---- where a buffer lies --------------------------------------------------------------------- */
 
 static int captures_register(const symwin_comm *comm)
 {
     return (comm->flags & SYMWIN_COMM_NO_GRAPH_REGISTER) == 0;
-}
-
-enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
-                                 struct sw_window_index_entry *out)
-{
-    struct sw_registrations *r = comm->registrations;
-    struct sw_registered registered = {0};
-
-    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0 || bytes == 0)
-        return SW_FOUND_NONE;
-    pthread_mutex_lock(&r->mutex);
-    registered = sw_registered_look(comm, begin, bytes);
-    if (registered.by != NULL)
-        *out = sw_window_entry(&registered.by->window, (uintptr_t)registered.by);
-    pthread_mutex_unlock(&r->mutex);
-    return registered.by != NULL ? SW_FOUND_ALL : registered.is ? SW_FOUND_PART : SW_FOUND_NONE;
 }
 
 /* What this rank knows of a buffer of a call. */
@@ -357,7 +174,7 @@ static void find_settled(symwin_comm *comm, const struct known buffers[2], size_
 /* Finds the capture that the stream is in. `status` is an earlier result: if it is an error, that
  * is returned, with its text. */
 static symwin_status find_capture(const char *call, symwin_status status, CUstream stream,
-                                  CUstreamCaptureStatus *capturing, struct capture *capture)
+                                  CUstreamCaptureStatus *capturing, struct sw_capture *capture)
 {
     const CUresult result = sw_drv.cuStreamGetCaptureInfo_v2(stream, capturing, &capture->id,
                                                              &capture->graph, NULL, NULL);
@@ -387,7 +204,7 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *by[2] = {NULL, NULL};
-    struct capture capture = {0};
+    struct sw_capture capture = {0};
     symwin_status reserved = SYMWIN_OK;
     char text[SW_TEXT_BYTES];
     int agrees, holds, b;
@@ -406,7 +223,7 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
     holds = status == SYMWIN_OK && capture.id != 0 && (agrees || settled);
     if (holds) {
         memcpy(text, symwin_last_error(), sizeof text);
-        reserved = reserve_held(call, r, &capture);
+        reserved = sw_held_reserve(call, r, &capture);
         if (reserved != SYMWIN_OK && agrees && !known)
             sw_error_restore(text);
     }
@@ -422,7 +239,7 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
         pthread_mutex_lock(&r->mutex);
         find_settled(comm, buffers, bytes, by);
         for (b = 0; b < 2 && holds && reserved == SYMWIN_OK; b++)
-            hold(r, by[b]);
+            sw_held_add(r, by[b]);
         pthread_mutex_unlock(&r->mutex);
     }
     for (b = 0; b < 2; b++)
