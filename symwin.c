@@ -35,10 +35,8 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     struct sw_group *group = comm->group;
     const int rank = comm->rank;
 
-    sw_copies_release(comm);
-    sw_graph_launch_release(comm);
     sw_registrations_end(comm); /* before the block count that it copies is released */
-    sw_order_leave(comm);
+    sw_calls_destroy(comm);
     switch (comm->stage) {
     case SW_COMM_REGISTERED:
         sw_channels_destroy(comm);
@@ -502,14 +500,8 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     }
     if (status == SYMWIN_OK)
         status = make_memory(comm);
-    /* If ranks share a device, an extra stream may share a hardware queue with a stream that waits
-     * for it. So then it is created only when needed. */
-    if (status == SYMWIN_OK && comm->ranks_on_device == 1)
-        status = sw_copies_create(comm);
     if (status == SYMWIN_OK)
-        status = sw_graph_launch_create(comm);
-    if (status == SYMWIN_OK)
-        status = sw_order_join(comm);
+        status = sw_calls_create(comm);
     second[V_RANKS_ON_DEVICE] = (uint64_t)comm->ranks_on_device;
     second[V_STREAMS] = (uint64_t)comm->streams_per_rank;
     second[V_ALGOS] = comm->kernels != NULL ? sw_kernels_algos(comm->kernels) : 0;

@@ -8,65 +8,58 @@
  */
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/collective/order.h"
 #include "src/collective/select.h"
 
+/* ---- what the calls of a communicator need ---- */
+
+symwin_status sw_calls_create(symwin_comm *comm)
+{
+    struct sw_calls *calls = calloc(1, sizeof *calls);
+    symwin_status status = SYMWIN_OK;
+
+    if (calls == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the calls of a communicator");
+    calls->comm = comm;
+    comm->calls = calls;
+    /* If ranks share a device, an extra stream may share a hardware queue with a stream that waits
+     * for it. So then it is created only when needed. */
+    if (comm->ranks_on_device == 1)
+        status = sw_copies_create(&calls->copies);
+    if (status == SYMWIN_OK)
+        status = sw_graph_launch_create(comm);
+    return status == SYMWIN_OK ? sw_order_join(calls) : status;
+}
+
+void sw_calls_destroy(symwin_comm *comm)
+{
+    struct sw_calls *calls = comm->calls;
+
+    if (calls == NULL)
+        return;
+    sw_copies_release(&calls->copies);
+    sw_graph_launch_release(&calls->graph_launch);
+    sw_order_leave(calls);
+    free(calls);
+    comm->calls = NULL;
+}
+
 /* ---- the arguments ---- */
+
+enum { IN, OUT };
 
 struct call {
     const struct sw_collective *collective;
-    CUdeviceptr in, out;
+    struct sw_buffer buffers[2]; /* IN and OUT */
     uint64_t count;
     symwin_algo algo;
     struct sw_grid asked; /* 0: no request */
     CUstream stream;
-    size_t in_bytes, out_bytes;
-    struct sw_buffer buffers[2]; /* in and out */
-    size_t in_offset, out_offset;
     struct sw_query query; /* what the plan depends on */
 };
-
-/* One buffer: in a window, or any other device memory of this rank. */
-static symwin_status check_buffer(const struct call *c, const char *which, size_t bytes,
-                                  struct sw_buffer *buffer)
-{
-    const char *call = c->collective->call;
-    const symwin_type type = c->query.type;
-    const size_t element = symwin_type_bytes(type);
-    const CUdeviceptr address = buffer->address;
-    struct sw_window_index_entry *entry = &buffer->entry;
-    enum sw_found found;
-    symwin_status status = SYMWIN_OK;
-
-    if (address == 0)
-        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, which);
-    found = sw_window_index_find(c->query.comm->index, (uintptr_t)address, bytes, entry);
-    buffer->in_window = found == SW_FOUND_ALL;
-    if (!buffer->in_window)
-        buffer->found = sw_registered_find(c->query.comm, (uintptr_t)address, bytes, entry);
-    buffer->is_known = buffer->in_window || buffer->found != SW_FOUND_NONE;
-    if (!buffer->is_known && found == SW_FOUND_PART)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
-                       "%zu bytes from there",
-                       call, (unsigned long long)(bytes / element), bytes, which,
-                       (size_t)(entry->end - (uintptr_t)address));
-    if (!buffer->is_known)
-        status = sw_comm_check_device(c->query.comm, call, which, address, -1);
-    buffer->is_known = status != SYMWIN_INVALID;
-    if (status == SYMWIN_OK && address % element != 0)
-        return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes",
-                       call, which, address, symwin_type_name(type), element);
-    return status;
-}
-
-/* Whether the buffer is in a window of all ranks. */
-static int is_in_window(const struct sw_buffer *b)
-{
-    return b->in_window || (b->found == SW_FOUND_ALL && b->entry.transports != 0);
-}
 
 /* Whether a rank's own part of the larger buffer is the smaller buffer, or both are equal. */
 static int is_in_place(const struct call *c, uint64_t in, uint64_t out)
@@ -80,7 +73,7 @@ static int is_in_place(const struct call *c, uint64_t in, uint64_t out)
 
 static int overlap(const struct call *c, uint64_t in, uint64_t out)
 {
-    return in < out + c->out_bytes && out < in + c->in_bytes;
+    return in < out + c->buffers[OUT].bytes && out < in + c->buffers[IN].bytes;
 }
 
 static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
@@ -90,94 +83,75 @@ static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
 
 /* Whether the two windows, which are independent, show the same memory at overlapping addresses.
  * Windows on several allocations are not checked. */
-static int overlap_in_memory(const struct call *c, const struct sw_window_index_entry *in,
-                             const struct sw_window_index_entry *out)
+static int overlap_in_memory(const struct call *c)
 {
-    const uint64_t from = in->within + (c->in - in->begin);
-    const uint64_t to = out->within + (c->out - out->begin);
-    const int in_place = c->query.windows ? is_in_place(c, c->in_offset, c->out_offset)
-                                          : is_in_place(c, from, to);
+    const struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
+    const int in_place = c->query.windows ? is_in_place(c, in->offset, out->offset)
+                                          : is_in_place(c, in->within, out->within);
 
-    return in->memory != 0 && in->memory == out->memory && !in_place && overlap(c, from, to);
+    return in->memory != 0 && in->memory == out->memory && !in_place &&
+           overlap(c, in->within, out->within);
 }
 
 /* What to pass instead of buffers that overlap. */
 static symwin_status refuse_overlap(const struct call *c, const char *how)
 {
+    const CUdeviceptr in = c->buffers[IN].address, out = c->buffers[OUT].address;
     const struct sw_collective *is = c->collective;
     char advice[96] = "pass the same buffer or two that do not touch";
 
     if (is->in_each != is->out_each)
         snprintf(advice, sizeof advice, "in place, %s is %s + rank * count elements (0x%llx)",
                  is->out_each ? "in" : "out", is->out_each ? "out" : "in",
-                 (is->out_each ? c->out : c->in) +
-                     (CUdeviceptr)c->query.comm->rank * c->query.bytes);
-    return sw_fail(SYMWIN_INVALID, "%s: in (0x%llx) and out (0x%llx) %s; %s", is->call, c->in,
-                   c->out, how, advice);
+                 (is->out_each ? out : in) + (CUdeviceptr)c->query.comm->rank * c->query.bytes);
+    return sw_fail(SYMWIN_INVALID, "%s: in (0x%llx) and out (0x%llx) %s; %s", is->call, in, out,
+                   how, advice);
 }
 
 /* Uses the offsets in the flat range if both buffers are in windows. */
 static symwin_status place_buffers(struct call *c)
 {
-    const struct sw_window_index_entry *in = &c->buffers[0].entry, *out = &c->buffers[1].entry;
+    struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
+    const int in_windows = in->in_window && out->in_window;
     struct sw_query *q = &c->query;
 
-    const int in_windows = is_in_window(&c->buffers[0]) && is_in_window(&c->buffers[1]);
-
     q->windows = c->collective->uses_windows && in_windows;
-    if (q->windows) {
-        c->in_offset = in->offset + (size_t)(c->in - in->begin);
-        c->out_offset = out->offset + (size_t)(c->out - out->begin);
+    if (q->windows)
         q->transports = in->transports & out->transports;
-    }
+    else
+        in->offset = out->offset = 0; /* kernels do not use them */
     /* A buffer may have two addresses. Offsets are equal on all ranks, and kernels use them. */
-    q->in_place = q->windows ? is_in_place(c, c->in_offset, c->out_offset)
-                             : is_in_place(c, c->in, c->out);
-    q->aligned = (c->in | c->out | c->in_offset | c->out_offset) % 16 == 0;
-    /* check_both() has compared the addresses only. Offsets that kernels use, and so this result,
+    q->in_place = q->windows ? is_in_place(c, in->offset, out->offset)
+                             : is_in_place(c, in->address, out->address);
+    q->aligned = (in->address | out->address | in->offset | out->offset) % 16 == 0;
+    /* find_buffers() has compared the addresses only. Offsets that kernels use, and so this result,
      * are equal on all ranks. */
-    if (q->windows && overlap_in_part(c, c->in_offset, c->out_offset))
+    if (q->windows && overlap_in_part(c, in->offset, out->offset))
         return refuse_overlap(c, "are addresses of the same memory and overlap in part there");
-    if (in_windows && overlap_in_memory(c, in, out))
+    if (in_windows && overlap_in_memory(c))
         return refuse_overlap(c, "are addresses of the same memory in windows at different "
                                  "offsets, and overlap there");
     return SYMWIN_OK;
 }
 
-static symwin_status check_both(struct call *c)
+/* Finds where the buffers lie, together with the other ranks if the call is launched. */
+static symwin_status find_buffers(struct call *c, int launched)
 {
-    symwin_status status;
-
-    if (c->in != 0 && c->out != 0 && overlap_in_part(c, c->in, c->out))
-        return refuse_overlap(c, "overlap in part");
-    status = check_buffer(c, "in", c->in_bytes, &c->buffers[0]);
-    return status == SYMWIN_OK ? check_buffer(c, "out", c->out_bytes, &c->buffers[1]) : status;
-}
-
-static symwin_status check_buffers(struct call *c)
-{
+    struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
     const size_t nranks = (size_t)c->query.comm->nranks;
-    char text[SW_TEXT_BYTES];
-    symwin_status status;
+    symwin_status status = SYMWIN_OK;
 
     if (c->count > SIZE_MAX / 16 / nranks)
         return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds",
                        c->collective->call, (unsigned long long)c->count);
     c->query.bytes = (size_t)c->count * symwin_type_bytes(c->query.type);
-    c->in_bytes = c->query.bytes * (c->collective->in_each ? nranks : 1);
-    c->out_bytes = c->query.bytes * (c->collective->out_each ? nranks : 1);
-    c->buffers[0].address = c->in;
-    c->buffers[1].address = c->out;
-    status = check_both(c);
-    if (status == SYMWIN_OK)
-        return SYMWIN_OK;
-    /* The other ranks may start an agreement. What is known of both buffers says whether they
-     * do. */
-    memcpy(text, symwin_last_error(), sizeof text);
-    (void)check_buffer(c, "in", c->in_bytes, &c->buffers[0]);
-    (void)check_buffer(c, "out", c->out_bytes, &c->buffers[1]);
-    sw_error_restore(text);
-    return status;
+    in->bytes = c->query.bytes * (c->collective->in_each ? nranks : 1);
+    out->bytes = c->query.bytes * (c->collective->out_each ? nranks : 1);
+    if (in->address != 0 && out->address != 0 && overlap_in_part(c, in->address, out->address))
+        status = refuse_overlap(c, "overlap in part");
+    status = sw_buffers_find(c->query.comm, c->collective->call, status, c->query.type, c->buffers,
+                             launched && c->collective->uses_windows ? &c->stream : NULL);
+    return status == SYMWIN_OK ? place_buffers(c) : status;
 }
 
 /* ---- launch ---- */
@@ -198,8 +172,8 @@ static uint32_t digest(const struct call *c, const struct sw_plan *plan)
         (uint64_t)c->query.type,
         (uint64_t)c->query.op,
         (uint64_t)plan->algo,
-        needs_windows ? c->in_offset : 0,
-        needs_windows ? c->out_offset : 0,
+        needs_windows ? c->buffers[IN].offset : 0,
+        needs_windows ? c->buffers[OUT].offset : 0,
     };
     uint64_t hash = 0xcbf29ce484222325u;
     size_t i;
@@ -223,10 +197,10 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
         .state = comm->state_offset,
         .rank = comm->rank,
         .nranks = comm->nranks,
-        .in = c->in,
-        .out = c->out,
-        .in_offset = c->in_offset,
-        .out_offset = c->out_offset,
+        .in = c->buffers[IN].address,
+        .out = c->buffers[OUT].address,
+        .in_offset = c->buffers[IN].offset,
+        .out_offset = c->buffers[OUT].offset,
         .count = c->count,
         .digest = digest(c, plan),
         .what = SW_WHAT(q->collective, q->type, q->op, plan->algo, q->windows),
@@ -244,8 +218,7 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
 static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                            const struct sw_plan *plan)
 {
-    symwin_comm *comm = c->query.comm;
-    struct sw_kernel_args args = args_of(c, plan, turn->captured ? 0 : comm->done_address);
+    struct sw_kernel_args args = args_of(c, plan, turn->captured ? 0 : c->query.comm->done_address);
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value = {.programmaticStreamSerializationAllowed = 1}};
     const CUlaunchConfig config = {.gridDimX = plan->grid.blocks,
@@ -266,8 +239,9 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                                                         .args = &args,
                                                         .stream = c->stream,
                                                         .early = turn->early});
-    if (comm->graph_launch.exec != NULL && !turn->captured && turn->partition == NULL)
-        return sw_graph_launch(comm, &config, plan->kernel->function, params, c->collective->call);
+    if (turn->calls->graph_launch.exec != NULL && !turn->captured && turn->partition == NULL)
+        return sw_graph_launch(&turn->calls->graph_launch, &config, plan->kernel->function, params,
+                               c->collective->call);
     return sw_check(sw_drv.cuLaunchKernelEx(&config, plan->kernel->function, params, NULL),
                     "%s: cuLaunchKernelEx of %u blocks", c->collective->call, plan->grid.blocks);
 }
@@ -318,12 +292,7 @@ static symwin_status run(struct call *c, symwin_collective_info *info)
     symwin_status status = sw_scope_enter_context(comm->context, &scope);
 
     if (status == SYMWIN_OK)
-        status = check_buffers(c);
-    if (info == NULL && c->collective->uses_windows && sw_registrations_any(comm, c->buffers))
-        status = sw_registrations_prepare(comm, c->collective->call, status, c->buffers,
-                                          c->query.bytes, c->stream);
-    if (status == SYMWIN_OK)
-        status = place_buffers(c);
+        status = find_buffers(c, info == NULL);
     if (status == SYMWIN_OK)
         status = info != NULL ? answer(c, info) : launch(c);
     sw_scope_leave(&scope);
@@ -410,8 +379,8 @@ static struct call call_of(symwin_collective collective, symwin_comm *comm, cons
 {
     return (struct call){
         .collective = &sw_collectives[collective],
-        .in = (CUdeviceptr)(uintptr_t)in,
-        .out = (CUdeviceptr)(uintptr_t)out,
+        .buffers = {{.address = (CUdeviceptr)(uintptr_t)in},
+                    {.address = (CUdeviceptr)(uintptr_t)out}},
         .count = count,
         .query = {.comm = comm, .collective = collective, .type = type, .op = op},
     };

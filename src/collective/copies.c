@@ -32,13 +32,14 @@
  * In place, the kernel of the two-shot put replaces BEGIN and reduces the part that is not copied
  * (copies_layout.h). Afterwards the place of that part is free for copied data.
  */
-#include "src/collective/copies.h"
 #include "kernels/copies_layout.h"
+#include "src/collective/order.h"
 
 enum { FLAG_THREADS = 64 }; /* of the kernels that only wait for peers */
 
 struct copies {
     symwin_comm *comm;
+    struct sw_copies *own; /* the communicator's */
     const struct sw_call *call;
     const struct sw_kernel_args *args;
     const char *name; /* of the public call, for errors */
@@ -49,9 +50,8 @@ struct copies {
 
 /* ---- streams and events ---- */
 
-symwin_status sw_copies_create(symwin_comm *comm)
+symwin_status sw_copies_create(struct sw_copies *copies)
 {
-    struct sw_copies *copies = &comm->copies;
     CUevent *const events[] = {&copies->fork, &copies->join};
     CUstream *const streams[] = {&copies->side, &copies->captured_side};
     symwin_status status = SYMWIN_OK;
@@ -68,10 +68,8 @@ symwin_status sw_copies_create(symwin_comm *comm)
     return status;
 }
 
-void sw_copies_release(symwin_comm *comm)
+void sw_copies_release(struct sw_copies *copies)
 {
-    struct sw_copies *copies = &comm->copies;
-
     /* If a call was queued in part, perhaps no stream of the caller waits for its sum. */
     if (copies->loose)
         sw_drop(sw_drv.cuStreamSynchronize(copies->side), "cuStreamSynchronize");
@@ -83,22 +81,21 @@ void sw_copies_release(symwin_comm *comm)
         sw_drop(sw_drv.cuEventDestroy(copies->fork), "cuEventDestroy");
     if (copies->join != NULL)
         sw_drop(sw_drv.cuEventDestroy(copies->join), "cuEventDestroy");
-    *copies = (struct sw_copies){0};
 }
 
 /* For a communicator without streams yet, because its ranks share a device. */
-static symwin_status create_late(symwin_comm *comm, const char *call)
+static symwin_status create_late(struct sw_copies *copies, const char *call)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     symwin_status status;
 
-    if (comm->copies.captured_side != NULL)
+    if (copies->captured_side != NULL)
         return SYMWIN_OK;
     status = sw_check(sw_drv.cuThreadExchangeStreamCaptureMode(&mode),
                       "%s: cuThreadExchangeStreamCaptureMode", call);
     if (status != SYMWIN_OK)
         return status;
-    status = sw_copies_create(comm);
+    status = sw_copies_create(copies);
     if (status != SYMWIN_OK)
         status = sw_fail_in(status, call, "");
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
@@ -112,11 +109,11 @@ static symwin_status check_capture(const symwin_comm *comm, const char *call)
     cuuint64_t id = 0;
     symwin_status status;
 
-    status = sw_check(sw_drv.cuStreamGetCaptureInfo_v2(comm->copies.captured_side, &capturing, &id,
-                                                       NULL, NULL, NULL),
+    status = sw_check(sw_drv.cuStreamGetCaptureInfo_v2(comm->calls->copies.captured_side,
+                                                       &capturing, &id, NULL, NULL, NULL),
                       "%s: cuStreamGetCaptureInfo", call);
     if (status == SYMWIN_OK && capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
-        id != comm->capture_id)
+        id != comm->calls->capture_id)
         return sw_fail(SYMWIN_BUSY,
                        "%s: a call by copies of rank %d's communicator is in another capture; end "
                        "that one first",
@@ -252,13 +249,12 @@ static symwin_status gather(const struct copies *p, int from, int to, uint64_t b
 /* The sum of a chunk, parallel to the caller's stream from the recorded fork on. */
 static symwin_status sum_beside(const struct copies *p, int chunk)
 {
-    const struct sw_copies *copies = &p->comm->copies;
-    symwin_status status = await(p, copies->fork, p->side);
+    symwin_status status = await(p, p->own->fork, p->side);
 
     if (status == SYMWIN_OK)
         status = launch_sum(p, chunk == 0 ? SW_COPIES_SUM_FIRST : SW_COPIES_SUM_SECOND);
     if (status == SYMWIN_OK)
-        status = record(p, copies->join, p->side);
+        status = record(p, p->own->join, p->side);
     return status;
 }
 
@@ -285,13 +281,13 @@ static symwin_status queue_scatter(const struct copies *p, int last)
     if (status == SYMWIN_OK)
         status = scatter(p, last, last, 0, l->first);
     if (status == SYMWIN_OK)
-        status = record(p, p->comm->copies.fork, p->call->stream);
+        status = record(p, p->own->fork, p->call->stream);
     if (status == SYMWIN_OK)
         status = scatter(p, last, last, l->first, l->copied);
     if (status == SYMWIN_OK)
         status = sum_beside(p, 0);
     if (status == SYMWIN_OK)
-        status = await(p, p->comm->copies.join, p->call->stream);
+        status = await(p, p->own->join, p->call->stream);
     return status;
 }
 
@@ -302,13 +298,13 @@ static symwin_status queue_gather(const struct copies *p, int last, uint64_t min
     symwin_status status = SYMWIN_OK;
 
     if (first > 0) {
-        status = record(p, p->comm->copies.fork, p->call->stream);
+        status = record(p, p->own->fork, p->call->stream);
         if (status == SYMWIN_OK)
             status = gather(p, 1, 1, 0, first);
         if (status == SYMWIN_OK)
             status = sum_beside(p, 1);
         if (status == SYMWIN_OK)
-            status = await(p, p->comm->copies.join, p->call->stream);
+            status = await(p, p->own->join, p->call->stream);
     }
     if (status == SYMWIN_OK)
         status = gather(p, 2, last, 0, mine);
@@ -340,31 +336,30 @@ static symwin_status queue_stages(const struct copies *p)
  * caller sees the error. */
 static void abandon(const struct copies *p)
 {
-    struct sw_copies *copies = &p->comm->copies;
-
     if (p->captured)
         return;
     (void)symwin_comm_abort(p->comm);
-    copies->loose = 1;
-    if (sw_drv.cuEventRecord(copies->join, p->side) == CUDA_SUCCESS)
-        sw_drop(sw_drv.cuStreamWaitEvent(p->call->stream, copies->join, 0), "cuStreamWaitEvent");
+    p->own->loose = 1;
+    if (sw_drv.cuEventRecord(p->own->join, p->side) == CUDA_SUCCESS)
+        sw_drop(sw_drv.cuStreamWaitEvent(p->call->stream, p->own->join, 0), "cuStreamWaitEvent");
 }
 
 symwin_status sw_copies_queue(const struct sw_call *call)
 {
     const struct sw_query *q = call->query;
     struct copies p = {.comm = q->comm,
+                       .own = &q->comm->calls->copies,
                        .call = call,
                        .args = call->args,
                        .name = sw_collectives[q->collective].call,
                        .captured = call->args->done == 0};
-    symwin_status status = create_late(p.comm, p.name);
+    symwin_status status = create_late(p.own, p.name);
 
     if (status == SYMWIN_OK && p.captured)
         status = check_capture(p.comm, p.name);
     if (status != SYMWIN_OK)
         return status;
-    p.side = p.captured ? p.comm->copies.captured_side : p.comm->copies.side;
+    p.side = p.captured ? p.own->captured_side : p.own->side;
     p.layout = sw_copies_layout_of(call->args, (uint32_t)symwin_type_bytes(q->type),
                                    sw_type_is_float(q->type));
     status = queue_begin(&p);

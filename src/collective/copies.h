@@ -1,12 +1,20 @@
-/* The all-reduce by copies (copies.c): what symwin.c and the table of collectives call. */
+/* The all-reduce by copies (copies.c). */
 #ifndef SYMWIN_COPIES_H
 #define SYMWIN_COPIES_H
 
 #include "src/collective/select.h"
 
-/* Creates the streams and events of comm->copies that do not exist yet. */
-symwin_status sw_copies_create(symwin_comm *comm);
-void sw_copies_release(symwin_comm *comm);
+/* Its side streams. */
+struct sw_copies {
+    CUstream side;          /* owned, runs the sums; NULL: not created yet */
+    CUstream captured_side; /* owned, the same for captured calls */
+    CUevent fork, join;     /* owned, order the caller's stream and a side stream */
+    int loose;              /* `side` may hold work that no other stream waits for */
+};
+
+/* Creates those that do not exist yet. */
+symwin_status sw_copies_create(struct sw_copies *copies);
+void sw_copies_release(struct sw_copies *copies);
 
 /* Queues one call; args.done counts one block. If it fails after a part has been queued, the
  * communicator is aborted. */

@@ -47,7 +47,7 @@ symwin_status sw_graph_upload(CUgraphExec exec, CUstream stream)
 
 static symwin_status make_graph(symwin_comm *comm, CUstream stream)
 {
-    struct sw_graph_launch *g = &comm->graph_launch;
+    struct sw_graph_launch *g = &comm->calls->graph_launch;
     symwin_status status = capture_kernel(comm, stream, &g->graph);
     size_t count = 1;
 
@@ -84,21 +84,17 @@ symwin_status sw_graph_launch_create(symwin_comm *comm)
 }
 
 /* Launches in progress keep what they need. */
-void sw_graph_launch_release(symwin_comm *comm)
+void sw_graph_launch_release(struct sw_graph_launch *g)
 {
-    struct sw_graph_launch *g = &comm->graph_launch;
-
     if (g->exec != NULL)
         sw_drop(sw_drv.cuGraphExecDestroy(g->exec), "cuGraphExecDestroy");
     if (g->graph != NULL)
         sw_drop(sw_drv.cuGraphDestroy(g->graph), "cuGraphDestroy");
-    *g = (struct sw_graph_launch){0};
 }
 
-symwin_status sw_graph_launch(const symwin_comm *comm, const CUlaunchConfig *config,
+symwin_status sw_graph_launch(const struct sw_graph_launch *g, const CUlaunchConfig *config,
                               CUfunction function, void **params, const char *call)
 {
-    const struct sw_graph_launch *g = &comm->graph_launch;
     const CUDA_KERNEL_NODE_PARAMS node = sw_kernel_node(config, function, params, NULL);
     symwin_status status = sw_check(sw_drv.cuGraphExecKernelNodeSetParams(g->exec, g->node, &node),
                                     "%s: cuGraphExecKernelNodeSetParams of %u blocks", call,

@@ -38,16 +38,23 @@ int sw_kernels_begin_early(const struct sw_kernels *kernels);
 
 /* ---- graph_launch.c ---- */
 
+/* All NULL without SYMWIN_COMM_GRAPH_LAUNCH. */
+struct sw_graph_launch {
+    CUgraph graph;    /* owned */
+    CUgraphNode node; /* the only node */
+    CUgraphExec exec; /* owned, instantiated from `graph` */
+};
+
 /* Uploads a graph before its first launch, and waits for the stream. Otherwise the first launch
  * uploads it; if two launches do so at once on a device, one may wait until the other has run. */
 symwin_status sw_graph_upload(CUgraphExec exec, CUstream stream);
 
-/* Nothing without SYMWIN_COMM_GRAPH_LAUNCH. The caller's context is the communicator's. */
+/* Nothing without SYMWIN_COMM_GRAPH_LAUNCH. */
 symwin_status sw_graph_launch_create(symwin_comm *comm);
-void sw_graph_launch_release(symwin_comm *comm);
+void sw_graph_launch_release(struct sw_graph_launch *g);
 
 /* As cuLaunchKernelEx, less its attributes; the stream is in no capture. */
-symwin_status sw_graph_launch(const symwin_comm *comm, const CUlaunchConfig *config,
+symwin_status sw_graph_launch(const struct sw_graph_launch *g, const CUlaunchConfig *config,
                               CUfunction function, void **params, const char *call);
 
 #endif

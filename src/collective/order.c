@@ -42,11 +42,11 @@ struct sw_order {
     int device;
     uint64_t rank; /* a thread's number; 0: the device has one rank of this process */
     pthread_mutex_t mutex;
-    symwin_comm *comms;   /* those with peers, linked by order_next */
-    unsigned in_use;      /* how many of them have made a call */
-    unsigned sharers;     /* ranks on the device, of the communicator that has the most there */
-    uint64_t generation;  /* of the last call outside captures */
-    CUgreenCtx partition; /* of the calls in this generation */
+    struct sw_calls *first; /* of the communicators with peers */
+    unsigned in_use;        /* how many of them have made a call */
+    unsigned sharers;       /* ranks on the device, of the communicator that has the most there */
+    uint64_t generation;    /* of the last call outside captures */
+    CUgreenCtx partition;   /* of the calls in this generation */
 };
 
 static struct {
@@ -174,16 +174,17 @@ static symwin_status find_order(int device, uint64_t rank, struct sw_order **out
 
 static void find_sharers(struct sw_order *order)
 {
-    const symwin_comm *c;
+    const struct sw_calls *c;
 
     order->sharers = 1;
-    for (c = order->comms; c != NULL; c = c->order_next)
-        if ((unsigned)c->ranks_on_device > order->sharers)
-            order->sharers = (unsigned)c->ranks_on_device;
+    for (c = order->first; c != NULL; c = c->next)
+        if ((unsigned)c->comm->ranks_on_device > order->sharers)
+            order->sharers = (unsigned)c->comm->ranks_on_device;
 }
 
-symwin_status sw_order_join(symwin_comm *comm)
+symwin_status sw_order_join(struct sw_calls *calls)
 {
+    symwin_comm *comm = calls->comm;
     const int ordered = comm->nranks > 1 && (comm->flags & SYMWIN_COMM_NO_ORDER) == 0;
     struct sw_order *order = NULL;
     symwin_status status;
@@ -194,11 +195,11 @@ symwin_status sw_order_join(symwin_comm *comm)
         status = find_order(comm->device, rank_number(comm), &order);
     if (order != NULL) {
         pthread_mutex_lock(&order->mutex);
-        comm->order_next = order->comms;
-        order->comms = comm;
+        calls->next = order->first;
+        order->first = calls;
         find_sharers(order);
         pthread_mutex_unlock(&order->mutex);
-        comm->order = order;
+        calls->order = order;
     }
     pthread_mutex_unlock(&all.mutex);
     return status;
@@ -207,46 +208,44 @@ symwin_status sw_order_join(symwin_comm *comm)
 /* Removes the communicator. One of its calls may have been aborted before it waited for the calls
  * that it had to follow, and later calls still have to follow them. So the next call of another
  * communicator waits for all. */
-static void take_out(struct sw_order *order, symwin_comm *comm)
+static void take_out(struct sw_order *order, struct sw_calls *calls)
 {
-    symwin_comm **at = &order->comms, *c;
+    struct sw_calls **at = &order->first, *c;
 
-    while (*at != comm)
-        at = &(*at)->order_next;
-    *at = comm->order_next;
-    order->in_use -= (unsigned)comm->in_use;
+    while (*at != calls)
+        at = &(*at)->next;
+    *at = calls->next;
+    order->in_use -= (unsigned)calls->in_use;
     find_sharers(order);
-    for (c = order->comms; c != NULL; c = c->order_next)
+    for (c = order->first; c != NULL; c = c->next)
         if (c->has_last) {
             c->generation = order->generation;
             c->room = UINT32_MAX;
         }
 }
 
-void sw_order_leave(symwin_comm *comm)
+void sw_order_leave(struct sw_calls *calls)
 {
-    struct sw_order *order = comm->order, **at = &all.orders;
+    struct sw_order *order = calls->order, **at = &all.orders;
 
-    if (comm->edge != NULL)
-        sw_drop(sw_drv.cuEventDestroy(comm->edge), "cuEventDestroy");
-    comm->edge = NULL;
+    if (calls->edge != NULL)
+        sw_drop(sw_drv.cuEventDestroy(calls->edge), "cuEventDestroy");
     pthread_mutex_lock(&all.mutex);
     if (order != NULL) {
         pthread_mutex_lock(&order->mutex);
-        take_out(order, comm);
+        take_out(order, calls);
         pthread_mutex_unlock(&order->mutex);
     }
-    if (order != NULL && order->comms == NULL) {
+    if (order != NULL && order->first == NULL) {
         while (*at != order)
             at = &(*at)->next;
         *at = order->next;
         pthread_mutex_destroy(&order->mutex);
         free(order);
     }
-    if (comm->done_address != 0)
-        give_count(comm);
+    if (calls->comm->done_address != 0)
+        give_count(calls->comm);
     pthread_mutex_unlock(&all.mutex);
-    comm->order = NULL;
 }
 
 /* ---- room, in blocks: a block takes one multiprocessor at most ---- */
@@ -264,23 +263,23 @@ static unsigned room_of(const struct sw_order *order, unsigned multiprocessors)
 
 /* The part of `room` that the captured calls of the other communicators in use leave, each counted
  * as at least `each`. */
-static unsigned left_of(const symwin_comm *comm, unsigned room, unsigned each)
+static unsigned left_of(const struct sw_calls *calls, unsigned room, unsigned each)
 {
     uint64_t taken = 0;
-    const symwin_comm *c;
+    const struct sw_calls *c;
 
-    for (c = comm->order->comms; c != NULL; c = c->order_next)
-        if (c != comm && c->in_use)
+    for (c = calls->order->first; c != NULL; c = c->next)
+        if (c != calls && c->in_use)
             taken += larger(c->captured_room, each);
     return taken + 1 < room ? room - (unsigned)taken : 1;
 }
 
-static int others_have_captured(const symwin_comm *comm)
+static int others_have_captured(const struct sw_calls *calls)
 {
-    const symwin_comm *c = comm->order->comms;
+    const struct sw_calls *c = calls->order->first;
 
-    while (c != NULL && (c == comm || c->captured_room == 0))
-        c = c->order_next;
+    while (c != NULL && (c == calls || c->captured_room == 0))
+        c = c->next;
     return c != NULL;
 }
 
@@ -288,57 +287,60 @@ static int others_have_captured(const symwin_comm *comm)
  * equal share. */
 static unsigned most_blocks(const struct sw_turn *turn)
 {
-    const struct sw_order *order = turn->comm->order;
+    const struct sw_order *order = turn->calls->order;
     unsigned others, room, left;
 
     if (order == NULL)
         return 0;
-    others = order->in_use - (unsigned)turn->comm->in_use;
+    others = order->in_use - (unsigned)turn->calls->in_use;
     if (others == 0)
         return 0;
     room = room_of(order, turn->multiprocessors);
     if (!turn->captured)
-        return others_have_captured(turn->comm) ? left_of(turn->comm, room, 0) : 0;
-    left = left_of(turn->comm, room, 1);
+        return others_have_captured(turn->calls) ? left_of(turn->calls, room, 0) : 0;
+    left = left_of(turn->calls, room, 1);
     return left < room / (others + 1) ? left : larger(room / (others + 1), 1);
 }
 
 unsigned sw_order_most_blocks(symwin_comm *comm)
 {
     const struct sw_turn turn = {
-        .comm = comm, .multiprocessors = (unsigned)sw_kernels_multiprocessors(comm->kernels)};
+        .calls = comm->calls,
+        .multiprocessors = (unsigned)sw_kernels_multiprocessors(comm->kernels)};
+    struct sw_order *order = comm->calls->order;
     unsigned most;
 
-    if (comm->order == NULL)
+    if (order == NULL)
         return 0;
-    pthread_mutex_lock(&comm->order->mutex);
+    pthread_mutex_lock(&order->mutex);
     most = most_blocks(&turn);
-    pthread_mutex_unlock(&comm->order->mutex);
+    pthread_mutex_unlock(&order->mutex);
     return most;
 }
 
 /* Whether the call fits together with the calls of the generation and with graphs. */
 static int fits(const struct sw_turn *turn, unsigned room)
 {
-    const symwin_comm *comm = turn->comm, *c;
-    const struct sw_order *order = comm->order;
+    const struct sw_calls *calls = turn->calls, *c;
+    const struct sw_order *order = calls->order;
     uint64_t taken = 0;
     int alone = 1;
 
-    for (c = order->comms; c != NULL; c = c->order_next) {
+    for (c = order->first; c != NULL; c = c->next) {
         const unsigned now = c->generation == order->generation ? c->room : 0;
 
-        alone = alone && (c == comm || now == 0);
-        taken += larger(larger(now, c->captured_room), c == comm ? turn->room : 0);
+        alone = alone && (c == calls || now == 0);
+        taken += larger(larger(now, c->captured_room), c == calls ? turn->room : 0);
     }
     return (alone || order->partition == turn->partition) && taken <= room;
 }
 
 /* ---- waits ---- */
 
-static symwin_status wait_for(const struct sw_turn *turn, const symwin_comm *comm, uint32_t done)
+static symwin_status wait_for(const struct sw_turn *turn, const struct sw_calls *calls,
+                              uint32_t done)
 {
-    return sw_check(sw_drv.cuStreamWaitValue32(turn->stream, comm->done_address, done,
+    return sw_check(sw_drv.cuStreamWaitValue32(turn->stream, calls->comm->done_address, done,
                                                CU_STREAM_WAIT_VALUE_GEQ),
                     "%s: cuStreamWaitValue32", turn->call);
 }
@@ -347,21 +349,22 @@ static symwin_status wait_for(const struct sw_turn *turn, const symwin_comm *com
  * stream they are before it anyway. */
 static symwin_status wait_for_others(struct sw_turn *turn)
 {
-    const struct sw_order *order = turn->comm->order;
+    const struct sw_order *order = turn->calls->order;
     symwin_status status = SYMWIN_OK;
-    const symwin_comm *c;
+    const struct sw_calls *c;
 
-    if (turn->fits && turn->comm->generation == order->generation)
+    if (turn->fits && turn->calls->generation == order->generation)
         return SYMWIN_OK;
-    for (c = order->comms; c != NULL && status == SYMWIN_OK; c = c->order_next) {
+    for (c = order->first; c != NULL && status == SYMWIN_OK; c = c->next) {
         const int before = turn->fits ? c->before_generation == order->generation
                                       : c->generation == order->generation;
         const unsigned long long id = turn->fits ? c->before_id : c->last_id;
+        const uint32_t done = turn->fits ? sw_done_since(c->comm, c->before_done) : c->comm->done;
 
-        if (c == turn->comm || !before || (id != 0 && id == turn->stream_id))
+        if (c == turn->calls || !before || (id != 0 && id == turn->stream_id))
             continue;
         turn->early = 0;
-        status = wait_for(turn, c, turn->fits ? sw_done_since(c, c->before_done) : c->done);
+        status = wait_for(turn, c, done);
     }
     return status;
 }
@@ -369,53 +372,53 @@ static symwin_status wait_for_others(struct sw_turn *turn)
 /* The call waits for the last call of this communicator. */
 static symwin_status wait_for_last(struct sw_turn *turn)
 {
-    const symwin_comm *comm = turn->comm;
+    const struct sw_calls *calls = turn->calls;
     int same;
 
-    if (turn->stream_id != 0 && comm->last_id != 0)
-        same = turn->stream_id == comm->last_id;
+    if (turn->stream_id != 0 && calls->last_id != 0)
+        same = turn->stream_id == calls->last_id;
     else
-        same = turn->stream == comm->last_stream && turn->stream != CU_STREAM_PER_THREAD;
-    return comm->has_last && !same ? wait_for(turn, comm, comm->done) : SYMWIN_OK;
+        same = turn->stream == calls->last_stream && turn->stream != CU_STREAM_PER_THREAD;
+    return calls->has_last && !same ? wait_for(turn, calls, calls->comm->done) : SYMWIN_OK;
 }
 
 /* ---- inside captures ---- */
 
 /* The record of a capture. The oldest record is replaced if there is no free one. */
-static struct sw_captured *captured(symwin_comm *comm, cuuint64_t id)
+static struct sw_captured *captured(struct sw_calls *calls, cuuint64_t id)
 {
     struct sw_captured *c;
     int i;
 
     for (i = 0; i < SW_CAPTURES; i++)
-        if (comm->captured[i].id == id)
-            return &comm->captured[i];
-    c = &comm->captured[comm->oldest];
-    comm->oldest = (comm->oldest + 1) % SW_CAPTURES;
+        if (calls->captured[i].id == id)
+            return &calls->captured[i];
+    c = &calls->captured[calls->oldest];
+    calls->oldest = (calls->oldest + 1) % SW_CAPTURES;
     *c = (struct sw_captured){0};
     return c;
 }
 
 static symwin_status order_in_capture(const struct sw_turn *turn)
 {
-    symwin_comm *comm = turn->comm;
-    struct sw_captured *last = captured(comm, turn->capture);
+    struct sw_calls *calls = turn->calls;
+    struct sw_captured *last = captured(calls, turn->capture);
     symwin_status status = SYMWIN_OK;
 
     if (last->id == turn->capture && last->stream != turn->stream) {
-        if (comm->edge == NULL)
-            status = sw_check(sw_drv.cuEventCreate(&comm->edge, CU_EVENT_DISABLE_TIMING),
+        if (calls->edge == NULL)
+            status = sw_check(sw_drv.cuEventCreate(&calls->edge, CU_EVENT_DISABLE_TIMING),
                               "%s: cuEventCreate", turn->call);
         if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuEventRecord(comm->edge, last->stream), "%s: cuEventRecord",
+            status = sw_check(sw_drv.cuEventRecord(calls->edge, last->stream), "%s: cuEventRecord",
                               turn->call);
         if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuStreamWaitEvent(turn->stream, comm->edge, 0),
+            status = sw_check(sw_drv.cuStreamWaitEvent(turn->stream, calls->edge, 0),
                               "%s: cuStreamWaitEvent", turn->call);
     }
     if (status == SYMWIN_OK) {
         *last = (struct sw_captured){turn->capture, turn->stream};
-        comm->capture_id = turn->capture;
+        calls->capture_id = turn->capture;
     }
     return status;
 }
@@ -426,8 +429,8 @@ static symwin_status order_in_capture(const struct sw_turn *turn)
  * if the stream is not the previous call's. */
 static symwin_status find_partition(struct sw_turn *turn)
 {
-    struct sw_seen *seen = &turn->comm->seen;
-    const unsigned whole = (unsigned)sw_kernels_multiprocessors(turn->comm->kernels);
+    struct sw_seen *seen = &turn->calls->seen;
+    const unsigned whole = (unsigned)sw_kernels_multiprocessors(turn->calls->comm->kernels);
     CUdevResource resource = {.type = CU_DEV_RESOURCE_TYPE_INVALID};
     CUgreenCtx green = NULL;
     symwin_status status;
@@ -458,11 +461,11 @@ static symwin_status find_partition(struct sw_turn *turn)
 }
 
 /* A communicator that has never made a call takes no room from the others. */
-static void enter(struct sw_order *order, symwin_comm *comm)
+static void enter(struct sw_order *order, struct sw_calls *calls)
 {
     pthread_mutex_lock(&order->mutex);
-    if (!comm->in_use) {
-        comm->in_use = 1;
+    if (!calls->in_use) {
+        calls->in_use = 1;
         order->in_use++;
     }
 }
@@ -473,7 +476,7 @@ symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     symwin_status status;
 
-    *turn = (struct sw_turn){.comm = comm, .call = call, .stream = stream};
+    *turn = (struct sw_turn){.calls = comm->calls, .call = call, .stream = stream};
     status = sw_check(
         sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &turn->capture, NULL, NULL, NULL),
         "%s: cuStreamGetCaptureInfo", call);
@@ -486,8 +489,8 @@ symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream
         status = find_partition(turn);
     if (status != SYMWIN_OK)
         return status;
-    if (comm->order != NULL)
-        enter(comm->order, comm);
+    if (turn->calls->order != NULL)
+        enter(turn->calls->order, turn->calls);
     turn->most_blocks = most_blocks(turn);
     return SYMWIN_OK;
 }
@@ -504,14 +507,14 @@ static int may_begin_early(const symwin_comm *comm)
  * be room for both. */
 static void find_room(struct sw_turn *turn, unsigned blocks)
 {
-    const symwin_comm *comm = turn->comm;
+    const struct sw_order *order = turn->calls->order;
     unsigned room, most;
 
-    turn->early = may_begin_early(comm);
+    turn->early = may_begin_early(turn->calls->comm);
     turn->fits = 1;
-    if (comm->order == NULL)
+    if (order == NULL)
         return;
-    room = room_of(comm->order, turn->multiprocessors);
+    room = room_of(order, turn->multiprocessors);
     most = turn->most_blocks > 0 ? turn->most_blocks : room;
     if (turn->most_blocks > 0 && 2 * blocks > most)
         turn->early = 0;
@@ -529,7 +532,7 @@ symwin_status sw_turn_order(struct sw_turn *turn, unsigned blocks)
     find_room(turn, blocks);
     if (turn->captured)
         return order_in_capture(turn);
-    if (turn->comm->order != NULL)
+    if (turn->calls->order != NULL)
         status = wait_for_others(turn);
     return status == SYMWIN_OK ? wait_for_last(turn) : status;
 }
@@ -537,12 +540,12 @@ symwin_status sw_turn_order(struct sw_turn *turn, unsigned blocks)
 /* The next generation comes after the calls of the generation that ends now. */
 static void next_generation(struct sw_order *order)
 {
-    symwin_comm *c;
+    struct sw_calls *c;
 
-    for (c = order->comms; c != NULL; c = c->order_next)
+    for (c = order->first; c != NULL; c = c->next)
         if (c->generation == order->generation) {
             c->before_generation = order->generation + 1;
-            c->before_done = c->done;
+            c->before_done = c->comm->done;
             c->before_id = c->last_id;
         }
     order->generation++;
@@ -550,33 +553,33 @@ static void next_generation(struct sw_order *order)
 
 static void remember(const struct sw_turn *turn)
 {
-    symwin_comm *comm = turn->comm;
-    struct sw_order *order = comm->order;
+    struct sw_calls *calls = turn->calls;
+    struct sw_order *order = calls->order;
 
     if (turn->captured) {
         if (order->in_use > 1)
-            comm->captured_room = larger(comm->captured_room, turn->room);
+            calls->captured_room = larger(calls->captured_room, turn->room);
         return;
     }
     if (!turn->fits)
         next_generation(order);
     order->partition = turn->partition;
-    comm->room = larger(comm->generation == order->generation ? comm->room : 0, turn->room);
-    comm->generation = order->generation;
+    calls->room = larger(calls->generation == order->generation ? calls->room : 0, turn->room);
+    calls->generation = order->generation;
 }
 
 void sw_turn_end(struct sw_turn *turn, int launched, unsigned counted)
 {
-    symwin_comm *comm = turn->comm;
+    struct sw_calls *calls = turn->calls;
 
-    if (launched && comm->order != NULL)
+    if (launched && calls->order != NULL)
         remember(turn);
     if (launched && !turn->captured) {
-        comm->done += counted;
-        comm->has_last = 1;
-        comm->last_stream = turn->stream;
-        comm->last_id = turn->stream_id;
+        calls->comm->done += counted;
+        calls->has_last = 1;
+        calls->last_stream = turn->stream;
+        calls->last_id = turn->stream_id;
     }
-    if (comm->order != NULL)
-        pthread_mutex_unlock(&comm->order->mutex);
+    if (calls->order != NULL)
+        pthread_mutex_unlock(&calls->order->mutex);
 }

@@ -3,16 +3,60 @@
 #ifndef SYMWIN_ORDER_H
 #define SYMWIN_ORDER_H
 
-#include "src/collective/kernel_table.h"
+#include "src/collective/copies.h"
 
-/* When a communicator is created, with its context current. Gives it a count of ended blocks and,
- * if its kernels wait for peers, adds it to the communicators of the device. */
-symwin_status sw_order_join(symwin_comm *comm);
-void sw_order_leave(symwin_comm *comm); /* also if sw_order_join() was not called */
+#define SW_CAPTURES 8 /* stream captures remembered at the same time */
+
+struct sw_order;
+
+/* What the calls of a communicator need. Protected by comm->busy and the order's mutex. All from
+ * `has_last` to `before_id` but `captured_room` is about calls outside captures. */
+struct sw_calls {
+    symwin_comm *comm;
+    struct sw_calls *next;      /* in the same order */
+    struct sw_order *order;     /* shared with the device's other communicators; NULL: unordered */
+    int has_last;               /* there is a last call */
+    CUstream last_stream;       /* of the last call */
+    unsigned long long last_id; /* unique id of that stream; 0: unknown */
+    int in_use;                 /* it has made a call */
+    uint64_t generation;        /* of the last call */
+    unsigned room;              /* most blocks on the device at once in that generation */
+    unsigned captured_room;     /* most blocks of a captured call while others were in use */
+    uint64_t before_generation; /* the generation that waits for the next two */
+    uint32_t before_done;
+    unsigned long long before_id;
+    struct sw_seen { /* multiprocessors of the stream queried last */
+        unsigned long long id;
+        CUgreenCtx partition;
+        unsigned multiprocessors;
+    } seen;
+    struct sw_captured {
+        cuuint64_t id;   /* of the capture; 0: none */
+        CUstream stream; /* of the last call in it */
+    } captured[SW_CAPTURES];
+    int oldest;            /* index of the entry to replace next */
+    cuuint64_t capture_id; /* of the last captured call */
+    CUevent edge;          /* owned, created when first needed */
+    struct sw_copies copies;
+    struct sw_graph_launch graph_launch;
+};
+
+/* ---- collective.c ---- */
+
+/* Creates comm->calls, with the communicator's context current. */
+symwin_status sw_calls_create(symwin_comm *comm);
+void sw_calls_destroy(symwin_comm *comm); /* of a communicator at any stage of its creation */
+
+/* ---- order.c ---- */
+
+/* Gives the communicator a count of ended blocks and, if its kernels wait for peers, adds it to the
+ * communicators of the device. */
+symwin_status sw_order_join(struct sw_calls *calls);
+void sw_order_leave(struct sw_calls *calls); /* also if sw_order_join() was not called */
 
 /* A call, from its first check to its launch. */
 struct sw_turn {
-    symwin_comm *comm;
+    struct sw_calls *calls;
     const char *call;
     CUstream stream;
     unsigned long long stream_id; /* 0: the driver does not tell it */

@@ -26,6 +26,7 @@ struct sw_comm_memory;
 struct sw_tuning;
 struct sw_window_index;
 struct sw_registrations;
+struct sw_calls;
 struct sw_channels;
 
 #define SW_BALLOT_VALUES 14
@@ -40,8 +41,6 @@ struct sw_ballot {
     char text[256];                    /* error text, unless status is SYMWIN_OK */
 };
 
-#define SW_CAPTURES 8 /* stream captures remembered at the same time */
-
 /* How far creation got: what teardown must undo. */
 enum sw_comm_stage {
     SW_COMM_JOINED,    /* group joined */
@@ -51,23 +50,6 @@ enum sw_comm_stage {
     SW_COMM_MEMORY,    /* device memory allocated */
     SW_COMM_REGISTERED /* and registered as a window */
 };
-
-/* copies.c: side streams of the all-reduce by copies. */
-struct sw_copies {
-    CUstream side;          /* owned, runs the sums; NULL: not created yet */
-    CUstream captured_side; /* owned, the same for captured calls */
-    CUevent fork, join;     /* owned, order the caller's stream and a side stream */
-    int loose;              /* `side` may hold work that no other stream waits for */
-};
-
-/* graph_launch.c. All NULL without SYMWIN_COMM_GRAPH_LAUNCH. */
-struct sw_graph_launch {
-    CUgraph graph;    /* owned */
-    CUgraphNode node; /* the only node */
-    CUgraphExec exec; /* owned, instantiated from `graph` */
-};
-
-struct sw_order;
 
 struct symwin_comm {
     struct symwin_comm *next, *prev; /* in this process's list (comm.c) */
@@ -103,38 +85,12 @@ struct symwin_comm {
     struct sw_handle_table windows; /* owned, with its struct sw_window */
     struct sw_window_index *index;
     struct sw_registrations *registrations; /* owned: register.h */
+    struct sw_calls *calls;                 /* owned: order.h */
     struct sw_channels *channels;           /* owned: channel.h */
 
-    /* order.c: which calls must end before the next one starts. Protected by `busy` and the order's
-     * mutex. All but `captured_room` is about calls outside captures. */
-    CUdeviceptr done_address;   /* device word: number of blocks that have ended */
-    uint32_t done;              /* its value once all calls so far have ended */
-    int has_last;               /* there is a last call */
-    CUstream last_stream;       /* of the last call */
-    unsigned long long last_id; /* unique id of that stream; 0: unknown */
-    struct sw_order *order;     /* shared with the device's other communicators; NULL: unordered */
-    symwin_comm *order_next;
-    int in_use;                 /* it has made a call */
-    uint64_t generation;        /* of the last call */
-    unsigned room;              /* most blocks on the device at once in that generation */
-    unsigned captured_room;     /* most blocks of a captured call while others were in use */
-    uint64_t before_generation; /* the generation that waits for the next two */
-    uint32_t before_done;
-    unsigned long long before_id;
-    struct sw_seen { /* multiprocessors of the stream queried last */
-        unsigned long long id;
-        CUgreenCtx partition;
-        unsigned multiprocessors;
-    } seen;
-    struct sw_captured {
-        cuuint64_t id;   /* of the capture; 0: none */
-        CUstream stream; /* of the last call in it */
-    } captured[SW_CAPTURES];
-    int oldest;            /* index of the entry to replace next */
-    cuuint64_t capture_id; /* of the last captured call */
-    CUevent edge;          /* owned, created when first needed */
-    struct sw_copies copies;
-    struct sw_graph_launch graph_launch;
+    /* Calls outside captures; protected as `calls` are. */
+    CUdeviceptr done_address; /* device word: number of blocks that have ended */
+    uint32_t done;            /* its value once all calls so far have ended */
 };
 
 /* The value to wait for, given an earlier value of comm->done. The device compares modulo 2^32, so

@@ -31,8 +31,10 @@ struct sw_registrations {
     struct sw_range_cache cache;
     struct sw_handle_table handles; /* owned: of the cache's struct sw_range */
     struct sw_connected *connected; /* owned, oldest first */
-    struct sw_returns *returns;     /* a reference; needs no mutex */
-    struct ncclComm *nccl;          /* attached; NULL: none */
+    /* A reference: what destroyed graphs held and nobody has released yet. Needs no mutex. Graphs
+     * that still hold something keep it after the communicator is gone. */
+    struct sw_returns *returns;
+    struct ncclComm *nccl; /* attached; NULL: none */
     int (*nccl_register)(struct ncclComm *comm, void *ptr, size_t bytes, void **handle);
     int (*nccl_deregister)(struct ncclComm *comm, void *handle);
     /* Only for the thread in a collective call, without the mutex: */
@@ -45,6 +47,8 @@ struct sw_registrations {
     uint32_t counted;     /* blocks that the device has ended, by the last copy */
 };
 
+/* ---- register.c: what is registered ---------------------------------------------------------- */
+
 struct sw_registrations *sw_registrations_create(void); /* NULL: no host memory */
 
 /* Waits for the copy of the block count, so that its source and target can be freed. No connect
@@ -54,72 +58,53 @@ void sw_registrations_end(symwin_comm *comm);
 /* Removes all connections and ranges. Graphs that hold some of them may still exist. */
 void sw_registrations_destroy(symwin_comm *comm);
 
-/* ---- register.c: references ------------------------------------------------------------------ */
+/* Frees a connection and releases its memory. Calls that use it must have ended. */
+void sw_connected_release(symwin_comm *comm, struct sw_connected *c);
 
-/* Calls see() for each range, under the mutex: with the connection that serves its first byte, or
- * NULL, and with how often graphs hold connections that overlap it. */
-void sw_registrations_each(symwin_comm *comm,
-                           void (*see)(const struct sw_range *range,
-                                       const struct sw_connected *connected, unsigned graphs,
-                                       void *context),
-                           void *context);
+/* Memory in a reservation that can have several mappings is identified by the reservation: this
+ * bit, which no driver's buffer id has, and its address. Mappings come and go there, and a range
+ * may lie on several. Whether a connection still shows the memory is checked mapping by mapping. */
+#define SW_RESERVATION ((uint64_t)1 << 63)
 
-/* Releases what destroyed graphs held. Call it without the mutex; any thread. */
-void sw_registrations_settle(symwin_comm *comm);
+/* The range of those bytes; NULL: there is none, or its memory was freed by its allocator. Under
+ * the mutex. */
+struct sw_range *sw_registered_known(symwin_comm *comm, uintptr_t begin, size_t bytes);
 
-/* What is registered at some bytes of this rank. */
-struct sw_registered {
-    int is;                  /* all bytes are registered, and of one buffer */
-    struct sw_connected *by; /* the connection that serves all of them, or NULL */
-    uint64_t buffer_id;
-};
-
-/* Looks bytes up, under the mutex. Ranges whose memory its allocator has freed become stale. */
-struct sw_registered sw_registered_look(symwin_comm *comm, uintptr_t begin, size_t bytes);
+/* Where a buffer lies that is in no public window. Without the mutex; any thread. Ranges whose
+ * memory its allocator has freed become stale.
+ *   SW_FOUND_ALL   one connection serves it: *out, of no transports if it was refused
+ *   SW_FOUND_PART  it is registered, and no connection serves all of it */
+enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
+                                 struct sw_window_index_entry *out);
 
 /* Whether the connection still shows the memory that this rank has at [begin, begin + bytes), which
  * must lie in the connection. */
 int sw_connected_is_current(const symwin_comm *comm, const struct sw_connected *c, uintptr_t begin,
                             size_t bytes);
 
+/* A capture under way. */
+struct sw_capture {
+    cuuint64_t id; /* 0: there is none */
+    CUgraph graph;
+};
+
+/* Makes room so that sw_held_add() cannot fail for two buffers. */
+symwin_status sw_held_reserve(const char *call, struct sw_registrations *r,
+                              const struct sw_capture *capture);
+
+/* Lets the capture hold the connection, once. Under the mutex. */
+void sw_held_add(struct sw_registrations *r, struct sw_connected *c);
+
+/* Releases what destroyed graphs held. Call it without the mutex; any thread. */
+void sw_returns_collect(symwin_comm *comm);
+void sw_registrations_settle(symwin_comm *comm); /* frees what that kept from being freed, too */
+
 /* ---- register_nccl.c: an attached NCCL; under the mutex -------------------------------------- */
 
 symwin_status sw_nccl_put(const char *call, struct sw_registrations *r, struct sw_range *range);
 symwin_status sw_nccl_take(const char *call, struct sw_registrations *r, struct sw_range *range);
-
-/* ---- register_call.c: what calls do about registered buffers; without the mutex -------------- */
-
-/* Where a buffer lies that is in no public window. Any thread.
- *   SW_FOUND_ALL   one connection serves it: *out, of no transports if it was refused
- *   SW_FOUND_PART  it is registered, and no connection serves all of it */
-enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
-                                 struct sw_window_index_entry *out);
-
-/* One buffer of a call. */
-struct sw_buffer {
-    CUdeviceptr address;
-    int is_known;        /* 0: not a valid buffer here; other ranks may have theirs in a window */
-    int in_window;       /* a public one */
-    enum sw_found found; /* if not in_window: by sw_registered_find() */
-    /* Of the window or the connection; without transports if there is neither. */
-    struct sw_window_index_entry entry;
-};
-
-/* Whether sw_registrations_prepare() may have anything to do. */
-int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers[2]);
-
-/* Prepares the launch of a call: runs a connect agreement if all ranks do so for this call, and
- * lets a capture hold the connections that the call uses. May set the buffers' entries. If the
- * agreement fails, it fails on all ranks. `status` is this rank's result so far: with an error, the
- * rank still joins an agreement that the others come to, and reports the error there. */
-symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symwin_status status,
-                                       struct sw_buffer buffers[2], size_t bytes, CUstream stream);
-
-/* What destroyed graphs held and nobody has released yet. Graphs that still hold something keep it
- * after the communicator is gone. */
-struct sw_returns *sw_returns_create(void); /* NULL: no host memory */
-void sw_returns_unref(struct sw_returns *returns);
-void sw_returns_collect(symwin_comm *comm); /* releases it */
+symwin_status sw_nccl_attach(const char *call, struct sw_registrations *r,
+                             struct ncclComm *nccl); /* NULL: detaches */
 
 /* ---- register_agree.c: the connect agreement ------------------------------------------------- */
 
@@ -143,7 +128,36 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
                                 const struct sw_offer offers[2], size_t bytes,
                                 struct sw_connected *by[2]);
 
-/* Frees a connection and releases its memory. Calls that use it must have ended. */
-void sw_connected_release(symwin_comm *comm, struct sw_connected *c);
+/* ---- register_call.c: the buffers of a call; without the mutex ------------------------------- */
+
+struct sw_buffer {
+    CUdeviceptr address;
+    size_t bytes;
+    /* Set by sw_buffers_find(): */
+    int in_window;       /* in a window of all ranks, or in a connection that is one */
+    unsigned transports; /* of the window; so is the rest */
+    size_t offset;       /* of the buffer in the flat range */
+    uint64_t memory;     /* buffer id of the physical allocation; 0: unknown, or several */
+    size_t within;       /* offset of the buffer in that allocation */
+};
+
+/* Finds where the buffers of a call lie, in and out, and checks them. `stream`: NULL, or the stream
+ * of a launch for which registered buffers become windows. For that it runs a connect agreement if
+ * all ranks do so for this call, and lets a capture hold the connections that the call uses. If the
+ * agreement fails, it fails on all ranks. `status` is this rank's result so far: with an error, the
+ * rank still joins an agreement that the others come to, and reports the error there. */
+symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status status,
+                              symwin_type type, struct sw_buffer buffers[2],
+                              const CUstream *stream);
+
+/* ---- registration.c -------------------------------------------------------------------------- */
+
+/* Calls see() for each range, under the mutex: with the connection that serves its first byte, or
+ * NULL, and with how often graphs hold connections that overlap it. */
+void sw_registrations_each(symwin_comm *comm,
+                           void (*see)(const struct sw_range *range,
+                                       const struct sw_connected *connected, unsigned graphs,
+                                       void *context),
+                           void *context);
 
 #endif

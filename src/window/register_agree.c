@@ -137,15 +137,6 @@ static uint64_t find_over(symwin_comm *comm)
     return bits;
 }
 
-void sw_connected_release(symwin_comm *comm, struct sw_connected *c)
-{
-    if (c->held != 0)
-        sw_allocation_drop(c->held);
-    if (c->window.segment != NULL)
-        sw_window_detach(comm, &c->window);
-    free(c);
-}
-
 /* Removes the connections that are over on all ranks: bit i is the i-th from r->asked on. No rank
  * launches before all have unmapped: a driver that waits for kernels before it unmaps could wait
  * for a kernel that waits for this rank's. */

@@ -1,180 +1,13 @@
-/* Registered buffers in a call: whether it runs a connect agreement, and what graphs hold.
+/* Where the buffers of a call lie, and whether it runs a connect agreement.
  *
  * All ranks must decide alike whether a call runs an agreement. So the decision depends only on
  * what all ranks do in the order of their programs: whether the call is captured, which bytes are
  * registered, and what earlier agreements decided about them. It never depends on what only this
  * rank can see.
- *
- * A capture holds its connections by one user object in its graph. The object's callback must not
- * call the driver, and may come late and on any thread. So it only appends the object to a list;
- * sw_returns_collect() empties that later.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "src/window/register.h"
-
-/* ---- what graphs hold ------------------------------------------------------------------------ */
-
-struct sw_held {
-    struct sw_held *next;
-    struct sw_returns *returns; /* a reference */
-    struct sw_connected **by;   /* owned: `count` connections that it holds, each once */
-    size_t count, room;
-};
-
-struct sw_returns {
-    atomic_int refs; /* one for the communicator, one for each struct sw_held */
-    _Atomic(struct sw_held *) list;
-};
-
-struct sw_returns *sw_returns_create(void)
-{
-    struct sw_returns *returns = calloc(1, sizeof *returns);
-
-    if (returns != NULL)
-        atomic_init(&returns->refs, 1);
-    return returns;
-}
-
-static void free_held(struct sw_held *held)
-{
-    free(held->by);
-    free(held);
-}
-
-void sw_returns_unref(struct sw_returns *returns)
-{
-    struct sw_held *held;
-
-    if (returns == NULL || atomic_fetch_sub(&returns->refs, 1) != 1)
-        return;
-    held = atomic_load(&returns->list);
-    while (held != NULL) {
-        struct sw_held *next = held->next;
-
-        free_held(held);
-        held = next;
-    }
-    free(returns);
-}
-
-static void on_graph_destroyed(void *context)
-{
-    struct sw_held *held = context;
-    struct sw_returns *returns = held->returns;
-
-    held->next = atomic_load(&returns->list);
-    while (!atomic_compare_exchange_weak(&returns->list, &held->next, held))
-        ;
-    sw_returns_unref(returns);
-}
-
-void sw_returns_collect(symwin_comm *comm)
-{
-    struct sw_registrations *r = comm->registrations;
-    struct sw_held *held;
-
-    if (atomic_load_explicit(&r->returns->list, memory_order_relaxed) == NULL)
-        return;
-    pthread_mutex_lock(&r->mutex);
-    held = atomic_exchange(&r->returns->list, NULL);
-    while (held != NULL) {
-        struct sw_held *next = held->next;
-        size_t i;
-
-        for (i = 0; i < held->count; i++) {
-            struct sw_connected *c = held->by[i];
-
-            if (--c->graphs > 0 || c->held == 0)
-                continue;
-            sw_allocation_drop(c->held);
-            c->held = 0;
-        }
-        free_held(held);
-        held = next;
-    }
-    pthread_mutex_unlock(&r->mutex);
-}
-
-/* A capture under way. */
-struct capture {
-    cuuint64_t id; /* 0: there is none */
-    CUgraph graph;
-};
-
-/* Makes the struct sw_held of a capture. The capture's graph owns it, through a user object. */
-static symwin_status make_held(const char *call, struct sw_registrations *r,
-                               const struct capture *capture)
-{
-    struct sw_held *held = calloc(1, sizeof *held);
-    CUuserObject object = NULL;
-    symwin_status status;
-
-    if (held == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to list the buffers of a graph", call);
-    held->returns = r->returns;
-    atomic_fetch_add(&r->returns->refs, 1);
-    status = sw_check(sw_drv.cuUserObjectCreate(&object, held, on_graph_destroyed, 1,
-                                                CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-                      "%s: cuUserObjectCreate", call);
-    if (status != SYMWIN_OK) {
-        sw_returns_unref(held->returns);
-        free_held(held);
-        return status;
-    }
-    status = sw_check(
-        sw_drv.cuGraphRetainUserObject(capture->graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),
-        "%s: cuGraphRetainUserObject", call);
-    if (status != SYMWIN_OK) {
-        sw_drop(sw_drv.cuUserObjectRelease(object, 1), "cuUserObjectRelease");
-        return status;
-    }
-    r->capture = capture->id;
-    r->held = held;
-    return SYMWIN_OK;
-}
-
-/* Makes room so that hold() cannot fail for two buffers. */
-static symwin_status reserve_held(const char *call, struct sw_registrations *r,
-                                  const struct capture *capture)
-{
-    struct sw_held *held;
-    symwin_status status;
-
-    if (r->capture != capture->id) {
-        status = make_held(call, r, capture);
-        if (status != SYMWIN_OK)
-            return status;
-    }
-    held = r->held;
-    if (held->room - held->count < 2) {
-        const size_t room = held->room == 0 ? 4 : 2 * held->room;
-        struct sw_connected **by = realloc(held->by, room * sizeof(struct sw_connected *));
-
-        if (by == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to list the buffers of a graph",
-                           call);
-        held->by = by;
-        held->room = room;
-    }
-    return SYMWIN_OK;
-}
-
-/* Lets the capture hold the connection, once. Under the mutex. */
-static void hold(struct sw_registrations *r, struct sw_connected *c)
-{
-    struct sw_allocation a = {0};
-
-    if (c == NULL || c->refused[0] != '\0' || (c->graphs > 0 && c->capture == r->capture))
-        return;
-    if (c->graphs == 0 &&
-        sw_allocation_hold((CUdeviceptr)(uintptr_t)c->window.ptr, &a) == SW_OWNED_LIVE)
-        c->held = (CUdeviceptr)(uintptr_t)c->window.ptr;
-    c->graphs++;
-    c->capture = r->capture;
-    r->held->by[r->held->count++] = c;
-}
 
 /* ---- where a buffer lies --------------------------------------------------------------------- */
 
@@ -183,35 +16,51 @@ static int captures_register(const symwin_comm *comm)
     return (comm->flags & SYMWIN_COMM_NO_GRAPH_REGISTER) == 0;
 }
 
-enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
-                                 struct sw_window_index_entry *out)
-{
-    struct sw_registrations *r = comm->registrations;
-    struct sw_registered registered = {0};
+/* What this rank knows of a buffer of a call. */
+struct known {
+    CUdeviceptr address;
+    int is_valid;                       /* 0: not here; other ranks may have theirs in a window */
+    int in_window;                      /* a public one */
+    enum sw_found found;                /* if not in_window: by sw_registered_find() */
+    struct sw_window_index_entry entry; /* of the window or the connection, if there is one */
+};
 
-    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0 || bytes == 0)
-        return SW_FOUND_NONE;
-    pthread_mutex_lock(&r->mutex);
-    registered = sw_registered_look(comm, begin, bytes);
-    if (registered.by != NULL)
-        *out = sw_window_entry(&registered.by->window, (uintptr_t)registered.by);
-    pthread_mutex_unlock(&r->mutex);
-    return registered.by != NULL ? SW_FOUND_ALL : registered.is ? SW_FOUND_PART : SW_FOUND_NONE;
+static int is_settled(const struct known *k)
+{
+    return k->in_window || k->found == SW_FOUND_ALL;
 }
 
-static int is_settled(const struct sw_buffer *b)
+/* One buffer: in a public window, else registered, else any other device memory of this rank. */
+static symwin_status look_up(symwin_comm *comm, const char *call, const char *which,
+                             symwin_type type, const struct sw_buffer *buffer, struct known *k)
 {
-    return b->in_window || b->found == SW_FOUND_ALL;
-}
+    const size_t element = symwin_type_bytes(type), bytes = buffer->bytes;
+    const CUdeviceptr address = k->address = buffer->address;
+    enum sw_found found;
+    symwin_status status = SYMWIN_OK;
 
-int sw_registrations_any(const symwin_comm *comm, const struct sw_buffer buffers[2])
-{
-    int b;
-
-    for (b = 0; b < 2; b++)
-        if (!buffers[b].in_window && (captures_register(comm) || buffers[b].found != SW_FOUND_NONE))
-            return 1;
-    return 0;
+    k->is_valid = k->in_window = 0;
+    k->found = SW_FOUND_NONE;
+    if (address == 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, which);
+    found = sw_window_index_find(comm->index, (uintptr_t)address, bytes, &k->entry);
+    k->in_window = found == SW_FOUND_ALL;
+    if (!k->in_window)
+        k->found = sw_registered_find(comm, (uintptr_t)address, bytes, &k->entry);
+    k->is_valid = k->in_window || k->found != SW_FOUND_NONE;
+    if (!k->is_valid && found == SW_FOUND_PART)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
+                       "%zu bytes from there",
+                       call, (unsigned long long)(bytes / element), bytes, which,
+                       (size_t)(k->entry.end - (uintptr_t)address));
+    if (!k->is_valid)
+        status = sw_comm_check_device(comm, call, which, address, -1);
+    k->is_valid = status != SYMWIN_INVALID;
+    if (status == SYMWIN_OK && address % element != 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes",
+                       call, which, address, symwin_type_name(type), element);
+    return status;
 }
 
 /* ---- the connect agreement ------------------------------------------------------------------- */
@@ -228,8 +77,7 @@ static void extend(CUdeviceptr ptr, uintptr_t begin, uintptr_t end, uintptr_t *l
 }
 
 /* Finds what this rank has of a buffer. */
-static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t bytes,
-                       struct sw_offer *o)
+static void make_offer(symwin_comm *comm, const struct known *b, size_t bytes, struct sw_offer *o)
 {
     const uintptr_t begin = (uintptr_t)b->address, end = begin + bytes;
     struct sw_registrations *r = comm->registrations;
@@ -280,7 +128,7 @@ static void make_offer(symwin_comm *comm, const struct sw_buffer *b, size_t byte
     o->after = last > end ? last - end : 0;
 }
 
-static symwin_status run_agreement(symwin_comm *comm, const char *call, struct sw_buffer buffers[2],
+static symwin_status run_agreement(symwin_comm *comm, const char *call, struct known buffers[2],
                                    size_t bytes, symwin_status status, int can,
                                    struct sw_connected *by[2])
 {
@@ -307,7 +155,7 @@ static symwin_status run_agreement(symwin_comm *comm, const char *call, struct s
 }
 
 /* Adds the connections that settled the buffers before, for a capture to hold. */
-static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], size_t bytes,
+static void find_settled(symwin_comm *comm, const struct known buffers[2], size_t bytes,
                          struct sw_connected *by[2])
 {
     struct sw_registrations *r = comm->registrations;
@@ -326,7 +174,7 @@ static void find_settled(symwin_comm *comm, const struct sw_buffer buffers[2], s
 /* Finds the capture that the stream is in. `status` is an earlier result: if it is an error, that
  * is returned, with its text. */
 static symwin_status find_capture(const char *call, symwin_status status, CUstream stream,
-                                  CUstreamCaptureStatus *capturing, struct capture *capture)
+                                  CUstreamCaptureStatus *capturing, struct sw_capture *capture)
 {
     const CUresult result = sw_drv.cuStreamGetCaptureInfo_v2(stream, capturing, &capture->id,
                                                              &capture->graph, NULL, NULL);
@@ -340,13 +188,14 @@ static symwin_status find_capture(const char *call, symwin_status status, CUstre
 
 /* Whether a buffer needs an agreement. Also true if the call has failed on this rank, unless the
  * address is not valid: the other ranks may have their buffers in a window, and not come. */
-static int is_unsettled(const struct sw_buffer *b)
+static int is_unsettled(const struct known *k)
 {
-    return b->is_known && !is_settled(b);
+    return k->is_valid && !is_settled(k);
 }
 
-symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symwin_status status,
-                                       struct sw_buffer buffers[2], size_t bytes, CUstream stream)
+/* Runs the agreement if all ranks do, and lets a capture hold what the call uses. */
+static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status status,
+                             struct known buffers[2], size_t bytes, CUstream stream)
 {
     const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
     const int unsettled = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
@@ -355,7 +204,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *by[2] = {NULL, NULL};
-    struct capture capture = {0};
+    struct sw_capture capture = {0};
     symwin_status reserved = SYMWIN_OK;
     char text[SW_TEXT_BYTES];
     int agrees, holds, b;
@@ -374,7 +223,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
     holds = status == SYMWIN_OK && capture.id != 0 && (agrees || settled);
     if (holds) {
         memcpy(text, symwin_last_error(), sizeof text);
-        reserved = reserve_held(call, r, &capture);
+        reserved = sw_held_reserve(call, r, &capture);
         if (reserved != SYMWIN_OK && agrees && !known)
             sw_error_restore(text);
     }
@@ -390,7 +239,7 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
         pthread_mutex_lock(&r->mutex);
         find_settled(comm, buffers, bytes, by);
         for (b = 0; b < 2 && holds && reserved == SYMWIN_OK; b++)
-            hold(r, by[b]);
+            sw_held_add(r, by[b]);
         pthread_mutex_unlock(&r->mutex);
     }
     for (b = 0; b < 2; b++)
@@ -398,5 +247,46 @@ symwin_status sw_registrations_prepare(symwin_comm *comm, const char *call, symw
             sw_allocation_drop(by[b]->window.held);
             by[b]->window.held = 0;
         }
+    return status;
+}
+
+/* Whether prepare() may have anything to do. */
+static int may_agree(const symwin_comm *comm, const struct known *k)
+{
+    return !k->in_window && (captures_register(comm) || k->found != SW_FOUND_NONE);
+}
+
+symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status status,
+                              symwin_type type, struct sw_buffer buffers[2], const CUstream *stream)
+{
+    static const char *const names[2] = {"in", "out"};
+    struct known known[2];
+    char text[SW_TEXT_BYTES];
+    int b;
+
+    for (b = 0; b < 2; b++) {
+        if (status == SYMWIN_OK) {
+            status = look_up(comm, call, names[b], type, &buffers[b], &known[b]);
+            continue;
+        }
+        /* The other ranks may start an agreement. What is known of both buffers says whether they
+         * do. */
+        memcpy(text, symwin_last_error(), sizeof text);
+        (void)look_up(comm, call, names[b], type, &buffers[b], &known[b]);
+        sw_error_restore(text);
+    }
+    if (stream != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
+        status = prepare(comm, call, status, known, buffers[0].bytes, *stream);
+    for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
+        const struct sw_window_index_entry *e = &known[b].entry;
+
+        if (!is_settled(&known[b]) || e->transports == 0)
+            continue;
+        buffers[b].in_window = 1;
+        buffers[b].transports = e->transports;
+        buffers[b].offset = e->offset + ((uintptr_t)buffers[b].address - e->begin);
+        buffers[b].memory = e->memory;
+        buffers[b].within = e->within + ((uintptr_t)buffers[b].address - e->begin);
+    }
     return status;
 }

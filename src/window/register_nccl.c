@@ -1,5 +1,4 @@
-/* Registers ranges with an attached NCCL communicator too. All functions but the public call run
- * under the mutex of the registrations. */
+/* Registers ranges with an attached NCCL communicator too; under the mutex of the registrations. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -68,7 +67,6 @@ static void *nccl_symbol(const char *name)
     return symbol;
 }
 
-/* Under the mutex. */
 static symwin_status attach(const char *call, struct sw_registrations *r, struct ncclComm *nccl)
 {
     struct attaching a = {call, r, SYMWIN_OK};
@@ -97,26 +95,14 @@ static symwin_status attach(const char *call, struct sw_registrations *r, struct
     return a.status;
 }
 
-symwin_status symwin_comm_attach_nccl(symwin_comm *comm, struct ncclComm *nccl)
+symwin_status sw_nccl_attach(const char *call, struct sw_registrations *r, struct ncclComm *nccl)
 {
-    static const char call[] = "symwin_comm_attach_nccl";
-    struct attaching a = {call, NULL, SYMWIN_OK};
-    symwin_status status = sw_fork_check(call);
+    struct attaching a = {call, r, SYMWIN_OK};
 
-    if (status != SYMWIN_OK)
-        return status;
-    if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
-    sw_registrations_settle(comm);
-    a.r = comm->registrations;
-    pthread_mutex_lock(&a.r->mutex);
-    if (nccl != NULL) {
-        status = attach(call, a.r, nccl);
-    } else if (a.r->nccl != NULL) {
-        sw_range_cache_each(&a.r->cache, detach_one, &a);
-        a.r->nccl = NULL;
-        status = a.status;
-    }
-    pthread_mutex_unlock(&a.r->mutex);
-    return status;
+    if (nccl != NULL)
+        return attach(call, r, nccl);
+    if (r->nccl != NULL)
+        sw_range_cache_each(&r->cache, detach_one, &a);
+    r->nccl = NULL;
+    return a.status;
 }

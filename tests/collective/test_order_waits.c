@@ -182,7 +182,8 @@ static void run_around(struct harness_team *team, int rank, void *arg)
     harness_barrier(team);
     host_count_on(m.comms[1], *blocks);
     call_small(&m, 0, 2);
-    tap_ok(m.comms[0]->generation == m.comms[1]->generation && m.comms[1]->before_done == before &&
+    tap_ok(m.comms[0]->calls->generation == m.comms[1]->calls->generation &&
+               m.comms[1]->calls->before_done == before &&
                comes_to_its_end(&m, 0, m.comms[1], before),
            "%u blocks later, rank %d", *blocks, rank);
     (void)finish(&m);
