@@ -27,14 +27,6 @@ static void nap(void)
     nanosleep(&moment, NULL);
 }
 
-static void set_number(const char *name, int value)
-{
-    char text[16];
-
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 /* Reports a process that died by a signal; no other process may be left to do it. */
 static void say_how_it_died(int process, int status)
 {
@@ -94,8 +86,8 @@ static int fork_processes(const struct perf_options *options)
 
     snprintf(job, sizeof job, "symwin-perf-%ld", (long)parent);
     setenv("SYMWIN_JOB", job, 1);
-    set_number("SYMWIN_NRANKS", options->nproc);
-    set_number("SYMWIN_LOCAL_NRANKS", options->nproc);
+    common_set_number("SYMWIN_NRANKS", options->nproc);
+    common_set_number("SYMWIN_LOCAL_NRANKS", options->nproc);
     for (p = 0; p < options->nproc; p++) {
         pids[p] = fork();
         if (pids[p] == 0) {
@@ -103,8 +95,8 @@ static int fork_processes(const struct perf_options *options)
             prctl(PR_SET_PDEATHSIG, SIGTERM);
             if (getppid() != parent)
                 _exit(1);
-            set_number("SYMWIN_RANK", p);
-            set_number("SYMWIN_LOCAL_RANK", p);
+            common_set_number("SYMWIN_RANK", p);
+            common_set_number("SYMWIN_LOCAL_RANK", p);
             return -1;
         }
         if (pids[p] < 0) {
@@ -438,10 +430,10 @@ int main(int argc, char **argv)
 {
     int exit_status;
 
+    bench_name = "symwin-perf";
     /* The parent may ignore SIGCHLD; this process must not, or its children leave no exit
      * status. */
     signal(SIGCHLD, SIG_DFL);
     exit_status = perf_main(argc, argv);
-    return bench_end("symwin-perf") == EXIT_SUCCESS || exit_status != 0 ? exit_status
-                                                                        : EXIT_FAILURE;
+    return bench_end() == EXIT_SUCCESS || exit_status != 0 ? exit_status : EXIT_FAILURE;
 }
