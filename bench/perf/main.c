@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../common.h"
@@ -20,12 +19,7 @@
 
 /* ---- processes ---- */
 
-static void nap(void)
-{
-    const struct timespec moment = {.tv_nsec = 2000000};
-
-    nanosleep(&moment, NULL);
-}
+enum { NAP_NS = 2000000 };
 
 /* Reports a process that died by a signal; no other process may be left to do it. */
 static void say_how_it_died(int process, int status)
@@ -69,7 +63,7 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
                     kill(pids[p], SIGKILL);
             killed = 1;
         } else {
-            nap();
+            perf_nap(NAP_NS);
         }
     }
     return worst;
@@ -253,7 +247,7 @@ static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage
     pthread_mutex_unlock(&job->mutex);
     rank_abort(r);
     while (running(job) > 0 && sw_now_ms() < until)
-        nap();
+        perf_nap(NAP_NS);
     record_leave(job);
     fflush(NULL);
     _exit(1);
@@ -275,7 +269,7 @@ static void watch(struct job *job)
             if (stage != NULL && now > atomic_load(&r->stage_ends) + more)
                 give_up(job, r, stage);
         }
-        nap();
+        perf_nap(NAP_NS);
     }
 }
 
