@@ -309,26 +309,21 @@ $(BUILD)/obj/%.nvcc.o: %.cu $(BUILD)/flags.cu
 	$(call say,NVCC,$<)$(COMPILE_CU) -Xcompiler -Wall,-Wextra $(if $(WERROR),-Werror all-warnings) \
 	    -MMD -MP -MF $@.d -MT $@ -c -o $@ $<
 
+# Sources that are made here.
+$(BUILD)/obj/%.o: $(BUILD)/obj/%.c $(BUILD)/flags
+	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
+
 $(BUILD)/obj/fatbins.c: tools/embed.sh $(FATBINS) $(BUILD)/flags.cu
 	@mkdir -p $(@D)
 	@tools/embed.sh $(FATBINS) >$@
-
-$(BUILD)/obj/fatbins.o: $(BUILD)/obj/fatbins.c $(BUILD)/flags
-	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
 $(BUILD)/obj/tables.c: tools/embed.sh $(TABLES) $(BUILD)/flags.tables
 	@mkdir -p $(@D)
 	@KIND=table tools/embed.sh $(TABLES) >$@
 
-$(BUILD)/obj/tables.o: $(BUILD)/obj/tables.c $(BUILD)/flags
-	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
-
 $(BUILD)/obj/bench/perf/fatbins.c: tools/embed.sh $(PERF_FATBINS) $(BUILD)/flags.cu
 	@mkdir -p $(@D)
 	@TABLE=perf tools/embed.sh $(PERF_FATBINS) >$@
-
-$(BUILD)/obj/bench/perf/fatbins.o: $(BUILD)/obj/bench/perf/fatbins.c $(BUILD)/flags
-	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
 # The files with which symwin-perf compiles your own kernels, and plots: one text, embedded in it.
 $(BUILD)/obj/bench/own/carried.txt: $(CARRIED) $(BUILD)/flags.carried
@@ -337,9 +332,6 @@ $(BUILD)/obj/bench/own/carried.txt: $(CARRIED) $(BUILD)/flags.carried
 
 $(BUILD)/obj/bench/own/carried.c: tools/embed.sh $(BUILD)/obj/bench/own/carried.txt
 	@KIND=table TABLE=perf tools/embed.sh $(BUILD)/obj/bench/own/carried.txt >$@
-
-$(BUILD)/obj/bench/own/carried.o: $(BUILD)/obj/bench/own/carried.c $(BUILD)/flags
-	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<
 
 # The commit that symwin-perf's files name; touched only when it changes.
 $(BUILD)/perf_commit.h: FORCE | $(BUILD)
@@ -381,16 +373,13 @@ $(NCCL): $(call objects,$(NCCL_SOURCES)) nccl/nccl.map $(SHARED)
 	    $(call objects,$(NCCL_SOURCES)) -L$(BUILD) -lsymwin $(LIBS)
 
 $(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
-	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 $(BUILD)/obj/examples/02_user_buffers/main.c.o: private OWN_CPPFLAGS += -Iexamples/01_allreduce
 
 $(BUILD)/allreduce_ub: $(call objects,$(BUFFERS)) $(STATIC)
-	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 # Links nothing of symwin: libsymwin-nccl.so is preloaded.
 $(BUILD)/with_nccl: $(call objects,$(WITH_NCCL_SOURCES))
-	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 $(foreach s,$(filter-out examples/01_allreduce/%,$(CHANNEL)),$(BUILD)/obj/$(s).o): private \
     OWN_CPPFLAGS += -Iexamples/01_allreduce
@@ -399,15 +388,15 @@ $(BUILD)/obj/examples/04_memory_channel/image.c.o: private OWN_CPPFLAGS += \
     $(if $(NVCC),-DKERNELS_FATBIN='"$(CHANNEL_FATBIN)"')
 
 $(BUILD)/memory_channel: $(call objects,$(CHANNEL)) $(STATIC)
-	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 $(FAST_EMU): $(call objects,$(FAST_SOURCES)) $(STATIC)
-	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 $(FAST_CUDART): $(FAST_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
-	$(call say,LINK,$@)$(NVCC) -o $@ $^ -lpthread -ldl -lm
 
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
+
+$(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(BUILD)/memory_channel $(FAST_EMU) \
+    $(INFO) $(BENCHES) $(USER_EMU):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
@@ -419,7 +408,6 @@ $(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(BUILD)/obj/bench/own/carried.o \
 	    $(filter-out %.list,$^) $(LIBS)
 
 $(INFO): $(call objects,$(INFO_SOURCES)) $(STATIC)
-	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/obj/fuzz/%.c.o \
     $(if $(LIBFUZZER),,$(BUILD)/obj/fuzz/main.c.o) $(STATIC)
@@ -468,10 +456,10 @@ $(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room 
     -Wl,--wrap=sw_comm_agree
 
 $(USER_EMU): $(call objects,$(USER_SOURCES)) $(STATIC)
-	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 $(USER_CUDART): $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
+
+$(FAST_CUDART) $(USER_CUDART):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(NVCC) -o $@ $^ -lpthread -ldl -lm
 

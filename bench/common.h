@@ -1,13 +1,18 @@
-/* Shared by the benchmarks: --version, numbers on the command line, and an exit status that
- * includes failed output. */
+/* Shared by the benchmarks: --version, numbers on the command line, errors, the clock, and an exit
+ * status that includes failed output. */
 #ifndef SYMWIN_BENCH_COMMON_H
 #define SYMWIN_BENCH_COMMON_H
 
+#include <time.h>
+
 #include "../examples/common.h"
+
+static const char *bench_name; /* begins every message */
 
 /* Prints the version if asked for, and rejects more than `most` arguments; both end the program. */
 static inline void bench_begin(const char *name, int argc, char **argv, int most)
 {
+    bench_name = name;
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
         exit(common_version(name));
     }
@@ -20,8 +25,7 @@ static inline void bench_begin(const char *name, int argc, char **argv, int most
 
 /* Argument `i` as a number of least .. most; `otherwise` if it is absent. An invalid one ends the
  * program. */
-static inline int bench_number(const char *name, int argc, char **argv, int i, int least, int most,
-                               int otherwise)
+static inline int bench_number(int argc, char **argv, int i, int least, int most, int otherwise)
 {
     char *end;
     long value;
@@ -31,18 +35,52 @@ static inline int bench_number(const char *name, int argc, char **argv, int i, i
     value = strtol(argv[i], &end, 10);
     if (end != argv[i] && *end == '\0' && value >= least && value <= most)
         return (int)value;
-    fprintf(stderr, "%s: \"%s\": give a number from %d to %d\n", name, argv[i], least, most);
+    fprintf(stderr, "%s: \"%s\": give a number from %d to %d\n", bench_name, argv[i], least, most);
     exit(2);
 }
 
+/* These end the program after an error. */
+static inline _Noreturn void bench_fail(const char *what, const char *why)
+{
+    fprintf(stderr, "%s: %s: %s\n", bench_name, what, why);
+    exit(1);
+}
+
+static inline void bench_must(symwin_status status, const char *what)
+{
+    if (status != SYMWIN_OK)
+        bench_fail(what, symwin_last_error());
+}
+
+static inline void bench_check(symwin_status status)
+{
+    if (status == SYMWIN_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", bench_name, symwin_last_error());
+    exit(1);
+}
+
+static inline double bench_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static inline double bench_now_us(void)
+{
+    return bench_now_ns() / 1e3;
+}
+
 /* The result of main() after success: fails if output was lost. */
-static inline int bench_end(const char *name)
+static inline int bench_end(void)
 {
     const char *why = common_lost();
 
     if (why == NULL)
         return EXIT_SUCCESS;
-    fprintf(stderr, "%s: what it printed cannot be written: %s\n", name, why);
+    fprintf(stderr, "%s: what it printed cannot be written: %s\n", bench_name, why);
     return EXIT_FAILURE;
 }
 

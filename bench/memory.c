@@ -12,39 +12,20 @@
  * is a window on 64 KiB of a chunk that has another window. "start" is 200 allocations of 1 MiB and
  * a window on each, from a new communicator; "end" releases them.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common.h"
 #include "median.h"
 #include "rivals/multicast.h"
+#include "rivals/nccl.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"
 
-enum { ROUNDS = 9, MOST_RANKS = 64, LIBRARIES = 2, WINDOWS = 200, MIB = 1 << 20 };
-
-/* The part of nccl.h that this program uses; names and values are NCCL's. */
-typedef struct nccl_comm *nccl_comm_t;
-typedef struct nccl_window *nccl_window_t;
-typedef struct {
-    char internal[128];
-} nccl_unique_id;
-
-static struct {
-    int (*ncclGetUniqueId)(nccl_unique_id *id);
-    int (*ncclCommInitRank)(nccl_comm_t *comm, int nranks, nccl_unique_id id, int rank);
-    int (*ncclCommDestroy)(nccl_comm_t comm);
-    int (*ncclMemAlloc)(void **ptr, size_t bytes);
-    int (*ncclMemFree)(void *ptr);
-    int (*ncclCommWindowRegister)(nccl_comm_t comm, void *ptr, size_t bytes, nccl_window_t *win,
-                                  int flags);
-    int (*ncclCommWindowDeregister)(nccl_comm_t comm, nccl_window_t win);
-} nccl;
+enum { ROUNDS = 9, MOST_RANKS = 64, WINDOWS = 200, MIB = 1 << 20 };
 
 enum call { CREATE, ALLOC, REGISTER, AGAIN, DEREGISTER, FREE, EACH, START = EACH, END, CALLS };
 
@@ -61,112 +42,77 @@ static struct {
     double us[MOST_RANKS]; /* of the last call */
 } run;
 
-static _Noreturn void fail(const char *what, const char *why)
-{
-    fprintf(stderr, "memory: %s: %s\n", what, why);
-    exit(1);
-}
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
 static void load_nccl(void)
 {
-    static const char *const names[] = {
-        "ncclGetUniqueId", "ncclCommInitRank",       "ncclCommDestroy",         "ncclMemAlloc",
-        "ncclMemFree",     "ncclCommWindowRegister", "ncclCommWindowDeregister"};
-    const char *path = getenv("SYMWIN_NCCL");
-    void *library = dlopen(path != NULL ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    unsigned char *table = (unsigned char *)&nccl;
+    void *library = nccl_open();
+    const char *missing;
     char text[256];
-    size_t i;
 
     if (library == NULL) {
         fprintf(stderr, "memory: without NCCL: %s\n", dlerror());
         return;
     }
     if (rivals_multicast_off(text, sizeof text) != 0)
-        fail("NCCL", text);
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        void *symbol = dlsym(library, names[i]);
-
-        if (symbol == NULL)
-            fail(names[i], "NCCL 2.27 or later is needed");
-        memcpy(table + i * sizeof symbol, &symbol, sizeof symbol);
-    }
+        bench_fail("NCCL", text);
+    missing = nccl_find(library);
+    if (missing != NULL)
+        bench_fail(missing, "NCCL 2.27 or later is needed");
     run.with_nccl = 1;
 }
 
 /* ---- the same calls for both libraries ---- */
 
-struct rank {
-    int rank, device;
-    int keeps; /* keep freed memory for reuse */
-    symwin_comm *comm;
-    symwin_window *windows[2];
-    nccl_comm_t nccl_comm;
-    nccl_window_t nccl_windows[2];
+struct buffer {
     void *memory;
-    struct {
-        void *memory;
-        symwin_window *window;
-        nccl_window_t nccl_window;
-    } many[WINDOWS];
+    void *windows[2];
 };
 
-static void check(symwin_status status, const char *what)
+struct rank {
+    int rank, device;
+    int keeps;  /* keep freed memory for reuse */
+    void *comm; /* symwin's */
+    void *nccl_comm;
+    struct buffer one, many[WINDOWS];
+};
+
+struct library {
+    const char *name;
+    void (*create)(struct rank *r);
+    void (*alloc)(struct rank *r, size_t bytes, void **memory);
+    void (*enroll)(struct rank *r, void *memory, size_t bytes, void **window);
+    void (*deregister)(struct rank *r, void *window);
+    void (*release)(void *memory);
+};
+
+static void symwin_create(struct rank *r)
 {
-    if (status != SYMWIN_OK)
-        fail(what, symwin_last_error());
+    symwin_comm *comm = NULL;
+
+    bench_must(symwin_comm_create(&run.id, run.ranks, r->rank, r->device, NULL, &comm), "create");
+    r->comm = comm;
 }
 
-static void symwin_call(struct rank *r, enum call call, size_t bytes)
+static void symwin_alloc(struct rank *r, size_t bytes, void **memory)
 {
-    int i;
+    bench_must(symwin_mem_alloc(r->device, bytes, 0, memory), "alloc");
+}
 
-    switch (call) {
-    case CREATE:
-        check(symwin_comm_create(&run.id, run.ranks, r->rank, r->device, NULL, &r->comm), "create");
-        break;
-    case ALLOC:
-        check(symwin_mem_alloc(r->device, bytes, 0, &r->memory), "alloc");
-        break;
-    case REGISTER:
-        check(symwin_window_register(r->comm, r->memory, bytes, 0, &r->windows[0]), "register");
-        break;
-    case AGAIN:
-        check(symwin_window_register(r->comm, r->memory, bytes, 0, &r->windows[1]), "register");
-        break;
-    case DEREGISTER:
-        check(symwin_window_deregister(r->comm, r->windows[1]), "deregister");
-        check(symwin_window_deregister(r->comm, r->windows[0]), "deregister");
-        break;
-    case FREE:
-        check(symwin_mem_free(r->memory), "free");
-        if (!r->keeps)
-            check(symwin_mem_trim(r->device, 0), "trim");
-        break;
-    case START:
-        for (i = 0; i < WINDOWS; i++) {
-            check(symwin_mem_alloc(r->device, bytes, 0, &r->many[i].memory), "alloc");
-            check(symwin_window_register(r->comm, r->many[i].memory, bytes, 0, &r->many[i].window),
-                  "register");
-        }
-        break;
-    case END:
-        for (i = 0; i < WINDOWS; i++) {
-            check(symwin_window_deregister(r->comm, r->many[i].window), "deregister");
-            check(symwin_mem_free(r->many[i].memory), "free");
-        }
-        break;
-    case CALLS:
-        break;
-    }
+static void symwin_enroll(struct rank *r, void *memory, size_t bytes, void **window)
+{
+    symwin_window *made = NULL;
+
+    bench_must(symwin_window_register(r->comm, memory, bytes, 0, &made), "register");
+    *window = made;
+}
+
+static void symwin_withdraw(struct rank *r, void *window)
+{
+    bench_must(symwin_window_deregister(r->comm, window), "deregister");
+}
+
+static void symwin_release(void *memory)
+{
+    bench_must(symwin_mem_free(memory), "free");
 }
 
 static void check_nccl(int result, const char *what)
@@ -175,52 +121,80 @@ static void check_nccl(int result, const char *what)
 
     snprintf(text, sizeof text, "NCCL gave %d", result);
     if (result != 0)
-        fail(what, text);
+        bench_fail(what, text);
 }
 
-static void nccl_call(struct rank *r, enum call call, size_t bytes)
+static void nccl_create(struct rank *r)
 {
-    enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
-    int i;
+    check_nccl(nccl.ncclCommInitRank(&r->nccl_comm, run.ranks, run.nccl_id, r->rank), "init");
+}
+
+static void nccl_alloc(struct rank *r, size_t bytes, void **memory)
+{
+    (void)r;
+    check_nccl(nccl.ncclMemAlloc(memory, bytes), "ncclMemAlloc");
+}
+
+static void nccl_enroll(struct rank *r, void *memory, size_t bytes, void **window)
+{
+    check_nccl(
+        nccl.ncclCommWindowRegister(r->nccl_comm, memory, bytes, window, NCCL_WIN_COLL_SYMMETRIC),
+        "ncclCommWindowRegister");
+}
+
+static void nccl_withdraw(struct rank *r, void *window)
+{
+    check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, window), "deregister");
+}
+
+static void nccl_release(void *memory)
+{
+    check_nccl(nccl.ncclMemFree(memory), "ncclMemFree");
+}
+
+enum { SYMWIN, NCCL, LIBRARIES };
+
+static const struct library libraries[LIBRARIES] = {
+    [SYMWIN] = {"symwin", symwin_create, symwin_alloc, symwin_enroll, symwin_withdraw,
+                symwin_release},
+    [NCCL] = {"nccl", nccl_create, nccl_alloc, nccl_enroll, nccl_withdraw, nccl_release},
+};
+
+static void make_call(struct rank *r, int library, enum call call, size_t bytes)
+{
+    const struct library *l = &libraries[library];
+    struct buffer *one = &r->one;
 
     switch (call) {
     case CREATE:
-        check_nccl(nccl.ncclCommInitRank(&r->nccl_comm, run.ranks, run.nccl_id, r->rank), "init");
+        l->create(r);
         break;
     case ALLOC:
-        check_nccl(nccl.ncclMemAlloc(&r->memory, bytes), "ncclMemAlloc");
+        l->alloc(r, bytes, &one->memory);
         break;
     case REGISTER:
-        check_nccl(nccl.ncclCommWindowRegister(r->nccl_comm, r->memory, bytes, &r->nccl_windows[0],
-                                               NCCL_WIN_COLL_SYMMETRIC),
-                   "ncclCommWindowRegister");
-        break;
     case AGAIN:
-        check_nccl(nccl.ncclCommWindowRegister(r->nccl_comm, r->memory, bytes, &r->nccl_windows[1],
-                                               NCCL_WIN_COLL_SYMMETRIC),
-                   "ncclCommWindowRegister");
+        l->enroll(r, one->memory, bytes, &one->windows[call == AGAIN]);
         break;
     case DEREGISTER:
-        check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, r->nccl_windows[1]), "deregister");
-        check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, r->nccl_windows[0]), "deregister");
+        l->deregister(r, one->windows[1]);
+        l->deregister(r, one->windows[0]);
         break;
     case FREE:
-        check_nccl(nccl.ncclMemFree(r->memory), "ncclMemFree");
+        l->release(one->memory);
+        if (library == SYMWIN && !r->keeps)
+            bench_must(symwin_mem_trim(r->device, 0), "trim");
         break;
     case START:
-        for (i = 0; i < WINDOWS; i++) {
-            check_nccl(nccl.ncclMemAlloc(&r->many[i].memory, bytes), "ncclMemAlloc");
-            check_nccl(nccl.ncclCommWindowRegister(r->nccl_comm, r->many[i].memory, bytes,
-                                                   &r->many[i].nccl_window,
-                                                   NCCL_WIN_COLL_SYMMETRIC),
-                       "ncclCommWindowRegister");
+        for (int i = 0; i < WINDOWS; i++) {
+            l->alloc(r, bytes, &r->many[i].memory);
+            l->enroll(r, r->many[i].memory, bytes, &r->many[i].windows[0]);
         }
         break;
     case END:
-        for (i = 0; i < WINDOWS; i++) {
-            check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, r->many[i].nccl_window),
-                       "deregister");
-            check_nccl(nccl.ncclMemFree(r->many[i].memory), "ncclMemFree");
+        for (int i = 0; i < WINDOWS; i++) {
+            l->deregister(r, r->many[i].windows[0]);
+            l->release(r->many[i].memory);
         }
         break;
     case CALLS:
@@ -238,12 +212,9 @@ static double timed(struct rank *r, int library, enum call call, size_t bytes)
     int i;
 
     pthread_barrier_wait(&run.barrier);
-    start = now_us();
-    if (library == 0)
-        symwin_call(r, call, bytes);
-    else
-        nccl_call(r, call, bytes);
-    run.us[r->rank] = now_us() - start;
+    start = bench_now_us();
+    make_call(r, library, call, bytes);
+    run.us[r->rank] = bench_now_us() - start;
     pthread_barrier_wait(&run.barrier);
     for (i = 0; i < run.ranks; i++)
         slowest = run.us[i] > slowest ? run.us[i] : slowest;
@@ -255,8 +226,8 @@ static void print(const char *name, int library, size_t bytes, double *us, int r
     const double first = us[0];
     const double later = rounds > 1 ? median(us + 1, rounds - 1) : first;
 
-    printf("%s,%s,%zu,%d,%.1f,%.1f\n", name, library == 0 ? "symwin" : "nccl", bytes, run.ranks,
-           first, later);
+    printf("%s,%s,%zu,%d,%.1f,%.1f\n", name, libraries[library].name, bytes, run.ranks, first,
+           later);
     fflush(stdout);
 }
 
@@ -280,35 +251,32 @@ static void measure(struct rank *r, int library, size_t bytes, int kept)
 static void measure_in_chunk(struct rank *r)
 {
     enum { BYTES = 64 << 10 };
-    symwin_window *first;
-    void *memory[2];
+    void *memory, *window;
     double us[ROUNDS];
-    int round;
 
-    check(symwin_mem_alloc(r->device, BYTES, 0, &memory[0]), "alloc");
-    check(symwin_mem_alloc(r->device, BYTES, 0, &memory[1]), "alloc");
-    check(symwin_window_register(r->comm, memory[0], BYTES, 0, &first), "register");
-    r->memory = memory[1];
-    for (round = 0; round < ROUNDS; round++) {
-        us[round] = timed(r, 0, REGISTER, BYTES);
-        check(symwin_window_deregister(r->comm, r->windows[0]), "deregister");
+    symwin_alloc(r, BYTES, &memory);
+    symwin_alloc(r, BYTES, &r->one.memory);
+    symwin_enroll(r, memory, BYTES, &window);
+    for (int round = 0; round < ROUNDS; round++) {
+        us[round] = timed(r, SYMWIN, REGISTER, BYTES);
+        symwin_withdraw(r, r->one.windows[0]);
     }
-    check(symwin_window_deregister(r->comm, first), "deregister");
-    check(symwin_mem_free(memory[0]), "free");
-    check(symwin_mem_free(memory[1]), "free");
+    symwin_withdraw(r, window);
+    symwin_release(memory);
+    symwin_release(r->one.memory);
     if (r->rank == 0)
-        print("register in a chunk", 0, BYTES, us, ROUNDS);
+        print("register in a chunk", SYMWIN, BYTES, us, ROUNDS);
 }
 
 static void measure_start(struct rank *r, int library)
 {
     enum { MANY = 3 };
-    const int rounds = library == 0 ? MANY : 1; /* NCCL takes seconds */
+    const int rounds = library == SYMWIN ? MANY : 1; /* NCCL takes seconds */
     double us[2][MANY];
     int round, call;
 
     for (round = 0; round < rounds; round++) {
-        check(symwin_mem_trim(r->device, 0), "trim");
+        bench_must(symwin_mem_trim(r->device, 0), "trim");
         for (call = START; call <= END; call++)
             us[call - START][round] = timed(r, library, (enum call)call, MIB);
     }
@@ -325,7 +293,7 @@ static void *rank_main(void *arg)
     size_t i;
     int library;
 
-    check(sw_scope_enter(r->device, &scope), "context");
+    bench_must(sw_scope_enter(r->device, &scope), "context");
     for (library = 0; library <= run.with_nccl; library++) {
         us = timed(r, library, CREATE, 0);
         if (r->rank == 0)
@@ -334,7 +302,7 @@ static void *rank_main(void *arg)
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         for (library = 0; library <= run.with_nccl; library++)
             measure(r, library, sizes[i], 0);
-        measure(r, 0, sizes[i], 1);
+        measure(r, SYMWIN, sizes[i], 1);
     }
     measure_in_chunk(r);
     for (library = 0; library <= run.with_nccl; library++)
@@ -355,14 +323,14 @@ int main(int argc, char **argv)
     int r;
 
     bench_begin("memory", argc, argv, 1);
-    run.ranks = bench_number("memory", argc, argv, 1, 1, MOST_RANKS, 0);
-    check(symwin_driver_query(&driver), "driver");
+    run.ranks = bench_number(argc, argv, 1, 1, MOST_RANKS, 0);
+    bench_must(symwin_driver_query(&driver), "driver");
     run.devices = driver.device_count;
     if (run.ranks == 0)
         run.ranks = run.devices < MOST_RANKS ? run.devices : MOST_RANKS;
     if (strcmp(driver.name, "cuda") == 0)
         load_nccl();
-    check(symwin_unique_id_create(&run.id), "id");
+    bench_must(symwin_unique_id_create(&run.id), "id");
     if (run.with_nccl)
         check_nccl(nccl.ncclGetUniqueId(&run.nccl_id), "ncclGetUniqueId");
     pthread_barrier_init(&run.barrier, NULL, (unsigned)run.ranks);
@@ -371,10 +339,10 @@ int main(int argc, char **argv)
         ranks[r].rank = r;
         ranks[r].device = r % run.devices;
         if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
-            fail("threads", "cannot start");
+            bench_fail("threads", "cannot start");
     }
     for (r = 0; r < run.ranks; r++)
         pthread_join(threads[r], NULL);
     pthread_barrier_destroy(&run.barrier);
-    return bench_end("memory");
+    return bench_end();
 }

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common.h"
 #include "median.h"
@@ -47,25 +46,9 @@ struct rank {
     CUgraphExec graphs[2];
 };
 
-static void check(symwin_status status)
-{
-    if (status == SYMWIN_OK)
-        return;
-    fprintf(stderr, "order: %s\n", symwin_last_error());
-    exit(1);
-}
-
 static void check_cuda(CUresult result, const char *call)
 {
-    check(sw_check(result, "%s", call));
-}
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+    bench_check(sw_check(result, "%s", call));
 }
 
 static int is_graph(enum way way)
@@ -80,8 +63,8 @@ static int comms_of(enum way way)
 
 static void call(const struct rank *r, int i, size_t bytes)
 {
-    check(symwin_allreduce(r->comms[i], r->data[i], r->data[i], bytes / 4, SYMWIN_F32, SYMWIN_SUM,
-                           r->streams[i]));
+    bench_check(symwin_allreduce(r->comms[i], r->data[i], r->data[i], bytes / 4, SYMWIN_F32,
+                                 SYMWIN_SUM, r->streams[i]));
 }
 
 static void open_rank(struct rank *r, enum way way)
@@ -90,26 +73,26 @@ static void open_rank(struct rank *r, enum way way)
     symwin_device_info info;
     int i;
 
-    check(symwin_device_query(r->device, &info));
+    bench_check(symwin_device_query(r->device, &info));
     if (way == BESIDE)
         options.max_blocks = info.multiprocessors * all.devices / all.ranks / 2;
     if (r->rank == 0)
         for (i = 0; i < 2; i++)
-            check(symwin_unique_id_create(&all.ids[i]));
+            bench_check(symwin_unique_id_create(&all.ids[i]));
     pthread_barrier_wait(&all.barrier);
     for (i = 0; i < comms_of(way); i++) {
-        check(
+        bench_check(
             symwin_comm_create(&all.ids[i], all.ranks, r->rank, r->device, &options, &r->comms[i]));
-        check(symwin_mem_alloc(r->device, MOST_BYTES, 0, &r->data[i]));
+        bench_check(symwin_mem_alloc(r->device, MOST_BYTES, 0, &r->data[i]));
         check_cuda(sw_drv.cuMemsetD8((CUdeviceptr)(uintptr_t)r->data[i], 0, MOST_BYTES), "fill");
-        check(symwin_window_register(r->comms[i], r->data[i], MOST_BYTES, 0, &r->windows[i]));
-        check(symwin_stream_create(r->device, &r->streams[i]));
+        bench_check(symwin_window_register(r->comms[i], r->data[i], MOST_BYTES, 0, &r->windows[i]));
+        bench_check(symwin_stream_create(r->device, &r->streams[i]));
     }
     pthread_barrier_wait(&all.barrier);
     for (i = 0; i < comms_of(way); i++) /* use it before anything is captured */
         call(r, i, 8);
     for (i = 0; i < comms_of(way); i++)
-        check(symwin_stream_synchronize(r->device, r->streams[i]));
+        bench_check(symwin_stream_synchronize(r->device, r->streams[i]));
     pthread_barrier_wait(&all.barrier);
 }
 
@@ -120,13 +103,13 @@ static void close_rank(struct rank *r, enum way way)
     pthread_barrier_wait(&all.barrier);
     for (i = 0; i < comms_of(way); i++) {
         symwin_comm_destroy(r->comms[i]);
-        check(symwin_stream_destroy(r->device, r->streams[i]));
+        bench_check(symwin_stream_destroy(r->device, r->streams[i]));
     }
     pthread_barrier_wait(&all.barrier);
     for (i = 0; i < comms_of(way); i++)
-        check(symwin_mem_free(r->data[i]));
+        bench_check(symwin_mem_free(r->data[i]));
     for (i = comms_of(way); r->rank == 0 && i < 2; i++)
-        check(symwin_unique_id_release(&all.ids[i]));
+        bench_check(symwin_unique_id_release(&all.ids[i]));
 }
 
 static CUgraphExec capture(const struct rank *r, int i, size_t bytes, int calls)
@@ -141,7 +124,7 @@ static CUgraphExec capture(const struct rank *r, int i, size_t bytes, int calls)
         call(r, i, bytes);
     check_cuda(sw_drv.cuStreamEndCapture(r->streams[i], &graph), "cuStreamEndCapture");
     check_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
-    check(sw_graph_upload(exec, r->streams[i]));
+    bench_check(sw_graph_upload(exec, r->streams[i]));
     check_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     return exec;
 }
@@ -169,15 +152,15 @@ static double round_us(const struct rank *r, enum way way, size_t bytes, int cal
 
     queue(r, way, bytes, calls);
     pthread_barrier_wait(&all.barrier);
-    start = now_us();
+    start = bench_now_us();
     if (r->rank == 0) {
         all.opened++;
         __atomic_store_n(all.gate, all.opened, __ATOMIC_RELEASE);
     }
     for (i = 0; i < comms_of(way); i++)
-        check(symwin_stream_synchronize(r->device, r->streams[i]));
+        bench_check(symwin_stream_synchronize(r->device, r->streams[i]));
     pthread_barrier_wait(&all.barrier);
-    return (now_us() - start) / calls;
+    return (bench_now_us() - start) / calls;
 }
 
 static void measure(struct rank *r, enum way way, size_t bytes)
@@ -193,7 +176,7 @@ static void measure(struct rank *r, enum way way, size_t bytes)
     for (round = 0; round < ROUNDS; round++)
         us[round] = round_us(r, way, bytes, calls);
     for (i = 0; i < comms_of(way); i++)
-        check(symwin_comm_check(r->comms[i]));
+        bench_check(symwin_comm_check(r->comms[i]));
     if (r->rank == 0)
         printf("%s,%zu,%.2f\n", names[way], bytes, median(us, ROUNDS));
     for (i = 0; i < comms_of(way) && is_graph(way); i++)
@@ -208,7 +191,7 @@ static void *rank_main(void *arg)
     size_t s;
     int way;
 
-    check(sw_scope_enter(r->device, &scope));
+    bench_check(sw_scope_enter(r->device, &scope));
     for (way = ONE; way < WAYS; way++) {
         open_rank(r, (enum way)way);
         for (s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
@@ -229,10 +212,10 @@ int main(int argc, char **argv)
     int i;
 
     bench_begin("order", argc, argv, 1);
-    all.ranks = bench_number("order", argc, argv, 1, 2, MOST_RANKS, 2);
-    check(symwin_driver_query(&driver));
+    all.ranks = bench_number(argc, argv, 1, 2, MOST_RANKS, 2);
+    bench_check(symwin_driver_query(&driver));
     all.devices = driver.device_count < all.ranks ? driver.device_count : all.ranks;
-    check(sw_scope_enter(0, &scope));
+    bench_check(sw_scope_enter(0, &scope));
     check_cuda(
         sw_drv.cuMemHostAlloc(&word, 64, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
         "cuMemHostAlloc");
@@ -251,5 +234,5 @@ int main(int argc, char **argv)
         pthread_join(threads[i], NULL);
     check_cuda(sw_drv.cuMemFreeHost(word), "cuMemFreeHost");
     sw_scope_leave(&scope);
-    return bench_end("order");
+    return bench_end();
 }

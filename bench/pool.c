@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "common.h"
 #include "median.h"
@@ -33,27 +32,11 @@ struct job {
 /* What a thread passes to the next one: NULL, or an allocation. */
 static _Atomic(void *) hands[MOST_THREADS][HANDS];
 
-static void check(symwin_status status)
-{
-    if (status == SYMWIN_OK)
-        return;
-    fprintf(stderr, "pool: %s\n", symwin_last_error());
-    exit(1);
-}
-
-static double now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 static void *alloc(size_t bytes)
 {
     void *ptr = NULL;
 
-    check(symwin_mem_alloc(0, bytes, 0, &ptr));
+    bench_check(symwin_mem_alloc(0, bytes, 0, &ptr));
     return ptr;
 }
 
@@ -62,15 +45,15 @@ static void *warm(void *arg)
     struct job *job = arg;
     int round, i;
 
-    check(symwin_mem_free(alloc(job->bytes)));
+    bench_check(symwin_mem_free(alloc(job->bytes)));
     for (round = 0; round < ROUNDS; round++) {
         double start;
 
         pthread_barrier_wait(job->barrier);
-        start = now_ns();
+        start = bench_now_ns();
         for (i = 0; i < job->turns; i++)
-            check(symwin_mem_free(alloc(job->bytes)));
-        job->ns[round] = (now_ns() - start) / job->turns / 2;
+            bench_check(symwin_mem_free(alloc(job->bytes)));
+        job->ns[round] = (bench_now_ns() - start) / job->turns / 2;
     }
     return NULL;
 }
@@ -87,19 +70,19 @@ static void *handed(void *arg)
         double start;
 
         pthread_barrier_wait(job->barrier);
-        start = now_ns();
+        start = bench_now_ns();
         for (i = 0; i < job->turns; i++) {
             void *none = NULL, *ptr = alloc(job->bytes);
 
             if (!atomic_compare_exchange_strong(&to[i % HANDS], &none, ptr))
-                check(symwin_mem_free(ptr));
-            check(symwin_mem_free(atomic_exchange(&own[i % HANDS], NULL)));
+                bench_check(symwin_mem_free(ptr));
+            bench_check(symwin_mem_free(atomic_exchange(&own[i % HANDS], NULL)));
         }
-        job->ns[round] = (now_ns() - start) / job->turns / 2;
+        job->ns[round] = (bench_now_ns() - start) / job->turns / 2;
     }
     pthread_barrier_wait(job->barrier);
     for (i = 0; i < HANDS; i++)
-        check(symwin_mem_free(atomic_exchange(&own[i], NULL)));
+        bench_check(symwin_mem_free(atomic_exchange(&own[i], NULL)));
     return NULL;
 }
 
@@ -138,14 +121,14 @@ static void cold(size_t bytes)
         double start;
         void *ptr;
 
-        check(symwin_mem_trim(0, 0));
-        start = now_ns();
+        bench_check(symwin_mem_trim(0, 0));
+        start = bench_now_ns();
         ptr = alloc(bytes);
-        alloc_ns[i] = now_ns() - start;
-        check(symwin_mem_free(ptr)); /* kept, or returned if the pool keeps less */
-        start = now_ns();
-        check(symwin_mem_trim(0, 0));
-        free_ns[i] = now_ns() - start;
+        alloc_ns[i] = bench_now_ns() - start;
+        bench_check(symwin_mem_free(ptr)); /* kept, or returned if the pool keeps less */
+        start = bench_now_ns();
+        bench_check(symwin_mem_trim(0, 0));
+        free_ns[i] = bench_now_ns() - start;
     }
     printf("cold alloc,1,%zu,%.1f\ntrim,1,%zu,%.1f\n", bytes, median(alloc_ns, ROUNDS), bytes,
            median(free_ns, ROUNDS));
@@ -159,14 +142,14 @@ static void overhead(size_t bytes)
     symwin_mem_usage usage;
     int i;
 
-    check(symwin_mem_trim(0, 0));
+    bench_check(symwin_mem_trim(0, 0));
     for (i = 0; i < COUNT; i++)
         ptrs[i] = alloc(bytes);
-    check(symwin_mem_stats(0, &usage));
+    bench_check(symwin_mem_stats(0, &usage));
     printf("overhead of 10000,1,%zu,%.4f\n", bytes,
            (double)usage.reserved_bytes / ((double)COUNT * (double)bytes));
     for (i = 0; i < COUNT; i++)
-        check(symwin_mem_free(ptrs[i]));
+        bench_check(symwin_mem_free(ptrs[i]));
 }
 
 int main(int argc, char **argv)
@@ -177,9 +160,9 @@ int main(int argc, char **argv)
     int many;
 
     bench_begin("pool", argc, argv, 1);
-    many = bench_number("pool", argc, argv, 1, 1, MOST_THREADS, 8);
-    check(sw_driver_load());
-    check(sw_check(sw_drv.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain"));
+    many = bench_number(argc, argv, 1, 1, MOST_THREADS, 8);
+    bench_check(sw_driver_load());
+    bench_check(sw_check(sw_drv.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain"));
     printf("what,threads,bytes,ns\n");
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         run("warm", warm, 1, sizes[i], 100000);
@@ -189,5 +172,5 @@ int main(int argc, char **argv)
     cold(128 << 20);
     cold((size_t)1 << 30);
     overhead(100 << 10);
-    return bench_end("pool");
+    return bench_end();
 }

@@ -31,6 +31,9 @@ from plot import Bad, size_name  # pylint: disable=wrong-import-position
 
 FILE = re.compile(r"(\d{4}-\d\d-\d\d)-(.+?)-(?:(\d+)-ranks-)?perf-(graph|stream|types|sms)\.csv")
 MARKER = re.compile(r"^<!-- (begin|end) (\S+) -->$")
+HEAD_LINES = ((r"symwin-perf \S+, commit (\S+), ", ("commit",)),
+              (r"rank 0: device \d+, (.*), process \d+$", ("gpu",)),
+              (r"driver: (.*); nccl: (.*)$", ("driver", "nccl")))
 MODES = {"graph": "graph", "stream": "stream", "types": "graph", "sms": "graph"}
 RIVALS = {"nccl": "NCCL", "nccl-window": "NCCL, symmetric windows",
           "nccl-plain": "NCCL, plain memory",
@@ -65,17 +68,11 @@ class Table:
             raise Bad(f"{path}: no rows")
 
     def note(self, line):
-        """A line of the head."""
-        found = re.match(r"symwin-perf \S+, commit (\S+), ", line)
-        if found:
-            self.head.setdefault("commit", found[1])
-        found = re.match(r"rank 0: device \d+, (.*), process \d+$", line)
-        if found:
-            self.head.setdefault("gpu", found[1])
-        found = re.match(r"driver: (.*); nccl: (.*)$", line)
-        if found:
-            self.head.setdefault("driver", found[1])
-            self.head.setdefault("nccl", found[2])
+        """A line of the head. Of several runs the first counts, but for the arguments."""
+        for pattern, names in HEAD_LINES:
+            found = re.match(pattern, line)
+            for name, value in zip(names, found.groups()) if found else ():
+                self.head.setdefault(name, value)
         found = re.match(r"arguments: (.*)$", line)
         if found:
             arguments = re.sub(r"--csv[ =]\S+ ?", "", found[1]).strip()
@@ -240,13 +237,14 @@ class Report:
         return os.path.relpath(os.path.abspath(path), self.base).replace(os.sep, "/")
 
     def sections(self, kind, body):
-        """For each group with a table of this kind, a heading and body(table, tables)."""
-        lines = []
+        """For each group with a table of this kind, a heading and the blocks of body(table,
+        tables), with blank lines between them. A block is a list of lines."""
+        blocks = []
         for tables in self.groups.values():
-            content = body(tables[kind], tables) if kind in tables else []
+            content = list(body(tables[kind], tables)) if kind in tables else []
             if content:
-                lines += ["", "### " + name_of(tables), ""] + content
-        return lines[1:] or [NOTHING]
+                blocks += [["### " + name_of(tables)]] + content
+        return [line for block in blocks for line in [""] + block][1:] or [NOTHING]
 
     def measured(self):
         """The files, and the programs that wrote them."""
@@ -278,7 +276,7 @@ class Report:
                  if KI in rows]
         text += f". In the same run: {'; '.join(times)}" if times else ""
         text += f" ({table.date}, commit {table.head.get('commit', '-')})."
-        return textwrap.wrap(text, COLUMNS) + [""] + self.drawn(table)[:1]
+        return textwrap.wrap(text, COLUMNS) + [""] + self.drawn(table)
 
     def scores(self):
         """How often each rival was slower, or as fast, and where it came closest."""
@@ -306,21 +304,15 @@ class Report:
     def short(self, host, sizes):
         """The calls at some sizes only."""
         def body(table, _):
-            lines = []
+            blocks = []
             for type_, op in table.pairs():
                 ours = table.ours(type=type_, op=op, placement="out")
                 if any(row["bytes"] in sizes for row in ours):
                     title = f"{type_} {op}, out of place, {self.origin(table)}:"
-                    lines += textwrap.wrap(title, COLUMNS, break_on_hyphens=False) + [""]
-                    lines += versus(table, "out", type_, op, host, sizes) + [""]
-            return (self.drawn(table) if lines and not host else []) + lines[:-1]
+                    blocks += [textwrap.wrap(title, COLUMNS, break_on_hyphens=False),
+                               versus(table, "out", type_, op, host, sizes)]
+            return ([self.drawn(table)] if blocks and not host else []) + blocks
         return body
-
-    def head(self):
-        return self.sections("graph", self.short(False, HEAD))
-
-    def head_stream(self):
-        return self.sections("stream", self.short(True, HEAD_STREAM))
 
     def origin(self, table):
         """The date, file and commit of a table."""
@@ -335,58 +327,48 @@ class Report:
         except Bad as error:
             raise Bad(f"{table.path}: {error}") from error
         what = "time and bus bandwidth" if table.ranks > 1 else "time"
-        return [f"![{what} against size]({self.link(path)})", ""]
+        return [f"![{what} against size]({self.link(path)})"]
 
     def calls(self, host):
         def body(table, _):
-            lines = self.drawn(table)
+            yield self.drawn(table)
             for type_, op in table.pairs():
                 if table.ours(type=type_, op=op, placement="out"):
-                    lines += [f"{type_} {op}, out of place:", ""]
-                    lines += versus(table, "out", type_, op, host) + [""]
+                    yield [f"{type_} {op}, out of place:"]
+                    yield versus(table, "out", type_, op, host)
             for row in table.choose(library="launch") if host else []:
-                lines += [f"A kernel that does nothing ({row['algo']}): {figure(row)} us, "
-                          f"{figure(row, 'host_us')} us of the host.", ""]
-            return lines[:-1]
+                yield [f"A kernel that does nothing ({row['algo']}): {figure(row)} us, "
+                       f"{figure(row, 'host_us')} us of the host."]
         return body
-
-    def graph(self):
-        return self.sections("graph", self.calls(False))
-
-    def stream(self):
-        return self.sections("stream", self.calls(True))
 
     def in_place(self):
         def body(table, _):
-            lines = []
             for type_, op in table.pairs():
-                places = {place: by_size(table.ours(type=type_, op=op, placement=place))
-                          for place in PLACES}
-                both = [size for size in places["out"] if size in places["in"]]
-                rivals = [name for name in RIVALS
-                          if table.choose(algo=name, type=type_, op=op, placement="in")]
-                rows_of = {name: by_size(table.choose(algo=name, type=type_, op=op, placement="in"))
-                           for name in rivals}
+                want = {"type": type_, "op": op}
+                outs = by_size(table.ours(placement="out", **want))
+                rivals = rivals_of(table, placement="in", **want)
                 rows = []
-                for size in both:
-                    out, inside = places["out"][size], places["in"][size]
-                    cells = [size_name(size), figure(out), out["launched"] or "-", figure(inside),
-                             inside["launched"] or "-", ratio(inside, out)]
-                    for name in rivals:
-                        rival = rows_of[name].get(size)
+                for inside in table.ours(placement="in", **want):
+                    out = outs.get(inside["bytes"])
+                    if out is None:
+                        continue
+                    cells = [size_name(out["bytes"]), figure(out), out["launched"] or "-",
+                             figure(inside), inside["launched"] or "-", ratio(inside, out)]
+                    for rows_of in rivals.values():
+                        rival = rows_of.get(out["bytes"])
                         cells += [figure(rival), ratio(rival, inside)]
                     rows.append(cells)
                 head = ["size", "out of place, us", ":algorithm", "in place, us", ":algorithm",
                         "in / out"]
                 for name in rivals:
                     head += [RIVALS[name] + " in place, us", "ratio"]
-                lines += [f"{type_} {op}:", ""] + grid(head, rows) + [""] if rows else []
-            return lines[:-1]
+                if rows:
+                    yield [f"{type_} {op}:"]
+                    yield grid(head, rows)
         return self.sections("graph", body)
 
     def algorithms(self):
         def body(table, _):
-            lines = []
             for type_, op in table.pairs():
                 want = {"type": type_, "op": op, "placement": "out"}
                 names = [name for name in table.values("algo", library="symwin", **want)
@@ -404,14 +386,12 @@ class Report:
                              for row in row_of.values()]
                     rows.append([size_name(size)] + cells + [figure(auto.get(size)),
                                                              ratio(auto.get(size), best)])
-                lines += [f"{type_} {op}, out of place, us:", ""]
-                lines += grid(["size"] + names + ["auto", "auto / fastest"], rows) + [""]
-            return lines[:-1]
+                yield [f"{type_} {op}, out of place, us:"]
+                yield grid(["size"] + names + ["auto", "auto / fastest"], rows)
         return self.sections("graph", body)
 
     def types(self):
         def body(table, _):
-            lines = []
             for op in table.values("op", library="symwin", algo="auto", placement="out"):
                 want = {"op": op, "placement": "out"}
                 names = table.values("type", library="symwin", algo="auto", **want)
@@ -421,9 +401,8 @@ class Report:
                     launched = dict.fromkeys(row["launched"] or "-" for row in row_of.values())
                     rows.append([size_name(size)] + [figure(row_of.get(name)) for name in names] +
                                 [", ".join(launched)])
-                lines += [f"{op}, out of place, us:", ""]
-                lines += grid(["size"] + names + [":algorithm"], rows) + [""]
-            return lines[:-1]
+                yield [f"{op}, out of place, us:"]
+                yield grid(["size"] + names + [":algorithm"], rows)
         return self.sections("types", body)
 
     def sms(self):
@@ -431,7 +410,6 @@ class Report:
             return f"{figure(row)} ({figure(row, 'busbw_gbs')})" if row else "-"
 
         def body(table, tables):
-            lines = []
             for type_, op in table.pairs():
                 want = {"type": type_, "op": op, "placement": "out"}
                 ours = table.choose(library="symwin", **want)
@@ -449,11 +427,9 @@ class Report:
                     name = f"auto: {', '.join(launched)}" if algo == "auto" else algo
                     rows.append([size_name(size), name] + [cell(row_of.get(n)) for n in blocks] +
                                 [cell(free.get((algo, size)))])
-                lines += [f"{type_} {op}, out of place, us (GB/s):", ""]
                 head = ["size", ":algorithm"] + [f"{n} blocks" for n in blocks] + ["no limit"]
-                lines += grid(head, rows)
-                lines.append("")
-            return lines[:-1]
+                yield [f"{type_} {op}, out of place, us (GB/s):"]
+                yield grid(head, rows)
         return self.sections("sms", body)
 
     def links(self):
@@ -468,9 +444,12 @@ class Report:
         return grid(["machine", ":way", "size", "us", "GB/s"], rows) if rows else [NOTHING]
 
 
-NAMES = {"number": Report.number, "scores": Report.scores, "head": Report.head,
-         "head-stream": Report.head_stream, "measured": Report.measured,
-         "graph": Report.graph, "stream": Report.stream,
+NAMES = {"number": Report.number, "scores": Report.scores,
+         "head": lambda report: report.sections("graph", report.short(False, HEAD)),
+         "head-stream": lambda report: report.sections("stream", report.short(True, HEAD_STREAM)),
+         "measured": Report.measured,
+         "graph": lambda report: report.sections("graph", report.calls(False)),
+         "stream": lambda report: report.sections("stream", report.calls(True)),
          "in-place": Report.in_place, "algorithms": Report.algorithms, "types": Report.types,
          "sms": Report.sms, "links": Report.links}
 

@@ -8,7 +8,6 @@
  * whose CUDA contexts exist. "processes": from the first fork until the last process is at that
  * point. "agree": the median of one agreement of all ranks, in a loop, on the slowest rank.
  */
-#include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,22 +16,17 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common.h"
 #include "median.h"
 #include "rivals/multicast.h"
+#include "rivals/nccl.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"
 
 enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
-
-typedef struct nccl_comm *nccl_comm_t;
-typedef struct {
-    char internal[128];
-} nccl_unique_id;
 
 /* In shared memory. */
 static struct job {
@@ -43,20 +37,6 @@ static struct job {
     double start_us, ready_us[MOST], create_us[MOST], agree_us[MOST];
 } * job;
 
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static _Noreturn void fail(const char *what, const char *why)
-{
-    fprintf(stderr, "startup: %s: %s\n", what, why);
-    exit(1);
-}
-
 /* Sleeps for a moment; ends the process if another one has failed. */
 static void pause_for_others(void)
 {
@@ -65,12 +45,6 @@ static void pause_for_others(void)
     if (atomic_load(&job->failed))
         exit(1);
     nanosleep(&moment, NULL);
-}
-
-static void must(symwin_status status, const char *what)
-{
-    if (status != SYMWIN_OK)
-        fail(what, symwin_last_error());
 }
 
 /* A barrier of all processes. */
@@ -108,21 +82,22 @@ static void symwin_rank(int rank, int device)
     int i;
 
     meet();
-    begin = now_us();
+    begin = bench_now_us();
     if (rank == 0) {
-        must(symwin_unique_id_create(&job->id), "symwin_unique_id_create");
+        bench_must(symwin_unique_id_create(&job->id), "symwin_unique_id_create");
         atomic_store(&job->id_made, 1);
     }
     wait_for_id();
-    must(symwin_comm_create(&job->id, job->count, rank, device, NULL, &comm), "symwin_comm_create");
-    job->create_us[rank] = now_us() - begin;
+    bench_must(symwin_comm_create(&job->id, job->count, rank, device, NULL, &comm),
+               "symwin_comm_create");
+    job->create_us[rank] = bench_now_us() - begin;
     meet();
-    last = now_us();
+    last = bench_now_us();
     for (i = 0; i < AGREEMENTS; i++) {
         const double before = last;
 
-        must(sw_comm_agree(comm, "startup", SYMWIN_OK, NULL, 0), "sw_comm_agree");
-        last = now_us();
+        bench_must(sw_comm_agree(comm, "startup", SYMWIN_OK, NULL, 0), "sw_comm_agree");
+        last = bench_now_us();
         times[i] = last - before;
     }
     job->agree_us[rank] = median(times, AGREEMENTS);
@@ -132,41 +107,25 @@ static void symwin_rank(int rank, int device)
 
 /* ---- NCCL ---- */
 
-static void *nccl_symbol(const char *name)
-{
-    const char *path = getenv("SYMWIN_NCCL");
-    void *library = dlopen(path != NULL ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-
-    return library == NULL ? NULL : dlsym(library, name);
-}
-
 static void nccl_rank(int rank, int device)
 {
-    int (*get_id)(nccl_unique_id *) = NULL;
-    int (*init)(nccl_comm_t *, int, nccl_unique_id, int) = NULL;
-    int (*destroy)(nccl_comm_t) = NULL;
-    void *symbols[] = {nccl_symbol("ncclGetUniqueId"), nccl_symbol("ncclCommInitRank"),
-                       nccl_symbol("ncclCommDestroy")};
-    nccl_comm_t comm = NULL;
+    void *comm = NULL;
     double begin;
 
     (void)device;
-    memcpy(&get_id, &symbols[0], sizeof get_id);
-    memcpy(&init, &symbols[1], sizeof init);
-    memcpy(&destroy, &symbols[2], sizeof destroy);
     meet();
-    begin = now_us();
+    begin = bench_now_us();
     if (rank == 0) {
-        if (get_id(&job->nccl_id) != 0)
-            fail("ncclGetUniqueId", "failed");
+        if (nccl.ncclGetUniqueId(&job->nccl_id) != 0)
+            bench_fail("ncclGetUniqueId", "failed");
         atomic_store(&job->id_made, 1);
     }
     wait_for_id();
-    if (init(&comm, job->count, job->nccl_id, rank) != 0)
-        fail("ncclCommInitRank", "failed");
-    job->create_us[rank] = now_us() - begin;
+    if (nccl.ncclCommInitRank(&comm, job->count, job->nccl_id, rank) != 0)
+        bench_fail("ncclCommInitRank", "failed");
+    job->create_us[rank] = bench_now_us() - begin;
     meet();
-    destroy(comm);
+    nccl.ncclCommDestroy(comm);
 }
 
 /* ---- rounds ---- */
@@ -179,12 +138,12 @@ static void child(int rank, void (*body)(int rank, int device))
     int device;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* killing the parent ends the run */
-    must(symwin_driver_query(&driver), "symwin_driver_query");
+    bench_must(symwin_driver_query(&driver), "symwin_driver_query");
     device = rank % driver.device_count;
     /* also creates the context */
-    must(symwin_stream_create(device, &stream), "symwin_stream_create");
-    must(sw_scope_enter(device, &scope), "context");
-    job->ready_us[rank] = now_us();
+    bench_must(symwin_stream_create(device, &stream), "symwin_stream_create");
+    bench_must(sw_scope_enter(device, &scope), "context");
+    job->ready_us[rank] = bench_now_us();
     body(rank, device);
     sw_scope_leave(&scope);
     symwin_stream_destroy(device, stream);
@@ -197,12 +156,12 @@ static void round_of(int count, void (*body)(int rank, int device))
 
     memset(job, 0, sizeof *job);
     job->count = count;
-    job->start_us = now_us();
+    job->start_us = bench_now_us();
     for (r = 0; r < count; r++) {
         const pid_t pid = fork();
 
         if (pid < 0)
-            fail("fork", "failed");
+            bench_fail("fork", "failed");
         if (pid == 0)
             child(r, body);
     }
@@ -213,7 +172,7 @@ static void round_of(int count, void (*body)(int rank, int device))
             atomic_store(&job->failed, 1);
     }
     if (atomic_load(&job->failed))
-        fail("a process", "failed");
+        bench_fail("a process", "failed");
 }
 
 static void library(const char *name, int count, int rounds, void (*body)(int rank, int device))
@@ -246,7 +205,7 @@ static int device_count(void)
         _exit(symwin_driver_query(&driver) == SYMWIN_OK ? driver.device_count : 0);
     }
     if (pid < 0 || waitpid(pid, &status, 0) < 0 || !WIFEXITED(status) || WEXITSTATUS(status) == 0)
-        fail("devices", "there are none");
+        bench_fail("devices", "there are none");
     return WEXITSTATUS(status);
 }
 
@@ -257,24 +216,28 @@ int main(int argc, char **argv)
     char text[256];
 
     bench_begin("startup", argc, argv, 2);
-    count = bench_number("startup", argc, argv, 1, 1, MOST, 0);
-    rounds = bench_number("startup", argc, argv, 2, 1, MOST_ROUNDS, 5);
+    count = bench_number(argc, argv, 1, 1, MOST, 0);
+    rounds = bench_number(argc, argv, 2, 1, MOST_ROUNDS, 5);
     signal(SIGCHLD, SIG_DFL);
     if (count == 0)
         count = device_count();
     if (rivals_multicast_off(text, sizeof text) != 0)
-        fail("NCCL", text);
+        bench_fail("NCCL", text);
     job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (job == MAP_FAILED)
-        fail("mmap", "failed");
+        bench_fail("mmap", "failed");
     printf("what,library,processes,median_us\n");
     fflush(stdout);
     library("symwin", count, rounds, symwin_rank);
     if (driver == NULL || strcmp(driver, "emu") != 0) {
-        if (nccl_symbol("ncclCommInitRank") != NULL)
+        void *found = nccl_open();
+
+        if (found != NULL)
+            (void)nccl_find(found); /* three functions are enough here */
+        if (nccl.ncclCommInitRank != NULL)
             library("nccl", count, rounds, nccl_rank);
         else
             fprintf(stderr, "startup: without NCCL\n");
     }
-    return bench_end("startup");
+    return bench_end();
 }

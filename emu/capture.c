@@ -355,10 +355,8 @@ CUresult sw_emu_cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 {
     struct emu_capture *c;
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuStreamBeginCapture);
+    CUresult result = emu_enter_stream(EMU_cuStreamBeginCapture, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -399,12 +397,10 @@ CUresult sw_emu_cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     struct CUgraph_st *made;
     struct emu_capture *c;
-    CUresult result = emu_enter(EMU_cuStreamEndCapture);
+    CUresult result = emu_enter_unless(EMU_cuStreamEndCapture, graph == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (graph == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     *graph = NULL;
     if (!emu_handle_is(EMU_HANDLE_STREAM, stream))
         return stream == NULL || stream == CU_STREAM_LEGACY ? CUDA_ERROR_ILLEGAL_STATE
@@ -436,16 +432,15 @@ CUresult sw_emu_cuStreamEndCapture(CUstream stream, CUgraph *graph)
     return result;
 }
 
-CUresult sw_emu_cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status,
-                                          cuuint64_t *id, CUgraph *graph,
-                                          const CUgraphNode **dependencies, size_t *count)
+/* What is asked for with NULL is left out. */
+static CUresult capture_info(enum emu_entry entry, CUstream stream, CUstreamCaptureStatus *status,
+                             cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies,
+                             size_t *count)
 {
     struct emu_capture *c;
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuStreamGetCaptureInfo_v2);
+    CUresult result = emu_enter_stream(entry, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if (status == NULL)
@@ -472,40 +467,28 @@ CUresult sw_emu_cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus
     return result;
 }
 
+CUresult sw_emu_cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status,
+                                          cuuint64_t *id, CUgraph *graph,
+                                          const CUgraphNode **dependencies, size_t *count)
+{
+    return capture_info(EMU_cuStreamGetCaptureInfo_v2, stream, status, id, graph, dependencies,
+                        count);
+}
+
 CUresult sw_emu_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 {
-    struct emu_capture *c;
-    struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuStreamIsCapturing);
-
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (status == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&mutex);
-    if (s->legacy)
-        result = forbids_legacy(s->device, 0);
-    c = atomic_load(&s->capture);
-    if (c == NULL)
-        *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    else
-        *status = c->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                             : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    pthread_mutex_unlock(&mutex);
-    return result;
+    return capture_info(EMU_cuStreamIsCapturing, stream, status, NULL, NULL, NULL, NULL);
 }
 
 CUresult sw_emu_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     CUstreamCaptureMode old = thread_mode;
-    CUresult result = emu_enter(EMU_cuThreadExchangeStreamCaptureMode);
+    CUresult result = emu_enter_unless(EMU_cuThreadExchangeStreamCaptureMode,
+                                       mode == NULL ||
+                                           (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
     thread_mode = *mode;
     *mode = old;
     return CUDA_SUCCESS;

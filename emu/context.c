@@ -17,12 +17,10 @@ __attribute__((constructor)) static void contexts_init(void)
 
 CUresult sw_emu_cuDeviceGetCount(int *count)
 {
-    CUresult result = emu_enter(EMU_cuDeviceGetCount);
+    CUresult result = emu_enter_unless(EMU_cuDeviceGetCount, count == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (count == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     *count = emu_machine.devices;
     return CUDA_SUCCESS;
 }
@@ -30,12 +28,10 @@ CUresult sw_emu_cuDeviceGetCount(int *count)
 /* First statement of every call on a device; `out` must not be NULL. */
 static CUresult enter_device(enum emu_entry entry, const void *out, CUdevice device)
 {
-    CUresult result = emu_enter(entry);
+    const CUresult result = emu_enter_unless(entry, out == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (out == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     return emu_device_exists(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -252,12 +248,10 @@ CUresult sw_emu_cuDevicePrimaryCtxRelease(CUdevice dev)
 
 CUresult sw_emu_cuCtxGetCurrent(CUcontext *ctx)
 {
-    CUresult result = emu_enter(EMU_cuCtxGetCurrent);
+    CUresult result = emu_enter_unless(EMU_cuCtxGetCurrent, ctx == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (ctx == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     *ctx = top();
     return CUDA_SUCCESS;
 }
@@ -283,12 +277,10 @@ CUresult sw_emu_cuCtxSetCurrent(CUcontext ctx)
 
 CUresult sw_emu_cuCtxPushCurrent(CUcontext ctx)
 {
-    CUresult result = emu_enter(EMU_cuCtxPushCurrent);
+    CUresult result = emu_enter_unless(EMU_cuCtxPushCurrent, ctx == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (ctx == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!emu_is_context(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (stack.depth == sizeof stack.pushed / sizeof stack.pushed[0])
@@ -313,12 +305,10 @@ CUresult sw_emu_cuCtxPopCurrent(CUcontext *ctx)
 
 CUresult sw_emu_cuCtxGetDevice(CUdevice *dev)
 {
-    CUresult result = emu_enter(EMU_cuCtxGetDevice);
+    CUresult result = emu_enter_unless(EMU_cuCtxGetDevice, dev == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (dev == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     if (emu_current() == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
     *dev = emu_current()->device;
@@ -403,26 +393,22 @@ static const struct error *error_find(CUresult code)
 
 CUresult sw_emu_cuGetErrorName(CUresult error, const char **name)
 {
-    CUresult result = emu_enter(EMU_cuGetErrorName);
+    CUresult result = emu_enter_unless(EMU_cuGetErrorName, name == NULL);
     const struct error *e = error_find(error);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (name == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     *name = e != NULL ? e->name : NULL;
     return e != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult sw_emu_cuGetErrorString(CUresult error, const char **text)
 {
-    CUresult result = emu_enter(EMU_cuGetErrorString);
+    CUresult result = emu_enter_unless(EMU_cuGetErrorString, text == NULL);
     const struct error *e = error_find(error);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (text == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     *text = e != NULL ? e->text : NULL;
     return e != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

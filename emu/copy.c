@@ -65,11 +65,9 @@ CUresult sw_emu_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
 {
     struct emu_op op = {.kind = EMU_OP_COPY, .copy = {dst, src, bytes}};
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuMemcpyAsync);
+    CUresult result = emu_enter_stream(EMU_cuMemcpyAsync, stream, &s);
     int captured;
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS || bytes == 0)
         return result;
     op.device = s->device;
@@ -108,10 +106,8 @@ static CUresult fill_async(enum emu_entry entry, CUdeviceptr dst, unsigned value
 {
     struct emu_op op = {.kind = EMU_OP_FILL, .fill = {dst, value, width, count}};
     struct CUstream_st *s;
-    CUresult result = emu_enter(entry);
+    CUresult result = emu_enter_stream(entry, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS || count == 0)
         return result;
     op.device = s->device;
@@ -137,10 +133,8 @@ CUresult sw_emu_cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *user_data)
 {
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {fn, user_data}};
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuLaunchHostFunc);
+    CUresult result = emu_enter_stream(EMU_cuLaunchHostFunc, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if (fn == NULL)
@@ -184,10 +178,8 @@ static CUresult memory_ops(enum emu_entry entry, CUstream stream, unsigned count
     enum { MOST = 256 };
     struct emu_op op = {.kind = EMU_OP_MEMORY, .memory_count = count};
     struct CUstream_st *s;
-    CUresult result = emu_enter(entry);
+    CUresult result = emu_enter_stream(entry, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if (count == 0 || count > MOST || p == NULL || flags != 0)

@@ -69,12 +69,10 @@ static CUresult read_machine(void)
 
 CUresult sw_emu_cuInit(unsigned int flags)
 {
-    CUresult result = emu_enter(EMU_cuInit);
+    CUresult result = emu_enter_unless(EMU_cuInit, flags != 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&start_mutex);
     if (atomic_load(&state) == FRESH) {
         if (!machine_is_set)
@@ -93,12 +91,10 @@ CUresult sw_emu_cuInit(unsigned int flags)
 
 CUresult sw_emu_cuDriverGetVersion(int *version)
 {
-    CUresult result = emu_enter(EMU_cuDriverGetVersion);
+    CUresult result = emu_enter_unless(EMU_cuDriverGetVersion, version == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (version == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     *version = 13010;
     return CUDA_SUCCESS;
 }
@@ -216,6 +212,13 @@ CUresult emu_enter(enum emu_entry entry)
     return CUDA_ERROR_NOT_INITIALIZED;
 }
 
+CUresult emu_enter_unless(enum emu_entry entry, int invalid)
+{
+    const CUresult result = emu_enter(entry);
+
+    return result == CUDA_SUCCESS && invalid ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
 _Noreturn void emu_misuse(const char *format, ...)
 {
     va_list args;
@@ -271,24 +274,17 @@ void sw_emu_live_count(struct sw_emu_live *live)
 
 size_t sw_emu_live_objects(void)
 {
-    struct sw_emu_live live;
     size_t sum = 0;
 
-    sw_emu_live_count(&live);
-    for (int i = 0; i < EMU_LIVE_KINDS; i++) {
-        size_t count;
-
-        memcpy(&count, (const char *)&live + live_kinds[i].member, sizeof count);
-        sum += count;
-    }
+    emu_physical_sweep();
+    for (int i = 0; i < EMU_LIVE_KINDS; i++)
+        sum += (size_t)atomic_load(&live_counts[i]);
     return sum;
 }
 
 void sw_emu_live_print(int fd)
 {
-    struct sw_emu_live live;
-
-    sw_emu_live_count(&live);
+    emu_physical_sweep();
     emu_physical_print(fd);
     emu_multicast_print(fd);
     emu_space_print(fd);

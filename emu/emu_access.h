@@ -37,7 +37,6 @@ struct emu_mapping {
     size_t bytes;                    /* exact: plain memory need not be whole granules */
     unsigned char *canonical;        /* host address of the byte at va; NULL: multicast */
     struct emu_multicast *multicast; /* NULL: memory */
-    void *allocation;                /* for the files of memory.h */
     EMU_ATOMIC(unsigned char) access[EMU_MAX_DEVICES]; /* CUmemAccess_flags per device */
 };
 

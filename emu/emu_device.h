@@ -89,107 +89,68 @@ EMU_VISIBLE int emu_dev_multicast(const void *p, size_t n, int write,
 
 /* Host pointers for reading and for writing `n` bytes. n of 2, 4, 8 or 16 is one access of that
  * size, which must be aligned as on a device; any other n is a sequence of bytes. */
-static inline void *emu_dev_load_addr(const void *p, size_t n)
+static inline void *emu_dev_addr(const struct emu_dev_thread *me, const void *p, size_t n,
+                                 int write)
 {
     const uintptr_t mask = (n == 2 || n == 4 || n == 8 || n == 16) ? n - 1 : 0;
     void *host;
 
     EMU_RACE(p);
-    host = emu_access(emu_dev_me()->device, (CUdeviceptr)(uintptr_t)p, n, 0);
+    host = emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, write);
     if (__builtin_expect(host == NULL || ((uintptr_t)p & mask) != 0, 0))
-        emu_dev_fault(p, n, 0);
+        emu_dev_fault(p, n, write);
     return host;
+}
+
+static inline void *emu_dev_load_addr(const void *p, size_t n)
+{
+    return emu_dev_addr(emu_dev_me(), p, n, 0);
 }
 
 static inline void *emu_dev_store_addr(void *p, size_t n)
 {
-    const uintptr_t mask = (n == 2 || n == 4 || n == 8 || n == 16) ? n - 1 : 0;
     struct emu_dev_thread *me = emu_dev_me();
-    void *host;
+    void *host = emu_dev_addr(me, p, n, 1);
 
-    EMU_RACE(p);
-    host = emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, 1);
-    if (__builtin_expect(host == NULL || ((uintptr_t)p & mask) != 0, 0))
-        emu_dev_fault(p, n, 1);
     me->stored = 1;
     return host;
 }
 
-/* Atomics on the pointers that the above return. `order` is one of the compiler's __ATOMIC_
- * constants. */
-static inline uint8_t emu_dev_load8(const void *p, int order)
-{
-    return __atomic_load_n((const uint8_t *)p, order);
-}
+/* Atomics on the pointers that the above return: emu_dev_load32() and so on. `order` is one of the
+ * compiler's __ATOMIC_ constants. */
+#define EMU_LOAD_STORE(bits)                                                                       \
+    static inline uint##bits##_t emu_dev_load##bits(const void *p, int order)                      \
+    {                                                                                              \
+        return __atomic_load_n((const uint##bits##_t *)p, order);                                  \
+    }                                                                                              \
+    static inline void emu_dev_store##bits(void *p, uint##bits##_t value, int order)               \
+    {                                                                                              \
+        __atomic_store_n((uint##bits##_t *)p, value, order);                                       \
+    }
+EMU_LOAD_STORE(8)
+EMU_LOAD_STORE(16)
+EMU_LOAD_STORE(32)
+EMU_LOAD_STORE(64)
 
-static inline uint16_t emu_dev_load16(const void *p, int order)
-{
-    return __atomic_load_n((const uint16_t *)p, order);
-}
-
-static inline uint32_t emu_dev_load32(const void *p, int order)
-{
-    return __atomic_load_n((const uint32_t *)p, order);
-}
-
-static inline uint64_t emu_dev_load64(const void *p, int order)
-{
-    return __atomic_load_n((const uint64_t *)p, order);
-}
-
-static inline void emu_dev_store8(void *p, uint8_t value, int order)
-{
-    __atomic_store_n((uint8_t *)p, value, order);
-}
-
-static inline void emu_dev_store16(void *p, uint16_t value, int order)
-{
-    __atomic_store_n((uint16_t *)p, value, order);
-}
-
-static inline void emu_dev_store32(void *p, uint32_t value, int order)
-{
-    __atomic_store_n((uint32_t *)p, value, order);
-}
-
-static inline void emu_dev_store64(void *p, uint64_t value, int order)
-{
-    __atomic_store_n((uint64_t *)p, value, order);
-}
-
-/* These return the old value. */
-static inline uint32_t emu_dev_add32(void *p, uint32_t value, int order)
-{
-    return __atomic_fetch_add((uint32_t *)p, value, order);
-}
-
-static inline uint64_t emu_dev_add64(void *p, uint64_t value, int order)
-{
-    return __atomic_fetch_add((uint64_t *)p, value, order);
-}
-
-static inline uint32_t emu_dev_exchange32(void *p, uint32_t value, int order)
-{
-    return __atomic_exchange_n((uint32_t *)p, value, order);
-}
-
-static inline uint64_t emu_dev_exchange64(void *p, uint64_t value, int order)
-{
-    return __atomic_exchange_n((uint64_t *)p, value, order);
-}
-
-/* Return the old value. Relaxed order if the comparison fails. */
-static inline uint32_t emu_dev_cas32(void *p, uint32_t expected, uint32_t value, int order)
-{
-    __atomic_compare_exchange_n((uint32_t *)p, &expected, value, 0, order, __ATOMIC_RELAXED);
-    return expected;
-}
-
-static inline uint64_t emu_dev_cas64(void *p, uint64_t expected, uint64_t value, int order)
-{
-    __atomic_compare_exchange_n((uint64_t *)p, &expected, value, 0, order, __ATOMIC_RELAXED);
-    return expected;
-}
+/* These return the old value. `cas` has relaxed order if the comparison fails. */
+#define EMU_MODIFY(bits)                                                                           \
+    static inline uint##bits##_t emu_dev_add##bits(void *p, uint##bits##_t value, int order)       \
+    {                                                                                              \
+        return __atomic_fetch_add((uint##bits##_t *)p, value, order);                              \
+    }                                                                                              \
+    static inline uint##bits##_t emu_dev_exchange##bits(void *p, uint##bits##_t value, int order)  \
+    {                                                                                              \
+        return __atomic_exchange_n((uint##bits##_t *)p, value, order);                             \
+    }                                                                                              \
+    static inline uint##bits##_t emu_dev_cas##bits(void *p, uint##bits##_t expected,               \
+                                                   uint##bits##_t value, int order)                \
+    {                                                                                              \
+        __atomic_compare_exchange_n((uint##bits##_t *)p, &expected, value, 0, order,               \
+                                    __ATOMIC_RELAXED);                                             \
+        return expected;                                                                           \
+    }
+EMU_MODIFY(32)
+EMU_MODIFY(64)
 
 /* fence.acq_rel.sys. Under ThreadSanitizer, an access to one word that all fences share. */
 #ifdef EMU_TSAN

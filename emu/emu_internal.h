@@ -35,8 +35,12 @@ enum emu_entry { SW_DRIVER_LIST(SW_EMU_ID) EMU_ENTRY_COUNT };
 #undef SW_EMU_ID
 
 /* First statement of every entry point: counts the call, injects a fault, and answers
- * NOT_INITIALIZED before cuInit. The caller returns any result but CUDA_SUCCESS at once. */
+ * NOT_INITIALIZED before cuInit and NOT_PERMITTED in a host function. The caller returns any result
+ * but CUDA_SUCCESS at once. */
 CUresult emu_enter(enum emu_entry entry);
+
+/* The same, and INVALID_VALUE for invalid arguments: what can be told from them alone. */
+CUresult emu_enter_unless(enum emu_entry entry, int invalid);
 
 /* Whether this is a forked child. A child has no driver, and any lock may be held forever by a
  * thread that exists only in the parent. */

@@ -45,8 +45,6 @@ CUresult sw_emu_cuEventDestroy(CUevent event)
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (emu_in_host_function)
-        return CUDA_ERROR_NOT_PERMITTED;
     if (!emu_handle_drop(EMU_HANDLE_EVENT, event))
         return CUDA_ERROR_INVALID_HANDLE;
     emu_mark_unref(event->mark);
@@ -62,10 +60,8 @@ CUresult sw_emu_cuEventRecord(CUevent event, CUstream stream)
     struct emu_op op = {.kind = EMU_OP_NOTHING};
     struct emu_mark *mark = NULL, *old;
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuEventRecord);
+    CUresult result = emu_enter_stream(EMU_cuEventRecord, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if (!emu_handle_is(EMU_HANDLE_EVENT, event) || event->ctx != s->ctx)
@@ -91,11 +87,9 @@ CUresult sw_emu_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
     struct emu_op op = {.kind = EMU_OP_NOTHING};
     struct emu_mark *mark = NULL;
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuStreamWaitEvent);
+    CUresult result = emu_enter_stream(EMU_cuStreamWaitEvent, stream, &s);
     int handled;
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if (flags != 0)
@@ -123,8 +117,6 @@ static CUresult event_mark(enum emu_entry entry, CUevent event, struct emu_mark 
     *mark = NULL;
     if (result != CUDA_SUCCESS)
         return result;
-    if (emu_in_host_function)
-        return CUDA_ERROR_NOT_PERMITTED;
     if (!emu_handle_is(EMU_HANDLE_EVENT, event))
         return CUDA_ERROR_INVALID_HANDLE;
     result = (CUresult)atomic_load(&event->ctx->sticky);
@@ -185,12 +177,10 @@ static CUresult event_time(CUevent event, uint64_t *ns)
 CUresult sw_emu_cuEventElapsedTime(float *ms, CUevent start, CUevent end)
 {
     uint64_t from, to;
-    CUresult result = emu_enter(EMU_cuEventElapsedTime);
+    CUresult result = emu_enter_unless(EMU_cuEventElapsedTime, ms == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (ms == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!emu_handle_is(EMU_HANDLE_EVENT, start) || !emu_handle_is(EMU_HANDLE_EVENT, end) ||
         ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || start->ctx != end->ctx)
         return CUDA_ERROR_INVALID_HANDLE;

@@ -168,6 +168,9 @@ int emu_legacy_is_free(CUdevice device);
 /* The stream of a handle; for NULL the context's legacy stream. For entry points: also returns an
  * error of the context. */
 CUresult emu_stream_resolve(CUstream handle, struct CUstream_st **stream);
+
+/* First statement of every entry point on a stream. */
+CUresult emu_enter_stream(enum emu_entry entry, CUstream handle, struct CUstream_st **stream);
 struct CUstream_st *emu_stream_legacy(CUdevice device);
 
 /* First statement of every entry point here that works in the current context. */

@@ -452,10 +452,8 @@ CUresult sw_emu_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode nod
 static CUresult enter_launch(enum emu_entry entry, CUgraphExec exec, CUstream stream,
                              struct CUstream_st **s)
 {
-    CUresult result = emu_enter(entry);
+    CUresult result = emu_enter_stream(entry, stream, s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, s);
     if (result == CUDA_SUCCESS && !emu_handle_is(EMU_HANDLE_GRAPH_EXEC, exec))
         result = CUDA_ERROR_INVALID_VALUE;
     return result;

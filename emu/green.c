@@ -112,14 +112,14 @@ CUresult sw_emu_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int 
 CUresult sw_emu_cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources,
                                           unsigned int count)
 {
-    const CUresult result = emu_enter(EMU_cuDevResourceGenerateDesc);
+    const CUresult result = emu_enter_unless(EMU_cuDevResourceGenerateDesc,
+                                             desc == NULL || resources == NULL || count != 1 ||
+                                                 resources->type != CU_DEV_RESOURCE_TYPE_SM ||
+                                                 resources->sm.smCount == 0 ||
+                                                 resources->sm.smCount > EMU_MULTIPROCESSORS);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (desc == NULL || resources == NULL || count != 1 ||
-        resources->type != CU_DEV_RESOURCE_TYPE_SM || resources->sm.smCount == 0 ||
-        resources->sm.smCount > EMU_MULTIPROCESSORS)
-        return CUDA_ERROR_INVALID_VALUE;
     *desc = &descriptors[resources->sm.smCount];
     __atomic_store_n(&(*desc)->multiprocessors, resources->sm.smCount, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
@@ -198,10 +198,8 @@ CUresult sw_emu_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsig
 CUresult sw_emu_cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *green)
 {
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuStreamGetGreenCtx);
+    CUresult result = emu_enter_stream(EMU_cuStreamGetGreenCtx, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if (green == NULL)

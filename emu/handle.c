@@ -83,7 +83,7 @@ int emu_handle_add(enum emu_handle kind, const void *handle)
     return status;
 }
 
-int emu_handle_drop(enum emu_handle kind, const void *handle)
+static int look(enum emu_handle kind, const void *handle, int drop)
 {
     struct slot *s;
     int found;
@@ -91,20 +91,18 @@ int emu_handle_drop(enum emu_handle kind, const void *handle)
     pthread_mutex_lock(&mutex);
     s = find(handle);
     found = s != NULL && s->kind == kind;
-    if (found)
+    if (found && drop)
         s->handle = GONE;
     pthread_mutex_unlock(&mutex);
     return found;
 }
 
+int emu_handle_drop(enum emu_handle kind, const void *handle)
+{
+    return look(kind, handle, 1);
+}
+
 int emu_handle_is(enum emu_handle kind, const void *handle)
 {
-    struct slot *s;
-    int is;
-
-    pthread_mutex_lock(&mutex);
-    s = find(handle);
-    is = s != NULL && s->kind == kind;
-    pthread_mutex_unlock(&mutex);
-    return is;
+    return look(kind, handle, 0);
 }

@@ -70,13 +70,13 @@ CUresult sw_emu_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_op
                                   CUlibraryOption *options, void **values, unsigned int count)
 {
     const struct sw_emu_image *image = code;
-    CUresult result = emu_enter(EMU_cuLibraryLoadData);
+    CUresult result = emu_enter_unless(EMU_cuLibraryLoadData,
+                                       library == NULL || code == NULL ||
+                                           (jit_count > 0 && (!jit_options || !jit_values)) ||
+                                           (count > 0 && (options == NULL || values == NULL)));
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (library == NULL || code == NULL || (jit_count > 0 && (!jit_options || !jit_values)) ||
-        (count > 0 && (options == NULL || values == NULL)))
-        return CUDA_ERROR_INVALID_VALUE;
     if (image->magic != SW_EMU_IMAGE_MAGIC || (image->kernel_count > 0 && image->kernels == NULL))
         return CUDA_ERROR_INVALID_IMAGE;
     *library = library_create(image);
@@ -101,12 +101,10 @@ CUresult sw_emu_cuLibraryUnload(CUlibrary library)
 
 CUresult sw_emu_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
-    CUresult result = emu_enter(EMU_cuLibraryGetKernel);
+    CUresult result = emu_enter_unless(EMU_cuLibraryGetKernel, kernel == NULL || name == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (kernel == NULL || name == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!emu_handle_is(EMU_HANDLE_LIBRARY, library))
         return CUDA_ERROR_INVALID_HANDLE;
     /* Callers usually ask for the kernels in order. */
@@ -179,12 +177,10 @@ static unsigned most_threads(const struct sw_emu_kernel *entry)
 CUresult sw_emu_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
     CUdevice device;
-    CUresult result = emu_enter(EMU_cuFuncGetAttribute);
+    CUresult result = emu_enter_unless(EMU_cuFuncGetAttribute, value == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (value == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     if (entry_of(function, &device) == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
     switch (attribute) {
@@ -238,12 +234,11 @@ CUresult sw_emu_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunct
                                                             int block_threads, size_t dynamic_bytes)
 {
     CUdevice device;
-    CUresult result = emu_enter(EMU_cuOccupancyMaxActiveBlocksPerMultiprocessor);
+    CUresult result = emu_enter_unless(EMU_cuOccupancyMaxActiveBlocksPerMultiprocessor,
+                                       blocks == NULL || block_threads <= 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (blocks == NULL || block_threads <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
     if (entry_of(function, &device) == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
     *blocks = (int)emu_occupancy((unsigned long long)block_threads, dynamic_bytes);

@@ -43,13 +43,12 @@ static CUresult map_check(CUdeviceptr ptr, size_t size, size_t offset,
 CUresult sw_emu_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    CUresult result = emu_enter(EMU_cuMemMap);
+    CUresult result = emu_enter_unless(EMU_cuMemMap, ptr == 0 || size == 0 || handle == 0 ||
+                                                         flags != 0 || !emu_is_granular(ptr));
     struct emu_object *object;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (ptr == 0 || size == 0 || handle == 0 || flags != 0 || !emu_is_granular(ptr))
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     result = map_check(ptr, size, offset, handle, &object);
     if (result == CUDA_SUCCESS) {
@@ -83,14 +82,12 @@ void sw_emu_unmap_waits(int waits)
 
 CUresult sw_emu_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-    CUresult result = emu_enter(EMU_cuMemUnmap);
+    CUresult result = emu_enter_unless(EMU_cuMemUnmap, ptr == 0 || size == 0);
     struct emu_device_set users;
     struct emu_view *view;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (ptr == 0 || size == 0)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     view = exact_view(ptr, size);
     if (view != NULL)
@@ -226,12 +223,11 @@ static CUresult access_set(struct emu_view *view, const CUmemAccessDesc *desc, s
 CUresult sw_emu_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                                size_t count)
 {
-    CUresult result = emu_enter(EMU_cuMemSetAccess);
+    CUresult result = emu_enter_unless(EMU_cuMemSetAccess,
+                                       ptr == 0 || size == 0 || desc == NULL || count == 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (ptr == 0 || size == 0 || desc == NULL || count == 0)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     result = access_check(ptr, size, desc, count);
     for (size_t done = 0; done < size && result == CUDA_SUCCESS;) {
@@ -247,13 +243,12 @@ CUresult sw_emu_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
 CUresult sw_emu_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
                                CUdeviceptr ptr)
 {
-    CUresult result = emu_enter(EMU_cuMemGetAccess);
+    CUresult result = emu_enter_unless(EMU_cuMemGetAccess,
+                                       flags == NULL || location == NULL || ptr == 0);
     const struct emu_view *view;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (flags == NULL || location == NULL || ptr == 0)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     view = emu_view_at(ptr);
     if (view == NULL || view->object == NULL)

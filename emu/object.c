@@ -140,13 +140,11 @@ void emu_object_settle(struct emu_object *object)
 
 CUresult sw_emu_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    CUresult result = emu_enter(EMU_cuMemRelease);
+    CUresult result = emu_enter_unless(EMU_cuMemRelease, handle == 0);
     struct emu_object *object;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (handle == 0)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     object = emu_object_find(handle);
     if (object == NULL)
@@ -161,13 +159,12 @@ CUresult sw_emu_cuMemRelease(CUmemGenericAllocationHandle handle)
 
 CUresult sw_emu_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
-    CUresult result = emu_enter(EMU_cuMemRetainAllocationHandle);
+    CUresult result = emu_enter_unless(EMU_cuMemRetainAllocationHandle,
+                                       handle == NULL || addr == NULL);
     struct emu_view *view;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (handle == NULL || addr == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     view = emu_view_at((CUdeviceptr)(uintptr_t)addr);
     if (view == NULL || view->object == NULL) {

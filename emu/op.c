@@ -99,22 +99,15 @@ static CUresult memory_run(const struct emu_op *op)
     CUresult result = CUDA_SUCCESS;
 
     for (unsigned i = 0; i < op->memory_count && result == CUDA_SUCCESS; i++) {
-        switch (p[i].operation) {
-        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-            result = wait_value(op->device, &p[i], 32);
-            break;
-        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-            result = wait_value(op->device, &p[i], 64);
-            break;
-        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-            result = write_value(op->device, &p[i], 32);
-            break;
-        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-            result = write_value(op->device, &p[i], 64);
-            break;
-        default: /* flushes and barriers: all accesses are ordered here */
-            break;
-        }
+        const CUstreamBatchMemOpType type = p[i].operation;
+
+        if (type == CU_STREAM_MEM_OP_WAIT_VALUE_32 || type == CU_STREAM_MEM_OP_WAIT_VALUE_64)
+            result = wait_value(op->device, &p[i],
+                                type == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? 32 : 64);
+        else if (type == CU_STREAM_MEM_OP_WRITE_VALUE_32 || type == CU_STREAM_MEM_OP_WRITE_VALUE_64)
+            result = write_value(op->device, &p[i],
+                                 type == CU_STREAM_MEM_OP_WRITE_VALUE_32 ? 32 : 64);
+        /* Nothing to do for flushes and barriers: all accesses are ordered here. */
     }
     return result;
 }

@@ -232,15 +232,15 @@ static CUresult location_ok(const CUmemAllocationProp *prop)
 CUresult sw_emu_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    CUresult result = emu_enter(EMU_cuMemCreate);
+    CUresult result = emu_enter_unless(
+        EMU_cuMemCreate,
+        handle == NULL || prop == NULL || flags != 0 || size == 0 || !emu_is_granular(size) ||
+            prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->win32HandleMetaData != NULL);
     struct emu_physical *p;
     CUmemAllocationProp effective;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (handle == NULL || prop == NULL || flags != 0 || size == 0 || !emu_is_granular(size) ||
-        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->win32HandleMetaData != NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     result = location_ok(prop);
     if (result == CUDA_SUCCESS)
         result = emu_handle_types_ok((unsigned)prop->requestedHandleTypes);
@@ -341,14 +341,13 @@ CUresult emu_physical_visit(const struct emu_passport *passport, int fd, struct 
 CUresult sw_emu_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                               CUmemAllocationGranularity_flags option)
 {
-    CUresult result = emu_enter(EMU_cuMemGetAllocationGranularity);
+    CUresult result = emu_enter_unless(EMU_cuMemGetAllocationGranularity,
+                                       granularity == NULL || prop == NULL ||
+                                           (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+                                            option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (granularity == NULL || prop == NULL ||
-        (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
-         option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
-        return CUDA_ERROR_INVALID_VALUE;
     *granularity = EMU_GRANULE;
     return CUDA_SUCCESS;
 }
@@ -356,13 +355,11 @@ CUresult sw_emu_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAl
 CUresult sw_emu_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                        CUmemGenericAllocationHandle handle)
 {
-    CUresult result = emu_enter(EMU_cuMemGetAllocationPropertiesFromHandle);
+    CUresult result = emu_enter_unless(EMU_cuMemGetAllocationPropertiesFromHandle, prop == NULL);
     const struct emu_physical *p;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (prop == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     p = emu_physical_find(handle);
     if (p != NULL)

@@ -109,14 +109,12 @@ static CUresult ask(const struct emu_view *view, CUpointer_attribute attribute, 
 
 CUresult sw_emu_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-    CUresult result = emu_enter(EMU_cuPointerGetAttribute);
+    CUresult result = emu_enter_unless(EMU_cuPointerGetAttribute, data == NULL);
     const struct emu_view *view;
     struct answer answer, *a = &answer;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (data == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     view = emu_view_at(ptr);
     if (view != NULL) {

@@ -269,14 +269,14 @@ CUresult sw_emu_cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
                                              CUmemAllocationHandleType type,
                                              unsigned long long flags)
 {
-    CUresult result = emu_enter(EMU_cuMemExportToShareableHandle);
+    CUresult result = emu_enter_unless(EMU_cuMemExportToShareableHandle,
+                                       shareable == NULL || flags != 0 ||
+                                           (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                                            type != CU_MEM_HANDLE_TYPE_FABRIC));
     struct emu_object *object;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (shareable == NULL || flags != 0 ||
-        (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && type != CU_MEM_HANDLE_TYPE_FABRIC))
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     object = emu_object_find(handle);
     if (object == NULL || (object->handle_types & type) == 0)
@@ -294,12 +294,11 @@ CUresult sw_emu_cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
 CUresult sw_emu_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
                                                void *shareable, CUmemAllocationHandleType type)
 {
-    CUresult result = emu_enter(EMU_cuMemImportFromShareableHandle);
+    CUresult result = emu_enter_unless(EMU_cuMemImportFromShareableHandle,
+                                       handle == NULL || shareable == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (handle == NULL || shareable == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     switch (type) {
     case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: /* the pointer is the descriptor */
         if ((intptr_t)shareable < 0 || (intptr_t)shareable > INT32_MAX)

@@ -232,16 +232,16 @@ int emu_range_covers(CUdeviceptr va, size_t bytes)
 CUresult sw_emu_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
                                     CUdeviceptr addr, unsigned long long flags)
 {
-    CUresult result = emu_enter(EMU_cuMemAddressReserve);
+    /* cuda.h says "host page"; a CUDA 13.0 driver requires multiples of 2 MiB
+     * (docs/hardware.md). */
+    CUresult result = emu_enter_unless(EMU_cuMemAddressReserve,
+                                       ptr == NULL || size == 0 || size % EMU_GRANULE != 0 ||
+                                           addr % EMU_GRANULE != 0 || flags != 0 ||
+                                           (alignment & (alignment - 1)) != 0);
     CUdeviceptr va;
 
     if (result != CUDA_SUCCESS)
         return result;
-    /* cuda.h says "host page"; a CUDA 13.0 driver requires multiples of 2 MiB
-     * (docs/hardware.md). */
-    if (ptr == NULL || size == 0 || size % EMU_GRANULE != 0 || addr % EMU_GRANULE != 0 ||
-        flags != 0 || (alignment & (alignment - 1)) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     va = emu_range_take(size, alignment, addr, EMU_RESERVATION);
     pthread_mutex_unlock(&emu_memory_mutex);
@@ -253,13 +253,11 @@ CUresult sw_emu_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignm
 
 CUresult sw_emu_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-    CUresult result = emu_enter(EMU_cuMemAddressFree);
+    CUresult result = emu_enter_unless(EMU_cuMemAddressFree, ptr == 0 || size == 0);
     const struct range *r;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (ptr == 0 || size == 0)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     r = range_at(ptr);
     if (r == NULL || r->kind != EMU_RESERVATION || r->va != ptr || r->bytes != size ||
@@ -313,7 +311,6 @@ struct emu_view *emu_view_add(CUdeviceptr va, size_t bytes, struct emu_object *o
     view->seen.bytes = bytes;
     view->seen.canonical = NULL;
     view->seen.multicast = NULL;
-    view->seen.allocation = object;
     for (int i = 0; i < EMU_MAX_DEVICES; i++)
         atomic_store_explicit(&view->seen.access[i], CU_MEM_ACCESS_FLAGS_PROT_NONE,
                               memory_order_relaxed);

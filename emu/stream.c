@@ -333,8 +333,6 @@ CUresult emu_begin(enum emu_entry entry, struct CUctx_st **ctx)
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (emu_in_host_function)
-        return CUDA_ERROR_NOT_PERMITTED;
     *ctx = emu_current();
     if (*ctx == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -434,8 +432,6 @@ CUresult emu_stream_resolve(CUstream handle, struct CUstream_st **stream)
 {
     struct CUctx_st *ctx;
 
-    if (emu_in_host_function)
-        return CUDA_ERROR_NOT_PERMITTED;
     if (handle == CU_STREAM_PER_THREAD) {
         const CUresult result = own_stream(stream);
 
@@ -452,6 +448,13 @@ CUresult emu_stream_resolve(CUstream handle, struct CUstream_st **stream)
         *stream = handle;
     }
     return (CUresult)atomic_load(&(*stream)->ctx->sticky);
+}
+
+CUresult emu_enter_stream(enum emu_entry entry, CUstream handle, struct CUstream_st **stream)
+{
+    const CUresult result = emu_enter(entry);
+
+    return result == CUDA_SUCCESS ? emu_stream_resolve(handle, stream) : result;
 }
 
 CUresult emu_stream_open(CUstream *stream, struct CUctx_st *ctx, unsigned flags, CUgreenCtx green,
@@ -490,8 +493,6 @@ CUresult sw_emu_cuStreamDestroy(CUstream stream)
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (emu_in_host_function)
-        return CUDA_ERROR_NOT_PERMITTED;
     if (!emu_handle_drop(EMU_HANDLE_STREAM, stream))
         return CUDA_ERROR_INVALID_HANDLE;
     emu_capture_abandon(stream);
@@ -503,10 +504,8 @@ CUresult sw_emu_cuStreamDestroy(CUstream stream)
 /* Common part of Synchronize and Query. */
 static CUresult observe(enum emu_entry entry, CUstream handle, struct CUstream_st **s)
 {
-    CUresult result = emu_enter(entry);
+    CUresult result = emu_enter_stream(entry, handle, s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(handle, s);
     if (result == CUDA_SUCCESS && (*s)->legacy)
         result = emu_capture_forbids_legacy((*s)->device);
     if (result == CUDA_SUCCESS)
@@ -543,10 +542,8 @@ CUresult sw_emu_cuStreamQuery(CUstream stream)
 CUresult sw_emu_cuStreamGetCtx(CUstream stream, CUcontext *ctx)
 {
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuStreamGetCtx);
+    CUresult result = emu_enter_stream(EMU_cuStreamGetCtx, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if (ctx == NULL)
@@ -558,10 +555,8 @@ CUresult sw_emu_cuStreamGetCtx(CUstream stream, CUcontext *ctx)
 CUresult sw_emu_cuStreamGetId(CUstream stream, unsigned long long *id)
 {
     struct CUstream_st *s;
-    CUresult result = emu_enter(EMU_cuStreamGetId);
+    CUresult result = emu_enter_stream(EMU_cuStreamGetId, stream, &s);
 
-    if (result == CUDA_SUCCESS)
-        result = emu_stream_resolve(stream, &s);
     if (result != CUDA_SUCCESS)
         return result;
     if (id == NULL)

@@ -97,13 +97,12 @@ CUresult sw_emu_cuUserObjectCreate(CUuserObject *out, void *ptr, CUhostFn destro
                                    unsigned int count, unsigned int flags)
 {
     struct CUuserObject_st *object;
-    CUresult result = emu_enter(EMU_cuUserObjectCreate);
+    CUresult result = emu_enter_unless(
+        EMU_cuUserObjectCreate, out == NULL || destroy == NULL || count == 0 || count > INT_MAX ||
+                                    flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (out == NULL || destroy == NULL || count == 0 || count > INT_MAX ||
-        flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-        return CUDA_ERROR_INVALID_VALUE;
     object = calloc(1, sizeof *object);
     if (object == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -156,7 +156,6 @@ static _Atomic uint64_t queued;
 /* Waits for this rank's turn to queue call `i`, for at most TURN_MS. */
 static void take_turn(const struct rank *r, const struct burst *burst, int i, uint64_t *state)
 {
-    const struct timespec moment = {.tv_nsec = 20000};
     const int n = r->job->nranks;
     const int64_t begun = sw_now_ms();
     int order[PERF_MOST_RANKS], place = 0;
@@ -173,7 +172,7 @@ static void take_turn(const struct rank *r, const struct burst *burst, int i, ui
         place++;
     while (burst->shuffled && atomic_load(&queued) < (uint64_t)(i * n + place) &&
            sw_now_ms() - begun < TURN_MS)
-        nanosleep(&moment, NULL);
+        perf_nap(20000);
 }
 
 /* ---- the stream ------------------------------------------------------------------------------ */

@@ -20,31 +20,12 @@ struct perf_data case_data(const struct rank *r, const struct own_case *c, uint3
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-static symwin_status plain(size_t bytes, unsigned char **out)
-{
-    CUdeviceptr memory = 0;
-    const symwin_status status = sw_check(sw_drv.cuMemAlloc(&memory, bytes),
-                                          "cuMemAlloc of %zu bytes", bytes);
-
-    *out = (unsigned char *)(uintptr_t)memory;
-    return status;
-}
-
-static symwin_status window(struct rank *r, unsigned char *memory, size_t bytes,
-                            symwin_window **out, uint64_t *offset)
-{
-    symwin_window_info info;
-    symwin_status status = symwin_window_register(r->comm, memory, bytes,
-                                                  SYMWIN_WINDOW_NO_MULTICAST, out);
-
-    if (status == SYMWIN_OK)
-        status = symwin_window_query(r->comm, *out, &info);
-    if (status == SYMWIN_OK)
-        *offset = info.offset;
-    return status;
-}
-
 /* A kernel that does not ask for windows gets plain memory, so that it cannot depend on them. */
+static enum memory_source source_of(const struct room *room)
+{
+    return room->from_driver ? FROM_DRIVER : FROM_SYMWIN;
+}
+
 symwin_status room_open(struct rank *r, const struct subject *subject, size_t bytes,
                         struct room *room)
 {
@@ -52,31 +33,16 @@ symwin_status room_open(struct rank *r, const struct subject *subject, size_t by
     symwin_status status;
 
     *room = (struct room){.bytes = bytes, .from_driver = !subject->about->windows};
-    if (room->from_driver) {
-        status = plain(whole, &room->in);
-        if (status == SYMWIN_OK)
-            status = plain(whole, &room->out);
-        return meet(r, status, NULL, 0);
-    }
-    status = symwin_mem_alloc(r->device, whole, 0, (void **)&room->in);
+    status = memory_alloc(r, source_of(room), whole, (void **)&room->in);
     if (status == SYMWIN_OK)
-        status = symwin_mem_alloc(r->device, whole, 0, (void **)&room->out);
+        status = memory_alloc(r, source_of(room), whole, (void **)&room->out);
     status = meet(r, status, NULL, 0);
+    if (status != SYMWIN_OK || room->from_driver)
+        return status;
+    status = memory_window(r, room->in, whole, &room->in_window, &room->in_offset);
     if (status == SYMWIN_OK)
-        status = window(r, room->in, whole, &room->in_window, &room->in_offset);
-    if (status == SYMWIN_OK)
-        status = window(r, room->out, whole, &room->out_window, &room->out_offset);
+        status = memory_window(r, room->out, whole, &room->out_window, &room->out_offset);
     return status;
-}
-
-static void release(struct room *room, unsigned char *memory)
-{
-    if (memory == NULL)
-        return;
-    if (room->from_driver)
-        sw_drop(sw_drv.cuMemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree");
-    else
-        symwin_mem_free(memory);
 }
 
 void room_close(struct rank *r, struct room *room)
@@ -85,8 +51,8 @@ void room_close(struct rank *r, struct room *room)
         symwin_window_deregister(r->comm, room->in_window);
     if (room->out_window != NULL)
         symwin_window_deregister(r->comm, room->out_window);
-    release(room, room->in);
-    release(room, room->out);
+    memory_free(source_of(room), room->in);
+    memory_free(source_of(room), room->out);
     *room = (struct room){0};
 }
 

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../perf/perf.h"
@@ -131,6 +130,14 @@ static void word(struct job_of *job, const char *text)
         job->words[job->count++] = text;
 }
 
+/* Those that are not NULL. */
+static void add_words(struct job_of *job, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (words[i] != NULL)
+            word(job, words[i]);
+}
+
 /* Splits at spaces; `room` keeps the words. */
 static void split_words(struct job_of *job, const char *words, char *room, size_t bytes)
 {
@@ -161,7 +168,7 @@ static symwin_status write_wrapper(struct job_of *job)
  * headers. */
 static void host_words(struct job_of *job, const char *cxx, const char *sanitizer, int race)
 {
-    static const char *const words[] = {
+    const char *const words[] = {
         "-std=c++17",
         "-g",
         "-fPIC",
@@ -173,40 +180,40 @@ static void host_words(struct job_of *job, const char *cxx, const char *sanitize
         "-Wall",
         "-Wno-unknown-pragmas",
         "-Wno-unused-function",
+        race ? "-O0" : "-O1",
+        race ? "-DSYMWIN_RACE" : NULL,
+        sanitizer[0] != '\0' ? job->sanitize : NULL,
+        "-I",
+        job->include,
+        "-o",
+        job->output,
+        job->wrapper,
     };
 
-    split_words(job, cxx, job->compiler, sizeof job->compiler);
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        word(job, words[i]);
-    word(job, race ? "-O0" : "-O1");
-    if (race)
-        word(job, "-DSYMWIN_RACE");
     snprintf(job->sanitize, sizeof job->sanitize, "-fsanitize=%s", sanitizer);
-    if (sanitizer[0] != '\0')
-        word(job, job->sanitize);
-    word(job, "-I");
-    word(job, job->include);
-    word(job, "-o");
-    word(job, job->output);
-    word(job, job->wrapper);
+    split_words(job, cxx, job->compiler, sizeof job->compiler);
+    add_words(job, words, sizeof words / sizeof words[0]);
 }
 
 static void gpu_words(struct job_of *job, int race)
 {
-    word(job, job->compiler);
-    word(job, "-std=c++17");
-    word(job, "-O3");
-    word(job, "-lineinfo");
-    word(job, "-gencode");
-    word(job, job->gencode);
-    if (race)
-        word(job, "-DSYMWIN_RACE");
-    word(job, "-I");
-    word(job, job->include);
-    word(job, "--cubin");
-    word(job, "-o");
-    word(job, job->output);
-    word(job, job->source->path);
+    const char *const words[] = {
+        job->compiler,
+        "-std=c++17",
+        "-O3",
+        "-lineinfo",
+        "-gencode",
+        job->gencode,
+        "-I",
+        job->include,
+        "--cubin",
+        "-o",
+        job->output,
+        job->source->path,
+        race ? "-DSYMWIN_RACE" : NULL,
+    };
+
+    add_words(job, words, sizeof words / sizeof words[0]);
 }
 
 static symwin_status prepare(struct job_of *job, const char *folder, int k, int capability,
@@ -338,7 +345,6 @@ static symwin_status link_image(const char *folder, int k, const struct own_sour
 symwin_status compile_all(const char *folder, const struct own_source *sources, int count,
                           unsigned wanted, int capability, const char *sanitizer, const char *more)
 {
-    const struct timespec moment = {.tv_nsec = 2000000};
     static struct job_of jobs[PERF_MOST_KERNELS * OWN_MODULES];
     symwin_status status = SYMWIN_OK, ended;
     int started = 0;
@@ -359,7 +365,7 @@ symwin_status compile_all(const char *folder, const struct own_source *sources, 
         }
     }
     while (poll_jobs(jobs, started) > 0)
-        nanosleep(&moment, NULL);
+        perf_nap(2000000);
     for (int i = 0; i < started; i++) {
         ended = judge(&jobs[i]);
         if (status == SYMWIN_OK)

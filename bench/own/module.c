@@ -219,31 +219,17 @@ static size_t aligned(size_t bytes)
 
 static symwin_status find_memory(struct rank *r, struct own_kernel *k)
 {
-    symwin_window_info info;
     symwin_status status;
-    void *word = NULL;
 
     k->limit_ns = (uint64_t)r->comm->kernel_timeout_ms * 1000000u;
     k->scratch_bytes = aligned(k->about.scratch);
     k->room = k->scratch_bytes + aligned(k->about.slots);
     status = symwin_mem_alloc(r->device, k->room, 0, &k->scratch);
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemHostAlloc(&word, 64, CU_MEMHOSTALLOC_PORTABLE),
-                          "cuMemHostAlloc");
-    k->gave_up = word;
-    if (status == SYMWIN_OK) {
-        memset(word, 0, 64);
-        status = sw_check(sw_drv.cuMemHostGetDevicePointer(&k->gave_up_address, word, 0),
-                          "cuMemHostGetDevicePointer");
-    }
+        status = memory_pinned("", &k->gave_up, &k->gave_up_address);
     status = meet(r, status, NULL, 0);
     if (status == SYMWIN_OK)
-        status = symwin_window_register(r->comm, k->scratch, k->room, SYMWIN_WINDOW_NO_MULTICAST,
-                                        &k->window);
-    if (status == SYMWIN_OK)
-        status = symwin_window_query(r->comm, k->window, &info);
-    if (status == SYMWIN_OK)
-        k->offset = info.offset;
+        status = memory_window(r, k->scratch, k->room, &k->window, &k->offset);
     return status == SYMWIN_OK ? own_reset(r, k) : status;
 }
 

@@ -198,11 +198,6 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
 
 /* ---- SYMWIN_KERNEL_ABOUT --------------------------------------------------------------------- */
 
-#define TYPE_NAME(name, value, text, bytes) #text,
-#define NAME(name, value, text) #text,
-static const char *const type_names[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
-static const char *const op_names[] = {SYMWIN_OP_LIST(NAME) NULL};
-
 static unsigned bits_of(const char *const *names, const char *list, size_t length)
 {
     unsigned bits = 0;
@@ -210,11 +205,9 @@ static unsigned bits_of(const char *const *names, const char *list, size_t lengt
     while (length > 0) {
         const char *comma = memchr(list, ',', length);
         const size_t one = comma != NULL ? (size_t)(comma - list) : length;
-        int i = 0;
+        const int i = options_find(names, list, one);
 
-        while (names[i] != NULL && (strlen(names[i]) != one || memcmp(names[i], list, one) != 0))
-            i++;
-        if (names[i] == NULL)
+        if (i < 0)
             return 0;
         bits |= 1u << i;
         length -= comma != NULL ? one + 1 : one;
@@ -254,9 +247,9 @@ static int take_word(struct own_about *about, const char *word, size_t length)
         return IS("windows") || IS("out-of-place") || IS("fixed") || IS("no-limit");
     }
     if (IS("types"))
-        return (about->types = bits_of(type_names, value, rest)) != 0;
+        return (about->types = bits_of(options_types, value, rest)) != 0;
     if (IS("ops"))
-        return (about->ops = bits_of(op_names, value, rest)) != 0;
+        return (about->ops = bits_of(options_ops, value, rest)) != 0;
     if (IS("bytes"))
         return (about->bytes = n) != 0;
     if (IS("multiple"))
@@ -334,9 +327,9 @@ static void add_bits(char *text, size_t bytes, unsigned bits, const char *const 
 void own_about_print(const struct own_about *about, char *text, size_t bytes)
 {
     text[0] = '\0';
-    add_bits(text, bytes, about->types, type_names, "all types");
+    add_bits(text, bytes, about->types, options_types, "all types");
     add(text, bytes, "; ");
-    add_bits(text, bytes, about->ops, op_names, "all operations");
+    add_bits(text, bytes, about->ops, options_ops, "all operations");
     if (about->bytes > 0)
         add(text, bytes, "; at most %llu bytes", (unsigned long long)about->bytes);
     if (about->multiple > 1)

@@ -12,6 +12,8 @@
 #ifndef PERF_OWN_H
 #define PERF_OWN_H
 
+#include <time.h>
+
 #include "../../emu/emu.h"
 #include "../perf/options.h"
 #include "src/bootstrap/bootstrap.h"
@@ -21,6 +23,13 @@
 
 struct rank;
 struct own_kernel;
+
+static inline void perf_nap(long ns)
+{
+    const struct timespec moment = {.tv_nsec = ns};
+
+    nanosleep(&moment, NULL);
+}
 
 /* ---- own.c ----------------------------------------------------------------------------------- */
 
@@ -149,7 +158,7 @@ struct own_kernel {
     CUfunction function, race; /* race: configures the delays; NULL: none */
     int most_blocks;           /* that fit on the device, next to the other ranks' there */
     void *scratch;             /* owned: scratch and slots */
-    size_t scratch_bytes, slots_at, room;
+    size_t scratch_bytes, room;
     symwin_window *window;
     uint64_t offset; /* of scratch in the address map */
     uint32_t *gave_up;

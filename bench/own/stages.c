@@ -19,7 +19,6 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../perf/perf.h"
@@ -187,13 +186,6 @@ static void ask_to_end(int signal_number)
     asked_to_end = signal_number;
 }
 
-static void nap(void)
-{
-    const struct timespec moment = {.tv_nsec = 5000000};
-
-    nanosleep(&moment, NULL);
-}
-
 /* ThreadSanitizer does not start if the kernel randomises more address bits than it supports. */
 static void begin_process(const struct stage_page *page, const char *program, char **argv, int fd,
                           const char *driver, pid_t parent)
@@ -239,7 +231,7 @@ static int run_process(struct stage_page *page, const char *program, char **argv
             *late = 1;
             kill(pid, SIGKILL);
         }
-        nap();
+        perf_nap(5000000);
     }
     return status;
 }

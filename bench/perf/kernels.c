@@ -71,6 +71,14 @@ int kernels_are_there(void)
 
 symwin_status kernels_load(struct rank *r)
 {
+    const struct {
+        const char *name;
+        CUfunction *function;
+    } kernels[] = {
+        {"symwin_perf_fill", &r->fill},       {"symwin_perf_compare", &r->compare},
+        {"symwin_perf_copy", &r->copy},       {"symwin_perf_spread", &r->spread},
+        {"symwin_perf_nothing", &r->nothing}, {"symwin_perf_delay", &r->delay},
+    };
     symwin_status status;
 
     if (r->job->options.host_data || (!r->job->emulated && perf_fatbin_count == 0)) {
@@ -81,18 +89,8 @@ symwin_status kernels_load(struct rank *r)
     }
     r->threads = PERF_THREADS;
     status = load_library(r->job->emulated ? (const void *)&perf_emu_image : perf_fatbins[0].data);
-    if (status == SYMWIN_OK)
-        status = load_kernel("symwin_perf_fill", &r->threads, &r->fill);
-    if (status == SYMWIN_OK)
-        status = load_kernel("symwin_perf_compare", &r->threads, &r->compare);
-    if (status == SYMWIN_OK)
-        status = load_kernel("symwin_perf_copy", &r->threads, &r->copy);
-    if (status == SYMWIN_OK)
-        status = load_kernel("symwin_perf_spread", &r->threads, &r->spread);
-    if (status == SYMWIN_OK)
-        status = load_kernel("symwin_perf_nothing", &r->threads, &r->nothing);
-    if (status == SYMWIN_OK)
-        status = load_kernel("symwin_perf_delay", &r->threads, &r->delay);
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && status == SYMWIN_OK; i++)
+        status = load_kernel(kernels[i].name, &r->threads, kernels[i].function);
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuDeviceGetAttribute(
                               &r->blocks, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),

@@ -106,7 +106,6 @@ void machine_print(const struct job *job, FILE *to, const char *before_each)
 {
     const struct perf_options *o = &job->options;
     char when[64], driver[128], nccl[32];
-    int i, first;
 
     fprintf(to, "%ssymwin-perf %s, commit %s, %s\n", before_each, symwin_version(), PERF_COMMIT,
             date(when, sizeof when));
@@ -118,14 +117,9 @@ void machine_print(const struct job *job, FILE *to, const char *before_each)
             o->replays > 0 ? "graph" : "stream", o->replays > 0 ? o->replays : o->rounds);
     if (o->tune == NULL)
         fprintf(to, "%sp50, p99, max: of %s\n", before_each, spread_words(o, when, sizeof when));
-    for (first = 0, i = 1; i <= job->nranks; i++) {
-        if (i < job->nranks && i < 16)
-            continue; /* the first 16 ranks have a line each */
-        for (int rank = first; rank < i && rank < 16; rank++)
-            fprintf(to, "%srank %d: device %d, %s, process %d\n", before_each, rank,
-                    places[rank].is.device, places[rank].is.name, places[rank].is.process);
-        first = i;
-    }
+    for (int rank = 0; rank < job->nranks && rank < 16; rank++)
+        fprintf(to, "%srank %d: device %d, %s, process %d\n", before_each, rank,
+                places[rank].is.device, places[rank].is.name, places[rank].is.process);
 }
 
 /* ---- JSON ---- */

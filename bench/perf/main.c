@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../common.h"
@@ -20,20 +19,7 @@
 
 /* ---- processes ---- */
 
-static void nap(void)
-{
-    const struct timespec moment = {.tv_nsec = 2000000};
-
-    nanosleep(&moment, NULL);
-}
-
-static void set_number(const char *name, int value)
-{
-    char text[16];
-
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
+enum { NAP_NS = 2000000 };
 
 /* Reports a process that died by a signal; no other process may be left to do it. */
 static void say_how_it_died(int process, int status)
@@ -77,7 +63,7 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
                     kill(pids[p], SIGKILL);
             killed = 1;
         } else {
-            nap();
+            perf_nap(NAP_NS);
         }
     }
     return worst;
@@ -94,8 +80,8 @@ static int fork_processes(const struct perf_options *options)
 
     snprintf(job, sizeof job, "symwin-perf-%ld", (long)parent);
     setenv("SYMWIN_JOB", job, 1);
-    set_number("SYMWIN_NRANKS", options->nproc);
-    set_number("SYMWIN_LOCAL_NRANKS", options->nproc);
+    common_set_number("SYMWIN_NRANKS", options->nproc);
+    common_set_number("SYMWIN_LOCAL_NRANKS", options->nproc);
     for (p = 0; p < options->nproc; p++) {
         pids[p] = fork();
         if (pids[p] == 0) {
@@ -103,8 +89,8 @@ static int fork_processes(const struct perf_options *options)
             prctl(PR_SET_PDEATHSIG, SIGTERM);
             if (getppid() != parent)
                 _exit(1);
-            set_number("SYMWIN_RANK", p);
-            set_number("SYMWIN_LOCAL_RANK", p);
+            common_set_number("SYMWIN_RANK", p);
+            common_set_number("SYMWIN_LOCAL_RANK", p);
             return -1;
         }
         if (pids[p] < 0) {
@@ -261,7 +247,7 @@ static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage
     pthread_mutex_unlock(&job->mutex);
     rank_abort(r);
     while (running(job) > 0 && sw_now_ms() < until)
-        nap();
+        perf_nap(NAP_NS);
     record_leave(job);
     fflush(NULL);
     _exit(1);
@@ -283,7 +269,7 @@ static void watch(struct job *job)
             if (stage != NULL && now > atomic_load(&r->stage_ends) + more)
                 give_up(job, r, stage);
         }
-        nap();
+        perf_nap(NAP_NS);
     }
 }
 
@@ -438,10 +424,10 @@ int main(int argc, char **argv)
 {
     int exit_status;
 
+    bench_name = "symwin-perf";
     /* The parent may ignore SIGCHLD; this process must not, or its children leave no exit
      * status. */
     signal(SIGCHLD, SIG_DFL);
     exit_status = perf_main(argc, argv);
-    return bench_end("symwin-perf") == EXIT_SUCCESS || exit_status != 0 ? exit_status
-                                                                        : EXIT_FAILURE;
+    return bench_end() == EXIT_SUCCESS || exit_status != 0 ? exit_status : EXIT_FAILURE;
 }

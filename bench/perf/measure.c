@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../median.h"
 #include "perf.h"
 
 enum { HOST_CALLS = 20 };
@@ -29,13 +30,6 @@ static double now_us(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
 }
 
 /* ---- queueing ---- */
@@ -289,10 +283,12 @@ static symwin_status take_slowest(struct rank *r, double *us, int count)
     return SYMWIN_OK;
 }
 
-static double median(double *values, int count)
+/* Sorts the values; of an even number the mean of the two in the middle. */
+static double middle(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, by_size);
-    return (values[count / 2] + values[(count - 1) / 2]) / 2;
+    const double upper = median(values, count);
+
+    return (upper + values[(count - 1) / 2]) / 2;
 }
 
 /* The smallest of the sorted values that `percent` % of them do not exceed. */
@@ -333,7 +329,7 @@ static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue, in
 /* Sorts the times and takes the percentiles. */
 static void spread(struct result *result, double *us, int count)
 {
-    qsort(us, (size_t)count, sizeof *us, by_size);
+    qsort(us, (size_t)count, sizeof *us, median_by_size);
     result->p50_us = percentile(us, count, 50);
     result->p99_us = percentile(us, count, 99);
     result->max_us = us[count - 1];
@@ -345,7 +341,7 @@ static symwin_status repetitions(struct rank *r, struct plan *plan, work_fn queu
     double us[PERF_MOST_REPETITIONS] = {0};
     const symwin_status status = repeat(r, plan, queue, result->repetitions, us);
 
-    result->us = median(us, result->repetitions);
+    result->us = middle(us, result->repetitions);
     spread(result, us, result->repetitions);
     return status;
 }
@@ -397,7 +393,7 @@ static symwin_status host_time(struct rank *r, struct plan *plan)
     }
     if (status != SYMWIN_OK)
         return status;
-    us = median(r->host_us, count);
+    us = middle(r->host_us, count);
     status = take_slowest(r, &us, 1);
     plan->result->host_us = us;
     return status;

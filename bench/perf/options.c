@@ -105,8 +105,8 @@ static const char usage_more[] =
 
 #define TYPE_NAME(name, value, text, bytes) #text,
 #define NAME(name, value, text) #text,
-static const char *const types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
-static const char *const ops[] = {SYMWIN_OP_LIST(NAME) NULL};
+const char *const options_types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
+const char *const options_ops[] = {SYMWIN_OP_LIST(NAME) NULL};
 static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
 static const char *const collectives[] = {SYMWIN_COLLECTIVE_LIST(NAME) NULL};
 static const char *const rivals[] = {"nccl",     "nccl-window",     "nccl-plain",         "torch",
@@ -124,8 +124,8 @@ static void print_usage(FILE *to)
     fputs(usage, to);
     fputs(usage_more, to);
     fputs("\n", to);
-    print_names(to, "types", types);
-    print_names(to, "operations", ops);
+    print_names(to, "types", options_types);
+    print_names(to, "operations", options_ops);
     print_names(to, "algorithms", algos);
     print_names(to, "collectives", collectives);
 }
@@ -162,7 +162,7 @@ static int64_t number(const char *option, const char *text, int64_t least, int64
     return value << shift;
 }
 
-static int find(const char *const *names, const char *name, size_t length)
+int options_find(const char *const *names, const char *name, size_t length)
 {
     for (int i = 0; names[i] != NULL; i++)
         if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0)
@@ -187,7 +187,7 @@ static unsigned list(const char *option, const char *const *names, const char *t
     }
     for (;;) {
         const size_t length = strcspn(text, ",");
-        const int i = find(names, text, length);
+        const int i = options_find(names, text, length);
 
         if (i < 0) {
             fprintf(stderr, "symwin-perf: %s: unknown name \"%.*s\"; names are", option,
@@ -288,7 +288,7 @@ static int set_algos(struct perf_options *options, const char *value)
 
 static int set_collective(struct perf_options *options, const char *value)
 {
-    const int i = find(collectives, value, strlen(value));
+    const int i = options_find(collectives, value, strlen(value));
 
     if (i < 0) {
         fprintf(stderr, "symwin-perf: --collective is \"%s\": give one of", value);
@@ -303,7 +303,7 @@ static int set_collective(struct perf_options *options, const char *value)
 static int set_place(struct perf_options *options, const char *value)
 {
     static const char *const words[] = {"0", "1", "both", NULL};
-    const int i = find(words, value, strlen(value));
+    const int i = options_find(words, value, strlen(value));
 
     if (i < 0)
         fprintf(stderr, "symwin-perf: --in-place is \"%s\": give 0, 1 or both\n", value);
@@ -339,9 +339,9 @@ static int set(struct perf_options *options, int i, const char *value)
             *(int *)member = (int)parsed;
         return parsed >= 0;
     case TYPES:
-        return (*(unsigned *)member = list("-d", types, value, options->type_order)) != 0;
+        return (*(unsigned *)member = list("-d", options_types, value, options->type_order)) != 0;
     case OPS:
-        return (*(unsigned *)member = list("-o", ops, value, options->op_order)) != 0;
+        return (*(unsigned *)member = list("-o", options_ops, value, options->op_order)) != 0;
     case RIVALS:
         options->rivals_given = 1;
         return (*(unsigned *)member = list("--against", rivals, value, NULL)) != 0;

@@ -80,6 +80,12 @@ const char *options_complete(struct perf_options *options, int emulated);
 /* The i-th type or operation in the order given; -1: there are no more. */
 int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i);
 
+/* The names of types and operations, by value; NULL ends. */
+extern const char *const options_types[], *const options_ops[];
+
+/* The index of a name of `length` characters in such a list; -1: not there. */
+int options_find(const char *const *names, const char *name, size_t length);
+
 /* ---- nccl_tests.c: options of nccl-tests ---- */
 
 /* symwin-perf's name of an option of nccl-tests, or the word itself. */

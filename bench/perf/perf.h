@@ -315,6 +315,19 @@ symwin_status torch_run(struct job *job);
 symwin_status ways_open(struct rank *r);
 void ways_close(struct rank *r, int failed);
 
+/* Memory of the benchmarks. */
+enum memory_source { FROM_SYMWIN, FROM_POOL, FROM_DRIVER, FROM_NCCL };
+symwin_status memory_alloc(struct rank *r, enum memory_source source, size_t bytes, void **out);
+void memory_free(enum memory_source source, void *memory); /* NULL: nothing to free */
+
+/* Registers memory as a window of the communicator under test, without multicast. Collective. */
+symwin_status memory_window(struct rank *r, void *memory, size_t bytes, symwin_window **window,
+                            uint64_t *offset);
+
+/* A zeroed word of pinned memory, for cuMemFreeHost, and its device address. `what` goes into the
+ * error's text. */
+symwin_status memory_pinned(const char *what, uint32_t **word, CUdeviceptr *address);
+
 /* What a call by symwin or by your own kernel launches on this rank. */
 symwin_status way_query(struct rank *r, const struct result *result, symwin_collective_info *info);
 

@@ -85,17 +85,8 @@ static symwin_status open_comms(struct rank *r)
 
 static symwin_status open_gate(struct rank *r)
 {
-    symwin_status status;
-    void *word = NULL;
+    symwin_status status = memory_pinned(" of the start gate", &r->gate, &r->gate_address);
 
-    status = sw_check(sw_drv.cuMemHostAlloc(&word, 64, CU_MEMHOSTALLOC_PORTABLE),
-                      "cuMemHostAlloc of the start gate");
-    if (status != SYMWIN_OK)
-        return status;
-    memset(word, 0, 64);
-    r->gate = word;
-    status = sw_check(sw_drv.cuMemHostGetDevicePointer(&r->gate_address, word, 0),
-                      "cuMemHostGetDevicePointer of the start gate");
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuMemAlloc(&r->gate_data, 256), "cuMemAlloc for the start gate");
     if (status == SYMWIN_OK)

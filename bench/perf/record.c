@@ -86,6 +86,15 @@ static void write_csv(struct job *job, const struct result *r)
     draft_flush(&job->csv);
 }
 
+/* 0: not measured. */
+static void json_figure(FILE *to, const char *name, double value)
+{
+    if (value > 0)
+        fprintf(to, "\"%s\": %.3f, ", name, value);
+    else
+        fprintf(to, "\"%s\": null, ", name);
+}
+
 static void write_json(struct job *job, const struct result *r)
 {
     FILE *to = job->json.to;
@@ -107,14 +116,8 @@ static void write_json(struct job *job, const struct result *r)
         fprintf(to, "\"wrong\": null, ");
     fprintf(to, "\"p50_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, ", r->p50_us, r->p99_us,
             r->max_us);
-    if (r->host_us > 0)
-        fprintf(to, "\"host_us\": %.3f, ", r->host_us);
-    else
-        fprintf(to, "\"host_us\": null, ");
-    if (r->ratio > 0)
-        fprintf(to, "\"ratio\": %.3f, ", r->ratio);
-    else
-        fprintf(to, "\"ratio\": null, ");
+    json_figure(to, "host_us", r->host_us);
+    json_figure(to, "ratio", r->ratio);
     if (r->launched.blocks > 0)
         fprintf(to, "\"launched\": \"%s\", \"blocks\": %d, \"threads\": %d, \"measured\": %d}",
                 result_launched(r), r->launched.blocks, r->launched.threads, r->launched.measured);

@@ -1,45 +1,13 @@
 /* NCCL, a rival in the same process: loaded by dlopen, with NVLS off. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../rivals/multicast.h"
+#include "../rivals/nccl.h"
 #include "perf.h"
 
-/* The part of nccl.h that this program uses; names and values are NCCL's. */
-typedef struct {
-    char internal[128];
-} nccl_unique_id;
-
-enum { NCCL_WIN_COLL_SYMMETRIC = 1, NCCL_MOST_CTAS = 64 };
-
-static struct {
-    int (*ncclGetVersion)(int *version);
-    int (*ncclGetUniqueId)(nccl_unique_id *id);
-    int (*ncclCommInitRank)(void **comm, int nranks, nccl_unique_id id, int rank);
-    int (*ncclCommDestroy)(void *comm);
-    const char *(*ncclGetErrorString)(int result);
-    const char *(*ncclGetLastError)(void *comm);
-    int (*ncclMemAlloc)(void **ptr, size_t bytes);
-    int (*ncclMemFree)(void *ptr);
-    int (*ncclCommWindowRegister)(void *comm, void *ptr, size_t bytes, void **window, int flags);
-    int (*ncclCommWindowDeregister)(void *comm, void *window);
-    int (*ncclCommRegister)(void *comm, void *ptr, size_t bytes, void **handle);
-    int (*ncclCommDeregister)(void *comm, void *handle);
-    int (*ncclAllReduce)(const void *in, void *out, size_t count, int type, int op, void *comm,
-                         CUstream stream);
-    int (*ncclAllGather)(const void *in, void *out, size_t count, int type, void *comm,
-                         CUstream stream);
-} nccl;
-
-static const char *const names[] = {"ncclGetVersion",         "ncclGetUniqueId",
-                                    "ncclCommInitRank",       "ncclCommDestroy",
-                                    "ncclGetErrorString",     "ncclGetLastError",
-                                    "ncclMemAlloc",           "ncclMemFree",
-                                    "ncclCommWindowRegister", "ncclCommWindowDeregister",
-                                    "ncclCommRegister",       "ncclCommDeregister",
-                                    "ncclAllReduce",          "ncclAllGather"};
+enum { NCCL_MOST_CTAS = 64 };
 
 static int version;
 
@@ -77,38 +45,25 @@ symwin_status rivals_limit(int sm_limit)
                : sw_fail(SYMWIN_NO_MEMORY, "NCCL_MAX_CTAS cannot be set");
 }
 
-static void *open_nccl(void)
-{
-    const char *path = getenv("SYMWIN_NCCL");
-
-    return dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-}
-
 int rivals_found(void)
 {
-    return rivals_without_multicast() == SYMWIN_OK && open_nccl() != NULL;
+    return rivals_without_multicast() == SYMWIN_OK && nccl_open() != NULL;
 }
 
 symwin_status rivals_load(void)
 {
-    unsigned char *table = (unsigned char *)&nccl;
+    const char *missing;
     void *library;
-    size_t i;
 
     if (getenv("NCCL_NVLS_ENABLE") == NULL || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0)
         return sw_fail(SYMWIN_DENIED, "NCCL is loaded only while NVLS is off");
-    library = open_nccl();
+    library = nccl_open();
     if (library == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "NCCL cannot be loaded (%s): set SYMWIN_NCCL to its path", dlerror());
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        void *symbol = dlsym(library, names[i]);
-
-        if (symbol == NULL)
-            return sw_fail(SYMWIN_UNSUPPORTED, "this NCCL has no %s: 2.27 or later is needed",
-                           names[i]);
-        memcpy(table + i * sizeof symbol, &symbol, sizeof symbol);
-    }
+    missing = nccl_find(library);
+    if (missing != NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED, "this NCCL has no %s: 2.27 or later is needed", missing);
     return nccl.ncclGetVersion(&version) == 0
                ? SYMWIN_OK
                : sw_fail(SYMWIN_UNSUPPORTED, "ncclGetVersion failed");

@@ -23,8 +23,8 @@ enum {
 };
 
 static const struct way ways[] = {
-    {"torch", "torch-one-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0, 0},
-    {"torch", "torch-two-shot", WAY_TORCH, SYMWIN_ALGO_AUTO, MEMORY_TORCH, 0, 0, 0, 0},
+    {.library = "torch", .name = "torch-one-shot", .kind = WAY_TORCH, .memory = MEMORY_TORCH},
+    {.library = "torch", .name = "torch-two-shot", .kind = WAY_TORCH, .memory = MEMORY_TORCH},
 };
 
 /* ---- before the run ---- */
@@ -174,7 +174,6 @@ static symwin_status start(const struct job *job, symwin_type type, const char *
  * still runs at `deadline` gets SIGTERM, then SIGKILL. */
 static int stop(struct child *child, int64_t deadline)
 {
-    const struct timespec moment = {.tv_nsec = 2000000};
     int signal = SIGTERM, status = 0;
     pid_t ended;
 
@@ -182,7 +181,7 @@ static int stop(struct child *child, int64_t deadline)
     while ((ended = waitpid(child->pid, &status, WNOHANG)) != child->pid) {
         if (ended < 0 && errno != EINTR)
             return -1;
-        nanosleep(&moment, NULL);
+        perf_nap(2000000);
         if (sw_now_ms() < deadline)
             continue;
         kill(child->pid, signal);

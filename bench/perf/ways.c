@@ -31,31 +31,28 @@ static void add_own(const struct stage_page *page, struct ways *ways)
 
 void ways_list(const struct perf_options *options, const struct stage_page *page, struct ways *ways)
 {
-    static const struct {
-        unsigned bit;
-        struct way way;
-    } rivals[] = {
-        {PERF_NCCL, {"nccl", "nccl", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL, 0, 0, 0, 0}},
-        {PERF_NCCL_WINDOW,
-         {"nccl", "nccl-window", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_WINDOW, 0, 0, 0, 0}},
-        {PERF_NCCL_PLAIN,
-         {"nccl", "nccl-plain", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_PLAIN, 0, 0, 0, 0}},
-        {PERF_NCCL_REG,
-         {"nccl", "nccl-reg", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_NCCL_REG, 0, 0, 0, 0}},
-        {PERF_NCCL_REG_OURS,
-         {"nccl", "nccl-reg-symwin", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_POOL_REG, 0, 0, 0, 0}},
-        {PERF_NCCL_WINDOW_OURS,
-         {"nccl", "nccl-window-symwin", WAY_NCCL, SYMWIN_ALGO_AUTO, MEMORY_POOL_WINDOW, 0, 0, 0,
-          0}},
-    };
-    static const struct way links[] = {
-        {"link", "link-engine", WAY_LINK_ENGINE, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 0, 0, 0, 0},
-        {"link", "link-stores", WAY_LINK_STORES, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0, 0},
-        {"link", "link-spread", WAY_LINK_SPREAD, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0, 0},
-    };
-    static const struct way launches[] = {
-        {"launch", "launch", WAY_LAUNCH, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0, 0},
-        {"launch", "launch-early", WAY_LAUNCH_EARLY, SYMWIN_ALGO_AUTO, MEMORY_WINDOW, 1, 0, 0, 0},
+    const unsigned rivals = options->rivals;
+    const unsigned link = options->link != 0, launch = options->launch != 0;
+    /* After the library's algorithms and your own kernels. */
+    const struct {
+        unsigned wanted;
+        const char *library, *name;
+        enum way_kind kind;
+        enum memory_kind memory;
+        int optional;
+    } others[] = {
+        {rivals & PERF_NCCL, "nccl", "nccl", WAY_NCCL, MEMORY_NCCL, 0},
+        {rivals & PERF_NCCL_WINDOW, "nccl", "nccl-window", WAY_NCCL, MEMORY_NCCL_WINDOW, 0},
+        {rivals & PERF_NCCL_PLAIN, "nccl", "nccl-plain", WAY_NCCL, MEMORY_PLAIN, 0},
+        {rivals & PERF_NCCL_REG, "nccl", "nccl-reg", WAY_NCCL, MEMORY_NCCL_REG, 0},
+        {rivals & PERF_NCCL_REG_OURS, "nccl", "nccl-reg-symwin", WAY_NCCL, MEMORY_POOL_REG, 0},
+        {rivals & PERF_NCCL_WINDOW_OURS, "nccl", "nccl-window-symwin", WAY_NCCL, MEMORY_POOL_WINDOW,
+         0},
+        {link, "link", "link-engine", WAY_LINK_ENGINE, MEMORY_WINDOW, 0},
+        {link, "link", "link-stores", WAY_LINK_STORES, MEMORY_WINDOW, 1},
+        {link, "link", "link-spread", WAY_LINK_SPREAD, MEMORY_WINDOW, 1},
+        {launch, "launch", "launch", WAY_LAUNCH, MEMORY_WINDOW, 1},
+        {launch, "launch", "launch-early", WAY_LAUNCH_EARLY, MEMORY_WINDOW, 1},
     };
     struct way ours = {.library = "symwin",
                        .kind = WAY_SYMWIN,
@@ -82,13 +79,16 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
         add(ways, &ours);
     }
     add_own(page, ways);
-    for (size_t i = 0; i < sizeof rivals / sizeof rivals[0]; i++)
-        if ((options->rivals & rivals[i].bit) != 0)
-            add(ways, &rivals[i].way);
-    for (size_t i = 0; options->link && i < sizeof links / sizeof links[0]; i++)
-        add(ways, &links[i]);
-    for (size_t i = 0; options->launch && i < sizeof launches / sizeof launches[0]; i++)
-        add(ways, &launches[i]);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const struct way way = {.library = others[i].library,
+                                .name = others[i].name,
+                                .kind = others[i].kind,
+                                .memory = others[i].memory,
+                                .optional = others[i].optional};
+
+        if (others[i].wanted != 0)
+            add(ways, &way);
+    }
 }
 
 /* ---- buffers ---- */
@@ -98,12 +98,11 @@ static size_t buffer_bytes(const struct perf_options *options)
     return (options->end + 255) / 256 * 256;
 }
 
-/* Where memory comes from, and how it is registered. */
-enum source { FROM_SYMWIN, FROM_POOL, FROM_DRIVER, FROM_NCCL };
+/* How memory is registered. */
 enum purpose { AS_IT_IS, SYMWIN_WINDOW, NCCL_WINDOW, NCCL_REG };
 
 static const struct {
-    enum source source;
+    enum memory_source source;
     enum purpose purpose;
 } kinds[MEMORY_KINDS] = {
     [MEMORY_WINDOW] = {FROM_SYMWIN, SYMWIN_WINDOW},
@@ -115,9 +114,8 @@ static const struct {
     [MEMORY_POOL_WINDOW] = {FROM_POOL, NCCL_WINDOW},
 };
 
-static symwin_status alloc(struct rank *r, enum source source, void **out)
+symwin_status memory_alloc(struct rank *r, enum memory_source source, size_t bytes, void **out)
 {
-    const size_t bytes = buffer_bytes(&r->job->options);
     CUdeviceptr plain = 0;
     symwin_status status;
 
@@ -136,7 +134,7 @@ static symwin_status alloc(struct rank *r, enum source source, void **out)
     return rival_alloc(r, bytes, out);
 }
 
-static void release(enum source source, void *memory)
+void memory_free(enum memory_source source, void *memory)
 {
     if (memory == NULL)
         return;
@@ -148,34 +146,47 @@ static void release(enum source source, void *memory)
         symwin_mem_free(memory);
 }
 
+symwin_status memory_window(struct rank *r, void *memory, size_t bytes, symwin_window **window,
+                            uint64_t *offset)
+{
+    symwin_window_info info;
+    symwin_status status = symwin_window_register(r->comm, memory, bytes,
+                                                  SYMWIN_WINDOW_NO_MULTICAST, window);
+
+    if (status == SYMWIN_OK)
+        status = symwin_window_query(r->comm, *window, &info);
+    if (status == SYMWIN_OK)
+        *offset = info.offset;
+    return status;
+}
+
+symwin_status memory_pinned(const char *what, uint32_t **word, CUdeviceptr *address)
+{
+    void *memory = NULL;
+    symwin_status status = sw_check(sw_drv.cuMemHostAlloc(&memory, 64, CU_MEMHOSTALLOC_PORTABLE),
+                                    "cuMemHostAlloc%s", what);
+
+    if (status != SYMWIN_OK)
+        return status;
+    *word = memset(memory, 0, 64);
+    return sw_check(sw_drv.cuMemHostGetDevicePointer(address, memory, 0),
+                    "cuMemHostGetDevicePointer%s", what);
+}
+
 static symwin_status make_window(struct rank *r, enum purpose purpose, void *memory,
-                                 symwin_window **window, void **handle)
+                                 symwin_window **window, uint64_t *offset, void **handle)
 {
     const size_t bytes = buffer_bytes(&r->job->options);
 
     switch (purpose) {
     case SYMWIN_WINDOW:
-        return symwin_window_register(r->comm, memory, bytes, SYMWIN_WINDOW_NO_MULTICAST, window);
+        return memory_window(r, memory, bytes, window, offset);
     case NCCL_WINDOW:
     case NCCL_REG:
         return rival_register(r, memory, bytes, purpose == NCCL_WINDOW, handle);
     case AS_IT_IS:
         break;
     }
-    return SYMWIN_OK;
-}
-
-static symwin_status find_offsets(struct rank *r, struct pair *pair)
-{
-    symwin_window_info in, out;
-    symwin_status status = symwin_window_query(r->comm, pair->in_window, &in);
-
-    if (status == SYMWIN_OK)
-        status = symwin_window_query(r->comm, pair->out_window, &out);
-    if (status != SYMWIN_OK)
-        return status;
-    pair->in_offset = in.offset;
-    pair->out_offset = out.offset;
     return SYMWIN_OK;
 }
 
@@ -198,20 +209,21 @@ static symwin_status no_room(const struct rank *r, int buffers)
 /* Opens one of this rank's `pairs` pairs. */
 static symwin_status open_pair(struct rank *r, enum memory_kind kind, int pairs, struct pair *pair)
 {
-    symwin_status status = alloc(r, kinds[kind].source, &pair->in);
+    const size_t bytes = buffer_bytes(&r->job->options);
+    symwin_status status = memory_alloc(r, kinds[kind].source, bytes, &pair->in);
 
     if (status == SYMWIN_OK)
-        status = alloc(r, kinds[kind].source, &pair->out);
+        status = memory_alloc(r, kinds[kind].source, bytes, &pair->out);
     if (status == SYMWIN_NO_MEMORY)
         status = no_room(r, 2 * pairs);
     status = meet(r, status, NULL, 0);
     if (status != SYMWIN_OK)
         return status;
-    status = make_window(r, kinds[kind].purpose, pair->in, &pair->in_window, &pair->nccl_in);
+    status = make_window(r, kinds[kind].purpose, pair->in, &pair->in_window, &pair->in_offset,
+                         &pair->nccl_in);
     if (status == SYMWIN_OK)
-        status = make_window(r, kinds[kind].purpose, pair->out, &pair->out_window, &pair->nccl_out);
-    if (status == SYMWIN_OK && kinds[kind].purpose == SYMWIN_WINDOW)
-        status = find_offsets(r, pair);
+        status = make_window(r, kinds[kind].purpose, pair->out, &pair->out_window,
+                             &pair->out_offset, &pair->nccl_out);
     return meet(r, status, NULL, 0);
 }
 
@@ -251,8 +263,8 @@ void ways_close(struct rank *r, int failed)
                 rival_deregister(r, as_window, pair->nccl_in);
             if (pair->nccl_out != NULL)
                 rival_deregister(r, as_window, pair->nccl_out);
-            release(kinds[kind].source, pair->in);
-            release(kinds[kind].source, pair->out);
+            memory_free(kinds[kind].source, pair->in);
+            memory_free(kinds[kind].source, pair->out);
             memset(pair, 0, sizeof *pair);
         }
 }

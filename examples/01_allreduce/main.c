@@ -7,15 +7,13 @@
  *     SYMWIN_DRIVER=emu allreduce_sm            on the emulated driver, GPU or not
  *
  * run_steps() has the steps of a rank: allocate, register, initialise, all-reduce, verify,
- * deregister. clean_up() releases whatever a rank has got. ranks.c starts the ranks and prints
- * their lines, host.c has the data and the expected result, launch.c the processes, options.c the
+ * deregister. ranks.c starts the ranks, prints their lines, allocates, and releases whatever a rank
+ * has got; host.c has the data and the expected result, launch.c the processes, options.c the
  * command line.
  */
 #if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
 #endif
-#include <string.h>
-
 #include "ranks.h"
 #include "symwin.h"
 
@@ -23,19 +21,6 @@ const char program[] = "allreduce_sm";
 const char purpose[] = "All-reduces COUNT elements over symmetric-memory windows";
 
 /* ---- the steps of one rank ------------------------------------------------------------------ */
-
-static symwin_status allocate(struct rank *self)
-{
-    const struct job *job = self->job;
-    symwin_status status;
-
-    status = symwin_stream_create(self->device, &self->stream);
-    if (status == SYMWIN_OK)
-        status = symwin_mem_alloc(self->device, job->bytes, 0, &self->send);
-    if (status == SYMWIN_OK)
-        status = symwin_mem_alloc(self->device, job->bytes, 0, &self->recv);
-    return status;
-}
 
 /* Collective: all ranks register their send buffers, then their receive buffers. */
 static symwin_status register_windows(struct rank *self, symwin_window *windows[2])
@@ -75,40 +60,14 @@ static symwin_status deregister_windows(struct rank *self, symwin_window *const 
     return send != SYMWIN_OK ? send : recv;
 }
 
-/* Releases what this rank has got, in reverse order. The communicator releases windows that are
- * still registered. */
-symwin_status clean_up(struct rank *self)
-{
-    symwin_status stream = SYMWIN_OK, send, recv;
-
-    symwin_comm_destroy(self->comm);
-    self->comm = NULL;
-    recv = symwin_mem_free(self->recv);
-    send = symwin_mem_free(self->send);
-    if (self->stream != NULL)
-        stream = symwin_stream_destroy(self->device, self->stream);
-    return stream != SYMWIN_OK ? stream : send != SYMWIN_OK ? send : recv;
-}
-
 void run_steps(struct rank *self)
 {
     const struct job *job = self->job;
-    const struct problem *problem = &job->problem;
     const double megabytes = (double)job->bytes / (1 << 20);
     symwin_window *windows[2]; /* of the send and the receive buffer */
-    symwin_device_info device;
 
-    announce(self, "Starting AllReduce example with %d ranks\n", problem->nranks);
-    memset(&device, 0, sizeof device);
-    if (!step(self, symwin_device_query(self->device, &device), "driver %s, device %d: %s",
-              job->driver.name, self->device, device.name))
+    if (!begin(self))
         return;
-    if (!step(self,
-              symwin_comm_create(&job->id, problem->nranks, self->rank, self->device, NULL,
-                                 &self->comm),
-              "communicator initialized using device %d", self->device))
-        return;
-
     announce(self, "Symmetric memory:\n");
     if (!step(self, allocate(self), "allocated %.2f MB per buffer", megabytes))
         return;
@@ -118,7 +77,7 @@ void run_steps(struct rank *self)
         return;
 
     announce(self, "Starting AllReduce with %llu elements (%.4g MB)\n",
-             (unsigned long long)problem->count, megabytes);
+             (unsigned long long)job->problem.count, megabytes);
     if (!step(self, allreduce(self), "%s", ""))
         return;
     announce(self, "AllReduce completed successfully\n");

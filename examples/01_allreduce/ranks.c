@@ -162,6 +162,50 @@ int verdict(struct rank *self)
     return 1;
 }
 
+/* ---- the first steps and the last ------------------------------------------------------------ */
+
+int begin(struct rank *self)
+{
+    const struct job *job = self->job;
+    const int nranks = job->problem.nranks;
+    symwin_device_info device;
+
+    announce(self, "Starting AllReduce example with %d ranks\n", nranks);
+    memset(&device, 0, sizeof device);
+    return step(self, symwin_device_query(self->device, &device), "driver %s, device %d: %s",
+                job->driver.name, self->device, device.name) &&
+           step(self,
+                symwin_comm_create(&job->id, nranks, self->rank, self->device, NULL, &self->comm),
+                "communicator initialized using device %d", self->device);
+}
+
+symwin_status allocate(struct rank *self)
+{
+    const size_t bytes = self->job->bytes;
+    symwin_status status = symwin_stream_create(self->device, &self->stream);
+
+    if (status == SYMWIN_OK)
+        status = symwin_mem_alloc(self->device, bytes, 0, &self->send);
+    if (status == SYMWIN_OK)
+        status = symwin_mem_alloc(self->device, bytes, 0, &self->recv);
+    return status;
+}
+
+/* Releases what this rank has got, in reverse order. The communicator releases windows and
+ * registrations that are still there. */
+static symwin_status clean_up(struct rank *self)
+{
+    symwin_status stream = SYMWIN_OK, send, recv;
+
+    symwin_comm_destroy(self->comm);
+    self->comm = NULL;
+    recv = symwin_mem_free(self->recv);
+    send = symwin_mem_free(self->send);
+    if (self->stream != NULL)
+        stream = symwin_stream_destroy(self->device, self->stream);
+    return stream != SYMWIN_OK ? stream : send != SYMWIN_OK ? send : recv;
+}
+
 /* ---- all ranks ------------------------------------------------------------------------------ */
 
 static void *run_rank(void *argument)

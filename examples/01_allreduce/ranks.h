@@ -1,6 +1,6 @@
 /* Shared by the examples: main(), a thread for each rank of this process, output and data.
  *
- * A program defines run_steps() and clean_up(); ranks.c calls them on the thread of each rank. */
+ * A program defines run_steps(); ranks.c calls it on the thread of each rank. */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -38,8 +38,7 @@ struct rank {
 
 /* ---- defined by the program ---- */
 
-void run_steps(struct rank *self);         /* until a step fails */
-symwin_status clean_up(struct rank *self); /* after any step */
+void run_steps(struct rank *self); /* until a step fails; what it has got is released after it */
 
 /* ---- for the program ---- */
 
@@ -51,6 +50,12 @@ int step(struct rank *self, symwin_status status, const char *format, ...);
 
 /* Prints a line once for all ranks. Only rank 0 prints between two steps, so the order is fixed. */
 void announce(const struct rank *self, const char *format, ...);
+
+/* The first two steps: the device, and a communicator on it. Returns whether all succeeded. */
+int begin(struct rank *self);
+
+/* Creates the stream, and allocates the send and the receive buffer. */
+symwin_status allocate(struct rank *self);
 
 /* Fills the send buffer, and computes this rank's part of the expected result. */
 symwin_status initialise(struct rank *self);

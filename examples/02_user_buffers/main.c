@@ -21,19 +21,6 @@ const char purpose[] = "All-reduces COUNT elements over registered user buffers"
 
 /* ---- the steps of one rank ------------------------------------------------------------------ */
 
-static symwin_status allocate(struct rank *self)
-{
-    const size_t bytes = self->job->bytes;
-    symwin_status status;
-
-    status = symwin_stream_create(self->device, &self->stream);
-    if (status == SYMWIN_OK)
-        status = symwin_mem_alloc(self->device, bytes, 0, &self->send);
-    if (status == SYMWIN_OK)
-        status = symwin_mem_alloc(self->device, bytes, 0, &self->recv);
-    return status;
-}
-
 /* Local: no rank waits for another, and nothing is mapped yet. */
 static symwin_status register_buffers(struct rank *self, symwin_registration *buffers[2])
 {
@@ -93,42 +80,16 @@ static symwin_status deregister_buffers(struct rank *self, symwin_registration *
     return send != SYMWIN_OK ? send : recv;
 }
 
-/* Releases what this rank has got, in reverse order. Destroying the communicator also ends
- * registrations. */
-symwin_status clean_up(struct rank *self)
-{
-    symwin_status stream = SYMWIN_OK, send, recv;
-
-    symwin_comm_destroy(self->comm);
-    self->comm = NULL;
-    recv = symwin_mem_free(self->recv);
-    send = symwin_mem_free(self->send);
-    if (self->stream != NULL)
-        stream = symwin_stream_destroy(self->device, self->stream);
-    return stream != SYMWIN_OK ? stream : send != SYMWIN_OK ? send : recv;
-}
-
 void run_steps(struct rank *self)
 {
     const struct job *job = self->job;
-    const struct problem *problem = &job->problem;
     const double megabytes = (double)job->bytes / (1 << 20);
     symwin_registration *buffers[2]; /* send and receive */
-    symwin_device_info device;
     char words[320] = "";
     symwin_status status;
 
-    announce(self, "Starting AllReduce example with %d ranks\n", problem->nranks);
-    memset(&device, 0, sizeof device);
-    if (!step(self, symwin_device_query(self->device, &device), "driver %s, device %d: %s",
-              job->driver.name, self->device, device.name))
+    if (!begin(self))
         return;
-    if (!step(self,
-              symwin_comm_create(&job->id, problem->nranks, self->rank, self->device, NULL,
-                                 &self->comm),
-              "communicator initialized using device %d", self->device))
-        return;
-
     announce(self, "User buffers:\n");
     if (!step(self, allocate(self), "allocated %.2f MB per buffer", megabytes))
         return;
@@ -138,7 +99,7 @@ void run_steps(struct rank *self)
         return;
 
     announce(self, "Starting AllReduce with %llu elements (%.4g MB)\n",
-             (unsigned long long)problem->count, megabytes);
+             (unsigned long long)job->problem.count, megabytes);
     if (!step(self, allreduce(self), "%s", ""))
         return;
     announce(self, "AllReduce completed successfully\n");

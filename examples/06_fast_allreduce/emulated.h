@@ -35,60 +35,17 @@ static inline cudaError_t cudaSetDevice(int device)
     return error == CUDA_SUCCESS ? sw_drv.cuCtxSetCurrent(context) : error;
 }
 
-static inline cudaError_t cudaEventCreate(cudaEvent_t *event)
-{
-    return sw_drv.cuEventCreate(event, 0);
-}
-
-static inline cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    return sw_drv.cuEventDestroy(event);
-}
-
-static inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    return sw_drv.cuEventRecord(event, stream);
-}
-
-static inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
-{
-    return sw_drv.cuEventElapsedTime(ms, start, end);
-}
-
-static inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, CUstreamCaptureMode mode)
-{
-    return sw_drv.cuStreamBeginCapture(stream, mode);
-}
-
-static inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
-{
-    return sw_drv.cuStreamEndCapture(stream, graph);
-}
-
-static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, int flags)
-{
-    return sw_drv.cuGraphInstantiateWithFlags(exec, graph, (unsigned long long)flags);
-}
-
-static inline cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
-{
-    return sw_drv.cuGraphUpload(exec, stream);
-}
-
-static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
-{
-    return sw_drv.cuGraphLaunch(exec, stream);
-}
-
-static inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
-{
-    return sw_drv.cuGraphExecDestroy(exec);
-}
-
-static inline cudaError_t cudaGraphDestroy(cudaGraph_t graph)
-{
-    return sw_drv.cuGraphDestroy(graph);
-}
+#define cudaEventCreate(event) sw_drv.cuEventCreate(event, 0)
+#define cudaEventDestroy sw_drv.cuEventDestroy
+#define cudaEventRecord sw_drv.cuEventRecord
+#define cudaEventElapsedTime sw_drv.cuEventElapsedTime
+#define cudaStreamBeginCapture sw_drv.cuStreamBeginCapture
+#define cudaStreamEndCapture sw_drv.cuStreamEndCapture
+#define cudaGraphInstantiate sw_drv.cuGraphInstantiateWithFlags
+#define cudaGraphUpload sw_drv.cuGraphUpload
+#define cudaGraphLaunch sw_drv.cuGraphLaunch
+#define cudaGraphExecDestroy sw_drv.cuGraphExecDestroy
+#define cudaGraphDestroy sw_drv.cuGraphDestroy
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 

@@ -21,11 +21,17 @@
 
 enum { THREADS = 512, BLOCKS = 36 }; /* most blocks and threads of both kernels' grids */
 
+struct fast_args;
+
 #ifdef __CUDACC__
+enum { EMULATED = false };
+typedef void kernel_fn(fast_args);
 #define LAUNCH(kernel, blocks, threads, stream, args)                                              \
     (kernel<<<blocks, threads, 0, stream>>>(args), cudaGetLastError())
 #else
 #include "emulated.h"
+enum { EMULATED = true };
+typedef void kernel_fn(const void *);
 #define LAUNCH(kernel, blocks, threads, stream, args)                                              \
     emulated_launch(kernel, THREADS, blocks, threads, stream, args)
 #endif
@@ -253,12 +259,6 @@ SYMWIN_KERNEL(check_output, fast_args, args, THREADS)
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
-#ifdef __CUDACC__
-typedef void kernel_fn(fast_args);
-#else
-typedef void kernel_fn(const void *);
-#endif
-
 enum { TYPES = 3, SHOTS = 2 };
 
 static const struct {
@@ -289,9 +289,10 @@ struct rank {
     int rank, device;
     symwin_comm *comm;
     cudaStream_t stream;
-    void *window, *memory;                        /* visible to peers, and not */
-    char *host;                                   /* host copy of `memory` */
-    uint64_t inputs, sums, output, scratch, room; /* offsets in `memory`, and its size */
+    cudaEvent_t from, to;
+    void *window, *memory;                /* visible to peers, and not */
+    char *host;                           /* host copy of `memory` */
+    uint64_t sums, output, scratch, room; /* offsets in `memory`, whose inputs are at 0; its size */
     struct fast_args args;
     uint32_t wrong_before;
     bool failed, wrong;
@@ -408,7 +409,7 @@ static void put_number(char *at, int type, int32_t number)
  * order. */
 static bool fill(struct rank *r, int type)
 {
-    const uint64_t bytes = types[type].bytes, some = r->sums - r->inputs;
+    const uint64_t bytes = types[type].bytes, some = r->sums;
     const int32_t top = types[type].exact / job.nranks;
 
     for (uint64_t i = 0; i < some / bytes; i++) {
@@ -416,10 +417,10 @@ static bool fill(struct rank *r, int type)
 
         for (int rank = 0; rank < job.nranks; rank++)
             sum += number_of(rank, i, top);
-        put_number(r->host + r->inputs + i * bytes, type, number_of(r->rank, i, top));
+        put_number(r->host + i * bytes, type, number_of(r->rank, i, top));
         put_number(r->host + r->sums + i * bytes, type, sum);
     }
-    return copy(r, memory_at(r, r->inputs), r->host + r->inputs, 2 * some);
+    return copy(r, r->memory, r->host, 2 * some);
 }
 
 /* ---- launches and graphs --------------------------------------------------------------------- */
@@ -454,12 +455,9 @@ static bool capture(struct rank *r, queue_fn queue, int type, int shot, int coun
     return right;
 }
 
-static bool replay(struct rank *r, cudaGraphExec_t exec, int times)
+static bool replay(struct rank *r, cudaGraphExec_t exec)
 {
-    for (int i = 0; i < times; i++)
-        if (!cuda_must(r, cudaGraphLaunch(exec, r->stream), "cudaGraphLaunch"))
-            return false;
-    return true;
+    return cuda_must(r, cudaGraphLaunch(exec, r->stream), "cudaGraphLaunch");
 }
 
 static bool queue_turns(struct rank *r, int, int)
@@ -499,8 +497,9 @@ static bool run_both(struct rank *r, queue_fn queue, int type, int shot)
         be_absent(r);
     for (int i = 0; i < DIRECT && right; i++)
         right = queue(r, type, shot);
-    right = right && replay(r, exec, REPLAYS) &&
-            symwin_must(r, symwin_stream_synchronize(r->device, r->stream));
+    for (int i = 0; i < REPLAYS && right; i++)
+        right = replay(r, exec);
+    right = right && symwin_must(r, symwin_stream_synchronize(r->device, r->stream));
     if (exec != NULL)
         cudaGraphExecDestroy(exec);
     return right;
@@ -542,10 +541,10 @@ static bool test_count(struct rank *r, int type, int shot, uint64_t count, doubl
 {
     char *const out = r->host + r->output;
     uint32_t words[WORDS / 4];
-    uint64_t bytes;
+    const uint64_t bytes = count * types[type].bytes;
 
     r->args.count = count;
-    r->args.bytes = bytes = count * types[type].bytes;
+    r->args.bytes = bytes;
     memset(out, 0xa5, bytes + GUARD);
     if (!copy(r, memory_at(r, r->output), out, bytes + GUARD) ||
         !run_both(r, queue_checked, type, shot) || !read_words(r, words) ||
@@ -589,25 +588,22 @@ static bool test_type(struct rank *r, int type)
  * The last result is checked. */
 static bool time_calls(struct rank *r, int type, int shot, double *us)
 {
-    cudaEvent_t from = NULL, to = NULL;
     cudaGraphExec_t exec = NULL;
     uint32_t words[WORDS / 4];
     float ms = 0;
     bool right;
 
     *us = 1e30;
-    right = cuda_must(r, cudaEventCreate(&from), "cudaEventCreate") &&
-            cuda_must(r, cudaEventCreate(&to), "cudaEventCreate") &&
-            launch(r, next_input, "next_input", blocks_for(r->args.bytes)) &&
-            capture(r, queue_allreduce, type, shot, TIMED, &exec) && meet(r) && replay(r, exec, 1);
+    right = launch(r, next_input, "next_input", blocks_for(r->args.bytes)) &&
+            capture(r, queue_allreduce, type, shot, TIMED, &exec) && meet(r) && replay(r, exec);
     for (int i = 0; i < 5 && right; i++) {
         double mine;
 
-        right = meet(r) && cuda_must(r, cudaEventRecord(from, r->stream), "cudaEventRecord") &&
-                replay(r, exec, 1) &&
-                cuda_must(r, cudaEventRecord(to, r->stream), "cudaEventRecord") &&
+        right = meet(r) && cuda_must(r, cudaEventRecord(r->from, r->stream), "cudaEventRecord") &&
+                replay(r, exec) &&
+                cuda_must(r, cudaEventRecord(r->to, r->stream), "cudaEventRecord") &&
                 symwin_must(r, symwin_stream_synchronize(r->device, r->stream)) &&
-                cuda_must(r, cudaEventElapsedTime(&ms, from, to), "cudaEventElapsedTime");
+                cuda_must(r, cudaEventElapsedTime(&ms, r->from, r->to), "cudaEventElapsedTime");
         mine = (double)ms * 1000 / TIMED;
         right = right && agree(r, &mine, SYMWIN_MAX);
         *us = mine < *us ? mine : *us;
@@ -618,10 +614,6 @@ static bool time_calls(struct rank *r, int type, int shot, double *us)
         right = must(r, false, "%s, timed: the result is wrong", shots[shot]);
     if (exec != NULL)
         cudaGraphExecDestroy(exec);
-    if (from != NULL)
-        cudaEventDestroy(from);
-    if (to != NULL)
-        cudaEventDestroy(to);
     return right;
 }
 
@@ -661,7 +653,8 @@ static bool set_up(struct rank *r)
     symwin_comm_options options = {};
     symwin_window *window = NULL;
     symwin_window_info info = {};
-    char *zeros = (char *)calloc(1, 2 * part + words);
+    const uint64_t bytes = 2 * part + words;
+    char *zeros = (char *)calloc(1, bytes);
 
     r->sums = largest + SHIFTS * SHIFT_BYTES;
     r->output = 2 * r->sums;
@@ -673,48 +666,45 @@ static bool set_up(struct rank *r)
     if (must(r, zeros != NULL && r->host != NULL, "no host memory") &&
         cuda_must(r, cudaSetDevice(r->device), "cudaSetDevice") &&
         symwin_must(r, symwin_stream_create(r->device, &r->stream)) &&
-        symwin_must(r, symwin_mem_alloc(r->device, 2 * part + words, 0, &r->window)) &&
+        cuda_must(r, cudaEventCreate(&r->from), "cudaEventCreate") &&
+        cuda_must(r, cudaEventCreate(&r->to), "cudaEventCreate") &&
+        symwin_must(r, symwin_mem_alloc(r->device, bytes, 0, &r->window)) &&
         symwin_must(r, symwin_mem_alloc(r->device, r->room, 0, &r->memory)) &&
-        copy(r, r->window, zeros, 2 * part + words) && copy(r, r->memory, r->host, r->room) &&
+        copy(r, r->window, zeros, bytes) && copy(r, r->memory, r->host, r->room) &&
         symwin_must(
             r, symwin_comm_create(&job.id, job.nranks, r->rank, r->device, &options, &r->comm)) &&
-        symwin_must(r, symwin_window_register(r->comm, r->window, 2 * part + words, 0, &window)) &&
+        symwin_must(r, symwin_window_register(r->comm, r->window, bytes, 0, &window)) &&
         symwin_must(r, symwin_window_query(r->comm, window, &info)) &&
         symwin_must(r, symwin_channel_limit(r->comm, &r->args.limit)))
         r->args.span = symwin_span_of(info);
     free(zeros);
     r->args.results = part;
     r->args.barrier = 2 * part;
-    r->args.words = (uint64_t)(uintptr_t)r->memory + r->scratch + 256;
-    r->args.output = (uint64_t)(uintptr_t)r->memory + r->output;
-    r->args.inputs = (uint64_t)(uintptr_t)r->memory + r->inputs;
-    r->args.sums = (uint64_t)(uintptr_t)r->memory + r->sums;
+    r->args.inputs = (uint64_t)(uintptr_t)r->memory;
+    r->args.sums = r->args.inputs + r->sums;
+    r->args.output = r->args.inputs + r->output;
+    r->args.words = r->args.inputs + r->scratch + 256;
     r->args.turns = TURNS;
     r->args.without = job.without;
     return !r->failed;
 }
 
-#ifdef __CUDACC__
 /* Call before any kernel waits: the runtime loads a kernel at its first use, which may have to wait
  * for running kernels. */
 static bool load_kernels(struct rank *r)
 {
+#ifdef __CUDACC__
+    cudaFuncAttributes attributes;
     kernel_fn *const kernels[] = {one_shot_f32,  two_shot_f32,  one_shot_f16,
                                   two_shot_f16,  one_shot_bf16, two_shot_bf16,
                                   barrier_turns, next_input,    check_output};
-    cudaFuncAttributes attributes;
 
     for (kernel_fn *kernel : kernels)
         if (!cuda_must(r, cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes"))
             return false;
-    return true;
-}
-#else
-static bool load_kernels(struct rank *)
-{
-    return true;
-}
 #endif
+    return !r->failed;
+}
 
 static bool run_steps(struct rank *r)
 {
@@ -723,7 +713,7 @@ static bool run_steps(struct rank *r)
     if (r->rank == 0)
         printf("fast_allreduce: %d ranks, driver %s, at most %d blocks of %d threads\n", job.nranks,
                job.driver.name, job.blocks, job.threads);
-    r->args.late_ns = strcmp(job.driver.name, "emu") == 0 ? 300000 : 20000;
+    r->args.late_ns = EMULATED ? 300000 : 20000;
     if (!test_barrier(r))
         return false;
     for (int type = 0; type < TYPES; type++)
@@ -748,6 +738,10 @@ static void *run_rank(void *argument)
     symwin_comm_destroy(r->comm); /* and the window */
     symwin_must(r, symwin_mem_free(r->window));
     symwin_must(r, symwin_mem_free(r->memory));
+    if (r->from != NULL)
+        cudaEventDestroy(r->from);
+    if (r->to != NULL)
+        cudaEventDestroy(r->to);
     if (r->stream != NULL)
         symwin_must(r, symwin_stream_destroy(r->device, r->stream));
     free(r->host);
@@ -794,29 +788,19 @@ static bool refuse(const char *format, ...)
     return false;
 }
 
-#ifdef __CUDACC__
-/* The CUDA runtime launches the kernels, so the emulated driver cannot be used. */
+/* The CUDA runtime launches the kernels of one build, the emulated driver those of the other. */
 static bool find_driver(void)
 {
-    setenv("SYMWIN_DRIVER", "cuda", 0);
+    setenv("SYMWIN_DRIVER", EMULATED ? "emu" : "cuda", 0);
     if (symwin_driver_query(&job.driver) != SYMWIN_OK)
-        return refuse("no GPU: %s; fast_allreduce-emu runs without one", symwin_last_error());
-    if (strcmp(job.driver.name, "emu") == 0)
-        return refuse("no GPU: SYMWIN_DRIVER is \"emu\"; that takes fast_allreduce-emu");
-    return true;
+        return refuse(EMULATED ? "%s" : "no GPU: %s; fast_allreduce-emu runs without one",
+                      symwin_last_error());
+    if ((strcmp(job.driver.name, "emu") == 0) == EMULATED)
+        return true;
+    return EMULATED ? refuse("this build has no kernels for GPUs: set SYMWIN_DRIVER=emu, or build "
+                             "fast_allreduce with nvcc")
+                    : refuse("no GPU: SYMWIN_DRIVER is \"emu\"; that takes fast_allreduce-emu");
 }
-#else
-static bool find_driver(void)
-{
-    setenv("SYMWIN_DRIVER", "emu", 0);
-    if (symwin_driver_query(&job.driver) != SYMWIN_OK)
-        return refuse("%s", symwin_last_error());
-    if (strcmp(job.driver.name, "emu") != 0)
-        return refuse("this build has no kernels for GPUs: set SYMWIN_DRIVER=emu, or build "
-                      "fast_allreduce with nvcc");
-    return true;
-}
-#endif
 
 /* Determines the ranks, and how many blocks of all ranks fit on a device at a time. */
 static bool find_ranks(void)
@@ -824,7 +808,6 @@ static bool find_ranks(void)
     const symwin_launch_info info = job.launch;
     symwin_device_info device;
     int sharing, fit;
-    bool emulated;
 
     if (symwin_device_query(0, &device) != SYMWIN_OK)
         return refuse("%s", symwin_last_error());
@@ -840,18 +823,16 @@ static bool find_ranks(void)
     job.local_first = (info.local_rank >= 0 ? info.local_rank : info.rank) * job.nthreads;
     sharing = (job.nranks + job.driver.device_count - 1) / job.driver.device_count;
     fit = device.multiprocessors / sharing;
-    emulated = strcmp(job.driver.name, "emu") == 0;
-    job.threads = emulated ? 64 : THREADS;
-    job.blocks = emulated ? 3 : BLOCKS;
+    job.threads = EMULATED ? 64 : THREADS;
+    job.blocks = EMULATED ? 3 : BLOCKS;
     job.blocks = job.blocks < fit ? job.blocks : fit > 0 ? fit : 1;
     if (job.most_bytes == 0)
-        job.most_bytes = emulated ? 64 << 10 : 8 << 20;
+        job.most_bytes = EMULATED ? 64 << 10 : 8 << 20;
     if ((info.nranks == 1 ? symwin_unique_id_create(&job.id)
-                          : symwin_unique_id_from_env(&job.id)) != SYMWIN_OK) {
-        fprintf(stderr, "fast_allreduce: %s\n", symwin_last_error());
-        return false;
-    }
-    return true;
+                          : symwin_unique_id_from_env(&job.id)) == SYMWIN_OK)
+        return true;
+    fprintf(stderr, "fast_allreduce: %s\n", symwin_last_error());
+    return false;
 }
 
 /* ---- the command line */

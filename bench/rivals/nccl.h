@@ -1,0 +1,69 @@
+/* NCCL, loaded by dlopen: the part of nccl.h that the benchmarks use, with NCCL's names and values. A
+ * program includes this in one file. */
+#ifndef SYMWIN_RIVALS_NCCL_H
+#define SYMWIN_RIVALS_NCCL_H
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    char internal[128];
+} nccl_unique_id;
+
+enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
+
+struct CUstream_st;
+
+/* X(result, name, parameters). Communicators, windows and handles are pointers to something. */
+#define NCCL_LIST(X)                                                                               \
+    X(int, ncclGetVersion, (int *version))                                                         \
+    X(int, ncclGetUniqueId, (nccl_unique_id * id))                                                 \
+    X(int, ncclCommInitRank, (void **comm, int nranks, nccl_unique_id id, int rank))               \
+    X(int, ncclCommDestroy, (void *comm))                                                          \
+    X(const char *, ncclGetErrorString, (int result))                                              \
+    X(const char *, ncclGetLastError, (void *comm))                                                \
+    X(int, ncclMemAlloc, (void **ptr, size_t bytes))                                               \
+    X(int, ncclMemFree, (void *ptr))                                                               \
+    X(int, ncclCommWindowRegister, (void *comm, void *ptr, size_t bytes, void **win, int flags))   \
+    X(int, ncclCommWindowDeregister, (void *comm, void *win))                                      \
+    X(int, ncclCommRegister, (void *comm, void *ptr, size_t bytes, void **handle))                 \
+    X(int, ncclCommDeregister, (void *comm, void *handle))                                         \
+    X(int, ncclAllReduce,                                                                          \
+      (const void *in, void *out, size_t count, int type, int op, void *comm,                      \
+       struct CUstream_st *stream))                                                                \
+    X(int, ncclAllGather,                                                                          \
+      (const void *in, void *out, size_t count, int type, void *comm, struct CUstream_st *stream))
+
+#define NCCL_MEMBER(result, name, params) result(*name) params;
+static struct {
+    NCCL_LIST(NCCL_MEMBER)
+} nccl;
+
+/* NULL: there is none; dlerror() says why. */
+static inline void *nccl_open(void)
+{
+    const char *path = getenv("SYMWIN_NCCL");
+
+    return dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+}
+
+/* Fills in `nccl`. Returns the first function that the library lacks; NULL: it has all. */
+static inline const char *nccl_find(void *library)
+{
+#define NCCL_NAME(result, name, params) #name,
+    static const char *const names[] = {NCCL_LIST(NCCL_NAME)};
+    const char *missing = NULL;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        void *symbol = dlsym(library, names[i]);
+
+        if (symbol == NULL && missing == NULL)
+            missing = names[i];
+        memcpy((unsigned char *)&nccl + i * sizeof symbol, &symbol, sizeof symbol);
+    }
+    return missing;
+}
+
+#endif
