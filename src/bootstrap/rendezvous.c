@@ -150,20 +150,14 @@ static void rendezvous_fail(struct rendezvous *m, symwin_status status)
     rendezvous_end(m);
 }
 
-static int first_absent(const struct rendezvous *m)
+/* The lowest rank that has not joined; if all have, the lowest that is awaited and not ready. */
+static int first_late(const struct rendezvous *m)
 {
+    const int all_joined = m->joined == m->nranks;
     int r = 0;
 
-    while (r < m->nranks - 1 && m->slots[r].taken)
-        r++;
-    return r;
-}
-
-static int first_unready(const struct rendezvous *m)
-{
-    int r = 0;
-
-    while (r < m->nranks - 1 && (!m->slots[r].awaited || m->slots[r].ready))
+    while (r < m->nranks - 1 &&
+           (all_joined ? !m->slots[r].awaited || m->slots[r].ready : m->slots[r].taken))
         r++;
     return r;
 }
@@ -173,7 +167,7 @@ static void rendezvous_late(struct sw_poll_watch *watch, short events)
     struct rendezvous *m = (struct rendezvous *)(void *)((char *)watch -
                                                          offsetof(struct rendezvous, timer));
     const int all_joined = m->joined == m->nranks;
-    const int late = all_joined ? first_unready(m) : first_absent(m);
+    const int late = first_late(m);
     const int number = sw_rendezvous_number(m, late);
 
     (void)events;
@@ -210,13 +204,10 @@ static void link_ready(struct sw_poll_watch *watch, short events)
     error = sw_connection_receive_now(&m->connection, &frame, NULL);
     if (error == EAGAIN)
         return;
-    m->culprit = 0;
+    m->culprit = sw_rank_of_host(m->table, 0, 0);
     if (error == 0 && frame.header.type == SW_FRAME_END) {
         status = (symwin_status)frame.end.status;
         m->culprit = frame.end.rank;
-    } else {
-        while (m->table->locations[m->culprit].host != 0)
-            m->culprit++;
     }
     sw_poll_remove(&m->link);
     sw_connection_drop(&m->connection); /* the deciding host knows: send no END */
