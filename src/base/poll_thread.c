@@ -80,7 +80,7 @@ enum { MOST_FDS = 1 << 20, WORD_BITS = 32 };
 static atomic_uint close_on_fork[MOST_FDS / WORD_BITS]; /* a bit per descriptor */
 static atomic_int words_used;                           /* 1 + the highest word ever used */
 
-enum { MOST_FORGET = 4 };
+enum { MOST_FORGET = 8 }; /* more than there are callers */
 
 static void (*_Atomic forgets[MOST_FORGET])(void); /* called in a forked child; NULL: free */
 

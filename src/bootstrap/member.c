@@ -128,6 +128,16 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
     return status;
 }
 
+/* The lowest rank of the creator's process, among all ranks; -1: it has none. */
+static int lowest_of_creator(const struct sw_member *m, int creator)
+{
+    int r = 0;
+
+    while (r < m->table.nranks && m->table.locations[r].process != creator)
+        r++;
+    return r == m->table.nranks ? -1 : number_of(m, r);
+}
+
 /* The culprit of a failure as seen by this process: `own`, the one that the last frame names, or
  * the creator's lowest rank, `creator` (-1: it has none). */
 static int find_culprit(symwin_status status, const union sw_frame *last, int creator, int own)
@@ -164,7 +174,9 @@ static symwin_status create_group(struct sw_member *m, union sw_frame *frame, in
         sw_poll_unlock();
     }
     if (status != SYMWIN_OK)
-        sw_topology_end(&topology, status, find_culprit(status, frame, *creator, m->join.rank));
+        sw_topology_end(&topology, status,
+                        find_culprit(status, frame, lowest_of_creator(m, *creator),
+                                     number_of(m, m->join.rank)));
     sw_poll_lock();
     if (status != SYMWIN_OK) {
         sw_topology_release(&topology);
@@ -212,16 +224,6 @@ static symwin_status await_go(struct sw_connection *connection, const struct sw_
     if (status == SYMWIN_OK)
         sw_error_restore(text); /* slices that time out are no error */
     return status;
-}
-
-/* The lowest rank of the creator's process, among all ranks; -1: it has none. */
-static int lowest_of_creator(const struct sw_member *m, int creator)
-{
-    int r = 0;
-
-    while (r < m->table.nranks && m->table.locations[r].process != creator)
-        r++;
-    return r == m->table.nranks ? -1 : number_of(m, r);
 }
 
 /* No GO: ends the exchange. Unless the creator has refused, other processes may have got GO; they
