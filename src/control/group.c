@@ -259,7 +259,7 @@ static symwin_status group_connect(struct sw_group *group, struct sw_topology *t
     if (status == SYMWIN_OK)
         sw_exchange_on_end(group->exchange, group_ended, group);
     if (status == SYMWIN_OK && group->hosts > 1)
-        status = sw_host_link_start(group, topology->connections);
+        status = sw_host_link_start(group, topology->connections, sw_mailbox_forward);
     for (p = 0; p < topology->processes && status == SYMWIN_OK; p++) {
         struct sw_peer_socket *socket = &group->sockets[p];
 

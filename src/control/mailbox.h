@@ -52,7 +52,7 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
 /* Frees the messages to a rank that leaves. */
 void sw_mailbox_drop(struct sw_group *group, int rank);
 
-/* ---- for host_link.c, under the poll lock ---- */
+/* ---- what host_link.c delivers, under the poll lock ---- */
 
 /* Forwards a message from another host, or puts it into the mailbox. Returns 0 if it is invalid. */
 int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *words);
