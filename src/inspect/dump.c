@@ -141,7 +141,7 @@ static void see_arena(const struct sw_arena *arena, void *context)
         line(t, "chunk 0x%llx arena=%u device=%d bytes=%zu use=%s allocations=%u kept=%d", m->base,
              number, m->device, m->bytes,
              m->imported                         ? "imported"
-             : chunk->number != SW_SUBALLOC_NONE ? "carved"
+             : chunk->number != SW_SUBALLOC_NONE ? "suballocated"
                                                  : "own",
              chunk->in_use, chunk->kept);
         if (chunk->number != SW_SUBALLOC_NONE)
