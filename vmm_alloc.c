@@ -8,15 +8,13 @@ enum { GUARD = 512, FILL_NEW = 0xcd, FILL_FREE = 0xdd, FILL_GUARD = 0xfd };
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-struct sw_pool_settings sw_pool_settings;
-
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 
 static void read_settings(void)
 {
     sw_pool_settings.off = !sw_setting(SW_SETTING_MEM_POOL);
     sw_pool_settings.debug = (int)sw_setting(SW_SETTING_MEM_DEBUG);
-    sw_pool_settings.keep = sw_setting(SW_SETTING_MEM_KEEP);
+    sw_pool_settings.keep = sw_pool_settings.off ? 0 : sw_setting(SW_SETTING_MEM_KEEP);
 }
 
 /* ---- allocations ----------------------------------------------------------------------------- */

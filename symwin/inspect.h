@@ -23,8 +23,8 @@ extern "C" {
  *                                      peers, nccl. thread: alive or ended. Imported memory has an
  *                                      arena with device=-1 and flags=imported
  *   chunk ADDRESS arena= device= bytes= use= allocations= kept=
- *                                      physical memory. use: carved (suballocated), own or
- *                                      imported. kept=1: all of it is free
+ *                                      physical memory. use: suballocated, own or imported.
+ *                                      kept=1: all of it is free
  *   alloc ADDRESS chunk= offset= asked= bytes= windows=
  *                                      a result of symwin_mem_alloc() or symwin_mem_import(), in
  *                                      its chunk. windows: windows and registered ranges on it

@@ -47,7 +47,26 @@ int sw_digest_equal(const unsigned char a[SW_DIGEST_BYTES], const unsigned char 
 /* Zeroes a secret. The compiler cannot remove the call. */
 void sw_wipe(void *data, size_t bytes);
 
-/* ---- poll_thread.c: the poll thread, and the close-on-fork set ------------------------------- */
+/* ---- fork.c: what a forked child must not have ----------------------------------------------- */
+
+/* The close-on-fork set: descriptors that a forked child closes, watched or not. Otherwise a peer
+ * would not notice the parent's death, and the object behind a descriptor would live as long as the
+ * child. Add a descriptor while still holding the lock under which it was created. Remove it before
+ * closing it; any thread may. 0: the number is beyond a million, which only a system configured for
+ * it gives out; the set cannot store it, and the caller must do without the descriptor. */
+int sw_fork_set_add(int fd);
+void sw_fork_set_remove(int fd); /* no effect if it is not in the set */
+
+/* Adds a new descriptor. -1: `fd` is -1, or it could not be added and was closed; see errno. */
+int sw_fork_set_add_new(int fd);
+
+/* Makes forked children call `forget`, under the poll lock, to drop the parent's state. Any thread,
+ * with or without the lock. Registering it again has no effect. */
+void sw_fork_register(void (*forget)(void));
+
+void sw_fork_child(void); /* for poll_thread.c: closes the set's descriptors, calls the functions */
+
+/* ---- poll_thread.c: the poll thread, and what a fork does ------------------------------------ */
 
 int64_t sw_now_ms(void); /* monotonic clock */
 
@@ -69,31 +88,14 @@ struct sw_poll_watch {
     void (*ready)(struct sw_poll_watch *watch, short events);
 };
 
-/* Called under the lock. */
-symwin_status sw_poll_add(struct sw_poll_watch *watch);
-void sw_poll_changed(void);                       /* call it after a change of a deadline */
-void sw_poll_remove(struct sw_poll_watch *watch); /* no effect if it is not watched */
+symwin_status sw_poll_add(struct sw_poll_watch *watch); /* this and the next two: under the lock */
+void sw_poll_changed(void);                             /* call it after a change of a deadline */
+void sw_poll_remove(struct sw_poll_watch *watch);       /* no effect if it is not watched */
 
-/* Called without the lock: stops the thread if nothing is watched. */
-void sw_poll_settle(void);
+void sw_poll_settle(void); /* without the lock: stops the thread if nothing is watched */
 
-/* The close-on-fork set: descriptors that a forked child closes, watched or not. Otherwise a peer
- * would not notice the parent's death, and the object behind a descriptor would live as long as the
- * child. Add a descriptor while still holding the lock under which it was created. Remove it before
- * closing it; any thread may. 0: the number is beyond a million, which only a system configured for
- * it gives out; the set cannot store it, and the caller must do without the descriptor. */
-int sw_fork_set_add(int fd);
-void sw_fork_set_remove(int fd); /* no effect if it is not in the set */
-
-/* Adds a new descriptor. -1: `fd` is -1, or it could not be added and was closed; see errno. */
-int sw_fork_set_add_new(int fd);
-
-/* Called without the lock: removes and closes it, with no fork in between. */
+/* Without the lock: takes it out of the close-on-fork set and closes it, with no fork between. */
 void sw_fork_set_close(int fd);
-
-/* Makes forked children call `forget`, under the lock, to drop the parent's state. Any thread, with
- * or without the lock. Registering it again has no effect. */
-void sw_fork_register(void (*forget)(void));
 
 /* ---- closer.c: unwanted descriptors of other processes --------------------------------------- */
 

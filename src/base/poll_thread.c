@@ -27,17 +27,14 @@ enum { FEW = 64 };
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t stopped;
-    pthread_once_t once;
     pthread_t thread;
     int state;
     int kick; /* eventfd that wakes the thread; owned while it runs */
     struct sw_poll_watch *watches;
     size_t count;
     uint64_t next_id;
-} poll_thread = {.mutex = PTHREAD_MUTEX_INITIALIZER,
-                 .stopped = PTHREAD_COND_INITIALIZER,
-                 .once = PTHREAD_ONCE_INIT,
-                 .kick = -1};
+} poll_thread = {
+    .mutex = PTHREAD_MUTEX_INITIALIZER, .stopped = PTHREAD_COND_INITIALIZER, .kick = -1};
 
 int64_t sw_now_ms(void)
 {
@@ -73,51 +70,6 @@ int sw_poll_wait(pthread_cond_t *changed, int64_t deadline)
 
 /* ---- fork ---- */
 
-/* Linux gives out no higher numbers unless fs.nr_open was raised. The bits take 128 KiB; pages for
- * high numbers are never touched where numbers are low. */
-enum { MOST_FDS = 1 << 20, WORD_BITS = 32 };
-
-static atomic_uint close_on_fork[MOST_FDS / WORD_BITS]; /* a bit per descriptor */
-static atomic_int words_used;                           /* 1 + the highest word ever used */
-
-enum { MOST_FORGET = 8 }; /* more than there are callers */
-
-static void (*_Atomic forgets[MOST_FORGET])(void); /* called in a forked child; NULL: free */
-
-static void watch_forks(void);
-
-int sw_fork_set_add(int fd)
-{
-    int words;
-
-    watch_forks();
-    if (fd < 0)
-        return 1;
-    if (fd >= MOST_FDS)
-        return 0;
-    atomic_fetch_or(&close_on_fork[fd / WORD_BITS], 1u << fd % WORD_BITS);
-    words = atomic_load(&words_used);
-    while (words <= fd / WORD_BITS &&
-           !atomic_compare_exchange_weak(&words_used, &words, fd / WORD_BITS + 1))
-        ;
-    return 1;
-}
-
-void sw_fork_set_remove(int fd)
-{
-    if (fd >= 0 && fd < MOST_FDS)
-        atomic_fetch_and(&close_on_fork[fd / WORD_BITS], ~(1u << fd % WORD_BITS));
-}
-
-int sw_fork_set_add_new(int fd)
-{
-    if (fd < 0 || sw_fork_set_add(fd))
-        return fd;
-    close(fd);
-    errno = EMFILE;
-    return -1;
-}
-
 void sw_fork_set_close(int fd)
 {
     sw_poll_lock();
@@ -126,30 +78,15 @@ void sw_fork_set_close(int fd)
     sw_poll_unlock();
 }
 
-/* Some of them were watched, and are closed already. */
-static void close_all(void)
-{
-    int fd;
-
-    for (fd = 0; fd < words_used * WORD_BITS; fd++)
-        if ((atomic_load(&close_on_fork[fd / WORD_BITS]) & 1u << fd % WORD_BITS) != 0) {
-            sw_fork_set_remove(fd);
-            close(fd);
-        }
-}
-
 static void fork_child(void)
 {
-    void (*forget)(void);
-    struct sw_poll_watch *w;
-    int i;
+    const struct sw_poll_watch *w;
 
     for (w = poll_thread.watches; w != NULL; w = w->next)
         if (w->fd >= 0)
             close(w->fd);
     if (poll_thread.kick >= 0)
         close(poll_thread.kick);
-    close_all();
     poll_thread.watches = NULL;
     poll_thread.count = 0;
     poll_thread.state = QUIET;
@@ -157,8 +94,7 @@ static void fork_child(void)
     sw_closer_child();
     /* Its copied state may count the parent's waiters. */
     pthread_cond_init(&poll_thread.stopped, NULL);
-    for (i = 0; i < MOST_FORGET && (forget = atomic_load(&forgets[i])) != NULL; i++)
-        forget();
+    sw_fork_child(); /* some of the set were watched, and are closed already */
     sw_poll_unlock();
 }
 
@@ -174,27 +110,10 @@ static void fork_parent(void)
     sw_poll_unlock();
 }
 
-static void watch_once(void)
+/* When the library is loaded, before any descriptor can be in the close-on-fork set. */
+__attribute__((constructor)) static void watch_forks(void)
 {
     pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
-static void watch_forks(void)
-{
-    pthread_once(&poll_thread.once, watch_once);
-}
-
-void sw_fork_register(void (*forget)(void))
-{
-    int i;
-
-    watch_forks();
-    for (i = 0; i < MOST_FORGET; i++) {
-        void (*none)(void) = NULL;
-
-        if (atomic_compare_exchange_strong(&forgets[i], &none, forget) || none == forget)
-            return;
-    }
 }
 
 /* ---- the thread ---- */
@@ -381,7 +300,6 @@ symwin_status sw_poll_add(struct sw_poll_watch *watch)
 {
     symwin_status status;
 
-    watch_forks();
     status = start();
     if (status != SYMWIN_OK)
         return status;

@@ -133,8 +133,7 @@ void sw_group_free(struct sw_group *group)
     pthread_mutex_destroy(&group->mutex);
     sw_mailbox_destroy(group);
     sw_exchange_destroy(group->exchange);
-    if (group->handle_exchange != NULL)
-        group->handle_exchange_free(group->handle_exchange);
+    free(group->handle_exchange);
     free(group->sockets);
     free(group->process_of);
     free(group->host_of);
@@ -260,7 +259,7 @@ static symwin_status group_connect(struct sw_group *group, struct sw_topology *t
     if (status == SYMWIN_OK)
         sw_exchange_on_end(group->exchange, group_ended, group);
     if (status == SYMWIN_OK && group->hosts > 1)
-        status = sw_host_link_start(group, topology->connections);
+        status = sw_host_link_start(group, topology->connections, sw_mailbox_forward);
     for (p = 0; p < topology->processes && status == SYMWIN_OK; p++) {
         struct sw_peer_socket *socket = &group->sockets[p];
 
@@ -293,11 +292,12 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     group->host_of = calloc((size_t)topology->nranks, sizeof *group->host_of);
     group->sockets = calloc((size_t)topology->processes, sizeof *group->sockets);
     group->waiting = calloc((size_t)topology->nranks, sizeof *group->waiting);
+    group->handles = calloc((size_t)topology->nranks, sizeof *group->handles);
     group->mailbox_end = &group->mailbox;
     for (p = 0; p < topology->processes && group->sockets != NULL; p++)
         group->sockets[p].watch.fd = -1;
     if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
-        group->sockets == NULL || group->waiting == NULL ||
+        group->sockets == NULL || group->waiting == NULL || group->handles == NULL ||
         (group->hosts > 1 && !sw_host_link_create(group)))
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, topology->nranks);
     group->leader = sw_topology_leader(topology, topology->process);

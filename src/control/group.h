@@ -13,6 +13,7 @@
 
 struct sw_segment;
 struct sw_message;
+struct sw_received_handle;
 struct sw_kernel_report;
 struct sw_host_link;
 struct sw_handle_exchange;
@@ -23,8 +24,6 @@ struct sw_peer_socket {
     struct sw_poll_watch watch; /* .fd is owned; -1: none (this process, or on another host) */
     struct sw_group *group;
     int process;
-    /* Owned: handles of the next registration, which has not begun in this process (mailbox.c). */
-    struct sw_early *early;
 };
 
 struct sw_group {
@@ -35,12 +34,10 @@ struct sw_group {
     int processes; /* number of processes on all hosts */
     int host;      /* number of this host; host 0 decides */
     int hosts;
-    uint16_t *process_of;           /* owned: of each rank */
-    uint16_t *host_of;              /* owned: of each rank */
-    struct sw_peer_socket *sockets; /* owned: to each process */
-    /* Owned, freed by handle_exchange_free(). NULL: all ranks are in this process. */
-    struct sw_handle_exchange *handle_exchange;
-    void (*handle_exchange_free)(struct sw_handle_exchange *handle_exchange);
+    uint16_t *process_of;                       /* owned: of each rank */
+    uint16_t *host_of;                          /* owned: of each rank */
+    struct sw_peer_socket *sockets;             /* owned: to each process */
+    struct sw_handle_exchange *handle_exchange; /* owned; NULL: all ranks are in this process */
 
     /* host_link.c; NULL if there is only one host. */
     struct sw_host_link *links; /* owned: to each host */
@@ -52,12 +49,12 @@ struct sw_group {
     void (*on_far_end)(const struct sw_group *group);
 
     /* mailbox.c: the mailbox of this process's ranks. Protected by the poll lock. */
-    struct sw_message *mailbox;      /* owned list, the oldest first */
-    struct sw_message **mailbox_end; /* where the next message goes */
-    int *waiting;                    /* owned: number of messages from each rank */
-    int mailbox_fds;                 /* descriptors in these messages */
+    struct sw_message *mailbox;         /* owned list, the oldest first */
+    struct sw_message **mailbox_end;    /* where the next message goes */
+    int *waiting;                       /* owned: number of messages from each rank */
+    int mailbox_fds;                    /* descriptors in these messages */
+    struct sw_received_handle *handles; /* owned: of each rank, for a registration */
     pthread_cond_t mailbox_changed;
-    int exchanging_handles; /* a handle exchange runs: the poll thread reads no peer socket */
 
     struct sw_poll_watch pulse;   /* timer, with several hosts: host_link.c */
     _Atomic uint64_t rounds_sent; /* rounds that the deciding host has sent to the others */

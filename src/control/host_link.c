@@ -26,6 +26,12 @@ enum {
     PROBES = 3
 };
 
+/* A message that waits for a sender. */
+struct sw_link_message {
+    struct sw_link_message *next;
+    struct sw_frame_message words;
+};
+
 int sw_host_link_here(const struct sw_group *group)
 {
     int lowest = 0;
@@ -134,9 +140,16 @@ static void send_end(struct sw_host_link *link)
     transmit(link, &frame, sw_now_ms() + SEND_MS);
 }
 
-static struct sw_message *next_message(struct sw_host_link *link)
+/* A fabric handle in it gives access to the memory. */
+static void message_free(struct sw_link_message *message)
 {
-    struct sw_message *message;
+    sw_wipe(&message->words, sizeof message->words);
+    free(message);
+}
+
+static struct sw_link_message *next_message(struct sw_host_link *link)
+{
+    struct sw_link_message *message;
 
     pthread_mutex_lock(&link->queue);
     message = link->messages;
@@ -150,13 +163,13 @@ static struct sw_message *next_message(struct sw_host_link *link)
 static void send_messages(struct sw_host_link *link)
 {
     union sw_frame frame;
-    struct sw_message *message;
+    struct sw_link_message *message;
 
     while ((message = next_message(link)) != NULL) {
         frame.message = message->words;
         transmit(link, &frame, sw_now_ms() + SEND_MS);
         memset(&frame.message, 0, sizeof frame.message);
-        sw_message_free(message);
+        message_free(message);
     }
 }
 
@@ -206,13 +219,12 @@ static void tell_news(struct sw_host_link *link)
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words)
 {
     struct sw_host_link *link = &group->links[host];
-    struct sw_message *message = calloc(1, sizeof *message);
-    struct sw_message **at = &link->messages;
+    struct sw_link_message *message = calloc(1, sizeof *message);
+    struct sw_link_message **at = &link->messages;
     int queued = 0;
 
     if (message == NULL)
         return 0;
-    message->fd = -1;
     message->words = *words;
     pthread_mutex_lock(&link->queue);
     for (; *at != NULL && queued < MOST_QUEUED; queued++)
@@ -221,7 +233,7 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
         *at = message;
     pthread_mutex_unlock(&link->queue);
     if (queued == MOST_QUEUED) {
-        sw_message_free(message);
+        message_free(message);
         return 0;
     }
     tell_news(link);
@@ -338,7 +350,7 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
         }
         return 1;
     case SW_FRAME_MESSAGE:
-        return speaks_for(link, frame->message.from) && sw_mailbox_forward(group, &frame->message);
+        return speaks_for(link, frame->message.from) && link->deliver(group, &frame->message);
     case SW_FRAME_ASK:
         send_if_room(link, SW_FRAME_WELL);
         return 1;
@@ -403,7 +415,8 @@ static void beat(struct sw_poll_watch *watch, short events)
     watch->deadline = sw_now_ms() + PULSE_MS;
 }
 
-symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *connections)
+symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *connections,
+                                 sw_host_link_deliver deliver)
 {
     symwin_status status = SYMWIN_OK;
     int h, r;
@@ -428,6 +441,7 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
             continue;
         link->group = group;
         link->host = h;
+        link->deliver = deliver;
         link->connection = connections[h];
         connections[h] = (struct sw_connection){.fd = -1};
         keep_alive(link->connection.fd);
@@ -448,7 +462,7 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
 
 void sw_host_link_stop(struct sw_group *group)
 {
-    struct sw_message *message;
+    struct sw_link_message *message;
     int h;
 
     sw_poll_remove(&group->pulse);
@@ -456,7 +470,7 @@ void sw_host_link_stop(struct sw_group *group)
         sw_poll_remove(&group->links[h].watch);
         sw_connection_drop(&group->links[h].connection);
         while ((message = next_message(&group->links[h])) != NULL)
-            sw_message_free(message);
+            message_free(message);
         pthread_mutex_destroy(&group->links[h].mutex);
         pthread_mutex_destroy(&group->links[h].queue);
         free(group->links[h].leaves);

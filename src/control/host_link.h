@@ -7,7 +7,9 @@
 
 #include "src/control/connection.h"
 #include "src/control/group.h"
-#include "src/control/mailbox.h"
+
+/* Accepts a message from another host, under the poll lock. Returns 0 if it is invalid. */
+typedef int (*sw_host_link_deliver)(struct sw_group *group, const struct sw_frame_message *words);
 
 struct sw_host_link {
     struct sw_poll_watch watch;
@@ -18,10 +20,11 @@ struct sw_host_link {
     pthread_mutex_t mutex; /* protects sending and the next two fields */
     int broken;
     atomic_int end_sent;
-    atomic_int news;             /* a message, a leave or an end is to be sent by the next sender */
-    atomic_uchar *leaves;        /* owned: of each rank, whether its leave is to be sent */
-    pthread_mutex_t queue;       /* protects `messages`; no other mutex is taken under it */
-    struct sw_message *messages; /* owned: to be sent, the oldest first */
+    atomic_int news;      /* a message, a leave or an end is to be sent by the next sender */
+    atomic_uchar *leaves; /* owned: of each rank, whether its leave is to be sent */
+    sw_host_link_deliver deliver;
+    pthread_mutex_t queue;            /* protects `messages`; no other mutex is taken under it */
+    struct sw_link_message *messages; /* owned: to be sent, the oldest first */
 };
 
 /* This host's linking process. */
@@ -37,7 +40,8 @@ int sw_host_link_create(struct sw_group *group);
 
 /* Both run under the poll lock. sw_host_link_start() takes over the connections, at most one for
  * each host. */
-symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *connections);
+symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *connections,
+                                 sw_host_link_deliver deliver);
 void sw_host_link_stop(struct sw_group *group);
 
 /* Tell the other hosts, over the connections of this process, that the exchange ends, or that a

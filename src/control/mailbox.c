@@ -5,14 +5,12 @@
  *                   rank that waits there, reads it into the mailbox
  *   another host    to the linking process, over TCP (host_link.c), on to the receiver's process
  *
- * Peer sockets also carry the handles of registrations (window/handle_exchange.c). While a handle
- * exchange runs in this process, its thread reads the sockets and puts messages into the mailbox.
- * Handles that arrive before that wait in the socket's `early` list.
+ * Peer sockets also carry the handles of registrations. They wait here, one per rank, until the
+ * handle exchange of this process takes them (window/handle_exchange.c).
  *
  * The poll lock protects the mailbox and the reading of peer sockets. Any thread may send.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -27,13 +25,6 @@ enum {
     DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
     SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
     FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
-};
-
-struct sw_early {
-    struct sw_early *next;
-    struct sw_frame_handle handle;
-    int fd;
-    int error; /* EMFILE: there was no room for the descriptor */
 };
 
 void sw_message_free(struct sw_message *message)
@@ -133,7 +124,7 @@ void sw_mailbox_drop(struct sw_group *group, int rank)
 
 void sw_mailbox_destroy(struct sw_group *group)
 {
-    int p;
+    int r;
 
     while (group->mailbox != NULL) {
         struct sw_message *message = group->mailbox;
@@ -141,14 +132,10 @@ void sw_mailbox_destroy(struct sw_group *group)
         group->mailbox = message->next;
         sw_message_free(message);
     }
-    for (p = 0; p < group->processes && group->sockets != NULL; p++)
-        while (group->sockets[p].early != NULL) {
-            struct sw_early *early = group->sockets[p].early;
-
-            group->sockets[p].early = early->next;
-            sw_closer_close(early->fd);
-            free(early);
-        }
+    for (r = 0; r < group->nranks && group->handles != NULL; r++)
+        if (group->handles[r].waits)
+            sw_closer_close(group->handles[r].fd);
+    free(group->handles);
     free(group->waiting);
     pthread_cond_destroy(&group->mailbox_changed);
 }
@@ -216,76 +203,46 @@ int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *wo
     return error != EPROTO;
 }
 
-/* Whether a handle can belong to the next registration here: one for each rank of the socket's
- * process. */
-static int is_next_handle(const struct sw_peer_socket *socket, const struct sw_frame_handle *handle)
+/* Keeps a rank's memory for a registration: one handle per rank, so that no process can make this
+ * one hold more descriptors than it has ranks. `error`: EMFILE if the descriptor was lost. Returns
+ * 0 or EPROTO; takes over `fd` only on success. */
+static int accept_handle(struct sw_group *group, const struct sw_frame_handle *frame, int fd,
+                         int error, int process)
 {
-    const struct sw_early *e;
-
-    for (e = socket->early; e != NULL; e = e->next)
-        if (e->handle.rank == handle->rank || e->handle.sequence != handle->sequence)
-            return 0;
-    return handle->rank < socket->group->nranks &&
-           socket->group->process_of[handle->rank] == socket->process;
-}
-
-static int keep_early(struct sw_peer_socket *socket, const struct sw_frame_handle *handle, int fd,
-                      int error)
-{
-    struct sw_early *early = malloc(sizeof *early);
-    struct sw_early **at = &socket->early;
-
-    if (early == NULL)
-        return ENOMEM;
-    *early = (struct sw_early){.handle = *handle, .fd = fd, .error = error};
-    while (*at != NULL)
-        at = &(*at)->next;
-    *at = early;
+    if (frame->rank >= group->nranks || group->process_of[frame->rank] != process ||
+        group->handles[frame->rank].waits)
+        return EPROTO;
+    group->handles[frame->rank] = (struct sw_received_handle){*frame, fd, error, 1};
+    pthread_cond_broadcast(&group->mailbox_changed);
     return 0;
 }
 
-/* Receives the next frame that is no message; messages go into the mailbox. Its descriptor is put
- * into the close-on-fork set. */
-static int next_frame(struct sw_peer_socket *socket, union sw_frame *frame, int *fd)
-{
-    for (;;) {
-        int error;
-
-        *fd = -1;
-        error = sw_frame_receive_now(socket->watch.fd, frame, fd);
-        if (error == 0 && !sw_fork_set_add(*fd)) {
-            sw_closer_close(*fd);
-            *fd = -1;
-            error = EMFILE;
-        }
-        if ((error != 0 && error != EMFILE) || frame->header.type != SW_FRAME_MESSAGE)
-            return error;
-        /* Also if its descriptor was lost: the rank that needs it reports that. */
-        error = accept_message(socket->group, &frame->message, *fd, socket->process);
-        if (error != 0) {
-            sw_closer_close(*fd);
-            *fd = -1;
-            return error;
-        }
-    }
-}
-
-/* Returns 0, or the errno that breaks the socket. */
+/* Moves all frames that are there into the mailbox, with their descriptors in the close-on-fork
+ * set. Returns 0, or the errno that breaks the socket. */
 static int read_all(struct sw_peer_socket *socket)
 {
     union sw_frame frame;
-    int error, fd;
 
     for (;;) {
-        error = next_frame(socket, &frame, &fd);
+        int fd = -1;
+        int error = sw_frame_receive_now(socket->watch.fd, &frame, &fd);
+
+        if (error == 0 && !sw_fork_set_add(fd)) {
+            sw_closer_close(fd);
+            fd = -1;
+            error = EMFILE;
+        }
         if (error == EAGAIN)
             return 0;
         if (error != 0 && error != EMFILE)
             return error;
-        if (frame.header.type != SW_FRAME_HANDLE || !is_next_handle(socket, &frame.handle))
-            error = EPROTO;
+        /* Also if its descriptor was lost: the rank that needs it reports that. */
+        if (frame.header.type == SW_FRAME_MESSAGE)
+            error = accept_message(socket->group, &frame.message, fd, socket->process);
+        else if (frame.header.type == SW_FRAME_HANDLE)
+            error = accept_handle(socket->group, &frame.handle, fd, error, socket->process);
         else
-            error = keep_early(socket, &frame.handle, fd, error);
+            error = EPROTO;
         if (error != 0) {
             sw_closer_close(fd);
             return error;
@@ -296,45 +253,13 @@ static int read_all(struct sw_peer_socket *socket)
 int sw_mailbox_read(struct sw_peer_socket *socket)
 {
     struct sw_group *group = socket->group;
-    const int error = group->exchanging_handles ? 0 : read_all(socket);
+    const int error = read_all(socket);
 
     if (error == EPROTO)
         sw_exchange_fail(group->exchange, SYMWIN_MISMATCH,
                          sw_group_leader_of(group, socket->process));
     else if (error != 0 && error != EPIPE) /* this process has no room for a frame */
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, group->leader);
-    return error;
-}
-
-void sw_mailbox_exchange_handles(struct sw_group *group, int begins)
-{
-    int p;
-
-    sw_poll_lock();
-    group->exchanging_handles = begins;
-    for (p = 0; p < group->processes; p++)
-        group->sockets[p].watch.events = begins ? POLLRDHUP : POLLIN | POLLRDHUP;
-    if (!begins)
-        sw_poll_changed();
-    sw_poll_unlock();
-}
-
-int sw_mailbox_next_handle(struct sw_peer_socket *socket, union sw_frame *frame, int *fd)
-{
-    struct sw_early *early = socket->early;
-    int error;
-
-    if (early != NULL) {
-        frame->handle = early->handle;
-        *fd = early->fd;
-        error = early->error;
-        socket->early = early->next;
-        free(early);
-        return error;
-    }
-    sw_poll_lock();
-    error = next_frame(socket, frame, fd);
-    sw_poll_unlock();
     return error;
 }
 
@@ -471,4 +396,37 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
     sw_poll_unlock();
     sw_exchange_waits_for(x, rank, -1);
     return over ? sw_exchange_settled(x, call) : SYMWIN_OK;
+}
+
+static struct sw_received_handle *first_handle(const struct sw_group *group)
+{
+    int r = 0;
+
+    while (r < group->nranks && !group->handles[r].waits)
+        r++;
+    return r < group->nranks ? &group->handles[r] : NULL;
+}
+
+int sw_mailbox_wait_handle(struct sw_group *group, int64_t deadline, struct sw_received_handle *out)
+{
+    struct sw_received_handle *handle;
+    int late = 0;
+
+    sw_poll_lock();
+    for (;;) {
+        handle = first_handle(group);
+        if (handle == NULL) { /* read first, as in sw_mailbox_wait() */
+            read_sockets(group);
+            handle = first_handle(group);
+        }
+        if (handle != NULL || late || sw_exchange_ended(group->exchange))
+            break;
+        late = !sw_poll_wait(&group->mailbox_changed, deadline);
+    }
+    if (handle != NULL) {
+        *out = *handle;
+        handle->waits = 0;
+    }
+    sw_poll_unlock();
+    return handle != NULL;
 }

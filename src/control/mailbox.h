@@ -52,7 +52,7 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
 /* Frees the messages to a rank that leaves. */
 void sw_mailbox_drop(struct sw_group *group, int rank);
 
-/* ---- for host_link.c, under the poll lock ---- */
+/* ---- what host_link.c delivers, under the poll lock ---- */
 
 /* Forwards a message from another host, or puts it into the mailbox. Returns 0 if it is invalid. */
 int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *words);
@@ -64,13 +64,19 @@ int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *wo
 int sw_mailbox_read(struct sw_peer_socket *socket);
 void sw_mailbox_destroy(struct sw_group *group);
 
-/* ---- for window/handle_exchange.c, which reads the peer sockets itself while it runs ---- */
+/* ---- for window/handle_exchange.c ---- */
 
-/* A handle exchange begins (1) or has ended (0). */
-void sw_mailbox_exchange_handles(struct sw_group *group, int begins);
+/* A rank's memory, sent by its process for a registration. At most one of each rank waits. */
+struct sw_received_handle {
+    struct sw_frame_handle frame;
+    int fd;    /* owned, in the close-on-fork set; -1: none */
+    int error; /* EMFILE: this process had no room for the descriptor */
+    int waits; /* 0: none */
+};
 
-/* The next HANDLE frame from a process; returns as sw_frame_receive_now(). Messages go to the
- * mailbox. */
-int sw_mailbox_next_handle(struct sw_peer_socket *socket, union sw_frame *frame, int *fd);
+/* Takes a handle, which the caller then owns; waits for one until `deadline`. 0: none has come, or
+ * the exchange has ended. */
+int sw_mailbox_wait_handle(struct sw_group *group, int64_t deadline,
+                           struct sw_received_handle *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* The table of CUDA driver entry points, filled from libcuda or from the emulated driver.
  *
  * Only driver.c and emu/ know which driver is in use. All other code calls sw_drv.cuMemMap(...) and
- * turns the CUresult into a symwin_status with sw_check() (check.c).
+ * turns the CUresult into a symwin_status with sw_check().
  */
 #ifndef SYMWIN_DRIVER_H
 #define SYMWIN_DRIVER_H
@@ -60,7 +60,7 @@ sw_kernel_node(const CUlaunchConfig *config, CUfunction function, void **params,
     return node;
 }
 
-/* ---- check.c: the results of driver calls ---------------------------------------------------- */
+/* ---- the results of driver calls ------------------------------------------------------------- */
 
 /* SYMWIN_OK for CUDA_SUCCESS; else the matching status, and "<text>: CUDA_ERROR_... (meaning)". */
 symwin_status sw_check(CUresult result, const char *format, ...)
@@ -69,7 +69,7 @@ symwin_status sw_check(CUresult result, const char *format, ...)
 /* For teardown, where nothing can be done about a failure. SYMWIN_DEBUG=1 prints it to stderr. */
 void sw_drop(CUresult result, const char *call);
 
-/* ---- driver.c: contexts and devices ---------------------------------------------------------- */
+/* ---- contexts and devices -------------------------------------------------------------------- */
 
 /* A section of code in which a device's primary context is current. */
 struct sw_scope {

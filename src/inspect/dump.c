@@ -92,7 +92,7 @@ static void alloc_line(struct text *t, const struct sw_chunk *chunk, size_t offs
 static void see_blocks(struct text *t, const struct sw_arena *arena, const struct sw_chunk *chunk)
 {
     const struct sw_suballoc *suballoc = &arena->suballoc;
-    uint32_t b = suballoc->starts[chunk->number][0] - 1;
+    uint32_t b = suballoc->chunks[chunk->number].starts[0] - 1;
 
     for (; b != SW_SUBALLOC_NONE; b = suballoc->blocks[b].after) {
         const struct sw_block *block = &suballoc->blocks[b];
@@ -141,7 +141,7 @@ static void see_arena(const struct sw_arena *arena, void *context)
         line(t, "chunk 0x%llx arena=%u device=%d bytes=%zu use=%s allocations=%u kept=%d", m->base,
              number, m->device, m->bytes,
              m->imported                         ? "imported"
-             : chunk->number != SW_SUBALLOC_NONE ? "carved"
+             : chunk->number != SW_SUBALLOC_NONE ? "suballocated"
                                                  : "own",
              chunk->in_use, chunk->kept);
         if (chunk->number != SW_SUBALLOC_NONE)

@@ -13,7 +13,7 @@ struct leaf {
     _Atomic(void *) things[1 << LEAF_BITS];
 };
 
-static _Atomic(struct leaf *) places[1 << ROOT_BITS];
+static _Atomic(struct leaf *) leaves[1 << ROOT_BITS];
 
 void *sw_address_map_find(CUdeviceptr address)
 {
@@ -22,7 +22,7 @@ void *sw_address_map_find(CUdeviceptr address)
 
     if (slot >> LEAF_BITS >= (CUdeviceptr)1 << ROOT_BITS)
         return NULL;
-    leaf = atomic_load_explicit(&places[slot >> LEAF_BITS], memory_order_acquire);
+    leaf = atomic_load_explicit(&leaves[slot >> LEAF_BITS], memory_order_acquire);
     if (leaf == NULL)
         return NULL;
     return atomic_load_explicit(&leaf->things[slot & ((1 << LEAF_BITS) - 1)], memory_order_acquire);
@@ -30,7 +30,7 @@ void *sw_address_map_find(CUdeviceptr address)
 
 static int reserve(CUdeviceptr slot)
 {
-    _Atomic(struct leaf *) *root = &places[slot >> LEAF_BITS];
+    _Atomic(struct leaf *) *root = &leaves[slot >> LEAF_BITS];
     struct leaf *none = NULL;
     struct leaf *leaf;
 
@@ -45,7 +45,7 @@ static int reserve(CUdeviceptr slot)
 static void set(CUdeviceptr slot, CUdeviceptr end, void *thing)
 {
     for (; slot < end; slot++) {
-        struct leaf *leaf = atomic_load_explicit(&places[slot >> LEAF_BITS], memory_order_acquire);
+        struct leaf *leaf = atomic_load_explicit(&leaves[slot >> LEAF_BITS], memory_order_acquire);
 
         atomic_store_explicit(&leaf->things[slot & ((1 << LEAF_BITS) - 1)], thing,
                               memory_order_release);

@@ -27,22 +27,24 @@ struct total {
     _Atomic uint64_t reserved, peak_reserved, kept, chunks, creates, releases;
 };
 
+static struct sw_arena imports = {.mutex = PTHREAD_MUTEX_INITIALIZER, .device = -1};
+
 static struct {
     pthread_mutex_t mutex;   /* locked before an arena's mutex */
-    struct sw_arena *arenas; /* all that ever existed */
+    struct sw_arena *arenas; /* all that ever existed; the last is that of imported memory */
     pthread_once_t once;
     pthread_key_t key; /* its destructor notices the end of a thread */
     int has_key;
     struct total totals[MAX_DEVICES];
     atomic_int late; /* some device may keep more than its limit */
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .arenas = &imports, .once = PTHREAD_ONCE_INIT};
 
-static struct sw_arena imports = {.mutex = PTHREAD_MUTEX_INITIALIZER, .device = -1};
+struct sw_pool_settings sw_pool_settings;
 static _Thread_local struct sw_arena *mine;
 
 static struct total *total_of(int device)
 {
-    return &pool.totals[device < MAX_DEVICES ? device : MAX_DEVICES - 1];
+    return &pool.totals[(size_t)device < MAX_DEVICES ? device : MAX_DEVICES - 1];
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
@@ -56,7 +58,7 @@ static void chunk_set(struct sw_chunk *chunk, const struct sw_memory *memory)
     chunk->in_use = 0;
     chunk->offset = chunk->asked = 0;
     chunk->holds = chunk->late = chunk->kept = 0;
-    chunk->older = chunk->newer = chunk->next = chunk->prev = NULL;
+    chunk->older = chunk->newer = chunk->next = NULL;
 }
 
 /* A chunk structure for `memory`, unknown to other threads yet. NULL: no host memory. */
@@ -96,12 +98,11 @@ static void chunks_release(struct sw_chunk *list)
     while (list != NULL) {
         struct sw_chunk *chunk = list;
         struct sw_memory memory = chunk->memory;
+        struct total *total = total_of(memory.device);
 
         list = chunk->next;
         sw_address_map_remove(memory.base, memory.range_bytes);
         if (!memory.imported) {
-            struct total *total = total_of(memory.device);
-
             atomic_fetch_sub(&total->reserved, memory.bytes);
             atomic_fetch_sub(&total->chunks, 1);
             atomic_fetch_add(&total->releases, 1);
@@ -140,10 +141,10 @@ static void keep(struct sw_arena *arena, struct sw_chunk *chunk)
     if (chunk->number == SW_SUBALLOC_NONE) {
         struct sw_chunk **bin = bin_of(arena, chunk->memory.bytes);
 
-        chunk->prev = NULL;
         chunk->next = *bin;
         if (*bin != NULL)
-            (*bin)->prev = chunk;
+            (*bin)->link = &chunk->next;
+        chunk->link = bin;
         *bin = chunk;
     }
     atomic_fetch_add(&total_of(arena->device)->kept, chunk->memory.bytes);
@@ -155,11 +156,9 @@ static void unkeep(struct sw_arena *arena, struct sw_chunk *chunk)
     *(chunk->older != NULL ? &chunk->older->newer : &arena->oldest) = chunk->newer;
     chunk->kept = 0;
     if (chunk->number == SW_SUBALLOC_NONE) {
-        struct sw_chunk **bin = bin_of(arena, chunk->memory.bytes);
-
         if (chunk->next != NULL)
-            chunk->next->prev = chunk->prev;
-        *(chunk->prev != NULL ? &chunk->prev->next : bin) = chunk->next;
+            chunk->next->link = chunk->link;
+        *chunk->link = chunk->next;
     }
     atomic_fetch_sub(&total_of(arena->device)->kept, chunk->memory.bytes);
 }
@@ -206,10 +205,8 @@ int sw_pool_shed(int device, size_t bytes, const struct sw_arena *own)
                 (pass == 0 ? arena->orphan : own == NULL || arena == own))
                 list = detach(arena, bytes, list);
     pthread_mutex_unlock(&pool.mutex);
-    if (list == NULL)
-        return 0;
     chunks_release(list);
-    return 1;
+    return list != NULL;
 }
 
 /* ---- arenas ---------------------------------------------------------------------------------- */
@@ -222,8 +219,7 @@ static void thread_ends(void *first)
     for (arena = first; arena != NULL; arena = arena->sibling)
         arena->orphan = 1;
     pthread_mutex_unlock(&pool.mutex);
-    /* If other destructors of this thread allocate, that makes new arenas; this destructor is
-     * called again for those. */
+    /* If other destructors of this thread make new arenas, this one is called again for those. */
     mine = NULL;
 }
 
@@ -232,14 +228,10 @@ static void make_key(void)
     pool.has_key = pthread_key_create(&pool.key, thread_ends) == 0;
 }
 
-static void make_none(void)
-{
-}
-
 /* Threads with arenas may end after the library is unloaded, and must not call its code then. */
 __attribute__((destructor)) static void library_ends(void)
 {
-    pthread_once(&pool.once, make_none); /* synchronises with the thread that made the key */
+    pthread_once(&pool.once, make_key); /* sees the key of whichever thread made it */
     if (pool.has_key)
         pthread_key_delete(pool.key);
 }
@@ -295,8 +287,6 @@ static symwin_status arena_make(const char *call, int device, unsigned flags, st
                                            ? 0
                                            : chunk >> arena->unit_bits);
     arena->keep = sw_pool_settings.keep != SW_KEEP_DEFAULT ? sw_pool_settings.keep : total / 32;
-    if (sw_pool_settings.off)
-        arena->keep = 0;
     pthread_mutex_lock(&pool.mutex);
     arena->next = pool.arenas;
     pool.arenas = arena;
@@ -450,30 +440,6 @@ static symwin_status take_own(const char *call, struct sw_arena *arena, size_t a
     return SYMWIN_OK;
 }
 
-/* Makes the chunk one for suballocation. Under the arena's mutex. */
-static int suballoc_add(struct sw_arena *arena, struct sw_chunk *chunk)
-{
-    const uint32_t number = sw_suballoc_add(&arena->suballoc);
-
-    if (number == SW_SUBALLOC_NONE)
-        return 0;
-    if (number >= arena->suballocated_room) {
-        const uint32_t room = arena->suballocated_room == 0 ? 16 : 2 * arena->suballocated_room;
-        struct sw_chunk **suballocated = realloc(arena->suballocated,
-                                                 room * sizeof(struct sw_chunk *));
-
-        if (suballocated == NULL) {
-            sw_suballoc_remove(&arena->suballoc, number);
-            return 0;
-        }
-        arena->suballocated = suballocated;
-        arena->suballocated_room = room;
-    }
-    arena->suballocated[number] = chunk;
-    chunk->number = number;
-    return 1;
-}
-
 static symwin_status add_chunk(const char *call, struct sw_arena *arena)
 {
     const size_t bytes = (size_t)arena->suballoc.chunk_units << arena->unit_bits;
@@ -484,7 +450,8 @@ static symwin_status add_chunk(const char *call, struct sw_arena *arena)
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&arena->mutex);
-    added = suballoc_add(arena, chunk);
+    chunk->number = sw_suballoc_add(&arena->suballoc, chunk);
+    added = chunk->number != SW_SUBALLOC_NONE;
     if (added)
         keep(arena, chunk);
     pthread_mutex_unlock(&arena->mutex);
@@ -510,7 +477,7 @@ static symwin_status take_suballocated(const char *call, struct sw_arena *arena,
         result = sw_suballoc_take(&arena->suballoc, units, &b);
         if (result == SW_SUBALLOC_DONE) {
             struct sw_block *block = &arena->suballoc.blocks[b];
-            struct sw_chunk *chunk = arena->suballocated[block->chunk];
+            struct sw_chunk *chunk = arena->suballoc.chunks[block->chunk].owner;
 
             block->asked = asked;
             block->holds = block->late = 0;
@@ -534,15 +501,13 @@ static symwin_status take_suballocated(const char *call, struct sw_arena *arena,
 symwin_status sw_arena_take(const char *call, struct sw_arena *arena, size_t asked, size_t bytes,
                             int own, CUdeviceptr *ptr)
 {
-    const int suballocated = !own && arena->suballoc.chunk_units > 0 && bytes < arena->granularity;
-    symwin_status status = SYMWIN_OK;
+    if (!own && arena->suballoc.chunk_units > 0 && bytes < arena->granularity) {
+        const symwin_status status = take_suballocated(call, arena, asked, bytes, ptr);
 
-    if (suballocated)
-        status = take_suballocated(call, arena, asked, bytes, ptr);
-    if (!suballocated ||
-        status == SYMWIN_NO_MEMORY) /* the device may lack memory for a chunk only */
-        status = take_own(call, arena, asked, bytes, ptr);
-    return status;
+        if (status != SYMWIN_NO_MEMORY) /* the device may lack memory for a chunk only */
+            return status;
+    }
+    return take_own(call, arena, asked, bytes, ptr);
 }
 
 symwin_status sw_pool_import(const char *call, const struct sw_memory *m, size_t offset)
@@ -626,14 +591,10 @@ void sw_pool_each(void (*see)(const struct sw_arena *arena, void *context), void
     struct sw_arena *arena;
 
     pthread_mutex_lock(&pool.mutex);
-    for (arena = pool.arenas;; arena = arena->next) {
-        struct sw_arena *const seen = arena != NULL ? arena : &imports;
-
-        pthread_mutex_lock(&seen->mutex);
-        see(seen, context);
-        pthread_mutex_unlock(&seen->mutex);
-        if (arena == NULL)
-            break;
+    for (arena = pool.arenas; arena != NULL; arena = arena->next) {
+        pthread_mutex_lock(&arena->mutex);
+        see(arena, context);
+        pthread_mutex_unlock(&arena->mutex);
     }
     pthread_mutex_unlock(&pool.mutex);
 }

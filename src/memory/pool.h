@@ -21,7 +21,8 @@ struct sw_chunk {
     int late; /* freed while held: goes back to the pool with the last hold */
     int kept;
     struct sw_chunk *older, *newer; /* in the arena's list of kept chunks */
-    struct sw_chunk *next, *prev;   /* in a bin; `next` also in the unused and temporary lists */
+    struct sw_chunk *next;          /* in a bin, and in the unused and temporary lists */
+    struct sw_chunk **link;         /* in a bin: what points to this chunk */
 };
 
 struct sw_arena {
@@ -34,9 +35,7 @@ struct sw_arena {
     size_t granularity;
     size_t keep; /* bytes that all arenas of the device may keep */
     unsigned unit_bits;
-    struct sw_suballoc suballoc;
-    struct sw_chunk **suballocated; /* owned; by number */
-    uint32_t suballocated_room;
+    struct sw_suballoc suballoc;         /* its chunks belong to struct sw_chunk */
     struct sw_chunk *oldest, *newest;    /* kept chunks */
     struct sw_chunk *bins[SW_POOL_BINS]; /* kept chunks of single allocations, by size */
     struct sw_chunk *every, *unused;
@@ -45,7 +44,7 @@ struct sw_arena {
 
 struct sw_pool_settings {
     int off, debug;
-    uint64_t keep; /* SW_KEEP_DEFAULT */
+    uint64_t keep; /* or SW_KEEP_DEFAULT */
 };
 extern struct sw_pool_settings sw_pool_settings; /* constant once an arena exists */
 

@@ -27,8 +27,8 @@ void sw_suballoc_clear(struct sw_suballoc *suballoc)
     uint32_t c;
 
     for (c = 0; c < suballoc->chunk_count; c++)
-        free(suballoc->starts[c]);
-    free(suballoc->starts);
+        free(suballoc->chunks[c].starts);
+    free(suballoc->chunks);
     free(suballoc->blocks);
     sw_suballoc_init(suballoc, suballoc->chunk_units);
 }
@@ -79,7 +79,7 @@ static uint32_t block_new(struct sw_suballoc *suballoc, uint32_t chunk, uint32_t
                                             .units = units,
                                             .before = SW_SUBALLOC_NONE,
                                             .after = SW_SUBALLOC_NONE};
-    suballoc->starts[chunk][begin] = b + 1;
+    suballoc->chunks[chunk].starts[begin] = b + 1;
     return b;
 }
 
@@ -87,7 +87,7 @@ static void block_drop(struct sw_suballoc *suballoc, uint32_t b)
 {
     struct sw_block *block = &suballoc->blocks[b];
 
-    suballoc->starts[block->chunk][block->begin] = 0;
+    suballoc->chunks[block->chunk].starts[block->begin] = 0;
     block->next = suballoc->unused;
     suballoc->unused = b;
 }
@@ -127,24 +127,25 @@ static int is_whole(const struct sw_suballoc *suballoc, const struct sw_block *b
 
 /* ---- chunks ---- */
 
-uint32_t sw_suballoc_add(struct sw_suballoc *suballoc)
+uint32_t sw_suballoc_add(struct sw_suballoc *suballoc, void *owner)
 {
     uint32_t chunk = 0;
 
-    while (chunk < suballoc->chunk_count && suballoc->starts[chunk] != NULL)
+    while (chunk < suballoc->chunk_count && suballoc->chunks[chunk].starts != NULL)
         chunk++;
     if (!reserve(suballoc))
         return SW_SUBALLOC_NONE;
     if (chunk == suballoc->chunk_count) {
-        uint32_t **starts = realloc(suballoc->starts, (chunk + 1) * sizeof *starts);
+        struct sw_suballoc_chunk *chunks = realloc(suballoc->chunks, (chunk + 1) * sizeof *chunks);
 
-        if (starts == NULL)
+        if (chunks == NULL)
             return SW_SUBALLOC_NONE;
-        suballoc->starts = starts;
-        suballoc->starts[suballoc->chunk_count++] = NULL;
+        suballoc->chunks = chunks;
+        suballoc->chunks[suballoc->chunk_count++].starts = NULL;
     }
-    suballoc->starts[chunk] = calloc(suballoc->chunk_units, sizeof *suballoc->starts[chunk]);
-    if (suballoc->starts[chunk] == NULL)
+    suballoc->chunks[chunk].owner = owner;
+    suballoc->chunks[chunk].starts = calloc(suballoc->chunk_units, sizeof(uint32_t));
+    if (suballoc->chunks[chunk].starts == NULL)
         return SW_SUBALLOC_NONE;
     list_add(suballoc, block_new(suballoc, chunk, 0, suballoc->chunk_units));
     return chunk;
@@ -152,12 +153,12 @@ uint32_t sw_suballoc_add(struct sw_suballoc *suballoc)
 
 void sw_suballoc_remove(struct sw_suballoc *suballoc, uint32_t chunk)
 {
-    const uint32_t b = suballoc->starts[chunk][0] - 1;
+    const uint32_t b = suballoc->chunks[chunk].starts[0] - 1;
 
     list_remove(suballoc, b);
     block_drop(suballoc, b);
-    free(suballoc->starts[chunk]);
-    suballoc->starts[chunk] = NULL;
+    free(suballoc->chunks[chunk].starts);
+    suballoc->chunks[chunk].starts = NULL;
 }
 
 /* ---- taking and giving ---- */
@@ -252,7 +253,7 @@ int sw_suballoc_give(struct sw_suballoc *suballoc, uint32_t b)
 uint32_t sw_suballoc_find(const struct sw_suballoc *suballoc, uint32_t chunk, uint32_t unit,
                           uint32_t longest)
 {
-    const uint32_t *starts = suballoc->starts[chunk];
+    const uint32_t *starts = suballoc->chunks[chunk].starts;
     const struct sw_block *block;
     uint32_t at = unit;
 

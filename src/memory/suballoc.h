@@ -22,6 +22,11 @@ struct sw_block {
     int late;
 };
 
+struct sw_suballoc_chunk {
+    void *owner;      /* the caller's */
+    uint32_t *starts; /* owned; by unit: 1 + the block that begins there, or 0. NULL: no chunk */
+};
+
 struct sw_suballoc {
     uint32_t chunk_units;
     struct sw_block *blocks; /* owned */
@@ -29,8 +34,7 @@ struct sw_suballoc {
     uint32_t unused; /* list of unused elements of `blocks` */
     uint32_t lists[SW_SUBALLOC_CLASSES];
     uint64_t filled[SW_SUBALLOC_CLASSES / 64]; /* bit i: list i has blocks */
-    /* Owned. By chunk (NULL: none) and unit: 1 + the block that begins there, or 0. */
-    uint32_t **starts;
+    struct sw_suballoc_chunk *chunks;          /* owned */
     uint32_t chunk_count;
 };
 
@@ -38,7 +42,7 @@ void sw_suballoc_init(struct sw_suballoc *suballoc, uint32_t chunk_units);
 void sw_suballoc_clear(struct sw_suballoc *suballoc); /* chunks may be left in it */
 
 /* Adds an empty chunk under the lowest free number. SW_SUBALLOC_NONE: no host memory. */
-uint32_t sw_suballoc_add(struct sw_suballoc *suballoc);
+uint32_t sw_suballoc_add(struct sw_suballoc *suballoc, void *owner);
 
 /* Nothing of the chunk may be in use. */
 void sw_suballoc_remove(struct sw_suballoc *suballoc, uint32_t chunk);

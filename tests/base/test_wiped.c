@@ -133,15 +133,15 @@ __attribute__((noinline)) static void use(struct processes *p, int rank)
 }
 
 /* A message may have a fabric handle, which gives anybody access to the memory. */
-__attribute__((noinline)) static void read_letter(const unsigned char *masked)
+__attribute__((noinline)) static void free_message(const unsigned char *masked)
 {
-    struct sw_message *letter = calloc(1, sizeof *letter);
+    struct sw_message *message = calloc(1, sizeof *message);
 
-    if (letter == NULL)
+    if (message == NULL)
         abort();
-    letter->fd = -1;
-    mask(letter->words.fabric, masked, sizeof letter->words.fabric);
-    sw_message_free(letter);
+    message->fd = -1;
+    mask(message->words.fabric, masked, sizeof message->words.fabric);
+    sw_message_free(message);
 }
 
 static void leaves_none(struct processes *p, int rank)
@@ -167,8 +167,8 @@ static void leaves_none(struct processes *p, int rank)
     must_be(count_everywhere(masked, sizeof masked, rank) == 0, "the key for parts is gone", rank);
     for (i = 0; i < sizeof handle; i++)
         handle[i] = (unsigned char)(shown->id[i % sizeof shown->id] + 1 + (unsigned)rank);
-    read_letter(handle);
-    must_be(count_everywhere(handle, sizeof handle, rank) == 0, "the letter is gone", rank);
+    free_message(handle);
+    must_be(count_everywhere(handle, sizeof handle, rank) == 0, "the message is gone", rank);
     memcpy(&id, shown->id, sizeof id); /* and a copy that exists is found */
     mask((unsigned char *)&id, shown->id, sizeof id);
     must_be(count_everywhere(secret, sizeof secret, -1) > 0, "one that is there is found", rank);

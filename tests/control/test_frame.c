@@ -35,16 +35,16 @@ static const struct field {
     {"LEAVE's rank", SW_FRAME_LEAVE, offsetof(struct sw_frame_end, rank), 0, SW_MAX_RANKS - 1},
     {"END's rank", SW_FRAME_END, offsetof(struct sw_frame_end, rank), 0, SW_MAX_RANKS - 1},
     {"END's status", SW_FRAME_END, offsetof(struct sw_frame_end, status), 1, SYMWIN_STATUS_LAST},
-    {"LETTER's from", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, from), 0,
+    {"MESSAGE's from", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, from), 0,
      SW_MAX_RANKS - 1},
-    {"LETTER's to", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, to), 0, SW_MAX_RANKS - 1},
-    {"LETTER's kind", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, kind), SW_MESSAGE_OFFER,
+    {"MESSAGE's to", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, to), 0, SW_MAX_RANKS - 1},
+    {"MESSAGE's kind", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, kind), SW_MESSAGE_OFFER,
      SW_MESSAGE_GONE},
-    {"LETTER's memory", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, memory),
+    {"MESSAGE's memory", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, memory),
      SW_MESSAGE_NONE, SW_MESSAGE_OTHER},
-    {"LETTER's status", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, status), 0,
+    {"MESSAGE's status", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, status), 0,
      SYMWIN_STATUS_LAST},
-    {"LETTER's is_fabric", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, is_fabric), 0, 1},
+    {"MESSAGE's is_fabric", SW_FRAME_MESSAGE, offsetof(struct sw_frame_message, is_fabric), 0, 1},
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0] };
@@ -153,7 +153,7 @@ static void test_texts(void)
     memset(frame.message.text, 'x', sizeof frame.message.text);
     tap_ok(sw_frame_valid(&frame, frame.header.bytes) &&
                memchr(frame.message.text, 0, sizeof frame.message.text) != NULL,
-           "LETTER's text is ended");
+           "MESSAGE's text is ended");
 }
 
 /* ---- descriptors ---- */

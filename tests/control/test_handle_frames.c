@@ -2,16 +2,19 @@
  * once per rank, no longer than the segment. The test is the other process, at the other end of a
  * peer socket. */
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "harness.h"
 #include "src/bootstrap/rendezvous.h"
 #include "src/control/control.h"
 
-enum { RANKS = 4, SEQUENCE = 7, TIMEOUT_MS = 2000 };
+enum { RANKS = 4, SEQUENCE = 7, TIMEOUT_MS = 300, NOTHING = -1 };
 
 /* Ranks 0 and 1 are in this process, 2 and 3 in the other. */
-struct trader {
+struct receiver {
     struct sw_group group;
     struct sw_peer_socket sockets[2];
     struct sw_segment *segment;
@@ -19,22 +22,23 @@ struct trader {
     int other;                       /* the test's end of the peer socket */
 };
 
-static void trader_open(struct trader *t)
+static void receiver_open(struct receiver *t)
 {
     static uint16_t process_of[RANKS] = {0, 0, 1, 1}, host_of[RANKS];
     int sockets[2], r;
 
-    *t = (struct trader){.group = {.nranks = RANKS,
-                                   .nlocal = 2,
-                                   .processes = 2,
-                                   .hosts = 1,
-                                   .process_of = process_of,
-                                   .host_of = host_of,
-                                   .exchange = sw_exchange_create(RANKS)}};
+    *t = (struct receiver){.group = {.nranks = RANKS,
+                                     .nlocal = 2,
+                                     .processes = 2,
+                                     .hosts = 1,
+                                     .process_of = process_of,
+                                     .host_of = host_of,
+                                     .exchange = sw_exchange_create(RANKS)}};
+    t->group.handles = calloc(RANKS, sizeof *t->group.handles);
     t->segment = calloc(1, sizeof *t->segment + RANKS * sizeof t->segment->rank[0]);
     t->pieces = calloc(RANKS, sizeof *t->pieces);
-    if (t->segment == NULL || t->pieces == NULL || t->group.exchange == NULL ||
-        sw_handle_exchange_create(&t->group) != SYMWIN_OK ||
+    if (t->group.handles == NULL || t->segment == NULL || t->pieces == NULL ||
+        t->group.exchange == NULL || sw_handle_exchange_create(&t->group) != SYMWIN_OK ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 ||
         pthread_cond_init(&t->group.mailbox_changed, NULL) != 0 ||
         pthread_mutex_init(&t->group.mutex, NULL) != 0)
@@ -62,7 +66,7 @@ static void trader_open(struct trader *t)
     }
 }
 
-static void trader_close(struct trader *t)
+static void receiver_close(struct receiver *t)
 {
     int r;
 
@@ -71,9 +75,9 @@ static void trader_close(struct trader *t)
     sw_poll_settle();
     close(t->other);
     close(t->sockets[1].watch.fd);
-    t->group.handle_exchange_free(t->group.handle_exchange);
+    free(t->group.handle_exchange);
+    sw_mailbox_destroy(&t->group);
     sw_exchange_destroy(t->group.exchange);
-    pthread_cond_destroy(&t->group.mailbox_changed);
     pthread_mutex_destroy(&t->group.mutex);
     free(t->pieces);
     free(t->segment);
@@ -88,8 +92,8 @@ struct frame {
 
 static const struct lie {
     const char *name;
-    struct frame frames[2];
-    symwin_status status; /* of the handle exchange */
+    struct frame frames[2]; /* the first rank NOTHING: none is sent */
+    symwin_status status;   /* of the handle exchange */
     const char *words;
     int ends; /* whether it ends the communicator, blaming rank 2 */
 } lies[] = {
@@ -134,13 +138,14 @@ static const struct lie {
      "rank 2",
      1},
     {"memory of another registration",
-     {{2, SEQUENCE + 1, GRANULE, SYMWIN_UNSUPPORTED}, {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}},
+     {{2, SEQUENCE + 1, GRANULE, SYMWIN_UNSUPPORTED}, {3, SEQUENCE, GRANULE, SYMWIN_OK}},
      SYMWIN_MISMATCH,
      "rank 2",
      1},
+    {"nothing", {{.rank = NOTHING}}, SYMWIN_TIMEOUT, "rank 2", 1},
 };
 
-static void send_frame(const struct trader *t, const struct frame *f)
+static void send_frame(const struct receiver *t, const struct frame *f)
 {
     const int fd = f->status == SYMWIN_OK ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
     union sw_frame frame;
@@ -157,15 +162,55 @@ static void send_frame(const struct trader *t, const struct frame *f)
         close(fd);
 }
 
+/* Whether the exchange has taken the memory of a rank. */
+static int was_taken(struct receiver *t, int rank)
+{
+    struct pollfd p = {.fd = t->sockets[1].watch.fd, .events = POLLIN};
+    int taken;
+
+    sw_poll_lock();
+    taken = poll(&p, 1, 0) == 0 && !t->group.handles[rank].waits;
+    sw_poll_unlock();
+    return taken;
+}
+
+/* The same frame again, when the first has been taken. */
+static void *send_again(void *arg)
+{
+    static const struct frame frame = {2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED};
+    struct receiver *t = arg;
+
+    send_frame(t, &frame);
+    while (!was_taken(t, frame.rank))
+        usleep(1000);
+    send_frame(t, &frame);
+    return NULL;
+}
+
+static void test_again(void)
+{
+    struct receiver t;
+    pthread_t thread;
+
+    receiver_open(&t);
+    if (pthread_create(&thread, NULL, send_again, &t) != 0)
+        abort();
+    host_expect("a rank's memory again, when it was taken",
+                sw_handle_exchange_run(&t.group, t.segment, 0, 5000, "test"), SYMWIN_MISMATCH,
+                "rank 2");
+    pthread_join(thread, NULL);
+    receiver_close(&t);
+}
+
 static void test_lie(const struct lie *lie)
 {
-    struct trader t;
+    struct receiver t;
     symwin_status status, end;
-    int ended, culprit = -1;
+    int ended, culprit = -1, i;
 
-    trader_open(&t);
-    send_frame(&t, &lie->frames[0]);
-    send_frame(&t, &lie->frames[1]);
+    receiver_open(&t);
+    for (i = 0; i < 2 && lie->frames[0].rank != NOTHING; i++)
+        send_frame(&t, &lie->frames[i]);
     status = sw_handle_exchange_run(&t.group, t.segment, 0, TIMEOUT_MS, "test");
     if (lie->status == SYMWIN_OK)
         TAP_EQ(lie->name, status, SYMWIN_OK);
@@ -174,7 +219,7 @@ static void test_lie(const struct lie *lie)
     ended = sw_exchange_outcome(t.group.exchange, &end, &culprit);
     tap_ok(ended == lie->ends && (!ended || culprit == 2), "%s: the communicator %s", lie->name,
            ended ? "ends" : "goes on");
-    trader_close(&t);
+    receiver_close(&t);
 }
 
 int main(void)
@@ -186,6 +231,7 @@ int main(void)
     before = harness_leaks_now();
     for (i = 0; i < sizeof lies / sizeof lies[0]; i++)
         test_lie(&lies[i]);
-    harness_no_leaks("trades", &before);
+    test_again();
+    harness_no_leaks("handle exchanges", &before);
     return tap_done();
 }

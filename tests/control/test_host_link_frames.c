@@ -62,7 +62,7 @@ static void pair_open(struct pair *p, int host)
         sw_connection_open(&p->other, fds[1], 1) != 0)
         abort();
     sw_poll_lock();
-    host_must(sw_host_link_start(&p->group, channels), "sw_host_link_start");
+    host_must(sw_host_link_start(&p->group, channels, sw_mailbox_forward), "sw_host_link_start");
     sw_poll_unlock();
 }
 
@@ -216,7 +216,7 @@ static void test_letters(void)
     while (queued < 1 << 16 && sw_host_link_message(&p.group, 1, &words))
         queued++;
     pthread_mutex_unlock(&p.group.links[1].mutex);
-    tap_ok(queued >= 1024 && queued < 1 << 16, "%d letters wait, and no more", queued);
+    tap_ok(queued >= 1024 && queued < 1 << 16, "%d messages wait, and no more", queued);
     pair_close(&p);
 }
 

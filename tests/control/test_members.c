@@ -290,8 +290,8 @@ static const struct unasked unasked[] = {
     {"two handles of one rank", 2, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH},
     {"handles of two registrations", 2, {2, 2}, {7, 8}, 1, SYMWIN_MISMATCH},
     {"200 handles", 200, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH},
-    {"100 letters with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK},
-    {"too many letters", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH},
+    {"100 messages with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK},
+    {"too many messages", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH},
 };
 
 /* 0, or an errno: EPIPE if the receiver has closed the socket. */

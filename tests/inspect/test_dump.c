@@ -118,11 +118,11 @@ static void memory(struct dump *d)
         unsigned flags;
         const char *use;
     } cases[] = {
-        {1, 0, "carved"},
-        {513, 0, "carved"},
-        {100 << 10, 0, "carved"},
-        {5, SYMWIN_MEM_NCCL, "carved"},
-        {5, SYMWIN_MEM_PEERS, "carved"},
+        {1, 0, "suballocated"},
+        {513, 0, "suballocated"},
+        {100 << 10, 0, "suballocated"},
+        {5, SYMWIN_MEM_NCCL, "suballocated"},
+        {5, SYMWIN_MEM_PEERS, "suballocated"},
         {5, SYMWIN_MEM_OWN, "own"},
         {3 * GRANULE + 1, 0, "own"},
     };
@@ -214,8 +214,8 @@ static void windows_body(struct harness_team *team, int rank, void *arg)
         snprintf(name, sizeof name, "alloc %p", m.memory);
         TAP_EQ("windows on the allocation", value(line_of(d, name, line, sizeof line), "windows"),
                2);
-        tap_ok(listed(d, small, 5000, "carved") && described(small).registrations == 1,
-               "and on one that was carved out of a chunk");
+        tap_ok(listed(d, small, 5000, "suballocated") && described(small).registrations == 1,
+               "and on one that was suballocated");
         info = member_query(&m, first);
         snprintf(name, sizeof name, "window %p", info.ptr);
         tap_ok(line_of(d, name, line, sizeof line) != NULL && value(line, "bytes") == 1000 &&

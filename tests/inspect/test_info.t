@@ -252,7 +252,7 @@ is((grep { $_->{what} eq 'window' } @$lines)[0]{name}, $small->{name},
 is($status, 0, '--pools: exit status');
 like($output, $_, "--pools: $_")
   for qr/^Process \d+, libsymwin \Q$version\E$/m, qr/^Device 0: 3 allocations of/m,
-  qr/^  chunk 0x\w+ on device 0, 64 MiB, carved, 2 allocations$/m,
+  qr/^  chunk 0x\w+ on device 0, 64 MiB, suballocated, 2 allocations$/m,
   qr/^    0x\w+ +at +0: +1000 bytes in +1024, 0 windows$/m,
   qr/^Communicator 0: rank 0 of 1 on device 0, 1 windows/m;
 is(join(' ', glob "$folder/tmp/*/*"), '', '--pools: nothing is left where processes meet');

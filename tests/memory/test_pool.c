@@ -12,7 +12,7 @@ static size_t offset_of(const void *ptr)
 
 /* ---- suballocated memory ---- */
 
-static void carved(unsigned flags, size_t unit, size_t chunk)
+static void suballocated(unsigned flags, size_t unit, size_t chunk)
 {
     static const size_t sizes[] = {1, 511, 512, 513, 4096, 4097, 100 << 10, MIB, GRANULE - 1};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
@@ -49,7 +49,7 @@ static void carved(unsigned flags, size_t unit, size_t chunk)
            "what was freed is nothing, though its chunk is there");
     ptrs[3] = NULL;
     free_all(ptrs, COUNT);
-    harness_no_leaks("carved", &before);
+    harness_no_leaks("suballocated", &before);
 }
 
 static void own(void)
@@ -282,7 +282,7 @@ static void threads_that_end(void)
     run_thread(alloc_some, second);
     tap_ok(described(first[0]).base != described(second[0]).base &&
                offset_of(first[1]) == offset_of(second[1]),
-           "a thread does not carve where another one's memory is, and has its offsets");
+           "a thread suballocates apart from another one's memory, and has its offsets");
     free_all(first, 3);
     run_thread(alloc_some, third);
     tap_ok(memcmp(first, third, sizeof first) == 0,
@@ -496,9 +496,9 @@ int main(void)
 {
     harness_start();
     devices = harness_device_count();
-    carved(0, 512, CHUNK);
-    carved(SYMWIN_MEM_NCCL, 4096, CHUNK_NCCL);
-    carved(SYMWIN_MEM_PEERS, 512, CHUNK);
+    suballocated(0, 512, CHUNK);
+    suballocated(SYMWIN_MEM_NCCL, 4096, CHUNK_NCCL);
+    suballocated(SYMWIN_MEM_PEERS, 512, CHUNK);
     own();
     many_small();
     offsets();

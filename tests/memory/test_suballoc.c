@@ -34,7 +34,7 @@ static struct taken take(struct sw_suballoc *suballoc, uint32_t units)
     struct taken t = {.units = units};
 
     while (sw_suballoc_take(suballoc, units, &t.block) != SW_SUBALLOC_DONE)
-        if (sw_suballoc_add(suballoc) == SW_SUBALLOC_NONE)
+        if (sw_suballoc_add(suballoc, NULL) == SW_SUBALLOC_NONE)
             abort();
     t.chunk = suballoc->blocks[t.block].chunk;
     t.begin = suballoc->blocks[t.block].begin;
@@ -134,7 +134,7 @@ static void places_depend_on_calls(void)
     sw_suballoc_init(&a, UNITS);
     sw_suballoc_init(&b, UNITS);
     for (i = 0; i < 9; i++)
-        sw_suballoc_add(&a);
+        sw_suballoc_add(&a, NULL);
     for (turn = 0; turn < 5000; turn++) {
         if (count < 200 && host_random(&state) % 2 == 0) {
             const uint32_t units = 1 + (uint32_t)(host_random(&state) % LONGEST);

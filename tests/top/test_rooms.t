@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
-# The library's rooms (its source folders): which room calls which, read from the objects by nm, and
-# which private headers a file includes. A room may use the rooms listed for it, and all that those
-# may use.
+# The library's rooms (its source folders): which room calls which, and which files of a room call
+# each other, read from the objects by nm; and which private headers a file includes. A room may
+# use the rooms listed for it, and all that those may use.
 use strict;
 use warnings;
 
@@ -100,6 +100,32 @@ for my $file (sort keys %wanted) {
     }
 }
 check(!$up{$_->[0]}, "$_->[0] calls no room above it", @{$up{$_->[0]} // []}) for @rooms;
+
+# Files of one room that call each other. In these rooms calls go one way.
+my @one_way = qw(base driver memory control);
+my %calls;
+for my $file (keys %wanted) {
+    for my $name (keys %{$wanted{$file}}) {
+        my $definer = $definer{$name} or next;
+        $calls{$file}{$definer} = $name if $definer ne $file && room_of($definer) eq room_of($file);
+    }
+}
+
+sub reaches {
+    my ($from, $to, $seen) = @_;
+    return 1 if $from eq $to;
+    return 0 if $seen->{$from}++;
+    return scalar grep { reaches($_, $to, $seen) } keys %{$calls{$from}};
+}
+
+my %circles;
+for my $file (sort keys %calls) {
+    for my $callee (sort keys %{$calls{$file}}) {
+        push @{$circles{room_of($file)}}, "$file calls $calls{$file}{$callee}() of $callee, which "
+            . "leads back" if reaches($callee, $file, {});
+    }
+}
+check(!$circles{$_}, "files of $_ call each other one way", @{$circles{$_} // []}) for @one_way;
 
 # Only the public header of another room may be included. inspect reads all rooms.
 my %includes;

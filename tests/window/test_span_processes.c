@@ -172,7 +172,7 @@ int main(void)
     for (r = 0; r < 4; r++)
         processes_fork(p, r, killed);
     for (r = 0; r < 4; r++)
-        TAP_EQ("a rank dies in the trade of its allocations", processes_wait(p, r), 0);
+        TAP_EQ("a rank dies while its allocations are exchanged", processes_wait(p, r), 0);
     processes_free(p);
     return tap_done();
 }
