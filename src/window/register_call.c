@@ -267,15 +267,17 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status
     int b;
 
     for (b = 0; b < 2; b++) {
-        if (status == SYMWIN_OK) {
-            status = look_up(comm, call, names[b], type, &buffers[b], &known[b]);
-            continue;
+        const symwin_status before = status;
+
+        /* After a failure the other ranks may start an agreement. What is known of both buffers
+         * says whether they do. */
+        if (before != SYMWIN_OK)
+            memcpy(text, symwin_last_error(), sizeof text);
+        status = look_up(comm, call, names[b], type, &buffers[b], &known[b]);
+        if (before != SYMWIN_OK) {
+            status = before;
+            sw_error_restore(text);
         }
-        /* The other ranks may start an agreement. What is known of both buffers says whether they
-         * do. */
-        memcpy(text, symwin_last_error(), sizeof text);
-        (void)look_up(comm, call, names[b], type, &buffers[b], &known[b]);
-        sw_error_restore(text);
     }
     if (stream != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
         status = prepare(comm, call, status, known, buffers[0].bytes, *stream);
