@@ -29,6 +29,21 @@ static void publish_report(symwin_comm *comm, struct sw_kernel_report *report)
 
 /* ---- destruction of complete and of partly created communicators ---- */
 
+/* Frees what comm_new() has allocated. Nothing is on the device any more. */
+static void comm_free(symwin_comm *comm)
+{
+    sw_tuning_close(comm->tuning);
+    sw_channels_destroy(comm);
+    sw_registrations_destroy(comm);
+    sw_window_index_destroy(comm->index);
+    pthread_mutex_destroy(&comm->mutex);
+    sw_handle_table_release(&comm->windows);
+    free(comm->memory);
+    free(comm->ballots);
+    sw_wipe(comm->key, sizeof comm->key);
+    free(comm);
+}
+
 /* `scope`: entered with the communicator's context, if it has one; this function leaves it. */
 static void comm_release(symwin_comm *comm, struct sw_scope *scope)
 {
@@ -42,7 +57,6 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
         sw_channels_destroy(comm);
         sw_registrations_destroy(comm);
         sw_window_detach_all(comm);
-        sw_window_detach(comm, &comm->memory->window);
         /* fallthrough */
     case SW_COMM_MEMORY:
         sw_memory_release(&comm->memory->memory);
@@ -61,16 +75,7 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     case SW_COMM_JOINED:
         break;
     }
-    sw_tuning_close(comm->tuning);
-    sw_registrations_destroy(comm); /* at earlier stages it has no registrations */
-    sw_channels_destroy(comm);
-    sw_window_index_destroy(comm->index);
-    pthread_mutex_destroy(&comm->mutex);
-    sw_handle_table_release(&comm->windows);
-    free(comm->memory);
-    free(comm->ballots);
-    sw_wipe(comm->key, sizeof comm->key);
-    free(comm);
+    comm_free(comm);
     sw_group_leave(group, rank);
 }
 
@@ -143,8 +148,10 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     const symwin_comm_options *o = options == NULL ? &none : options;
     symwin_comm *comm = calloc(1, sizeof *comm);
 
-    if (comm == NULL)
+    if (comm == NULL || pthread_mutex_init(&comm->mutex, NULL) != 0) {
+        free(comm);
         return NULL;
+    }
     comm->stage = SW_COMM_JOINED;
     comm->rank = rank;
     comm->nranks = nranks;
@@ -166,14 +173,8 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->registrations = sw_registrations_create();
     comm->channels = sw_channels_create(nranks);
     if (comm->ballots == NULL || comm->memory == NULL || comm->index == NULL ||
-        comm->registrations == NULL || comm->channels == NULL ||
-        pthread_mutex_init(&comm->mutex, NULL) != 0) {
-        sw_channels_destroy(comm);
-        sw_registrations_destroy(comm);
-        sw_window_index_destroy(comm->index);
-        free(comm->memory);
-        free(comm->ballots);
-        free(comm);
+        comm->registrations == NULL || comm->channels == NULL) {
+        comm_free(comm);
         return NULL;
     }
     return comm;
@@ -445,27 +446,6 @@ static void agree_limits(symwin_comm *comm)
         comm->group->limit = limit;
 }
 
-/* Makes the communicator's own device memory, zeroed. It does not come from a pool: after a failed
- * call, kernels of peers may write to it until they end. Their mappings keep the physical memory
- * alive until then, so it must not be reused for anything else. */
-static symwin_status make_memory(symwin_comm *comm)
-{
-    struct sw_memory_kind kind;
-    symwin_status status = sw_memory_kind_find(create_call, comm->device, &kind);
-    size_t bytes = SW_STATE_BYTES(comm->nranks, comm->slot_bytes);
-
-    if (status != SYMWIN_OK)
-        return status;
-    bytes = (bytes + kind.granularity - 1) / kind.granularity * kind.granularity;
-    status = sw_memory_create(create_call, &kind, bytes, 0, &comm->memory->memory);
-    if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(comm->device))
-        status = sw_memory_create(create_call, &kind, bytes, 0, &comm->memory->memory);
-    if (status != SYMWIN_OK)
-        return status;
-    comm->stage = SW_COMM_MEMORY;
-    return sw_memory_fill(comm->memory->memory.base, 0, bytes);
-}
-
 /* The agreed steps, with this rank's context current. `status`: the result of the local steps. */
 static symwin_status build(symwin_comm *comm, symwin_status status, int bootstrap_timeout_ms)
 {
@@ -499,7 +479,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
         second[V_STRIDE] = comm->group->stride;
     }
     if (status == SYMWIN_OK)
-        status = make_memory(comm);
+        status = sw_own_memory_create(comm, create_call);
     if (status == SYMWIN_OK)
         status = sw_calls_create(comm);
     second[V_RANKS_ON_DEVICE] = (uint64_t)comm->ranks_on_device;
@@ -509,15 +489,7 @@ static symwin_status build(symwin_comm *comm, symwin_status status, int bootstra
     if (status != SYMWIN_OK)
         return status;
     agree_limits(comm);
-    status = sw_window_register(comm, create_call, SYMWIN_OK,
-                                (void *)(uintptr_t)comm->memory->memory.base,
-                                SW_STATE_BYTES(comm->nranks, comm->slot_bytes),
-                                SYMWIN_WINDOW_NO_MULTICAST, &comm->memory->window);
-    if (status != SYMWIN_OK)
-        return status;
-    comm->stage = SW_COMM_REGISTERED;
-    comm->state_offset = comm->memory->window.offset;
-    return SYMWIN_OK;
+    return sw_own_memory_register(comm, create_call);
 }
 
 symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank, int device,

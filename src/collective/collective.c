@@ -284,18 +284,24 @@ static symwin_status answer(struct call *c, symwin_collective_info *info)
     return status;
 }
 
-/* Launches the call, or reports what would be launched. */
-static symwin_status run(struct call *c, symwin_collective_info *info)
+/* Launches the call, or reports what would be launched. `name`: the name of the public call. */
+static symwin_status run(struct call *c, const char *name, symwin_collective_info *info)
 {
     symwin_comm *comm = c->query.comm;
+    symwin_status status = sw_comm_enter(comm, name);
     struct sw_scope scope;
-    symwin_status status = sw_scope_enter_context(comm->context, &scope);
 
-    if (status == SYMWIN_OK)
-        status = find_buffers(c, info == NULL);
-    if (status == SYMWIN_OK)
-        status = info != NULL ? answer(c, info) : launch(c);
-    sw_scope_leave(&scope);
+    if (status != SYMWIN_OK)
+        return status;
+    if (c->count > 0) {
+        status = sw_scope_enter_context(comm->context, &scope);
+        if (status == SYMWIN_OK)
+            status = find_buffers(c, info == NULL);
+        if (status == SYMWIN_OK)
+            status = info != NULL ? answer(c, info) : launch(c);
+        sw_scope_leave(&scope);
+    }
+    sw_comm_leave(comm);
     return status;
 }
 
@@ -342,36 +348,20 @@ static symwin_status check_call(struct call *c, const symwin_collective_options 
 
 static symwin_status call(struct call *c, const symwin_collective_options *options)
 {
-    symwin_comm *comm = c->query.comm;
-    symwin_status status = check_call(c, options);
+    const symwin_status status = check_call(c, options);
 
-    if (status == SYMWIN_OK)
-        status = sw_comm_enter(comm, c->collective->call);
-    if (status != SYMWIN_OK)
-        return status;
-    if (c->count > 0)
-        status = run(c, NULL);
-    sw_comm_leave(comm);
-    return status;
+    return status == SYMWIN_OK ? run(c, c->collective->call, NULL) : status;
 }
 
-/* `name`: the name of the public call. */
 static symwin_status query(struct call *c, const char *name,
                            const symwin_collective_options *options, symwin_collective_info *info)
 {
-    symwin_comm *comm = c->query.comm;
-    symwin_status status = check_call(c, options);
+    const symwin_status status = check_call(c, options);
 
     if (status == SYMWIN_OK && (info == NULL || c->count == 0))
         return sw_fail(SYMWIN_INVALID, "%s: %s", name,
                        info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
-    if (status == SYMWIN_OK)
-        status = sw_comm_enter(comm, name);
-    if (status != SYMWIN_OK)
-        return status;
-    status = run(c, info);
-    sw_comm_leave(comm);
-    return status;
+    return status == SYMWIN_OK ? run(c, name, info) : status;
 }
 
 static struct call call_of(symwin_collective collective, symwin_comm *comm, const void *in,

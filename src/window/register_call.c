@@ -30,6 +30,11 @@ static int is_settled(const struct known *k)
     return k->in_window || k->found == SW_FOUND_ALL;
 }
 
+static int is_known(const struct known *k)
+{
+    return k->in_window || k->found != SW_FOUND_NONE;
+}
+
 /* One buffer: in a public window, else registered, else any other device memory of this rank. */
 static symwin_status look_up(symwin_comm *comm, const char *call, const char *which,
                              symwin_type type, const struct sw_buffer *buffer, struct known *k)
@@ -47,7 +52,7 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
     k->in_window = found == SW_FOUND_ALL;
     if (!k->in_window)
         k->found = sw_registered_find(comm, (uintptr_t)address, bytes, &k->entry);
-    k->is_valid = k->in_window || k->found != SW_FOUND_NONE;
+    k->is_valid = is_known(k);
     if (!k->is_valid && found == SW_FOUND_PART)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
@@ -154,13 +159,14 @@ static symwin_status run_agreement(symwin_comm *comm, const char *call, struct k
     return status;
 }
 
-/* Adds the connections that settled the buffers before, for a capture to hold. */
-static void find_settled(symwin_comm *comm, const struct known buffers[2], size_t bytes,
-                         struct sw_connected *by[2])
+/* Lets a capture hold the connections that the call uses: `by`, or what settled the buffers
+ * before. */
+static void hold(struct sw_registrations *r, const struct known buffers[2], size_t bytes,
+                 struct sw_connected *by[2])
 {
-    struct sw_registrations *r = comm->registrations;
     int b;
 
+    pthread_mutex_lock(&r->mutex);
     for (b = 0; b < 2; b++) {
         struct sw_use *use = NULL;
         const uintptr_t begin = (uintptr_t)buffers[b].address;
@@ -168,7 +174,9 @@ static void find_settled(symwin_comm *comm, const struct known buffers[2], size_
         if (!buffers[b].in_window && by[b] == NULL && buffers[b].found == SW_FOUND_ALL &&
             sw_range_cache_find(&r->cache, begin, begin + bytes, &use) != NULL)
             by[b] = (struct sw_connected *)use;
+        sw_held_add(r, by[b]);
     }
+    pthread_mutex_unlock(&r->mutex);
 }
 
 /* Finds the capture that the stream is in. `status` is an earlier result: if it is an error, that
@@ -199,8 +207,7 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
 {
     const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
     const int unsettled = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
-    const int known = (is_settled(&buffers[0]) || buffers[0].found != SW_FOUND_NONE) &&
-                      (is_settled(&buffers[1]) || buffers[1].found != SW_FOUND_NONE);
+    const int known = is_known(&buffers[0]) && is_known(&buffers[1]);
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *by[2] = {NULL, NULL};
@@ -235,13 +242,8 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
         status = run_agreement(comm, call, buffers, bytes, status, reserved == SYMWIN_OK, by);
     else
         status = reserved;
-    if (status == SYMWIN_OK) {
-        pthread_mutex_lock(&r->mutex);
-        find_settled(comm, buffers, bytes, by);
-        for (b = 0; b < 2 && holds && reserved == SYMWIN_OK; b++)
-            sw_held_add(r, by[b]);
-        pthread_mutex_unlock(&r->mutex);
-    }
+    if (status == SYMWIN_OK && holds && reserved == SYMWIN_OK)
+        hold(r, buffers, bytes, by);
     for (b = 0; b < 2; b++)
         if (by[b] != NULL && by[b]->window.held != 0) { /* ranges and graphs hold memory */
             sw_allocation_drop(by[b]->window.held);
@@ -265,15 +267,17 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status
     int b;
 
     for (b = 0; b < 2; b++) {
-        if (status == SYMWIN_OK) {
-            status = look_up(comm, call, names[b], type, &buffers[b], &known[b]);
-            continue;
+        const symwin_status before = status;
+
+        /* After a failure the other ranks may start an agreement. What is known of both buffers
+         * says whether they do. */
+        if (before != SYMWIN_OK)
+            memcpy(text, symwin_last_error(), sizeof text);
+        status = look_up(comm, call, names[b], type, &buffers[b], &known[b]);
+        if (before != SYMWIN_OK) {
+            status = before;
+            sw_error_restore(text);
         }
-        /* The other ranks may start an agreement. What is known of both buffers says whether they
-         * do. */
-        memcpy(text, symwin_last_error(), sizeof text);
-        (void)look_up(comm, call, names[b], type, &buffers[b], &known[b]);
-        sw_error_restore(text);
     }
     if (stream != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
         status = prepare(comm, call, status, known, buffers[0].bytes, *stream);

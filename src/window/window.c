@@ -1,4 +1,5 @@
-/* The public calls on windows: handles and queries. window_register.c creates windows.
+/* The public calls on windows: handles and queries; and the communicator's own memory.
+ * window_register.c creates windows.
  *
  * The communicator's mutex protects the handle table. Registration is collective; all other calls
  * are local and may come from any thread.
@@ -128,6 +129,45 @@ void sw_window_detach_all(symwin_comm *comm)
         sw_window_detach(comm, window);
         free(window);
     }
+    sw_window_detach(comm, &comm->memory->window);
+}
+
+/* ---- the communicator's own memory ---- */
+
+/* It does not come from a pool: after a failed call, kernels of peers may write to it until they
+ * end. Their mappings keep the physical memory alive until then, so it must not be reused for
+ * anything else. */
+symwin_status sw_own_memory_create(symwin_comm *comm, const char *call)
+{
+    struct sw_memory *memory = &comm->memory->memory;
+    size_t bytes = SW_STATE_BYTES(comm->nranks, comm->slot_bytes);
+    struct sw_memory_kind kind;
+    symwin_status status = sw_memory_kind_find(call, comm->device, &kind);
+
+    if (status != SYMWIN_OK)
+        return status;
+    bytes = (bytes + kind.granularity - 1) / kind.granularity * kind.granularity;
+    status = sw_memory_create(call, &kind, bytes, 0, memory);
+    if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(comm->device))
+        status = sw_memory_create(call, &kind, bytes, 0, memory);
+    if (status != SYMWIN_OK)
+        return status;
+    comm->stage = SW_COMM_MEMORY;
+    return sw_memory_fill(memory->base, 0, bytes);
+}
+
+symwin_status sw_own_memory_register(symwin_comm *comm, const char *call)
+{
+    struct sw_comm_memory *own = comm->memory;
+    const symwin_status status = sw_window_register(
+        comm, call, SYMWIN_OK, (void *)(uintptr_t)own->memory.base,
+        SW_STATE_BYTES(comm->nranks, comm->slot_bytes), SYMWIN_WINDOW_NO_MULTICAST, &own->window);
+
+    if (status != SYMWIN_OK)
+        return status;
+    comm->stage = SW_COMM_REGISTERED;
+    comm->state_offset = own->window.offset;
+    return SYMWIN_OK;
 }
 
 /* ---- queries ---- */

@@ -18,7 +18,8 @@ struct sw_window {
     unsigned transports;
 };
 
-/* The communicator's own memory, and the window on it. */
+/* The communicator's own memory, struct sw_comm_state and the receive slots, and the window on
+ * it. */
 struct sw_comm_memory {
     struct sw_memory memory; /* owned */
     struct sw_window window;
@@ -35,7 +36,13 @@ struct sw_window_index_entry sw_window_entry(const struct sw_window *window, uin
 
 /* ---- window.c ---- */
 
-/* Deregisters all windows of the communicator. */
+/* Deregisters all windows of the communicator, and the one on its own memory. */
 void sw_window_detach_all(symwin_comm *comm);
+
+/* Fills comm->memory with zeroed memory. */
+symwin_status sw_own_memory_create(symwin_comm *comm, const char *call);
+
+/* Collective: registers it as a window. */
+symwin_status sw_own_memory_register(symwin_comm *comm, const char *call);
 
 #endif
