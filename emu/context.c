@@ -19,10 +19,9 @@ CUresult sw_emu_cuDeviceGetCount(int *count)
 {
     CUresult result = emu_enter_unless(EMU_cuDeviceGetCount, count == NULL);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    *count = emu_machine.devices;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *count = emu_machine.devices;
+    return result;
 }
 
 /* First statement of every call on a device; `out` must not be NULL. */
@@ -250,10 +249,9 @@ CUresult sw_emu_cuCtxGetCurrent(CUcontext *ctx)
 {
     CUresult result = emu_enter_unless(EMU_cuCtxGetCurrent, ctx == NULL);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    *ctx = top();
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *ctx = top();
+    return result;
 }
 
 CUresult sw_emu_cuCtxSetCurrent(CUcontext ctx)
