@@ -1,5 +1,4 @@
 /* Libraries, kernels, occupancy, launches; and functions that a running kernel calls. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* One call, and its outcome. */
 #include <stdio.h>
-#include <string.h>
 
 #include "cases.h"
 
