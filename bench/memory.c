@@ -209,14 +209,13 @@ static void make_call(struct rank *r, int library, enum call call, size_t bytes)
 static double timed(struct rank *r, int library, enum call call, size_t bytes)
 {
     double start, slowest = 0;
-    int i;
 
     pthread_barrier_wait(&run.barrier);
     start = bench_now_us();
     make_call(r, library, call, bytes);
     run.us[r->rank] = bench_now_us() - start;
     pthread_barrier_wait(&run.barrier);
-    for (i = 0; i < run.ranks; i++)
+    for (int i = 0; i < run.ranks; i++)
         slowest = run.us[i] > slowest ? run.us[i] : slowest;
     return slowest;
 }
@@ -235,13 +234,12 @@ static void measure(struct rank *r, int library, size_t bytes, int kept)
 {
     double us[CALLS][ROUNDS];
     char name[64];
-    int call, round;
 
     r->keeps = kept;
-    for (round = 0; round < ROUNDS; round++)
-        for (call = ALLOC; call < EACH; call++)
+    for (int round = 0; round < ROUNDS; round++)
+        for (int call = ALLOC; call < EACH; call++)
             us[call][round] = timed(r, library, (enum call)call, bytes);
-    for (call = ALLOC; call < EACH && r->rank == 0; call++) {
+    for (int call = ALLOC; call < EACH && r->rank == 0; call++) {
         snprintf(name, sizeof name, "%s%s", call_names[call], kept ? " kept" : "");
         print(name, library, bytes, us[call], ROUNDS);
     }
@@ -273,14 +271,13 @@ static void measure_start(struct rank *r, int library)
     enum { MANY = 3 };
     const int rounds = library == SYMWIN ? MANY : 1; /* NCCL takes seconds */
     double us[2][MANY];
-    int round, call;
 
-    for (round = 0; round < rounds; round++) {
+    for (int round = 0; round < rounds; round++) {
         bench_must(symwin_mem_trim(r->device, 0), "trim");
-        for (call = START; call <= END; call++)
+        for (int call = START; call <= END; call++)
             us[call - START][round] = timed(r, library, (enum call)call, MIB);
     }
-    for (call = START; call <= END && r->rank == 0; call++)
+    for (int call = START; call <= END && r->rank == 0; call++)
         print(call_names[call], library, MIB, us[call - START], rounds);
 }
 
@@ -290,22 +287,20 @@ static void *rank_main(void *arg)
     struct rank *r = arg;
     struct sw_scope scope;
     double us;
-    size_t i;
-    int library;
 
     bench_must(sw_scope_enter(r->device, &scope), "context");
-    for (library = 0; library <= run.with_nccl; library++) {
+    for (int library = 0; library <= run.with_nccl; library++) {
         us = timed(r, library, CREATE, 0);
         if (r->rank == 0)
             print(call_names[CREATE], library, 0, &us, 1);
     }
-    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        for (library = 0; library <= run.with_nccl; library++)
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (int library = 0; library <= run.with_nccl; library++)
             measure(r, library, sizes[i], 0);
         measure(r, SYMWIN, sizes[i], 1);
     }
     measure_in_chunk(r);
-    for (library = 0; library <= run.with_nccl; library++)
+    for (int library = 0; library <= run.with_nccl; library++)
         measure_start(r, library);
     pthread_barrier_wait(&run.barrier);
     symwin_comm_destroy(r->comm);
@@ -320,7 +315,6 @@ int main(int argc, char **argv)
     struct rank ranks[MOST_RANKS] = {{0}};
     pthread_t threads[MOST_RANKS];
     symwin_driver_info driver;
-    int r;
 
     bench_begin("memory", argc, argv, 1);
     run.ranks = bench_number(argc, argv, 1, 1, MOST_RANKS, 0);
@@ -335,13 +329,13 @@ int main(int argc, char **argv)
         check_nccl(nccl.ncclGetUniqueId(&run.nccl_id), "ncclGetUniqueId");
     pthread_barrier_init(&run.barrier, NULL, (unsigned)run.ranks);
     printf("call,library,bytes,ranks,first_us,median_us\n");
-    for (r = 0; r < run.ranks; r++) {
+    for (int r = 0; r < run.ranks; r++) {
         ranks[r].rank = r;
         ranks[r].device = r % run.devices;
         if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
             bench_fail("threads", "cannot start");
     }
-    for (r = 0; r < run.ranks; r++)
+    for (int r = 0; r < run.ranks; r++)
         pthread_join(threads[r], NULL);
     pthread_barrier_destroy(&run.barrier);
     return bench_end();

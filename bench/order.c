@@ -14,7 +14,6 @@
  */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common.h"
@@ -71,16 +70,15 @@ static void open_rank(struct rank *r, enum way way)
 {
     symwin_comm_options options = {.size = sizeof options, .kernel_timeout_ms = 20000};
     symwin_device_info info;
-    int i;
 
     bench_check(symwin_device_query(r->device, &info));
     if (way == BESIDE)
         options.max_blocks = info.multiprocessors * all.devices / all.ranks / 2;
     if (r->rank == 0)
-        for (i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++)
             bench_check(symwin_unique_id_create(&all.ids[i]));
     pthread_barrier_wait(&all.barrier);
-    for (i = 0; i < comms_of(way); i++) {
+    for (int i = 0; i < comms_of(way); i++) {
         bench_check(
             symwin_comm_create(&all.ids[i], all.ranks, r->rank, r->device, &options, &r->comms[i]));
         bench_check(symwin_mem_alloc(r->device, MOST_BYTES, 0, &r->data[i]));
@@ -89,26 +87,24 @@ static void open_rank(struct rank *r, enum way way)
         bench_check(symwin_stream_create(r->device, &r->streams[i]));
     }
     pthread_barrier_wait(&all.barrier);
-    for (i = 0; i < comms_of(way); i++) /* use it before anything is captured */
+    for (int i = 0; i < comms_of(way); i++) /* use it before anything is captured */
         call(r, i, 8);
-    for (i = 0; i < comms_of(way); i++)
+    for (int i = 0; i < comms_of(way); i++)
         bench_check(symwin_stream_synchronize(r->device, r->streams[i]));
     pthread_barrier_wait(&all.barrier);
 }
 
 static void close_rank(struct rank *r, enum way way)
 {
-    int i;
-
     pthread_barrier_wait(&all.barrier);
-    for (i = 0; i < comms_of(way); i++) {
+    for (int i = 0; i < comms_of(way); i++) {
         symwin_comm_destroy(r->comms[i]);
         bench_check(symwin_stream_destroy(r->device, r->streams[i]));
     }
     pthread_barrier_wait(&all.barrier);
-    for (i = 0; i < comms_of(way); i++)
+    for (int i = 0; i < comms_of(way); i++)
         bench_check(symwin_mem_free(r->data[i]));
-    for (i = comms_of(way); r->rank == 0 && i < 2; i++)
+    for (int i = comms_of(way); r->rank == 0 && i < 2; i++)
         bench_check(symwin_unique_id_release(&all.ids[i]));
 }
 
@@ -116,11 +112,10 @@ static CUgraphExec capture(const struct rank *r, int i, size_t bytes, int calls)
 {
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
-    int k;
 
     check_cuda(sw_drv.cuStreamBeginCapture(r->streams[i], CU_STREAM_CAPTURE_MODE_RELAXED),
                "cuStreamBeginCapture");
-    for (k = 0; k < calls; k++)
+    for (int k = 0; k < calls; k++)
         call(r, i, bytes);
     check_cuda(sw_drv.cuStreamEndCapture(r->streams[i], &graph), "cuStreamEndCapture");
     check_cuda(sw_drv.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
@@ -133,22 +128,20 @@ static CUgraphExec capture(const struct rank *r, int i, size_t bytes, int calls)
 static void queue(const struct rank *r, enum way way, size_t bytes, int calls)
 {
     const int comms = comms_of(way);
-    int i, k;
 
-    for (i = 0; i < comms; i++)
+    for (int i = 0; i < comms; i++)
         check_cuda(sw_drv.cuStreamWaitValue32(r->streams[i], all.gate_address, all.opened + 1,
                                               CU_STREAM_WAIT_VALUE_GEQ),
                    "cuStreamWaitValue32");
-    for (i = 0; i < comms && is_graph(way); i++)
+    for (int i = 0; i < comms && is_graph(way); i++)
         check_cuda(sw_drv.cuGraphLaunch(r->graphs[i], r->streams[i]), "cuGraphLaunch");
-    for (k = 0; k < calls && !is_graph(way); k++)
+    for (int k = 0; k < calls && !is_graph(way); k++)
         call(r, k % comms, bytes);
 }
 
 static double round_us(const struct rank *r, enum way way, size_t bytes, int calls)
 {
     double start;
-    int i;
 
     queue(r, way, bytes, calls);
     pthread_barrier_wait(&all.barrier);
@@ -157,7 +150,7 @@ static double round_us(const struct rank *r, enum way way, size_t bytes, int cal
         all.opened++;
         __atomic_store_n(all.gate, all.opened, __ATOMIC_RELEASE);
     }
-    for (i = 0; i < comms_of(way); i++)
+    for (int i = 0; i < comms_of(way); i++)
         bench_check(symwin_stream_synchronize(r->device, r->streams[i]));
     pthread_barrier_wait(&all.barrier);
     return (bench_now_us() - start) / calls;
@@ -167,19 +160,18 @@ static void measure(struct rank *r, enum way way, size_t bytes)
 {
     const int calls = sw_driver_is_emulated() ? 4 : bytes > 1 << 20 ? 20 : MOST_CALLS;
     double us[ROUNDS];
-    int i, round;
 
-    for (i = 0; i < comms_of(way) && is_graph(way); i++)
+    for (int i = 0; i < comms_of(way) && is_graph(way); i++)
         r->graphs[i] = capture(r, i, bytes, calls / comms_of(way));
     pthread_barrier_wait(&all.barrier);
     (void)round_us(r, way, bytes, calls);
-    for (round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < ROUNDS; round++)
         us[round] = round_us(r, way, bytes, calls);
-    for (i = 0; i < comms_of(way); i++)
+    for (int i = 0; i < comms_of(way); i++)
         bench_check(symwin_comm_check(r->comms[i]));
     if (r->rank == 0)
         printf("%s,%zu,%.2f\n", names[way], bytes, median(us, ROUNDS));
-    for (i = 0; i < comms_of(way) && is_graph(way); i++)
+    for (int i = 0; i < comms_of(way) && is_graph(way); i++)
         check_cuda(sw_drv.cuGraphExecDestroy(r->graphs[i]), "cuGraphExecDestroy");
 }
 
@@ -188,13 +180,11 @@ static void *rank_main(void *arg)
     static const size_t sizes[] = {8, 256 << 10, 16 << 20};
     struct rank *r = arg;
     struct sw_scope scope;
-    size_t s;
-    int way;
 
     bench_check(sw_scope_enter(r->device, &scope));
-    for (way = ONE; way < WAYS; way++) {
+    for (int way = ONE; way < WAYS; way++) {
         open_rank(r, (enum way)way);
-        for (s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
             measure(r, (enum way)way, sizes[s]);
         close_rank(r, (enum way)way);
     }
@@ -209,7 +199,6 @@ int main(int argc, char **argv)
     symwin_driver_info driver;
     struct sw_scope scope;
     void *word = NULL;
-    int i;
 
     bench_begin("order", argc, argv, 1);
     all.ranks = bench_number(argc, argv, 1, 2, MOST_RANKS, 2);
@@ -225,12 +214,12 @@ int main(int argc, char **argv)
     pthread_barrier_init(&all.barrier, NULL, (unsigned)all.ranks);
     printf("what,bytes,us\n");
     fflush(stdout);
-    for (i = 0; i < all.ranks; i++) {
+    for (int i = 0; i < all.ranks; i++) {
         ranks[i] = (struct rank){.rank = i, .device = i % all.devices};
         if (pthread_create(&threads[i], NULL, rank_main, &ranks[i]) != 0)
             return 1;
     }
-    for (i = 0; i < all.ranks; i++)
+    for (int i = 0; i < all.ranks; i++)
         pthread_join(threads[i], NULL);
     check_cuda(sw_drv.cuMemFreeHost(word), "cuMemFreeHost");
     sw_scope_leave(&scope);

@@ -43,15 +43,14 @@ static void *alloc(size_t bytes)
 static void *warm(void *arg)
 {
     struct job *job = arg;
-    int round, i;
 
     bench_check(symwin_mem_free(alloc(job->bytes)));
-    for (round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         double start;
 
         pthread_barrier_wait(job->barrier);
         start = bench_now_ns();
-        for (i = 0; i < job->turns; i++)
+        for (int i = 0; i < job->turns; i++)
             bench_check(symwin_mem_free(alloc(job->bytes)));
         job->ns[round] = (bench_now_ns() - start) / job->turns / 2;
     }
@@ -64,14 +63,13 @@ static void *handed(void *arg)
 {
     struct job *job = arg;
     _Atomic(void *) *to = hands[(job->number + 1) % job->threads], *own = hands[job->number];
-    int round, i;
 
-    for (round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         double start;
 
         pthread_barrier_wait(job->barrier);
         start = bench_now_ns();
-        for (i = 0; i < job->turns; i++) {
+        for (int i = 0; i < job->turns; i++) {
             void *none = NULL, *ptr = alloc(job->bytes);
 
             if (!atomic_compare_exchange_strong(&to[i % HANDS], &none, ptr))
@@ -81,7 +79,7 @@ static void *handed(void *arg)
         job->ns[round] = (bench_now_ns() - start) / job->turns / 2;
     }
     pthread_barrier_wait(job->barrier);
-    for (i = 0; i < HANDS; i++)
+    for (int i = 0; i < HANDS; i++)
         bench_check(symwin_mem_free(atomic_exchange(&own[i], NULL)));
     return NULL;
 }
@@ -92,15 +90,14 @@ static void run(const char *what, void *(*body)(void *), int threads, size_t byt
     pthread_t ids[MOST_THREADS];
     pthread_barrier_t barrier;
     double slowest = 0;
-    int i;
 
     pthread_barrier_init(&barrier, NULL, (unsigned)threads);
-    for (i = 0; i < threads; i++) {
+    for (int i = 0; i < threads; i++) {
         jobs[i] = (struct job){bytes, turns, i, threads, &barrier, {0}};
         if (pthread_create(&ids[i], NULL, body, &jobs[i]) != 0)
             exit(1);
     }
-    for (i = 0; i < threads; i++) {
+    for (int i = 0; i < threads; i++) {
         double ns;
 
         pthread_join(ids[i], NULL);
@@ -115,9 +112,8 @@ static void run(const char *what, void *(*body)(void *), int threads, size_t byt
 static void cold(size_t bytes)
 {
     double alloc_ns[ROUNDS], free_ns[ROUNDS];
-    int i;
 
-    for (i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         double start;
         void *ptr;
 
@@ -140,15 +136,14 @@ static void overhead(size_t bytes)
     enum { COUNT = 10000 };
     static void *ptrs[COUNT];
     symwin_mem_usage usage;
-    int i;
 
     bench_check(symwin_mem_trim(0, 0));
-    for (i = 0; i < COUNT; i++)
+    for (int i = 0; i < COUNT; i++)
         ptrs[i] = alloc(bytes);
     bench_check(symwin_mem_stats(0, &usage));
     printf("overhead of 10000,1,%zu,%.4f\n", bytes,
            (double)usage.reserved_bytes / ((double)COUNT * (double)bytes));
-    for (i = 0; i < COUNT; i++)
+    for (int i = 0; i < COUNT; i++)
         bench_check(symwin_mem_free(ptrs[i]));
 }
 
@@ -156,7 +151,6 @@ int main(int argc, char **argv)
 {
     static const size_t sizes[] = {64 << 10, 2 << 20, 64 << 20};
     CUcontext context;
-    size_t i;
     int many;
 
     bench_begin("pool", argc, argv, 1);
@@ -164,7 +158,7 @@ int main(int argc, char **argv)
     bench_check(sw_driver_load());
     bench_check(sw_check(sw_drv.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain"));
     printf("what,threads,bytes,ns\n");
-    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         run("warm", warm, 1, sizes[i], 100000);
         run("warm", warm, many, sizes[i], 20000);
     }

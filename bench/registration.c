@@ -11,7 +11,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common.h"
 #include "median.h"
@@ -37,16 +36,15 @@ static void known(symwin_comm *comm, const char *what, char *at, int ranges)
 {
     double take[ROUNDS], give[ROUNDS];
     symwin_registration *registration = NULL;
-    int round, i;
 
-    for (round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         double start = bench_now_ns();
 
-        for (i = 0; i < CALLS; i++)
+        for (int i = 0; i < CALLS; i++)
             bench_check(symwin_register(comm, range(at, i * 7919 % ranges), BYTES, &registration));
         take[round] = (bench_now_ns() - start) / CALLS;
         start = bench_now_ns();
-        for (i = 0; i < CALLS; i++) {
+        for (int i = 0; i < CALLS; i++) {
             bench_check(symwin_register(comm, range(at, i * 7919 % ranges), BYTES, &registration));
             bench_check(symwin_deregister(comm, registration));
         }
@@ -60,12 +58,11 @@ static void first(symwin_comm *comm, const char *what, char *at, int ranges)
 {
     double take[ROUNDS], give[ROUNDS];
     symwin_registration *registration = NULL;
-    int round, i;
 
-    for (round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         double taken = 0, given = 0;
 
-        for (i = 0; i < CALLS / 20; i++) {
+        for (int i = 0; i < CALLS / 20; i++) {
             double start = bench_now_ns();
 
             bench_check(symwin_register(comm, at, BYTES, &registration));
@@ -86,14 +83,14 @@ static void find(symwin_comm *comm, int ranges)
     static uintptr_t places[CALLS];
     struct sw_use *use = NULL;
     double ns[ROUNDS];
-    int round, i, found = 0;
+    int found = 0;
 
-    for (i = 0; i < CALLS; i++)
+    for (int i = 0; i < CALLS; i++)
         places[i] = (uintptr_t)range(memory, (int)((unsigned)rand() % (unsigned)ranges)) + 100;
-    for (round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         const double start = bench_now_ns();
 
-        for (i = 0; i < CALLS; i++)
+        for (int i = 0; i < CALLS; i++)
             found += sw_range_cache_find(&comm->registrations->cache, places[i], places[i] + 4096,
                                          &use) != NULL;
         ns[round] = (bench_now_ns() - start) / CALLS;

@@ -59,9 +59,8 @@ static void meet(void)
 static double slowest(const double *values)
 {
     double most = 0;
-    int r;
 
-    for (r = 0; r < job->count; r++)
+    for (int r = 0; r < job->count; r++)
         most = values[r] > most ? values[r] : most;
     return most;
 }
@@ -79,7 +78,6 @@ static void symwin_rank(int rank, int device)
     static double times[AGREEMENTS];
     symwin_comm *comm = NULL;
     double begin, last;
-    int i;
 
     meet();
     begin = bench_now_us();
@@ -93,7 +91,7 @@ static void symwin_rank(int rank, int device)
     job->create_us[rank] = bench_now_us() - begin;
     meet();
     last = bench_now_us();
-    for (i = 0; i < AGREEMENTS; i++) {
+    for (int i = 0; i < AGREEMENTS; i++) {
         const double before = last;
 
         bench_must(sw_comm_agree(comm, "startup", SYMWIN_OK, NULL, 0), "sw_comm_agree");
@@ -152,12 +150,10 @@ static void child(int rank, void (*body)(int rank, int device))
 
 static void round_of(int count, void (*body)(int rank, int device))
 {
-    int r;
-
     memset(job, 0, sizeof *job);
     job->count = count;
     job->start_us = bench_now_us();
-    for (r = 0; r < count; r++) {
+    for (int r = 0; r < count; r++) {
         const pid_t pid = fork();
 
         if (pid < 0)
@@ -165,7 +161,7 @@ static void round_of(int count, void (*body)(int rank, int device))
         if (pid == 0)
             child(r, body);
     }
-    for (r = 0; r < count; r++) {
+    for (int r = 0; r < count; r++) {
         int status = 0;
 
         if (wait(&status) < 0 || status != 0)
@@ -178,9 +174,8 @@ static void round_of(int count, void (*body)(int rank, int device))
 static void library(const char *name, int count, int rounds, void (*body)(int rank, int device))
 {
     double create[MOST_ROUNDS], agree[MOST_ROUNDS], ready[MOST_ROUNDS];
-    int i;
 
-    for (i = 0; i < rounds; i++) {
+    for (int i = 0; i < rounds; i++) {
         round_of(count, body);
         create[i] = slowest(job->create_us);
         agree[i] = slowest(job->agree_us);

@@ -4,7 +4,6 @@
  * exactly the requested size, so an access beyond the end is detected. A device block is accessible
  * to its device, a host block to every device and to the host, at the same address.
  */
-#include <string.h>
 #include <sys/mman.h>
 
 #include "exec.h"

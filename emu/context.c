@@ -19,10 +19,9 @@ CUresult sw_emu_cuDeviceGetCount(int *count)
 {
     CUresult result = emu_enter_unless(EMU_cuDeviceGetCount, count == NULL);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    *count = emu_machine.devices;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *count = emu_machine.devices;
+    return result;
 }
 
 /* First statement of every call on a device; `out` must not be NULL. */
@@ -250,10 +249,9 @@ CUresult sw_emu_cuCtxGetCurrent(CUcontext *ctx)
 {
     CUresult result = emu_enter_unless(EMU_cuCtxGetCurrent, ctx == NULL);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    *ctx = top();
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *ctx = top();
+    return result;
 }
 
 CUresult sw_emu_cuCtxSetCurrent(CUcontext ctx)
@@ -391,24 +389,23 @@ static const struct error *error_find(CUresult code)
     return NULL;
 }
 
-CUresult sw_emu_cuGetErrorName(CUresult error, const char **name)
+static CUresult error_text(enum emu_entry entry, CUresult error, const char **out, int is_name)
 {
-    CUresult result = emu_enter_unless(EMU_cuGetErrorName, name == NULL);
+    const CUresult result = emu_enter_unless(entry, out == NULL);
     const struct error *e = error_find(error);
 
     if (result != CUDA_SUCCESS)
         return result;
-    *name = e != NULL ? e->name : NULL;
+    *out = e == NULL ? NULL : is_name ? e->name : e->text;
     return e != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sw_emu_cuGetErrorName(CUresult error, const char **name)
+{
+    return error_text(EMU_cuGetErrorName, error, name, 1);
 }
 
 CUresult sw_emu_cuGetErrorString(CUresult error, const char **text)
 {
-    CUresult result = emu_enter_unless(EMU_cuGetErrorString, text == NULL);
-    const struct error *e = error_find(error);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    *text = e != NULL ? e->text : NULL;
-    return e != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return error_text(EMU_cuGetErrorString, error, text, 0);
 }

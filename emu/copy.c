@@ -202,20 +202,13 @@ static CUresult memory_op(enum emu_entry entry, CUstreamBatchMemOpType type, CUs
 
     memset(&p, 0, sizeof p);
     p.operation = type;
-    if (type == CU_STREAM_MEM_OP_WAIT_VALUE_32 || type == CU_STREAM_MEM_OP_WAIT_VALUE_64) {
-        p.waitValue.address = addr;
-        p.waitValue.value64 = value;
-        p.waitValue.flags = flags;
-    } else {
-        p.writeValue.address = addr;
-        p.writeValue.value64 = value;
-        p.writeValue.flags = flags;
-    }
+    /* writeValue has the same members in the same places. */
+    p.waitValue.address = addr;
+    p.waitValue.value64 = value;
+    p.waitValue.flags = flags;
     /* `value` overlays the low half of value64 on little-endian machines only. */
-    if (type == CU_STREAM_MEM_OP_WAIT_VALUE_32)
+    if (type == CU_STREAM_MEM_OP_WAIT_VALUE_32 || type == CU_STREAM_MEM_OP_WRITE_VALUE_32)
         p.waitValue.value = (cuuint32_t)value;
-    if (type == CU_STREAM_MEM_OP_WRITE_VALUE_32)
-        p.writeValue.value = (cuuint32_t)value;
     return memory_ops(entry, stream, 1, &p, 0);
 }
 

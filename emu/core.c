@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "exec.h"
 #include "memory.h"
@@ -93,10 +92,9 @@ CUresult sw_emu_cuDriverGetVersion(int *version)
 {
     CUresult result = emu_enter_unless(EMU_cuDriverGetVersion, version == NULL);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    *version = 13010;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *version = 13010;
+    return result;
 }
 
 CUresult sw_emu_configure(const struct sw_emu_machine *machine)
@@ -235,27 +233,8 @@ _Noreturn void emu_misuse(const char *format, ...)
 
 static _Atomic long live_counts[EMU_LIVE_KINDS];
 
-static const struct {
-    const char *text;
-    size_t member;
-} live_kinds[EMU_LIVE_KINDS] = {
-    [EMU_LIVE_HANDLE_REF] = {"handle reference", offsetof(struct sw_emu_live, handle_refs)},
-    [EMU_LIVE_ALLOCATION] = {"allocation", offsetof(struct sw_emu_live, allocations)},
-    [EMU_LIVE_RESERVATION] = {"reservation", offsetof(struct sw_emu_live, reservations)},
-    [EMU_LIVE_MAPPING] = {"mapping", offsetof(struct sw_emu_live, mappings)},
-    [EMU_LIVE_MULTICAST] = {"multicast object", offsetof(struct sw_emu_live, multicasts)},
-    [EMU_LIVE_BIND] = {"multicast binding", offsetof(struct sw_emu_live, binds)},
-    [EMU_LIVE_DEVICE_BLOCK] = {"device block", offsetof(struct sw_emu_live, device_blocks)},
-    [EMU_LIVE_HOST_BLOCK] = {"host block", offsetof(struct sw_emu_live, host_blocks)},
-    [EMU_LIVE_CONTEXT] = {"context reference", offsetof(struct sw_emu_live, contexts)},
-    [EMU_LIVE_STREAM] = {"stream", offsetof(struct sw_emu_live, streams)},
-    [EMU_LIVE_EVENT] = {"event", offsetof(struct sw_emu_live, events)},
-    [EMU_LIVE_LIBRARY] = {"library", offsetof(struct sw_emu_live, libraries)},
-    [EMU_LIVE_GRAPH] = {"graph", offsetof(struct sw_emu_live, graphs)},
-    [EMU_LIVE_GRAPH_EXEC] = {"executable graph", offsetof(struct sw_emu_live, graph_execs)},
-    [EMU_LIVE_USER_OBJECT] = {"user object", offsetof(struct sw_emu_live, user_objects)},
-    [EMU_LIVE_GREEN] = {"green context", offsetof(struct sw_emu_live, green_contexts)},
-};
+#define LIVE_NAME(kind, member, name) name,
+static const char *const live_names[] = {SW_EMU_LIVE_LIST(LIVE_NAME)};
 
 void emu_live_add(enum emu_kind kind, long delta)
 {
@@ -265,11 +244,9 @@ void emu_live_add(enum emu_kind kind, long delta)
 void sw_emu_live_count(struct sw_emu_live *live)
 {
     emu_physical_sweep(); /* ends memory whose last descriptor was closed */
-    for (int i = 0; i < EMU_LIVE_KINDS; i++) {
-        const size_t count = (size_t)atomic_load(&live_counts[i]);
-
-        memcpy((char *)live + live_kinds[i].member, &count, sizeof count);
-    }
+#define LIVE_COUNT(kind, member, name)                                                             \
+    live->member = (size_t)atomic_load(&live_counts[EMU_LIVE_##kind]);
+    SW_EMU_LIVE_LIST(LIVE_COUNT)
 }
 
 size_t sw_emu_live_objects(void)
@@ -292,6 +269,6 @@ void sw_emu_live_print(int fd)
         const long count = atomic_load(&live_counts[i]);
 
         if (count != 0)
-            dprintf(fd, "live: %ld of kind %s\n", count, live_kinds[i].text);
+            dprintf(fd, "live: %ld of kind %s\n", count, live_names[i]);
     }
 }

@@ -43,23 +43,28 @@ struct sw_emu_image {
 
 /* ---- live objects ---------------------------------------------------------------------------- */
 
+/* X(kind, member of the counts, name) */
+#define SW_EMU_LIVE_LIST(X)                                                                        \
+    X(HANDLE_REF, handle_refs, "handle reference") /* from Create, Import, Retain */               \
+    X(ALLOCATION, allocations, "allocation")       /* physical */                                  \
+    X(RESERVATION, reservations, "reservation")    /* of addresses */                              \
+    X(MAPPING, mappings, "mapping")                                                                \
+    X(MULTICAST, multicasts, "multicast object")                                                   \
+    X(BIND, binds, "multicast binding")                                                            \
+    X(DEVICE_BLOCK, device_blocks, "device block") /* cuMemAlloc */                                \
+    X(HOST_BLOCK, host_blocks, "host block")       /* cuMemHostAlloc */                            \
+    X(CONTEXT, contexts, "context reference")      /* to primary contexts */                       \
+    X(STREAM, streams, "stream")                                                                   \
+    X(EVENT, events, "event")                                                                      \
+    X(LIBRARY, libraries, "library")                                                               \
+    X(GRAPH, graphs, "graph")                                                                      \
+    X(GRAPH_EXEC, graph_execs, "executable graph")                                                 \
+    X(USER_OBJECT, user_objects, "user object")                                                    \
+    X(GREEN, green_contexts, "green context")
+
 struct sw_emu_live {
-    size_t handle_refs;  /* references from Create, Import, Retain, MulticastCreate */
-    size_t allocations;  /* physical allocations */
-    size_t reservations; /* address ranges */
-    size_t mappings;
-    size_t multicasts;
-    size_t binds;
-    size_t device_blocks; /* cuMemAlloc */
-    size_t host_blocks;   /* cuMemHostAlloc */
-    size_t contexts;      /* primary-context references */
-    size_t streams;
-    size_t events;
-    size_t libraries;
-    size_t graphs;
-    size_t graph_execs;
-    size_t user_objects;
-    size_t green_contexts;
+#define SW_EMU_LIVE_MEMBER(kind, member, name) size_t member;
+    SW_EMU_LIVE_LIST(SW_EMU_LIVE_MEMBER)
 };
 
 void sw_emu_live_count(struct sw_emu_live *live);

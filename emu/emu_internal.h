@@ -81,25 +81,8 @@ struct CUctx_st *emu_current(void);
 /* For tests: clears the kernel errors of all devices. On hardware the process would have to end. */
 void sw_emu_clear_sticky(void);
 
-enum emu_kind {
-    EMU_LIVE_HANDLE_REF,
-    EMU_LIVE_ALLOCATION,
-    EMU_LIVE_RESERVATION,
-    EMU_LIVE_MAPPING,
-    EMU_LIVE_MULTICAST,
-    EMU_LIVE_BIND,
-    EMU_LIVE_DEVICE_BLOCK,
-    EMU_LIVE_HOST_BLOCK,
-    EMU_LIVE_CONTEXT,
-    EMU_LIVE_STREAM,
-    EMU_LIVE_EVENT,
-    EMU_LIVE_LIBRARY,
-    EMU_LIVE_GRAPH,
-    EMU_LIVE_GRAPH_EXEC,
-    EMU_LIVE_USER_OBJECT,
-    EMU_LIVE_GREEN,
-    EMU_LIVE_KINDS
-};
+#define EMU_LIVE_KIND(kind, member, name) EMU_LIVE_##kind,
+enum emu_kind { SW_EMU_LIVE_LIST(EMU_LIVE_KIND) EMU_LIVE_KINDS };
 void emu_live_add(enum emu_kind kind, long delta);
 
 /* ---- pointer.c ------------------------------------------------------------------------------- */

@@ -1,5 +1,4 @@
 /* Libraries, kernels, occupancy, launches; and functions that a running kernel calls. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -325,14 +324,8 @@ CUresult sw_emu_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
                                unsigned int block_z, unsigned int shared, CUstream stream,
                                void **params, void **extra)
 {
-    const CUlaunchConfig config = {.gridDimX = grid_x,
-                                   .gridDimY = grid_y,
-                                   .gridDimZ = grid_z,
-                                   .blockDimX = block_x,
-                                   .blockDimY = block_y,
-                                   .blockDimZ = block_z,
-                                   .sharedMemBytes = shared,
-                                   .hStream = stream};
+    const CUlaunchConfig config = {grid_x,  grid_y, grid_z, block_x, block_y,
+                                   block_z, shared, stream, NULL,    0};
     const CUresult result = emu_enter(EMU_cuLaunchKernel);
 
     return result == CUDA_SUCCESS ? launch(&config, function, params, extra) : result;

@@ -4,7 +4,6 @@
  * dereference what some device can; a multicast mapping has no pages. All checks come before any
  * change, so a call that fails has changed nothing.
  */
-#include <string.h>
 #include <sys/mman.h>
 
 #include "memory.h"

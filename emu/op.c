@@ -1,5 +1,4 @@
 /* Executes one stream operation or graph node, and checks its addresses. */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 

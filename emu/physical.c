@@ -346,10 +346,9 @@ CUresult sw_emu_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAl
                                            (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
                                             option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    *granularity = EMU_GRANULE;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *granularity = EMU_GRANULE;
+    return result;
 }
 
 CUresult sw_emu_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,

@@ -9,7 +9,7 @@
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-/* A value and its size in the caller's memory. */
+/* A value and its size in the caller's memory; 0: the attribute has no value here. */
 struct answer {
     union {
         CUcontext context;
@@ -23,110 +23,91 @@ struct answer {
     size_t size;
 };
 
-#define ANSWER(member, value) ((struct answer){.member = (value), .size = sizeof(a->member)})
+#define ANSWER(of, value)                                                                          \
+    ((struct answer){.of = (value), .size = sizeof(((struct answer *)NULL)->of)})
+#define NO_ANSWER ((struct answer){.size = 0})
 
 /* Location and permitted uses of the memory. */
-static CUresult ask_memory(const struct emu_view *view, CUpointer_attribute attribute,
-                           CUdeviceptr ptr, struct answer *a)
+static struct answer ask_memory(const struct emu_view *view, CUpointer_attribute attribute,
+                                CUdeviceptr ptr)
 {
+    const int is_host = view->seen.multicast == NULL && view->device < 0;
+
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *a = ANSWER(context, view->ctx); /* NULL for mapped memory */
-        return CUDA_SUCCESS;
+        return ANSWER(context, view->ctx); /* NULL for mapped memory */
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *a = ANSWER(word, view->seen.multicast == NULL && view->device < 0 ? CU_MEMORYTYPE_HOST
-                                                                           : CU_MEMORYTYPE_DEVICE);
-        return CUDA_SUCCESS;
+        return ANSWER(word, is_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *a = ANSWER(address, ptr);
-        return CUDA_SUCCESS;
+        return ANSWER(address, ptr);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (view->kind != EMU_HOST_BLOCK)
-            return CUDA_ERROR_INVALID_VALUE;
-        *a = ANSWER(pointer, (void *)(uintptr_t)ptr);
-        return CUDA_SUCCESS;
+        return view->kind == EMU_HOST_BLOCK ? ANSWER(pointer, (void *)(uintptr_t)ptr) : NO_ANSWER;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *a = ANSWER(word, 0);
-        return CUDA_SUCCESS;
+        return ANSWER(word, 0);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *a = ANSWER(number,
-                    view->device < 0 && view->ctx != NULL ? view->ctx->device : view->device);
-        return CUDA_SUCCESS;
+        return ANSWER(number,
+                      view->device < 0 && view->ctx != NULL ? view->ctx->device : view->device);
     case CU_POINTER_ATTRIBUTE_MAPPED:
-        *a = ANSWER(word, 1);
-        return CUDA_SUCCESS;
+        return ANSWER(word, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *a = ANSWER(wide, view->object != NULL ? view->object->handle_types : 0);
-        return CUDA_SUCCESS;
+        return ANSWER(wide, view->object != NULL ? view->object->handle_types : 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        if (emu_current() == NULL)
-            return CUDA_ERROR_INVALID_CONTEXT;
-        *a = ANSWER(word, atomic_load_explicit(&view->seen.access[emu_current()->device],
-                                               memory_order_relaxed));
-        return CUDA_SUCCESS;
+        return ANSWER(word, atomic_load_explicit(&view->seen.access[emu_current()->device],
+                                                 memory_order_relaxed));
     default:
-        return CUDA_ERROR_INVALID_VALUE;
+        return NO_ANSWER;
     }
 }
 
-/* The range is the reservation, which may have several mappings. An H200's driver answers this for
- * an expandable segment of PyTorch. */
-static CUresult ask_range(const struct emu_view *view, CUpointer_attribute attribute,
-                          struct answer *a)
+static struct answer ask(const struct emu_view *view, CUpointer_attribute attribute,
+                         CUdeviceptr ptr)
 {
     CUdeviceptr va;
     size_t bytes;
 
+    /* The range is the reservation, which may have several mappings. An H200's driver answers this
+     * for an expandable segment of PyTorch. */
     emu_range_find(view->seen.va, &va, &bytes);
-    *a = attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? ANSWER(bytes, bytes) : ANSWER(address, va);
-    return CUDA_SUCCESS;
-}
-
-static CUresult ask(const struct emu_view *view, CUpointer_attribute attribute, CUdeviceptr ptr,
-                    struct answer *a)
-{
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        if (view->seen.multicast != NULL)
-            return CUDA_ERROR_INVALID_VALUE;
-        *a = ANSWER(wide, view->buffer_id);
-        return CUDA_SUCCESS;
+        return view->seen.multicast == NULL ? ANSWER(wide, view->buffer_id) : NO_ANSWER;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        return ANSWER(address, va);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        return ask_range(view, attribute, a);
+        return ANSWER(bytes, bytes);
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        return view->object != NULL ? ANSWER(address, view->seen.va) : NO_ANSWER;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        if (view->object == NULL)
-            return CUDA_ERROR_INVALID_VALUE;
-        *a = attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE ? ANSWER(bytes, view->seen.bytes)
-                                                            : ANSWER(address, view->seen.va);
-        return CUDA_SUCCESS;
+        return view->object != NULL ? ANSWER(bytes, view->seen.bytes) : NO_ANSWER;
     default:
-        return ask_memory(view, attribute, ptr, a);
+        return ask_memory(view, attribute, ptr);
     }
 }
 
 CUresult sw_emu_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     CUresult result = emu_enter_unless(EMU_cuPointerGetAttribute, data == NULL);
+    struct answer answer = NO_ANSWER;
     const struct emu_view *view;
-    struct answer answer, *a = &answer;
 
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&emu_memory_mutex);
     view = emu_view_at(ptr);
-    if (view != NULL) {
-        result = ask(view, attribute, ptr, a);
-    } else if (attribute == CU_POINTER_ATTRIBUTE_MAPPED && emu_is_reserved(ptr)) {
-        *a = ANSWER(word, 0);
-    } else {
+    if (view == NULL && attribute == CU_POINTER_ATTRIBUTE_MAPPED && emu_is_reserved(ptr))
+        answer = ANSWER(word, 0);
+    else if (view == NULL)
         result = CUDA_ERROR_INVALID_VALUE;
-    }
+    else if (attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS && emu_current() == NULL)
+        result = CUDA_ERROR_INVALID_CONTEXT;
+    else
+        answer = ask(view, attribute, ptr);
     pthread_mutex_unlock(&emu_memory_mutex);
+    if (result == CUDA_SUCCESS && answer.size == 0)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        memcpy(data, a, a->size);
+        memcpy(data, &answer, answer.size);
     return result;
 }
 

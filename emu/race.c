@@ -38,7 +38,7 @@ UNSEEN static int is_meant(const struct emu_dev_thread *me)
 UNSEEN void emu_dev_race(const void *p)
 {
     struct emu_dev_thread *me = emu_dev_me();
-    uint64_t hash, begun, ns;
+    uint64_t hash, ns;
 
     if (!is_meant(me))
         return;
@@ -54,6 +54,6 @@ UNSEEN void emu_dev_race(const void *p)
         nanosleep(&nap, NULL);
         return;
     }
-    for (begun = emu_dev_globaltimer(); emu_dev_globaltimer() - begun < ns;)
+    for (uint64_t begun = emu_dev_globaltimer(); emu_dev_globaltimer() - begun < ns;)
         emu_dev_pause();
 }

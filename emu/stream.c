@@ -562,8 +562,7 @@ CUresult sw_emu_cuStreamGetId(CUstream stream, unsigned long long *id)
     if (id == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     result = emu_capture_forbids_stream(s); /* as an H200's driver does, in each mode */
-    if (result != CUDA_SUCCESS)
-        return result;
-    *id = s->id;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *id = s->id;
+    return result;
 }

@@ -1,5 +1,4 @@
 /* The state of a multicast object that all its processes share. See team.h. */
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -20,9 +20,7 @@
  * the number. */
 static inline void common_begin(void)
 {
-    int fd;
-
-    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 &&
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
             exit(EXIT_FAILURE);
@@ -102,14 +100,13 @@ static inline int common_fork(const char *name, int nproc)
 {
     const pid_t parent = getpid();
     char job[64];
-    int p;
 
     snprintf(job, sizeof job, "%s-%ld", name, (long)parent);
     setenv("SYMWIN_JOB", job, 1);
     common_set_number("SYMWIN_NRANKS", nproc);
     common_set_number("SYMWIN_LOCAL_NRANKS", nproc);
     fflush(stdout); /* else each child would print it again */
-    for (p = 0; p < nproc; p++) {
+    for (int p = 0; p < nproc; p++) {
         const pid_t pid = fork();
 
         if (pid == 0) {

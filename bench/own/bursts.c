@@ -8,8 +8,6 @@
  * copies are compared.
  */
 #include <stdio.h>
-#include <string.h>
-#include <time.h>
 
 #include "bursts.h"
 

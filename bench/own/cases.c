@@ -1,6 +1,5 @@
 /* One call, and its outcome. */
 #include <stdio.h>
-#include <string.h>
 
 #include "cases.h"
 
@@ -236,43 +235,36 @@ void case_print(const struct own_case *c, char text[CASE_TEXT])
              grid);
 }
 
-static void value_print(symwin_type type, uint64_t bits, char text[64])
+static double value_of(symwin_type type, uint64_t bits)
 {
-    const int digits = 2 * (int)symwin_type_bytes(type);
-    double value = 0;
-
     switch (type) {
     case SYMWIN_F64:
-        value = sw_f64_of_bits(bits);
-        break;
+        return sw_f64_of_bits(bits);
     case SYMWIN_F32:
-        value = (double)sw_f32_of_bits((uint32_t)bits);
-        break;
+        return (double)sw_f32_of_bits((uint32_t)bits);
     case SYMWIN_F16:
-        value = (double)sw_f32_from_f16((uint16_t)bits);
-        break;
+        return (double)sw_f32_from_f16((uint16_t)bits);
     case SYMWIN_BF16:
-        value = (double)sw_f32_from_bf16((uint16_t)bits);
-        break;
+        return (double)sw_f32_from_bf16((uint16_t)bits);
     case SYMWIN_F8E4M3:
-        value = (double)sw_f32_from_e4m3((uint8_t)bits);
-        break;
+        return (double)sw_f32_from_e4m3((uint8_t)bits);
     case SYMWIN_F8E5M2:
-        value = (double)sw_f32_from_e5m2((uint8_t)bits);
-        break;
+        return (double)sw_f32_from_e5m2((uint8_t)bits);
     case SYMWIN_I8:
-        value = (int8_t)bits;
-        break;
+        return (int8_t)bits;
     case SYMWIN_I32:
-        value = (int32_t)bits;
-        break;
+        return (int32_t)bits;
     case SYMWIN_I64:
-        value = (double)(int64_t)bits;
-        break;
+        return (double)(int64_t)bits;
     default:
-        value = (double)bits;
+        return (double)bits;
     }
-    snprintf(text, 64, "%.9g (0x%0*llx)", value, digits, (unsigned long long)bits);
+}
+
+static void value_print(symwin_type type, uint64_t bits, char text[64])
+{
+    snprintf(text, 64, "%.9g (0x%0*llx)", value_of(type, bits), 2 * (int)symwin_type_bytes(type),
+             (unsigned long long)bits);
 }
 
 void outcome_print(const struct outcome *outcome, symwin_type type, char text[CASE_TEXT])

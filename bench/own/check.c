@@ -4,9 +4,7 @@
  * Each line is independent: what a failure leaves behind is cleared. If a kernel crashes or does
  * not end, the parent of this process runs the next line in a new one.
  */
-#include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "bursts.h"
 

@@ -116,7 +116,7 @@ struct job_of {
     enum own_module which;
     const struct own_source *source;
     char include[300], wrapper[300], output[300], said[300];
-    char gencode[64], sanitize[64], compiler[4096], more[1024];
+    char fixed[256], sanitize[64], compiler[4096], more[1024];
     const char *words[MOST_WORDS];
     int count;
     pid_t pid;
@@ -128,14 +128,6 @@ static void word(struct job_of *job, const char *text)
 {
     if (job->count < MOST_WORDS - 1)
         job->words[job->count++] = text;
-}
-
-/* Those that are not NULL. */
-static void add_words(struct job_of *job, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (words[i] != NULL)
-            word(job, words[i]);
 }
 
 /* Splits at spaces; `room` keeps the words. */
@@ -168,58 +160,35 @@ static symwin_status write_wrapper(struct job_of *job)
  * headers. */
 static void host_words(struct job_of *job, const char *cxx, const char *sanitizer, int race)
 {
-    const char *const words[] = {
-        "-std=c++17",
-        "-g",
-        "-fPIC",
-        "-shared",
-        "-pthread",
-        "-fno-exceptions",
-        "-fno-rtti",
-        "-fno-threadsafe-statics",
-        "-Wall",
-        "-Wno-unknown-pragmas",
-        "-Wno-unused-function",
-        race ? "-O0" : "-O1",
-        race ? "-DSYMWIN_RACE" : NULL,
-        sanitizer[0] != '\0' ? job->sanitize : NULL,
-        "-I",
-        job->include,
-        "-o",
-        job->output,
-        job->wrapper,
-    };
-
-    snprintf(job->sanitize, sizeof job->sanitize, "-fsanitize=%s", sanitizer);
     split_words(job, cxx, job->compiler, sizeof job->compiler);
-    add_words(job, words, sizeof words / sizeof words[0]);
+    split_words(job,
+                "-std=c++17 -g -fPIC -shared -pthread -fno-exceptions -fno-rtti "
+                "-fno-threadsafe-statics -Wall -Wno-unknown-pragmas -Wno-unused-function",
+                job->fixed, sizeof job->fixed);
+    word(job, race ? "-O0" : "-O1");
+    snprintf(job->sanitize, sizeof job->sanitize, "-fsanitize=%s", sanitizer);
+    if (sanitizer[0] != '\0')
+        word(job, job->sanitize);
+    word(job, job->wrapper);
 }
 
-static void gpu_words(struct job_of *job, int race)
+static void gpu_words(struct job_of *job, int capability)
 {
-    const char *const words[] = {
-        job->compiler,
-        "-std=c++17",
-        "-O3",
-        "-lineinfo",
-        "-gencode",
-        job->gencode,
-        "-I",
-        job->include,
-        "--cubin",
-        "-o",
-        job->output,
-        job->source->path,
-        race ? "-DSYMWIN_RACE" : NULL,
-    };
+    char words[128];
 
-    add_words(job, words, sizeof words / sizeof words[0]);
+    snprintf(words, sizeof words,
+             "-std=c++17 -O3 -lineinfo -gencode arch=compute_%d,code=sm_%d --cubin", capability,
+             capability);
+    word(job, job->compiler);
+    split_words(job, words, job->fixed, sizeof job->fixed);
+    word(job, job->source->path);
 }
 
 static symwin_status prepare(struct job_of *job, const char *folder, int k, int capability,
                              const char *sanitizer, const char *more)
 {
     const int race = job->which == OWN_FOR_EMU_RACE || job->which == OWN_FOR_GPU_RACE;
+    const int is_gpu = job->which == OWN_FOR_GPU || job->which == OWN_FOR_GPU_RACE;
     symwin_status status;
     const char *cxx;
 
@@ -227,20 +196,23 @@ static symwin_status prepare(struct job_of *job, const char *folder, int k, int 
     snprintf(job->wrapper, sizeof job->wrapper, "%s/%d.cc", folder, k);
     own_module_path(folder, k, job->which, job->output, sizeof job->output);
     snprintf(job->said, sizeof job->said, "%s/%d.%d.said", folder, k, (int)job->which);
-    if (job->which == OWN_FOR_GPU || job->which == OWN_FOR_GPU_RACE) {
+    if (is_gpu) {
         status = find_nvcc(job->compiler, sizeof job->compiler);
-        snprintf(job->gencode, sizeof job->gencode, "arch=compute_%d,code=sm_%d", capability,
-                 capability);
-        gpu_words(job, race);
-        split_words(job, more, job->more, sizeof job->more);
-        return status;
+        gpu_words(job, capability);
+    } else {
+        status = find_cxx(&cxx);
+        if (status == SYMWIN_OK)
+            status = write_wrapper(job);
+        host_words(job, cxx, race ? sanitizer : own_sanitizer, race);
     }
-    status = find_cxx(&cxx);
-    if (status != SYMWIN_OK)
-        return status;
-    host_words(job, cxx, race ? sanitizer : own_sanitizer, race);
+    if (race)
+        word(job, "-DSYMWIN_RACE");
+    word(job, "-I");
+    word(job, job->include);
+    word(job, "-o");
+    word(job, job->output);
     split_words(job, more, job->more, sizeof job->more);
-    return write_wrapper(job);
+    return status;
 }
 
 static symwin_status start(struct job_of *job)

@@ -1,8 +1,6 @@
 /* Draws the table with the embedded bench/plot.py, which draws bench/results too. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
  * unordered. One number determines a burst, so a burst can be repeated.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bursts.h"

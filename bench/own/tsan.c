@@ -6,7 +6,6 @@
  * file that TSAN_OPTIONS names. In a program without ThreadSanitizer nothing is reported.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../perf/perf.h"

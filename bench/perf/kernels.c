@@ -292,15 +292,7 @@ symwin_status launch_nothing(struct rank *r, int early)
     void *params[] = {&args};
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value = {.programmaticStreamSerializationAllowed = 1}};
-    const CUlaunchConfig config = {.gridDimX = 1,
-                                   .gridDimY = 1,
-                                   .gridDimZ = 1,
-                                   .blockDimX = 32,
-                                   .blockDimY = 1,
-                                   .blockDimZ = 1,
-                                   .hStream = r->stream,
-                                   .attrs = &attribute,
-                                   .numAttrs = early};
+    const CUlaunchConfig config = {1, 1, 1, 32, 1, 1, 0, r->stream, &attribute, early};
 
     if (r->nothing == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,

@@ -386,7 +386,6 @@ static void remember(struct perf_options *options, int argc, char **argv)
 int options_parse(int argc, char **argv, struct perf_options *options)
 {
     *options = (struct perf_options){
-        .calls = 0,
         .warmup = -1,
         .replays = -1,
         .check = 1,

@@ -1,7 +1,6 @@
 /* A rank's state, and the agreements of the ranks. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "perf.h"
 

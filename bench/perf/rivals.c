@@ -90,17 +90,16 @@ static symwin_status share_id(struct rank *r, nccl_unique_id *id)
     enum { WORDS = sizeof id->internal / 8, HALF = WORDS / 2 };
     uint64_t words[WORDS] = {0};
     symwin_status status = SYMWIN_OK;
-    int half, i;
 
     if (r->rank == 0)
         status = check(r, nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
     if (r->rank == 0 && status == SYMWIN_OK)
         memcpy(words, id->internal, sizeof words);
-    for (half = 0; half < 2; half++) {
+    for (int half = 0; half < 2; half++) {
         status = meet(r, status, words + half * HALF, HALF);
         if (status != SYMWIN_OK)
             return status;
-        for (i = 0; i < HALF; i++)
+        for (int i = 0; i < HALF; i++)
             words[half * HALF + i] = met(r, 0, i);
     }
     memcpy(id->internal, words, sizeof words);

@@ -2,7 +2,6 @@
  * rank 0 also prints and writes.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "perf.h"
 

@@ -1,6 +1,5 @@
 /* Prints the table: the columns of nccl-tests, and more. */
 #include <stdio.h>
-#include <string.h>
 
 #include "perf.h"
 

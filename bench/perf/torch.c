@@ -121,34 +121,18 @@ static symwin_status start(const struct job *job, symwin_type type, const char *
                            struct child *child)
 {
     const struct perf_options *o = &job->options;
-    char ranks[32], calls[16], warmup[16], replays[16], rounds[16];
-    char *const words[] = {(char *)program(),
-                           "--standalone",
-                           ranks,
-                           SCRIPT,
-                           "--sizes",
-                           (char *)sizes,
-                           "-d",
-                           (char *)symwin_type_name(type),
-                           "-n",
-                           calls,
-                           "-w",
-                           warmup,
-                           "-G",
-                           replays,
-                           "--rounds",
-                           rounds,
-                           "--placement",
-                           (char *)place_word(o->placements),
-                           NULL};
+    static char line[SIZES_BYTES + 512];
+    char *words[32] = {(char *)program()}, *rest = line;
     const pid_t parent = getpid();
-    int ends[2];
+    int ends[2], count = 1;
 
-    snprintf(ranks, sizeof ranks, "--nproc-per-node=%d", job->nranks);
-    snprintf(calls, sizeof calls, "%d", o->calls);
-    snprintf(warmup, sizeof warmup, "%d", o->warmup);
-    snprintf(replays, sizeof replays, "%d", o->replays);
-    snprintf(rounds, sizeof rounds, "%d", o->rounds);
+    snprintf(line, sizeof line,
+             "--standalone --nproc-per-node=%d " SCRIPT " --sizes %s -d %s -n %d -w %d -G %d "
+             "--rounds %d --placement %s",
+             job->nranks, sizes, symwin_type_name(type), o->calls, o->warmup, o->replays, o->rounds,
+             place_word(o->placements));
+    while ((words[count] = strtok_r(rest, " ", &rest)) != NULL)
+        count++;
     if (pipe(ends) != 0)
         return sw_fail(SYMWIN_DENIED, "--against torch: no pipe: %s", strerror(errno));
     fflush(NULL);

@@ -36,23 +36,23 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
     /* After the library's algorithms and your own kernels. */
     const struct {
         unsigned wanted;
-        const char *library, *name;
-        enum way_kind kind;
-        enum memory_kind memory;
-        int optional;
+        struct way way;
     } others[] = {
-        {rivals & PERF_NCCL, "nccl", "nccl", WAY_NCCL, MEMORY_NCCL, 0},
-        {rivals & PERF_NCCL_WINDOW, "nccl", "nccl-window", WAY_NCCL, MEMORY_NCCL_WINDOW, 0},
-        {rivals & PERF_NCCL_PLAIN, "nccl", "nccl-plain", WAY_NCCL, MEMORY_PLAIN, 0},
-        {rivals & PERF_NCCL_REG, "nccl", "nccl-reg", WAY_NCCL, MEMORY_NCCL_REG, 0},
-        {rivals & PERF_NCCL_REG_OURS, "nccl", "nccl-reg-symwin", WAY_NCCL, MEMORY_POOL_REG, 0},
-        {rivals & PERF_NCCL_WINDOW_OURS, "nccl", "nccl-window-symwin", WAY_NCCL, MEMORY_POOL_WINDOW,
-         0},
-        {link, "link", "link-engine", WAY_LINK_ENGINE, MEMORY_WINDOW, 0},
-        {link, "link", "link-stores", WAY_LINK_STORES, MEMORY_WINDOW, 1},
-        {link, "link", "link-spread", WAY_LINK_SPREAD, MEMORY_WINDOW, 1},
-        {launch, "launch", "launch", WAY_LAUNCH, MEMORY_WINDOW, 1},
-        {launch, "launch", "launch-early", WAY_LAUNCH_EARLY, MEMORY_WINDOW, 1},
+        {rivals & PERF_NCCL, {"nccl", "nccl", WAY_NCCL, .memory = MEMORY_NCCL}},
+        {rivals & PERF_NCCL_WINDOW,
+         {"nccl", "nccl-window", WAY_NCCL, .memory = MEMORY_NCCL_WINDOW}},
+        {rivals & PERF_NCCL_PLAIN, {"nccl", "nccl-plain", WAY_NCCL, .memory = MEMORY_PLAIN}},
+        {rivals & PERF_NCCL_REG, {"nccl", "nccl-reg", WAY_NCCL, .memory = MEMORY_NCCL_REG}},
+        {rivals & PERF_NCCL_REG_OURS,
+         {"nccl", "nccl-reg-symwin", WAY_NCCL, .memory = MEMORY_POOL_REG}},
+        {rivals & PERF_NCCL_WINDOW_OURS,
+         {"nccl", "nccl-window-symwin", WAY_NCCL, .memory = MEMORY_POOL_WINDOW}},
+        {link, {"link", "link-engine", WAY_LINK_ENGINE, .memory = MEMORY_WINDOW}},
+        {link, {"link", "link-stores", WAY_LINK_STORES, .memory = MEMORY_WINDOW, .optional = 1}},
+        {link, {"link", "link-spread", WAY_LINK_SPREAD, .memory = MEMORY_WINDOW, .optional = 1}},
+        {launch, {"launch", "launch", WAY_LAUNCH, .memory = MEMORY_WINDOW, .optional = 1}},
+        {launch,
+         {"launch", "launch-early", WAY_LAUNCH_EARLY, .memory = MEMORY_WINDOW, .optional = 1}},
     };
     struct way ours = {.library = "symwin",
                        .kind = WAY_SYMWIN,
@@ -79,16 +79,9 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
         add(ways, &ours);
     }
     add_own(page, ways);
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        const struct way way = {.library = others[i].library,
-                                .name = others[i].name,
-                                .kind = others[i].kind,
-                                .memory = others[i].memory,
-                                .optional = others[i].optional};
-
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (others[i].wanted != 0)
-            add(ways, &way);
-    }
+            add(ways, &others[i].way);
 }
 
 /* ---- buffers ---- */

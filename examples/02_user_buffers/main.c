@@ -11,7 +11,6 @@
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
 #endif
 #include <stdio.h>
-#include <string.h>
 
 #include "ranks.h"
 #include "symwin.h"

@@ -176,7 +176,7 @@ static void gather_device(const struct info_machine *m, int device, struct info_
 {
     symwin_device_info info = {0};
     CUuuid uuid;
-    size_t i, at = 0;
+    size_t at = 0;
 
     if (symwin_device_query(device, &info) != SYMWIN_OK) {
         snprintf(d->problem, sizeof d->problem, "%s", symwin_last_error());
@@ -189,7 +189,7 @@ static void gather_device(const struct info_machine *m, int device, struct info_
     d->multicast = info.multicast;
     if (sw_drv.cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS) {
         at = (size_t)snprintf(d->uuid, sizeof d->uuid, "GPU-");
-        for (i = 0; i < sizeof uuid.bytes; i++)
+        for (size_t i = 0; i < sizeof uuid.bytes; i++)
             at += (size_t)snprintf(d->uuid + at, sizeof d->uuid - at, "%s%02x",
                                    i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
                                    (unsigned)(unsigned char)uuid.bytes[i]);
@@ -246,7 +246,6 @@ static void explain_multicast(struct info_machine *m)
                {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"},
                {"NVSHMEM_DISABLE_NVLS", "1"}};
     char *const why = m->multicast_why;
-    size_t i;
 
     m->multicast_allowed = sw_multicast_allowed(0);
     if (m->multicast_allowed) {
@@ -255,7 +254,7 @@ static void explain_multicast(struct info_machine *m)
                                          : "SYMWIN_NVLS is 1, and no variable switches it off");
         return;
     }
-    for (i = 0; i < sizeof off / sizeof off[0]; i++)
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
         if (!sw_driver_is_emulated() && switched(off[i].variable, off[i].value)) {
             snprintf(why, INFO_TEXT, "%s is %s", off[i].variable, off[i].value);
             return;
@@ -270,7 +269,6 @@ static void explain_multicast(struct info_machine *m)
 int info_gather(struct info_machine *m)
 {
     size_t count;
-    int i, j;
 
     memset(m, 0, sizeof *m);
     if (symwin_driver_query(&m->driver) != SYMWIN_OK) {
@@ -282,9 +280,9 @@ int info_gather(struct info_machine *m)
     m->links = calloc(count * count + 1, sizeof *m->links);
     if (m->devices == NULL || m->links == NULL)
         return 0;
-    for (i = 0; i < m->driver.device_count; i++) {
+    for (int i = 0; i < m->driver.device_count; i++) {
         gather_device(m, i, &m->devices[i]);
-        for (j = 0; j < m->driver.device_count; j++)
+        for (int j = 0; j < m->driver.device_count; j++)
             if (i != j)
                 gather_link(i, j, &m->links[(size_t)i * count + (size_t)j]);
     }
@@ -300,11 +298,9 @@ void info_release(struct info_machine *m)
 
 int info_all_usable(const struct info_machine *m)
 {
-    int i;
-
     if (m->problem[0] != '\0' || m->driver.device_count == 0)
         return 0;
-    for (i = 0; i < m->driver.device_count; i++)
+    for (int i = 0; i < m->driver.device_count; i++)
         if (m->devices[i].problem[0] != '\0')
             return 0;
     return 1;

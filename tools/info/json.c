@@ -139,11 +139,10 @@ static void write_device(struct info_writer *w, int device, const struct info_de
 static void write_links(struct info_writer *w, const struct info_machine *m)
 {
     const int count = m->driver.device_count;
-    int i, j;
 
     info_open(w, "links", '[');
-    for (i = 0; i < count; i++)
-        for (j = 0; j < count; j++) {
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++) {
             const struct info_link *l = &m->links[(size_t)i * (size_t)count + (size_t)j];
 
             if (i == j)
@@ -163,11 +162,9 @@ static void write_links(struct info_writer *w, const struct info_machine *m)
 
 static void write_machine(struct info_writer *w, const struct info_machine *m)
 {
-    int i;
-
     write_driver(w, m);
     info_open(w, "devices", '[');
-    for (i = 0; m->problem[0] == '\0' && i < m->driver.device_count; i++)
+    for (int i = 0; m->problem[0] == '\0' && i < m->driver.device_count; i++)
         write_device(w, i, &m->devices[i]);
     info_close(w, ']');
     if (m->problem[0] != '\0')
@@ -184,12 +181,11 @@ static void write_machine(struct info_writer *w, const struct info_machine *m)
 static void write_system(struct info_writer *w, const struct info_system *s)
 {
     const struct info_imex *imex = &s->imex;
-    int i;
 
     info_open(w, "imex", '{');
     info_bool(w, "channels_folder", imex->folder);
     info_open(w, "channels", '[');
-    for (i = 0; i < imex->channel_count && i < INFO_MOST_CHANNELS; i++) {
+    for (int i = 0; i < imex->channel_count && i < INFO_MOST_CHANNELS; i++) {
         info_open(w, NULL, '{');
         info_string(w, "name", imex->channels[i].name);
         info_bool(w, "usable", imex->channels[i].usable);
@@ -201,7 +197,7 @@ static void write_system(struct info_writer *w, const struct info_system *s)
     number_or_null(w, "nodes", (unsigned long long)imex->nodes, (unsigned long long)INFO_UNKNOWN);
     info_close(w, '}');
     info_open(w, "folders", '[');
-    for (i = 0; i < SW_TEMP_FOLDERS; i++) {
+    for (int i = 0; i < SW_TEMP_FOLDERS; i++) {
         const struct info_folder *f = &s->folders[i];
 
         info_open(w, NULL, '{');
@@ -214,7 +210,7 @@ static void write_system(struct info_writer *w, const struct info_system *s)
     }
     info_close(w, ']');
     info_open(w, "limits", '[');
-    for (i = 0; i < INFO_LIMITS; i++) {
+    for (int i = 0; i < INFO_LIMITS; i++) {
         const struct info_limit *l = &s->limits[i];
 
         info_open(w, NULL, '{');

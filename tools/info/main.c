@@ -72,10 +72,8 @@ static int check_options(const struct options *o)
 /* -1: continue; else the exit status. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    int i;
-
     *o = (struct options){.root = ""};
-    for (i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i++) {
         const int value = strcmp(argv[i], "--root") == 0 || strcmp(argv[i], "--show") == 0 ||
                           strcmp(argv[i], "--pid") == 0;
 

@@ -123,9 +123,8 @@ static int find(pid_t pid)
 {
     struct sockaddr_un address;
     int error = ENOENT, fd = -1;
-    int which;
 
-    for (which = 0; which < SW_TEMP_FOLDERS && fd < 0; which++) {
+    for (int which = 0; which < SW_TEMP_FOLDERS && fd < 0; which++) {
         if (!sw_info_socket_address(which, 0, pid, &address))
             continue;
         fd = connect_to(pid, &address);

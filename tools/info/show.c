@@ -34,9 +34,7 @@ static int cut(struct info_line *l)
 
 const char *info_value(const struct info_line *l, const char *key)
 {
-    int i;
-
-    for (i = 0; i < l->count; i++)
+    for (int i = 0; i < l->count; i++)
         if (strcmp(l->pairs[i].key, key) == 0)
             return l->pairs[i].value;
     return "?";
@@ -133,13 +131,11 @@ static void write_value(struct info_writer *w, const char *name, const char *val
 
 static void write_line(struct info_writer *w, const struct info_line *l)
 {
-    int i;
-
     info_open(w, NULL, '{');
     info_string(w, "what", l->what);
     if (l->name[0] != '\0')
         write_value(w, "name", l->name);
-    for (i = 0; i < l->count; i++)
+    for (int i = 0; i < l->count; i++)
         write_value(w, l->pairs[i].key, l->pairs[i].value);
     info_close(w, '}');
 }
@@ -220,9 +216,9 @@ int info_sample(FILE *out, enum info_form form)
     symwin_registration *registration;
     symwin_window *window;
     symwin_unique_id id;
-    int i, right = 0;
+    int right = 0;
 
-    for (i = 0; i < COUNT && status == SYMWIN_OK; i++)
+    for (int i = 0; i < COUNT && status == SYMWIN_OK; i++)
         status = symwin_mem_alloc(0, sizes[i], 0, &ptrs[i]);
     if (status == SYMWIN_OK)
         status = symwin_unique_id_create(&id);
@@ -243,7 +239,7 @@ int info_sample(FILE *out, enum info_form form)
     else
         fprintf(stderr, "symwin-info: %s\n", symwin_last_error());
     symwin_comm_destroy(comm);
-    for (i = 0; i < COUNT; i++)
+    for (int i = 0; i < COUNT; i++)
         symwin_mem_free(ptrs[i]);
     symwin_mem_trim(SYMWIN_DEVICE_ALL, 0);
     return right;

@@ -174,9 +174,8 @@ static unsigned long long flat_range(const struct info_machine *m)
 {
     unsigned long long stride = 1ull << 30;
     size_t largest = 0;
-    int i;
 
-    for (i = 0; i < m->driver.device_count; i++)
+    for (int i = 0; i < m->driver.device_count; i++)
         if (m->devices[i].total_bytes > largest)
             largest = m->devices[i].total_bytes;
     while (stride < largest)
@@ -241,13 +240,12 @@ static void look_at_limits(struct info_limit *limits, const struct info_machine 
 void info_look(struct info_system *s, const char *root, const struct info_machine *m)
 {
     static const char *const variables[SW_TEMP_FOLDERS] = {"TMPDIR", "XDG_RUNTIME_DIR", NULL};
-    int i;
 
     memset(s, 0, sizeof *s);
     look_for_channels(&s->imex, root);
     look_for_nodes(&s->imex, root);
     s->folder = INFO_UNKNOWN;
-    for (i = 0; i < SW_TEMP_FOLDERS; i++) {
+    for (int i = 0; i < SW_TEMP_FOLDERS; i++) {
         s->folders[i].variable = variables[i];
         try_folder(&s->folders[i], i);
         if (s->folder == INFO_UNKNOWN && s->folders[i].usable)

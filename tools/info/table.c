@@ -14,7 +14,6 @@ struct info_row {
 int info_table_add(struct info_table *table, const struct info_line *line)
 {
     struct info_row *row = malloc(sizeof *row);
-    int i;
 
     if (row == NULL)
         return 0;
@@ -23,7 +22,7 @@ int info_table_add(struct info_table *table, const struct info_line *line)
     row->line.what = row->line.text + (line->what - line->text);
     if (line->name[0] != '\0')
         row->line.name = row->line.text + (line->name - line->text);
-    for (i = 0; i < line->count; i++) {
+    for (int i = 0; i < line->count; i++) {
         row->line.pairs[i].key = row->line.text + (line->pairs[i].key - line->text);
         row->line.pairs[i].value = row->line.text + (line->pairs[i].value - line->text);
     }
@@ -62,22 +61,21 @@ static void print_one(FILE *out, const struct info_row *head)
 {
     int widths[1 + INFO_MOST_PAIRS];
     const struct info_row *row;
-    int c;
 
-    for (c = 0; c <= head->line.count; c++) {
+    for (int c = 0; c <= head->line.count; c++) {
         widths[c] = (int)strlen(c == 0 ? head->line.what : head->line.pairs[c - 1].key);
         for (row = head; row != NULL; row = row->next)
             if (is_like(row, head) && (int)strlen(cell(head, row, c)) > widths[c])
                 widths[c] = (int)strlen(cell(head, row, c));
     }
-    for (c = 0; c <= head->line.count; c++)
+    for (int c = 0; c <= head->line.count; c++)
         fprintf(out, "%*s", c == 0 ? -widths[c] : NARROW + widths[c],
                 c == 0 ? head->line.what : head->line.pairs[c - 1].key);
     putc('\n', out);
     for (row = head; row != NULL; row = row->next) {
         if (!is_like(row, head))
             continue;
-        for (c = 0; c <= head->line.count; c++)
+        for (int c = 0; c <= head->line.count; c++)
             fprintf(out, "%*s", c == 0 ? -widths[c] : NARROW + widths[c], cell(head, row, c));
         putc('\n', out);
     }

@@ -90,10 +90,10 @@ static int alike(const struct info_device *x, const struct info_device *y)
 /* Adjacent devices that differ only in the UUID are described once. */
 static void devices_words(FILE *out, const struct info_machine *m)
 {
-    int first, end, i;
+    int end;
 
     fprintf(out, "\nDevices\n");
-    for (first = 0; first < m->driver.device_count; first = end) {
+    for (int first = 0; first < m->driver.device_count; first = end) {
         end = first + 1;
         while (end < m->driver.device_count && alike(&m->devices[first], &m->devices[end]))
             end++;
@@ -102,7 +102,7 @@ static void devices_words(FILE *out, const struct info_machine *m)
         else
             fprintf(out, "  %d: ", first);
         device_words(out, &m->devices[first]);
-        for (i = first; i < end; i++)
+        for (int i = first; i < end; i++)
             fprintf(out, "     UUID of %d: %s\n", i,
                     m->devices[i].uuid[0] != '\0' ? m->devices[i].uuid : "not known");
     }
@@ -118,15 +118,14 @@ static const struct info_link *link_of(const struct info_machine *m, int from, i
 static void access_table(FILE *out, const struct info_machine *m)
 {
     const int count = m->driver.device_count;
-    int i, j;
 
     fprintf(out, "  from\\to");
-    for (j = 0; j < count; j++)
+    for (int j = 0; j < count; j++)
         fprintf(out, "%4d", j);
     fprintf(out, "\n");
-    for (i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         fprintf(out, "  %7d", i);
-        for (j = 0; j < count; j++) {
+        for (int j = 0; j < count; j++) {
             const int access = i == j ? 0 : link_of(m, i, j)->access;
 
             fprintf(out, "%4s",
@@ -144,10 +143,10 @@ static void p2p_words(FILE *out, const struct info_machine *m)
 {
     const int count = m->driver.device_count;
     const struct info_link *first = link_of(m, 0, 1);
-    int i, j, alike = 1;
+    int alike = 1;
 
-    for (i = 0; i < count; i++)
-        for (j = 0; j < count; j++)
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++)
             alike = alike && (i == j || (link_of(m, i, j)->rank == first->rank &&
                                          link_of(m, i, j)->atomics == first->atomics &&
                                          link_of(m, i, j)->native_access == first->native_access));
@@ -155,8 +154,8 @@ static void p2p_words(FILE *out, const struct info_machine *m)
         fprintf(out, "  The driver does not tell attributes of links.\n");
         return;
     }
-    for (i = 0; i < count; i++)
-        for (j = 0; j < count; j++) {
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++) {
             const struct info_link *l = link_of(m, i, j);
 
             if (i == j || (alike && (i != 0 || j != 1)))
@@ -177,7 +176,7 @@ static void p2p_words(FILE *out, const struct info_machine *m)
 static void links_words(FILE *out, const struct info_machine *m)
 {
     const int count = m->driver.device_count;
-    int i, j, apart = 0;
+    int apart = 0;
 
     fprintf(out, "\nAccess to each other's memory\n");
     if (count < 2) {
@@ -185,8 +184,8 @@ static void links_words(FILE *out, const struct info_machine *m)
         return;
     }
     access_table(out, m);
-    for (i = 0; i < count; i++)
-        for (j = 0; j < count; j++)
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++)
             apart += i != j && link_of(m, i, j)->access <= 0;
     if (apart == 0)
         fprintf(out, "  All are peers: a communicator can have them all.\n");
@@ -202,9 +201,9 @@ static void links_words(FILE *out, const struct info_machine *m)
 
 static void multicast_words(FILE *out, const struct info_machine *m)
 {
-    int i, claimed = 0;
+    int claimed = 0;
 
-    for (i = 0; i < m->driver.device_count; i++)
+    for (int i = 0; i < m->driver.device_count; i++)
         claimed += m->devices[i].multicast > 0;
     fprintf(out, "\nMulticast (only asked about; nothing was made)\n");
     fprintf(out, "  %d of %d devices claim it\n", claimed, m->driver.device_count);
@@ -214,15 +213,13 @@ static void multicast_words(FILE *out, const struct info_machine *m)
 
 static void imex_words(FILE *out, const struct info_imex *imex)
 {
-    int i;
-
     fprintf(out, "\nIMEX (fabric handles between hosts, and on some systems at all)\n");
     if (!imex->folder)
         fprintf(out, "  %s is not there: no channels\n", INFO_CHANNELS);
     else
         fprintf(out, "  %s has %d channel%s\n", INFO_CHANNELS, imex->channel_count,
                 imex->channel_count == 1 ? "" : "s");
-    for (i = 0; i < imex->channel_count && i < INFO_MOST_CHANNELS; i++)
+    for (int i = 0; i < imex->channel_count && i < INFO_MOST_CHANNELS; i++)
         fprintf(out, "    %s: %s\n", imex->channels[i].name,
                 imex->channels[i].usable ? "can be read and written"
                                          : "NOT for this process: permissions");
@@ -239,10 +236,8 @@ static void imex_words(FILE *out, const struct info_imex *imex)
 
 static void folders_words(FILE *out, const struct info_system *s)
 {
-    int i;
-
     fprintf(out, "\nWhere processes of this host meet\n");
-    for (i = 0; i < SW_TEMP_FOLDERS; i++) {
+    for (int i = 0; i < SW_TEMP_FOLDERS; i++) {
         const struct info_folder *f = &s->folders[i];
         const char *variable = f->variable != NULL ? f->variable : "otherwise";
 
@@ -259,10 +254,8 @@ static void folders_words(FILE *out, const struct info_system *s)
 
 static void limits_words(FILE *out, const struct info_system *s)
 {
-    int i;
-
     fprintf(out, "\nLimits of this process\n");
-    for (i = 0; i < INFO_LIMITS; i++) {
+    for (int i = 0; i < INFO_LIMITS; i++) {
         const struct info_limit *l = &s->limits[i];
 
         fprintf(out, "  %s ", l->name);
