@@ -93,9 +93,7 @@ SYMWIN_DEVICE void sw_gather(const struct sw_kernel_args &args)
     for (uint32_t c = 0;;) {
         if (role.works && !call.failed)
             sw_push_send<N, sw_byte, W>(args, call, role, states, round);
-        if (c == 0)
-            sw_push_settle(args, call, role, rounds.count);
-        if (!role.works || call.failed)
+        if (!sw_push_goes_on<W>(args, call, role, rounds, c))
             break;
         sw_gather_receive<N>(args, call, role, rounds, round);
         if (call.failed || ++c == rounds.count)
@@ -103,9 +101,7 @@ SYMWIN_DEVICE void sw_gather(const struct sw_kernel_args &args)
         symwin_fence();
         round = sw_push_begin<sw_byte, W>(args, role, rounds, c);
     }
-    if (call.failed)
-        sw_call_report(args, call.epoch);
-    sw_call_done(args);
+    sw_push_end<W>(args, call);
 }
 
 #define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \

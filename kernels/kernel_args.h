@@ -115,7 +115,9 @@ enum sw_kernel_op { /* same values as symwin_op */
                     SW_KERNEL_PROD = 1,
                     SW_KERNEL_MIN = 2,
                     SW_KERNEL_MAX = 3,
-                    SW_KERNEL_AVERAGE = 4 /* the sum divided by nranks */
+                    SW_KERNEL_AVERAGE = 4, /* the sum divided by nranks */
+                    /* added to MIN and MAX of signed integers by the kernel of the unsigned type */
+                    SW_KERNEL_SIGNED = 8
 };
 
 struct sw_kernel_args {

@@ -53,14 +53,11 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_ALL_OPS(X, file, algo, e4m3)                                                         \
     SW_KERNEL_ALL_OPS(X, file, algo, e5m2)
 
-/* Signed integers are summed by the kernel of the unsigned type, and averaged by `other`. */
+/* Signed integers use the kernels of the unsigned type: `sum`, but `other` for averages. */
 #define SW_KERNEL_ALL_TYPES(X, file, algo)                                                         \
     SW_KERNEL_FLOATS(X, file, algo)                                                                \
-    X(file, allreduce, algo, i8, other, n, any)                                                    \
     SW_KERNEL_ALL_OPS(X, file, algo, u8)                                                           \
-    X(file, allreduce, algo, i32, other, n, any)                                                   \
     SW_KERNEL_ALL_OPS(X, file, algo, u32)                                                          \
-    X(file, allreduce, algo, i64, other, n, any)                                                   \
     SW_KERNEL_ALL_OPS(X, file, algo, u64)
 
 /* What is asked for most, for each of the common numbers of ranks. */

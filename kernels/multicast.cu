@@ -29,8 +29,8 @@ SYMWIN_DEVICE symwin_v16 sw_multicast_result(const struct sw_kernel_args &args, 
 
     if (args.op != SW_KERNEL_AVERAGE)
         return v;
-    lo.first(v.lo);
-    hi.first(v.hi);
+    lo.first(v.lo, args.op);
+    hi.first(v.hi, args.op);
     return {lo.result(args.op, args.nranks), hi.result(args.op, args.nranks)};
 }
 

@@ -113,11 +113,7 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
             sw_oneshot_start<N, R, W>(args, call, role, states, round);
         else if (role.works && !call.failed)
             sw_push_send<N, R, W>(args, call, role, states, round);
-        if (c == 0)
-            sw_push_settle(args, call, role, rounds.count);
-        if (!W::rounds && call.failed)
-            sw_call_report(args, call.epoch);
-        if (!role.works || call.failed)
+        if (!sw_push_goes_on<W>(args, call, role, rounds, c))
             break;
         if (shape == SW_SHAPE_long)
             sw_oneshot_flow<N, R, W>(args, call, role, states, round);
@@ -128,10 +124,7 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
         symwin_fence();
         round = sw_push_begin<R, W>(args, role, rounds, c);
     }
-    /* others report where they leave: this test costs small messages a little */
-    if (W::rounds && call.failed)
-        sw_call_report(args, call.epoch);
-    sw_call_done(args);
+    sw_push_end<W>(args, call);
 }
 
 #define SW_SPARES_oneshot false

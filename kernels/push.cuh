@@ -582,7 +582,7 @@ SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call 
                 const uint64_t operand = first + j == args.rank ? W::spare(own[k]) : word[k];
 
                 if (first + j == 0)
-                    sum[k].first(operand);
+                    sum[k].first(operand, args.op);
                 else
                     sum[k].add(operand, args.op);
             }

@@ -5,9 +5,30 @@
 #include "../symwin/reduce.cuh"
 #include "kernel_args.h"
 
-/* The operation that the launch names: any but the sum. */
+/* Signed integers use the kernels of the unsigned type. `signs`: the sign bits of eight bytes, zero
+ * for floats. */
+template <typename A>
+struct sw_signed {
+    static constexpr uint64_t signs = 0;
+};
+template <>
+struct sw_signed<uint8_t> {
+    typedef int8_t type;
+    static constexpr uint64_t signs = 0x8080808080808080u;
+};
+template <>
+struct sw_signed<uint32_t> {
+    typedef int32_t type;
+    static constexpr uint64_t signs = 0x8000000080000000u;
+};
+template <>
+struct sw_signed<uint64_t> {
+    typedef int64_t type;
+    static constexpr uint64_t signs = 0x8000000000000000u;
+};
+
+/* The operation that the launch names: any but the sum. An average is one of signed integers. */
 struct symwin_op_other {
-    enum { averages = 1 };
     template <int n, typename A>
     SYMWIN_DEVICE void combine_all(A *a, const A *b, uint32_t op)
     {
@@ -15,20 +36,67 @@ struct symwin_op_other {
             symwin_op_min::combine_all<n>(a, b, op);
         else if (op == SW_KERNEL_MAX)
             symwin_op_max::combine_all<n>(a, b, op);
-        else if (op == SW_KERNEL_AVERAGE)
+        else if (op == SW_KERNEL_AVERAGE && sw_signed<A>::signs != 0)
             symwin_op_sum::combine_all<n>(a, b, op);
         else
             symwin_op_prod::combine_all<n>(a, b, op);
     }
 };
 
-/* Eight bytes of a message, for any operation of the kernel; an average is calculated from a
- * sum. */
+/* Eight bytes of a message. `op` is that of the launch: an average is calculated from a sum. */
 template <typename T, typename O>
 struct sw_reduce : symwin_accumulator<T, O> {
+    typedef symwin_accumulator<T, O> base;
+
+    SYMWIN_MEMBER void first(uint64_t word, uint32_t)
+    {
+        base::first(word);
+    }
+
+    SYMWIN_MEMBER void add(uint64_t word, uint32_t op)
+    {
+        base::add(word, op);
+    }
+
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)
     {
-        return symwin_accumulator<T, O>::result(nranks, O::averages && op == SW_KERNEL_AVERAGE);
+        return base::result(nranks, O::averages && op == SW_KERNEL_AVERAGE);
+    }
+};
+
+/* The order of signed integers is that of unsigned ones with the sign bit changed. Sums and
+ * products have the same bits. */
+template <typename T>
+struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
+    typedef symwin_accumulator<T, symwin_op_other> base;
+    typedef typename T::acc A;
+    static constexpr uint64_t signs = sw_signed<A>::signs;
+
+    /* Changes the sign bits of a word if the order is that of signed integers, and changes them
+     * back. */
+    SYMWIN_DEVICE uint64_t flip(uint64_t word, uint32_t op)
+    {
+        return word ^ ((op & SW_KERNEL_SIGNED) != 0 ? signs : 0);
+    }
+
+    SYMWIN_MEMBER void first(uint64_t word, uint32_t op)
+    {
+        base::first(flip(word, op));
+    }
+
+    SYMWIN_MEMBER void add(uint64_t word, uint32_t op)
+    {
+        base::add(flip(word, op), signs != 0 ? op & ~(uint32_t)SW_KERNEL_SIGNED : op);
+    }
+
+    SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)
+    {
+        if constexpr (signs != 0) {
+            SYMWIN_UNROLL
+            for (int i = 0; i < T::per && op == SW_KERNEL_AVERAGE; i++)
+                base::sum[i] = (A)sw_divide((typename sw_signed<A>::type)base::sum[i], nranks);
+        }
+        return flip(base::result(nranks, false), op);
     }
 };
 

@@ -14,6 +14,31 @@
 
 #include "push.cuh"
 
+/* ---- a round, and the end -------------------------------------------------------------------- */
+
+/* After round `c` was sent, by all threads. False: this thread has nothing more to do in the
+ * call. */
+template <class W>
+SYMWIN_DEVICE bool sw_push_goes_on(const struct sw_kernel_args &args, sw_call &call,
+                                   const sw_role &role, const sw_rounds &rounds, uint32_t c)
+{
+    if (c == 0)
+        sw_push_settle(args, call, role, rounds.count);
+    if (!W::rounds && call.failed)
+        sw_call_report(args, call.epoch);
+    return role.works && !call.failed;
+}
+
+/* Without rounds, a failure is reported where the thread leaves: this test costs small messages a
+ * little. */
+template <class W>
+SYMWIN_DEVICE void sw_push_end(const struct sw_kernel_args &args, const sw_call &call)
+{
+    if (W::rounds && call.failed)
+        sw_call_report(args, call.epoch);
+    sw_call_done(args);
+}
+
 /* ---- the whole message ----------------------------------------------------------------------- */
 
 /* One thread's view of a round. */

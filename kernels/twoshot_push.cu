@@ -201,11 +201,7 @@ struct sw_twoshot_push {
         for (uint32_t c = 0;;) {
             if (role.works && !call.failed)
                 sw_scatter<N, R, W>(args, call, role, round);
-            if (c == 0)
-                sw_push_settle(args, call, role, rounds.count);
-            if (!W::rounds && call.failed)
-                sw_call_report(args, call.epoch);
-            if (!role.works || call.failed)
+            if (!sw_push_goes_on<W>(args, call, role, rounds, c))
                 break;
             sw_reduce_share<N, R, W>(args, call, role, states, round);
             if (!call.failed)
@@ -215,9 +211,7 @@ struct sw_twoshot_push {
             symwin_fence();
             round = sw_twoshot_begin<N, R, W>(args, role, rounds, each, c);
         }
-        if (W::rounds && call.failed) /* as in oneshot.cu */
-            sw_call_report(args, call.epoch);
-        sw_call_done(args);
+        sw_push_end<W>(args, call);
     }
 };
 
@@ -245,11 +239,7 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
         for (uint32_t c = 0;;) {
             if (role.works && !call.failed)
                 sw_flow_scatter<N, W>(args, call, states, round, role.index, first);
-            if (c == 0)
-                sw_push_settle(args, call, role, rounds.count);
-            if (!W::rounds && call.failed)
-                sw_call_report(args, call.epoch);
-            if (!role.works || call.failed)
+            if (!sw_push_goes_on<W>(args, call, role, rounds, c))
                 break;
             sw_flow_round<N, R, W>(args, call, role, states, round);
             if (call.failed || ++c == rounds.count)
@@ -258,9 +248,7 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
             round = sw_twoshot_round_of<W>(args, rounds, each, c);
             sw_flow_load<N, R, W>(args, round, role.index, first);
         }
-        if (W::rounds && call.failed) /* as in oneshot.cu */
-            sw_call_report(args, call.epoch);
-        sw_call_done(args);
+        sw_push_end<W>(args, call);
     }
 };
 

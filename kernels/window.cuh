@@ -67,8 +67,8 @@ SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwi
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++) {
         if (first) {
-            lo[u].first(now[u].lo);
-            hi[u].first(now[u].hi);
+            lo[u].first(now[u].lo, args.op);
+            hi[u].first(now[u].hi, args.op);
         } else {
             lo[u].add(now[u].lo, args.op);
             hi[u].add(now[u].hi, args.op);
@@ -93,7 +93,8 @@ SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symw
         R sum;
 
         sum.first(
-            sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, 0, args.in_offset + at)));
+            sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, 0, args.in_offset + at)),
+            args.op);
         SYMWIN_NO_UNROLL
         for (int32_t p = 1; p < args.nranks; p++)
             sum.add(sw_element_load<R::bytes, SW_OWN>(

@@ -204,7 +204,7 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
         .count = c->count,
         .digest = digest(c, plan),
         .what = SW_WHAT(q->collective, q->type, q->op, plan->algo, q->windows),
-        .op = (uint32_t)q->op,
+        .op = sw_kernel_op(plan->kernel, q->type, q->op),
         .done = done,
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,

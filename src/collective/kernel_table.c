@@ -161,7 +161,8 @@ static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struc
 {
     CUlibrary library = NULL;
     const char *name = kernel_list[which].name;
-    struct sw_kernel loading = {.shape = (enum sw_kernel_shape)kernel_list[which].shape};
+    struct sw_kernel loading = {.type = (symwin_type)kernel_list[which].type,
+                                .shape = (enum sw_kernel_shape)kernel_list[which].shape};
     CUkernel kernel = NULL;
     symwin_status status;
     int code = 0;
@@ -314,7 +315,6 @@ void sw_kernels_release(struct sw_kernels *kernels)
     pthread_mutex_unlock(&loaded.mutex);
 }
 
-/* Sums of signed and unsigned integers have the same bits. */
 static int is_signed(symwin_type type)
 {
     return type == SYMWIN_I8 || type == SYMWIN_I32 || type == SYMWIN_I64;
@@ -336,13 +336,23 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
 
     if (of[SW_SHAPE_any].function == NULL && op != SYMWIN_SUM)
         of = ops[OP_other];
-    if (of[SW_SHAPE_any].function == NULL && op == SYMWIN_SUM && is_signed(type))
-        return sw_kernels_get(kernels, collective, algo, unsigned_of(type), op, shape);
+    if (of[SW_SHAPE_any].function == NULL && reduces && is_signed(type)) {
+        ops = kernels->table[collective][algo][unsigned_of(type)];
+        of = ops[op == SYMWIN_SUM ? SYMWIN_SUM : OP_other];
+    }
     if (of[SW_SHAPE_any].function == NULL && a->integers != SYMWIN_ALGO_AUTO)
         return sw_kernels_get(kernels, collective, a->integers, type, op, shape);
     if (of[shape].function != NULL)
         return &of[shape];
     return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;
+}
+
+uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op)
+{
+    const int shared = is_signed(type) && kernel->type == unsigned_of(type);
+    const int orders = op == SYMWIN_MIN || op == SYMWIN_MAX;
+
+    return (uint32_t)op | (shared && orders ? (uint32_t)SW_KERNEL_SIGNED : 0);
 }
 
 static int has_algo(const struct sw_kernels *kernels, symwin_algo algo)

@@ -20,9 +20,10 @@ void sw_kernels_release(struct sw_kernels *kernels);
 
 struct sw_kernel {
     CUfunction function;
-    int threads;     /* that a block takes */
-    unsigned shared; /* bytes of dynamic shared memory of a block, for the launch */
-    int resident;    /* blocks of so many threads that the whole device holds at the same time */
+    int threads;      /* that a block takes */
+    unsigned shared;  /* bytes of dynamic shared memory of a block, for the launch */
+    int resident;     /* blocks of so many threads that the whole device holds at the same time */
+    symwin_type type; /* that it is named after */
     enum sw_kernel_shape shape; /* of the messages that it is for */
 };
 
@@ -30,6 +31,8 @@ struct sw_kernel {
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
                                        symwin_collective collective, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape);
+/* sw_kernel_args.op for a call by that kernel, which may be that of another type. */
+uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op);
 /* Bit i: there are kernels of algorithm i, of each collective that has it. */
 unsigned sw_kernels_algos(const struct sw_kernels *kernels);
 int sw_kernels_multiprocessors(const struct sw_kernels *kernels);

@@ -224,6 +224,14 @@ void team_set_epochs(const struct team *team, uint32_t epoch, uint32_t rounds)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+/* Signed integers use the kernels of the unsigned type, which is the next one, but for those of
+ * multicast. */
+static int is_shared(symwin_algo algo, symwin_type type)
+{
+    return (type == SYMWIN_I8 || type == SYMWIN_I32 || type == SYMWIN_I64) &&
+           !job_over_multicast(algo);
+}
+
 static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_type type,
                             symwin_op op, int ranks, const char *shape)
 {
@@ -237,16 +245,13 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
         SYMWIN_TYPE_LIST(NAME)
 #undef NAME
     };
-    const int multicast = algo == SYMWIN_ALGO_ONESHOT_MC || algo == SYMWIN_ALGO_TWOSHOT_MC;
-    /* Signed integers are summed by the kernel of the unsigned type, which is the next one. */
-    const int is_signed = type == SYMWIN_I8 || type == SYMWIN_I32 || type == SYMWIN_I64;
-    const int shared = is_signed && !multicast;
+    const int multicast = job_over_multicast(algo), shared = is_shared(algo, type);
     const char *const kind = op == SYMWIN_SUM || (op == SYMWIN_AVG && !shared) ? "sum"
                              : !multicast                                      ? "other"
                              : op == SYMWIN_MIN                                ? "min"
                              : op == SYMWIN_MAX                                ? "max"
                                                                                : "prod";
-    const char *const text = types[shared && op == SYMWIN_SUM ? type + 1 : type];
+    const char *const text = types[shared ? type + 1 : type];
     CUkernel kernel = NULL;
     char name[64], number[16] = "n";
     int i;
@@ -311,6 +316,8 @@ struct sw_kernel_args team_args(const struct team *team, const struct team_call 
     args.count = call->count;
     args.digest = digest_of(call);
     args.op = (uint32_t)call->op;
+    if (is_shared(call->algo, call->type) && (call->op == SYMWIN_MIN || call->op == SYMWIN_MAX))
+        args.op |= SW_KERNEL_SIGNED;
     args.done = call->done ? address_of(team, rank, offsetof(struct sw_comm_state, done)) : 0;
     args.slot_bytes = team->slot_bytes;
     args.timeout_ns = call->timeout_ns;
