@@ -51,10 +51,10 @@ struct run {
 /* ---- writing frames ---- */
 
 /* The tag that follows a frame, computed independently. */
-static void make_tag(const unsigned char key[SW_KEY_BYTES], int from_maker, uint64_t number,
+static void make_tag(const unsigned char key[SW_KEY_BYTES], int from_creator, uint64_t number,
                      const unsigned char *frame, size_t bytes, unsigned char tag[SW_DIGEST_BYTES])
 {
-    unsigned char words[16] = {(unsigned char)from_maker};
+    unsigned char words[16] = {(unsigned char)from_creator};
     const struct sw_part parts[] = {{words, sizeof words}, {frame, bytes}};
     int i;
 
@@ -158,7 +158,7 @@ static void put_foreign(struct run *run, enum spoil spoil, const union sw_frame 
                         size_t bytes, unsigned detail)
 {
     unsigned char key[SW_KEY_BYTES], tag[SW_DIGEST_BYTES];
-    const int from_maker = run->near.maker ^ (spoil != DIRECTION_WRONG);
+    const int from_creator = run->near.creator ^ (spoil != DIRECTION_WRONG);
     uint64_t number = run->number;
 
     memcpy(key, run->key, sizeof key);
@@ -166,7 +166,7 @@ static void put_foreign(struct run *run, enum spoil spoil, const union sw_frame 
         key[detail % sizeof key] ^= (unsigned char)(1 + detail % 255);
     if (spoil == NUMBER_WRONG)
         number += 1 + (uint64_t)detail;
-    make_tag(key, from_maker, number, (const unsigned char *)frame, bytes, tag);
+    make_tag(key, from_creator, number, (const unsigned char *)frame, bytes, tag);
     put(run, frame, bytes);
     put(run, tag, sizeof tag);
 }
@@ -187,7 +187,7 @@ static void put_spoilt(struct run *run, enum spoil spoil, union sw_frame *frame,
         put_foreign(run, spoil, frame, bytes, detail);
         return;
     }
-    make_tag(run->key, !run->near.maker, run->number++, data, bytes, tag);
+    make_tag(run->key, !run->near.creator, run->number++, data, bytes, tag);
     note_made(run, spoil == FRAME_TWICE ? at : LOST, frame, bytes);
     if (spoil == TAG_CHANGED)
         tag[detail % sizeof tag] ^= (unsigned char)(1u << detail / sizeof tag);
@@ -213,7 +213,7 @@ static void put_right(struct run *run, const union sw_frame *frame, size_t bytes
 
     put(run, frame, bytes);
     if (run->keyed) {
-        make_tag(run->key, !run->near.maker, run->number, run->stream + at, bytes, tag);
+        make_tag(run->key, !run->near.creator, run->number, run->stream + at, bytes, tag);
         put(run, tag, sizeof tag);
         note_made(run, at, frame, bytes);
         run->number++;
@@ -287,7 +287,7 @@ static int expected(const struct run *run, size_t *bytes)
         return nothing;
     memcpy(&frame, at, *bytes);
     if (run->keyed)
-        make_tag(run->key, !run->near.maker, run->came, at, *bytes, tag);
+        make_tag(run->key, !run->near.creator, run->came, at, *bytes, tag);
     if (run->keyed && memcmp(tag, at + *bytes, sizeof tag) != 0)
         return EACCES; /* EPROTO, and the frame must stay hidden */
     return sw_frame_valid(&frame, *bytes) ? 0 : EPROTO;
@@ -376,12 +376,12 @@ static void use_key(struct run *run)
     const struct sw_part parts[] = {{"symwin channel", 14},
                                     {hello.nonce, sizeof hello.nonce},
                                     {challenge.nonce, sizeof challenge.nonce}};
-    const int maker = (int)(fuzz_byte(&run->in) & 1);
+    const int creator = (int)(fuzz_byte(&run->in) & 1);
 
     memset(&hello, 1, sizeof hello);
     memset(&challenge, 2, sizeof challenge);
-    sw_connection_key(&run->near, maker, secret, &hello, &challenge);
-    sw_connection_key(&run->far, !maker, secret, &hello, &challenge);
+    sw_connection_key(&run->near, creator, secret, &hello, &challenge);
+    sw_connection_key(&run->far, !creator, secret, &hello, &challenge);
     sw_hmac(secret, parts, 3, run->key);
     run->keyed = 1;
 }

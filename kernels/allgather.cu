@@ -20,7 +20,7 @@ struct sw_byte {
     enum { bytes = 1 };
 };
 
-typedef sw_frame_flags sw_gather_wire;
+typedef sw_wire_flags sw_gather_wire;
 
 /* Receives entry i of round c from each peer of the batch that begins at rank `first`: from the
  * slots at `from` to the peers' parts of the output. False: the wait was given up. */

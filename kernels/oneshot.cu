@@ -96,7 +96,7 @@ SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &c
 template <int N, sw_kernel_shape shape, class R, bool spares>
 SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
 {
-    typedef typename sw_frame_of<shape, spares>::type W;
+    typedef typename sw_wire_of<shape, spares>::type W;
     const sw_rounds rounds = sw_rounds_of<R, W>(args, 2 * args.slot_bytes / W::bytes);
     const sw_role role = sw_role_of_thread();
     sw_push_round<W> round;

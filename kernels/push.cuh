@@ -117,7 +117,7 @@ struct sw_sparing {
 };
 
 /* Two words of such a type. */
-struct sw_frame_sentinel : sw_entry_pair, sw_sparing {
+struct sw_wire_sentinel : sw_entry_pair, sw_sparing {
     enum { words = 2, aligned = 0, rest = 1, rounds = 1, flows = 0 };
 
     SYMWIN_DEVICE entry encode(const uint64_t *word)
@@ -136,15 +136,15 @@ struct sw_frame_sentinel : sw_entry_pair, sw_sparing {
  * two-shot push has one round. With `whole` it has also checked that the message is whole entries,
  * without a rest. All other code is left out, even a few instructions: small messages gain 0.1 us
  * and more. */
-struct sw_frame_aligned : sw_frame_sentinel {
+struct sw_wire_aligned : sw_wire_sentinel {
     enum { aligned = 1, rounds = 0 };
 };
-struct sw_frame_whole : sw_frame_aligned {
+struct sw_wire_whole : sw_wire_aligned {
     enum { rest = 0 };
 };
 
 /* Whole entries of one word. */
-struct sw_frame_words : sw_entry_word, sw_sparing {
+struct sw_wire_words : sw_entry_word, sw_sparing {
     enum { words = 1, aligned = 1, rest = 0, rounds = 0, flows = 0 };
 
     SYMWIN_DEVICE entry encode(const uint64_t *word)
@@ -159,12 +159,12 @@ struct sw_frame_words : sw_entry_word, sw_sparing {
 };
 
 /* A long message: whole entries, many per thread, in any number of rounds. */
-struct sw_frame_long : sw_frame_whole {
+struct sw_wire_long : sw_wire_whole {
     enum { rounds = 1, flows = 1 };
 };
 
 /* One word of any type: each half travels with its own flag. */
-struct sw_frame_flags : sw_entry_pair {
+struct sw_wire_flags : sw_entry_pair {
     enum { words = 1, aligned = 0, rest = 1, rounds = 1, flows = 0 };
     SYMWIN_DEVICE uint64_t spare(uint64_t word)
     {
@@ -186,28 +186,28 @@ struct sw_frame_flags : sw_entry_pair {
 
 /* The wire format for a shape of kernel_list.h, and for types with and without a spare pattern. */
 template <sw_kernel_shape shape, bool spares>
-struct sw_frame_of {
-    typedef sw_frame_flags type;
+struct sw_wire_of {
+    typedef sw_wire_flags type;
 };
 template <>
-struct sw_frame_of<SW_SHAPE_any, true> {
-    typedef sw_frame_sentinel type;
+struct sw_wire_of<SW_SHAPE_any, true> {
+    typedef sw_wire_sentinel type;
 };
 template <>
-struct sw_frame_of<SW_SHAPE_aligned, true> {
-    typedef sw_frame_aligned type;
+struct sw_wire_of<SW_SHAPE_aligned, true> {
+    typedef sw_wire_aligned type;
 };
 template <>
-struct sw_frame_of<SW_SHAPE_whole, true> {
-    typedef sw_frame_whole type;
+struct sw_wire_of<SW_SHAPE_whole, true> {
+    typedef sw_wire_whole type;
 };
 template <>
-struct sw_frame_of<SW_SHAPE_short, true> {
-    typedef sw_frame_words type;
+struct sw_wire_of<SW_SHAPE_short, true> {
+    typedef sw_wire_words type;
 };
 template <>
-struct sw_frame_of<SW_SHAPE_long, true> {
-    typedef sw_frame_long type;
+struct sw_wire_of<SW_SHAPE_long, true> {
+    typedef sw_wire_long type;
 };
 
 /* The part of a message that a round sends: entry i of the round is entry i of the part. */

@@ -183,7 +183,7 @@ template <int N, sw_kernel_shape shape, class R>
 struct sw_twoshot_push {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args)
     {
-        typedef typename sw_frame_of<shape, R::spares>::type W;
+        typedef typename sw_wire_of<shape, R::spares>::type W;
         const uint32_t ranks = (uint32_t)sw_ranks<N>(args);
         const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES; /* of a share */
         const sw_rounds rounds = sw_rounds_of<R, W>(args, room * ranks);
@@ -219,7 +219,7 @@ template <int N, class R>
 struct sw_twoshot_push<N, SW_SHAPE_long, R> {
     SYMWIN_DEVICE void run(const struct sw_kernel_args &args)
     {
-        typedef typename sw_frame_of<SW_SHAPE_long, R::spares>::type W;
+        typedef typename sw_wire_of<SW_SHAPE_long, R::spares>::type W;
         const uint64_t room = args.slot_bytes / SW_ENTRY_BYTES;
         const sw_rounds rounds = sw_rounds_of<R, W>(args, room * N);
         const uint32_t each = sw_share_of(rounds, N, room);

@@ -256,7 +256,7 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
 template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
 {
-    typedef typename sw_frame_of<shape, R::spares>::type W;
+    typedef typename sw_wire_of<shape, R::spares>::type W;
     const uint64_t bytes = args.count * R::bytes;
     const sw_put_layout layout = sw_put_layout_of(
         bytes, SW_PUT_PAYLOAD(R::spares), sw_ranks<N>(args), SW_PUT_ROOM(args.slot_bytes),

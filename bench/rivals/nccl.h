@@ -1,5 +1,5 @@
-/* NCCL, loaded by dlopen: the part of nccl.h that the benchmarks use, with NCCL's names and values. A
- * program includes this in one file. */
+/* NCCL, loaded by dlopen: the part of nccl.h that the benchmarks use, with NCCL's names and values.
+ * A program includes this in one file. */
 #ifndef SYMWIN_RIVALS_NCCL_H
 #define SYMWIN_RIVALS_NCCL_H
 

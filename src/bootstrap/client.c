@@ -323,7 +323,7 @@ static symwin_status authenticate(struct sw_connection *connection, const struct
         (status == SYMWIN_NO_MEMORY || (status == SYMWIN_TIMEOUT && proof_deadline == deadline)))
         return status;
     if (status == SYMWIN_OK)
-        sw_frame_prove_maker(id->secret, &hello->hello, &challenge->challenge, proof);
+        sw_frame_prove_creator(id->secret, &hello->hello, &challenge->challenge, proof);
     proved = status == SYMWIN_OK && sw_digest_equal(proof, challenge->challenge.proof);
     if (!proved && connection->stream)
         return fail_unproved(id, challenge);

@@ -316,7 +316,7 @@ static symwin_status challenge(struct sw_accepted *v, const unsigned char *secre
     status = sw_random_bytes(out.challenge.nonce, sizeof out.challenge.nonce, call);
     if (status != SYMWIN_OK)
         return status;
-    sw_frame_prove_maker(secret, &v->hello, &out.challenge, out.challenge.proof);
+    sw_frame_prove_creator(secret, &v->hello, &out.challenge, out.challenge.proof);
     sw_frame_seal(&out, SW_FRAME_CHALLENGE);
     v->challenge = out.challenge;
     if (sw_connection_send(&v->connection, &out, -1, sw_now_ms() + 1) != 0)

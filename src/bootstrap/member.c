@@ -82,7 +82,7 @@ static symwin_status open_link(struct sw_topology *topology, const struct sw_fra
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
     connection->keyed = 1;
-    connection->maker = 1;
+    connection->creator = 1;
     connection->sent = link->sent;
     connection->received = link->received;
     memcpy(connection->key, link->key, sizeof connection->key);

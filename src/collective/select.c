@@ -99,7 +99,7 @@ static const struct sw_kernel *find(const struct sw_query *q, symwin_algo algo,
 }
 
 /* Whether an algorithm can serve the call, and with which kernel; otherwise what the call lacks. */
-static enum sw_service service_of(const struct sw_query *q, symwin_algo algo,
+static enum sw_support support_of(const struct sw_query *q, symwin_algo algo,
                                   const struct sw_kernel **kernel)
 {
     const unsigned needs = algorithm_of(q, algo)->needs;
@@ -116,7 +116,7 @@ static enum sw_service service_of(const struct sw_query *q, symwin_algo algo,
         return SW_NEEDS_TWO_BUFFERS;
     if ((needs & SW_NEEDS_STREAMS) != 0 && q->comm->streams_per_rank < COPIES_STREAMS)
         return SW_NEEDS_STREAMS;
-    return SW_SERVES;
+    return SW_SUPPORTED;
 }
 
 double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,
@@ -146,7 +146,7 @@ static int take(const struct sw_query *q, symwin_algo algo, struct sw_plan *plan
     if ((algorithm_of(q, algo)->needs & SW_NEEDS_STREAMS) != 0 &&
         (q->comm->shares_devices || (q->in_place && q->bytes < least)))
         return 0;
-    if (service_of(q, algo, &kernel) != SW_SERVES)
+    if (support_of(q, algo, &kernel) != SW_SUPPORTED)
         return 0;
     plan->algo = algo;
     plan->kernel = kernel;
@@ -193,14 +193,14 @@ static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, str
     if (row == NULL || (q->windows && few_blocks(q) > 0))
         return 0;
     if (!sw_algo_needs(q->collective, row->algo, SW_NEEDS_MULTICAST) &&
-        service_of(q, sw_collectives[q->collective].large_multicast, &multicast) == SW_SERVES)
+        support_of(q, sw_collectives[q->collective].large_multicast, &multicast) == SW_SUPPORTED)
         return 0;
     return take(q, row->algo, plan);
 }
 
 /* ---- unsupported calls ---- */
 
-static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_service lacking)
+static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_support lacking)
 {
     const char *call = sw_collectives[q->collective].call, *name = symwin_algo_name(algo);
 
@@ -237,7 +237,7 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
             "them; set CUDA_DEVICE_MAX_CONNECTIONS to three times the number of ranks "
             "(32 at most) before CUDA starts, or use fewer ranks per device",
             call, q->comm->streams_per_rank);
-    case SW_SERVES:
+    case SW_SUPPORTED:
         break;
     }
     return SYMWIN_OK;
@@ -349,10 +349,10 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
         if (!out->measured)
             by_model(q, out);
     } else {
-        const enum sw_service service = service_of(q, algo, &out->kernel);
+        const enum sw_support support = support_of(q, algo, &out->kernel);
 
-        if (service != SW_SERVES)
-            return refuse(q, algo, service);
+        if (support != SW_SUPPORTED)
+            return refuse(q, algo, support);
     }
     if (out->measured)
         measured = (struct sw_grid){row->blocks, row->threads};

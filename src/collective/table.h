@@ -7,8 +7,8 @@
 #include "src/collective/kernel_table.h"
 
 /* What an algorithm needs, as bits. Also what a call lacks for it, checked in this order. */
-enum sw_service {
-    SW_SERVES = 0,
+enum sw_support {
+    SW_SUPPORTED = 0,
     SW_NEEDS_ALGORITHM = 1, /* the collective does not have it */
     SW_NEEDS_WINDOWS = 2,   /* both buffers in windows, at offsets that are equal on all ranks */
     SW_NEEDS_MULTICAST = 4,
@@ -40,7 +40,7 @@ enum { SW_ANY_RANKS = -1 };
 
 struct sw_algorithm {
     enum sw_chosen chosen;
-    unsigned needs;                               /* bits of enum sw_service */
+    unsigned needs;                               /* bits of enum sw_support */
     double (*model_us)(const struct sw_model *m); /* NULL: never measured */
     /* The algorithm whose kernels serve types without a spare pattern; AUTO: its own kernels do. */
     symwin_algo integers;

@@ -43,7 +43,7 @@ void sw_connection_close(struct sw_connection *connection)
     sw_poll_unlock();
 }
 
-void sw_connection_key(struct sw_connection *connection, int maker,
+void sw_connection_key(struct sw_connection *connection, int creator,
                        const unsigned char secret[SW_KEY_BYTES], const struct sw_frame_hello *hello,
                        const struct sw_frame_challenge *challenge)
 {
@@ -57,14 +57,14 @@ void sw_connection_key(struct sw_connection *connection, int maker,
         return; /* the system guarantees who is at the other end */
     sw_hmac(secret, parts, 3, connection->key);
     connection->keyed = 1;
-    connection->maker = maker;
+    connection->creator = creator;
 }
 
 /* The proof that follows a frame. */
-static void tag_of(const struct sw_connection *connection, int from_maker, uint64_t number,
+static void tag_of(const struct sw_connection *connection, int from_creator, uint64_t number,
                    const void *frame, size_t bytes, unsigned char tag[SW_DIGEST_BYTES])
 {
-    const uint64_t words[] = {(uint64_t)from_maker, number};
+    const uint64_t words[] = {(uint64_t)from_creator, number};
     const struct sw_part parts[] = {{words, sizeof words}, {frame, bytes}};
 
     sw_hmac(connection->key, parts, 2, tag);
@@ -105,7 +105,7 @@ int sw_connection_send(struct sw_connection *connection, const union sw_frame *f
     memcpy(out, frame, bytes); /* sent as one piece: one packet if it fits */
     if (!connection->keyed)
         return send_all(connection->fd, out, bytes, deadline);
-    tag_of(connection, connection->maker, connection->sent++, frame, bytes, out + bytes);
+    tag_of(connection, connection->creator, connection->sent++, frame, bytes, out + bytes);
     return send_all(connection->fd, out, bytes + SW_DIGEST_BYTES, deadline);
 }
 
@@ -133,7 +133,8 @@ static int take_frame(struct sw_connection *connection, size_t all, union sw_fra
 
     connection->have = 0;
     if (connection->keyed) {
-        tag_of(connection, !connection->maker, connection->received++, connection->in, bytes, tag);
+        tag_of(connection, !connection->creator, connection->received++, connection->in, bytes,
+               tag);
         if (!sw_digest_equal(tag, connection->in + bytes))
             return EPROTO;
     }

@@ -34,10 +34,10 @@ void sw_socket_empty(int socket);
 #define SW_CONNECTION_BYTES (sizeof(union sw_frame) + SW_DIGEST_BYTES)
 
 struct sw_connection {
-    int fd;     /* owned */
-    int stream; /* TCP; else a local socket */
-    int keyed;  /* frames carry a proof */
-    int maker;  /* this is the end of the process that created the id */
+    int fd;      /* owned */
+    int stream;  /* TCP; else a local socket */
+    int keyed;   /* frames carry a proof */
+    int creator; /* this is the end of the process that created the id */
     unsigned char key[SW_KEY_BYTES];
     uint64_t sent, received; /* number of keyed frames */
     unsigned char *in;       /* owned, TCP only: the frame being received */
@@ -49,7 +49,7 @@ void sw_connection_close(struct sw_connection *connection); /* without the poll 
 void sw_connection_drop(struct sw_connection *connection);  /* under the poll lock */
 
 /* From now on TCP frames carry a proof. Does nothing for a local socket. */
-void sw_connection_key(struct sw_connection *connection, int maker,
+void sw_connection_key(struct sw_connection *connection, int creator,
                        const unsigned char secret[SW_KEY_BYTES], const struct sw_frame_hello *hello,
                        const struct sw_frame_challenge *challenge);
 

@@ -324,10 +324,10 @@ void sw_socket_empty(int socket)
 
 /* ---- proofs ---- */
 
-void sw_frame_prove_maker(const unsigned char secret[SW_KEY_BYTES],
-                          const struct sw_frame_hello *hello,
-                          const struct sw_frame_challenge *challenge,
-                          unsigned char proof[SW_DIGEST_BYTES])
+void sw_frame_prove_creator(const unsigned char secret[SW_KEY_BYTES],
+                            const struct sw_frame_hello *hello,
+                            const struct sw_frame_challenge *challenge,
+                            unsigned char proof[SW_DIGEST_BYTES])
 {
     const struct sw_part parts[] = {
         {"symwin maker", 12},

@@ -48,10 +48,10 @@ void sw_frame_seal(union sw_frame *frame, enum sw_frame_type type);
 int sw_frame_valid(union sw_frame *frame, size_t bytes);
 
 /* Compute the proof of the creator and of a rank; `join` is complete except for its proof. */
-void sw_frame_prove_maker(const unsigned char secret[SW_KEY_BYTES],
-                          const struct sw_frame_hello *hello,
-                          const struct sw_frame_challenge *challenge,
-                          unsigned char proof[SW_DIGEST_BYTES]);
+void sw_frame_prove_creator(const unsigned char secret[SW_KEY_BYTES],
+                            const struct sw_frame_hello *hello,
+                            const struct sw_frame_challenge *challenge,
+                            unsigned char proof[SW_DIGEST_BYTES]);
 void sw_frame_prove_rank(const unsigned char secret[SW_KEY_BYTES],
                          const struct sw_frame_hello *hello,
                          const struct sw_frame_challenge *challenge,

@@ -228,7 +228,7 @@ static symwin_status reduce_once(const symwin_unique_id *id, int nranks, int ran
 }
 
 /* The ranks are children of the id's creator, which is not a rank itself. */
-static void children_of_a_maker(struct processes *p, int rank)
+static void children_of_a_creator(struct processes *p, int rank)
 {
     pid_t pids[RANKS];
     int r;
@@ -346,7 +346,7 @@ static void fork_at_any_time(struct processes *p, int rank)
 int main(void)
 {
     processes_run("children of a rank", 2, children_of_a_rank, NULL);
-    processes_run("ranks in children of the maker", 1, children_of_a_maker, NULL);
+    processes_run("ranks in children of the creator", 1, children_of_a_creator, NULL);
     processes_run("an id of a child", 1, id_of_a_child, NULL);
     processes_run("a fork inside symwin_comm_create", 2, fork_inside_create, NULL);
 #if !defined(__SANITIZE_THREAD__)

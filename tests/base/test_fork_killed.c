@@ -114,7 +114,7 @@ static int give_line(int fd, const struct sw_id *id, int line)
         sw_exchange_page(RANKS, &page) != SYMWIN_OK)
         return 0;
     memset(&out, 0, sizeof out);
-    sw_frame_prove_maker(id->secret, &in.hello, &out.challenge, out.challenge.proof);
+    sw_frame_prove_creator(id->secret, &in.hello, &out.challenge, out.challenge.proof);
     sw_frame_seal(&out, SW_FRAME_CHALLENGE);
     if (!hostile_send_frame(fd, &out) || hostile_answer(fd, &in) != 0)
         return 0;
@@ -167,7 +167,7 @@ static void killed_with_a_line(struct processes *p, int rank)
     memcpy(&p->id, &id, sizeof id);
     p->id_made = 1;
     fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    must_be(give_line(fd, &id, ends[1]), "a maker by hand", rank);
+    must_be(give_line(fd, &id, ends[1]), "a creator by hand", rank);
     close(ends[1]);
     p->rank[rank].step = 1;
     must_be(hostile_dropped(ends[0]), "the line is held by a child", rank);

@@ -186,7 +186,7 @@ static void answer_with_another_key(int fd, union sw_frame *hello)
     static const unsigned char key[SW_KEY_BYTES] = {1, 2, 3};
     union sw_frame frame = challenge();
 
-    sw_frame_prove_maker(key, &hello->hello, &frame.challenge, frame.challenge.proof);
+    sw_frame_prove_creator(key, &hello->hello, &frame.challenge, frame.challenge.proof);
     hostile_send_frame(fd, &frame);
 }
 
@@ -269,7 +269,7 @@ static void answer_refusal_and_more(int fd, union sw_frame *hello)
     const int more = hostile_lingering(LINGER_S, &reader);
 
     memset(secret, 0x33, sizeof secret);
-    sw_frame_prove_maker(secret, &hello->hello, &frame.challenge, frame.challenge.proof);
+    sw_frame_prove_creator(secret, &hello->hello, &frame.challenge, frame.challenge.proof);
     hostile_send_frame(fd, &frame);
     hostile_answer(fd, &frame);
     memset(hello, 0, sizeof *hello);

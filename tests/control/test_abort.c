@@ -334,10 +334,10 @@ static void run_killed(void)
 int main(void)
 {
     static const struct way ways[] = {
-        {"4 ranks in a host call, the maker aborts", FEW_RUNS, RANKS, 0, 0},
+        {"4 ranks in a host call, the creator aborts", FEW_RUNS, RANKS, 0, 0},
         {"4 ranks in a host call, another aborts", MOST_RUNS, RANKS, 1, 0},
         {"4 ranks in a host call, the one they wait for aborts", FEW_RUNS, RANKS, RANKS - 1, 0},
-        {"4 ranks in kernels, the maker aborts", FEW_RUNS, RANKS, 0, 1},
+        {"4 ranks in kernels, the creator aborts", FEW_RUNS, RANKS, 0, 1},
         {"4 ranks in kernels, another aborts", MOST_RUNS, RANKS, 2, 1},
         {"4 ranks in kernels, the one they wait for aborts", FEW_RUNS, RANKS, RANKS - 1, 1},
         {"2 ranks, one in a kernel, the other aborts", MOST_RUNS, 2, 1, 1},

@@ -19,7 +19,7 @@ struct claim {
 
 static const struct claim claims[] = {
     {"a rank that is taken", RANKS, 1, 0, SYMWIN_INVALID, "rank 1 joined twice"},
-    {"the maker's own rank", RANKS, 0, 0, SYMWIN_INVALID, "rank 0 joined twice"},
+    {"the creator's own rank", RANKS, 0, 0, SYMWIN_INVALID, "rank 0 joined twice"},
     {"more ranks than the others", RANKS + 1, 3, 0, SYMWIN_MISMATCH, "rank 3 passed 4|3"},
     {"fewer ranks", RANKS - 1, 0, 0, SYMWIN_MISMATCH, "rank 0 passed 2|3"},
     {"most ranks", INT32_MAX, INT32_MAX - 1, 0, SYMWIN_MISMATCH,

@@ -102,7 +102,7 @@ for my $file (sort keys %wanted) {
 check(!$up{$_->[0]}, "$_->[0] calls no room above it", @{$up{$_->[0]} // []}) for @rooms;
 
 # Files of one room that call each other. In these rooms calls go one way.
-my @one_way = qw(base driver memory control);
+my @one_way = qw(base driver memory control bootstrap window);
 my %calls;
 for my $file (keys %wanted) {
     for my $name (keys %{$wanted{$file}}) {

@@ -154,10 +154,10 @@ static int is_victims(const struct plan *plan, int rank)
 /* The rank that a text blames; -1: none. */
 static int culprit(const char *text)
 {
-    const char *maker = strstr(text, "the process that made the id");
+    const char *creator = strstr(text, "the process that made the id");
     const char *at = strstr(text, "rank ");
 
-    if (maker != NULL && (at == NULL || maker < at))
+    if (creator != NULL && (at == NULL || creator < at))
         return 0;
     return at != NULL && at[5] >= '0' && at[5] <= '9' ? atoi(at + 5) : -1;
 }
