@@ -27,35 +27,25 @@ struct sw_signed<uint64_t> {
     static constexpr uint64_t signs = 0x8000000000000000u;
 };
 
-/* The operation that the launch names: any but the sum. An average is one of signed integers. */
+/* The operations that a launch may name: any but the sum. An average is one of signed integers. */
 struct symwin_op_other {
-    template <int n, typename A>
-    SYMWIN_DEVICE void combine_all(A *a, const A *b, uint32_t op)
-    {
-        if (op == SW_KERNEL_MIN)
-            symwin_op_min::combine_all<n>(a, b, op);
-        else if (op == SW_KERNEL_MAX)
-            symwin_op_max::combine_all<n>(a, b, op);
-        else if (op == SW_KERNEL_AVERAGE && sw_signed<A>::signs != 0)
-            symwin_op_sum::combine_all<n>(a, b, op);
-        else
-            symwin_op_prod::combine_all<n>(a, b, op);
-    }
 };
 
 /* Eight bytes of a message. `op` is that of the launch: an average is calculated from a sum. */
 template <typename T, typename O>
 struct sw_reduce : symwin_accumulator<T, O> {
     typedef symwin_accumulator<T, O> base;
+    typedef O operation;
+    static constexpr bool chosen = false; /* by the launch */
 
     SYMWIN_MEMBER void first(uint64_t word, uint32_t)
     {
         base::first(word);
     }
 
-    SYMWIN_MEMBER void add(uint64_t word, uint32_t op)
+    SYMWIN_MEMBER void add(uint64_t word, uint32_t, O = O())
     {
-        base::add(word, op);
+        base::add(word);
     }
 
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)
@@ -70,7 +60,25 @@ template <typename T>
 struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
     typedef symwin_accumulator<T, symwin_op_other> base;
     typedef typename T::acc A;
+    static constexpr bool chosen = true;
     static constexpr uint64_t signs = sw_signed<A>::signs;
+
+    /* Calls work(o) with the operation `o` that the launch names, found by bits of its value.
+     * Loops that do so once, not for each word, are quicker. */
+    template <class F>
+    SYMWIN_DEVICE void with_op(uint32_t op, F work)
+    {
+        if ((op & SW_KERNEL_MIN) != 0) {
+            if ((op & SW_KERNEL_PROD) != 0)
+                work(symwin_op_max());
+            else
+                work(symwin_op_min());
+        } else if (signs != 0 && (op & SW_KERNEL_AVERAGE) != 0) {
+            work(symwin_op_sum());
+        } else {
+            work(symwin_op_prod());
+        }
+    }
 
     /* Changes the sign bits of a word if the order is that of signed integers, and changes them
      * back. */
@@ -86,7 +94,17 @@ struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
 
     SYMWIN_MEMBER void add(uint64_t word, uint32_t op)
     {
-        base::add(flip(word, op), signs != 0 ? op & ~(uint32_t)SW_KERNEL_SIGNED : op);
+        with_op(op, [&](auto o) { add(word, op, o); });
+    }
+
+    /* `O` is the operation that `op` names. */
+    template <class O>
+    SYMWIN_MEMBER void add(uint64_t word, uint32_t op, O)
+    {
+        A operand[T::per];
+
+        T::unpack(flip(word, op), operand);
+        O::template combine_all<T::per>(base::sum, operand, 0);
     }
 
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)

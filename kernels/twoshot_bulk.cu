@@ -106,10 +106,10 @@ SYMWIN_DEVICE void sw_bulk_tell(const struct sw_kernel_args &args, const symwin_
     symwin_bulk_commit();
 }
 
-/* Sums the pieces of a stage into the place of rank 0's piece. */
-template <class R>
-SYMWIN_DEVICE void sw_bulk_sum(const struct sw_kernel_args &args, sw_bulk_vector *stage,
-                               uint32_t piece, uint32_t vectors)
+/* Sums the pieces of a stage into the place of rank 0's piece; `o`: as the launch says. */
+template <class R, class O>
+SYMWIN_DEVICE void sw_bulk_sum_by(const struct sw_kernel_args &args, O o, sw_bulk_vector *stage,
+                                  uint32_t piece, uint32_t vectors)
 {
     const uint32_t others = blockDim.x > 32 ? 32 : 0; /* the warp of thread 0 does not add */
 
@@ -122,10 +122,20 @@ SYMWIN_DEVICE void sw_bulk_sum(const struct sw_kernel_args &args, sw_bulk_vector
             const sw_bulk_vector from = stage[(uint32_t)p * piece + v];
             const symwin_v16 now[1] = {{from.lo, from.hi}};
 
-            sw_vectors_add<R, 1>(args, now, p == 0, lo, hi);
+            sw_vectors_add_by<R, 1>(args, o, now, p == 0, lo, hi);
         }
         stage[v] = {lo[0].result(args.op, args.nranks), hi[0].result(args.op, args.nranks)};
     }
+}
+
+template <class R>
+SYMWIN_DEVICE void sw_bulk_sum(const struct sw_kernel_args &args, sw_bulk_vector *stage,
+                               uint32_t piece, uint32_t vectors)
+{
+    if constexpr (R::chosen)
+        R::with_op(args.op, [&](auto o) { sw_bulk_sum_by<R>(args, o, stage, piece, vectors); });
+    else
+        sw_bulk_sum_by<R>(args, typename R::operation(), stage, piece, vectors);
 }
 
 template <class R>

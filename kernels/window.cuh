@@ -59,10 +59,10 @@ SYMWIN_DEVICE sw_range sw_share(uint64_t total, int32_t part, int32_t parts)
 }
 
 /* Adds U vectors of one rank to the sums, which are kept in halves; `first`: these are the
- * first. */
-template <class R, int U>
-SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwin_v16 now[U],
-                                  bool first, R lo[U], R hi[U])
+ * first. `o` is the operation that args.op names. */
+template <class R, int U, class O>
+SYMWIN_DEVICE void sw_vectors_add_by(const struct sw_kernel_args &args, O o,
+                                     const symwin_v16 now[U], bool first, R lo[U], R hi[U])
 {
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++) {
@@ -70,10 +70,20 @@ SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwi
             lo[u].first(now[u].lo, args.op);
             hi[u].first(now[u].hi, args.op);
         } else {
-            lo[u].add(now[u].lo, args.op);
-            hi[u].add(now[u].hi, args.op);
+            lo[u].add(now[u].lo, args.op, o);
+            hi[u].add(now[u].hi, args.op, o);
         }
     }
+}
+
+template <class R, int U>
+SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwin_v16 now[U],
+                                  bool first, R lo[U], R hi[U])
+{
+    if constexpr (R::chosen)
+        R::with_op(args.op, [&](auto o) { sw_vectors_add_by<R, U>(args, o, now, first, lo, hi); });
+    else
+        sw_vectors_add_by<R, U>(args, typename R::operation(), now, first, lo, hi);
 }
 
 /* Where a result is stored: in the output window of every rank, or only in this rank's output. */
