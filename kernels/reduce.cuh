@@ -50,7 +50,7 @@ struct sw_reduce : symwin_accumulator<T, O> {
 
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)
     {
-        return base::result(nranks, O::averages && op == SW_KERNEL_AVERAGE);
+        return base::result(nranks, O::averages && op != SW_KERNEL_SUM);
     }
 };
 
