@@ -80,8 +80,33 @@ static void no_memory(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
+/* ---- a local socket that nobody watches ------------------------------------------------------ */
+
+/* The first id of rank 0 has no folder, so there is no local socket. The second has one, but no
+ * descriptor is left for the thread that is to watch it. The third works: it has another socket. */
+static void not_watched(struct processes *p, int rank)
+{
+    symwin_unique_id first, second;
+    symwin_comm *comm = NULL;
+
+    if (rank == 0) {
+        fail_at("mkdtemp", NULL);
+        host_must(symwin_unique_id_create(&first), "an id without a folder");
+        fail_at("eventfd", NULL);
+        must_be(symwin_unique_id_create(&second) == SYMWIN_NO_MEMORY &&
+                    host_error_has("no file descriptor for the poll thread"),
+                "nobody can watch the socket", rank);
+        fail_no_more();
+    }
+    must_be(processes_comm(p, rank, TIMEOUT_MS, &comm) == SYMWIN_OK, "the third id", rank);
+    symwin_comm_destroy(comm);
+    if (rank == 0)
+        host_must(symwin_unique_id_release(&first), "symwin_unique_id_release");
+}
+
 int main(void)
 {
     processes_run("no memory for a connection", RANKS, no_memory, NULL);
+    processes_run("nobody watches a socket", RANKS, not_watched, NULL);
     return tap_done();
 }
