@@ -96,6 +96,15 @@ static int64_t wait_slice(struct sw_handle_exchange *x, int process)
     return slice < x->deadline ? slice : x->deadline;
 }
 
+/* A process sends nothing. It may wait itself, for room in the socket of a third one. */
+static void fail_late(struct sw_handle_exchange *x, int process)
+{
+    struct sw_exchange *exchange = x->group->exchange;
+
+    sw_exchange_fail(exchange, SYMWIN_TIMEOUT,
+                     sw_exchange_culprit(exchange, sw_group_leader_of(x->group, process)));
+}
+
 /* The connection to a process has failed, which ends the communicator. */
 static void fail_connection(struct sw_handle_exchange *x, int process, symwin_status why)
 {
@@ -208,7 +217,7 @@ static symwin_status receive_all(struct sw_handle_exchange *x)
         else if (sw_mailbox_wait_handle(x->group, wait_slice(x, process), &handle))
             take_one(x, &handle);
         else if (sw_now_ms() >= x->deadline)
-            fail_connection(x, process, SYMWIN_TIMEOUT);
+            fail_late(x, process);
     }
     return x->status;
 }
