@@ -8,6 +8,7 @@
  * expected frames are still taken: the next registration finds no old handles.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,13 +77,17 @@ symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int
 
 static void export_all(struct sw_handle_exchange *x)
 {
+    char text[SW_TEXT_BYTES];
     int r;
 
     for (r = next_local(x, 0); r < x->group->nranks; r = next_local(x, r + 1)) {
+        snprintf(text, sizeof text, "%s", symwin_last_error());
         x->rank[r].exported = sw_handle_exchange_export(x->segment->rank[r].pieces[x->piece].memory,
                                                         r, &x->rank[r].fd);
         if (x->status == SYMWIN_OK)
             x->status = x->rank[r].exported;
+        else
+            sw_error_restore(text);
     }
 }
 
