@@ -130,7 +130,7 @@ INFO        := $(BUILD)/symwin-info
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_flood test_fork_steps test_kill \
-    test_register_memory test_system_faults)
+    test_register_memory test_shortage test_system_faults)
 GPU_TESTS   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(GPU_SOURCES))))
 # Programs that run on GPUs too.
 BOTH_TESTS  := $(addprefix $(BUILD)/tests/,$(shell cat tests/gpu/both.txt))

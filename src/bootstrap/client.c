@@ -197,6 +197,7 @@ static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
     status = remote ? connect_remote(id, deadline, &fd) : connect_local(id, deadline, &fd);
     if (status == SYMWIN_OK && sw_connection_open(connection, fd, remote) != 0) {
         sw_fork_set_close(fd);
+        *connection = (struct sw_connection){.fd = -1};
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
     return status;

@@ -157,6 +157,7 @@ static int is_shortage(int error)
 static symwin_status local_open(void)
 {
     struct sockaddr_un address;
+    symwin_status status;
     int fd, error;
 
     if (listener.local.fd >= 0 || !folder_make())
@@ -177,7 +178,12 @@ static symwin_status local_open(void)
                            strerror(error));
         return SYMWIN_OK;
     }
-    return watch_open(&listener.local, fd);
+    status = watch_open(&listener.local, fd);
+    if (status != SYMWIN_OK) { /* the next id opens another */
+        folder_remove();
+        watch_close(&listener.local);
+    }
+    return status;
 }
 
 /* Binds a socket to the id's address and port; writes the actual port to the id. 0, or an errno. */

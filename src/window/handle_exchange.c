@@ -8,6 +8,7 @@
  * expected frames are still taken: the next registration finds no old handles.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,13 +77,17 @@ symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int
 
 static void export_all(struct sw_handle_exchange *x)
 {
+    char text[SW_TEXT_BYTES];
     int r;
 
     for (r = next_local(x, 0); r < x->group->nranks; r = next_local(x, r + 1)) {
+        snprintf(text, sizeof text, "%s", symwin_last_error());
         x->rank[r].exported = sw_handle_exchange_export(x->segment->rank[r].pieces[x->piece].memory,
                                                         r, &x->rank[r].fd);
         if (x->status == SYMWIN_OK)
             x->status = x->rank[r].exported;
+        else
+            sw_error_restore(text);
     }
 }
 
@@ -94,6 +99,15 @@ static int64_t wait_slice(struct sw_handle_exchange *x, int process)
     sw_exchange_waits_for(x->group->exchange, x->group->leader,
                           sw_group_leader_of(x->group, process));
     return slice < x->deadline ? slice : x->deadline;
+}
+
+/* A process sends nothing. It may wait itself, for room in the socket of a third one. */
+static void fail_late(struct sw_handle_exchange *x, int process)
+{
+    struct sw_exchange *exchange = x->group->exchange;
+
+    sw_exchange_fail(exchange, SYMWIN_TIMEOUT,
+                     sw_exchange_culprit(exchange, sw_group_leader_of(x->group, process)));
 }
 
 /* The connection to a process has failed, which ends the communicator. */
@@ -208,7 +222,7 @@ static symwin_status receive_all(struct sw_handle_exchange *x)
         else if (sw_mailbox_wait_handle(x->group, wait_slice(x, process), &handle))
             take_one(x, &handle);
         else if (sw_now_ms() >= x->deadline)
-            fail_connection(x, process, SYMWIN_TIMEOUT);
+            fail_late(x, process);
     }
     return x->status;
 }

@@ -202,6 +202,32 @@ static void test_again(void)
     receiver_close(&t);
 }
 
+/* Both ranks of this process fail to export, each for a reason of its own. The first one's counts,
+ * with its text. */
+static void test_two_reasons(void)
+{
+    static const struct frame none[] = {{2, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED},
+                                        {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}};
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    struct receiver t;
+    symwin_status status;
+    int i;
+
+    receiver_open(&t);
+    host_must_cuda(sw_drv.cuMemRelease(t.pieces[0].memory), "cuMemRelease");
+    host_must_cuda(sw_drv.cuMemCreate(&t.pieces[0].memory, GRANULE, &prop, 0), "cuMemCreate");
+    for (i = 0; i < 2; i++)
+        send_frame(&t, &none[i]);
+    sw_emu_fail_nth(2, CUDA_ERROR_OUT_OF_MEMORY, 0, 0);
+    status = sw_handle_exchange_run(&t.group, t.segment, 0, TIMEOUT_MS, "test");
+    TAP_EQ("the second export fails too", sw_emu_fault_fired(), 1);
+    sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+    host_expect("two exports that fail", status, SYMWIN_UNSUPPORTED,
+                "rank 0's memory cannot be shared|not created for export");
+    receiver_close(&t);
+}
+
 static void test_lie(const struct lie *lie)
 {
     struct receiver t;
@@ -232,6 +258,7 @@ int main(void)
     for (i = 0; i < sizeof lies / sizeof lies[0]; i++)
         test_lie(&lies[i]);
     test_again();
+    test_two_reasons();
     harness_no_leaks("handle exchanges", &before);
     return tap_done();
 }
