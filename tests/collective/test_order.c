@@ -198,6 +198,8 @@ int main(int argc, char **argv)
     before = harness_leaks_now();
     run_cases(only, 0);
     harness_run(RANKS, run_abort, NULL);
+    if (only[0] == '\0')
+        tap_ok(atomic_load(&early) > 0, "%d launches may begin early", atomic_load(&early));
     run_cases(only, 1); /* from here on, the library takes each thread for a rank */
     harness_no_leaks("communicators beside each other", &before);
     return tap_done();
