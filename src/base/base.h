@@ -91,7 +91,7 @@ struct sw_poll_watch {
 symwin_status sw_poll_add(struct sw_poll_watch *watch); /* this and the next two: under the lock */
 void sw_poll_changed(void);                             /* call it after a change of a deadline */
 void sw_poll_remove(struct sw_poll_watch *watch);       /* no effect if it is not watched */
-
+void sw_poll_rest(void);   /* in ready(): other threads get the lock before it is called again */
 void sw_poll_settle(void); /* without the lock: stops the thread if nothing is watched */
 
 /* Without the lock: takes it out of the close-on-fork set and closes it, with no fork between. */

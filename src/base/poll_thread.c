@@ -29,7 +29,8 @@ static struct {
     pthread_cond_t stopped;
     pthread_t thread;
     int state;
-    int kick; /* eventfd that wakes the thread; owned while it runs */
+    int rests; /* before the next turn */
+    int kick;  /* eventfd that wakes the thread; owned while it runs */
     struct sw_poll_watch *watches;
     size_t count;
     uint64_t next_id;
@@ -246,9 +247,18 @@ static void turn_wait(struct turn *t)
         nanosleep(&moment, NULL); /* it would fail again immediately */
 }
 
+/* Without the lock. A thread that waits for it needs a moment to wake, and poll() may need none. */
+static void rest(void)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+
+    nanosleep(&moment, NULL);
+}
+
 static void *serve(void *arg)
 {
     struct turn t;
+    int rests;
 
     (void)arg;
     pthread_setname_np(pthread_self(), "symwin-poll");
@@ -256,7 +266,11 @@ static void *serve(void *arg)
     sw_poll_lock();
     while (poll_thread.state == RUNNING) {
         turn_fill(&t);
+        rests = poll_thread.rests;
+        poll_thread.rests = 0;
         sw_poll_unlock();
+        if (rests)
+            rest();
         turn_wait(&t);
         sw_poll_lock();
         turn_serve(&t);
@@ -309,6 +323,11 @@ symwin_status sw_poll_add(struct sw_poll_watch *watch)
     poll_thread.count++;
     kick();
     return SYMWIN_OK;
+}
+
+void sw_poll_rest(void)
+{
+    poll_thread.rests = 1;
 }
 
 void sw_poll_changed(void)

@@ -29,6 +29,10 @@ int sw_frame_receive_now(int socket, union sw_frame *frame, int *fd);
  * to the closer thread (base/closer.c). Closing them can take as long as their sender wants. */
 void sw_socket_empty(int socket);
 
+/* Sockets of other processes are read in turns, under the poll lock: otherwise a process that sends
+ * without end would keep it. A turn ends after so many frames, or after that time. */
+enum { SW_TURN_FRAMES = 1024, SW_TURN_MS = 20 };
+
 /* ---- one interface for both kinds of socket ---- */
 
 #define SW_CONNECTION_BYTES (sizeof(union sw_frame) + SW_DIGEST_BYTES)

@@ -222,8 +222,12 @@ static void socket_ready(struct sw_poll_watch *watch, short events)
     struct sw_peer_socket *socket = (struct sw_peer_socket *)(void *)watch;
     const int error = sw_mailbox_read(socket);
 
-    if (error != 0 || (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
-        socket_broken(socket, error == 0 || error == EPIPE);
+    if (error == 0) { /* the end comes after the frames that are left */
+        sw_poll_rest();
+        return;
+    }
+    if (error != EAGAIN || (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+        socket_broken(socket, error == EAGAIN || error == EPIPE);
 }
 
 void sw_group_abort_kernels(struct sw_group *group)

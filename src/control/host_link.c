@@ -361,20 +361,36 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
     }
 }
 
+/* Handles the frames of one turn. Returns 0: frames may be left. EAGAIN: none is. Or the errno that
+ * breaks the connection. */
+static int read_turn(struct sw_host_link *link)
+{
+    const int64_t end = sw_now_ms() + SW_TURN_MS;
+    union sw_frame frame;
+    int i;
+
+    for (i = 0; i < SW_TURN_FRAMES && sw_now_ms() <= end; i++) {
+        const int error = sw_connection_receive_now(&link->connection, &frame, NULL);
+
+        if (error != 0)
+            return error;
+        sw_exchange_heard(link->group->exchange, link->rank);
+        if (!handle_frame(link, &frame))
+            return EPROTO;
+    }
+    return 0;
+}
+
 static void link_ready(struct sw_poll_watch *watch, short events)
 {
     struct sw_host_link *link = (struct sw_host_link *)(void *)watch;
     struct sw_group *group = link->group;
-    union sw_frame frame;
-    int error;
+    const int error = read_turn(link);
 
     (void)events;
-    do {
-        error = sw_connection_receive_now(&link->connection, &frame, NULL);
-        if (error == 0)
-            sw_exchange_heard(group->exchange, link->rank);
-    } while (error == 0 && handle_frame(link, &frame));
-    if (error != EAGAIN)
+    if (error == 0)
+        sw_poll_rest();
+    else if (error != EAGAIN)
         link_lost(link);
     if (group->on_far_end != NULL && sw_exchange_ended(group->exchange))
         group->on_far_end(group); /* last: it may free the group */

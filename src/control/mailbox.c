@@ -22,9 +22,10 @@ enum {
     /* Messages from one rank in a process's mailbox. Each lane is in one channel at a time, and a
      * channel sends three messages: channels never need more. */
     MOST_MESSAGES = 3 * SW_STATE_LANES,
-    DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
-    SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
-    FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
+    DESCRIPTORS = 4,  /* messages may hold 1/4 of the process's descriptors */
+    SLICE_MS = 20,    /* poll interval for what wakes nobody, such as a rank that left */
+    UNREAD_MS = 1000, /* for so long a rank reads on past its deadline, if frames are left */
+    FORWARD_MS = 100  /* timeout of forwarding a message to a socket that is being read */
 };
 
 void sw_message_free(struct sw_message *message)
@@ -159,6 +160,8 @@ static int sender_is_valid(const struct sw_group *group, const struct sw_frame_m
 static int forward(struct sw_group *group, const struct sw_frame_message *words)
 {
     const int host = group->host_of[words->to];
+    /* Once the exchange has ended, what has no room is dropped. */
+    const int64_t wait_ms = sw_exchange_ended(group->exchange) ? 0 : FORWARD_MS;
     union sw_frame frame;
 
     if (sw_host_link_here(group) != group->process ||
@@ -168,7 +171,7 @@ static int forward(struct sw_group *group, const struct sw_frame_message *words)
         return sw_host_link_message(group, group->host == 0 ? host : 0, words) ? 0 : ENOMEM;
     frame.message = *words;
     return sw_frame_send(group->sockets[group->process_of[words->to]].watch.fd, &frame, -1,
-                         sw_now_ms() + FORWARD_MS);
+                         sw_now_ms() + wait_ms);
 }
 
 /* Accepts a message from `process`, or from another host (-1). Returns 0 or an errno; takes over
@@ -217,13 +220,15 @@ static int accept_handle(struct sw_group *group, const struct sw_frame_handle *f
     return 0;
 }
 
-/* Moves all frames that are there into the mailbox, with their descriptors in the close-on-fork
- * set. Returns 0, or the errno that breaks the socket. */
-static int read_all(struct sw_peer_socket *socket)
+/* Moves the frames of one turn into the mailbox, with their descriptors in the close-on-fork set.
+ * Returns as sw_mailbox_read(). */
+static int read_turn(struct sw_peer_socket *socket)
 {
+    const int64_t end = sw_now_ms() + SW_TURN_MS;
     union sw_frame frame;
+    int i;
 
-    for (;;) {
+    for (i = 0; i < SW_TURN_FRAMES && sw_now_ms() <= end; i++) {
         int fd = -1;
         int error = sw_frame_receive_now(socket->watch.fd, &frame, &fd);
 
@@ -232,8 +237,6 @@ static int read_all(struct sw_peer_socket *socket)
             fd = -1;
             error = EMFILE;
         }
-        if (error == EAGAIN)
-            return 0;
         if (error != 0 && error != EMFILE)
             return error;
         /* Also if its descriptor was lost: the rank that needs it reports that. */
@@ -248,17 +251,18 @@ static int read_all(struct sw_peer_socket *socket)
             return error;
         }
     }
+    return 0;
 }
 
 int sw_mailbox_read(struct sw_peer_socket *socket)
 {
     struct sw_group *group = socket->group;
-    const int error = read_all(socket);
+    const int error = read_turn(socket);
 
     if (error == EPROTO)
         sw_exchange_fail(group->exchange, SYMWIN_MISMATCH,
                          sw_group_leader_of(group, socket->process));
-    else if (error != 0 && error != EPIPE) /* this process has no room for a frame */
+    else if (error != 0 && error != EAGAIN && error != EPIPE) /* no room here for a frame */
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, group->leader);
     return error;
 }
@@ -327,21 +331,32 @@ symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_mess
 
 /* ---- waiting ---- */
 
-/* Under the poll lock. */
-static void read_sockets(struct sw_group *group)
+/* Reads one turn of each peer socket, under the poll lock. Returns whether frames of `process` may
+ * be left; -1: of any process. */
+static int read_sockets(struct sw_group *group, int process)
 {
-    int p;
+    int p, left = 0;
 
     for (p = 0; p < group->processes; p++)
-        if (group->sockets[p].watch.fd >= 0)
-            (void)sw_mailbox_read(&group->sockets[p]); /* the poll thread sees errors too */
+        if (group->sockets[p].watch.fd >= 0) { /* the poll thread sees errors too */
+            const int error = sw_mailbox_read(&group->sockets[p]);
+
+            left |= error == 0 && (p == process || process < 0);
+        }
+    return left;
 }
 
 void sw_mailbox_collect(struct sw_group *group)
 {
     sw_poll_lock();
-    read_sockets(group);
+    (void)read_sockets(group, -1);
     sw_poll_unlock();
+}
+
+/* What a rank waits for may be among frames that are left. */
+static int is_late(int64_t now, int64_t deadline, int unread)
+{
+    return now - (unread ? UNREAD_MS : 0) >= deadline;
 }
 
 /* A rank that has left, so that no message from `peer` can arrive any more: `peer`, or the lowest
@@ -363,6 +378,8 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
                               const char *call)
 {
     struct sw_exchange *x = group->exchange;
+    const int sender = group->host_of[peer] == group->host ? group->process_of[peer]
+                                                           : sw_host_link_here(group);
     const int64_t call_deadline = deadline; /* without the allowance */
     int over = 0;
 
@@ -371,6 +388,7 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
     while (*first_message_to(group, rank) == NULL) {
         const int64_t now = sw_now_ms();
         const int left = left_rank(group, peer);
+        int unread;
 
         over = sw_exchange_ended(x);
         if (over)
@@ -378,19 +396,19 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
         /* A message that got through is in this process's peer sockets before the news that a rank
          * leaves. The poll thread may not have read it yet, or may be unable to. So read first: no
          * rank is blamed for a message that is there. */
-        read_sockets(group);
+        unread = read_sockets(group, sender);
         if (*first_message_to(group, rank) != NULL)
             break;
-        if (left >= 0)
+        if (left >= 0 && !unread)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, left);
-        else if (now >= deadline)
+        else if (is_late(now, deadline, unread))
             sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_culprit(x, peer));
         else {
             if (now >= call_deadline)
                 sw_exchange_ask(x);
             sw_exchange_waits_for(x, rank, peer);
             sw_poll_wait(&group->mailbox_changed,
-                         now + SLICE_MS < deadline ? now + SLICE_MS : deadline);
+                         now < deadline && deadline < now + SLICE_MS ? deadline : now + SLICE_MS);
         }
     }
     sw_poll_unlock();
@@ -410,18 +428,20 @@ static struct sw_received_handle *first_handle(const struct sw_group *group)
 int sw_mailbox_wait_handle(struct sw_group *group, int64_t deadline, struct sw_received_handle *out)
 {
     struct sw_received_handle *handle;
-    int late = 0;
 
     sw_poll_lock();
     for (;;) {
+        const int64_t now = sw_now_ms();
+        int unread = 0;
+
         handle = first_handle(group);
         if (handle == NULL) { /* read first, as in sw_mailbox_wait() */
-            read_sockets(group);
+            unread = read_sockets(group, -1);
             handle = first_handle(group);
         }
-        if (handle != NULL || late || sw_exchange_ended(group->exchange))
+        if (handle != NULL || is_late(now, deadline, unread) || sw_exchange_ended(group->exchange))
             break;
-        late = !sw_poll_wait(&group->mailbox_changed, deadline);
+        sw_poll_wait(&group->mailbox_changed, unread ? now + SLICE_MS : deadline);
     }
     if (handle != NULL) {
         *out = *handle;

@@ -59,8 +59,8 @@ int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *wo
 
 /* ---- for group.c: peer sockets, under the poll lock ---- */
 
-/* Receives all frames that are there. Returns 0, or the errno that breaks the socket; unless that
- * is EPIPE, the exchange has been ended. */
+/* Receives the frames of one turn (SW_TURN_FRAMES). Returns 0: frames may be left. EAGAIN: none is.
+ * Or the errno that breaks the socket; unless that is EPIPE, the exchange has been ended. */
 int sw_mailbox_read(struct sw_peer_socket *socket);
 void sw_mailbox_destroy(struct sw_group *group);
 

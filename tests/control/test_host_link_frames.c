@@ -1,11 +1,13 @@
 /* Frames between two hosts, of which one is the test. A host is believed about its own ranks only.
  * The deciding host sends all completed rounds before an end. A connection detects that the other
- * host is gone. The send queue has a bound, and no forked child has a connection. */
+ * host is gone. The send queue has a bound, and no forked child has a connection. A host that sends
+ * without end does not keep the poll lock. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "harness.h"
 #include "src/bootstrap/rendezvous.h"
@@ -220,6 +222,79 @@ static void test_letters(void)
     pair_close(&p);
 }
 
+/* ---- a host that sends a lot ---- */
+
+/* Whenever a frame is read from one, the other sends one. */
+static atomic_int flooded = -1, flooder = -1;
+static union sw_frame well;
+static atomic_llong flood_end; /* until this time */
+static atomic_int frames;
+
+/* Replaces the C library's. */
+ssize_t recv(int fd, void *data, size_t bytes, int flags)
+{
+    if (fd == flooded && bytes == sizeof well.header && sw_now_ms() < flood_end) {
+        frames++;
+        (void)send(flooder, &well, sizeof well.header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    return syscall(SYS_recvfrom, fd, data, bytes, flags, NULL, NULL);
+}
+
+/* The flood ends after FLOOD_MS. Others get the lock before that. */
+static void test_flood(void)
+{
+    enum { FLOOD_MS = 3000, TIMES = 20 };
+    int64_t begin, worst = 0;
+    struct pair p;
+    int i;
+
+    pair_open(&p, 0);
+    sw_frame_seal(&well, SW_FRAME_WELL);
+    sw_poll_lock();
+    flooded = p.fd;
+    flooder = p.other.fd;
+    flood_end = sw_now_ms() + FLOOD_MS;
+    say(&p, SW_FRAME_WELL, 0, 0);
+    sw_poll_unlock();
+    while (frames == 0)
+        host_pause_ms(1);
+    for (i = 0; i < TIMES; i++) {
+        begin = sw_now_ms();
+        sw_poll_lock();
+        sw_poll_unlock();
+        worst = sw_now_ms() - begin > worst ? sw_now_ms() - begin : worst;
+    }
+    tap_ok(sw_now_ms() < flood_end, "a flood: others get the lock within %lld ms",
+           (long long)worst);
+    sw_poll_lock();
+    flooded = -1;
+    sw_poll_unlock();
+    tap_ok(!sw_exchange_ended(p.group.exchange), "a flood is no fault");
+    pair_close(&p);
+}
+
+/* The other end closes after many frames. The last one before the end counts. */
+static void test_many_then_the_end(void)
+{
+    enum { MANY = 5000 };
+    symwin_status status = SYMWIN_OK;
+    int turns = 0, culprit = 0, i;
+    struct pair p;
+
+    pair_open(&p, 0);
+    sw_poll_lock();
+    for (i = 0; i < MANY; i++)
+        say(&p, SW_FRAME_WELL, 0, 0);
+    say(&p, SW_FRAME_POST, 2, 0);
+    shutdown(p.other.fd, SHUT_WR);
+    sw_poll_unlock();
+    while (!sw_exchange_outcome(p.group.exchange, &status, &culprit) && turns++ < SOON_MS)
+        host_pause_ms(1);
+    tap_ok(status == SYMWIN_PEER_LOST && sw_exchange_rounds(p.group.exchange, 2) == 1,
+           "%d frames, a post and the end: %s, with the post", MANY, symwin_status_name(status));
+    pair_close(&p);
+}
+
 static int child_has(int fd)
 {
     const pid_t child = fork();
@@ -259,6 +334,8 @@ int main(void)
     test_end_in_order();
     test_keepalive();
     test_letters();
+    test_flood();
+    test_many_then_the_end();
     test_forks();
     harness_no_leaks("links", &before);
     return tap_done();

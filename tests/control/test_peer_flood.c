@@ -1,0 +1,280 @@
+/* Another process that sends more than is read in one turn. Others get the poll lock between two
+ * turns, the next turns read the rest, and the end comes after it. The test is the other process.
+ * The kernel gives it frames without end: recvmsg() leaves a frame where it is. */
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "harness.h"
+#include "src/bootstrap/rendezvous.h"
+#include "src/control/control.h"
+
+/* Ranks 0 and 1 are in this process, rank 2 in the other. Rank 1 has left. */
+enum { RANKS = 3, HERE = 0, GONE = 1, OTHER = 2 };
+/* MOST: no turn may read more frames. MORE: takes several turns. */
+enum { MOST = 4096, MORE = 3 * MOST, FLOOD_MS = 5000, SOON_MS = 5000 };
+
+static atomic_int flooded = -1; /* this socket's first frame is read again and again: */
+static atomic_llong repeats;    /* this often, */
+static atomic_llong flood_end;  /* at most until this time */
+static atomic_int read_us;      /* how long it takes to read a frame */
+static atomic_llong frames;     /* that were read from it */
+
+/* Replaces the C library's. */
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    const int again = fd == flooded && repeats > 0 && sw_now_ms() < flood_end;
+    ssize_t got;
+
+    if (fd == flooded && read_us > 0)
+        usleep((useconds_t)read_us);
+    got = syscall(SYS_recvmsg, fd, message, flags | (again ? MSG_PEEK : 0));
+    if (fd == flooded && got > 0) {
+        frames++;
+        repeats -= again;
+    }
+    return got;
+}
+
+static void flood(int fd, long long times)
+{
+    flooded = fd;
+    frames = 0;
+    repeats = times;
+    flood_end = sw_now_ms() + FLOOD_MS;
+}
+
+static struct sw_group *group_open(int *other)
+{
+    struct sw_topology t;
+    struct sw_group *group;
+    int fds[2];
+
+    host_must(sw_topology_make(&t, RANKS, 2, 1), "sw_topology_make");
+    t.locations[OTHER].process = 1;
+    host_must(sw_exchange_page(RANKS, &t.page), "sw_exchange_page");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
+        abort();
+    t.sockets[1] = fds[0];
+    *other = fds[1];
+    sw_poll_lock();
+    host_must(sw_group_create(&t, &group), "sw_group_create");
+    sw_poll_unlock();
+    sw_group_leave(group, GONE);
+    return group;
+}
+
+/* `other` is -1 if it is closed. */
+static void group_close(struct sw_group *group, int other)
+{
+    flooded = -1;
+    sw_group_leave(group, HERE);
+    if (other >= 0)
+        close(other);
+}
+
+static void send_message(int other, int to)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame.message);
+    frame.message.from = OTHER;
+    frame.message.to = to;
+    frame.message.kind = SW_MESSAGE_GONE;
+    sw_frame_seal(&frame, SW_FRAME_MESSAGE);
+    if (sw_frame_send(other, &frame, -1, sw_now_ms() + SOON_MS) != 0)
+        abort();
+}
+
+static int read_once(struct sw_group *group)
+{
+    return sw_mailbox_read(&group->sockets[1]);
+}
+
+/* One turn, and that the next turns read the rest. */
+static void test_turn(void)
+{
+    const int64_t end = sw_now_ms() + SOON_MS;
+    struct sw_group *group;
+    long long first;
+    int other;
+
+    group = group_open(&other);
+    sw_poll_lock();
+    send_message(other, GONE);
+    flood(group->sockets[1].watch.fd, MORE);
+    (void)read_once(group);
+    first = frames;
+    sw_poll_unlock();
+    tap_ok(first > 0 && first <= MOST, "%lld frames of %d are read in a turn", first, MORE + 1);
+    while (frames <= MORE && sw_now_ms() < end)
+        host_pause_ms(1);
+    TAP_EQ("all are read", (long)frames, MORE + 1);
+    tap_ok(!sw_exchange_ended(group->exchange), "frames to a rank that has left are no fault");
+    group_close(group, other);
+}
+
+/* Frames whose reading takes long, as if each was forwarded to a process that reads slowly. */
+static void test_slow_turn(void)
+{
+    enum { EACH_MS = 10, MOST_MS = 1000 };
+    struct sw_group *group;
+    int64_t begin, took;
+    int other;
+
+    group = group_open(&other);
+    sw_poll_lock();
+    send_message(other, GONE);
+    flood(group->sockets[1].watch.fd, 2 * MOST_MS / EACH_MS);
+    read_us = 1000 * EACH_MS;
+    begin = sw_now_ms();
+    (void)read_once(group);
+    took = sw_now_ms() - begin;
+    read_us = 0;
+    sw_poll_unlock();
+    tap_ok(took < MOST_MS, "a turn of slow frames takes %lld ms", (long long)took);
+    group_close(group, other);
+}
+
+/* While the flood lasts, others get the lock and destroy another communicator. */
+static void test_lock(void)
+{
+    enum { TIMES = 20 };
+    struct sw_group *group, *second;
+    int64_t begin, worst = 0;
+    int other, other_second, i;
+
+    group = group_open(&other);
+    second = group_open(&other_second);
+    flood(group->sockets[1].watch.fd, INT64_MAX);
+    send_message(other, GONE);
+    while (frames == 0)
+        host_pause_ms(1);
+    for (i = 0; i < TIMES; i++) {
+        begin = sw_now_ms();
+        sw_poll_lock();
+        sw_poll_unlock();
+        if (sw_now_ms() - begin > worst)
+            worst = sw_now_ms() - begin;
+    }
+    begin = sw_now_ms();
+    sw_group_leave(second, HERE);
+    tap_ok(sw_now_ms() < flood_end && repeats > 0,
+           "others get the lock within %lld ms, and destroy a communicator in %lld",
+           (long long)worst, (long long)(sw_now_ms() - begin));
+    close(other_second);
+    group_close(group, other);
+}
+
+static int has_message(struct sw_group *group)
+{
+    struct sw_message *message = sw_mailbox_take(group, HERE);
+    const int has = message != NULL;
+
+    sw_message_free(message);
+    return has;
+}
+
+/* The other process sends a lot, then a message to rank 0, and ends. */
+static void test_end(int closes)
+{
+    const char *name = closes ? "closes" : "shuts its socket";
+    const int64_t end = sw_now_ms() + SOON_MS;
+    symwin_status status = SYMWIN_OK;
+    struct sw_group *group;
+    int other, culprit = -1;
+
+    group = group_open(&other);
+    sw_poll_lock();
+    send_message(other, GONE);
+    send_message(other, HERE);
+    shutdown(other, SHUT_WR);
+    if (closes)
+        close(other);
+    flood(group->sockets[1].watch.fd, MORE);
+    sw_poll_unlock();
+    while (!sw_exchange_outcome(group->exchange, &status, &culprit) && sw_now_ms() < end)
+        host_pause_ms(1);
+    tap_ok(status == SYMWIN_PEER_LOST && culprit == OTHER, "%s: %s, rank %d", name,
+           symwin_status_name(status), culprit);
+    tap_ok(frames == MORE + 2 && has_message(group), "%s: what it sent before is read", name);
+    group_close(group, closes ? -1 : other);
+}
+
+/* A rank waits for rank 2, which has left, or its time is over. The message is behind many
+ * frames. */
+static void test_wait(int left)
+{
+    struct sw_group *group;
+    int other;
+
+    group = group_open(&other);
+    sw_poll_lock();
+    sw_poll_remove(&group->sockets[1].watch); /* only the rank reads */
+    sw_poll_unlock();
+    send_message(other, GONE);
+    send_message(other, HERE);
+    if (left)
+        sw_exchange_leave(group->exchange, OTHER);
+    flood(group->sockets[1].watch.fd, MOST);
+    tap_ok(sw_mailbox_wait(group, HERE, OTHER, sw_now_ms() + (left ? SOON_MS : 0), "wait") ==
+                   SYMWIN_OK &&
+               has_message(group),
+           "behind %d frames a rank finds the message of one that %s", MOST + 1,
+           left ? "has left" : "is late");
+    group_close(group, other);
+}
+
+/* Messages of another host, after the end, to a process that does not read. Each would hold the
+ * lock as long as it waits for room. */
+static void test_forward_after_the_end(void)
+{
+    enum { TIMES = 20, MOST_MS = 500 };
+    static uint16_t process_of[RANKS] = {0, 1, 2}, host_of[RANKS] = {0, 0, 1};
+    const struct sw_frame_message words = {.from = 2, .to = 1, .kind = SW_MESSAGE_GONE};
+    struct sw_peer_socket sockets[RANKS] = {{.process = 0}};
+    struct sw_group group = {.nranks = RANKS,
+                             .processes = RANKS,
+                             .hosts = 2,
+                             .process_of = process_of,
+                             .host_of = host_of,
+                             .sockets = sockets,
+                             .exchange = sw_exchange_create(RANKS)};
+    int64_t begin;
+    int fds[2], i, valid = 1;
+
+    if (group.exchange == NULL ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
+        abort();
+    sockets[1].watch.fd = fds[0];
+    while (send(fds[0], "", 1, 0) == 1)
+        ;
+    sw_exchange_fail(group.exchange, SYMWIN_ABORTED, 0);
+    begin = sw_now_ms();
+    for (i = 0; i < TIMES; i++)
+        valid &= sw_mailbox_forward(&group, &words);
+    tap_ok(valid && sw_now_ms() - begin < MOST_MS,
+           "after the end, %d messages that nobody reads are forwarded in %lld ms", TIMES,
+           (long long)(sw_now_ms() - begin));
+    close(fds[0]);
+    close(fds[1]);
+    sw_exchange_destroy(group.exchange);
+}
+
+int main(void)
+{
+    struct harness_leaks before;
+
+    harness_start();
+    before = harness_leaks_now();
+    test_turn();
+    test_slow_turn();
+    test_lock();
+    test_end(0);
+    test_end(1);
+    test_wait(1);
+    test_wait(0);
+    test_forward_after_the_end();
+    harness_no_leaks("peers", &before);
+    return tap_done();
+}
