@@ -156,7 +156,9 @@ static int sender_is_valid(const struct sw_group *group, const struct sw_frame_m
     return process >= 0 && group->process_of[words->from] == process;
 }
 
-/* Forwards a message to another process of this host, or to another host. Returns 0 or an errno. */
+/* Forwards a message between hosts: to another process of this host, or to another host. Returns 0
+ * or an errno. Between ranks of one host no process forwards: the receiver would name it if the
+ * message is wrong, and not the sender. */
 static int forward(struct sw_group *group, const struct sw_frame_message *words)
 {
     const int host = group->host_of[words->to];
@@ -164,7 +166,7 @@ static int forward(struct sw_group *group, const struct sw_frame_message *words)
     const int64_t wait_ms = sw_exchange_ended(group->exchange) ? 0 : FORWARD_MS;
     union sw_frame frame;
 
-    if (sw_host_link_here(group) != group->process ||
+    if (sw_host_link_here(group) != group->process || host == group->host_of[words->from] ||
         (host != group->host && group->host != 0 && group->host_of[words->from] != group->host))
         return EPROTO; /* not on the way to its receiver */
     if (host != group->host)

@@ -87,6 +87,9 @@ static void say(struct pair *p, enum sw_frame_type type, int rank, uint64_t roun
         frame.post.rank = rank;
         frame.post.round = round;
         frame.post.bytes = 8;
+    } else if (type == SW_FRAME_MESSAGE) {
+        frame.message.from = rank;
+        frame.message.to = (int32_t)round;
     } else {
         frame.end.rank = rank;
         frame.end.status = type == SW_FRAME_END ? SYMWIN_ABORTED : SYMWIN_OK;
@@ -103,7 +106,7 @@ static const struct claim {
     int host; /* the group's */
     enum sw_frame_type type;
     int rank;
-    uint64_t round;
+    uint64_t round;       /* of a message: the rank that it is sent to */
     symwin_status status; /* the end of the exchange; OK: it goes on */
     int culprit;
 } claims[] = {
@@ -112,6 +115,8 @@ static const struct claim {
     {"host 0: a post of a rank that is not there", 0, SW_FRAME_POST, 4, 0, SYMWIN_PEER_LOST, 2},
     {"host 0: a post of a later round", 0, SW_FRAME_POST, 2, 1, SYMWIN_PEER_LOST, 2},
     {"host 0: its own rank 0 leaves", 0, SW_FRAME_LEAVE, 0, 0, SYMWIN_PEER_LOST, 2},
+    {"host 0: a message of rank 2 to rank 3, on its host", 0, SW_FRAME_MESSAGE, 2, 3,
+     SYMWIN_PEER_LOST, 2},
     {"host 0: an end that blames rank 3", 0, SW_FRAME_END, 3, 0, SYMWIN_ABORTED, 3},
     {"host 0: an end that blames nobody", 0, SW_FRAME_END, SW_NOBODY, 0, SYMWIN_ABORTED, SW_NOBODY},
     {"host 0: one that blames whom there is not", 0, SW_FRAME_END, 4, 0, SYMWIN_PEER_LOST, 2},

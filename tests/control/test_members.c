@@ -282,16 +282,18 @@ struct unasked {
     int ranks[2], sequences[2]; /* of handles; ranks[0] < 0: the frames are messages */
     int with_descriptors;
     symwin_status want; /* the others' status; OK: they accept it */
+    int to;             /* of messages, which rank 0's process gets */
 };
 
 static const struct unasked unasked[] = {
-    {"handles of another's memory", 1, {1, 1}, {7, 7}, 1, SYMWIN_MISMATCH},
-    {"handles of no rank", 1, {3, 3}, {7, 7}, 1, SYMWIN_MISMATCH},
-    {"two handles of one rank", 2, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH},
-    {"handles of two registrations", 2, {2, 2}, {7, 8}, 1, SYMWIN_MISMATCH},
-    {"200 handles", 200, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH},
-    {"100 messages with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK},
-    {"too many messages", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH},
+    {"handles of another's memory", 1, {1, 1}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
+    {"handles of no rank", 1, {3, 3}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
+    {"two handles of one rank", 2, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
+    {"handles of two registrations", 2, {2, 2}, {7, 8}, 1, SYMWIN_MISMATCH, 0},
+    {"200 handles", 200, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
+    {"100 messages with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK, 0},
+    {"too many messages", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 0},
+    {"a message to a rank of another process", 1, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 1},
 };
 
 /* 0, or an errno: EPIPE if the receiver has closed the socket. */
@@ -308,6 +310,7 @@ static int send_unasked(const struct unasked *u, int line, int fd, int i)
     } else {
         memset(&frame, 0, sizeof frame.message);
         frame.message.from = LATE;
+        frame.message.to = u->to;
         frame.message.number = (uint64_t)i + 1;
         sw_frame_seal(&frame, SW_FRAME_MESSAGE);
     }
