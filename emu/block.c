@@ -93,7 +93,7 @@ static CUresult begin_free(enum emu_entry entry, CUresult *sticky)
 {
     struct CUctx_st *ctx = NULL;
 
-    *sticky = emu_begin(entry, &ctx);
+    *sticky = emu_begin(entry, &ctx, 0);
     if (*sticky != CUDA_SUCCESS && (ctx == NULL || *sticky != (CUresult)atomic_load(&ctx->sticky)))
         return *sticky;
     return emu_capture_forbids();
@@ -102,7 +102,7 @@ static CUresult begin_free(enum emu_entry entry, CUresult *sticky)
 CUresult sw_emu_cuMemAlloc(CUdeviceptr *ptr, size_t size)
 {
     struct CUctx_st *ctx;
-    CUresult result = emu_begin(EMU_cuMemAlloc, &ctx);
+    CUresult result = emu_begin(EMU_cuMemAlloc, &ctx, 0);
 
     if (result == CUDA_SUCCESS)
         result = emu_capture_forbids();
@@ -139,7 +139,7 @@ CUresult sw_emu_cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
                            CU_MEMHOSTALLOC_WRITECOMBINED;
     struct CUctx_st *ctx;
     CUdeviceptr va;
-    CUresult result = emu_begin(EMU_cuMemHostAlloc, &ctx);
+    CUresult result = emu_begin(EMU_cuMemHostAlloc, &ctx, 0);
 
     if (result == CUDA_SUCCESS)
         result = emu_capture_forbids();
@@ -169,12 +169,10 @@ CUresult sw_emu_cuMemHostGetDevicePointer(CUdeviceptr *dptr, void *ptr, unsigned
     const CUdeviceptr va = (CUdeviceptr)(uintptr_t)ptr;
     struct CUctx_st *ctx;
     const struct emu_view *view;
-    CUresult result = emu_begin(EMU_cuMemHostGetDevicePointer, &ctx);
+    CUresult result = emu_begin(EMU_cuMemHostGetDevicePointer, &ctx, dptr == NULL || flags != 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (dptr == NULL || flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     view = emu_view_at(va);
     if (view != NULL && view->kind == EMU_HOST_BLOCK)
@@ -188,12 +186,10 @@ CUresult sw_emu_cuMemHostGetDevicePointer(CUdeviceptr *dptr, void *ptr, unsigned
 CUresult sw_emu_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     struct CUctx_st *ctx;
-    CUresult result = emu_begin(EMU_cuMemGetInfo, &ctx);
+    CUresult result = emu_begin(EMU_cuMemGetInfo, &ctx, free_bytes == NULL || total_bytes == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (free_bytes == NULL || total_bytes == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emu_memory_mutex);
     *free_bytes = emu_memory_left(ctx->device);
     pthread_mutex_unlock(&emu_memory_mutex);

@@ -355,12 +355,11 @@ CUresult sw_emu_cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 {
     struct emu_capture *c;
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(EMU_cuStreamBeginCapture, stream, &s);
+    CUresult result = emu_enter_stream(EMU_cuStreamBeginCapture, stream, &s,
+                                       (unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
     if (s->legacy)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     c = calloc(1, sizeof *c);
@@ -439,12 +438,10 @@ static CUresult capture_info(enum emu_entry entry, CUstream stream, CUstreamCapt
 {
     struct emu_capture *c;
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(entry, stream, &s);
+    CUresult result = emu_enter_stream(entry, stream, &s, status == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (status == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     pthread_mutex_lock(&mutex);
     if (s->legacy)

@@ -316,7 +316,7 @@ CUresult sw_emu_cuCtxGetDevice(CUdevice *dev)
 CUresult sw_emu_cuCtxSynchronize(void)
 {
     struct CUctx_st *ctx;
-    CUresult result = emu_begin(EMU_cuCtxSynchronize, &ctx);
+    CUresult result = emu_begin(EMU_cuCtxSynchronize, &ctx, 0);
 
     if (result == CUDA_SUCCESS)
         result = emu_capture_forbids();

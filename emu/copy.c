@@ -32,7 +32,7 @@ static CUresult copy_now(enum emu_entry entry, CUdeviceptr dst, CUdeviceptr src,
 {
     struct emu_op op = {.kind = EMU_OP_COPY, .copy = {dst, src, bytes}};
     struct CUctx_st *ctx;
-    CUresult result = emu_begin(entry, &ctx);
+    CUresult result = emu_begin(entry, &ctx, 0);
 
     if (result != CUDA_SUCCESS || bytes == 0)
         return result;
@@ -65,7 +65,7 @@ CUresult sw_emu_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
 {
     struct emu_op op = {.kind = EMU_OP_COPY, .copy = {dst, src, bytes}};
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(EMU_cuMemcpyAsync, stream, &s);
+    CUresult result = emu_enter_stream(EMU_cuMemcpyAsync, stream, &s, 0);
     int captured;
 
     if (result != CUDA_SUCCESS || bytes == 0)
@@ -91,7 +91,7 @@ CUresult sw_emu_cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t count)
 {
     struct emu_op op = {.kind = EMU_OP_FILL, .fill = {dst, value, 1, count}};
     struct CUctx_st *ctx;
-    CUresult result = emu_begin(EMU_cuMemsetD8, &ctx);
+    CUresult result = emu_begin(EMU_cuMemsetD8, &ctx, 0);
 
     if (result != CUDA_SUCCESS || count == 0)
         return result;
@@ -106,7 +106,7 @@ static CUresult fill_async(enum emu_entry entry, CUdeviceptr dst, unsigned value
 {
     struct emu_op op = {.kind = EMU_OP_FILL, .fill = {dst, value, width, count}};
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(entry, stream, &s);
+    CUresult result = emu_enter_stream(entry, stream, &s, 0);
 
     if (result != CUDA_SUCCESS || count == 0)
         return result;
@@ -133,12 +133,10 @@ CUresult sw_emu_cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *user_data)
 {
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {fn, user_data}};
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(EMU_cuLaunchHostFunc, stream, &s);
+    CUresult result = emu_enter_stream(EMU_cuLaunchHostFunc, stream, &s, fn == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (fn == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     op.device = s->device;
     return emu_submit(s, &op, NULL, NULL);
 }
@@ -178,12 +176,11 @@ static CUresult memory_ops(enum emu_entry entry, CUstream stream, unsigned count
     enum { MOST = 256 };
     struct emu_op op = {.kind = EMU_OP_MEMORY, .memory_count = count};
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(entry, stream, &s);
+    CUresult result = emu_enter_stream(entry, stream, &s,
+                                       count == 0 || count > MOST || p == NULL || flags != 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (count == 0 || count > MOST || p == NULL || flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++)
         if (!memory_op_ok(s->device, &p[i]))
             return CUDA_ERROR_INVALID_VALUE;

@@ -17,23 +17,16 @@ CUresult sw_emu_cuEventCreate(CUevent *event, unsigned int flags)
     const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
     struct CUctx_st *ctx;
     struct CUevent_st *e;
-    CUresult result = emu_begin(EMU_cuEventCreate, &ctx);
+    CUresult result = emu_begin(EMU_cuEventCreate, &ctx, event == NULL || (flags & ~known) != 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (event == NULL || (flags & ~known) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    e = calloc(1, sizeof *e);
+    e = emu_handle_new(EMU_HANDLE_EVENT, sizeof *e);
     if (e == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (emu_handle_add(EMU_HANDLE_EVENT, e) != 0) {
-        free(e);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     e->ctx = ctx;
     e->flags = flags;
     pthread_mutex_init(&e->mutex, NULL);
-    emu_live_add(EMU_LIVE_EVENT, 1);
     *event = e;
     return CUDA_SUCCESS;
 }
@@ -41,17 +34,15 @@ CUresult sw_emu_cuEventCreate(CUevent *event, unsigned int flags)
 /* Streams that wait for the event hold its mark. */
 CUresult sw_emu_cuEventDestroy(CUevent event)
 {
-    CUresult result = emu_enter(EMU_cuEventDestroy);
+    CUresult result = emu_enter_drop(EMU_cuEventDestroy, EMU_HANDLE_EVENT, event,
+                                     CUDA_ERROR_INVALID_HANDLE);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!emu_handle_drop(EMU_HANDLE_EVENT, event))
-        return CUDA_ERROR_INVALID_HANDLE;
     emu_mark_unref(event->mark);
     emu_captured_clear(&event->captured);
     pthread_mutex_destroy(&event->mutex);
     free(event);
-    emu_live_add(EMU_LIVE_EVENT, -1);
     return CUDA_SUCCESS;
 }
 
@@ -60,7 +51,7 @@ CUresult sw_emu_cuEventRecord(CUevent event, CUstream stream)
     struct emu_op op = {.kind = EMU_OP_NOTHING};
     struct emu_mark *mark = NULL, *old;
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(EMU_cuEventRecord, stream, &s);
+    CUresult result = emu_enter_stream(EMU_cuEventRecord, stream, &s, 0);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -87,13 +78,11 @@ CUresult sw_emu_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
     struct emu_op op = {.kind = EMU_OP_NOTHING};
     struct emu_mark *mark = NULL;
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(EMU_cuStreamWaitEvent, stream, &s);
+    CUresult result = emu_enter_stream(EMU_cuStreamWaitEvent, stream, &s, flags != 0);
     int handled;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!emu_handle_is(EMU_HANDLE_EVENT, event))
         return CUDA_ERROR_INVALID_HANDLE;
     pthread_mutex_lock(&event->mutex);

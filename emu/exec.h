@@ -10,21 +10,29 @@
 
 /* ---- handle.c: which pointers are handles ---------------------------------------------------- */
 
+/* The kinds up to EMU_LIVE_KINDS count as live objects. The others have a library's count, or count
+ * until their callback has run. */
 enum emu_handle {
-    EMU_HANDLE_STREAM = 1,
-    EMU_HANDLE_EVENT,
-    EMU_HANDLE_LIBRARY,
-    EMU_HANDLE_KERNEL,
+    EMU_HANDLE_STREAM = EMU_LIVE_STREAM,
+    EMU_HANDLE_EVENT = EMU_LIVE_EVENT,
+    EMU_HANDLE_LIBRARY = EMU_LIVE_LIBRARY,
+    EMU_HANDLE_GRAPH = EMU_LIVE_GRAPH,
+    EMU_HANDLE_GRAPH_EXEC = EMU_LIVE_GRAPH_EXEC,
+    EMU_HANDLE_GREEN = EMU_LIVE_GREEN,
+    EMU_HANDLE_KERNEL = EMU_LIVE_KINDS,
     EMU_HANDLE_FUNCTION,
-    EMU_HANDLE_GRAPH,
-    EMU_HANDLE_GRAPH_EXEC,
-    EMU_HANDLE_USER_OBJECT,
-    EMU_HANDLE_GREEN
+    EMU_HANDLE_USER_OBJECT
 };
 
 int emu_handle_add(enum emu_handle kind, const void *handle);  /* -1: no memory */
+void *emu_handle_new(enum emu_handle kind, size_t bytes);      /* zeroed; NULL: no memory */
 int emu_handle_drop(enum emu_handle kind, const void *handle); /* whether it was one */
 int emu_handle_is(enum emu_handle kind, const void *handle);
+
+/* First statement of every entry point that destroys a handle, which it drops; `invalid` is the
+ * result if it is none of that kind. */
+CUresult emu_enter_drop(enum emu_entry entry, enum emu_handle kind, const void *handle,
+                        CUresult invalid);
 
 /* ---- grid.c: the thread pool and the block scheduler ----------------------------------------- */
 
@@ -169,12 +177,14 @@ int emu_legacy_is_free(CUdevice device);
  * error of the context. */
 CUresult emu_stream_resolve(CUstream handle, struct CUstream_st **stream);
 
-/* First statement of every entry point on a stream. */
-CUresult emu_enter_stream(enum emu_entry entry, CUstream handle, struct CUstream_st **stream);
+/* First statement of every entry point on a stream; with invalid arguments, too. */
+CUresult emu_enter_stream(enum emu_entry entry, CUstream handle, struct CUstream_st **stream,
+                          int invalid);
 struct CUstream_st *emu_stream_legacy(CUdevice device);
 
-/* First statement of every entry point here that works in the current context. */
-CUresult emu_begin(enum emu_entry entry, struct CUctx_st **ctx);
+/* First statement of every entry point here that works in the current context; INVALID_VALUE for
+ * invalid arguments. */
+CUresult emu_begin(enum emu_entry entry, struct CUctx_st **ctx, int invalid);
 
 /* ---- capture.c, graph.c ---------------------------------------------------------------------- */
 

@@ -132,10 +132,7 @@ void emu_graph_free(struct CUgraph_st *g)
 
 CUresult emu_graph_publish(struct CUgraph_st *g)
 {
-    if (emu_handle_add(EMU_HANDLE_GRAPH, g) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    emu_live_add(EMU_LIVE_GRAPH, 1);
-    return CUDA_SUCCESS;
+    return emu_handle_add(EMU_HANDLE_GRAPH, g) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUgraphNode emu_graph_add(struct CUgraph_st *g, struct emu_op *op, const CUgraphNode *deps,
@@ -184,15 +181,12 @@ int emu_graph_leads_to(struct CUgraph_st *g, const CUgraphNode *ends, size_t cou
 
 CUresult sw_emu_cuGraphDestroy(CUgraph graph)
 {
-    CUresult result = emu_enter(EMU_cuGraphDestroy);
+    CUresult result = emu_enter_drop(EMU_cuGraphDestroy, EMU_HANDLE_GRAPH, graph,
+                                     CUDA_ERROR_INVALID_VALUE);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!emu_handle_drop(EMU_HANDLE_GRAPH, graph))
-        return CUDA_ERROR_INVALID_VALUE;
-    emu_graph_free(graph);
-    emu_live_add(EMU_LIVE_GRAPH, -1);
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        emu_graph_free(graph);
+    return result;
 }
 
 CUresult sw_emu_cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
@@ -352,7 +346,7 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
     enum { AUTO_FREE_ON_LAUNCH = 1, USE_NODE_PRIORITY = 8 };
     struct CUgraphExec_st *h;
     struct CUctx_st *ctx; /* an H200's driver requires a current context, any */
-    CUresult result = emu_begin(EMU_cuGraphInstantiateWithFlags, &ctx);
+    CUresult result = emu_begin(EMU_cuGraphInstantiateWithFlags, &ctx, 0);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -369,7 +363,6 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
         handle_free(h);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    emu_live_add(EMU_LIVE_GRAPH_EXEC, 1);
     *exec = h;
     return CUDA_SUCCESS;
 }
@@ -377,15 +370,12 @@ CUresult sw_emu_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
 /* Launches in progress hold what they run until they have ended. */
 CUresult sw_emu_cuGraphExecDestroy(CUgraphExec exec)
 {
-    CUresult result = emu_enter(EMU_cuGraphExecDestroy);
+    CUresult result = emu_enter_drop(EMU_cuGraphExecDestroy, EMU_HANDLE_GRAPH_EXEC, exec,
+                                     CUDA_ERROR_INVALID_VALUE);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!emu_handle_drop(EMU_HANDLE_GRAPH_EXEC, exec))
-        return CUDA_ERROR_INVALID_VALUE;
-    handle_free(exec);
-    emu_live_add(EMU_LIVE_GRAPH_EXEC, -1);
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        handle_free(exec);
+    return result;
 }
 
 /* ---- changes of an instantiated graph -------------------------------------------------------- */
@@ -452,7 +442,7 @@ CUresult sw_emu_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode nod
 static CUresult enter_launch(enum emu_entry entry, CUgraphExec exec, CUstream stream,
                              struct CUstream_st **s)
 {
-    CUresult result = emu_enter_stream(entry, stream, s);
+    CUresult result = emu_enter_stream(entry, stream, s, 0);
 
     if (result == CUDA_SUCCESS && !emu_handle_is(EMU_HANDLE_GRAPH_EXEC, exec))
         result = CUDA_ERROR_INVALID_VALUE;

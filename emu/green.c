@@ -74,7 +74,7 @@ CUresult sw_emu_cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resour
 CUresult sw_emu_cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType type)
 {
     struct CUctx_st *ctx;
-    const CUresult result = emu_begin(EMU_cuCtxGetExecAffinity, &ctx);
+    const CUresult result = emu_begin(EMU_cuCtxGetExecAffinity, &ctx, 0);
 
     (void)type;
     if (result != CUDA_SUCCESS)
@@ -158,7 +158,6 @@ CUresult sw_emu_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc desc, CUde
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     (void)sw_emu_cuDevicePrimaryCtxRetain(&primary, dev);
-    emu_live_add(EMU_LIVE_GREEN, 1);
     *green = made;
     return CUDA_SUCCESS;
 }
@@ -166,17 +165,15 @@ CUresult sw_emu_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc desc, CUde
 /* Its streams must have been destroyed before. */
 CUresult sw_emu_cuGreenCtxDestroy(CUgreenCtx green)
 {
-    const CUresult result = emu_enter(EMU_cuGreenCtxDestroy);
+    const CUresult result = emu_enter_drop(EMU_cuGreenCtxDestroy, EMU_HANDLE_GREEN, green,
+                                           CUDA_ERROR_INVALID_CONTEXT);
     CUdevice device;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!emu_handle_drop(EMU_HANDLE_GREEN, green))
-        return CUDA_ERROR_INVALID_CONTEXT;
     device = green->device;
     emu_partition_close(device, green->partition);
     free(green);
-    emu_live_add(EMU_LIVE_GREEN, -1);
     return sw_emu_cuDevicePrimaryCtxRelease(device);
 }
 
@@ -198,12 +195,9 @@ CUresult sw_emu_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsig
 CUresult sw_emu_cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *green)
 {
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(EMU_cuStreamGetGreenCtx, stream, &s);
+    CUresult result = emu_enter_stream(EMU_cuStreamGetGreenCtx, stream, &s, green == NULL);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (green == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    *green = s->green;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *green = s->green;
+    return result;
 }

@@ -1,100 +1,75 @@
-/* Which pointers are handles, and of what kind: a hash set with open addressing. So a destroyed or
- * invalid handle is recognized without dereferencing it. */
+/* Which pointers are handles, and of what kind: a search tree. So a destroyed or invalid handle is
+ * recognized without dereferencing it. */
+#include <search.h>
 #include <stdlib.h>
 
 #include "exec.h"
 
-struct slot {
-    const void *handle; /* NULL: free; GONE: removed, a search goes on */
+struct known {
+    const void *handle;
     enum emu_handle kind;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct slot *slots;
-static size_t slot_count, used; /* slot_count is a power of two; used includes GONE ones */
-static const char gone;
-#define GONE ((const void *)&gone)
+static void *tree; /* of struct known */
 
-static size_t hash(const void *handle)
+static int by_handle(const void *a, const void *b)
 {
-    return (size_t)(((uint64_t)(uintptr_t)handle >> 4) * 0x9e3779b97f4a7c15ull >> 20);
+    const uintptr_t x = (uintptr_t)((const struct known *)a)->handle;
+    const uintptr_t y = (uintptr_t)((const struct known *)b)->handle;
+
+    return (x > y) - (x < y);
 }
 
-static struct slot *find(const void *handle)
+static void count(enum emu_handle kind, long delta)
 {
-    if (slot_count == 0 || handle == NULL)
-        return NULL;
-    for (size_t i = hash(handle);; i++) {
-        struct slot *s = &slots[i & (slot_count - 1)];
-
-        if (s->handle == handle)
-            return s;
-        if (s->handle == NULL)
-            return NULL;
-    }
-}
-
-static void put(const void *handle, enum emu_handle kind)
-{
-    size_t i = hash(handle);
-
-    while (slots[i & (slot_count - 1)].handle != NULL)
-        i++;
-    slots[i & (slot_count - 1)] = (struct slot){handle, kind};
-    used++;
-}
-
-/* Makes room for one more at a load of at most one half; drops GONE slots. */
-static int make_room(void)
-{
-    struct slot *old = slots;
-    const size_t old_count = slot_count;
-    size_t live = 0, count = 64;
-
-    if (2 * (used + 1) <= slot_count)
-        return 0;
-    for (size_t i = 0; i < old_count; i++)
-        live += old[i].handle != NULL && old[i].handle != GONE;
-    while (count < 4 * (live + 1))
-        count *= 2;
-    slots = calloc(count, sizeof *slots);
-    if (slots == NULL) {
-        slots = old;
-        return -1;
-    }
-    slot_count = count;
-    used = 0;
-    for (size_t i = 0; i < old_count; i++)
-        if (old[i].handle != NULL && old[i].handle != GONE)
-            put(old[i].handle, old[i].kind);
-    free(old);
-    return 0;
+    if ((int)kind < EMU_LIVE_KINDS)
+        emu_live_add((enum emu_kind)kind, delta);
 }
 
 int emu_handle_add(enum emu_handle kind, const void *handle)
 {
-    int status;
+    struct known *known = malloc(sizeof *known);
+    int added = 0;
 
+    if (known == NULL)
+        return -1;
+    *known = (struct known){handle, kind};
     pthread_mutex_lock(&mutex);
-    status = make_room();
-    if (status == 0)
-        put(handle, kind);
+    added = tsearch(known, &tree, by_handle) != NULL;
     pthread_mutex_unlock(&mutex);
-    return status;
+    if (added)
+        count(kind, 1);
+    else
+        free(known);
+    return added ? 0 : -1;
+}
+
+void *emu_handle_new(enum emu_handle kind, size_t bytes)
+{
+    void *object = calloc(1, bytes);
+
+    if (object == NULL || emu_handle_add(kind, object) == 0)
+        return object;
+    free(object);
+    return NULL;
 }
 
 static int look(enum emu_handle kind, const void *handle, int drop)
 {
-    struct slot *s;
-    int found;
+    struct known *known, key = {.handle = handle}, **found;
 
     pthread_mutex_lock(&mutex);
-    s = find(handle);
-    found = s != NULL && s->kind == kind;
-    if (found && drop)
-        s->handle = GONE;
+    found = tfind(&key, &tree, by_handle);
+    known = found != NULL && (*found)->kind == kind ? *found : NULL;
+    if (known != NULL && drop)
+        (void)tdelete(known, &tree, by_handle);
     pthread_mutex_unlock(&mutex);
-    return found;
+    if (known == NULL || !drop)
+        return known != NULL;
+    free(known);
+    count(kind, -1);
+    return 1;
 }
 
 int emu_handle_drop(enum emu_handle kind, const void *handle)
@@ -105,4 +80,12 @@ int emu_handle_drop(enum emu_handle kind, const void *handle)
 int emu_handle_is(enum emu_handle kind, const void *handle)
 {
     return look(kind, handle, 0);
+}
+
+CUresult emu_enter_drop(enum emu_entry entry, enum emu_handle kind, const void *handle,
+                        CUresult invalid)
+{
+    const CUresult result = emu_enter(entry);
+
+    return result == CUDA_SUCCESS && !emu_handle_drop(kind, handle) ? invalid : result;
 }

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "emu_device.h"
 #include "exec.h"
@@ -79,23 +78,17 @@ CUresult sw_emu_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_op
     if (image->magic != SW_EMU_IMAGE_MAGIC || (image->kernel_count > 0 && image->kernels == NULL))
         return CUDA_ERROR_INVALID_IMAGE;
     *library = library_create(image);
-    if (*library == NULL)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    emu_live_add(EMU_LIVE_LIBRARY, 1);
-    return CUDA_SUCCESS;
+    return *library != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult sw_emu_cuLibraryUnload(CUlibrary library)
 {
-    CUresult result = emu_enter(EMU_cuLibraryUnload);
+    CUresult result = emu_enter_drop(EMU_cuLibraryUnload, EMU_HANDLE_LIBRARY, library,
+                                     CUDA_ERROR_INVALID_HANDLE);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!emu_handle_drop(EMU_HANDLE_LIBRARY, library))
-        return CUDA_ERROR_INVALID_HANDLE;
-    library_free(library, library->count);
-    emu_live_add(EMU_LIVE_LIBRARY, -1);
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        library_free(library, library->count);
+    return result;
 }
 
 CUresult sw_emu_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
@@ -126,12 +119,10 @@ CUresult sw_emu_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     struct CUctx_st *ctx;
     struct CUfunc_st *f;
-    CUresult result = emu_begin(EMU_cuKernelGetFunction, &ctx);
+    CUresult result = emu_begin(EMU_cuKernelGetFunction, &ctx, function == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (function == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!emu_handle_is(EMU_HANDLE_KERNEL, kernel))
         return CUDA_ERROR_INVALID_HANDLE;
     f = &kernel->functions[ctx->device];
@@ -387,14 +378,6 @@ int emu_dev_multicast(const void *p, size_t n, int write, void *targets[EMU_MAX_
     if (write)
         me->stored = 1;
     return count;
-}
-
-uint64_t emu_dev_globaltimer(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 #if defined(EMU_TSAN)

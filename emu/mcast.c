@@ -122,16 +122,16 @@ static void binds_print(int fd, const struct emu_multicast *mc)
 
 void emu_multicast_print(int fd)
 {
-    pthread_mutex_lock(&emu_memory_mutex);
-    for (const struct emu_object *o = emu_objects; o != NULL; o = o->next) {
-        const struct emu_multicast *mc = (const struct emu_multicast *)o;
+    const struct emu_multicast *mc;
+    size_t at = 0;
 
-        if (o->kind != EMU_MULTICAST)
-            continue;
+    pthread_mutex_lock(&emu_memory_mutex);
+    while ((mc = (struct emu_multicast *)emu_object_next(EMU_MULTICAST, &at)) != NULL) {
         dprintf(fd,
                 "live: multicast object 0x%llx, %zu bytes, %u of %u devices: %u references, %u "
                 "mappings\n",
-                o->handle, o->bytes, mc->added, mc->size, o->refs, o->mappings);
+                mc->object.handle, mc->object.bytes, mc->added, mc->size, mc->object.refs,
+                mc->object.mappings);
         binds_print(fd, mc);
     }
     pthread_mutex_unlock(&emu_memory_mutex);

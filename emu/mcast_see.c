@@ -156,7 +156,7 @@ void emu_multicast_see_nothing(struct emu_multicast *mc)
     }
 }
 
-/* The memory is off the list of objects already. Own bindings of it end for all processes; memory
+/* The table of objects no longer has the memory. Own bindings of it end for all processes; memory
  * that other processes have bound must be opened through them again. */
 static void memory_gone(struct emu_multicast *mc, const struct emu_physical *p)
 {
@@ -185,12 +185,12 @@ static void memory_gone(struct emu_multicast *mc, const struct emu_physical *p)
 
 void emu_multicast_memory_gone(const struct emu_physical *p)
 {
-    for (struct emu_object *o = emu_objects; o != NULL; o = o->next) {
-        struct emu_multicast *mc = (struct emu_multicast *)o;
+    struct emu_multicast *mc;
+    size_t at = 0;
+
+    while ((mc = (struct emu_multicast *)emu_object_next(EMU_MULTICAST, &at)) != NULL) {
         uint64_t i = 0;
 
-        if (o->kind != EMU_MULTICAST)
-            continue;
         while (i < mc->bind_count && mc->binds[i].p != p)
             i++;
         if (i < mc->bind_count)

@@ -50,13 +50,11 @@ struct emu_object {
     size_t bytes;
     unsigned handle_types; /* allowed for export */
     struct emu_id id;
-    struct emu_object *next, **link; /* in emu_objects */
 };
-extern struct emu_object *emu_objects;
 
 /* Under the lock, from here to the end of the section. */
 
-/* Adds the object to the list, with a handle and one reference. -1: no memory. */
+/* Adds the object to the table, with a handle and one reference. -1: no memory. */
 int emu_object_add(struct emu_object *object, const struct emu_id *id);
 CUresult emu_id_make(struct emu_id *id);
 
@@ -64,6 +62,9 @@ CUresult emu_id_make(struct emu_id *id);
 struct emu_object *emu_object_find(CUmemGenericAllocationHandle handle);
 struct emu_physical *emu_physical_find(CUmemGenericAllocationHandle handle);
 struct emu_multicast *emu_multicast_find(CUmemGenericAllocationHandle handle);
+/* The objects of a kind, one at a call: set *at to 0 first; NULL after the last. Any of them may be
+ * removed meanwhile. */
+struct emu_object *emu_object_next(enum emu_object_kind kind, size_t *at);
 struct emu_object *emu_object_named(enum emu_object_kind kind, const struct emu_id *id);
 
 void emu_object_ref(struct emu_object *object);
@@ -71,7 +72,7 @@ void emu_object_ref(struct emu_object *object);
 /* Call after a reference or a mapping is gone: frees the object if nothing holds it. */
 void emu_object_settle(struct emu_object *object);
 
-/* Removes the object from the list and its handle from the table. */
+/* Removes the object from the table. */
 void emu_object_remove(struct emu_object *object);
 
 /* ---- physical.c ------------------------------------------------------------------------------ */

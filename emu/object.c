@@ -1,88 +1,51 @@
 /* Handles: the table of their objects, reference counts, and the end of an object.
  *
- * A handle is an index and a generation, so a stale handle is recognized. An object has one handle
- * for its whole life, which may have several references.
+ * No handle is used twice, so a stale one is recognized. An object has one handle for its whole
+ * life, which may have several references.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "memory.h"
+#include "src/base/base.h"
 
 pthread_mutex_t emu_memory_mutex = PTHREAD_MUTEX_INITIALIZER;
-struct emu_object *emu_objects;
-
-struct slot {
-    struct emu_object *object;
-    uint32_t generation;
-    uint32_t next_free; /* index + 1 */
-};
-
-static struct slot *slots;
-static uint32_t slot_count, slot_room, slot_free;
+static struct sw_handle_table table; /* of struct emu_object */
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static struct slot *slot_of(CUmemGenericAllocationHandle handle)
-{
-    const uint32_t index = (uint32_t)handle - 1;
-
-    if (index >= slot_count || slots[index].generation != handle >> 32)
-        return NULL;
-    return slots[index].object != NULL ? &slots[index] : NULL;
-}
-
 int emu_object_add(struct emu_object *object, const struct emu_id *id)
 {
-    uint32_t index = slot_free - 1;
-
-    if (slot_free == 0) {
-        if (slot_count == slot_room) {
-            const uint32_t room = slot_room > 0 ? 2 * slot_room : 64;
-            struct slot *grown = realloc(slots, room * sizeof *grown);
-
-            if (grown == NULL)
-                return -1;
-            slots = grown;
-            slot_room = room;
-        }
-        index = slot_count++;
-        slots[index].generation = 0;
-    } else {
-        slot_free = slots[index].next_free;
-    }
-    slots[index].object = object;
-    slots[index].generation++;
-    object->handle = (uint64_t)slots[index].generation << 32 | (index + 1);
+    if (!sw_handle_table_reserve(&table))
+        return -1;
+    object->handle = sw_handle_table_add(&table, object);
     object->id = *id;
     object->refs = 1;
-    object->next = emu_objects;
-    object->link = &emu_objects;
-    if (emu_objects != NULL)
-        emu_objects->link = &object->next;
-    emu_objects = object;
     emu_live_add(EMU_LIVE_HANDLE_REF, 1);
     return 0;
 }
 
 void emu_object_remove(struct emu_object *object)
 {
-    struct slot *s = slot_of(object->handle);
+    sw_handle_table_remove(&table, (uintptr_t)object->handle);
+}
 
-    s->object = NULL;
-    s->next_free = slot_free;
-    slot_free = (uint32_t)(s - slots) + 1;
-    *object->link = object->next;
-    if (object->next != NULL)
-        object->next->link = object->link;
+struct emu_object *emu_object_next(enum emu_object_kind kind, size_t *at)
+{
+    struct emu_object *object;
+
+    do
+        object = sw_handle_table_next(&table, at);
+    while (object != NULL && object->kind != kind);
+    return object;
 }
 
 struct emu_object *emu_object_find(CUmemGenericAllocationHandle handle)
 {
-    const struct slot *s = slot_of(handle);
+    struct emu_object *object = sw_handle_table_find(&table, (uintptr_t)handle);
 
-    return s != NULL && s->object->refs > 0 ? s->object : NULL;
+    return object != NULL && object->refs > 0 ? object : NULL;
 }
 
 struct emu_physical *emu_physical_find(CUmemGenericAllocationHandle handle)
@@ -101,10 +64,12 @@ struct emu_multicast *emu_multicast_find(CUmemGenericAllocationHandle handle)
 
 struct emu_object *emu_object_named(enum emu_object_kind kind, const struct emu_id *id)
 {
-    struct emu_object *object = emu_objects;
+    struct emu_object *object;
+    size_t at = 0;
 
-    while (object != NULL && (object->kind != kind || memcmp(&object->id, id, sizeof *id) != 0))
-        object = object->next;
+    do
+        object = emu_object_next(kind, &at);
+    while (object != NULL && memcmp(&object->id, id, sizeof *id) != 0);
     return object;
 }
 

@@ -108,14 +108,12 @@ void emu_physical_revive(const struct emu_physical *p)
 
 static void sweep(void)
 {
-    struct emu_object *object = emu_objects, *next;
+    struct emu_physical *p;
+    size_t at = 0;
 
-    for (; object != NULL && held_by_descriptors > 0; object = next) {
-        struct emu_physical *p = (struct emu_physical *)object;
-
-        next = object->next;
-        if (object->kind != EMU_PHYSICAL || object->refs > 0 || object->mappings > 0 ||
-            descriptors_left(p))
+    while (held_by_descriptors > 0 &&
+           (p = (struct emu_physical *)emu_object_next(EMU_PHYSICAL, &at)) != NULL) {
+        if (p->object.refs > 0 || p->object.mappings > 0 || descriptors_left(p))
             continue;
         held_by_descriptors--;
         physical_free(p);
@@ -131,16 +129,14 @@ void emu_physical_sweep(void)
 
 void emu_physical_print(int fd)
 {
-    pthread_mutex_lock(&emu_memory_mutex);
-    for (const struct emu_object *o = emu_objects; o != NULL; o = o->next) {
-        const struct emu_physical *p = (const struct emu_physical *)o;
+    const struct emu_object *o;
+    size_t at = 0;
 
-        if (o->kind == EMU_PHYSICAL)
-            dprintf(fd,
-                    "live: allocation 0x%llx, %zu bytes, device %d: %u references, %u mappings%s\n",
-                    o->handle, o->bytes, device_of(p), o->refs, o->mappings,
-                    o->refs == 0 && o->mappings == 0 ? ", held by a descriptor" : "");
-    }
+    pthread_mutex_lock(&emu_memory_mutex);
+    while ((o = emu_object_next(EMU_PHYSICAL, &at)) != NULL)
+        dprintf(fd, "live: allocation 0x%llx, %zu bytes, device %d: %u references, %u mappings%s\n",
+                o->handle, o->bytes, device_of((const struct emu_physical *)o), o->refs,
+                o->mappings, o->refs == 0 && o->mappings == 0 ? ", held by a descriptor" : "");
     pthread_mutex_unlock(&emu_memory_mutex);
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "emu_device.h"
 #include "exec.h"
 
 struct emu_task {
@@ -47,7 +48,7 @@ __attribute__((constructor)) static void devices_init(void)
     }
 }
 
-static uint64_t now_ns(void)
+uint64_t emu_dev_globaltimer(void)
 {
     struct timespec t;
 
@@ -207,7 +208,7 @@ static void stream_work(void *arg)
         task_run(s, t);
         pthread_mutex_lock(&d->mutex);
         if (t->passed != NULL) {
-            t->passed->ns = now_ns();
+            t->passed->ns = emu_dev_globaltimer();
             t->passed->done = 1;
         }
         s->first = t->next;
@@ -327,7 +328,7 @@ int emu_legacy_is_free(CUdevice device)
 
 /* ---- entry points ---------------------------------------------------------------------------- */
 
-CUresult emu_begin(enum emu_entry entry, struct CUctx_st **ctx)
+CUresult emu_begin(enum emu_entry entry, struct CUctx_st **ctx, int invalid)
 {
     CUresult result = emu_enter(entry);
 
@@ -336,7 +337,8 @@ CUresult emu_begin(enum emu_entry entry, struct CUctx_st **ctx)
     *ctx = emu_current();
     if (*ctx == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
-    return (CUresult)atomic_load(&(*ctx)->sticky);
+    result = (CUresult)atomic_load(&(*ctx)->sticky);
+    return result == CUDA_SUCCESS && invalid ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 struct CUstream_st *emu_stream_legacy(CUdevice device)
@@ -450,11 +452,14 @@ CUresult emu_stream_resolve(CUstream handle, struct CUstream_st **stream)
     return (CUresult)atomic_load(&(*stream)->ctx->sticky);
 }
 
-CUresult emu_enter_stream(enum emu_entry entry, CUstream handle, struct CUstream_st **stream)
+CUresult emu_enter_stream(enum emu_entry entry, CUstream handle, struct CUstream_st **stream,
+                          int invalid)
 {
-    const CUresult result = emu_enter(entry);
+    CUresult result = emu_enter(entry);
 
-    return result == CUDA_SUCCESS ? emu_stream_resolve(handle, stream) : result;
+    if (result == CUDA_SUCCESS)
+        result = emu_stream_resolve(handle, stream);
+    return result == CUDA_SUCCESS && invalid ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 CUresult emu_stream_open(CUstream *stream, struct CUctx_st *ctx, unsigned flags, CUgreenCtx green,
@@ -470,7 +475,6 @@ CUresult emu_stream_open(CUstream *stream, struct CUctx_st *ctx, unsigned flags,
         stream_unref(s);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    emu_live_add(EMU_LIVE_STREAM, 1);
     *stream = s;
     return CUDA_SUCCESS;
 }
@@ -478,33 +482,30 @@ CUresult emu_stream_open(CUstream *stream, struct CUctx_st *ctx, unsigned flags,
 CUresult sw_emu_cuStreamCreate(CUstream *stream, unsigned int flags)
 {
     struct CUctx_st *ctx;
-    CUresult result = emu_begin(EMU_cuStreamCreate, &ctx);
+    CUresult result = emu_begin(EMU_cuStreamCreate, &ctx,
+                                stream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (stream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
     return emu_stream_open(stream, ctx, flags, NULL, 0);
 }
 
 CUresult sw_emu_cuStreamDestroy(CUstream stream)
 {
-    CUresult result = emu_enter(EMU_cuStreamDestroy);
+    CUresult result = emu_enter_drop(EMU_cuStreamDestroy, EMU_HANDLE_STREAM, stream,
+                                     CUDA_ERROR_INVALID_HANDLE);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!emu_handle_drop(EMU_HANDLE_STREAM, stream))
-        return CUDA_ERROR_INVALID_HANDLE;
     emu_capture_abandon(stream);
     stream_unref(stream);
-    emu_live_add(EMU_LIVE_STREAM, -1);
     return CUDA_SUCCESS;
 }
 
 /* Common part of Synchronize and Query. */
 static CUresult observe(enum emu_entry entry, CUstream handle, struct CUstream_st **s)
 {
-    CUresult result = emu_enter_stream(entry, handle, s);
+    CUresult result = emu_enter_stream(entry, handle, s, 0);
 
     if (result == CUDA_SUCCESS && (*s)->legacy)
         result = emu_capture_forbids_legacy((*s)->device);
@@ -542,25 +543,20 @@ CUresult sw_emu_cuStreamQuery(CUstream stream)
 CUresult sw_emu_cuStreamGetCtx(CUstream stream, CUcontext *ctx)
 {
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(EMU_cuStreamGetCtx, stream, &s);
+    CUresult result = emu_enter_stream(EMU_cuStreamGetCtx, stream, &s, ctx == NULL);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (ctx == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    *ctx = s->ctx;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *ctx = s->ctx;
+    return result;
 }
 
 CUresult sw_emu_cuStreamGetId(CUstream stream, unsigned long long *id)
 {
     struct CUstream_st *s;
-    CUresult result = emu_enter_stream(EMU_cuStreamGetId, stream, &s);
+    CUresult result = emu_enter_stream(EMU_cuStreamGetId, stream, &s, id == NULL);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (id == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     result = emu_capture_forbids_stream(s); /* as an H200's driver does, in each mode */
     if (result == CUDA_SUCCESS)
         *id = s->id;

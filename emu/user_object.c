@@ -103,17 +103,13 @@ CUresult sw_emu_cuUserObjectCreate(CUuserObject *out, void *ptr, CUhostFn destro
 
     if (result != CUDA_SUCCESS)
         return result;
-    object = calloc(1, sizeof *object);
+    object = emu_handle_new(EMU_HANDLE_USER_OBJECT, sizeof *object);
     if (object == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     atomic_init(&object->refs, count);
     object->fn = destroy;
     object->data = ptr;
     object->device = emu_current() != NULL ? emu_current()->device : -1;
-    if (emu_handle_add(EMU_HANDLE_USER_OBJECT, object) != 0) {
-        free(object);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     emu_live_add(EMU_LIVE_USER_OBJECT, 1);
     *out = object;
     return CUDA_SUCCESS;
