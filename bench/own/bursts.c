@@ -118,22 +118,19 @@ static uint32_t data_seed(const struct burst *burst, int replay, int i)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-symwin_status bursts_open(struct rank *r, const struct subject *subject, size_t pitch,
-                          struct bursts *bursts)
+int bursts_open(struct rank *r, const struct subject *subject, size_t pitch, struct bursts *bursts)
 {
     const size_t least = (size_t)subject->about->multiple * 8 + AROUND_A_CALL;
-    symwin_status status;
+    int good;
 
     pitch = pitch < least ? (least + AROUND_A_CALL - 1) / AROUND_A_CALL * AROUND_A_CALL : pitch;
     *bursts = (struct bursts){.subject = subject, .pitch = pitch};
-    status = room_open(r, subject, pitch * BURST_CALLS, &bursts->room);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemAlloc(&bursts->logs, pitch * BURST_CALLS),
-                          "cuMemAlloc of %zu bytes", pitch * BURST_CALLS);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemAlloc(&bursts->reports, REPORTS * sizeof(struct perf_report)),
-                          "cuMemAlloc for reports");
-    return meet(r, status, NULL, 0);
+    good = room_open(r, subject, pitch * BURST_CALLS, &bursts->room) &&
+           ok(sw_check(sw_drv.cuMemAlloc(&bursts->logs, pitch * BURST_CALLS),
+                       "cuMemAlloc of %zu bytes", pitch * BURST_CALLS)) &&
+           ok(sw_check(sw_drv.cuMemAlloc(&bursts->reports, REPORTS * sizeof(struct perf_report)),
+                       "cuMemAlloc for reports"));
+    return meet(r, good, NULL, 0);
 }
 
 void bursts_close(struct rank *r, struct bursts *bursts)
@@ -175,153 +172,134 @@ static void take_turn(const struct rank *r, const struct burst *burst, int i, ui
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
-static symwin_status overwrite(struct rank *r, void *at, size_t bytes)
+static int overwrite(struct rank *r, void *at, size_t bytes)
 {
-    return sw_check(sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)at, OVERWRITE, bytes, r->stream),
-                    "cuMemsetD8Async");
+    return CUDA(cuMemsetD8Async, ((CUdeviceptr)(uintptr_t)at, OVERWRITE, bytes, r->stream));
 }
 
 /* Queues the call and then what a caller does next: copy the output, reuse the buffers. */
-static symwin_status queue_call(struct rank *r, const struct bursts *bursts,
-                                const struct own_case *c, int i)
+static int queue_call(struct rank *r, const struct bursts *bursts, const struct own_case *c, int i)
 {
     const size_t bytes = c->count * symwin_type_bytes(c->type);
-    symwin_status status = case_call(r, bursts->subject, &bursts->room, c);
 
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemcpyAsync(bursts->logs + bursts->pitch * (size_t)i,
-                                               (CUdeviceptr)(uintptr_t)case_out(&bursts->room, c),
-                                               bytes, r->stream),
-                          "cuMemcpyAsync of an output");
-    if (status == SYMWIN_OK)
-        status = overwrite(r, case_in(&bursts->room, c), bytes);
-    if (status == SYMWIN_OK && !c->in_place)
-        status = overwrite(r, case_out(&bursts->room, c), bytes);
-    return status;
+    return case_call(r, bursts->subject, &bursts->room, c) &&
+           ok(sw_check(sw_drv.cuMemcpyAsync(bursts->logs + bursts->pitch * (size_t)i,
+                                            (CUdeviceptr)(uintptr_t)case_out(&bursts->room, c),
+                                            bytes, r->stream),
+                       "cuMemcpyAsync of an output")) &&
+           overwrite(r, case_in(&bursts->room, c), bytes) &&
+           (c->in_place || overwrite(r, case_out(&bursts->room, c), bytes));
 }
 
-static symwin_status queue_compare(struct rank *r, const struct bursts *bursts,
-                                   const struct burst *burst, const struct own_case cases[],
-                                   int replay)
+static int queue_compare(struct rank *r, const struct bursts *bursts, const struct burst *burst,
+                         const struct own_case cases[], int replay)
 {
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int i = 0; i < burst->calls && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < burst->calls && good; i++) {
         const struct perf_data data = case_data(r, &cases[i], data_seed(burst, replay, i));
 
-        status = compare_queue(r, &data, PERF_RESULT, cases[i].count,
-                               (void *)(uintptr_t)(bursts->logs + bursts->pitch * (size_t)i),
-                               bursts->reports +
-                                   (size_t)(replay * BURST_CALLS + i) * sizeof(struct perf_report));
+        good = compare_queue(r, &data, PERF_RESULT, cases[i].count,
+                             (void *)(uintptr_t)(bursts->logs + bursts->pitch * (size_t)i),
+                             bursts->reports +
+                                 (size_t)(replay * BURST_CALLS + i) * sizeof(struct perf_report));
     }
-    return status;
+    return good;
 }
 
 /* Queues a delay of this rank, up to wait_ns; half of the calls have none. */
-static symwin_status queue_wait(struct rank *r, const struct burst *burst, int i)
+static int queue_wait(struct rank *r, const struct burst *burst, int i)
 {
     uint64_t mine = burst->seed ^ (uint64_t)(r->rank + 1) * 0xd1b54a32d192ed03u ^ (uint64_t)i << 40;
     uint32_t random;
 
     (void)random_next(&mine);
     random = random_next(&mine);
-    return burst->wait_ns == 0 || random % 2 == 0
-               ? SYMWIN_OK
-               : launch_delay(r, (uint64_t)(random >> 8) % burst->wait_ns + 1);
+    return burst->wait_ns == 0 || random % 2 == 0 ||
+           launch_delay(r, (uint64_t)(random >> 8) % burst->wait_ns + 1);
 }
 
-static symwin_status run_stream(struct rank *r, struct bursts *bursts, const struct burst *burst,
-                                const struct own_case cases[], uint64_t *state)
+static int run_stream(struct rank *r, struct bursts *bursts, const struct burst *burst,
+                      const struct own_case cases[], uint64_t *state)
 {
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int i = 0; i < burst->calls && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < burst->calls && good; i++) {
         const struct perf_data data = case_data(r, &cases[i], data_seed(burst, 0, i));
 
         take_turn(r, burst, i, state);
-        status = case_fill(r, &bursts->room, &cases[i], &data);
-        if (status == SYMWIN_OK)
-            status = queue_wait(r, burst, i);
-        if (status == SYMWIN_OK)
-            status = queue_call(r, bursts, &cases[i], i);
+        good = case_fill(r, &bursts->room, &cases[i], &data) && queue_wait(r, burst, i) &&
+               queue_call(r, bursts, &cases[i], i);
         atomic_fetch_add(&queued, 1);
     }
-    return status == SYMWIN_OK ? queue_compare(r, bursts, burst, cases, 0) : status;
+    return good && queue_compare(r, bursts, burst, cases, 0);
 }
 
-static symwin_status capture(struct rank *r, struct bursts *bursts, const struct burst *burst,
-                             const struct own_case cases[])
+static int capture(struct rank *r, struct bursts *bursts, const struct burst *burst,
+                   const struct own_case cases[])
 {
     CUgraph graph = NULL;
-    symwin_status status, ended;
+    int good = 1, ended;
 
-    status = sw_check(sw_drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-                      "cuStreamBeginCapture");
-    if (status != SYMWIN_OK)
-        return status;
-    for (int i = 0; i < burst->calls && status == SYMWIN_OK; i++) {
+    if (!CUDA(cuStreamBeginCapture, (r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)))
+        return 0;
+    for (int i = 0; i < burst->calls && good; i++) {
         const struct own_case c = placed(bursts, burst, &cases[i], i);
 
-        status = queue_wait(r, burst, i);
-        if (status == SYMWIN_OK)
-            status = queue_call(r, bursts, &c, i);
+        good = queue_wait(r, burst, i) && queue_call(r, bursts, &c, i);
     }
-    ended = sw_check(sw_drv.cuStreamEndCapture(r->stream, &graph), "cuStreamEndCapture");
-    status = status == SYMWIN_OK ? ended : status;
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&bursts->graph, graph, 0),
-                          "cuGraphInstantiate");
-    if (status == SYMWIN_OK)
-        status = sw_graph_upload(bursts->graph, r->stream);
+    ended = CUDA(cuStreamEndCapture, (r->stream, &graph));
+    good = good && ended &&
+           ok(sw_check(sw_drv.cuGraphInstantiateWithFlags(&bursts->graph, graph, 0),
+                       "cuGraphInstantiate")) &&
+           ok(sw_graph_upload(bursts->graph, r->stream));
     if (graph != NULL)
         sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
-    return status;
+    return good;
 }
 
-static symwin_status run_graph(struct rank *r, struct bursts *bursts, const struct burst *burst,
-                               const struct own_case cases[], uint64_t *state)
+static int run_graph(struct rank *r, struct bursts *bursts, const struct burst *burst,
+                     const struct own_case cases[], uint64_t *state)
 {
-    symwin_status status = meet(r, capture(r, bursts, burst, cases), NULL, 0);
+    int good = meet(r, capture(r, bursts, burst, cases), NULL, 0);
 
-    for (int replay = 0; replay < burst->replays && status == SYMWIN_OK; replay++) {
-        for (int i = 0; i < burst->calls && status == SYMWIN_OK; i++) {
+    for (int replay = 0; replay < burst->replays && good; replay++) {
+        for (int i = 0; i < burst->calls && good; i++) {
             const struct own_case c = placed(bursts, burst, &cases[i], i);
             const struct perf_data data = case_data(r, &c, data_seed(burst, replay, i));
 
-            status = case_fill(r, &bursts->room, &c, &data);
+            good = case_fill(r, &bursts->room, &c, &data);
         }
         take_turn(r, burst, replay, state);
-        if (status == SYMWIN_OK)
-            status = queue_wait(r, burst, BURST_CALLS + replay);
-        if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuGraphLaunch(bursts->graph, r->stream), "cuGraphLaunch");
+        if (good)
+            good = queue_wait(r, burst, BURST_CALLS + replay);
+        if (good)
+            good = CUDA(cuGraphLaunch, (bursts->graph, r->stream));
         atomic_fetch_add(&queued, 1);
-        if (status == SYMWIN_OK)
-            status = queue_compare(r, bursts, burst, cases, replay);
+        if (good)
+            good = queue_compare(r, bursts, burst, cases, replay);
     }
-    return status;
+    return good;
 }
 
 /* ---- outcome --------------------------------------------------------------------------------- */
 
 /* Finds the first wrong call, of this rank and then of all ranks. */
-static symwin_status judge(struct rank *r, const struct bursts *bursts, const struct burst *burst,
-                           const struct own_case cases[], struct burst_wrong *wrong)
+static int judge(struct rank *r, const struct bursts *bursts, const struct burst *burst,
+                 const struct own_case cases[], struct burst_wrong *wrong)
 {
     const int replays = burst->replays > 0 ? burst->replays : 1;
     struct perf_report reports[REPORTS];
     uint64_t first = UINT64_MAX, all = UINT64_MAX;
-    symwin_status status;
+    int good = ok(symwin_memcpy(r->device, reports, (const void *)(uintptr_t)bursts->reports,
+                                sizeof reports, r->stream)) &&
+               rank_synchronize(r, "reading the reports");
 
-    status = symwin_memcpy(r->device, reports, (const void *)(uintptr_t)bursts->reports,
-                           sizeof reports, r->stream);
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "reading the reports");
-    for (int n = 0; n < replays * BURST_CALLS && status == SYMWIN_OK && first == UINT64_MAX; n++)
+    for (int n = 0; n < replays * BURST_CALLS && good && first == UINT64_MAX; n++)
         if (n % BURST_CALLS < burst->calls && reports[n].wrong > 0)
             first = (uint64_t)n;
-    status = meet(r, status, &first, 1);
-    for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
+    good = meet(r, good, &first, 1);
+    for (int i = 0; i < r->job->nranks && good; i++)
         all = met(r, i, 0) < all ? met(r, i, 0) : all;
     wrong->outcome = (struct outcome){.gave_up = bursts->subject->own != NULL &&
                                                  own_gave_up(bursts->subject->own)};
@@ -335,7 +313,7 @@ static symwin_status judge(struct rank *r, const struct bursts *bursts, const st
                 WRONG_RESULT,       wrong->outcome.gave_up, 0,
                 reports[all].index, reports[all].got,       reports[all].want};
     }
-    return status == SYMWIN_OK ? outcome_meet(r, &wrong->outcome) : status;
+    return good && outcome_meet(r, &wrong->outcome);
 }
 
 void burst_print(const struct burst *burst, const struct burst_wrong *wrong, char text[BURST_TEXT])
@@ -362,8 +340,7 @@ void burst_print(const struct burst *burst, const struct burst_wrong *wrong, cha
 /* ---- entry points ---------------------------------------------------------------------------- */
 
 /* Sets the delays at memory accesses: once for the emulated driver, by a kernel on each GPU. */
-static symwin_status set_race(struct rank *r, const struct bursts *bursts,
-                              const struct sw_emu_race *race)
+static int set_race(struct rank *r, const struct bursts *bursts, const struct sw_emu_race *race)
 {
     struct {
         uint64_t seed;
@@ -376,40 +353,37 @@ static symwin_status set_race(struct rank *r, const struct bursts *bursts,
     if (r->job->emulated) {
         if (r->rank == 0)
             sw_emu_race_set(race);
-        return SYMWIN_OK;
+        return 1;
     }
     if (bursts->subject->own == NULL || bursts->subject->own->race == NULL)
-        return SYMWIN_OK;
-    return sw_check(sw_drv.cuLaunchKernel(bursts->subject->own->race, 1, 1, 1, 1, 1, 1, 0,
-                                          r->stream, params, NULL),
-                    "cuLaunchKernel of sw_race_set");
+        return 1;
+    return ok(sw_check(sw_drv.cuLaunchKernel(bursts->subject->own->race, 1, 1, 1, 1, 1, 1, 0,
+                                             r->stream, params, NULL),
+                       "cuLaunchKernel of sw_race_set"));
 }
 
-symwin_status burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
-                        struct burst_wrong *wrong)
+int burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
+              struct burst_wrong *wrong)
 {
     uint64_t state = burst->seed * 0x9e3779b97f4a7c15u + 1;
     struct own_case cases[BURST_CALLS] = {{0}};
-    symwin_status status;
+    int good;
 
     *wrong = (struct burst_wrong){0};
     draw(r, bursts, burst, &state, cases);
-    status = set_race(r, bursts, &burst->race);
-    if (status == SYMWIN_OK && burst->poison && bursts->subject->own != NULL)
-        status = own_poison(r, bursts->subject->own);
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "preparing a burst");
+    good = set_race(r, bursts, &burst->race);
+    if (good && burst->poison && bursts->subject->own != NULL)
+        good = own_poison(r, bursts->subject->own);
+    if (good)
+        good = rank_synchronize(r, "preparing a burst");
     if (r->rank == 0)
         atomic_store(&queued, 0);
-    status = meet(r, status, NULL, 0);
-    if (status == SYMWIN_OK)
-        status = burst->replays > 0 ? run_graph(r, bursts, burst, cases, &state)
-                                    : run_stream(r, bursts, burst, cases, &state);
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "a burst of calls");
+    good = meet(r, good, NULL, 0) &&
+           (burst->replays > 0 ? run_graph(r, bursts, burst, cases, &state)
+                               : run_stream(r, bursts, burst, cases, &state)) &&
+           rank_synchronize(r, "a burst of calls");
     if (bursts->graph != NULL)
         sw_drop(sw_drv.cuGraphExecDestroy(bursts->graph), "cuGraphExecDestroy");
     bursts->graph = NULL;
-    status = meet(r, status, NULL, 0);
-    return status == SYMWIN_OK ? judge(r, bursts, burst, cases, wrong) : status;
+    return meet(r, good, NULL, 0) && judge(r, bursts, burst, cases, wrong);
 }

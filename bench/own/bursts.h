@@ -38,13 +38,12 @@ struct burst_wrong {
 };
 
 /* All functions are collective. */
-symwin_status bursts_open(struct rank *r, const struct subject *subject, size_t pitch,
-                          struct bursts *bursts);
+int bursts_open(struct rank *r, const struct subject *subject, size_t pitch, struct bursts *bursts);
 void bursts_close(struct rank *r, struct bursts *bursts);
 
 /* Makes the calls, then compares all results. */
-symwin_status burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
-                        struct burst_wrong *wrong);
+int burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
+              struct burst_wrong *wrong);
 
 /* Prints "call 3 of 5 in replay 2, ..." with the outcome. */
 void burst_print(const struct burst *burst, const struct burst_wrong *wrong, char text[BURST_TEXT]);

@@ -26,9 +26,9 @@ uint64_t carried_digest(void)
     return hash;
 }
 
-static symwin_status failed(const char *path)
+static int failed(const char *path)
 {
-    return sw_fail(SYMWIN_DENIED, "%s cannot be written: %s", path, strerror(errno));
+    return fail(SYMWIN_DENIED, "%s cannot be written: %s", path, strerror(errno));
 }
 
 /* Creates the folders of a path. */
@@ -41,7 +41,7 @@ static void make_folders(char *path)
     }
 }
 
-static symwin_status write_file(char *path, const char *text, size_t bytes)
+static int write_file(char *path, const char *text, size_t bytes)
 {
     FILE *file;
     int wrong;
@@ -52,25 +52,25 @@ static symwin_status write_file(char *path, const char *text, size_t bytes)
         return failed(path);
     wrong = fwrite(text, 1, bytes, file) != bytes;
     wrong |= fclose(file) != 0;
-    return wrong ? failed(path) : SYMWIN_OK;
+    return !wrong || failed(path);
 }
 
-symwin_status carried_write(const char *folder)
+int carried_write(const char *folder)
 {
     const char *at = perf_tables[0].data, *const end = at + perf_tables[0].bytes;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    while (at < end && status == SYMWIN_OK) {
+    while (at < end && good) {
         const char *line = memchr(at, '\n', (size_t)(end - at)), *next;
         char path[512];
 
         if (*at != BEFORE_PATH || line == NULL)
-            return sw_fail(SYMWIN_INVALID, "the headers embedded in symwin-perf are damaged");
+            return fail(SYMWIN_INVALID, "the headers embedded in symwin-perf are damaged");
         snprintf(path, sizeof path, "%s/%.*s", folder, (int)(line - at - 1), at + 1);
         next = memchr(line, BEFORE_PATH, (size_t)(end - line));
         next = next != NULL ? next : end;
-        status = write_file(path, line + 1, (size_t)(next - line - 1));
+        good = write_file(path, line + 1, (size_t)(next - line - 1));
         at = next;
     }
-    return status;
+    return good;
 }

@@ -20,63 +20,43 @@ struct perf_data case_data(const struct rank *r, const struct own_case *c, uint3
 /* ---- buffers --------------------------------------------------------------------------------- */
 
 /* A kernel that does not ask for windows gets plain memory, so that it cannot depend on them. */
-static enum memory_source source_of(const struct room *room)
+int room_open(struct rank *r, const struct subject *subject, size_t bytes, struct room *room)
 {
-    return room->from_driver ? FROM_DRIVER : FROM_SYMWIN;
-}
-
-symwin_status room_open(struct rank *r, const struct subject *subject, size_t bytes,
-                        struct room *room)
-{
-    const size_t whole = bytes + 2 * AROUND;
-    symwin_status status;
-
-    *room = (struct room){.bytes = bytes, .from_driver = !subject->about->windows};
-    status = memory_alloc(r, source_of(room), whole, (void **)&room->in);
-    if (status == SYMWIN_OK)
-        status = memory_alloc(r, source_of(room), whole, (void **)&room->out);
-    status = meet(r, status, NULL, 0);
-    if (status != SYMWIN_OK || room->from_driver)
-        return status;
-    status = memory_window(r, room->in, whole, &room->in_window, &room->in_offset);
-    if (status == SYMWIN_OK)
-        status = memory_window(r, room->out, whole, &room->out_window, &room->out_offset);
-    return status;
+    *room = (struct room){.bytes = bytes,
+                          .kind = subject->about->windows ? MEMORY_WINDOW : MEMORY_PLAIN};
+    return pair_open(r, room->kind, bytes + 2 * AROUND, 1, &room->pair);
 }
 
 void room_close(struct rank *r, struct room *room)
 {
-    if (room->in_window != NULL)
-        symwin_window_deregister(r->comm, room->in_window);
-    if (room->out_window != NULL)
-        symwin_window_deregister(r->comm, room->out_window);
-    memory_free(source_of(room), room->in);
-    memory_free(source_of(room), room->out);
-    *room = (struct room){0};
+    pair_close(r, room->kind, &room->pair);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
 unsigned char *case_in(const struct room *room, const struct own_case *c)
 {
-    return (c->in_place ? room->out : room->in) + AROUND + c->in_shift;
+    unsigned char *in = c->in_place ? room->pair.out : room->pair.in;
+
+    return in + AROUND + c->in_shift;
 }
 
 unsigned char *case_out(const struct room *room, const struct own_case *c)
 {
-    return room->out + AROUND + c->out_shift;
+    return (unsigned char *)room->pair.out + AROUND + c->out_shift;
 }
 
-symwin_status case_call(struct rank *r, const struct subject *subject, const struct room *room,
-                        const struct own_case *c)
+int case_call(struct rank *r, const struct subject *subject, const struct room *room,
+              const struct own_case *c)
 {
     const symwin_collective_options options = {
         .size = sizeof options, .algo = subject->algo, .blocks = c->blocks, .threads = c->threads};
     const struct own_call call = {
         .in = (uint64_t)(uintptr_t)case_in(room, c),
         .out = (uint64_t)(uintptr_t)case_out(room, c),
-        .in_offset = (c->in_place ? room->out_offset : room->in_offset) + AROUND + c->in_shift,
-        .out_offset = room->out_offset + AROUND + c->out_shift,
+        .in_offset = (c->in_place ? room->pair.out_offset : room->pair.in_offset) + AROUND +
+                     c->in_shift,
+        .out_offset = room->pair.out_offset + AROUND + c->out_shift,
         .count = c->count,
         .type = c->type,
         .op = c->op,
@@ -86,86 +66,76 @@ symwin_status case_call(struct rank *r, const struct subject *subject, const str
 
     if (subject->own != NULL)
         return own_launch(r, subject->own, &call);
-    return symwin_allreduce_with(r->comm, case_in(room, c), case_out(room, c), c->count, c->type,
-                                 c->op, &options, r->stream);
+    return ok(symwin_allreduce_with(r->comm, case_in(room, c), case_out(room, c), c->count, c->type,
+                                    c->op, &options, r->stream));
 }
 
-symwin_status case_fill(struct rank *r, const struct room *room, const struct own_case *c,
-                        const struct perf_data *data)
+int case_fill(struct rank *r, const struct room *room, const struct own_case *c,
+              const struct perf_data *data)
 {
-    symwin_status status = SYMWIN_OK;
-
-    if (!c->in_place)
-        status = fill(r, data, PERF_RESULT, 1, c->count, case_out(room, c));
-    return status == SYMWIN_OK ? fill(r, data, r->rank, 0, c->count, case_in(room, c)) : status;
+    return (c->in_place || fill(r, data, PERF_RESULT, 1, c->count, case_out(room, c))) &&
+           fill(r, data, r->rank, 0, c->count, case_in(room, c));
 }
 
 /* ---- outcome --------------------------------------------------------------------------------- */
 
 /* Marks the memory on both sides of the output. */
-static symwin_status mark(struct rank *r, const struct room *room, const struct own_case *c)
+static int mark(struct rank *r, const struct room *room, const struct own_case *c)
 {
     const CUdeviceptr out = (CUdeviceptr)(uintptr_t)case_out(room, c);
-    symwin_status status = sw_check(
-        sw_drv.cuMemsetD8Async(out - LOOKED_AT, MARK, LOOKED_AT, r->stream), "cuMemsetD8Async");
 
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemsetD8Async(out + c->count * symwin_type_bytes(c->type), MARK,
-                                                 LOOKED_AT, r->stream),
-                          "cuMemsetD8Async");
-    return status;
+    return CUDA(cuMemsetD8Async, (out - LOOKED_AT, MARK, LOOKED_AT, r->stream)) &&
+           CUDA(cuMemsetD8Async,
+                (out + c->count * symwin_type_bytes(c->type), MARK, LOOKED_AT, r->stream));
 }
 
-static symwin_status look(struct rank *r, const unsigned char *at, int64_t from,
-                          struct outcome *outcome)
+static int look(struct rank *r, const unsigned char *at, int64_t from, struct outcome *outcome)
 {
     unsigned char bytes[LOOKED_AT];
-    symwin_status status = symwin_memcpy(r->device, bytes, at, sizeof bytes, r->stream);
+    int good = ok(symwin_memcpy(r->device, bytes, at, sizeof bytes, r->stream)) &&
+               rank_synchronize(r, "checking the margins of the output");
 
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "checking the margins of the output");
-    for (int i = 0; i < LOOKED_AT && status == SYMWIN_OK; i++)
+    for (int i = 0; i < LOOKED_AT && good; i++)
         if (bytes[i] != MARK && outcome->wrong == RIGHT) {
             outcome->wrong = WROTE_BESIDE;
             outcome->index = (uint64_t)(from + i);
         }
-    return status;
+    return good;
 }
 
-static symwin_status judge(struct rank *r, const struct subject *subject, const struct room *room,
-                           const struct own_case *c, const struct perf_data *data,
-                           struct outcome *outcome)
+static int judge(struct rank *r, const struct subject *subject, const struct room *room,
+                 const struct own_case *c, const struct perf_data *data, struct outcome *outcome)
 {
     const size_t bytes = c->count * symwin_type_bytes(c->type);
     struct perf_report report;
-    symwin_status status;
+    int good;
 
     outcome->gave_up = subject->own != NULL && own_gave_up(subject->own);
-    status = compare_report(r, data, PERF_RESULT, c->count, case_out(room, c), &report);
-    if (status == SYMWIN_OK && report.wrong > 0)
+    good = compare_report(r, data, PERF_RESULT, c->count, case_out(room, c), &report);
+    if (good && report.wrong > 0)
         *outcome = (struct outcome){WRONG_RESULT, outcome->gave_up, 0,
                                     report.index, report.got,       report.want};
-    if (status == SYMWIN_OK && outcome->wrong == RIGHT)
-        status = look(r, case_out(room, c) - LOOKED_AT, -LOOKED_AT, outcome);
-    if (status == SYMWIN_OK && outcome->wrong == RIGHT)
-        status = look(r, case_out(room, c) + bytes, (int64_t)bytes, outcome);
-    if (status != SYMWIN_OK || outcome->wrong != RIGHT || c->in_place)
-        return status;
-    status = compare_report(r, data, r->rank, c->count, case_in(room, c), &report);
-    if (status == SYMWIN_OK && report.wrong > 0)
+    if (good && outcome->wrong == RIGHT)
+        good = look(r, case_out(room, c) - LOOKED_AT, -LOOKED_AT, outcome);
+    if (good && outcome->wrong == RIGHT)
+        good = look(r, case_out(room, c) + bytes, (int64_t)bytes, outcome);
+    if (!good || outcome->wrong != RIGHT || c->in_place)
+        return good;
+    good = compare_report(r, data, r->rank, c->count, case_in(room, c), &report);
+    if (good && report.wrong > 0)
         *outcome = (struct outcome){CHANGED_INPUT, outcome->gave_up, 0,
                                     report.index,  report.got,       report.want};
-    return status;
+    return good;
 }
 
-symwin_status outcome_meet(struct rank *r, struct outcome *outcome)
+int outcome_meet(struct rank *r, struct outcome *outcome)
 {
     const uint64_t mine[] = {(uint64_t)outcome->wrong, (uint64_t)(outcome->gave_up != 0),
                              outcome->index, outcome->got, outcome->want};
-    const symwin_status status = meet(r, SYMWIN_OK, mine, 5);
+    const int good = meet(r, 1, mine, 5);
 
     *outcome = (struct outcome){0};
-    for (int i = r->job->nranks - 1; i >= 0 && status == SYMWIN_OK; i--) {
+    for (int i = r->job->nranks - 1; i >= 0 && good; i--) {
         if (met(r, i, 1) != 0)
             outcome->gave_up = i + 1;
         if (met(r, i, 0) == RIGHT)
@@ -176,42 +146,25 @@ symwin_status outcome_meet(struct rank *r, struct outcome *outcome)
         outcome->got = met(r, i, 3);
         outcome->want = met(r, i, 4);
     }
-    return status;
+    return good;
 }
 
-/* Makes the call on all ranks; the buffers are ready. */
-static symwin_status call_alone(struct rank *r, const struct subject *subject,
-                                const struct room *room, const struct own_case *c)
-{
-    symwin_status status = case_call(r, subject, room, c);
-
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "the call");
-    return meet(r, status, NULL, 0);
-}
-
-symwin_status case_try(struct rank *r, const struct subject *subject, const struct room *room,
-                       const struct own_case *c, uint32_t seed, struct outcome *outcome)
+int case_try(struct rank *r, const struct subject *subject, const struct room *room,
+             const struct own_case *c, uint32_t seed, struct outcome *outcome)
 {
     const struct perf_data data = case_data(r, c, seed);
-    symwin_status status = mark(r, room, c);
     char text[CASE_TEXT];
+    int good;
 
     *outcome = (struct outcome){0};
     case_print(c, text);
     if (r->rank == 0)
         stage_says("%s", text);
-    if (status == SYMWIN_OK)
-        status = case_fill(r, room, c, &data);
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "filling buffers");
-    status = meet(r, status, NULL, 0);
-    if (status == SYMWIN_OK)
-        status = call_alone(r, subject, room, c);
-    if (status != SYMWIN_OK)
-        return status;
-    status = meet(r, judge(r, subject, room, c, &data, outcome), NULL, 0);
-    return status == SYMWIN_OK ? outcome_meet(r, outcome) : status;
+    good = mark(r, room, c) && case_fill(r, room, c, &data) &&
+           rank_synchronize(r, "filling buffers");
+    return meet(r, good, NULL, 0) &&
+           meet(r, case_call(r, subject, room, c) && rank_synchronize(r, "the call"), NULL, 0) &&
+           meet(r, judge(r, subject, room, c, &data, outcome), NULL, 0) && outcome_meet(r, outcome);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */

@@ -23,10 +23,8 @@ struct own_case {
 /* Buffers for messages of up to `bytes` bytes, with a margin on both sides. */
 struct room {
     size_t bytes;
-    unsigned char *in, *out; /* owned */
-    int from_driver;         /* plain device memory */
-    symwin_window *in_window, *out_window;
-    uint64_t in_offset, out_offset;
+    enum memory_kind kind;
+    struct pair pair; /* owned */
 };
 
 /* What went wrong on some rank; all ranks know it. */
@@ -42,27 +40,26 @@ struct outcome {
 enum { CASE_TEXT = 256 };
 
 /* Collective. */
-symwin_status room_open(struct rank *r, const struct subject *subject, size_t bytes,
-                        struct room *room);
+int room_open(struct rank *r, const struct subject *subject, size_t bytes, struct room *room);
 void room_close(struct rank *r, struct room *room);
 
 unsigned char *case_in(const struct room *room, const struct own_case *c);
 unsigned char *case_out(const struct room *room, const struct own_case *c);
 
 /* Queues filling the input, and filling the output with wrong values. */
-symwin_status case_fill(struct rank *r, const struct room *room, const struct own_case *c,
-                        const struct perf_data *data);
+int case_fill(struct rank *r, const struct room *room, const struct own_case *c,
+              const struct perf_data *data);
 
 /* Queues the call. */
-symwin_status case_call(struct rank *r, const struct subject *subject, const struct room *room,
-                        const struct own_case *c);
+int case_call(struct rank *r, const struct subject *subject, const struct room *room,
+              const struct own_case *c);
 
 /* One call alone, with all checks. Collective. */
-symwin_status case_try(struct rank *r, const struct subject *subject, const struct room *room,
-                       const struct own_case *c, uint32_t seed, struct outcome *outcome);
+int case_try(struct rank *r, const struct subject *subject, const struct room *room,
+             const struct own_case *c, uint32_t seed, struct outcome *outcome);
 
 /* Tells all ranks the outcome of the first rank that failed. Collective. */
-symwin_status outcome_meet(struct rank *r, struct outcome *outcome);
+int outcome_meet(struct rank *r, struct outcome *outcome);
 
 /* Prints "f32 sum, 5 elements in place, 2 blocks of 64 threads", and the outcome. */
 void case_print(const struct own_case *c, char text[CASE_TEXT]);

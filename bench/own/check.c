@@ -38,26 +38,26 @@ static int is_served(const struct check *c, const struct own_case *of)
 }
 
 /* Makes one call, if the kernel supports it, and describes the first wrong one. */
-static symwin_status try(struct check *c, struct own_case of)
+static int try(struct check *c, struct own_case of)
 {
     char call[CASE_TEXT], came[CASE_TEXT];
     struct outcome outcome;
-    symwin_status status;
+    int good;
 
     if (c->failed || !is_served(c, &of))
-        return SYMWIN_OK;
+        return 1;
     if (of.blocks == 0)
         own_grid(c->r, c->subject.own, of.count * symwin_type_bytes(of.type), &of.blocks,
                  &of.threads);
     c->cases++;
-    status = case_try(c->r, &c->subject, &c->room, &of, (uint32_t)c->cases, &outcome);
-    if (status != SYMWIN_OK || (outcome.wrong == RIGHT && outcome.gave_up == 0))
-        return status;
+    good = case_try(c->r, &c->subject, &c->room, &of, (uint32_t)c->cases, &outcome);
+    if (!good || (outcome.wrong == RIGHT && outcome.gave_up == 0))
+        return good;
     c->failed = 1;
     case_print(&of, call);
     outcome_print(&outcome, of.type, came);
     snprintf(c->text, sizeof c->text, "%s: %s", call, came);
-    return SYMWIN_OK;
+    return 1;
 }
 
 static int first_bit(unsigned bits)
@@ -78,50 +78,50 @@ static struct own_case simplest(const struct check *c)
 /* ---- lines: single calls --------------------------------------------------------------------- */
 
 /* Small numbers, and numbers around powers of two and ten. */
-static symwin_status counts(struct check *c)
+static int counts(struct check *c)
 {
     static const uint64_t more[] = {
         63,    64,     65,     127,     128,     129,     255,     256,      257,     511,  512,
         513,   1023,   1024,   1025,    2047,    2048,    2049,    4095,     4096,    4097, 10007,
         50021, 131071, 262145, 1000003, 1048577, 4194303, 4194305, 16777215, 16777217};
     struct own_case of = simplest(c);
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (uint64_t n = 1; n <= 33 && status == SYMWIN_OK; n++) {
+    for (uint64_t n = 1; n <= 33 && good; n++) {
         of.count = n * c->subject.about->multiple;
-        status = try(c, of);
+        good = try(c, of);
     }
-    for (size_t i = 0; i < sizeof more / sizeof more[0] && status == SYMWIN_OK; i++) {
+    for (size_t i = 0; i < sizeof more / sizeof more[0] && good; i++) {
         of.count = more[i] * c->subject.about->multiple;
-        status = try(c, of);
+        good = try(c, of);
     }
-    return status;
+    return good;
 }
 
-static symwin_status types(struct check *c)
+static int types(struct check *c)
 {
     static const uint64_t some[] = {1, 5, 64, 1000, 4099};
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
         for (int type = 0; type < SW_TYPES; type++)
-            for (int op = 0; op < SW_OPS && status == SYMWIN_OK; op++) {
+            for (int op = 0; op < SW_OPS && good; op++) {
                 const struct own_case of = {.type = (symwin_type)type,
                                             .op = (symwin_op)op,
                                             .count = some[i] * c->subject.about->multiple};
 
-                status = try(c, of);
+                good = try(c, of);
             }
-    return status;
+    return good;
 }
 
 /* Offsets of input and output from a multiple of 16 bytes that an element permits, for one type of
  * each size. */
-static symwin_status shifts(struct check *c, int in_place)
+static int shifts(struct check *c, int in_place)
 {
     static const uint64_t some[] = {1, 3, 17, 100, 1001};
     const struct own_about *about = c->subject.about;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
     unsigned sizes = 0;
 
     for (int type = 0; type < SW_TYPES; type++) {
@@ -134,8 +134,8 @@ static symwin_status shifts(struct check *c, int in_place)
         sizes |= size;
         for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
             for (unsigned in = 0; in < 16; in += coarse)
-                for (unsigned out = in_place ? in : 0;
-                     out < (in_place ? in + 1 : 16) && status == SYMWIN_OK; out += coarse) {
+                for (unsigned out = in_place ? in : 0; out < (in_place ? in + 1 : 16) && good;
+                     out += coarse) {
                     struct own_case of = simplest(c);
 
                     of.type = (symwin_type)type;
@@ -143,41 +143,41 @@ static symwin_status shifts(struct check *c, int in_place)
                     of.in_shift = in;
                     of.out_shift = out;
                     of.in_place = in_place;
-                    status = try(c, of);
+                    good = try(c, of);
                 }
     }
-    return status;
+    return good;
 }
 
-static symwin_status alignment(struct check *c)
+static int alignment(struct check *c)
 {
     return shifts(c, 0);
 }
 
-static symwin_status in_place(struct check *c)
+static int in_place(struct check *c)
 {
     static const uint64_t some[] = {4096, 50021};
     struct own_case of = simplest(c);
-    symwin_status status = shifts(c, 1);
+    int good = shifts(c, 1);
 
     of.in_place = 1;
-    for (size_t i = 0; i < sizeof some / sizeof some[0] && status == SYMWIN_OK; i++) {
+    for (size_t i = 0; i < sizeof some / sizeof some[0] && good; i++) {
         of.count = some[i] * c->subject.about->multiple;
-        status = try(c, of);
+        good = try(c, of);
     }
-    return status;
+    return good;
 }
 
-static symwin_status grids(struct check *c)
+static int grids(struct check *c)
 {
     static const uint64_t some[] = {1, 100, 5003};
     const struct own_kernel *k = c->subject.own;
     const int blocks[] = {1, 2, 3, 5, k->most_blocks}, threads[] = {32, 64, 96, k->about.threads};
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     for (size_t i = 0; i < sizeof some / sizeof some[0] && !k->about.fixed; i++)
         for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++)
-            for (size_t t = 0; t < sizeof threads / sizeof threads[0] && status == SYMWIN_OK; t++) {
+            for (size_t t = 0; t < sizeof threads / sizeof threads[0] && good; t++) {
                 struct own_case of = simplest(c);
 
                 if (blocks[b] > k->most_blocks || threads[t] > k->about.threads)
@@ -185,20 +185,20 @@ static symwin_status grids(struct check *c)
                 of.count = some[i] * c->subject.about->multiple;
                 of.blocks = blocks[b];
                 of.threads = threads[t];
-                status = try(c, of);
+                good = try(c, of);
             }
-    return status;
+    return good;
 }
 
 /* ---- lines: many calls ----------------------------------------------------------------------- */
 
-static symwin_status bursts(struct check *c, int count, struct burst burst)
+static int bursts(struct check *c, int count, struct burst burst)
 {
     const size_t pitch = c->r->job->emulated ? EMULATED_PITCH : GPU_PITCH;
     struct bursts made;
-    symwin_status status = bursts_open(c->r, &c->subject, pitch, &made);
+    int good = bursts_open(c->r, &c->subject, pitch, &made);
 
-    for (int i = 0; i < count && status == SYMWIN_OK && !c->failed; i++) {
+    for (int i = 0; i < count && good && !c->failed; i++) {
         struct burst_wrong wrong;
 
         if (tsan_is_there() && i % 4 != 0)
@@ -208,29 +208,28 @@ static symwin_status bursts(struct check *c, int count, struct burst burst)
         c->cases += burst.calls * (burst.replays > 0 ? burst.replays : 1);
         if (c->r->rank == 0)
             stage_says("calls in a row, %d", i + 1);
-        status = burst_run(c->r, &made, &burst, &wrong);
-        if (status != SYMWIN_OK || (wrong.outcome.wrong == RIGHT && wrong.outcome.gave_up == 0))
+        good = burst_run(c->r, &made, &burst, &wrong);
+        if (!good || (wrong.outcome.wrong == RIGHT && wrong.outcome.gave_up == 0))
             continue;
         c->failed = 1;
         burst_print(&burst, &wrong, c->text);
     }
     bursts_close(c->r, &made);
-    return status;
+    return good;
 }
 
-static symwin_status changing_sizes(struct check *c)
+static int changing_sizes(struct check *c)
 {
     return bursts(c, 24, (struct burst){.calls = 5, .vary = VARY_SIZE | VARY_PLACE | VARY_TYPE});
 }
 
-static symwin_status changing_grids(struct check *c)
+static int changing_grids(struct check *c)
 {
-    return c->subject.about->fixed
-               ? SYMWIN_OK
-               : bursts(c, 24, (struct burst){.calls = 6, .vary = VARY_SIZE | VARY_GRID});
+    return c->subject.about->fixed ||
+           bursts(c, 24, (struct burst){.calls = 6, .vary = VARY_SIZE | VARY_GRID});
 }
 
-static symwin_status replays(struct check *c)
+static int replays(struct check *c)
 {
     return bursts(
         c, 12,
@@ -238,13 +237,13 @@ static symwin_status replays(struct check *c)
 }
 
 /* Rank 0 makes no call. The other ranks must leave at their limit. */
-static symwin_status late(struct check *c)
+static int late(struct check *c)
 {
     struct own_case of = simplest(c);
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     if (c->subject.about->no_limit || c->r->job->nranks < 2)
-        return SYMWIN_OK;
+        return 1;
     of.count = 100 * c->subject.about->multiple;
     if (!is_served(c, &of))
         of.count = c->subject.about->multiple;
@@ -255,23 +254,23 @@ static symwin_status late(struct check *c)
     c->subject.own->limit_ns = LATE_MS * UINT64_C(1000000);
     c->cases++;
     if (c->r->rank != 0)
-        status = case_call(c->r, &c->subject, &c->room, &of);
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(c->r, "a call without rank 0");
+        good = case_call(c->r, &c->subject, &c->room, &of);
+    if (good)
+        good = rank_synchronize(c->r, "a call without rank 0");
     c->subject.own->limit_ns = (uint64_t)c->r->comm->kernel_timeout_ms * 1000000u;
-    status = meet(c->r, status, NULL, 0);
-    if (status != SYMWIN_OK && c->r->rank == 0)
+    good = meet(c->r, good, NULL, 0);
+    if (!good && c->r->rank == 0)
         stage_died("the other ranks did not leave (SYMWIN_KERNEL_ABOUT permits that with the word "
                    "no-limit)");
     (void)own_gave_up(c->subject.own);
-    return status == SYMWIN_OK ? own_reset(c->r, c->subject.own) : status;
+    return good && own_reset(c->r, c->subject.own);
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
-    symwin_status (*run)(struct check *c);
+    int (*run)(struct check *c);
 } lines[] = {
     {"element counts", counts},
     {"types and operations", types},
@@ -286,33 +285,31 @@ static const struct {
 
 enum { LINES = sizeof lines / sizeof lines[0] };
 
-static symwin_status check_line(struct check *c, int i)
+static int check_line(struct check *c, int i)
 {
     struct stage_page *page = c->r->job->page;
-    symwin_status status;
 
     c->cases = c->failed = 0;
     if (c->r->rank == 0) {
         page->line = i;
         snprintf(page->line_name, sizeof page->line_name, "%s", lines[i].name);
     }
-    status = lines[i].run(c);
-    if (status != SYMWIN_OK)
-        return status;
+    if (!lines[i].run(c))
+        return 0;
     if (c->r->rank == 0) {
         page->failed += c->failed;
         stage_line(c->failed, c->cases, c->text);
     }
-    return c->failed ? own_reset(c->r, c->subject.own) : SYMWIN_OK;
+    return !c->failed || own_reset(c->r, c->subject.own);
 }
 
-symwin_status check_all(struct rank *r)
+int check_all(struct rank *r)
 {
     struct stage_page *page = r->job->page;
     struct own_kernel *k = &r->own[page->kernel];
     struct check c = {.r = r, .subject = {.own = k, .about = &k->about}};
     size_t bytes = r->job->emulated ? EMULATED_ROOM : GPU_ROOM;
-    symwin_status status;
+    int good;
 
     if (tsan_is_there()) /* which is slow */
         bytes /= 16;
@@ -321,14 +318,14 @@ symwin_status check_all(struct rank *r)
     if (k->about.ranks > 0 && r->job->nranks > k->about.ranks) {
         if (r->rank == 0)
             page->line = LINES;
-        return SYMWIN_OK;
+        return 1;
     }
     stage_about(r, k);
-    status = room_open(r, &c.subject, bytes, &c.room);
-    for (int i = page->from; i < LINES && status == SYMWIN_OK; i++)
-        status = check_line(&c, i);
-    if (status == SYMWIN_OK && r->rank == 0)
+    good = room_open(r, &c.subject, bytes, &c.room);
+    for (int i = page->from; i < LINES && good; i++)
+        good = check_line(&c, i);
+    if (good && r->rank == 0)
         page->line = LINES;
     room_close(r, &c.room);
-    return status;
+    return good;
 }

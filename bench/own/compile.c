@@ -21,7 +21,7 @@ const char own_sanitizer[] = PERF_SANITIZE;
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-symwin_status compile_begin(char folder[256])
+int compile_begin(char folder[256])
 {
     const char *in = getenv("TMPDIR");
     char headers[300];
@@ -31,8 +31,8 @@ symwin_status compile_begin(char folder[256])
         const int error = errno;
 
         folder[0] = '\0';
-        return sw_fail(SYMWIN_DENIED, "cannot create a folder to compile in: %s: %s",
-                       in != NULL ? in : "/tmp", strerror(error));
+        return fail(SYMWIN_DENIED, "cannot create a folder to compile in: %s: %s",
+                    in != NULL ? in : "/tmp", strerror(error));
     }
     snprintf(headers, sizeof headers, "%s/include", folder);
     return carried_write(headers);
@@ -77,37 +77,35 @@ static int compiler_exists(const char *words)
     return program_exists(first);
 }
 
-static symwin_status find_cxx(const char **out)
+static int find_cxx(const char **out)
 {
     const char *given = getenv("CXX");
 
     *out = given != NULL && given[0] != '\0' ? given : PERF_CXX;
     if (!compiler_exists(*out))
         *out = "c++";
-    return compiler_exists(*out)
-               ? SYMWIN_OK
-               : sw_fail(
-                     SYMWIN_UNSUPPORTED,
-                     "--kernel: cannot run %s; the emulated driver needs a C++ compiler: set CXX",
-                     PERF_CXX);
+    return compiler_exists(*out) ||
+           fail(SYMWIN_UNSUPPORTED,
+                "--kernel: cannot run %s; the emulated driver needs a C++ compiler: set CXX",
+                PERF_CXX);
 }
 
-static symwin_status find_nvcc(char *out, size_t bytes)
+static int find_nvcc(char *out, size_t bytes)
 {
     const char *given = getenv("NVCC"), *home = getenv("CUDA_HOME");
 
     snprintf(out, bytes, "%s", given != NULL && given[0] != '\0' ? given : "nvcc");
     if (program_exists(out))
-        return SYMWIN_OK;
+        return 1;
     snprintf(out, bytes, "%s/bin/nvcc", home != NULL ? home : "/usr/local/cuda");
     if (program_exists(out))
-        return SYMWIN_OK;
+        return 1;
     snprintf(out, bytes, "/usr/local/cuda/bin/nvcc");
     if (program_exists(out))
-        return SYMWIN_OK;
-    return sw_fail(SYMWIN_UNSUPPORTED,
-                   "--kernel: nvcc is neither in PATH nor in CUDA_HOME: set CUDA_HOME, or set "
-                   "SYMWIN_DRIVER=emu to run without a GPU");
+        return 1;
+    return fail(SYMWIN_UNSUPPORTED,
+                "--kernel: nvcc is neither in PATH nor in CUDA_HOME: set CUDA_HOME, or set "
+                "SYMWIN_DRIVER=emu to run without a GPU");
 }
 
 /* ---- one compilation ------------------------------------------------------------------------- */
@@ -141,18 +139,18 @@ static void split_words(struct job_of *job, const char *words, char *room, size_
 }
 
 /* Adds the function that the emulated driver calls, after the kernel. */
-static symwin_status write_wrapper(struct job_of *job)
+static int write_wrapper(struct job_of *job)
 {
     FILE *file = fopen(job->wrapper, "w");
     int wrong;
 
     if (file == NULL)
-        return sw_fail(SYMWIN_DENIED, "%s: %s", job->wrapper, strerror(errno));
+        return fail(SYMWIN_DENIED, "%s: %s", job->wrapper, strerror(errno));
     fprintf(file, "#include \"symwin/kernel.cuh\"\n#include \"%s\"\nSYMWIN_KERNEL_EMULATED(%s)\n",
             job->source->path, job->source->name);
     wrong = ferror(file);
     wrong |= fclose(file) != 0;
-    return wrong ? sw_fail(SYMWIN_DENIED, "%s cannot be written", job->wrapper) : SYMWIN_OK;
+    return !wrong || fail(SYMWIN_DENIED, "%s cannot be written", job->wrapper);
 }
 
 /* The same options as for the library's kernels on the emulated driver. For ThreadSanitizer
@@ -184,12 +182,12 @@ static void gpu_words(struct job_of *job, int capability)
     word(job, job->source->path);
 }
 
-static symwin_status prepare(struct job_of *job, const char *folder, int k, int capability,
-                             const char *sanitizer, const char *more)
+static int prepare(struct job_of *job, const char *folder, int k, int capability,
+                   const char *sanitizer, const char *more)
 {
     const int race = job->which == OWN_FOR_EMU_RACE || job->which == OWN_FOR_GPU_RACE;
     const int is_gpu = job->which == OWN_FOR_GPU || job->which == OWN_FOR_GPU_RACE;
-    symwin_status status;
+    int good;
     const char *cxx;
 
     snprintf(job->include, sizeof job->include, "%s/include", folder);
@@ -197,12 +195,10 @@ static symwin_status prepare(struct job_of *job, const char *folder, int k, int 
     own_module_path(folder, k, job->which, job->output, sizeof job->output);
     snprintf(job->said, sizeof job->said, "%s/%d.%d.said", folder, k, (int)job->which);
     if (is_gpu) {
-        status = find_nvcc(job->compiler, sizeof job->compiler);
+        good = find_nvcc(job->compiler, sizeof job->compiler);
         gpu_words(job, capability);
     } else {
-        status = find_cxx(&cxx);
-        if (status == SYMWIN_OK)
-            status = write_wrapper(job);
+        good = find_cxx(&cxx) && write_wrapper(job);
         host_words(job, cxx, race ? sanitizer : own_sanitizer, race);
     }
     if (race)
@@ -212,10 +208,10 @@ static symwin_status prepare(struct job_of *job, const char *folder, int k, int 
     word(job, "-o");
     word(job, job->output);
     split_words(job, more, job->more, sizeof job->more);
-    return status;
+    return good;
 }
 
-static symwin_status start(struct job_of *job)
+static int start(struct job_of *job)
 {
     const pid_t parent = getpid();
 
@@ -233,9 +229,8 @@ static symwin_status start(struct job_of *job)
         execvp(job->words[0], (char *const *)job->words);
         _exit(127);
     }
-    return job->pid > 0
-               ? SYMWIN_OK
-               : sw_fail(SYMWIN_NO_MEMORY, "cannot start %s: %s", job->words[0], strerror(errno));
+    return job->pid > 0 ||
+           fail(SYMWIN_NO_MEMORY, "cannot start %s: %s", job->words[0], strerror(errno));
 }
 
 /* Prints the first lines of the compiler's output. */
@@ -250,7 +245,7 @@ static void show(const struct job_of *job)
         fclose(file);
 }
 
-static symwin_status judge(const struct job_of *job)
+static int judge(const struct job_of *job)
 {
     static const char *const what[] = {[OWN_FOR_EMU] = "the emulated driver",
                                        [OWN_FOR_EMU_RACE] = "the emulated driver, with delays",
@@ -261,17 +256,17 @@ static symwin_status judge(const struct job_of *job)
     if (WIFEXITED(job->status) && WEXITSTATUS(job->status) == 0) {
         printf("# %s:%s compiled for %s in %.1f s\n", slash + 1, job->source->name,
                what[job->which], (double)(job->ended - job->begun) / 1e3);
-        return SYMWIN_OK;
+        return 1;
     }
     show(job);
     if (WIFSIGNALED(job->status))
-        return sw_fail(SYMWIN_TIMEOUT, "%s: %s took more than %d s, or was ended by signal %d",
-                       job->source->path, job->words[0], COMPILE_MS / 1000, WTERMSIG(job->status));
-    return sw_fail(SYMWIN_INVALID, "%s does not compile for %s with %s%s", job->source->path,
-                   what[job->which], job->words[0],
-                   job->which == OWN_FOR_EMU
-                       ? "; it must contain device code only, which uses the symwin/*.cuh headers"
-                       : "");
+        return fail(SYMWIN_TIMEOUT, "%s: %s took more than %d s, or was ended by signal %d",
+                    job->source->path, job->words[0], COMPILE_MS / 1000, WTERMSIG(job->status));
+    return fail(SYMWIN_INVALID, "%s does not compile for %s with %s%s", job->source->path,
+                what[job->which], job->words[0],
+                job->which == OWN_FOR_EMU
+                    ? "; it must contain device code only, which uses the symwin/*.cuh headers"
+                    : "");
 }
 
 /* Returns how many still run. */
@@ -298,8 +293,7 @@ static int poll_jobs(struct job_of *jobs, int count)
 /* ---- all jobs -------------------------------------------------------------------------------- */
 
 /* Links a module that is already compiled. */
-static symwin_status link_image(const char *folder, int k, const struct own_source *source,
-                                unsigned wanted)
+static int link_image(const char *folder, int k, const struct own_source *source, unsigned wanted)
 {
     for (int which = 0; which < OWN_MODULES; which++) {
         const int is_gpu = which == OWN_FOR_GPU || which == OWN_FOR_GPU_RACE;
@@ -309,39 +303,37 @@ static symwin_status link_image(const char *folder, int k, const struct own_sour
             continue;
         own_module_path(folder, k, (enum own_module)which, path, sizeof path);
         if (symlink(source->path, path) != 0)
-            return sw_fail(SYMWIN_DENIED, "%s: %s", path, strerror(errno));
+            return fail(SYMWIN_DENIED, "%s: %s", path, strerror(errno));
     }
-    return SYMWIN_OK;
+    return 1;
 }
 
-symwin_status compile_all(const char *folder, const struct own_source *sources, int count,
-                          unsigned wanted, int capability, const char *sanitizer, const char *more)
+int compile_all(const char *folder, const struct own_source *sources, int count, unsigned wanted,
+                int capability, const char *sanitizer, const char *more)
 {
     static struct job_of jobs[PERF_MOST_KERNELS * OWN_MODULES];
-    symwin_status status = SYMWIN_OK, ended;
+    int good = 1, ended;
     int started = 0;
 
-    for (int k = 0; k < count && status == SYMWIN_OK; k++) {
+    for (int k = 0; k < count && good; k++) {
         if (sources[k].kind != OWN_SOURCE)
-            status = link_image(folder, k, &sources[k], wanted);
+            good = link_image(folder, k, &sources[k], wanted);
         for (int which = 0; which < OWN_MODULES && sources[k].kind == OWN_SOURCE; which++) {
             struct job_of *job = &jobs[started];
 
-            if ((wanted & 1u << which) == 0 || status != SYMWIN_OK)
+            if ((wanted & 1u << which) == 0 || !good)
                 continue;
             *job = (struct job_of){.which = (enum own_module)which, .source = &sources[k]};
-            status = prepare(job, folder, k, capability, sanitizer, more);
-            if (status == SYMWIN_OK)
-                status = start(job);
-            started += status == SYMWIN_OK;
+            good = prepare(job, folder, k, capability, sanitizer, more) && start(job);
+            started += good;
         }
     }
     while (poll_jobs(jobs, started) > 0)
         perf_nap(2000000);
     for (int i = 0; i < started; i++) {
         ended = judge(&jobs[i]);
-        if (status == SYMWIN_OK)
-            status = ended;
+        if (good)
+            good = ended;
     }
-    return status;
+    return good;
 }

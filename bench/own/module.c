@@ -31,28 +31,27 @@ static struct {
 
 /* ---- loading: under the mutex ---------------------------------------------------------------- */
 
-static symwin_status load_object(struct module *m, const char *path)
+static int load_object(struct module *m, const char *path)
 {
     char symbol[160];
     void *run;
 
     m->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (m->object == NULL)
-        return sw_fail(SYMWIN_INVALID, "--kernel: %s", dlerror());
+        return fail(SYMWIN_INVALID, "--kernel: %s", dlerror());
     snprintf(symbol, sizeof symbol, "%s_emulated", m->name);
     run = dlsym(m->object, symbol);
     if (run == NULL)
-        return sw_fail(
-            SYMWIN_INVALID,
-            "--kernel: the file has no %s: put SYMWIN_KERNEL_EMULATED(%s) after the kernel", symbol,
-            m->name);
+        return fail(SYMWIN_INVALID,
+                    "--kernel: the file has no %s: put SYMWIN_KERNEL_EMULATED(%s) after the kernel",
+                    symbol, m->name);
     m->kernel = (struct sw_emu_kernel){m->name, NULL, sizeof(struct symwin_kernel_args), 0};
     memcpy(&m->kernel.run, &run, sizeof run);
     m->image = (struct sw_emu_image){SW_EMU_IMAGE_MAGIC, 1, &m->kernel};
-    return SYMWIN_OK;
+    return 1;
 }
 
-static symwin_status load_file(struct module *m, const char *path)
+static int load_file(struct module *m, const char *path)
 {
     FILE *file = fopen(path, "rb");
     long size = -1;
@@ -64,35 +63,34 @@ static symwin_status load_file(struct module *m, const char *path)
     if (m->bytes == NULL || fread(m->bytes, 1, (size_t)size, file) != (size_t)size) {
         if (file != NULL)
             fclose(file);
-        return sw_fail(SYMWIN_INVALID, "--kernel: %s cannot be read", path);
+        return fail(SYMWIN_INVALID, "--kernel: %s cannot be read", path);
     }
     fclose(file);
-    return SYMWIN_OK;
+    return 1;
 }
 
-static symwin_status find_function(struct module *m, const char *name, CUfunction *out)
+static int find_function(struct module *m, const char *name, CUfunction *out)
 {
     CUkernel kernel = NULL;
-    symwin_status status;
 
     *out = NULL;
     if (sw_drv.cuLibraryGetKernel(&kernel, m->library, name) != CUDA_SUCCESS)
-        return SYMWIN_OK;
-    status = sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s", name);
-    if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
-        status = sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name);
-    return status;
+        return 1;
+    return ok(sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s",
+                       name)) &&
+           (sw_drv.cuFuncLoad == NULL ||
+            ok(sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name)));
 }
 
 /* On a GPU, a kernel writes the description to memory. */
-static symwin_status read_about(struct rank *r, struct module *m, char text[ABOUT_BYTES])
+static int read_about(struct rank *r, struct module *m, char text[ABOUT_BYTES])
 {
     char symbol[160];
     uint64_t to;
     void *params[] = {&to};
     CUdeviceptr memory = 0;
     CUfunction function;
-    symwin_status status;
+    int good;
 
     snprintf(symbol, sizeof symbol, "%s_about", m->name);
     text[0] = '\0';
@@ -100,26 +98,26 @@ static symwin_status read_about(struct rank *r, struct module *m, char text[ABOU
         const char *words = dlsym(m->object, symbol);
 
         snprintf(text, ABOUT_BYTES, "%s", words != NULL ? words : "");
-        return SYMWIN_OK;
+        return 1;
     }
-    status = find_function(m, symbol, &function);
-    if (status != SYMWIN_OK || function == NULL)
-        return status;
-    status = sw_check(sw_drv.cuMemAlloc(&memory, ABOUT_BYTES), "cuMemAlloc for %s", symbol);
+    good = find_function(m, symbol, &function);
+    if (!good || function == NULL)
+        return good;
+    good = ok(sw_check(sw_drv.cuMemAlloc(&memory, ABOUT_BYTES), "cuMemAlloc for %s", symbol));
     to = memory;
-    if (status == SYMWIN_OK)
-        status = sw_check(
-            sw_drv.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
-            "cuLaunchKernel of %s", symbol);
-    if (status == SYMWIN_OK)
-        status = symwin_memcpy(r->device, text, (const void *)(uintptr_t)memory, ABOUT_BYTES,
-                               r->stream);
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "reading a kernel's description");
+    if (good)
+        good = ok(
+            sw_check(sw_drv.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
+                     "cuLaunchKernel of %s", symbol));
+    if (good)
+        good = ok(symwin_memcpy(r->device, text, (const void *)(uintptr_t)memory, ABOUT_BYTES,
+                                r->stream));
+    if (good)
+        good = rank_synchronize(r, "reading a kernel's description");
     if (memory != 0)
         sw_drop(sw_drv.cuMemFree(memory), "cuMemFree");
     text[ABOUT_BYTES - 1] = '\0';
-    return status;
+    return good;
 }
 
 static enum own_module kind_of(const struct rank *r)
@@ -131,23 +129,19 @@ static enum own_module kind_of(const struct rank *r)
     return race ? OWN_FOR_EMU_RACE : OWN_FOR_EMU;
 }
 
-static symwin_status load(struct rank *r, int k, struct module *m)
+static int load(struct rank *r, int k, struct module *m)
 {
     const struct stage_page *page = r->job->page;
     char path[300], about[ABOUT_BYTES];
-    symwin_status status;
 
     own_module_path(page->folder, k, kind_of(r), path, sizeof path);
     snprintf(m->name, sizeof m->name, "%s", page->sources[k].name);
-    status = r->job->emulated ? load_object(m, path) : load_file(m, path);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuLibraryLoadData(&m->library,
-                                                   m->object != NULL ? (void *)&m->image : m->bytes,
-                                                   NULL, NULL, 0, NULL, NULL, 0),
-                          "cuLibraryLoadData of %s", page->sources[k].path);
-    if (status == SYMWIN_OK)
-        status = read_about(r, m, about);
-    return status == SYMWIN_OK ? own_about_parse(m->name, about, &m->about) : status;
+    return (r->job->emulated ? load_object(m, path) : load_file(m, path)) &&
+           ok(sw_check(sw_drv.cuLibraryLoadData(&m->library,
+                                                m->object != NULL ? (void *)&m->image : m->bytes,
+                                                NULL, NULL, 0, NULL, NULL, 0),
+                       "cuLibraryLoadData of %s", page->sources[k].path)) &&
+           read_about(r, m, about) && own_about_parse(m->name, about, &m->about);
 }
 
 void own_unload(void)
@@ -164,51 +158,50 @@ void own_unload(void)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-static symwin_status find_functions(struct rank *r, struct own_kernel *k, struct module *m)
+static int find_functions(struct rank *r, struct own_kernel *k, struct module *m)
 {
     int blocks = 0, processors = 0, most = 0;
-    symwin_status status = find_function(m, m->name, &k->function);
+    int good = find_function(m, m->name, &k->function);
 
-    if (status == SYMWIN_OK && k->function == NULL)
-        return sw_fail(SYMWIN_INVALID, "--kernel: the file has no kernel %s", m->name);
-    if (status == SYMWIN_OK)
-        status = find_function(m, "sw_race_set", &k->race);
-    if (status == SYMWIN_OK)
-        status = sw_check(
+    if (good && k->function == NULL)
+        return fail(SYMWIN_INVALID, "--kernel: the file has no kernel %s", m->name);
+    if (good)
+        good = find_function(m, "sw_race_set", &k->race);
+    if (good)
+        good = ok(sw_check(
             sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, k->function),
-            "cuFuncGetAttribute of %s", m->name);
-    if (status == SYMWIN_OK && most < k->about.threads && k->about.fixed)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "--kernel: a block of %s can have at most %d threads, but it needs %d",
-                       m->name, most, k->about.threads);
+            "cuFuncGetAttribute of %s", m->name));
+    if (good && most < k->about.threads && k->about.fixed)
+        return fail(SYMWIN_UNSUPPORTED,
+                    "--kernel: a block of %s can have at most %d threads, but it needs %d", m->name,
+                    most, k->about.threads);
     if (most < k->about.threads)
         k->about.threads = most;
     if (r->job->emulated && !k->about.fixed && k->about.threads > EMULATED_THREADS)
         k->about.threads = EMULATED_THREADS; /* a CUDA thread costs a stack on the CPU */
-    if (status == SYMWIN_OK && k->about.shared > 0)
-        status = sw_check(sw_drv.cuFuncSetAttribute(k->function,
-                                                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                    (int)k->about.shared),
-                          "cuFuncSetAttribute of %s", m->name);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                              &blocks, k->function, k->about.threads, k->about.shared),
-                          "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", m->name);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuDeviceGetAttribute(
-                              &processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
-                          "cuDeviceGetAttribute: multiprocessors of device %d", r->device);
+    if (good && k->about.shared > 0)
+        good = ok(sw_check(
+            sw_drv.cuFuncSetAttribute(k->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                      (int)k->about.shared),
+            "cuFuncSetAttribute of %s", m->name));
+    if (good)
+        good = ok(sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                               &blocks, k->function, k->about.threads, k->about.shared),
+                           "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", m->name));
+    if (good)
+        good = ok(sw_check(sw_drv.cuDeviceGetAttribute(
+                               &processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
+                           "cuDeviceGetAttribute: multiprocessors of device %d", r->device));
     k->most_blocks = blocks * processors /
                      (r->comm->ranks_on_device > 0 ? r->comm->ranks_on_device : 1);
-    if (status == SYMWIN_OK &&
-        (k->most_blocks == 0 || (k->about.fixed && k->most_blocks < k->about.blocks)))
-        return sw_fail(
+    if (good && (k->most_blocks == 0 || (k->about.fixed && k->most_blocks < k->about.blocks)))
+        return fail(
             SYMWIN_UNSUPPORTED,
             "--kernel: only %d blocks of %s fit on the device at the same time, but it needs %d",
             k->most_blocks, m->name, k->about.blocks);
     if (k->most_blocks > k->about.blocks)
         k->most_blocks = k->about.blocks;
-    return status;
+    return good;
 }
 
 static size_t aligned(size_t bytes)
@@ -216,28 +209,25 @@ static size_t aligned(size_t bytes)
     return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
 }
 
-static symwin_status find_memory(struct rank *r, struct own_kernel *k)
+static int find_memory(struct rank *r, struct own_kernel *k)
 {
-    symwin_status status;
+    int good;
 
     k->limit_ns = (uint64_t)r->comm->kernel_timeout_ms * 1000000u;
     k->scratch_bytes = aligned(k->about.scratch);
     k->room = k->scratch_bytes + aligned(k->about.slots);
-    status = symwin_mem_alloc(r->device, k->room, 0, &k->scratch);
-    if (status == SYMWIN_OK)
-        status = memory_pinned("", &k->gave_up, &k->gave_up_address);
-    status = meet(r, status, NULL, 0);
-    if (status == SYMWIN_OK)
-        status = memory_window(r, k->scratch, k->room, &k->window, &k->offset);
-    return status == SYMWIN_OK ? own_reset(r, k) : status;
+    good = ok(symwin_mem_alloc(r->device, k->room, 0, &k->scratch)) &&
+           memory_pinned("", &k->gave_up, &k->gave_up_address);
+    return meet(r, good, NULL, 0) &&
+           memory_window(r, k->scratch, k->room, &k->window, &k->offset) && own_reset(r, k);
 }
 
-symwin_status own_open(struct rank *r)
+int own_open(struct rank *r)
 {
     const struct stage_page *page = r->job->page;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int i = 0; i < page->kernels && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < page->kernels && good; i++) {
         struct module *m = &loaded.modules[i];
         struct own_kernel *k = &r->own[i];
 
@@ -245,19 +235,17 @@ symwin_status own_open(struct rank *r)
             continue;
         pthread_mutex_lock(&loaded.mutex);
         if (m->library == NULL)
-            status = load(r, i, m);
+            good = load(r, i, m);
         pthread_mutex_unlock(&loaded.mutex);
         k->name = page->sources[i].name;
         k->about = m->about;
         if (r->rank == 0)
             r->job->page->about[i] = m->about;
-        if (status == SYMWIN_OK)
-            status = find_functions(r, k, m);
-        status = meet(r, status, NULL, 0);
-        if (status == SYMWIN_OK)
-            status = find_memory(r, k);
+        if (good)
+            good = find_functions(r, k, m);
+        good = meet(r, good, NULL, 0) && find_memory(r, k);
     }
-    return status;
+    return good;
 }
 
 void own_close(struct rank *r)
@@ -277,26 +265,24 @@ void own_close(struct rank *r)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-symwin_status own_reset(struct rank *r, struct own_kernel *k)
+int own_reset(struct rank *r, struct own_kernel *k)
 {
-    symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
+    int good = meet(r, 1, NULL, 0) &&
+               ok(sw_check(sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)k->scratch, 0, k->room,
+                                                  r->stream),
+                           "cuMemsetD8Async of scratch")) &&
+               rank_synchronize(r, "zeroing scratch");
 
-    if (status == SYMWIN_OK)
-        status = sw_check(
-            sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)k->scratch, 0, k->room, r->stream),
-            "cuMemsetD8Async of scratch");
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "zeroing scratch");
-    return meet(r, status, NULL, 0);
+    return meet(r, good, NULL, 0);
 }
 
-symwin_status own_poison(struct rank *r, struct own_kernel *k)
+int own_poison(struct rank *r, struct own_kernel *k)
 {
     if (k->room == k->scratch_bytes)
-        return SYMWIN_OK;
-    return sw_check(sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)k->scratch + k->scratch_bytes,
-                                           0xff, k->room - k->scratch_bytes, r->stream),
-                    "cuMemsetD8Async of slots");
+        return 1;
+    return ok(sw_check(sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)k->scratch + k->scratch_bytes,
+                                              0xff, k->room - k->scratch_bytes, r->stream),
+                       "cuMemsetD8Async of slots"));
 }
 
 int own_gave_up(struct own_kernel *k)
@@ -331,7 +317,7 @@ static uint64_t abort_word(const struct rank *r, const struct own_kernel *k)
     return r->comm->report_address + offsetof(struct sw_kernel_report, ended);
 }
 
-symwin_status own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call)
+int own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call)
 {
     struct symwin_kernel_args args = {
         .peers = {r->comm->group->base, r->comm->group->stride, r->rank, r->job->nranks},
@@ -353,8 +339,8 @@ symwin_status own_launch(struct rank *r, struct own_kernel *k, const struct own_
     void *params[] = {&args};
 
     k->calls++;
-    return sw_check(
+    return ok(sw_check(
         sw_drv.cuLaunchKernel(k->function, (unsigned)call->blocks, 1, 1, (unsigned)call->threads, 1,
                               1, (unsigned)k->about.shared, r->stream, params, NULL),
-        "cuLaunchKernel of %s: %d blocks of %d threads", k->name, call->blocks, call->threads);
+        "cuLaunchKernel of %s: %d blocks of %d threads", k->name, call->blocks, call->threads));
 }

@@ -76,26 +76,26 @@ static int kernels_of(const char *text, char *names, size_t bytes)
     return count;
 }
 
-static symwin_status read_text(const char *path, char **out)
+static int read_text(const char *path, char **out)
 {
     FILE *file = fopen(path, "r");
     size_t got;
 
     *out = NULL;
     if (file == NULL)
-        return sw_fail(SYMWIN_INVALID, "--kernel %s: %s", path, strerror(errno));
+        return fail(SYMWIN_INVALID, "--kernel %s: %s", path, strerror(errno));
     *out = calloc(1, MOST_SOURCE + 1);
     got = *out != NULL ? fread(*out, 1, MOST_SOURCE, file) : 0;
     if (*out != NULL && ferror(file)) {
         free(*out);
         fclose(file);
-        return sw_fail(SYMWIN_INVALID, "--kernel %s cannot be read", path);
+        return fail(SYMWIN_INVALID, "--kernel %s cannot be read", path);
     }
     fclose(file);
     if (*out == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no host memory to read %s", path);
+        return fail(SYMWIN_NO_MEMORY, "no host memory to read %s", path);
     (*out)[got] = '\0';
-    return SYMWIN_OK;
+    return 1;
 }
 
 /* Whether the text can define a kernel of that name: the name is there, or macros or other files
@@ -118,34 +118,34 @@ static int may_be_in(const char *text, const char *name)
 
 /* Without a name, the file's only kernel is taken. A name that is not found may come from a
  * macro. */
-static symwin_status find_name(const char *argument, struct own_source *out)
+static int find_name(const char *argument, struct own_source *out)
 {
     char names[1024], *text;
-    symwin_status status = read_text(out->path, &text);
+    int good = read_text(out->path, &text);
     int count;
 
-    if (status != SYMWIN_OK)
-        return status;
+    if (!good)
+        return 0;
     count = kernels_of(text, names, sizeof names);
     if (out->name[0] != '\0' && count > 0 && !may_be_in(text, out->name))
-        status = sw_fail(SYMWIN_INVALID, "--kernel %s: the file has no kernel %s; it has%s",
-                         argument, out->name, names);
+        good = fail(SYMWIN_INVALID, "--kernel %s: the file has no kernel %s; it has%s", argument,
+                    out->name, names);
     free(text);
-    if (status != SYMWIN_OK || out->name[0] != '\0')
-        return status;
+    if (!good || out->name[0] != '\0')
+        return good;
     if (count == 1)
         snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, names + 1);
     else if (count == 0)
-        status = sw_fail(
+        good = fail(
             SYMWIN_INVALID,
             "--kernel %s: the file has no __global__ function; if a macro makes one, give %s:NAME",
             argument, argument);
     else
-        status = sw_fail(
+        good = fail(
             SYMWIN_INVALID,
             "--kernel %s: the file has several kernels: give %s:NAME, where NAME is one of%s",
             argument, argument, names);
-    return status;
+    return good;
 }
 
 /* ---- FILE[:NAME] ----------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ static int ends_with(const char *text, const char *end)
     return length > most && strcmp(text + length - most, end) == 0;
 }
 
-symwin_status own_source_find(const char *argument, struct own_source *out)
+int own_source_find(const char *argument, struct own_source *out)
 {
     const char *slash = strrchr(argument, '/');
     const char *colon = strrchr(slash != NULL ? slash : argument, ':');
@@ -170,8 +170,8 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
         snprintf(out->name, sizeof out->name, "%s", colon + 1);
     for (const char *c = out->name; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && *c != '_')
-            return sw_fail(SYMWIN_INVALID, "--kernel %s: \"%s\" is not a function name", argument,
-                           out->name);
+            return fail(SYMWIN_INVALID, "--kernel %s: \"%s\" is not a function name", argument,
+                        out->name);
     if (ends_with(given, ".cu"))
         out->kind = OWN_SOURCE;
     else if (ends_with(given, ".so"))
@@ -179,21 +179,19 @@ symwin_status own_source_find(const char *argument, struct own_source *out)
     else if (ends_with(given, ".cubin") || ends_with(given, ".fatbin"))
         out->kind = OWN_IMAGE;
     else
-        return sw_fail(SYMWIN_INVALID,
-                       "--kernel %s: give FILE.cu[:NAME], FILE.so:NAME (emulated driver), or "
-                       "FILE.cubin:NAME or FILE.fatbin:NAME (GPUs)",
-                       argument);
+        return fail(SYMWIN_INVALID,
+                    "--kernel %s: give FILE.cu[:NAME], FILE.so:NAME (emulated driver), or "
+                    "FILE.cubin:NAME or FILE.fatbin:NAME (GPUs)",
+                    argument);
     whole = realpath(given, NULL);
     if (whole == NULL)
-        return sw_fail(SYMWIN_INVALID, "--kernel %s: %s", given, strerror(errno));
+        return fail(SYMWIN_INVALID, "--kernel %s: %s", given, strerror(errno));
     snprintf(out->path, sizeof out->path, "%s", whole);
     free(whole);
     if (out->kind == OWN_SOURCE)
         return find_name(given, out);
-    return out->name[0] != '\0'
-               ? SYMWIN_OK
-               : sw_fail(SYMWIN_INVALID, "--kernel %s: give the kernel's name: %s:NAME", argument,
-                         argument);
+    return out->name[0] != '\0' ||
+           fail(SYMWIN_INVALID, "--kernel %s: give the kernel's name: %s:NAME", argument, argument);
 }
 
 /* ---- SYMWIN_KERNEL_ABOUT --------------------------------------------------------------------- */
@@ -272,7 +270,7 @@ static int take_word(struct own_about *about, const char *word, size_t length)
     return 0;
 }
 
-symwin_status own_about_parse(const char *name, const char *words, struct own_about *out)
+int own_about_parse(const char *name, const char *words, struct own_about *out)
 {
     *out = (struct own_about){
         .types = (1u << SW_TYPES) - 1,
@@ -287,13 +285,13 @@ symwin_status own_about_parse(const char *name, const char *words, struct own_ab
         const size_t length = strcspn(words, " ");
 
         if (!take_word(out, words, length))
-            return sw_fail(SYMWIN_INVALID,
-                           "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is unknown or has an invalid value; "
-                           "symwin/kernel.cuh lists the words",
-                           name, (int)length, words);
+            return fail(SYMWIN_INVALID,
+                        "SYMWIN_KERNEL_ABOUT(%s): \"%.*s\" is unknown or has an invalid value; "
+                        "symwin/kernel.cuh lists the words",
+                        name, (int)length, words);
         words += length;
     }
-    return SYMWIN_OK;
+    return 1;
 }
 
 /* Appends to a text; what does not fit is cut off. */

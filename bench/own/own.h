@@ -24,6 +24,14 @@
 struct rank;
 struct own_kernel;
 
+/* Functions here that can fail return whether they succeeded. ok() is that of the library's calls.
+ * Of a thread's last failure, failure() is the status, and symwin_last_error() the text. */
+int ok(symwin_status status);
+symwin_status failure(void);
+
+#define fail(...) ok(sw_fail(__VA_ARGS__)) /* 0 */
+#define CUDA(name, args) ok(sw_check(sw_drv.name args, #name))
+
 static inline void perf_nap(long ns)
 {
     const struct timespec moment = {.tv_nsec = ns};
@@ -57,10 +65,10 @@ struct own_about {
 };
 
 /* Parses FILE[:NAME], and finds the name in the file if none is given. */
-symwin_status own_source_find(const char *argument, struct own_source *out);
+int own_source_find(const char *argument, struct own_source *out);
 
 /* Words that are missing leave the defaults. */
-symwin_status own_about_parse(const char *name, const char *words, struct own_about *out);
+int own_about_parse(const char *name, const char *words, struct own_about *out);
 
 /* Prints it for a reader: "f32 sum, in windows". */
 void own_about_print(const struct own_about *about, char *text, size_t bytes);
@@ -133,21 +141,21 @@ enum own_module { OWN_FOR_EMU, OWN_FOR_EMU_RACE, OWN_FOR_GPU, OWN_FOR_GPU_RACE, 
 void own_module_path(const char *folder, int k, enum own_module which, char *path, size_t bytes);
 
 /* Creates a folder in TMPDIR with the headers, and removes it. */
-symwin_status compile_begin(char folder[256]);
+int compile_begin(char folder[256]);
 void compile_end(const char *folder);
 
 /* Compiles the modules whose bits (1 << own_module) are in `wanted`, all at the same time.
  * capability: of the GPU, 90 for 9.0. sanitizer: for OWN_FOR_EMU_RACE, that of the program that
  * will load it; "": none. more: words for the compilers, or NULL. Progress goes to stdout. */
-symwin_status compile_all(const char *folder, const struct own_source *sources, int count,
-                          unsigned wanted, int capability, const char *sanitizer, const char *more);
+int compile_all(const char *folder, const struct own_source *sources, int count, unsigned wanted,
+                int capability, const char *sanitizer, const char *more);
 
 /* The sanitizer that this program was built with; "": none. */
 extern const char own_sanitizer[];
 
 /* The embedded headers: a digest of them, and a copy of them into a folder. */
 uint64_t carried_digest(void);
-symwin_status carried_write(const char *folder);
+int carried_write(const char *folder);
 
 /* ---- module.c -------------------------------------------------------------------------------- */
 
@@ -176,18 +184,18 @@ struct own_call {
 };
 
 /* Loads this stage's kernels for this rank. Collective. */
-symwin_status own_open(struct rank *r);
+int own_open(struct rank *r);
 void own_close(struct rank *r);
 void own_unload(void); /* after the last rank has closed */
 
 /* Zeroes scratch and slots. Collective: synchronises the ranks before and after. */
-symwin_status own_reset(struct rank *r, struct own_kernel *k);
+int own_reset(struct rank *r, struct own_kernel *k);
 
 /* Fills the slots with 0xff, in stream order. Call it while no rank is in a call. */
-symwin_status own_poison(struct rank *r, struct own_kernel *k);
+int own_poison(struct rank *r, struct own_kernel *k);
 
 /* Queues a call. */
-symwin_status own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call);
+int own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call);
 
 /* The default grid for a message: 16 bytes a thread, and at most the kernel's grid. */
 void own_grid(const struct rank *r, const struct own_kernel *k, uint64_t bytes, int *blocks,
@@ -198,15 +206,15 @@ int own_gave_up(struct own_kernel *k);
 
 /* ---- check.c, race.c ------------------------------------------------------------------------- */
 
-symwin_status check_all(struct rank *r);
-symwin_status race_all(struct rank *r);
+int check_all(struct rank *r);
+int race_all(struct rank *r);
 
 /* ---- picture.c ------------------------------------------------------------------------------- */
 
 /* The table's file if the command line names none. */
 void picture_csv(const struct stage_page *page, char *path, size_t bytes);
 
-symwin_status picture_draw(const struct perf_options *options, const struct stage_page *page);
+int picture_draw(const struct perf_options *options, const struct stage_page *page);
 
 /* ---- tsan.c: does nothing unless built with ThreadSanitizer ---------------------------------- */
 

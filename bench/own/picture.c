@@ -21,7 +21,7 @@ static void find_name(const struct perf_options *o, const struct stage_page *pag
         snprintf(path, bytes, "%s.svg", page->sources[0].name);
 }
 
-symwin_status picture_draw(const struct perf_options *o, const struct stage_page *page)
+int picture_draw(const struct perf_options *o, const struct stage_page *page)
 {
     char path[4096], table[300], script[300];
     int status = 0;
@@ -31,7 +31,7 @@ symwin_status picture_draw(const struct perf_options *o, const struct stage_page
     picture_csv(page, table, sizeof table);
     snprintf(script, sizeof script, "%s/include/bench/plot.py", page->folder);
     if (!program_exists("python3"))
-        return sw_fail(SYMWIN_UNSUPPORTED, "no picture: python3 is not in PATH");
+        return fail(SYMWIN_UNSUPPORTED, "no picture: python3 is not in PATH");
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
@@ -42,7 +42,7 @@ symwin_status picture_draw(const struct perf_options *o, const struct stage_page
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (pid < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return sw_fail(SYMWIN_UNSUPPORTED, "no picture: python3 %s failed", script);
+        return fail(SYMWIN_UNSUPPORTED, "no picture: python3 %s failed", script);
     printf("# picture: %s\n", path);
-    return SYMWIN_OK;
+    return 1;
 }

@@ -101,8 +101,8 @@ static void name_memory(const struct hunt *h)
     const struct rank *r = h->r;
     const size_t bytes = h->bursts.room.bytes;
 
-    tsan_name(r, h->bursts.room.in, bytes, "input");
-    tsan_name(r, h->bursts.room.out, bytes, "output");
+    tsan_name(r, h->bursts.room.pair.in, bytes, "input");
+    tsan_name(r, h->bursts.room.pair.out, bytes, "output");
     if (h->subject.own == NULL)
         return;
     tsan_name(r, h->subject.own->scratch, h->subject.own->scratch_bytes, "scratch");
@@ -117,29 +117,26 @@ static struct burst quiet(uint64_t seed)
     return (struct burst){.seed = seed, .calls = 1, .vary = VARY_SIZE};
 }
 
-static symwin_status one_burst(struct hunt *h)
+static int one_burst(struct hunt *h)
 {
     const struct burst burst = h->count == 0 ? quiet(h->seed) : draw_burst(h->r, h->seed);
     char what[CASE_TEXT], came[BURST_TEXT], reported[BURST_TEXT] = "";
     struct burst_wrong wrong;
     uint64_t found;
-    symwin_status status;
 
     describe(&burst, what);
     if (h->r->rank == 0)
         stage_says("%s: burst %d (--seed %llu): %s", h->name, h->count, (unsigned long long)h->seed,
                    what);
-    status = burst_run(h->r, &h->bursts, &burst, &wrong);
-    if (status != SYMWIN_OK)
-        return status;
+    if (!burst_run(h->r, &h->bursts, &burst, &wrong))
+        return 0;
     found = h->r->rank == 0 && tsan_found(reported, sizeof reported) > 0;
-    status = meet(h->r, SYMWIN_OK, &found, 1);
-    if (status != SYMWIN_OK)
-        return status;
+    if (!meet(h->r, 1, &found, 1))
+        return 0;
     burst_print(&burst, &wrong, came);
     h->found = met(h->r, 0, 0) != 0 || wrong.outcome.wrong != RIGHT || wrong.outcome.gave_up != 0;
     if (!h->found)
-        return SYMWIN_OK;
+        return 1;
     if (met(h->r, 0, 0) != 0)
         snprintf(h->text, sizeof h->text, "%s", reported);
     else
@@ -148,34 +145,34 @@ static symwin_status one_burst(struct hunt *h)
     snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text),
              "\n        burst %d: %s; to repeat: --race --seed %llu", h->count, what,
              (unsigned long long)h->seed);
-    return SYMWIN_OK;
+    return 1;
 }
 
 /* Runs bursts until the time is over or something is found. The ranks end together. */
-static symwin_status hunt(struct hunt *h, int64_t until)
+static int hunt(struct hunt *h, int64_t until)
 {
     const size_t pitch = h->r->job->emulated ? EMULATED_PITCH : GPU_PITCH;
-    symwin_status status = bursts_open(h->r, &h->subject, pitch, &h->bursts);
+    int good = bursts_open(h->r, &h->subject, pitch, &h->bursts);
     uint64_t over = 0;
 
     h->count = h->found = 0;
     if (h->r->rank == 0)
         snprintf(h->r->job->page->line_name, sizeof h->r->job->page->line_name, "%s", h->name);
-    if (status == SYMWIN_OK)
+    if (good)
         name_memory(h);
-    while (status == SYMWIN_OK && !h->found && over == 0) {
-        status = one_burst(h);
+    while (good && !h->found && over == 0) {
+        good = one_burst(h);
         if (h->count++ >
             0) /* the seed that was given is that of the first burst after the quiet one */
             h->seed = (h->seed * 0x9e3779b1u + 12345) % INT32_MAX;
         over = sw_now_ms() > until;
-        if (status == SYMWIN_OK)
-            status = meet(h->r, SYMWIN_OK, &over, 1);
-        if (status == SYMWIN_OK)
+        if (good)
+            good = meet(h->r, 1, &over, 1);
+        if (good)
             over = met(h->r, 0, 0);
     }
     bursts_close(h->r, &h->bursts);
-    return status;
+    return good;
 }
 
 static void report(struct hunt *h)
@@ -188,13 +185,13 @@ static void report(struct hunt *h)
     stage_line(h->found, h->count, h->text);
 }
 
-symwin_status race_all(struct rank *r)
+int race_all(struct rank *r)
 {
     struct stage_page *page = r->job->page;
     const struct perf_options *o = &r->job->options;
     const int64_t begun = sw_now_ms(), all = (int64_t)page->seconds * 1000;
     struct hunt h = {.r = r, .seed = page->seed};
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
     int count = 0, done = 0;
 
     if (page->kernel >= 0) {
@@ -203,18 +200,18 @@ symwin_status race_all(struct rank *r)
         h.name = h.subject.own->name;
         if (h.subject.about->ranks > 0 && r->job->nranks > h.subject.about->ranks) {
             page->fewer = h.subject.about->ranks;
-            return SYMWIN_OK;
+            return 1;
         }
         stage_about(r, h.subject.own);
-        status = hunt(&h, begun + all);
-        if (status == SYMWIN_OK)
+        good = hunt(&h, begun + all);
+        if (good)
             report(&h);
-        return status;
+        return good;
     }
     for (int i = 0; i < SW_ALGOS; i++)
         count += (o->algos & r->comm->algos & 1u << i) != 0 && i != SYMWIN_ALGO_ONESHOT_MC &&
                  i != SYMWIN_ALGO_TWOSHOT_MC;
-    for (int i = page->from; i < SW_ALGOS && status == SYMWIN_OK; i++) {
+    for (int i = page->from; i < SW_ALGOS && good; i++) {
         if ((o->algos & r->comm->algos & 1u << i) == 0 || i == SYMWIN_ALGO_ONESHOT_MC ||
             i == SYMWIN_ALGO_TWOSHOT_MC)
             continue;
@@ -222,9 +219,9 @@ symwin_status race_all(struct rank *r)
             page->line = i;
         h.subject = (struct subject){.algo = (symwin_algo)i, .about = &of_library};
         h.name = symwin_algo_name((symwin_algo)i);
-        status = hunt(&h, begun + all * ++done / count);
-        if (status == SYMWIN_OK)
+        good = hunt(&h, begun + all * ++done / count);
+        if (good)
             report(&h);
     }
-    return status;
+    return good;
 }

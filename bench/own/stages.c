@@ -302,42 +302,40 @@ static void set_sanitizer_options(const struct stages *s)
     add_options("ASAN_OPTIONS", ":", "detect_leaks=0");
 }
 
-static symwin_status find_driver(struct stages *s)
+static int find_driver(struct stages *s)
 {
     symwin_driver_info driver;
     symwin_device_info device;
-    symwin_status status = symwin_driver_query(&driver);
+    int good = ok(symwin_driver_query(&driver));
 
-    if (status != SYMWIN_OK || strcmp(driver.name, "emu") == 0)
-        return status;
+    if (!good || strcmp(driver.name, "emu") == 0)
+        return good;
     if (!kernels_are_there())
-        return sw_fail(
+        return fail(
             SYMWIN_UNSUPPORTED,
             "on GPUs, --kernel and --race need a symwin-perf built with nvcc: run make benches, "
             "or set SYMWIN_DRIVER=emu to run without GPUs");
     s->gpus = driver.device_count;
-    status = symwin_device_query(0, &device);
+    if (!ok(symwin_device_query(0, &device)))
+        return 0;
     s->capability = device.capability;
-    return status;
+    return 1;
 }
 
-static symwin_status make_page(struct stages *s)
+static int make_page(struct stages *s)
 {
     s->fd = memfd_create("symwin-perf", 0);
     if (s->fd < 0 || ftruncate(s->fd, sizeof *s->page) != 0 || (s->page = map_page(s->fd)) == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no shared memory for the stages: %s", strerror(errno));
+        return fail(SYMWIN_NO_MEMORY, "no shared memory for the stages: %s", strerror(errno));
     s->page->magic = magic();
     s->page->kernels = s->o->kernel_count;
     s->page->seed = s->o->seed;
     s->page->gpus = s->gpus;
-    for (int i = 0; i < s->o->kernel_count; i++) {
-        symwin_status status = own_source_find(s->o->kernels[i], &s->page->sources[i]);
-
-        if (status != SYMWIN_OK)
-            return status;
-    }
+    for (int i = 0; i < s->o->kernel_count; i++)
+        if (!own_source_find(s->o->kernels[i], &s->page->sources[i]))
+            return 0;
     if (readlink("/proc/self/exe", s->self, sizeof s->self - 1) < 0)
-        return sw_fail(SYMWIN_DENIED, "/proc/self/exe cannot be read: %s", strerror(errno));
+        return fail(SYMWIN_DENIED, "/proc/self/exe cannot be read: %s", strerror(errno));
     return compile_begin(s->page->folder);
 }
 
@@ -438,7 +436,7 @@ static void race(struct stages *s, int kernel)
 
 /* ---- entry points ---------------------------------------------------------------------------- */
 
-static symwin_status compile(struct stages *s)
+static int compile(struct stages *s)
 {
     const int emu = s->o->race ? OWN_FOR_EMU_RACE : OWN_FOR_EMU,
               gpu = s->o->race ? OWN_FOR_GPU_RACE : OWN_FOR_GPU;
@@ -465,31 +463,29 @@ static int time_all(struct stages *s)
                 WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-    if (picture_draw(s->o, s->page) == SYMWIN_OK)
+    if (picture_draw(s->o, s->page))
         return 0;
     fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
     return s->o->picture != NULL; /* otherwise the picture was not asked for */
 }
 
-static symwin_status run_stages(struct stages *s)
+static int run_stages(struct stages *s)
 {
-    symwin_status status = find_driver(s);
+    int good = find_driver(s) && make_page(s);
 
-    if (status == SYMWIN_OK)
-        status = make_page(s);
-    for (int i = 0; i < s->o->kernel_count && status == SYMWIN_OK; i++)
+    for (int i = 0; i < s->o->kernel_count && good; i++)
         if (s->page->sources[i].kind == OWN_IMAGE && s->gpus == 0)
-            status = sw_fail(SYMWIN_UNSUPPORTED, "--kernel %s needs a GPU, and there is none",
-                             s->o->kernels[i]);
-    if (status != SYMWIN_OK)
-        return status;
+            good = fail(SYMWIN_UNSUPPORTED, "--kernel %s needs a GPU, and there is none",
+                        s->o->kernels[i]);
+    if (!good)
+        return 0;
     s->sanitizer = own_sanitizer;
     if (s->o->race)
         find_runner(s);
     s->page->unrandomised = strcmp(s->sanitizer, "thread") == 0;
     set_sanitizer_options(s);
-    status = compile(s);
-    for (int i = 0; i < s->o->kernel_count && status == SYMWIN_OK && !asked_to_end; i++) {
+    good = compile(s);
+    for (int i = 0; i < s->o->kernel_count && good && !asked_to_end; i++) {
         if (s->o->race)
             race(s, i);
         else
@@ -497,22 +493,22 @@ static symwin_status run_stages(struct stages *s)
     }
     if (s->o->race && s->o->kernel_count == 0)
         race(s, -1);
-    return status;
+    return good;
 }
 
 int stages_run(char **argv, const struct perf_options *options)
 {
     struct stages s = {.argv = argv, .o = options, .fd = -1};
-    symwin_status status;
+    int good;
     int exit_status;
 
     signal(SIGINT, ask_to_end);
     signal(SIGTERM, ask_to_end);
-    status = run_stages(&s);
-    if (status != SYMWIN_OK)
+    good = run_stages(&s);
+    if (!good)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
-    exit_status = status != SYMWIN_OK || s.failed > 0;
-    if (status == SYMWIN_OK && !asked_to_end)
+    exit_status = !good || s.failed > 0;
+    if (good && !asked_to_end)
         printf("# %s\n", exit_status != 0 ? "FAILED"
                          : options->race  ? "nothing was found"
                                           : "all checks passed");

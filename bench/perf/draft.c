@@ -82,7 +82,7 @@ void draft_flush(struct draft *d)
         open_drafts[i].worth = 1;
 }
 
-symwin_status draft_open(struct draft *d, const char *option, const char *name)
+int draft_open(struct draft *d, const char *option, const char *name)
 {
     struct stat there;
 
@@ -96,16 +96,15 @@ symwin_status draft_open(struct draft *d, const char *option, const char *name)
     d->to = fopen(d->path, d->direct ? "w" : "wx");
     if (d->to != NULL && !d->direct)
         remember(d);
-    return d->to != NULL ? SYMWIN_OK
-                         : sw_fail(SYMWIN_DENIED, "%s %s: %s", option, name, strerror(errno));
+    return d->to != NULL || fail(SYMWIN_DENIED, "%s %s: %s", option, name, strerror(errno));
 }
 
-symwin_status draft_close(struct draft *d, enum draft_end end)
+int draft_close(struct draft *d, enum draft_end end)
 {
     int error = d->error;
 
     if (d->to == NULL)
-        return SYMWIN_OK;
+        return 1;
     forget(d);
     errno = 0;
     if (fflush(d->to) != 0 || ferror(d->to) || (!d->direct && fsync(fileno(d->to)) != 0))
@@ -116,16 +115,16 @@ symwin_status draft_close(struct draft *d, enum draft_end end)
     if (end == DRAFT_DROPPED && !d->direct)
         unlink(d->path);
     if (end == DRAFT_DROPPED)
-        return SYMWIN_OK;
+        return 1;
     if (end == DRAFT_DONE && error == 0 && !d->direct && rename(d->path, d->name) != 0)
         error = errno;
     if (error != 0)
-        return sw_fail(SYMWIN_DENIED, "%s %s cannot be written: %s%s%s", d->option, d->name,
-                       strerror(error), d->direct ? "" : "; partial results are in ",
-                       d->direct ? "" : d->path);
+        return fail(SYMWIN_DENIED, "%s %s cannot be written: %s%s%s", d->option, d->name,
+                    strerror(error), d->direct ? "" : "; partial results are in ",
+                    d->direct ? "" : d->path);
     if (end == DRAFT_KEPT)
         draft_say(d);
-    return SYMWIN_OK;
+    return 1;
 }
 
 void draft_say(const struct draft *d)

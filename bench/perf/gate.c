@@ -11,64 +11,53 @@
  */
 #include "perf.h"
 
-static symwin_status queue_gate(struct rank *r)
+static int queue_gate(struct rank *r)
 {
-    symwin_status status;
     void *data = (void *)(uintptr_t)r->gate_data;
 
     r->gate_value++;
-    status = sw_check(sw_drv.cuStreamWaitValue32(r->stream, r->gate_address, r->gate_value,
-                                                 CU_STREAM_WAIT_VALUE_GEQ),
-                      "cuStreamWaitValue32 on the start gate");
-    if (status == SYMWIN_OK)
-        status = symwin_allreduce(r->control, data, data, 1, SYMWIN_U32, SYMWIN_MAX, r->stream);
-    return status;
+    return ok(sw_check(sw_drv.cuStreamWaitValue32(r->stream, r->gate_address, r->gate_value,
+                                                  CU_STREAM_WAIT_VALUE_GEQ),
+                       "cuStreamWaitValue32 on the start gate")) &&
+           ok(symwin_allreduce(r->control, data, data, 1, SYMWIN_U32, SYMWIN_MAX, r->stream));
 }
 
-static symwin_status queue_all(struct rank *r, work_fn queue, void *context)
+static int queue_all(struct rank *r, work_fn queue, void *context)
 {
-    symwin_status status = queue_gate(r);
-
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuEventRecord(r->begin, r->stream), "cuEventRecord");
-    if (status == SYMWIN_OK)
-        status = queue(r, context);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuEventRecord(r->end, r->stream), "cuEventRecord");
-    return status;
+    return queue_gate(r) && CUDA(cuEventRecord, (r->begin, r->stream)) && queue(r, context) &&
+           CUDA(cuEventRecord, (r->end, r->stream));
 }
 
-symwin_status gated(struct rank *r, work_fn queue, void *context, double *us)
+int gated(struct rank *r, work_fn queue, void *context, double *us)
 {
-    symwin_status status;
+    int good;
     float ms = 0;
 
     stage_begin(r, "queueing calls behind the start gate (-n makes fewer)");
-    status = meet(r, queue_all(r, queue, context), NULL, 0);
+    good = meet(r, queue_all(r, queue, context), NULL, 0);
     stage_end(r);
-    if (status != SYMWIN_OK)
+    if (!good)
         rank_abort(r);
     if (!r->job->stuck || r->rank != 0)
         __atomic_store_n(r->gate, r->gate_value, __ATOMIC_RELEASE);
-    if (status != SYMWIN_OK)
-        return status;
-    status = rank_synchronize(r, "the timed calls");
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuEventElapsedTime(&ms, r->begin, r->end), "cuEventElapsedTime");
+    if (!good)
+        return 0;
+    good = rank_synchronize(r, "the timed calls") &&
+           CUDA(cuEventElapsedTime, (&ms, r->begin, r->end));
     *us = (double)ms * 1e3;
-    return status;
+    return good;
 }
 
-symwin_status ungated(struct rank *r, work_fn queue, void *context)
+int ungated(struct rank *r, work_fn queue, void *context)
 {
-    symwin_status status;
+    int good;
 
     stage_begin(r, "queueing calls");
-    status = meet(r, queue(r, context), NULL, 0);
+    good = meet(r, queue(r, context), NULL, 0);
     stage_end(r);
-    if (status != SYMWIN_OK) {
+    if (!good) {
         rank_abort(r);
-        return status;
+        return good;
     }
     return rank_synchronize(r, "calls that are not timed");
 }

@@ -20,17 +20,17 @@ static struct {
 
 /* ---- loading ---- */
 
-static symwin_status load_library(const void *image)
+static int load_library(const void *image)
 {
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     pthread_mutex_lock(&loaded.mutex);
     if (loaded.library == NULL)
-        status = sw_check(
-            sw_drv.cuLibraryLoadData(&loaded.library, image, NULL, NULL, 0, NULL, NULL, 0),
-            "cuLibraryLoadData of symwin-perf's kernels");
+        good = ok(
+            sw_check(sw_drv.cuLibraryLoadData(&loaded.library, image, NULL, NULL, 0, NULL, NULL, 0),
+                     "cuLibraryLoadData of symwin-perf's kernels"));
     pthread_mutex_unlock(&loaded.mutex);
-    return status;
+    return good;
 }
 
 void kernels_unload(void)
@@ -42,26 +42,23 @@ void kernels_unload(void)
 
 /* Loads the code now. A first launch that loads it could wait for a kernel that waits for this
  * rank. */
-static symwin_status load_kernel(const char *name, int *threads, CUfunction *out)
+static int load_kernel(const char *name, int *threads, CUfunction *out)
 {
     CUkernel kernel = NULL;
-    symwin_status status;
+    int good;
     int most = 0;
 
-    status = sw_check(sw_drv.cuLibraryGetKernel(&kernel, loaded.library, name),
-                      "cuLibraryGetKernel of %s", name);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s",
-                          name);
-    if (status == SYMWIN_OK && sw_drv.cuFuncLoad != NULL)
-        status = sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name);
-    if (status == SYMWIN_OK)
-        status = sw_check(
-            sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, *out),
-            "cuFuncGetAttribute of %s", name);
-    if (status == SYMWIN_OK && most < *threads)
+    good =
+        ok(sw_check(sw_drv.cuLibraryGetKernel(&kernel, loaded.library, name),
+                    "cuLibraryGetKernel of %s", name)) &&
+        ok(sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s", name)) &&
+        (sw_drv.cuFuncLoad == NULL ||
+         ok(sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name))) &&
+        ok(sw_check(sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, *out),
+                    "cuFuncGetAttribute of %s", name));
+    if (good && most < *threads)
         *threads = most;
-    return status;
+    return good;
 }
 
 int kernels_are_there(void)
@@ -69,7 +66,7 @@ int kernels_are_there(void)
     return perf_fatbin_count > 0;
 }
 
-symwin_status kernels_load(struct rank *r)
+int kernels_load(struct rank *r)
 {
     const struct {
         const char *name;
@@ -79,36 +76,34 @@ symwin_status kernels_load(struct rank *r)
         {"symwin_perf_copy", &r->copy},       {"symwin_perf_spread", &r->spread},
         {"symwin_perf_nothing", &r->nothing}, {"symwin_perf_delay", &r->delay},
     };
-    symwin_status status;
+    int good;
 
     if (r->job->options.host_data || (!r->job->emulated && perf_fatbin_count == 0)) {
         r->staging = malloc(CHUNK);
-        return r->staging != NULL
-                   ? SYMWIN_OK
-                   : sw_fail(SYMWIN_NO_MEMORY, "no host memory to fill buffers from");
+        return r->staging != NULL || fail(SYMWIN_NO_MEMORY, "no host memory to fill buffers from");
     }
     r->threads = PERF_THREADS;
-    status = load_library(r->job->emulated ? (const void *)&perf_emu_image : perf_fatbins[0].data);
-    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && status == SYMWIN_OK; i++)
-        status = load_kernel(kernels[i].name, &r->threads, kernels[i].function);
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuDeviceGetAttribute(
-                              &r->blocks, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
-                          "cuDeviceGetAttribute: multiprocessors of device %d", r->device);
-    return status;
+    good = load_library(r->job->emulated ? (const void *)&perf_emu_image : perf_fatbins[0].data);
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && good; i++)
+        good = load_kernel(kernels[i].name, &r->threads, kernels[i].function);
+    if (good)
+        good = ok(sw_check(sw_drv.cuDeviceGetAttribute(
+                               &r->blocks, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
+                           "cuDeviceGetAttribute: multiprocessors of device %d", r->device));
+    return good;
 }
 
 /* A block for each multiprocessor, or fewer for few `items`. */
-static symwin_status launch(struct rank *r, CUfunction function, uint64_t items, void *args)
+static int launch(struct rank *r, CUfunction function, uint64_t items, void *args)
 {
     const uint64_t wanted = (items + (uint64_t)r->threads - 1) / (uint64_t)r->threads;
     const uint64_t most = r->job->emulated ? 1 : (uint64_t)r->blocks;
     const unsigned blocks = (unsigned)(wanted < 1 ? 1 : wanted > most ? most : wanted);
     void *params[] = {args};
 
-    return sw_check(sw_drv.cuLaunchKernel(function, blocks, 1, 1, (unsigned)r->threads, 1, 1, 0,
-                                          r->stream, params, NULL),
-                    "cuLaunchKernel of symwin-perf's kernels");
+    return ok(sw_check(sw_drv.cuLaunchKernel(function, blocks, 1, 1, (unsigned)r->threads, 1, 1, 0,
+                                             r->stream, params, NULL),
+                       "cuLaunchKernel of symwin-perf's kernels"));
 }
 
 /* ---- on the host, a chunk at a time ---- */
@@ -118,39 +113,37 @@ static void store(void *chunk, size_t i, size_t bytes, uint64_t bits)
     memcpy((char *)chunk + i * bytes, &bits, bytes); /* little-endian like the GPU */
 }
 
-static symwin_status host_fill(struct rank *r, const struct perf_data *data, int who, int poison,
-                               uint64_t count, void *to)
+static int host_fill(struct rank *r, const struct perf_data *data, int who, int poison,
+                     uint64_t count, void *to)
 {
     const size_t bytes = symwin_type_bytes((symwin_type)data->type), most = CHUNK / bytes;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (uint64_t first = 0; first < count && status == SYMWIN_OK; first += most) {
+    for (uint64_t first = 0; first < count && good; first += most) {
         const size_t n = count - first < most ? (size_t)(count - first) : most;
 
         for (size_t i = 0; i < n; i++)
             store(r->staging, i, bytes, perf_element(data, who, first + i) ^ (unsigned)poison);
-        status = symwin_memcpy(r->device, (char *)to + first * bytes, r->staging, n * bytes,
-                               r->stream);
-        if (status == SYMWIN_OK) /* before the chunk is reused */
-            status = rank_synchronize(r, "filling buffers");
+        good = ok(
+            symwin_memcpy(r->device, (char *)to + first * bytes, r->staging, n * bytes, r->stream));
+        if (good) /* before the chunk is reused */
+            good = rank_synchronize(r, "filling buffers");
     }
-    return status;
+    return good;
 }
 
-static symwin_status host_compare(struct rank *r, const struct perf_data *data, int who,
-                                  uint64_t count, const void *with, struct perf_report *report)
+static int host_compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                        const void *with, struct perf_report *report)
 {
     const size_t bytes = symwin_type_bytes((symwin_type)data->type), most = CHUNK / bytes;
 
     for (uint64_t first = 0; first < count; first += most) {
         const size_t n = count - first < most ? (size_t)(count - first) : most;
-        symwin_status status = symwin_memcpy(
-            r->device, r->staging, (const char *)with + first * bytes, n * bytes, r->stream);
 
-        if (status == SYMWIN_OK)
-            status = rank_synchronize(r, "comparing results");
-        if (status != SYMWIN_OK)
-            return status;
+        if (!ok(symwin_memcpy(r->device, r->staging, (const char *)with + first * bytes, n * bytes,
+                              r->stream)) ||
+            !rank_synchronize(r, "comparing results"))
+            return 0;
         for (size_t i = 0; i < n; i++) {
             const uint64_t want = perf_element(data, who, first + i);
             uint64_t got = 0;
@@ -163,7 +156,7 @@ static symwin_status host_compare(struct rank *r, const struct perf_data *data, 
             }
         }
     }
-    return SYMWIN_OK;
+    return 1;
 }
 
 /* ---- on the device or on the host ---- */
@@ -180,8 +173,8 @@ static struct perf_fill_args arguments(const struct perf_data *data, int who, ui
     };
 }
 
-symwin_status fill(struct rank *r, const struct perf_data *data, int who, int poison,
-                   uint64_t count, void *to)
+int fill(struct rank *r, const struct perf_data *data, int who, int poison, uint64_t count,
+         void *to)
 {
     struct perf_fill_args args = arguments(data, who, count, to);
 
@@ -191,73 +184,65 @@ symwin_status fill(struct rank *r, const struct perf_data *data, int who, int po
     return launch(r, r->fill, count * args.element_bytes / 8, &args);
 }
 
-symwin_status compare_queue(struct rank *r, const struct perf_data *data, int who, uint64_t count,
-                            const void *with, CUdeviceptr report)
+int compare_queue(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                  const void *with, CUdeviceptr report)
 {
     struct perf_fill_args args = arguments(data, who, count, with);
-    symwin_status status;
 
     if (r->compare == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "to compare by a kernel, build with nvcc and leave out --host-data");
+        return fail(SYMWIN_UNSUPPORTED,
+                    "to compare by a kernel, build with nvcc and leave out --host-data");
     args.report = report;
-    status = sw_check(sw_drv.cuMemsetD8Async(report, 0, sizeof(struct perf_report), r->stream),
-                      "cuMemsetD8Async of the report");
-    return status == SYMWIN_OK ? launch(r, r->compare, count * args.element_bytes / 8, &args)
-                               : status;
+    return ok(sw_check(sw_drv.cuMemsetD8Async(report, 0, sizeof(struct perf_report), r->stream),
+                       "cuMemsetD8Async of the report")) &&
+           launch(r, r->compare, count * args.element_bytes / 8, &args);
 }
 
-static symwin_status device_compare(struct rank *r, const struct perf_data *data, int who,
-                                    uint64_t count, const void *with, struct perf_report *report)
+static int device_compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                          const void *with, struct perf_report *report)
 {
-    symwin_status status = compare_queue(r, data, who, count, with, r->report);
-
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "comparing results");
-    if (status == SYMWIN_OK)
-        status = symwin_memcpy(r->device, report, (const void *)(uintptr_t)r->report,
-                               sizeof *report, r->stream);
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "reading the report");
-    return status;
+    return compare_queue(r, data, who, count, with, r->report) &&
+           rank_synchronize(r, "comparing results") &&
+           ok(symwin_memcpy(r->device, report, (const void *)(uintptr_t)r->report, sizeof *report,
+                            r->stream)) &&
+           rank_synchronize(r, "reading the report");
 }
 
-symwin_status compare_report(struct rank *r, const struct perf_data *data, int who, uint64_t count,
-                             const void *with, struct perf_report *report)
+int compare_report(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                   const void *with, struct perf_report *report)
 {
     memset(report, 0, sizeof *report);
     return r->compare == NULL ? host_compare(r, data, who, count, with, report)
                               : device_compare(r, data, who, count, with, report);
 }
 
-symwin_status compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
-                      const void *with, uint64_t *wrong, char *text, size_t text_bytes)
+int compare(struct rank *r, const struct perf_data *data, int who, uint64_t count, const void *with,
+            uint64_t *wrong, char *text, size_t text_bytes)
 {
     const int digits = 2 * (int)symwin_type_bytes((symwin_type)data->type);
     struct perf_report report;
-    const symwin_status status = compare_report(r, data, who, count, with, &report);
 
-    if (status != SYMWIN_OK)
-        return status;
+    if (!compare_report(r, data, who, count, with, &report))
+        return 0;
     *wrong = report.wrong;
     if (report.wrong > 0)
         snprintf(text, text_bytes, "element %llu is 0x%0*llx and must be 0x%0*llx",
                  (unsigned long long)report.index, digits, (unsigned long long)report.got, digits,
                  (unsigned long long)report.want);
-    return SYMWIN_OK;
+    return 1;
 }
 
-symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes)
+int copy(struct rank *r, void *to, const void *from, size_t bytes)
 {
     struct perf_copy_args args = {(uint64_t)(uintptr_t)from, (uint64_t)(uintptr_t)to, bytes};
 
     if (r->copy == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "to copy by a kernel, build with nvcc and leave out --host-data");
+        return fail(SYMWIN_UNSUPPORTED,
+                    "to copy by a kernel, build with nvcc and leave out --host-data");
     return launch(r, r->copy, bytes / 16, &args);
 }
 
-symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t bytes)
+int store_to_all(struct rank *r, void *to, const void *from, size_t bytes)
 {
     struct perf_spread_args args = {
         .from = (uint64_t)(uintptr_t)from,
@@ -269,24 +254,25 @@ symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t by
     };
 
     if (r->spread == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "to store by a kernel, build with nvcc and leave out --host-data");
+        return fail(SYMWIN_UNSUPPORTED,
+                    "to store by a kernel, build with nvcc and leave out --host-data");
     return launch(r, r->spread, bytes / 16, &args);
 }
 
-symwin_status launch_delay(struct rank *r, uint64_t ns)
+int launch_delay(struct rank *r, uint64_t ns)
 {
     struct perf_delay_args args = {ns};
     void *params[] = {&args};
 
     if (r->delay == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "to delay by a kernel, build with nvcc and leave out --host-data");
-    return sw_check(sw_drv.cuLaunchKernel(r->delay, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
-                    "cuLaunchKernel of a delay");
+        return fail(SYMWIN_UNSUPPORTED,
+                    "to delay by a kernel, build with nvcc and leave out --host-data");
+    return ok(
+        sw_check(sw_drv.cuLaunchKernel(r->delay, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
+                 "cuLaunchKernel of a delay"));
 }
 
-symwin_status launch_nothing(struct rank *r, int early)
+int launch_nothing(struct rank *r, int early)
 {
     struct perf_nothing_args args = {{0}};
     void *params[] = {&args};
@@ -295,10 +281,10 @@ symwin_status launch_nothing(struct rank *r, int early)
     const CUlaunchConfig config = {1, 1, 1, 32, 1, 1, 0, r->stream, &attribute, early};
 
     if (r->nothing == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "to launch a kernel, build with nvcc and leave out --host-data");
+        return fail(SYMWIN_UNSUPPORTED,
+                    "to launch a kernel, build with nvcc and leave out --host-data");
     if (early && (r->comm->ranks_on_device > 1 || !sw_kernels_begin_early(r->comm->kernels)))
-        return sw_fail(SYMWIN_UNSUPPORTED, "kernels cannot begin early here");
-    return sw_check(sw_drv.cuLaunchKernelEx(&config, r->nothing, params, NULL),
-                    "cuLaunchKernelEx of an empty kernel");
+        return fail(SYMWIN_UNSUPPORTED, "kernels cannot begin early here");
+    return ok(sw_check(sw_drv.cuLaunchKernelEx(&config, r->nothing, params, NULL),
+                       "cuLaunchKernelEx of an empty kernel"));
 }

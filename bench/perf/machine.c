@@ -19,29 +19,29 @@ union place {
 
 static union place *places; /* rank 0 has those of all ranks */
 
-symwin_status machine_meet(struct rank *r)
+int machine_meet(struct rank *r)
 {
     symwin_device_info info;
     union place mine;
-    symwin_status status = symwin_device_query(r->device, &info);
+    int good = ok(symwin_device_query(r->device, &info));
 
     memset(&mine, 0, sizeof mine);
-    if (status == SYMWIN_OK)
+    if (good)
         snprintf(mine.is.name, sizeof mine.is.name, "%.79s", info.name);
     mine.is.device = r->device;
     mine.is.process = (int32_t)getpid();
     if (r->rank == 0) {
         places = calloc((size_t)r->job->nranks, sizeof *places);
-        if (places == NULL && status == SYMWIN_OK)
-            status = sw_fail(SYMWIN_NO_MEMORY, "no memory for %d ranks", r->job->nranks);
+        if (places == NULL && good)
+            good = fail(SYMWIN_NO_MEMORY, "no memory for %d ranks", r->job->nranks);
     }
-    status = meet(r, status, mine.words, SW_BALLOT_VALUES);
-    for (int i = 0; i < r->job->nranks && r->rank == 0 && status == SYMWIN_OK; i++) {
+    good = meet(r, good, mine.words, SW_BALLOT_VALUES);
+    for (int i = 0; i < r->job->nranks && r->rank == 0 && good; i++) {
         for (int w = 0; w < SW_BALLOT_VALUES; w++)
             places[i].words[w] = met(r, i, w);
         places[i].is.name[sizeof places[i].is.name - 1] = '\0';
     }
-    return status;
+    return good;
 }
 
 /* The version of NVIDIA's kernel module; "": none. */

@@ -102,17 +102,13 @@ static int fork_processes(const struct perf_options *options)
     return p < options->nproc ? 1 : status;
 }
 
-static symwin_status find_place(struct job *job)
+static int find_place(struct job *job)
 {
     const struct perf_options *o = &job->options;
     symwin_launch_info info;
-    symwin_status status = symwin_launch_query(&info);
 
-    if (status != SYMWIN_OK)
-        return status;
-    status = symwin_driver_query(&job->driver);
-    if (status != SYMWIN_OK)
-        return status;
+    if (!ok(symwin_launch_query(&info)) || !ok(symwin_driver_query(&job->driver)))
+        return 0;
     job->emulated = sw_driver_is_emulated();
     job->processes = info.nranks;
     job->count = (o->threads > 0 ? o->threads : 1) * (o->per_thread > 0 ? o->per_thread : 1);
@@ -121,39 +117,38 @@ static symwin_status find_place(struct job *job)
     job->nranks = job->count * info.nranks;
     job->first = job->count * info.rank;
     job->local_first = (info.local_rank >= 0 ? info.local_rank : info.rank) * job->count;
-    return SYMWIN_OK;
+    return 1;
 }
 
 /* The default of -e for --tune: memory must hold four buffers of that size, and as much again for
  * other users. */
-static symwin_status find_largest(struct job *job)
+static int find_largest(struct job *job)
 {
     symwin_device_info info;
-    symwin_status status = symwin_device_query(job->local_first % job->driver.device_count, &info);
     size_t bytes = (size_t)1 << 30;
 
-    if (status != SYMWIN_OK)
-        return status;
+    if (!ok(symwin_device_query(job->local_first % job->driver.device_count, &info)))
+        return 0;
     while (bytes > 1 << 20 && bytes > info.total_bytes / 8)
         bytes /= 2;
     job->options.end = bytes;
-    return SYMWIN_OK;
+    return 1;
 }
 
-static symwin_status check_place(const struct job *job)
+static int check_place(const struct job *job)
 {
     const struct perf_options *o = &job->options;
 
     if (job->nranks > PERF_MOST_RANKS)
-        return sw_fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
+        return fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
     if (o->link && job->nranks < 2)
-        return sw_fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
+        return fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
     if ((o->rivals & PERF_ANY_NCCL) != 0 &&
         job->local_first + job->count > job->driver.device_count)
-        return sw_fail(SYMWIN_INVALID,
-                       "--against: NCCL needs a GPU for each rank: there are %d for %d ranks",
-                       job->driver.device_count, job->local_first + job->count);
-    return (o->rivals & PERF_TORCH) != 0 ? torch_find(job) : SYMWIN_OK;
+        return fail(SYMWIN_INVALID,
+                    "--against: NCCL needs a GPU for each rank: there are %d for %d ranks",
+                    job->driver.device_count, job->local_first + job->count);
+    return (o->rivals & PERF_TORCH) == 0 || torch_find(job);
 }
 
 /* ---- ranks ---- */
@@ -181,7 +176,7 @@ static void say(struct job *job, const struct rank *r)
         fprintf(stderr, "symwin-perf: rank %d: %s\n", r->rank, text);
 }
 
-static symwin_status work(struct rank *r)
+static int work(struct rank *r)
 {
     const struct job *job = r->job;
 
@@ -196,21 +191,15 @@ static void *rank_main(void *argument)
 {
     struct rank *r = argument;
     struct job *job = r->job;
-    symwin_status status = rank_open(r);
+    int good = rank_open(r) && machine_meet(r) &&
+               meet(r, r->rank == 0 ? record_open(job) : 1, NULL, 0) && work(r) &&
+               meet(r, 1, NULL, 0); /* no rank leaves while another uses its memory */
 
-    if (status == SYMWIN_OK)
-        status = machine_meet(r);
-    if (status == SYMWIN_OK)
-        status = meet(r, r->rank == 0 ? record_open(job) : SYMWIN_OK, NULL, 0);
-    if (status == SYMWIN_OK)
-        status = work(r);
-    if (status == SYMWIN_OK)
-        status = meet(r, SYMWIN_OK, NULL, 0); /* no rank leaves while another uses its memory */
-    if (status != SYMWIN_OK) {
+    if (!good) {
         say(job, r);
         rank_abort(r);
     }
-    rank_close(r, status != SYMWIN_OK);
+    rank_close(r, !good);
     pthread_mutex_lock(&job->mutex);
     job->running--;
     pthread_mutex_unlock(&job->mutex);
@@ -275,7 +264,7 @@ static void watch(struct job *job)
 
 /* ---- entry points ---- */
 
-static symwin_status run(struct job *job, pthread_t *threads)
+static int run(struct job *job, pthread_t *threads)
 {
     job->running = job->count;
     for (int i = 0; i < job->count; i++) {
@@ -295,60 +284,51 @@ static symwin_status run(struct job *job, pthread_t *threads)
         pthread_join(threads[i], NULL);
     kernels_unload();
     own_unload();
-    return job->failed ? SYMWIN_ABORTED : SYMWIN_OK; /* the error has been printed */
+    return !job->failed; /* the error has been printed */
 }
 
-static symwin_status run_all(struct job *job)
+static int run_all(struct job *job)
 {
     pthread_t *threads;
-    symwin_status status;
+    int good;
 
     ways_list(&job->options, job->page, &job->ways);
-    if ((job->options.rivals & PERF_ANY_NCCL) != 0) {
-        status = rivals_load();
-        if (status != SYMWIN_OK)
-            return status;
-    }
-    status = job->processes > 1 ? symwin_unique_id_from_env(&job->id)
-                                : symwin_unique_id_create(&job->id);
-    if (status != SYMWIN_OK)
-        return status;
+    if ((job->options.rivals & PERF_ANY_NCCL) != 0 && !rivals_load())
+        return 0;
+    if (!ok(job->processes > 1 ? symwin_unique_id_from_env(&job->id)
+                               : symwin_unique_id_create(&job->id)))
+        return 0;
     threads = calloc((size_t)job->count, sizeof *threads);
     job->ranks = calloc((size_t)job->count, sizeof *job->ranks);
     if (threads == NULL || job->ranks == NULL)
-        status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", job->count);
+        good = fail(SYMWIN_NO_MEMORY, "no host memory for %d ranks", job->count);
     else
-        status = run(job, threads);
+        good = run(job, threads);
     free(threads);
     free(job->ranks);
-    return status;
+    return good;
 }
 
 /* Ends the table in rank 0's process, after the ranks. A table without rows is a failure. Without
  * PyTorch's rows the table still gets its summary. */
-static symwin_status finish(struct job *job)
+static int finish(struct job *job)
 {
-    symwin_status status = SYMWIN_OK;
+    int good = (job->options.rivals & PERF_TORCH) == 0 || torch_run(job);
 
-    if ((job->options.rivals & PERF_TORCH) != 0)
-        status = torch_run(job);
-    if (status == SYMWIN_OK && job->result_count == 0)
-        status = sw_fail(SYMWIN_INVALID,
-                         "nothing was measured: every size is smaller than an element, or nothing "
-                         "that was selected supports the calls");
+    if (good && job->result_count == 0)
+        good = fail(SYMWIN_INVALID,
+                    "nothing was measured: every size is smaller than an element, or nothing "
+                    "that was selected supports the calls");
     if (job->result_count > 0)
-        table_end(job, status == SYMWIN_OK);
-    return status;
+        table_end(job, good);
+    return good;
 }
 
 /* Sets the rivals' environment variables, in all processes. */
-static symwin_status set_environment(const struct perf_options *o)
+static int set_environment(const struct perf_options *o)
 {
-    symwin_status status = o->rivals != 0 ? rivals_without_multicast() : SYMWIN_OK;
-
-    if (status == SYMWIN_OK && (o->rivals & PERF_ANY_NCCL) != 0 && o->sm_limit > 0)
-        status = rivals_limit(o->sm_limit);
-    return status;
+    return (o->rivals == 0 || rivals_without_multicast()) &&
+           ((o->rivals & PERF_ANY_NCCL) == 0 || o->sm_limit == 0 || rivals_limit(o->sm_limit));
 }
 
 /* --kernel and --race: this process only starts the stages' processes. */
@@ -372,15 +352,15 @@ static int perf_main(int argc, char **argv)
     struct job job = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     const char *broken = getenv("SYMWIN_PERF_BREAK");
     int exit_status = options_parse(argc, argv, &job.options);
-    symwin_status status;
     const char *wrong;
+    int good;
 
     job.page = stage_page();
     if (exit_status < 0 && job.page == NULL && (job.options.kernel_count > 0 || job.options.race))
         exit_status = begin_stages(argv, &job.options);
     if (exit_status < 0 && job.page != NULL)
         stage_options(job.page, &job.options);
-    if (exit_status < 0 && set_environment(&job.options) != SYMWIN_OK) {
+    if (exit_status < 0 && !set_environment(&job.options)) {
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
         return 1;
     }
@@ -391,29 +371,29 @@ static int perf_main(int argc, char **argv)
     job.broken = broken != NULL && strcmp(broken, "1") == 0;
     job.stuck = broken != NULL && strcmp(broken, "hang") == 0;
     job.idle = broken != NULL && strcmp(broken, "idle") == 0;
-    status = find_place(&job);
-    if (status == SYMWIN_OK && job.options.tune != NULL && job.options.end == 0 && !job.emulated)
-        status = find_largest(&job);
-    if (status == SYMWIN_OK) {
+    good = find_place(&job);
+    if (good && job.options.tune != NULL && job.options.end == 0 && !job.emulated)
+        good = find_largest(&job);
+    if (good) {
         wrong = options_complete(&job.options, job.emulated);
         if (wrong != NULL) {
             if (job.first == 0) /* the other processes would print the same */
                 fprintf(stderr, "symwin-perf: %s\n", wrong);
             return 2;
         }
-        status = check_place(&job);
+        good = check_place(&job);
     }
-    if (status == SYMWIN_OK)
-        status = run_all(&job);
-    if (status == SYMWIN_OK && job.first == 0 && job.options.tune == NULL &&
+    if (good)
+        good = run_all(&job);
+    if (good && job.first == 0 && job.options.tune == NULL &&
         (job.page == NULL || job.page->stage == STAGE_TIME))
-        status = finish(&job);
-    if (status != SYMWIN_OK && !job.failed && job.page != NULL && job.page->stage != STAGE_TIME)
+        good = finish(&job);
+    if (!good && !job.failed && job.page != NULL && job.page->stage != STAGE_TIME)
         stage_died(symwin_last_error());
-    else if (status != SYMWIN_OK && !job.failed)
+    else if (!good && !job.failed)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
-    exit_status = status != SYMWIN_OK || job.wrong > 0;
-    if (job.first == 0 && record_close(&job, status == SYMWIN_OK, exit_status) != SYMWIN_OK) {
+    exit_status = !good || job.wrong > 0;
+    if (job.first == 0 && !record_close(&job, good, exit_status)) {
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
         exit_status = 1;
     }

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "../common.h"
 #include "../median.h"
 #include "perf.h"
 
@@ -24,62 +24,54 @@ struct plan {
     CUgraphExec graph;
 };
 
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
 /* ---- queueing ---- */
 
-static symwin_status queue_calls(struct rank *r, void *context)
+static int queue_calls(struct rank *r, void *context)
 {
     struct plan *plan = context;
     const struct result *result = plan->result;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int i = 0; i < plan->calls && status == SYMWIN_OK; i++) {
-        const double before = now_us();
+    for (int i = 0; i < plan->calls && good; i++) {
+        const double before = bench_now_us();
 
-        status = way_call(r, result, &plan->pairs[i % plan->rotate]);
+        good = way_call(r, result, &plan->pairs[i % plan->rotate]);
         if (plan->host_us != NULL)
-            plan->host_us[i] = now_us() - before;
+            plan->host_us[i] = bench_now_us() - before;
     }
-    return status;
+    return good;
 }
 
-static symwin_status queue_graph(struct rank *r, void *context)
+static int queue_graph(struct rank *r, void *context)
 {
     const struct plan *plan = context;
 
-    return sw_check(sw_drv.cuGraphLaunch(plan->graph, r->stream), "cuGraphLaunch");
+    return CUDA(cuGraphLaunch, (plan->graph, r->stream));
 }
 
 /* For tests: the last repetition makes no call. */
-static symwin_status queue_nothing(struct rank *r, void *context)
+static int queue_nothing(struct rank *r, void *context)
 {
     (void)r;
     (void)context;
-    return SYMWIN_OK;
+    return 1;
 }
 
 /* Makes a call on each pair. The first one tells whether the way supports the call. */
-static symwin_status queue_first(struct rank *r, void *context)
+static int queue_first(struct rank *r, void *context)
 {
     struct plan *plan = context;
     const struct result *result = plan->result;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
-        status = way_call(r, result, &plan->pairs[i]);
-        if (i == 0 && status == SYMWIN_UNSUPPORTED && result->way->optional) {
+    for (int i = 0; i < plan->rotate && good; i++) {
+        good = way_call(r, result, &plan->pairs[i]);
+        if (i == 0 && !good && failure() == SYMWIN_UNSUPPORTED && result->way->optional) {
             plan->unsupported = 1;
-            return SYMWIN_OK;
+            return 1;
         }
     }
-    return status;
+    return good;
 }
 
 /* ---- data ---- */
@@ -124,41 +116,40 @@ static void *part_at(const struct rank *r, const struct plan *plan, int pair, in
 
 /* Fills the inputs, and fills the outputs with wrong values: in place, only the parts that are not
  * input. */
-static symwin_status prepare(struct rank *r, const struct plan *plan)
+static int prepare(struct rank *r, const struct plan *plan)
 {
     const struct result *result = plan->result;
     const int parts = parts_of(r, plan);
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int i = 0; i < plan->rotate && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < plan->rotate && good; i++) {
         const struct pair *pair = &plan->pairs[i];
         unsigned char *in = result->in_place ? pair->out : pair->in;
 
-        for (int k = 0; k < parts && (!result->in_place || parts > 1) && status == SYMWIN_OK; k++)
-            status = fill(r, &plan->data, expected(r, plan, k), 1, part_count(r, plan),
-                          part_at(r, plan, i, k));
+        for (int k = 0; k < parts && (!result->in_place || parts > 1) && good; k++)
+            good = fill(r, &plan->data, expected(r, plan, k), 1, part_count(r, plan),
+                        part_at(r, plan, i, k));
         if (result->in_place)
             in += result_own(result, r->rank);
-        if (status == SYMWIN_OK)
-            status = fill(r, &plan->data, r->rank, 0, result->count, in);
+        if (good)
+            good = fill(r, &plan->data, r->rank, 0, result->count, in);
     }
-    return status;
+    return good;
 }
 
 /* For tests: spoils the middle element of rank 0's result. */
-static symwin_status spoil(struct rank *r, const struct plan *plan)
+static int spoil(struct rank *r, const struct plan *plan)
 {
     unsigned char *at = (unsigned char *)plan->pairs[0].out +
                         plan->result->count / 2 * symwin_type_bytes(plan->result->type);
     unsigned char byte = 0;
-    symwin_status status = symwin_memcpy(r->device, &byte, at, 1, r->stream);
+    int good = ok(symwin_memcpy(r->device, &byte, at, 1, r->stream)) &&
+               rank_synchronize(r, "spoiling a result");
 
-    if (status == SYMWIN_OK)
-        status = rank_synchronize(r, "spoiling a result");
     byte ^= 1;
-    if (status == SYMWIN_OK)
-        status = symwin_memcpy(r->device, at, &byte, 1, r->stream);
-    return status == SYMWIN_OK ? rank_synchronize(r, "spoiling a result") : status;
+    if (good)
+        good = ok(symwin_memcpy(r->device, at, &byte, 1, r->stream));
+    return good && rank_synchronize(r, "spoiling a result");
 }
 
 static void complain(const struct rank *r, const struct result *result, uint64_t wrong,
@@ -180,65 +171,64 @@ static int checkable(const struct rank *r, const struct result *result)
 
 /* Adds the number of this rank's wrong elements to *wrong. For links, other ranks store to this
  * rank's output, so all ranks synchronise before and after. */
-static symwin_status check(struct rank *r, const struct plan *plan, uint64_t *wrong)
+static int check(struct rank *r, const struct plan *plan, uint64_t *wrong)
 {
     const int parts = parts_of(r, plan);
-    symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
+    int good = meet(r, 1, NULL, 0);
 
     if (!checkable(r, plan->result))
-        return status;
-    if (status == SYMWIN_OK && r->job->broken && r->rank == 0)
-        status = spoil(r, plan);
-    for (int i = 0; i < plan->rotate * parts && status == SYMWIN_OK; i++) {
+        return good;
+    if (good && r->job->broken && r->rank == 0)
+        good = spoil(r, plan);
+    for (int i = 0; i < plan->rotate * parts && good; i++) {
         char text[128] = "";
         uint64_t found = 0;
 
-        status = compare(r, &plan->data, expected(r, plan, i % parts), part_count(r, plan),
-                         part_at(r, plan, i / parts, i % parts), &found, text, sizeof text);
+        good = compare(r, &plan->data, expected(r, plan, i % parts), part_count(r, plan),
+                       part_at(r, plan, i / parts, i % parts), &found, text, sizeof text);
         if (found > 0 && *wrong == 0)
             complain(r, plan->result, found, text);
         *wrong += found;
     }
-    return meet(r, status, NULL, 0);
+    return meet(r, good, NULL, 0);
 }
 
 /* Synchronises first: a link's calls of other ranks may store to this rank's output after its own
  * calls have ended. */
-static symwin_status prepare_and_wait(struct rank *r, const struct plan *plan)
+static int prepare_and_wait(struct rank *r, const struct plan *plan)
 {
-    symwin_status status = meet(r, SYMWIN_OK, NULL, 0);
+    int good;
 
-    if (status != SYMWIN_OK)
-        return status;
-    status = prepare(r, plan);
-    return meet(r, status == SYMWIN_OK ? rank_synchronize(r, "filling buffers") : status, NULL, 0);
+    if (!meet(r, 1, NULL, 0))
+        return 0;
+    good = prepare(r, plan);
+    return meet(r, good && rank_synchronize(r, "filling buffers"), NULL, 0);
 }
 
 /* ---- timing ---- */
 
-static symwin_status capture(struct rank *r, struct plan *plan)
+static int capture(struct rank *r, struct plan *plan)
 {
     CUgraph graph = NULL;
-    symwin_status status, ended;
+    int good, ended;
 
     stage_begin(r, "capturing calls in a graph");
-    status = sw_check(sw_drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-                      "cuStreamBeginCapture");
-    if (status == SYMWIN_OK) {
-        status = queue_calls(r, plan);
-        ended = sw_check(sw_drv.cuStreamEndCapture(r->stream, &graph), "cuStreamEndCapture");
-        if (status == SYMWIN_OK)
-            status = ended;
+    good = CUDA(cuStreamBeginCapture, (r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    if (good) {
+        good = queue_calls(r, plan);
+        ended = CUDA(cuStreamEndCapture, (r->stream, &graph));
+        if (good)
+            good = ended;
     }
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuGraphInstantiateWithFlags(&plan->graph, graph, 0),
-                          "cuGraphInstantiate of %d calls", plan->calls);
-    if (status == SYMWIN_OK)
-        status = sw_graph_upload(plan->graph, r->stream);
+    if (good)
+        good = ok(sw_check(sw_drv.cuGraphInstantiateWithFlags(&plan->graph, graph, 0),
+                           "cuGraphInstantiate of %d calls", plan->calls));
+    if (good)
+        good = ok(sw_graph_upload(plan->graph, r->stream));
     if (graph != NULL)
         sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     stage_end(r);
-    return status;
+    return good;
 }
 
 static void drop_graph(struct plan *plan)
@@ -249,28 +239,23 @@ static void drop_graph(struct plan *plan)
 }
 
 /* Replaces the graph, and launches it once, which also uploads it. */
-static symwin_status make_graph(struct rank *r, struct plan *plan)
+static int make_graph(struct rank *r, struct plan *plan)
 {
-    symwin_status status;
-
     drop_graph(plan);
-    status = meet(r, capture(r, plan), NULL, 0);
-    return status == SYMWIN_OK ? ungated(r, queue_graph, plan) : status;
+    return meet(r, capture(r, plan), NULL, 0) && ungated(r, queue_graph, plan);
 }
 
 /* Replaces each repetition's time by that of the slowest rank, on all ranks. */
-static symwin_status take_slowest(struct rank *r, double *us, int count)
+static int take_slowest(struct rank *r, double *us, int count)
 {
     uint64_t words[SW_BALLOT_VALUES];
 
     for (int done = 0; done < count; done += SW_BALLOT_VALUES) {
         const int n = count - done < SW_BALLOT_VALUES ? count - done : SW_BALLOT_VALUES;
-        symwin_status status;
 
         memcpy(words, us + done, (size_t)n * sizeof *us);
-        status = meet(r, SYMWIN_OK, words, n);
-        if (status != SYMWIN_OK)
-            return status;
+        if (!meet(r, 1, words, n))
+            return 0;
         for (int rank = 0; rank < r->job->nranks; rank++)
             for (int i = 0; i < n; i++) {
                 const uint64_t word = met(r, rank, i);
@@ -280,7 +265,7 @@ static symwin_status take_slowest(struct rank *r, double *us, int count)
                 us[done + i] = rank == 0 || other > us[done + i] ? other : us[done + i];
             }
     }
-    return SYMWIN_OK;
+    return 1;
 }
 
 /* Sorts the values; of an even number the mean of the two in the middle. */
@@ -300,30 +285,30 @@ static double percentile(const double *values, int count, int percent)
 /* Prepares the buffers for a repetition, before its gate. In place, each repetition starts with the
  * input, since sums of sums would soon be infinite. Before the last repetition, outputs are spoilt,
  * so that results of an earlier one cannot pass for its own. */
-static symwin_status refill(struct rank *r, const struct plan *plan, int last)
+static int refill(struct rank *r, const struct plan *plan, int last)
 {
     if (last && plan->refill)
         return prepare_and_wait(r, plan);
-    return plan->result->in_place && r->fill != NULL ? prepare(r, plan) : SYMWIN_OK;
+    return !plan->result->in_place || r->fill == NULL || prepare(r, plan);
 }
 
 /* Runs `count` repetitions of `queue`. us: the time of a call on the slowest rank, for each
  * repetition. */
-static symwin_status repeat(struct rank *r, struct plan *plan, work_fn queue, int count, double *us)
+static int repeat(struct rank *r, struct plan *plan, work_fn queue, int count, double *us)
 {
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int i = 0; i < count && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < count && good; i++) {
         const int last = i + 1 == count;
 
-        status = refill(r, plan, last);
+        good = refill(r, plan, last);
         if (plan->host_us != NULL)
             plan->host_us = r->host_us + (size_t)i * (size_t)plan->calls;
-        if (status == SYMWIN_OK)
-            status = gated(r, last && r->job->idle ? queue_nothing : queue, plan, &us[i]);
+        if (good)
+            good = gated(r, last && r->job->idle ? queue_nothing : queue, plan, &us[i]);
         us[i] /= plan->calls;
     }
-    return status == SYMWIN_OK ? take_slowest(r, us, count) : status;
+    return good && take_slowest(r, us, count);
 }
 
 /* Sorts the times and takes the percentiles. */
@@ -335,34 +320,31 @@ static void spread(struct result *result, double *us, int count)
     result->max_us = us[count - 1];
 }
 
-static symwin_status repetitions(struct rank *r, struct plan *plan, work_fn queue)
+static int repetitions(struct rank *r, struct plan *plan, work_fn queue)
 {
     struct result *result = plan->result;
     double us[PERF_MOST_REPETITIONS] = {0};
-    const symwin_status status = repeat(r, plan, queue, result->repetitions, us);
+    const int good = repeat(r, plan, queue, result->repetitions, us);
 
     result->us = middle(us, result->repetitions);
     spread(result, us, result->repetitions);
-    return status;
+    return good;
 }
 
 /* --percentiles: times calls that are each alone behind the gate, since a repetition's time is the
  * mean of its calls. Each time includes the cost of two events. */
-static symwin_status single_calls(struct rank *r, struct plan *plan)
+static int single_calls(struct rank *r, struct plan *plan)
 {
     const struct perf_options *o = &r->job->options;
     double us[PERF_MOST_REPETITIONS] = {0};
-    symwin_status status = SYMWIN_OK;
 
     plan->calls = 1;
     plan->refill = 0;
-    if (o->replays > 0)
-        status = make_graph(r, plan);
-    if (status == SYMWIN_OK)
-        status = repeat(r, plan, o->replays > 0 ? queue_graph : queue_calls, o->percentiles, us);
-    if (status == SYMWIN_OK)
-        spread(plan->result, us, o->percentiles);
-    return status;
+    if ((o->replays > 0 && !make_graph(r, plan)) ||
+        !repeat(r, plan, o->replays > 0 ? queue_graph : queue_calls, o->percentiles, us))
+        return 0;
+    spread(plan->result, us, o->percentiles);
+    return 1;
 }
 
 /* Limits the calls that are queued behind the gate, since a stream holds PERF_MOST_OPERATIONS
@@ -378,10 +360,10 @@ static int stream_calls(const struct rank *r, const struct result *result, int c
 /* Times the launch of a call in a stream, on the host. After a graph, it takes an extra stream
  * repetition. The graph is destroyed first: NCCL launches differently and more slowly while a graph
  * has its calls. */
-static symwin_status host_time(struct rank *r, struct plan *plan)
+static int host_time(struct rank *r, struct plan *plan)
 {
     const int calls = stream_calls(r, plan->result, plan->result->calls);
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
     int count = calls * plan->result->repetitions;
     double us;
 
@@ -389,90 +371,82 @@ static symwin_status host_time(struct rank *r, struct plan *plan)
         drop_graph(plan);
         plan->calls = count = calls < HOST_CALLS ? calls : HOST_CALLS;
         plan->host_us = r->host_us;
-        status = gated(r, queue_calls, plan, &us);
+        good = gated(r, queue_calls, plan, &us);
     }
-    if (status != SYMWIN_OK)
-        return status;
+    if (!good)
+        return 0;
     us = middle(r->host_us, count);
-    status = take_slowest(r, &us, 1);
+    good = take_slowest(r, &us, 1);
     plan->result->host_us = us;
-    return status;
+    return good;
 }
 
-static symwin_status timing(struct rank *r, struct plan *plan)
+static int timing(struct rank *r, struct plan *plan)
 {
     const struct perf_options *o = &r->job->options;
     struct result *result = plan->result;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     plan->calls = o->warmup;
     if (o->warmup > 0)
-        status = ungated(r, queue_calls, plan);
+        good = ungated(r, queue_calls, plan);
     plan->calls = result->calls;
-    if (status == SYMWIN_OK && o->replays > 0)
-        status = make_graph(r, plan);
+    if (good && o->replays > 0)
+        good = make_graph(r, plan);
     plan->refill = checkable(r, result);
     plan->host_us = o->replays > 0 ? NULL : r->host_us;
-    if (status == SYMWIN_OK)
-        status = repetitions(r, plan, o->replays > 0 ? queue_graph : queue_calls);
+    if (good)
+        good = repetitions(r, plan, o->replays > 0 ? queue_graph : queue_calls);
     plan->host_us = NULL;
-    return status;
+    return good;
 }
 
 /* ---- entry points ---- */
 
 /* Makes the first call, and finds out whether the way supports it. */
-static symwin_status try(struct rank *r, struct plan *plan)
+static int try(struct rank *r, struct plan *plan)
 {
-    uint64_t unsupported;
-    symwin_status status = prepare_and_wait(r, plan);
+    int good = prepare_and_wait(r, plan) && ungated(r, queue_first, plan);
+    const uint64_t unsupported = (uint64_t)plan->unsupported;
 
-    if (status == SYMWIN_OK)
-        status = ungated(r, queue_first, plan);
-    unsupported = (uint64_t)plan->unsupported;
-    if (status == SYMWIN_OK)
-        status = meet(r, SYMWIN_OK, &unsupported, 1);
-    for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
+    good = good && meet(r, 1, &unsupported, 1);
+    for (int i = 0; i < r->job->nranks && good; i++)
         if (met(r, i, 0) != unsupported)
-            status = sw_fail(SYMWIN_MISMATCH, "%s supports the call on some ranks only",
-                             plan->result->way->name);
+            good = fail(SYMWIN_MISMATCH, "%s supports the call on some ranks only",
+                        plan->result->way->name);
     plan->result->supported = !plan->unsupported;
-    if (status == SYMWIN_OK && plan->result->supported &&
+    if (good && plan->result->supported &&
         (plan->result->way->kind == WAY_SYMWIN || plan->result->way->kind == WAY_OWN))
-        status = way_query(r, plan->result, &plan->result->launched);
-    return status;
+        good = way_query(r, plan->result, &plan->result->launched);
+    return good;
 }
 
 /* Makes a call on each pair, launched like the timed ones: by the second launch of a graph, or in
  * the stream. */
-static symwin_status call_again(struct rank *r, struct plan *plan)
+static int call_again(struct rank *r, struct plan *plan)
 {
     const work_fn queue = r->job->options.replays > 0 ? queue_graph : queue_calls;
-    symwin_status status = SYMWIN_OK;
 
     plan->calls = plan->rotate;
-    if (r->job->options.replays > 0)
-        status = make_graph(r, plan);
-    if (status == SYMWIN_OK)
-        status = prepare_and_wait(r, plan);
-    return status == SYMWIN_OK ? ungated(r, r->job->idle ? queue_nothing : queue, plan) : status;
+    return (queue != queue_graph || make_graph(r, plan)) && prepare_and_wait(r, plan) &&
+           ungated(r, r->job->idle ? queue_nothing : queue, plan);
 }
 
 /* Checks the results of the last repetition. In place these are sums of sums, so the calls are made
  * once more. */
-static symwin_status check_again(struct rank *r, struct plan *plan, uint64_t *wrong)
+static int check_again(struct rank *r, struct plan *plan, uint64_t *wrong)
 {
     const int calls = plan->calls;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     if (!checkable(r, plan->result))
-        return SYMWIN_OK;
+        return 1;
     if (plan->rotate > plan->result->calls)
         plan->rotate = plan->result->calls;
     if (plan->result->in_place)
-        status = call_again(r, plan);
+        good = call_again(r, plan);
     plan->calls = calls;
-    return status == SYMWIN_OK ? check(r, plan, wrong) : status;
+    return good && check(r, plan, wrong);
 }
 
 static struct plan plan_for(struct rank *r, struct result *result)
@@ -489,62 +463,51 @@ static struct plan plan_for(struct rank *r, struct result *result)
 }
 
 /* Adds up the wrong elements of all ranks. */
-static symwin_status add_wrong(struct rank *r, struct result *result, uint64_t wrong)
+static int add_wrong(struct rank *r, struct result *result, uint64_t wrong)
 {
-    const symwin_status status = meet(r, SYMWIN_OK, &wrong, 1);
+    const int good = meet(r, 1, &wrong, 1);
 
-    for (int i = 0; i < r->job->nranks && status == SYMWIN_OK; i++)
+    for (int i = 0; i < r->job->nranks && good; i++)
         result->wrong += met(r, i, 0);
-    return status;
+    return good;
 }
 
-symwin_status measure(struct rank *r, struct result *result)
+int measure(struct rank *r, struct result *result)
 {
     const struct perf_options *o = &r->job->options;
     struct plan plan = plan_for(r, result);
     uint64_t wrong = 0;
-    symwin_status status;
+    int good;
 
     result->calls = options_calls(o, result->bytes, r->job->emulated);
     result->repetitions = o->replays > 0 ? o->replays : o->rounds;
-    status = try(r, &plan);
-    if (status != SYMWIN_OK || !result->supported)
-        return status;
+    good = try(r, &plan);
+    if (!good || !result->supported)
+        return good;
     if (o->replays == 0)
         result->calls = stream_calls(r, result, result->calls);
-    status = check(r, &plan, &wrong);
-    if (status == SYMWIN_OK)
-        status = timing(r, &plan);
-    if (status == SYMWIN_OK)
-        status = check_again(r, &plan, &wrong);
-    if (status == SYMWIN_OK && o->percentiles > 0)
-        status = single_calls(r, &plan);
-    if (status == SYMWIN_OK)
-        status = host_time(r, &plan);
+    good = check(r, &plan, &wrong) && timing(r, &plan) && check_again(r, &plan, &wrong) &&
+           (o->percentiles <= 0 || single_calls(r, &plan)) && host_time(r, &plan);
     drop_graph(&plan);
-    return status == SYMWIN_OK ? add_wrong(r, result, wrong) : status;
+    return good && add_wrong(r, result, wrong);
 }
 
-symwin_status measure_right(struct rank *r, struct result *result)
+int measure_right(struct rank *r, struct result *result)
 {
     struct plan plan = plan_for(r, result);
     uint64_t wrong = 0;
-    symwin_status status = try(r, &plan);
 
-    if (status == SYMWIN_OK && result->supported)
-        status = check(r, &plan, &wrong);
-    return status == SYMWIN_OK ? add_wrong(r, result, wrong) : status;
+    return try(r, &plan) && (!result->supported || check(r, &plan, &wrong)) &&
+           add_wrong(r, result, wrong);
 }
 
-symwin_status measure_quickly(struct rank *r, struct result *result)
+int measure_quickly(struct rank *r, struct result *result)
 {
     struct plan plan = plan_for(r, result);
-    symwin_status status;
+    int good;
 
     plan.calls = result->calls;
-    status = make_graph(r, &plan); /* also warms up */
-    if (status == SYMWIN_OK)
-        status = repetitions(r, &plan, queue_graph);
+    good = make_graph(r, &plan) /* also warms up */ && repetitions(r, &plan, queue_graph);
     drop_graph(&plan);
-    return status;
+    return good;
 }

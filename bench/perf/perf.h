@@ -14,8 +14,7 @@
  *   draft.c     a file until it is complete
  *   options.c   the command line
  *
- * Each rank has a thread. A function that returns a symwin_status sets the text of
- * symwin_last_error(), by sw_fail() or sw_check(). What one rank finds out, meet() tells to all.
+ * Each rank has a thread. How functions fail: own.h. What one rank finds out, meet() tells to all.
  */
 #ifndef PERF_H
 #define PERF_H
@@ -144,8 +143,8 @@ enum draft_end {
     DRAFT_DROPPED /* removed */
 };
 
-symwin_status draft_open(struct draft *draft, const char *option, const char *name);
-symwin_status draft_close(struct draft *draft, enum draft_end end);
+int draft_open(struct draft *draft, const char *option, const char *name);
+int draft_close(struct draft *draft, enum draft_end end);
 void draft_say(const struct draft *draft);
 
 /* Flushes a draft that has results. From now on, a signal that ends the program prints its name. */
@@ -216,13 +215,13 @@ struct rank {
 
 /* ---- rank.c ---------------------------------------------------------------------------------- */
 
-symwin_status rank_open(struct rank *r);
+int rank_open(struct rank *r);
 void rank_close(struct rank *r, int failed);
 
 /* An agreement of all ranks, within the timeout. Returns the status of the first rank that failed,
  * or the reason why the communicator ended. met() returns the values of any rank until the next
  * agreement. */
-symwin_status meet(struct rank *r, symwin_status status, const uint64_t *values, int count);
+int meet(struct rank *r, int good, const uint64_t *values, int count);
 uint64_t met(const struct rank *r, int rank, int value);
 
 /* Ends the run on all ranks, and their kernels' waits. */
@@ -233,69 +232,68 @@ void stage_begin(struct rank *r, const char *what);
 void stage_end(struct rank *r);
 
 /* Waits for the stream, then checks whether a kernel gave up. */
-symwin_status rank_synchronize(struct rank *r, const char *what);
+int rank_synchronize(struct rank *r, const char *what);
 
 /* ---- kernels.c ------------------------------------------------------------------------------- */
 
 /* Whether this program has kernels for GPUs. */
 int kernels_are_there(void);
 
-symwin_status kernels_load(struct rank *r);
+int kernels_load(struct rank *r);
 void kernels_unload(void); /* after the last rank has closed */
 
 /* Queues filling `to` with the elements of `who`, a rank or PERF_RESULT. poison: flips a bit of
  * each, so that elements that are never written are wrong. */
-symwin_status fill(struct rank *r, const struct perf_data *data, int who, int poison,
-                   uint64_t count, void *to);
+int fill(struct rank *r, const struct perf_data *data, int who, int poison, uint64_t count,
+         void *to);
 
 /* Waits, counts the elements that differ from those of `who`, and describes the first in `text`. */
-symwin_status compare(struct rank *r, const struct perf_data *data, int who, uint64_t count,
-                      const void *with, uint64_t *wrong, char *text, size_t text_bytes);
+int compare(struct rank *r, const struct perf_data *data, int who, uint64_t count, const void *with,
+            uint64_t *wrong, char *text, size_t text_bytes);
 
 /* The same with a report; and the same queued, with a report in device memory. */
 struct perf_report;
-symwin_status compare_report(struct rank *r, const struct perf_data *data, int who, uint64_t count,
-                             const void *with, struct perf_report *report);
-symwin_status compare_queue(struct rank *r, const struct perf_data *data, int who, uint64_t count,
-                            const void *with, CUdeviceptr report);
+int compare_report(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                   const void *with, struct perf_report *report);
+int compare_queue(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                  const void *with, CUdeviceptr report);
 
 /* Queues a copy by a kernel; `bytes` is a multiple of 16. */
-symwin_status copy(struct rank *r, void *to, const void *from, size_t bytes);
+int copy(struct rank *r, void *to, const void *from, size_t bytes);
 
 /* The same to all peers. `to` is rank 0's output; each output has `bytes` bytes from every other
  * rank. */
-symwin_status store_to_all(struct rank *r, void *to, const void *from, size_t bytes);
+int store_to_all(struct rank *r, void *to, const void *from, size_t bytes);
 
 /* Queues a kernel that waits for `ns`. */
-symwin_status launch_delay(struct rank *r, uint64_t ns);
+int launch_delay(struct rank *r, uint64_t ns);
 
 /* Queues a kernel that does nothing. early: it may begin before the work ahead of it has ended. */
-symwin_status launch_nothing(struct rank *r, int early);
+int launch_nothing(struct rank *r, int early);
 
 /* ---- rivals.c -------------------------------------------------------------------------------- */
 
 /* Turns NVLS off for NCCL, or refuses. Call it before any thread starts. */
-symwin_status rivals_without_multicast(void);
+int rivals_without_multicast(void);
 
 /* Applies --sm-limit to NCCL. Call it before any thread starts. */
-symwin_status rivals_limit(int sm_limit);
+int rivals_limit(int sm_limit);
 
 /* Whether NCCL can be loaded. */
 int rivals_found(void);
 
 /* Loads NCCL, once a process, after the two functions above. */
-symwin_status rivals_load(void);
+int rivals_load(void);
 int rivals_version(void); /* the number of ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */
 
-symwin_status rival_open(struct rank *r);
+int rival_open(struct rank *r);
 void rival_close(struct rank *r);
-symwin_status rival_alloc(struct rank *r, size_t bytes, void **out);
-symwin_status rival_register(struct rank *r, void *memory, size_t bytes, int as_window,
-                             void **handle);
+int rival_alloc(struct rank *r, size_t bytes, void **out);
+int rival_register(struct rank *r, void *memory, size_t bytes, int as_window, void **handle);
 void rival_deregister(struct rank *r, int as_window, void *handle);
 void rival_free(void *memory);
-symwin_status rival_call(struct rank *r, const void *in, void *out, uint64_t count,
-                         symwin_type type, symwin_op op);
+int rival_call(struct rank *r, const void *in, void *out, uint64_t count, symwin_type type,
+               symwin_op op);
 
 /* ---- torch.c --------------------------------------------------------------------------------- */
 
@@ -303,64 +301,63 @@ symwin_status rival_call(struct rank *r, const void *in, void *out, uint64_t cou
 int program_exists(const char *name);
 
 /* Checks early whether PyTorch can be run later. */
-symwin_status torch_find(const struct job *job);
+int torch_find(const struct job *job);
 
 /* Times PyTorch at all sizes and types that it supports, records and prints. Called by rank 0's
  * process after all ranks have ended. */
-symwin_status torch_run(struct job *job);
+int torch_run(struct job *job);
 
 /* ---- ways.c ---------------------------------------------------------------------------------- */
 
 /* Allocates the buffers of every way, each of the largest size. Collective. */
-symwin_status ways_open(struct rank *r);
+int ways_open(struct rank *r);
 void ways_close(struct rank *r, int failed);
 
-/* Memory of the benchmarks. */
-enum memory_source { FROM_SYMWIN, FROM_POOL, FROM_DRIVER, FROM_NCCL };
-symwin_status memory_alloc(struct rank *r, enum memory_source source, size_t bytes, void **out);
-void memory_free(enum memory_source source, void *memory); /* NULL: nothing to free */
+/* Opens a pair of buffers, one of `pairs`, each of `bytes` bytes. Collective. */
+int pair_open(struct rank *r, enum memory_kind kind, size_t bytes, int pairs, struct pair *pair);
+void pair_close(struct rank *r, enum memory_kind kind, struct pair *pair); /* also in part open */
 
 /* Registers memory as a window of the communicator under test, without multicast. Collective. */
-symwin_status memory_window(struct rank *r, void *memory, size_t bytes, symwin_window **window,
-                            uint64_t *offset);
+int memory_window(struct rank *r, void *memory, size_t bytes, symwin_window **window,
+                  uint64_t *offset);
 
 /* A zeroed word of pinned memory, for cuMemFreeHost, and its device address. `what` goes into the
  * error's text. */
-symwin_status memory_pinned(const char *what, uint32_t **word, CUdeviceptr *address);
+int memory_pinned(const char *what, uint32_t **word, CUdeviceptr *address);
 
 /* What a call by symwin or by your own kernel launches on this rank. */
-symwin_status way_query(struct rank *r, const struct result *result, symwin_collective_info *info);
+int way_query(struct rank *r, const struct result *result, symwin_collective_info *info);
 
 /* Queues one call. */
-symwin_status way_call(struct rank *r, const struct result *result, const struct pair *pair);
+int way_call(struct rank *r, const struct result *result, const struct pair *pair);
 
 /* ---- gate.c ---------------------------------------------------------------------------------- */
 
 /* Queues the work that is timed. */
-typedef symwin_status (*work_fn)(struct rank *r, void *context);
+typedef int (*work_fn)(struct rank *r, void *context);
 
 /* Runs one repetition; *us is the time between the events on this rank. Collective. */
-symwin_status gated(struct rank *r, work_fn queue, void *context, double *us);
+int gated(struct rank *r, work_fn queue, void *context, double *us);
 
 /* Queues the work and waits for it, without gate and clock. Collective. */
-symwin_status ungated(struct rank *r, work_fn queue, void *context);
+int ungated(struct rank *r, work_fn queue, void *context);
 
 /* ---- measure.c ------------------------------------------------------------------------------- */
 
 /* Fills all of `result` except the ratio; way, type, op, count, bytes and in_place are given.
  * Collective. */
-symwin_status measure(struct rank *r, struct result *result);
+int measure(struct rank *r, struct result *result);
 
 /* Makes one call and checks it: fills `supported`, `launched`, `checked` and adds to `wrong`. */
-symwin_status measure_right(struct rank *r, struct result *result);
+int measure_right(struct rank *r, struct result *result);
 
 /* Times `calls` calls in a graph, replayed `repetitions` times, out of place. Fills and checks
  * nothing. */
-symwin_status measure_quickly(struct rank *r, struct result *result);
+int measure_quickly(struct rank *r, struct result *result);
 
 /* ---- sweep.c --------------------------------------------------------------------------------- */
 
-symwin_status sweep(struct rank *r);
+int sweep(struct rank *r);
 
 /* Our time that a rival is compared with: that of the library's choice, or the fastest if that was
  * not measured. */
@@ -380,21 +377,21 @@ struct choice {
     double us;           /* time of a call */
 };
 
-symwin_status tune(struct rank *r);
+int tune(struct rank *r);
 
 /* Rank 0: the table, a draft until it is complete. */
 struct tune_file;
-symwin_status tune_file_open(const struct job *job, const char *gpu, struct tune_file **out);
+int tune_file_open(const struct job *job, const char *gpu, struct tune_file **out);
 /* Adds the best choice for a size. */
-symwin_status tune_file_add(struct tune_file *file, symwin_type type, int registered, size_t bytes,
-                            const struct choice *best);
+int tune_file_add(struct tune_file *file, symwin_type type, int registered, size_t bytes,
+                  const struct choice *best);
 /* Writes all rows and gives the file its final name; or, if not `good`, removes it. */
-symwin_status tune_file_close(struct tune_file *file, int good, int *rows);
+int tune_file_close(struct tune_file *file, int good, int *rows);
 
 /* ---- machine.c, table.c, record.c: rank 0 ---------------------------------------------------- */
 
 /* Collects each rank's GPU. Collective. */
-symwin_status machine_meet(struct rank *r);
+int machine_meet(struct rank *r);
 void machine_print(const struct job *job, FILE *to, const char *before_each);
 void machine_json(const struct job *job, FILE *to);
 
@@ -403,12 +400,12 @@ void table_row(const struct job *job, const struct result *out, const struct res
 void table_end(const struct job *job, int complete); /* 0: the run failed after these rows */
 
 /* Keeps a result and writes it to the files. */
-symwin_status record_open(struct job *job);
-symwin_status record(struct job *job, const struct result *result);
+int record_open(struct job *job);
+int record(struct job *job, const struct result *result);
 
 /* Closes the files. They get their final names if the run is complete; otherwise they stay drafts,
  * or are removed if there are no results. */
-symwin_status record_close(struct job *job, int complete, int exit_status);
+int record_close(struct job *job, int complete, int exit_status);
 
 /* For the watchdog, before it ends the process: the drafts stay as they are. */
 void record_leave(struct job *job);

@@ -4,6 +4,20 @@
 
 #include "perf.h"
 
+static _Thread_local symwin_status failed_with;
+
+int ok(symwin_status status)
+{
+    if (status != SYMWIN_OK)
+        failed_with = status;
+    return status == SYMWIN_OK;
+}
+
+symwin_status failure(void)
+{
+    return failed_with;
+}
+
 /* ---- stages: what the watchdog looks at ---- */
 
 void stage_begin(struct rank *r, const char *what)
@@ -19,9 +33,10 @@ void stage_end(struct rank *r)
 
 /* ---- meetings ---- */
 
-symwin_status meet(struct rank *r, symwin_status status, const uint64_t *values, int count)
+int meet(struct rank *r, int good, const uint64_t *values, int count)
 {
-    return sw_comm_agree(r->control, "symwin-perf", status, values, count);
+    return ok(
+        sw_comm_agree(r->control, "symwin-perf", good ? SYMWIN_OK : failed_with, values, count));
 }
 
 uint64_t met(const struct rank *r, int rank, int value)
@@ -41,23 +56,23 @@ void rank_abort(struct rank *r)
     sw_error_restore(text); /* the first error counts */
 }
 
-symwin_status rank_synchronize(struct rank *r, const char *what)
+int rank_synchronize(struct rank *r, const char *what)
 {
-    symwin_status status;
+    int good;
 
     stage_begin(r, what);
-    status = sw_check(sw_drv.cuStreamSynchronize(r->stream), "%s: cuStreamSynchronize", what);
+    good = ok(sw_check(sw_drv.cuStreamSynchronize(r->stream), "%s: cuStreamSynchronize", what));
     stage_end(r);
-    if (status == SYMWIN_OK)
-        status = symwin_comm_check(r->control);
-    if (status == SYMWIN_OK && r->comm != NULL)
-        status = symwin_comm_check(r->comm);
-    return status;
+    if (good)
+        good = ok(symwin_comm_check(r->control));
+    if (good && r->comm != NULL)
+        good = ok(symwin_comm_check(r->comm));
+    return good;
 }
 
 /* ---- opening ---- */
 
-static symwin_status open_comms(struct rank *r)
+static int open_comms(struct rank *r)
 {
     const struct job *job = r->job;
     symwin_comm_options options = {
@@ -68,74 +83,52 @@ static symwin_status open_comms(struct rank *r)
         .timeout_ms = job->options.timeout_s * 1000,
         .kernel_timeout_ms = job->options.timeout_s * 1000,
     };
-    symwin_status status;
 
-    status = symwin_comm_create(&job->id, job->nranks, r->rank, r->device, &options, &r->control);
-    if (status != SYMWIN_OK)
-        return status;
+    if (!ok(symwin_comm_create(&job->id, job->nranks, r->rank, r->device, &options, &r->control)))
+        return 0;
     options.flags &= ~(unsigned)SYMWIN_COMM_NO_ORDER;
     options.max_blocks = job->options.sm_limit;
     if (job->options.graph_launch)
         options.flags |= SYMWIN_COMM_GRAPH_LAUNCH;
     if (job->page != NULL)
         stage_comm(job->page, &options);
-    return symwin_comm_split(r->control, 0, r->rank, &options, &r->comm);
+    return ok(symwin_comm_split(r->control, 0, r->rank, &options, &r->comm));
 }
 
-static symwin_status open_gate(struct rank *r)
+static int open_gate(struct rank *r)
 {
-    symwin_status status = memory_pinned(" of the start gate", &r->gate, &r->gate_address);
-
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemAlloc(&r->gate_data, 256), "cuMemAlloc for the start gate");
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemsetD8(r->gate_data, 0, 256), "cuMemsetD8");
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemAlloc(&r->report, sizeof(struct perf_report)),
-                          "cuMemAlloc for the report");
-    return status;
+    return memory_pinned(" of the start gate", &r->gate, &r->gate_address) &&
+           ok(sw_check(sw_drv.cuMemAlloc(&r->gate_data, 256), "cuMemAlloc for the start gate")) &&
+           CUDA(cuMemsetD8, (r->gate_data, 0, 256)) &&
+           ok(sw_check(sw_drv.cuMemAlloc(&r->report, sizeof(struct perf_report)),
+                       "cuMemAlloc for the report"));
 }
 
-static symwin_status open_stream(struct rank *r)
+static int open_stream(struct rank *r)
 {
     const struct perf_options *o = &r->job->options;
     const int calls = o->calls > 0 ? o->calls : 64;
-    symwin_status status;
 
-    status = sw_check(sw_drv.cuStreamCreate(&r->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuEventCreate(&r->begin, CU_EVENT_DEFAULT), "cuEventCreate");
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuEventCreate(&r->end, CU_EVENT_DEFAULT), "cuEventCreate");
-    if (status != SYMWIN_OK)
-        return status;
+    if (!CUDA(cuStreamCreate, (&r->stream, CU_STREAM_NON_BLOCKING)) ||
+        !CUDA(cuEventCreate, (&r->begin, CU_EVENT_DEFAULT)) ||
+        !CUDA(cuEventCreate, (&r->end, CU_EVENT_DEFAULT)))
+        return 0;
     r->host_us = calloc((size_t)calls * (size_t)(o->rounds > 0 ? o->rounds : 1),
                         sizeof *r->host_us);
-    return r->host_us != NULL ? SYMWIN_OK : sw_fail(SYMWIN_NO_MEMORY, "no memory for the times");
+    return r->host_us != NULL || fail(SYMWIN_NO_MEMORY, "no memory for the times");
 }
 
 /* If the communicators cannot be created, each rank fails by itself, without an agreement. */
-symwin_status rank_open(struct rank *r)
+int rank_open(struct rank *r)
 {
-    symwin_status status = sw_scope_enter(r->device, &r->scope);
+    int good;
 
-    if (status == SYMWIN_OK)
-        status = open_comms(r);
-    if (status != SYMWIN_OK)
-        return status;
-    status = open_gate(r);
-    if (status == SYMWIN_OK)
-        status = open_stream(r);
-    if (status == SYMWIN_OK)
-        status = kernels_load(r);
-    status = meet(r, status, NULL, 0);
-    if (status == SYMWIN_OK && (r->job->options.rivals & PERF_ANY_NCCL) != 0)
-        status = rival_open(r);
-    if (status == SYMWIN_OK && r->job->page != NULL)
-        status = own_open(r);
-    if (status == SYMWIN_OK)
-        status = ways_open(r);
-    return status;
+    if (!ok(sw_scope_enter(r->device, &r->scope)) || !open_comms(r))
+        return 0;
+    good = open_gate(r) && open_stream(r) && kernels_load(r);
+    return meet(r, good, NULL, 0) &&
+           ((r->job->options.rivals & PERF_ANY_NCCL) == 0 || rival_open(r)) &&
+           (r->job->page == NULL || own_open(r)) && ways_open(r);
 }
 
 /* ---- closing ---- */

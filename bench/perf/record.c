@@ -24,40 +24,36 @@ static const char *mode(const struct job *job)
     return job->options.replays > 0 ? "graph" : "stream";
 }
 
-static symwin_status open_csv(struct job *job)
+static int open_csv(struct job *job)
 {
-    symwin_status status = draft_open(&job->csv, "--csv", job->options.csv);
-
-    if (status != SYMWIN_OK)
-        return status;
+    if (!draft_open(&job->csv, "--csv", job->options.csv))
+        return 0;
     machine_print(job, job->csv.to, "# ");
     fprintf(job->csv.to, "library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,"
                          "repetitions,time_us,algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,"
                          "host_us,ratio,launched,blocks,threads,measured,collective\n");
-    return SYMWIN_OK;
+    return 1;
 }
 
-static symwin_status open_json(struct job *job)
+static int open_json(struct job *job)
 {
-    symwin_status status = draft_open(&job->json, "--json", job->options.json);
-
-    if (status != SYMWIN_OK)
-        return status;
+    if (!draft_open(&job->json, "--json", job->options.json))
+        return 0;
     fprintf(job->json.to, "{\n");
     machine_json(job, job->json.to);
     fprintf(job->json.to, "  \"results\": [");
-    return SYMWIN_OK;
+    return 1;
 }
 
-symwin_status record_open(struct job *job)
+int record_open(struct job *job)
 {
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     if (job->options.csv != NULL)
-        status = open_csv(job);
-    if (job->options.json != NULL && status == SYMWIN_OK)
-        status = open_json(job);
-    return status;
+        good = open_csv(job);
+    if (job->options.json != NULL && good)
+        good = open_json(job);
+    return good;
 }
 
 static void write_csv(struct job *job, const struct result *r)
@@ -126,14 +122,14 @@ static void write_json(struct job *job, const struct result *r)
     draft_flush(&job->json);
 }
 
-symwin_status record(struct job *job, const struct result *result)
+int record(struct job *job, const struct result *result)
 {
     if (job->result_count == job->result_room) {
         const size_t room = job->result_room == 0 ? 64 : 2 * job->result_room;
         struct result *more = realloc(job->results, room * sizeof *more);
 
         if (more == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "no memory for %zu results", room);
+            return fail(SYMWIN_NO_MEMORY, "no memory for %zu results", room);
         job->results = more;
         job->result_room = room;
     }
@@ -146,15 +142,15 @@ symwin_status record(struct job *job, const struct result *result)
         write_csv(job, result);
     if (job->json.to != NULL)
         write_json(job, result);
-    return SYMWIN_OK;
+    return 1;
 }
 
-symwin_status record_close(struct job *job, int complete, int exit_status)
+int record_close(struct job *job, int complete, int exit_status)
 {
     const enum draft_end end = complete                ? DRAFT_DONE
                                : job->result_count > 0 ? DRAFT_KEPT
                                                        : DRAFT_DROPPED;
-    symwin_status csv, json;
+    int csv, json;
 
     if (job->json.to != NULL)
         fprintf(job->json.to, "%s],\n  \"exit_status\": %d\n}\n",
@@ -163,7 +159,7 @@ symwin_status record_close(struct job *job, int complete, int exit_status)
     json = draft_close(&job->json, end);
     free(job->results);
     job->results = NULL;
-    return csv != SYMWIN_OK ? csv : json;
+    return csv && json;
 }
 
 static void leave(const struct draft *draft, int empty)

@@ -21,52 +21,48 @@ static const int ops[] = {
 
 /* ---- loading ---- */
 
-symwin_status rivals_without_multicast(void)
+int rivals_without_multicast(void)
 {
     char text[256];
 
-    return rivals_multicast_off(text, sizeof text) == 0 ? SYMWIN_OK
-                                                        : sw_fail(SYMWIN_DENIED, "%s", text);
+    return rivals_multicast_off(text, sizeof text) == 0 || fail(SYMWIN_DENIED, "%s", text);
 }
 
-symwin_status rivals_limit(int sm_limit)
+int rivals_limit(int sm_limit)
 {
     const char *value = getenv("NCCL_MAX_CTAS");
     char text[16];
 
     snprintf(text, sizeof text, "%d", sm_limit < NCCL_MOST_CTAS ? sm_limit : NCCL_MOST_CTAS);
     if (value != NULL && strcmp(value, text) != 0)
-        return sw_fail(
+        return fail(
             SYMWIN_INVALID,
             "NCCL_MAX_CTAS is \"%s\" and --sm-limit gives %s: set it to that or leave it unset",
             value, text);
-    return setenv("NCCL_MAX_CTAS", text, 1) == 0
-               ? SYMWIN_OK
-               : sw_fail(SYMWIN_NO_MEMORY, "NCCL_MAX_CTAS cannot be set");
+    return setenv("NCCL_MAX_CTAS", text, 1) == 0 ||
+           fail(SYMWIN_NO_MEMORY, "NCCL_MAX_CTAS cannot be set");
 }
 
 int rivals_found(void)
 {
-    return rivals_without_multicast() == SYMWIN_OK && nccl_open() != NULL;
+    return rivals_without_multicast() && nccl_open() != NULL;
 }
 
-symwin_status rivals_load(void)
+int rivals_load(void)
 {
     const char *missing;
     void *library;
 
     if (getenv("NCCL_NVLS_ENABLE") == NULL || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0)
-        return sw_fail(SYMWIN_DENIED, "NCCL is loaded only while NVLS is off");
+        return fail(SYMWIN_DENIED, "NCCL is loaded only while NVLS is off");
     library = nccl_open();
     if (library == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "NCCL cannot be loaded (%s): set SYMWIN_NCCL to its path", dlerror());
+        return fail(SYMWIN_UNSUPPORTED, "NCCL cannot be loaded (%s): set SYMWIN_NCCL to its path",
+                    dlerror());
     missing = nccl_find(library);
     if (missing != NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "this NCCL has no %s: 2.27 or later is needed", missing);
-    return nccl.ncclGetVersion(&version) == 0
-               ? SYMWIN_OK
-               : sw_fail(SYMWIN_UNSUPPORTED, "ncclGetVersion failed");
+        return fail(SYMWIN_UNSUPPORTED, "this NCCL has no %s: 2.27 or later is needed", missing);
+    return nccl.ncclGetVersion(&version) == 0 || fail(SYMWIN_UNSUPPORTED, "ncclGetVersion failed");
 }
 
 int rivals_version(void)
@@ -76,49 +72,48 @@ int rivals_version(void)
 
 /* ---- calls ---- */
 
-static symwin_status check(const struct rank *r, int result, const char *call)
+static int check(const struct rank *r, int result, const char *call)
 {
     if (result == 0)
-        return SYMWIN_OK;
-    return sw_fail(SYMWIN_DRIVER, "%s: %s (%s)", call, nccl.ncclGetErrorString(result),
-                   r->nccl != NULL ? nccl.ncclGetLastError(r->nccl) : "no communicator yet");
+        return 1;
+    return fail(SYMWIN_DRIVER, "%s: %s (%s)", call, nccl.ncclGetErrorString(result),
+                r->nccl != NULL ? nccl.ncclGetLastError(r->nccl) : "no communicator yet");
 }
 
 /* Rank 0 makes the id. It takes two agreements, since one carries fewer bytes than the id has. */
-static symwin_status share_id(struct rank *r, nccl_unique_id *id)
+static int share_id(struct rank *r, nccl_unique_id *id)
 {
     enum { WORDS = sizeof id->internal / 8, HALF = WORDS / 2 };
     uint64_t words[WORDS] = {0};
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     if (r->rank == 0)
-        status = check(r, nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
-    if (r->rank == 0 && status == SYMWIN_OK)
+        good = check(r, nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
+    if (r->rank == 0 && good)
         memcpy(words, id->internal, sizeof words);
     for (int half = 0; half < 2; half++) {
-        status = meet(r, status, words + half * HALF, HALF);
-        if (status != SYMWIN_OK)
-            return status;
+        if (!meet(r, good, words + half * HALF, HALF))
+            return 0;
         for (int i = 0; i < HALF; i++)
             words[half * HALF + i] = met(r, 0, i);
     }
     memcpy(id->internal, words, sizeof words);
-    return SYMWIN_OK;
+    return 1;
 }
 
-symwin_status rival_open(struct rank *r)
+int rival_open(struct rank *r)
 {
     nccl_unique_id id;
-    symwin_status status = share_id(r, &id);
+    int good;
 
-    if (status != SYMWIN_OK)
-        return status;
+    if (!share_id(r, &id))
+        return 0;
     stage_begin(r, "ncclCommInitRank");
-    status = check(r, nccl.ncclCommInitRank(&r->nccl, r->job->nranks, id, r->rank),
-                   "ncclCommInitRank");
-    status = meet(r, status, NULL, 0);
+    good = check(r, nccl.ncclCommInitRank(&r->nccl, r->job->nranks, id, r->rank),
+                 "ncclCommInitRank");
+    good = meet(r, good, NULL, 0);
     stage_end(r);
-    return status;
+    return good;
 }
 
 void rival_close(struct rank *r)
@@ -132,7 +127,7 @@ void rival_close(struct rank *r)
     r->nccl = NULL;
 }
 
-symwin_status rival_alloc(struct rank *r, size_t bytes, void **out)
+int rival_alloc(struct rank *r, size_t bytes, void **out)
 {
     return check(r, nccl.ncclMemAlloc(out, bytes), "ncclMemAlloc");
 }
@@ -142,20 +137,19 @@ void rival_free(void *memory)
     nccl.ncclMemFree(memory);
 }
 
-symwin_status rival_register(struct rank *r, void *memory, size_t bytes, int as_window,
-                             void **handle)
+int rival_register(struct rank *r, void *memory, size_t bytes, int as_window, void **handle)
 {
     const char *call = as_window ? "ncclCommWindowRegister" : "ncclCommRegister";
-    symwin_status status;
+    int good;
 
     stage_begin(r, call);
-    status = check(r,
-                   as_window ? nccl.ncclCommWindowRegister(r->nccl, memory, bytes, handle,
-                                                           NCCL_WIN_COLL_SYMMETRIC)
-                             : nccl.ncclCommRegister(r->nccl, memory, bytes, handle),
-                   call);
+    good = check(r,
+                 as_window ? nccl.ncclCommWindowRegister(r->nccl, memory, bytes, handle,
+                                                         NCCL_WIN_COLL_SYMMETRIC)
+                           : nccl.ncclCommRegister(r->nccl, memory, bytes, handle),
+                 call);
     stage_end(r);
-    return status;
+    return good;
 }
 
 void rival_deregister(struct rank *r, int as_window, void *handle)
@@ -166,8 +160,8 @@ void rival_deregister(struct rank *r, int as_window, void *handle)
         nccl.ncclCommDeregister(r->nccl, handle);
 }
 
-symwin_status rival_call(struct rank *r, const void *in, void *out, uint64_t count,
-                         symwin_type type, symwin_op op)
+int rival_call(struct rank *r, const void *in, void *out, uint64_t count, symwin_type type,
+               symwin_op op)
 {
     switch ((symwin_collective)r->job->options.collective) {
     case SYMWIN_ALLGATHER:

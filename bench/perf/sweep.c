@@ -37,51 +37,51 @@ static void compare_ways(struct result *result, struct reference *reference)
         result->ratio = result->us / reference->us;
 }
 
-static symwin_status measure_way(struct rank *r, struct result model,
-                                 struct reference references[PLACEMENTS], int64_t begun)
+static int measure_way(struct rank *r, struct result model, struct reference references[PLACEMENTS],
+                       int64_t begun)
 {
     struct job *job = r->job;
     struct result results[PLACEMENTS];
     int have[PLACEMENTS] = {0};
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int place = 0; place < PLACEMENTS && status == SYMWIN_OK; place++) {
+    for (int place = 0; place < PLACEMENTS && good; place++) {
         if ((job->options.placements & 1u << place) == 0)
             continue;
         results[place] = model;
         results[place].in_place = place;
         show_progress(r, &results[place], begun);
-        status = measure(r, &results[place]);
-        if (status != SYMWIN_OK || !results[place].supported)
+        good = measure(r, &results[place]);
+        if (!good || !results[place].supported)
             continue;
         have[place] = 1;
         compare_ways(&results[place], &references[place]);
         if (r->rank == 0)
-            status = record(job, &results[place]);
+            good = record(job, &results[place]);
     }
     if (r->rank == 0 && (have[0] || have[1]))
         table_row(job, have[0] ? &results[0] : NULL, have[1] ? &results[1] : NULL);
-    return status;
+    return good;
 }
 
-static symwin_status sweep_sizes(struct rank *r, symwin_type type, symwin_op op, int64_t begun)
+static int sweep_sizes(struct rank *r, symwin_type type, symwin_op op, int64_t begun)
 {
     const struct job *job = r->job;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (size_t bytes = job->options.begin; bytes > 0 && status == SYMWIN_OK;
+    for (size_t bytes = job->options.begin; bytes > 0 && good;
          bytes = options_next_size(&job->options, bytes)) {
         struct reference references[PLACEMENTS] = {{0}};
 
         struct result model = result_of_size(job, type, bytes);
 
         model.op = op;
-        for (int i = 0; i < job->ways.count && model.count > 0 && status == SYMWIN_OK; i++) {
+        for (int i = 0; i < job->ways.count && model.count > 0 && good; i++) {
             model.way = &job->ways.list[i];
-            status = measure_way(r, model, references, begun);
+            good = measure_way(r, model, references, begun);
         }
     }
-    return status;
+    return good;
 }
 
 /* The bytes that a link's call sends: the largest size, rounded down to whole vectors for each
@@ -94,12 +94,12 @@ static size_t link_bytes(const struct job *job, const struct way *way)
 }
 
 /* Measures the machine's limits: links and launches. */
-static symwin_status sweep_limits(struct rank *r, int64_t begun)
+static int sweep_limits(struct rank *r, int64_t begun)
 {
     const struct job *job = r->job;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int i = 0; i < job->ways.limits && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < job->ways.limits && good; i++) {
         const struct way *way = &job->ways.list[job->ways.count + i];
         const size_t bytes = way_is_launch(way) ? 0 : link_bytes(job, way);
         struct result result = {
@@ -113,32 +113,31 @@ static symwin_status sweep_limits(struct rank *r, int64_t begun)
         if (bytes == 0 && !way_is_launch(way))
             continue;
         show_progress(r, &result, begun);
-        status = measure(r, &result);
-        if (status == SYMWIN_OK && r->rank == 0 && result.supported) {
-            status = record(r->job, &result);
+        good = measure(r, &result);
+        if (good && r->rank == 0 && result.supported) {
+            good = record(r->job, &result);
             table_row(job, &result, NULL);
         }
     }
-    return status;
+    return good;
 }
 
-symwin_status sweep(struct rank *r)
+int sweep(struct rank *r)
 {
     const struct perf_options *o = &r->job->options;
     const int reduces = sw_collectives[o->collective].reduces;
     const int64_t begun = sw_now_ms();
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     if (r->rank == 0)
         table_head(r->job);
     for (int t = 0; options_nth(o->type_order, o->types, t) >= 0; t++)
-        for (int p = 0; p < (reduces ? SW_OPS : 1) && options_nth(o->op_order, o->ops, p) >= 0 &&
-                        status == SYMWIN_OK;
-             p++)
+        for (int p = 0;
+             p < (reduces ? SW_OPS : 1) && options_nth(o->op_order, o->ops, p) >= 0 && good; p++)
             if (r->job->ways.count > 0)
-                status = sweep_sizes(r, (symwin_type)options_nth(o->type_order, o->types, t),
-                                     (symwin_op)options_nth(o->op_order, o->ops, p), begun);
-    if (status == SYMWIN_OK)
-        status = sweep_limits(r, begun);
-    return status;
+                good = sweep_sizes(r, (symwin_type)options_nth(o->type_order, o->types, t),
+                                   (symwin_op)options_nth(o->op_order, o->ops, p), begun);
+    if (good)
+        good = sweep_limits(r, begun);
+    return good;
 }

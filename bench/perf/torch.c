@@ -52,8 +52,7 @@ int program_exists(const char *name)
 }
 
 /* Lists our sizes that PyTorch's kernels support, separated by commas; "": none. */
-static symwin_status list_sizes(const struct perf_options *o, symwin_type type, char *text,
-                                size_t room)
+static int list_sizes(const struct perf_options *o, symwin_type type, char *text, size_t room)
 {
     const size_t element = symwin_type_bytes(type);
     size_t used = 0;
@@ -65,12 +64,12 @@ static symwin_status list_sizes(const struct perf_options *o, symwin_type type, 
         if (whole == 0 || whole % ALIGNMENT != 0)
             continue;
         if (used + 24 > room)
-            return sw_fail(SYMWIN_INVALID,
-                           "--against torch: too many sizes for its command line: give fewer with "
-                           "-b -e -f -i");
+            return fail(SYMWIN_INVALID,
+                        "--against torch: too many sizes for its command line: give fewer with "
+                        "-b -e -f -i");
         used += (size_t)snprintf(text + used, room - used, "%s%zu", used > 0 ? "," : "", whole);
     }
-    return SYMWIN_OK;
+    return 1;
 }
 
 static int is_wanted(const struct job *job, symwin_type type)
@@ -78,29 +77,29 @@ static int is_wanted(const struct job *job, symwin_type type)
     return (job->options.types & PERF_TORCH_TYPES & 1u << type) != 0;
 }
 
-symwin_status torch_find(const struct job *job)
+int torch_find(const struct job *job)
 {
     static char sizes[SIZES_BYTES];
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     if (job->nranks > job->driver.device_count)
-        return sw_fail(
+        return fail(
             SYMWIN_INVALID,
             "--against torch needs a GPU of this host for each rank: there are %d for %d ranks",
             job->driver.device_count, job->nranks);
     if (access(SCRIPT, R_OK) != 0)
-        return sw_fail(SYMWIN_INVALID,
-                       "--against torch: there is no " SCRIPT " here (%s): run symwin-perf in "
-                       "symwin's source folder",
-                       strerror(errno));
+        return fail(SYMWIN_INVALID,
+                    "--against torch: there is no " SCRIPT " here (%s): run symwin-perf in "
+                    "symwin's source folder",
+                    strerror(errno));
     if (!program_exists(program()))
-        return sw_fail(SYMWIN_INVALID,
-                       "--against torch: %s cannot be run: set SYMWIN_TORCHRUN to its path",
-                       program());
-    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && status == SYMWIN_OK; type++)
+        return fail(SYMWIN_INVALID,
+                    "--against torch: %s cannot be run: set SYMWIN_TORCHRUN to its path",
+                    program());
+    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && good; type++)
         if (is_wanted(job, (symwin_type)type))
-            status = list_sizes(&job->options, (symwin_type)type, sizes, sizeof sizes);
-    return status;
+            good = list_sizes(&job->options, (symwin_type)type, sizes, sizeof sizes);
+    return good;
 }
 
 /* ---- the process ---- */
@@ -117,8 +116,7 @@ static const char *place_word(unsigned placements)
     return placements == PERF_OUT_OF_PLACE ? "out" : placements == PERF_IN_PLACE ? "in" : "both";
 }
 
-static symwin_status start(const struct job *job, symwin_type type, const char *sizes,
-                           struct child *child)
+static int start(const struct job *job, symwin_type type, const char *sizes, struct child *child)
 {
     const struct perf_options *o = &job->options;
     static char line[SIZES_BYTES + 512];
@@ -134,7 +132,7 @@ static symwin_status start(const struct job *job, symwin_type type, const char *
     while ((words[count] = strtok_r(rest, " ", &rest)) != NULL)
         count++;
     if (pipe(ends) != 0)
-        return sw_fail(SYMWIN_DENIED, "--against torch: no pipe: %s", strerror(errno));
+        return fail(SYMWIN_DENIED, "--against torch: no pipe: %s", strerror(errno));
     fflush(NULL);
     child->pid = fork();
     if (child->pid == 0) {
@@ -149,9 +147,9 @@ static symwin_status start(const struct job *job, symwin_type type, const char *
     close(ends[1]);
     child->out = ends[0];
     if (child->pid > 0)
-        return SYMWIN_OK;
+        return 1;
     close(ends[0]);
-    return sw_fail(SYMWIN_DENIED, "--against torch: cannot fork: %s", strerror(errno));
+    return fail(SYMWIN_DENIED, "--against torch: cannot fork: %s", strerror(errno));
 }
 
 /* Waits for the process and returns its exit status, or -1 if that is not available. A process that
@@ -258,10 +256,9 @@ static double ratio(const struct job *job, const struct result *rival)
 
 /* Takes a line: rows are recorded, the line with its version goes to our table and CSV file, other
  * comments are dropped, and anything else goes to stderr. */
-static symwin_status take(struct job *job, const char *line, symwin_type type, int *rows)
+static int take(struct job *job, const char *line, symwin_type type, int *rows)
 {
     struct result result;
-    symwin_status status;
 
     if (strncmp(line, "# torch_symm.py", 15) == 0) {
         printf("%s\n", line);
@@ -270,58 +267,55 @@ static symwin_status take(struct job *job, const char *line, symwin_type type, i
     } else if (parse(job, line, type, &result)) {
         result.ratio = ratio(job, &result);
         (*rows)++;
-        status = record(job, &result);
-        if (status != SYMWIN_OK)
-            return status;
+        if (!record(job, &result))
+            return 0;
         table_row(job, result.in_place ? NULL : &result, result.in_place ? &result : NULL);
     } else if (line[0] != '#' && strncmp(line, "library,", 8) != 0) {
         fprintf(stderr, "symwin-perf: torch: %s\n", line);
     }
-    return SYMWIN_OK;
+    return 1;
 }
 
-static symwin_status run_type(struct job *job, symwin_type type, const char *sizes)
+static int run_type(struct job *job, symwin_type type, const char *sizes)
 {
     const int64_t step = (int64_t)job->options.timeout_s * 1000;
     int64_t deadline = sw_now_ms() + 2 * step; /* for torchrun, imports and NCCL */
-    symwin_status status;
+    int good = 1;
     struct child child = {.out = -1};
     const char *line;
     int late = 0, rows = 0, code;
 
-    status = start(job, type, sizes, &child);
-    if (status != SYMWIN_OK)
-        return status;
-    while (status == SYMWIN_OK && (line = next_line(&child, deadline, &late)) != NULL) {
-        status = take(job, line, type, &rows);
+    if (!start(job, type, sizes, &child))
+        return 0;
+    while (good && (line = next_line(&child, deadline, &late)) != NULL) {
+        good = take(job, line, type, &rows);
         deadline = sw_now_ms() + step;
     }
-    code = stop(&child, sw_now_ms() + (late || status != SYMWIN_OK ? 0 : GRACE_MS));
-    if (status != SYMWIN_OK)
-        return status;
+    code = stop(&child, sw_now_ms() + (late || !good ? 0 : GRACE_MS));
+    if (!good)
+        return 0;
     if (late)
-        return sw_fail(SYMWIN_TIMEOUT, "--against torch: " SCRIPT " printed nothing for too long");
+        return fail(SYMWIN_TIMEOUT, "--against torch: " SCRIPT " printed nothing for too long");
     if (code == 127)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "--against torch: torchrun cannot be run: set SYMWIN_TORCHRUN to its path");
+        return fail(SYMWIN_UNSUPPORTED,
+                    "--against torch: torchrun cannot be run: set SYMWIN_TORCHRUN to its path");
     if (rows == 0 || (code != 0 && job->wrong == 0))
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "--against torch: " SCRIPT " gave %d rows and ended with status %d", rows,
-                       code);
-    return SYMWIN_OK;
+        return fail(SYMWIN_UNSUPPORTED,
+                    "--against torch: " SCRIPT " gave %d rows and ended with status %d", rows,
+                    code);
+    return 1;
 }
 
-symwin_status torch_run(struct job *job)
+int torch_run(struct job *job)
 {
     static char sizes[SIZES_BYTES];
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
-    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && status == SYMWIN_OK; type++) {
+    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && good; type++) {
         if (!is_wanted(job, (symwin_type)type))
             continue;
-        status = list_sizes(&job->options, (symwin_type)type, sizes, sizeof sizes);
-        if (status == SYMWIN_OK && sizes[0] != '\0')
-            status = run_type(job, (symwin_type)type, sizes);
+        good = list_sizes(&job->options, (symwin_type)type, sizes, sizeof sizes) &&
+               (sizes[0] == '\0' || run_type(job, (symwin_type)type, sizes));
     }
-    return status;
+    return good;
 }

@@ -84,49 +84,46 @@ static int calls_for(const struct tuning *t, double us, int least, int most)
     return calls < least ? least : calls > most ? most : (int)calls;
 }
 
-static symwin_status measure_choice(struct tuning *t, struct choice *choice, int calls,
-                                    int repetitions)
+static int measure_choice(struct tuning *t, struct choice *choice, int calls, int repetitions)
 {
     const struct way way = way_of(t, choice);
     struct result result = result_of(t, &way);
-    symwin_status status;
+    int good;
 
     result.calls = calls;
     result.repetitions = repetitions;
-    status = measure_quickly(t->r, &result);
+    good = measure_quickly(t->r, &result);
     choice->us = result.us;
     t->measured++;
-    return status;
+    return good;
 }
 
 /* Checks the result of one call. */
-static symwin_status check_choice(struct tuning *t, const struct choice *choice)
+static int check_choice(struct tuning *t, const struct choice *choice)
 {
     const struct way way = way_of(t, choice);
     struct result result = result_of(t, &way);
-    const symwin_status status = measure_right(t->r, &result);
+    const int good = measure_right(t->r, &result);
 
     t->wrong += result.wrong;
-    if (status == SYMWIN_OK && !result.supported)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "--tune: %s is reported as supported, but the call is not", way.name);
-    return status;
+    if (good && !result.supported)
+        return fail(SYMWIN_UNSUPPORTED, "--tune: %s is reported as supported, but the call is not",
+                    way.name);
+    return good;
 }
 
 /* ---- all grids of an algorithm ---- */
 
 /* The grid that a choice launches; 0 blocks: it does not fit. */
-static symwin_status find_grid(struct tuning *t, const struct choice *choice,
-                               symwin_collective_info *info)
+static int find_grid(struct tuning *t, const struct choice *choice, symwin_collective_info *info)
 {
     const struct way way = way_of(t, choice);
     const struct result result = result_of(t, &way);
-    const symwin_status status = way_query(t->r, &result, info);
 
-    if (status != SYMWIN_UNSUPPORTED)
-        return status;
+    if (way_query(t->r, &result, info))
+        return 1;
     info->blocks = 0;
-    return SYMWIN_OK;
+    return failure() == SYMWIN_UNSUPPORTED;
 }
 
 static double least_of(const struct tried *tried, int first)
@@ -155,35 +152,33 @@ static int fewer(int blocks)
     return blocks > 1 ? power : 0;
 }
 
-static symwin_status try_threads(struct tuning *t, struct tried *tried, symwin_algo algo,
-                                 int threads)
+static int try_threads(struct tuning *t, struct tried *tried, symwin_algo algo, int threads)
 {
     const struct perf_options *o = &t->r->job->options;
     const int calls = calls_for(t, 60, 2, 16), first = tried->count;
     const int repetitions = t->bytes <= 64 << 20 && !t->r->job->emulated ? 3 : 1;
     int most = sw_kernels_multiprocessors(t->r->comm->kernels), grid = 0;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     if (o->sm_limit > 0 && o->sm_limit < most)
         most = o->sm_limit;
-    for (int blocks = most; blocks > 0 && status == SYMWIN_OK; blocks = fewer(blocks)) {
+    for (int blocks = most; blocks > 0 && good; blocks = fewer(blocks)) {
         struct choice choice = {algo, blocks, threads, 0, 0};
         symwin_collective_info info;
 
         if (tried->count == MOST_CHOICES)
-            return sw_fail(SYMWIN_NO_MEMORY, "--tune: more than %d choices", MOST_CHOICES);
-        status = find_grid(t, &choice, &info);
-        if (status != SYMWIN_OK || info.blocks == 0 || info.blocks == grid)
+            return fail(SYMWIN_NO_MEMORY, "--tune: more than %d choices", MOST_CHOICES);
+        good = find_grid(t, &choice, &info);
+        if (!good || info.blocks == 0 || info.blocks == grid)
             continue; /* the message is too small for this grid: same as before */
         grid = choice.grid = info.blocks;
-        status = measure_choice(t, &choice, calls, repetitions);
-        if (status != SYMWIN_OK)
-            return status;
+        if (!measure_choice(t, &choice, calls, repetitions))
+            return 0;
         tried->list[tried->count++] = choice;
         if (choice.us > WORSE * least_of(tried, first) || choice.us > FAR * least_of_all(t))
-            return SYMWIN_OK;
+            return 1;
     }
-    return status;
+    return good;
 }
 
 /* Algorithms with and without flags differ for floats only. For floats, those without flags move
@@ -199,29 +194,28 @@ static int is_candidate(symwin_collective collective, symwin_algo algo, symwin_t
            (is_float || sw_algorithm(collective, algo)->integers == SYMWIN_ALGO_AUTO);
 }
 
-static symwin_status try_algo(struct tuning *t, symwin_algo algo)
+static int try_algo(struct tuning *t, symwin_algo algo)
 {
     static const int workers[THREADS] = {992, 736, 608, 512, 256, 128, 64};
     struct tried *tried = &t->tried[sw_algo_needs(collective_of(t), algo, SW_NEEDS_WINDOWS)];
     const int first = tried->count;
     const struct choice own = {.algo = algo};
     symwin_collective_info info;
-    symwin_status status = find_grid(t, &own, &info);
+    int good = find_grid(t, &own, &info);
 
-    if (status != SYMWIN_OK || info.blocks == 0)
-        return status;
-    status = check_choice(t, &own);
-    if (status != SYMWIN_OK)
-        return status;
-    for (int i = 0; i < THREADS && status == SYMWIN_OK; i++) {
-        status = try_threads(t, tried, algo, workers[i] + 32);
+    if (!good || info.blocks == 0)
+        return good;
+    if (!check_choice(t, &own))
+        return 0;
+    for (int i = 0; i < THREADS && good; i++) {
+        good = try_threads(t, tried, algo, workers[i] + 32);
         if (tried->count > first && least_of(tried, first) > HOPELESS * least_of_all(t))
             break;
     }
-    if (status == SYMWIN_OK &&
+    if (good &&
         tried->count == first) /* blocks have fewer threads here, as on the emulated driver */
-        status = try_threads(t, tried, algo, info.threads);
-    return status;
+        good = try_threads(t, tried, algo, info.threads);
+    return good;
 }
 
 /* ---- the best of them ---- */
@@ -243,16 +237,16 @@ static int is_same(const struct choice *a, const struct choice *b)
 /* Times the finalists again: the fastest; the fastest of each algorithm that is close, since a few
  * calls can make it seem slower than it is; and the best for the previous size, whose row continues
  * if it is still the best. */
-static symwin_status play_final(struct tuning *t, struct tried *tried)
+static int play_final(struct tuning *t, struct tried *tried)
 {
     const int calls = calls_for(t, 300, 10, 50);
     const double near = WORSE * least_of(tried, 0);
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
     unsigned seen = 0;
     int finalists = 0;
 
     qsort(tried->list, (size_t)tried->count, sizeof tried->list[0], by_time);
-    for (int i = 0; i < tried->count && status == SYMWIN_OK; i++) {
+    for (int i = 0; i < tried->count && good; i++) {
         struct choice choice = tried->list[i];
         const int first = (seen & 1u << choice.algo) == 0 && choice.us <= near;
 
@@ -260,11 +254,11 @@ static symwin_status play_final(struct tuning *t, struct tried *tried)
         if (finalists >= FINALISTS && !first && !is_same(&choice, &t->last[0]) &&
             !is_same(&choice, &t->last[1]))
             continue;
-        status = measure_choice(t, &choice, calls, t->r->job->emulated ? 1 : FINAL_REPETITIONS);
+        good = measure_choice(t, &choice, calls, t->r->job->emulated ? 1 : FINAL_REPETITIONS);
         tried->list[finalists++] = choice;
     }
     tried->count = finalists;
-    return status;
+    return good;
 }
 
 /* Among equal times, the previous size's choice wins, or else the fewest blocks. */
@@ -305,43 +299,42 @@ static void say(struct tuning *t, int registered, const struct choice *best)
     fflush(stdout);
 }
 
-static symwin_status tune_size(struct tuning *t)
+static int tune_size(struct tuning *t)
 {
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     t->measured_before = t->measured;
     t->tried[0].count = t->tried[1].count = 0;
-    for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL && status == SYMWIN_OK; i++)
+    for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL && good; i++)
         if (is_candidate(collective_of(t), (symwin_algo)i, t->type))
-            status = try_algo(t, (symwin_algo)i);
-    for (int kind = 0; kind < 2 && status == SYMWIN_OK; kind++)
-        status = play_final(t, &t->tried[kind]);
-    for (int registered = 0; registered < 2 && status == SYMWIN_OK; registered++) {
+            good = try_algo(t, (symwin_algo)i);
+    for (int kind = 0; kind < 2 && good; kind++)
+        good = play_final(t, &t->tried[kind]);
+    for (int registered = 0; registered < 2 && good; registered++) {
         const struct choice best = best_of(t, registered);
 
         if (!registered || !is_same(&best, &t->last[0])) /* already checked */
-            status = check_choice(t, &best);
+            good = check_choice(t, &best);
         say(t, registered, &best);
-        if (status == SYMWIN_OK && t->r->rank == 0)
-            status = tune_file_add(t->file, t->type, registered, t->bytes, &best);
+        if (good && t->r->rank == 0)
+            good = tune_file_add(t->file, t->type, registered, t->bytes, &best);
         t->last[registered] = best;
         t->expected_us = best.us;
     }
-    return status;
+    return good;
 }
 
-static symwin_status tune_type(struct tuning *t)
+static int tune_type(struct tuning *t)
 {
     const struct perf_options *o = &t->r->job->options;
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     memset(t->last, 0, sizeof t->last);
     t->expected_us = 0;
-    for (t->bytes = o->begin; t->bytes > 0 && status == SYMWIN_OK;
-         t->bytes = options_next_size(o, t->bytes))
+    for (t->bytes = o->begin; t->bytes > 0 && good; t->bytes = options_next_size(o, t->bytes))
         if (result_of_size(t->r->job, t->type, t->bytes).count > 0)
-            status = tune_size(t);
-    return status;
+            good = tune_size(t);
+    return good;
 }
 
 /* Whether no earlier type has the same key: a table's key is the width and the kind of a type. */
@@ -355,99 +348,95 @@ static int is_another_key(const struct perf_options *o, int type)
     return (o->types & 1u << type) != 0;
 }
 
-static symwin_status tune_all(struct tuning *t)
+static int tune_all(struct tuning *t)
 {
-    symwin_status status = SYMWIN_OK;
+    int good = 1;
 
     if (t->r->rank == 0)
         printf("#%11s %6s %-10s %-17s %6s %7s %9s %7s\n", "size (B)", "type", "memory", "algorithm",
                "blocks", "threads", "time (us)", "timed");
-    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && status == SYMWIN_OK; type++)
+    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && good; type++)
         if (is_another_key(&t->r->job->options, type)) {
             t->type = (symwin_type)type;
-            status = tune_type(t);
+            good = tune_type(t);
         }
-    if (status == SYMWIN_OK && t->measured == 0)
-        return sw_fail(SYMWIN_INVALID, "--tune: every size is smaller than an element");
-    return status;
+    if (good && t->measured == 0)
+        return fail(SYMWIN_INVALID, "--tune: every size is smaller than an element");
+    return good;
 }
 
 /* ---- the machine ---- */
 
 /* A table is for one kind of GPU. */
-static symwin_status check_gpus(struct rank *r, char *gpu, size_t bytes)
+static int check_gpus(struct rank *r, char *gpu, size_t bytes)
 {
     symwin_device_info info;
-    symwin_status status = symwin_device_query(r->device, &info);
+    int good = ok(symwin_device_query(r->device, &info));
     uint64_t words[8] = {0};
 
-    if (status == SYMWIN_OK) {
+    if (good) {
         snprintf(gpu, bytes, "%s", info.name);
         memcpy(words, info.name, sizeof words);
         if (strpbrk(gpu, ",#\n") != NULL)
-            status = sw_fail(SYMWIN_UNSUPPORTED,
-                             "--tune: a table cannot contain the GPU name \"%s\"", gpu);
+            good = fail(SYMWIN_UNSUPPORTED, "--tune: a table cannot contain the GPU name \"%s\"",
+                        gpu);
     }
-    status = meet(r, status, words, 8);
-    for (int i = 1; i < r->job->nranks && status == SYMWIN_OK; i++)
+    good = meet(r, good, words, 8);
+    for (int i = 1; i < r->job->nranks && good; i++)
         for (int w = 0; w < 8; w++)
             if (met(r, i, w) != met(r, 0, w))
-                return sw_fail(
+                return fail(
                     SYMWIN_UNSUPPORTED,
                     "--tune: rank %d has a different GPU than rank 0; a table is for one kind of "
                     "GPU",
                     i);
-    return status;
+    return good;
 }
 
-static symwin_status finish(struct tuning *t, symwin_status status, int64_t begun)
+static int finish(struct tuning *t, int good, int64_t begun)
 {
     struct job *job = t->r->job;
-    const int good = status == SYMWIN_OK && t->wrong == 0;
+    const int right = good && t->wrong == 0;
     int rows = 0;
 
     if (t->file == NULL)
-        return status;
-    if (status == SYMWIN_OK)
-        status = tune_file_close(t->file, good, &rows);
-    else
-        (void)tune_file_close(t->file, 0, &rows);
+        return good;
+    good &= tune_file_close(t->file, right, &rows);
     job->wrong += t->wrong;
-    if (status != SYMWIN_OK)
-        return status;
+    if (!good)
+        return 0;
     printf("# %d choices timed in %lld s\n", t->measured, (long long)(sw_now_ms() - begun) / 1000);
-    printf("# Wrong elements: %llu %s\n", (unsigned long long)t->wrong, good ? "OK" : "FAILED");
-    if (good)
+    printf("# Wrong elements: %llu %s\n", (unsigned long long)t->wrong, right ? "OK" : "FAILED");
+    if (right)
         printf("# %s: %d rows\n", job->options.tune, rows);
     else
         printf("# %s was not written\n", job->options.tune);
     fflush(stdout);
-    return SYMWIN_OK;
+    return 1;
 }
 
-symwin_status tune(struct rank *r)
+int tune(struct rank *r)
 {
     const int64_t begun = sw_now_ms();
     struct tuning *t = calloc(1, sizeof *t);
     char gpu[128] = "";
-    symwin_status status;
+    int good = t != NULL ? check_gpus(r, gpu, sizeof gpu)
+                         : meet(r, fail(SYMWIN_NO_MEMORY, "--tune: no host memory"), NULL, 0);
 
-    status = t != NULL ? check_gpus(r, gpu, sizeof gpu)
-                       : meet(r, sw_fail(SYMWIN_NO_MEMORY, "--tune: no host memory"), NULL, 0);
     if (t == NULL)
-        return status;
+        return good;
     t->r = r;
-    if (status == SYMWIN_OK) {
+    if (good) {
         if (r->rank == 0) {
             machine_print(r->job, stdout, "# ");
-            status = tune_file_open(r->job, gpu, &t->file);
+            good = tune_file_open(r->job, gpu, &t->file);
         }
-        status = meet(r, status, NULL, 0);
+        good = meet(r, good, NULL, 0);
     }
-    if (status == SYMWIN_OK)
-        status = tune_all(t);
+    if (good)
+        good = tune_all(t);
     if (r->rank == 0)
-        status = finish(t, status, begun);
+        good = finish(t, good, begun);
     free(t);
-    return status;
+    return good;
 }

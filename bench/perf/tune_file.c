@@ -23,26 +23,24 @@ struct tune_file {
     int count, room;
 };
 
-symwin_status tune_file_open(const struct job *job, const char *gpu, struct tune_file **out)
+int tune_file_open(const struct job *job, const char *gpu, struct tune_file **out)
 {
     struct tune_file *file = calloc(1, sizeof *file);
-    symwin_status status;
 
     if (file == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "no memory for --tune's table");
+        return fail(SYMWIN_NO_MEMORY, "no memory for --tune's table");
     file->collective = (symwin_collective)job->options.collective;
     file->nranks = job->nranks;
     snprintf(file->gpu, sizeof file->gpu, "%s", gpu);
-    status = draft_open(&file->draft, "--tune", job->options.tune);
-    if (status != SYMWIN_OK) {
+    if (!draft_open(&file->draft, "--tune", job->options.tune)) {
         free(file);
-        return status;
+        return 0;
     }
     machine_print(job, file->draft.to, "# ");
     fprintf(file->draft.to,
             "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n");
     *out = file;
-    return SYMWIN_OK;
+    return 1;
 }
 
 static int is_same(const struct row *a, const struct row *b)
@@ -63,20 +61,20 @@ static int by_key(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-symwin_status tune_file_add(struct tune_file *file, symwin_type type, int registered, size_t bytes,
-                            const struct choice *best)
+int tune_file_add(struct tune_file *file, symwin_type type, int registered, size_t bytes,
+                  const struct choice *best)
 {
     if (file->count == file->room) {
         const int room = file->room > 0 ? 2 * file->room : 64;
         struct row *more = realloc(file->rows, (size_t)room * sizeof *more);
 
         if (more == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "no memory for %d rows of --tune's table", room);
+            return fail(SYMWIN_NO_MEMORY, "no memory for %d rows of --tune's table", room);
         file->rows = more;
         file->room = room;
     }
     file->rows[file->count++] = (struct row){type, registered, bytes, *best};
-    return SYMWIN_OK;
+    return 1;
 }
 
 static int write_rows(const struct tune_file *file)
@@ -100,13 +98,13 @@ static int write_rows(const struct tune_file *file)
     return rows;
 }
 
-symwin_status tune_file_close(struct tune_file *file, int good, int *rows)
+int tune_file_close(struct tune_file *file, int good, int *rows)
 {
-    symwin_status status;
+    int closed;
 
     *rows = write_rows(file);
-    status = draft_close(&file->draft, good ? DRAFT_DONE : DRAFT_DROPPED);
+    closed = draft_close(&file->draft, good ? DRAFT_DONE : DRAFT_DROPPED);
     free(file->rows);
     free(file);
-    return status;
+    return closed;
 }

@@ -86,10 +86,7 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
 
 /* ---- buffers ---- */
 
-static size_t buffer_bytes(const struct perf_options *options)
-{
-    return (options->end + 255) / 256 * 256;
-}
+enum memory_source { FROM_SYMWIN, FROM_POOL, FROM_DRIVER, FROM_NCCL };
 
 /* How memory is registered. */
 enum purpose { AS_IT_IS, SYMWIN_WINDOW, NCCL_WINDOW, NCCL_REG };
@@ -107,27 +104,27 @@ static const struct {
     [MEMORY_POOL_WINDOW] = {FROM_POOL, NCCL_WINDOW},
 };
 
-symwin_status memory_alloc(struct rank *r, enum memory_source source, size_t bytes, void **out)
+static int memory_alloc(struct rank *r, enum memory_source source, size_t bytes, void **out)
 {
     CUdeviceptr plain = 0;
-    symwin_status status;
+    int good;
 
     switch (source) {
     case FROM_SYMWIN:
-        return symwin_mem_alloc(r->device, bytes, 0, out);
+        return ok(symwin_mem_alloc(r->device, bytes, 0, out));
     case FROM_POOL: /* like libsymwin-nccl.so */
-        return symwin_mem_alloc(r->device, bytes, SYMWIN_MEM_NCCL | SYMWIN_MEM_PEERS, out);
+        return ok(symwin_mem_alloc(r->device, bytes, SYMWIN_MEM_NCCL | SYMWIN_MEM_PEERS, out));
     case FROM_DRIVER:
-        status = sw_check(sw_drv.cuMemAlloc(&plain, bytes), "cuMemAlloc of %zu bytes", bytes);
+        good = ok(sw_check(sw_drv.cuMemAlloc(&plain, bytes), "cuMemAlloc of %zu bytes", bytes));
         *out = (void *)(uintptr_t)plain;
-        return status;
+        return good;
     case FROM_NCCL:
         break;
     }
     return rival_alloc(r, bytes, out);
 }
 
-void memory_free(enum memory_source source, void *memory)
+static void memory_free(enum memory_source source, void *memory)
 {
     if (memory == NULL)
         return;
@@ -139,38 +136,34 @@ void memory_free(enum memory_source source, void *memory)
         symwin_mem_free(memory);
 }
 
-symwin_status memory_window(struct rank *r, void *memory, size_t bytes, symwin_window **window,
-                            uint64_t *offset)
+int memory_window(struct rank *r, void *memory, size_t bytes, symwin_window **window,
+                  uint64_t *offset)
 {
     symwin_window_info info;
-    symwin_status status = symwin_window_register(r->comm, memory, bytes,
-                                                  SYMWIN_WINDOW_NO_MULTICAST, window);
+    int good = ok(symwin_window_register(r->comm, memory, bytes, SYMWIN_WINDOW_NO_MULTICAST,
+                                         window)) &&
+               ok(symwin_window_query(r->comm, *window, &info));
 
-    if (status == SYMWIN_OK)
-        status = symwin_window_query(r->comm, *window, &info);
-    if (status == SYMWIN_OK)
+    if (good)
         *offset = info.offset;
-    return status;
+    return good;
 }
 
-symwin_status memory_pinned(const char *what, uint32_t **word, CUdeviceptr *address)
+int memory_pinned(const char *what, uint32_t **word, CUdeviceptr *address)
 {
     void *memory = NULL;
-    symwin_status status = sw_check(sw_drv.cuMemHostAlloc(&memory, 64, CU_MEMHOSTALLOC_PORTABLE),
-                                    "cuMemHostAlloc%s", what);
 
-    if (status != SYMWIN_OK)
-        return status;
+    if (!ok(sw_check(sw_drv.cuMemHostAlloc(&memory, 64, CU_MEMHOSTALLOC_PORTABLE),
+                     "cuMemHostAlloc%s", what)))
+        return 0;
     *word = memset(memory, 0, 64);
-    return sw_check(sw_drv.cuMemHostGetDevicePointer(address, memory, 0),
-                    "cuMemHostGetDevicePointer%s", what);
+    return ok(sw_check(sw_drv.cuMemHostGetDevicePointer(address, memory, 0),
+                       "cuMemHostGetDevicePointer%s", what));
 }
 
-static symwin_status make_window(struct rank *r, enum purpose purpose, void *memory,
-                                 symwin_window **window, uint64_t *offset, void **handle)
+static int make_window(struct rank *r, enum purpose purpose, void *memory, size_t bytes,
+                       symwin_window **window, uint64_t *offset, void **handle)
 {
-    const size_t bytes = buffer_bytes(&r->job->options);
-
     switch (purpose) {
     case SYMWIN_WINDOW:
         return memory_window(r, memory, bytes, window, offset);
@@ -180,61 +173,72 @@ static symwin_status make_window(struct rank *r, enum purpose purpose, void *mem
     case AS_IT_IS:
         break;
     }
-    return SYMWIN_OK;
+    return 1;
 }
 
 /* Replaces the driver's error by one that says what was requested and what is free. */
-static symwin_status no_room(const struct rank *r, int buffers)
+static int no_room(const struct rank *r, int buffers, size_t bytes)
 {
     size_t free_bytes = 0, total = 0;
-    const symwin_status status = sw_check(sw_drv.cuMemGetInfo(&free_bytes, &total),
-                                          "cuMemGetInfo for the buffers");
 
-    if (status != SYMWIN_OK)
-        return status;
-    return sw_fail(
-        SYMWIN_NO_MEMORY,
-        "device %d has no room for %d buffers of %zu bytes: it has %zu bytes, of which %zu are "
-        "still free; give a smaller -e, or fewer ranks",
-        r->device, buffers, buffer_bytes(&r->job->options), total, free_bytes);
+    return ok(sw_check(sw_drv.cuMemGetInfo(&free_bytes, &total), "cuMemGetInfo for the buffers")) &&
+           fail(SYMWIN_NO_MEMORY,
+                "device %d has no room for %d buffers of %zu bytes: it has %zu bytes, of which %zu "
+                "are still free; give a smaller -e, or fewer ranks",
+                r->device, buffers, bytes, total, free_bytes);
 }
 
-/* Opens one of this rank's `pairs` pairs. */
-static symwin_status open_pair(struct rank *r, enum memory_kind kind, int pairs, struct pair *pair)
+int pair_open(struct rank *r, enum memory_kind kind, size_t bytes, int pairs, struct pair *pair)
 {
-    const size_t bytes = buffer_bytes(&r->job->options);
-    symwin_status status = memory_alloc(r, kinds[kind].source, bytes, &pair->in);
+    const enum memory_source source = kinds[kind].source;
+    const enum purpose purpose = kinds[kind].purpose;
+    int good = memory_alloc(r, source, bytes, &pair->in) &&
+               memory_alloc(r, source, bytes, &pair->out);
 
-    if (status == SYMWIN_OK)
-        status = memory_alloc(r, kinds[kind].source, bytes, &pair->out);
-    if (status == SYMWIN_NO_MEMORY)
-        status = no_room(r, 2 * pairs);
-    status = meet(r, status, NULL, 0);
-    if (status != SYMWIN_OK)
-        return status;
-    status = make_window(r, kinds[kind].purpose, pair->in, &pair->in_window, &pair->in_offset,
-                         &pair->nccl_in);
-    if (status == SYMWIN_OK)
-        status = make_window(r, kinds[kind].purpose, pair->out, &pair->out_window,
-                             &pair->out_offset, &pair->nccl_out);
-    return meet(r, status, NULL, 0);
+    if (!good && failure() == SYMWIN_NO_MEMORY)
+        good = no_room(r, 2 * pairs, bytes);
+    if (!meet(r, good, NULL, 0))
+        return 0;
+    good = make_window(r, purpose, pair->in, bytes, &pair->in_window, &pair->in_offset,
+                       &pair->nccl_in) &&
+           make_window(r, purpose, pair->out, bytes, &pair->out_window, &pair->out_offset,
+                       &pair->nccl_out);
+    return meet(r, good, NULL, 0);
 }
 
-symwin_status ways_open(struct rank *r)
+void pair_close(struct rank *r, enum memory_kind kind, struct pair *pair)
+{
+    const int as_window = kinds[kind].purpose == NCCL_WINDOW;
+
+    if (pair->in_window != NULL)
+        symwin_window_deregister(r->comm, pair->in_window);
+    if (pair->out_window != NULL)
+        symwin_window_deregister(r->comm, pair->out_window);
+    if (pair->nccl_in != NULL)
+        rival_deregister(r, as_window, pair->nccl_in);
+    if (pair->nccl_out != NULL)
+        rival_deregister(r, as_window, pair->nccl_out);
+    memory_free(kinds[kind].source, pair->in);
+    memory_free(kinds[kind].source, pair->out);
+    *pair = (struct pair){0};
+}
+
+int ways_open(struct rank *r)
 {
     const struct ways *ways = &r->job->ways;
-    symwin_status status = SYMWIN_OK;
+    const int rotate = r->job->options.rotate;
+    const size_t bytes = (r->job->options.end + 255) / 256 * 256;
     int needed[MEMORY_KINDS] = {0};
-    int pairs = 0;
+    int pairs = 0, good = 1;
 
     for (int i = 0; i < ways->count + ways->limits; i++)
         needed[ways->list[i].memory] = 1;
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
-        pairs += needed[kind] * r->job->options.rotate;
+        pairs += needed[kind] * rotate;
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
-        for (int i = 0; i < r->job->options.rotate && needed[kind] && status == SYMWIN_OK; i++)
-            status = open_pair(r, (enum memory_kind)kind, pairs, &r->memory[kind][i]);
-    return status;
+        for (int i = 0; i < rotate && needed[kind] && good; i++)
+            good = pair_open(r, (enum memory_kind)kind, bytes, pairs, &r->memory[kind][i]);
+    return good;
 }
 
 /* Called before the communicators are destroyed, which own the windows. After a failure, what NCCL
@@ -242,46 +246,28 @@ symwin_status ways_open(struct rank *r)
 void ways_close(struct rank *r, int failed)
 {
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
-        for (int i = 0; i < PERF_MOST_ROTATE; i++) {
-            const int as_window = kinds[kind].purpose == NCCL_WINDOW;
-            struct pair *pair = &r->memory[kind][i];
-
-            if (failed && (kinds[kind].source == FROM_NCCL || pair->nccl_in != NULL))
-                continue;
-            if (pair->in_window != NULL)
-                symwin_window_deregister(r->comm, pair->in_window);
-            if (pair->out_window != NULL)
-                symwin_window_deregister(r->comm, pair->out_window);
-            if (pair->nccl_in != NULL)
-                rival_deregister(r, as_window, pair->nccl_in);
-            if (pair->nccl_out != NULL)
-                rival_deregister(r, as_window, pair->nccl_out);
-            memory_free(kinds[kind].source, pair->in);
-            memory_free(kinds[kind].source, pair->out);
-            memset(pair, 0, sizeof *pair);
-        }
+        for (int i = 0; i < PERF_MOST_ROTATE; i++)
+            if (!failed || (kinds[kind].source != FROM_NCCL && r->memory[kind][i].nccl_in == NULL))
+                pair_close(r, (enum memory_kind)kind, &r->memory[kind][i]);
 }
 
 /* ---- calls ---- */
 
-static symwin_status link_call(struct rank *r, const struct way *way, const struct pair *pair,
-                               size_t bytes)
+static int link_call(struct rank *r, const struct way *way, const struct pair *pair, size_t bytes)
 {
     const int spreads = way->kind == WAY_LINK_SPREAD;
     const int next = spreads ? 0 : (r->rank + 1) % r->job->nranks;
-    symwin_status status;
     void *to = NULL;
 
-    status = symwin_window_peer_pointer(r->comm, pair->out_window, next, 0, &to);
-    if (status != SYMWIN_OK)
-        return status;
+    if (!ok(symwin_window_peer_pointer(r->comm, pair->out_window, next, 0, &to)))
+        return 0;
     if (spreads)
         return store_to_all(r, to, pair->in, bytes / (size_t)(r->job->nranks - 1));
     if (way->kind == WAY_LINK_STORES)
         return copy(r, to, pair->in, bytes);
-    return sw_check(sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)to,
-                                         (CUdeviceptr)(uintptr_t)pair->in, bytes, r->stream),
-                    "cuMemcpyAsync to rank %d", next);
+    return ok(sw_check(sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)to,
+                                            (CUdeviceptr)(uintptr_t)pair->in, bytes, r->stream),
+                       "cuMemcpyAsync to rank %d", next));
 }
 
 static symwin_collective_options call_options(const struct way *way)
@@ -292,8 +278,8 @@ static symwin_collective_options call_options(const struct way *way)
                                        .threads = way->threads};
 }
 
-static symwin_status own_way_call(struct rank *r, const struct result *result,
-                                  const struct pair *pair, const void *in)
+static int own_way_call(struct rank *r, const struct result *result, const struct pair *pair,
+                        const void *in)
 {
     struct own_kernel *k = &r->own[result->way->own];
     struct own_call call = {.in = (uint64_t)(uintptr_t)in,
@@ -307,8 +293,8 @@ static symwin_status own_way_call(struct rank *r, const struct result *result,
                                       result->count, result->in_place, 256);
 
     if (refused != NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "%s does not support %s (SYMWIN_KERNEL_ABOUT)", k->name,
-                       refused);
+        return fail(SYMWIN_UNSUPPORTED, "%s does not support %s (SYMWIN_KERNEL_ABOUT)", k->name,
+                    refused);
     own_grid(r, k, result->bytes, &call.blocks, &call.threads);
     return own_launch(r, k, &call);
 }
@@ -321,7 +307,7 @@ static const void *input_of(const struct rank *r, const struct result *result,
     return result->in_place ? out + result_own(result, r->rank) : pair->in;
 }
 
-symwin_status way_query(struct rank *r, const struct result *result, symwin_collective_info *info)
+int way_query(struct rank *r, const struct result *result, symwin_collective_info *info)
 {
     const struct pair *pair = &r->memory[result->way->memory][0];
     const symwin_collective_options options = call_options(result->way);
@@ -330,36 +316,36 @@ symwin_status way_query(struct rank *r, const struct result *result, symwin_coll
     if (result->way->kind == WAY_OWN) {
         *info = (symwin_collective_info){0};
         own_grid(r, &r->own[result->way->own], result->bytes, &info->blocks, &info->threads);
-        return SYMWIN_OK;
+        return 1;
     }
     switch (result->collective) {
     case SYMWIN_ALLGATHER:
-        return symwin_allgather_query(r->comm, in, pair->out, result->count, result->type, &options,
-                                      info);
+        return ok(symwin_allgather_query(r->comm, in, pair->out, result->count, result->type,
+                                         &options, info));
     case SYMWIN_ALLREDUCE:
         break;
     }
-    return symwin_allreduce_query(r->comm, in, pair->out, result->count, result->type, result->op,
-                                  &options, info);
+    return ok(symwin_allreduce_query(r->comm, in, pair->out, result->count, result->type,
+                                     result->op, &options, info));
 }
 
-static symwin_status symwin_call(struct rank *r, const struct result *result,
-                                 const struct pair *pair, const void *in)
+static int symwin_call(struct rank *r, const struct result *result, const struct pair *pair,
+                       const void *in)
 {
     const symwin_collective_options options = call_options(result->way);
 
     switch (result->collective) {
     case SYMWIN_ALLGATHER:
-        return symwin_allgather_with(r->comm, in, pair->out, result->count, result->type, &options,
-                                     r->stream);
+        return ok(symwin_allgather_with(r->comm, in, pair->out, result->count, result->type,
+                                        &options, r->stream));
     case SYMWIN_ALLREDUCE:
         break;
     }
-    return symwin_allreduce_with(r->comm, in, pair->out, result->count, result->type, result->op,
-                                 &options, r->stream);
+    return ok(symwin_allreduce_with(r->comm, in, pair->out, result->count, result->type, result->op,
+                                    &options, r->stream));
 }
 
-symwin_status way_call(struct rank *r, const struct result *result, const struct pair *pair)
+int way_call(struct rank *r, const struct result *result, const struct pair *pair)
 {
     const struct way *way = result->way;
     const void *in = input_of(r, result, pair);
